@@ -1,0 +1,161 @@
+// Package api is the model of a header snapshot: what rdma-core's public
+// headers declare, as facts, without their text. A snapshot is a JSON file
+// with one declaration a line, so that a diff of two reads well.
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// API is everything that one version of the headers declares.
+type API struct {
+	Version   string
+	Functions []*Function
+	Enums     []*Enum
+	Structs   []*Struct
+	Macros    []*Macro
+	Aliases   []*Alias
+}
+
+// Function is an exported or static inline function.
+type Function struct {
+	Name   string   `json:"name"`
+	Header string   `json:"header"`
+	Type   *Type    `json:"type"` // of kind Func
+	Params []string `json:"params,omitempty"`
+	Inline *Inline  `json:"inline,omitempty"`
+}
+
+// Inline says what a static inline function does.
+type Inline struct {
+	// Call is the operation that the body calls with all its parameters in
+	// order, such as qp->context->ops.post_send. Empty: the body has logic
+	// of its own.
+	Call string `json:"call,omitempty"`
+	// Guard is the expression of the ibv_context whose verbs_context must
+	// have the operation, such as qp->context; Call then starts with vctx.
+	Guard string `json:"guard,omitempty"`
+}
+
+// Enum is an enumeration. An anonymous one has no name.
+type Enum struct {
+	Name   string       `json:"name,omitempty"`
+	Header string       `json:"header"`
+	Signed bool         `json:"signed,omitempty"`
+	Values []Enumerator `json:"values"`
+}
+
+// Key names an enum in the conventions: its tag, or :FIRST_ENUMERATOR.
+func (e *Enum) Key() string {
+	if e.Name == "" {
+		return ":" + e.Values[0].Name
+	}
+	return e.Name
+}
+
+// Enumerator is a named value of an Enum.
+type Enumerator struct {
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+}
+
+// Struct is a struct or union, complete or (without members) opaque.
+type Struct struct {
+	Name    string    `json:"name"` // with its keyword: struct ibv_qp
+	Header  string    `json:"header"`
+	Size    int64     `json:"size,omitempty"`  // on linux/amd64, in bytes
+	Align   int64     `json:"align,omitempty"` // likewise
+	Members []*Member `json:"members,omitempty"`
+}
+
+// Member is a named member, or an anonymous struct or union.
+type Member struct {
+	Name   string `json:"name,omitempty"`
+	Offset int64  `json:"offset"` // from the start of the enclosing aggregate
+	// Type is set for a member of a type with a name; Aggregate ("struct" or
+	// "union") and Members for one whose type is written in place.
+	Type      *Type     `json:"type,omitempty"`
+	Aggregate string    `json:"aggregate,omitempty"`
+	Members   []*Member `json:"members,omitempty"`
+}
+
+// Macro is an object-like macro with a constant value.
+type Macro struct {
+	Name   string `json:"name"`
+	Header string `json:"header"`
+	Type   string `json:"type"` // int, unsigned, unsigned long long, pointer
+	Value  int64  `json:"value"`
+	// Enumerator is what the macro is another name of, if it is.
+	Enumerator string `json:"enumerator,omitempty"`
+}
+
+// Alias is a macro that gives an enum or struct tag a second name.
+type Alias struct {
+	Name   string `json:"name"`
+	Header string `json:"header"`
+	Target string `json:"target"`
+}
+
+// Load reads a snapshot.
+func Load(path string) (*API, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	a := new(API)
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
+}
+
+// Marshal returns the snapshot's text.
+func (a *API) Marshal() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "{\n\"version\": %q", a.Version)
+	if err := writeSection(&b, "functions", a.Functions); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "enums", a.Enums); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "structs", a.Structs); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "macros", a.Macros); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "aliases", a.Aliases); err != nil {
+		return nil, err
+	}
+	b.WriteString("\n}\n")
+	return b.Bytes(), nil
+}
+
+func writeSection[T any](b *bytes.Buffer, name string, items []T) error {
+	fmt.Fprintf(b, ",\n%q: [", name)
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		line, err := marshalLine(item)
+		if err != nil {
+			return err
+		}
+		b.Write(line)
+	}
+	b.WriteString("\n]")
+	return nil
+}
+
+func marshalLine(item any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(item)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}

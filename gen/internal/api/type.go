@@ -1,0 +1,190 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Kind says what a Type is made of.
+type Kind int
+
+const (
+	Named   Kind = iota // int, uint32_t, struct ibv_qp, enum ibv_mtu
+	Pointer             // *Elem
+	Array               // [Len]Elem
+	Func                // func(Params) Elem
+)
+
+// Type is a C type. Its text form reads from left to right, as Go's do:
+//
+//	*const char    [16]uint8_t    *func(*struct ibv_cq, int) int
+type Type struct {
+	Kind     Kind
+	Name     string // of a Named type
+	Const    bool
+	Elem     *Type // pointee, element or result
+	Len      int64
+	Params   []*Type
+	Variadic bool
+}
+
+// IsVoid reports whether t is C's void.
+func (t *Type) IsVoid() bool { return t.Kind == Named && t.Name == "void" }
+
+// Tag returns "ibv_qp" for struct ibv_qp, and whether t is of that kind
+// ("struct", "union" or "enum").
+func (t *Type) Tag(kind string) (string, bool) {
+	if t.Kind != Named {
+		return "", false
+	}
+	return strings.CutPrefix(t.Name, kind+" ")
+}
+
+func (t *Type) String() string {
+	c := ""
+	if t.Const {
+		c = "const "
+	}
+	switch t.Kind {
+	case Pointer:
+		return c + "*" + t.Elem.String()
+	case Array:
+		return fmt.Sprintf("[%d]%s", t.Len, t.Elem)
+	case Func:
+		var params []string
+		for _, p := range t.Params {
+			params = append(params, p.String())
+		}
+		if t.Variadic {
+			params = append(params, "...")
+		}
+		return "func(" + strings.Join(params, ", ") + ") " + t.Elem.String()
+	}
+	return c + t.Name
+}
+
+// C returns the C declaration of name with type t.
+func (t *Type) C(name string) string {
+	c := ""
+	if t.Const {
+		c = "const "
+	}
+	switch t.Kind {
+	case Pointer:
+		inner := "*" + strings.TrimSuffix(c, " ")
+		if c != "" && name != "" {
+			inner += " "
+		}
+		inner += name
+		if t.Elem.Kind == Func || t.Elem.Kind == Array {
+			inner = "(" + inner + ")"
+		}
+		return t.Elem.C(inner)
+	case Array:
+		return t.Elem.C(fmt.Sprintf("%s[%d]", name, t.Len))
+	case Func:
+		var params []string
+		for _, p := range t.Params {
+			params = append(params, p.C(""))
+		}
+		if t.Variadic {
+			params = append(params, "...")
+		}
+		if len(params) == 0 {
+			params = []string{"void"}
+		}
+		return t.Elem.C(name + "(" + strings.Join(params, ", ") + ")")
+	}
+	if name == "" {
+		return c + t.Name
+	}
+	return c + t.Name + " " + name
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (t *Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Type) UnmarshalText(text []byte) error {
+	p := typeParser{rest: string(text)}
+	parsed, err := p.parse(0)
+	if err == nil && p.rest != "" {
+		err = fmt.Errorf("unexpected %q", p.rest)
+	}
+	if err != nil {
+		return fmt.Errorf("type %q: %w", text, err)
+	}
+	*t = *parsed
+	return nil
+}
+
+// ParseType reads the text form of a type.
+func ParseType(s string) (*Type, error) {
+	t := new(Type)
+	return t, t.UnmarshalText([]byte(s))
+}
+
+type typeParser struct{ rest string }
+
+const maxTypeDepth = 32
+
+func (p *typeParser) cut(prefix string) bool {
+	rest, ok := strings.CutPrefix(p.rest, prefix)
+	p.rest = rest
+	return ok
+}
+
+func (p *typeParser) parse(depth int) (*Type, error) {
+	if depth > maxTypeDepth {
+		return nil, fmt.Errorf("nested more than %d deep", maxTypeDepth)
+	}
+	isConst := p.cut("const ")
+	switch {
+	case p.cut("*"):
+		elem, err := p.parse(depth + 1)
+		return &Type{Kind: Pointer, Const: isConst, Elem: elem}, err
+	case p.cut("["):
+		n, rest, ok := strings.Cut(p.rest, "]")
+		length, err := strconv.ParseInt(n, 10, 64)
+		if !ok || err != nil || length < 0 || isConst {
+			return nil, fmt.Errorf("bad array length %q", n)
+		}
+		p.rest = rest
+		elem, err := p.parse(depth + 1)
+		return &Type{Kind: Array, Len: length, Elem: elem}, err
+	case p.cut("func("):
+		return p.parseFunc(depth)
+	}
+	end := strings.IndexAny(p.rest, ",)([]*")
+	if end < 0 {
+		end = len(p.rest)
+	}
+	name := p.rest[:end]
+	if strings.TrimSpace(name) != name || name == "" {
+		return nil, fmt.Errorf("bad type name %q", name)
+	}
+	p.rest = p.rest[end:]
+	return &Type{Name: name, Const: isConst}, nil
+}
+
+func (p *typeParser) parseFunc(depth int) (*Type, error) {
+	t := &Type{Kind: Func}
+	for !p.cut(") ") {
+		if len(t.Params) > 0 && !p.cut(", ") {
+			return nil, fmt.Errorf("expected , or ) before %q", p.rest)
+		}
+		if p.cut("...") {
+			t.Variadic = true
+			continue
+		}
+		param, err := p.parse(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		t.Params = append(t.Params, param)
+	}
+	elem, err := p.parse(depth + 1)
+	t.Elem = elem
+	return t, err
+}

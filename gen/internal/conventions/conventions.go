@@ -1,0 +1,186 @@
+// Package conventions reads headers/conventions.txt: what is true of each
+// function and enum and stands in no C declaration.
+package conventions
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Class says how a function reports an error.
+type Class string
+
+// The classes; headers/conventions.txt describes each.
+const (
+	Status   Class = "status"
+	Count    Class = "count"
+	Pointer  Class = "pointer"
+	Code     Class = "code"
+	Negative Class = "negative"
+	Poll     Class = "poll"
+	Wait     Class = "wait"
+	Rereg    Class = "rereg"
+	EAI      Class = "eai"
+	Void     Class = "void"
+	Value    Class = "value"
+	String   Class = "string"
+	Interior Class = "interior"
+)
+
+var classes = []Class{
+	Status, Count, Pointer, Code, Negative, Poll, Wait, Rereg, EAI, Void, Value, String, Interior,
+}
+
+// Func is the line of a function.
+type Func struct {
+	Name   string
+	Class  Class
+	Blocks bool
+	Nil    []string // parameters that may be NULL
+	Keeps  []string // parameters whose memory C uses after the call
+	Out    []string // parameters that are results
+	Own    bool     // the inline function has logic of its own
+	Since  string   // first rdma-core with it; empty: any that is supported
+	Skip   string   // why it is not bound
+}
+
+// Enum is the line of an enum.
+type Enum struct {
+	Key    string // its tag, or :FIRST_ENUMERATOR
+	Flags  bool
+	GoName string // empty: made from the tag; "-": constants without a type
+}
+
+// Table is the whole file.
+type Table struct {
+	Funcs map[string]*Func
+	Enums map[string]*Enum
+}
+
+// Load reads the table from a file.
+func Load(path string) (*Table, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads the table; name is for messages.
+func Parse(name string, data []byte) (*Table, error) {
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		if err := t.line(lines.Text()); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+	}
+	return t, lines.Err()
+}
+
+func (t *Table) line(line string) error {
+	words, err := fields(line)
+	if err != nil || len(words) == 0 {
+		return err
+	}
+	if len(words) < 3 {
+		return fmt.Errorf("expected at least three words, found %q", line)
+	}
+	switch words[0] {
+	case "func":
+		return t.function(words[1:])
+	case "enum":
+		return t.enum(words[1:])
+	}
+	return fmt.Errorf("expected func or enum, found %q", words[0])
+}
+
+// fields splits a line at blanks outside quotes and drops a comment.
+func fields(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	quoted := false
+	flush := func() {
+		if word.Len() > 0 {
+			words = append(words, word.String())
+			word.Reset()
+		}
+	}
+	for _, r := range line {
+		switch {
+		case r == '"':
+			quoted = !quoted
+		case r == '#' && !quoted:
+			flush()
+			return words, nil
+		case (r == ' ' || r == '\t') && !quoted:
+			flush()
+		default:
+			word.WriteRune(r)
+		}
+	}
+	if quoted {
+		return nil, fmt.Errorf("a quote is not closed")
+	}
+	flush()
+	return words, nil
+}
+
+func (t *Table) function(words []string) error {
+	f := &Func{Name: words[0], Class: Class(words[1])}
+	if !slices.Contains(classes, f.Class) {
+		return fmt.Errorf("func %s: no class %q", f.Name, words[1])
+	}
+	if t.Funcs[f.Name] != nil {
+		return fmt.Errorf("func %s: a second line", f.Name)
+	}
+	for _, w := range words[2:] {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "blocks":
+			f.Blocks = true
+		case "nil":
+			f.Nil = strings.Split(value, ",")
+		case "keeps":
+			f.Keeps = strings.Split(value, ",")
+		case "out":
+			f.Out = strings.Split(value, ",")
+		case "inline":
+			f.Own = value == "own"
+		case "since":
+			f.Since = value
+		case "skip":
+			f.Skip = value
+		default:
+			return fmt.Errorf("func %s: no attribute %q", f.Name, w)
+		}
+	}
+	t.Funcs[f.Name] = f
+	return nil
+}
+
+func (t *Table) enum(words []string) error {
+	e := &Enum{Key: words[0], Flags: words[1] == "flags"}
+	if !e.Flags && words[1] != "values" {
+		return fmt.Errorf("enum %s: expected flags or values, found %q", e.Key, words[1])
+	}
+	if t.Enums[e.Key] != nil {
+		return fmt.Errorf("enum %s: a second line", e.Key)
+	}
+	for _, w := range words[2:] {
+		name, ok := strings.CutPrefix(w, "name=")
+		if !ok || name == "" {
+			return fmt.Errorf("enum %s: no attribute %q", e.Key, w)
+		}
+		e.GoName = name
+	}
+	if strings.HasPrefix(e.Key, ":") && e.GoName == "" {
+		return fmt.Errorf("enum %s: an anonymous enum needs a name", e.Key)
+	}
+	t.Enums[e.Key] = e
+	return nil
+}

@@ -1,0 +1,228 @@
+package emit
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+//go:embed c/own_libibverbs.c
+var ownVerbs string
+
+//go:embed c/own_librdmacm.c
+var ownRdmacm string
+
+//go:embed c/stubs.c.tmpl
+var stubsTemplate string
+
+//go:embed c/abi.h.tmpl
+var abiTemplate string
+
+//go:embed golang/byteorder.go.txt
+var byteOrder string
+
+//go:embed golang/pthread.go.txt
+var pthread string
+
+//go:embed golang/pthread_arm64.go.txt
+var pthreadARM64 string
+
+//go:embed golang/pthread_other.go.txt
+var pthreadOther string
+
+func (p *pkg) setter() string { return "verbena_" + p.name + "_set" }
+
+// symbols returns the exported functions that the package looks up: all that
+// the headers declare, whether or not a stub calls them, and those of
+// libibverbs that functions of our own call.
+func (p *pkg) symbols() []string {
+	var names []string
+	for _, f := range p.tableFunctions() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func (p *pkg) tableFunctions() []*api.Function {
+	var out []*api.Function
+	for _, f := range p.functions {
+		if f.Inline == nil && (f.why == "" || strings.Contains(p.own, "LIB("+f.Name()+")")) {
+			out = append(out, f.Function)
+		}
+	}
+	if p.verbs != nil {
+		for _, f := range p.API.Functions {
+			if Home(f.Header) == p.verbs.name && f.Inline == nil && strings.Contains(p.own, "LIB("+f.Name+")") {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func (p *pkg) execute(text string, data any) ([]byte, error) {
+	t, err := template.New("").Funcs(template.FuncMap{
+		"member": member, "enumerator": enumerator, "pointer": pointerTo,
+	}).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, data)
+	return b.Bytes(), err
+}
+
+// abiHeader writes the C declarations: of both libraries in librdmacm, so that
+// no C file reaches into another folder.
+func (p *pkg) abiHeader() ([]byte, error) {
+	type data struct {
+		Marker   string
+		Opaque   []string
+		Enums    []*api.Enum
+		Structs  []*api.Struct
+		Forwards []string
+	}
+	d := data{Marker: marker, Opaque: p.opaque, Enums: p.enums}
+	if p.verbs != nil {
+		d.Enums = slices.Concat(p.verbs.enums, p.enums)
+		d.Opaque = slices.Concat(p.verbs.opaque, p.opaque)
+	}
+	for _, s := range p.API.Structs {
+		if isLibc(s.Header) || (p.verbs == nil && Home(s.Header) != p.name) {
+			continue
+		}
+		d.Structs = append(d.Structs, s)
+		d.Forwards = append(d.Forwards, s.Name)
+	}
+	return p.execute(abiTemplate, d)
+}
+
+func isLibc(header string) bool {
+	return !strings.HasPrefix(header, "infiniband/") && !strings.HasPrefix(header, "rdma/")
+}
+
+// member writes a struct's member as C.
+func member(m *api.Member) string {
+	if m.Type != nil {
+		return m.Type.C(m.Name) + ";"
+	}
+	var b strings.Builder
+	b.WriteString(m.Aggregate + " {")
+	for _, inner := range m.Members {
+		b.WriteString("\n\t\t" + strings.ReplaceAll(member(inner), "\n", "\n\t"))
+	}
+	b.WriteString("\n\t}")
+	if m.Name != "" {
+		b.WriteString(" " + m.Name)
+	}
+	return b.String() + ";"
+}
+
+func enumerator(v api.Enumerator) string {
+	if v.Value > 1<<31-1 {
+		return fmt.Sprintf("%s = %#xu,", v.Name, v.Value)
+	}
+	return fmt.Sprintf("%s = %d,", v.Name, v.Value)
+}
+
+// pointerTo declares a pointer to a function.
+func pointerTo(f *api.Function) string {
+	return (&api.Type{Kind: api.Pointer, Elem: f.Type}).C(f.Name)
+}
+
+// stub is what the templates see of a function.
+type stub struct {
+	Name    string
+	Ptr     bool   // the result is a pointer
+	Params  string // as the stub declares them
+	Locals  []string
+	Call    string // the C expression of the call, with its arguments
+	Test    string // what must be true for the call to exist, "" if it always does
+	Guard   string
+	Op      string
+	Void    bool
+	Errno   bool // errno tells something after the call
+	Missing bool // a false Test means that the library lacks the function
+}
+
+func (p *pkg) stub(f *function) stub {
+	s := stub{
+		Name:  f.Name(),
+		Ptr:   f.Type.Elem.Kind == api.Pointer,
+		Void:  f.Type.Elem.IsVoid(),
+		Errno: !slices.Contains([]conventions.Class{conventions.Void, conventions.Value, conventions.String, conventions.Interior}, f.Class),
+	}
+	var params, args []string
+	for _, param := range f.params {
+		wire := p.wire(param.t)
+		if wire == "void *" {
+			params = append(params, "void *p_"+param.cName)
+			s.Locals = append(s.Locals, param.t.C(param.cName)+" = p_"+param.cName+";")
+		} else {
+			params = append(params, wire+" "+param.cName)
+		}
+		args = append(args, param.cName)
+	}
+	s.Params = strings.Join(params, ", ")
+	if s.Params == "" {
+		s.Params = "void"
+	}
+	callee := ""
+	switch f.call() {
+	case symbol:
+		callee, s.Test, s.Missing = "LIB("+f.Name()+")", "LIB("+f.Name()+")", true
+	case own:
+		callee = "own_" + f.Name()
+	case dispatch:
+		callee, s.Test = f.Inline.Call, f.Inline.Call
+	case guarded:
+		callee, s.Guard, s.Test = f.Inline.Call, f.Inline.Guard, "vctx"
+		s.Op = strings.TrimPrefix(f.Inline.Call, "vctx->")
+	}
+	s.Call = callee + "(" + strings.Join(args, ", ") + ")"
+	return s
+}
+
+func (p *pkg) boundStubs() []stub {
+	var out []stub
+	for _, f := range p.functions {
+		if f.why == "" {
+			out = append(out, p.stub(f))
+		}
+	}
+	return out
+}
+
+func (p *pkg) stubsHeader() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// %s\n\n#pragma once\n\n#include <stdint.h>\n\n", marker)
+	b.WriteString("/* A result and the errno that was set in the same call. */\n")
+	b.WriteString("typedef struct {\n\tint64_t value;\n\tint32_t error;\n} verbena_int;\n\n")
+	b.WriteString("typedef struct {\n\tvoid *value;\n\tint32_t error;\n} verbena_ptr;\n\n")
+	fmt.Fprintf(&b, "void %s(int i, void *function);\n\n", p.setter())
+	for _, s := range p.boundStubs() {
+		fmt.Fprintf(&b, "%s verbena_%s(%s);\n", s.Result(), s.Name, s.Params)
+	}
+	return b.Bytes(), nil
+}
+
+// Result is the type that a stub returns.
+func (s stub) Result() string {
+	if s.Ptr {
+		return "verbena_ptr"
+	}
+	return "verbena_int"
+}
+
+func (p *pkg) stubsSource() ([]byte, error) {
+	return p.execute(stubsTemplate, map[string]any{
+		"Marker": marker, "Callable": callable, "Table": p.tableFunctions(), "Setter": p.setter(),
+		"Own": p.own, "Stubs": p.boundStubs(), "Structs": p.structs,
+	})
+}

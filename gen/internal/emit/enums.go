@@ -1,0 +1,158 @@
+package emit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+func (p *pkg) enumName(e *api.Enum) string {
+	if known := p.Known.Enums[e.Key()]; known != nil && known.GoName != "" {
+		return known.GoName
+	}
+	return p.typeName(e.Name)
+}
+
+func (p *pkg) enumsFile(f *jen.File) {
+	for _, e := range p.enums {
+		if p.Known.Enums[e.Key()] == nil {
+			p.fail("no kind for enum %s", e.Key())
+			continue
+		}
+		if name := p.enumName(e); name == "-" {
+			p.untyped(f, e)
+		} else {
+			p.enum(f, e, name)
+		}
+	}
+	for _, a := range p.aliases {
+		kind := "struct"
+		for _, e := range p.enums {
+			if e.Name == a.Target {
+				kind = "enum"
+			}
+		}
+		f.Commentf("%s is %s %s, another name of %s.", p.typeName(a.Name), kind, a.Name, a.Target)
+		f.Type().Id(p.typeName(a.Name)).Op("=").Id(p.typeName(a.Target))
+	}
+}
+
+func (p *pkg) untyped(f *jen.File, e *api.Enum) {
+	f.Commentf("Constants of %s.", e.Header)
+	f.Const().DefsFunc(func(g *jen.Group) {
+		for _, v := range e.Values {
+			g.Id(v.Name).Op("=").Lit(int(v.Value))
+		}
+	})
+}
+
+func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
+	tag := e.Name
+	if tag == "" {
+		tag = "of " + e.Values[0].Name + ", which C leaves without a name,"
+	}
+	underlying := "uint32"
+	if e.Signed {
+		underlying = "int32"
+	}
+	flags := p.Known.Enums[e.Key()].Flags
+	what := "one value"
+	if flags {
+		what = "flags that are combined with |"
+	}
+	f.Commentf("%s is enum %s in %s: %s.", name, tag, e.Header, what)
+	f.Type().Id(name).Id(underlying)
+
+	f.Commentf("Values of %s.", name)
+	f.Const().DefsFunc(func(g *jen.Group) {
+		for _, v := range e.Values {
+			g.Id(v.Name).Id(name).Op("=").Op(literal(v.Value, flags))
+		}
+	})
+
+	table := strings.ToLower(name[:1]) + name[1:] + "Names"
+	texts := p.Strings[e.Name]
+	kind, value := "Values", "int64"
+	switch {
+	case flags:
+		kind, value = "Flags", "uint32"
+	case texts != nil:
+		kind = "Texts"
+	}
+	f.Var().Id(table).Op("=").Qual(enumPkg, kind).Values(tableValues(e, name, texts, kind))
+
+	stringDoc := "String returns the C enumerator's name."
+	switch kind {
+	case "Flags":
+		stringDoc = "String returns the names of the flags, joined with |."
+	case "Texts":
+		stringDoc = fmt.Sprintf("String returns what %s in C returns.", texts.Func)
+	}
+	f.Comment(stringDoc)
+	f.Func().Params(jen.Id("v").Id(name)).Id("String").Params().String().Block(
+		jen.Return(jen.Id(table).Dot("String").Call(jen.Id(value).Parens(jen.Id("v")))),
+	)
+	f.Commentf("Parse%s is the reverse of String. It also takes the names of the C enumerators.", name)
+	f.Func().Id("Parse"+name).Params(jen.Id("s").String()).Params(jen.Id(name), jen.Error()).Block(
+		jen.List(jen.Id("v"), jen.Err()).Op(":=").Id(table).Dot("Parse").Call(jen.Id("s")),
+		jen.Return(jen.Id(name).Parens(jen.Id("v")), jen.Err()),
+	)
+}
+
+func literal(v int64, flags bool) string {
+	if flags {
+		return fmt.Sprintf("%#x", v)
+	}
+	return fmt.Sprint(v)
+}
+
+func tableValues(e *api.Enum, name string, texts *conventions.Strings, kind string) jen.Code {
+	names := func(text func(api.Enumerator) string) jen.Code {
+		return jen.Index().Qual(enumPkg, "Name").ValuesFunc(func(g *jen.Group) {
+			for _, v := range e.Values {
+				if s := text(v); s != "" {
+					g.Line().Values(jen.Id("int64").Parens(jen.Id(v.Name)), jen.Lit(s))
+				}
+			}
+			g.Line()
+		})
+	}
+	all := jen.Dict{
+		jen.Id("Type"):  jen.Lit(name),
+		jen.Id("Names"): names(func(v api.Enumerator) string { return v.Name }),
+	}
+	if kind != "Texts" {
+		return all
+	}
+	return jen.Dict{
+		jen.Id("Values"): jen.Qual(enumPkg, "Values").Values(all),
+		jen.Id("Texts"):  names(func(v api.Enumerator) string { return texts.Text[v.Name] }),
+		jen.Id("Other"):  jen.Lit(texts.Other),
+	}
+}
+
+func (p *pkg) constsFile(f *jen.File) {
+	if len(p.macros) == 0 {
+		return
+	}
+	f.Comment("Macros with a value.")
+	f.Const().DefsFunc(func(g *jen.Group) {
+		for _, m := range p.macros {
+			name := strings.TrimLeft(m.Name, "_")
+			switch {
+			case m.Enumerator != "":
+				g.Id(name).Op("=").Id(m.Enumerator).Comment(m.Header)
+			case m.Type == "pointer":
+				g.Id(name).Op("=").Op("^").Id("uintptr").Call(jen.Lit(int(^m.Value))).Comment(m.Header + ", an address")
+			case m.Type == "unsigned long long" || m.Type == "unsigned long":
+				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", uint64(m.Value))).Comment(m.Header)
+			default:
+				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", m.Value)).Comment(m.Header)
+			}
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package emit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// function is a C function on its way to a stub.
+type function struct {
+	*api.Function
+	*conventions.Func
+	goName string
+	params []param
+	why    string // it is not bound, if not empty
+}
+
+// Name settles which of the embedded fields is meant.
+func (f *function) Name() string { return f.Function.Name }
+
+type param struct {
+	name   string // in Go
+	cName  string
+	t      *api.Type
+	mayNil bool
+	out    bool
+	text   bool // const char *, a string in Go
+}
+
+// call says how the stub reaches the function.
+type call int
+
+const (
+	symbol   call = iota // through the table of the library's symbols
+	dispatch             // through an operation table of an object
+	guarded              // through the verbs_context of an object, if it has the operation
+	own                  // through a function of ours
+)
+
+func (f *function) call() call {
+	switch {
+	case f.Own:
+		return own
+	case f.Inline == nil:
+		return symbol
+	case f.Inline.Guard != "":
+		return guarded
+	}
+	return dispatch
+}
+
+// needsLibrary reports whether the call can be made before any object of the
+// library exists.
+func (f *function) needsLibrary() bool { return f.call() == symbol || f.call() == own }
+
+func (p *pkg) function(fn *api.Function) *function {
+	f := &function{Function: fn, Func: p.Known.Funcs[fn.Name], goName: p.funcName(fn.Name)}
+	switch {
+	case f.Func == nil:
+		f.why = "no line in the conventions"
+		p.fail("%s: %s", fn.Name, f.why)
+		return f
+	case f.Skip != "":
+		f.why = f.Skip
+	case f.Own && !strings.Contains(p.own, " own_"+fn.Name+"(") && !strings.Contains(p.own, "*own_"+fn.Name+"("):
+		f.why = "inline with logic of its own: not written yet"
+	case !f.Own && f.Inline != nil && f.Inline.Call == "":
+		f.why = "inline of a shape that is not recognised"
+		p.fail("%s: %s and not marked as inline=own", fn.Name, f.why)
+	}
+	for i, t := range fn.Type.Params {
+		name := fn.Params[i]
+		t = actual(t)
+		f.params = append(f.params, param{
+			name: local(name), cName: name, t: t,
+			mayNil: slices.Contains(f.Nil, name),
+			out:    slices.Contains(f.Out, name),
+			text:   t.Kind == api.Pointer && t.Elem.Name == "char" && t.Elem.Const,
+		})
+	}
+	return f
+}
+
+// actual replaces the struct that ibv_query_port's prototype names to catch
+// callers that bypass its macro by the one that the macro takes.
+func actual(t *api.Type) *api.Type {
+	if t.Kind == api.Pointer && t.Elem.Name == "struct _compat_ibv_port_attr" {
+		return &api.Type{Kind: api.Pointer, Elem: &api.Type{Name: "struct ibv_port_attr"}}
+	}
+	return t
+}
+
+// value returns the type of the C result that Go callers get, nil if the
+// result only says whether the call failed.
+func (p *pkg) value(f *function) *jen.Statement {
+	switch f.Class {
+	case conventions.Pointer, conventions.Interior, conventions.Value:
+		return p.goType(f.Type.Elem)
+	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
+		return jen.Int()
+	case conventions.String:
+		return jen.String()
+	}
+	return nil
+}
+
+// results returns the types of everything that a stub returns before its
+// error.
+func (p *pkg) results(f *function) []jen.Code {
+	var out []jen.Code
+	if v := p.value(f); v != nil {
+		out = append(out, v)
+	}
+	for _, param := range f.params {
+		if param.out {
+			out = append(out, p.goType(param.t.Elem))
+		}
+	}
+	return out
+}
+
+func (p *pkg) signature(f *function, block ...jen.Code) *jen.Statement {
+	var params []jen.Code
+	for _, param := range f.params {
+		switch {
+		case param.out:
+		case param.text:
+			params = append(params, jen.Id(param.name).String())
+		default:
+			params = append(params, jen.Id(param.name).Add(p.goType(param.t)))
+		}
+	}
+	results := append(p.results(f), jen.Error())
+	s := jen.Func().Id(f.goName).Params(params...)
+	if len(results) == 1 {
+		s.Error()
+	} else {
+		s.Params(results...)
+	}
+	return s.Block(block...)
+}
+
+var classDocs = map[conventions.Class]string{
+	conventions.Status:   "C returns 0, or -1 with errno.",
+	conventions.Count:    "C returns a number, or -1 with errno.",
+	conventions.Pointer:  "C returns NULL with errno if it fails.",
+	conventions.Code:     "C returns 0 or an errno value.",
+	conventions.Negative: "C returns a number, or a negative errno value.",
+	conventions.Poll:     "C returns the number of completions, or a provider's negative code.",
+	conventions.Wait:     "C returns the number of events, or a positive errno value.",
+	conventions.Rereg:    "C returns 0 or a code of enum ibv_rereg_mr_err_code.",
+	conventions.EAI:      "C returns 0, an EAI code, or -1 with errno.",
+	conventions.Void:     "C returns nothing.",
+	conventions.Value:    "C returns a value and does not fail.",
+	conventions.String:   "C returns a string that is copied.",
+	conventions.Interior: "C returns a pointer into, or to, the same object.",
+}
+
+func (p *pkg) doc(f *function) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s binds %s of %s:\n\n\t%s\n\n%s", f.goName, f.Name(), f.Header, prototype(f.Function), classDocs[f.Class])
+	if f.Since != "" {
+		fmt.Fprintf(&b, " It came with rdma-core %s.", f.Since)
+	}
+	if f.Blocks {
+		b.WriteString(" It can block the thread.")
+	}
+	if names := goParams(f, f.Keeps); names != "" {
+		fmt.Fprintf(&b, "\nC keeps %s after the call: it must not be Go memory that is not pinned.", names)
+	}
+	if names := goParams(f, f.Nil); names != "" {
+		fmt.Fprintf(&b, "\nMay be nil, or empty: %s.", names)
+	}
+	return b.String()
+}
+
+func goParams(f *function, cNames []string) string {
+	var names []string
+	for _, param := range f.params {
+		if slices.Contains(cNames, param.cName) && !param.out {
+			names = append(names, param.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

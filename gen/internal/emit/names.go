@@ -1,0 +1,56 @@
+package emit
+
+import (
+	"go/token"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// goName puts a C name into Go's case: send_wr -> SendWr.
+func goName(c string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(c, "_") {
+		if part != "" {
+			b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return b.String()
+}
+
+// trimmed returns a C name without its library's prefix.
+func (p *pkg) trimmed(c string) string {
+	c = strings.TrimLeft(c, "_")
+	return strings.TrimPrefix(c, p.prefix)
+}
+
+// typeName returns the Go name of a struct, union or enum tag that is
+// declared in p.
+func (p *pkg) typeName(tag string) string { return goName(p.trimmed(tag)) }
+
+func (p *pkg) funcName(c string) string { return goName(p.trimmed(c)) }
+
+// local returns a Go parameter name.
+func local(c string) string {
+	name := goName(c)
+	name = strings.ToLower(name[:1]) + name[1:]
+	if token.IsKeyword(name) || name == "r" || name == "len" || name == "err" {
+		name += "_"
+	}
+	return strings.Replace(name, "type_", "typ", 1)
+}
+
+// prototype returns f as C declares it, with the names of the parameters.
+func prototype(f *api.Function) string {
+	var params []string
+	for i, t := range f.Type.Params {
+		params = append(params, t.C(f.Params[i]))
+	}
+	if f.Type.Variadic {
+		params = append(params, "...")
+	}
+	if len(params) == 0 {
+		params = []string{"void"}
+	}
+	return f.Type.Elem.C(f.Name + "(" + strings.Join(params, ", ") + ")")
+}

@@ -1,0 +1,122 @@
+package emit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+func (p *pkg) structsFile(f *jen.File) {
+	for _, tag := range p.opaque {
+		f.Commentf("%s is struct %s, which only the library can look into.", p.typeName(tag), tag)
+		f.Type().Id(p.typeName(tag)).Struct(jen.Id("_").Index(jen.Lit(0)).Byte())
+	}
+	for _, s := range p.structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		name := p.typeName(tag)
+		f.Commentf("%s is %s in %s: %d bytes.", name, s.Name, s.Header, s.Size)
+		p.aggregate(f, name, kind, s.Members, layout.Size{Size: s.Size, Align: s.Align})
+	}
+}
+
+// aggregate writes a struct, or a union as storage with a view for each
+// member.
+func (p *pkg) aggregate(f *jen.File, name, kind string, members []*api.Member, size layout.Size) {
+	if kind == "union" {
+		f.Type().Id(name).Struct(jen.Id("storage").Add(storage(size)))
+		p.views(f, name, "storage", members)
+		return
+	}
+	var nested []func()
+	var at int64
+	pad := func(g *jen.Group, to int64) {
+		if to > at {
+			g.Id("_").Index(jen.Lit(int(to - at))).Byte()
+		}
+	}
+	f.Type().Id(name).StructFunc(func(g *jen.Group) {
+		for _, m := range members {
+			pad(g, m.Offset)
+			msize := p.size(m)
+			at = m.Offset + msize.Size
+			switch {
+			case m.Type != nil:
+				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name)
+			case m.Name == "" && m.Aggregate == "union":
+				field := fmt.Sprintf("union%d", m.Offset)
+				g.Id(field).Add(storage(msize)).Comment(memberNames(m.Members))
+				nested = append(nested, func() { p.views(f, name, field, m.Members) })
+			case m.Name == "":
+				p.fail("%s: an anonymous struct inside a struct has no form in Go yet", name)
+			default:
+				inner := name + goName(m.Name)
+				g.Id(goName(m.Name)).Id(inner).Comment(m.Name)
+				nested = append(nested, func() {
+					f.Commentf("%s is the type of member %s of %s.", inner, m.Name, name)
+					p.aggregate(f, inner, m.Aggregate, m.Members, msize)
+				})
+			}
+		}
+		pad(g, size.Size)
+	})
+	for _, emit := range nested {
+		emit()
+	}
+}
+
+// views writes a method for each member of a union that is held in a field of
+// type name.
+func (p *pkg) views(f *jen.File, name, field string, members []*api.Member) {
+	for _, m := range members {
+		var t *jen.Statement
+		var nested func()
+		switch {
+		case m.Type != nil:
+			t = p.goType(m.Type)
+		case m.Name == "":
+			p.fail("%s: an anonymous %s inside a union has no form in Go yet", name, m.Aggregate)
+			continue
+		default:
+			inner := name + goName(m.Name)
+			t = jen.Id(inner)
+			nested = func() {
+				f.Commentf("%s is the type of member %s of %s.", inner, m.Name, name)
+				p.aggregate(f, inner, m.Aggregate, m.Members, p.size(m))
+			}
+		}
+		f.Commentf("%s returns the union's member %s.", goName(m.Name), m.Name)
+		f.Func().Params(jen.Id("s").Op("*").Id(name)).Id(goName(m.Name)).Params().Op("*").Add(t.Clone()).Block(
+			jen.Return(jen.Parens(jen.Op("*").Add(t)).Parens(
+				jen.Qual("unsafe", "Pointer").Parens(jen.Op("&").Id("s").Dot(field)))),
+		)
+		if nested != nil {
+			nested()
+		}
+	}
+}
+
+func memberNames(members []*api.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return "union of " + strings.Join(names, ", ")
+}
+
+// storage returns an array type with the size and alignment of a union.
+func storage(size layout.Size) *jen.Statement {
+	unit := map[int64]string{1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}[size.Align]
+	return jen.Index(jen.Lit(int(size.Size / size.Align))).Id(unit)
+}
+
+func (p *pkg) size(m *api.Member) layout.Size {
+	size, err := p.engine.OfMember(m)
+	if err != nil {
+		p.fail("%v", err)
+	}
+	return size
+}

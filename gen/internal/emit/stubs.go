@@ -1,0 +1,225 @@
+package emit
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// lines makes a text a comment of // lines.
+func lines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight("// "+strings.TrimSuffix(line, "\n"), " ") + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// stubsFile writes the Go stubs that call C.
+func (p *pkg) stubsFile(f *jen.File) {
+	f.HeaderComment("//go:build " + callable)
+	preamble := []string{`#include <stdlib.h>`, `#include "stubs.h"`}
+	for _, fn := range p.functions {
+		if fn.why != "" {
+			continue
+		}
+		if len(fn.Keeps) == 0 {
+			preamble = append(preamble, "#cgo noescape verbena_"+fn.Name())
+		}
+		if fn.call() == dispatch { // the data path: no provider calls back into Go
+			preamble = append(preamble, "#cgo nocallback verbena_"+fn.Name())
+		}
+	}
+	f.CgoPreamble(strings.Join(preamble, "\n"))
+
+	f.Var().Id("library").Op("=").Qual(dlPkg, "Library").Values(jen.Dict{
+		jen.Id("Name"):    jen.Lit(p.library.Soname),
+		jen.Id("Debian"):  jen.Lit(p.library.Debian),
+		jen.Id("Fedora"):  jen.Lit(p.library.Fedora),
+		jen.Id("Symbols"): jen.Id("symbols"),
+		jen.Id("Since"):   jen.Id("since"),
+		jen.Id("Set"): jen.Func().Params(jen.Id("i").Int(), jen.Id("f").Qual("unsafe", "Pointer")).Block(
+			jen.Qual("C", p.setter()).Call(jen.Qual("C", "int").Call(jen.Id("i")), jen.Id("f")),
+		),
+	})
+	f.Comment("symbols is in the order of the table in stubs.c.")
+	f.Var().Id("symbols").Op("=").Index().String().ValuesFunc(func(g *jen.Group) {
+		for _, name := range p.symbols() {
+			g.Line().Lit(name)
+		}
+		g.Line()
+	})
+	f.Var().Id("since").Op("=").Map(jen.String()).String().ValuesFunc(func(g *jen.Group) {
+		for _, fn := range p.functions {
+			if fn.Func != nil && fn.Since != "" {
+				g.Line().Lit(fn.Name()).Op(":").Lit(fn.Since)
+			}
+		}
+		g.Line()
+	})
+	for _, fn := range p.functions {
+		if fn.why == "" {
+			f.Comment(lines(p.doc(fn)))
+			f.Add(p.signature(fn, p.body(fn)...))
+		}
+	}
+}
+
+// platformFile writes the same functions for programs that cannot call C.
+func (p *pkg) platformFile(f *jen.File) {
+	f.HeaderComment("//go:build " + notCallable)
+	for _, fn := range p.functions {
+		if fn.why != "" {
+			continue
+		}
+		f.Comment(lines(p.doc(fn)))
+		f.Add(p.signature(fn, p.fails(fn, nil, jen.Qual(cerrPkg, "Platform").Call(jen.Lit(fn.Name())))))
+	}
+}
+
+// fails returns the results' zero values and an error. outs names the
+// variables to return for out parameters, nil for zero values.
+func (p *pkg) fails(fn *function, outs []jen.Code, err jen.Code) jen.Code {
+	var values []jen.Code
+	if v := p.value(fn); v != nil {
+		values = append(values, zero(v))
+	}
+	if outs != nil {
+		values = append(values, outs...)
+	} else {
+		for _, param := range fn.params {
+			if param.out {
+				values = append(values, zero(p.goType(param.t.Elem)))
+			}
+		}
+	}
+	return jen.Return(append(values, err)...)
+}
+
+func zero(t *jen.Statement) jen.Code {
+	switch text := t.GoString(); {
+	case strings.HasPrefix(text, "*"), text == "unsafe.Pointer":
+		return jen.Nil()
+	case text == "string":
+		return jen.Lit("")
+	default:
+		return jen.Lit(0)
+	}
+}
+
+// body returns the statements of a stub that calls C.
+func (p *pkg) body(fn *function) []jen.Code {
+	var out []jen.Code
+	for _, param := range fn.params {
+		if param.t.Kind == 1 && !param.mayNil && !param.out && !param.text {
+			out = append(out, jen.If(jen.Id(param.name).Op("==").Nil()).Block(
+				p.fails(fn, nil, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
+			))
+		}
+	}
+	if fn.needsLibrary() {
+		out = append(out, jen.If(jen.Err().Op(":=").Id("library").Dot("Load").Call(), jen.Err().Op("!=").Nil()).Block(
+			p.fails(fn, nil, jen.Err()),
+		))
+	}
+	var args, outs []jen.Code
+	for _, param := range fn.params {
+		switch {
+		case param.out:
+			out = append(out, jen.Var().Id(param.name).Add(p.goType(param.t.Elem)))
+			args = append(args, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Id(param.name)))
+			outs = append(outs, jen.Id(param.name))
+		case param.text:
+			c := "c" + strings.ToUpper(param.name[:1]) + param.name[1:]
+			out = append(out,
+				jen.Var().Id(c).Qual("unsafe", "Pointer"),
+				jen.If(jen.Id(param.name).Op("!=").Lit("")).Block(
+					jen.Id(c).Op("=").Qual("unsafe", "Pointer").Call(jen.Qual("C", "CString").Call(jen.Id(param.name))),
+					jen.Defer().Qual("C", "free").Call(jen.Id(c)),
+				),
+			)
+			args = append(args, jen.Id(c))
+		case p.wire(param.t) == "void *":
+			if param.t.Elem.IsVoid() || p.goType(param.t).GoString() == "unsafe.Pointer" {
+				args = append(args, jen.Id(param.name))
+			} else {
+				args = append(args, jen.Qual("unsafe", "Pointer").Call(jen.Id(param.name)))
+			}
+		default:
+			args = append(args, jen.Qual("C", p.wire(param.t)).Call(jen.Id(param.name)))
+		}
+	}
+	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.Name()).Call(args...))
+	if fn.needsLibrary() {
+		out = append(out, jen.If(jen.Id("r").Dot("error").Op("==").Qual(cerrPkg, "Missing")).Block(
+			p.fails(fn, nil, jen.Id("library").Dot("Lacks").Call(jen.Lit(fn.Name()))),
+		))
+	}
+	return append(out, p.finish(fn, outs)...)
+}
+
+// finish turns C's result into Go's.
+func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
+	op, value, errno := jen.Lit(fn.Name()), jen.Id("r").Dot("value"), jen.Id("r").Dot("error")
+	number := jen.Int64().Call(value)
+	code := jen.Int32().Call(errno)
+	with := func(values ...jen.Code) jen.Code { return jen.Return(values...) }
+	read := func(name string, extra ...jen.Code) *jen.Statement {
+		return jen.Qual(cerrPkg, name).CallFunc(func(g *jen.Group) {
+			g.Add(op)
+			g.Add(number)
+			for _, e := range extra {
+				g.Add(e)
+			}
+			g.Add(code)
+		})
+	}
+	counted := func(err jen.Code) []jen.Code {
+		return []jen.Code{
+			jen.If(jen.Err().Op(":=").Add(err), jen.Err().Op("!=").Nil()).Block(p.fails(fn, outs, jen.Err())),
+			with(append(append([]jen.Code{jen.Int().Call(value)}, outs...), jen.Nil())...),
+		}
+	}
+	switch fn.Class {
+	case conventions.Status:
+		return []jen.Code{with(append(outs, read("Status"))...)}
+	case conventions.Code:
+		return []jen.Code{with(append(outs, read("Code"))...)}
+	case conventions.EAI:
+		return []jen.Code{with(append(outs, read("Addrinfo"))...)}
+	case conventions.Rereg:
+		return []jen.Code{with(jen.Qual(cerrPkg, "Rereg").Call(number, code))}
+	case conventions.Count, conventions.Negative:
+		return counted(read("Count"))
+	case conventions.Poll:
+		return counted(read("Poll", jen.Int().Call(jen.Id("numEntries"))))
+	case conventions.Wait:
+		return counted(read("Wait", jen.Int().Call(jen.Id("maxevents"))))
+	case conventions.Pointer:
+		return []jen.Code{
+			jen.If(value.Clone().Op("==").Nil()).Block(
+				p.fails(fn, outs, jen.Qual(cerrPkg, "Null").Call(op, code))),
+			with(append(append([]jen.Code{p.pointer(fn, value)}, outs...), jen.Nil())...),
+		}
+	case conventions.Interior:
+		return []jen.Code{with(p.pointer(fn, value), jen.Nil())}
+	case conventions.String:
+		return []jen.Code{with(jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(value)), jen.Nil())}
+	case conventions.Value:
+		return []jen.Code{with(append(append([]jen.Code{p.goType(fn.Type.Elem).Call(value)}, outs...), jen.Nil())...)}
+	}
+	return []jen.Code{jen.Id("_").Op("=").Id("r"), with(append(outs, jen.Nil())...)}
+}
+
+func (p *pkg) pointer(fn *function, value *jen.Statement) jen.Code {
+	t := p.goType(fn.Type.Elem)
+	if t.GoString() == "unsafe.Pointer" {
+		return value
+	}
+	return jen.Parens(t).Call(value)
+}

@@ -1,0 +1,112 @@
+package emit
+
+import (
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// scalar is an arithmetic C type: its name in Go and its type on the way into
+// a stub.
+type scalar struct{ goType, wire string }
+
+var scalars = map[string]scalar{
+	"char": {"byte", "uint8_t"}, "signed char": {"int8", "int8_t"}, "unsigned char": {"uint8", "uint8_t"},
+	"short": {"int16", "int16_t"}, "unsigned short": {"uint16", "uint16_t"},
+	"int": {"int32", "int32_t"}, "unsigned int": {"uint32", "uint32_t"},
+	"long": {"int64", "int64_t"}, "unsigned long": {"uint64", "uint64_t"},
+	"long long": {"int64", "int64_t"}, "unsigned long long": {"uint64", "uint64_t"},
+	"int8_t": {"int8", "int8_t"}, "int16_t": {"int16", "int16_t"}, "int32_t": {"int32", "int32_t"}, "int64_t": {"int64", "int64_t"},
+	"uint8_t": {"uint8", "uint8_t"}, "uint16_t": {"uint16", "uint16_t"}, "uint32_t": {"uint32", "uint32_t"}, "uint64_t": {"uint64", "uint64_t"},
+	"__s8": {"int8", "int8_t"}, "__s16": {"int16", "int16_t"}, "__s32": {"int32", "int32_t"}, "__s64": {"int64", "int64_t"},
+	"__u8": {"uint8", "uint8_t"}, "__u16": {"uint16", "uint16_t"}, "__u32": {"uint32", "uint32_t"}, "__u64": {"uint64", "uint64_t"},
+	"__be16": {"Be16", "uint16_t"}, "__be32": {"Be32", "uint32_t"}, "__be64": {"Be64", "uint64_t"},
+	"size_t": {"uint64", "uint64_t"}, "ssize_t": {"int64", "int64_t"}, "off_t": {"int64", "int64_t"},
+	"socklen_t": {"uint32", "uint32_t"}, "nfds_t": {"uint64", "uint64_t"}, "sa_family_t": {"uint16", "uint16_t"},
+	"pthread_mutex_t": {"PthreadMutex", ""}, "pthread_cond_t": {"PthreadCond", ""},
+}
+
+// verbsTypes are declared in libibverbs and used by both packages.
+var verbsTypes = map[string]bool{
+	"Be16": true, "Be32": true, "Be64": true, "PthreadMutex": true, "PthreadCond": true,
+}
+
+// goType returns the Go type for a C type.
+func (p *pkg) goType(t *api.Type) *jen.Statement {
+	switch t.Kind {
+	case api.Array:
+		return jen.Index(jen.Lit(int(t.Len))).Add(p.goType(t.Elem))
+	case api.Pointer:
+		if t.Elem.IsVoid() || t.Elem.Kind == api.Func || p.isForeign(t.Elem) {
+			return jen.Qual("unsafe", "Pointer")
+		}
+		return jen.Op("*").Add(p.goType(t.Elem))
+	}
+	if s, ok := scalars[t.Name]; ok {
+		if verbsTypes[s.goType] {
+			return jen.Qual(verbsPkg, s.goType)
+		}
+		return jen.Id(s.goType)
+	}
+	if tag, ok := t.Tag("enum"); ok {
+		for _, e := range p.API.Enums {
+			if e.Name == tag {
+				return p.qualified(Home(e.Header), tag)
+			}
+		}
+	}
+	if s := p.declared(t.Name); s != nil {
+		_, tag, _ := strings.Cut(t.Name, " ")
+		return p.qualified(Home(s.Header), tag)
+	}
+	if tag, ok := t.Tag("struct"); ok {
+		if p.verbs != nil && strings.HasPrefix(tag, p.verbs.prefix) {
+			return p.qualified(p.verbs.name, tag)
+		}
+		return jen.Id(p.typeName(tag))
+	}
+	p.fail("no Go type for %s", t)
+	return jen.Id("invalid")
+}
+
+// qualified names a struct or enum of the package called where.
+func (p *pkg) qualified(where, tag string) *jen.Statement {
+	if where == p.name {
+		return jen.Id(p.typeName(tag))
+	}
+	if p.verbs == nil {
+		p.fail("%s is declared in %s", tag, where)
+		return jen.Id("invalid")
+	}
+	return jen.Qual(verbsPkg, p.verbs.typeName(tag))
+}
+
+// isForeign reports whether t is a struct that only libc knows, such as
+// struct pollfd.
+func (p *pkg) isForeign(t *api.Type) bool {
+	if t.Name == "fd_set" {
+		return true
+	}
+	tag, ok := t.Tag("struct")
+	if !ok || p.declared(t.Name) != nil {
+		return false
+	}
+	return p.verbs != nil && !strings.HasPrefix(tag, p.prefix) && !strings.HasPrefix(tag, p.verbs.prefix)
+}
+
+// wire returns the type with which a value goes into a stub.
+func (p *pkg) wire(t *api.Type) string {
+	if t.Kind == api.Pointer {
+		return "void *"
+	}
+	if _, ok := t.Tag("enum"); ok {
+		return "uint32_t"
+	}
+	s, ok := scalars[t.Name]
+	if !ok || s.wire == "" {
+		p.fail("%s cannot be passed by value", t)
+	}
+	return s.wire
+}

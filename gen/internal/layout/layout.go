@@ -1,0 +1,132 @@
+// Package layout computes sizes, alignments and offsets as the System V ABIs
+// of 64-bit Linux do: everything is aligned naturally.
+package layout
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// Size is what a type takes, in bytes.
+type Size struct{ Size, Align int64 }
+
+// Arch is what differs between 64-bit architectures.
+type Arch struct {
+	Name  string
+	Mutex int64 // size of glibc's pthread_mutex_t
+}
+
+// AMD64 is linux/amd64.
+var AMD64 = Arch{Name: "amd64", Mutex: 40}
+
+var scalars = map[string]int64{
+	"char": 1, "signed char": 1, "unsigned char": 1, "_Bool": 1,
+	"short": 2, "unsigned short": 2, "int": 4, "unsigned int": 4, "long": 8, "unsigned long": 8,
+	"long long": 8, "unsigned long long": 8,
+	"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8,
+	"__s8": 1, "__u8": 1, "__s16": 2, "__u16": 2, "__s32": 4, "__u32": 4, "__s64": 8, "__u64": 8,
+	"__be16": 2, "__be32": 4, "__be64": 8,
+	"size_t": 8, "ssize_t": 8, "off_t": 8, "uintptr_t": 8, "intptr_t": 8, "socklen_t": 4, "nfds_t": 8, "sa_family_t": 2,
+}
+
+// Engine computes layouts for the declarations of one snapshot.
+type Engine struct {
+	arch    Arch
+	structs map[string]*api.Struct
+	done    map[string]Size
+}
+
+// New returns an engine for a.
+func New(a *api.API, arch Arch) *Engine {
+	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, done: map[string]Size{}}
+	for _, s := range a.Structs {
+		e.structs[s.Name] = s
+	}
+	return e
+}
+
+// Apply fills in the size and the offsets of s, which must be complete or
+// opaque.
+func (e *Engine) Apply(s *api.Struct) error {
+	if len(s.Members) == 0 {
+		return nil
+	}
+	size, err := e.structSize(s.Name)
+	s.Size, s.Align = size.Size, size.Align
+	return err
+}
+
+// OfMember returns what a member takes, and sets the offsets inside it.
+func (e *Engine) OfMember(m *api.Member) (Size, error) {
+	if m.Type != nil {
+		return e.Of(m.Type)
+	}
+	return e.place(m.Members, m.Aggregate == "union")
+}
+
+// Of returns what t takes.
+func (e *Engine) Of(t *api.Type) (Size, error) {
+	switch t.Kind {
+	case api.Pointer:
+		return Size{8, 8}, nil
+	case api.Array:
+		elem, err := e.Of(t.Elem)
+		return Size{elem.Size * t.Len, elem.Align}, err
+	case api.Func:
+		return Size{}, fmt.Errorf("a function has no size")
+	}
+	if n, ok := scalars[t.Name]; ok {
+		return Size{n, n}, nil
+	}
+	if _, ok := t.Tag("enum"); ok {
+		return Size{4, 4}, nil
+	}
+	switch t.Name {
+	case "pthread_mutex_t":
+		return Size{e.arch.Mutex, 8}, nil
+	case "pthread_cond_t":
+		return Size{48, 8}, nil
+	}
+	return e.structSize(t.Name)
+}
+
+func (e *Engine) structSize(name string) (Size, error) {
+	if size, ok := e.done[name]; ok {
+		return size, nil
+	}
+	s := e.structs[name]
+	if s == nil || len(s.Members) == 0 {
+		return Size{}, fmt.Errorf("the size of %s is not known", name)
+	}
+	_, isUnion := (&api.Type{Name: name}).Tag("union")
+	size, err := e.place(s.Members, isUnion)
+	if err != nil {
+		return Size{}, fmt.Errorf("%s: %s: %w", s.Header, name, err)
+	}
+	e.done[name] = size
+	return size, nil
+}
+
+// place sets the members' offsets and returns what they take together.
+func (e *Engine) place(members []*api.Member, isUnion bool) (Size, error) {
+	total := Size{Align: 1}
+	for _, m := range members {
+		size, err := e.OfMember(m)
+		if err != nil {
+			return Size{}, fmt.Errorf("member %q: %w", m.Name, err)
+		}
+		total.Align = max(total.Align, size.Align)
+		if isUnion {
+			m.Offset = 0
+			total.Size = max(total.Size, size.Size)
+			continue
+		}
+		m.Offset = align(total.Size, size.Align)
+		total.Size = m.Offset + size.Size
+	}
+	total.Size = align(total.Size, total.Align)
+	return total, nil
+}
+
+func align(n, to int64) int64 { return (n + to - 1) / to * to }

@@ -1,0 +1,2 @@
+#pragma once
+#define ETH_ALEN 6

@@ -1,0 +1,27 @@
+#pragma once
+#include <stdint.h>
+#include <linux/types.h>
+#include <sys/socket.h>
+struct in_addr {
+	__be32 s_addr;
+};
+struct in6_addr {
+	union {
+		uint8_t s6_addr[16];
+		__be16 s6_addr16[8];
+		__be32 s6_addr32[4];
+	};
+};
+struct sockaddr_in {
+	sa_family_t sin_family;
+	__be16 sin_port;
+	struct in_addr sin_addr;
+	uint8_t sin_zero[8];
+};
+struct sockaddr_in6 {
+	sa_family_t sin6_family;
+	__be16 sin6_port;
+	__be32 sin6_flowinfo;
+	struct in6_addr sin6_addr;
+	uint32_t sin6_scope_id;
+};

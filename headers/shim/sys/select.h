@@ -1,0 +1,3 @@
+#pragma once
+typedef struct fd_set fd_set;
+struct timeval;

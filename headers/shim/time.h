@@ -1,0 +1,5 @@
+#pragma once
+struct timespec {
+	long tv_sec;
+	long tv_nsec;
+};

@@ -1,0 +1,221 @@
+// Package cerr turns the ways in which librdmacm and libibverbs report errors
+// into Go errors. It is the one place that does.
+package cerr
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+)
+
+// Error is a failed C call.
+type Error struct {
+	Op    string        // the C function
+	Errno syscall.Errno // never 0
+}
+
+func (e *Error) Error() string { return e.Op + ": " + e.Errno.Error() }
+
+// Unwrap makes errors.Is work with the errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// Missing is what a stub reports as errno if the library lacks the function.
+const Missing = -1 << 31
+
+// Status reads 0 or -1 with errno, and the -errno of older libraries.
+func Status(op string, result int64, errno int32) error {
+	if result == 0 {
+		return nil // whatever errno says
+	}
+	return &Error{op, normalise(result, errno)}
+}
+
+// Code reads 0 or the errno as the result; some providers give -errno or -1.
+func Code(op string, result int64, errno int32) error { return Status(op, result, errno) }
+
+// Count reads n >= 0, or -1 with errno, or -errno.
+func Count(op string, result int64, errno int32) error {
+	if result >= 0 {
+		return nil
+	}
+	return Status(op, result, errno)
+}
+
+// Null reads the errno of a call that returned NULL.
+func Null(op string, errno int32) error {
+	return &Error{op, normalise(-1, errno)}
+}
+
+// Poll reads the result of ibv_poll_cq for at most limit completions. A
+// negative result is a provider's own code and says no more than that it
+// failed; more completions than asked for is a library without the operation
+// answering EOPNOTSUPP.
+func Poll(op string, result int64, limit int, errno int32) error {
+	switch {
+	case result > int64(limit):
+		return &Error{op, syscall.Errno(result)}
+	case result >= 0:
+		return nil
+	case result > -3: // -1 and -2 are not errnos here
+		return &Error{op, normalise(-1, errno)}
+	}
+	return &Error{op, normalise(result, errno)}
+}
+
+// Wait reads the result of repoll_wait for at most limit events, which may be
+// a positive errno where that is larger.
+func Wait(op string, result int64, limit int, errno int32) error {
+	if result > int64(limit) {
+		return &Error{op, syscall.Errno(result)}
+	}
+	return Count(op, result, errno)
+}
+
+// normalise returns the errno that result, not 0, and errno together mean.
+func normalise(result int64, errno int32) syscall.Errno {
+	switch {
+	case result > 0:
+		return syscall.Errno(result)
+	case result < -1:
+		return syscall.Errno(-result)
+	case errno < 0:
+		return syscall.Errno(-errno)
+	case errno == 0:
+		return syscall.EIO // -1 without errno
+	}
+	return syscall.Errno(errno)
+}
+
+// ReregError is a failed ibv_rereg_mr. It says which step failed.
+type ReregError struct {
+	Code  int // IBV_REREG_MR_ERR_*
+	Errno syscall.Errno
+}
+
+// Unusable reports whether the memory region can only be deregistered now.
+func (e *ReregError) Unusable() bool { return e.Code <= -4 }
+
+func (e *ReregError) Error() string {
+	step := "code " + strconv.Itoa(e.Code)
+	if e.Code <= -1 && e.Code >= -5 {
+		step = [...]string{
+			"bad input", "fork protection of the new memory", "fork protection of the old memory",
+			"command, the region is unusable", "command and fork protection, the region is unusable",
+		}[-e.Code-1]
+	}
+	return fmt.Sprintf("ibv_rereg_mr: %v (%s)", e.Errno, step)
+}
+
+// Unwrap makes errors.Is work with the errno.
+func (e *ReregError) Unwrap() error { return e.Errno }
+
+// Rereg reads the result of ibv_rereg_mr.
+func Rereg(result int64, errno int32) error {
+	if result == 0 {
+		return nil
+	}
+	if errno == 0 && result == -1 {
+		errno = int32(syscall.EINVAL)
+	}
+	return &ReregError{int(result), normalise(-1, errno)}
+}
+
+// AddrinfoError is a name that rdma_getaddrinfo could not resolve.
+type AddrinfoError struct {
+	Op   string
+	Code int // EAI_*
+	Text string
+}
+
+func (e *AddrinfoError) Error() string { return e.Op + ": " + e.Text }
+
+const (
+	eaiBadFlags = -1
+	eaiSystem   = -11
+)
+
+var eaiTexts = map[int]string{
+	eaiBadFlags: "bad flags",
+	-2:          "unknown host or service",
+	-3:          "temporary failure in name resolution",
+	-4:          "permanent failure in name resolution",
+	-6:          "address family not supported",
+	-7:          "socket type not supported",
+	-8:          "service not supported for the socket type",
+	-10:         "out of memory",
+}
+
+// Addrinfo reads 0, an EAI code, or -1 with errno; EAI_BADFLAGS is -1 too.
+func Addrinfo(op string, result int64, errno int32) error {
+	switch {
+	case result == 0:
+		return nil
+	case result == eaiSystem, result == eaiBadFlags && errno != 0, result > 0:
+		return Status(op, min(result, -1), errno)
+	}
+	text, ok := eaiTexts[int(result)]
+	if !ok {
+		text = "name resolution failed with code " + strconv.FormatInt(result, 10)
+	}
+	return &AddrinfoError{op, int(result), text}
+}
+
+// NilError is a nil pointer passed where C would follow it.
+type NilError struct{ Op, Param string }
+
+func (e *NilError) Error() string { return e.Op + ": " + e.Param + " is nil" }
+
+// Unwrap makes errors.Is work with EINVAL.
+func (e *NilError) Unwrap() error { return syscall.EINVAL }
+
+// Nil reports a nil argument.
+func Nil(op, param string) error { return &NilError{op, param} }
+
+// SymbolError is a function that the installed library is too old to have.
+type SymbolError struct {
+	Symbol  string
+	Library string
+	Since   string // the rdma-core version that added it
+}
+
+func (e *SymbolError) Error() string {
+	s := e.Symbol + ": the installed " + e.Library + " does not have it"
+	if e.Since != "" {
+		s += "; rdma-core " + e.Since + " added it"
+	}
+	return s
+}
+
+// Unwrap makes errors.Is work with errors.ErrUnsupported.
+func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
+
+// LibraryError is a C library that could not be loaded.
+type LibraryError struct {
+	Library string
+	Debian  string // packages that bring it
+	Fedora  string
+	Reason  string // the dynamic loader's words
+}
+
+func (e *LibraryError) Error() string {
+	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s",
+		e.Library, e.Debian, e.Fedora, e.Reason)
+}
+
+// Unwrap makes errors.Is work with errors.ErrUnsupported.
+func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
+
+// PlatformError is a call in a program built for a system or in a way that
+// cannot call the C libraries.
+type PlatformError struct{ Op string }
+
+func (e *PlatformError) Error() string {
+	return e.Op + ": RDMA needs 64-bit Linux and a build with cgo"
+}
+
+// Unwrap makes errors.Is work with errors.ErrUnsupported.
+func (e *PlatformError) Unwrap() error { return errors.ErrUnsupported }
+
+// Platform reports that op cannot be called by this program at all.
+func Platform(op string) error { return &PlatformError{op} }

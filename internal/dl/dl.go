@@ -1,0 +1,68 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package dl
+
+// #cgo linux LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdlib.h>
+//
+// /* In one call, because dlerror's text belongs to the thread. */
+// static void *verbena_open(const char *name, const char **error)
+// {
+//	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+//	*error = handle ? NULL : dlerror();
+//	return handle;
+// }
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// Library is a C library that is opened on first use and stays open.
+type Library struct {
+	Name    string            // soname, such as libibverbs.so.1
+	Debian  string            // packages that bring it
+	Fedora  string            //
+	Symbols []string          // the functions wanted
+	Since   map[string]string // rdma-core version of functions that it may lack
+	Set     func(i int, f unsafe.Pointer)
+
+	once sync.Once
+	err  error
+}
+
+// Load opens the library and hands the address of every symbol that it has to
+// Set. Later calls return the first one's result.
+func (l *Library) Load() error {
+	l.once.Do(l.load)
+	return l.err
+}
+
+func (l *Library) load() {
+	name := C.CString(l.Name)
+	defer C.free(unsafe.Pointer(name))
+	var reason *C.char
+	handle := C.verbena_open(name, &reason)
+	if handle == nil {
+		l.err = &cerr.LibraryError{
+			Library: l.Name, Debian: l.Debian, Fedora: l.Fedora, Reason: C.GoString(reason),
+		}
+		return
+	}
+	for i, symbol := range l.Symbols {
+		s := C.CString(symbol)
+		if f := C.dlsym(handle, s); f != nil {
+			l.Set(i, f)
+		}
+		C.free(unsafe.Pointer(s))
+	}
+}
+
+// Lacks reports that the library does not have a symbol.
+func (l *Library) Lacks(symbol string) error {
+	return &cerr.SymbolError{Symbol: symbol, Library: l.Name, Since: l.Since[symbol]}
+}
