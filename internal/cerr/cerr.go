@@ -11,11 +11,30 @@ import (
 
 // Error is a failed C call.
 type Error struct {
-	Op    string        // the C function
-	Errno syscall.Errno // never 0
+	Op     string        // the C function
+	Object string        // what it was called for, may be empty
+	Errno  syscall.Errno // never 0
 }
 
-func (e *Error) Error() string { return e.Op + ": " + e.Errno.Error() }
+func (e *Error) Error() string {
+	s := e.Op
+	if e.Object != "" {
+		s += " (" + e.Object + ")"
+	}
+	s += ": " + e.Errno.Error()
+	if hint := e.Hint(); hint != "" {
+		s += ": " + hint
+	}
+	return s
+}
+
+// Wrap names the object in an error of a C call.
+func Wrap(object string, err error) error {
+	if e, ok := err.(*Error); ok {
+		e.Object = object
+	}
+	return err
+}
 
 // Unwrap makes errors.Is work with the errno.
 func (e *Error) Unwrap() error { return e.Errno }
@@ -28,7 +47,7 @@ func Status(op string, result int64, errno int32) error {
 	if result == 0 {
 		return nil // whatever errno says
 	}
-	return &Error{op, normalise(result, errno)}
+	return &Error{Op: op, Errno: normalise(result, errno)}
 }
 
 // Code reads 0 or the errno as the result; some providers give -errno or -1.
@@ -44,7 +63,7 @@ func Count(op string, result int64, errno int32) error {
 
 // Null reads the errno of a call that returned NULL.
 func Null(op string, errno int32) error {
-	return &Error{op, normalise(-1, errno)}
+	return &Error{Op: op, Errno: normalise(-1, errno)}
 }
 
 // Poll reads the result of ibv_poll_cq for at most limit completions. A
@@ -54,20 +73,20 @@ func Null(op string, errno int32) error {
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
 	case result > int64(limit):
-		return &Error{op, syscall.Errno(result)}
+		return &Error{Op: op, Errno: syscall.Errno(result)}
 	case result >= 0:
 		return nil
 	case result > -3: // -1 and -2 are not errnos here
-		return &Error{op, normalise(-1, errno)}
+		return &Error{Op: op, Errno: normalise(-1, errno)}
 	}
-	return &Error{op, normalise(result, errno)}
+	return &Error{Op: op, Errno: normalise(result, errno)}
 }
 
 // Wait reads the result of repoll_wait for at most limit events, which may be
 // a positive errno where that is larger.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(limit) {
-		return &Error{op, syscall.Errno(result)}
+		return &Error{Op: op, Errno: syscall.Errno(result)}
 	}
 	return Count(op, result, errno)
 }

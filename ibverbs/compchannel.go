@@ -1,0 +1,88 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/netpoll"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// CompChannel delivers the events of the completion queues made with it.
+// Waiting for them costs no thread. One channel may serve many queues, but
+// they then share the cost of each other's events.
+type CompChannel struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.CompChannel
+	fd      *netpoll.FD
+
+	mu  sync.Mutex
+	cqs map[*libibverbs.Cq]*CQ
+}
+
+// CreateCompChannel makes a completion channel; see
+// ibv_create_comp_channel(3).
+func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	if err := c.object.Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	raw, err := libibverbs.CreateCompChannel(c.raw)
+	if err != nil {
+		return nil, cerr.Wrap(c.Name(), err)
+	}
+	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, c.Name())
+	fd, err := netpoll.New(int(raw.Fd), name)
+	if err != nil {
+		return nil, errors.Join(err, libibverbs.DestroyCompChannel(raw))
+	}
+	ch := &CompChannel{context: c, raw: raw, fd: fd, cqs: map[*libibverbs.Cq]*CQ{}}
+	ch.object.Init(name, &c.object)
+	return ch, nil
+}
+
+// Close destroys the channel; see ibv_destroy_comp_channel(3). While it serves
+// completion queues, Close does nothing and returns a BusyError.
+func (ch *CompChannel) Close() error {
+	return ch.object.Close(nil, func() error {
+		if err := ch.fd.Close(); err != nil {
+			return err
+		}
+		return cerr.Wrap(ch.object.Name(), libibverbs.DestroyCompChannel(ch.raw))
+	})
+}
+
+// read takes events off the channel until one is for the queue wanted, or
+// there are no more. It runs in one goroutine at a time, and not while the
+// channel is destroyed, because a waiting queue keeps it open.
+func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
+	for {
+		raw, _, err := libibverbs.GetCqEvent(ch.raw)
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return done, nil
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return false, cerr.Wrap(ch.object.Name(), err)
+		}
+		ch.mu.Lock()
+		cq := ch.cqs[raw]
+		ch.mu.Unlock()
+		switch {
+		case cq == wanted:
+			done = true
+		case cq != nil:
+			cq.signal()
+		}
+		// At once, so that destroying the queue never waits for it.
+		if err := libibverbs.AckCqEvents(raw, 1); err != nil {
+			return false, err
+		}
+	}
+}

@@ -1,0 +1,34 @@
+// Package ibverbs gives Go programs RDMA verbs: devices, registered memory,
+// completion queues and queue pairs, as libibverbs has them.
+//
+// Most programs connect with package rdmacm and meet this package through the
+// objects of a connection. The C manual pages named in the comments, such as
+// ibv_post_send(3), describe the rules of the hardware.
+//
+// # Lifetimes
+//
+// Every object has a Close, which may be called more than once and from any
+// goroutine. It waits for calls that are inside C with the object, and later
+// calls return an error that is os.ErrClosed. An object that others depend on
+// is not closed: Close returns a [BusyError] that lists them, and everything
+// goes on. Nothing is closed by the garbage collector, because the order
+// matters; [OpenObjects] finds what was forgotten.
+//
+// # Waiting
+//
+// A queue made with a [CompChannel] is waited for with [CQ.Wait]. That parks
+// the goroutine on Go's netpoller, holds no thread, and ends with its context.
+//
+// # Data path
+//
+// Requests are collected in a [SendBatch] or [RecvBatch] and posted in one
+// call of C; completions are polled into a slice of [WC]. None of this
+// allocates.
+//
+// # Errors
+//
+// A failed C call is an [*Error] with the errno, a failed work request a
+// [*WCError] with its status. A missing library or a function that it is too
+// old for is errors.ErrUnsupported, and so is everything in a program built
+// without cgo or not for 64-bit Linux.
+package ibverbs

@@ -1,0 +1,89 @@
+package ibverbs
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// WC is a work completion. C writes it where it lies, so the fields are read
+// through methods. In a failed completion only ID, Status, VendorError and
+// QPNum mean something.
+type WC struct{ raw libibverbs.Wc }
+
+// ID is what the request's ID was.
+func (wc *WC) ID() uint64 { return wc.raw.WrId }
+
+// Status says whether the request succeeded.
+func (wc *WC) Status() WCStatus { return WCStatus(wc.raw.Status) }
+
+// Opcode says what was completed.
+func (wc *WC) Opcode() WCOpcode { return wc.raw.Opcode }
+
+// ByteLen is how many bytes were received, or transferred by an RDMA read.
+func (wc *WC) ByteLen() int { return int(wc.raw.ByteLen) }
+
+// Imm returns the immediate data that came with a receive, in the byte order
+// of this host, and whether there was any.
+func (wc *WC) Imm() (uint32, bool) {
+	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_IMM) == 0 {
+		return 0, false
+	}
+	return wc.raw.ImmData().Host(), true
+}
+
+// QPNum is the number of the local queue pair.
+func (wc *WC) QPNum() uint32 { return wc.raw.QpNum }
+
+// SrcQP is the number of the sender's queue pair, for datagrams.
+func (wc *WC) SrcQP() uint32 { return wc.raw.SrcQp }
+
+// VendorError is the device's own code for a failure.
+func (wc *WC) VendorError() uint32 { return wc.raw.VendorErr }
+
+// Err returns nil for a successful completion, and a *WCError otherwise.
+func (wc *WC) Err() error {
+	if wc.raw.Status == libibverbs.IBV_WC_SUCCESS {
+		return nil
+	}
+	return &WCError{Status: wc.Status(), ID: wc.raw.WrId, QPNum: wc.raw.QpNum, VendorError: wc.raw.VendorErr}
+}
+
+// WCOpcode says what a completion is about.
+type WCOpcode = libibverbs.WcOpcode
+
+// The opcodes of completions.
+const (
+	WCSend        = libibverbs.IBV_WC_SEND
+	WCWrite       = libibverbs.IBV_WC_RDMA_WRITE
+	WCRead        = libibverbs.IBV_WC_RDMA_READ
+	WCCompareSwap = libibverbs.IBV_WC_COMP_SWAP
+	WCFetchAdd    = libibverbs.IBV_WC_FETCH_ADD
+	WCRecv        = libibverbs.IBV_WC_RECV
+	WCRecvImm     = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
+)
+
+// WCError is a failed work request. errors.Is finds its status.
+type WCError struct {
+	Status      WCStatus
+	ID          uint64 // of the request
+	QPNum       uint32
+	VendorError uint32 // the device's own code
+}
+
+func (e *WCError) Error() string {
+	s := fmt.Sprintf("work request %d on QP %d: %v", e.ID, e.QPNum, e.Status)
+	if e.VendorError != 0 {
+		s += fmt.Sprintf(" (vendor error %#x)", e.VendorError)
+	}
+	if hint := e.Status.Hint(); hint != "" {
+		s += ": " + hint
+	}
+	return s
+}
+
+// Unwrap returns the status, which is an error value.
+func (e *WCError) Unwrap() error { return e.Status }
+
+// Class says where the cause is to be looked for.
+func (e *WCError) Class() WCClass { return e.Status.Class() }

@@ -1,0 +1,35 @@
+package cerr
+
+import "syscall"
+
+// hints say what a user can do about an error of a C function.
+var hints = map[string]map[syscall.Errno]string{
+	"ibv_get_device_list":       {syscall.ENOSYS: noModule},
+	"ibv_open_device":           {syscall.EACCES: noAccess, syscall.EPERM: noAccess},
+	"ibv_reg_mr":                {syscall.ENOMEM: memlock},
+	"ibv_create_cq":             {syscall.ENOMEM: memlock},
+	"ibv_create_qp":             {syscall.ENOMEM: memlock},
+	"rdma_create_qp":            {syscall.ENOMEM: memlock},
+	"rdma_create_event_channel": {syscall.ENODEV: noDevice},
+	"rdma_get_devices":          {syscall.ENODEV: noDevice},
+	"rdma_create_id":            {syscall.ENODEV: noDevice},
+	"rdma_bind_addr": {
+		syscall.ENODEV:        noAddress,
+		syscall.EADDRNOTAVAIL: noAddress,
+		syscall.EADDRINUSE:    "another listener has this address and port",
+	},
+	"rdma_listen":       {syscall.EADDRINUSE: "another listener has this address and port"},
+	"rdma_resolve_addr": {syscall.ENODEV: noRoute, syscall.ENETUNREACH: noRoute},
+}
+
+const (
+	noModule  = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm"
+	noDevice  = "no RDMA device; load its driver, or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH"
+	noAccess  = "no access to /dev/infiniband"
+	memlock   = "the limit on locked memory may be too low; see ulimit -l"
+	noAddress = "no RDMA device has this address"
+	noRoute   = "no RDMA device on the route to this address"
+)
+
+// Hint says what can be done about the error, if that is known.
+func (e *Error) Hint() string { return hints[e.Op][e.Errno] }

@@ -1,0 +1,13 @@
+//go:build unix
+
+package mem
+
+import "syscall"
+
+// Map returns n bytes of zeroed memory, aligned to a page.
+func Map(n int) ([]byte, error) {
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+}
+
+// Unmap gives memory from Map back.
+func Unmap(b []byte) error { return syscall.Munmap(b) }

@@ -1,0 +1,16 @@
+//go:build unix && !linux
+
+package netpoll
+
+import "syscall"
+
+func dupCloseOnExec(fd int) (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	dup, err := syscall.Dup(fd)
+	if err != nil {
+		return -1, err
+	}
+	syscall.CloseOnExec(dup)
+	return dup, nil
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package netpoll
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Wait calls try until it reports done or an error, and waits for readability
+// between the calls. It returns
+//
+//   - nil when try is done, or when ready has fired,
+//   - try's error,
+//   - an error that is ctx.Err() and context.Cause(ctx) when ctx ends, and
+//     os.ErrDeadlineExceeded too when it ends by its deadline,
+//   - an error that is os.ErrClosed after Close.
+//
+// If an event and an end come together, the event wins: a try that is done and
+// a ready that has fired are never turned into an error. With a ctx that is
+// already done, Wait returns at once.
+//
+// A nil ready never fires. The package documentation says what is expected of
+// try and ready.
+func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done bool, err error)) error {
+	if ctx.Err() != nil {
+		return ContextError(ctx)
+	}
+	if f.isClosing() {
+		return f.closedError()
+	}
+	select {
+	case f.lead <- struct{}{}:
+	default:
+		if leads, err := f.follow(ctx, ready); !leads {
+			return err
+		}
+	}
+	// Deferred, so that a panic in try does not keep the lead.
+	defer f.resign()
+	f.turn.ctx, f.turn.try = ctx, try
+	return f.waitAsLeader(ctx, ready)
+}
+
+// follow waits until the caller leads or its wait is over.
+func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err error) {
+	select {
+	case f.lead <- struct{}{}:
+		return true, nil
+	case <-ready:
+		return false, nil
+	case <-ctx.Done():
+		err = ContextError(ctx)
+	case <-f.closing:
+		err = f.closedError()
+	}
+	if fired(ready) { // select picks at random, but the event wins
+		return false, nil
+	}
+	return false, err
+}
+
+func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
+	for {
+		// Also right after taking the lead: the previous leader may have fired
+		// ready, or the wait may have ended, before select chose the lead.
+		switch {
+		case fired(ready):
+			return nil
+		case ctx.Err() != nil:
+			return ContextError(ctx)
+		case f.isClosing():
+			return f.closedError()
+		}
+
+		// Read first forgets old readiness, then calls step, then parks. What
+		// arrives before step is found by try; what arrives later wakes us.
+		err := f.raw.Read(f.step)
+		if err == nil {
+			return f.turn.err
+		}
+		if !f.interrupted(err) {
+			return f.tryUnpolled(err)
+		}
+		// A cancel or a Kick has set the deadline. Clearing it before looking
+		// at ctx and ready loses neither: whoever sets it changes those first.
+		_ = f.file.SetReadDeadline(time.Time{}) // fails only when closed
+	}
+}
+
+// tryOrArm calls try and, if the leader has to park, has its context watched.
+// Arming only now spares a wait that finds its event at once the cost of it.
+func (f *FD) tryOrArm() (stop bool) {
+	done, err := f.callTry()
+	if done || err != nil {
+		f.turn.err = err
+		return true
+	}
+	if f.turn.disarm == nil && f.turn.ctx.Done() != nil {
+		f.turn.disarm = context.AfterFunc(f.turn.ctx, f.cancel)
+	}
+	return false
+}
+
+// tryUnpolled is for a descriptor the netpoller has given up, which it does
+// when epoll reports nothing but EPOLLERR, as it does for a device that has
+// been removed. The C library knows better what is wrong, so it is asked first.
+func (f *FD) tryUnpolled(pollErr error) error {
+	done, err := f.callTry()
+	if done || err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", f.name, pollErr)
+}
+
+// resign passes the lead on.
+func (f *FD) resign() {
+	if f.turn.disarm != nil && !f.turn.disarm() {
+		// cancel has been started. Its deadline must not hit the next leader,
+		// so let it finish and then clear what it has set.
+		<-f.canceled
+		_ = f.file.SetReadDeadline(time.Time{}) // fails only when closed
+	}
+	f.turn = turn{}
+	<-f.lead
+}

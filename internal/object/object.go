@@ -1,0 +1,201 @@
+// Package object gives the objects of ibverbs and rdmacm their lifetimes: a
+// Close that is idempotent and may come from any goroutine, calls into C that
+// never meet a destroyed object, parents that outlive their children, and a
+// list of what is still open.
+package object
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// closedBit of an object's state says that no use may begin; the other bits
+// count the uses that have.
+const closedBit = 1 << 62
+
+// Object is embedded in every object that stands for one of C.
+type Object struct {
+	name    string
+	parents []*Object
+	state   atomic.Int64
+	drained chan struct{} // receives when the last use ends after closedBit was set
+
+	closing sync.Mutex // held by a Close
+	mu      sync.Mutex // guards what follows
+	gone    bool       // destroyed in C
+	alive   map[*Object]struct{}
+}
+
+// Init makes the object a child of its parents, which must be in use (see
+// Use) for as long as Init runs, and names it for messages.
+func (o *Object) Init(name string, parents ...*Object) {
+	o.InitUnlisted(name, parents...)
+	register(o)
+}
+
+// InitUnlisted is Init for an object that stays open for the whole life of the
+// program and is no leak.
+func (o *Object) InitUnlisted(name string, parents ...*Object) {
+	o.name = name
+	o.drained = make(chan struct{}, 1)
+	for _, p := range parents {
+		if !slices.Contains(o.parents, p) { // one CQ may serve both directions
+			o.parents = append(o.parents, p)
+			p.adopt(o)
+		}
+	}
+}
+
+// Name is what messages call the object.
+func (o *Object) Name() string { return o.name }
+
+func (o *Object) adopt(child *Object) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.alive == nil {
+		o.alive = map[*Object]struct{}{}
+	}
+	o.alive[child] = struct{}{}
+}
+
+func (o *Object) disown(child *Object) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.alive, child)
+}
+
+// Use keeps the object from being destroyed until Done. It fails after Close.
+func (o *Object) Use() error {
+	if o.state.Add(1)&closedBit != 0 {
+		o.Done()
+		return o.closedError()
+	}
+	return nil
+}
+
+// Done ends what Use began.
+func (o *Object) Done() {
+	if o.state.Add(-1) == closedBit {
+		select {
+		case o.drained <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// UseAll uses all objects or none.
+func UseAll(objects ...*Object) (done func(), err error) {
+	for i, o := range objects {
+		if err := o.Use(); err != nil {
+			for _, used := range objects[:i] {
+				used.Done()
+			}
+			return nil, err
+		}
+	}
+	return func() {
+		for _, o := range objects {
+			o.Done()
+		}
+	}, nil
+}
+
+// Closed reports whether the object is closed, or is being closed.
+func (o *Object) Closed() bool { return o.state.Load()&closedBit != 0 }
+
+// Err returns nil, or why the object cannot be used any more.
+func (o *Object) Err() error {
+	if o.Closed() {
+		return o.closedError()
+	}
+	return nil
+}
+
+func (o *Object) closedError() error { return fmt.Errorf("%s: %w", o.name, os.ErrClosed) }
+
+// Close destroys the object, unless it has children or C refuses; it then
+// stays usable, and Close can be called again. interrupt, which may be nil,
+// makes uses that wait for something give up; it runs after new uses are
+// refused. A second Close does nothing.
+func (o *Object) Close(interrupt func(), destroy func() error) error {
+	o.closing.Lock()
+	defer o.closing.Unlock()
+	if o.isGone() {
+		return nil
+	}
+	if err := o.busy(); err != nil {
+		return err
+	}
+	o.drain(interrupt)
+	err := o.busy() // a child may have been on its way
+	if err == nil {
+		err = destroy()
+	}
+	if err != nil {
+		o.state.Add(-closedBit)
+		return err
+	}
+	o.mu.Lock()
+	o.gone = true
+	o.mu.Unlock()
+	for _, p := range o.parents {
+		p.disown(o)
+	}
+	unregister(o)
+	return nil
+}
+
+// drain refuses new uses and waits for those that have begun.
+func (o *Object) drain(interrupt func()) {
+	select {
+	case <-o.drained: // of an earlier Close that failed
+	default:
+	}
+	o.state.Add(closedBit)
+	if interrupt != nil {
+		interrupt()
+	}
+	for o.state.Load() != closedBit {
+		<-o.drained
+	}
+}
+
+func (o *Object) isGone() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.gone
+}
+
+// Orphan makes the object closed without destroying anything in C, because
+// something else has.
+func (o *Object) Orphan() {
+	_ = o.Close(nil, func() error { return nil })
+}
+
+func (o *Object) busy() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.alive) == 0 {
+		return nil
+	}
+	err := &BusyError{Object: o.name}
+	for child := range o.alive {
+		err.Children = append(err.Children, child.name)
+	}
+	slices.Sort(err.Children)
+	return err
+}
+
+// BusyError is a Close of something that is still needed.
+type BusyError struct {
+	Object   string
+	Children []string // what must be closed first
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("%s: close first: %s", e.Object, strings.Join(e.Children, ", "))
+}

@@ -1,0 +1,97 @@
+package rdmacm
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+)
+
+// Address families as Linux numbers them.
+const (
+	familyINET  = 2
+	familyINET6 = 10
+)
+
+// sockaddr is an address as C takes it; large enough for either family.
+type sockaddr struct {
+	librdmacm.SockaddrStorage
+}
+
+func (s *sockaddr) ptr() *librdmacm.Sockaddr { return (*librdmacm.Sockaddr)(unsafe.Pointer(s)) }
+
+// newSockaddr returns a in C's form. An address without an IP is IPv6's
+// unspecified one, which stands for every address of both families.
+func newSockaddr(a netip.AddrPort) (*sockaddr, error) {
+	s := new(sockaddr)
+	ip := a.Addr().Unmap()
+	switch {
+	case ip.Is4():
+		in := (*librdmacm.SockaddrIn)(unsafe.Pointer(s))
+		in.SinFamily = familyINET
+		in.SinPort = libibverbs.NewBe16(a.Port())
+		*(*[4]byte)(unsafe.Pointer(&in.SinAddr)) = ip.As4()
+	default:
+		in := (*librdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		in.Sin6Family = familyINET6
+		in.Sin6Port = libibverbs.NewBe16(a.Port())
+		if ip.IsValid() {
+			*(*[16]byte)(unsafe.Pointer(&in.Sin6Addr)) = ip.As16()
+		}
+		scope, err := scopeID(ip.Zone())
+		if err != nil {
+			return nil, err
+		}
+		in.Sin6ScopeId = scope
+	}
+	return s, nil
+}
+
+// scopeID returns the number of an IPv6 zone, which is an interface's name or
+// its number.
+func scopeID(zone string) (uint32, error) {
+	if zone == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	ifi, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, fmt.Errorf("IPv6 zone %q: %w", zone, err)
+	}
+	return uint32(ifi.Index), nil
+}
+
+// addrPort reads an address from C.
+func addrPort(s *librdmacm.Sockaddr) netip.AddrPort {
+	switch s.SaFamily {
+	case familyINET:
+		in := (*librdmacm.SockaddrIn)(unsafe.Pointer(s))
+		ip := *(*[4]byte)(unsafe.Pointer(&in.SinAddr))
+		return netip.AddrPortFrom(netip.AddrFrom4(ip), in.SinPort.Host())
+	case familyINET6:
+		in := (*librdmacm.SockaddrIn6)(unsafe.Pointer(s))
+		ip := netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&in.Sin6Addr)))
+		if in.Sin6ScopeId != 0 && ip.IsLinkLocalUnicast() {
+			ip = ip.WithZone(strconv.FormatUint(uint64(in.Sin6ScopeId), 10))
+		}
+		return netip.AddrPortFrom(ip, in.Sin6Port.Host())
+	}
+	return netip.AddrPort{}
+}
+
+// Addr is the address of an end of a connection, as a net.Addr.
+type Addr struct{ netip.AddrPort }
+
+// Network returns "rdma".
+func (Addr) Network() string { return "rdma" }
+
+func badAddr(what string, err error) error {
+	return fmt.Errorf("address %s: %w: %w", what, syscall.EINVAL, err)
+}

@@ -1,0 +1,81 @@
+package rdmacm
+
+import (
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Config says how a connection is made. The zero value is usable, and so is a
+// nil *Config.
+type Config struct {
+	// SendQueue and RecvQueue are how many requests may be under way in each
+	// direction; 0 stands for 16.
+	SendQueue, RecvQueue int
+	// Segments is how many pieces of memory one request may have; 0 stands
+	// for 1.
+	Segments int
+	// MaxInline is how many bytes may be sent inline.
+	MaxInline int
+	// PrivateData goes to the peer with the request, up to 56 bytes, or with
+	// the acceptance, up to 196. The peer sees zeros after it.
+	PrivateData []byte
+	// PD is the protection domain to use, which must be of the connection's
+	// device. nil stands for one of the connection's own, which is closed
+	// with it.
+	PD *ibverbs.PD
+	// Setup, if not nil, runs when the queue pair exists and the peer cannot
+	// send yet: the time to register memory and to post receives. An error
+	// ends the attempt.
+	Setup func(*Conn) error
+	// ReadDepth is how many RDMA reads and atomics may be under way in each
+	// direction; 0 stands for 16, or fewer if the device or the peer allows
+	// fewer.
+	ReadDepth int
+	// RetryCount is how often a message is sent again without an answer,
+	// and RNRRetryCount without a receive posted at the peer. The zero value
+	// stands for 7, which for the latter means for ever; negative is never.
+	RetryCount, RNRRetryCount int
+	// ManualQP makes the queue pair with verbs and moves it through its
+	// states here, instead of leaving both to librdmacm.
+	ManualQP bool
+	// LocalAddr is the address to connect from, as host or host:port; empty
+	// lets the system choose. Dial only.
+	LocalAddr string
+	// ResolveTimeout bounds each of the two steps that find the peer; 0
+	// stands for 2 s. Dial only; the context bounds the whole.
+	ResolveTimeout time.Duration
+}
+
+const (
+	defaultQueue     = 16
+	defaultReadDepth = 16
+	defaultRetry     = 7
+	defaultResolve   = 2 * time.Second
+	defaultBacklog   = 128
+)
+
+// withDefaults returns a copy in which no zero value is left to interpret.
+func (c *Config) withDefaults() Config {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	or := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	or(&out.SendQueue, defaultQueue)
+	or(&out.RecvQueue, defaultQueue)
+	or(&out.Segments, 1)
+	or(&out.ReadDepth, defaultReadDepth)
+	or(&out.RetryCount, defaultRetry)
+	or(&out.RNRRetryCount, defaultRetry)
+	out.RetryCount = min(max(out.RetryCount, 0), 7)
+	out.RNRRetryCount = min(max(out.RNRRetryCount, 0), 7)
+	if out.ResolveTimeout == 0 {
+		out.ResolveTimeout = defaultResolve
+	}
+	return out
+}

@@ -1,0 +1,111 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"syscall"
+)
+
+// dispatcher reads one event channel and hands every event to its id's
+// handler. It serves any number of ids with one goroutine, which holds no
+// thread, and ends with the last of them.
+type dispatcher struct {
+	channel *EventChannel
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the goroutine has ended
+
+	mu       sync.Mutex
+	handlers map[*ID]func(*Event)
+	users    int
+}
+
+// newDispatcher starts a dispatcher with one user.
+func newDispatcher() (*dispatcher, error) {
+	ch, err := NewEventChannel()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	d := &dispatcher{
+		channel: ch, stop: stop, done: make(chan struct{}),
+		handlers: map[*ID]func(*Event){}, users: 1,
+	}
+	go d.run(ctx)
+	return d, nil
+}
+
+func (d *dispatcher) run(ctx context.Context) {
+	defer close(d.done)
+	for {
+		ev, err := d.channel.Next(ctx)
+		if err != nil {
+			if ctx.Err() == nil { // the channel is of no use any more
+				d.failAll(err)
+			}
+			return
+		}
+		d.mu.Lock()
+		handler := d.handlers[ev.ID]
+		if ev.Type == EventConnectRequest {
+			handler = d.handlers[ev.ListenID]
+		}
+		d.mu.Unlock()
+		switch {
+		case handler != nil:
+			handler(ev)
+		case ev.Type == EventConnectRequest: // the listener has just closed
+			_ = ev.ID.Reject(nil)
+			_ = ev.ID.Close()
+		}
+	}
+}
+
+// failAll tells every id that no events will come any more.
+func (d *dispatcher) failAll(err error) {
+	status := -int(syscall.EIO)
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		status = -int(errno)
+	}
+	d.mu.Lock()
+	handlers := maps.Clone(d.handlers)
+	d.mu.Unlock()
+	for id, handler := range handlers {
+		handler(&Event{ID: id, Type: EventConnectError, Status: status})
+	}
+}
+
+// handle makes f the handler of an id's events; nil removes it. A handler must
+// not wait for another event.
+func (d *dispatcher) handle(id *ID, f func(*Event)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f == nil {
+		delete(d.handlers, id)
+	} else {
+		d.handlers[id] = f
+	}
+}
+
+func (d *dispatcher) acquire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users++
+}
+
+// release gives up one use; the last one closes the channel, whose ids must be
+// closed. It must not be called from a handler.
+func (d *dispatcher) release() error {
+	d.mu.Lock()
+	d.users--
+	last := d.users == 0
+	d.mu.Unlock()
+	if !last {
+		return nil
+	}
+	d.stop()
+	<-d.done
+	return d.channel.Close()
+}

@@ -1,0 +1,29 @@
+// Package rdmacm connects programs over RDMA, as librdmacm does; see
+// rdma_cm(7).
+//
+// # The obvious way
+//
+// [Dial] and [Listen] make a [Conn], on which messages are sent and received
+// and a peer's memory is read and written, each with a context. What the two
+// programs tell each other at the start goes into the private data.
+//
+// # Full control
+//
+// An [EventChannel] delivers the events of its [ID]s, one at a time and in the
+// caller's hands: resolve, connect, accept, and so on, as the C functions of
+// the same names do. Calls that would make C follow a null pointer, because an
+// earlier step is missing, are refused with an error that names the step.
+//
+// # Waiting
+//
+// No wait holds a thread: goroutines are parked on Go's netpoller, and their
+// contexts end them.
+//
+// # Errors
+//
+// A failed C call is an [*Error] with the errno, a peer's refusal a
+// [*RejectedError] with reason and private data, any other failure that an
+// event reports an [*EventError], and a failed transfer an
+// [*ibverbs.WCError]. Without the C library every call fails with
+// errors.ErrUnsupported and says what to install.
+package rdmacm

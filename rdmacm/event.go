@@ -1,0 +1,143 @@
+package rdmacm
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/librdmacm"
+)
+
+// EventType says what happened to an id.
+type EventType = librdmacm.CmEventType
+
+// The types of events; rdma_get_cm_event(3) describes each.
+const (
+	EventAddrResolved     = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
+	EventAddrError        = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
+	EventRouteResolved    = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
+	EventRouteError       = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
+	EventConnectRequest   = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
+	EventConnectResponse  = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
+	EventConnectError     = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
+	EventUnreachable      = librdmacm.RDMA_CM_EVENT_UNREACHABLE
+	EventRejected         = librdmacm.RDMA_CM_EVENT_REJECTED
+	EventEstablished      = librdmacm.RDMA_CM_EVENT_ESTABLISHED
+	EventDisconnected     = librdmacm.RDMA_CM_EVENT_DISCONNECTED
+	EventDeviceRemoval    = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
+	EventMulticastJoin    = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
+	EventMulticastError   = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
+	EventAddrChange       = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
+	EventTimewaitExit     = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
+	EventAddrinfoResolved = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
+	EventAddrinfoError    = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
+	EventUser             = librdmacm.RDMA_CM_EVENT_USER
+)
+
+// Event is a copy of what C reported; C's own is acknowledged already.
+type Event struct {
+	ID       *ID // what it happened to; of EventConnectRequest, a new one
+	ListenID *ID // of EventConnectRequest, the id that listens
+	Type     EventType
+	Status   int // 0, an errno, -errno or a reason, as the type has it; see Err
+
+	// Of a connection.
+	PrivateData        []byte // the transport's maximum; what the peer sent, then zeros
+	ResponderResources uint8  // RDMA reads and atomics that the peer wants to have under way
+	InitiatorDepth     uint8  // and that it can answer
+	FlowControl        bool
+	RetryCount         uint8
+	RNRRetryCount      uint8
+	SRQ                bool
+	QPNum              uint32 // the peer's
+}
+
+// copyEvent copies an event of C, other than its ids.
+func copyEvent(raw *librdmacm.CmEvent) *Event {
+	ev := &Event{Type: raw.Event, Status: int(raw.Status)}
+	switch raw.Event {
+	case EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected, EventDisconnected:
+		p := raw.Param.Conn()
+		if p.PrivateData != nil {
+			ev.PrivateData = append(ev.PrivateData,
+				unsafe.Slice((*byte)(p.PrivateData), p.PrivateDataLen)...)
+		}
+		ev.ResponderResources, ev.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
+		ev.FlowControl, ev.SRQ = p.FlowControl != 0, p.Srq != 0
+		ev.RetryCount, ev.RNRRetryCount = p.RetryCount, p.RnrRetryCount
+		ev.QPNum = p.QpNum
+	}
+	return ev
+}
+
+// Err returns nil for an event that reports progress, a *RejectedError for
+// EventRejected, and an *EventError for any other failure or end.
+func (ev *Event) Err() error {
+	switch ev.Type {
+	case EventRejected:
+		return &RejectedError{Reason: ev.Status, PrivateData: ev.PrivateData}
+	case EventAddrError, EventRouteError, EventConnectError, EventUnreachable, EventMulticastError,
+		EventAddrinfoError, EventDisconnected, EventDeviceRemoval, EventAddrChange:
+		return &EventError{Type: ev.Type, Status: ev.Status}
+	}
+	return nil
+}
+
+// EventError is an event that reports a failure, or the end of a connection.
+type EventError struct {
+	Type   EventType
+	Status int
+}
+
+func (e *EventError) Error() string {
+	text := eventTexts[e.Type]
+	if text == "" {
+		text = e.Type.String()
+	}
+	if errno := e.errno(); errno != 0 {
+		return text + ": " + errno.Error()
+	}
+	if e.Status > 0 {
+		return fmt.Sprintf("%s: reason %d", text, e.Status)
+	}
+	return text
+}
+
+var eventTexts = map[EventType]string{
+	EventAddrError:     "address not resolved",
+	EventRouteError:    "route not resolved",
+	EventConnectError:  "connection failed",
+	EventUnreachable:   "peer unreachable",
+	EventDisconnected:  "disconnected",
+	EventDeviceRemoval: "device removed",
+	EventAddrChange:    "address changed",
+}
+
+// errno returns the errno in the status, 0 if it has none: -1 stands for a
+// failure whose errno the library lost, and a positive status is an errno only
+// where the library itself made the event.
+func (e *EventError) errno() syscall.Errno {
+	switch {
+	case e.Status < -1:
+		return syscall.Errno(-e.Status)
+	case e.Status > 0 && (e.Type == EventConnectError || e.Type == EventAddrinfoError):
+		return syscall.Errno(e.Status)
+	}
+	return 0
+}
+
+// Unwrap returns the errno that the event stands for.
+func (e *EventError) Unwrap() error {
+	if errno := e.errno(); errno != 0 {
+		return errno
+	}
+	switch e.Type {
+	case EventDisconnected:
+		return syscall.ECONNRESET
+	case EventUnreachable:
+		return syscall.EHOSTUNREACH
+	case EventDeviceRemoval:
+		return syscall.ENODEV
+	}
+	return syscall.EIO
+}

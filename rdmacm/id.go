@@ -1,0 +1,352 @@
+package rdmacm
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// PortSpace is the kind of service that an id's port belongs to.
+type PortSpace = librdmacm.PortSpace
+
+// The port spaces.
+const (
+	PortSpaceTCP   = librdmacm.RDMA_PS_TCP   // reliable connections
+	PortSpaceUDP   = librdmacm.RDMA_PS_UDP   // datagrams
+	PortSpaceIPoIB = librdmacm.RDMA_PS_IPOIB // datagrams to IPoIB
+	PortSpaceIB    = librdmacm.RDMA_PS_IB    // any service, with addresses of InfiniBand
+)
+
+// ID is an end of a connection, or a listener: what a socket is to TCP. It is
+// asynchronous: a call that starts something returns at once, and an event of
+// its channel says how that went. Calls for one id must not be made
+// concurrently, other than Close.
+type ID struct {
+	object  object.Object
+	channel *EventChannel
+	raw     *librdmacm.CmId
+	request *Event // that the id came with
+	hasQP   bool   // guarded by channel.mu
+}
+
+// NewID makes an id; see rdma_create_id(3).
+func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
+	if err := ch.object.Use(); err != nil {
+		return nil, err
+	}
+	defer ch.object.Done()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	raw, err := librdmacm.CreateId(ch.raw, nil, ps)
+	if err != nil {
+		return nil, cerr.Wrap(ch.object.Name(), err)
+	}
+	return ch.adopt(raw), nil
+}
+
+// adopt makes an ID of C's. The caller holds ch.mu.
+func (ch *EventChannel) adopt(raw *librdmacm.CmId) *ID {
+	id := &ID{channel: ch, raw: raw}
+	id.object.Init(fmt.Sprintf("id %p", raw), &ch.object)
+	ch.ids[raw] = id
+	return id
+}
+
+// call makes a call of C for the id.
+func (id *ID) call(f func() error) error {
+	if err := id.object.Use(); err != nil {
+		return err
+	}
+	defer id.object.Done()
+	return cerr.Wrap(id.describe(), f())
+}
+
+// describe names the id by its addresses as far as it has any.
+func (id *ID) describe() string {
+	local, peer := id.LocalAddr(), id.PeerAddr()
+	switch {
+	case peer.IsValid() && peer.Port() != 0:
+		return fmt.Sprintf("%v to %v", local, peer)
+	case local.IsValid():
+		return local.String()
+	}
+	return "unbound id"
+}
+
+// errStep says that a call came too early. C would follow a null pointer.
+func errStep(op, missing string) error {
+	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
+}
+
+// isBound reports whether the id has a device.
+func (id *ID) isBound() bool {
+	id.channel.mu.Lock()
+	defer id.channel.mu.Unlock()
+	return id.raw.Verbs != nil
+}
+
+// BindAddr gives the id a local address; see rdma_bind_addr(3). Port 0 lets
+// the system choose one.
+func (id *ID) BindAddr(addr netip.AddrPort) error {
+	sa, err := newSockaddr(addr)
+	if err != nil {
+		return err
+	}
+	return id.call(func() error { return wrapAddr(librdmacm.BindAddr(id.raw, sa.ptr()), addr) })
+}
+
+// wrapAddr names the address in an error, because the id does not have it yet.
+func wrapAddr(err error, addr netip.AddrPort) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%v: %w", addr, err)
+}
+
+// Listen makes the id wait for connection requests, which come as
+// EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
+// read.
+func (id *ID) Listen(backlog int) error {
+	return id.call(func() error { return librdmacm.Listen(id.raw, int32(backlog)) })
+}
+
+// ResolveAddr finds the device and the hardware address for a destination; see
+// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows. The
+// source may be the zero value.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	to, err := newSockaddr(dst)
+	if err != nil {
+		return err
+	}
+	var from *librdmacm.Sockaddr
+	if src.IsValid() {
+		sa, err := newSockaddr(src)
+		if err != nil {
+			return err
+		}
+		from = sa.ptr()
+	}
+	return id.call(func() error {
+		return wrapAddr(librdmacm.ResolveAddr(id.raw, from, to.ptr(), milliseconds(timeout)), dst)
+	})
+}
+
+// ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
+// EventRouteResolved or EventRouteError follows. Where the InfiniBand address
+// cache daemon runs, the call waits for its answer.
+func (id *ID) ResolveRoute(timeout time.Duration) error {
+	if !id.isBound() {
+		return errStep("rdma_resolve_route", "resolve the address")
+	}
+	return id.call(func() error { return librdmacm.ResolveRoute(id.raw, milliseconds(timeout)) })
+}
+
+func milliseconds(d time.Duration) int32 {
+	return int32(min(max(d.Milliseconds(), 1), 1<<31-1))
+}
+
+// ConnParam is what the two ends of a connection tell each other.
+type ConnParam struct {
+	PrivateData        []byte // up to 56 bytes from the active end, 196 from the passive one
+	ResponderResources uint8  // RDMA reads and atomics that the peer may have under way here
+	InitiatorDepth     uint8  // and that this end may have under way there
+	RetryCount         uint8  // times to send again without an answer, up to 7
+	RNRRetryCount      uint8  // times to send again without a receive at the peer; 7 is for ever
+	QPNum              uint32 // of a queue pair that was not made by CreateQP
+}
+
+// param returns the parameters as C takes them. The private data is copied.
+func (p ConnParam) param() (*librdmacm.ConnParam, error) {
+	if len(p.PrivateData) > 255 {
+		return nil, fmt.Errorf("private data of %d bytes: %w", len(p.PrivateData), syscall.EINVAL)
+	}
+	out := &librdmacm.ConnParam{
+		PrivateDataLen:     uint8(len(p.PrivateData)),
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount, QpNum: p.QPNum,
+	}
+	if len(p.PrivateData) > 0 {
+		out.PrivateData = unsafe.Pointer(unsafe.SliceData(p.PrivateData))
+	}
+	return out, nil
+}
+
+// Connect asks the peer for a connection; see rdma_connect(3).
+// EventEstablished follows, or EventConnectResponse if the id has no queue
+// pair of its own, or an event that reports a failure.
+func (id *ID) Connect(p ConnParam) error {
+	if !id.isBound() {
+		return errStep("rdma_connect", "resolve the address and the route")
+	}
+	return id.withParam(p, func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
+}
+
+// Accept answers a connection request; see rdma_accept(3). EventEstablished
+// follows.
+func (id *ID) Accept(p ConnParam) error {
+	if id.request == nil {
+		return errStep("rdma_accept", "receive a connection request")
+	}
+	if p.QPNum == 0 && !id.ownsQP() {
+		return errStep("rdma_accept", "create a queue pair")
+	}
+	return id.withParam(p, func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
+}
+
+func (id *ID) ownsQP() bool {
+	id.channel.mu.Lock()
+	defer id.channel.mu.Unlock()
+	return id.hasQP
+}
+
+func (id *ID) withParam(p ConnParam, f func(*librdmacm.ConnParam) error) error {
+	raw, err := p.param()
+	if err != nil {
+		return err
+	}
+	pin := pinned(raw.PrivateData)
+	defer pin.Unpin()
+	return id.call(func() error { return f(raw) })
+}
+
+// Reject refuses a connection request; see rdma_reject(3). The peer gets the
+// private data, of up to 148 bytes, and the reason ReasonConsumer. The id
+// still has to be closed.
+func (id *ID) Reject(privateData []byte) error {
+	if id.request == nil {
+		return errStep("rdma_reject", "receive a connection request")
+	}
+	if len(privateData) > 255 {
+		return fmt.Errorf("private data of %d bytes: %w", len(privateData), syscall.EINVAL)
+	}
+	return id.call(func() error {
+		return librdmacm.Reject(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
+	})
+}
+
+// Establish completes a connection whose queue pair was not made by CreateQP,
+// after EventConnectResponse; see rdma_establish(3).
+func (id *ID) Establish() error {
+	return id.call(func() error { return librdmacm.Establish(id.raw) })
+}
+
+// Disconnect ends the connection and moves the id's queue pair into the error
+// state; see rdma_disconnect(3). EventDisconnected follows at both ends.
+func (id *ID) Disconnect() error {
+	return id.call(func() error { return librdmacm.Disconnect(id.raw) })
+}
+
+// Context returns the device that the id is bound to.
+func (id *ID) Context() (*ibverbs.Context, error) {
+	if err := id.object.Use(); err != nil {
+		return nil, err
+	}
+	defer id.object.Done()
+	id.channel.mu.Lock()
+	raw := id.raw.Verbs
+	id.channel.mu.Unlock()
+	if raw == nil {
+		return nil, errStep("device of an id", "bind or resolve the address")
+	}
+	return contextOf(raw)
+}
+
+// PortNum returns the number of the port of that device.
+func (id *ID) PortNum() int { return int(id.raw.PortNum) }
+
+// CreateQP makes a queue pair whose states follow the connection; see
+// rdma_create_qp(3). It must be closed before the id.
+func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
+	if !id.isBound() {
+		return nil, errStep("rdma_create_qp", "bind or resolve the address")
+	}
+	if err := id.object.Use(); err != nil {
+		return nil, err
+	}
+	defer id.object.Done()
+	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error) {
+		id.channel.mu.Lock()
+		defer id.channel.mu.Unlock()
+		if id.hasQP {
+			return nil, nil, fmt.Errorf("rdma_create_qp (%s): the id has a queue pair: %w", id.describe(), syscall.EINVAL)
+		}
+		if err := librdmacm.CreateQp(id.raw, pd.Raw(), attr); err != nil {
+			return nil, nil, err
+		}
+		id.hasQP = true
+		qp := id.raw.Qp
+		return qp, func() error { return id.destroyQP(qp) }, nil
+	})
+}
+
+// destroyQP is what rdma_destroy_qp does, but for its silence about errors.
+func (id *ID) destroyQP(qp *libibverbs.Qp) error {
+	id.channel.mu.Lock()
+	defer id.channel.mu.Unlock()
+	if err := libibverbs.DestroyQp(qp); err != nil {
+		return err
+	}
+	id.raw.Qp = nil
+	id.hasQP = false
+	return nil
+}
+
+// InitQPAttr returns the attributes with which to move a queue pair that was
+// not made by CreateQP into a state of the connection; see
+// rdma_init_qp_attr(3).
+func (id *ID) InitQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, libibverbs.QpAttrMask, error) {
+	attr := &libibverbs.QpAttr{QpState: state}
+	var mask int32
+	err := id.call(func() error {
+		var err error
+		mask, err = librdmacm.InitQpAttr(id.raw, attr)
+		return err
+	})
+	return attr, libibverbs.QpAttrMask(mask), err
+}
+
+// LocalAddr returns the id's own address, the zero value while it has none.
+func (id *ID) LocalAddr() netip.AddrPort { return id.addr(librdmacm.GetLocalAddr) }
+
+// PeerAddr returns the peer's address, the zero value while there is none.
+func (id *ID) PeerAddr() netip.AddrPort { return id.addr(librdmacm.GetPeerAddr) }
+
+func (id *ID) addr(get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error)) netip.AddrPort {
+	if id.object.Use() != nil {
+		return netip.AddrPort{}
+	}
+	defer id.object.Done()
+	sa, err := get(id.raw)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return addrPort(sa)
+}
+
+// Raw returns the C object, which is valid until Close.
+func (id *ID) Raw() *librdmacm.CmId { return id.raw }
+
+// Close destroys the id; see rdma_destroy_id(3). A connection ends with it.
+// While the id has a queue pair, Close does nothing and returns a BusyError.
+func (id *ID) Close() error {
+	return id.object.Close(nil, func() error {
+		id.channel.mu.Lock()
+		defer id.channel.mu.Unlock()
+		if id.hasQP {
+			return &ibverbs.BusyError{Object: id.object.Name(), Children: []string{"its queue pair"}}
+		}
+		if err := librdmacm.DestroyId(id.raw); err != nil {
+			return cerr.Wrap(id.object.Name(), err)
+		}
+		delete(id.channel.ids, id.raw)
+		return nil
+	})
+}

@@ -1,0 +1,229 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// operation is a work request that is under way.
+type operation struct {
+	wc     ibverbs.WC
+	err    error         // set instead of wc if there is no completion to come
+	done   chan struct{} // closed when either is set
+	isSend bool
+}
+
+// operations are a connection's work requests. Whoever waits for one polls the
+// completion queue for all: one goroutine leads, and tells the others.
+type operations struct {
+	conn *Conn
+	lead chan struct{} // full while somebody polls
+	wcs  []ibverbs.WC  // of the leader
+
+	slots chan struct{} // one for each send request under way
+
+	mu      sync.Mutex // guards what follows, and posting
+	pending map[uint64]*operation
+	lastID  uint64
+	send    *ibverbs.SendBatch
+	recv    *ibverbs.RecvBatch
+	closed  error
+}
+
+func (o *operations) init(c *Conn) error {
+	var err error
+	if o.send, err = ibverbs.NewSendBatch(1, c.config.Segments); err != nil {
+		return err
+	}
+	if o.recv, err = ibverbs.NewRecvBatch(1, c.config.Segments); err != nil {
+		return err
+	}
+	o.conn = c
+	o.lead = make(chan struct{}, 1)
+	o.wcs = make([]ibverbs.WC, 16)
+	o.slots = make(chan struct{}, c.config.SendQueue)
+	o.pending = map[uint64]*operation{}
+	return nil
+}
+
+// postSend posts the request that fill adds to an empty batch. It waits for
+// room in the send queue.
+func (o *operations) postSend(ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error) (*operation, error) {
+	if err := o.takeSlot(ctx); err != nil {
+		return nil, err
+	}
+	op, err := o.post(true, func(id uint64) error {
+		o.send.Reset()
+		if err := fill(o.send, id); err != nil {
+			return err
+		}
+		_, err := o.conn.qp.PostSend(o.send)
+		return err
+	})
+	if err != nil {
+		<-o.slots
+	}
+	return op, err
+}
+
+// takeSlot waits until a send request may be posted. Completions make room, so
+// it takes its turn in polling for them.
+func (o *operations) takeSlot(ctx context.Context) error {
+	for {
+		select {
+		case o.slots <- struct{}{}:
+			return nil
+		default:
+		}
+		select {
+		case o.slots <- struct{}{}:
+			return nil
+		case o.lead <- struct{}{}:
+			err := o.collect(ctx)
+			<-o.lead
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return contextError(ctx)
+		}
+	}
+}
+
+func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
+	return o.post(false, func(id uint64) error {
+		o.recv.Reset()
+		if err := o.recv.Recv(id, segments...); err != nil {
+			return err
+		}
+		_, err := o.conn.qp.PostRecv(o.recv)
+		return err
+	})
+}
+
+func (o *operations) post(isSend bool, post func(id uint64) error) (*operation, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed != nil {
+		return nil, o.closed
+	}
+	if err := o.conn.Err(); err != nil {
+		return nil, err
+	}
+	o.lastID++
+	op := &operation{done: make(chan struct{}), isSend: isSend}
+	// Before it is posted, because the completion may be faster.
+	o.pending[o.lastID] = op
+	if err := post(o.lastID); err != nil {
+		delete(o.pending, o.lastID)
+		return nil, err
+	}
+	return op, nil
+}
+
+// wait returns when op is done, or ctx ends.
+func (o *operations) wait(ctx context.Context, op *operation) error {
+	for {
+		select {
+		case <-op.done:
+			return o.result(op)
+		default:
+		}
+		select {
+		case <-op.done:
+			return o.result(op)
+		case o.lead <- struct{}{}:
+			var err error
+			select {
+			case <-op.done: // the leader before told us and left
+			default:
+				err = o.collect(ctx)
+			}
+			<-o.lead
+			if err != nil {
+				return o.failure(err)
+			}
+		case <-ctx.Done():
+			return contextError(ctx)
+		}
+	}
+}
+
+// collect waits for completions and hands them out. The caller leads.
+func (o *operations) collect(ctx context.Context) error {
+	for {
+		n, err := o.conn.cq.Poll(o.wcs)
+		if err != nil {
+			return err
+		}
+		for i := range o.wcs[:n] {
+			o.complete(&o.wcs[i])
+		}
+		if n > 0 {
+			return nil
+		}
+		if err := o.conn.cq.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (o *operations) complete(wc *ibverbs.WC) {
+	o.mu.Lock()
+	op := o.pending[wc.ID()]
+	delete(o.pending, wc.ID())
+	o.mu.Unlock()
+	if op == nil {
+		return // posted by the caller on the bare queue pair
+	}
+	if op.isSend {
+		<-o.slots
+	}
+	op.wc = *wc
+	close(op.done)
+}
+
+// abort ends everything that is under way and refuses more.
+func (o *operations) abort(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = err
+	for id, op := range o.pending {
+		op.err = err
+		close(op.done)
+		delete(o.pending, id)
+	}
+}
+
+// result returns how a finished operation went.
+func (o *operations) result(op *operation) error {
+	if op.err != nil {
+		return op.err
+	}
+	return o.failure(op.wc.Err())
+}
+
+// failure adds why the connection is over to an error that follows from it.
+// The first failed request ends the connection.
+func (o *operations) failure(err error) error {
+	if cause := o.conn.Err(); cause != nil && errors.Is(err, os.ErrClosed) {
+		return cause
+	}
+	wcErr, failed := err.(*ibverbs.WCError)
+	if !failed {
+		return err
+	}
+	if wcErr.Status != ibverbs.WCFlushed {
+		o.conn.end(err)
+		return err
+	}
+	if cause := o.conn.Err(); cause != nil {
+		return fmt.Errorf("%w (%w)", cause, err)
+	}
+	return err
+}
