@@ -40,53 +40,39 @@ func run(args []string) error {
 	}
 	flags := flag.NewFlagSet("gen "+args[0], flag.ContinueOnError)
 	facts := flags.String("facts", "headers", "folder with the conventions, the shims and the snapshots")
+	var command func() error
 	switch args[0] {
 	case "scan":
 		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include")
 		version := flags.String("version", "", "rdma-core version of the headers")
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
-		}
-		if *headers == "" || *version == "" {
-			return errors.New("scan needs -headers and -version")
-		}
-		return runScan(*facts, *headers, *version)
+		command = func() error { return runScan(*facts, *headers, *version) }
 	case "emit":
 		out := flags.String("out", "generated", "folder to write to")
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
-		}
-		in, err := input(*facts)
-		if err != nil {
-			return err
-		}
-		return emit.Emit(in, *out)
+		command = func() error { return runEmit(*facts, *out) }
 	case "check":
 		headers := flags.String("headers", "", "folder with the C headers that the snapshot was made from")
 		cc := flags.String("cc", "cc", "C compiler to ask")
 		golden := flags.String("golden", filepath.Join("tests", "golden"), "folder with the layouts that Go is tested against")
 		update := flags.Bool("update", false, "write what the compiler says to the golden folder")
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
-		}
-		if *headers == "" {
-			return errors.New("check needs -headers")
-		}
-		return runCheck(*facts, *headers, *cc, *golden, *update)
+		command = func() error { return runCheck(*facts, *headers, *cc, *golden, *update) }
 	case "coverage":
-		if err := flags.Parse(args[1:]); err != nil {
-			return err
-		}
-		in, err := input(*facts)
-		if err != nil {
-			return err
-		}
-		return emit.Coverage(in, os.Stdout)
+		command = func() error { return runCoverage(*facts) }
+	default:
+		return fmt.Errorf("no command %q; %s", args[0], usage)
 	}
-	return fmt.Errorf("no command %q; %s", args[0], usage)
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s does not take %q", args[0], flags.Arg(0))
+	}
+	return command()
 }
 
 func runScan(facts, headers, version string) error {
+	if headers == "" || version == "" {
+		return errors.New("scan needs -headers and -version")
+	}
 	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
 	if err != nil {
 		return err
@@ -105,9 +91,28 @@ func runScan(facts, headers, version string) error {
 	return os.WriteFile(filepath.Join(facts, "api", version+".json"), text, 0o644)
 }
 
+func runEmit(facts, out string) error {
+	in, err := input(facts)
+	if err != nil {
+		return err
+	}
+	return emit.Emit(in, out)
+}
+
+func runCoverage(facts string) error {
+	in, err := input(facts)
+	if err != nil {
+		return err
+	}
+	return emit.Coverage(in, os.Stdout)
+}
+
 // runCheck compares the snapshot and the golden layouts with what a C compiler
 // makes of the real headers.
 func runCheck(facts, headers, cc, golden string, update bool) error {
+	if headers == "" {
+		return errors.New("check needs -headers")
+	}
 	in, err := input(facts)
 	if err != nil {
 		return err

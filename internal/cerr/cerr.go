@@ -171,7 +171,7 @@ func Addrinfo(op string, result int64, errno int32) error {
 	case result == 0:
 		return nil
 	case result == eaiSystem, result == eaiBadFlags && errno != 0, result > 0:
-		return Status(op, min(result, -1), errno)
+		return Status(op, -1, errno)
 	}
 	text, ok := eaiTexts[int(result)]
 	if !ok {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -129,6 +131,8 @@ type typeParser struct{ rest string }
 
 const maxTypeDepth = 32
 
+var typeName = regexp.MustCompile(`^[A-Za-z_]\w*( [A-Za-z_]\w*)*$`)
+
 func (p *typeParser) cut(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
 	p.rest = rest
@@ -147,13 +151,16 @@ func (p *typeParser) parse(depth int) (*Type, error) {
 	case p.cut("["):
 		n, rest, ok := strings.Cut(p.rest, "]")
 		length, err := strconv.ParseInt(n, 10, 64)
-		if !ok || err != nil || length < 0 || isConst {
+		if !ok || err != nil || length < 0 || isConst || strconv.FormatInt(length, 10) != n {
 			return nil, fmt.Errorf("bad array length %q", n)
 		}
 		p.rest = rest
 		elem, err := p.parse(depth + 1)
 		return &Type{Kind: Array, Len: length, Elem: elem}, err
 	case p.cut("func("):
+		if isConst {
+			return nil, errors.New("a function cannot be const")
+		}
 		return p.parseFunc(depth)
 	}
 	end := strings.IndexAny(p.rest, ",)([]*")
@@ -161,7 +168,7 @@ func (p *typeParser) parse(depth int) (*Type, error) {
 		end = len(p.rest)
 	}
 	name := p.rest[:end]
-	if strings.TrimSpace(name) != name || name == "" {
+	if !typeName.MatchString(name) || name == "const" || strings.HasPrefix(name, "const ") {
 		return nil, fmt.Errorf("bad type name %q", name)
 	}
 	p.rest = p.rest[end:]
@@ -174,9 +181,11 @@ func (p *typeParser) parseFunc(depth int) (*Type, error) {
 		if len(t.Params) > 0 && !p.cut(", ") {
 			return nil, fmt.Errorf("expected , or ) before %q", p.rest)
 		}
-		if p.cut("...") {
-			t.Variadic = true
-			continue
+		if t.Variadic = p.cut("..."); t.Variadic {
+			if !p.cut(") ") {
+				return nil, fmt.Errorf("expected ) before %q", p.rest)
+			}
+			break
 		}
 		param, err := p.parse(depth + 1)
 		if err != nil {

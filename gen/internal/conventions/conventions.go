@@ -48,6 +48,9 @@ type Func struct {
 	Skip   string   // why it is not bound
 }
 
+// Named returns all parameters that the line names.
+func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Out) }
+
 // Enum is the line of an enum.
 type Enum struct {
 	Key    string // its tag, or :FIRST_ENUMERATOR
@@ -139,28 +142,40 @@ func (t *Table) function(words []string) error {
 		return fmt.Errorf("func %s: a second line", f.Name)
 	}
 	for _, w := range words[2:] {
-		key, value, _ := strings.Cut(w, "=")
-		switch key {
-		case "blocks":
-			f.Blocks = true
-		case "nil":
-			f.Nil = strings.Split(value, ",")
-		case "keeps":
-			f.Keeps = strings.Split(value, ",")
-		case "out":
-			f.Out = strings.Split(value, ",")
-		case "inline":
-			f.Own = value == "own"
-		case "since":
-			f.Since = value
-		case "skip":
-			f.Skip = value
-		default:
+		if !f.attribute(w) {
 			return fmt.Errorf("func %s: no attribute %q", f.Name, w)
 		}
 	}
 	t.Funcs[f.Name] = f
 	return nil
+}
+
+// attribute reads one word such as nil=wr,bad_wr.
+func (f *Func) attribute(w string) bool {
+	key, value, _ := strings.Cut(w, "=")
+	if (value == "") != (key == "blocks") {
+		return false
+	}
+	switch key {
+	case "blocks":
+		f.Blocks = true
+	case "nil":
+		f.Nil = strings.Split(value, ",")
+	case "keeps":
+		f.Keeps = strings.Split(value, ",")
+	case "out":
+		f.Out = strings.Split(value, ",")
+	case "inline":
+		f.Own = value == "own"
+		return f.Own
+	case "since":
+		f.Since = value
+	case "skip":
+		f.Skip = value
+	default:
+		return false
+	}
+	return true
 }
 
 func (t *Table) enum(words []string) error {

@@ -20,21 +20,34 @@ func LoadStrings(path string) (map[string]*Strings, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParseStrings(path, data)
+}
+
+// ParseStrings reads the strings; name is for messages.
+func ParseStrings(name string, data []byte) (map[string]*Strings, error) {
 	all := map[string]*Strings{}
 	var current *Strings
 	for n, line := range strings.Split(string(data), "\n") {
 		words, err := fields(line)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%s:%d: %w", path, n+1, err)
 		case len(words) == 0:
 		case words[0] == "strings" && len(words) == 4:
 			current = &Strings{Func: words[1], Enum: words[2], Other: words[3], Text: map[string]string{}}
+			if all[current.Enum] != nil {
+				err = fmt.Errorf("a second list for %s", current.Enum)
+			}
 			all[current.Enum] = current
 		case current != nil && len(words) == 2:
+			if _, ok := current.Text[words[0]]; ok {
+				err = fmt.Errorf("a second text for %s", words[0])
+			}
 			current.Text[words[0]] = words[1]
 		default:
-			return nil, fmt.Errorf("%s:%d: expected an enumerator and its text, found %q", path, n+1, line)
+			err = fmt.Errorf("expected an enumerator and its text, found %q", line)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
 		}
 	}
 	return all, nil

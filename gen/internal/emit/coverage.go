@@ -3,57 +3,83 @@ package emit
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 )
 
-// Coverage writes how much of each header is bound and, for what is not, why.
-// It returns an error if something is left out without a reason.
+// count is what the bindings have of one header.
+type count struct {
+	bound, functions, enums, enumerators, structs, macros int
+}
+
+func (c *count) add(o *count) {
+	c.bound += o.bound
+	c.functions += o.functions
+	c.enums += o.enums
+	c.enumerators += o.enumerators
+	c.structs += o.structs
+	c.macros += o.macros
+}
+
+func (c *count) row(w io.Writer, name string) {
+	fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", name, c.bound, c.functions, c.enums, c.enumerators, c.structs, c.macros)
+}
+
+// Coverage writes how much of each header is bound and, for functions that are
+// not, why; everything else is bound or an error. It returns an error too if
+// the bindings cannot be made, or if a function is left out without a reason.
 func Coverage(in Input, w io.Writer) error {
-	type count struct{ bound, all int }
-	counts := map[string]*count{}
-	var headers, missing []string
-	var errs []error
-	for _, p := range packages(in) {
-		errs = append(errs, p.errs...)
-		for _, f := range p.functions {
-			c := counts[f.Header]
-			if c == nil {
-				c = new(count)
-				counts[f.Header] = c
-				headers = append(headers, f.Header)
-			}
-			c.all++
-			if f.why == "" {
-				c.bound++
-			} else {
-				missing = append(missing, fmt.Sprintf("%s\t%s", f.Name(), f.why))
-			}
-		}
+	all, err := packages(in)
+	if err != nil {
+		return err
 	}
-	if len(errs) > 0 {
-		return errs[0]
+	if _, err := renderAll(all); err != nil {
+		return err
 	}
-	slices.Sort(headers)
+	counts, missing := tally(all)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "header\tfunctions bound\tof\n")
-	var total count
-	for _, h := range headers {
-		c := counts[h]
-		total.bound += c.bound
-		total.all += c.all
-		fmt.Fprintf(t, "%s\t%d\t%d\n", h, c.bound, c.all)
+	fmt.Fprintf(t, "header\tfunctions bound\tof\tenums\tenumerators\tstructs\tmacros\n")
+	total := new(count)
+	for _, header := range slices.Sorted(maps.Keys(counts)) {
+		counts[header].row(t, header)
+		total.add(counts[header])
 	}
-	fmt.Fprintf(t, "total\t%d\t%d\n", total.bound, total.all)
-	t.Flush()
-	enumerators := 0
-	for _, e := range in.API.Enums {
-		enumerators += len(e.Values)
-	}
-	fmt.Fprintf(w, "\nall of %d enums with %d enumerators, %d structs and unions, %d macros\n\nnot bound:\n",
-		len(in.API.Enums), enumerators, len(in.API.Structs), len(in.API.Macros))
-	for _, m := range missing {
-		fmt.Fprintf(t, "  %s\n", m)
+	total.row(t, "total")
+	fmt.Fprintf(t, "\nfunctions that are not bound:\n")
+	for _, f := range missing {
+		fmt.Fprintf(t, "  %s\t%s\n", f.Name(), f.why)
 	}
 	return t.Flush()
+}
+
+func tally(all []*pkg) (counts map[string]*count, missing []*function) {
+	counts = map[string]*count{}
+	of := func(header string) *count {
+		if counts[header] == nil {
+			counts[header] = new(count)
+		}
+		return counts[header]
+	}
+	for _, p := range all {
+		for _, f := range p.functions {
+			of(f.Header).functions++
+			if f.why == "" {
+				of(f.Header).bound++
+			} else {
+				missing = append(missing, f)
+			}
+		}
+		for _, e := range p.enums {
+			of(e.Header).enums++
+			of(e.Header).enumerators += len(e.Values)
+		}
+		for _, s := range p.structs {
+			of(s.Header).structs++
+		}
+		for _, m := range p.macros {
+			of(m.Header).macros++
+		}
+	}
+	return counts, missing
 }

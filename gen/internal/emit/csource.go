@@ -38,9 +38,7 @@ var pthreadOther string
 
 func (p *pkg) setter() string { return "verbena_" + p.name + "_set" }
 
-// symbols returns the exported functions that the package looks up: all that
-// the headers declare, whether or not a stub calls them, and those of
-// libibverbs that functions of our own call.
+// symbols returns the names of the functions that the package looks up.
 func (p *pkg) symbols() []string {
 	var names []string
 	for _, f := range p.tableFunctions() {
@@ -49,6 +47,8 @@ func (p *pkg) symbols() []string {
 	return names
 }
 
+// tableFunctions returns the exported functions that stubs or functions of our
+// own call, in librdmacm also those of libibverbs.
 func (p *pkg) tableFunctions() []*api.Function {
 	var out []*api.Function
 	for _, f := range p.functions {

@@ -4,15 +4,9 @@
 package emit
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/dave/jennifer/jen"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
@@ -49,7 +43,6 @@ type pkg struct {
 	name    string // libibverbs
 	prefix  string // ibv_
 	library library
-	dir     string
 	verbs   *pkg // the package that declares the verbs, for librdmacm
 
 	functions []*function
@@ -66,18 +59,29 @@ type pkg struct {
 
 type library struct{ Soname, Debian, Fedora string }
 
-// Emit writes both packages below dir.
+// Emit writes both packages below dir, or neither.
 func Emit(in Input, dir string) error {
-	for _, p := range packages(in) {
-		p.dir = filepath.Join(dir, p.name)
-		if err := p.write(); err != nil {
-			return fmt.Errorf("package %s: %w", p.name, err)
+	all, err := packages(in)
+	if err != nil {
+		return err
+	}
+	rendered, err := renderAll(all)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if err := replaceFolder(filepath.Join(dir, p.name), rendered[p]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func packages(in Input) []*pkg {
+// packages prepares both packages.
+func packages(in Input) ([]*pkg, error) {
+	if err := stale(in); err != nil {
+		return nil, err
+	}
 	verbs := &pkg{
 		Input: in, name: "libibverbs", prefix: "ibv_", own: ownVerbs,
 		library: library{"libibverbs.so.1", "libibverbs1 and ibverbs-providers", "libibverbs"},
@@ -101,7 +105,7 @@ func packages(in Input) []*pkg {
 		p.aliases = selectBy(in.API.Aliases, p, func(a *api.Alias) string { return a.Header })
 		p.findOpaque()
 	}
-	return all
+	return all, nil
 }
 
 func selectBy[T any](items []T, p *pkg, header func(T) string) []T {
@@ -177,111 +181,4 @@ func (p *pkg) declared(name string) *api.Struct {
 		}
 	}
 	return nil
-}
-
-func (p *pkg) write() error {
-	p.claimNames()
-	files := map[string]func() ([]byte, error){
-		"doc.go":         p.docFile,
-		"enums.go":       p.goFile(p.enumsFile),
-		"consts.go":      p.goFile(p.constsFile),
-		"structs.go":     p.goFile(p.structsFile),
-		"layout_test.go": p.goFile(p.layoutTestFile),
-		"stubs_cgo.go":   p.goFile(p.stubsFile),
-		"stubs_other.go": p.goFile(p.platformFile),
-		"abi.h":          p.abiHeader,
-		"stubs.h":        p.stubsHeader,
-		"stubs.c":        p.stubsSource,
-	}
-	if p.verbs == nil {
-		files["byteorder.go"] = copied(byteOrder)
-		files["pthread.go"] = copied(pthread)
-		files["pthread_arm64.go"] = copied(pthreadARM64)
-		files["pthread_other.go"] = copied(pthreadOther)
-	}
-	written := map[string][]byte{}
-	for name, make := range files {
-		text, err := make()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		written[name] = text
-	}
-	if len(p.errs) > 0 {
-		return errors.Join(p.errs...)
-	}
-	return replaceFolder(p.dir, written)
-}
-
-// replaceFolder makes dir hold exactly the given files.
-func replaceFolder(dir string, files map[string][]byte) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	old, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range old {
-		if _, ok := files[entry.Name()]; !ok {
-			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copied(text string) func() ([]byte, error) {
-	return func() ([]byte, error) { return []byte("// " + marker + "\n\n" + text), nil }
-}
-
-func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		f := jen.NewFilePathName(module+"/generated/"+p.name, p.name)
-		f.HeaderComment(marker)
-		f.ImportNames(map[string]string{
-			verbsPkg: "libibverbs", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden",
-		})
-		fill(f)
-		var b bytes.Buffer
-		err := f.Render(&b)
-		return b.Bytes(), err
-	}
-}
-
-func (p *pkg) fail(format string, args ...any) {
-	p.errs = append(p.errs, fmt.Errorf(format, args...))
-}
-
-// claimNames fails if two C names give the same Go name.
-func (p *pkg) claimNames() {
-	claim := func(name, c string) {
-		if other, taken := p.names[name]; taken {
-			p.fail("%s and %s would both be called %s", other, c, name)
-		}
-		p.names[name] = c
-	}
-	for _, f := range p.functions {
-		if f.why == "" {
-			claim(f.goName, f.Name())
-		}
-	}
-	for _, s := range p.structs {
-		_, tag, _ := strings.Cut(s.Name, " ")
-		claim(p.typeName(tag), s.Name)
-	}
-	for _, tag := range p.opaque {
-		claim(p.typeName(tag), "struct "+tag)
-	}
-	for _, e := range p.enums {
-		if name := p.enumName(e); name != "-" {
-			claim(name, "enum "+e.Key())
-		}
-	}
 }

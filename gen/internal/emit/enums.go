@@ -74,7 +74,7 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 		}
 	})
 
-	table := strings.ToLower(name[:1]) + name[1:] + "Names"
+	table := tableName(name)
 	texts := p.Strings[e.Name]
 	kind, value := "Values", "int64"
 	switch {
@@ -103,6 +103,9 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	)
 }
 
+// tableName is the variable with the names of an enum's values.
+func tableName(goName string) string { return strings.ToLower(goName[:1]) + goName[1:] + "Names" }
+
 func literal(v int64, flags bool) string {
 	if flags {
 		return fmt.Sprintf("%#x", v)
@@ -115,7 +118,7 @@ func tableValues(e *api.Enum, name string, texts *conventions.Strings, kind stri
 		return jen.Index().Qual(enumPkg, "Name").ValuesFunc(func(g *jen.Group) {
 			for _, v := range e.Values {
 				if s := text(v); s != "" {
-					g.Line().Values(jen.Id("int64").Parens(jen.Id(v.Name)), jen.Lit(s))
+					g.Line().Values(jen.Id("Value").Op(":").Int64().Parens(jen.Id(v.Name)), jen.Id("Name").Op(":").Lit(s))
 				}
 			}
 			g.Line()

@@ -1,11 +1,13 @@
 package emit
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 
+	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
@@ -114,14 +116,7 @@ func zero(t *jen.Statement) jen.Code {
 
 // body returns the statements of a stub that calls C.
 func (p *pkg) body(fn *function) []jen.Code {
-	var out []jen.Code
-	for _, param := range fn.params {
-		if param.t.Kind == 1 && !param.mayNil && !param.out && !param.text {
-			out = append(out, jen.If(jen.Id(param.name).Op("==").Nil()).Block(
-				p.fails(fn, nil, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
-			))
-		}
-	}
+	out := p.nilChecks(fn)
 	if fn.needsLibrary() {
 		out = append(out, jen.If(jen.Err().Op(":=").Id("library").Dot("Load").Call(), jen.Err().Op("!=").Nil()).Block(
 			p.fails(fn, nil, jen.Err()),
@@ -129,29 +124,11 @@ func (p *pkg) body(fn *function) []jen.Code {
 	}
 	var args, outs []jen.Code
 	for _, param := range fn.params {
-		switch {
-		case param.out:
-			out = append(out, jen.Var().Id(param.name).Add(p.goType(param.t.Elem)))
-			args = append(args, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Id(param.name)))
+		before, arg := p.argument(param)
+		out = append(out, before...)
+		args = append(args, arg)
+		if param.out {
 			outs = append(outs, jen.Id(param.name))
-		case param.text:
-			c := "c" + strings.ToUpper(param.name[:1]) + param.name[1:]
-			out = append(out,
-				jen.Var().Id(c).Qual("unsafe", "Pointer"),
-				jen.If(jen.Id(param.name).Op("!=").Lit("")).Block(
-					jen.Id(c).Op("=").Qual("unsafe", "Pointer").Call(jen.Qual("C", "CString").Call(jen.Id(param.name))),
-					jen.Defer().Qual("C", "free").Call(jen.Id(c)),
-				),
-			)
-			args = append(args, jen.Id(c))
-		case p.wire(param.t) == "void *":
-			if param.t.Elem.IsVoid() || p.goType(param.t).GoString() == "unsafe.Pointer" {
-				args = append(args, jen.Id(param.name))
-			} else {
-				args = append(args, jen.Qual("unsafe", "Pointer").Call(jen.Id(param.name)))
-			}
-		default:
-			args = append(args, jen.Qual("C", p.wire(param.t)).Call(jen.Id(param.name)))
 		}
 	}
 	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.Name()).Call(args...))
@@ -163,57 +140,96 @@ func (p *pkg) body(fn *function) []jen.Code {
 	return append(out, p.finish(fn, outs)...)
 }
 
-// finish turns C's result into Go's.
-func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
-	op, value, errno := jen.Lit(fn.Name()), jen.Id("r").Dot("value"), jen.Id("r").Dot("error")
-	number := jen.Int64().Call(value)
-	code := jen.Int32().Call(errno)
-	with := func(values ...jen.Code) jen.Code { return jen.Return(values...) }
-	read := func(name string, extra ...jen.Code) *jen.Statement {
-		return jen.Qual(cerrPkg, name).CallFunc(func(g *jen.Group) {
-			g.Add(op)
-			g.Add(number)
-			for _, e := range extra {
-				g.Add(e)
-			}
-			g.Add(code)
-		})
-	}
-	counted := func(err jen.Code) []jen.Code {
-		return []jen.Code{
-			jen.If(jen.Err().Op(":=").Add(err), jen.Err().Op("!=").Nil()).Block(p.fails(fn, outs, jen.Err())),
-			with(append(append([]jen.Code{jen.Int().Call(value)}, outs...), jen.Nil())...),
+// nilChecks refuses nil where C would follow it.
+func (p *pkg) nilChecks(fn *function) []jen.Code {
+	var out []jen.Code
+	for _, param := range fn.params {
+		if param.t.Kind == api.Pointer && !param.mayNil && !param.out && !param.text {
+			out = append(out, jen.If(jen.Id(param.name).Op("==").Nil()).Block(
+				p.fails(fn, nil, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
+			))
 		}
+	}
+	return out
+}
+
+// argument returns what C is called with for a parameter, and the statements
+// that prepare it.
+func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
+	name := jen.Id(param.name)
+	switch {
+	case param.out:
+		before = []jen.Code{jen.Var().Id(param.name).Add(p.goType(param.t.Elem))}
+		return before, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Add(name))
+	case param.text:
+		c := "c" + strings.ToUpper(param.name[:1]) + param.name[1:]
+		before = []jen.Code{
+			jen.Var().Id(c).Qual("unsafe", "Pointer"),
+			jen.If(name.Clone().Op("!=").Lit("")).Block(
+				jen.Id(c).Op("=").Qual("unsafe", "Pointer").Call(jen.Qual("C", "CString").Call(name)),
+				jen.Defer().Qual("C", "free").Call(jen.Id(c)),
+			),
+		}
+		return before, jen.Id(c)
+	case param.t.Kind != api.Pointer:
+		return nil, jen.Qual("C", p.wire(param.t)).Call(name)
+	case p.goType(param.t).GoString() == "unsafe.Pointer":
+		return nil, name
+	}
+	return nil, jen.Qual("unsafe", "Pointer").Call(name)
+}
+
+// readers are the functions of cerr that decode a class's result.
+var readers = map[conventions.Class]string{
+	conventions.Status: "Status", conventions.Code: "Code", conventions.EAI: "Addrinfo",
+	conventions.Count: "Count", conventions.Negative: "Count",
+	conventions.Poll: "Poll", conventions.Wait: "Wait",
+}
+
+// decoded calls the reader of fn's class.
+func (p *pkg) decoded(fn *function) jen.Code {
+	number := jen.Int64().Call(jen.Id("r").Dot("value"))
+	code := jen.Int32().Call(jen.Id("r").Dot("error"))
+	switch fn.Class {
+	case conventions.Rereg:
+		return jen.Qual(cerrPkg, "Rereg").Call(number, code)
+	case conventions.Poll:
+		return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, jen.Int().Call(jen.Id("numEntries")), code)
+	case conventions.Wait:
+		return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, jen.Int().Call(jen.Id("maxevents")), code)
+	}
+	return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, code)
+}
+
+// finish turns C's result into Go's. outs are the results that came through
+// pointers.
+func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
+	value := jen.Id("r").Dot("value")
+	success := func(result jen.Code) jen.Code {
+		return jen.Return(slices.Concat([]jen.Code{result}, outs, []jen.Code{jen.Nil()})...)
 	}
 	switch fn.Class {
-	case conventions.Status:
-		return []jen.Code{with(append(outs, read("Status"))...)}
-	case conventions.Code:
-		return []jen.Code{with(append(outs, read("Code"))...)}
-	case conventions.EAI:
-		return []jen.Code{with(append(outs, read("Addrinfo"))...)}
-	case conventions.Rereg:
-		return []jen.Code{with(jen.Qual(cerrPkg, "Rereg").Call(number, code))}
-	case conventions.Count, conventions.Negative:
-		return counted(read("Count"))
-	case conventions.Poll:
-		return counted(read("Poll", jen.Int().Call(jen.Id("numEntries"))))
-	case conventions.Wait:
-		return counted(read("Wait", jen.Int().Call(jen.Id("maxevents"))))
-	case conventions.Pointer:
+	case conventions.Status, conventions.Code, conventions.EAI, conventions.Rereg:
+		return []jen.Code{jen.Return(append(outs, p.decoded(fn))...)}
+	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
 		return []jen.Code{
-			jen.If(value.Clone().Op("==").Nil()).Block(
-				p.fails(fn, outs, jen.Qual(cerrPkg, "Null").Call(op, code))),
-			with(append(append([]jen.Code{p.pointer(fn, value)}, outs...), jen.Nil())...),
+			jen.If(jen.Err().Op(":=").Add(p.decoded(fn)), jen.Err().Op("!=").Nil()).Block(p.fails(fn, outs, jen.Err())),
+			success(jen.Int().Call(value)),
+		}
+	case conventions.Pointer:
+		null := jen.Qual(cerrPkg, "Null").Call(jen.Lit(fn.Name()), jen.Int32().Call(jen.Id("r").Dot("error")))
+		return []jen.Code{
+			jen.If(value.Clone().Op("==").Nil()).Block(p.fails(fn, outs, null)),
+			success(p.pointer(fn, value)),
 		}
 	case conventions.Interior:
-		return []jen.Code{with(p.pointer(fn, value), jen.Nil())}
+		return []jen.Code{success(p.pointer(fn, value))}
 	case conventions.String:
-		return []jen.Code{with(jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(value)), jen.Nil())}
+		return []jen.Code{success(jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(value)))}
 	case conventions.Value:
-		return []jen.Code{with(append(append([]jen.Code{p.goType(fn.Type.Elem).Call(value)}, outs...), jen.Nil())...)}
+		return []jen.Code{success(p.goType(fn.Type.Elem).Call(value))}
 	}
-	return []jen.Code{jen.Id("_").Op("=").Id("r"), with(append(outs, jen.Nil())...)}
+	return []jen.Code{jen.Id("_").Op("=").Id("r"), jen.Return(append(outs, jen.Nil())...)}
 }
 
 func (p *pkg) pointer(fn *function, value *jen.Statement) jen.Code {

@@ -30,16 +30,20 @@ var scalars = map[string]int64{
 	"size_t": 8, "ssize_t": 8, "off_t": 8, "uintptr_t": 8, "intptr_t": 8, "socklen_t": 4, "nfds_t": 8, "sa_family_t": 2,
 }
 
+// IsScalar reports whether name is an arithmetic type, as a header spells it.
+func IsScalar(name string) bool { return scalars[name] != 0 }
+
 // Engine computes layouts for the declarations of one snapshot.
 type Engine struct {
 	arch    Arch
 	structs map[string]*api.Struct
 	done    map[string]Size
+	open    map[string]bool // being placed
 }
 
 // New returns an engine for a.
 func New(a *api.API, arch Arch) *Engine {
-	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, done: map[string]Size{}}
+	e := &Engine{arch: arch, structs: map[string]*api.Struct{}, done: map[string]Size{}, open: map[string]bool{}}
 	for _, s := range a.Structs {
 		e.structs[s.Name] = s
 	}
@@ -99,10 +103,15 @@ func (e *Engine) structSize(name string) (Size, error) {
 	if s == nil || len(s.Members) == 0 {
 		return Size{}, fmt.Errorf("the size of %s is not known", name)
 	}
+	if e.open[name] {
+		return Size{}, fmt.Errorf("%s contains itself", name)
+	}
+	e.open[name] = true
+	defer delete(e.open, name)
 	_, isUnion := (&api.Type{Name: name}).Tag("union")
 	size, err := e.place(s.Members, isUnion)
 	if err != nil {
-		return Size{}, fmt.Errorf("%s: %s: %w", s.Header, name, err)
+		return Size{}, fmt.Errorf("%s: %w", name, err)
 	}
 	e.done[name] = size
 	return size, nil

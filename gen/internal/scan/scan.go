@@ -39,6 +39,7 @@ var Headers = []string{
 // represent, each with file:line:column.
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
+	opts.Shim = filepath.Clean(opts.Shim) // as cc spells it in positions
 	ast, err := translate(opts, include)
 	if err != nil {
 		return nil, err
@@ -48,10 +49,7 @@ func Scan(opts Options) (*api.API, error) {
 		api:     &api.API{Version: opts.Version},
 		include: include + string(filepath.Separator),
 		shim:    opts.Shim + string(filepath.Separator),
-		structs: map[string]*api.Struct{},
-		sizes:   map[string]cc.Type{},
-
-		rejected: map[string][]error{},
+		structs: map[string]*structure{},
 	}
 	for u := ast.TranslationUnit; u != nil; u = u.TranslationUnit {
 		s.external(u.ExternalDeclaration)
@@ -62,41 +60,18 @@ func Scan(opts Options) (*api.API, error) {
 	if len(s.errs) > 0 {
 		return nil, errors.Join(s.errs...)
 	}
+	if len(s.api.Functions)+len(s.api.Enums)+len(s.api.Structs) == 0 {
+		return nil, fmt.Errorf("%s: nothing is declared in the headers that are bound", include)
+	}
 	return s.api, nil
-}
-
-func translate(opts Options, include string) (*cc.AST, error) {
-	abi, err := cc.NewABI("linux", "amd64")
-	if err != nil {
-		return nil, err
-	}
-	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
-	if err != nil {
-		return nil, err
-	}
-	source, err := os.ReadFile(opts.Source)
-	if err != nil {
-		return nil, err
-	}
-	cfg := &cc.Config{
-		ABI: abi, UnsignedEnums: true, EvalAllMacros: true,
-		SysIncludePaths: []string{opts.Shim, include},
-	}
-	return cc.Translate(cfg, []cc.Source{
-		{Name: "<predefined>", Value: string(predefined)}, // the name is special to cc
-		{Name: "<builtin>", Value: cc.Builtin},
-		{Name: opts.Source, Value: string(source)},
-	})
 }
 
 type scanner struct {
 	known         *conventions.Table
 	api           *api.API
 	include, shim string
-	structs       map[string]*api.Struct // by name with keyword
-	order         []string               // of structs
-	sizes         map[string]cc.Type     // what cc makes of each struct
-	rejected      map[string][]error     // what is wrong with each struct
+	structs       map[string]*structure // by name with keyword
+	order         []*structure          // as the headers have them
 	errs          []error
 }
 
@@ -148,7 +123,11 @@ func (s *scanner) declaration(d *cc.Declaration) {
 	}
 	for l := d.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
 		decl := l.InitDeclarator.Declarator
-		if !bound || decl.IsTypename() || decl.Type().Kind() != cc.Function {
+		if !bound || decl.IsTypename() {
+			continue
+		}
+		if decl.Type().Kind() != cc.Function {
+			s.reject(decl, "the variable %s cannot be represented", decl.Name())
 			continue
 		}
 		t, names := s.declared(decl, sp.base)
@@ -164,11 +143,12 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
 		return
 	}
-	for _, name := range slices.Concat(known.Nil, known.Keeps, known.Out) {
+	for _, name := range known.Named() {
 		if !slices.Contains(f.Params, name) {
 			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
 		}
 	}
+	s.passable(n, f.Name, f.Type)
 	for i, old := range s.api.Functions {
 		if old.Name == f.Name {
 			if f.Inline != nil {
@@ -178,6 +158,23 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 		}
 	}
 	s.api.Functions = append(s.api.Functions, f)
+}
+
+// passable rejects a function that takes or gives, behind any number of
+// pointers, what is neither an integer nor a struct, union or enum.
+func (s *scanner) passable(n cc.Node, name string, t *api.Type) {
+	if t.Kind != api.Named {
+		for _, part := range append([]*api.Type{t.Elem}, t.Params...) {
+			s.passable(n, name, part)
+		}
+		return
+	}
+	if t.IsVoid() || layout.IsScalar(t.Name) || t.Name == "fd_set" {
+		return
+	}
+	if kind, _, _ := strings.Cut(t.Name, " "); !slices.Contains([]string{"struct", "union", "enum"}, kind) {
+		s.reject(n, "the type %s of %s cannot be represented", t.Name, name)
+	}
 }
 
 func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
@@ -193,7 +190,11 @@ func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
 		out.Values = append(out.Values, v)
 	}
 	if s.known.Enums[out.Key()] == nil {
-		s.reject(e, "no kind for enum %s; add to the conventions a line such as: enum %s values", out.Key(), out.Key())
+		name := ""
+		if out.Name == "" {
+			name = " name=GoName"
+		}
+		s.reject(e, "no kind for enum %s; add to the conventions a line such as: enum %s values%s", out.Key(), out.Key(), name)
 	}
 	s.api.Enums = append(s.api.Enums, out)
 }
@@ -219,146 +220,6 @@ func number(v cc.Value) int64 {
 	return 0
 }
 
-// aggregate records a struct or union, or that it is declared only.
-func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
-	tag := tagOf(u)
-	if tag == "" {
-		return // of a typedef; libc's only
-	}
-	name := keyword(u) + " " + tag
-	if s.structs[name] != nil {
-		return
-	}
-	out := &api.Struct{Name: name, Header: header}
-	s.structs[name] = out
-	s.sizes[name] = u.Type()
-	before := s.errs
-	s.errs = nil
-	out.Members = s.members(header, u)
-	s.rejected[name], s.errs = s.errs, before // an error only if it is needed
-	s.order = append(s.order, name)
-}
-
-func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Member {
-	var out []*api.Member
-	for l := u.StructDeclarationList; l != nil; l = l.StructDeclarationList {
-		d := l.StructDeclaration
-		if d.Case == cc.StructDeclarationAssert {
-			continue
-		}
-		s.attributes(d, d.AttributeSpecifierList, "(8)")
-		sp := s.memberSpecifiers(d.SpecifierQualifierList)
-		if sp.enum != nil {
-			s.enum(header, sp.enum)
-		}
-		if sp.aggregate != nil && sp.base != nil {
-			s.aggregate(header, sp.aggregate)
-		}
-		if d.StructDeclaratorList == nil && sp.aggregate != nil {
-			out = append(out, s.inPlace("", header, sp))
-			continue
-		}
-		for l := d.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
-			sd := l.StructDeclarator
-			if sd.Case == cc.StructDeclaratorBitField {
-				s.reject(sd, "a bit-field cannot be represented")
-				continue
-			}
-			if sp.base == nil {
-				if sd.Declarator.Pointer != nil || sd.Declarator.DirectDeclarator.Case != cc.DirectDeclaratorIdent {
-					s.reject(sd, "a pointer to, or array of, an unnamed struct cannot be represented")
-				}
-				out = append(out, s.inPlace(sd.Declarator.Name(), header, sp))
-				continue
-			}
-			t, _ := s.declared(sd.Declarator, sp.base)
-			out = append(out, &api.Member{Name: sd.Declarator.Name(), Type: t})
-		}
-	}
-	return out
-}
-
-func (s *scanner) inPlace(name, header string, sp *specifiers) *api.Member {
-	return &api.Member{
-		Name: name, Aggregate: keyword(sp.aggregate), Members: s.members(header, sp.aggregate),
-	}
-}
-
-// attributes rejects what changes a layout. aligned(8) on a member of eight
-// bytes, as the kernel's __aligned_u64 has, changes none on a 64-bit machine;
-// the comparison with cc's own layout would show if it did.
-func (s *scanner) attributes(n cc.Node, list *cc.AttributeSpecifierList, allowed string) {
-	for ; list != nil; list = list.AttributeSpecifierList {
-		values := list.AttributeSpecifier.AttributeValueList
-		for ; values != nil; values = values.AttributeValueList {
-			text := strings.ReplaceAll(cc.NodeSource(values.AttributeValue), " ", "")
-			name := strings.Trim(text, "_")
-			if allowed != "" && (name == "aligned"+allowed || text == "__aligned__"+allowed) {
-				continue
-			}
-			if strings.Contains(name, "packed") || strings.Contains(name, "aligned") {
-				s.reject(n, "the attribute %s cannot be represented", text)
-			}
-		}
-	}
-}
-
-// closure keeps the structs of the bound headers, and what those hold by
-// value of other headers.
-func (s *scanner) closure() {
-	keep := map[string]bool{}
-	var add func(name string)
-	var visit func(members []*api.Member)
-	visit = func(members []*api.Member) {
-		for _, m := range members {
-			visit(m.Members)
-			t := m.Type
-			for t != nil && t.Kind == api.Array {
-				t = t.Elem
-			}
-			if t != nil && t.Kind == api.Named {
-				add(t.Name)
-			}
-		}
-	}
-	add = func(name string) {
-		if st := s.structs[name]; st != nil && !keep[name] {
-			keep[name] = true
-			s.errs = append(s.errs, s.rejected[name]...)
-			visit(st.Members)
-		}
-	}
-	for _, name := range s.order {
-		if slices.Contains(Headers, s.structs[name].Header) {
-			add(name)
-		}
-	}
-	for _, name := range s.order {
-		if keep[name] {
-			s.api.Structs = append(s.api.Structs, s.structs[name])
-		}
-	}
-}
-
-// checkLayouts computes every layout and compares it with what cc computed.
-func (s *scanner) checkLayouts() {
-	if len(s.errs) > 0 {
-		return
-	}
-	engine := layout.New(s.api, layout.AMD64)
-	for _, st := range s.api.Structs {
-		if err := engine.Apply(st); err != nil {
-			s.errs = append(s.errs, err)
-			continue
-		}
-		t := s.sizes[st.Name]
-		if len(st.Members) > 0 && (t.Size() != st.Size || int64(t.Align()) != st.Align) {
-			s.errs = append(s.errs, fmt.Errorf("%s: %s: size %d align %d by our rules, %d and %d by cc's",
-				st.Header, st.Name, st.Size, st.Align, t.Size(), t.Align()))
-		}
-	}
-}
-
 // IncludeDir returns the include folder of a folder with headers, which may be
 // the root of an unpacked package.
 func IncludeDir(headers string) string {
@@ -366,5 +227,5 @@ func IncludeDir(headers string) string {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return dir
 	}
-	return headers
+	return filepath.Clean(headers)
 }

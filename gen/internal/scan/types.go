@@ -23,8 +23,6 @@ func (sp *specifiers) add(s *scanner, t *cc.TypeSpecifier) {
 		u := t.StructOrUnionSpecifier
 		if u.Case == cc.StructOrUnionSpecifierDef {
 			sp.aggregate = u
-			s.attributes(u, u.AttributeSpecifierList, "")
-			s.attributes(u, u.AttributeSpecifierList2, "")
 		}
 		if tag := tagOf(u); tag != "" {
 			sp.words = append(sp.words, keyword(u)+" "+tag)
@@ -38,6 +36,7 @@ func (sp *specifiers) add(s *scanner, t *cc.TypeSpecifier) {
 		}
 	case t.Case == cc.TypeSpecifierTypeofExpr, t.Case == cc.TypeSpecifierTypeofType, t.Case == cc.TypeSpecifierAtomic:
 		s.reject(t, "a type written as %q cannot be represented", cc.NodeSource(t))
+		sp.words = append(sp.words, "void") // to go on with
 	default:
 		sp.words = append(sp.words, t.Token.SrcStr())
 	}
@@ -70,7 +69,9 @@ func (s *scanner) declarationSpecifiers(n *cc.DeclarationSpecifiers) *specifiers
 			sp.add(s, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
 			isConst = isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
+			s.attributes(n.TypeQualifier.AttributeSpecifierList, "")
 		}
+		s.attributes(n.AttributeSpecifierList, "")
 	}
 	sp.finish(isConst)
 	return sp
@@ -85,9 +86,9 @@ func (s *scanner) memberSpecifiers(n *cc.SpecifierQualifierList) *specifiers {
 			sp.add(s, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
 			isConst = isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
-			s.attributes(n, n.TypeQualifier.AttributeSpecifierList, "(8)")
+			s.attributes(n.TypeQualifier.AttributeSpecifierList, "(8)")
 		}
-		s.attributes(n, n.AttributeSpecifierList, "(8)")
+		s.attributes(n.AttributeSpecifierList, "(8)")
 	}
 	sp.finish(isConst)
 	return sp
@@ -108,6 +109,10 @@ func pointers(p *cc.Pointer, t *api.Type) *api.Type {
 // declared returns the type that declarator d gives to its name, and the
 // names of the parameters if it declares a function.
 func (s *scanner) declared(d *cc.Declarator, base *api.Type) (*api.Type, []string) {
+	if base == nil {
+		s.reject(d, "a type without a name cannot be represented here")
+		base = &api.Type{Name: "void"} // to go on with
+	}
 	return s.direct(d.DirectDeclarator, pointers(d.Pointer, base))
 }
 
@@ -136,7 +141,6 @@ func (s *scanner) direct(d *cc.DirectDeclarator, t *api.Type) (*api.Type, []stri
 func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *api.Type {
 	t := &api.Type{Kind: api.Array, Elem: elem}
 	if length == nil {
-		s.reject(n, "a flexible array cannot be represented")
 		return t
 	}
 	switch v := length.Value().(type) {
@@ -148,6 +152,15 @@ func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *ap
 		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
 	}
 	return t
+}
+
+// sized rejects flexible arrays, also those with a length of 0.
+func (s *scanner) sized(n cc.Node, t *api.Type) {
+	for ; t != nil; t = t.Elem {
+		if t.Kind == api.Array && t.Len == 0 {
+			s.reject(n, "a flexible array cannot be represented")
+		}
+	}
 }
 
 func (s *scanner) function(list *cc.ParameterTypeList, result *api.Type) (*api.Type, []string) {
@@ -162,6 +175,9 @@ func (s *scanner) function(list *cc.ParameterTypeList, result *api.Type) (*api.T
 		sp := s.declarationSpecifiers(p.DeclarationSpecifiers)
 		param, name := sp.base, ""
 		switch {
+		case sp.base == nil && p.Declarator == nil:
+			s.reject(p, "a type without a name cannot be represented here")
+			continue
 		case p.Declarator != nil:
 			param, _ = s.declared(p.Declarator, sp.base)
 			name = p.Declarator.Name()
@@ -171,6 +187,7 @@ func (s *scanner) function(list *cc.ParameterTypeList, result *api.Type) (*api.T
 		if param.Kind == api.Array { // as C adjusts it
 			param = &api.Type{Kind: api.Pointer, Elem: param.Elem}
 		}
+		s.sized(p, param)
 		t.Params = append(t.Params, param)
 		names = append(names, name)
 	}

@@ -1,0 +1,90 @@
+package api
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const snapshot = "../../../headers/api/65.0.json"
+
+func load(t testing.TB) *API {
+	t.Helper()
+	a, err := Load(snapshot)
+	require.NoError(t, err)
+	return a
+}
+
+// TestMarshal proves that a snapshot comes back from its text, to the byte.
+func TestMarshal(t *testing.T) {
+	a := load(t)
+	text, err := a.Marshal()
+	require.NoError(t, err)
+	want, err := os.ReadFile(snapshot)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(text))
+
+	path := filepath.Join(t.TempDir(), "again.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	again, err := Load(path)
+	require.NoError(t, err)
+	require.Equal(t, a, again)
+}
+
+func TestLoadErrors(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.json"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	path := filepath.Join(t.TempDir(), "bad.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"functions": [{"name": "f", "type": "*"}]}`), 0o600))
+	_, err = Load(path)
+	require.ErrorContains(t, err, path)
+	require.ErrorContains(t, err, `type "*"`)
+}
+
+func TestKey(t *testing.T) {
+	require.Equal(t, "ibv_mtu", (&Enum{Name: "ibv_mtu"}).Key())
+	require.Equal(t, ":FIRST", (&Enum{Values: []Enumerator{{Name: "FIRST"}, {Name: "SECOND"}}}).Key())
+}
+
+// types returns every type that the snapshot has, with what they are made of.
+func types(a *API) []*Type {
+	var all []*Type
+	var add func(t *Type)
+	add = func(t *Type) {
+		if t == nil {
+			return
+		}
+		all = append(all, t)
+		add(t.Elem)
+		for _, p := range t.Params {
+			add(p)
+		}
+	}
+	var members func(list []*Member)
+	members = func(list []*Member) {
+		for _, m := range list {
+			add(m.Type)
+			members(m.Members)
+		}
+	}
+	for _, f := range a.Functions {
+		add(f.Type)
+	}
+	for _, s := range a.Structs {
+		members(s.Members)
+	}
+	return all
+}
+
+func TestEveryTypeOfTheSnapshot(t *testing.T) {
+	all := types(load(t))
+	require.Greater(t, len(all), 2000)
+	for _, typ := range all {
+		again, err := ParseType(typ.String())
+		require.NoError(t, err)
+		require.Equal(t, typ, again)
+		require.NotEmpty(t, typ.C("x"))
+	}
+}

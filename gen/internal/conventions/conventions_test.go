@@ -1,0 +1,142 @@
+package conventions
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	table, err := Parse("c.txt", []byte(`
+# A comment.
+func ibv_all  status blocks nil=a,b keeps=c out=d,e since=60 # rest
+func ibv_own	code	inline=own
+func ibv_left_out string skip="two words # no comment"
+enum ibv_mtu values
+enum ibv_access_flags flags
+enum :FIRST values name=First
+enum :LOOSE values name=-
+`))
+	require.NoError(t, err)
+	require.Equal(t, &Table{
+		Funcs: map[string]*Func{
+			"ibv_all": {
+				Name: "ibv_all", Class: Status, Blocks: true,
+				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Out: []string{"d", "e"}, Since: "60",
+			},
+			"ibv_own":      {Name: "ibv_own", Class: Code, Own: true},
+			"ibv_left_out": {Name: "ibv_left_out", Class: String, Skip: "two words # no comment"},
+		},
+		Enums: map[string]*Enum{
+			"ibv_mtu":          {Key: "ibv_mtu"},
+			"ibv_access_flags": {Key: "ibv_access_flags", Flags: true},
+			":FIRST":           {Key: ":FIRST", GoName: "First"},
+			":LOOSE":           {Key: ":LOOSE", GoName: "-"},
+		},
+	}, table)
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())
+}
+
+func TestParseErrors(t *testing.T) {
+	tests := []struct{ line, want string }{
+		{"func", `expected at least three words, found "func"`},
+		{"func ibv_x", `expected at least three words, found "func ibv_x"`},
+		{"struct ibv_x code", `expected func or enum, found "struct"`},
+		{"func ibv_x maybe", `func ibv_x: no class "maybe"`},
+		{"func ibv_x code nil", `func ibv_x: no attribute "nil"`},
+		{"func ibv_x code nil=", `func ibv_x: no attribute "nil="`},
+		{"func ibv_x code blocks=yes", `func ibv_x: no attribute "blocks=yes"`},
+		{"func ibv_x code inline=other", `func ibv_x: no attribute "inline=other"`},
+		{"func ibv_x code since=", `func ibv_x: no attribute "since="`},
+		{"func ibv_x code skip=", `func ibv_x: no attribute "skip="`},
+		{`func ibv_x code skip=""`, `func ibv_x: no attribute "skip="`},
+		{"func ibv_x code colour=red", `func ibv_x: no attribute "colour=red"`},
+		{`func ibv_x code skip="open`, "a quote is not closed"},
+		{"func ibv_twice code", "func ibv_twice: a second line"},
+		{"enum ibv_e either", `enum ibv_e: expected flags or values, found "either"`},
+		{"enum ibv_e values called=E", `enum ibv_e: no attribute "called=E"`},
+		{"enum ibv_e values name=", `enum ibv_e: no attribute "name="`},
+		{"enum ibv_twice values", "enum ibv_twice: a second line"},
+		{"enum :FIRST values", "enum :FIRST: an anonymous enum needs a name"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.line, func(t *testing.T) {
+			_, err := Parse("c.txt", []byte("func ibv_twice code\nenum ibv_twice values\n"+tt.line))
+			require.EqualError(t, err, "c.txt:3: "+tt.want)
+		})
+	}
+}
+
+func TestParseStrings(t *testing.T) {
+	got, err := ParseStrings("s.txt", []byte(`
+strings rdma_event_str rdma_cm_event_type "UNKNOWN EVENT" # comment
+RDMA_CM_EVENT_REJECTED "rejected, or so"
+`))
+	require.NoError(t, err)
+	require.Equal(t, map[string]*Strings{
+		"rdma_cm_event_type": {
+			Func: "rdma_event_str", Enum: "rdma_cm_event_type", Other: "UNKNOWN EVENT",
+			Text: map[string]string{"RDMA_CM_EVENT_REJECTED": "rejected, or so"},
+		},
+	}, got)
+}
+
+func TestParseStringsErrors(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"A \"a\"", `s.txt:1: expected an enumerator and its text, found "A \"a\""`},
+		{"strings f e o\nA", `s.txt:2: expected an enumerator and its text, found "A"`},
+		{"strings f e", `s.txt:1: expected an enumerator and its text, found "strings f e"`},
+		{"strings f e o\nA \"", "s.txt:2: a quote is not closed"},
+		{"strings f e o\nA a\nA b", "s.txt:3: a second text for A"},
+		{"strings f e o\nstrings g e o", "s.txt:2: a second list for e"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.text, func(t *testing.T) {
+			_, err := ParseStrings("s.txt", []byte(tt.text))
+			require.EqualError(t, err, tt.want)
+		})
+	}
+}
+
+// TestOurs reads the files that the bindings are made from.
+func TestOurs(t *testing.T) {
+	facts := filepath.Join("..", "..", "..", "headers")
+	table, err := Load(filepath.Join(facts, "conventions.txt"))
+	require.NoError(t, err)
+	require.NotEmpty(t, table.Funcs)
+	strings, err := LoadStrings(filepath.Join(facts, "strings.txt"))
+	require.NoError(t, err)
+	require.Len(t, strings, 5)
+
+	_, err = Load("none.txt")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = LoadStrings("none.txt")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// FuzzParse checks that no text makes a parser panic, and that what was read
+// is complete.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("func a code nil=,b blocks since=60\nenum :A flags name=\"x y\" # rest"))
+	f.Add([]byte("func a pointer keeps=b out=c inline=own skip=\"no # no\"\nenum a values"))
+	f.Add([]byte("strings f e \"other\"\nA \"text\""))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if table, err := Parse("c.txt", text); err == nil {
+			for name, fn := range table.Funcs {
+				require.Equal(t, name, fn.Name)
+				require.Contains(t, classes, fn.Class)
+			}
+			for key, e := range table.Enums {
+				require.Equal(t, key, e.Key)
+			}
+		}
+		if all, err := ParseStrings("s.txt", text); err == nil {
+			for key, s := range all {
+				require.Equal(t, key, s.Enum)
+				require.NotNil(t, s.Text)
+			}
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package emit
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+// load reads what the bindings are made from, anew so that a test may change it.
+func load(t testing.TB) Input {
+	t.Helper()
+	facts := filepath.Join(headertest.Top(t), "headers")
+	var in Input
+	var err error
+	in.API, err = api.Load(filepath.Join(facts, "api", "65.0.json"))
+	require.NoError(t, err)
+	in.Known, err = conventions.Load(filepath.Join(facts, "conventions.txt"))
+	require.NoError(t, err)
+	in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt"))
+	require.NoError(t, err)
+	return in
+}
+
+// readTree returns the files below dir.
+func readTree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, name := range []string{"libibverbs", "librdmacm"} {
+		entries, err := os.ReadDir(filepath.Join(dir, name))
+		require.NoError(t, err)
+		for _, e := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, name, e.Name()))
+			require.NoError(t, err)
+			files[name+"/"+e.Name()] = string(text)
+		}
+	}
+	return files
+}
+
+// TestNothingChanged proves that generated/ is what the snapshot and the
+// conventions give, and that the same input gives the same bytes.
+func TestNothingChanged(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	require.NoError(t, Emit(load(t), first))
+	require.NoError(t, Emit(load(t), second))
+	want, again := readTree(t, first), readTree(t, second)
+	have := readTree(t, filepath.Join(headertest.Top(t), "generated"))
+	for name, text := range want {
+		require.True(t, text == again[name], "%s differs from run to run", name)
+		require.True(t, text == have[name], "generated/%s is not what gen makes; go run ./gen emit rewrites it", name)
+	}
+	require.Len(t, again, len(want))
+	require.Len(t, have, len(want), "generated/ has files that gen does not make")
+}
+
+func TestEmitRemovesOldFiles(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "librdmacm", "old.go")
+	require.NoError(t, os.MkdirAll(filepath.Dir(old), 0o755))
+	require.NoError(t, os.WriteFile(old, []byte("package librdmacm\n"), 0o600))
+	require.NoError(t, Emit(load(t), dir))
+	require.NoFileExists(t, old)
+}
+
+// TestNothingIsDropped looks for every declaration of the snapshot in the
+// bindings.
+func TestNothingIsDropped(t *testing.T) {
+	in := load(t)
+	all, err := packages(in)
+	require.NoError(t, err)
+	goText, cText := map[string]string{}, map[string]string{}
+	for _, p := range all {
+		files, err := p.render()
+		require.NoError(t, err)
+		goText[p.name] = string(files["enums.go"]) + string(files["consts.go"]) + string(files["structs.go"])
+		cText[p.name] = string(files["stubs.h"])
+	}
+	has := func(text, pattern string) {
+		t.Helper()
+		require.Regexp(t, regexp.MustCompile(pattern), text)
+	}
+	for _, p := range all {
+		for _, f := range p.functions {
+			bound := strings.Contains(cText[p.name], " verbena_"+f.Name()+"(")
+			require.Equal(t, f.why == "", bound, f.Name())
+		}
+		for _, e := range p.enums {
+			for _, v := range e.Values {
+				has(goText[p.name], `(?m)^\t`+v.Name+`\b`)
+			}
+		}
+		for _, m := range p.macros {
+			has(goText[p.name], `(?m)^(\t|const )`+strings.TrimLeft(m.Name, "_")+`\b`)
+		}
+		for _, a := range p.aliases {
+			has(goText[p.name], `(?m)^type `+p.typeName(a.Name)+` = `)
+		}
+		for _, s := range p.structs {
+			_, tag, _ := strings.Cut(s.Name, " ")
+			has(goText[p.name], `(?m)^type `+p.typeName(tag)+` struct `)
+		}
+	}
+	total := 0
+	for _, p := range all {
+		total += len(p.functions) + len(p.enums) + len(p.structs) + len(p.macros) + len(p.aliases)
+	}
+	require.Equal(t, len(in.API.Functions)+len(in.API.Enums)+len(in.API.Structs)+len(in.API.Macros)+len(in.API.Aliases), total)
+}
+
+// TestRefused has inputs from which bindings must not be made.
+func TestRefused(t *testing.T) {
+	const lack = ", which the headers of rdma-core 65.0 do not have"
+	tests := []struct {
+		name   string
+		change func(*Input)
+		want   string
+	}{
+		{"stale function", func(in *Input) {
+			in.Known.Funcs["ibv_gone"] = &conventions.Func{Name: "ibv_gone", Class: conventions.Code}
+		}, "conventions: a line for the function ibv_gone" + lack},
+		{"stale parameter", func(in *Input) {
+			in.Known.Funcs["ibv_poll_cq"].Nil = []string{"gone"}
+		}, "conventions: the line for ibv_poll_cq names a parameter gone" + lack},
+		{"stale enum", func(in *Input) {
+			in.Known.Enums["gone"] = &conventions.Enum{Key: "gone"}
+		}, "conventions: a line for the enum gone" + lack},
+		{"stale strings", func(in *Input) {
+			in.Strings["gone"] = &conventions.Strings{Enum: "gone"}
+		}, "conventions: strings for the enum gone" + lack},
+		{"stale string", func(in *Input) {
+			in.Strings["ibv_port_state"].Text["IBV_PORT_GONE"] = "gone"
+		}, "conventions: a string for IBV_PORT_GONE of enum ibv_port_state" + lack},
+		{"function without a convention", func(in *Input) {
+			delete(in.Known.Funcs, "ibv_poll_cq")
+		}, "package libibverbs: ibv_poll_cq: no line in the conventions"},
+		{"enum without a kind", func(in *Input) {
+			delete(in.Known.Enums, "ibv_mtu")
+		}, "package libibverbs: no kind for enum ibv_mtu"},
+		{"unknown inline", func(in *Input) {
+			in.Known.Funcs["ibv_query_port"].Own = false
+			for _, f := range in.API.Functions {
+				if f.Name == "ibv_query_port" {
+					f.Inline = &api.Inline{}
+				}
+			}
+		}, "package libibverbs: ibv_query_port: inline of a shape that is not recognised and not marked as inline=own"},
+		{"two with one name", func(in *Input) {
+			in.Known.Enums["ibv_mtu"].GoName = "Context"
+		}, "would both be called Context"},
+		{"type without a form in Go", func(in *Input) {
+			in.API.Structs[0].Members[0].Type = &api.Type{Name: "float"}
+		}, "no Go type for float"},
+		{"struct passed by value", func(in *Input) {
+			for _, f := range in.API.Functions {
+				if f.Name == "ibv_close_device" {
+					f.Type.Params[0] = f.Type.Params[0].Elem
+				}
+			}
+		}, "struct ibv_context cannot be passed by value"},
+		{"only in librdmacm", func(in *Input) {
+			delete(in.Known.Funcs, "rdma_listen")
+		}, "package librdmacm: rdma_listen: no line in the conventions"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := load(t)
+			tt.change(&in)
+			dir := filepath.Join(t.TempDir(), "generated")
+			require.ErrorContains(t, Emit(in, dir), tt.want)
+			require.NoDirExists(t, filepath.Join(dir, "libibverbs"))
+			require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), tt.want)
+		})
+	}
+}
+
+func TestCoverage(t *testing.T) {
+	in := load(t)
+	var b bytes.Buffer
+	require.NoError(t, Coverage(in, &b))
+	text := b.String()
+	require.Regexp(t, `(?m)^header +functions bound +of +enums +enumerators +structs +macros$`, text)
+	require.Regexp(t, `(?m)^rdma/rdma_cma.h +43 +43 +8 +39 +10 +12$`, text)
+	require.Regexp(t, `(?m)^total +\d+ +280 +107 +612 +143 +52$`, text)
+	_, missing, ok := strings.Cut(text, "functions that are not bound:\n")
+	require.True(t, ok)
+	for line := range strings.Lines(missing) {
+		require.Regexp(t, `^  \w+ +\w`, line, "a reason for each")
+	}
+}
+
+func TestNames(t *testing.T) {
+	p := &pkg{prefix: "ibv_"}
+	for c, want := range map[string]string{
+		"ibv_qp_init_attr_ex": "QpInitAttrEx", "ibv_wc": "Wc", "_ibv_query_gid_ex": "QueryGidEx", "verbs_context": "VerbsContext",
+	} {
+		require.Equal(t, want, p.typeName(c))
+	}
+	for c, want := range map[string]string{
+		"qp": "qp", "num_entries": "numEntries", "type": "typ", "r": "r_", "len": "len_", "range": "range_",
+	} {
+		require.Equal(t, want, local(c))
+	}
+}
+
+func BenchmarkEmit(b *testing.B) {
+	for b.Loop() {
+		require.NoError(b, Emit(load(b), b.TempDir()))
+	}
+}

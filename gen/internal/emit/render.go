@@ -1,0 +1,136 @@
+package emit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+)
+
+func renderAll(all []*pkg) (map[*pkg]map[string][]byte, error) {
+	rendered := map[*pkg]map[string][]byte{}
+	for _, p := range all {
+		files, err := p.render()
+		if err != nil {
+			return nil, fmt.Errorf("package %s: %w", p.name, err)
+		}
+		rendered[p] = files
+	}
+	return rendered, nil
+}
+
+// render returns the package's files by name.
+func (p *pkg) render() (map[string][]byte, error) {
+	p.claimNames()
+	files := map[string]func() ([]byte, error){
+		"doc.go":         p.docFile,
+		"enums.go":       p.goFile(p.enumsFile),
+		"consts.go":      p.goFile(p.constsFile),
+		"structs.go":     p.goFile(p.structsFile),
+		"layout_test.go": p.goFile(p.layoutTestFile),
+		"enums_test.go":  p.goFile(p.enumsTestFile),
+		"stubs_cgo.go":   p.goFile(p.stubsFile),
+		"stubs_other.go": p.goFile(p.platformFile),
+		"abi.h":          p.abiHeader,
+		"stubs.h":        p.stubsHeader,
+		"stubs.c":        p.stubsSource,
+	}
+	if p.verbs == nil {
+		files["byteorder.go"] = copied(byteOrder)
+		files["pthread.go"] = copied(pthread)
+		files["pthread_arm64.go"] = copied(pthreadARM64)
+		files["pthread_other.go"] = copied(pthreadOther)
+	}
+	written := map[string][]byte{}
+	for _, name := range slices.Sorted(maps.Keys(files)) { // for errors in the same order every time
+		text, err := files[name]()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		written[name] = text
+	}
+	return written, errors.Join(p.errs...)
+}
+
+// replaceFolder makes dir hold exactly the given files.
+func replaceFolder(dir string, files map[string][]byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	old, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range old {
+		if _, ok := files[entry.Name()]; !ok {
+			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copied(text string) func() ([]byte, error) {
+	return func() ([]byte, error) { return []byte("// " + marker + "\n\n" + text), nil }
+}
+
+func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		f := jen.NewFilePathName(module+"/generated/"+p.name, p.name)
+		f.HeaderComment(marker)
+		f.ImportNames(map[string]string{
+			verbsPkg: "libibverbs", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden",
+		})
+		fill(f)
+		var b bytes.Buffer
+		err := f.Render(&b)
+		return b.Bytes(), err
+	}
+}
+
+// fail notes why the package cannot be written, once.
+func (p *pkg) fail(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	if !slices.ContainsFunc(p.errs, func(old error) bool { return old.Error() == err.Error() }) {
+		p.errs = append(p.errs, err)
+	}
+}
+
+// claimNames fails if two C names give the same Go name.
+func (p *pkg) claimNames() {
+	claim := func(name, c string) {
+		if other, taken := p.names[name]; taken {
+			p.fail("%s and %s would both be called %s", other, c, name)
+		}
+		p.names[name] = c
+	}
+	for _, f := range p.functions {
+		if f.why == "" {
+			claim(f.goName, f.Name())
+		}
+	}
+	for _, s := range p.structs {
+		_, tag, _ := strings.Cut(s.Name, " ")
+		claim(p.typeName(tag), s.Name)
+	}
+	for _, tag := range p.opaque {
+		claim(p.typeName(tag), "struct "+tag)
+	}
+	for _, e := range p.enums {
+		if name := p.enumName(e); name != "-" {
+			claim(name, "enum "+e.Key())
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package emit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// stale returns an error for each line of the conventions and of the strings
+// that is about something that the headers do not have.
+func stale(in Input) error {
+	var errs []error
+	report := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("conventions: "+format+", which the headers of rdma-core "+in.API.Version+" do not have", args...))
+	}
+	functions := map[string]*api.Function{}
+	for _, f := range in.API.Functions {
+		functions[f.Name] = f
+	}
+	enums := map[string]*api.Enum{}
+	for _, e := range in.API.Enums {
+		enums[e.Key()] = e
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Known.Funcs)) {
+		f := functions[name]
+		if f == nil {
+			report("a line for the function %s", name)
+			continue
+		}
+		for _, param := range in.Known.Funcs[name].Named() {
+			if !slices.Contains(f.Params, param) {
+				report("the line for %s names a parameter %s", name, param)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(in.Known.Enums)) {
+		if enums[key] == nil {
+			report("a line for the enum %s", key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
+		staleTexts(in.Strings[key], enums[key], report)
+	}
+	return errors.Join(errs...)
+}
+
+func staleTexts(texts *conventions.Strings, e *api.Enum, report func(format string, args ...any)) {
+	if e == nil {
+		report("strings for the enum %s", texts.Enum)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts.Text)) {
+		if !slices.ContainsFunc(e.Values, func(v api.Enumerator) bool { return v.Name == name }) {
+			report("a string for %s of enum %s", name, texts.Enum)
+		}
+	}
+}

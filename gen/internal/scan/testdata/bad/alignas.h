@@ -1,0 +1,3 @@
+struct s {
+	_Alignas(16) int a;
+};

@@ -1,0 +1,3 @@
+struct s {
+	int a __attribute__((aligned(16)));
+};

@@ -1,0 +1,3 @@
+struct s {
+	struct { int x; } list[2];
+};

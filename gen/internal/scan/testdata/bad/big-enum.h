@@ -1,0 +1,1 @@
+enum kind { KIND = 0x100000000 };

@@ -1,0 +1,4 @@
+struct s {
+	int n;
+	char data[0];
+};

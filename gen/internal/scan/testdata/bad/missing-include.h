@@ -1,0 +1,2 @@
+
+#include <infiniband/missing.h>

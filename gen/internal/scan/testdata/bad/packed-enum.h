@@ -1,0 +1,1 @@
+enum kind { KIND } __attribute__((packed));

@@ -1,0 +1,4 @@
+struct s {
+	char a;
+	int b;
+} __attribute__((packed));

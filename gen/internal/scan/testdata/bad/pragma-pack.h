@@ -1,0 +1,5 @@
+#pragma pack(1)
+struct s {
+	char a;
+	int b;
+};

@@ -1,0 +1,2 @@
+int ibv_twice(int a);
+long ibv_twice(int a);

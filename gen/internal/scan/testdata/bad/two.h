@@ -1,0 +1,2 @@
+struct s { int a : 1; };
+struct t { char data[]; };

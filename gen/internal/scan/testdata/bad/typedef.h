@@ -1,0 +1,2 @@
+typedef struct { int x; } other;
+struct s { other o; };

@@ -1,0 +1,1 @@
+__typeof__(int) ibv_plain(void);

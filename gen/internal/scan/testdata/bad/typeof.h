@@ -1,0 +1,1 @@
+struct s { __typeof__(1) x; };

@@ -1,0 +1,2 @@
+enum unheard_of { UNHEARD };
+enum { NAMELESS };

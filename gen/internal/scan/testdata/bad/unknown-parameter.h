@@ -1,0 +1,1 @@
+const char *const *ibv_pointers(int from);

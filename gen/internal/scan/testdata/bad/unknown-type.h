@@ -1,0 +1,1 @@
+int ibv_plain(unheard_of_t x);

@@ -1,0 +1,1 @@
+double ibv_number(_Complex float *x);

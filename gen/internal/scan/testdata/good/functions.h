@@ -1,0 +1,11 @@
+#include "infiniband/extra.h"
+
+struct object;
+
+int ibv_plain(struct object *object, unsigned port, uint8_t);
+const char *const *ibv_pointers(const struct object *from, struct object *const to, char names[][8]);
+void ibv_callbacks(void (*done)(void *context, int status), int (*compare)(const void *a, const void *b));
+void ibv_printf(const char *format, ...);
+int ibv_twice(int first);
+extern int ibv_twice(int first);
+uint64_t ibv_number(void);

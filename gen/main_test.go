@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{nil, usage},
+		{[]string{"frob"}, `no command "frob"; ` + usage},
+		{[]string{"scan"}, "scan needs -headers and -version"},
+		{[]string{"scan", "-headers", "x"}, "scan needs -headers and -version"},
+		{[]string{"check"}, "check needs -headers"},
+		{[]string{"emit", "rest"}, `emit does not take "rest"`},
+		{[]string{"emit", "-facts", "testdata"}, "open testdata/api/65.0.json: no such file or directory"},
+		{[]string{"coverage", "-facts", "testdata"}, "open testdata/api/65.0.json: no such file or directory"},
+		{[]string{"scan", "-headers", "x", "-version", "1", "-facts", "testdata"}, "open testdata/conventions.txt: no such file or directory"},
+	}
+	for _, tt := range tests {
+		require.EqualError(t, run(tt.args), tt.want)
+	}
+}
+
+// TestCommands scans and emits into a folder of its own and finds what is
+// committed.
+func TestCommands(t *testing.T) {
+	headers, top := headertest.Dir(t, "65.0"), headertest.Top(t)
+	facts := filepath.Join(t.TempDir(), "headers")
+	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
+	snapshot := filepath.Join("api", newest+".json")
+	require.NoError(t, os.Remove(filepath.Join(facts, snapshot)))
+
+	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
+	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, filepath.Join(facts, snapshot)))
+
+	out := t.TempDir()
+	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out}))
+	const stubs = "librdmacm/stubs_cgo.go"
+	require.Equal(t, read(t, filepath.Join(top, "generated", stubs)), read(t, filepath.Join(out, stubs)))
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,231 @@
+package cerr
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// op has no hint, so that texts here are the plain ones.
+const op = "ibv_test"
+
+// The ways of reporting an error, as the stubs call them.
+var (
+	status   = func(result int64, errno int32) error { return Status(op, result, errno) }
+	code     = func(result int64, errno int32) error { return Code(op, result, errno) }
+	count    = func(result int64, errno int32) error { return Count(op, result, errno) }
+	poll     = func(result int64, errno int32) error { return Poll(op, result, 16, errno) }
+	wait     = func(result int64, errno int32) error { return Wait(op, result, 16, errno) }
+	rereg    = func(result int64, errno int32) error { return Rereg(result, errno) }
+	addrinfo = func(result int64, errno int32) error { return Addrinfo(op, result, errno) }
+	null     = func(_ int64, errno int32) error { return Null(op, errno) }
+)
+
+const (
+	enoent      = int32(syscall.ENOENT)
+	einval      = int32(syscall.EINVAL)
+	enomem      = int32(syscall.ENOMEM)
+	enospc      = int32(syscall.ENOSPC)
+	enodev      = int32(syscall.ENODEV)
+	opnotsupp   = int64(syscall.EOPNOTSUPP)
+	ebadf       = int64(syscall.EBADF)
+	minusENOMEM = -int64(syscall.ENOMEM)
+)
+
+// TestClasses has what each way of reporting makes of a result and an errno;
+// 0 means no error.
+func TestClasses(t *testing.T) {
+	tests := []struct {
+		name   string
+		read   func(result int64, errno int32) error
+		result int64
+		errno  int32
+		want   syscall.Errno
+	}{
+		{"status: success", status, 0, 0, 0},
+		{"status: success with errno left over", status, 0, enospc, 0}, // rdma_resolve_addr does so
+		{"status: success with negative errno left over", status, 0, -einval, 0},
+		{"status: -1 with errno", status, -1, enodev, syscall.ENODEV},
+		{"status: -1 with negative errno", status, -1, -einval, syscall.EINVAL}, // rdma_post_send on siw
+		{"status: -1 without errno", status, -1, 0, syscall.EIO},
+		{"status: -errno", status, minusENOMEM, 0, syscall.ENOMEM}, // older librdmacm
+		{"status: -errno with another errno", status, minusENOMEM, enoent, syscall.ENOMEM},
+		{"status: errno as the result", status, ebadf, 0, syscall.EBADF}, // rclose
+
+		{"code: success", code, 0, 0, 0},
+		{"code: success with errno left over", code, 0, enoent, 0},
+		{"code: errno as the result", code, int64(enoent), 0, syscall.ENOENT}, // ibv_start_poll of an empty CQ
+		{"code: errno as the result, not errno", code, ebadf, enoent, syscall.EBADF},
+		{"code: -errno of a provider", code, minusENOMEM, 0, syscall.ENOMEM}, // siw
+		{"code: -1 of a provider with errno", code, -1, enomem, syscall.ENOMEM},
+		{"code: -1 of a provider without errno", code, -1, 0, syscall.EIO}, // mthca
+		{"code: without the operation", code, opnotsupp, int32(opnotsupp), syscall.EOPNOTSUPP},
+
+		{"count: none", count, 0, 0, 0},
+		{"count: some", count, 7, 0, 0},
+		{"count: some with errno left over", count, 7, enoent, 0},
+		{"count: many", count, 1 << 40, 0, 0},
+		{"count: -1 with errno", count, -1, enodev, syscall.ENODEV},
+		{"count: -1 without errno", count, -1, 0, syscall.EIO},      // ibv_get_device_index
+		{"count: -errno", count, -opnotsupp, 0, syscall.EOPNOTSUPP}, // ibv_query_gid_table
+
+		{"poll: empty", poll, 0, 0, 0},
+		{"poll: some", poll, 3, enoent, 0},
+		{"poll: full", poll, 16, 0, 0},
+		{"poll: more than asked for", poll, opnotsupp, 0, syscall.EOPNOTSUPP}, // libibverbs without the operation
+		{"poll: -1", poll, -1, 0, syscall.EIO},
+		{"poll: -1 with errno", poll, -1, enodev, syscall.ENODEV},
+		{"poll: -2 is no errno", poll, -2, 0, syscall.EIO}, // mlx5's CQ_POLL_ERR
+		{"poll: -errno", poll, minusENOMEM, 0, syscall.ENOMEM},
+
+		{"wait: none", wait, 0, 0, 0},
+		{"wait: full", wait, 16, 0, 0},
+		{"wait: errno as the result", wait, int64(einval), 0, syscall.EINVAL}, // repoll_wait of 16 events
+		{"wait: -1 with errno", wait, -1, int32(syscall.EINTR), syscall.EINTR},
+
+		{"rereg: success", rereg, 0, 0, 0},
+		{"rereg: success with errno left over", rereg, 0, enoent, 0},
+		{"rereg: bad input", rereg, -1, 0, syscall.EINVAL},
+		{"rereg: bad input with errno", rereg, -1, int32(opnotsupp), syscall.EOPNOTSUPP},
+		{"rereg: fork protection", rereg, -2, enomem, syscall.ENOMEM},
+		{"rereg: command without errno", rereg, -4, 0, syscall.EIO},
+		{"rereg: command", rereg, -4, enomem, syscall.ENOMEM},
+
+		{"addrinfo: success", addrinfo, 0, 0, 0},
+		{"addrinfo: success with errno left over", addrinfo, 0, enodev, 0},
+		{"addrinfo: -1 with errno", addrinfo, -1, enodev, syscall.ENODEV}, // no device
+		{"addrinfo: -1 with negative errno", addrinfo, -1, -einval, syscall.EINVAL},
+		{"addrinfo: EAI_SYSTEM", addrinfo, -11, enoent, syscall.ENOENT},
+		{"addrinfo: EAI_SYSTEM without errno", addrinfo, -11, 0, syscall.EIO},
+		{"addrinfo: beyond the codes", addrinfo, 5, einval, syscall.EINVAL},
+
+		{"null: errno", null, 0, enodev, syscall.ENODEV},
+		{"null: negative errno", null, 0, -enomem, syscall.ENOMEM},
+		{"null: no errno", null, 0, 0, syscall.EIO},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.read(tt.result, tt.errno)
+			if tt.want == 0 {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, tt.want)
+			var errno syscall.Errno
+			require.ErrorAs(t, err, &errno)
+			require.Equal(t, tt.want, errno)
+			require.Contains(t, err.Error(), tt.want.Error())
+		})
+	}
+}
+
+// TestAddrinfoCodes has the results that no errno stands for.
+func TestAddrinfoCodes(t *testing.T) {
+	tests := []struct {
+		result int64
+		errno  int32
+		text   string
+	}{
+		{-1, 0, "bad flags"}, // EAI_BADFLAGS is -1 too
+		{-2, 0, "unknown host or service"},
+		{-2, enoent, "unknown host or service"}, // errno says nothing then
+		{-3, 0, "temporary failure in name resolution"},
+		{-4, 0, "permanent failure in name resolution"},
+		{-6, 0, "address family not supported"},
+		{-7, 0, "socket type not supported"},
+		{-8, 0, "service not supported for the socket type"},
+		{-10, 0, "out of memory"},
+		{-5, 0, "name resolution failed with code -5"},
+		{-105, 0, "name resolution failed with code -105"},
+	}
+	for _, tt := range tests {
+		err := Addrinfo("rdma_getaddrinfo", tt.result, tt.errno)
+		var e *AddrinfoError
+		require.ErrorAs(t, err, &e)
+		require.EqualValues(t, tt.result, e.Code)
+		require.EqualError(t, err, "rdma_getaddrinfo: "+tt.text)
+	}
+}
+
+func TestReregError(t *testing.T) {
+	tests := []struct {
+		result   int64
+		errno    int32
+		text     string
+		unusable bool
+	}{
+		{-1, 0, "ibv_rereg_mr: invalid argument (bad input)", false},
+		{-2, enomem, "ibv_rereg_mr: cannot allocate memory (fork protection of the new memory)", false},
+		{-3, enomem, "ibv_rereg_mr: cannot allocate memory (fork protection of the old memory)", false},
+		{-4, enomem, "ibv_rereg_mr: cannot allocate memory (command, the region is unusable)", true},
+		{-5, enomem, "ibv_rereg_mr: cannot allocate memory (command and fork protection, the region is unusable)", true},
+		{-6, enomem, "ibv_rereg_mr: cannot allocate memory (code -6)", true},
+		{95, enomem, "ibv_rereg_mr: cannot allocate memory (code 95)", false},
+	}
+	for _, tt := range tests {
+		err := Rereg(tt.result, tt.errno)
+		var e *ReregError
+		require.ErrorAs(t, err, &e)
+		require.EqualError(t, err, tt.text)
+		require.EqualValues(t, tt.result, e.Code)
+		require.Equal(t, tt.unusable, e.Unusable())
+	}
+}
+
+// TestIs shows what errors.Is says of each kind of error.
+func TestIs(t *testing.T) {
+	tests := []struct {
+		name   string
+		err    error
+		target error
+		want   bool
+	}{
+		{"the errno", Status(op, -1, enodev), syscall.ENODEV, true},
+		{"another errno", Status(op, -1, enodev), syscall.EINVAL, false},
+		{"permission", Status(op, -1, int32(syscall.EACCES)), fs.ErrPermission, true},
+		{"not supported by the device", Code(op, opnotsupp, 0), errors.ErrUnsupported, true},
+		{"not supported by the kernel", Null(op, int32(syscall.ENOSYS)), errors.ErrUnsupported, true},
+		{"a failure", Code(op, ebadf, 0), errors.ErrUnsupported, false},
+		{"nil argument", Nil(op, "qp"), syscall.EINVAL, true},
+		{"rereg", Rereg(-4, enomem), syscall.ENOMEM, true},
+		{"missing symbol", &SymbolError{}, errors.ErrUnsupported, true},
+		{"missing library", &LibraryError{}, errors.ErrUnsupported, true},
+		{"platform", Platform(op), errors.ErrUnsupported, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, errors.Is(tt.err, tt.target))
+		})
+	}
+}
+
+func TestTexts(t *testing.T) {
+	require.EqualError(t, Status(op, -1, enodev), "ibv_test: no such device")
+	require.EqualError(t, Wrap("rxe0", Status(op, -1, enodev)), "ibv_test (rxe0): no such device")
+	require.EqualError(t, Nil("ibv_poll_cq", "cq"), "ibv_poll_cq: cq is nil")
+	require.NoError(t, Wrap("rxe0", nil))
+	require.Equal(t, Nil(op, "cq"), Wrap("rxe0", Nil(op, "cq")))
+	require.EqualError(t, Platform(op), "ibv_test: RDMA needs 64-bit Linux and a build with cgo")
+	require.EqualError(t, &SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1", Since: "65"},
+		"ibv_new: the installed libibverbs.so.1 does not have it; rdma-core 65 added it")
+	require.EqualError(t, &SymbolError{Symbol: "ibv_odd", Library: "libibverbs.so.1"},
+		"ibv_odd: the installed libibverbs.so.1 does not have it")
+	require.EqualError(t, &LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "not found"},
+		"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx): not found")
+}
+
+func TestHints(t *testing.T) {
+	require.ErrorContains(t, Null("ibv_reg_mr", enomem), "ulimit -l")
+	require.ErrorContains(t, Null("ibv_get_device_list", int32(syscall.ENOSYS)), "ib_uverbs")
+	require.NotContains(t, Null("ibv_reg_mr", einval).Error(), "ulimit")
+	for function, errnos := range hints {
+		for errno, hint := range errnos {
+			e := &Error{Op: function, Errno: errno}
+			require.Equal(t, hint, e.Hint())
+			require.ErrorContains(t, e, hint)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package enum
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	level = &Values{Type: "Level", Names: []Name{
+		{Value: -1, Name: "LEVEL_BELOW"},
+		{Value: 0, Name: "LEVEL_ZERO"},
+		{Value: 0, Name: "LEVEL_ALIAS"},
+		{Value: 7, Name: "LEVEL_SEVEN"},
+	}}
+	status = &Texts{
+		Values: Values{Type: "Status", Names: []Name{
+			{Value: 0, Name: "STATUS_GOOD"}, {Value: 1, Name: "STATUS_BAD"}, {Value: 2, Name: "STATUS_SILENT"},
+		}},
+		Texts: []Name{{Value: 0, Name: "all is well"}, {Value: 1, Name: "it went wrong"}},
+		Other: "unknown",
+	}
+	access = &Flags{Type: "Access", Names: []Name{
+		{Value: 0, Name: "ACCESS_NONE"},
+		{Value: 1, Name: "ACCESS_READ"},
+		{Value: 2, Name: "ACCESS_WRITE"},
+		{Value: 2, Name: "ACCESS_CHANGE"},
+		{Value: 3, Name: "ACCESS_BOTH"},
+		{Value: 1 << 31, Name: "ACCESS_LAST"},
+	}}
+)
+
+func TestValues(t *testing.T) {
+	for v, want := range map[int64]string{
+		-1: "LEVEL_BELOW", 0: "LEVEL_ZERO", 7: "LEVEL_SEVEN", 1: "Level(1)", -2: "Level(-2)",
+		math.MaxUint32: "Level(4294967295)", math.MinInt32: "Level(-2147483648)",
+	} {
+		require.Equal(t, want, level.String(v))
+		got, err := level.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+	v, err := level.Parse("LEVEL_ALIAS")
+	require.NoError(t, err)
+	require.Zero(t, v)
+	for _, s := range []string{
+		"", "LEVEL", "level_zero", "Level", "Level(", "Level()", "Level(x)", "Level(1", "Level(1))",
+		"Other(1)", "Level(4294967296)", "Level(-2147483649)", "Level(99999999999999999999)", "1", " LEVEL_ZERO",
+	} {
+		_, err := level.Parse(s)
+		require.Error(t, err, "%q", s)
+		require.ErrorContains(t, err, "Level: no value is called")
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for v, want := range map[int64]string{
+		0: "all is well", 1: "it went wrong", 2: "unknown", 3: "unknown", -1: "unknown",
+	} {
+		require.Equal(t, want, status.String(v))
+	}
+	for s, want := range map[string]int64{
+		"all is well": 0, "it went wrong": 1, "STATUS_BAD": 1, "STATUS_SILENT": 2, "Status(9)": 9,
+	} {
+		got, err := status.Parse(s)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := status.Parse("unknown")
+	require.EqualError(t, err, `Status: no value is called "unknown"`)
+}
+
+func TestFlags(t *testing.T) {
+	for v, want := range map[uint32]string{
+		0: "0", 1: "ACCESS_READ", 2: "ACCESS_WRITE", 3: "ACCESS_READ|ACCESS_WRITE", 4: "0x4", 0x45: "ACCESS_READ|0x44",
+		1 << 31: "ACCESS_LAST", 1<<31 | 2: "ACCESS_WRITE|ACCESS_LAST", 1<<31 | 1<<30: "ACCESS_LAST|0x40000000",
+	} {
+		require.Equal(t, want, access.String(v))
+		got, err := access.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+	for s, want := range map[string]uint32{
+		"ACCESS_NONE": 0, "ACCESS_BOTH": 3, "ACCESS_CHANGE": 2, " ACCESS_READ | ACCESS_WRITE ": 3, "8": 8, "0b11": 3,
+		"ACCESS_READ|ACCESS_READ": 1,
+	} {
+		got, err := access.Parse(s)
+		require.NoError(t, err, s)
+		require.Equal(t, want, got, s)
+	}
+	for _, s := range []string{"", "|", "ACCESS_READ|", "access_read", "ACCESS_READ,ACCESS_WRITE", "-1", "0x100000000"} {
+		_, err := access.Parse(s)
+		require.Error(t, err, "%q", s)
+		require.ErrorContains(t, err, "Access: no flag is called")
+	}
+}
+
+// FuzzParse checks that no text panics, and that what a text was understood
+// as is printed so that it can be read again.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"", "LEVEL_SEVEN", "Level(-1)", "Level(4294967295)", "all is well", "unknown", "Status(2)",
+		"ACCESS_READ|ACCESS_WRITE|0x40", "0", "|", strings.Repeat("0x1|", 100) + "1",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, err := level.Parse(s); err == nil {
+			again, err := level.Parse(level.String(v))
+			require.NoError(t, err)
+			require.Equal(t, v, again)
+		}
+		if v, err := status.Parse(s); err == nil && status.String(v) != status.Other {
+			again, err := status.Parse(status.String(v))
+			require.NoError(t, err)
+			require.Equal(t, v, again)
+		}
+		if v, err := access.Parse(s); err == nil {
+			again, err := access.Parse(access.String(v))
+			require.NoError(t, err)
+			require.Equal(t, v, again)
+		}
+	})
+}
+
+// FuzzFlags checks that every set of flags comes back.
+func FuzzFlags(f *testing.F) {
+	f.Add(uint32(0))
+	f.Add(uint32(math.MaxUint32))
+	f.Fuzz(func(t *testing.T, v uint32) {
+		got, err := access.Parse(access.String(v))
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	})
+}

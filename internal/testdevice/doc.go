@@ -1,0 +1,3 @@
+// Package testdevice finds the RDMA device that tests use, and tests that they
+// leave nothing behind.
+package testdevice

@@ -1,0 +1,142 @@
+package testdevice
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Device is an RDMA device with an active port.
+type Device struct {
+	Name     string // such as rxe0
+	Port     int
+	GIDIndex int         // of the GID that is IPv4, or of the first one without it
+	GID      ibverbs.GID // at GIDIndex
+	NetDev   string      // the network interface, empty if there is none
+	IPv4     netip.Addr  // of NetDev, not valid if it has none
+	IPv6     netip.Addr  // of NetDev, global, not valid if it has none
+}
+
+// Require returns a device for the test to use. Without one it skips the test,
+// unless the environment variable VERBENA_REQUIRE_DEVICE is 1, which says that
+// there must be one: then the test fails.
+func Require(t testing.TB) Device {
+	t.Helper()
+	d, err := find()
+	switch {
+	case err == nil:
+	case os.Getenv("VERBENA_REQUIRE_DEVICE") == "1":
+		t.Fatalf("VERBENA_REQUIRE_DEVICE is 1, but there is no RDMA device to test with: %v", err)
+	default:
+		t.Skipf("needs an RDMA device (tests/vm/rdma-vm runs tests with one): %v", err)
+	}
+	return d
+}
+
+// find returns the first device with an active port.
+func find() (Device, error) {
+	devices, err := ibverbs.Devices()
+	if err != nil {
+		return Device{}, err
+	}
+	if len(devices) == 0 {
+		return Device{}, ibverbs.ErrNoDevice
+	}
+	var reasons []string
+	for _, d := range devices {
+		found, err := activePort(d.Name)
+		if err == nil {
+			return found, nil
+		}
+		reasons = append(reasons, err.Error())
+	}
+	return Device{}, fmt.Errorf("no active port: %s", strings.Join(reasons, "; "))
+}
+
+func activePort(name string) (Device, error) {
+	c, err := ibverbs.Open(name)
+	if err != nil {
+		return Device{}, err
+	}
+	defer func() { _ = c.Close() }()
+	attr, err := c.QueryDevice()
+	if err != nil {
+		return Device{}, err
+	}
+	for port := 1; port <= attr.PhysicalPorts; port++ {
+		p, err := c.QueryPort(port)
+		if err != nil {
+			return Device{}, err
+		}
+		if p.State != ibverbs.PortActive {
+			continue
+		}
+		d := Device{Name: name, Port: port}
+		if err := d.findGID(c, p.GIDTableLen); err != nil {
+			return Device{}, err
+		}
+		d.findNetDev()
+		return d, nil
+	}
+	return Device{}, fmt.Errorf("%s: no port is active", name)
+}
+
+// findGID prefers the GID of an IPv4 address with RoCE v2, then any other.
+func (d *Device) findGID(c *ibverbs.Context, entries int) error {
+	best := 0
+	for i := range entries {
+		gid, err := c.QueryGID(d.Port, i)
+		if err != nil {
+			return err
+		}
+		rank := 1
+		switch {
+		case gid.IsZero():
+			continue
+		case gid.Addr().Is4() && d.sysfs("gid_attrs/types", i) == "RoCE v2":
+			rank = 3
+		case gid.Addr().Is4():
+			rank = 2
+		}
+		if rank > best {
+			best, d.GIDIndex, d.GID = rank, i, gid
+		}
+	}
+	if best == 0 {
+		return fmt.Errorf("%s port %d: no GID", d.Name, d.Port)
+	}
+	return nil
+}
+
+func (d *Device) findNetDev() {
+	d.NetDev = d.sysfs("gid_attrs/ndevs", d.GIDIndex)
+	nic, err := net.InterfaceByName(d.NetDev)
+	if err != nil {
+		return
+	}
+	addrs, _ := nic.Addrs() // none is an answer too
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		switch addr := prefix.Addr(); {
+		case err != nil:
+		case addr.Is4() && !d.IPv4.IsValid():
+			d.IPv4 = addr
+		case addr.Is6() && !addr.IsLinkLocalUnicast() && !d.IPv6.IsValid():
+			d.IPv6 = addr
+		}
+	}
+}
+
+// sysfs returns the kernel's value for an entry of the port's GID table, empty
+// if there is none.
+func (d *Device) sysfs(attr string, index int) string {
+	b, _ := os.ReadFile(filepath.Join("/sys/class/infiniband", d.Name, "ports",
+		fmt.Sprint(d.Port), attr, fmt.Sprint(index)))
+	return strings.TrimSpace(string(b))
+}

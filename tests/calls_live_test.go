@@ -1,0 +1,181 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package tests
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// requireLibraries skips a test where the C libraries are not installed, after
+// it has looked at the error.
+func requireLibraries(t *testing.T) {
+	t.Helper()
+	_, err := librdmacm.EventStr(0)
+	if err == nil {
+		return
+	}
+	var missing *cerr.LibraryError
+	require.ErrorAs(t, err, &missing)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	t.Skip(err)
+}
+
+// badSocket is a number that no rsocket has.
+const badSocket = 60000
+
+// TestErrno proves that a stub takes errno in the C call itself: goroutines
+// that move from thread to thread, and calls that leave different errnos
+// behind, each get their own.
+func TestErrno(t *testing.T) {
+	requireLibraries(t)
+	calls := []struct {
+		name string
+		call func() error
+		want error
+	}{
+		{"-1 and EBADF", func() error { return librdmacm.Rlisten(badSocket, 1) }, syscall.EBADF},
+		{"EBADF as the result", func() error { return librdmacm.Rclose(badSocket) }, syscall.EBADF},
+		{"-1 and EOPNOTSUPP", func() error { _, err := librdmacm.Rsocket(-1, 0, 0); return err }, syscall.EOPNOTSUPP},
+		{"success", func() error { _, err := librdmacm.EventStr(0); return err }, nil},
+	}
+	if _, err := os.Stat("/dev/infiniband/rdma_cm"); err != nil {
+		calls = append(calls, []struct {
+			name string
+			call func() error
+			want error
+		}{
+			{"NULL and ENODEV", func() error { _, err := librdmacm.CreateEventChannel(); return err }, syscall.ENODEV},
+			{"NULL and ENODEV, with a number", func() error { _, _, err := librdmacm.GetDevices(); return err }, syscall.ENODEV},
+		}...)
+	}
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for i := range 400 {
+				c := calls[(g+i)%len(calls)]
+				if err := c.call(); !errors.Is(err, c.want) {
+					t.Errorf("%s: got %v", c.name, err)
+				}
+				if i%8 == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestNoDevice has what the low-level calls say on a machine without RDMA.
+func TestNoDevice(t *testing.T) {
+	requireLibraries(t)
+	if _, err := os.Stat("/sys/class/infiniband_verbs"); err == nil {
+		t.Skip("this machine has RDMA")
+	}
+	_, _, err := libibverbs.GetDeviceList()
+	require.ErrorIs(t, err, syscall.ENOSYS)
+	require.ErrorContains(t, err, "ibv_get_device_list: ")
+	_, err = librdmacm.CreateEventChannel()
+	require.ErrorIs(t, err, syscall.ENODEV)
+	require.ErrorContains(t, err, "rdma_create_event_channel: no such device")
+}
+
+// TestNilIsRefused has calls that would make C follow NULL.
+func TestNilIsRefused(t *testing.T) {
+	for want, err := range map[string]error{
+		"rdma_ack_cm_event: event is nil":            librdmacm.AckCmEvent(nil),
+		"rdma_destroy_event_channel: channel is nil": librdmacm.DestroyEventChannel(nil),
+		"ibv_free_device_list: list is nil":          libibverbs.FreeDeviceList(nil),
+		"rgetsockname: addr is nil":                  librdmacm.Rgetsockname(badSocket, nil, nil),
+	} {
+		require.EqualError(t, err, want)
+		require.ErrorIs(t, err, syscall.EINVAL)
+		var refused *cerr.NilError
+		require.ErrorAs(t, err, &refused)
+	}
+}
+
+// TestSymbols calls functions that came late, on whatever library is
+// installed. The objects are empty: a library that has the function is not
+// called.
+func TestSymbols(t *testing.T) {
+	requireLibraries(t)
+	tests := []struct {
+		library, symbol, since string
+		call                   func() error
+	}{
+		{"libibverbs.so.1", "ibv_query_port_speed", "62", func() error {
+			_, err := libibverbs.QueryPortSpeed(new(libibverbs.Context), 1)
+			return err
+		}},
+		{"librdmacm.so.1", "rdma_query_addrinfo", "60", func() error {
+			_, err := librdmacm.QueryAddrinfo(new(librdmacm.CmId))
+			return err
+		}},
+		{"librdmacm.so.1", "repoll_create", "65", func() error { _, err := librdmacm.RepollCreate(0); return err }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.symbol, func(t *testing.T) {
+			if hasSymbol(t, tt.library, tt.symbol) {
+				t.Skipf("the installed %s has %s", tt.library, tt.symbol)
+			}
+			err := tt.call()
+			var lacks *cerr.SymbolError
+			require.ErrorAs(t, err, &lacks)
+			require.Equal(t, cerr.SymbolError{Symbol: tt.symbol, Library: tt.library, Since: tt.since}, *lacks)
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+		})
+	}
+}
+
+// inChild is set in the process that TestLibrariesMissing starts.
+const inChild = "VERBENA_TEST_WITHOUT_LIBRARIES"
+
+// TestLibrariesMissing shows what a program says on a machine where the
+// libraries cannot be loaded. It runs itself with broken ones in front.
+func TestLibrariesMissing(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		dir := t.TempDir()
+		for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("not a library"), 0o600))
+		}
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.Command(self, "-test.run=^TestLibrariesMissing$", "-test.count=1")
+		cmd.Env = append(os.Environ(), inChild+"=1", "LD_LIBRARY_PATH="+dir)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	_, _, err := libibverbs.GetDeviceList()
+	requireMissing(t, err, "libibverbs.so.1", "libibverbs1", "libibverbs")
+	_, err = librdmacm.CreateEventChannel()
+	requireMissing(t, err, "librdmacm.so.1", "librdmacm1", "librdmacm")
+	require.EqualError(t, librdmacm.AckCmEvent(nil), "rdma_ack_cm_event: event is nil")
+	require.Equal(t, "RDMA_CM_EVENT_ESTABLISHED", librdmacm.RDMA_CM_EVENT_ESTABLISHED.String())
+}
+
+func requireMissing(t *testing.T, err error, library, debian, fedora string) {
+	t.Helper()
+	var missing *cerr.LibraryError
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, library, missing.Library)
+	require.Contains(t, missing.Debian, debian)
+	require.Contains(t, missing.Fedora, fedora)
+	require.NotEmpty(t, missing.Reason)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, missing.Debian)
+	require.ErrorContains(t, err, missing.Fedora)
+}
