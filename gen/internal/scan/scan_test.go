@@ -3,9 +3,11 @@ package scan
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -143,6 +145,26 @@ func TestMissingFiles(t *testing.T) {
 	require.ErrorContains(t, err, "predefined.h")
 	_, err = Scan(Options{Headers: "testdata", Shim: shim, Source: "testdata/none.h"})
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// inChild is set in the process that TestEndless starts, which takes the
+// parser's loop with it when it ends.
+const inChild = "VERBENA_TEST_ENDLESS"
+
+// TestEndless has a header that the parser never gets through.
+func TestEndless(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.Command(self, "-test.run=^TestEndless$", "-test.count=1")
+		cmd.Env = append(os.Environ(), inChild+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	patience = time.Second
+	_, err := scanFile(t, "endless.h")
+	require.EqualError(t, err, "umbrella.h:1:1: the C parser finds no end; a header that it includes has a syntax error")
 }
 
 func TestGaveUp(t *testing.T) {

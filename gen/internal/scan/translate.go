@@ -9,21 +9,47 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"modernc.org/cc/v4"
 )
 
 // maxWork bounds what the preprocessor does, in tokens. The headers need less
-// than a tenth.
-const maxWork = 1_000_000
+// than a third.
+const maxWork = 300_000
 
-// translate has cc parse and type-check the headers.
-func translate(opts Options, include string) (ast *cc.AST, err error) {
-	defer func() {
-		if p := recover(); p != nil { // cc panics at what it does not expect
-			ast, err = nil, gaveUp(opts.Source, fmt.Sprint(p))
-		}
+// patience bounds the time, and with it the memory; the headers need a fiftieth.
+var patience = 5 * time.Second
+
+// parsed is what came of the headers.
+type parsed struct {
+	ast *cc.AST
+	err error
+}
+
+// translate has cc parse and type-check the headers, and does not wait for
+// ever: some syntax errors, such as an asterisk before the } of a struct, keep
+// cc in a loop, which then goes on until the program ends.
+func translate(opts Options, include string) (*cc.AST, error) {
+	done := make(chan parsed, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil { // cc panics at what it does not expect
+				done <- parsed{nil, gaveUp(opts.Source, fmt.Sprint(p))}
+			}
+		}()
+		ast, err := parse(opts, include)
+		done <- parsed{ast, err}
 	}()
+	select {
+	case p := <-done:
+		return p.ast, p.err
+	case <-time.After(patience):
+		return nil, fmt.Errorf("%s:1:1: the C parser finds no end; a header that it includes has a syntax error", opts.Source)
+	}
+}
+
+func parse(opts Options, include string) (*cc.AST, error) {
 	abi, err := cc.NewABI("linux", "amd64")
 	if err != nil {
 		return nil, err
@@ -42,7 +68,7 @@ func translate(opts Options, include string) (ast *cc.AST, err error) {
 		SysIncludePaths: []string{opts.Shim, include},
 		PragmaHandler:   pragmas(),
 	}
-	ast, err = cc.Translate(cfg, []cc.Source{
+	ast, err := cc.Translate(cfg, []cc.Source{
 		{Name: "<predefined>", Value: string(predefined)}, // the name is special to cc
 		{Name: "<builtin>", Value: cc.Builtin},
 		{Name: opts.Source, Value: string(source)},
