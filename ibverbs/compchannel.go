@@ -28,7 +28,7 @@ type CompChannel struct {
 // CreateCompChannel makes a completion channel; see
 // ibv_create_comp_channel(3).
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	if err := c.object.Use(); err != nil {
+	if err := c.self().Use(); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
@@ -49,12 +49,27 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 // Close destroys the channel; see ibv_destroy_comp_channel(3). While it serves
 // completion queues, Close does nothing and returns a BusyError.
 func (ch *CompChannel) Close() error {
-	return ch.object.Close(nil, func() error {
-		if err := ch.fd.Close(); err != nil {
-			return err
+	return ch.self().Close(nil, func() error {
+		// Nobody waits on fd: every waiter has a queue, and there is none. If C
+		// refuses, because of a queue that it alone knows, fd is still needed.
+		if err := libibverbs.DestroyCompChannel(ch.raw); err != nil {
+			return cerr.Wrap(ch.object.Name(), err)
 		}
-		return cerr.Wrap(ch.object.Name(), libibverbs.DestroyCompChannel(ch.raw))
+		_ = ch.fd.Close() // a duplicate, and there is no second try
+		return nil
 	})
+}
+
+func (ch *CompChannel) add(cq *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.cqs[cq.raw] = cq
+}
+
+func (ch *CompChannel) remove(cq *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.cqs, cq.raw)
 }
 
 // read takes events off the channel until one is for the queue wanted, or

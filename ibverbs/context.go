@@ -1,6 +1,10 @@
 package ibverbs
 
 import (
+	"fmt"
+	"math"
+	"syscall"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
@@ -36,7 +40,7 @@ func (c *Context) Raw() *libibverbs.Context { return c.raw }
 // protection domains, completion channels or completion queues, it does
 // nothing and returns a BusyError.
 func (c *Context) Close() error {
-	return c.object.Close(nil, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
+	return c.self().Close(nil, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
 }
 
 // DeviceAttr is what a device can do. Counts are upper limits.
@@ -73,7 +77,7 @@ type DeviceAttr struct {
 
 // QueryDevice returns what the device can do; see ibv_query_device(3).
 func (c *Context) QueryDevice() (DeviceAttr, error) {
-	if err := c.object.Use(); err != nil {
+	if err := c.self().Use(); err != nil {
 		return DeviceAttr{}, err
 	}
 	defer c.object.Done()
@@ -138,7 +142,7 @@ func (c *Context) QueryPort(port int) (PortAttr, error) {
 	if err != nil {
 		return PortAttr{}, err
 	}
-	if err := c.object.Use(); err != nil {
+	if err := c.self().Use(); err != nil {
 		return PortAttr{}, err
 	}
 	defer c.object.Done()
@@ -175,7 +179,10 @@ func (c *Context) QueryGID(port, index int) (GID, error) {
 	if err != nil {
 		return GID{}, err
 	}
-	if err := c.object.Use(); err != nil {
+	if index < 0 || index > math.MaxInt32 {
+		return GID{}, &cerr.Error{Op: "ibv_query_gid", Object: fmt.Sprintf("index %d", index), Errno: syscall.EINVAL}
+	}
+	if err := c.self().Use(); err != nil {
 		return GID{}, err
 	}
 	defer c.object.Done()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -24,10 +23,10 @@ type CQ struct {
 	channel *CompChannel // nil: no events
 	raw     *libibverbs.Cq
 
-	// What Wait found when it looked is kept for the next Poll.
-	found      []WC
-	foundMu    sync.Mutex
-	foundCount atomic.Int32
+	// What Wait found when it looked is kept for the next Poll. The lock is
+	// held while polling, so that nobody gets a later completion before these.
+	mu    sync.Mutex
+	found []WC
 
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another queue's waiter read our event
@@ -46,7 +45,7 @@ const foundMax = 16
 
 // CreateCQ makes a completion queue; see ibv_create_cq(3).
 func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
-	parents := []*object.Object{&c.object}
+	parents := []*object.Object{c.self()}
 	var channel *libibverbs.CompChannel
 	if config.Channel != nil {
 		parents = append(parents, &config.Channel.object)
@@ -57,6 +56,10 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 		return nil, err
 	}
 	defer done()
+	if config.Channel != nil && config.Channel.context.raw != c.raw {
+		return nil, fmt.Errorf("CQ of %s with a %s: not the same open device: %w",
+			c.Name(), config.Channel.object.Name(), syscall.EINVAL)
+	}
 	if config.Entries < 1 || config.Entries > math.MaxInt32 || config.Vector < 0 || config.Vector > math.MaxInt32 {
 		return nil, &cerr.Error{
 			Op: "ibv_create_cq", Errno: syscall.EINVAL,
@@ -74,9 +77,7 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
-		cq.channel.mu.Lock()
-		cq.channel.cqs[raw] = cq
-		cq.channel.mu.Unlock()
+		cq.channel.add(cq)
 	}
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", raw.Handle, c.Name()), parents...)
 	return cq, nil
@@ -92,16 +93,22 @@ func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
 // see ibv_poll_cq(3). A failed work request is not an error of Poll, but in
 // its WC.
 func (cq *CQ) Poll(wcs []WC) (int, error) {
-	if err := cq.object.Use(); err != nil {
+	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
 	defer cq.object.Done()
-	if cq.foundCount.Load() > 0 {
-		if n := cq.takeFound(wcs); n > 0 {
-			return n, nil
-		}
+	if cq.channel == nil {
+		return cq.poll(wcs)
 	}
-	return cq.poll(wcs)
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	taken := copy(wcs, cq.found)
+	cq.found = cq.found[:copy(cq.found, cq.found[taken:])]
+	n, err := cq.poll(wcs[taken:])
+	if taken > 0 {
+		err = nil // these must not be lost; the next Poll meets the error again
+	}
+	return taken + n, err
 }
 
 func (cq *CQ) poll(wcs []WC) (int, error) {
@@ -115,25 +122,15 @@ func (cq *CQ) poll(wcs []WC) (int, error) {
 	return n, nil
 }
 
-func (cq *CQ) takeFound(wcs []WC) int {
-	cq.foundMu.Lock()
-	defer cq.foundMu.Unlock()
-	n := copy(wcs, cq.found)
-	cq.found = cq.found[:copy(cq.found, cq.found[n:])]
-	cq.foundCount.Store(int32(len(cq.found)))
-	return n
-}
-
 // look polls and keeps what it finds for Poll.
 func (cq *CQ) look() (found bool, err error) {
-	cq.foundMu.Lock()
-	defer cq.foundMu.Unlock()
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
 	if len(cq.found) > 0 {
 		return true, nil
 	}
 	n, err := cq.poll(cq.found[:foundMax])
 	cq.found = cq.found[:n]
-	cq.foundCount.Store(int32(n))
 	return n > 0, err
 }
 
@@ -142,15 +139,27 @@ var errNoChannel = errors.New("made without a completion channel")
 
 // Wait returns when the queue has completions, which Poll then returns, unless
 // another goroutine takes them first. It returns an error that is ctx.Err()
-// when ctx ends, and one that is os.ErrClosed on Close. It holds no thread.
+// when ctx ends, and one that is os.ErrClosed on Close, which may be one that C
+// then refuses. It holds no thread.
 func (cq *CQ) Wait(ctx context.Context) error {
+	if err := cq.self().Use(); err != nil {
+		return err
+	}
+	cq.object.Done()
+	if ctx == nil {
+		return cerr.Nil("Wait", "ctx")
+	}
 	if cq.channel == nil {
 		return fmt.Errorf("wait for %s: %w", cq.object.Name(), errNoChannel)
 	}
 	select {
-	case cq.turn <- struct{}{}:
-	case <-ctx.Done():
-		return netpoll.ContextError(ctx)
+	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win
+	default:
+		select {
+		case cq.turn <- struct{}{}:
+		case <-ctx.Done():
+			return netpoll.ContextError(ctx)
+		}
 	}
 	defer func() { <-cq.turn }()
 	for {
@@ -167,7 +176,7 @@ func (cq *CQ) Wait(ctx context.Context) error {
 // armAndLook asks for an event and then looks, in this order, so that a
 // completion which arrives in between is not missed.
 func (cq *CQ) armAndLook() (found bool, err error) {
-	if err := cq.object.Use(); err != nil {
+	if err := cq.self().Use(); err != nil {
 		return false, err
 	}
 	defer cq.object.Done()
@@ -191,13 +200,18 @@ func (cq *CQ) signal() {
 // ibv_destroy_cq(3). While queue pairs use it, Close does nothing and returns
 // a BusyError.
 func (cq *CQ) Close() error {
-	return cq.object.Close(cq.interrupt, func() error {
+	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {
-			cq.channel.mu.Lock()
-			delete(cq.channel.cqs, cq.raw)
-			cq.channel.mu.Unlock()
+			// Before it is destroyed, because the next one may have its address.
+			cq.channel.remove(cq)
 		}
-		return cerr.Wrap(cq.object.Name(), libibverbs.DestroyCq(cq.raw))
+		if err := libibverbs.DestroyCq(cq.raw); err != nil {
+			if cq.channel != nil {
+				cq.channel.add(cq)
+			}
+			return cerr.Wrap(cq.object.Name(), err)
+		}
+		return nil
 	})
 }
 

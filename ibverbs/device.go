@@ -67,19 +67,26 @@ func Open(name string) (*Context, error) {
 			raw, openErr = libibverbs.OpenDevice(dev)
 		}
 	})
+	what := "open " + name
+	if name == "" {
+		what = "open a device"
+	}
 	switch {
 	case err != nil:
+		if raw != nil { // a later device could not be described
+			err = errors.Join(err, libibverbs.CloseDevice(raw))
+		}
 		if errors.Is(err, syscall.ENOSYS) {
-			return nil, fmt.Errorf("open %q: %w: %w", name, ErrNoDevice, err)
+			return nil, fmt.Errorf("%s: %w: %w", what, ErrNoDevice, err)
 		}
 		return nil, err
 	case openErr != nil:
 		return nil, cerr.Wrap(device.Name, openErr)
 	case raw == nil && len(names) == 0:
-		return nil, fmt.Errorf("open %q: %w: this machine has none", name, ErrNoDevice)
+		return nil, fmt.Errorf("%s: %w: this machine has none", what, ErrNoDevice)
 	case raw == nil:
 		slices.Sort(names)
-		return nil, fmt.Errorf("open %q: %w: there are %s", name, ErrNoDevice, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(names, ", "))
 	}
 	c := &Context{raw: raw, destroy: func() error { return libibverbs.CloseDevice(raw) }}
 	c.object.Init(device.Name)

@@ -14,6 +14,10 @@
 // goes on. Nothing is closed by the garbage collector, because the order
 // matters; [OpenObjects] finds what was forgotten.
 //
+// While a Close is under way, calls may already return os.ErrClosed, even if
+// the object turns out to be needed still. A nil object, or one that was not
+// made by this package's functions, returns os.ErrInvalid.
+//
 // # Waiting
 //
 // A queue made with a [CompChannel] is waited for with [CQ.Wait]. That parks

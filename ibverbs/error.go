@@ -21,7 +21,7 @@ type LibraryError = cerr.LibraryError
 type SymbolError = cerr.SymbolError
 
 // BusyError is what Close returns for an object that others still need. It
-// lists them in Children; nothing was closed.
+// lists them in Children; nothing was closed. errors.Is finds syscall.EBUSY.
 type BusyError = object.BusyError
 
 // ErrNoDevice says that this machine has no RDMA device of the name asked for,

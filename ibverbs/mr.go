@@ -21,12 +21,16 @@ type MR struct {
 	pd      *PD
 	raw     *libibverbs.Mr
 	bytes   []byte
-	release func() error
+	release func()
 }
 
 // Alloc maps size bytes of fresh memory, zeroed and outside of Go's heap, and
 // registers them; see ibv_reg_mr(3). Close unmaps them.
 func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
 	if size <= 0 {
 		return nil, badMR(pd, fmt.Sprintf("%d bytes", size))
 	}
@@ -34,9 +38,10 @@ func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
-	mr, err := pd.register(bytes, access, func() error { return mem.Unmap(bytes) })
+	unmap := func() { _ = mem.Unmap(bytes) } // cannot fail for what Map returned
+	mr, err := pd.register(bytes, access, unmap)
 	if err != nil {
-		_ = mem.Unmap(bytes)
+		unmap()
 		return nil, err
 	}
 	return mr, nil
@@ -46,15 +51,16 @@ func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
 // Go's heap is pinned until Close. The pages around the slice are registered
 // too as far as they are in the same pages, but peers reach only the slice.
 func (pd *PD) Register(b []byte, access AccessFlags) (*MR, error) {
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
 	if len(b) == 0 {
 		return nil, badMR(pd, "no memory")
 	}
 	pinner := new(runtime.Pinner)
 	pinner.Pin(unsafe.SliceData(b))
-	mr, err := pd.register(b, access, func() error {
-		pinner.Unpin()
-		return nil
-	})
+	mr, err := pd.register(b, access, pinner.Unpin)
 	if err != nil {
 		pinner.Unpin()
 		return nil, err
@@ -66,14 +72,11 @@ func badMR(pd *PD, what string) error {
 	return &cerr.Error{Op: "ibv_reg_mr", Object: what + " on " + pd.object.Name(), Errno: syscall.EINVAL}
 }
 
-func (pd *PD) register(b []byte, access AccessFlags, release func() error) (*MR, error) {
+// register is called with pd in use.
+func (pd *PD) register(b []byte, access AccessFlags, release func()) (*MR, error) {
 	if access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0 {
 		return nil, badMR(pd, access.String()+" without AccessLocalWrite")
 	}
-	if err := pd.object.Use(); err != nil {
-		return nil, err
-	}
-	defer pd.object.Done()
 	raw, err := libibverbs.RegMr(pd.raw, unsafe.Pointer(unsafe.SliceData(b)), uint64(len(b)), int32(access))
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("%d bytes on %s", len(b), pd.object.Name()), err)
@@ -122,11 +125,12 @@ func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
 // Close takes the memory away from the device; see ibv_dereg_mr(3). Requests
 // that are still under way with it fail.
 func (mr *MR) Close() error {
-	return mr.object.Close(nil, func() error {
+	return mr.self().Close(nil, func() error {
 		if err := libibverbs.DeregMr(mr.raw); err != nil {
 			return cerr.Wrap(mr.object.Name(), err)
 		}
-		return mr.release()
+		mr.release()
+		return nil
 	})
 }
 
@@ -162,13 +166,13 @@ func (s Segment) Len() int { return s.n }
 
 func (s Segment) check() error {
 	switch {
-	case s.mr == nil:
-		return fmt.Errorf("segment without a memory region")
+	case s.mr == nil || s.mr.raw == nil:
+		return fmt.Errorf("segment without a memory region: %w", syscall.EINVAL)
 	case s.mr.object.Closed():
 		return s.mr.object.Err()
 	case s.offset < 0 || s.n < 0 || s.offset > len(s.mr.bytes)-s.n || uint64(s.n) > 1<<32-1:
-		return fmt.Errorf("segment of %d bytes at %d is outside %s of %d bytes",
-			s.n, s.offset, s.mr.object.Name(), len(s.mr.bytes))
+		return fmt.Errorf("segment of %d bytes at %d is outside %s of %d bytes: %w",
+			s.n, s.offset, s.mr.object.Name(), len(s.mr.bytes), syscall.EINVAL)
 	}
 	return nil
 }

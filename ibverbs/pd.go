@@ -18,7 +18,7 @@ type PD struct {
 
 // AllocPD makes a protection domain; see ibv_alloc_pd(3).
 func (c *Context) AllocPD() (*PD, error) {
-	if err := c.object.Use(); err != nil {
+	if err := c.self().Use(); err != nil {
 		return nil, err
 	}
 	defer c.object.Done()
@@ -40,7 +40,7 @@ func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 // Close releases the domain; see ibv_dealloc_pd(3). While it has memory
 // regions or queue pairs, Close does nothing and returns a BusyError.
 func (pd *PD) Close() error {
-	return pd.object.Close(nil, func() error {
+	return pd.self().Close(nil, func() error {
 		return cerr.Wrap(pd.object.Name(), libibverbs.DeallocPd(pd.raw))
 	})
 }

@@ -1,8 +1,10 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -18,7 +20,15 @@ type PostError struct {
 }
 
 func (e *PostError) Error() string {
-	return fmt.Sprintf("request %d of the batch (ID %d), the ones before it were posted: %v", e.Index, e.ID, e.Err)
+	s := fmt.Sprintf("request %d of the batch (ID %d)", e.Index, e.ID)
+	if e.Index > 0 {
+		s += ", the ones before it were posted"
+	}
+	s += ": " + e.Err.Error()
+	if errors.Is(e.Err, syscall.ENOMEM) {
+		s += ": the queue is full until completions have been polled"
+	}
+	return s
 }
 
 // Unwrap returns the C library's error: ENOMEM for a full queue, EINVAL for a
@@ -27,42 +37,57 @@ func (e *PostError) Unwrap() error { return e.Err }
 
 // PostSend posts the batch's requests in one call of C and returns how many
 // were posted, which is all of them unless there is an error; see
-// ibv_post_send(3). The batch can be used again at once.
+// ibv_post_send(3). The batch can be used again at once. The memory regions
+// must stay open until their requests have completed, or with SendInline until
+// they are posted.
 func (qp *QP) PostSend(b *SendBatch) (int, error) {
-	if err := qp.object.Use(); err != nil {
+	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
 	defer qp.object.Done()
+	if b == nil || b.arena == nil {
+		return 0, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+	}
 	if b.Len() == 0 {
 		return 0, nil
 	}
-	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
-	var bad *libibverbs.SendWr
-	if err := libibverbs.PostSend(qp.raw, &b.wrs[0], &bad); err != nil {
-		i := position(b.wrs[:b.n], bad)
-		return i, &PostError{Index: i, ID: b.wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
+	if err := b.useInline(); err != nil {
+		return 0, err
 	}
-	return b.n, nil
+	defer doneInline(b.inline)
+	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
+	wrs := b.arena.used()
+	var bad *libibverbs.SendWr
+	if err := libibverbs.PostSend(qp.raw, &wrs[0], &bad); err != nil {
+		i := position(wrs, bad)
+		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
+	}
+	return len(wrs), nil
 }
 
 // PostRecv posts the batch's receives in one call of C and returns how many
 // were posted, which is all of them unless there is an error; see
-// ibv_post_recv(3). The batch can be used again at once.
+// ibv_post_recv(3). The batch can be used again at once. The memory regions
+// must stay open until their receives have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
-	if err := qp.object.Use(); err != nil {
+	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
 	defer qp.object.Done()
+	if b == nil || b.arena == nil {
+		return 0, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+	}
 	if b.Len() == 0 {
 		return 0, nil
 	}
 	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
+	wrs := b.arena.used()
 	var bad *libibverbs.RecvWr
-	if err := libibverbs.PostRecv(qp.raw, &b.wrs[0], &bad); err != nil {
-		i := position(b.wrs[:b.n], bad)
-		return i, &PostError{Index: i, ID: b.wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
+	if err := libibverbs.PostRecv(qp.raw, &wrs[0], &bad); err != nil {
+		i := position(wrs, bad)
+		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
 	}
-	return b.n, nil
+	return len(wrs), nil
 }
 
 // position returns the index of the request that C could not post, 0 if C did

@@ -75,12 +75,19 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttr) (*libib
 	if err != nil {
 		return nil, err
 	}
-	parents := []*object.Object{&pd.object, &config.SendCQ.object, &config.RecvCQ.object}
+	parents := []*object.Object{pd.self(), config.SendCQ.self(), config.RecvCQ.self()}
 	done, err := object.UseAll(parents...)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	for _, cq := range []*CQ{config.SendCQ, config.RecvCQ} {
+		// C names a queue by a number, which means another one there.
+		if cq.context.raw != pd.context.raw {
+			return nil, fmt.Errorf("QP on %s with %s: not the same open device: %w",
+				pd.object.Name(), cq.object.Name(), syscall.EINVAL)
+		}
+	}
 	raw, destroy, err := create(&attr)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
@@ -105,7 +112,7 @@ func (qp *QP) Raw() *libibverbs.Qp { return qp.raw }
 // Modify changes the attributes that mask names; see ibv_modify_qp(3). It may
 // wait for the kernel to resolve an address.
 func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
-	if err := qp.object.Use(); err != nil {
+	if err := qp.self().Use(); err != nil {
 		return err
 	}
 	defer qp.object.Done()
@@ -120,7 +127,7 @@ func (qp *QP) SetError() error {
 
 // State asks the device for the queue pair's state; see ibv_query_qp(3).
 func (qp *QP) State() (QPState, error) {
-	if err := qp.object.Use(); err != nil {
+	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
 	defer qp.object.Done()
@@ -135,5 +142,5 @@ func (qp *QP) State() (QPState, error) {
 // Close destroys the queue pair; see ibv_destroy_qp(3). Requests that are
 // still under way never complete.
 func (qp *QP) Close() error {
-	return qp.object.Close(nil, func() error { return cerr.Wrap(qp.object.Name(), qp.destroy()) })
+	return qp.self().Close(nil, func() error { return cerr.Wrap(qp.object.Name(), qp.destroy()) })
 }

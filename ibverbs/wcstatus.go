@@ -91,8 +91,10 @@ func (s WCStatus) Hint() string {
 	switch s {
 	case WCLocalLength:
 		return "a message was longer than the posted receive, or than the device allows"
+	case WCLocalQPOperation:
+		return "the request does not fit the QP or its receive, or a segment's memory region is closed or of another protection domain"
 	case WCLocalProtection:
-		return "a segment is outside its memory region, or the region does not allow the access"
+		return "a segment is outside its memory region, or the region is closed, of another protection domain or without the access"
 	case WCFlushed:
 		return "the QP went into the error state before the request's turn; an earlier completion or the end of the connection is the cause"
 	case WCRemoteInvalidRequest:

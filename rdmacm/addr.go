@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -91,7 +90,3 @@ type Addr struct{ netip.AddrPort }
 
 // Network returns "rdma".
 func (Addr) Network() string { return "rdma" }
-
-func badAddr(what string, err error) error {
-	return fmt.Errorf("address %s: %w: %w", what, syscall.EINVAL, err)
-}

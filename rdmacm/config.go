@@ -17,20 +17,23 @@ type Config struct {
 	Segments int
 	// MaxInline is how many bytes may be sent inline.
 	MaxInline int
-	// PrivateData goes to the peer with the request, up to 56 bytes, or with
-	// the acceptance, up to 196. The peer sees zeros after it.
+	// PrivateData goes to the peer with the request, up to 56 bytes on
+	// InfiniBand and RoCE, or with the acceptance, up to 196. iWARP carries up
+	// to 255 with either. The peer may see zeros after it.
 	PrivateData []byte
 	// PD is the protection domain to use, which must be of the connection's
-	// device. nil stands for one of the connection's own, which is closed
-	// with it.
+	// device as Devices has it. nil stands for one of the connection's own,
+	// which is closed with it.
 	PD *ibverbs.PD
 	// Setup, if not nil, runs when the queue pair exists and the peer cannot
 	// send yet: the time to register memory and to post receives. An error
-	// ends the attempt.
+	// ends the attempt. What the attempt leaves open, because Setup has
+	// registered memory by other means than the Conn's Alloc, is for Setup's
+	// caller to close: the memory, then the Conn.
 	Setup func(*Conn) error
 	// ReadDepth is how many RDMA reads and atomics may be under way in each
 	// direction; 0 stands for 16, or fewer if the device or the peer allows
-	// fewer.
+	// fewer; negative is none.
 	ReadDepth int
 	// RetryCount is how often a message is sent again without an answer,
 	// and RNRRetryCount without a receive posted at the peer. The zero value
@@ -53,6 +56,8 @@ const (
 	defaultRetry     = 7
 	defaultResolve   = 2 * time.Second
 	defaultBacklog   = 128
+	maxBacklog       = 1 << 16
+	maxReadDepth     = 254 // 255 has a meaning of its own in C
 )
 
 // withDefaults returns a copy in which no zero value is left to interpret.
@@ -70,6 +75,7 @@ func (c *Config) withDefaults() Config {
 	or(&out.RecvQueue, defaultQueue)
 	or(&out.Segments, 1)
 	or(&out.ReadDepth, defaultReadDepth)
+	out.ReadDepth = min(max(out.ReadDepth, 0), maxReadDepth)
 	or(&out.RetryCount, defaultRetry)
 	or(&out.RNRRetryCount, defaultRetry)
 	out.RetryCount = min(max(out.RetryCount, 0), 7)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -37,8 +39,11 @@ type Conn struct {
 	answered    bool
 	cause       error // why it is over
 	peerData    []byte
-	regions     []*ibverbs.MR // from Alloc
 	local, peer netip.AddrPort
+
+	memory sync.Mutex    // guards what follows
+	mrs    []*ibverbs.MR // from Alloc
+	closed bool          // no more of them
 }
 
 // errLocalClose is the cause of a connection that Close has ended.
@@ -51,10 +56,11 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 		config: config, dispatcher: d, id: id, pd: config.PD,
 		established: make(chan *Event, 1), done: make(chan struct{}),
 	}
-	d.handle(id, c.handle)
 	if err := c.allocate(); err != nil {
+		c.end(errLocalClose) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
 	}
+	d.handle(id, c.handle) // before this, nothing happens to the id that a later call would not report
 	return c, nil
 }
 
@@ -68,7 +74,7 @@ func (c *Conn) allocate() error {
 			return err
 		}
 	} else if c.pd.Context() != device {
-		return fmt.Errorf("the protection domain is of %s, the connection of %s", c.pd.Context().Name(), device.Name())
+		return fmt.Errorf("the protection domain is not of the connection's device as in Devices: %w", syscall.EINVAL)
 	}
 	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return err
@@ -108,8 +114,10 @@ func (c *Conn) createQP() error {
 	return c.moveQP(ibverbs.QPStateInit) // so that receives can be posted
 }
 
-// statesToRTS are the states that a queue pair passes on its way to use.
-var statesToRTS = []ibverbs.QPState{ibverbs.QPStateRTR, ibverbs.QPStateRTS}
+// statesToRTS are the states that a queue pair passes on its way to use. It is
+// initialised once more, because only the handshake has told whether the peer
+// may read here.
+var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibverbs.QPStateRTS}
 
 // moveQP takes a queue pair of ours through states of the connection.
 func (c *Conn) moveQP(states ...ibverbs.QPState) error {
@@ -134,8 +142,8 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	}
 	p := ConnParam{
 		PrivateData:        c.config.PrivateData,
-		ResponderResources: uint8(min(c.config.ReadDepth, attr.MaxQPReadAtomic, 255)),
-		InitiatorDepth:     uint8(min(c.config.ReadDepth, attr.MaxQPInitReadAtomic, 255)),
+		ResponderResources: uint8(min(c.config.ReadDepth, attr.MaxQPReadAtomic)),
+		InitiatorDepth:     uint8(min(c.config.ReadDepth, attr.MaxQPInitReadAtomic)),
 		RetryCount:         uint8(c.config.RetryCount),
 		RNRRetryCount:      uint8(c.config.RNRRetryCount),
 	}
@@ -199,23 +207,33 @@ func (c *Conn) end(cause error) {
 func (c *Conn) handshake(ctx context.Context) error {
 	select {
 	case ev := <-c.established:
-		if err := ev.Err(); err != nil {
-			return err
-		}
-		c.peerData = ev.PrivateData
-		c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
-		if ev.Type == EventConnectResponse {
-			if err := c.moveQP(statesToRTS...); err != nil {
-				return err
-			}
-			return c.id.Establish()
-		}
-		return nil
+		return c.answer(ev)
 	case <-c.done:
-		return c.Err()
+		select {
+		case ev := <-c.established: // it was up, if not for long
+			return c.answer(ev)
+		default:
+			return c.Err()
+		}
 	case <-ctx.Done():
 		return contextError(ctx)
 	}
+}
+
+// answer deals with the event that ends the handshake.
+func (c *Conn) answer(ev *Event) error {
+	if err := ev.Err(); err != nil {
+		return err
+	}
+	c.peerData = ev.PrivateData
+	c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
+	if ev.Type != EventConnectResponse {
+		return nil
+	}
+	if err := c.moveQP(statesToRTS...); err != nil {
+		return err
+	}
+	return c.id.Establish()
 }
 
 // PD returns the connection's protection domain, to register memory with.
@@ -224,18 +242,23 @@ func (c *Conn) PD() *ibverbs.PD { return c.pd }
 // Alloc maps and registers memory as PD().Alloc does. The region is closed with
 // the connection, if not before.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	c.memory.Lock() // held to the end, so that Close finds every region
+	defer c.memory.Unlock()
+	if c.closed {
+		return nil, errLocalClose
+	}
 	mr, err := c.pd.Alloc(size, access)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.regions = append(c.regions, mr)
+	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
+	c.mrs = append(slices.DeleteFunc(c.mrs, isClosed), mr)
 	return mr, nil
 }
 
 // QP returns the connection's queue pair, for requests that Conn has no method
-// for. Completions of such requests are not to be had from Conn.
+// for. The IDs of such requests must be 1<<63 or more. Their completions are not
+// to be had from Conn, and they must leave room in the queues for its own.
 func (c *Conn) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the connection's id.
@@ -255,9 +278,10 @@ func (c *Conn) RemoteAddr() Addr { return Addr{c.peer} }
 // Done returns a channel that is closed when the connection is over.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err returns nil while the connection is up, and then why it is over: an
-// *EventError that is syscall.ECONNRESET if the peer ended it, or an error that
-// is os.ErrClosed after Close.
+// Err returns nil while the connection is up, and then why it is over, which
+// does not change any more: an *EventError that is syscall.ECONNRESET if the
+// peer ended it, an *ibverbs.WCError if a transfer failed, or an error that is
+// os.ErrClosed if Close came first.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,18 +327,19 @@ func (c *Conn) release() error {
 }
 
 func (c *Conn) leaveDispatcher() error {
-	c.dispatcher.handle(c.id, nil)
+	c.dispatcher.forget(c.id)
 	return c.dispatcher.release()
 }
 
 func (c *Conn) closeRegions() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.regions) > 0 {
-		if err := c.regions[0].Close(); err != nil {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	c.closed = true
+	for len(c.mrs) > 0 {
+		if err := c.mrs[0].Close(); err != nil {
 			return err
 		}
-		c.regions = c.regions[1:]
+		c.mrs = c.mrs[1:]
 	}
 	return nil
 }

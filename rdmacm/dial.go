@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
 )
 
 // Dial connects to a listener at host:port. It returns when the connection is
@@ -25,11 +28,21 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !peers[0].IsValid() {
+		return nil, fmt.Errorf("missing host: %w", syscall.EINVAL)
+	}
 	var local netip.AddrPort
 	if config.LocalAddr != "" {
 		if local, err = lookupLocal(ctx, config.LocalAddr); err != nil {
 			return nil, err
 		}
+		if peers = sameFamily(peers, local); len(peers) == 0 {
+			return nil, fmt.Errorf("no address of the family of the local address %v: %w",
+				local.Addr(), syscall.EAFNOSUPPORT)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
 	}
 	var errs []error
 	for _, peer := range peers {
@@ -79,6 +92,7 @@ func resolve(ctx context.Context, d *dispatcher, id *ID, local, peer netip.AddrP
 		default:
 		}
 	})
+	defer d.forget(id)
 	wait := func(want EventType) error {
 		for {
 			select {
@@ -130,6 +144,9 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	if host == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, uint16(port))}, nil
 	}
+	if ip, err := netip.ParseAddr(host); err == nil { // the resolver would lose its zone
+		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), uint16(port))}, nil
+	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, err
@@ -141,10 +158,18 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
+// sameFamily returns those of the peers that can be reached from the local
+// address.
+func sameFamily(peers []netip.AddrPort, local netip.AddrPort) []netip.AddrPort {
+	return slices.DeleteFunc(peers, func(peer netip.AddrPort) bool {
+		return local.IsValid() && peer.Addr().Is4() != local.Addr().Is4()
+	})
+}
+
 // lookupLocal returns the first address of a host, with or without a port.
 func lookupLocal(ctx context.Context, address string) (netip.AddrPort, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(address, "0")
+		address = net.JoinHostPort(strings.Trim(address, "[]"), "0")
 	}
 	addrs, err := lookup(ctx, address)
 	if err != nil {

@@ -19,6 +19,7 @@ type dispatcher struct {
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
 	users    int
+	failed   error // why no events will come any more
 }
 
 // newDispatcher starts a dispatcher with one user.
@@ -64,29 +65,41 @@ func (d *dispatcher) run(ctx context.Context) {
 
 // failAll tells every id that no events will come any more.
 func (d *dispatcher) failAll(err error) {
-	status := -int(syscall.EIO)
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		status = -int(errno)
-	}
 	d.mu.Lock()
+	d.failed = err
 	handlers := maps.Clone(d.handlers)
 	d.mu.Unlock()
 	for id, handler := range handlers {
-		handler(&Event{ID: id, Type: EventConnectError, Status: status})
+		handler(failedEvent(id, err))
 	}
 }
 
-// handle makes f the handler of an id's events; nil removes it. A handler must
-// not wait for another event.
+// failedEvent stands for the events that an id will not get.
+func failedEvent(id *ID, err error) *Event {
+	status := -int(syscall.EIO)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		status = -int(errno)
+	}
+	return &Event{ID: id, Type: EventConnectError, Status: status}
+}
+
+// handle makes f the handler of an id's events. A handler must not wait for
+// another event.
 func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f == nil {
-		delete(d.handlers, id)
-	} else {
-		d.handlers[id] = f
+	d.handlers[id] = f
+	failed := d.failed
+	d.mu.Unlock()
+	if failed != nil {
+		f(failedEvent(id, failed))
 	}
+}
+
+// forget removes the handler of an id, which may still be running.
+func (d *dispatcher) forget(id *ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.handlers, id)
 }
 
 func (d *dispatcher) acquire() {

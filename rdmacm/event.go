@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
@@ -58,9 +59,13 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 	switch raw.Event {
 	case EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected, EventDisconnected:
 		p := raw.Param.Conn()
-		if p.PrivateData != nil {
+		if p.PrivateData != nil { // in the same place for datagrams
 			ev.PrivateData = append(ev.PrivateData,
 				unsafe.Slice((*byte)(p.PrivateData), p.PrivateDataLen)...)
+		}
+		if raw.Id.QpType == libibverbs.IBV_QPT_UD {
+			ev.QPNum = raw.Param.Ud().QpNum
+			break
 		}
 		ev.ResponderResources, ev.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
 		ev.FlowControl, ev.SRQ = p.FlowControl != 0, p.Srq != 0
@@ -111,6 +116,9 @@ var eventTexts = map[EventType]string{
 	EventDisconnected:  "disconnected",
 	EventDeviceRemoval: "device removed",
 	EventAddrChange:    "address changed",
+
+	EventMulticastError: "multicast group not joined",
+	EventAddrinfoError:  "name not resolved",
 }
 
 // errno returns the errno in the status, 0 if it has none: -1 stands for a

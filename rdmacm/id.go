@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -27,14 +28,18 @@ const (
 
 // ID is an end of a connection, or a listener: what a socket is to TCP. It is
 // asynchronous: a call that starts something returns at once, and an event of
-// its channel says how that went. Calls for one id must not be made
-// concurrently, other than Close.
+// its channel says how that went. Its methods may be called from any
+// goroutine; those that change the id take turns.
 type ID struct {
 	object  object.Object
 	channel *EventChannel
 	raw     *librdmacm.CmId
 	request *Event // that the id came with
-	hasQP   bool   // guarded by channel.mu
+
+	// mu is held while C works on the id, whose queue pair must not go away
+	// meanwhile. It is taken before channel.mu.
+	mu    sync.Mutex
+	hasQP bool // guarded by mu
 }
 
 // NewID makes an id; see rdma_create_id(3).
@@ -66,7 +71,24 @@ func (id *ID) call(f func() error) error {
 		return err
 	}
 	defer id.object.Done()
-	return cerr.Wrap(id.describe(), f())
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	err := f()
+	if e, ok := err.(*Error); ok && e.Object == "" {
+		e.Object = id.describe()
+	}
+	return err
+}
+
+// callBound makes a call of C that would follow a null pointer if the id had
+// no device. The error then names what must be done before.
+func (id *ID) callBound(op, missing string, f func() error) error {
+	return id.call(func() error {
+		if id.verbs() == nil {
+			return errStep(op, missing)
+		}
+		return f()
+	})
 }
 
 // describe names the id by its addresses as far as it has any.
@@ -86,11 +108,11 @@ func errStep(op, missing string) error {
 	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
 }
 
-// isBound reports whether the id has a device.
-func (id *ID) isBound() bool {
+// verbs returns the id's device, nil if it has none yet. The id must be in use.
+func (id *ID) verbs() *libibverbs.Context {
 	id.channel.mu.Lock()
 	defer id.channel.mu.Unlock()
-	return id.raw.Verbs != nil
+	return id.raw.Verbs
 }
 
 // BindAddr gives the id a local address; see rdma_bind_addr(3). Port 0 lets
@@ -100,15 +122,8 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	return id.call(func() error { return wrapAddr(librdmacm.BindAddr(id.raw, sa.ptr()), addr) })
-}
-
-// wrapAddr names the address in an error, because the id does not have it yet.
-func wrapAddr(err error, addr netip.AddrPort) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%v: %w", addr, err)
+	// In an error it is this address that matters, which the id does not have yet.
+	return id.call(func() error { return cerr.Wrap(addr.String(), librdmacm.BindAddr(id.raw, sa.ptr())) })
 }
 
 // Listen makes the id wait for connection requests, which come as
@@ -122,10 +137,14 @@ func (id *ID) Listen(backlog int) error {
 // rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows. The
 // source may be the zero value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	if !dst.IsValid() {
+		return fmt.Errorf("rdma_resolve_addr: no destination: %w", syscall.EINVAL)
+	}
 	to, err := newSockaddr(dst)
 	if err != nil {
 		return err
 	}
+	route := dst.String()
 	var from *librdmacm.Sockaddr
 	if src.IsValid() {
 		sa, err := newSockaddr(src)
@@ -133,9 +152,10 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 			return err
 		}
 		from = sa.ptr()
+		route = src.String() + " to " + route
 	}
 	return id.call(func() error {
-		return wrapAddr(librdmacm.ResolveAddr(id.raw, from, to.ptr(), milliseconds(timeout)), dst)
+		return cerr.Wrap(route, librdmacm.ResolveAddr(id.raw, from, to.ptr(), milliseconds(timeout)))
 	})
 }
 
@@ -143,10 +163,9 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 // EventRouteResolved or EventRouteError follows. Where the InfiniBand address
 // cache daemon runs, the call waits for its answer.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
-	if !id.isBound() {
-		return errStep("rdma_resolve_route", "resolve the address")
-	}
-	return id.call(func() error { return librdmacm.ResolveRoute(id.raw, milliseconds(timeout)) })
+	return id.callBound("rdma_resolve_route", "resolve the address", func() error {
+		return librdmacm.ResolveRoute(id.raw, milliseconds(timeout))
+	})
 }
 
 func milliseconds(d time.Duration) int32 {
@@ -155,7 +174,7 @@ func milliseconds(d time.Duration) int32 {
 
 // ConnParam is what the two ends of a connection tell each other.
 type ConnParam struct {
-	PrivateData        []byte // up to 56 bytes from the active end, 196 from the passive one
+	PrivateData        []byte // see Config.PrivateData for how much
 	ResponderResources uint8  // RDMA reads and atomics that the peer may have under way here
 	InitiatorDepth     uint8  // and that this end may have under way there
 	RetryCount         uint8  // times to send again without an answer, up to 7
@@ -163,30 +182,32 @@ type ConnParam struct {
 	QPNum              uint32 // of a queue pair that was not made by CreateQP
 }
 
-// param returns the parameters as C takes them. The private data is copied.
-func (p ConnParam) param() (*librdmacm.ConnParam, error) {
-	if len(p.PrivateData) > 255 {
-		return nil, fmt.Errorf("private data of %d bytes: %w", len(p.PrivateData), syscall.EINVAL)
-	}
-	out := &librdmacm.ConnParam{
+// with calls f with the parameters as C takes them. The length of the private
+// data has been checked.
+func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
+	raw := &librdmacm.ConnParam{
 		PrivateDataLen:     uint8(len(p.PrivateData)),
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
 		RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount, QpNum: p.QPNum,
 	}
 	if len(p.PrivateData) > 0 {
-		out.PrivateData = unsafe.Pointer(unsafe.SliceData(p.PrivateData))
+		raw.PrivateData = unsafe.Pointer(unsafe.SliceData(p.PrivateData))
 	}
-	return out, nil
+	pin := pinned(raw.PrivateData)
+	defer pin.Unpin()
+	return f(raw)
 }
 
 // Connect asks the peer for a connection; see rdma_connect(3).
 // EventEstablished follows, or EventConnectResponse if the id has no queue
 // pair of its own, or an event that reports a failure.
 func (id *ID) Connect(p ConnParam) error {
-	if !id.isBound() {
-		return errStep("rdma_connect", "resolve the address and the route")
-	}
-	return id.withParam(p, func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
+	return id.callBound("rdma_connect", "resolve the address and the route", func() error {
+		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
+			return fmt.Errorf("rdma_connect: %w", err)
+		}
+		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
+	})
 }
 
 // Accept answers a connection request; see rdma_accept(3). EventEstablished
@@ -195,26 +216,15 @@ func (id *ID) Accept(p ConnParam) error {
 	if id.request == nil {
 		return errStep("rdma_accept", "receive a connection request")
 	}
-	if p.QPNum == 0 && !id.ownsQP() {
-		return errStep("rdma_accept", "create a queue pair")
-	}
-	return id.withParam(p, func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
-}
-
-func (id *ID) ownsQP() bool {
-	id.channel.mu.Lock()
-	defer id.channel.mu.Unlock()
-	return id.hasQP
-}
-
-func (id *ID) withParam(p ConnParam, f func(*librdmacm.ConnParam) error) error {
-	raw, err := p.param()
-	if err != nil {
-		return err
-	}
-	pin := pinned(raw.PrivateData)
-	defer pin.Unpin()
-	return id.call(func() error { return f(raw) })
+	return id.callBound("rdma_accept", "receive a connection request", func() error {
+		if p.QPNum == 0 && !id.hasQP {
+			return errStep("rdma_accept", "create a queue pair")
+		}
+		if err := id.checkPrivateData(limitsOfReply, p.PrivateData); err != nil {
+			return fmt.Errorf("rdma_accept: %w", err)
+		}
+		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
+	})
 }
 
 // Reject refuses a connection request; see rdma_reject(3). The peer gets the
@@ -224,10 +234,10 @@ func (id *ID) Reject(privateData []byte) error {
 	if id.request == nil {
 		return errStep("rdma_reject", "receive a connection request")
 	}
-	if len(privateData) > 255 {
-		return fmt.Errorf("private data of %d bytes: %w", len(privateData), syscall.EINVAL)
-	}
-	return id.call(func() error {
+	return id.callBound("rdma_reject", "receive a connection request", func() error {
+		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
+			return fmt.Errorf("rdma_reject: %w", err)
+		}
 		return librdmacm.Reject(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
 	})
 }
@@ -235,13 +245,13 @@ func (id *ID) Reject(privateData []byte) error {
 // Establish completes a connection whose queue pair was not made by CreateQP,
 // after EventConnectResponse; see rdma_establish(3).
 func (id *ID) Establish() error {
-	return id.call(func() error { return librdmacm.Establish(id.raw) })
+	return id.callBound("rdma_establish", "connect", func() error { return librdmacm.Establish(id.raw) })
 }
 
 // Disconnect ends the connection and moves the id's queue pair into the error
 // state; see rdma_disconnect(3). EventDisconnected follows at both ends.
 func (id *ID) Disconnect() error {
-	return id.call(func() error { return librdmacm.Disconnect(id.raw) })
+	return id.callBound("rdma_disconnect", "connect", func() error { return librdmacm.Disconnect(id.raw) })
 }
 
 // Context returns the device that the id is bound to.
@@ -250,45 +260,52 @@ func (id *ID) Context() (*ibverbs.Context, error) {
 		return nil, err
 	}
 	defer id.object.Done()
-	id.channel.mu.Lock()
-	raw := id.raw.Verbs
-	id.channel.mu.Unlock()
+	raw := id.verbs()
 	if raw == nil {
 		return nil, errStep("device of an id", "bind or resolve the address")
 	}
 	return contextOf(raw)
 }
 
-// PortNum returns the number of the port of that device.
-func (id *ID) PortNum() int { return int(id.raw.PortNum) }
+// PortNum returns the number of the port of that device, 0 while there is none.
+func (id *ID) PortNum() int {
+	if id.object.Use() != nil {
+		return 0
+	}
+	defer id.object.Done()
+	id.channel.mu.Lock()
+	defer id.channel.mu.Unlock()
+	return int(id.raw.PortNum)
+}
 
 // CreateQP makes a queue pair whose states follow the connection; see
 // rdma_create_qp(3). It must be closed before the id.
 func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
-	if !id.isBound() {
-		return nil, errStep("rdma_create_qp", "bind or resolve the address")
+	if pd == nil {
+		return nil, cerr.Nil("rdma_create_qp", "pd")
 	}
-	if err := id.object.Use(); err != nil {
-		return nil, err
-	}
-	defer id.object.Done()
-	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error) {
-		id.channel.mu.Lock()
-		defer id.channel.mu.Unlock()
-		if id.hasQP {
-			return nil, nil, fmt.Errorf("rdma_create_qp (%s): the id has a queue pair: %w", id.describe(), syscall.EINVAL)
-		}
-		if err := librdmacm.CreateQp(id.raw, pd.Raw(), attr); err != nil {
-			return nil, nil, err
-		}
-		id.hasQP = true
-		qp := id.raw.Qp
-		return qp, func() error { return id.destroyQP(qp) }, nil
+	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (qp *libibverbs.Qp, destroy func() error, err error) {
+		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
+			if id.hasQP {
+				return fmt.Errorf("rdma_create_qp: the id has a queue pair: %w", syscall.EINVAL)
+			}
+			id.channel.mu.Lock()
+			defer id.channel.mu.Unlock()
+			if err := librdmacm.CreateQp(id.raw, pd.Raw(), attr); err != nil {
+				return err
+			}
+			id.hasQP = true
+			qp = id.raw.Qp
+			return nil
+		})
+		return qp, func() error { return id.destroyQP(qp) }, err
 	})
 }
 
 // destroyQP is what rdma_destroy_qp does, but for its silence about errors.
 func (id *ID) destroyQP(qp *libibverbs.Qp) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
 	id.channel.mu.Lock()
 	defer id.channel.mu.Unlock()
 	if err := libibverbs.DestroyQp(qp); err != nil {
@@ -338,6 +355,8 @@ func (id *ID) Raw() *librdmacm.CmId { return id.raw }
 // While the id has a queue pair, Close does nothing and returns a BusyError.
 func (id *ID) Close() error {
 	return id.object.Close(nil, func() error {
+		id.mu.Lock()
+		defer id.mu.Unlock()
 		id.channel.mu.Lock()
 		defer id.channel.mu.Unlock()
 		if id.hasQP {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // Listener waits for connections. Its methods may be called concurrently.
@@ -14,12 +15,12 @@ type Listener struct {
 	dispatcher *dispatcher
 	id         *ID
 	addr       netip.AddrPort
-	requests   chan *Event
+	requests   chan *Request // each uses the dispatcher
 	closed     chan struct{}
+	closer     closer
 
 	mu     sync.Mutex
-	closer closer
-	failed error
+	failed error // why closed is closed
 }
 
 // Listen waits for connections at host:port. Without a host it listens on
@@ -28,7 +29,7 @@ type Listener struct {
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
 	backlog := defaultBacklog
 	if config != nil && config.Backlog > 0 {
-		backlog = config.Backlog
+		backlog = min(config.Backlog, maxBacklog)
 	}
 	ln, err := listen(ctx, address, backlog)
 	if err != nil {
@@ -39,8 +40,8 @@ func Listen(ctx context.Context, address string, config *ListenConfig) (*Listene
 
 // ListenConfig says how to listen. The zero value is usable.
 type ListenConfig struct {
-	// Backlog is how many requests may wait for Accept; 0 stands for 128.
-	// Further ones are rejected.
+	// Backlog is how many requests may wait for Accept, up to 65536; 0 stands
+	// for 128. Further ones are rejected.
 	Backlog int
 }
 
@@ -48,6 +49,9 @@ func listen(ctx context.Context, address string, backlog int) (*Listener, error)
 	addrs, err := lookup(ctx, address)
 	if err != nil {
 		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, contextError(ctx)
 	}
 	d, err := newDispatcher()
 	if err != nil {
@@ -59,7 +63,7 @@ func listen(ctx context.Context, address string, backlog int) (*Listener, error)
 	}
 	ln := &Listener{
 		dispatcher: d, id: id,
-		requests: make(chan *Event, backlog), closed: make(chan struct{}),
+		requests: make(chan *Request, backlog), closed: make(chan struct{}),
 	}
 	d.handle(id, ln.handle)
 	if err := ln.start(addrs[0], backlog); err != nil {
@@ -83,19 +87,35 @@ func (ln *Listener) start(addr netip.AddrPort, backlog int) error {
 func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
-		select {
-		case ln.requests <- ev:
-		default: // nobody accepts; the peer may try again
+		if !ln.enqueue(ev) { // nobody accepts; the peer may try again
 			_ = ev.ID.Reject(nil)
 			_ = ev.ID.Close()
 		}
 	case EventDeviceRemoval, EventConnectError:
-		ln.mu.Lock()
-		defer ln.mu.Unlock()
-		if ln.failed == nil {
-			ln.failed = ev.Err()
-			close(ln.closed)
-		}
+		ln.end(ev.Err())
+	}
+}
+
+// enqueue keeps a request for Accept, or for Close, if there is room and Close
+// has not begun.
+func (ln *Listener) enqueue(ev *Event) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.failed != nil || len(ln.requests) == cap(ln.requests) {
+		return false
+	}
+	ln.dispatcher.acquire() // before anybody can give it up
+	ln.requests <- &Request{dispatcher: ln.dispatcher, event: ev}
+	return true
+}
+
+// end makes Accept return an error from now on.
+func (ln *Listener) end(cause error) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.failed == nil {
+		ln.failed = cause
+		close(ln.closed)
 	}
 }
 
@@ -103,7 +123,7 @@ func (ln *Listener) handle(ev *Event) {
 func (ln *Listener) Addr() Addr { return Addr{ln.addr} }
 
 // Accept waits for a request to connect. The request must be accepted or
-// rejected. Accept returns an error that is ctx.Err() when ctx ends, and one
+// rejected, which also gives its resources back. Accept returns an error that is ctx.Err() when ctx ends, and one
 // that is os.ErrClosed on Close.
 func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	select {
@@ -112,9 +132,8 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	default:
 	}
 	select {
-	case ev := <-ln.requests:
-		ln.dispatcher.acquire()
-		return &Request{dispatcher: ln.dispatcher, event: ev}, nil
+	case req := <-ln.requests:
+		return req, nil
 	case <-ln.closed:
 		return nil, ln.err()
 	case <-ctx.Done():
@@ -131,22 +150,16 @@ func (ln *Listener) err() error {
 // Close stops listening and rejects the requests that nobody has accepted.
 // Connections that were accepted stay up.
 func (ln *Listener) Close() error {
-	ln.mu.Lock()
-	if ln.failed == nil {
-		ln.failed = os.ErrClosed
-		close(ln.closed)
-	}
-	ln.mu.Unlock()
+	ln.end(os.ErrClosed)
 	return ln.closer.do(func() error {
 		if err := ln.id.Close(); err != nil {
 			return err
 		}
-		ln.dispatcher.handle(ln.id, nil)
+		ln.dispatcher.forget(ln.id)
 		for {
 			select {
-			case ev := <-ln.requests:
-				_ = ev.ID.Reject(nil)
-				if err := ev.ID.Close(); err != nil {
+			case req := <-ln.requests:
+				if err := req.drop(); err != nil {
 					return err
 				}
 			default:
@@ -160,6 +173,15 @@ func (ln *Listener) Close() error {
 type Request struct {
 	dispatcher *dispatcher
 	event      *Event
+	answered   atomic.Bool
+}
+
+// answer claims the request for the one answer that it can be given.
+func (r *Request) answer() error {
+	if r.answered.Swap(true) {
+		return fmt.Errorf("the request was accepted or rejected before: %w", os.ErrClosed)
+	}
+	return nil
 }
 
 // PrivateData returns what the peer sent with the request, and zeros up to the
@@ -178,6 +200,10 @@ func (r *Request) Event() *Event { return r.event }
 // Accept makes the connection and returns when it is up. After an error the
 // request is over; the peer was told. The config may be nil.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
+	err := r.answer()
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
 	conn, err := r.accept(ctx, config.withDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
@@ -191,30 +217,44 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	fail := func(err error) error {
-		_ = id.Reject(nil) // so that the peer need not wait for its timeout
-		return errors.Join(err, conn.Close())
-	}
-	if config.ManualQP {
-		if err := conn.moveQP(statesToRTS...); err != nil {
-			return nil, fail(err)
-		}
-	}
-	p, err := conn.param(r.event)
-	if err != nil {
-		return nil, fail(err)
-	}
-	if err := id.Accept(p); err != nil {
-		return nil, fail(err)
-	}
-	if err := conn.handshake(ctx); err != nil {
+	// Closing an id with a request on it rejects that.
+	if err := conn.accept(ctx, r.event); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
+// accept answers the request and waits until the peer has heard it.
+func (c *Conn) accept(ctx context.Context, request *Event) error {
+	if err := ctx.Err(); err != nil {
+		return contextError(ctx)
+	}
+	if c.config.ManualQP {
+		if err := c.moveQP(statesToRTS...); err != nil {
+			return err
+		}
+	}
+	p, err := c.param(request)
+	if err != nil {
+		return err
+	}
+	if err := c.id.Accept(p); err != nil {
+		return err
+	}
+	return c.handshake(ctx)
+}
+
 // Reject refuses the connection. The peer gets the private data, of up to 148
-// bytes.
+// bytes. After an error the peer was told too, but without the data.
 func (r *Request) Reject(privateData []byte) error {
-	return errors.Join(r.event.ID.Reject(privateData), r.event.ID.Close(), r.dispatcher.release())
+	if err := r.answer(); err != nil {
+		return fmt.Errorf("reject: %w", err)
+	}
+	err := r.event.ID.Reject(privateData)
+	return errors.Join(err, r.drop())
+}
+
+// drop gives up the request's id, which rejects it if nobody has answered.
+func (r *Request) drop() error {
+	return errors.Join(r.event.ID.Close(), r.dispatcher.release())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -25,7 +26,10 @@ type operations struct {
 	lead chan struct{} // full while somebody polls
 	wcs  []ibverbs.WC  // of the leader
 
-	slots chan struct{} // one for each send request under way
+	// A place in the completion queue for each request, until its completion
+	// is taken from there: the queue must never overflow.
+	slots     chan struct{} // of send requests
+	recvSlots chan struct{}
 
 	mu      sync.Mutex // guards what follows, and posting
 	pending map[uint64]*operation
@@ -47,6 +51,7 @@ func (o *operations) init(c *Conn) error {
 	o.lead = make(chan struct{}, 1)
 	o.wcs = make([]ibverbs.WC, 16)
 	o.slots = make(chan struct{}, c.config.SendQueue)
+	o.recvSlots = make(chan struct{}, c.config.RecvQueue)
 	o.pending = map[uint64]*operation{}
 	return nil
 }
@@ -87,7 +92,7 @@ func (o *operations) takeSlot(ctx context.Context) error {
 			err := o.collect(ctx)
 			<-o.lead
 			if err != nil {
-				return err
+				return o.failure(err)
 			}
 		case <-ctx.Done():
 			return contextError(ctx)
@@ -96,7 +101,10 @@ func (o *operations) takeSlot(ctx context.Context) error {
 }
 
 func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
-	return o.post(false, func(id uint64) error {
+	if err := o.takeRecvSlot(); err != nil {
+		return nil, err
+	}
+	op, err := o.post(false, func(id uint64) error {
 		o.recv.Reset()
 		if err := o.recv.Recv(id, segments...); err != nil {
 			return err
@@ -104,6 +112,42 @@ func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 		_, err := o.conn.qp.PostRecv(o.recv)
 		return err
 	})
+	if err != nil {
+		<-o.recvSlots
+	}
+	return op, err
+}
+
+// takeRecvSlot takes a place for a receive if there is one. Messages may have
+// arrived that nobody has waited for yet.
+func (o *operations) takeRecvSlot() error {
+	for {
+		select {
+		case o.recvSlots <- struct{}{}:
+			return nil
+		default:
+		}
+		n, err := o.pollOnce()
+		if err != nil {
+			return o.failure(err)
+		}
+		if n == 0 {
+			return fmt.Errorf("%d receives are posted, as many as Config.RecvQueue allows: %w",
+				cap(o.recvSlots), syscall.ENOBUFS)
+		}
+	}
+}
+
+// pollOnce hands out what completions there are, unless somebody else is doing
+// so.
+func (o *operations) pollOnce() (int, error) {
+	select {
+	case o.lead <- struct{}{}:
+		defer func() { <-o.lead }()
+		return o.poll()
+	default:
+		return 0, nil
+	}
 }
 
 func (o *operations) post(isSend bool, post func(id uint64) error) (*operation, error) {
@@ -157,20 +201,23 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 // collect waits for completions and hands them out. The caller leads.
 func (o *operations) collect(ctx context.Context) error {
 	for {
-		n, err := o.conn.cq.Poll(o.wcs)
-		if err != nil {
+		if n, err := o.poll(); n > 0 || err != nil {
 			return err
-		}
-		for i := range o.wcs[:n] {
-			o.complete(&o.wcs[i])
-		}
-		if n > 0 {
-			return nil
 		}
 		if err := o.conn.cq.Wait(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// poll hands out the completions that there are, and returns how many. The
+// caller leads.
+func (o *operations) poll() (int, error) {
+	n, err := o.conn.cq.Poll(o.wcs)
+	for i := range o.wcs[:n] {
+		o.complete(&o.wcs[i])
+	}
+	return n, err
 }
 
 func (o *operations) complete(wc *ibverbs.WC) {
@@ -183,6 +230,8 @@ func (o *operations) complete(wc *ibverbs.WC) {
 	}
 	if op.isSend {
 		<-o.slots
+	} else {
+		<-o.recvSlots
 	}
 	op.wc = *wc
 	close(op.done)

@@ -35,8 +35,14 @@ func (e *RejectedError) Error() string {
 	return "connection rejected: " + text
 }
 
-// Unwrap makes errors.Is work with syscall.ECONNREFUSED.
-func (e *RejectedError) Unwrap() error { return syscall.ECONNREFUSED }
+// Unwrap makes errors.Is work with syscall.ECONNREFUSED, and with the errno
+// that is the reason on iWARP.
+func (e *RejectedError) Unwrap() []error {
+	if e.Reason < 0 {
+		return []error{syscall.ECONNREFUSED, syscall.Errno(-e.Reason)}
+	}
+	return []error{syscall.ECONNREFUSED}
+}
 
 var reasons = map[int]string{
 	1:                 "no queue pair available",

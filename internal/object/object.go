@@ -11,7 +11,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
+
+// errNotMade is what an object that is nil, or that Init has not seen, answers.
+var errNotMade = fmt.Errorf("nil, or not made by the package's functions: %w", os.ErrInvalid)
 
 // closedBit of an object's state says that no use may begin; the other bits
 // count the uses that have.
@@ -68,8 +72,12 @@ func (o *Object) disown(child *Object) {
 	delete(o.alive, child)
 }
 
-// Use keeps the object from being destroyed until Done. It fails after Close.
+// Use keeps the object from being destroyed until Done. It fails after Close,
+// and while a Close is under way, even one that will fail.
 func (o *Object) Use() error {
+	if o == nil || o.drained == nil {
+		return errNotMade
+	}
 	if o.state.Add(1)&closedBit != 0 {
 		o.Done()
 		return o.closedError()
@@ -122,6 +130,9 @@ func (o *Object) closedError() error { return fmt.Errorf("%s: %w", o.name, os.Er
 // makes uses that wait for something give up; it runs after new uses are
 // refused. A second Close does nothing.
 func (o *Object) Close(interrupt func(), destroy func() error) error {
+	if o == nil || o.drained == nil {
+		return errNotMade
+	}
 	o.closing.Lock()
 	defer o.closing.Unlock()
 	if o.isGone() {
@@ -190,12 +201,22 @@ func (o *Object) busy() error {
 	return err
 }
 
-// BusyError is a Close of something that is still needed.
+// BusyError is a Close of something that is still needed. It is syscall.EBUSY.
 type BusyError struct {
 	Object   string
 	Children []string // what must be closed first
 }
 
+// busyShown is how many children a BusyError's text names.
+const busyShown = 8
+
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%s: close first: %s", e.Object, strings.Join(e.Children, ", "))
+	names, more := e.Children, ""
+	if len(names) > busyShown {
+		names, more = names[:busyShown], fmt.Sprintf(", and %d more", len(names)-busyShown)
+	}
+	return fmt.Sprintf("%s: close first: %s%s", e.Object, strings.Join(names, ", "), more)
 }
+
+// Unwrap makes errors.Is work with syscall.EBUSY.
+func (e *BusyError) Unwrap() error { return syscall.EBUSY }

@@ -19,7 +19,7 @@ import (
 const extraThreads = 16
 
 // patience is how long what has been told to end may take.
-const patience = 10 * time.Second
+var patience = 10 * time.Second
 
 // NoLeaks fails the test if it ends with more open objects, goroutines, open
 // files or, by far, threads than there are now. Call it first: cleanups that
@@ -31,16 +31,15 @@ const patience = 10 * time.Second
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	ibverbs.TraceObjects(true)
-	objects, files, goroutines, threads := ibverbs.OpenObjects(), openFiles(), runtime.NumGoroutine(), Threads(t)
+	objects, files, before, threads := ibverbs.OpenObjects(), openFiles(), goroutines(), Threads(t)
 	t.Cleanup(func() {
 		t.Helper()
 		if left := added(objects, ibverbs.OpenObjects()); len(left) > 0 {
 			t.Errorf("%d objects were not closed:\n%s", len(left), strings.Join(left, "\n"))
 		}
-		if !eventually(func() bool { return runtime.NumGoroutine() <= goroutines }) {
-			stacks := make([]byte, 1<<20)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			t.Errorf("goroutines: %d before, %d after\n%s", goroutines, runtime.NumGoroutine(), stacks)
+		var running []string
+		if !eventually(func() bool { running = begun(before); return len(running) == 0 }) {
+			t.Errorf("%d goroutines did not end:\n%s", len(running), strings.Join(running, "\n\n"))
 		}
 		if !eventually(func() bool { return len(openFiles()) <= len(files) }) {
 			t.Errorf("files that were not closed: %s", strings.Join(added(files, openFiles()), ", "))
@@ -76,6 +75,26 @@ func eventually(ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// goroutines returns the stack of each goroutine by its first words, such as
+// "goroutine 12", which no later goroutine has.
+func goroutines() map[string]string {
+	dump := make([]byte, 4<<20)
+	dump = dump[:runtime.Stack(dump, true)]
+	stacks := map[string]string{}
+	for stack := range strings.SplitSeq(string(dump), "\n\n") {
+		id, _, _ := strings.Cut(stack, " [")
+		stacks[id] = stack
+	}
+	return stacks
+}
+
+// begun returns the stacks of goroutines that are not among those before.
+func begun(before map[string]string) []string {
+	after := goroutines()
+	maps.DeleteFunc(after, func(id, _ string) bool { _, ok := before[id]; return ok })
+	return slices.Sorted(maps.Values(after))
 }
 
 // openFiles describes the process's descriptors, except for the runtime's own,

@@ -1,4 +1,4 @@
-package main
+package rping
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func (l *link) ping(ctx context.Context, n int) error {
 		return errors.New("data mismatch")
 	}
 	if l.o.verbose {
-		fmt.Printf("ping data: %s\n", text(data))
+		fmt.Fprintf(l.o.stdout, "ping data: %s\n", text(data))
 	}
 	return nil
 }

@@ -1,15 +1,17 @@
-package main
+package rping
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 )
 
 const (
-	minSize     = 26 // for the longest text that begins a ping
-	maxSize     = 64<<10 - 1
+	minSize     = len("rdma-ping-2147483647: ") + 1 // the longest beginning, and a zero; as in C
+	maxSize     = 64<<10 - 1                        // as in C
+	maxCount    = 1<<31 - 1
 	defaultPort = 7174
 )
 
@@ -18,6 +20,7 @@ type options struct {
 	verbose, validate, debug     bool
 	size, count, port            int
 	address, source              string
+	stdout, stderr               io.Writer
 }
 
 var errHelp = errors.New("help")
@@ -50,11 +53,11 @@ func parse(args []string) (*options, error) {
 				o.debug = true
 			case 'h':
 				return nil, errHelp
-			default:
+			case 'a', 'I', 'S', 'C', 'p':
 				value := flags[j+1:]
 				if value == "" {
 					if i++; i == len(args) {
-						return nil, fmt.Errorf("-%c needs a value, or is not a flag; -h lists them", flags[j])
+						return nil, fmt.Errorf("-%c needs a value; -h lists the flags", flags[j])
 					}
 					value = args[i]
 				}
@@ -62,6 +65,8 @@ func parse(args []string) (*options, error) {
 					return nil, err
 				}
 				j = len(flags)
+			default:
+				return nil, fmt.Errorf("there is no flag -%c; -h lists them", flags[j])
 			}
 		}
 	}
@@ -74,7 +79,10 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
+// set sets the option of a flag that has a value.
 func (o *options) set(flag byte, value string) error {
+	var target *int
+	var low, high int
 	switch flag {
 	case 'a':
 		o.address = value
@@ -82,17 +90,12 @@ func (o *options) set(flag byte, value string) error {
 	case 'I':
 		o.source = value
 		return nil
-	}
-	target, low, high := (*int)(nil), 0, 0
-	switch flag {
 	case 'S':
 		target, low, high = &o.size, minSize, maxSize
 	case 'C':
-		target, low, high = &o.count, 0, 1<<31-1
+		target, low, high = &o.count, 0, maxCount
 	case 'p':
 		target, low, high = &o.port, 1, 65535
-	default:
-		return fmt.Errorf("there is no flag -%c; -h lists them", flag)
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < low || n > high {
@@ -107,6 +110,6 @@ func (o *options) dialAddress() string { return net.JoinHostPort(o.address, strc
 
 func (o *options) debugf(format string, args ...any) {
 	if o.debug {
-		fmt.Printf(format+"\n", args...)
+		fmt.Fprintf(o.stdout, format+"\n", args...)
 	}
 }

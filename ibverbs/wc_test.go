@@ -1,0 +1,83 @@
+package ibverbs
+
+import (
+	"errors"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// PollCq writes C's completions over these.
+func TestWCIsWhatCWrites(t *testing.T) {
+	require.Equal(t, unsafe.Sizeof(libibverbs.Wc{}), unsafe.Sizeof(WC{}))
+	require.Equal(t, unsafe.Alignof(libibverbs.Wc{}), unsafe.Alignof(WC{}))
+}
+
+func TestWCAccessors(t *testing.T) {
+	wc := WC{raw: libibverbs.Wc{
+		WrId: 1<<63 + 5, Status: libibverbs.IBV_WC_SUCCESS, Opcode: libibverbs.IBV_WC_RECV,
+		VendorErr: 0x1234, ByteLen: 1<<31 - 1, QpNum: 0xABCDEF, SrcQp: 0xFEDCBA,
+	}}
+	*wc.raw.ImmData() = libibverbs.NewBe32(0x01020304)
+
+	require.Equal(t, uint64(1<<63+5), wc.ID())
+	require.Equal(t, WCSuccess, wc.Status())
+	require.Equal(t, WCRecv, wc.Opcode())
+	require.EqualValues(t, 0x1234, wc.VendorError())
+	require.Equal(t, 1<<31-1, wc.ByteLen())
+	require.EqualValues(t, 0xABCDEF, wc.QPNum())
+	require.EqualValues(t, 0xFEDCBA, wc.SrcQP())
+	require.NoError(t, wc.Err())
+
+	_, ok := wc.Imm()
+	require.False(t, ok, "without the flag the bytes mean something else")
+	wc.raw.WcFlags = uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH)
+	imm, ok := wc.Imm()
+	require.True(t, ok)
+	require.EqualValues(t, 0x01020304, imm)
+	require.Equal(t, [4]byte{1, 2, 3, 4}, *(*[4]byte)(unsafe.Pointer(wc.raw.ImmData())), "network order")
+}
+
+func TestWCError(t *testing.T) {
+	for name, tt := range map[string]struct {
+		raw   libibverbs.Wc
+		class WCClass
+		want  string
+	}{
+		"all parts": {
+			raw:   libibverbs.Wc{WrId: 7, QpNum: 17, Status: libibverbs.IBV_WC_RETRY_EXC_ERR, VendorErr: 0x81},
+			class: WCClassTransport,
+			want: "work request 7 on QP 17: transport retry counter exceeded (vendor error 0x81): " +
+				"the peer did not answer: it is gone, or packets are lost",
+		},
+		"no vendor error": {
+			raw:   libibverbs.Wc{WrId: 7, QpNum: 17, Status: libibverbs.IBV_WC_RNR_RETRY_EXC_ERR},
+			class: WCClassTransport,
+			want:  "work request 7 on QP 17: RNR retry counter exceeded: the peer had no receive posted",
+		},
+		"no hint": {
+			raw:   libibverbs.Wc{Status: libibverbs.IBV_WC_TM_ERR},
+			class: WCClassOther,
+			want:  "work request 0 on QP 0: TM error",
+		},
+		"status of the future": {
+			raw:   libibverbs.Wc{Status: 99},
+			class: WCClassOther,
+			want:  "work request 0 on QP 0: unknown",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wc := WC{raw: tt.raw}
+			err := wc.Err()
+			require.EqualError(t, err, tt.want)
+			require.ErrorIs(t, err, wc.Status())
+			var wcErr *WCError
+			require.ErrorAs(t, err, &wcErr)
+			require.Equal(t, tt.class, wcErr.Class())
+			require.Equal(t, WCError{WCStatus(tt.raw.Status), tt.raw.WrId, tt.raw.QpNum, tt.raw.VendorErr}, *wcErr)
+			require.False(t, errors.Is(err, WCFlushed))
+		})
+	}
+}

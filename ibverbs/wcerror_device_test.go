@@ -1,0 +1,154 @@
+package ibverbs_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// requireWC checks a failed completion, as a value and as an error.
+func requireWC(t testing.TB, wc ibverbs.WC, id uint64, qp *ibverbs.QP, status ibverbs.WCStatus, class ibverbs.WCClass) {
+	t.Helper()
+	require.Equal(t, status, wc.Status(), "%v", wc.Err())
+	require.Equal(t, id, wc.ID())
+	require.Equal(t, qp.Num(), wc.QPNum())
+	require.ErrorIs(t, wc.Err(), status)
+	var wcErr *ibverbs.WCError
+	require.ErrorAs(t, wc.Err(), &wcErr)
+	require.Equal(t, class, wcErr.Class())
+	require.Contains(t, wc.Err().Error(), status.String())
+}
+
+func TestWCErrors(t *testing.T) {
+	type outcome struct {
+		status ibverbs.WCStatus
+		class  ibverbs.WCClass
+	}
+	var none outcome
+	tests := map[string]struct {
+		do   func(t *testing.T, r *rig, a, b *end) // posts ID 1 to a, maybe ID 2 to b
+		a, b outcome
+	}{
+		"wrong remote key": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				remote := b.mr.Remote()
+				remote.RKey ^= 0x5A
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+		},
+		"beyond the peer's region": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				remote := b.mr.Remote().Sub(mrSize-4, 8)
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Read(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+		},
+		"region without remote write": {
+			do: func(t *testing.T, r *rig, a, _ *end) {
+				readOnly := r.alloc(64, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, readOnly.Remote(), 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+		},
+		"peer's region closed": {
+			do: func(t *testing.T, r *rig, a, _ *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				remote := mr.Remote()
+				require.NoError(t, mr.Close())
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+		},
+		"read into a region closed after filling": {
+			do: func(t *testing.T, r *rig, a, b *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					err := s.Read(1, b.mr.Remote(), 0, mr.All())
+					require.NoError(t, mr.Close())
+					return err
+				})
+			},
+			a: outcome{ibverbs.WCLocalProtection, ibverbs.WCClassLocalResource},
+		},
+		"send from a region closed after filling": {
+			do: func(t *testing.T, r *rig, a, b *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				b.postRecv(t, 2, b.mr.All())
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					err := s.Send(1, 0, mr.All())
+					require.NoError(t, mr.Close())
+					return err
+				})
+			},
+			// The specification has a local protection error here, rxe this.
+			a: outcome{ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming},
+		},
+		"message longer than the receive": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				b.postRecv(t, 2, b.mr.Sub(0, 10))
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0, a.mr.Sub(0, 11)) })
+			},
+			// The specification has a remote invalid request error for the
+			// sender and a local length error for the receiver, rxe this.
+			a: outcome{ibverbs.WCRemoteOperation, ibverbs.WCClassRemote},
+			b: outcome{ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming},
+		},
+	}
+	r := open(t)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := r.sub(t)
+			a, b := r.pair(nil)
+			tt.do(t, r, a, b)
+			// Not signaled: a failure completes all the same.
+			requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, tt.a.status, tt.a.class)
+			require.Equal(t, ibverbs.QPStateError, must(a.qp.State())(t))
+			if tt.b != none {
+				requireWC(t, collect(t, b.recvCQ, 1)[0], 2, b.qp, tt.b.status, tt.b.class)
+			}
+		})
+	}
+}
+
+func TestRNRRetryExceeded(t *testing.T) {
+	r := open(t)
+	a, b := r.end(nil), r.end(nil)
+	l := linkTo(b.qp)
+	l.rnrRetry = 1
+	r.connect(a, l)
+	r.connect(b, linkTo(a.qp))
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) }) // b has no receive
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRNRRetryExceeded, ibverbs.WCClassTransport)
+}
+
+func TestRetryExceeded(t *testing.T) {
+	r := open(t)
+	a := r.end(nil)
+	r.connect(a, link{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody; 1 ms
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) })
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRetryExceeded, ibverbs.WCClassTransport)
+}
+
+// What is posted when the QP fails completes as flushed, in its order, and so
+// does what is posted later.
+func TestFlush(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(nil)
+	const n = 10
+	b.recv.Reset()
+	for i := range uint64(n) {
+		require.NoError(t, b.recv.Recv(i, b.mr.All()))
+	}
+	require.Equal(t, n, must(b.qp.PostRecv(b.recv))(t))
+	require.NoError(t, b.qp.SetError())
+	require.Equal(t, ibverbs.QPStateError, must(b.qp.State())(t))
+	for i, wc := range collect(t, b.recvCQ, n) {
+		requireWC(t, wc, uint64(i), b.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+	}
+
+	require.NoError(t, a.qp.SetError())
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(77, 0) })
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 77, a.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+}

@@ -1,0 +1,69 @@
+package rdmacm
+
+import (
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConfigDefaults(t *testing.T) {
+	defaults := Config{
+		SendQueue: 16, RecvQueue: 16, Segments: 1, ReadDepth: 16,
+		RetryCount: 7, RNRRetryCount: 7, ResolveTimeout: 2 * time.Second,
+	}
+	require.Equal(t, defaults, (*Config)(nil).withDefaults())
+	require.Equal(t, defaults, new(Config).withDefaults())
+
+	c := &Config{
+		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 6, RNRRetryCount: 1,
+		ManualQP: true, LocalAddr: "here", ResolveTimeout: time.Second, PrivateData: []byte("data"),
+	}
+	require.Equal(t, *c, c.withDefaults(), "what is set stays")
+
+	out := (&Config{RetryCount: -1, RNRRetryCount: -1, ReadDepth: -1}).withDefaults()
+	require.Zero(t, out.RetryCount)
+	require.Zero(t, out.RNRRetryCount)
+	require.Zero(t, out.ReadDepth)
+	out = (&Config{RetryCount: 8, RNRRetryCount: 99, ReadDepth: 1000}).withDefaults()
+	require.Equal(t, 7, out.RetryCount)
+	require.Equal(t, 7, out.RNRRetryCount)
+	require.Equal(t, 254, out.ReadDepth)
+}
+
+func TestMilliseconds(t *testing.T) {
+	for d, want := range map[time.Duration]int32{
+		-time.Second: 1, 0: 1, time.Microsecond: 1, 1500 * time.Microsecond: 1,
+		2 * time.Second: 2000, math.MaxInt64: math.MaxInt32,
+	} {
+		require.Equal(t, want, milliseconds(d), "%v", d)
+	}
+}
+
+func TestSameFamily(t *testing.T) {
+	v4, v6 := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("[2001:db8::1]:1")
+	both := func() []netip.AddrPort { return []netip.AddrPort{v4, v6} }
+	require.Equal(t, []netip.AddrPort{v4}, sameFamily(both(), v4))
+	require.Equal(t, []netip.AddrPort{v6}, sameFamily(both(), v6))
+	require.Equal(t, both(), sameFamily(both(), netip.AddrPort{}))
+}
+
+func TestLookupLocal(t *testing.T) {
+	for in, want := range map[string]string{
+		"192.0.2.1":           "192.0.2.1:0",
+		"192.0.2.1:7":         "192.0.2.1:7",
+		"2001:db8::1":         "[2001:db8::1]:0",
+		"[2001:db8::1]":       "[2001:db8::1]:0",
+		"[fe80::1%eth0]:7":    "[fe80::1%eth0]:7",
+		"::ffff:192.0.2.1":    "192.0.2.1:0",
+		"[::ffff:192.0.2.1]:": "192.0.2.1:0",
+	} {
+		got, err := lookupLocal(t.Context(), in)
+		require.NoError(t, err)
+		require.Equal(t, want, got.String(), in)
+	}
+	_, err := lookupLocal(t.Context(), "192.0.2.1:nosuchservice")
+	require.ErrorContains(t, err, "local address: ")
+}

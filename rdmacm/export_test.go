@@ -1,0 +1,10 @@
+package rdmacm
+
+// Waiting returns how many requests nobody has accepted yet.
+func Waiting(ln *Listener) int { return len(ln.requests) }
+
+// HasLeader reports whether somebody waits for completions.
+func HasLeader(c *Conn) bool { return len(c.ops.lead) == 1 }
+
+// Inject makes a connection believe that an event has come for it.
+func Inject(c *Conn, ev *Event) { c.handle(ev) }

@@ -1,0 +1,44 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// On a machine without the library or without a device, the errors say so.
+func TestWithoutDevice(t *testing.T) {
+	if ch, err := rdmacm.NewEventChannel(); err == nil {
+		require.NoError(t, ch.Close())
+		t.Skip("this machine has RDMA")
+	}
+	check := func(err error) {
+		t.Helper()
+		t.Log(err)
+		library, missing := errors.AsType[*ibverbs.LibraryError](err)
+		switch {
+		case missing:
+			require.ErrorContains(t, err, library.Debian)
+		case errors.Is(err, errors.ErrUnsupported): // a build without cgo
+			require.ErrorContains(t, err, "needs 64-bit Linux and a build with cgo")
+		default:
+			require.ErrorIs(t, err, syscall.ENODEV)
+			require.ErrorContains(t, err, "no RDMA device; load its driver")
+		}
+	}
+	_, err := rdmacm.Dial(t.Context(), "192.0.2.1:7471", nil)
+	check(err)
+	require.ErrorContains(t, err, "dial 192.0.2.1:7471: ")
+	_, err = rdmacm.Listen(t.Context(), ":7471", nil)
+	check(err)
+	require.ErrorContains(t, err, "listen on :7471: ")
+	_, err = rdmacm.NewEventChannel()
+	check(err)
+	_, err = rdmacm.Devices()
+	check(err)
+}

@@ -1,0 +1,3 @@
+// Package interop tests this project's programs against rdma-core's, in both
+// directions. Its tests need a device and the programs; tests/vm has both.
+package interop

@@ -1,0 +1,105 @@
+package interop
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// interrupt is what Ctrl-C does.
+func interrupt(r *process) { r.signal(syscall.SIGINT) }
+
+func TestWrongPort(t *testing.T) {
+	d := needDevice(t)
+	client := ours.run(t, "-c", "-a", d.IPv4.String(), "-p", "7175")
+	require.Equal(t, 1, client.status)
+	require.Equal(t, "rping: dial 192.0.2.1:7175: connection rejected: nobody listens on the port\n", client.stderr.String())
+}
+
+func TestPortInUse(t *testing.T) {
+	d := needDevice(t)
+	first := theirs.serve(t, "-a", d.IPv4.String())
+	second := ours.run(t, "-s", "-a", d.IPv4.String())
+	require.Equal(t, 1, second.status)
+	require.Contains(t, second.stderr.String(), "another listener has this address and port")
+	first.signal(syscall.SIGKILL)
+	first.wait()
+}
+
+func TestServerIsKilled(t *testing.T) {
+	d := needDevice(t)
+	for _, mode := range []string{"-v", "-vq"} {
+		t.Run(mode, func(t *testing.T) {
+			args := []string{"-a", d.IPv4.String(), "-S", "65535"}
+			server := theirs.serve(t, args...)
+			client := ours.start(t, append(args, "-c", mode)...)
+			client.prints("rdma-ping-3:")
+			start := time.Now()
+			server.signal(syscall.SIGKILL)
+			require.Equal(t, 1, client.wait())
+			t.Logf("after %v: %s", time.Since(start), client.stderr)
+			require.Regexp(t, `^rping: ping \d+: .*\n$`, client.stderr.String())
+		})
+	}
+}
+
+func TestClientIsKilled(t *testing.T) {
+	d := needDevice(t)
+	server := ours.serve(t, "-P", "-v", "-a", d.IPv4.String())
+	client := theirs.start(t, "-c", "-a", d.IPv4.String())
+	server.prints("rdma-ping-3:")
+	client.signal(syscall.SIGKILL)
+	client.wait()
+	server.eventually("the client is gone", func() bool { return server.stderr.String() != "" })
+	// It serves the next one.
+	require.Zero(t, theirs.run(t, "-c", "-V", "-C", "5", "-a", d.IPv4.String()).status)
+	interrupt(server)
+	require.Zero(t, server.wait())
+}
+
+func TestInterruptedServer(t *testing.T) {
+	d := needDevice(t)
+	for _, tt := range []struct {
+		name, args string
+		status     int
+	}{{"once", "-v", 130}, {"persistent", "-vP", 0}, {"manual", "-vq", 130}} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := ours.serve(t, tt.args, "-a", d.IPv4.String())
+			client := theirs.start(t, "-c", "-a", d.IPv4.String())
+			server.prints("rdma-ping-3:")
+			interrupt(server)
+			require.Equal(t, tt.status, server.wait())
+			// It does not always end then, which is no fault of ours.
+			client.eventually("hears of it", func() bool {
+				return strings.Contains(client.stderr.String(), "client DISCONNECT EVENT...")
+			})
+		})
+	}
+}
+
+func TestInterruptedWhileListening(t *testing.T) {
+	d := needDevice(t)
+	server := ours.serve(t, "-a", d.IPv4.String())
+	interrupt(server)
+	require.Equal(t, 130, server.wait())
+	require.Equal(t, "rping: interrupted\n", server.stderr.String())
+}
+
+func TestInterruptedClient(t *testing.T) {
+	d := needDevice(t)
+	for _, mode := range []string{"-v", "-vq"} {
+		t.Run(mode, func(t *testing.T) {
+			server := theirs.serve(t, "-a", d.IPv4.String())
+			client := ours.start(t, "-c", mode, "-a", d.IPv4.String())
+			client.prints("rdma-ping-3:")
+			interrupt(client)
+			require.Equal(t, 130, client.wait())
+			require.Equal(t, "rping: interrupted\n", client.stderr.String())
+			server.wait()
+			require.Contains(t, server.stderr.String(), "server DISCONNECT EVENT...")
+		})
+	}
+}

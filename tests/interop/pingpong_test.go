@@ -1,0 +1,104 @@
+package interop
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// C's rping takes sizes from 23 to 65535, whatever its message says.
+const minSize, maxSize = 23, 65535
+
+func TestPingPong(t *testing.T) {
+	d := needDevice(t)
+	for _, pair := range []struct{ server, client program }{{theirs, ours}, {ours, theirs}} {
+		for _, with := range []struct {
+			ip   netip.Addr
+			size int
+		}{{d.IPv4, 64}, {d.IPv4, 4096}, {d.IPv4, maxSize}, {d.IPv6, 64}, {d.IPv6, maxSize}} {
+			t.Run(fmt.Sprintf("%s server %s client/%v/%d", pair.server.name, pair.client.name, with.ip, with.size), func(t *testing.T) {
+				args := []string{"-a", with.ip.String(), "-S", fmt.Sprint(with.size), "-V", "-C", "100"}
+				server := pair.server.serve(t, args...)
+				client := pair.client.run(t, append([]string{"-c"}, args...)...)
+				require.Zero(t, client.status)
+				require.Zero(t, server.wait())
+				require.Empty(t, client.stdout.String())
+				require.Contains(t, server.stderr.String(), "server DISCONNECT EVENT...\n")
+			})
+		}
+	}
+}
+
+// The queue pairs of one end or of both are made by the program.
+func TestPingPongManualQP(t *testing.T) {
+	d := needDevice(t)
+	for _, pair := range []struct {
+		server     program
+		serverArgs string
+		client     program
+		clientArgs string
+	}{
+		{theirs, "", ours, "-q"},
+		{theirs, "-q", ours, "-q"},
+		{ours, "-q", theirs, ""},
+		{ours, "-q", theirs, "-q"},
+		{ours, "-q", ours, "-q"},
+	} {
+		name := fmt.Sprintf("%s server %s %s client %s", pair.server.name, pair.serverArgs, pair.client.name, pair.clientArgs)
+		t.Run(name, func(t *testing.T) {
+			args := []string{"-a", d.IPv4.String(), "-V", "-C", "100"}
+			server := pair.server.serve(t, append(args, strings.Fields(pair.serverArgs)...)...)
+			client := pair.client.run(t, append(append([]string{"-c"}, args...), strings.Fields(pair.clientArgs)...)...)
+			require.Zero(t, client.status)
+			require.Zero(t, server.wait())
+		})
+	}
+}
+
+// Both programs print the same pings.
+func TestPrintedPings(t *testing.T) {
+	d := needDevice(t)
+	t.Run("smallest", func(t *testing.T) { testPrintedPings(t, d.IPv4, minSize, "B") })
+	t.Run("larger", func(t *testing.T) { testPrintedPings(t, d.IPv4, 300, "BCDE") })
+}
+
+func testPrintedPings(t *testing.T, ip netip.Addr, size int, begins string) {
+	var printed []string
+	for _, pair := range []struct{ server, client program }{{theirs, ours}, {ours, theirs}} {
+		args := []string{"-a", ip.String(), "-v", "-C", "60", "-S", fmt.Sprint(size)} // more pings than letters
+		server := pair.server.serve(t, args...)
+		client := pair.client.run(t, append([]string{"-c"}, args...)...)
+		require.Zero(t, client.status)
+		require.Zero(t, server.wait())
+		require.Equal(t, strings.ReplaceAll(server.stdout.String(), "server ping data", "ping data"), client.stdout.String())
+		printed = append(printed, client.stdout.String())
+	}
+	require.Equal(t, printed[0], printed[1])
+	require.Contains(t, printed[0], "ping data: rdma-ping-59: "+begins)
+}
+
+func TestPersistentServer(t *testing.T) {
+	const clients = 8
+	d := needDevice(t)
+	server := ours.serve(t, "-P")
+	for round := range 2 { // at once, and again later
+		var all []*process
+		for range clients {
+			all = append(all, theirs.start(t, "-c", "-a", d.IPv4.String(), "-V", "-C", "50"))
+		}
+		for _, client := range all {
+			require.Zero(t, client.wait())
+		}
+		n := strings.Count(server.stderr.String(), "server DISCONNECT EVENT...\n")
+		require.LessOrEqual(t, n, clients*(round+1))
+	}
+	server.eventually("all disconnected", func() bool {
+		return strings.Count(server.stderr.String(), "server DISCONNECT EVENT...\n") == 2*clients
+	})
+	require.Equal(t, 2*clients, strings.Count(server.stderr.String(), "\n"), "nothing else to report")
+	interrupt(server)
+	require.Zero(t, server.wait())
+}

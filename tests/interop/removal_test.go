@@ -1,0 +1,33 @@
+package interop
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The device goes away under a connection: both ends say so and end, which is
+// what the kernel waits for.
+func TestDeviceIsRemoved(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	var removal *exec.Cmd
+	t.Cleanup(func() { // when the processes have ended, for which it waits
+		if removal != nil {
+			require.NoError(t, removal.Wait())
+			require.NoError(t, exec.Command("rdma", "link", "add", d.Name, "type", "rxe", "netdev", d.NetDev).Run())
+		}
+	})
+	server := ours.serve(t, "-a", d.IPv4.String())
+	client := ours.start(t, "-c", "-v", "-a", d.IPv4.String())
+	client.prints("rdma-ping-3:")
+	removal = exec.Command("rdma", "link", "delete", d.Name)
+	require.NoError(t, removal.Start())
+	client.wait()
+	server.wait()
+	// Whoever hears of it first disconnects, which the other may hear first.
+	said := client.stderr.String() + server.stderr.String()
+	t.Log(said)
+	require.Contains(t, said, "device removed")
+}
