@@ -9,6 +9,44 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
+// receive takes one connection and prints the message that comes over it.
+func receive(ctx context.Context, ln *rdmacm.Listener) error {
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	var memory *ibverbs.MR
+	var message *rdmacm.Receive
+	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+		if memory, err = c.Alloc(4096, ibverbs.AccessLocalWrite); err == nil {
+			message, err = c.PostRecv(memory.All()) // before the client can send
+		}
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	n, err := message.Wait(ctx)
+	fmt.Printf("%s\n", memory.Bytes()[:n])
+	return err
+}
+
+// greet connects and sends a message.
+func greet(ctx context.Context, server string) error {
+	conn, err := rdmacm.Dial(ctx, server, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	memory, err := conn.Alloc(4096, 0)
+	if err != nil {
+		return err
+	}
+	n := copy(memory.Bytes(), "hello over RDMA")
+	return conn.Send(ctx, memory.Sub(0, n))
+}
+
 // A server receives a message from a client. Usually they are two programs.
 func Example() {
 	ctx := context.Background()
@@ -22,39 +60,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}()
-	req, err := ln.Accept(ctx)
-	if err != nil {
+	if err := receive(ctx, ln); err != nil {
 		log.Fatal(err)
 	}
-	var memory *ibverbs.MR
-	var message *rdmacm.Receive
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-		if memory, err = c.Alloc(4096, ibverbs.AccessLocalWrite); err == nil {
-			message, err = c.PostRecv(memory.All()) // before the client can send
-		}
-		return err
-	}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer conn.Close()
-	n, err := message.Wait(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%s\n", memory.Bytes()[:n])
-}
-
-func greet(ctx context.Context, server string) error {
-	conn, err := rdmacm.Dial(ctx, server, nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	memory, err := conn.Alloc(4096, 0)
-	if err != nil {
-		return err
-	}
-	n := copy(memory.Bytes(), "hello over RDMA")
-	return conn.Send(ctx, memory.Sub(0, n))
 }

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -108,9 +107,8 @@ func (p program) start(t *testing.T, args ...string) *process {
 		path, err = os.Executable()
 		require.NoError(t, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	r := &process{
-		t: t, cmd: exec.CommandContext(ctx, path, args...),
+		t: t, cmd: exec.Command(path, args...),
 		stdout: new(output), stderr: new(output), done: make(chan struct{}),
 	}
 	r.cmd.Stdout, r.cmd.Stderr = r.stdout, r.stderr
@@ -125,7 +123,7 @@ func (p program) start(t *testing.T, args ...string) *process {
 		}
 	}()
 	t.Cleanup(func() {
-		cancel()
+		_ = r.cmd.Process.Kill() // if it has not ended
 		<-r.done
 		if t.Failed() {
 			t.Logf("%s rping %s: status %d\n%s%s", p.name, strings.Join(args, " "), r.status, r.stdout, r.stderr)
