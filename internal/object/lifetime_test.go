@@ -111,14 +111,6 @@ func TestFailedDestroyLeavesItUsable(t *testing.T) {
 	require.NoError(t, parent.Close(nil, destroyed))
 }
 
-func TestOrphan(t *testing.T) {
-	parent := made(t, "parent")
-	o := made(t, "o", parent)
-	o.Orphan()
-	require.ErrorIs(t, o.Use(), os.ErrClosed)
-	require.NoError(t, parent.Close(nil, destroyed))
-}
-
 func TestUseAll(t *testing.T) {
 	a, b, c := made(t, "a"), made(t, "b"), made(t, "c")
 	done, err := UseAll(a, b, c)

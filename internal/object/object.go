@@ -181,12 +181,6 @@ func (o *Object) isGone() bool {
 	return o.gone
 }
 
-// Orphan makes the object closed without destroying anything in C, because
-// something else has.
-func (o *Object) Orphan() {
-	_ = o.Close(nil, func() error { return nil })
-}
-
 func (o *Object) busy() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -65,7 +65,7 @@ func TestNoLeaks(t *testing.T) {
 			leak: func() func() {
 				o := new(object.Object)
 				o.Init("forgotten")
-				return o.Orphan
+				return func() { _ = o.Close(nil, func() error { return nil }) }
 			},
 			want: []string{"1 objects were not closed", "forgotten, opened at", "testdevice_test.go"},
 		},
