@@ -167,7 +167,9 @@ func (c *Conn) handle(ev *Event) {
 		}
 	}
 	switch ev.Type {
-	case EventDisconnected, EventDeviceRemoval, EventConnectError:
+	// A peer that gives up while it waits for the last message of the
+	// handshake, which this end has sent, rejects what is up here.
+	case EventDisconnected, EventDeviceRemoval, EventConnectError, EventRejected:
 		c.end(ev.Err())
 		// The queue pair goes into the error state, which completes all that
 		// is posted. It may be there already.
@@ -280,7 +282,8 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
-// peer ended it, an *ibverbs.WCError if a transfer failed, or an error that is
+// peer ended it, a *RejectedError if the peer gave up at the very end of the
+// handshake, an *ibverbs.WCError if a transfer failed, or an error that is
 // os.ErrClosed if Close came first.
 func (c *Conn) Err() error {
 	c.mu.Lock()

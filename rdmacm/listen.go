@@ -199,6 +199,10 @@ func (r *Request) Event() *Event { return r.event }
 
 // Accept makes the connection and returns when it is up. After an error the
 // request is over; the peer was told. The config may be nil.
+//
+// That a peer has vanished in the middle may be known only after a minute, when
+// the system has tried often enough to reach it. So give ctx a deadline, and
+// accept each request in a goroutine of its own.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	err := r.answer()
 	if err != nil {
