@@ -19,7 +19,11 @@ var hints = map[string]map[syscall.Errno]string{
 		syscall.EADDRINUSE:    "another listener has this address and port",
 	},
 	"rdma_listen":       {syscall.EADDRINUSE: "another listener has this address and port"},
-	"rdma_resolve_addr": {syscall.ENODEV: noRoute, syscall.ENETUNREACH: noRoute},
+	"rdma_resolve_addr": {
+		syscall.ENODEV:        noRoute,
+		syscall.ENETUNREACH:   noRoute,
+		syscall.EADDRNOTAVAIL: "no RDMA device has the local address",
+	},
 }
 
 const (
