@@ -18,7 +18,7 @@ var hints = map[string]map[syscall.Errno]string{
 		syscall.EADDRNOTAVAIL: noAddress,
 		syscall.EADDRINUSE:    "another listener has this address and port",
 	},
-	"rdma_listen":       {syscall.EADDRINUSE: "another listener has this address and port"},
+	"rdma_listen": {syscall.EADDRINUSE: "another listener has this address and port"},
 	"rdma_resolve_addr": {
 		syscall.ENODEV:        noRoute,
 		syscall.ENETUNREACH:   noRoute,
