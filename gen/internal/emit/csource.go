@@ -68,7 +68,7 @@ func (p *pkg) tableFunctions() []*api.Function {
 
 func (p *pkg) execute(text string, data any) ([]byte, error) {
 	t, err := template.New("").Funcs(template.FuncMap{
-		"member": member, "enumerator": enumerator, "pointer": pointerTo,
+		"member": member, "enumerator": enumerator, "prototype": prototype,
 	}).Parse(text)
 	if err != nil {
 		return nil, err
@@ -82,11 +82,12 @@ func (p *pkg) execute(text string, data any) ([]byte, error) {
 // no C file reaches into another folder.
 func (p *pkg) abiHeader() ([]byte, error) {
 	type data struct {
-		Marker   string
-		Opaque   []string
-		Enums    []*api.Enum
-		Structs  []*api.Struct
-		Forwards []string
+		Marker    string
+		Opaque    []string
+		Enums     []*api.Enum
+		Structs   []*api.Struct
+		Forwards  []string
+		Functions []*api.Function
 	}
 	d := data{Marker: marker, Opaque: p.opaque, Enums: p.enums}
 	if p.verbs != nil {
@@ -99,6 +100,11 @@ func (p *pkg) abiHeader() ([]byte, error) {
 		}
 		d.Structs = append(d.Structs, s)
 		d.Forwards = append(d.Forwards, s.Name)
+	}
+	for _, f := range p.API.Functions {
+		if p.verbs != nil || Home(f.Header) == p.name {
+			d.Functions = append(d.Functions, f)
+		}
 	}
 	return p.execute(abiTemplate, d)
 }
@@ -129,11 +135,6 @@ func enumerator(v api.Enumerator) string {
 		return fmt.Sprintf("%s = %#xu,", v.Name, v.Value)
 	}
 	return fmt.Sprintf("%s = %d,", v.Name, v.Value)
-}
-
-// pointerTo declares a pointer to a function.
-func pointerTo(f *api.Function) string {
-	return (&api.Type{Kind: api.Pointer, Elem: f.Type}).C(f.Name)
 }
 
 // stub is what the templates see of a function.

@@ -1,0 +1,15 @@
+package main
+
+import (
+	"os"
+
+	"github.com/verbena-go/verbena/gen/internal/emit"
+)
+
+func runCoverage(facts string) error {
+	in, err := input(facts)
+	if err != nil {
+		return err
+	}
+	return emit.Coverage(in, os.Stdout)
+}
