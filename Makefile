@@ -48,8 +48,9 @@ headers: ## download the pinned headers; nothing is installed
 check: headers ## a C compiler agrees with every layout and value
 	$(GO) run ./gen check -headers .cache/headers/65.0
 
-coverage: ## what is bound, and what is not and why
-	$(GO) run ./gen coverage
+coverage: ## what is bound, and what is not and why; writes docs/coverage.md
+	$(GO) run ./gen coverage >docs/coverage.md
+	@cat docs/coverage.md
 
 clean: ## remove what was built and downloaded
 	rm -rf bin .cache

@@ -18,6 +18,7 @@ type API struct {
 	Structs   []*Struct
 	Macros    []*Macro
 	Aliases   []*Alias
+	Unvalued  []*Unvalued
 }
 
 // Function is an exported or static inline function.
@@ -99,6 +100,13 @@ type Alias struct {
 	Target string `json:"target"`
 }
 
+// Unvalued is a macro without a value of its own: a function-like one, or one
+// that stands for other text.
+type Unvalued struct {
+	Name   string `json:"name"`
+	Header string `json:"header"`
+}
+
 // Load reads a snapshot.
 func Load(path string) (*API, error) {
 	data, err := os.ReadFile(path)
@@ -129,6 +137,9 @@ func (a *API) Marshal() ([]byte, error) {
 		return nil, err
 	}
 	if err := writeSection(&b, "aliases", a.Aliases); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "unvalued", a.Unvalued); err != nil {
 		return nil, err
 	}
 	b.WriteString("\n}\n")

@@ -60,8 +60,9 @@ type Enum struct {
 
 // Table is the whole file.
 type Table struct {
-	Funcs map[string]*Func
-	Enums map[string]*Enum
+	Funcs  map[string]*Func
+	Enums  map[string]*Enum
+	Macros map[string]string // without a value: why they are not bound
 }
 
 // Load reads the table from a file.
@@ -75,7 +76,7 @@ func Load(path string) (*Table, error) {
 
 // Parse reads the table; name is for messages.
 func Parse(name string, data []byte) (*Table, error) {
-	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}}
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Macros: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		if err := t.line(lines.Text()); err != nil {
@@ -98,8 +99,10 @@ func (t *Table) line(line string) error {
 		return t.function(words[1:])
 	case "enum":
 		return t.enum(words[1:])
+	case "macro":
+		return t.macro(words[1:])
 	}
-	return fmt.Errorf("expected func or enum, found %q", words[0])
+	return fmt.Errorf("expected func, enum or macro, found %q", words[0])
 }
 
 // fields splits a line at blanks outside quotes and drops a comment.
@@ -197,5 +200,17 @@ func (t *Table) enum(words []string) error {
 		return fmt.Errorf("enum %s: an anonymous enum needs a name", e.Key)
 	}
 	t.Enums[e.Key] = e
+	return nil
+}
+
+func (t *Table) macro(words []string) error {
+	why, ok := strings.CutPrefix(words[1], "skip=")
+	if len(words) != 2 || !ok || why == "" {
+		return fmt.Errorf("macro %s: expected only skip=", words[0])
+	}
+	if t.Macros[words[0]] != "" {
+		return fmt.Errorf("macro %s: a second line", words[0])
+	}
+	t.Macros[words[0]] = why
 	return nil
 }

@@ -18,6 +18,7 @@ enum ibv_mtu values
 enum ibv_access_flags flags
 enum :FIRST values name=First
 enum :LOOSE values name=-
+macro ibv_get skip="a call"
 `))
 	require.NoError(t, err)
 	require.Equal(t, &Table{
@@ -35,6 +36,7 @@ enum :LOOSE values name=-
 			":FIRST":           {Key: ":FIRST", GoName: "First"},
 			":LOOSE":           {Key: ":LOOSE", GoName: "-"},
 		},
+		Macros: map[string]string{"ibv_get": "a call"},
 	}, table)
 	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())
 }
@@ -43,7 +45,11 @@ func TestParseErrors(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"func", `expected at least three words, found "func"`},
 		{"func ibv_x", `expected at least three words, found "func ibv_x"`},
-		{"struct ibv_x code", `expected func or enum, found "struct"`},
+		{"struct ibv_x code", `expected func, enum or macro, found "struct"`},
+		{"macro ibv_x code", "macro ibv_x: expected only skip="},
+		{"macro ibv_x skip=a b", "macro ibv_x: expected only skip="},
+		{"macro ibv_x skip=", "macro ibv_x: expected only skip="},
+		{"macro ibv_twice skip=b", "macro ibv_twice: a second line"},
 		{"func ibv_x maybe", `func ibv_x: no class "maybe"`},
 		{"func ibv_x code nil", `func ibv_x: no attribute "nil"`},
 		{"func ibv_x code nil=", `func ibv_x: no attribute "nil="`},
@@ -63,8 +69,8 @@ func TestParseErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
-			_, err := Parse("c.txt", []byte("func ibv_twice code\nenum ibv_twice values\n"+tt.line))
-			require.EqualError(t, err, "c.txt:3: "+tt.want)
+			_, err := Parse("c.txt", []byte("func ibv_twice code\nenum ibv_twice values\nmacro ibv_twice skip=a\n"+tt.line))
+			require.EqualError(t, err, "c.txt:4: "+tt.want)
 		})
 	}
 }

@@ -1,85 +1,167 @@
 package emit
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
-// count is what the bindings have of one header.
-type count struct {
-	bound, functions, enums, enumerators, structs, macros int
+// share is how many declarations of a kind are bound, and of how many.
+type share struct{ bound, all int }
+
+func (s share) String() string {
+	if s.all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", s.bound, s.all)
 }
 
-func (c *count) add(o *count) {
-	c.bound += o.bound
-	c.functions += o.functions
-	c.enums += o.enums
-	c.enumerators += o.enumerators
-	c.structs += o.structs
-	c.macros += o.macros
+func (s *share) count(bound bool) {
+	s.all++
+	if bound {
+		s.bound++
+	}
 }
 
-func (c *count) row(w io.Writer, name string) {
-	fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", name, c.bound, c.functions, c.enums, c.enumerators, c.structs, c.macros)
+// The kinds of declarations, in the order of the report's columns.
+const (
+	functions = iota
+	enums
+	enumerators
+	structs
+	constants
+	aliases
+	kinds
+)
+
+// leftOut is a declaration that is not bound.
+type leftOut struct{ header, name, why string }
+
+// report collects what the bindings have of each header.
+type report struct {
+	shares  map[string]*[kinds]share
+	leftOut []leftOut
 }
 
-// Coverage writes how much of each header is bound and, for functions that are
-// not, why; everything else is bound or an error. It returns an error too if
-// the bindings cannot be made, or if a function is left out without a reason.
+// note counts a declaration. What is not bound needs a reason.
+func (r *report) note(kind int, header, name string, bound bool, why string) {
+	if r.shares[header] == nil {
+		r.shares[header] = new([kinds]share)
+	}
+	r.shares[header][kind].count(bound)
+	if !bound {
+		r.leftOut = append(r.leftOut, leftOut{header, name, why})
+	}
+}
+
+// Coverage writes, as Markdown, how much of each header is bound, and why the
+// rest is not. What counts as bound is read from the generated code. It
+// returns an error if a declaration is neither bound nor explained, or if the
+// bindings cannot be made.
 func Coverage(in Input, w io.Writer) error {
 	all, err := packages(in)
 	if err != nil {
 		return err
 	}
-	if _, err := renderAll(all); err != nil {
+	rendered, err := renderAll(all)
+	if err != nil {
 		return err
 	}
-	counts, missing := tally(all)
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "header\tfunctions bound\tof\tenums\tenumerators\tstructs\tmacros\n")
-	total := new(count)
-	for _, header := range slices.Sorted(maps.Keys(counts)) {
-		counts[header].row(t, header)
-		total.add(counts[header])
+	r := &report{shares: map[string]*[kinds]share{}}
+	for _, p := range all {
+		d, err := readDeclared(rendered[p])
+		if err != nil {
+			return err
+		}
+		p.cover(r, d)
 	}
-	total.row(t, "total")
-	fmt.Fprintf(t, "\nfunctions that are not bound:\n")
-	for _, f := range missing {
-		fmt.Fprintf(t, "  %s\t%s\n", f.Name(), f.why)
+	for _, m := range in.API.Unvalued {
+		r.leftOut = append(r.leftOut, leftOut{m.Header, m.Name, in.Known.Macros[m.Name]})
+	}
+	if err := r.write(w, in.API.Version); err != nil {
+		return err
+	}
+	return r.unexplained()
+}
+
+// cover notes every declaration that belongs into p.
+func (p *pkg) cover(r *report, d *declared) {
+	for _, f := range p.functions {
+		bound := f.why == "" && d.callable[f.goName] && d.other[f.goName]
+		r.note(functions, f.Header, f.Name(), bound, f.why)
+	}
+	for _, e := range p.enums {
+		name := p.enumName(e)
+		r.note(enums, e.Header, "enum "+e.Key(), name == "-" || d.types[name] && d.callable["Parse"+name], "")
+		for _, v := range e.Values {
+			r.note(enumerators, e.Header, v.Name, d.consts[v.Name], "")
+		}
+	}
+	for _, s := range p.structs {
+		_, tag, _ := strings.Cut(s.Name, " ")
+		r.note(structs, s.Header, s.Name, d.hasStruct(p.typeName(tag), s.Members), "")
+	}
+	for _, m := range p.macros {
+		r.note(constants, m.Header, m.Name, d.consts[strings.TrimLeft(m.Name, "_")], "")
+	}
+	for _, a := range p.aliases {
+		r.note(aliases, a.Header, a.Name, d.types[p.typeName(a.Name)], "")
+	}
+}
+
+func (r *report) write(w io.Writer, version string) error {
+	fmt.Fprintf(w, "<!-- %s -->\n\n# Coverage\n\n", marker)
+	fmt.Fprintf(w, "What the bindings have of the headers of rdma-core %s: declarations bound, of all that there are.\n"+
+		"`make coverage` writes this page and fails if anything is neither bound nor explained below. Constants are\n"+
+		"macros with a value; aliases are macros that give a struct or an enum a second name.\n\n", version)
+	t := tabwriter.NewWriter(w, 0, 8, 1, ' ', tabwriter.Debug)
+	row := func(cells ...any) {
+		fmt.Fprint(t, "|")
+		for _, c := range cells {
+			fmt.Fprintf(t, " %v\t", c)
+		}
+		fmt.Fprintln(t)
+	}
+	row("header", "functions", "enums", "enumerators", "structs", "constants", "aliases")
+	row("---", "---", "---", "---", "---", "---", "---")
+	var total [kinds]share
+	for _, header := range slices.Sorted(maps.Keys(r.shares)) {
+		cells := []any{header}
+		for kind, s := range r.shares[header] {
+			cells = append(cells, s)
+			total[kind].bound += s.bound
+			total[kind].all += s.all
+		}
+		row(cells...)
+	}
+	cells := []any{"total"}
+	for _, s := range total {
+		cells = append(cells, s)
+	}
+	row(cells...)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+
+	fmt.Fprint(w, "\n## What is not bound\n\n")
+	row("name", "header", "why")
+	row("---", "---", "---")
+	for _, l := range r.leftOut {
+		row(l.name, l.header, l.why)
 	}
 	return t.Flush()
 }
 
-func tally(all []*pkg) (counts map[string]*count, missing []*function) {
-	counts = map[string]*count{}
-	of := func(header string) *count {
-		if counts[header] == nil {
-			counts[header] = new(count)
-		}
-		return counts[header]
-	}
-	for _, p := range all {
-		for _, f := range p.functions {
-			of(f.Header).functions++
-			if f.why == "" {
-				of(f.Header).bound++
-			} else {
-				missing = append(missing, f)
-			}
-		}
-		for _, e := range p.enums {
-			of(e.Header).enums++
-			of(e.Header).enumerators += len(e.Values)
-		}
-		for _, s := range p.structs {
-			of(s.Header).structs++
-		}
-		for _, m := range p.macros {
-			of(m.Header).macros++
+func (r *report) unexplained() error {
+	var errs []error
+	for _, l := range r.leftOut {
+		if l.why == "" {
+			errs = append(errs, fmt.Errorf("%s: %s is neither bound nor explained", l.header, l.name))
 		}
 	}
-	return counts, missing
+	return errors.Join(errs...)
 }

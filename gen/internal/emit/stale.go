@@ -42,6 +42,11 @@ func stale(in Input) error {
 			report("a line for the enum %s", key)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(in.Known.Macros)) {
+		if !slices.ContainsFunc(in.API.Unvalued, func(m *api.Unvalued) bool { return m.Name == name }) {
+			report("a line for the macro %s", name)
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
 		staleTexts(in.Strings[key], enums[key], report)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// macros records the object-like macros of the bound headers: those with a
-// value, and those that give a tag or an enumerator a second name.
+// macros records the macros of the bound headers: those with a value, those
+// that give a tag or an enumerator a second name, and the names of all others
+// but those that stand for nothing, such as a header's guard.
 func (s *scanner) macros(ast *cc.AST) {
 	tags := map[string]bool{}
 	for _, e := range s.api.Enums {
@@ -24,10 +25,15 @@ func (s *scanner) macros(ast *cc.AST) {
 	for _, name := range slices.Sorted(maps.Keys(ast.Macros)) {
 		m := ast.Macros[name]
 		header, bound := s.header(m)
-		if !bound || m.IsFnLike {
+		target := m.ReplacementList()
+		if !bound || len(target) == 0 {
 			continue
 		}
-		if target := m.ReplacementList(); len(target) == 1 && tags[target[0].SrcStr()] {
+		if m.IsFnLike {
+			s.unvalued(m, name, header)
+			continue
+		}
+		if len(target) == 1 && tags[target[0].SrcStr()] {
 			s.api.Aliases = append(s.api.Aliases, &api.Alias{Name: name, Header: header, Target: target[0].SrcStr()})
 			continue
 		}
@@ -35,8 +41,24 @@ func (s *scanner) macros(ast *cc.AST) {
 			s.api.Macros = append(s.api.Macros, &api.Macro{
 				Name: name, Header: header, Type: t, Value: number(m.Value()), Enumerator: s.enumerator(m),
 			})
+			continue
+		}
+		s.unvalued(m, name, header)
+	}
+}
+
+// unvalued records a macro that the conventions must explain. One that stands
+// in front of a function changes what a C program calls.
+func (s *scanner) unvalued(n cc.Node, name, header string) {
+	if s.known.Macros[name] == "" {
+		s.reject(n, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
+	}
+	for _, f := range s.api.Functions {
+		if f.Name == name && !s.known.Funcs[name].Own {
+			s.reject(n, "the macro %s stands in front of the function, which the conventions must mark as inline=own", name)
 		}
 	}
+	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
 }
 
 // enumerator returns the enumerator that m is another name of, if any.

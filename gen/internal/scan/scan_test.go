@@ -84,6 +84,9 @@ func TestBad(t *testing.T) {
 			verbs + "4:6: no convention for ibv_gives_nothing; add to the conventions a line such as: func ibv_gives_nothing void",
 		"unknown-enum": verbs + "1:1: no kind for enum unheard_of; add to the conventions a line such as: enum unheard_of values\n" +
 			verbs + "2:1: no kind for enum :NAMELESS; add to the conventions a line such as: enum :NAMELESS values name=GoName",
+		"unknown-macro": verbs + "2:9: the macro UNHEARD_OF has no value; add to the conventions a line such as: macro UNHEARD_OF skip=\"why\"\n" +
+			verbs + "3:9: the macro UNHEARD_OF_TEXT has no value; add to the conventions a line such as: macro UNHEARD_OF_TEXT skip=\"why\"",
+		"macro-in-front":        verbs + "2:9: the macro ibv_twice stands in front of the function, which the conventions must mark as inline=own",
 		"unknown-parameter":     verbs + "1:12: the conventions name a parameter to of ibv_pointers, which has none such",
 		"bit-field":             verbs + "3:6: a bit-field cannot be represented",
 		"packed":                verbs + "4:18: the attribute packed cannot be represented",
