@@ -6,7 +6,7 @@ VERSIONS := 33.2 44.0 56.1 65.0
 # What is proven with a device, in the VM.
 DEVICE_TESTS := ./generated/... ./ibverbs ./rdmacm ./tests/interop
 
-.PHONY: help demo test build cross lint unit device generate headers check coverage clean
+.PHONY: help demo test build cross lint unit device generate headers check coverage measure clean
 
 help: ## print this
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,6 +51,9 @@ check: headers ## a C compiler agrees with every layout and value
 coverage: ## what is bound, and what is not and why; writes docs/coverage.md
 	$(GO) run ./gen coverage >docs/coverage.md
 	@cat docs/coverage.md
+
+measure: ## time and memory that scan, emit and a cold build take
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
 
 clean: ## remove what was built and downloaded
 	rm -rf bin .cache

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+// goTool is the go command, and an environment whose PATH has nothing else.
+func goTool(t testing.TB) (path string, env []string) {
+	t.Helper()
+	path, err := exec.LookPath("go")
+	require.NoError(t, err)
+	path, err = filepath.EvalSymlinks(path)
+	require.NoError(t, err)
+	return path, append(os.Environ(), "PATH="+filepath.Dir(path))
+}
+
+// runAtTop runs a command at the top of the repository and returns what it used.
+func runAtTop(t testing.TB, env []string, name string, args ...string) *syscall.Rusage {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = headertest.Top(t), env
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return cmd.ProcessState.SysUsage().(*syscall.Rusage)
+}
+
+// TestWithoutCompiler scans and emits where PATH has Go's own tools only, and
+// finds what is committed.
+func TestWithoutCompiler(t *testing.T) {
+	headers, top := headertest.Dir(t, "65.0"), headertest.Top(t)
+	tool, env := goTool(t)
+	for _, compiler := range []string{"cc", "gcc", "clang"} {
+		_, err := os.Stat(filepath.Join(filepath.Dir(tool), compiler))
+		if err == nil {
+			t.Skipf("%s lies beside go", compiler)
+		}
+	}
+	facts, out := filepath.Join(t.TempDir(), "headers"), t.TempDir()
+	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
+	require.NoError(t, os.RemoveAll(filepath.Join(facts, "api", newest+".json")))
+	runAtTop(t, env, tool, "run", "./gen", "scan", "-facts", facts, "-headers", headers, "-version", newest)
+	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out)
+	for _, dir := range []string{"libibverbs", "librdmacm"} {
+		entries, err := os.ReadDir(filepath.Join(out, dir))
+		require.NoError(t, err)
+		for _, e := range entries {
+			want := read(t, filepath.Join(top, "generated", dir, e.Name()))
+			require.True(t, want == read(t, filepath.Join(out, dir, e.Name())), "%s/%s differs", dir, e.Name())
+		}
+	}
+}
+
+// BenchmarkCommands measures the program itself: time, and peak memory.
+func BenchmarkCommands(b *testing.B) {
+	headers, top := headertest.Dir(b, "65.0"), headertest.Top(b)
+	tool, env := goTool(b)
+	program := filepath.Join(b.TempDir(), "gen")
+	runAtTop(b, env, tool, "build", "-o", program, "./gen")
+	facts := filepath.Join(b.TempDir(), "headers")
+	require.NoError(b, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
+	commands := map[string][]string{
+		"scan": {"scan", "-facts", facts, "-headers", headers, "-version", newest},
+		"emit": {"emit", "-facts", facts, "-out", b.TempDir()},
+	}
+	for name, args := range commands {
+		b.Run(name, func(b *testing.B) {
+			var peak int64
+			for b.Loop() {
+				peak = max(peak, runAtTop(b, env, program, args...).Maxrss)
+			}
+			b.ReportMetric(float64(peak)/1024, "MiB-peak")
+		})
+	}
+}
+
+// BenchmarkColdBuild builds the bindings with an empty cache, with and without
+// cgo; the difference is what cgo and the C compiler cost.
+func BenchmarkColdBuild(b *testing.B) {
+	tool, _ := goTool(b)
+	for _, cgo := range []string{"0", "1"} {
+		b.Run("cgo="+cgo, func(b *testing.B) {
+			for b.Loop() {
+				env := append(os.Environ(), "GOCACHE="+b.TempDir(), "CGO_ENABLED="+cgo)
+				runAtTop(b, env, tool, "build", "./generated/...")
+			}
+			b.ReportMetric(float64(runtime.NumCPU()), "CPUs")
+		})
+	}
+}
