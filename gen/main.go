@@ -34,7 +34,7 @@ func run(args []string) error {
 	var command func() error
 	switch args[0] {
 	case "scan":
-		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include")
+		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include and the libraries in usr/lib")
 		version := flags.String("version", "", "rdma-core version of the headers")
 		command = func() error { return runScan(*facts, *headers, *version) }
 	case "emit":

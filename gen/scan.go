@@ -2,25 +2,27 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/nodes"
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
+// runScan writes the snapshot of one version of the headers.
 func runScan(facts, headers, version string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")
 	}
-	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
-	if err != nil {
+	if _, err := api.ParseVersion(version); err != nil {
 		return err
 	}
-	snapshot, err := scan.Scan(scan.Options{
-		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
-		Version: version, Known: known,
-	})
+	snapshot, err := makeSnapshot(facts, headers, version, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -29,4 +31,29 @@ func runScan(facts, headers, version string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(facts, "api", version+".json"), text, 0o644)
+}
+
+// makeSnapshot scans the headers and, if they are there, the libraries; notes
+// is where it says that they are not.
+func makeSnapshot(facts, headers, version string, notes io.Writer) (*api.API, error) {
+	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := scan.Scan(scan.Options{
+		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
+		Version: version, Known: known,
+	})
+	if err != nil {
+		return nil, err
+	}
+	exported, err := nodes.Read(nodes.Dir(headers))
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(notes, "gen scan: the snapshot says nothing of version nodes: %v\n", err)
+		return snapshot, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return snapshot, nodes.Record(snapshot, exported, known)
 }

@@ -27,7 +27,10 @@ type Function struct {
 	Header string   `json:"header"`
 	Type   *Type    `json:"type"` // of kind Func
 	Params []string `json:"params,omitempty"`
-	Inline *Inline  `json:"inline,omitempty"`
+	// Node is the ELF version node of an exported function, such as
+	// IBVERBS_1.15; empty if the libraries were not at hand.
+	Node   string  `json:"node,omitempty"`
+	Inline *Inline `json:"inline,omitempty"`
 }
 
 // Inline says what a static inline function does.

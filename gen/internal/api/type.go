@@ -43,6 +43,26 @@ func (t *Type) Tag(kind string) (string, bool) {
 	return strings.CutPrefix(t.Name, kind+" ")
 }
 
+// Walk visits t and every type that it is made of; t may be nil.
+func (t *Type) Walk(visit func(*Type)) {
+	if t == nil {
+		return
+	}
+	visit(t)
+	t.Elem.Walk(visit)
+	for _, param := range t.Params {
+		param.Walk(visit)
+	}
+}
+
+// WalkMembers visits the types of members and all that these are made of.
+func WalkMembers(members []*Member, visit func(*Type)) {
+	for _, m := range members {
+		m.Type.Walk(visit)
+		WalkMembers(m.Members, visit)
+	}
+}
+
 func (t *Type) String() string {
 	c := ""
 	if t.Const {

@@ -20,7 +20,7 @@ func Top(t testing.TB) string {
 	return top
 }
 
-// Dir returns the folder with the headers of a version, as
+// Dir returns the folder with the headers of a version and their libraries, as
 // scripts/fetch-headers brought them. Without them the test is skipped, or
 // fails if VERBENA_REQUIRE_HEADERS is 1.
 func Dir(t testing.TB, version string) string {
@@ -30,12 +30,14 @@ func Dir(t testing.TB, version string) string {
 		cache = filepath.Join(Top(t), ".cache")
 	}
 	dir := filepath.Join(cache, "headers", version)
-	if _, err := os.Stat(filepath.Join(dir, ".complete")); err == nil {
+	_, headers := os.Stat(filepath.Join(dir, ".complete"))
+	_, libraries := os.Stat(filepath.Join(dir, "usr", "lib"))
+	if headers == nil && libraries == nil {
 		return dir
 	}
 	if os.Getenv("VERBENA_REQUIRE_HEADERS") == "1" {
-		t.Fatalf("no headers in %s, and VERBENA_REQUIRE_HEADERS is 1", dir)
+		t.Fatalf("no headers and libraries in %s, and VERBENA_REQUIRE_HEADERS is 1", dir)
 	}
-	t.Skipf("no headers in %s; scripts/fetch-headers brings them", dir)
+	t.Skipf("no headers and libraries in %s; scripts/fetch-headers brings them", dir)
 	return ""
 }

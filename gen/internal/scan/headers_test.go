@@ -1,7 +1,6 @@
 package scan
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -25,17 +24,6 @@ func scanVersion(t testing.TB, version string) *api.API {
 	})
 	require.NoError(t, err)
 	return a
-}
-
-// TestSnapshot proves that headers/api/65.0.json is what the headers say, to
-// the byte.
-func TestSnapshot(t *testing.T) {
-	a := scanVersion(t, "65.0")
-	got, err := a.Marshal()
-	require.NoError(t, err)
-	want, err := os.ReadFile(filepath.Join(headertest.Top(t), "headers", "api", "65.0.json"))
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got), "go run ./gen scan -headers .cache/headers/65.0 -version 65.0 rewrites it")
 }
 
 // counts of a header, or of several.

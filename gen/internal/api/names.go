@@ -1,0 +1,78 @@
+package api
+
+import "strings"
+
+// Name is something that the headers declare, and that a release of rdma-core
+// has added.
+type Name struct {
+	Kind string // func, enum, enumerator, struct, union, member, macro or alias
+	Name string // a member's is TAG.MEMBER, with more members between if it is nested
+}
+
+func (n Name) String() string { return n.Kind + " " + n.Name }
+
+// Kinds are the kinds of names.
+var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias"}
+
+// Names returns everything that the headers declare, each name once and in
+// their order. An enum without a tag goes by its Key. A struct that is only
+// spoken of, because the library keeps it to itself, counts as well.
+func (a *API) Names() []Name {
+	var all []Name
+	seen := map[Name]bool{}
+	add := func(kind, name string) {
+		if n := (Name{kind, name}); !seen[n] {
+			seen[n] = true
+			all = append(all, n)
+		}
+	}
+	speakOf := func(header string) func(*Type) {
+		return func(t *Type) {
+			// Other than libibverbs', librdmacm's headers speak of structs of libc.
+			tag, ok := t.Tag("struct")
+			if ok && (strings.HasPrefix(header, "infiniband/") || strings.HasPrefix(tag, "rdma_")) {
+				add("struct", tag)
+			}
+		}
+	}
+	for _, f := range a.Functions {
+		add("func", f.Name)
+	}
+	for _, e := range a.Enums {
+		add("enum", e.Key())
+		for _, v := range e.Values {
+			add("enumerator", v.Name)
+		}
+	}
+	for _, s := range a.Structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		add(kind, tag)
+		addMembers(tag, s.Members, add)
+	}
+	for _, f := range a.Functions {
+		f.Type.Walk(speakOf(f.Header))
+	}
+	for _, s := range a.Structs {
+		WalkMembers(s.Members, speakOf(s.Header))
+	}
+	for _, m := range a.Macros {
+		add("macro", m.Name)
+	}
+	for _, alias := range a.Aliases {
+		add("alias", alias.Name)
+	}
+	return all
+}
+
+// addMembers adds the members of the aggregate that path names; an anonymous
+// one adds nothing to the path, as in C.
+func addMembers(path string, members []*Member, add func(kind, name string)) {
+	for _, m := range members {
+		inner := path
+		if m.Name != "" {
+			inner += "." + m.Name
+			add("member", inner)
+		}
+		addMembers(inner, m.Members, add)
+	}
+}

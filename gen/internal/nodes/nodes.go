@@ -1,0 +1,95 @@
+// Package nodes finds in the two libraries the ELF version node of each
+// function, such as IBVERBS_1.15: the name under which a program that was linked
+// asks for it, and the mark of the release that added it.
+package nodes
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// Libraries are the files that are read.
+var Libraries = []string{"libibverbs.so.1", "librdmacm.so.1"}
+
+// Dir returns where the libraries of a folder with headers are.
+func Dir(headers string) string { return filepath.Join(headers, "usr", "lib") }
+
+// Read returns the node of each function that the libraries in dir export. The
+// error is fs.ErrNotExist if there are none at all.
+func Read(dir string) (map[string]string, error) {
+	nodes := map[string]string{}
+	var missing []error
+	for _, name := range Libraries {
+		err := read(filepath.Join(dir, name), nodes)
+		if errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, err)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return nodes, nil
+	case len(Libraries):
+		return nil, fmt.Errorf("%w: %s in %s", fs.ErrNotExist, strings.Join(Libraries, " and "), dir)
+	}
+	return nil, fmt.Errorf("one library without the other: %v", missing[0])
+}
+
+func read(path string, nodes map[string]string) error {
+	data, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	file, err := elf.NewFile(data)
+	if err != nil {
+		return fmt.Errorf("%s is not a whole library: %w", path, err)
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return fmt.Errorf("%s is not a whole library: %w", path, err)
+	}
+	for _, s := range symbols {
+		defined := s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC
+		// A hidden version is an old one, for programs that were linked long ago.
+		if defined && s.HasVersion && !s.VersionIndex.IsHidden() && s.Version != "" {
+			nodes[s.Name] = s.Version
+		}
+	}
+	return nil
+}
+
+// Record writes the nodes into a snapshot. The error joins the functions that
+// the headers declare and the libraries have not, or not for programs, unless
+// the conventions say that they are not bound.
+func Record(a *api.API, nodes map[string]string, known *conventions.Table) error {
+	var errs []error
+	for _, f := range a.Functions {
+		if f.Inline != nil {
+			continue
+		}
+		node := nodes[f.Name]
+		if !strings.Contains(node, "_PRIVATE_") {
+			f.Node = node
+		}
+		if f.Node != "" || known.Funcs[f.Name].Skip != "" {
+			continue
+		}
+		why := "neither " + strings.Join(Libraries, " nor ") + " exports under a version node"
+		if node != "" {
+			why = "the library exports under the private node " + node + " only"
+		}
+		errs = append(errs, fmt.Errorf(`%s declares %s, which %s; if that is right, add skip="reason" to its line in the conventions`,
+			f.Header, f.Name, why))
+	}
+	return errors.Join(errs...)
+}

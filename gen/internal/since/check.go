@@ -1,0 +1,78 @@
+package since
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// snapshot is what the check needs of one.
+type snapshot struct {
+	text    string
+	version api.Version
+	names   []api.Name
+}
+
+// Check compares the table with the snapshots, oldest first. A name that a
+// snapshot has and the ones before it lack needs a line, with a release after
+// the one before and not after its own. The error joins what is wrong, and has
+// the line to add wherever one is missing.
+func (t *Table) Check(all []*api.API) error {
+	var snapshots []snapshot
+	for _, a := range all {
+		version, err := api.ParseVersion(a.Version)
+		if err != nil {
+			return err
+		}
+		snapshots = append(snapshots, snapshot{a.Version, version, a.Names()})
+	}
+	first := map[api.Name]int{} // the snapshot that has it first
+	var errs []error
+	for i, s := range snapshots {
+		for _, name := range s.names {
+			if _, known := first[name]; known {
+				continue
+			}
+			first[name] = i
+			if i > 0 {
+				errs = append(errs, t.between(name, snapshots[i-1], s))
+			}
+		}
+	}
+	for _, name := range t.order {
+		at := fmt.Sprintf("%s:%d: %s", t.path, t.lines[name].number, name)
+		switch i, known := first[name]; {
+		case !known:
+			errs = append(errs, fmt.Errorf("%s is in no snapshot: remove the line", at))
+		case i == 0:
+			errs = append(errs, fmt.Errorf("%s is in the oldest snapshot, of rdma-core %s, already: remove the line", at, snapshots[0].text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// between returns an error if there is no right line for a name that came after
+// the snapshot old, at the latest with the snapshot s.
+func (t *Table) between(name api.Name, old, s snapshot) error {
+	l, ok := t.lines[name]
+	switch {
+	case !ok:
+		return fmt.Errorf("%s: %s came after rdma-core %s, at the latest with %s; add the line, with the first release that has it: %s",
+			t.path, name, old.text, s.text, proposal(name, old, s))
+	case l.version.Compare(old.version) <= 0 || l.version.Compare(s.version) > 0:
+		return fmt.Errorf("%s:%d: %s came after rdma-core %s, at the latest with %s, so not with %s; put, with the first release that has it: %s",
+			t.path, l.number, name, old.text, s.text, l.release, proposal(name, old, s))
+	}
+	return nil
+}
+
+// proposal is the line that is right if nothing lies between the snapshots.
+func proposal(name api.Name, old, s snapshot) string {
+	release := s.text
+	if s.version[0] > old.version[0] {
+		release = strconv.Itoa(s.version[0])
+	}
+	return release + " " + name.String()
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+// TestSnapshot proves that each file in headers/api is what the headers and the
+// libraries of its version say, to the byte.
+func TestSnapshot(t *testing.T) {
+	facts := filepath.Join(headertest.Top(t), "headers")
+	versions, err := api.Versions(filepath.Join(facts, "api"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"33.2", "44.0", "56.1", "65.0"}, versions)
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, io.Discard)
+			require.NoError(t, err)
+			got, err := snapshot.Marshal()
+			require.NoError(t, err)
+			path := filepath.Join(facts, "api", version+".json")
+			require.True(t, read(t, path) == string(got), "%s is not what the headers say; "+
+				"go run ./gen scan -headers .cache/headers/%s -version %[2]s rewrites it", path, version)
+		})
+	}
+}
+
+// TestScanWithoutLibraries scans a plain folder of headers.
+func TestScanWithoutLibraries(t *testing.T) {
+	facts := filepath.Join(headertest.Top(t), "headers")
+	with, plain := headertest.Dir(t, "65.0"), t.TempDir()
+	require.NoError(t, os.CopyFS(plain, os.DirFS(filepath.Join(with, "usr", "include"))))
+	var notes bytes.Buffer
+	got, err := makeSnapshot(facts, plain, "65.0", &notes)
+	require.NoError(t, err)
+	require.Equal(t, "gen scan: the snapshot says nothing of version nodes: file does not exist: "+
+		"libibverbs.so.1 and librdmacm.so.1 in "+filepath.Join(plain, "usr", "lib")+"\n", notes.String())
+
+	want, err := api.Load(filepath.Join(facts, "api", "65.0.json"))
+	require.NoError(t, err)
+	for _, f := range want.Functions {
+		f.Node = ""
+	}
+	require.Equal(t, want, got)
+}
+
+// TestScanRefusesPrivate leaves out of the conventions that a function is not
+// bound which the library keeps to itself.
+func TestScanRefusesPrivate(t *testing.T) {
+	headers := headertest.Dir(t, "65.0")
+	facts := filepath.Join(t.TempDir(), "headers")
+	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(headertest.Top(t), "headers"))))
+	known := read(t, filepath.Join(facts, "conventions.txt"))
+	changed := strings.Replace(known, `skip="exported only with a private symbol version"`, "", 1)
+	require.NotEqual(t, known, changed)
+	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(changed), 0o600))
+	_, err := makeSnapshot(facts, headers, "65.0", io.Discard)
+	require.EqualError(t, err, "infiniband/verbs.h declares ibv_wr_opcode_str, which the library exports under the private node "+
+		`IBVERBS_PRIVATE_65 only; if that is right, add skip="reason" to its line in the conventions`)
+}
+
+// TestScanRefusesLibraries has a library that cannot be read: the headers alone
+// are not taken for the whole then.
+func TestScanRefusesLibraries(t *testing.T) {
+	facts := filepath.Join(headertest.Top(t), "headers")
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(headertest.Dir(t, "65.0"))))
+	library := filepath.Join(dir, "usr", "lib", "librdmacm.so.1")
+	require.NoError(t, os.WriteFile(library, []byte("not a library"), 0o600))
+	_, err := makeSnapshot(facts, dir, "65.0", io.Discard)
+	require.ErrorContains(t, err, library+" is not a whole library")
+}
