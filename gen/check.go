@@ -17,7 +17,7 @@ func runCheck(facts, headers, cc, golden string, update bool) error {
 	if headers == "" {
 		return errors.New("check needs -headers")
 	}
-	in, err := input(facts)
+	in, err := emit.Load(facts)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func runCoverage(facts string) error {
-	in, err := input(facts)
+	in, err := emit.Load(facts)
 	if err != nil {
 		return err
 	}

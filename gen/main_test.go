@@ -19,10 +19,11 @@ func TestUsage(t *testing.T) {
 		{[]string{"frob"}, `no command "frob"; ` + usage},
 		{[]string{"scan"}, "scan needs -headers and -version"},
 		{[]string{"scan", "-headers", "x"}, "scan needs -headers and -version"},
+		{[]string{"scan", "-headers", "x", "-version", "../1"}, `"../1" is not a version such as 65.0`},
 		{[]string{"check"}, "check needs -headers"},
 		{[]string{"emit", "rest"}, `emit does not take "rest"`},
-		{[]string{"emit", "-facts", "testdata"}, "open testdata/api/65.0.json: no such file or directory"},
-		{[]string{"coverage", "-facts", "testdata"}, "open testdata/api/65.0.json: no such file or directory"},
+		{[]string{"emit", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
+		{[]string{"coverage", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
 		{[]string{"scan", "-headers", "x", "-version", "1", "-facts", "testdata"}, "open testdata/conventions.txt: no such file or directory"},
 	}
 	for _, tt := range tests {
@@ -36,6 +37,7 @@ func TestCommands(t *testing.T) {
 	headers, top := headertest.Dir(t, "65.0"), headertest.Top(t)
 	facts := filepath.Join(t.TempDir(), "headers")
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
+	const newest = "65.0"
 	snapshot := filepath.Join("api", newest+".json")
 	require.NoError(t, os.Remove(filepath.Join(facts, snapshot)))
 

@@ -4,6 +4,7 @@ package tests
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,18 +114,18 @@ func TestNilIsRefused(t *testing.T) {
 func TestSymbols(t *testing.T) {
 	requireLibraries(t)
 	tests := []struct {
-		library, symbol, since string
-		call                   func() error
+		library, symbol, release, node string
+		call                           func() error
 	}{
-		{"libibverbs.so.1", "ibv_query_port_speed", "62", func() error {
+		{"libibverbs.so.1", "ibv_query_port_speed", "62", "IBVERBS_1.16", func() error {
 			_, err := libibverbs.QueryPortSpeed(new(libibverbs.Context), 1)
 			return err
 		}},
-		{"librdmacm.so.1", "rdma_query_addrinfo", "60", func() error {
+		{"librdmacm.so.1", "rdma_query_addrinfo", "60", "RDMACM_1.4", func() error {
 			_, err := librdmacm.QueryAddrinfo(new(librdmacm.CmId))
 			return err
 		}},
-		{"librdmacm.so.1", "repoll_create", "65", func() error { _, err := librdmacm.RepollCreate(0); return err }},
+		{"librdmacm.so.1", "repoll_create", "65", "RDMACM_1.5", func() error { _, err := librdmacm.RepollCreate(0); return err }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.symbol, func(t *testing.T) {
@@ -134,7 +135,11 @@ func TestSymbols(t *testing.T) {
 			err := tt.call()
 			var lacks *cerr.SymbolError
 			require.ErrorAs(t, err, &lacks)
-			require.Equal(t, cerr.SymbolError{Symbol: tt.symbol, Library: tt.library, Since: tt.since}, *lacks)
+			require.Equal(t, cerr.SymbolError{
+				Symbol: tt.symbol, Library: tt.library, Release: tt.release, Node: tt.node,
+			}, *lacks)
+			require.EqualError(t, err, fmt.Sprintf("%s: the installed %s does not have it; rdma-core %s added it (%s)",
+				tt.symbol, tt.library, tt.release, tt.node))
 			require.ErrorIs(t, err, errors.ErrUnsupported)
 		})
 	}

@@ -13,7 +13,7 @@ const (
 	IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE      = IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE      // infiniband/verbs_api.h
 	IBV_ADVISE_MR_FLAG_FLUSH                 = IB_UVERBS_ADVISE_MR_FLAG_FLUSH                 // infiniband/verbs_api.h
 	IBV_ALLOCATOR_USE_DEFAULT                = ^uintptr(0)                                    // infiniband/verbs.h, an address
-	IBV_DEVICE_CC_DMA_BOUNCE                 = 0x20000000000                                  // infiniband/verbs.h
+	IBV_DEVICE_CC_DMA_BOUNCE                 = 0x20000000000                                  // infiniband/verbs.h, since rdma-core 64
 	IBV_DEVICE_PCI_WRITE_END_PADDING         = 0x1000000000                                   // infiniband/verbs.h
 	IBV_DEVICE_RAW_SCATTER_FCS               = 0x400000000                                    // infiniband/verbs.h
 	IBV_FLOW_ACTION_ESP_FLAGS_DECRYPT        = IB_UVERBS_FLOW_ACTION_ESP_FLAGS_DECRYPT        // infiniband/verbs_api.h

@@ -10,7 +10,7 @@ type IbUverbsCoreSupport uint32
 // Values of IbUverbsCoreSupport.
 const (
 	IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS IbUverbsCoreSupport = 0x1
-	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA       IbUverbsCoreSupport = 0x2
+	IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA       IbUverbsCoreSupport = 0x2 // since rdma-core 63
 )
 
 var ibUverbsCoreSupportNames = enum.Flags{
@@ -45,8 +45,8 @@ const (
 	IB_UVERBS_ACCESS_ZERO_BASED       IbUverbsAccessFlags = 0x20
 	IB_UVERBS_ACCESS_ON_DEMAND        IbUverbsAccessFlags = 0x40
 	IB_UVERBS_ACCESS_HUGETLB          IbUverbsAccessFlags = 0x80
-	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IbUverbsAccessFlags = 0x100
-	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IbUverbsAccessFlags = 0x200
+	IB_UVERBS_ACCESS_FLUSH_GLOBAL     IbUverbsAccessFlags = 0x100 // since rdma-core 45
+	IB_UVERBS_ACCESS_FLUSH_PERSISTENT IbUverbsAccessFlags = 0x200 // since rdma-core 45
 	IB_UVERBS_ACCESS_RELAXED_ORDERING IbUverbsAccessFlags = 0x100000
 	IB_UVERBS_ACCESS_OPTIONAL_RANGE   IbUverbsAccessFlags = 0x3ff00000
 )
@@ -563,7 +563,7 @@ const (
 	RDMA_DRIVER_OCRDMA     RdmaDriverId = 7
 	RDMA_DRIVER_NES        RdmaDriverId = 8
 	RDMA_DRIVER_I40IW      RdmaDriverId = 9
-	RDMA_DRIVER_IRDMA      RdmaDriverId = 9
+	RDMA_DRIVER_IRDMA      RdmaDriverId = 9 // since rdma-core 36
 	RDMA_DRIVER_VMW_PVRDMA RdmaDriverId = 10
 	RDMA_DRIVER_QEDR       RdmaDriverId = 11
 	RDMA_DRIVER_HNS        RdmaDriverId = 12
@@ -573,9 +573,9 @@ const (
 	RDMA_DRIVER_QIB        RdmaDriverId = 16
 	RDMA_DRIVER_EFA        RdmaDriverId = 17
 	RDMA_DRIVER_SIW        RdmaDriverId = 18
-	RDMA_DRIVER_ERDMA      RdmaDriverId = 19
-	RDMA_DRIVER_MANA       RdmaDriverId = 20
-	RDMA_DRIVER_IONIC      RdmaDriverId = 21
+	RDMA_DRIVER_ERDMA      RdmaDriverId = 19 // since rdma-core 43
+	RDMA_DRIVER_MANA       RdmaDriverId = 20 // since rdma-core 44
+	RDMA_DRIVER_IONIC      RdmaDriverId = 21 // since rdma-core 61
 )
 
 var rdmaDriverIdNames = enum.Values{
@@ -648,7 +648,7 @@ func ParseIbUverbsGidType(s string) (IbUverbsGidType, error) {
 	return IbUverbsGidType(v), err
 }
 
-// IbUverbsBufferType is enum ib_uverbs_buffer_type in infiniband/ib_user_ioctl_verbs.h: one value.
+// IbUverbsBufferType is enum ib_uverbs_buffer_type in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 64.
 type IbUverbsBufferType uint32
 
 // Values of IbUverbsBufferType.
@@ -676,7 +676,7 @@ func ParseIbUverbsBufferType(s string) (IbUverbsBufferType, error) {
 	return IbUverbsBufferType(v), err
 }
 
-// IbUverbsCompCntrEntry is enum ib_uverbs_comp_cntr_entry in infiniband/ib_user_ioctl_verbs.h: one value.
+// IbUverbsCompCntrEntry is enum ib_uverbs_comp_cntr_entry in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 65.
 type IbUverbsCompCntrEntry uint32
 
 // Values of IbUverbsCompCntrEntry.
@@ -704,7 +704,7 @@ func ParseIbUverbsCompCntrEntry(s string) (IbUverbsCompCntrEntry, error) {
 	return IbUverbsCompCntrEntry(v), err
 }
 
-// IbUverbsCompCntrModifyOp is enum ib_uverbs_comp_cntr_modify_op in infiniband/ib_user_ioctl_verbs.h: one value.
+// IbUverbsCompCntrModifyOp is enum ib_uverbs_comp_cntr_modify_op in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 65.
 type IbUverbsCompCntrModifyOp uint32
 
 // Values of IbUverbsCompCntrModifyOp.
@@ -732,7 +732,7 @@ func ParseIbUverbsCompCntrModifyOp(s string) (IbUverbsCompCntrModifyOp, error) {
 	return IbUverbsCompCntrModifyOp(v), err
 }
 
-// IbUverbsQpAttachCompCntrOp is enum ib_uverbs_qp_attach_comp_cntr_op in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
+// IbUverbsQpAttachCompCntrOp is enum ib_uverbs_qp_attach_comp_cntr_op in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |. Since rdma-core 65.
 type IbUverbsQpAttachCompCntrOp uint32
 
 // Values of IbUverbsQpAttachCompCntrOp.
@@ -958,7 +958,7 @@ func ParseDeviceCapFlags(s string) (DeviceCapFlags, error) {
 	return DeviceCapFlags(v), err
 }
 
-// ForkStatus is enum ibv_fork_status in infiniband/verbs.h: one value.
+// ForkStatus is enum ibv_fork_status in infiniband/verbs.h: one value. Since rdma-core 35.
 type ForkStatus uint32
 
 // Values of ForkStatus.
@@ -1018,7 +1018,7 @@ func ParseAtomicCap(s string) (AtomicCap, error) {
 	return AtomicCap(v), err
 }
 
-// DmMask is enum ibv_dm_mask in infiniband/verbs.h: flags that are combined with |.
+// DmMask is enum ibv_dm_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 35.
 type DmMask uint32
 
 // Values of DmMask.
@@ -1083,8 +1083,8 @@ const (
 	IBV_ODP_SUPPORT_READ         OdpTransportCapBits = 0x8
 	IBV_ODP_SUPPORT_ATOMIC       OdpTransportCapBits = 0x10
 	IBV_ODP_SUPPORT_SRQ_RECV     OdpTransportCapBits = 0x20
-	IBV_ODP_SUPPORT_FLUSH        OdpTransportCapBits = 0x40
-	IBV_ODP_SUPPORT_ATOMIC_WRITE OdpTransportCapBits = 0x80
+	IBV_ODP_SUPPORT_FLUSH        OdpTransportCapBits = 0x40 // since rdma-core 58
+	IBV_ODP_SUPPORT_ATOMIC_WRITE OdpTransportCapBits = 0x80 // since rdma-core 58
 )
 
 var odpTransportCapBitsNames = enum.Flags{
@@ -1464,8 +1464,8 @@ const (
 	IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP PortCapFlags2 = 0x8
 	IBV_PORT_LINK_WIDTH_2X_SUP           PortCapFlags2 = 0x10
 	IBV_PORT_LINK_SPEED_HDR_SUP          PortCapFlags2 = 0x20
-	IBV_PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 0x400
-	IBV_PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 0x1000
+	IBV_PORT_LINK_SPEED_NDR_SUP          PortCapFlags2 = 0x400  // since rdma-core 39
+	IBV_PORT_LINK_SPEED_XDR_SUP          PortCapFlags2 = 0x1000 // since rdma-core 49
 )
 
 var portCapFlags2Names = enum.Flags{
@@ -1518,7 +1518,7 @@ const (
 	IBV_EVENT_CLIENT_REREGISTER   EventType = 17
 	IBV_EVENT_GID_CHANGE          EventType = 18
 	IBV_EVENT_WQ_FATAL            EventType = 19
-	IBV_EVENT_DEVICE_SPEED_CHANGE EventType = 20
+	IBV_EVENT_DEVICE_SPEED_CHANGE EventType = 20 // since rdma-core 62
 )
 
 var eventTypeNames = enum.Texts{
@@ -1699,8 +1699,8 @@ const (
 	IBV_WC_BIND_MW            WcOpcode = 5
 	IBV_WC_LOCAL_INV          WcOpcode = 6
 	IBV_WC_TSO                WcOpcode = 7
-	IBV_WC_FLUSH              WcOpcode = 8
-	IBV_WC_ATOMIC_WRITE       WcOpcode = 9
+	IBV_WC_FLUSH              WcOpcode = 8 // since rdma-core 45
+	IBV_WC_ATOMIC_WRITE       WcOpcode = 9 // since rdma-core 44
 	IBV_WC_RECV               WcOpcode = 128
 	IBV_WC_RECV_RDMA_WITH_IMM WcOpcode = 129
 	IBV_WC_TM_ADD             WcOpcode = 130
@@ -1709,8 +1709,8 @@ const (
 	IBV_WC_TM_RECV            WcOpcode = 133
 	IBV_WC_TM_NO_TAG          WcOpcode = 134
 	IBV_WC_DRIVER1            WcOpcode = 135
-	IBV_WC_DRIVER2            WcOpcode = 136
-	IBV_WC_DRIVER3            WcOpcode = 137
+	IBV_WC_DRIVER2            WcOpcode = 136 // since rdma-core 36
+	IBV_WC_DRIVER3            WcOpcode = 137 // since rdma-core 37
 )
 
 var wcOpcodeNames = enum.Values{
@@ -1864,8 +1864,8 @@ const (
 	IBV_ACCESS_ZERO_BASED       AccessFlags = 0x20
 	IBV_ACCESS_ON_DEMAND        AccessFlags = 0x40
 	IBV_ACCESS_HUGETLB          AccessFlags = 0x80
-	IBV_ACCESS_FLUSH_GLOBAL     AccessFlags = 0x100
-	IBV_ACCESS_FLUSH_PERSISTENT AccessFlags = 0x200
+	IBV_ACCESS_FLUSH_GLOBAL     AccessFlags = 0x100 // since rdma-core 45
+	IBV_ACCESS_FLUSH_PERSISTENT AccessFlags = 0x200 // since rdma-core 45
 	IBV_ACCESS_RELAXED_ORDERING AccessFlags = 0x100000
 )
 
@@ -1959,7 +1959,7 @@ func ParseReregMrFlags(s string) (ReregMrFlags, error) {
 	return ReregMrFlags(v), err
 }
 
-// MrInitAttrMask is enum ibv_mr_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
+// MrInitAttrMask is enum ibv_mr_init_attr_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 59.
 type MrInitAttrMask uint32
 
 // Values of MrInitAttrMask.
@@ -1969,7 +1969,7 @@ const (
 	IBV_REG_MR_MASK_FD        MrInitAttrMask = 0x4
 	IBV_REG_MR_MASK_FD_OFFSET MrInitAttrMask = 0x8
 	IBV_REG_MR_MASK_DMAH      MrInitAttrMask = 0x10
-	IBV_REG_MR_MASK_BUF       MrInitAttrMask = 0x20
+	IBV_REG_MR_MASK_BUF       MrInitAttrMask = 0x20 // since rdma-core 64
 )
 
 var mrInitAttrMaskNames = enum.Flags{
@@ -2050,8 +2050,8 @@ const (
 	IBV_RATE_50_GBPS   Rate = 20
 	IBV_RATE_400_GBPS  Rate = 21
 	IBV_RATE_600_GBPS  Rate = 22
-	IBV_RATE_800_GBPS  Rate = 23
-	IBV_RATE_1200_GBPS Rate = 24
+	IBV_RATE_800_GBPS  Rate = 23 // since rdma-core 39
+	IBV_RATE_1200_GBPS Rate = 24 // since rdma-core 39
 )
 
 var rateNames = enum.Values{
@@ -2493,8 +2493,8 @@ const (
 	IBV_QP_EX_WITH_BIND_MW              QpCreateSendOpsFlags = 0x100
 	IBV_QP_EX_WITH_SEND_WITH_INV        QpCreateSendOpsFlags = 0x200
 	IBV_QP_EX_WITH_TSO                  QpCreateSendOpsFlags = 0x400
-	IBV_QP_EX_WITH_FLUSH                QpCreateSendOpsFlags = 0x800
-	IBV_QP_EX_WITH_ATOMIC_WRITE         QpCreateSendOpsFlags = 0x1000
+	IBV_QP_EX_WITH_FLUSH                QpCreateSendOpsFlags = 0x800  // since rdma-core 45
+	IBV_QP_EX_WITH_ATOMIC_WRITE         QpCreateSendOpsFlags = 0x1000 // since rdma-core 44
 )
 
 var qpCreateSendOpsFlagsNames = enum.Flags{
@@ -2629,13 +2629,13 @@ func ParseQpAttrMask(s string) (QpAttrMask, error) {
 	return QpAttrMask(v), err
 }
 
-// QueryQpDataInOrderFlags is enum ibv_query_qp_data_in_order_flags in infiniband/verbs.h: flags that are combined with |.
+// QueryQpDataInOrderFlags is enum ibv_query_qp_data_in_order_flags in infiniband/verbs.h: flags that are combined with |. Since rdma-core 46.
 type QueryQpDataInOrderFlags uint32
 
 // Values of QueryQpDataInOrderFlags.
 const (
 	IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS QueryQpDataInOrderFlags = 0x1
-	IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQpDataInOrderFlags = 0x2
+	IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY QueryQpDataInOrderFlags = 0x2 // since rdma-core 60
 )
 
 var queryQpDataInOrderFlagsNames = enum.Flags{
@@ -2657,7 +2657,7 @@ func ParseQueryQpDataInOrderFlags(s string) (QueryQpDataInOrderFlags, error) {
 	return QueryQpDataInOrderFlags(v), err
 }
 
-// QueryQpDataInOrderCaps is enum ibv_query_qp_data_in_order_caps in infiniband/verbs.h: flags that are combined with |.
+// QueryQpDataInOrderCaps is enum ibv_query_qp_data_in_order_caps in infiniband/verbs.h: flags that are combined with |. Since rdma-core 46.
 type QueryQpDataInOrderCaps uint32
 
 // Values of QueryQpDataInOrderCaps.
@@ -2772,8 +2772,8 @@ const (
 	IBV_WR_SEND_WITH_INV        WrOpcode = 9
 	IBV_WR_TSO                  WrOpcode = 10
 	IBV_WR_DRIVER1              WrOpcode = 11
-	IBV_WR_FLUSH                WrOpcode = 14
-	IBV_WR_ATOMIC_WRITE         WrOpcode = 15
+	IBV_WR_FLUSH                WrOpcode = 14 // since rdma-core 45
+	IBV_WR_ATOMIC_WRITE         WrOpcode = 15 // since rdma-core 44
 )
 
 var wrOpcodeNames = enum.Values{
@@ -2841,7 +2841,7 @@ func ParseSendFlags(s string) (SendFlags, error) {
 	return SendFlags(v), err
 }
 
-// PlacementType is enum ibv_placement_type in infiniband/verbs.h: flags that are combined with |.
+// PlacementType is enum ibv_placement_type in infiniband/verbs.h: flags that are combined with |. Since rdma-core 45.
 type PlacementType uint32
 
 // Values of PlacementType.
@@ -2869,7 +2869,7 @@ func ParsePlacementType(s string) (PlacementType, error) {
 	return PlacementType(v), err
 }
 
-// SelectivityLevel is enum ibv_selectivity_level in infiniband/verbs.h: one value.
+// SelectivityLevel is enum ibv_selectivity_level in infiniband/verbs.h: one value. Since rdma-core 45.
 type SelectivityLevel uint32
 
 // Values of SelectivityLevel.
@@ -3185,7 +3185,7 @@ func ParseCreateCqAttrFlags(s string) (CreateCqAttrFlags, error) {
 	return CreateCqAttrFlags(v), err
 }
 
-// QpAttachCompCntrOp is enum ibv_qp_attach_comp_cntr_op in infiniband/verbs.h: flags that are combined with |.
+// QpAttachCompCntrOp is enum ibv_qp_attach_comp_cntr_op in infiniband/verbs.h: flags that are combined with |. Since rdma-core 65.
 type QpAttachCompCntrOp uint32
 
 // Values of QpAttachCompCntrOp.
@@ -3221,7 +3221,7 @@ func ParseQpAttachCompCntrOp(s string) (QpAttachCompCntrOp, error) {
 	return QpAttachCompCntrOp(v), err
 }
 
-// CompCntrType is enum ibv_comp_cntr_type in infiniband/verbs.h: one value.
+// CompCntrType is enum ibv_comp_cntr_type in infiniband/verbs.h: one value. Since rdma-core 65.
 type CompCntrType uint32
 
 // Values of CompCntrType.
@@ -3256,7 +3256,7 @@ type ParentDomainInitAttrMask uint32
 const (
 	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS                 ParentDomainInitAttrMask = 0x1
 	IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT                 ParentDomainInitAttrMask = 0x2
-	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC ParentDomainInitAttrMask = 0x4
+	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC ParentDomainInitAttrMask = 0x4 // since rdma-core 64
 )
 
 var parentDomainInitAttrMaskNames = enum.Flags{
@@ -3279,7 +3279,7 @@ func ParseParentDomainInitAttrMask(s string) (ParentDomainInitAttrMask, error) {
 	return ParentDomainInitAttrMask(v), err
 }
 
-// TphMemType is enum ibv_tph_mem_type in infiniband/verbs.h: one value.
+// TphMemType is enum ibv_tph_mem_type in infiniband/verbs.h: one value. Since rdma-core 59.
 type TphMemType uint32
 
 // Values of TphMemType.
@@ -3307,7 +3307,7 @@ func ParseTphMemType(s string) (TphMemType, error) {
 	return TphMemType(v), err
 }
 
-// DmahInitAttrMask is enum ibv_dmah_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
+// DmahInitAttrMask is enum ibv_dmah_init_attr_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 59.
 type DmahInitAttrMask uint32
 
 // Values of DmahInitAttrMask.

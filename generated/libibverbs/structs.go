@@ -9,7 +9,7 @@ type CompatIbvPortAttr struct {
 	_ [0]byte
 }
 
-// Buf is struct ibv_buf, which only the library can look into.
+// Buf is struct ibv_buf, which only the library can look into. Since rdma-core 64.
 type Buf struct {
 	_ [0]byte
 }
@@ -109,7 +109,7 @@ type IbUverbsQueryPortRespEx struct {
 	LegacyResp    IbUverbsQueryPortResp // legacy_resp
 	PortCapFlags2 uint16                // port_cap_flags2
 	Reserved      [2]uint8              // reserved
-	ActiveSpeedEx uint32                // active_speed_ex
+	ActiveSpeedEx uint32                // active_speed_ex, since rdma-core 49
 }
 
 // IbUverbsQpCap is struct ib_uverbs_qp_cap in infiniband/ib_user_ioctl_verbs.h: 20 bytes.
@@ -130,7 +130,7 @@ type IbUverbsGidEntry struct {
 	NetdevIfindex uint32    // netdev_ifindex
 }
 
-// IbUverbsBufferDesc is struct ib_uverbs_buffer_desc in infiniband/ib_user_ioctl_verbs.h: 32 bytes.
+// IbUverbsBufferDesc is struct ib_uverbs_buffer_desc in infiniband/ib_user_ioctl_verbs.h: 32 bytes. Since rdma-core 64.
 type IbUverbsBufferDesc struct {
 	Type          uint32 // type
 	Fd            int32  // fd
@@ -183,7 +183,7 @@ type Dm struct {
 	MemcpyToDm   unsafe.Pointer // memcpy_to_dm
 	MemcpyFromDm unsafe.Pointer // memcpy_from_dm
 	CompMask     uint32         // comp_mask
-	Handle       uint32         // handle
+	Handle       uint32         // handle, since rdma-core 35
 }
 
 // DeviceAttr is struct ibv_device_attr in infiniband/verbs.h: 232 bytes.
@@ -317,7 +317,7 @@ type DeviceAttrEx struct {
 	PciAtomicCaps           PciAtomicCaps // pci_atomic_caps
 	_                       [2]byte
 	XrcOdpCaps              uint32 // xrc_odp_caps
-	PhysPortCntEx           uint32 // phys_port_cnt_ex
+	PhysPortCntEx           uint32 // phys_port_cnt_ex, since rdma-core 35
 }
 
 // PortAttr is struct ibv_port_attr in infiniband/verbs.h: 56 bytes.
@@ -345,7 +345,7 @@ type PortAttr struct {
 	Flags         uint8     // flags
 	PortCapFlags2 uint16    // port_cap_flags2
 	_             [2]byte
-	ActiveSpeedEx uint32 // active_speed_ex
+	ActiveSpeedEx uint32 // active_speed_ex, since rdma-core 49
 }
 
 // AsyncEvent is struct ibv_async_event in infiniband/verbs.h: 16 bytes.
@@ -422,7 +422,7 @@ type MwBindInfo struct {
 	_             [4]byte
 }
 
-// Dmah is struct ibv_dmah in infiniband/verbs.h: 8 bytes.
+// Dmah is struct ibv_dmah in infiniband/verbs.h: 8 bytes. Since rdma-core 59.
 type Dmah struct {
 	Context *Context // context
 }
@@ -468,7 +468,7 @@ type Mr struct {
 	_       [4]byte
 }
 
-// MrInitAttr is struct ibv_mr_init_attr in infiniband/verbs.h: 72 bytes.
+// MrInitAttr is struct ibv_mr_init_attr in infiniband/verbs.h: 72 bytes. Since rdma-core 59.
 type MrInitAttr struct {
 	Length   uint64 // length
 	Access   int32  // access
@@ -480,7 +480,7 @@ type MrInitAttr struct {
 	_        [4]byte
 	FdOffset uint64 // fd_offset
 	Dmah     *Dmah  // dmah
-	Buf      *Buf   // buf
+	Buf      *Buf   // buf, since rdma-core 64
 }
 
 // Mw is struct ibv_mw in infiniband/verbs.h: 32 bytes.
@@ -714,7 +714,7 @@ type Sge struct {
 	Lkey   uint32 // lkey
 }
 
-// FdArr is struct ibv_fd_arr in infiniband/verbs.h: 16 bytes.
+// FdArr is struct ibv_fd_arr in infiniband/verbs.h: 16 bytes. Since rdma-core 57.
 type FdArr struct {
 	Arr   *int32 // arr
 	Count uint32 // count
@@ -948,8 +948,8 @@ type QpEx struct {
 	WrStart             unsafe.Pointer // wr_start
 	WrComplete          unsafe.Pointer // wr_complete
 	WrAbort             unsafe.Pointer // wr_abort
-	WrAtomicWrite       unsafe.Pointer // wr_atomic_write
-	WrFlush             unsafe.Pointer // wr_flush
+	WrAtomicWrite       unsafe.Pointer // wr_atomic_write, since rdma-core 44
+	WrFlush             unsafe.Pointer // wr_flush, since rdma-core 45
 }
 
 // Ece is struct ibv_ece in infiniband/verbs.h: 12 bytes.
@@ -1424,28 +1424,28 @@ type CqInitAttrEx struct {
 	ParentDomain *Pd    // parent_domain
 }
 
-// CompCntrCaps is struct ibv_comp_cntr_caps in infiniband/verbs.h: 16 bytes.
+// CompCntrCaps is struct ibv_comp_cntr_caps in infiniband/verbs.h: 16 bytes. Since rdma-core 65.
 type CompCntrCaps struct {
 	MaxValue             uint64 // max_value
 	MaxCounters          uint32 // max_counters
 	SupportedQpAttachOps uint32 // supported_qp_attach_ops
 }
 
-// CompCntr is struct ibv_comp_cntr in infiniband/verbs.h: 16 bytes.
+// CompCntr is struct ibv_comp_cntr in infiniband/verbs.h: 16 bytes. Since rdma-core 65.
 type CompCntr struct {
 	Context *Context // context
 	Handle  uint32   // handle
 	_       [4]byte
 }
 
-// CompCntrInitAttr is struct ibv_comp_cntr_init_attr in infiniband/verbs.h: 12 bytes.
+// CompCntrInitAttr is struct ibv_comp_cntr_init_attr in infiniband/verbs.h: 12 bytes. Since rdma-core 65.
 type CompCntrInitAttr struct {
 	CompMask uint32       // comp_mask
 	Type     CompCntrType // type
 	Flags    uint32       // flags
 }
 
-// QpAttachCompCntrAttr is struct ibv_qp_attach_comp_cntr_attr in infiniband/verbs.h: 8 bytes.
+// QpAttachCompCntrAttr is struct ibv_qp_attach_comp_cntr_attr in infiniband/verbs.h: 8 bytes. Since rdma-core 65.
 type QpAttachCompCntrAttr struct {
 	CompMask uint32 // comp_mask
 	OpMask   uint32 // op_mask
@@ -1462,7 +1462,7 @@ type ParentDomainInitAttr struct {
 	PdContext unsafe.Pointer // pd_context
 }
 
-// DmahInitAttr is struct ibv_dmah_init_attr in infiniband/verbs.h: 12 bytes.
+// DmahInitAttr is struct ibv_dmah_init_attr in infiniband/verbs.h: 12 bytes. Since rdma-core 59.
 type DmahInitAttr struct {
 	CompMask   uint32 // comp_mask
 	CpuId      uint32 // cpu_id
@@ -1497,12 +1497,12 @@ type ValuesEx struct {
 
 // VerbsContext is struct verbs_context in infiniband/verbs.h: 696 bytes.
 type VerbsContext struct {
-	FreeBuf                 unsafe.Pointer  // free_buf
-	AllocBuf                unsafe.Pointer  // alloc_buf
-	DmExportDmabufFd        unsafe.Pointer  // dm_export_dmabuf_fd
-	RegMrEx                 unsafe.Pointer  // reg_mr_ex
-	DeallocDmah             unsafe.Pointer  // dealloc_dmah
-	AllocDmah               unsafe.Pointer  // alloc_dmah
+	FreeBuf                 unsafe.Pointer  // free_buf, since rdma-core 64
+	AllocBuf                unsafe.Pointer  // alloc_buf, since rdma-core 64
+	DmExportDmabufFd        unsafe.Pointer  // dm_export_dmabuf_fd, since rdma-core 62
+	RegMrEx                 unsafe.Pointer  // reg_mr_ex, since rdma-core 59
+	DeallocDmah             unsafe.Pointer  // dealloc_dmah, since rdma-core 59
+	AllocDmah               unsafe.Pointer  // alloc_dmah, since rdma-core 59
 	QueryPort               unsafe.Pointer  // query_port
 	AdviseMr                unsafe.Pointer  // advise_mr
 	AllocNullMr             unsafe.Pointer  // alloc_null_mr

@@ -335,42 +335,43 @@ var symbols = []string{
 	"ibv_set_ece",
 	"ibv_query_ece",
 }
-var since = map[string]string{
-	"ibv_wr_opcode_str":          "49",
-	"ibv_wr_flush":               "45",
-	"ibv_wr_atomic_write":        "44",
-	"ibv_import_dm":              "35",
-	"ibv_unimport_dm":            "35",
-	"ibv_query_port_speed":       "62",
-	"ibv_reg_dmabuf_mr":          "34",
-	"ibv_reg_mr_ex":              "59",
-	"ibv_dm_export_dmabuf_fd":    "62",
-	"_ibv_query_comp_cntr_caps":  "65",
-	"ibv_query_comp_cntr_caps":   "65",
-	"ibv_create_comp_cntr":       "65",
-	"ibv_destroy_comp_cntr":      "65",
-	"ibv_set_comp_cntr":          "65",
-	"ibv_set_err_comp_cntr":      "65",
-	"ibv_inc_comp_cntr":          "65",
-	"ibv_inc_err_comp_cntr":      "65",
-	"ibv_read_comp_cntr":         "65",
-	"ibv_read_err_comp_cntr":     "65",
-	"ibv_alloc_buf":              "64",
-	"ibv_export_buf_dmabuf_fd":   "65",
-	"ibv_free_buf":               "64",
-	"ibv_reg_buf_mr":             "64",
-	"ibv_alloc_dmah":             "59",
-	"ibv_dealloc_dmah":           "59",
-	"ibv_qp_attach_comp_cntr":    "65",
-	"ibv_query_qp_data_in_order": "36",
-	"ibv_is_fork_initialized":    "35",
+
+// since has the functions that an older library lacks.
+var since = map[string]dl.Since{
+	"ibv_import_dm":              {"35", "IBVERBS_1.13"},
+	"ibv_unimport_dm":            {"35", "IBVERBS_1.13"},
+	"ibv_query_port_speed":       {"62", "IBVERBS_1.16"},
+	"ibv_reg_dmabuf_mr":          {"34", "IBVERBS_1.12"},
+	"ibv_reg_mr_ex":              {"59", "IBVERBS_1.15"},
+	"ibv_dm_export_dmabuf_fd":    {"62", "IBVERBS_1.16"},
+	"ibv_query_comp_cntr_caps":   {"65", ""},
+	"ibv_create_comp_cntr":       {"65", "IBVERBS_1.18"},
+	"ibv_destroy_comp_cntr":      {"65", "IBVERBS_1.18"},
+	"ibv_set_comp_cntr":          {"65", "IBVERBS_1.18"},
+	"ibv_set_err_comp_cntr":      {"65", "IBVERBS_1.18"},
+	"ibv_inc_comp_cntr":          {"65", "IBVERBS_1.18"},
+	"ibv_inc_err_comp_cntr":      {"65", "IBVERBS_1.18"},
+	"ibv_read_comp_cntr":         {"65", "IBVERBS_1.18"},
+	"ibv_read_err_comp_cntr":     {"65", "IBVERBS_1.18"},
+	"ibv_alloc_buf":              {"64", "IBVERBS_1.17"},
+	"ibv_export_buf_dmabuf_fd":   {"65", "IBVERBS_1.18"},
+	"ibv_free_buf":               {"64", "IBVERBS_1.17"},
+	"ibv_reg_buf_mr":             {"64", "IBVERBS_1.17"},
+	"ibv_alloc_dmah":             {"59", "IBVERBS_1.15"},
+	"ibv_dealloc_dmah":           {"59", "IBVERBS_1.15"},
+	"ibv_qp_attach_comp_cntr":    {"65", "IBVERBS_1.18"},
+	"ibv_query_qp_data_in_order": {"36", "IBVERBS_1.14"},
+	"ibv_is_fork_initialized":    {"35", "IBVERBS_1.13"},
 }
 
-// WcStatusStr binds ibv_wc_status_str of infiniband/verbs.h:
+// WcStatusStr binds ibv_wc_status_str, a function of infiniband/verbs.h:
 //
 //	const char *ibv_wc_status_str(enum ibv_wc_status status)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1).
 func WcStatusStr(status WcStatus) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
@@ -382,11 +383,14 @@ func WcStatusStr(status WcStatus) (string, error) {
 	return C.GoString((*C.char)(r.value)), nil
 }
 
-// RateToMult binds ibv_rate_to_mult of infiniband/verbs.h:
+// RateToMult binds ibv_rate_to_mult, a function of infiniband/verbs.h:
 //
 //	int ibv_rate_to_mult(enum ibv_rate rate)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.0). See ibv_rate_to_mult(3).
 func RateToMult(rate Rate) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -398,11 +402,14 @@ func RateToMult(rate Rate) (int32, error) {
 	return int32(r.value), nil
 }
 
-// MultToIbvRate binds mult_to_ibv_rate of infiniband/verbs.h:
+// MultToIbvRate binds mult_to_ibv_rate, a function of infiniband/verbs.h:
 //
 //	enum ibv_rate mult_to_ibv_rate(int mult)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.0). See ibv_rate_to_mult(3).
 func MultToIbvRate(mult int32) (Rate, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -414,11 +421,14 @@ func MultToIbvRate(mult int32) (Rate, error) {
 	return Rate(r.value), nil
 }
 
-// RateToMbps binds ibv_rate_to_mbps of infiniband/verbs.h:
+// RateToMbps binds ibv_rate_to_mbps, a function of infiniband/verbs.h:
 //
 //	int ibv_rate_to_mbps(enum ibv_rate rate)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_rate_to_mbps(3).
 func RateToMbps(rate Rate) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -430,11 +440,14 @@ func RateToMbps(rate Rate) (int32, error) {
 	return int32(r.value), nil
 }
 
-// MbpsToIbvRate binds mbps_to_ibv_rate of infiniband/verbs.h:
+// MbpsToIbvRate binds mbps_to_ibv_rate, a function of infiniband/verbs.h:
 //
 //	enum ibv_rate mbps_to_ibv_rate(int mbps)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_rate_to_mbps(3).
 func MbpsToIbvRate(mbps int32) (Rate, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -446,11 +459,14 @@ func MbpsToIbvRate(mbps int32) (Rate, error) {
 	return Rate(r.value), nil
 }
 
-// QpToQpEx binds ibv_qp_to_qp_ex of infiniband/verbs.h:
+// QpToQpEx binds ibv_qp_to_qp_ex, a function of infiniband/verbs.h:
 //
 //	struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 //
-// C returns a pointer into, or to, the same object.
+// It returns C's pointer, to the object that was passed or to a part of it.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.6). See ibv_wr_post(3).
 func QpToQpEx(qp *Qp) (*QpEx, error) {
 	if qp == nil {
 		return nil, cerr.Nil("ibv_qp_to_qp_ex", "qp")
@@ -465,11 +481,15 @@ func QpToQpEx(qp *Qp) (*QpEx, error) {
 	return (*QpEx)(r.value), nil
 }
 
-// WrAtomicCmpSwp binds ibv_wr_atomic_cmp_swp of infiniband/verbs.h:
+// WrAtomicCmpSwp binds ibv_wr_atomic_cmp_swp, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrAtomicCmpSwp(qp *QpEx, rkey uint32, remoteAddr uint64, compare uint64, swap uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_atomic_cmp_swp", "qp")
@@ -479,11 +499,15 @@ func WrAtomicCmpSwp(qp *QpEx, rkey uint32, remoteAddr uint64, compare uint64, sw
 	return nil
 }
 
-// WrAtomicFetchAdd binds ibv_wr_atomic_fetch_add of infiniband/verbs.h:
+// WrAtomicFetchAdd binds ibv_wr_atomic_fetch_add, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrAtomicFetchAdd(qp *QpEx, rkey uint32, remoteAddr uint64, add uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_atomic_fetch_add", "qp")
@@ -493,11 +517,15 @@ func WrAtomicFetchAdd(qp *QpEx, rkey uint32, remoteAddr uint64, add uint64) erro
 	return nil
 }
 
-// WrBindMw binds ibv_wr_bind_mw of infiniband/verbs.h:
+// WrBindMw binds ibv_wr_bind_mw, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrBindMw(qp *QpEx, mw *Mw, rkey uint32, bindInfo *MwBindInfo) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_bind_mw", "qp")
@@ -513,11 +541,15 @@ func WrBindMw(qp *QpEx, mw *Mw, rkey uint32, bindInfo *MwBindInfo) error {
 	return nil
 }
 
-// WrLocalInv binds ibv_wr_local_inv of infiniband/verbs.h:
+// WrLocalInv binds ibv_wr_local_inv, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_local_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrLocalInv(qp *QpEx, invalidateRkey uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_local_inv", "qp")
@@ -527,11 +559,15 @@ func WrLocalInv(qp *QpEx, invalidateRkey uint32) error {
 	return nil
 }
 
-// WrRdmaRead binds ibv_wr_rdma_read of infiniband/verbs.h:
+// WrRdmaRead binds ibv_wr_rdma_read, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_rdma_read(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrRdmaRead(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_read", "qp")
@@ -541,11 +577,15 @@ func WrRdmaRead(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	return nil
 }
 
-// WrRdmaWrite binds ibv_wr_rdma_write of infiniband/verbs.h:
+// WrRdmaWrite binds ibv_wr_rdma_write, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_write", "qp")
@@ -555,11 +595,16 @@ func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	return nil
 }
 
-// WrFlush binds ibv_wr_flush of infiniband/verbs.h:
+// WrFlush binds ibv_wr_flush, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, size_t len, uint8_t type, uint8_t level)
 //
-// C returns nothing. It came with rdma-core 45.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// With an older library that is not noticed: call it only for an object that was created with this operation.
+// It does not block.
+//
+// Since rdma-core 45. See ibv_wr_post(3).
 func WrFlush(qp *QpEx, rkey uint32, remoteAddr uint64, len_ uint64, typ uint8, level uint8) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_flush", "qp")
@@ -569,11 +614,15 @@ func WrFlush(qp *QpEx, rkey uint32, remoteAddr uint64, len_ uint64, typ uint8, l
 	return nil
 }
 
-// WrRdmaWriteImm binds ibv_wr_rdma_write_imm of infiniband/verbs.h:
+// WrRdmaWriteImm binds ibv_wr_rdma_write_imm, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, __be32 imm_data)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrRdmaWriteImm(qp *QpEx, rkey uint32, remoteAddr uint64, immData Be32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_rdma_write_imm", "qp")
@@ -583,11 +632,15 @@ func WrRdmaWriteImm(qp *QpEx, rkey uint32, remoteAddr uint64, immData Be32) erro
 	return nil
 }
 
-// WrSend binds ibv_wr_send of infiniband/verbs.h:
+// WrSend binds ibv_wr_send, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_send(struct ibv_qp_ex *qp)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSend(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send", "qp")
@@ -597,11 +650,15 @@ func WrSend(qp *QpEx) error {
 	return nil
 }
 
-// WrSendImm binds ibv_wr_send_imm of infiniband/verbs.h:
+// WrSendImm binds ibv_wr_send_imm, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_send_imm(struct ibv_qp_ex *qp, __be32 imm_data)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSendImm(qp *QpEx, immData Be32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send_imm", "qp")
@@ -611,11 +668,15 @@ func WrSendImm(qp *QpEx, immData Be32) error {
 	return nil
 }
 
-// WrSendInv binds ibv_wr_send_inv of infiniband/verbs.h:
+// WrSendInv binds ibv_wr_send_inv, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_send_inv(struct ibv_qp_ex *qp, uint32_t invalidate_rkey)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSendInv(qp *QpEx, invalidateRkey uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send_inv", "qp")
@@ -625,11 +686,15 @@ func WrSendInv(qp *QpEx, invalidateRkey uint32) error {
 	return nil
 }
 
-// WrSendTso binds ibv_wr_send_tso of infiniband/verbs.h:
+// WrSendTso binds ibv_wr_send_tso, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_send_tso(struct ibv_qp_ex *qp, void *hdr, uint16_t hdr_sz, uint16_t mss)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_send_tso", "qp")
@@ -642,11 +707,15 @@ func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 	return nil
 }
 
-// WrSetUdAddr binds ibv_wr_set_ud_addr of infiniband/verbs.h:
+// WrSetUdAddr binds ibv_wr_set_ud_addr, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSetUdAddr(qp *QpEx, ah *Ah, remoteQpn uint32, remoteQkey uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_ud_addr", "qp")
@@ -659,11 +728,15 @@ func WrSetUdAddr(qp *QpEx, ah *Ah, remoteQpn uint32, remoteQkey uint32) error {
 	return nil
 }
 
-// WrSetXrcSrqn binds ibv_wr_set_xrc_srqn of infiniband/verbs.h:
+// WrSetXrcSrqn binds ibv_wr_set_xrc_srqn, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_xrc_srqn(struct ibv_qp_ex *qp, uint32_t remote_srqn)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSetXrcSrqn(qp *QpEx, remoteSrqn uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_xrc_srqn", "qp")
@@ -673,12 +746,16 @@ func WrSetXrcSrqn(qp *QpEx, remoteSrqn uint32) error {
 	return nil
 }
 
-// WrSetInlineData binds ibv_wr_set_inline_data of infiniband/verbs.h:
+// WrSetInlineData binds ibv_wr_set_inline_data, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length)
 //
-// C returns nothing.
-// May be nil, or empty: addr.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+// May be nil: addr.
+//
+// See ibv_wr_post(3).
 func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_inline_data", "qp")
@@ -688,12 +765,16 @@ func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 	return nil
 }
 
-// WrSetInlineDataList binds ibv_wr_set_inline_data_list of infiniband/verbs.h:
+// WrSetInlineDataList binds ibv_wr_set_inline_data_list, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t num_buf, const struct ibv_data_buf *buf_list)
 //
-// C returns nothing.
-// May be nil, or empty: bufList.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+// May be nil: bufList.
+//
+// See ibv_wr_post(3).
 func WrSetInlineDataList(qp *QpEx, numBuf uint64, bufList *DataBuf) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_inline_data_list", "qp")
@@ -703,11 +784,15 @@ func WrSetInlineDataList(qp *QpEx, numBuf uint64, bufList *DataBuf) error {
 	return nil
 }
 
-// WrSetSge binds ibv_wr_set_sge of infiniband/verbs.h:
+// WrSetSge binds ibv_wr_set_sge, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrSetSge(qp *QpEx, lkey uint32, addr uint64, length uint32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_sge", "qp")
@@ -717,12 +802,16 @@ func WrSetSge(qp *QpEx, lkey uint32, addr uint64, length uint32) error {
 	return nil
 }
 
-// WrSetSgeList binds ibv_wr_set_sge_list of infiniband/verbs.h:
+// WrSetSgeList binds ibv_wr_set_sge_list, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge, const struct ibv_sge *sg_list)
 //
-// C returns nothing.
-// May be nil, or empty: sgList.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+// May be nil: sgList.
+//
+// See ibv_wr_post(3).
 func WrSetSgeList(qp *QpEx, numSge uint64, sgList *Sge) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_sge_list", "qp")
@@ -732,11 +821,15 @@ func WrSetSgeList(qp *QpEx, numSge uint64, sgList *Sge) error {
 	return nil
 }
 
-// WrStart binds ibv_wr_start of infiniband/verbs.h:
+// WrStart binds ibv_wr_start, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_start(struct ibv_qp_ex *qp)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrStart(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_start", "qp")
@@ -746,11 +839,15 @@ func WrStart(qp *QpEx) error {
 	return nil
 }
 
-// WrComplete binds ibv_wr_complete of infiniband/verbs.h:
+// WrComplete binds ibv_wr_complete, inline in infiniband/verbs.h:
 //
 //	int ibv_wr_complete(struct ibv_qp_ex *qp)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrComplete(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_complete", "qp")
@@ -759,11 +856,15 @@ func WrComplete(qp *QpEx) error {
 	return cerr.Code("ibv_wr_complete", int64(r.value), int32(r.error))
 }
 
-// WrAbort binds ibv_wr_abort of infiniband/verbs.h:
+// WrAbort binds ibv_wr_abort, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_abort(struct ibv_qp_ex *qp)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_wr_post(3).
 func WrAbort(qp *QpEx) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_abort", "qp")
@@ -773,11 +874,16 @@ func WrAbort(qp *QpEx) error {
 	return nil
 }
 
-// WrAtomicWrite binds ibv_wr_atomic_write of infiniband/verbs.h:
+// WrAtomicWrite binds ibv_wr_atomic_write, inline in infiniband/verbs.h:
 //
 //	void ibv_wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, const void *atomic_wr)
 //
-// C returns nothing. It came with rdma-core 44.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// With an older library that is not noticed: call it only for an object that was created with this operation.
+// It does not block.
+//
+// Since rdma-core 44.
 func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Pointer) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_atomic_write", "qp")
@@ -790,11 +896,12 @@ func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Poi
 	return nil
 }
 
-// CqExToCq binds ibv_cq_ex_to_cq of infiniband/verbs.h:
+// CqExToCq binds ibv_cq_ex_to_cq, inline in infiniband/verbs.h:
 //
 //	struct ibv_cq *ibv_cq_ex_to_cq(struct ibv_cq_ex *cq)
 //
-// C returns a pointer into, or to, the same object.
+// It returns C's pointer, to the object that was passed or to a part of it.
+// It does not block.
 func CqExToCq(cq *CqEx) (*Cq, error) {
 	if cq == nil {
 		return nil, cerr.Nil("ibv_cq_ex_to_cq", "cq")
@@ -809,11 +916,15 @@ func CqExToCq(cq *CqEx) (*Cq, error) {
 	return (*Cq)(r.value), nil
 }
 
-// StartPoll binds ibv_start_poll of infiniband/verbs.h:
+// StartPoll binds ibv_start_poll, inline in infiniband/verbs.h:
 //
 //	int ibv_start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func StartPoll(cq *CqEx, attr *PollCqAttr) error {
 	if cq == nil {
 		return cerr.Nil("ibv_start_poll", "cq")
@@ -825,11 +936,15 @@ func StartPoll(cq *CqEx, attr *PollCqAttr) error {
 	return cerr.Code("ibv_start_poll", int64(r.value), int32(r.error))
 }
 
-// NextPoll binds ibv_next_poll of infiniband/verbs.h:
+// NextPoll binds ibv_next_poll, inline in infiniband/verbs.h:
 //
 //	int ibv_next_poll(struct ibv_cq_ex *cq)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func NextPoll(cq *CqEx) error {
 	if cq == nil {
 		return cerr.Nil("ibv_next_poll", "cq")
@@ -838,11 +953,15 @@ func NextPoll(cq *CqEx) error {
 	return cerr.Code("ibv_next_poll", int64(r.value), int32(r.error))
 }
 
-// EndPoll binds ibv_end_poll of infiniband/verbs.h:
+// EndPoll binds ibv_end_poll, inline in infiniband/verbs.h:
 //
 //	void ibv_end_poll(struct ibv_cq_ex *cq)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func EndPoll(cq *CqEx) error {
 	if cq == nil {
 		return cerr.Nil("ibv_end_poll", "cq")
@@ -852,11 +971,15 @@ func EndPoll(cq *CqEx) error {
 	return nil
 }
 
-// WcReadOpcode binds ibv_wc_read_opcode of infiniband/verbs.h:
+// WcReadOpcode binds ibv_wc_read_opcode, inline in infiniband/verbs.h:
 //
 //	enum ibv_wc_opcode ibv_wc_read_opcode(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadOpcode(cq *CqEx) (WcOpcode, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_opcode", "cq")
@@ -865,11 +988,15 @@ func WcReadOpcode(cq *CqEx) (WcOpcode, error) {
 	return WcOpcode(r.value), nil
 }
 
-// WcReadVendorErr binds ibv_wc_read_vendor_err of infiniband/verbs.h:
+// WcReadVendorErr binds ibv_wc_read_vendor_err, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_vendor_err(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadVendorErr(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_vendor_err", "cq")
@@ -878,11 +1005,15 @@ func WcReadVendorErr(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadByteLen binds ibv_wc_read_byte_len of infiniband/verbs.h:
+// WcReadByteLen binds ibv_wc_read_byte_len, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_byte_len(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadByteLen(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_byte_len", "cq")
@@ -891,11 +1022,15 @@ func WcReadByteLen(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadImmData binds ibv_wc_read_imm_data of infiniband/verbs.h:
+// WcReadImmData binds ibv_wc_read_imm_data, inline in infiniband/verbs.h:
 //
 //	__be32 ibv_wc_read_imm_data(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadImmData(cq *CqEx) (Be32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_imm_data", "cq")
@@ -904,11 +1039,15 @@ func WcReadImmData(cq *CqEx) (Be32, error) {
 	return Be32(r.value), nil
 }
 
-// WcReadInvalidatedRkey binds ibv_wc_read_invalidated_rkey of infiniband/verbs.h:
+// WcReadInvalidatedRkey binds ibv_wc_read_invalidated_rkey, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_invalidated_rkey(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadInvalidatedRkey(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_invalidated_rkey", "cq")
@@ -917,11 +1056,15 @@ func WcReadInvalidatedRkey(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadQpNum binds ibv_wc_read_qp_num of infiniband/verbs.h:
+// WcReadQpNum binds ibv_wc_read_qp_num, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_qp_num(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadQpNum(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_qp_num", "cq")
@@ -930,11 +1073,15 @@ func WcReadQpNum(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadSrcQp binds ibv_wc_read_src_qp of infiniband/verbs.h:
+// WcReadSrcQp binds ibv_wc_read_src_qp, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_src_qp(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadSrcQp(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_src_qp", "cq")
@@ -943,11 +1090,15 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadWcFlags binds ibv_wc_read_wc_flags of infiniband/verbs.h:
+// WcReadWcFlags binds ibv_wc_read_wc_flags, inline in infiniband/verbs.h:
 //
 //	unsigned int ibv_wc_read_wc_flags(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadWcFlags(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_wc_flags", "cq")
@@ -956,11 +1107,15 @@ func WcReadWcFlags(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadSlid binds ibv_wc_read_slid of infiniband/verbs.h:
+// WcReadSlid binds ibv_wc_read_slid, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_slid(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadSlid(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_slid", "cq")
@@ -969,11 +1124,15 @@ func WcReadSlid(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadSl binds ibv_wc_read_sl of infiniband/verbs.h:
+// WcReadSl binds ibv_wc_read_sl, inline in infiniband/verbs.h:
 //
 //	uint8_t ibv_wc_read_sl(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadSl(cq *CqEx) (uint8, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_sl", "cq")
@@ -982,11 +1141,15 @@ func WcReadSl(cq *CqEx) (uint8, error) {
 	return uint8(r.value), nil
 }
 
-// WcReadDlidPathBits binds ibv_wc_read_dlid_path_bits of infiniband/verbs.h:
+// WcReadDlidPathBits binds ibv_wc_read_dlid_path_bits, inline in infiniband/verbs.h:
 //
 //	uint8_t ibv_wc_read_dlid_path_bits(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadDlidPathBits(cq *CqEx) (uint8, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_dlid_path_bits", "cq")
@@ -995,11 +1158,15 @@ func WcReadDlidPathBits(cq *CqEx) (uint8, error) {
 	return uint8(r.value), nil
 }
 
-// WcReadCompletionTs binds ibv_wc_read_completion_ts of infiniband/verbs.h:
+// WcReadCompletionTs binds ibv_wc_read_completion_ts, inline in infiniband/verbs.h:
 //
 //	uint64_t ibv_wc_read_completion_ts(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadCompletionTs(cq *CqEx) (uint64, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_completion_ts", "cq")
@@ -1008,11 +1175,15 @@ func WcReadCompletionTs(cq *CqEx) (uint64, error) {
 	return uint64(r.value), nil
 }
 
-// WcReadCompletionWallclockNs binds ibv_wc_read_completion_wallclock_ns of infiniband/verbs.h:
+// WcReadCompletionWallclockNs binds ibv_wc_read_completion_wallclock_ns, inline in infiniband/verbs.h:
 //
 //	uint64_t ibv_wc_read_completion_wallclock_ns(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadCompletionWallclockNs(cq *CqEx) (uint64, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_completion_wallclock_ns", "cq")
@@ -1021,11 +1192,15 @@ func WcReadCompletionWallclockNs(cq *CqEx) (uint64, error) {
 	return uint64(r.value), nil
 }
 
-// WcReadCvlan binds ibv_wc_read_cvlan of infiniband/verbs.h:
+// WcReadCvlan binds ibv_wc_read_cvlan, inline in infiniband/verbs.h:
 //
 //	uint16_t ibv_wc_read_cvlan(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadCvlan(cq *CqEx) (uint16, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_cvlan", "cq")
@@ -1034,11 +1209,15 @@ func WcReadCvlan(cq *CqEx) (uint16, error) {
 	return uint16(r.value), nil
 }
 
-// WcReadFlowTag binds ibv_wc_read_flow_tag of infiniband/verbs.h:
+// WcReadFlowTag binds ibv_wc_read_flow_tag, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_wc_read_flow_tag(struct ibv_cq_ex *cq)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadFlowTag(cq *CqEx) (uint32, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_wc_read_flow_tag", "cq")
@@ -1047,11 +1226,15 @@ func WcReadFlowTag(cq *CqEx) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// WcReadTmInfo binds ibv_wc_read_tm_info of infiniband/verbs.h:
+// WcReadTmInfo binds ibv_wc_read_tm_info, inline in infiniband/verbs.h:
 //
 //	void ibv_wc_read_tm_info(struct ibv_cq_ex *cq, struct ibv_wc_tm_info *tm_info)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func WcReadTmInfo(cq *CqEx, tmInfo *WcTmInfo) error {
 	if cq == nil {
 		return cerr.Nil("ibv_wc_read_tm_info", "cq")
@@ -1064,11 +1247,13 @@ func WcReadTmInfo(cq *CqEx, tmInfo *WcTmInfo) error {
 	return nil
 }
 
-// PostWqRecv binds ibv_post_wq_recv of infiniband/verbs.h:
+// PostWqRecv binds ibv_post_wq_recv, inline in infiniband/verbs.h:
 //
 //	int ibv_post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
 func PostWqRecv(wq *Wq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	if wq == nil {
 		return cerr.Nil("ibv_post_wq_recv", "wq")
@@ -1083,11 +1268,15 @@ func PostWqRecv(wq *Wq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	return cerr.Code("ibv_post_wq_recv", int64(r.value), int32(r.error))
 }
 
-// GetDeviceList binds ibv_get_device_list of infiniband/verbs.h:
+// GetDeviceList binds ibv_get_device_list, a function of infiniband/verbs.h:
 //
 //	struct ibv_device **ibv_get_device_list(int *num_devices)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It also returns *num_devices.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_device_list(3).
 func GetDeviceList() (**Device, int32, error) {
 	if err := library.Load(); err != nil {
 		return nil, 0, err
@@ -1103,11 +1292,14 @@ func GetDeviceList() (**Device, int32, error) {
 	return (**Device)(r.value), numDevices, nil
 }
 
-// FreeDeviceList binds ibv_free_device_list of infiniband/verbs.h:
+// FreeDeviceList binds ibv_free_device_list, a function of infiniband/verbs.h:
 //
 //	void ibv_free_device_list(struct ibv_device **list)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_device_list(3).
 func FreeDeviceList(list **Device) error {
 	if list == nil {
 		return cerr.Nil("ibv_free_device_list", "list")
@@ -1123,11 +1315,14 @@ func FreeDeviceList(list **Device) error {
 	return nil
 }
 
-// GetDeviceName binds ibv_get_device_name of infiniband/verbs.h:
+// GetDeviceName binds ibv_get_device_name, a function of infiniband/verbs.h:
 //
 //	const char *ibv_get_device_name(struct ibv_device *device)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_device_name(3).
 func GetDeviceName(device *Device) (string, error) {
 	if device == nil {
 		return "", cerr.Nil("ibv_get_device_name", "device")
@@ -1142,11 +1337,14 @@ func GetDeviceName(device *Device) (string, error) {
 	return C.GoString((*C.char)(r.value)), nil
 }
 
-// GetDeviceIndex binds ibv_get_device_index of infiniband/verbs.h:
+// GetDeviceIndex binds ibv_get_device_index, a function of infiniband/verbs.h:
 //
 //	int ibv_get_device_index(struct ibv_device *device)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.9). See ibv_get_device_index(3).
 func GetDeviceIndex(device *Device) (int32, error) {
 	if device == nil {
 		return 0, cerr.Nil("ibv_get_device_index", "device")
@@ -1161,11 +1359,14 @@ func GetDeviceIndex(device *Device) (int32, error) {
 	return int32(r.value), nil
 }
 
-// GetDeviceGuid binds ibv_get_device_guid of infiniband/verbs.h:
+// GetDeviceGuid binds ibv_get_device_guid, a function of infiniband/verbs.h:
 //
 //	__be64 ibv_get_device_guid(struct ibv_device *device)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_device_guid(3).
 func GetDeviceGuid(device *Device) (Be64, error) {
 	if device == nil {
 		return 0, cerr.Nil("ibv_get_device_guid", "device")
@@ -1180,11 +1381,14 @@ func GetDeviceGuid(device *Device) (Be64, error) {
 	return Be64(r.value), nil
 }
 
-// OpenDevice binds ibv_open_device of infiniband/verbs.h:
+// OpenDevice binds ibv_open_device, a function of infiniband/verbs.h:
 //
 //	struct ibv_context *ibv_open_device(struct ibv_device *device)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_open_device(3).
 func OpenDevice(device *Device) (*Context, error) {
 	if device == nil {
 		return nil, cerr.Nil("ibv_open_device", "device")
@@ -1202,11 +1406,14 @@ func OpenDevice(device *Device) (*Context, error) {
 	return (*Context)(r.value), nil
 }
 
-// CloseDevice binds ibv_close_device of infiniband/verbs.h:
+// CloseDevice binds ibv_close_device, a function of infiniband/verbs.h:
 //
 //	int ibv_close_device(struct ibv_context *context)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_open_device(3).
 func CloseDevice(context *Context) error {
 	if context == nil {
 		return cerr.Nil("ibv_close_device", "context")
@@ -1221,11 +1428,14 @@ func CloseDevice(context *Context) error {
 	return cerr.Code("ibv_close_device", int64(r.value), int32(r.error))
 }
 
-// ImportDevice binds ibv_import_device of infiniband/verbs.h:
+// ImportDevice binds ibv_import_device, a function of infiniband/verbs.h:
 //
 //	struct ibv_context *ibv_import_device(int cmd_fd)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_import_device(3).
 func ImportDevice(cmdFd int32) (*Context, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
@@ -1240,11 +1450,14 @@ func ImportDevice(cmdFd int32) (*Context, error) {
 	return (*Context)(r.value), nil
 }
 
-// ImportPd binds ibv_import_pd of infiniband/verbs.h:
+// ImportPd binds ibv_import_pd, a function of infiniband/verbs.h:
 //
 //	struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_import_pd(3).
 func ImportPd(context *Context, pdHandle uint32) (*Pd, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_import_pd", "context")
@@ -1262,11 +1475,14 @@ func ImportPd(context *Context, pdHandle uint32) (*Pd, error) {
 	return (*Pd)(r.value), nil
 }
 
-// UnimportPd binds ibv_unimport_pd of infiniband/verbs.h:
+// UnimportPd binds ibv_unimport_pd, a function of infiniband/verbs.h:
 //
 //	void ibv_unimport_pd(struct ibv_pd *pd)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_import_pd(3).
 func UnimportPd(pd *Pd) error {
 	if pd == nil {
 		return cerr.Nil("ibv_unimport_pd", "pd")
@@ -1282,11 +1498,14 @@ func UnimportPd(pd *Pd) error {
 	return nil
 }
 
-// ImportMr binds ibv_import_mr of infiniband/verbs.h:
+// ImportMr binds ibv_import_mr, a function of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_import_mr(3).
 func ImportMr(pd *Pd, mrHandle uint32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_import_mr", "pd")
@@ -1304,11 +1523,14 @@ func ImportMr(pd *Pd, mrHandle uint32) (*Mr, error) {
 	return (*Mr)(r.value), nil
 }
 
-// UnimportMr binds ibv_unimport_mr of infiniband/verbs.h:
+// UnimportMr binds ibv_unimport_mr, a function of infiniband/verbs.h:
 //
 //	void ibv_unimport_mr(struct ibv_mr *mr)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_import_mr(3).
 func UnimportMr(mr *Mr) error {
 	if mr == nil {
 		return cerr.Nil("ibv_unimport_mr", "mr")
@@ -1324,11 +1546,14 @@ func UnimportMr(mr *Mr) error {
 	return nil
 }
 
-// ImportDm binds ibv_import_dm of infiniband/verbs.h:
+// ImportDm binds ibv_import_dm, a function of infiniband/verbs.h:
 //
 //	struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 35.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 35 (IBVERBS_1.13). See ibv_import_dm(3).
 func ImportDm(context *Context, dmHandle uint32) (*Dm, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_import_dm", "context")
@@ -1346,11 +1571,14 @@ func ImportDm(context *Context, dmHandle uint32) (*Dm, error) {
 	return (*Dm)(r.value), nil
 }
 
-// UnimportDm binds ibv_unimport_dm of infiniband/verbs.h:
+// UnimportDm binds ibv_unimport_dm, a function of infiniband/verbs.h:
 //
 //	void ibv_unimport_dm(struct ibv_dm *dm)
 //
-// C returns nothing. It came with rdma-core 35.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// Since rdma-core 35 (IBVERBS_1.13). See ibv_import_dm(3).
 func UnimportDm(dm *Dm) error {
 	if dm == nil {
 		return cerr.Nil("ibv_unimport_dm", "dm")
@@ -1366,11 +1594,14 @@ func UnimportDm(dm *Dm) error {
 	return nil
 }
 
-// GetAsyncEvent binds ibv_get_async_event of infiniband/verbs.h:
+// GetAsyncEvent binds ibv_get_async_event, a function of infiniband/verbs.h:
 //
 //	int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_async_event(3).
 func GetAsyncEvent(context *Context, event *AsyncEvent) error {
 	if context == nil {
 		return cerr.Nil("ibv_get_async_event", "context")
@@ -1388,11 +1619,14 @@ func GetAsyncEvent(context *Context, event *AsyncEvent) error {
 	return cerr.Status("ibv_get_async_event", int64(r.value), int32(r.error))
 }
 
-// AckAsyncEvent binds ibv_ack_async_event of infiniband/verbs.h:
+// AckAsyncEvent binds ibv_ack_async_event, a function of infiniband/verbs.h:
 //
 //	void ibv_ack_async_event(struct ibv_async_event *event)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_async_event(3).
 func AckAsyncEvent(event *AsyncEvent) error {
 	if event == nil {
 		return cerr.Nil("ibv_ack_async_event", "event")
@@ -1408,11 +1642,14 @@ func AckAsyncEvent(event *AsyncEvent) error {
 	return nil
 }
 
-// QueryDevice binds ibv_query_device of infiniband/verbs.h:
+// QueryDevice binds ibv_query_device, a function of infiniband/verbs.h:
 //
 //	int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_device(3).
 func QueryDevice(context *Context, deviceAttr *DeviceAttr) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_device", "context")
@@ -1430,11 +1667,14 @@ func QueryDevice(context *Context, deviceAttr *DeviceAttr) error {
 	return cerr.Code("ibv_query_device", int64(r.value), int32(r.error))
 }
 
-// QueryPort binds ibv_query_port of infiniband/verbs.h:
+// QueryPort binds ibv_query_port, a function and a macro of infiniband/verbs.h:
 //
 //	int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_port(3).
 func QueryPort(context *Context, portNum uint8, portAttr *PortAttr) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_port", "context")
@@ -1452,11 +1692,15 @@ func QueryPort(context *Context, portNum uint8, portAttr *PortAttr) error {
 	return cerr.Code("ibv_query_port", int64(r.value), int32(r.error))
 }
 
-// QueryPortSpeed binds ibv_query_port_speed of infiniband/verbs.h:
+// QueryPortSpeed binds ibv_query_port_speed, a function of infiniband/verbs.h:
 //
 //	int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 //
-// C returns 0 or an errno value. It came with rdma-core 62.
+// It fails if C returns another number than 0, which is the errno.
+// It returns *port_speed.
+// It does not block.
+//
+// Since rdma-core 62 (IBVERBS_1.16). See ibv_query_port_speed(3).
 func QueryPortSpeed(context *Context, portNum uint32) (uint64, error) {
 	if context == nil {
 		return 0, cerr.Nil("ibv_query_port_speed", "context")
@@ -1472,11 +1716,14 @@ func QueryPortSpeed(context *Context, portNum uint32) (uint64, error) {
 	return portSpeed, cerr.Code("ibv_query_port_speed", int64(r.value), int32(r.error))
 }
 
-// QueryGid binds ibv_query_gid of infiniband/verbs.h:
+// QueryGid binds ibv_query_gid, a function of infiniband/verbs.h:
 //
 //	int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_gid(3).
 func QueryGid(context *Context, portNum uint8, index int32, gid *Gid) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_gid", "context")
@@ -1494,11 +1741,14 @@ func QueryGid(context *Context, portNum uint8, index int32, gid *Gid) error {
 	return cerr.Status("ibv_query_gid", int64(r.value), int32(r.error))
 }
 
-// QueryGidEx binds ibv_query_gid_ex of infiniband/verbs.h:
+// QueryGidEx binds ibv_query_gid_ex, inline in infiniband/verbs.h:
 //
 //	int ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// See ibv_query_gid_ex(3).
 func QueryGidEx(context *Context, portNum uint32, gidIndex uint32, entry *GidEntry, flags uint32) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_gid_ex", "context")
@@ -1516,11 +1766,14 @@ func QueryGidEx(context *Context, portNum uint32, gidIndex uint32, entry *GidEnt
 	return cerr.Code("ibv_query_gid_ex", int64(r.value), int32(r.error))
 }
 
-// QueryGidTable binds ibv_query_gid_table of infiniband/verbs.h:
+// QueryGidTable binds ibv_query_gid_table, inline in infiniband/verbs.h:
 //
 //	ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags)
 //
-// C returns a number, or a negative errno value.
+// It returns C's number, and fails if that is negative, an errno with a minus sign.
+// It does not block.
+//
+// See ibv_query_gid_table(3).
 func QueryGidTable(context *Context, entries *GidEntry, maxEntries uint64, flags uint32) (int, error) {
 	if context == nil {
 		return 0, cerr.Nil("ibv_query_gid_table", "context")
@@ -1541,11 +1794,15 @@ func QueryGidTable(context *Context, entries *GidEntry, maxEntries uint64, flags
 	return int(r.value), nil
 }
 
-// QueryPkey binds ibv_query_pkey of infiniband/verbs.h:
+// QueryPkey binds ibv_query_pkey, a function of infiniband/verbs.h:
 //
 //	int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It returns *pkey.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_pkey(3).
 func QueryPkey(context *Context, portNum uint8, index int32) (Be16, error) {
 	if context == nil {
 		return 0, cerr.Nil("ibv_query_pkey", "context")
@@ -1561,11 +1818,14 @@ func QueryPkey(context *Context, portNum uint8, index int32) (Be16, error) {
 	return pkey, cerr.Status("ibv_query_pkey", int64(r.value), int32(r.error))
 }
 
-// GetPkeyIndex binds ibv_get_pkey_index of infiniband/verbs.h:
+// GetPkeyIndex binds ibv_get_pkey_index, a function of infiniband/verbs.h:
 //
 //	int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 //
-// C returns a number, or -1 with errno.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.5). See ibv_get_pkey_index(3).
 func GetPkeyIndex(context *Context, portNum uint8, pkey Be16) (int, error) {
 	if context == nil {
 		return 0, cerr.Nil("ibv_get_pkey_index", "context")
@@ -1583,11 +1843,14 @@ func GetPkeyIndex(context *Context, portNum uint8, pkey Be16) (int, error) {
 	return int(r.value), nil
 }
 
-// AllocPd binds ibv_alloc_pd of infiniband/verbs.h:
+// AllocPd binds ibv_alloc_pd, a function of infiniband/verbs.h:
 //
 //	struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_alloc_pd(3).
 func AllocPd(context *Context) (*Pd, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_alloc_pd", "context")
@@ -1605,11 +1868,14 @@ func AllocPd(context *Context) (*Pd, error) {
 	return (*Pd)(r.value), nil
 }
 
-// DeallocPd binds ibv_dealloc_pd of infiniband/verbs.h:
+// DeallocPd binds ibv_dealloc_pd, a function of infiniband/verbs.h:
 //
 //	int ibv_dealloc_pd(struct ibv_pd *pd)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_alloc_pd(3).
 func DeallocPd(pd *Pd) error {
 	if pd == nil {
 		return cerr.Nil("ibv_dealloc_pd", "pd")
@@ -1624,11 +1890,15 @@ func DeallocPd(pd *Pd) error {
 	return cerr.Code("ibv_dealloc_pd", int64(r.value), int32(r.error))
 }
 
-// CreateFlow binds ibv_create_flow of infiniband/verbs.h:
+// CreateFlow binds ibv_create_flow, inline in infiniband/verbs.h:
 //
 //	struct ibv_flow *ibv_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_flow(3).
 func CreateFlow(qp *Qp, flow *FlowAttr) (*Flow, error) {
 	if qp == nil {
 		return nil, cerr.Nil("ibv_create_flow", "qp")
@@ -1643,11 +1913,15 @@ func CreateFlow(qp *Qp, flow *FlowAttr) (*Flow, error) {
 	return (*Flow)(r.value), nil
 }
 
-// DestroyFlow binds ibv_destroy_flow of infiniband/verbs.h:
+// DestroyFlow binds ibv_destroy_flow, inline in infiniband/verbs.h:
 //
 //	int ibv_destroy_flow(struct ibv_flow *flow_id)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_flow(3).
 func DestroyFlow(flowId *Flow) error {
 	if flowId == nil {
 		return cerr.Nil("ibv_destroy_flow", "flow_id")
@@ -1656,11 +1930,15 @@ func DestroyFlow(flowId *Flow) error {
 	return cerr.Code("ibv_destroy_flow", int64(r.value), int32(r.error))
 }
 
-// CreateFlowActionEsp binds ibv_create_flow_action_esp of infiniband/verbs.h:
+// CreateFlowActionEsp binds ibv_create_flow_action_esp, inline in infiniband/verbs.h:
 //
 //	struct ibv_flow_action *ibv_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_flow_action(3).
 func CreateFlowActionEsp(ctx *Context, esp *FlowActionEspAttr) (*FlowAction, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("ibv_create_flow_action_esp", "ctx")
@@ -1675,11 +1953,15 @@ func CreateFlowActionEsp(ctx *Context, esp *FlowActionEspAttr) (*FlowAction, err
 	return (*FlowAction)(r.value), nil
 }
 
-// ModifyFlowActionEsp binds ibv_modify_flow_action_esp of infiniband/verbs.h:
+// ModifyFlowActionEsp binds ibv_modify_flow_action_esp, inline in infiniband/verbs.h:
 //
 //	int ibv_modify_flow_action_esp(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *esp)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_flow_action(3).
 func ModifyFlowActionEsp(action *FlowAction, esp *FlowActionEspAttr) error {
 	if action == nil {
 		return cerr.Nil("ibv_modify_flow_action_esp", "action")
@@ -1691,11 +1973,15 @@ func ModifyFlowActionEsp(action *FlowAction, esp *FlowActionEspAttr) error {
 	return cerr.Code("ibv_modify_flow_action_esp", int64(r.value), int32(r.error))
 }
 
-// DestroyFlowAction binds ibv_destroy_flow_action of infiniband/verbs.h:
+// DestroyFlowAction binds ibv_destroy_flow_action, inline in infiniband/verbs.h:
 //
 //	int ibv_destroy_flow_action(struct ibv_flow_action *action)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_flow_action(3).
 func DestroyFlowAction(action *FlowAction) error {
 	if action == nil {
 		return cerr.Nil("ibv_destroy_flow_action", "action")
@@ -1704,11 +1990,15 @@ func DestroyFlowAction(action *FlowAction) error {
 	return cerr.Code("ibv_destroy_flow_action", int64(r.value), int32(r.error))
 }
 
-// OpenXrcd binds ibv_open_xrcd of infiniband/verbs.h:
+// OpenXrcd binds ibv_open_xrcd, inline in infiniband/verbs.h:
 //
 //	struct ibv_xrcd *ibv_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_open_xrcd(3).
 func OpenXrcd(context *Context, xrcdInitAttr *XrcdInitAttr) (*Xrcd, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_open_xrcd", "context")
@@ -1723,11 +2013,14 @@ func OpenXrcd(context *Context, xrcdInitAttr *XrcdInitAttr) (*Xrcd, error) {
 	return (*Xrcd)(r.value), nil
 }
 
-// CloseXrcd binds ibv_close_xrcd of infiniband/verbs.h:
+// CloseXrcd binds ibv_close_xrcd, inline in infiniband/verbs.h:
 //
 //	int ibv_close_xrcd(struct ibv_xrcd *xrcd)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// See ibv_open_xrcd(3).
 func CloseXrcd(xrcd *Xrcd) error {
 	if xrcd == nil {
 		return cerr.Nil("ibv_close_xrcd", "xrcd")
@@ -1742,13 +2035,16 @@ func CloseXrcd(xrcd *Xrcd) error {
 	return cerr.Code("ibv_close_xrcd", int64(r.value), int32(r.error))
 }
 
-// RegMrIova2 binds ibv_reg_mr_iova2 of infiniband/verbs.h:
+// RegMrIova2 binds ibv_reg_mr_iova2, a function of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 //
-// C returns NULL with errno if it fails.
-// C keeps addr after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: addr.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// May be nil: addr.
+// C keeps: addr.
+//
+// In every supported rdma-core (IBVERBS_1.8).
 func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access uint32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr_iova2", "pd")
@@ -1766,13 +2062,16 @@ func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access 
 	return (*Mr)(r.value), nil
 }
 
-// RegMr binds ibv_reg_mr of infiniband/verbs.h:
+// RegMr binds ibv_reg_mr, a function and a macro of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 //
-// C returns NULL with errno if it fails.
-// C keeps addr after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: addr.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// May be nil: addr.
+// C keeps: addr.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_reg_mr(3).
 func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr", "pd")
@@ -1790,13 +2089,16 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 	return (*Mr)(r.value), nil
 }
 
-// RegMrIova binds ibv_reg_mr_iova of infiniband/verbs.h:
+// RegMrIova binds ibv_reg_mr_iova, a function and a macro of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 //
-// C returns NULL with errno if it fails.
-// C keeps addr after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: addr.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// May be nil: addr.
+// C keeps: addr.
+//
+// In every supported rdma-core (IBVERBS_1.7). See ibv_reg_mr(3).
 func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access int32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr_iova", "pd")
@@ -1814,11 +2116,14 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 	return (*Mr)(r.value), nil
 }
 
-// RegDmabufMr binds ibv_reg_dmabuf_mr of infiniband/verbs.h:
+// RegDmabufMr binds ibv_reg_dmabuf_mr, a function of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 34.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 34 (IBVERBS_1.12). See ibv_reg_mr(3).
 func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, access int32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_dmabuf_mr", "pd")
@@ -1836,11 +2141,14 @@ func RegDmabufMr(pd *Pd, offset uint64, length uint64, iova uint64, fd int32, ac
 	return (*Mr)(r.value), nil
 }
 
-// RegMrEx binds ibv_reg_mr_ex of infiniband/verbs.h:
+// RegMrEx binds ibv_reg_mr_ex, a function of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 59.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 59 (IBVERBS_1.15). See ibv_reg_mr(3).
 func RegMrEx(pd *Pd, mrInitAttr *MrInitAttr) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_mr_ex", "pd")
@@ -1861,13 +2169,16 @@ func RegMrEx(pd *Pd, mrInitAttr *MrInitAttr) (*Mr, error) {
 	return (*Mr)(r.value), nil
 }
 
-// ReregMr binds ibv_rereg_mr of infiniband/verbs.h:
+// ReregMr binds ibv_rereg_mr, a function of infiniband/verbs.h:
 //
 //	int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 //
-// C returns 0 or a code of enum ibv_rereg_mr_err_code.
-// C keeps addr after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: pd, addr.
+// It fails if C returns a code of enum ibv_rereg_mr_err_code; the error has that and the errno.
+// It does not block.
+// May be nil: pd, addr.
+// C keeps: addr.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_rereg_mr(3).
 func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, access int32) error {
 	if mr == nil {
 		return cerr.Nil("ibv_rereg_mr", "mr")
@@ -1882,11 +2193,14 @@ func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, ac
 	return cerr.Rereg(int64(r.value), int32(r.error))
 }
 
-// DeregMr binds ibv_dereg_mr of infiniband/verbs.h:
+// DeregMr binds ibv_dereg_mr, a function of infiniband/verbs.h:
 //
 //	int ibv_dereg_mr(struct ibv_mr *mr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_reg_mr(3).
 func DeregMr(mr *Mr) error {
 	if mr == nil {
 		return cerr.Nil("ibv_dereg_mr", "mr")
@@ -1901,11 +2215,14 @@ func DeregMr(mr *Mr) error {
 	return cerr.Code("ibv_dereg_mr", int64(r.value), int32(r.error))
 }
 
-// AllocMw binds ibv_alloc_mw of infiniband/verbs.h:
+// AllocMw binds ibv_alloc_mw, inline in infiniband/verbs.h:
 //
 //	struct ibv_mw *ibv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// See ibv_alloc_mw(3).
 func AllocMw(pd *Pd, typ MwType) (*Mw, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_alloc_mw", "pd")
@@ -1923,11 +2240,15 @@ func AllocMw(pd *Pd, typ MwType) (*Mw, error) {
 	return (*Mw)(r.value), nil
 }
 
-// DeallocMw binds ibv_dealloc_mw of infiniband/verbs.h:
+// DeallocMw binds ibv_dealloc_mw, inline in infiniband/verbs.h:
 //
 //	int ibv_dealloc_mw(struct ibv_mw *mw)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_mw(3).
 func DeallocMw(mw *Mw) error {
 	if mw == nil {
 		return cerr.Nil("ibv_dealloc_mw", "mw")
@@ -1936,11 +2257,14 @@ func DeallocMw(mw *Mw) error {
 	return cerr.Code("ibv_dealloc_mw", int64(r.value), int32(r.error))
 }
 
-// IncRkey binds ibv_inc_rkey of infiniband/verbs.h:
+// IncRkey binds ibv_inc_rkey, inline in infiniband/verbs.h:
 //
 //	uint32_t ibv_inc_rkey(uint32_t rkey)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// See ibv_inc_rkey(3).
 func IncRkey(rkey uint32) (uint32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -1952,11 +2276,14 @@ func IncRkey(rkey uint32) (uint32, error) {
 	return uint32(r.value), nil
 }
 
-// BindMw binds ibv_bind_mw of infiniband/verbs.h:
+// BindMw binds ibv_bind_mw, inline in infiniband/verbs.h:
 //
 //	int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *mw_bind)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// See ibv_bind_mw(3).
 func BindMw(qp *Qp, mw *Mw, mwBind *MwBind) error {
 	if qp == nil {
 		return cerr.Nil("ibv_bind_mw", "qp")
@@ -1977,11 +2304,14 @@ func BindMw(qp *Qp, mw *Mw, mwBind *MwBind) error {
 	return cerr.Code("ibv_bind_mw", int64(r.value), int32(r.error))
 }
 
-// CreateCompChannel binds ibv_create_comp_channel of infiniband/verbs.h:
+// CreateCompChannel binds ibv_create_comp_channel, a function of infiniband/verbs.h:
 //
 //	struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.0). See ibv_create_comp_channel(3).
 func CreateCompChannel(context *Context) (*CompChannel, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_comp_channel", "context")
@@ -1999,11 +2329,14 @@ func CreateCompChannel(context *Context) (*CompChannel, error) {
 	return (*CompChannel)(r.value), nil
 }
 
-// DestroyCompChannel binds ibv_destroy_comp_channel of infiniband/verbs.h:
+// DestroyCompChannel binds ibv_destroy_comp_channel, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.0). See ibv_create_comp_channel(3).
 func DestroyCompChannel(channel *CompChannel) error {
 	if channel == nil {
 		return cerr.Nil("ibv_destroy_comp_channel", "channel")
@@ -2018,11 +2351,15 @@ func DestroyCompChannel(channel *CompChannel) error {
 	return cerr.Code("ibv_destroy_comp_channel", int64(r.value), int32(r.error))
 }
 
-// AdviseMr binds ibv_advise_mr of infiniband/verbs.h:
+// AdviseMr binds ibv_advise_mr, inline in infiniband/verbs.h:
 //
 //	int ibv_advise_mr(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_advise_mr(3).
 func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags uint32, sgList *Sge, numSge uint32) error {
 	if pd == nil {
 		return cerr.Nil("ibv_advise_mr", "pd")
@@ -2034,11 +2371,15 @@ func AdviseMr(pd *Pd, advice IbUverbsAdviseMrAdvice, flags uint32, sgList *Sge, 
 	return cerr.Code("ibv_advise_mr", int64(r.value), int32(r.error))
 }
 
-// AllocDm binds ibv_alloc_dm of infiniband/verbs.h:
+// AllocDm binds ibv_alloc_dm, inline in infiniband/verbs.h:
 //
 //	struct ibv_dm *ibv_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_dm(3).
 func AllocDm(context *Context, attr *AllocDmAttr) (*Dm, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_alloc_dm", "context")
@@ -2053,11 +2394,15 @@ func AllocDm(context *Context, attr *AllocDmAttr) (*Dm, error) {
 	return (*Dm)(r.value), nil
 }
 
-// FreeDm binds ibv_free_dm of infiniband/verbs.h:
+// FreeDm binds ibv_free_dm, inline in infiniband/verbs.h:
 //
 //	int ibv_free_dm(struct ibv_dm *dm)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_dm(3).
 func FreeDm(dm *Dm) error {
 	if dm == nil {
 		return cerr.Nil("ibv_free_dm", "dm")
@@ -2066,11 +2411,14 @@ func FreeDm(dm *Dm) error {
 	return cerr.Code("ibv_free_dm", int64(r.value), int32(r.error))
 }
 
-// DmExportDmabufFd binds ibv_dm_export_dmabuf_fd of infiniband/verbs.h:
+// DmExportDmabufFd binds ibv_dm_export_dmabuf_fd, a function of infiniband/verbs.h:
 //
 //	int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 //
-// C returns a number, or -1 with errno. It came with rdma-core 62.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 62 (IBVERBS_1.16). See ibv_dm_export_dmabuf_fd(3).
 func DmExportDmabufFd(dm *Dm) (int, error) {
 	if dm == nil {
 		return 0, cerr.Nil("ibv_dm_export_dmabuf_fd", "dm")
@@ -2088,11 +2436,15 @@ func DmExportDmabufFd(dm *Dm) (int, error) {
 	return int(r.value), nil
 }
 
-// MemcpyToDm binds ibv_memcpy_to_dm of infiniband/verbs.h:
+// MemcpyToDm binds ibv_memcpy_to_dm, inline in infiniband/verbs.h:
 //
 //	int ibv_memcpy_to_dm(struct ibv_dm *dm, uint64_t dm_offset, const void *host_addr, size_t length)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_dm(3).
 func MemcpyToDm(dm *Dm, dmOffset uint64, hostAddr unsafe.Pointer, length uint64) error {
 	if dm == nil {
 		return cerr.Nil("ibv_memcpy_to_dm", "dm")
@@ -2104,11 +2456,15 @@ func MemcpyToDm(dm *Dm, dmOffset uint64, hostAddr unsafe.Pointer, length uint64)
 	return cerr.Code("ibv_memcpy_to_dm", int64(r.value), int32(r.error))
 }
 
-// MemcpyFromDm binds ibv_memcpy_from_dm of infiniband/verbs.h:
+// MemcpyFromDm binds ibv_memcpy_from_dm, inline in infiniband/verbs.h:
 //
 //	int ibv_memcpy_from_dm(void *host_addr, struct ibv_dm *dm, uint64_t dm_offset, size_t length)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_dm(3).
 func MemcpyFromDm(hostAddr unsafe.Pointer, dm *Dm, dmOffset uint64, length uint64) error {
 	if hostAddr == nil {
 		return cerr.Nil("ibv_memcpy_from_dm", "host_addr")
@@ -2120,11 +2476,15 @@ func MemcpyFromDm(hostAddr unsafe.Pointer, dm *Dm, dmOffset uint64, length uint6
 	return cerr.Code("ibv_memcpy_from_dm", int64(r.value), int32(r.error))
 }
 
-// AllocNullMr binds ibv_alloc_null_mr of infiniband/verbs.h:
+// AllocNullMr binds ibv_alloc_null_mr, inline in infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_alloc_null_mr(struct ibv_pd *pd)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_null_mr(3).
 func AllocNullMr(pd *Pd) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_alloc_null_mr", "pd")
@@ -2136,11 +2496,15 @@ func AllocNullMr(pd *Pd) (*Mr, error) {
 	return (*Mr)(r.value), nil
 }
 
-// RegDmMr binds ibv_reg_dm_mr of infiniband/verbs.h:
+// RegDmMr binds ibv_reg_dm_mr, inline in infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_dm(3).
 func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access uint32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_dm_mr", "pd")
@@ -2155,13 +2519,16 @@ func RegDmMr(pd *Pd, dm *Dm, dmOffset uint64, length uint64, access uint32) (*Mr
 	return (*Mr)(r.value), nil
 }
 
-// CreateCq binds ibv_create_cq of infiniband/verbs.h:
+// CreateCq binds ibv_create_cq, a function of infiniband/verbs.h:
 //
 //	struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 //
-// C returns NULL with errno if it fails.
-// C keeps cqContext after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: cqContext, channel.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// May be nil: cqContext, channel.
+// C keeps: cqContext.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_cq(3).
 func CreateCq(context *Context, cqe int32, cqContext unsafe.Pointer, channel *CompChannel, compVector int32) (*Cq, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_cq", "context")
@@ -2179,11 +2546,15 @@ func CreateCq(context *Context, cqe int32, cqContext unsafe.Pointer, channel *Co
 	return (*Cq)(r.value), nil
 }
 
-// CreateCqEx binds ibv_create_cq_ex of infiniband/verbs.h:
+// CreateCqEx binds ibv_create_cq_ex, inline in infiniband/verbs.h:
 //
 //	struct ibv_cq_ex *ibv_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_cq_ex(3).
 func CreateCqEx(context *Context, cqAttr *CqInitAttrEx) (*CqEx, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_cq_ex", "context")
@@ -2198,11 +2569,14 @@ func CreateCqEx(context *Context, cqAttr *CqInitAttrEx) (*CqEx, error) {
 	return (*CqEx)(r.value), nil
 }
 
-// ResizeCq binds ibv_resize_cq of infiniband/verbs.h:
+// ResizeCq binds ibv_resize_cq, a function of infiniband/verbs.h:
 //
 //	int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_resize_cq(3).
 func ResizeCq(cq *Cq, cqe int32) error {
 	if cq == nil {
 		return cerr.Nil("ibv_resize_cq", "cq")
@@ -2217,11 +2591,14 @@ func ResizeCq(cq *Cq, cqe int32) error {
 	return cerr.Code("ibv_resize_cq", int64(r.value), int32(r.error))
 }
 
-// DestroyCq binds ibv_destroy_cq of infiniband/verbs.h:
+// DestroyCq binds ibv_destroy_cq, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_cq(struct ibv_cq *cq)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_cq(3).
 func DestroyCq(cq *Cq) error {
 	if cq == nil {
 		return cerr.Nil("ibv_destroy_cq", "cq")
@@ -2236,11 +2613,15 @@ func DestroyCq(cq *Cq) error {
 	return cerr.Code("ibv_destroy_cq", int64(r.value), int32(r.error))
 }
 
-// GetCqEvent binds ibv_get_cq_event of infiniband/verbs.h:
+// GetCqEvent binds ibv_get_cq_event, a function of infiniband/verbs.h:
 //
 //	int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It returns *cq, *cq_context.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_cq_event(3).
 func GetCqEvent(channel *CompChannel) (*Cq, unsafe.Pointer, error) {
 	if channel == nil {
 		return nil, nil, cerr.Nil("ibv_get_cq_event", "channel")
@@ -2257,11 +2638,14 @@ func GetCqEvent(channel *CompChannel) (*Cq, unsafe.Pointer, error) {
 	return cq, cqContext, cerr.Status("ibv_get_cq_event", int64(r.value), int32(r.error))
 }
 
-// AckCqEvents binds ibv_ack_cq_events of infiniband/verbs.h:
+// AckCqEvents binds ibv_ack_cq_events, a function of infiniband/verbs.h:
 //
 //	void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_get_cq_event(3).
 func AckCqEvents(cq *Cq, nevents uint32) error {
 	if cq == nil {
 		return cerr.Nil("ibv_ack_cq_events", "cq")
@@ -2277,11 +2661,15 @@ func AckCqEvents(cq *Cq, nevents uint32) error {
 	return nil
 }
 
-// PollCq binds ibv_poll_cq of infiniband/verbs.h:
+// PollCq binds ibv_poll_cq, inline in infiniband/verbs.h:
 //
 //	int ibv_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 //
-// C returns the number of completions, or a provider's negative code.
+// It returns the number of completions, and fails if C's number is negative, a code of the provider's own.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_poll_cq(3).
 func PollCq(cq *Cq, numEntries int32, wc *Wc) (int, error) {
 	if cq == nil {
 		return 0, cerr.Nil("ibv_poll_cq", "cq")
@@ -2296,11 +2684,15 @@ func PollCq(cq *Cq, numEntries int32, wc *Wc) (int, error) {
 	return int(r.value), nil
 }
 
-// ReqNotifyCq binds ibv_req_notify_cq of infiniband/verbs.h:
+// ReqNotifyCq binds ibv_req_notify_cq, inline in infiniband/verbs.h:
 //
 //	int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_req_notify_cq(3).
 func ReqNotifyCq(cq *Cq, solicitedOnly int32) error {
 	if cq == nil {
 		return cerr.Nil("ibv_req_notify_cq", "cq")
@@ -2309,11 +2701,15 @@ func ReqNotifyCq(cq *Cq, solicitedOnly int32) error {
 	return cerr.Code("ibv_req_notify_cq", int64(r.value), int32(r.error))
 }
 
-// ModifyCq binds ibv_modify_cq of infiniband/verbs.h:
+// ModifyCq binds ibv_modify_cq, inline in infiniband/verbs.h:
 //
 //	int ibv_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_modify_cq(3).
 func ModifyCq(cq *Cq, attr *ModifyCqAttr) error {
 	if cq == nil {
 		return cerr.Nil("ibv_modify_cq", "cq")
@@ -2325,11 +2721,14 @@ func ModifyCq(cq *Cq, attr *ModifyCqAttr) error {
 	return cerr.Code("ibv_modify_cq", int64(r.value), int32(r.error))
 }
 
-// QueryCompCntrCaps binds ibv_query_comp_cntr_caps of infiniband/verbs.h:
+// QueryCompCntrCaps binds ibv_query_comp_cntr_caps, inline in infiniband/verbs.h:
 //
 //	int ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65. See ibv_query_comp_cntr_caps(3).
 func QueryCompCntrCaps(context *Context, caps *CompCntrCaps) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_comp_cntr_caps", "context")
@@ -2347,11 +2746,14 @@ func QueryCompCntrCaps(context *Context, caps *CompCntrCaps) error {
 	return cerr.Code("ibv_query_comp_cntr_caps", int64(r.value), int32(r.error))
 }
 
-// CreateCompCntr binds ibv_create_comp_cntr of infiniband/verbs.h:
+// CreateCompCntr binds ibv_create_comp_cntr, a function of infiniband/verbs.h:
 //
 //	struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context, struct ibv_comp_cntr_init_attr *cc_attr)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 65.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func CreateCompCntr(context *Context, ccAttr *CompCntrInitAttr) (*CompCntr, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_comp_cntr", "context")
@@ -2372,11 +2774,14 @@ func CreateCompCntr(context *Context, ccAttr *CompCntrInitAttr) (*CompCntr, erro
 	return (*CompCntr)(r.value), nil
 }
 
-// DestroyCompCntr binds ibv_destroy_comp_cntr of infiniband/verbs.h:
+// DestroyCompCntr binds ibv_destroy_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_comp_cntr(struct ibv_comp_cntr *comp_cntr)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func DestroyCompCntr(compCntr *CompCntr) error {
 	if compCntr == nil {
 		return cerr.Nil("ibv_destroy_comp_cntr", "comp_cntr")
@@ -2391,11 +2796,14 @@ func DestroyCompCntr(compCntr *CompCntr) error {
 	return cerr.Code("ibv_destroy_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// SetCompCntr binds ibv_set_comp_cntr of infiniband/verbs.h:
+// SetCompCntr binds ibv_set_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_set_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func SetCompCntr(compCntr *CompCntr, value uint64) error {
 	if compCntr == nil {
 		return cerr.Nil("ibv_set_comp_cntr", "comp_cntr")
@@ -2410,11 +2818,14 @@ func SetCompCntr(compCntr *CompCntr, value uint64) error {
 	return cerr.Code("ibv_set_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// SetErrCompCntr binds ibv_set_err_comp_cntr of infiniband/verbs.h:
+// SetErrCompCntr binds ibv_set_err_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_set_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func SetErrCompCntr(compCntr *CompCntr, value uint64) error {
 	if compCntr == nil {
 		return cerr.Nil("ibv_set_err_comp_cntr", "comp_cntr")
@@ -2429,11 +2840,14 @@ func SetErrCompCntr(compCntr *CompCntr, value uint64) error {
 	return cerr.Code("ibv_set_err_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// IncCompCntr binds ibv_inc_comp_cntr of infiniband/verbs.h:
+// IncCompCntr binds ibv_inc_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_inc_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func IncCompCntr(compCntr *CompCntr, amount uint64) error {
 	if compCntr == nil {
 		return cerr.Nil("ibv_inc_comp_cntr", "comp_cntr")
@@ -2448,11 +2862,14 @@ func IncCompCntr(compCntr *CompCntr, amount uint64) error {
 	return cerr.Code("ibv_inc_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// IncErrCompCntr binds ibv_inc_err_comp_cntr of infiniband/verbs.h:
+// IncErrCompCntr binds ibv_inc_err_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func IncErrCompCntr(compCntr *CompCntr, amount uint64) error {
 	if compCntr == nil {
 		return cerr.Nil("ibv_inc_err_comp_cntr", "comp_cntr")
@@ -2467,11 +2884,15 @@ func IncErrCompCntr(compCntr *CompCntr, amount uint64) error {
 	return cerr.Code("ibv_inc_err_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// ReadCompCntr binds ibv_read_comp_cntr of infiniband/verbs.h:
+// ReadCompCntr binds ibv_read_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_read_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It returns *value.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func ReadCompCntr(compCntr *CompCntr) (uint64, error) {
 	if compCntr == nil {
 		return 0, cerr.Nil("ibv_read_comp_cntr", "comp_cntr")
@@ -2487,11 +2908,15 @@ func ReadCompCntr(compCntr *CompCntr) (uint64, error) {
 	return value, cerr.Code("ibv_read_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// ReadErrCompCntr binds ibv_read_err_comp_cntr of infiniband/verbs.h:
+// ReadErrCompCntr binds ibv_read_err_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It returns *value.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_create_comp_cntr(3).
 func ReadErrCompCntr(compCntr *CompCntr) (uint64, error) {
 	if compCntr == nil {
 		return 0, cerr.Nil("ibv_read_err_comp_cntr", "comp_cntr")
@@ -2507,11 +2932,14 @@ func ReadErrCompCntr(compCntr *CompCntr) (uint64, error) {
 	return value, cerr.Code("ibv_read_err_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// CreateSrq binds ibv_create_srq of infiniband/verbs.h:
+// CreateSrq binds ibv_create_srq, a function of infiniband/verbs.h:
 //
 //	struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_srq(3).
 func CreateSrq(pd *Pd, srqInitAttr *SrqInitAttr) (*Srq, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_create_srq", "pd")
@@ -2532,11 +2960,14 @@ func CreateSrq(pd *Pd, srqInitAttr *SrqInitAttr) (*Srq, error) {
 	return (*Srq)(r.value), nil
 }
 
-// CreateSrqEx binds ibv_create_srq_ex of infiniband/verbs.h:
+// CreateSrqEx binds ibv_create_srq_ex, inline in infiniband/verbs.h:
 //
 //	struct ibv_srq *ibv_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// See ibv_create_srq_ex(3).
 func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_srq_ex", "context")
@@ -2557,11 +2988,14 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 	return (*Srq)(r.value), nil
 }
 
-// ModifySrq binds ibv_modify_srq of infiniband/verbs.h:
+// ModifySrq binds ibv_modify_srq, a function of infiniband/verbs.h:
 //
 //	int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_modify_srq(3).
 func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask int32) error {
 	if srq == nil {
 		return cerr.Nil("ibv_modify_srq", "srq")
@@ -2579,11 +3013,14 @@ func ModifySrq(srq *Srq, srqAttr *SrqAttr, srqAttrMask int32) error {
 	return cerr.Code("ibv_modify_srq", int64(r.value), int32(r.error))
 }
 
-// QuerySrq binds ibv_query_srq of infiniband/verbs.h:
+// QuerySrq binds ibv_query_srq, a function of infiniband/verbs.h:
 //
 //	int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_srq(3).
 func QuerySrq(srq *Srq, srqAttr *SrqAttr) error {
 	if srq == nil {
 		return cerr.Nil("ibv_query_srq", "srq")
@@ -2601,11 +3038,16 @@ func QuerySrq(srq *Srq, srqAttr *SrqAttr) error {
 	return cerr.Code("ibv_query_srq", int64(r.value), int32(r.error))
 }
 
-// GetSrqNum binds ibv_get_srq_num of infiniband/verbs.h:
+// GetSrqNum binds ibv_get_srq_num, inline in infiniband/verbs.h:
 //
 //	int ibv_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It returns *srq_num.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_get_srq_num(3).
 func GetSrqNum(srq *Srq) (uint32, error) {
 	if srq == nil {
 		return 0, cerr.Nil("ibv_get_srq_num", "srq")
@@ -2615,11 +3057,14 @@ func GetSrqNum(srq *Srq) (uint32, error) {
 	return srqNum, cerr.Code("ibv_get_srq_num", int64(r.value), int32(r.error))
 }
 
-// DestroySrq binds ibv_destroy_srq of infiniband/verbs.h:
+// DestroySrq binds ibv_destroy_srq, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_srq(struct ibv_srq *srq)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_srq(3).
 func DestroySrq(srq *Srq) error {
 	if srq == nil {
 		return cerr.Nil("ibv_destroy_srq", "srq")
@@ -2634,11 +3079,15 @@ func DestroySrq(srq *Srq) error {
 	return cerr.Code("ibv_destroy_srq", int64(r.value), int32(r.error))
 }
 
-// PostSrqRecv binds ibv_post_srq_recv of infiniband/verbs.h:
+// PostSrqRecv binds ibv_post_srq_recv, inline in infiniband/verbs.h:
 //
 //	int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_post_srq_recv(3).
 func PostSrqRecv(srq *Srq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	if srq == nil {
 		return cerr.Nil("ibv_post_srq_recv", "srq")
@@ -2653,11 +3102,14 @@ func PostSrqRecv(srq *Srq, recvWr *RecvWr, badRecvWr **RecvWr) error {
 	return cerr.Code("ibv_post_srq_recv", int64(r.value), int32(r.error))
 }
 
-// PostSrqOps binds ibv_post_srq_ops of infiniband/verbs.h:
+// PostSrqOps binds ibv_post_srq_ops, inline in infiniband/verbs.h:
 //
 //	int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// See ibv_post_srq_ops(3).
 func PostSrqOps(srq *Srq, op *OpsWr, badOp **OpsWr) error {
 	if srq == nil {
 		return cerr.Nil("ibv_post_srq_ops", "srq")
@@ -2678,11 +3130,14 @@ func PostSrqOps(srq *Srq, op *OpsWr, badOp **OpsWr) error {
 	return cerr.Code("ibv_post_srq_ops", int64(r.value), int32(r.error))
 }
 
-// CreateQp binds ibv_create_qp of infiniband/verbs.h:
+// CreateQp binds ibv_create_qp, a function of infiniband/verbs.h:
 //
 //	struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_qp(3).
 func CreateQp(pd *Pd, qpInitAttr *QpInitAttr) (*Qp, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_create_qp", "pd")
@@ -2703,11 +3158,14 @@ func CreateQp(pd *Pd, qpInitAttr *QpInitAttr) (*Qp, error) {
 	return (*Qp)(r.value), nil
 }
 
-// CreateQpEx binds ibv_create_qp_ex of infiniband/verbs.h:
+// CreateQpEx binds ibv_create_qp_ex, inline in infiniband/verbs.h:
 //
 //	struct ibv_qp *ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// See ibv_create_qp_ex(3).
 func CreateQpEx(context *Context, qpInitAttrEx *QpInitAttrEx) (*Qp, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_qp_ex", "context")
@@ -2728,11 +3186,15 @@ func CreateQpEx(context *Context, qpInitAttrEx *QpInitAttrEx) (*Qp, error) {
 	return (*Qp)(r.value), nil
 }
 
-// AllocTd binds ibv_alloc_td of infiniband/verbs.h:
+// AllocTd binds ibv_alloc_td, inline in infiniband/verbs.h:
 //
 //	struct ibv_td *ibv_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_td(3).
 func AllocTd(context *Context, initAttr *TdInitAttr) (*Td, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_alloc_td", "context")
@@ -2747,11 +3209,15 @@ func AllocTd(context *Context, initAttr *TdInitAttr) (*Td, error) {
 	return (*Td)(r.value), nil
 }
 
-// DeallocTd binds ibv_dealloc_td of infiniband/verbs.h:
+// DeallocTd binds ibv_dealloc_td, inline in infiniband/verbs.h:
 //
 //	int ibv_dealloc_td(struct ibv_td *td)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_td(3).
 func DeallocTd(td *Td) error {
 	if td == nil {
 		return cerr.Nil("ibv_dealloc_td", "td")
@@ -2760,11 +3226,15 @@ func DeallocTd(td *Td) error {
 	return cerr.Code("ibv_dealloc_td", int64(r.value), int32(r.error))
 }
 
-// AllocParentDomain binds ibv_alloc_parent_domain of infiniband/verbs.h:
+// AllocParentDomain binds ibv_alloc_parent_domain, inline in infiniband/verbs.h:
 //
 //	struct ibv_pd *ibv_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_alloc_parent_domain(3).
 func AllocParentDomain(context *Context, attr *ParentDomainInitAttr) (*Pd, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_alloc_parent_domain", "context")
@@ -2779,11 +3249,15 @@ func AllocParentDomain(context *Context, attr *ParentDomainInitAttr) (*Pd, error
 	return (*Pd)(r.value), nil
 }
 
-// AllocBuf binds ibv_alloc_buf of infiniband/verbs.h:
+// AllocBuf binds ibv_alloc_buf, a function of infiniband/verbs.h:
 //
 //	void *ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 64.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It also returns *buf.
+// It does not block.
+//
+// Since rdma-core 64 (IBVERBS_1.17). See ibv_alloc_buf(3).
 func AllocBuf(pd *Pd, size uint64) (unsafe.Pointer, *Buf, error) {
 	if pd == nil {
 		return nil, nil, cerr.Nil("ibv_alloc_buf", "pd")
@@ -2802,11 +3276,14 @@ func AllocBuf(pd *Pd, size uint64) (unsafe.Pointer, *Buf, error) {
 	return r.value, buf, nil
 }
 
-// ExportBufDmabufFd binds ibv_export_buf_dmabuf_fd of infiniband/verbs.h:
+// ExportBufDmabufFd binds ibv_export_buf_dmabuf_fd, a function of infiniband/verbs.h:
 //
 //	int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 //
-// C returns a number, or -1 with errno. It came with rdma-core 65.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_alloc_buf(3).
 func ExportBufDmabufFd(buf *Buf) (int, error) {
 	if buf == nil {
 		return 0, cerr.Nil("ibv_export_buf_dmabuf_fd", "buf")
@@ -2824,11 +3301,14 @@ func ExportBufDmabufFd(buf *Buf) (int, error) {
 	return int(r.value), nil
 }
 
-// FreeBuf binds ibv_free_buf of infiniband/verbs.h:
+// FreeBuf binds ibv_free_buf, a function of infiniband/verbs.h:
 //
 //	void ibv_free_buf(struct ibv_buf *buf)
 //
-// C returns nothing. It came with rdma-core 64.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// Since rdma-core 64 (IBVERBS_1.17). See ibv_alloc_buf(3).
 func FreeBuf(buf *Buf) error {
 	if buf == nil {
 		return cerr.Nil("ibv_free_buf", "buf")
@@ -2844,12 +3324,15 @@ func FreeBuf(buf *Buf) error {
 	return nil
 }
 
-// RegBufMr binds ibv_reg_buf_mr of infiniband/verbs.h:
+// RegBufMr binds ibv_reg_buf_mr, a function of infiniband/verbs.h:
 //
 //	struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 64.
-// C keeps addr after the call: it must not be Go memory that is not pinned.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// Since rdma-core 64 (IBVERBS_1.17). See ibv_alloc_buf(3).
 func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32) (*Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_reg_buf_mr", "pd")
@@ -2873,11 +3356,14 @@ func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32
 	return (*Mr)(r.value), nil
 }
 
-// AllocDmah binds ibv_alloc_dmah of infiniband/verbs.h:
+// AllocDmah binds ibv_alloc_dmah, a function of infiniband/verbs.h:
 //
 //	struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
 //
-// C returns NULL with errno if it fails. It came with rdma-core 59.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 59 (IBVERBS_1.15). See ibv_alloc_dmah(3).
 func AllocDmah(context *Context, attr *DmahInitAttr) (*Dmah, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_alloc_dmah", "context")
@@ -2898,11 +3384,14 @@ func AllocDmah(context *Context, attr *DmahInitAttr) (*Dmah, error) {
 	return (*Dmah)(r.value), nil
 }
 
-// DeallocDmah binds ibv_dealloc_dmah of infiniband/verbs.h:
+// DeallocDmah binds ibv_dealloc_dmah, a function of infiniband/verbs.h:
 //
 //	int ibv_dealloc_dmah(struct ibv_dmah *dmah)
 //
-// C returns 0 or an errno value. It came with rdma-core 59.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 59 (IBVERBS_1.15). See ibv_alloc_dmah(3).
 func DeallocDmah(dmah *Dmah) error {
 	if dmah == nil {
 		return cerr.Nil("ibv_dealloc_dmah", "dmah")
@@ -2917,11 +3406,15 @@ func DeallocDmah(dmah *Dmah) error {
 	return cerr.Code("ibv_dealloc_dmah", int64(r.value), int32(r.error))
 }
 
-// QueryRtValuesEx binds ibv_query_rt_values_ex of infiniband/verbs.h:
+// QueryRtValuesEx binds ibv_query_rt_values_ex, inline in infiniband/verbs.h:
 //
 //	int ibv_query_rt_values_ex(struct ibv_context *context, struct ibv_values_ex *values)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_query_rt_values_ex(3).
 func QueryRtValuesEx(context *Context, values *ValuesEx) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_rt_values_ex", "context")
@@ -2933,12 +3426,15 @@ func QueryRtValuesEx(context *Context, values *ValuesEx) error {
 	return cerr.Code("ibv_query_rt_values_ex", int64(r.value), int32(r.error))
 }
 
-// QueryDeviceEx binds ibv_query_device_ex of infiniband/verbs.h:
+// QueryDeviceEx binds ibv_query_device_ex, inline in infiniband/verbs.h:
 //
 //	int ibv_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr)
 //
-// C returns 0 or an errno value.
-// May be nil, or empty: input.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+// May be nil: input.
+//
+// See ibv_query_device_ex(3).
 func QueryDeviceEx(context *Context, input *QueryDeviceExInput, attr *DeviceAttrEx) error {
 	if context == nil {
 		return cerr.Nil("ibv_query_device_ex", "context")
@@ -2956,11 +3452,15 @@ func QueryDeviceEx(context *Context, input *QueryDeviceExInput, attr *DeviceAttr
 	return cerr.Code("ibv_query_device_ex", int64(r.value), int32(r.error))
 }
 
-// OpenQp binds ibv_open_qp of infiniband/verbs.h:
+// OpenQp binds ibv_open_qp, inline in infiniband/verbs.h:
 //
 //	struct ibv_qp *ibv_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *qp_open_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_open_qp(3).
 func OpenQp(context *Context, qpOpenAttr *QpOpenAttr) (*Qp, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_open_qp", "context")
@@ -2975,11 +3475,14 @@ func OpenQp(context *Context, qpOpenAttr *QpOpenAttr) (*Qp, error) {
 	return (*Qp)(r.value), nil
 }
 
-// ModifyQp binds ibv_modify_qp of infiniband/verbs.h:
+// ModifyQp binds ibv_modify_qp, a function of infiniband/verbs.h:
 //
 //	int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_modify_qp(3).
 func ModifyQp(qp *Qp, attr *QpAttr, attrMask int32) error {
 	if qp == nil {
 		return cerr.Nil("ibv_modify_qp", "qp")
@@ -2997,11 +3500,15 @@ func ModifyQp(qp *Qp, attr *QpAttr, attrMask int32) error {
 	return cerr.Code("ibv_modify_qp", int64(r.value), int32(r.error))
 }
 
-// ModifyQpRateLimit binds ibv_modify_qp_rate_limit of infiniband/verbs.h:
+// ModifyQpRateLimit binds ibv_modify_qp_rate_limit, inline in infiniband/verbs.h:
 //
 //	int ibv_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_modify_qp_rate_limit(3).
 func ModifyQpRateLimit(qp *Qp, attr *QpRateLimitAttr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_modify_qp_rate_limit", "qp")
@@ -3013,11 +3520,14 @@ func ModifyQpRateLimit(qp *Qp, attr *QpRateLimitAttr) error {
 	return cerr.Code("ibv_modify_qp_rate_limit", int64(r.value), int32(r.error))
 }
 
-// QpAttachCompCntr binds ibv_qp_attach_comp_cntr of infiniband/verbs.h:
+// QpAttachCompCntr binds ibv_qp_attach_comp_cntr, a function of infiniband/verbs.h:
 //
 //	int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *comp_cntr, struct ibv_qp_attach_comp_cntr_attr *attr)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// Since rdma-core 65 (IBVERBS_1.18). See ibv_qp_attach_comp_cntr(3).
 func QpAttachCompCntr(qp *Qp, compCntr *CompCntr, attr *QpAttachCompCntrAttr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_qp_attach_comp_cntr", "qp")
@@ -3038,11 +3548,14 @@ func QpAttachCompCntr(qp *Qp, compCntr *CompCntr, attr *QpAttachCompCntrAttr) er
 	return cerr.Code("ibv_qp_attach_comp_cntr", int64(r.value), int32(r.error))
 }
 
-// QueryQpDataInOrder binds ibv_query_qp_data_in_order of infiniband/verbs.h:
+// QueryQpDataInOrder binds ibv_query_qp_data_in_order, a function of infiniband/verbs.h:
 //
 //	int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 //
-// C returns a value and does not fail. It came with rdma-core 36.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// Since rdma-core 36 (IBVERBS_1.14). See ibv_query_qp_data_in_order(3).
 func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
 	if qp == nil {
 		return 0, cerr.Nil("ibv_query_qp_data_in_order", "qp")
@@ -3057,11 +3570,14 @@ func QueryQpDataInOrder(qp *Qp, op WrOpcode, flags uint32) (int32, error) {
 	return int32(r.value), nil
 }
 
-// QueryQp binds ibv_query_qp of infiniband/verbs.h:
+// QueryQp binds ibv_query_qp, a function of infiniband/verbs.h:
 //
 //	int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_query_qp(3).
 func QueryQp(qp *Qp, attr *QpAttr, attrMask int32, initAttr *QpInitAttr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_query_qp", "qp")
@@ -3082,11 +3598,14 @@ func QueryQp(qp *Qp, attr *QpAttr, attrMask int32, initAttr *QpInitAttr) error {
 	return cerr.Code("ibv_query_qp", int64(r.value), int32(r.error))
 }
 
-// DestroyQp binds ibv_destroy_qp of infiniband/verbs.h:
+// DestroyQp binds ibv_destroy_qp, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_qp(struct ibv_qp *qp)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_qp(3).
 func DestroyQp(qp *Qp) error {
 	if qp == nil {
 		return cerr.Nil("ibv_destroy_qp", "qp")
@@ -3101,11 +3620,14 @@ func DestroyQp(qp *Qp) error {
 	return cerr.Code("ibv_destroy_qp", int64(r.value), int32(r.error))
 }
 
-// CreateWq binds ibv_create_wq of infiniband/verbs.h:
+// CreateWq binds ibv_create_wq, inline in infiniband/verbs.h:
 //
 //	struct ibv_wq *ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// See ibv_create_wq(3).
 func CreateWq(context *Context, wqInitAttr *WqInitAttr) (*Wq, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_wq", "context")
@@ -3126,11 +3648,15 @@ func CreateWq(context *Context, wqInitAttr *WqInitAttr) (*Wq, error) {
 	return (*Wq)(r.value), nil
 }
 
-// ModifyWq binds ibv_modify_wq of infiniband/verbs.h:
+// ModifyWq binds ibv_modify_wq, inline in infiniband/verbs.h:
 //
 //	int ibv_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_modify_wq(3).
 func ModifyWq(wq *Wq, wqAttr *WqAttr) error {
 	if wq == nil {
 		return cerr.Nil("ibv_modify_wq", "wq")
@@ -3142,11 +3668,15 @@ func ModifyWq(wq *Wq, wqAttr *WqAttr) error {
 	return cerr.Code("ibv_modify_wq", int64(r.value), int32(r.error))
 }
 
-// DestroyWq binds ibv_destroy_wq of infiniband/verbs.h:
+// DestroyWq binds ibv_destroy_wq, inline in infiniband/verbs.h:
 //
 //	int ibv_destroy_wq(struct ibv_wq *wq)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It can block.
+//
+// See ibv_create_wq(3).
 func DestroyWq(wq *Wq) error {
 	if wq == nil {
 		return cerr.Nil("ibv_destroy_wq", "wq")
@@ -3155,11 +3685,15 @@ func DestroyWq(wq *Wq) error {
 	return cerr.Code("ibv_destroy_wq", int64(r.value), int32(r.error))
 }
 
-// CreateRwqIndTable binds ibv_create_rwq_ind_table of infiniband/verbs.h:
+// CreateRwqIndTable binds ibv_create_rwq_ind_table, inline in infiniband/verbs.h:
 //
 //	struct ibv_rwq_ind_table *ibv_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_rwq_ind_table(3).
 func CreateRwqIndTable(context *Context, initAttr *RwqIndTableInitAttr) (*RwqIndTable, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_rwq_ind_table", "context")
@@ -3174,11 +3708,15 @@ func CreateRwqIndTable(context *Context, initAttr *RwqIndTableInitAttr) (*RwqInd
 	return (*RwqIndTable)(r.value), nil
 }
 
-// DestroyRwqIndTable binds ibv_destroy_rwq_ind_table of infiniband/verbs.h:
+// DestroyRwqIndTable binds ibv_destroy_rwq_ind_table, inline in infiniband/verbs.h:
 //
 //	int ibv_destroy_rwq_ind_table(struct ibv_rwq_ind_table *rwq_ind_table)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_rwq_ind_table(3).
 func DestroyRwqIndTable(rwqIndTable *RwqIndTable) error {
 	if rwqIndTable == nil {
 		return cerr.Nil("ibv_destroy_rwq_ind_table", "rwq_ind_table")
@@ -3187,11 +3725,15 @@ func DestroyRwqIndTable(rwqIndTable *RwqIndTable) error {
 	return cerr.Code("ibv_destroy_rwq_ind_table", int64(r.value), int32(r.error))
 }
 
-// PostSend binds ibv_post_send of infiniband/verbs.h:
+// PostSend binds ibv_post_send, inline in infiniband/verbs.h:
 //
 //	int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_post_send(3).
 func PostSend(qp *Qp, wr *SendWr, badWr **SendWr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_post_send", "qp")
@@ -3206,11 +3748,15 @@ func PostSend(qp *Qp, wr *SendWr, badWr **SendWr) error {
 	return cerr.Code("ibv_post_send", int64(r.value), int32(r.error))
 }
 
-// PostRecv binds ibv_post_recv of infiniband/verbs.h:
+// PostRecv binds ibv_post_recv, inline in infiniband/verbs.h:
 //
 //	int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_post_recv(3).
 func PostRecv(qp *Qp, wr *RecvWr, badWr **RecvWr) error {
 	if qp == nil {
 		return cerr.Nil("ibv_post_recv", "qp")
@@ -3225,11 +3771,14 @@ func PostRecv(qp *Qp, wr *RecvWr, badWr **RecvWr) error {
 	return cerr.Code("ibv_post_recv", int64(r.value), int32(r.error))
 }
 
-// CreateAh binds ibv_create_ah of infiniband/verbs.h:
+// CreateAh binds ibv_create_ah, a function of infiniband/verbs.h:
 //
 //	struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 //
-// C returns NULL with errno if it fails. It can block the thread.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_ah(3).
 func CreateAh(pd *Pd, attr *AhAttr) (*Ah, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_create_ah", "pd")
@@ -3250,11 +3799,14 @@ func CreateAh(pd *Pd, attr *AhAttr) (*Ah, error) {
 	return (*Ah)(r.value), nil
 }
 
-// InitAhFromWc binds ibv_init_ah_from_wc of infiniband/verbs.h:
+// InitAhFromWc binds ibv_init_ah_from_wc, a function of infiniband/verbs.h:
 //
 //	int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_ah_from_wc(3).
 func InitAhFromWc(context *Context, portNum uint8, wc *Wc, grh *Grh, ahAttr *AhAttr) error {
 	if context == nil {
 		return cerr.Nil("ibv_init_ah_from_wc", "context")
@@ -3278,11 +3830,14 @@ func InitAhFromWc(context *Context, portNum uint8, wc *Wc, grh *Grh, ahAttr *AhA
 	return cerr.Status("ibv_init_ah_from_wc", int64(r.value), int32(r.error))
 }
 
-// CreateAhFromWc binds ibv_create_ah_from_wc of infiniband/verbs.h:
+// CreateAhFromWc binds ibv_create_ah_from_wc, a function of infiniband/verbs.h:
 //
 //	struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 //
-// C returns NULL with errno if it fails. It can block the thread.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_ah_from_wc(3).
 func CreateAhFromWc(pd *Pd, wc *Wc, grh *Grh, portNum uint8) (*Ah, error) {
 	if pd == nil {
 		return nil, cerr.Nil("ibv_create_ah_from_wc", "pd")
@@ -3306,11 +3861,14 @@ func CreateAhFromWc(pd *Pd, wc *Wc, grh *Grh, portNum uint8) (*Ah, error) {
 	return (*Ah)(r.value), nil
 }
 
-// DestroyAh binds ibv_destroy_ah of infiniband/verbs.h:
+// DestroyAh binds ibv_destroy_ah, a function of infiniband/verbs.h:
 //
 //	int ibv_destroy_ah(struct ibv_ah *ah)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_create_ah(3).
 func DestroyAh(ah *Ah) error {
 	if ah == nil {
 		return cerr.Nil("ibv_destroy_ah", "ah")
@@ -3325,11 +3883,14 @@ func DestroyAh(ah *Ah) error {
 	return cerr.Code("ibv_destroy_ah", int64(r.value), int32(r.error))
 }
 
-// AttachMcast binds ibv_attach_mcast of infiniband/verbs.h:
+// AttachMcast binds ibv_attach_mcast, a function of infiniband/verbs.h:
 //
 //	int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_attach_mcast(3).
 func AttachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	if qp == nil {
 		return cerr.Nil("ibv_attach_mcast", "qp")
@@ -3347,11 +3908,14 @@ func AttachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	return cerr.Code("ibv_attach_mcast", int64(r.value), int32(r.error))
 }
 
-// DetachMcast binds ibv_detach_mcast of infiniband/verbs.h:
+// DetachMcast binds ibv_detach_mcast, a function of infiniband/verbs.h:
 //
 //	int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_attach_mcast(3).
 func DetachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	if qp == nil {
 		return cerr.Nil("ibv_detach_mcast", "qp")
@@ -3369,11 +3933,14 @@ func DetachMcast(qp *Qp, gid *Gid, lid uint16) error {
 	return cerr.Code("ibv_detach_mcast", int64(r.value), int32(r.error))
 }
 
-// ForkInit binds ibv_fork_init of infiniband/verbs.h:
+// ForkInit binds ibv_fork_init, a function of infiniband/verbs.h:
 //
 //	int ibv_fork_init(void)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_fork_init(3).
 func ForkInit() error {
 	if err := library.Load(); err != nil {
 		return err
@@ -3385,11 +3952,14 @@ func ForkInit() error {
 	return cerr.Code("ibv_fork_init", int64(r.value), int32(r.error))
 }
 
-// IsForkInitialized binds ibv_is_fork_initialized of infiniband/verbs.h:
+// IsForkInitialized binds ibv_is_fork_initialized, a function of infiniband/verbs.h:
 //
 //	enum ibv_fork_status ibv_is_fork_initialized(void)
 //
-// C returns a value and does not fail. It came with rdma-core 35.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// Since rdma-core 35 (IBVERBS_1.13). See ibv_is_fork_initialized(3).
 func IsForkInitialized() (ForkStatus, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -3401,11 +3971,14 @@ func IsForkInitialized() (ForkStatus, error) {
 	return ForkStatus(r.value), nil
 }
 
-// NodeTypeStr binds ibv_node_type_str of infiniband/verbs.h:
+// NodeTypeStr binds ibv_node_type_str, a function of infiniband/verbs.h:
 //
 //	const char *ibv_node_type_str(enum ibv_node_type node_type)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_event_type_str(3).
 func NodeTypeStr(nodeType NodeType) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
@@ -3417,11 +3990,14 @@ func NodeTypeStr(nodeType NodeType) (string, error) {
 	return C.GoString((*C.char)(r.value)), nil
 }
 
-// PortStateStr binds ibv_port_state_str of infiniband/verbs.h:
+// PortStateStr binds ibv_port_state_str, a function of infiniband/verbs.h:
 //
 //	const char *ibv_port_state_str(enum ibv_port_state port_state)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_event_type_str(3).
 func PortStateStr(portState PortState) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
@@ -3433,11 +4009,14 @@ func PortStateStr(portState PortState) (string, error) {
 	return C.GoString((*C.char)(r.value)), nil
 }
 
-// EventTypeStr binds ibv_event_type_str of infiniband/verbs.h:
+// EventTypeStr binds ibv_event_type_str, a function of infiniband/verbs.h:
 //
 //	const char *ibv_event_type_str(enum ibv_event_type event)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.1). See ibv_event_type_str(3).
 func EventTypeStr(event EventType) (string, error) {
 	if err := library.Load(); err != nil {
 		return "", err
@@ -3449,11 +4028,15 @@ func EventTypeStr(event EventType) (string, error) {
 	return C.GoString((*C.char)(r.value)), nil
 }
 
-// ResolveEthL2FromGid binds ibv_resolve_eth_l2_from_gid of infiniband/verbs.h:
+// ResolveEthL2FromGid binds ibv_resolve_eth_l2_from_gid, a function of infiniband/verbs.h:
 //
 //	int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t *eth_mac, uint16_t *vid)
 //
-// C returns a number, or a negative errno value. It can block the thread.
+// It returns C's number, and fails if that is negative, an errno with a minus sign.
+// It also returns *vid.
+// It can block.
+//
+// In every supported rdma-core (IBVERBS_1.1).
 func ResolveEthL2FromGid(context *Context, attr *AhAttr, ethMac *uint8) (int, uint16, error) {
 	if context == nil {
 		return 0, 0, cerr.Nil("ibv_resolve_eth_l2_from_gid", "context")
@@ -3478,11 +4061,12 @@ func ResolveEthL2FromGid(context *Context, attr *AhAttr, ethMac *uint8) (int, ui
 	return int(r.value), vid, nil
 }
 
-// IsQptSupported binds ibv_is_qpt_supported of infiniband/verbs.h:
+// IsQptSupported binds ibv_is_qpt_supported, inline in infiniband/verbs.h:
 //
 //	int ibv_is_qpt_supported(uint32_t caps, enum ibv_qp_type qpt)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
 func IsQptSupported(caps uint32, qpt QpType) (int32, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -3494,11 +4078,15 @@ func IsQptSupported(caps uint32, qpt QpType) (int32, error) {
 	return int32(r.value), nil
 }
 
-// CreateCounters binds ibv_create_counters of infiniband/verbs.h:
+// CreateCounters binds ibv_create_counters, inline in infiniband/verbs.h:
 //
 //	struct ibv_counters *ibv_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *init_attr)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_counters(3).
 func CreateCounters(context *Context, initAttr *CountersInitAttr) (*Counters, error) {
 	if context == nil {
 		return nil, cerr.Nil("ibv_create_counters", "context")
@@ -3513,11 +4101,15 @@ func CreateCounters(context *Context, initAttr *CountersInitAttr) (*Counters, er
 	return (*Counters)(r.value), nil
 }
 
-// DestroyCounters binds ibv_destroy_counters of infiniband/verbs.h:
+// DestroyCounters binds ibv_destroy_counters, inline in infiniband/verbs.h:
 //
 //	int ibv_destroy_counters(struct ibv_counters *counters)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_create_counters(3).
 func DestroyCounters(counters *Counters) error {
 	if counters == nil {
 		return cerr.Nil("ibv_destroy_counters", "counters")
@@ -3526,12 +4118,16 @@ func DestroyCounters(counters *Counters) error {
 	return cerr.Code("ibv_destroy_counters", int64(r.value), int32(r.error))
 }
 
-// AttachCountersPointFlow binds ibv_attach_counters_point_flow of infiniband/verbs.h:
+// AttachCountersPointFlow binds ibv_attach_counters_point_flow, inline in infiniband/verbs.h:
 //
 //	int ibv_attach_counters_point_flow(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow)
 //
-// C returns 0 or an errno value.
-// May be nil, or empty: flow.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+// May be nil: flow.
+//
+// See ibv_attach_counters_point_flow(3).
 func AttachCountersPointFlow(counters *Counters, attr *CounterAttachAttr, flow *Flow) error {
 	if counters == nil {
 		return cerr.Nil("ibv_attach_counters_point_flow", "counters")
@@ -3543,11 +4139,15 @@ func AttachCountersPointFlow(counters *Counters, attr *CounterAttachAttr, flow *
 	return cerr.Code("ibv_attach_counters_point_flow", int64(r.value), int32(r.error))
 }
 
-// ReadCounters binds ibv_read_counters of infiniband/verbs.h:
+// ReadCounters binds ibv_read_counters, inline in infiniband/verbs.h:
 //
 //	int ibv_read_counters(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// The provider does it; the errno is EOPNOTSUPP if it cannot.
+// It does not block.
+//
+// See ibv_read_counters(3).
 func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, flags uint32) error {
 	if counters == nil {
 		return cerr.Nil("ibv_read_counters", "counters")
@@ -3559,11 +4159,12 @@ func ReadCounters(counters *Counters, countersValue *uint64, ncounters uint32, f
 	return cerr.Code("ibv_read_counters", int64(r.value), int32(r.error))
 }
 
-// FlowLabelToUdpSport binds ibv_flow_label_to_udp_sport of infiniband/verbs.h:
+// FlowLabelToUdpSport binds ibv_flow_label_to_udp_sport, inline in infiniband/verbs.h:
 //
 //	uint16_t ibv_flow_label_to_udp_sport(uint32_t fl)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
 func FlowLabelToUdpSport(fl uint32) (uint16, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
@@ -3575,11 +4176,14 @@ func FlowLabelToUdpSport(fl uint32) (uint16, error) {
 	return uint16(r.value), nil
 }
 
-// SetEce binds ibv_set_ece of infiniband/verbs.h:
+// SetEce binds ibv_set_ece, a function of infiniband/verbs.h:
 //
 //	int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_set_ece(3).
 func SetEce(qp *Qp, ece *Ece) error {
 	if qp == nil {
 		return cerr.Nil("ibv_set_ece", "qp")
@@ -3597,11 +4201,14 @@ func SetEce(qp *Qp, ece *Ece) error {
 	return cerr.Code("ibv_set_ece", int64(r.value), int32(r.error))
 }
 
-// QueryEce binds ibv_query_ece of infiniband/verbs.h:
+// QueryEce binds ibv_query_ece, a function of infiniband/verbs.h:
 //
 //	int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 //
-// C returns 0 or an errno value.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+//
+// In every supported rdma-core (IBVERBS_1.10). See ibv_query_ece(3).
 func QueryEce(qp *Qp, ece *Ece) error {
 	if qp == nil {
 		return cerr.Nil("ibv_query_ece", "qp")

@@ -4,12 +4,12 @@ package librdmacm
 
 // Macros with a value.
 const (
-	RAI_DNS              = 0x20               // rdma/rdma_cma.h
+	RAI_DNS              = 0x20               // rdma/rdma_cma.h, since rdma-core 60
 	RAI_FAMILY           = 0x8                // rdma/rdma_cma.h
 	RAI_NOROUTE          = 0x4                // rdma/rdma_cma.h
 	RAI_NUMERICHOST      = 0x2                // rdma/rdma_cma.h
 	RAI_PASSIVE          = 0x1                // rdma/rdma_cma.h
-	RAI_SA               = 0x10               // rdma/rdma_cma.h
+	RAI_SA               = 0x10               // rdma/rdma_cma.h, since rdma-core 60
 	RDMA_IB_IP_PORT_MASK = 0xffff             // rdma/rdma_cma.h
 	RDMA_IB_IP_PS_MASK   = 0xffffffffffff0000 // rdma/rdma_cma.h
 	RDMA_IB_IP_PS_TCP    = 0x1060000          // rdma/rdma_cma.h

@@ -25,6 +25,28 @@
 // and the library's several ways of reporting errors are decoded: errors.Is
 // works with a syscall.Errno. A nil pointer that C would follow is refused.
 //
+// # What the comments say
+//
+// Each function has C's prototype. "It fails" means that the error is not nil, and
+// "errno" is a syscall.Errno in it. What is returned as *name is what C stores
+// through that parameter; a Go caller does not pass it.
+//
+// "It does not block" means an amount of work that is known, such as pinning
+// memory. What can block holds the thread while it waits for something that takes
+// long or may never come: an event, an acknowledgement, the peer, a name server.
+//
+// "May be nil" names the pointers that mean something as NULL. "C keeps" names
+// those that the library or the device uses after the call.
+//
+// "Inline" is what C programs compile into themselves and no library exports.
+// "The provider" is the driver of the device in libibverbs, whose operation such a
+// function calls.
+//
+// "Since rdma-core N" is the first release with a function, type, member or
+// constant; what says nothing of it is in 33.2 already, the oldest that is
+// supported. In brackets is the ELF version node under which the library exports the
+// function. "See" names a page of rdma-core's manual.
+//
 // C's own rules hold for everything else: which objects may be used at the same
 // time, what must be destroyed first, and that memory which C keeps must not be
 // Go memory unless it is pinned.

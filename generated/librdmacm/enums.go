@@ -25,10 +25,10 @@ const (
 	RDMA_CM_EVENT_MULTICAST_ERROR   CmEventType = 13
 	RDMA_CM_EVENT_ADDR_CHANGE       CmEventType = 14
 	RDMA_CM_EVENT_TIMEWAIT_EXIT     CmEventType = 15
-	RDMA_CM_EVENT_ADDRINFO_RESOLVED CmEventType = 16
-	RDMA_CM_EVENT_ADDRINFO_ERROR    CmEventType = 17
-	RDMA_CM_EVENT_USER              CmEventType = 18
-	RDMA_CM_EVENT_INTERNAL          CmEventType = 19
+	RDMA_CM_EVENT_ADDRINFO_RESOLVED CmEventType = 16 // since rdma-core 60
+	RDMA_CM_EVENT_ADDRINFO_ERROR    CmEventType = 17 // since rdma-core 60
+	RDMA_CM_EVENT_USER              CmEventType = 18 // since rdma-core 60
+	RDMA_CM_EVENT_INTERNAL          CmEventType = 19 // since rdma-core 60
 )
 
 var cmEventTypeNames = enum.Texts{

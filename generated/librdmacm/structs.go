@@ -210,7 +210,7 @@ func (s *CmEventParam) Ud() *UdParam {
 	return (*UdParam)(unsafe.Pointer(&s.storage))
 }
 
-// Arg returns the union's member arg.
+// Arg returns the union's member arg. Since rdma-core 60.
 func (s *CmEventParam) Arg() *uint64 {
 	return (*uint64)(unsafe.Pointer(&s.storage))
 }

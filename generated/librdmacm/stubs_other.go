@@ -9,707 +9,942 @@ import (
 	"unsafe"
 )
 
-// CreateEventChannel binds rdma_create_event_channel of rdma/rdma_cma.h:
+// CreateEventChannel binds rdma_create_event_channel, a function of rdma/rdma_cma.h:
 //
 //	struct rdma_event_channel *rdma_create_event_channel(void)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_create_event_channel(3).
 func CreateEventChannel() (*EventChannel, error) {
 	return nil, cerr.Platform("rdma_create_event_channel")
 }
 
-// DestroyEventChannel binds rdma_destroy_event_channel of rdma/rdma_cma.h:
+// DestroyEventChannel binds rdma_destroy_event_channel, a function of rdma/rdma_cma.h:
 //
 //	void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_destroy_event_channel(3).
 func DestroyEventChannel(channel *EventChannel) error {
 	return cerr.Platform("rdma_destroy_event_channel")
 }
 
-// CreateId binds rdma_create_id of rdma/rdma_cma.h:
+// CreateId binds rdma_create_id, a function of rdma/rdma_cma.h:
 //
 //	int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 //
-// C returns 0, or -1 with errno.
-// C keeps context after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: channel, context.
+// It fails if C returns -1, with the errno that C set.
+// It returns *id.
+// It does not block.
+// May be nil: channel, context.
+// C keeps: context.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_create_id(3).
 func CreateId(channel *EventChannel, context unsafe.Pointer, ps PortSpace) (*CmId, error) {
 	return nil, cerr.Platform("rdma_create_id")
 }
 
-// CreateEp binds rdma_create_ep of rdma/rdma_cma.h:
+// CreateEp binds rdma_create_ep, a function of rdma/rdma_cma.h:
 //
 //	int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// May be nil, or empty: pd, qpInitAttr.
+// It fails if C returns -1, with the errno that C set.
+// It returns *id.
+// It can block.
+// May be nil: pd, qpInitAttr.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_create_ep(3).
 func CreateEp(res *Addrinfo, pd *libibverbs.Pd, qpInitAttr *libibverbs.QpInitAttr) (*CmId, error) {
 	return nil, cerr.Platform("rdma_create_ep")
 }
 
-// DestroyEp binds rdma_destroy_ep of rdma/rdma_cma.h:
+// DestroyEp binds rdma_destroy_ep, a function of rdma/rdma_cma.h:
 //
 //	void rdma_destroy_ep(struct rdma_cm_id *id)
 //
-// C returns nothing. It can block the thread.
+// C returns nothing: what goes wrong inside is not reported.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_destroy_ep(3).
 func DestroyEp(id *CmId) error {
 	return cerr.Platform("rdma_destroy_ep")
 }
 
-// DestroyId binds rdma_destroy_id of rdma/rdma_cma.h:
+// DestroyId binds rdma_destroy_id, a function of rdma/rdma_cma.h:
 //
 //	int rdma_destroy_id(struct rdma_cm_id *id)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_destroy_id(3).
 func DestroyId(id *CmId) error {
 	return cerr.Platform("rdma_destroy_id")
 }
 
-// BindAddr binds rdma_bind_addr of rdma/rdma_cma.h:
+// BindAddr binds rdma_bind_addr, a function of rdma/rdma_cma.h:
 //
 //	int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_bind_addr(3).
 func BindAddr(id *CmId, addr *Sockaddr) error {
 	return cerr.Platform("rdma_bind_addr")
 }
 
-// ResolveAddr binds rdma_resolve_addr of rdma/rdma_cma.h:
+// ResolveAddr binds rdma_resolve_addr, a function of rdma/rdma_cma.h:
 //
 //	int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// May be nil, or empty: srcAddr.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: srcAddr.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_resolve_addr(3).
 func ResolveAddr(id *CmId, srcAddr *Sockaddr, dstAddr *Sockaddr, timeoutMs int32) error {
 	return cerr.Platform("rdma_resolve_addr")
 }
 
-// ResolveRoute binds rdma_resolve_route of rdma/rdma_cma.h:
+// ResolveRoute binds rdma_resolve_route, a function of rdma/rdma_cma.h:
 //
 //	int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_resolve_route(3).
 func ResolveRoute(id *CmId, timeoutMs int32) error {
 	return cerr.Platform("rdma_resolve_route")
 }
 
-// CreateQp binds rdma_create_qp of rdma/rdma_cma.h:
+// CreateQp binds rdma_create_qp, a function of rdma/rdma_cma.h:
 //
 //	int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 //
-// C returns 0, or -1 with errno.
-// May be nil, or empty: pd.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: pd.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_create_qp(3).
 func CreateQp(id *CmId, pd *libibverbs.Pd, qpInitAttr *libibverbs.QpInitAttr) error {
 	return cerr.Platform("rdma_create_qp")
 }
 
-// CreateQpEx binds rdma_create_qp_ex of rdma/rdma_cma.h:
+// CreateQpEx binds rdma_create_qp_ex, a function of rdma/rdma_cma.h:
 //
 //	int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0).
 func CreateQpEx(id *CmId, qpInitAttr *libibverbs.QpInitAttrEx) error {
 	return cerr.Platform("rdma_create_qp_ex")
 }
 
-// DestroyQp binds rdma_destroy_qp of rdma/rdma_cma.h:
+// DestroyQp binds rdma_destroy_qp, a function of rdma/rdma_cma.h:
 //
 //	void rdma_destroy_qp(struct rdma_cm_id *id)
 //
-// C returns nothing. It can block the thread.
+// C returns nothing: what goes wrong inside is not reported.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_destroy_qp(3).
 func DestroyQp(id *CmId) error {
 	return cerr.Platform("rdma_destroy_qp")
 }
 
-// Connect binds rdma_connect of rdma/rdma_cma.h:
+// Connect binds rdma_connect, a function of rdma/rdma_cma.h:
 //
 //	int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// May be nil, or empty: connParam.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: connParam.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_connect(3).
 func Connect(id *CmId, connParam *ConnParam) error {
 	return cerr.Platform("rdma_connect")
 }
 
-// Establish binds rdma_establish of rdma/rdma_cma.h:
+// Establish binds rdma_establish, a function of rdma/rdma_cma.h:
 //
 //	int rdma_establish(struct rdma_cm_id *id)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.2). See rdma_establish(3).
 func Establish(id *CmId) error {
 	return cerr.Platform("rdma_establish")
 }
 
-// Listen binds rdma_listen of rdma/rdma_cma.h:
+// Listen binds rdma_listen, a function of rdma/rdma_cma.h:
 //
 //	int rdma_listen(struct rdma_cm_id *id, int backlog)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_listen(3).
 func Listen(id *CmId, backlog int32) error {
 	return cerr.Platform("rdma_listen")
 }
 
-// GetRequest binds rdma_get_request of rdma/rdma_cma.h:
+// GetRequest binds rdma_get_request, a function of rdma/rdma_cma.h:
 //
 //	int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It returns *id.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_get_request(3).
 func GetRequest(listen *CmId) (*CmId, error) {
 	return nil, cerr.Platform("rdma_get_request")
 }
 
-// Accept binds rdma_accept of rdma/rdma_cma.h:
+// Accept binds rdma_accept, a function of rdma/rdma_cma.h:
 //
 //	int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// May be nil, or empty: connParam.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: connParam.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_accept(3).
 func Accept(id *CmId, connParam *ConnParam) error {
 	return cerr.Platform("rdma_accept")
 }
 
-// Reject binds rdma_reject of rdma/rdma_cma.h:
+// Reject binds rdma_reject, a function of rdma/rdma_cma.h:
 //
 //	int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 //
-// C returns 0, or -1 with errno.
-// May be nil, or empty: privateData.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: privateData.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_reject(3).
 func Reject(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error {
 	return cerr.Platform("rdma_reject")
 }
 
-// RejectEce binds rdma_reject_ece of rdma/rdma_cma.h:
+// RejectEce binds rdma_reject_ece, a function of rdma/rdma_cma.h:
 //
 //	int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 //
-// C returns 0, or -1 with errno.
-// May be nil, or empty: privateData.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: privateData.
+//
+// In every supported rdma-core (RDMACM_1.3).
 func RejectEce(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error {
 	return cerr.Platform("rdma_reject_ece")
 }
 
-// Notify binds rdma_notify of rdma/rdma_cma.h:
+// Notify binds rdma_notify, a function of rdma/rdma_cma.h:
 //
 //	int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_notify(3).
 func Notify(id *CmId, event libibverbs.EventType) error {
 	return cerr.Platform("rdma_notify")
 }
 
-// Disconnect binds rdma_disconnect of rdma/rdma_cma.h:
+// Disconnect binds rdma_disconnect, a function of rdma/rdma_cma.h:
 //
 //	int rdma_disconnect(struct rdma_cm_id *id)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_disconnect(3).
 func Disconnect(id *CmId) error {
 	return cerr.Platform("rdma_disconnect")
 }
 
-// JoinMulticast binds rdma_join_multicast of rdma/rdma_cma.h:
+// JoinMulticast binds rdma_join_multicast, a function of rdma/rdma_cma.h:
 //
 //	int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// C keeps context after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: context.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: context.
+// C keeps: context.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_join_multicast(3).
 func JoinMulticast(id *CmId, addr *Sockaddr, context unsafe.Pointer) error {
 	return cerr.Platform("rdma_join_multicast")
 }
 
-// LeaveMulticast binds rdma_leave_multicast of rdma/rdma_cma.h:
+// LeaveMulticast binds rdma_leave_multicast, a function of rdma/rdma_cma.h:
 //
 //	int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_leave_multicast(3).
 func LeaveMulticast(id *CmId, addr *Sockaddr) error {
 	return cerr.Platform("rdma_leave_multicast")
 }
 
-// JoinMulticastEx binds rdma_join_multicast_ex of rdma/rdma_cma.h:
+// JoinMulticastEx binds rdma_join_multicast_ex, a function of rdma/rdma_cma.h:
 //
 //	int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// C keeps context after the call: it must not be Go memory that is not pinned.
-// May be nil, or empty: context.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: context.
+// C keeps: context.
+//
+// In every supported rdma-core (RDMACM_1.1). See rdma_join_multicast_ex(3).
 func JoinMulticastEx(id *CmId, mcJoinAttr *CmJoinMcAttrEx, context unsafe.Pointer) error {
 	return cerr.Platform("rdma_join_multicast_ex")
 }
 
-// GetCmEvent binds rdma_get_cm_event of rdma/rdma_cma.h:
+// GetCmEvent binds rdma_get_cm_event, a function of rdma/rdma_cma.h:
 //
 //	int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It returns *event.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_get_cm_event(3).
 func GetCmEvent(channel *EventChannel) (*CmEvent, error) {
 	return nil, cerr.Platform("rdma_get_cm_event")
 }
 
-// AckCmEvent binds rdma_ack_cm_event of rdma/rdma_cma.h:
+// AckCmEvent binds rdma_ack_cm_event, a function of rdma/rdma_cma.h:
 //
 //	int rdma_ack_cm_event(struct rdma_cm_event *event)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_ack_cm_event(3).
 func AckCmEvent(event *CmEvent) error {
 	return cerr.Platform("rdma_ack_cm_event")
 }
 
-// GetSrcPort binds rdma_get_src_port of rdma/rdma_cma.h:
+// GetSrcPort binds rdma_get_src_port, a function of rdma/rdma_cma.h:
 //
 //	__be16 rdma_get_src_port(struct rdma_cm_id *id)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_get_src_port(3).
 func GetSrcPort(id *CmId) (libibverbs.Be16, error) {
 	return 0, cerr.Platform("rdma_get_src_port")
 }
 
-// GetDstPort binds rdma_get_dst_port of rdma/rdma_cma.h:
+// GetDstPort binds rdma_get_dst_port, a function of rdma/rdma_cma.h:
 //
 //	__be16 rdma_get_dst_port(struct rdma_cm_id *id)
 //
-// C returns a value and does not fail.
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_get_dst_port(3).
 func GetDstPort(id *CmId) (libibverbs.Be16, error) {
 	return 0, cerr.Platform("rdma_get_dst_port")
 }
 
-// GetLocalAddr binds rdma_get_local_addr of rdma/rdma_cma.h:
+// GetLocalAddr binds rdma_get_local_addr, inline in rdma/rdma_cma.h:
 //
 //	struct sockaddr *rdma_get_local_addr(struct rdma_cm_id *id)
 //
-// C returns a pointer into, or to, the same object.
+// It returns C's pointer, to the object that was passed or to a part of it.
+// It does not block.
+//
+// See rdma_get_local_addr(3).
 func GetLocalAddr(id *CmId) (*Sockaddr, error) {
 	return nil, cerr.Platform("rdma_get_local_addr")
 }
 
-// GetPeerAddr binds rdma_get_peer_addr of rdma/rdma_cma.h:
+// GetPeerAddr binds rdma_get_peer_addr, inline in rdma/rdma_cma.h:
 //
 //	struct sockaddr *rdma_get_peer_addr(struct rdma_cm_id *id)
 //
-// C returns a pointer into, or to, the same object.
+// It returns C's pointer, to the object that was passed or to a part of it.
+// It does not block.
+//
+// See rdma_get_peer_addr(3).
 func GetPeerAddr(id *CmId) (*Sockaddr, error) {
 	return nil, cerr.Platform("rdma_get_peer_addr")
 }
 
-// GetDevices binds rdma_get_devices of rdma/rdma_cma.h:
+// GetDevices binds rdma_get_devices, a function of rdma/rdma_cma.h:
 //
 //	struct ibv_context **rdma_get_devices(int *num_devices)
 //
-// C returns NULL with errno if it fails.
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It also returns *num_devices.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_get_devices(3).
 func GetDevices() (**libibverbs.Context, int32, error) {
 	return nil, 0, cerr.Platform("rdma_get_devices")
 }
 
-// FreeDevices binds rdma_free_devices of rdma/rdma_cma.h:
+// FreeDevices binds rdma_free_devices, a function of rdma/rdma_cma.h:
 //
 //	void rdma_free_devices(struct ibv_context **list)
 //
-// C returns nothing.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_free_devices(3).
 func FreeDevices(list **libibverbs.Context) error {
 	return cerr.Platform("rdma_free_devices")
 }
 
-// EventStr binds rdma_event_str of rdma/rdma_cma.h:
+// EventStr binds rdma_event_str, a function of rdma/rdma_cma.h:
 //
 //	const char *rdma_event_str(enum rdma_cm_event_type event)
 //
-// C returns a string that is copied.
+// It returns a copy of C's string.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_event_str(3).
 func EventStr(event CmEventType) (string, error) {
 	return "", cerr.Platform("rdma_event_str")
 }
 
-// SetOption binds rdma_set_option of rdma/rdma_cma.h:
+// SetOption binds rdma_set_option, a function of rdma/rdma_cma.h:
 //
 //	int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_set_option(3).
 func SetOption(id *CmId, level int32, optname int32, optval unsafe.Pointer, optlen uint64) error {
 	return cerr.Platform("rdma_set_option")
 }
 
-// MigrateId binds rdma_migrate_id of rdma/rdma_cma.h:
+// MigrateId binds rdma_migrate_id, a function of rdma/rdma_cma.h:
 //
 //	int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 //
-// C returns 0, or -1 with errno. It can block the thread.
-// May be nil, or empty: channel.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: channel.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_migrate_id(3).
 func MigrateId(id *CmId, channel *EventChannel) error {
 	return cerr.Platform("rdma_migrate_id")
 }
 
-// Getaddrinfo binds rdma_getaddrinfo of rdma/rdma_cma.h:
+// Getaddrinfo binds rdma_getaddrinfo, a function of rdma/rdma_cma.h:
 //
 //	int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 //
-// C returns 0, an EAI code, or -1 with errno. It can block the thread.
-// May be nil, or empty: node, service, hints.
+// It fails if C returns an EAI code, or -1 with an errno.
+// It returns *res.
+// It can block.
+// May be nil: hints.
+// Empty stands for NULL: node, service.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_getaddrinfo(3).
 func Getaddrinfo(node string, service string, hints *Addrinfo) (*Addrinfo, error) {
 	return nil, cerr.Platform("rdma_getaddrinfo")
 }
 
-// Freeaddrinfo binds rdma_freeaddrinfo of rdma/rdma_cma.h:
+// Freeaddrinfo binds rdma_freeaddrinfo, a function of rdma/rdma_cma.h:
 //
 //	void rdma_freeaddrinfo(struct rdma_addrinfo *res)
 //
-// C returns nothing.
-// May be nil, or empty: res.
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+// May be nil: res.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_freeaddrinfo(3).
 func Freeaddrinfo(res *Addrinfo) error {
 	return cerr.Platform("rdma_freeaddrinfo")
 }
 
-// InitQpAttr binds rdma_init_qp_attr of rdma/rdma_cma.h:
+// InitQpAttr binds rdma_init_qp_attr, a function of rdma/rdma_cma.h:
 //
 //	int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It returns *qp_attr_mask.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.2). See rdma_init_qp_attr(3).
 func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (int32, error) {
 	return 0, cerr.Platform("rdma_init_qp_attr")
 }
 
-// SetLocalEce binds rdma_set_local_ece of rdma/rdma_cma.h:
+// SetLocalEce binds rdma_set_local_ece, a function of rdma/rdma_cma.h:
 //
 //	int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.3). See rdma_set_local_ece(3).
 func SetLocalEce(id *CmId, ece *libibverbs.Ece) error {
 	return cerr.Platform("rdma_set_local_ece")
 }
 
-// GetRemoteEce binds rdma_get_remote_ece of rdma/rdma_cma.h:
+// GetRemoteEce binds rdma_get_remote_ece, a function of rdma/rdma_cma.h:
 //
 //	int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.3). See rdma_get_remote_ece(3).
 func GetRemoteEce(id *CmId, ece *libibverbs.Ece) error {
 	return cerr.Platform("rdma_get_remote_ece")
 }
 
-// ResolveAddrinfo binds rdma_resolve_addrinfo of rdma/rdma_cma.h:
+// ResolveAddrinfo binds rdma_resolve_addrinfo, a function of rdma/rdma_cma.h:
 //
 //	int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints)
 //
-// C returns 0, or -1 with errno. It came with rdma-core 60. It can block the thread.
-// May be nil, or empty: node, service, hints.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+// May be nil: hints.
+// Empty stands for NULL: node, service.
+//
+// Since rdma-core 60 (RDMACM_1.4). See rdma_resolve_addrinfo(3).
 func ResolveAddrinfo(id *CmId, node string, service string, hints *Addrinfo) error {
 	return cerr.Platform("rdma_resolve_addrinfo")
 }
 
-// QueryAddrinfo binds rdma_query_addrinfo of rdma/rdma_cma.h:
+// QueryAddrinfo binds rdma_query_addrinfo, a function of rdma/rdma_cma.h:
 //
 //	int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info)
 //
-// C returns 0, or -1 with errno. It came with rdma-core 60.
+// It fails if C returns -1, with the errno that C set.
+// It returns *info.
+// It does not block.
+//
+// Since rdma-core 60 (RDMACM_1.4). See rdma_query_addrinfo(3).
 func QueryAddrinfo(id *CmId) (*Addrinfo, error) {
 	return nil, cerr.Platform("rdma_query_addrinfo")
 }
 
-// WriteCmEvent binds rdma_write_cm_event of rdma/rdma_cma.h:
+// WriteCmEvent binds rdma_write_cm_event, a function of rdma/rdma_cma.h:
 //
 //	int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg)
 //
-// C returns 0, or -1 with errno. It came with rdma-core 60.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 60 (RDMACM_1.4). See rdma_write_cm_event(3).
 func WriteCmEvent(id *CmId, event CmEventType, status int32, arg uint64) error {
 	return cerr.Platform("rdma_write_cm_event")
 }
 
-// CreateSrq binds rdma_create_srq of rdma/rdma_verbs.h:
+// CreateSrq binds rdma_create_srq, a function of rdma/rdma_verbs.h:
 //
 //	int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 //
-// C returns 0, or -1 with errno.
-// May be nil, or empty: pd.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: pd.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_create_srq(3).
 func CreateSrq(id *CmId, pd *libibverbs.Pd, attr *libibverbs.SrqInitAttr) error {
 	return cerr.Platform("rdma_create_srq")
 }
 
-// CreateSrqEx binds rdma_create_srq_ex of rdma/rdma_verbs.h:
+// CreateSrqEx binds rdma_create_srq_ex, a function of rdma/rdma_verbs.h:
 //
 //	int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0).
 func CreateSrqEx(id *CmId, attr *libibverbs.SrqInitAttrEx) error {
 	return cerr.Platform("rdma_create_srq_ex")
 }
 
-// DestroySrq binds rdma_destroy_srq of rdma/rdma_verbs.h:
+// DestroySrq binds rdma_destroy_srq, a function of rdma/rdma_verbs.h:
 //
 //	void rdma_destroy_srq(struct rdma_cm_id *id)
 //
-// C returns nothing. It can block the thread.
+// C returns nothing: what goes wrong inside is not reported.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rdma_destroy_srq(3).
 func DestroySrq(id *CmId) error {
 	return cerr.Platform("rdma_destroy_srq")
 }
 
-// Rsocket binds rsocket of rdma/rsocket.h:
+// Rsocket binds rsocket, a function of rdma/rsocket.h:
 //
 //	int rsocket(int domain, int type, int protocol)
 //
-// C returns a number, or -1 with errno.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rsocket(domain int32, typ int32, protocol int32) (int, error) {
 	return 0, cerr.Platform("rsocket")
 }
 
-// Rbind binds rbind of rdma/rsocket.h:
+// Rbind binds rbind, a function of rdma/rsocket.h:
 //
 //	int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rbind(socket int32, addr *Sockaddr, addrlen uint32) error {
 	return cerr.Platform("rbind")
 }
 
-// Rlisten binds rlisten of rdma/rsocket.h:
+// Rlisten binds rlisten, a function of rdma/rsocket.h:
 //
 //	int rlisten(int socket, int backlog)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rlisten(socket int32, backlog int32) error {
 	return cerr.Platform("rlisten")
 }
 
-// Raccept binds raccept of rdma/rsocket.h:
+// Raccept binds raccept, a function of rdma/rsocket.h:
 //
 //	int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: addr, addrlen.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: addr, addrlen.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Raccept(socket int32, addr *Sockaddr, addrlen *uint32) (int, error) {
 	return 0, cerr.Platform("raccept")
 }
 
-// Rconnect binds rconnect of rdma/rsocket.h:
+// Rconnect binds rconnect, a function of rdma/rsocket.h:
 //
 //	int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rconnect(socket int32, addr *Sockaddr, addrlen uint32) error {
 	return cerr.Platform("rconnect")
 }
 
-// Rshutdown binds rshutdown of rdma/rsocket.h:
+// Rshutdown binds rshutdown, a function of rdma/rsocket.h:
 //
 //	int rshutdown(int socket, int how)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rshutdown(socket int32, how int32) error {
 	return cerr.Platform("rshutdown")
 }
 
-// Rclose binds rclose of rdma/rsocket.h:
+// Rclose binds rclose, a function of rdma/rsocket.h:
 //
 //	int rclose(int socket)
 //
-// C returns 0 or an errno value. It can block the thread.
+// It fails if C returns another number than 0, which is the errno.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rclose(socket int32) error {
 	return cerr.Platform("rclose")
 }
 
-// Rrecv binds rrecv of rdma/rsocket.h:
+// Rrecv binds rrecv, a function of rdma/rsocket.h:
 //
 //	ssize_t rrecv(int socket, void *buf, size_t len, int flags)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rrecv(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, error) {
 	return 0, cerr.Platform("rrecv")
 }
 
-// Rrecvfrom binds rrecvfrom of rdma/rsocket.h:
+// Rrecvfrom binds rrecvfrom, a function of rdma/rsocket.h:
 //
 //	ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf, srcAddr, addrlen.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf, srcAddr, addrlen.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rrecvfrom(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, srcAddr *Sockaddr, addrlen *uint32) (int, error) {
 	return 0, cerr.Platform("rrecvfrom")
 }
 
-// Rrecvmsg binds rrecvmsg of rdma/rsocket.h:
+// Rrecvmsg binds rrecvmsg, a function of rdma/rsocket.h:
 //
 //	ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 //
-// C returns a number, or -1 with errno. It can block the thread.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rrecvmsg(socket int32, msg unsafe.Pointer, flags int32) (int, error) {
 	return 0, cerr.Platform("rrecvmsg")
 }
 
-// Rsend binds rsend of rdma/rsocket.h:
+// Rsend binds rsend, a function of rdma/rsocket.h:
 //
 //	ssize_t rsend(int socket, const void *buf, size_t len, int flags)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rsend(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, error) {
 	return 0, cerr.Platform("rsend")
 }
 
-// Rsendto binds rsendto of rdma/rsocket.h:
+// Rsendto binds rsendto, a function of rdma/rsocket.h:
 //
 //	ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf, destAddr.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf, destAddr.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rsendto(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, destAddr *Sockaddr, addrlen uint32) (int, error) {
 	return 0, cerr.Platform("rsendto")
 }
 
-// Rsendmsg binds rsendmsg of rdma/rsocket.h:
+// Rsendmsg binds rsendmsg, a function of rdma/rsocket.h:
 //
 //	ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 //
-// C returns a number, or -1 with errno. It can block the thread.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rsendmsg(socket int32, msg unsafe.Pointer, flags int32) (int, error) {
 	return 0, cerr.Platform("rsendmsg")
 }
 
-// Rread binds rread of rdma/rsocket.h:
+// Rread binds rread, a function of rdma/rsocket.h:
 //
 //	ssize_t rread(int socket, void *buf, size_t count)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rread(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	return 0, cerr.Platform("rread")
 }
 
-// Rreadv binds rreadv of rdma/rsocket.h:
+// Rreadv binds rreadv, a function of rdma/rsocket.h:
 //
 //	ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 //
-// C returns a number, or -1 with errno. It can block the thread.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rreadv(socket int32, iov unsafe.Pointer, iovcnt int32) (int, error) {
 	return 0, cerr.Platform("rreadv")
 }
 
-// Rwrite binds rwrite of rdma/rsocket.h:
+// Rwrite binds rwrite, a function of rdma/rsocket.h:
 //
 //	ssize_t rwrite(int socket, const void *buf, size_t count)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rwrite(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	return 0, cerr.Platform("rwrite")
 }
 
-// Rwritev binds rwritev of rdma/rsocket.h:
+// Rwritev binds rwritev, a function of rdma/rsocket.h:
 //
 //	ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 //
-// C returns a number, or -1 with errno. It can block the thread.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rwritev(socket int32, iov unsafe.Pointer, iovcnt int32) (int, error) {
 	return 0, cerr.Platform("rwritev")
 }
 
-// Rpoll binds rpoll of rdma/rsocket.h:
+// Rpoll binds rpoll, a function of rdma/rsocket.h:
 //
 //	int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: fds.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: fds.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rpoll(fds unsafe.Pointer, nfds uint64, timeout int32) (int, error) {
 	return 0, cerr.Platform("rpoll")
 }
 
-// Rselect binds rselect of rdma/rsocket.h:
+// Rselect binds rselect, a function of rdma/rsocket.h:
 //
 //	int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: readfds, writefds, exceptfds, timeout.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: readfds, writefds, exceptfds, timeout.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rselect(nfds int32, readfds unsafe.Pointer, writefds unsafe.Pointer, exceptfds unsafe.Pointer, timeout unsafe.Pointer) (int, error) {
 	return 0, cerr.Platform("rselect")
 }
 
-// Rgetpeername binds rgetpeername of rdma/rsocket.h:
+// Rgetpeername binds rgetpeername, a function of rdma/rsocket.h:
 //
 //	int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rgetpeername(socket int32, addr *Sockaddr, addrlen *uint32) error {
 	return cerr.Platform("rgetpeername")
 }
 
-// Rgetsockname binds rgetsockname of rdma/rsocket.h:
+// Rgetsockname binds rgetsockname, a function of rdma/rsocket.h:
 //
 //	int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rgetsockname(socket int32, addr *Sockaddr, addrlen *uint32) error {
 	return cerr.Platform("rgetsockname")
 }
 
-// Rsetsockopt binds rsetsockopt of rdma/rsocket.h:
+// Rsetsockopt binds rsetsockopt, a function of rdma/rsocket.h:
 //
 //	int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rsetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer, optlen uint32) error {
 	return cerr.Platform("rsetsockopt")
 }
 
-// Rgetsockopt binds rgetsockopt of rdma/rsocket.h:
+// Rgetsockopt binds rgetsockopt, a function of rdma/rsocket.h:
 //
 //	int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 //
-// C returns 0, or -1 with errno.
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer, optlen *uint32) error {
 	return cerr.Platform("rgetsockopt")
 }
 
-// Riomap binds riomap of rdma/rsocket.h:
+// Riomap binds riomap, a function of rdma/rsocket.h:
 //
 //	off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// C keeps buf after the call: it must not be Go memory that is not pinned.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// C keeps: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Riomap(socket int32, buf unsafe.Pointer, len_ uint64, prot int32, flags int32, offset int64) (int, error) {
 	return 0, cerr.Platform("riomap")
 }
 
-// Riounmap binds riounmap of rdma/rsocket.h:
+// Riounmap binds riounmap, a function of rdma/rsocket.h:
 //
 //	int riounmap(int socket, void *buf, size_t len)
 //
-// C returns 0, or -1 with errno. It can block the thread.
+// It fails if C returns -1, with the errno that C set.
+// It can block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Riounmap(socket int32, buf unsafe.Pointer, len_ uint64) error {
 	return cerr.Platform("riounmap")
 }
 
-// Riowrite binds riowrite of rdma/rsocket.h:
+// Riowrite binds riowrite, a function of rdma/rsocket.h:
 //
 //	size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags)
 //
-// C returns a number, or -1 with errno. It can block the thread.
-// May be nil, or empty: buf.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+// May be nil: buf.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Riowrite(socket int32, buf unsafe.Pointer, count uint64, offset int64, flags int32) (int, error) {
 	return 0, cerr.Platform("riowrite")
 }
 
-// RepollCreate binds repoll_create of rdma/rsocket.h:
+// RepollCreate binds repoll_create, a function of rdma/rsocket.h:
 //
 //	int repoll_create(int flags)
 //
-// C returns a number, or -1 with errno. It came with rdma-core 65.
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// Since rdma-core 65 (RDMACM_1.5). See rsocket(7).
 func RepollCreate(flags int32) (int, error) {
 	return 0, cerr.Platform("repoll_create")
 }
 
-// RepollCtl binds repoll_ctl of rdma/rsocket.h:
+// RepollCtl binds repoll_ctl, a function of rdma/rsocket.h:
 //
 //	int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 //
-// C returns 0 or an errno value. It came with rdma-core 65.
-// May be nil, or empty: event.
+// It fails if C returns another number than 0, which is the errno.
+// It does not block.
+// May be nil: event.
+//
+// Since rdma-core 65 (RDMACM_1.5). See rsocket(7).
 func RepollCtl(epfd int32, op int32, fd int32, event unsafe.Pointer) error {
 	return cerr.Platform("repoll_ctl")
 }
 
-// RepollWait binds repoll_wait of rdma/rsocket.h:
+// RepollWait binds repoll_wait, a function of rdma/rsocket.h:
 //
 //	int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 //
-// C returns the number of events, or a positive errno value. It came with rdma-core 65. It can block the thread.
+// It returns the number of events, and fails if C's number is more than maxevents, which is the errno.
+// It can block.
+//
+// Since rdma-core 65 (RDMACM_1.5). See rsocket(7).
 func RepollWait(epfd int32, events unsafe.Pointer, maxevents int32, timeout int32) (int, error) {
 	return 0, cerr.Platform("repoll_wait")
 }

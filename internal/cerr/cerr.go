@@ -195,13 +195,17 @@ func Nil(op, param string) error { return &NilError{op, param} }
 type SymbolError struct {
 	Symbol  string
 	Library string
-	Since   string // the rdma-core version that added it
+	Release string // of rdma-core, that added it
+	Node    string // the ELF version node under which the library exports it
 }
 
 func (e *SymbolError) Error() string {
 	s := e.Symbol + ": the installed " + e.Library + " does not have it"
-	if e.Since != "" {
-		s += "; rdma-core " + e.Since + " added it"
+	if e.Release != "" {
+		s += "; rdma-core " + e.Release + " added it"
+	}
+	if e.Node != "" {
+		s += " (" + e.Node + ")"
 	}
 	return s
 }

@@ -209,8 +209,10 @@ func TestTexts(t *testing.T) {
 	require.NoError(t, Wrap("rxe0", nil))
 	require.Equal(t, Nil(op, "cq"), Wrap("rxe0", Nil(op, "cq")))
 	require.EqualError(t, Platform(op), "ibv_test: RDMA needs 64-bit Linux and a build with cgo")
-	require.EqualError(t, &SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1", Since: "65"},
-		"ibv_new: the installed libibverbs.so.1 does not have it; rdma-core 65 added it")
+	require.EqualError(t, &SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1", Release: "65", Node: "IBVERBS_1.18"},
+		"ibv_new: the installed libibverbs.so.1 does not have it; rdma-core 65 added it (IBVERBS_1.18)")
+	require.EqualError(t, &SymbolError{Symbol: "ibv_inline", Library: "libibverbs.so.1", Release: "65"},
+		"ibv_inline: the installed libibverbs.so.1 does not have it; rdma-core 65 added it")
 	require.EqualError(t, &SymbolError{Symbol: "ibv_odd", Library: "libibverbs.so.1"},
 		"ibv_odd: the installed libibverbs.so.1 does not have it")
 	require.EqualError(t, &LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "not found"},

@@ -24,15 +24,21 @@ import (
 
 // Library is a C library that is opened on first use and stays open.
 type Library struct {
-	Name    string            // soname, such as libibverbs.so.1
-	Debian  string            // packages that bring it
-	Fedora  string            //
-	Symbols []string          // the functions wanted
-	Since   map[string]string // rdma-core version of functions that it may lack
+	Name    string           // soname, such as libibverbs.so.1
+	Debian  string           // packages that bring it
+	Fedora  string           //
+	Symbols []string         // the functions wanted
+	Since   map[string]Since // of the functions that it may lack
 	Set     func(i int, f unsafe.Pointer)
 
 	once sync.Once
 	err  error
+}
+
+// Since says how a function came into a library.
+type Since struct {
+	Release string // of rdma-core
+	Node    string // ELF version node, if the library exports the function itself
 }
 
 // Load opens the library and hands the address of every symbol that it has to
@@ -64,5 +70,6 @@ func (l *Library) load() {
 
 // Lacks reports that the library does not have a symbol.
 func (l *Library) Lacks(symbol string) error {
-	return &cerr.SymbolError{Symbol: symbol, Library: l.Name, Since: l.Since[symbol]}
+	since := l.Since[symbol]
+	return &cerr.SymbolError{Symbol: symbol, Library: l.Name, Release: since.Release, Node: since.Node}
 }

@@ -37,7 +37,7 @@ func TestSymbols(t *testing.T) {
 	l := dl.Library{
 		Name:    "libc.so.6",
 		Symbols: []string{"getpid", "verbena_has_no_such", "getppid"},
-		Since:   map[string]string{"verbena_has_no_such": "99"},
+		Since:   map[string]dl.Since{"verbena_has_no_such": {Release: "99", Node: "NONE_1.2"}},
 		Set:     func(i int, f unsafe.Pointer) { found[i] = f },
 	}
 	require.NoError(t, l.Load())
@@ -50,7 +50,7 @@ func TestSymbols(t *testing.T) {
 	var missing *cerr.SymbolError
 	require.ErrorAs(t, err, &missing)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.EqualError(t, err, "verbena_has_no_such: the installed libc.so.6 does not have it; rdma-core 99 added it")
+	require.EqualError(t, err, "verbena_has_no_such: the installed libc.so.6 does not have it; rdma-core 99 added it (NONE_1.2)")
 	require.EqualError(t, l.Lacks("other"), "other: the installed libc.so.6 does not have it")
 }
 

@@ -44,7 +44,6 @@ type Func struct {
 	Keeps  []string // parameters whose memory C uses after the call
 	Out    []string // parameters that are results
 	Own    bool     // the inline function has logic of its own
-	Since  string   // first rdma-core with it; empty: any that is supported
 	Skip   string   // why it is not bound
 }
 
@@ -171,8 +170,6 @@ func (f *Func) attribute(w string) bool {
 	case "inline":
 		f.Own = value == "own"
 		return f.Own
-	case "since":
-		f.Since = value
 	case "skip":
 		f.Skip = value
 	default:

@@ -11,7 +11,7 @@ import (
 func TestParse(t *testing.T) {
 	table, err := Parse("c.txt", []byte(`
 # A comment.
-func ibv_all  status blocks nil=a,b keeps=c out=d,e since=60 # rest
+func ibv_all  status blocks nil=a,b keeps=c out=d,e # rest
 func ibv_own	code	inline=own
 func ibv_left_out string skip="two words # no comment"
 enum ibv_mtu values
@@ -25,7 +25,7 @@ macro ibv_get skip="a call"
 		Funcs: map[string]*Func{
 			"ibv_all": {
 				Name: "ibv_all", Class: Status, Blocks: true,
-				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Out: []string{"d", "e"}, Since: "60",
+				Nil: []string{"a", "b"}, Keeps: []string{"c"}, Out: []string{"d", "e"},
 			},
 			"ibv_own":      {Name: "ibv_own", Class: Code, Own: true},
 			"ibv_left_out": {Name: "ibv_left_out", Class: String, Skip: "two words # no comment"},
@@ -55,7 +55,7 @@ func TestParseErrors(t *testing.T) {
 		{"func ibv_x code nil=", `func ibv_x: no attribute "nil="`},
 		{"func ibv_x code blocks=yes", `func ibv_x: no attribute "blocks=yes"`},
 		{"func ibv_x code inline=other", `func ibv_x: no attribute "inline=other"`},
-		{"func ibv_x code since=", `func ibv_x: no attribute "since="`},
+		{"func ibv_x code since=60", `func ibv_x: no attribute "since=60"`},
 		{"func ibv_x code skip=", `func ibv_x: no attribute "skip="`},
 		{`func ibv_x code skip=""`, `func ibv_x: no attribute "skip="`},
 		{"func ibv_x code colour=red", `func ibv_x: no attribute "colour=red"`},
@@ -106,6 +106,35 @@ func TestParseStringsErrors(t *testing.T) {
 	}
 }
 
+func TestParseManual(t *testing.T) {
+	got, err := ParseManual("m.txt", []byte(`
+# comment
+ibv_reg_mr(3) ibv_reg_mr ibv_dereg_mr # comment
+ibv_reg_mr(3) ibv_reg_mr_ex
+rsocket(7) rsocket
+`))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{
+		"ibv_reg_mr": "ibv_reg_mr(3)", "ibv_dereg_mr": "ibv_reg_mr(3)", "ibv_reg_mr_ex": "ibv_reg_mr(3)", "rsocket": "rsocket(7)",
+	}, got)
+}
+
+func TestParseManualErrors(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"ibv_reg_mr(3)", `m.txt:1: expected a page such as ibv_reg_mr(3) and its functions, found "ibv_reg_mr(3)"`},
+		{"\nibv_reg_mr ibv_reg_mr", `m.txt:2: expected a page such as ibv_reg_mr(3) and its functions, found "ibv_reg_mr ibv_reg_mr"`},
+		{"a(0) a", `m.txt:1: expected a page such as ibv_reg_mr(3) and its functions, found "a(0) a"`},
+		{"a(3) a\nb(3) b a", "m.txt:2: a second page for a, after a(3)"},
+		{"a(3) a a", "m.txt:1: a second page for a, after a(3)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.text, func(t *testing.T) {
+			_, err := ParseManual("m.txt", []byte(tt.text))
+			require.EqualError(t, err, tt.want)
+		})
+	}
+}
+
 // TestOurs reads the files that the bindings are made from.
 func TestOurs(t *testing.T) {
 	facts := filepath.Join("..", "..", "..", "headers")
@@ -115,19 +144,25 @@ func TestOurs(t *testing.T) {
 	strings, err := LoadStrings(filepath.Join(facts, "strings.txt"))
 	require.NoError(t, err)
 	require.Len(t, strings, 5)
+	manual, err := LoadManual(filepath.Join(facts, "manual.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "ibv_reg_mr(3)", manual["ibv_dereg_mr"])
 
 	_, err = Load("none.txt")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = LoadStrings("none.txt")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = LoadManual("none.txt")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // FuzzParse checks that no text makes a parser panic, and that what was read
 // is complete.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("func a code nil=,b blocks since=60\nenum :A flags name=\"x y\" # rest"))
+	f.Add([]byte("func a code nil=,b blocks\nenum :A flags name=\"x y\" # rest"))
 	f.Add([]byte("func a pointer keeps=b out=c inline=own skip=\"no # no\"\nenum a values"))
 	f.Add([]byte("strings f e \"other\"\nA \"text\""))
+	f.Add([]byte("a(3) a b # rest\nc(7) c"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if table, err := Parse("c.txt", text); err == nil {
 			for name, fn := range table.Funcs {
@@ -136,6 +171,11 @@ func FuzzParse(f *testing.F) {
 			}
 			for key, e := range table.Enums {
 				require.Equal(t, key, e.Key)
+			}
+		}
+		if pages, err := ParseManual("m.txt", text); err == nil {
+			for _, page := range pages {
+				require.Regexp(t, manualPage, page)
 			}
 		}
 		if all, err := ParseStrings("s.txt", text); err == nil {

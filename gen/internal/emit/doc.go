@@ -22,7 +22,7 @@ func (p *pkg) docFile() ([]byte, error) {
 	}
 	if err := t.Execute(&b, map[string]string{
 		"Marker": marker, "Name": p.name, "Prefix": p.prefix, "Headers": headers,
-		"Soname": p.library.Soname, "Version": p.API.Version, "Module": module,
+		"Soname": p.library.Soname, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
 	}); err != nil {
 		return nil, err
 	}

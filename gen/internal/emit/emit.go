@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
-	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
@@ -29,13 +28,6 @@ const (
 	callable    = "linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)"
 	notCallable = "!(" + callable + ")"
 )
-
-// Input is what is emitted.
-type Input struct {
-	API     *api.API
-	Known   *conventions.Table
-	Strings map[string]*conventions.Strings // by enum
-}
 
 // pkg is one package that is being written.
 type pkg struct {
@@ -139,10 +131,10 @@ func (p *pkg) findOpaque() {
 		}
 	}
 	for _, f := range p.functions {
-		walk(f.Type, visit)
+		f.Type.Walk(visit)
 	}
 	for _, s := range p.structs {
-		walkMembers(s.Members, visit)
+		api.WalkMembers(s.Members, visit)
 	}
 	slices.Sort(p.opaque)
 }
@@ -153,24 +145,6 @@ func (p *pkg) ownPrefix() string {
 		return "" // libibverbs refers to no opaque struct of libc
 	}
 	return p.prefix
-}
-
-func walk(t *api.Type, visit func(*api.Type)) {
-	if t == nil {
-		return
-	}
-	visit(t)
-	walk(t.Elem, visit)
-	for _, param := range t.Params {
-		walk(param, visit)
-	}
-}
-
-func walkMembers(members []*api.Member, visit func(*api.Type)) {
-	for _, m := range members {
-		walk(m.Type, visit)
-		walkMembers(m.Members, visit)
-	}
 }
 
 // declared returns the complete struct or union of that name.

@@ -13,22 +13,31 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/since"
 	"github.com/verbena-go/verbena/internal/golden"
 )
 
 // load reads what the bindings are made from, anew so that a test may change it.
 func load(t testing.TB) Input {
 	t.Helper()
-	facts := filepath.Join(headertest.Top(t), "headers")
-	var in Input
-	var err error
-	in.API, err = api.Load(filepath.Join(facts, "api", "65.0.json"))
-	require.NoError(t, err)
-	in.Known, err = conventions.Load(filepath.Join(facts, "conventions.txt"))
-	require.NoError(t, err)
-	in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt"))
+	in, err := Load(filepath.Join(headertest.Top(t), "headers"))
 	require.NoError(t, err)
 	return in
+}
+
+// readFacts returns a file of the folder headers.
+func readFacts(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(headertest.Top(t), "headers", name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+func parseSince(t *testing.T, text string) *since.Table {
+	t.Helper()
+	table, err := since.Parse("since.txt", []byte(text))
+	require.NoError(t, err)
+	return table
 }
 
 // readTree returns the files below dir.
@@ -145,6 +154,12 @@ func TestRefused(t *testing.T) {
 		{"stale string", func(in *Input) {
 			in.Strings["ibv_port_state"].Text["IBV_PORT_GONE"] = "gone"
 		}, "conventions: a string for IBV_PORT_GONE of enum ibv_port_state" + lack},
+		{"stale manual page", func(in *Input) {
+			in.Manual["ibv_gone"] = "ibv_gone(3)"
+		}, "conventions: a manual page for the function ibv_gone" + lack},
+		{"new function without a release", func(in *Input) {
+			in.API.Functions = append(in.API.Functions, &api.Function{Name: "ibv_new", Type: &api.Type{Kind: api.Func, Elem: &api.Type{Name: "void"}}})
+		}, "func ibv_new came after rdma-core 56.1, at the latest with 65.0; add the line, with the first release that has it: 65 func ibv_new"},
 		{"function without a convention", func(in *Input) {
 			delete(in.Known.Funcs, "ibv_poll_cq")
 		}, "package libibverbs: ibv_poll_cq: no line in the conventions"},

@@ -36,7 +36,8 @@ func (p *pkg) enumsFile(f *jen.File) {
 				kind = "enum"
 			}
 		}
-		f.Commentf("%s is %s %s, another name of %s.", p.typeName(a.Name), kind, a.Name, a.Target)
+		f.Commentf("%s is %s %s, another name of %s.%s",
+			p.typeName(a.Name), kind, a.Name, a.Target, sinceSentence(p.Since.Release("alias", a.Name)))
 		f.Type().Id(p.typeName(a.Name)).Op("=").Id(p.typeName(a.Target))
 	}
 }
@@ -45,7 +46,7 @@ func (p *pkg) untyped(f *jen.File, e *api.Enum) {
 	f.Commentf("Constants of %s.", e.Header)
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range e.Values {
-			g.Id(v.Name).Op("=").Lit(int(v.Value))
+			withComment(g.Id(v.Name).Op("=").Lit(int(v.Value)), p.sinceOf(e, v))
 		}
 	})
 }
@@ -64,13 +65,13 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	if flags {
 		what = "flags that are combined with |"
 	}
-	f.Commentf("%s is enum %s in %s: %s.", name, tag, e.Header, what)
+	f.Commentf("%s is enum %s in %s: %s.%s", name, tag, e.Header, what, sinceSentence(p.Since.Release("enum", e.Key())))
 	f.Type().Id(name).Id(underlying)
 
 	f.Commentf("Values of %s.", name)
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, v := range e.Values {
-			g.Id(v.Name).Id(name).Op("=").Op(literal(v.Value, flags))
+			withComment(g.Id(v.Name).Id(name).Op("=").Op(literal(v.Value, flags)), p.sinceOf(e, v))
 		}
 	})
 
@@ -101,6 +102,22 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 		jen.List(jen.Id("v"), jen.Err()).Op(":=").Id(table).Dot("Parse").Call(jen.Id("s")),
 		jen.Return(jen.Id(name).Parens(jen.Id("v")), jen.Err()),
 	)
+}
+
+// sinceOf says which release added an enumerator, if it is a later one than
+// that of the enum.
+func (p *pkg) sinceOf(e *api.Enum, v api.Enumerator) string {
+	release := p.Since.Release("enumerator", v.Name)
+	if release == "" || release == p.Since.Release("enum", e.Key()) {
+		return ""
+	}
+	return "since rdma-core " + release
+}
+
+func withComment(s *jen.Statement, comment string) {
+	if comment != "" {
+		s.Comment(comment)
+	}
 }
 
 // tableName is the variable with the names of an enum's values.
@@ -146,15 +163,16 @@ func (p *pkg) constsFile(f *jen.File) {
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, m := range p.macros {
 			name := strings.TrimLeft(m.Name, "_")
+			from := m.Header + sinceClause(p.Since.Release("macro", m.Name))
 			switch {
 			case m.Enumerator != "":
-				g.Id(name).Op("=").Id(m.Enumerator).Comment(m.Header)
+				g.Id(name).Op("=").Id(m.Enumerator).Comment(from)
 			case m.Type == "pointer":
-				g.Id(name).Op("=").Op("^").Id("uintptr").Call(jen.Lit(int(^m.Value))).Comment(m.Header + ", an address")
+				g.Id(name).Op("=").Op("^").Id("uintptr").Call(jen.Lit(int(^m.Value))).Comment(from + ", an address")
 			case m.Type == "unsigned long long" || m.Type == "unsigned long":
-				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", uint64(m.Value))).Comment(m.Header)
+				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", uint64(m.Value))).Comment(from)
 			default:
-				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", m.Value)).Comment(m.Header)
+				g.Id(name).Op("=").Op(fmt.Sprintf("%#x", m.Value)).Comment(from)
 			}
 		}
 	})

@@ -1,7 +1,6 @@
 package emit
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -143,48 +142,4 @@ func (p *pkg) signature(f *function, block ...jen.Code) *jen.Statement {
 		s.Params(results...)
 	}
 	return s.Block(block...)
-}
-
-var classDocs = map[conventions.Class]string{
-	conventions.Status:   "C returns 0, or -1 with errno.",
-	conventions.Count:    "C returns a number, or -1 with errno.",
-	conventions.Pointer:  "C returns NULL with errno if it fails.",
-	conventions.Code:     "C returns 0 or an errno value.",
-	conventions.Negative: "C returns a number, or a negative errno value.",
-	conventions.Poll:     "C returns the number of completions, or a provider's negative code.",
-	conventions.Wait:     "C returns the number of events, or a positive errno value.",
-	conventions.Rereg:    "C returns 0 or a code of enum ibv_rereg_mr_err_code.",
-	conventions.EAI:      "C returns 0, an EAI code, or -1 with errno.",
-	conventions.Void:     "C returns nothing.",
-	conventions.Value:    "C returns a value and does not fail.",
-	conventions.String:   "C returns a string that is copied.",
-	conventions.Interior: "C returns a pointer into, or to, the same object.",
-}
-
-func (p *pkg) doc(f *function) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s binds %s of %s:\n\n\t%s\n\n%s", f.goName, f.Name(), f.Header, prototype(f.Function), classDocs[f.Class])
-	if f.Since != "" {
-		fmt.Fprintf(&b, " It came with rdma-core %s.", f.Since)
-	}
-	if f.Blocks {
-		b.WriteString(" It can block the thread.")
-	}
-	if names := goParams(f, f.Keeps); names != "" {
-		fmt.Fprintf(&b, "\nC keeps %s after the call: it must not be Go memory that is not pinned.", names)
-	}
-	if names := goParams(f, f.Nil); names != "" {
-		fmt.Fprintf(&b, "\nMay be nil, or empty: %s.", names)
-	}
-	return b.String()
-}
-
-func goParams(f *function, cNames []string) string {
-	var names []string
-	for _, param := range f.params {
-		if slices.Contains(cNames, param.cName) && !param.out {
-			names = append(names, param.name)
-		}
-	}
-	return strings.Join(names, ", ")
 }

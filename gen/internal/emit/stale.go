@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// stale returns an error for each line of the conventions and of the strings
-// that is about something that the headers do not have.
+// stale returns an error for each line of the facts that is about something
+// that the headers do not have, and for each that does not fit the snapshots.
 func stale(in Input) error {
 	var errs []error
 	report := func(format string, args ...any) {
@@ -49,6 +49,14 @@ func stale(in Input) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(in.Strings)) {
 		staleTexts(in.Strings[key], enums[key], report)
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Manual)) {
+		if functions[name] == nil {
+			report("a manual page for the function %s", name)
+		}
+	}
+	if err := in.Since.Check(in.Snapshots); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

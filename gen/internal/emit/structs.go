@@ -12,23 +12,42 @@ import (
 
 func (p *pkg) structsFile(f *jen.File) {
 	for _, tag := range p.opaque {
-		f.Commentf("%s is struct %s, which only the library can look into.", p.typeName(tag), tag)
+		f.Commentf("%s is struct %s, which only the library can look into.%s",
+			p.typeName(tag), tag, sinceSentence(p.Since.Release("struct", tag)))
 		f.Type().Id(p.typeName(tag)).Struct(jen.Id("_").Index(jen.Lit(0)).Byte())
 	}
 	for _, s := range p.structs {
 		kind, tag, _ := strings.Cut(s.Name, " ")
 		name := p.typeName(tag)
-		f.Commentf("%s is %s in %s: %d bytes.", name, s.Name, s.Header, s.Size)
-		p.aggregate(f, name, kind, s.Members, layout.Size{Size: s.Size, Align: s.Align})
+		in := scope{tag, p.Since.Release(kind, tag)}
+		f.Commentf("%s is %s in %s: %d bytes.%s", name, s.Name, s.Header, s.Size, sinceSentence(in.release))
+		p.aggregate(f, name, in, kind, s.Members, layout.Size{Size: s.Size, Align: s.Align})
 	}
+}
+
+// scope is a struct or union as C knows it.
+type scope struct {
+	path    string // ibv_qp, or rdma_cm_event.param
+	release string // that added it; empty: every supported one has it
+}
+
+// member returns the scope that a member is, whose release is empty unless it
+// is a later one than that of s.
+func (p *pkg) member(s scope, m *api.Member) scope {
+	path := s.path + "." + m.Name
+	release := p.Since.Release("member", path)
+	if release == s.release {
+		release = ""
+	}
+	return scope{path, release}
 }
 
 // aggregate writes a struct, or a union as storage with a view for each
 // member.
-func (p *pkg) aggregate(f *jen.File, name, kind string, members []*api.Member, size layout.Size) {
+func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members []*api.Member, size layout.Size) {
 	if kind == "union" {
 		f.Type().Id(name).Struct(jen.Id("storage").Add(storage(size)))
-		p.views(f, name, "storage", members)
+		p.views(f, name, in, "storage", members)
 		return
 	}
 	var nested []func()
@@ -45,19 +64,19 @@ func (p *pkg) aggregate(f *jen.File, name, kind string, members []*api.Member, s
 			at = m.Offset + msize.Size
 			switch {
 			case m.Type != nil:
-				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name)
+				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name + sinceClause(p.member(in, m).release))
 			case m.Name == "" && m.Aggregate == "union":
 				field := fmt.Sprintf("union%d", m.Offset)
 				g.Id(field).Add(storage(msize)).Comment(memberNames(m.Members))
-				nested = append(nested, func() { p.views(f, name, field, m.Members) })
+				nested = append(nested, func() { p.views(f, name, in, field, m.Members) })
 			case m.Name == "":
 				p.fail("%s: an anonymous struct inside a struct has no form in Go yet", name)
 			default:
 				inner := name + goName(m.Name)
-				g.Id(goName(m.Name)).Id(inner).Comment(m.Name)
+				g.Id(goName(m.Name)).Id(inner).Comment(m.Name + sinceClause(p.member(in, m).release))
 				nested = append(nested, func() {
 					f.Commentf("%s is the type of member %s of %s.", inner, m.Name, name)
-					p.aggregate(f, inner, m.Aggregate, m.Members, msize)
+					p.aggregate(f, inner, p.member(in, m), m.Aggregate, m.Members, msize)
 				})
 			}
 		}
@@ -70,7 +89,7 @@ func (p *pkg) aggregate(f *jen.File, name, kind string, members []*api.Member, s
 
 // views writes a method for each member of a union that is held in a field of
 // type name.
-func (p *pkg) views(f *jen.File, name, field string, members []*api.Member) {
+func (p *pkg) views(f *jen.File, name string, in scope, field string, members []*api.Member) {
 	for _, m := range members {
 		var t *jen.Statement
 		var nested func()
@@ -85,10 +104,10 @@ func (p *pkg) views(f *jen.File, name, field string, members []*api.Member) {
 			t = jen.Id(inner)
 			nested = func() {
 				f.Commentf("%s is the type of member %s of %s.", inner, m.Name, name)
-				p.aggregate(f, inner, m.Aggregate, m.Members, p.size(m))
+				p.aggregate(f, inner, p.member(in, m), m.Aggregate, m.Members, p.size(m))
 			}
 		}
-		f.Commentf("%s returns the union's member %s.", goName(m.Name), m.Name)
+		f.Commentf("%s returns the union's member %s.%s", goName(m.Name), m.Name, sinceSentence(p.member(in, m).release))
 		f.Func().Params(jen.Id("s").Op("*").Id(name)).Id(goName(m.Name)).Params().Op("*").Add(t.Clone()).Block(
 			jen.Return(jen.Parens(jen.Op("*").Add(t)).Parens(
 				jen.Qual("unsafe", "Pointer").Parens(jen.Op("&").Id("s").Dot(field)))),

@@ -56,10 +56,11 @@ func (p *pkg) stubsFile(f *jen.File) {
 		}
 		g.Line()
 	})
-	f.Var().Id("since").Op("=").Map(jen.String()).String().ValuesFunc(func(g *jen.Group) {
+	f.Comment("since has the functions that an older library lacks.")
+	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
-			if fn.Func != nil && fn.Since != "" {
-				g.Line().Lit(fn.Name()).Op(":").Lit(fn.Since)
+			if release := p.Since.Release("func", fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
+				g.Line().Lit(fn.Name()).Op(":").Values(jen.Lit(release), jen.Lit(fn.Node))
 			}
 		}
 		g.Line()
