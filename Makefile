@@ -39,7 +39,7 @@ device: ## the tests that need a device, in the VM
 	$(GO) test -race -p 1 -exec $(VM) $(DEVICE_TESTS)
 
 generate: headers ## C headers -> headers/api -> generated
-	$(GO) run ./gen scan -headers .cache/headers/65.0 -version 65.0
+	@for v in $(VERSIONS); do (set -x; $(GO) run ./gen scan -headers .cache/headers/$$v -version $$v) || exit 1; done
 	$(GO) run ./gen emit
 
 headers: ## download the pinned headers; nothing is installed
