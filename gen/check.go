@@ -3,49 +3,79 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/check"
 	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// runCheck compares the snapshot and the golden layouts with what a C compiler
-// makes of the real headers.
-func runCheck(facts, headers, cc, golden string, update bool) error {
-	if headers == "" {
+type checkOptions struct {
+	facts, headers, generated, golden string
+	compilers                         string // commands, separated by commas
+	update                            bool
+}
+
+// runCheck has every compiler compare the snapshot with the real headers and
+// with the C declarations that the bindings are compiled with.
+func runCheck(o checkOptions) error {
+	if o.headers == "" {
 		return errors.New("check needs -headers")
 	}
-	in, err := emit.Load(facts)
+	in, err := emit.Load(o.facts)
 	if err != nil {
 		return err
 	}
-	report, err := check.Run(in.API, cc, filepath.Join(facts, "umbrella.h"), scan.IncludeDir(headers), emit.Home)
-	if err != nil {
-		return err
+	verbs := func(header string) bool { return emit.Home(header) == "libibverbs" }
+	all := []check.Declarations{
+		{
+			Name: "headers of " + in.API.Version, Source: filepath.Join(o.facts, "umbrella.h"),
+			Include: scan.IncludeDir(o.headers), Macros: true,
+		},
+		{Name: "librdmacm/abi.h", Source: filepath.Join(o.generated, "librdmacm", "abi.h")},
+		{Name: "libibverbs/abi.h", Source: filepath.Join(o.generated, "libibverbs", "abi.h"), Has: verbs},
 	}
-	different := report.Different
-	for name, text := range report.Layouts {
-		path := filepath.Join(golden, name+".layout")
-		if update {
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	golden := check.Golden{Dir: o.golden, API: in.API, Home: emit.Home, Update: o.update}
+	compared, different, agree := 0, 0, true
+	for command := range strings.SplitSeq(o.compilers, ",") {
+		cc, err := check.Find(strings.Fields(command)...)
+		if err != nil {
+			return err
+		}
+		facts, err := check.Facts(in.API, cc.Arch)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s, linux/%s\n", cc, cc.Arch.Name)
+		before := different
+		for _, declarations := range all {
+			result, err := check.Compare(cc, facts, declarations)
+			if err != nil {
 				return err
 			}
+			fmt.Printf("  %-18s %s\n", declarations.Name, result)
+			for _, line := range result.Different {
+				fmt.Println("    " + line)
+			}
+			compared += result.Total()
+			different += len(result.Different)
 		}
-		if have, err := os.ReadFile(path); err != nil {
+		if different > before { // then the golden layouts would be no better
+			continue
+		}
+		stale, err := golden.Check(cc.Arch)
+		if err != nil {
 			return err
-		} else if string(have) != text {
-			different = append(different, path+" is not what the compiler says; check -update rewrites it")
 		}
+		for _, line := range stale {
+			fmt.Println("  " + line)
+		}
+		agree = agree && len(stale) == 0
 	}
-	for _, d := range different {
-		fmt.Println(d)
-	}
-	fmt.Printf("compared %d facts of %d declarations with %s: %d different\n", report.Compared,
-		len(in.API.Structs)+len(in.API.Enums)+len(in.API.Macros), cc, len(different))
-	if len(different) > 0 {
-		return errors.New("the compiler does not agree")
+	fmt.Printf("total: %d comparisons, %d differ\n", compared, different)
+	if different > 0 || !agree {
+		return errors.New("the snapshot is not what the compilers or the golden layouts say")
 	}
 	return nil
 }

@@ -2,7 +2,7 @@
 //
 //	go run ./gen scan -headers DIR -version V   C headers -> headers/api/V.json
 //	go run ./gen emit                           the newest snapshot -> generated/
-//	go run ./gen check -headers DIR             a C compiler agrees with the snapshot and the golden layouts
+//	go run ./gen check -headers DIR             C compilers agree with the snapshot and the golden layouts
 //	go run ./gen coverage                       what is bound, and what is not and why
 //
 // It is run from the top of the repository, by go generate and make.
@@ -41,11 +41,13 @@ func run(args []string) error {
 		out := flags.String("out", "generated", "folder to write to")
 		command = func() error { return runEmit(*facts, *out) }
 	case "check":
-		headers := flags.String("headers", "", "folder with the C headers that the snapshot was made from")
-		cc := flags.String("cc", "cc", "C compiler to ask")
-		golden := flags.String("golden", filepath.Join("tests", "golden"), "folder with the layouts that Go is tested against")
-		update := flags.Bool("update", false, "write what the compiler says to the golden folder")
-		command = func() error { return runCheck(*facts, *headers, *cc, *golden, *update) }
+		var o checkOptions
+		flags.StringVar(&o.headers, "headers", "", "folder with the C headers that the snapshot was made from")
+		flags.StringVar(&o.compilers, "cc", "cc", "C compilers to ask, separated by commas; each may have arguments")
+		flags.StringVar(&o.generated, "generated", "generated", "folder with the bindings, whose C declarations are compared too")
+		flags.StringVar(&o.golden, "golden", filepath.Join("tests", "golden"), "folder with the layouts that Go is tested against")
+		flags.BoolVar(&o.update, "update", false, "write the layouts that the compilers agreed with to the golden folder")
+		command = func() error { o.facts = *facts; return runCheck(o) }
 	case "coverage":
 		command = func() error { return runCoverage(*facts) }
 	default:

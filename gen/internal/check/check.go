@@ -1,140 +1,99 @@
-// Package check has a C compiler say what the real headers declare, and
-// compares that with a snapshot.
+// Package check has C compilers confirm what a snapshot says of the headers:
+// it writes a file of static assertions, which a compiler for another
+// architecture can judge too, since nothing is run.
 package check
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/verbena-go/verbena/gen/internal/api"
-	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
-// Report is what a C program said about the headers.
-type Report struct {
-	Layouts   map[string]string // by package, in the form of the golden files
-	Compared  int               // facts of the snapshot that were compared
+// Declarations are C declarations that the snapshot's facts are true of.
+type Declarations struct {
+	Name    string
+	Source  string                   // file to include
+	Include string                   // folder of system headers, if any
+	Macros  bool                     // whether they have rdma-core's macros
+	Has     func(header string) bool // what they declare, if not everything
+}
+
+// Result says how many facts of each kind were compared, and which of them the
+// compiler contradicts.
+type Result struct {
+	Compared  [kinds]int
 	Different []string
 }
 
-// Run compiles a program against the headers in include with the compiler cc,
-// runs it, and compares. home names the package of a header.
-func Run(a *api.API, cc, source, include string, home func(header string) string) (*Report, error) {
-	dir, err := os.MkdirTemp("", "verbena-check-")
-	if err != nil {
-		return nil, err
+// Total returns how many facts were compared.
+func (r *Result) Total() int {
+	n := 0
+	for _, c := range r.Compared {
+		n += c
 	}
-	defer os.RemoveAll(dir)
-	facts := factsOf(a, home)
-	umbrella, err := os.ReadFile(source)
-	if err != nil {
-		return nil, err
-	}
-	c, program := filepath.Join(dir, "check.c"), filepath.Join(dir, "check")
-	if err := os.WriteFile(c, writeProgram(string(umbrella), facts), 0o600); err != nil {
-		return nil, err
-	}
-	if out, err := exec.Command(cc, "-w", "-isystem", include, "-o", program, c).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", cc, err, out)
-	}
-	out, err := exec.Command(program).Output()
-	if err != nil {
-		return nil, err
-	}
-	return compare(facts, strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"))
+	return n
 }
 
-// fact is a line that the C program prints: a format and its arguments, and
-// the line that the snapshot says it is.
-type fact struct {
-	home   string // the golden file that it belongs to, if any
-	format string
-	args   []string
-	want   string
+// String counts the kinds.
+func (r *Result) String() string {
+	var b strings.Builder
+	for kind, n := range r.Compared {
+		fmt.Fprintf(&b, "%5d %s ", n, Kind(kind))
+	}
+	fmt.Fprintf(&b, "%5d differ", len(r.Different))
+	return b.String()
 }
 
-func factsOf(a *api.API, home func(string) string) []fact {
-	var facts []fact
-	engine := layout.New(a, layout.AMD64)
-	add := func(home, want, format string, args ...string) {
-		facts = append(facts, fact{home, format, args, want})
-	}
-	for _, s := range a.Structs {
-		if len(s.Members) == 0 {
-			continue
-		}
-		pkg := home(s.Header)
-		add(pkg, fmt.Sprintf("%s size %d align %d", s.Name, s.Size, s.Align),
-			s.Name+" size %zu align %zu", "sizeof("+s.Name+")", "_Alignof("+s.Name+")")
-		members(engine, s, pkg, s.Name, "", 0, s.Members, add)
-	}
-	for _, e := range a.Enums {
-		for _, v := range e.Values {
-			add("", fmt.Sprintf("%s = %d", v.Name, v.Value), v.Name+" = %lld", "(long long)"+v.Name)
-		}
-	}
-	for _, m := range a.Macros {
-		add("", fmt.Sprintf("%s = %d", m.Name, m.Value), m.Name+" = %lld", "(long long)"+m.Name)
-	}
-	return facts
-}
-
-func members(engine *layout.Engine, s *api.Struct, pkg, path, designator string, base int64, list []*api.Member,
-	add func(home, want, format string, args ...string),
-) {
-	for _, m := range list {
-		if m.Name == "" { // its members are reached through the enclosing struct
-			members(engine, s, pkg, path, designator, base+m.Offset, m.Members, add)
-			continue
-		}
-		full := designator + m.Name
-		size := fmt.Sprintf("sizeof(((%s *)0)->%s)", s.Name, full)
-		add(pkg, fmt.Sprintf("%s.%s offset %d size %d", path, m.Name, base+m.Offset, sizeOf(engine, m)),
-			path+"."+m.Name+" offset %zu size %zu",
-			fmt.Sprintf("offsetof(%s, %s)", s.Name, full), size)
-		if m.Type == nil {
-			members(engine, s, pkg, path+"."+m.Name, full+".", base+m.Offset, m.Members, add)
-		}
-	}
-}
-
-// sizeOf returns a member's size, or 0, which no compiler will agree with.
-func sizeOf(engine *layout.Engine, m *api.Member) int64 {
-	size, err := engine.OfMember(m)
-	if err != nil {
-		return 0
-	}
-	return size.Size
-}
-
-func writeProgram(umbrella string, facts []fact) []byte {
-	var b bytes.Buffer
-	b.WriteString(umbrella)
-	b.WriteString("#include <stddef.h>\n#include <stdio.h>\n\nint main(void)\n{\n")
+// Compare has the compiler judge the facts that d can tell.
+func Compare(c *Compiler, facts []Fact, d Declarations) (*Result, error) {
+	r := new(Result)
+	var told []Fact
 	for _, f := range facts {
-		fmt.Fprintf(&b, "\tprintf(%q, %s);\n", f.format+"\n", strings.Join(f.args, ", "))
-	}
-	b.WriteString("\treturn 0;\n}\n")
-	return b.Bytes()
-}
-
-func compare(facts []fact, lines []string) (*Report, error) {
-	if len(lines) != len(facts) {
-		return nil, fmt.Errorf("the C program printed %d lines, not %d", len(lines), len(facts))
-	}
-	r := &Report{Layouts: map[string]string{}}
-	for i, f := range facts {
-		if f.home != "" {
-			r.Layouts[f.home] += lines[i] + "\n"
+		if (!f.Macro || d.Macros) && (d.Has == nil || d.Has(f.Header)) {
+			told = append(told, f)
+			r.Compared[f.Kind]++
 		}
-		r.Compared += len(f.args)
-		if f.want != lines[i] {
-			r.Different = append(r.Different, fmt.Sprintf("snapshot: %s; compiler: %s", f.want, lines[i]))
-		}
+	}
+	var err error
+	if r.Different, err = differences(c, told, d); err != nil {
+		return nil, fmt.Errorf("%s cannot compile %s: %w", c, d.Name, err)
 	}
 	return r, nil
+}
+
+// differences returns a line for each fact that is not so. Where the compiler
+// only refuses an assertion, it is asked again, for what is so instead.
+func differences(c *Compiler, facts []Fact, d Declarations) ([]string, error) {
+	source, err := filepath.Abs(d.Source)
+	if err != nil {
+		return nil, err
+	}
+	var args []string
+	if d.Include != "" {
+		args = []string{"-isystem", d.Include}
+	}
+	refused, err := c.complaints(assertions(source, facts), args...)
+	if err != nil || len(refused) == 0 {
+		return nil, err
+	}
+	var wrong []Fact
+	var says []string
+	for i, f := range facts {
+		if message, ok := refused[i]; ok {
+			wrong, says = append(wrong, f), append(says, message)
+		}
+	}
+	answers, err := c.complaints(questions(source, wrong), args...)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, f := range wrong {
+		said, ok := answer(answers[i], f.pointer)
+		if !ok { // there is nothing to show: the first message says why
+			said = says[i]
+		}
+		out = append(out, fmt.Sprintf("%s: snapshot %s, compiler %s", f.Name, f.Want, said))
+	}
+	return out, nil
 }

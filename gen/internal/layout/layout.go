@@ -13,12 +13,23 @@ type Size struct{ Size, Align int64 }
 
 // Arch is what differs between 64-bit architectures.
 type Arch struct {
-	Name  string
-	Mutex int64 // size of glibc's pthread_mutex_t
+	Name  string // as GOARCH
+	Mutex int64  // size of glibc's pthread_mutex_t
 }
 
-// AMD64 is linux/amd64.
+// AMD64 is the architecture whose layouts a snapshot holds.
 var AMD64 = Arch{Name: "amd64", Mutex: 40}
+
+// Arches are the architectures that the bindings call C on. Between them,
+// nothing but the mutex differs in what rdma-core declares.
+var Arches = []Arch{
+	AMD64,
+	{Name: "arm64", Mutex: 48},
+	{Name: "loong64", Mutex: 40},
+	{Name: "ppc64le", Mutex: 40},
+	{Name: "riscv64", Mutex: 40},
+	{Name: "s390x", Mutex: 40},
+}
 
 var scalars = map[string]int64{
 	"char": 1, "signed char": 1, "unsigned char": 1, "_Bool": 1,

@@ -53,11 +53,17 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestArch(t *testing.T) {
-	e := New(&api.API{}, Arch{Name: "arm64", Mutex: 48})
-	size, err := e.Of(&api.Type{Name: "pthread_mutex_t"})
-	require.NoError(t, err)
-	require.Equal(t, Size{48, 8}, size)
+func TestArches(t *testing.T) {
+	mutexes := map[string]int64{}
+	for _, arch := range Arches {
+		size, err := New(&api.API{}, arch).Of(&api.Type{Name: "pthread_mutex_t"})
+		require.NoError(t, err)
+		require.EqualValues(t, 8, size.Align)
+		mutexes[arch.Name] = size.Size
+	}
+	require.Equal(t, map[string]int64{
+		"amd64": 40, "arm64": 48, "loong64": 40, "ppc64le": 40, "riscv64": 40, "s390x": 40,
+	}, mutexes)
 }
 
 func TestApply(t *testing.T) {

@@ -1,0 +1,125 @@
+package check
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+// Compiler is a C compiler. Nothing that it compiles is run, so it may be a
+// cross compiler.
+type Compiler struct {
+	Arch    layout.Arch
+	command []string
+}
+
+// predefined are the macros that tell an architecture, with its byte order
+// where there are two.
+var predefined = map[string][]string{
+	"amd64":   {"__x86_64__"},
+	"arm64":   {"__aarch64__", "__AARCH64EL__"},
+	"loong64": {"__loongarch64"},
+	"ppc64le": {"__powerpc64__", "__LITTLE_ENDIAN__"},
+	"riscv64": {"__riscv"},
+	"s390x":   {"__s390x__"},
+}
+
+// Find returns the compiler that a command with arguments runs.
+func Find(command ...string) (*Compiler, error) {
+	if len(command) == 0 {
+		return nil, errors.New("no C compiler is named")
+	}
+	c := &Compiler{command: command}
+	out, errs, err := c.run("", "-dM", "-E")
+	if err != nil {
+		return nil, fmt.Errorf("%s does not work: %w%s", c, err, shorten(errs))
+	}
+	macros := map[string]bool{}
+	for line := range strings.Lines(out) {
+		if words := strings.Fields(line); len(words) > 1 {
+			macros[words[1]] = true
+		}
+	}
+	isDefined := func(name string) bool { return macros[name] }
+	var names []string
+	for _, arch := range layout.Arches {
+		needed := append([]string{"__linux__", "__LP64__"}, predefined[arch.Name]...)
+		if !slices.ContainsFunc(needed, func(name string) bool { return !isDefined(name) }) {
+			c.Arch = arch
+		}
+		names = append(names, "linux/"+arch.Name)
+	}
+	if c.Arch.Name == "" {
+		return nil, fmt.Errorf("%s compiles for another architecture than %s", c, strings.Join(names, ", "))
+	}
+	if isDefined("__clang__") { // which stops after 20 errors
+		c.command = append(slices.Clone(c.command), "-ferror-limit=0")
+	}
+	return c, nil
+}
+
+// String returns the command without its arguments.
+func (c *Compiler) String() string { return c.command[0] }
+
+// run compiles source and returns what the compiler says.
+func (c *Compiler) run(source string, args ...string) (out, errs string, err error) {
+	cmd := exec.Command(c.command[0], slices.Concat(c.command[1:], args, []string{"-x", "c", "-"})...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C") // messages are read
+	cmd.Stdin = strings.NewReader(source)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	return stdout.String(), stderr.String(), err
+}
+
+var diagnostic = regexp.MustCompile(`(?m)^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$`)
+
+// complaints compiles s and returns the first error of every fact, by its
+// index. An error anywhere else means that nothing was compared.
+func (c *Compiler) complaints(s source, args ...string) (map[int]string, error) {
+	_, errs, err := c.run(s.text, slices.Concat([]string{"-fsyntax-only", "-w"}, args)...)
+	if err == nil {
+		return nil, nil
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return nil, err
+	}
+	found := map[int]string{}
+	var elsewhere []string
+	for _, d := range diagnostic.FindAllStringSubmatch(errs, -1) {
+		line, _ := strconv.Atoi(d[2]) // it matched: this is a number
+		i := line - s.before - 1
+		if d[1] != "<stdin>" || i < 0 || i >= s.facts {
+			elsewhere = append(elsewhere, d[0])
+		} else if _, ok := found[i]; !ok {
+			found[i] = d[3]
+		}
+	}
+	if len(elsewhere) > 0 {
+		return nil, fmt.Errorf("%w%s", err, shorten(strings.Join(elsewhere, "\n")))
+	}
+	if len(found) == 0 { // no error that we can read
+		return nil, fmt.Errorf("%w%s", err, shorten(errs))
+	}
+	return found, nil
+}
+
+// shorten returns the first lines of a compiler's messages, on lines of their
+// own.
+func shorten(errs string) string {
+	const most = 10
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("... and %d lines more", len(lines)-most))
+	}
+	return "\n" + strings.Join(lines, "\n")
+}

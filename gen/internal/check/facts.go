@@ -1,0 +1,161 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+// Kind groups facts for the report.
+type Kind int
+
+// The kinds, in the report's order.
+const (
+	Layout    Kind = iota // what a struct, union or enum takes
+	Member                // where a member is, and its type
+	Value                 // of an enumerator or a macro
+	Prototype             // of a function
+	kinds
+)
+
+func (k Kind) String() string {
+	return [...]string{"layouts", "members", "values", "prototypes"}[k]
+}
+
+// Fact is one thing that the snapshot says and a compiler can confirm.
+type Fact struct {
+	Kind   Kind
+	Header string
+	Macro  bool   // only declarations that have rdma-core's macros can tell
+	Name   string // struct ibv_qp_cap size
+	Want   string // 20
+
+	claim   string // C expression: whether it is so
+	show    string // C expression whose type tells what is so instead
+	pointer bool   // with that type's pointee
+}
+
+// Facts returns everything that a says about arch.
+func Facts(a *api.API, arch layout.Arch) ([]Fact, error) {
+	l := list{types: newTypes(a)}
+	a, err := place(a, arch)
+	if err != nil {
+		return nil, err
+	}
+	if err := eachMember(a, arch, l.member); err != nil {
+		return nil, err
+	}
+	for _, s := range a.Structs {
+		if len(s.Members) == 0 {
+			continue
+		}
+		l.header = s.Header
+		l.number(Layout, s.Name+" size", s.Size, "sizeof("+s.Name+")")
+		l.number(Layout, s.Name+" alignment", s.Align, "_Alignof("+s.Name+")")
+	}
+	for _, e := range a.Enums {
+		l.enum(e)
+	}
+	for _, f := range a.Functions {
+		l.header = f.Header
+		l.typed(Prototype, f.Name+" prototype", f.Type, f.Name)
+	}
+	l.macros = true
+	for _, m := range a.Macros {
+		l.macro(m)
+	}
+	for _, alias := range a.Aliases {
+		l.alias(alias)
+	}
+	return l.facts, nil
+}
+
+// list collects facts.
+type list struct {
+	types  types
+	header string // of what is being listed
+	macros bool   // whether it is one
+	facts  []Fact
+}
+
+func (l *list) add(kind Kind, name, want, claim, show string, pointer bool) {
+	l.facts = append(l.facts, Fact{
+		Kind: kind, Header: l.header, Macro: l.macros, Name: name, Want: want,
+		claim: claim, show: show, pointer: pointer,
+	})
+}
+
+// number adds the fact that the C expression is want.
+func (l *list) number(kind Kind, name string, want int64, expr string) {
+	l.add(kind, name, fmt.Sprint(want), fmt.Sprintf("%s == (long long)(%s)", literal(want), expr), showNumber(expr), false)
+}
+
+// typed adds the fact that the C expression is a pointer to t, or the function
+// t.
+func (l *list) typed(kind Kind, name string, t *api.Type, expr string) {
+	l.add(kind, name, t.C(""), l.types.claim(t, "__typeof__("+expr+")"), expr, true)
+}
+
+func (l *list) member(s *api.Struct, m member) {
+	l.header = s.Header
+	at := fmt.Sprintf("((%s *)0)->%s", s.Name, m.designator)
+	l.number(Member, m.path+" offset", m.offset, fmt.Sprintf("__builtin_offsetof(%s, %s)", s.Name, m.designator))
+	l.number(Member, m.path+" size", m.size.Size, "sizeof("+at+")")
+	l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
+	if m.Type != nil { // else its type has no name
+		l.typed(Member, m.path+" type", m.Type, "&"+at)
+	}
+}
+
+func (l *list) enum(e *api.Enum) {
+	l.header = e.Header
+	if e.Name != "" {
+		l.number(Layout, "enum "+e.Name+" size", 4, "sizeof(enum "+e.Name+")")
+		sign := "unsigned int"
+		if e.Signed {
+			sign = "int"
+		}
+		promoted := "+(enum " + e.Name + ")0"
+		l.add(Layout, "enum "+e.Name+" type", sign, compatible("__typeof__("+promoted+")", sign), promoted, false)
+	}
+	for _, v := range e.Values {
+		l.number(Value, v.Name+" value", v.Value, v.Name)
+	}
+}
+
+func (l *list) macro(m *api.Macro) {
+	l.header = m.Header
+	l.number(Value, m.Name+" value", m.Value, m.Name)
+	switch {
+	case m.Enumerator != "": // an int for C, whatever its enum is
+	case m.Type == "pointer":
+		const pointerClass = "5"
+		l.add(Value, m.Name+" type", m.Type, "__builtin_classify_type("+m.Name+") == "+pointerClass, m.Name, false)
+	default:
+		l.add(Value, m.Name+" type", m.Type, compatible("__typeof__("+m.Name+")", m.Type), m.Name, false)
+	}
+}
+
+func (l *list) alias(a *api.Alias) {
+	l.header = a.Header
+	kind := l.types.kinds[a.Target]
+	pointer := kind + " " + a.Name + " *"
+	l.add(Value, a.Name+" target", kind+" "+a.Target, compatible(pointer, kind+" "+a.Target+" *"), "("+pointer+")0", true)
+}
+
+// place returns a copy of a with the layouts of arch. Those of amd64 stay as
+// the snapshot has them, so that it is the snapshot that is compared.
+func place(a *api.API, arch layout.Arch) (*api.API, error) {
+	a = copyAPI(a)
+	if arch == layout.AMD64 {
+		return a, nil
+	}
+	engine := layout.New(a, arch)
+	for _, s := range a.Structs {
+		if err := engine.Apply(s); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}

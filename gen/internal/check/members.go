@@ -1,0 +1,55 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+// member is a named member at any depth of a struct or union.
+type member struct {
+	*api.Member
+	path       string // struct ibv_wc.imm_data
+	designator string // from the outermost aggregate
+	offset     int64  // likewise
+	size       layout.Size
+}
+
+// eachMember visits the named members of every struct and union of a, which
+// has the layouts of arch.
+func eachMember(a *api.API, arch layout.Arch, visit func(*api.Struct, member)) error {
+	// The engine sets offsets: those of a copy.
+	w := walker{engine: layout.New(copyAPI(a), arch), visit: visit}
+	for _, s := range a.Structs {
+		if err := w.walk(s, s.Name, "", 0, s.Members); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+type walker struct {
+	engine *layout.Engine
+	visit  func(*api.Struct, member)
+}
+
+func (w *walker) walk(s *api.Struct, path, prefix string, base int64, members []*api.Member) error {
+	for _, m := range members {
+		inPath, inPrefix := path, prefix
+		if m.Name != "" { // else its members are reached through the enclosing aggregate
+			size, err := w.engine.OfMember(copyMembers([]*api.Member{m})[0])
+			if err != nil {
+				return err
+			}
+			inPath, inPrefix = path+"."+m.Name, prefix+m.Name+"."
+			w.visit(s, member{m, inPath, prefix + m.Name, base + m.Offset, size})
+		}
+		if m.Type == nil {
+			if err := w.walk(s, inPath, inPrefix, base+m.Offset, m.Members); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// types writes claims about types. C takes an enum for compatible with its
+// integer type, but not with another enum; two enums that no declaration uses
+// tell the two apart.
+type types struct {
+	kinds map[string]string // enum, struct or union by tag
+	enums map[string]string // the probe for an enum's integer type, by the enum's name
+}
+
+const (
+	probes = "enum verbena_signed { VERBENA_SIGNED = -1 };\n" +
+		"enum verbena_unsigned { VERBENA_UNSIGNED };\n" +
+		"struct verbena_none;\n"
+	probeSigned   = "enum verbena_signed"
+	probeUnsigned = "enum verbena_unsigned"
+)
+
+// integers are the probes for the integer types that an enum may be.
+var integers = map[string]string{
+	"int": probeSigned, "int32_t": probeSigned, "__s32": probeSigned,
+	"unsigned int": probeUnsigned, "uint32_t": probeUnsigned, "__u32": probeUnsigned, "__be32": probeUnsigned,
+	"socklen_t": probeUnsigned,
+}
+
+func newTypes(a *api.API) types {
+	t := types{kinds: map[string]string{}, enums: map[string]string{}}
+	for _, s := range a.Structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		t.kinds[tag] = kind
+	}
+	for _, e := range a.Enums {
+		t.kinds[e.Name] = "enum"
+		t.enums["enum "+e.Name] = probeUnsigned
+		if e.Signed {
+			t.enums["enum "+e.Name] = probeSigned
+		}
+	}
+	return t
+}
+
+// claim returns the C expression that the type actual is that of a pointer to
+// t, or of the function t, and exactly so.
+func (ts types) claim(t *api.Type, actual string) string {
+	claims := []string{compatible(actual, reference(t))}
+	asEnums := copyType(t)
+	for i, part := range parts(t) {
+		probe, isEnum := ts.enums[part.Name]
+		switch {
+		case part.Kind == api.Func: // one without a prototype would be compatible with anything
+			more := copyType(t)
+			f := parts(more)[i]
+			f.Params = append(f.Params, &api.Type{Name: "struct verbena_none *"})
+			claims = append(claims, "!"+compatible(actual, reference(more)))
+		case isEnum: // not its integer type
+			other := copyType(t)
+			parts(other)[i].Name = probe
+			claims = append(claims, "!"+compatible(actual, reference(other)))
+		case integers[part.Name] != "": // not an enum
+			parts(asEnums)[i].Name = integers[part.Name]
+		}
+	}
+	if asEnums.String() != t.String() {
+		claims = append(claims, compatible(actual, reference(asEnums)))
+	}
+	return strings.Join(claims, " && ")
+}
+
+// parts returns t and every type in it, always in the same order.
+func parts(t *api.Type) []*api.Type {
+	if t == nil {
+		return nil
+	}
+	all := slices.Concat([]*api.Type{t}, parts(t.Elem))
+	for _, p := range t.Params {
+		all = append(all, parts(p)...)
+	}
+	return all
+}
+
+// reference returns a pointer to t in C, since the qualifiers of t itself would
+// not be compared. Those of a function must not be: gcc has them for attributes.
+func reference(t *api.Type) string {
+	if t.Kind == api.Func {
+		return t.C("")
+	}
+	return (&api.Type{Kind: api.Pointer, Elem: t}).C("")
+}
+
+func compatible(a, b string) string { return fmt.Sprintf("__builtin_types_compatible_p(%s, %s)", a, b) }
