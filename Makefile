@@ -5,11 +5,18 @@ VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 # What is proven with a device, in the VM.
 DEVICE_TESTS := ./generated/... ./ibverbs ./rdmacm ./tests/interop
+# C compilers for the six architectures that the bindings call C on, separated
+# by commas. Only clang knows loong64 on Debian 12.
+LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
+LOONG64_CC := $(or $(shell command -v clang-16),clang) --target=loongarch64-linux-gnu --sysroot=$(LOONG64_LIBC)
+CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-gcc,riscv64-linux-gnu-gcc,s390x-linux-gnu-gcc
+# GOARCH and the emulator that runs its programs.
+EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device generate headers check coverage measure clean
+.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure clean
 
 help: ## print this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: ## show Go and C programs exchange RDMA reads and writes; installs what is missing
 	scripts/demo
@@ -45,8 +52,20 @@ generate: headers ## C headers -> headers/api -> generated
 headers: ## download the pinned headers; nothing is installed
 	scripts/fetch-headers $(VERSIONS)
 
-check: headers ## a C compiler agrees with every layout and value
-	$(GO) run ./gen check -headers .cache/headers/65.0
+loong64: ## unpack the C library's headers for loong64; nothing is installed
+	scripts/debian-fetch trixie $(CURDIR)/.cache/loong64 libc6-dev-loong64-cross linux-libc-dev-loong64-cross
+
+check: headers loong64 ## C compilers for six architectures agree with every layout, value and prototype
+	$(GO) run ./gen check -headers .cache/headers/65.0 -cc "$(CHECK_CC)"
+	@echo "$(CHECK_CC)" | tr , '\n' | while read -r cc; do \
+		for c in generated/*/stubs.c; do $$cc -fsyntax-only $$c || exit 1; done; \
+	done && echo "the stubs compile with all of them"
+
+arch: ## Go's layouts and byte order on five more architectures, emulated
+	@set -e; for pair in $(EMULATED); do \
+		echo "linux/$${pair%:*}, in $${pair#*:}"; \
+		GOARCH=$${pair%:*} CGO_ENABLED=0 $(GO) test -exec $${pair#*:} ./generated/... ./internal/enum; \
+	done
 
 coverage: ## what is bound, and what is not and why; writes docs/coverage.md
 	$(GO) run ./gen coverage >docs/coverage.md

@@ -113,11 +113,15 @@ func (c *Compiler) complaints(s source, args ...string) (map[int]string, error) 
 	return found, nil
 }
 
-// shorten returns the first lines of a compiler's messages, on lines of their
-// own.
+// shorten returns the first lines of a compiler's messages, if any, on lines of
+// their own.
 func shorten(errs string) string {
 	const most = 10
-	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	errs = strings.TrimSpace(errs)
+	if errs == "" {
+		return ""
+	}
+	lines := strings.Split(errs, "\n")
 	if len(lines) > most {
 		lines = append(lines[:most], fmt.Sprintf("... and %d lines more", len(lines)-most))
 	}

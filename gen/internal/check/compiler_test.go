@@ -153,6 +153,7 @@ func TestBadDeclarations(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
+	require.Empty(t, shorten(""))
 	require.Equal(t, "\na\nb", shorten("a\nb\n"))
 	require.Equal(t, "\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n... and 2 lines more", shorten("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n"))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 // TestDifferences changes one thing in a snapshot and finds it reported, with
@@ -149,6 +150,24 @@ func TestDifferences(t *testing.T) {
 				require.Equal(t, tt.want, r.Different)
 			})
 		}
+	}
+}
+
+// TestOtherLayouts has a compiler for arm64 judge what is so on amd64.
+func TestOtherLayouts(t *testing.T) {
+	for _, cc := range compilers(t) {
+		if cc.arch != "arm64" {
+			continue
+		}
+		c := cc.find(t)
+		facts, err := Facts(small(t), layout.AMD64)
+		require.NoError(t, err)
+		r, err := Compare(c, facts, smallDeclarations())
+		require.NoError(t, err)
+		require.Equal(t, []string{
+			"struct outer.mutex size: snapshot 40, compiler 48",
+			"struct outer size: snapshot 96, compiler 104",
+		}, r.Different)
 	}
 }
 
