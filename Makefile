@@ -61,7 +61,7 @@ check: headers loong64 ## C compilers for six architectures agree with every lay
 		for c in generated/*/stubs.c; do $$cc -fsyntax-only $$c || exit 1; done; \
 	done && echo "the stubs compile with all of them"
 
-arch: ## Go's layouts and byte order on five more architectures, emulated
+arch: ## Go's own layouts on five more architectures, emulated
 	@set -e; for pair in $(EMULATED); do \
 		echo "linux/$${pair%:*}, in $${pair#*:}"; \
 		GOARCH=$${pair%:*} CGO_ENABLED=0 $(GO) test -exec $${pair#*:} ./generated/... ./internal/enum; \

@@ -85,7 +85,8 @@ var diagnostic = regexp.MustCompile(`(?m)^(.+?):(\d+):(?:\d+:)? (?:fatal )?error
 // complaints compiles s and returns the first error of every fact, by its
 // index. An error anywhere else means that nothing was compared.
 func (c *Compiler) complaints(s source, args ...string) (map[int]string, error) {
-	_, errs, err := c.run(s.text, slices.Concat([]string{"-fsyntax-only", "-w"}, args)...)
+	// From C23 on, int f() would have a prototype.
+	_, errs, err := c.run(s.text, slices.Concat([]string{"-fsyntax-only", "-w", "-std=gnu17"}, args)...)
 	if err == nil {
 		return nil, nil
 	}

@@ -133,6 +133,9 @@ func TestDifferences(t *testing.T) {
 			"not variadic", func(a *api.API) { retype(a.Functions[1].Type, "func(*const char) int") },
 			[]string{"print prototype: snapshot int (const char *), compiler int (const char *, ...)"},
 		},
+		{"no prototype", func(a *api.API) {
+			a.Functions[3].Name = "loose"
+		}, []string{"loose prototype: snapshot int (void), compiler int ()"}},
 		{
 			"integer parameter for enum", func(a *api.API) { retype(a.Functions[2].Type, "func(unsigned int, unsigned int) enum color") },
 			[]string{"mix prototype: snapshot enum color (unsigned int, unsigned int), compiler enum color (enum color, unsigned int)"},

@@ -44,6 +44,7 @@ struct outer {
 int paint(struct outer *outer, const enum color *colors, int n);
 int print(const char *format, ...);
 enum color mix(enum color a, unsigned int b) __attribute__((const));
+int loose();
 
 static inline int count(void)
 {
