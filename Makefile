@@ -53,7 +53,7 @@ headers: ## download the pinned headers; nothing is installed
 	scripts/fetch-headers $(VERSIONS)
 
 loong64: ## unpack the C library's headers for loong64; nothing is installed
-	scripts/debian-fetch trixie $(CURDIR)/.cache/loong64 libc6-dev-loong64-cross linux-libc-dev-loong64-cross
+	scripts/debian-fetch trixie .cache/loong64 libc6-dev-loong64-cross linux-libc-dev-loong64-cross
 
 check: headers loong64 ## C compilers for six architectures agree with every layout, value and prototype
 	$(GO) run ./gen check -headers .cache/headers/65.0 -cc "$(CHECK_CC)"
