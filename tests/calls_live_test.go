@@ -50,6 +50,14 @@ func TestErrno(t *testing.T) {
 		{"-1 and EBADF", func() error { return librdmacm.Rlisten(badSocket, 1) }, syscall.EBADF},
 		{"EBADF as the result", func() error { return librdmacm.Rclose(badSocket) }, syscall.EBADF},
 		{"-1 and EOPNOTSUPP", func() error { _, err := librdmacm.Rsocket(-1, 0, 0); return err }, syscall.EOPNOTSUPP},
+		{"-1 and EBADF, of a variadic function", func() error {
+			_, err := librdmacm.Rfcntl(badSocket, syscall.F_GETFL)
+			return err
+		}, syscall.EBADF},
+		{"the same with an argument", func() error {
+			_, err := librdmacm.RfcntlInt(badSocket, syscall.F_SETFL, syscall.O_NONBLOCK)
+			return err
+		}, syscall.EBADF},
 		{"success", func() error { _, err := librdmacm.EventStr(0); return err }, nil},
 	}
 	if _, err := os.Stat("/dev/infiniband/rdma_cm"); err != nil {
@@ -105,6 +113,57 @@ func TestNilIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL)
 		var refused *cerr.NilError
 		require.ErrorAs(t, err, &refused)
+	}
+}
+
+// TestOperationMissing has calls for objects whose provider lacks the
+// operation. Some of these functions have no result, or any number for one.
+func TestOperationMissing(t *testing.T) {
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
+	cq := &libibverbs.Cq{Context: new(libibverbs.Context)}
+	pinner.Pin(cq.Context)
+	_, slid := libibverbs.WcReadSlid(new(libibverbs.CqEx))
+	_, poll := libibverbs.PollCq(cq, 200, new(libibverbs.Wc))
+	for op, err := range map[string]error{
+		"ibv_wr_send":         libibverbs.WrSend(new(libibverbs.QpEx)),
+		"ibv_wr_complete":     libibverbs.WrComplete(new(libibverbs.QpEx)),
+		"ibv_wc_read_slid":    slid,
+		"ibv_poll_cq":         poll,
+		"ibv_free_dm":         libibverbs.FreeDm(&libibverbs.Dm{Context: cq.Context}),
+		"ibv_req_notify_cq":   libibverbs.ReqNotifyCq(cq, 0),
+		"ibv_wc_read_tm_info": libibverbs.WcReadTmInfo(new(libibverbs.CqEx), new(libibverbs.WcTmInfo)),
+	} {
+		require.ErrorIs(t, err, syscall.EOPNOTSUPP, op)
+		require.ErrorIs(t, err, errors.ErrUnsupported, op)
+		require.ErrorContains(t, err, op+": ")
+	}
+}
+
+// TestIDWithout has calls for an id that has no QP, no CQ and no PD. That
+// rdma_reg_msgs sees the PD missing, and not ibv_reg_mr, shows that librdmacm
+// brings libibverbs' functions along.
+func TestIDWithout(t *testing.T) {
+	requireLibraries(t)
+	id, mr := new(librdmacm.CmId), new(libibverbs.Mr)
+	_, reg := librdmacm.RegMsgs(id, nil, 0)
+	_, send := librdmacm.GetSendComp(id, new(libibverbs.Wc))
+	_, recv := librdmacm.GetRecvComp(id, new(libibverbs.Wc))
+	for op, err := range map[string]error{
+		"rdma_reg_msgs":      reg,
+		"rdma_post_recvv":    librdmacm.PostRecvv(id, nil, nil, 0),
+		"rdma_post_sendv":    librdmacm.PostSendv(id, nil, nil, 0, 0),
+		"rdma_post_recv":     librdmacm.PostRecv(id, nil, nil, 1, mr), // longer than the region
+		"rdma_post_read":     librdmacm.PostRead(id, nil, nil, 0, mr, 0, 0, 0),
+		"rdma_post_write":    librdmacm.PostWrite(id, nil, nil, 0, nil, 0, 0, 0),
+		"rdma_get_send_comp": send,
+		"rdma_get_recv_comp": recv,
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, op)
+		require.ErrorContains(t, err, op+": ")
+	}
+	for _, symbol := range []string{"ibv_reg_mr", "ibv_dereg_mr", "ibv_get_cq_event", "ibv_ack_cq_events"} {
+		require.True(t, hasSymbol(t, "librdmacm.so.1", symbol), symbol)
 	}
 }
 

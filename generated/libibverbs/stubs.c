@@ -256,6 +256,12 @@ static inline struct verbs_context *context_with(struct ibv_context *ctx, size_t
 #define CONTEXT_WITH(ctx, op) \
 	context_with(ctx, sizeof(struct verbs_context) - offsetof(struct verbs_context, op))
 
+static inline void *null(int code)
+{
+	errno = code;
+	return NULL;
+}
+
 /* Functions that are inline in the headers and more than a call. */
 
 static int own_ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr)
@@ -264,10 +270,10 @@ static int own_ibv_query_port(struct ibv_context *context, uint8_t port_num, str
 
 	if (vctx && vctx->query_port)
 		return vctx->query_port(context, port_num, attr, sizeof(*attr));
-	/* The exported function fills in the older, shorter struct. */
-	memset(attr, 0, sizeof(*attr));
 	if (!LIB(ibv_query_port))
 		return ENOSYS;
+	/* The exported function fills in the older, shorter struct. */
+	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_port)(context, port_num, (struct _compat_ibv_port_attr *)attr);
 }
 
@@ -275,7 +281,7 @@ static int own_ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
 				struct ibv_gid_entry *entry, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_ex))
-		return EOPNOTSUPP;
+		return ENOSYS;
 	return LIB(_ibv_query_gid_ex)(context, port_num, gid_index, entry, flags, sizeof(*entry));
 }
 
@@ -283,33 +289,38 @@ static ssize_t own_ibv_query_gid_table(struct ibv_context *context, struct ibv_g
 				       size_t max_entries, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_table))
-		return -EOPNOTSUPP;
+		return -ENOSYS;
 	return LIB(_ibv_query_gid_table)(context, entries, max_entries, flags, sizeof(*entries));
 }
 
 static int own_ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps)
 {
 	if (!LIB(_ibv_query_comp_cntr_caps))
-		return EOPNOTSUPP;
+		return ENOSYS;
 	return LIB(_ibv_query_comp_cntr_caps)(context, caps, sizeof(*caps));
 }
 
 /* The optional access flags, which old kernels do not know, go through a newer
  * function that drops those that the kernel lacks. */
-#define OPTIONAL_ACCESS 0x3ff00000
 
 static struct ibv_mr *own_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (access & OPTIONAL_ACCESS && LIB(ibv_reg_mr_iova2))
+	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
+		if (!LIB(ibv_reg_mr_iova2))
+			return null(ENOSYS);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
-	return LIB(ibv_reg_mr)(pd, addr, length, access);
+	}
+	return LIB(ibv_reg_mr) ? LIB(ibv_reg_mr)(pd, addr, length, access) : null(ENOSYS);
 }
 
 static struct ibv_mr *own_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	if (access & OPTIONAL_ACCESS && LIB(ibv_reg_mr_iova2))
+	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
+		if (!LIB(ibv_reg_mr_iova2))
+			return null(ENOSYS);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, iova, (unsigned int)access);
-	return LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access);
+	}
+	return LIB(ibv_reg_mr_iova) ? LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access) : null(ENOSYS);
 }
 
 static struct ibv_cq *own_ibv_cq_ex_to_cq(struct ibv_cq_ex *cq)
@@ -326,10 +337,7 @@ static int own_ibv_close_xrcd(struct ibv_xrcd *xrcd)
 
 static struct ibv_mw *own_ibv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	if (pd->context->ops.alloc_mw)
-		return pd->context->ops.alloc_mw(pd, type);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return pd->context->ops.alloc_mw ? pd->context->ops.alloc_mw(pd, type) : null(EOPNOTSUPP);
 }
 
 static int own_ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
@@ -367,26 +375,30 @@ static struct ibv_srq *own_ibv_create_srq_ex(struct ibv_context *context, struct
 	struct verbs_context *vctx;
 
 	if (!(mask & ~basic) && mask & IBV_SRQ_INIT_ATTR_PD &&
-	    (!(mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC))
+	    (!(mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC)) {
+		if (!LIB(ibv_create_srq))
+			return null(ENOSYS);
+		if (!attr->pd)
+			return null(EINVAL);
 		return LIB(ibv_create_srq)(attr->pd, (struct ibv_srq_init_attr *)attr);
+	}
 	vctx = CONTEXT_WITH(context, create_srq_ex);
-	if (vctx && vctx->create_srq_ex)
-		return vctx->create_srq_ex(context, attr);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return vctx && vctx->create_srq_ex ? vctx->create_srq_ex(context, attr) : null(EOPNOTSUPP);
 }
 
 static struct ibv_qp *own_ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct verbs_context *vctx;
 
-	if (attr->comp_mask == IBV_QP_INIT_ATTR_PD)
+	if (attr->comp_mask == IBV_QP_INIT_ATTR_PD) {
+		if (!LIB(ibv_create_qp))
+			return null(ENOSYS);
+		if (!attr->pd)
+			return null(EINVAL);
 		return LIB(ibv_create_qp)(attr->pd, (struct ibv_qp_init_attr *)attr);
+	}
 	vctx = CONTEXT_WITH(context, create_qp_ex);
-	if (vctx && vctx->create_qp_ex)
-		return vctx->create_qp_ex(context, attr);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return vctx && vctx->create_qp_ex ? vctx->create_qp_ex(context, attr) : null(EOPNOTSUPP);
 }
 
 static struct ibv_wq *own_ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
@@ -394,10 +406,8 @@ static struct ibv_wq *own_ibv_create_wq(struct ibv_context *context, struct ibv_
 	struct verbs_context *vctx = CONTEXT_WITH(context, create_wq);
 	struct ibv_wq *wq;
 
-	if (!vctx || !vctx->create_wq) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (!vctx || !vctx->create_wq)
+		return null(EOPNOTSUPP);
 	wq = vctx->create_wq(context, attr);
 	if (wq) { /* providers leave these to the caller */
 		wq->wq_context = attr->wq_context;
@@ -431,10 +441,35 @@ static int own_ibv_query_device_ex(struct ibv_context *context, const struct ibv
 		if (ret != EOPNOTSUPP && ret != ENOSYS)
 			return ret;
 	}
+	if (!LIB(ibv_query_device))
+		return ENOSYS;
 	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_device)(context, &attr->orig_attr);
 }
 
+static int own_ib_addr_any(const struct ib_addr *a)
+{
+	return a->ib_u.uib_addr64[0] == 0 && a->ib_u.uib_addr64[1] == 0;
+}
+
+static int own_ib_addr_loopback(const struct ib_addr *a)
+{
+	static const struct ib_addr loopback = {.ib_u.uib_addr8[15] = 1};
+
+	return memcmp(a, &loopback, sizeof(loopback)) == 0;
+}
+
+static void own_ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)
+{
+	__be32 words[] = {w1, w2, w3, w4};
+
+	memcpy(addr, words, sizeof(words));
+}
+
+static int own_ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
+{
+	return memcmp(a1, a2, sizeof(*a1));
+}
 
 verbena_ptr verbena_ibv_wc_status_str(uint32_t status)
 {
@@ -515,7 +550,6 @@ verbena_int verbena_ibv_wr_atomic_cmp_swp(void *p_qp, uint32_t rkey, uint64_t re
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_atomic_cmp_swp) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -529,7 +563,6 @@ verbena_int verbena_ibv_wr_atomic_fetch_add(void *p_qp, uint32_t rkey, uint64_t 
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_atomic_fetch_add) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -545,7 +578,6 @@ verbena_int verbena_ibv_wr_bind_mw(void *p_qp, void *p_mw, uint32_t rkey, void *
 	const struct ibv_mw_bind_info *bind_info = p_bind_info;
 
 	if (!qp->wr_bind_mw) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -559,7 +591,6 @@ verbena_int verbena_ibv_wr_local_inv(void *p_qp, uint32_t invalidate_rkey)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_local_inv) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -573,7 +604,6 @@ verbena_int verbena_ibv_wr_rdma_read(void *p_qp, uint32_t rkey, uint64_t remote_
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_rdma_read) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -587,7 +617,6 @@ verbena_int verbena_ibv_wr_rdma_write(void *p_qp, uint32_t rkey, uint64_t remote
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_rdma_write) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -601,7 +630,6 @@ verbena_int verbena_ibv_wr_flush(void *p_qp, uint32_t rkey, uint64_t remote_addr
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_flush) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -615,7 +643,6 @@ verbena_int verbena_ibv_wr_rdma_write_imm(void *p_qp, uint32_t rkey, uint64_t re
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_rdma_write_imm) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -629,7 +656,6 @@ verbena_int verbena_ibv_wr_send(void *p_qp)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_send) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -643,7 +669,6 @@ verbena_int verbena_ibv_wr_send_imm(void *p_qp, uint32_t imm_data)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_send_imm) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -657,7 +682,6 @@ verbena_int verbena_ibv_wr_send_inv(void *p_qp, uint32_t invalidate_rkey)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_send_inv) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -672,7 +696,6 @@ verbena_int verbena_ibv_wr_send_tso(void *p_qp, void *p_hdr, uint16_t hdr_sz, ui
 	void *hdr = p_hdr;
 
 	if (!qp->wr_send_tso) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -687,7 +710,6 @@ verbena_int verbena_ibv_wr_set_ud_addr(void *p_qp, void *p_ah, uint32_t remote_q
 	struct ibv_ah *ah = p_ah;
 
 	if (!qp->wr_set_ud_addr) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -701,7 +723,6 @@ verbena_int verbena_ibv_wr_set_xrc_srqn(void *p_qp, uint32_t remote_srqn)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_set_xrc_srqn) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -716,7 +737,6 @@ verbena_int verbena_ibv_wr_set_inline_data(void *p_qp, void *p_addr, uint64_t le
 	void *addr = p_addr;
 
 	if (!qp->wr_set_inline_data) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -731,7 +751,6 @@ verbena_int verbena_ibv_wr_set_inline_data_list(void *p_qp, uint64_t num_buf, vo
 	const struct ibv_data_buf *buf_list = p_buf_list;
 
 	if (!qp->wr_set_inline_data_list) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -745,7 +764,6 @@ verbena_int verbena_ibv_wr_set_sge(void *p_qp, uint32_t lkey, uint64_t addr, uin
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_set_sge) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -760,7 +778,6 @@ verbena_int verbena_ibv_wr_set_sge_list(void *p_qp, uint64_t num_sge, void *p_sg
 	const struct ibv_sge *sg_list = p_sg_list;
 
 	if (!qp->wr_set_sge_list) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -774,7 +791,6 @@ verbena_int verbena_ibv_wr_start(void *p_qp)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_start) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -789,7 +805,6 @@ verbena_int verbena_ibv_wr_complete(void *p_qp)
 
 	if (!qp->wr_complete) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -804,7 +819,6 @@ verbena_int verbena_ibv_wr_abort(void *p_qp)
 	struct ibv_qp_ex *qp = p_qp;
 
 	if (!qp->wr_abort) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -819,7 +833,6 @@ verbena_int verbena_ibv_wr_atomic_write(void *p_qp, uint32_t rkey, uint64_t remo
 	const void *atomic_wr = p_atomic_wr;
 
 	if (!qp->wr_atomic_write) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -843,7 +856,6 @@ verbena_int verbena_ibv_start_poll(void *p_cq, void *p_attr)
 
 	if (!cq->start_poll) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -859,7 +871,6 @@ verbena_int verbena_ibv_next_poll(void *p_cq)
 
 	if (!cq->next_poll) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -874,7 +885,6 @@ verbena_int verbena_ibv_end_poll(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->end_poll) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -888,7 +898,6 @@ verbena_int verbena_ibv_wc_read_opcode(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_opcode) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -902,7 +911,6 @@ verbena_int verbena_ibv_wc_read_vendor_err(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_vendor_err) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -916,7 +924,6 @@ verbena_int verbena_ibv_wc_read_byte_len(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_byte_len) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -930,7 +937,6 @@ verbena_int verbena_ibv_wc_read_imm_data(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_imm_data) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -944,7 +950,6 @@ verbena_int verbena_ibv_wc_read_invalidated_rkey(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_imm_data) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -958,7 +963,6 @@ verbena_int verbena_ibv_wc_read_qp_num(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_qp_num) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -972,7 +976,6 @@ verbena_int verbena_ibv_wc_read_src_qp(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_src_qp) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -986,7 +989,6 @@ verbena_int verbena_ibv_wc_read_wc_flags(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_wc_flags) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1000,7 +1002,6 @@ verbena_int verbena_ibv_wc_read_slid(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_slid) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1014,7 +1015,6 @@ verbena_int verbena_ibv_wc_read_sl(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_sl) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1028,7 +1028,6 @@ verbena_int verbena_ibv_wc_read_dlid_path_bits(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_dlid_path_bits) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1042,7 +1041,6 @@ verbena_int verbena_ibv_wc_read_completion_ts(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_completion_ts) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1056,7 +1054,6 @@ verbena_int verbena_ibv_wc_read_completion_wallclock_ns(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_completion_wallclock_ns) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1070,7 +1067,6 @@ verbena_int verbena_ibv_wc_read_cvlan(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_cvlan) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1084,7 +1080,6 @@ verbena_int verbena_ibv_wc_read_flow_tag(void *p_cq)
 	struct ibv_cq_ex *cq = p_cq;
 
 	if (!cq->read_flow_tag) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1099,7 +1094,6 @@ verbena_int verbena_ibv_wc_read_tm_info(void *p_cq, void *p_tm_info)
 	struct ibv_wc_tm_info *tm_info = p_tm_info;
 
 	if (!cq->read_tm_info) {
-		r.value = EOPNOTSUPP;
 		r.error = EOPNOTSUPP;
 		return r;
 	}
@@ -1116,7 +1110,6 @@ verbena_int verbena_ibv_post_wq_recv(void *p_wq, void *p_recv_wr, void *p_bad_re
 
 	if (!wq->post_recv) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1516,7 +1509,6 @@ verbena_int verbena_ibv_destroy_flow(void *p_flow_id)
 
 	if (!vctx || !vctx->ibv_destroy_flow) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1551,7 +1543,6 @@ verbena_int verbena_ibv_modify_flow_action_esp(void *p_action, void *p_esp)
 
 	if (!vctx || !vctx->modify_flow_action_esp) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1568,7 +1559,6 @@ verbena_int verbena_ibv_destroy_flow_action(void *p_action)
 
 	if (!vctx || !vctx->destroy_flow_action) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1722,7 +1712,6 @@ verbena_int verbena_ibv_dealloc_mw(void *p_mw)
 
 	if (!mw->context->ops.dealloc_mw) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1789,7 +1778,6 @@ verbena_int verbena_ibv_advise_mr(void *p_pd, uint32_t advice, uint32_t flags, v
 
 	if (!vctx || !vctx->advise_mr) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1823,7 +1811,6 @@ verbena_int verbena_ibv_free_dm(void *p_dm)
 
 	if (!vctx || !vctx->free_dm) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1855,7 +1842,6 @@ verbena_int verbena_ibv_memcpy_to_dm(void *p_dm, uint64_t dm_offset, void *p_hos
 
 	if (!dm->memcpy_to_dm) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -1872,7 +1858,6 @@ verbena_int verbena_ibv_memcpy_from_dm(void *p_host_addr, void *p_dm, uint64_t d
 
 	if (!dm->memcpy_from_dm) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2015,8 +2000,7 @@ verbena_int verbena_ibv_poll_cq(void *p_cq, int32_t num_entries, void *p_wc)
 	struct ibv_wc *wc = p_wc;
 
 	if (!cq->context->ops.poll_cq) {
-		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
+		r.value = -EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2032,7 +2016,6 @@ verbena_int verbena_ibv_req_notify_cq(void *p_cq, int32_t solicited_only)
 
 	if (!cq->context->ops.req_notify_cq) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2050,7 +2033,6 @@ verbena_int verbena_ibv_modify_cq(void *p_cq, void *p_attr)
 
 	if (!vctx || !vctx->modify_cq) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2261,7 +2243,6 @@ verbena_int verbena_ibv_get_srq_num(void *p_srq, void *p_srq_num)
 
 	if (!vctx || !vctx->get_srq_num) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2294,7 +2275,6 @@ verbena_int verbena_ibv_post_srq_recv(void *p_srq, void *p_recv_wr, void *p_bad_
 
 	if (!srq->context->ops.post_srq_recv) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2367,7 +2347,6 @@ verbena_int verbena_ibv_dealloc_td(void *p_td)
 
 	if (!vctx || !vctx->dealloc_td) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2494,7 +2473,6 @@ verbena_int verbena_ibv_query_rt_values_ex(void *p_context, void *p_values)
 
 	if (!vctx || !vctx->query_rt_values) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2557,7 +2535,6 @@ verbena_int verbena_ibv_modify_qp_rate_limit(void *p_qp, void *p_attr)
 
 	if (!vctx || !vctx->modify_qp_rate_limit) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2648,7 +2625,6 @@ verbena_int verbena_ibv_modify_wq(void *p_wq, void *p_wq_attr)
 
 	if (!vctx || !vctx->modify_wq) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2665,7 +2641,6 @@ verbena_int verbena_ibv_destroy_wq(void *p_wq)
 
 	if (!vctx || !vctx->destroy_wq) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2699,7 +2674,6 @@ verbena_int verbena_ibv_destroy_rwq_ind_table(void *p_rwq_ind_table)
 
 	if (!vctx || !vctx->destroy_rwq_ind_table) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2717,7 +2691,6 @@ verbena_int verbena_ibv_post_send(void *p_qp, void *p_wr, void *p_bad_wr)
 
 	if (!qp->context->ops.post_send) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2735,7 +2708,6 @@ verbena_int verbena_ibv_post_recv(void *p_qp, void *p_wr, void *p_bad_wr)
 
 	if (!qp->context->ops.post_recv) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2954,7 +2926,6 @@ verbena_int verbena_ibv_destroy_counters(void *p_counters)
 
 	if (!vctx || !vctx->destroy_counters) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2973,7 +2944,6 @@ verbena_int verbena_ibv_attach_counters_point_flow(void *p_counters, void *p_att
 
 	if (!vctx || !vctx->attach_counters_point_flow) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -2991,7 +2961,6 @@ verbena_int verbena_ibv_read_counters(void *p_counters, void *p_counters_value, 
 
 	if (!vctx || !vctx->read_counters) {
 		r.value = EOPNOTSUPP;
-		r.error = EOPNOTSUPP;
 		return r;
 	}
 	errno = 0;
@@ -3036,5 +3005,38 @@ verbena_int verbena_ibv_query_ece(void *p_qp, void *p_ece)
 	errno = 0;
 	r.value = LIB(ibv_query_ece)(qp, ece);
 	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_ib_addr_any(void *p_a)
+{
+	verbena_int r = {0};
+	const struct ib_addr *a = p_a;
+	r.value = own_ib_addr_any(a);
+	return r;
+}
+
+verbena_int verbena_ib_addr_loopback(void *p_a)
+{
+	verbena_int r = {0};
+	const struct ib_addr *a = p_a;
+	r.value = own_ib_addr_loopback(a);
+	return r;
+}
+
+verbena_int verbena_ib_addr_set(void *p_addr, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t w4)
+{
+	verbena_int r = {0};
+	struct ib_addr *addr = p_addr;
+	own_ib_addr_set(addr, w1, w2, w3, w4);
+	return r;
+}
+
+verbena_int verbena_ib_addr_cmp(void *p_a1, void *p_a2)
+{
+	verbena_int r = {0};
+	const struct ib_addr *a1 = p_a1;
+	const struct ib_addr *a2 = p_a2;
+	r.value = own_ib_addr_cmp(a1, a2);
 	return r;
 }

@@ -193,3 +193,7 @@ verbena_int verbena_ibv_read_counters(void *p_counters, void *p_counters_value, 
 verbena_int verbena_ibv_flow_label_to_udp_sport(uint32_t fl);
 verbena_int verbena_ibv_set_ece(void *p_qp, void *p_ece);
 verbena_int verbena_ibv_query_ece(void *p_qp, void *p_ece);
+verbena_int verbena_ib_addr_any(void *p_a);
+verbena_int verbena_ib_addr_loopback(void *p_a);
+verbena_int verbena_ib_addr_set(void *p_addr, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t w4);
+verbena_int verbena_ib_addr_cmp(void *p_a1, void *p_a2);

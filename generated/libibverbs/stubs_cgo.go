@@ -232,6 +232,10 @@ import (
 #cgo noescape verbena_ibv_flow_label_to_udp_sport
 #cgo noescape verbena_ibv_set_ece
 #cgo noescape verbena_ibv_query_ece
+#cgo noescape verbena_ib_addr_any
+#cgo noescape verbena_ib_addr_loopback
+#cgo noescape verbena_ib_addr_set
+#cgo noescape verbena_ib_addr_cmp
 */
 import "C"
 
@@ -338,30 +342,102 @@ var symbols = []string{
 
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
-	"ibv_import_dm":              {"35", "IBVERBS_1.13"},
-	"ibv_unimport_dm":            {"35", "IBVERBS_1.13"},
-	"ibv_query_port_speed":       {"62", "IBVERBS_1.16"},
-	"ibv_reg_dmabuf_mr":          {"34", "IBVERBS_1.12"},
-	"ibv_reg_mr_ex":              {"59", "IBVERBS_1.15"},
-	"ibv_dm_export_dmabuf_fd":    {"62", "IBVERBS_1.16"},
-	"ibv_query_comp_cntr_caps":   {"65", ""},
-	"ibv_create_comp_cntr":       {"65", "IBVERBS_1.18"},
-	"ibv_destroy_comp_cntr":      {"65", "IBVERBS_1.18"},
-	"ibv_set_comp_cntr":          {"65", "IBVERBS_1.18"},
-	"ibv_set_err_comp_cntr":      {"65", "IBVERBS_1.18"},
-	"ibv_inc_comp_cntr":          {"65", "IBVERBS_1.18"},
-	"ibv_inc_err_comp_cntr":      {"65", "IBVERBS_1.18"},
-	"ibv_read_comp_cntr":         {"65", "IBVERBS_1.18"},
-	"ibv_read_err_comp_cntr":     {"65", "IBVERBS_1.18"},
-	"ibv_alloc_buf":              {"64", "IBVERBS_1.17"},
-	"ibv_export_buf_dmabuf_fd":   {"65", "IBVERBS_1.18"},
-	"ibv_free_buf":               {"64", "IBVERBS_1.17"},
-	"ibv_reg_buf_mr":             {"64", "IBVERBS_1.17"},
-	"ibv_alloc_dmah":             {"59", "IBVERBS_1.15"},
-	"ibv_dealloc_dmah":           {"59", "IBVERBS_1.15"},
-	"ibv_qp_attach_comp_cntr":    {"65", "IBVERBS_1.18"},
-	"ibv_query_qp_data_in_order": {"36", "IBVERBS_1.14"},
-	"ibv_is_fork_initialized":    {"35", "IBVERBS_1.13"},
+	"ibv_import_dm": {
+		Node:    "IBVERBS_1.13",
+		Release: "35",
+	},
+	"ibv_unimport_dm": {
+		Node:    "IBVERBS_1.13",
+		Release: "35",
+	},
+	"ibv_query_port_speed": {
+		Node:    "IBVERBS_1.16",
+		Release: "62",
+	},
+	"ibv_reg_dmabuf_mr": {
+		Node:    "IBVERBS_1.12",
+		Release: "34",
+	},
+	"ibv_reg_mr_ex": {
+		Node:    "IBVERBS_1.15",
+		Release: "59",
+	},
+	"ibv_dm_export_dmabuf_fd": {
+		Node:    "IBVERBS_1.16",
+		Release: "62",
+	},
+	"ibv_query_comp_cntr_caps": {
+		Node:    "",
+		Release: "65",
+	},
+	"ibv_create_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_destroy_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_set_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_set_err_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_inc_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_inc_err_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_read_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_read_err_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_alloc_buf": {
+		Node:    "IBVERBS_1.17",
+		Release: "64",
+	},
+	"ibv_export_buf_dmabuf_fd": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_free_buf": {
+		Node:    "IBVERBS_1.17",
+		Release: "64",
+	},
+	"ibv_reg_buf_mr": {
+		Node:    "IBVERBS_1.17",
+		Release: "64",
+	},
+	"ibv_alloc_dmah": {
+		Node:    "IBVERBS_1.15",
+		Release: "59",
+	},
+	"ibv_dealloc_dmah": {
+		Node:    "IBVERBS_1.15",
+		Release: "59",
+	},
+	"ibv_qp_attach_comp_cntr": {
+		Node:    "IBVERBS_1.18",
+		Release: "65",
+	},
+	"ibv_query_qp_data_in_order": {
+		Node:    "IBVERBS_1.14",
+		Release: "36",
+	},
+	"ibv_is_fork_initialized": {
+		Node:    "IBVERBS_1.13",
+		Release: "35",
+	},
 }
 
 // WcStatusStr binds ibv_wc_status_str, a function of infiniband/verbs.h:
@@ -495,6 +571,9 @@ func WrAtomicCmpSwp(qp *QpEx, rkey uint32, remoteAddr uint64, compare uint64, sw
 		return cerr.Nil("ibv_wr_atomic_cmp_swp", "qp")
 	}
 	r := C.verbena_ibv_wr_atomic_cmp_swp(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(compare), C.uint64_t(swap))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_atomic_cmp_swp", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -513,6 +592,9 @@ func WrAtomicFetchAdd(qp *QpEx, rkey uint32, remoteAddr uint64, add uint64) erro
 		return cerr.Nil("ibv_wr_atomic_fetch_add", "qp")
 	}
 	r := C.verbena_ibv_wr_atomic_fetch_add(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(add))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_atomic_fetch_add", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -537,6 +619,9 @@ func WrBindMw(qp *QpEx, mw *Mw, rkey uint32, bindInfo *MwBindInfo) error {
 		return cerr.Nil("ibv_wr_bind_mw", "bind_info")
 	}
 	r := C.verbena_ibv_wr_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), C.uint32_t(rkey), unsafe.Pointer(bindInfo))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_bind_mw", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -555,6 +640,9 @@ func WrLocalInv(qp *QpEx, invalidateRkey uint32) error {
 		return cerr.Nil("ibv_wr_local_inv", "qp")
 	}
 	r := C.verbena_ibv_wr_local_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_local_inv", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -573,6 +661,9 @@ func WrRdmaRead(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 		return cerr.Nil("ibv_wr_rdma_read", "qp")
 	}
 	r := C.verbena_ibv_wr_rdma_read(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_rdma_read", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -591,6 +682,9 @@ func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 		return cerr.Nil("ibv_wr_rdma_write", "qp")
 	}
 	r := C.verbena_ibv_wr_rdma_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_rdma_write", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -610,6 +704,9 @@ func WrFlush(qp *QpEx, rkey uint32, remoteAddr uint64, len_ uint64, typ uint8, l
 		return cerr.Nil("ibv_wr_flush", "qp")
 	}
 	r := C.verbena_ibv_wr_flush(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(len_), C.uint8_t(typ), C.uint8_t(level))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_flush", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -628,6 +725,9 @@ func WrRdmaWriteImm(qp *QpEx, rkey uint32, remoteAddr uint64, immData Be32) erro
 		return cerr.Nil("ibv_wr_rdma_write_imm", "qp")
 	}
 	r := C.verbena_ibv_wr_rdma_write_imm(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint32_t(immData))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_rdma_write_imm", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -646,6 +746,9 @@ func WrSend(qp *QpEx) error {
 		return cerr.Nil("ibv_wr_send", "qp")
 	}
 	r := C.verbena_ibv_wr_send(unsafe.Pointer(qp))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_send", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -664,6 +767,9 @@ func WrSendImm(qp *QpEx, immData Be32) error {
 		return cerr.Nil("ibv_wr_send_imm", "qp")
 	}
 	r := C.verbena_ibv_wr_send_imm(unsafe.Pointer(qp), C.uint32_t(immData))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_send_imm", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -682,6 +788,9 @@ func WrSendInv(qp *QpEx, invalidateRkey uint32) error {
 		return cerr.Nil("ibv_wr_send_inv", "qp")
 	}
 	r := C.verbena_ibv_wr_send_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_send_inv", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -703,6 +812,9 @@ func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 		return cerr.Nil("ibv_wr_send_tso", "hdr")
 	}
 	r := C.verbena_ibv_wr_send_tso(unsafe.Pointer(qp), hdr, C.uint16_t(hdrSz), C.uint16_t(mss))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_send_tso", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -724,6 +836,9 @@ func WrSetUdAddr(qp *QpEx, ah *Ah, remoteQpn uint32, remoteQkey uint32) error {
 		return cerr.Nil("ibv_wr_set_ud_addr", "ah")
 	}
 	r := C.verbena_ibv_wr_set_ud_addr(unsafe.Pointer(qp), unsafe.Pointer(ah), C.uint32_t(remoteQpn), C.uint32_t(remoteQkey))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_ud_addr", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -742,6 +857,9 @@ func WrSetXrcSrqn(qp *QpEx, remoteSrqn uint32) error {
 		return cerr.Nil("ibv_wr_set_xrc_srqn", "qp")
 	}
 	r := C.verbena_ibv_wr_set_xrc_srqn(unsafe.Pointer(qp), C.uint32_t(remoteSrqn))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_xrc_srqn", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -761,6 +879,9 @@ func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 		return cerr.Nil("ibv_wr_set_inline_data", "qp")
 	}
 	r := C.verbena_ibv_wr_set_inline_data(unsafe.Pointer(qp), addr, C.uint64_t(length))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_inline_data", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -780,6 +901,9 @@ func WrSetInlineDataList(qp *QpEx, numBuf uint64, bufList *DataBuf) error {
 		return cerr.Nil("ibv_wr_set_inline_data_list", "qp")
 	}
 	r := C.verbena_ibv_wr_set_inline_data_list(unsafe.Pointer(qp), C.uint64_t(numBuf), unsafe.Pointer(bufList))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_inline_data_list", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -798,6 +922,9 @@ func WrSetSge(qp *QpEx, lkey uint32, addr uint64, length uint32) error {
 		return cerr.Nil("ibv_wr_set_sge", "qp")
 	}
 	r := C.verbena_ibv_wr_set_sge(unsafe.Pointer(qp), C.uint32_t(lkey), C.uint64_t(addr), C.uint32_t(length))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_sge", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -817,6 +944,9 @@ func WrSetSgeList(qp *QpEx, numSge uint64, sgList *Sge) error {
 		return cerr.Nil("ibv_wr_set_sge_list", "qp")
 	}
 	r := C.verbena_ibv_wr_set_sge_list(unsafe.Pointer(qp), C.uint64_t(numSge), unsafe.Pointer(sgList))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_set_sge_list", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -835,6 +965,9 @@ func WrStart(qp *QpEx) error {
 		return cerr.Nil("ibv_wr_start", "qp")
 	}
 	r := C.verbena_ibv_wr_start(unsafe.Pointer(qp))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_start", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -870,6 +1003,9 @@ func WrAbort(qp *QpEx) error {
 		return cerr.Nil("ibv_wr_abort", "qp")
 	}
 	r := C.verbena_ibv_wr_abort(unsafe.Pointer(qp))
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_abort", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -892,6 +1028,9 @@ func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Poi
 		return cerr.Nil("ibv_wr_atomic_write", "atomic_wr")
 	}
 	r := C.verbena_ibv_wr_atomic_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), atomicWr)
+	if r.error != 0 {
+		return cerr.Status("ibv_wr_atomic_write", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -910,9 +1049,6 @@ func CqExToCq(cq *CqEx) (*Cq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_cq_ex_to_cq(unsafe.Pointer(cq))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_cq_ex_to_cq")
-	}
 	return (*Cq)(r.value), nil
 }
 
@@ -967,6 +1103,9 @@ func EndPoll(cq *CqEx) error {
 		return cerr.Nil("ibv_end_poll", "cq")
 	}
 	r := C.verbena_ibv_end_poll(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return cerr.Status("ibv_end_poll", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -985,6 +1124,9 @@ func WcReadOpcode(cq *CqEx) (WcOpcode, error) {
 		return 0, cerr.Nil("ibv_wc_read_opcode", "cq")
 	}
 	r := C.verbena_ibv_wc_read_opcode(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_opcode", -1, int32(r.error))
+	}
 	return WcOpcode(r.value), nil
 }
 
@@ -1002,6 +1144,9 @@ func WcReadVendorErr(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_vendor_err", "cq")
 	}
 	r := C.verbena_ibv_wc_read_vendor_err(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_vendor_err", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1019,6 +1164,9 @@ func WcReadByteLen(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_byte_len", "cq")
 	}
 	r := C.verbena_ibv_wc_read_byte_len(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_byte_len", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1036,6 +1184,9 @@ func WcReadImmData(cq *CqEx) (Be32, error) {
 		return 0, cerr.Nil("ibv_wc_read_imm_data", "cq")
 	}
 	r := C.verbena_ibv_wc_read_imm_data(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_imm_data", -1, int32(r.error))
+	}
 	return Be32(r.value), nil
 }
 
@@ -1053,6 +1204,9 @@ func WcReadInvalidatedRkey(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_invalidated_rkey", "cq")
 	}
 	r := C.verbena_ibv_wc_read_invalidated_rkey(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_invalidated_rkey", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1070,6 +1224,9 @@ func WcReadQpNum(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_qp_num", "cq")
 	}
 	r := C.verbena_ibv_wc_read_qp_num(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_qp_num", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1087,6 +1244,9 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_src_qp", "cq")
 	}
 	r := C.verbena_ibv_wc_read_src_qp(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_src_qp", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1104,6 +1264,9 @@ func WcReadWcFlags(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_wc_flags", "cq")
 	}
 	r := C.verbena_ibv_wc_read_wc_flags(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_wc_flags", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1121,6 +1284,9 @@ func WcReadSlid(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_slid", "cq")
 	}
 	r := C.verbena_ibv_wc_read_slid(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_slid", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1138,6 +1304,9 @@ func WcReadSl(cq *CqEx) (uint8, error) {
 		return 0, cerr.Nil("ibv_wc_read_sl", "cq")
 	}
 	r := C.verbena_ibv_wc_read_sl(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_sl", -1, int32(r.error))
+	}
 	return uint8(r.value), nil
 }
 
@@ -1155,6 +1324,9 @@ func WcReadDlidPathBits(cq *CqEx) (uint8, error) {
 		return 0, cerr.Nil("ibv_wc_read_dlid_path_bits", "cq")
 	}
 	r := C.verbena_ibv_wc_read_dlid_path_bits(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_dlid_path_bits", -1, int32(r.error))
+	}
 	return uint8(r.value), nil
 }
 
@@ -1172,6 +1344,9 @@ func WcReadCompletionTs(cq *CqEx) (uint64, error) {
 		return 0, cerr.Nil("ibv_wc_read_completion_ts", "cq")
 	}
 	r := C.verbena_ibv_wc_read_completion_ts(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_completion_ts", -1, int32(r.error))
+	}
 	return uint64(r.value), nil
 }
 
@@ -1189,6 +1364,9 @@ func WcReadCompletionWallclockNs(cq *CqEx) (uint64, error) {
 		return 0, cerr.Nil("ibv_wc_read_completion_wallclock_ns", "cq")
 	}
 	r := C.verbena_ibv_wc_read_completion_wallclock_ns(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_completion_wallclock_ns", -1, int32(r.error))
+	}
 	return uint64(r.value), nil
 }
 
@@ -1206,6 +1384,9 @@ func WcReadCvlan(cq *CqEx) (uint16, error) {
 		return 0, cerr.Nil("ibv_wc_read_cvlan", "cq")
 	}
 	r := C.verbena_ibv_wc_read_cvlan(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_cvlan", -1, int32(r.error))
+	}
 	return uint16(r.value), nil
 }
 
@@ -1223,6 +1404,9 @@ func WcReadFlowTag(cq *CqEx) (uint32, error) {
 		return 0, cerr.Nil("ibv_wc_read_flow_tag", "cq")
 	}
 	r := C.verbena_ibv_wc_read_flow_tag(unsafe.Pointer(cq))
+	if r.error != 0 {
+		return 0, cerr.Status("ibv_wc_read_flow_tag", -1, int32(r.error))
+	}
 	return uint32(r.value), nil
 }
 
@@ -1243,6 +1427,9 @@ func WcReadTmInfo(cq *CqEx, tmInfo *WcTmInfo) error {
 		return cerr.Nil("ibv_wc_read_tm_info", "tm_info")
 	}
 	r := C.verbena_ibv_wc_read_tm_info(unsafe.Pointer(cq), unsafe.Pointer(tmInfo))
+	if r.error != 0 {
+		return cerr.Status("ibv_wc_read_tm_info", -1, int32(r.error))
+	}
 	_ = r
 	return nil
 }
@@ -1686,9 +1873,6 @@ func QueryPort(context *Context, portNum uint8, portAttr *PortAttr) error {
 		return err
 	}
 	r := C.verbena_ibv_query_port(unsafe.Pointer(context), C.uint8_t(portNum), unsafe.Pointer(portAttr))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_query_port")
-	}
 	return cerr.Code("ibv_query_port", int64(r.value), int32(r.error))
 }
 
@@ -1760,9 +1944,6 @@ func QueryGidEx(context *Context, portNum uint32, gidIndex uint32, entry *GidEnt
 		return err
 	}
 	r := C.verbena_ibv_query_gid_ex(unsafe.Pointer(context), C.uint32_t(portNum), C.uint32_t(gidIndex), unsafe.Pointer(entry), C.uint32_t(flags))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_query_gid_ex")
-	}
 	return cerr.Code("ibv_query_gid_ex", int64(r.value), int32(r.error))
 }
 
@@ -1785,9 +1966,6 @@ func QueryGidTable(context *Context, entries *GidEntry, maxEntries uint64, flags
 		return 0, err
 	}
 	r := C.verbena_ibv_query_gid_table(unsafe.Pointer(context), unsafe.Pointer(entries), C.uint64_t(maxEntries), C.uint32_t(flags))
-	if r.error == cerr.Missing {
-		return 0, library.Lacks("ibv_query_gid_table")
-	}
 	if err := cerr.Count("ibv_query_gid_table", int64(r.value), int32(r.error)); err != nil {
 		return 0, err
 	}
@@ -2029,9 +2207,6 @@ func CloseXrcd(xrcd *Xrcd) error {
 		return err
 	}
 	r := C.verbena_ibv_close_xrcd(unsafe.Pointer(xrcd))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_close_xrcd")
-	}
 	return cerr.Code("ibv_close_xrcd", int64(r.value), int32(r.error))
 }
 
@@ -2080,9 +2255,6 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 		return nil, err
 	}
 	r := C.verbena_ibv_reg_mr(unsafe.Pointer(pd), addr, C.uint64_t(length), C.int32_t(access))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_reg_mr")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_reg_mr", int32(r.error))
 	}
@@ -2107,9 +2279,6 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 		return nil, err
 	}
 	r := C.verbena_ibv_reg_mr_iova(unsafe.Pointer(pd), addr, C.uint64_t(length), C.uint64_t(iova), C.int32_t(access))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_reg_mr_iova")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_reg_mr_iova", int32(r.error))
 	}
@@ -2231,9 +2400,6 @@ func AllocMw(pd *Pd, typ MwType) (*Mw, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_alloc_mw(unsafe.Pointer(pd), C.uint32_t(typ))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_alloc_mw")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_mw", int32(r.error))
 	}
@@ -2270,9 +2436,6 @@ func IncRkey(rkey uint32) (uint32, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_inc_rkey(C.uint32_t(rkey))
-	if r.error == cerr.Missing {
-		return 0, library.Lacks("ibv_inc_rkey")
-	}
 	return uint32(r.value), nil
 }
 
@@ -2298,9 +2461,6 @@ func BindMw(qp *Qp, mw *Mw, mwBind *MwBind) error {
 		return err
 	}
 	r := C.verbena_ibv_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), unsafe.Pointer(mwBind))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_bind_mw")
-	}
 	return cerr.Code("ibv_bind_mw", int64(r.value), int32(r.error))
 }
 
@@ -2740,9 +2900,6 @@ func QueryCompCntrCaps(context *Context, caps *CompCntrCaps) error {
 		return err
 	}
 	r := C.verbena_ibv_query_comp_cntr_caps(unsafe.Pointer(context), unsafe.Pointer(caps))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_query_comp_cntr_caps")
-	}
 	return cerr.Code("ibv_query_comp_cntr_caps", int64(r.value), int32(r.error))
 }
 
@@ -2979,9 +3136,6 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_srq_ex(unsafe.Pointer(context), unsafe.Pointer(srqInitAttrEx))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_create_srq_ex")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_srq_ex", int32(r.error))
 	}
@@ -3124,9 +3278,6 @@ func PostSrqOps(srq *Srq, op *OpsWr, badOp **OpsWr) error {
 		return err
 	}
 	r := C.verbena_ibv_post_srq_ops(unsafe.Pointer(srq), unsafe.Pointer(op), unsafe.Pointer(badOp))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_post_srq_ops")
-	}
 	return cerr.Code("ibv_post_srq_ops", int64(r.value), int32(r.error))
 }
 
@@ -3177,9 +3328,6 @@ func CreateQpEx(context *Context, qpInitAttrEx *QpInitAttrEx) (*Qp, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_qp_ex(unsafe.Pointer(context), unsafe.Pointer(qpInitAttrEx))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_create_qp_ex")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_qp_ex", int32(r.error))
 	}
@@ -3446,9 +3594,6 @@ func QueryDeviceEx(context *Context, input *QueryDeviceExInput, attr *DeviceAttr
 		return err
 	}
 	r := C.verbena_ibv_query_device_ex(unsafe.Pointer(context), unsafe.Pointer(input), unsafe.Pointer(attr))
-	if r.error == cerr.Missing {
-		return library.Lacks("ibv_query_device_ex")
-	}
 	return cerr.Code("ibv_query_device_ex", int64(r.value), int32(r.error))
 }
 
@@ -3639,9 +3784,6 @@ func CreateWq(context *Context, wqInitAttr *WqInitAttr) (*Wq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_wq(unsafe.Pointer(context), unsafe.Pointer(wqInitAttr))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("ibv_create_wq")
-	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_wq", int32(r.error))
 	}
@@ -4072,9 +4214,6 @@ func IsQptSupported(caps uint32, qpt QpType) (int32, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_is_qpt_supported(C.uint32_t(caps), C.uint32_t(qpt))
-	if r.error == cerr.Missing {
-		return 0, library.Lacks("ibv_is_qpt_supported")
-	}
 	return int32(r.value), nil
 }
 
@@ -4170,9 +4309,6 @@ func FlowLabelToUdpSport(fl uint32) (uint16, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_flow_label_to_udp_sport(C.uint32_t(fl))
-	if r.error == cerr.Missing {
-		return 0, library.Lacks("ibv_flow_label_to_udp_sport")
-	}
 	return uint16(r.value), nil
 }
 
@@ -4224,4 +4360,76 @@ func QueryEce(qp *Qp, ece *Ece) error {
 		return library.Lacks("ibv_query_ece")
 	}
 	return cerr.Code("ibv_query_ece", int64(r.value), int32(r.error))
+}
+
+// IbAddrAny binds ib_addr_any, inline in infiniband/ib.h:
+//
+//	int ib_addr_any(const struct ib_addr *a)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrAny(a *IbAddr) (int32, error) {
+	if a == nil {
+		return 0, cerr.Nil("ib_addr_any", "a")
+	}
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_ib_addr_any(unsafe.Pointer(a))
+	return int32(r.value), nil
+}
+
+// IbAddrLoopback binds ib_addr_loopback, inline in infiniband/ib.h:
+//
+//	int ib_addr_loopback(const struct ib_addr *a)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrLoopback(a *IbAddr) (int32, error) {
+	if a == nil {
+		return 0, cerr.Nil("ib_addr_loopback", "a")
+	}
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_ib_addr_loopback(unsafe.Pointer(a))
+	return int32(r.value), nil
+}
+
+// IbAddrSet binds ib_addr_set, inline in infiniband/ib.h:
+//
+//	void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)
+//
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+func IbAddrSet(addr *IbAddr, w1 Be32, w2 Be32, w3 Be32, w4 Be32) error {
+	if addr == nil {
+		return cerr.Nil("ib_addr_set", "addr")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_ib_addr_set(unsafe.Pointer(addr), C.uint32_t(w1), C.uint32_t(w2), C.uint32_t(w3), C.uint32_t(w4))
+	_ = r
+	return nil
+}
+
+// IbAddrCmp binds ib_addr_cmp, inline in infiniband/ib.h:
+//
+//	int ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrCmp(a1 *IbAddr, a2 *IbAddr) (int32, error) {
+	if a1 == nil {
+		return 0, cerr.Nil("ib_addr_cmp", "a1")
+	}
+	if a2 == nil {
+		return 0, cerr.Nil("ib_addr_cmp", "a2")
+	}
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_ib_addr_cmp(unsafe.Pointer(a1), unsafe.Pointer(a2))
+	return int32(r.value), nil
 }

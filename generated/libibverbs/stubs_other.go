@@ -2216,3 +2216,43 @@ func SetEce(qp *Qp, ece *Ece) error {
 func QueryEce(qp *Qp, ece *Ece) error {
 	return cerr.Platform("ibv_query_ece")
 }
+
+// IbAddrAny binds ib_addr_any, inline in infiniband/ib.h:
+//
+//	int ib_addr_any(const struct ib_addr *a)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrAny(a *IbAddr) (int32, error) {
+	return 0, cerr.Platform("ib_addr_any")
+}
+
+// IbAddrLoopback binds ib_addr_loopback, inline in infiniband/ib.h:
+//
+//	int ib_addr_loopback(const struct ib_addr *a)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrLoopback(a *IbAddr) (int32, error) {
+	return 0, cerr.Platform("ib_addr_loopback")
+}
+
+// IbAddrSet binds ib_addr_set, inline in infiniband/ib.h:
+//
+//	void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)
+//
+// C returns nothing: what goes wrong inside is not reported.
+// It does not block.
+func IbAddrSet(addr *IbAddr, w1 Be32, w2 Be32, w3 Be32, w4 Be32) error {
+	return cerr.Platform("ib_addr_set")
+}
+
+// IbAddrCmp binds ib_addr_cmp, inline in infiniband/ib.h:
+//
+//	int ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
+//
+// It returns C's value; C has no way to report a failure.
+// It does not block.
+func IbAddrCmp(a1 *IbAddr, a2 *IbAddr) (int32, error) {
+	return 0, cerr.Platform("ib_addr_cmp")
+}

@@ -99,14 +99,19 @@ static union {
 		__typeof__(rgetsockname) *rgetsockname;
 		__typeof__(rsetsockopt) *rsetsockopt;
 		__typeof__(rgetsockopt) *rgetsockopt;
+		__typeof__(rfcntl) *rfcntl;
 		__typeof__(riomap) *riomap;
 		__typeof__(riounmap) *riounmap;
 		__typeof__(riowrite) *riowrite;
 		__typeof__(repoll_create) *repoll_create;
 		__typeof__(repoll_ctl) *repoll_ctl;
 		__typeof__(repoll_wait) *repoll_wait;
+		__typeof__(ibv_reg_mr) *ibv_reg_mr;
+		__typeof__(ibv_dereg_mr) *ibv_dereg_mr;
+		__typeof__(ibv_get_cq_event) *ibv_get_cq_event;
+		__typeof__(ibv_ack_cq_events) *ibv_ack_cq_events;
 	} fn;
-	void *slot[73];
+	void *slot[78];
 } lib;
 
 #define LIB(name) lib.fn.name
@@ -132,7 +137,15 @@ static inline struct verbs_context *context_with(struct ibv_context *ctx, size_t
 #define CONTEXT_WITH(ctx, op) \
 	context_with(ctx, sizeof(struct verbs_context) - offsetof(struct verbs_context, op))
 
+static inline void *null(int code)
+{
+	errno = code;
+	return NULL;
+}
+
 /* Functions that are inline in the headers and more than a call. */
+
+#define UDP_QKEY 0x01234567
 
 static struct sockaddr *own_rdma_get_local_addr(struct rdma_cm_id *id)
 {
@@ -144,6 +157,220 @@ static struct sockaddr *own_rdma_get_peer_addr(struct rdma_cm_id *id)
 	return &id->route.addr.dst_addr;
 }
 
+/* A verb's code as -1 with errno, which is negative where the code is. */
+static int with_errno(int code)
+{
+	if (!code)
+		return 0;
+	errno = code;
+	return -1;
+}
+
+static struct ibv_mr *reg_mr(struct rdma_cm_id *id, void *addr, size_t length, int access)
+{
+	if (!LIB(ibv_reg_mr))
+		return null(ENOSYS);
+	if (!id->pd)
+		return null(EINVAL);
+	return LIB(ibv_reg_mr)(id->pd, addr, length, access);
+}
+
+static struct ibv_mr *own_rdma_reg_msgs(struct rdma_cm_id *id, void *addr, size_t length)
+{
+	return reg_mr(id, addr, length, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static struct ibv_mr *own_rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length)
+{
+	return reg_mr(id, addr, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+}
+
+static struct ibv_mr *own_rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length)
+{
+	return reg_mr(id, addr, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+}
+
+static int own_rdma_dereg_mr(struct ibv_mr *mr)
+{
+	return with_errno(LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : ENOSYS);
+}
+
+static int post_send(struct rdma_cm_id *id, struct ibv_send_wr *wr)
+{
+	struct ibv_qp *qp = id->qp;
+	struct ibv_send_wr *bad;
+
+	if (!qp)
+		return with_errno(EINVAL);
+	if (!qp->context->ops.post_send)
+		return with_errno(EOPNOTSUPP);
+	return with_errno(qp->context->ops.post_send(qp, wr, &bad));
+}
+
+static int own_rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge)
+{
+	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)context, .sg_list = sgl, .num_sge = nsge}, *bad;
+	struct ibv_context_ops *ops;
+
+	if (id->srq) {
+		ops = &id->srq->context->ops;
+		return with_errno(ops->post_srq_recv ? ops->post_srq_recv(id->srq, &wr, &bad) : EOPNOTSUPP);
+	}
+	if (!id->qp)
+		return with_errno(EINVAL);
+	ops = &id->qp->context->ops;
+	return with_errno(ops->post_recv ? ops->post_recv(id->qp, &wr, &bad) : EOPNOTSUPP);
+}
+
+static int own_rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)context, .sg_list = sgl, .num_sge = nsge,
+		.opcode = IBV_WR_SEND, .send_flags = (unsigned int)flags,
+	};
+
+	return post_send(id, &wr);
+}
+
+static int post_rdma(struct rdma_cm_id *id, enum ibv_wr_opcode opcode, void *context, struct ibv_sge *sgl, int nsge,
+		     int flags, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)context, .sg_list = sgl, .num_sge = nsge,
+		.opcode = opcode, .send_flags = (unsigned int)flags,
+		.wr.rdma = {.remote_addr = remote_addr, .rkey = rkey},
+	};
+
+	return post_send(id, &wr);
+}
+
+static int own_rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags,
+			       uint64_t remote_addr, uint32_t rkey)
+{
+	return post_rdma(id, IBV_WR_RDMA_READ, context, sgl, nsge, flags, remote_addr, rkey);
+}
+
+static int own_rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags,
+				uint64_t remote_addr, uint32_t rkey)
+{
+	return post_rdma(id, IBV_WR_RDMA_WRITE, context, sgl, nsge, flags, remote_addr, rkey);
+}
+
+static struct ibv_sge one_sge(void *addr, size_t length, struct ibv_mr *mr)
+{
+	return (struct ibv_sge){.addr = (uintptr_t)addr, .length = (uint32_t)length, .lkey = mr ? mr->lkey : 0};
+}
+
+static int own_rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr)
+{
+	struct ibv_sge sge = one_sge(addr, length, mr);
+	uintptr_t start = (uintptr_t)addr - (uintptr_t)mr->addr; /* huge if addr is below the region */
+
+	if (start > mr->length || length > mr->length - start)
+		return with_errno(EINVAL);
+	return own_rdma_post_recvv(id, context, &sge, 1);
+}
+
+static int own_rdma_post_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr,
+			      int flags)
+{
+	struct ibv_sge sge = one_sge(addr, length, mr);
+
+	return own_rdma_post_sendv(id, context, &sge, 1, flags);
+}
+
+static int own_rdma_post_read(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr,
+			      int flags, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_sge sge = one_sge(addr, length, mr);
+
+	return own_rdma_post_readv(id, context, &sge, 1, flags, remote_addr, rkey);
+}
+
+static int own_rdma_post_write(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr,
+			       int flags, uint64_t remote_addr, uint32_t rkey)
+{
+	struct ibv_sge sge = one_sge(addr, length, mr);
+
+	return own_rdma_post_writev(id, context, &sge, 1, flags, remote_addr, rkey);
+}
+
+static int own_rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr,
+				 int flags, struct ibv_ah *ah, uint32_t remote_qpn)
+{
+	struct ibv_sge sge = one_sge(addr, length, mr);
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)context, .sg_list = &sge, .num_sge = 1,
+		.opcode = IBV_WR_SEND, .send_flags = (unsigned int)flags,
+		.wr.ud = {.ah = ah, .remote_qpn = remote_qpn, .remote_qkey = UDP_QKEY},
+	};
+
+	return post_send(id, &wr);
+}
+
+/* Takes one completion from the CQ; 0 if there is none and -1 with errno if
+ * polling fails. */
+static int poll_one(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	int n;
+
+	if (!cq->context->ops.poll_cq)
+		return with_errno(EOPNOTSUPP);
+	n = cq->context->ops.poll_cq(cq, 1, wc);
+	return n < 0 ? with_errno(n) : n;
+}
+
+/* Waits until the CQ may have a completion. An event of another CQ or id is
+ * acknowledged, or that CQ could never be destroyed, and refused. */
+static int wait_for_event(struct rdma_cm_id *id, struct ibv_comp_channel *channel, struct ibv_cq *cq)
+{
+	struct ibv_cq *from;
+	void *context;
+	int ret;
+
+	if (!LIB(ibv_get_cq_event) || !LIB(ibv_ack_cq_events))
+		return with_errno(ENOSYS);
+	if (!channel)
+		return with_errno(EINVAL);
+	ret = LIB(ibv_get_cq_event)(channel, &from, &context);
+	if (ret)
+		return ret;
+	LIB(ibv_ack_cq_events)(from, 1);
+	return with_errno(from == cq && context == id ? 0 : EINVAL);
+}
+
+static int get_comp(struct rdma_cm_id *id, struct ibv_comp_channel *channel, struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	int ret;
+
+	if (!cq)
+		return with_errno(EINVAL);
+	do {
+		ret = poll_one(cq, wc);
+		if (ret)
+			return ret;
+		if (!cq->context->ops.req_notify_cq)
+			return with_errno(EOPNOTSUPP);
+		ret = with_errno(cq->context->ops.req_notify_cq(cq, 0));
+		if (ret)
+			return ret;
+		ret = poll_one(cq, wc); /* it may have come before the CQ was armed */
+		if (ret)
+			return ret;
+		ret = wait_for_event(id, channel, cq);
+	} while (!ret);
+	return ret;
+}
+
+static int own_rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+{
+	return get_comp(id, id->send_cq_channel, id->send_cq, wc);
+}
+
+static int own_rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+{
+	return get_comp(id, id->recv_cq_channel, id->recv_cq, wc);
+}
 
 verbena_ptr verbena_rdma_create_event_channel(void)
 {
@@ -839,6 +1066,185 @@ verbena_int verbena_rdma_destroy_srq(void *p_id)
 	return r;
 }
 
+verbena_ptr verbena_rdma_reg_msgs(void *p_id, void *p_addr, uint64_t length)
+{
+	verbena_ptr r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *addr = p_addr;
+	errno = 0;
+	r.value = (void *)own_rdma_reg_msgs(id, addr, length);
+	r.error = errno;
+	return r;
+}
+
+verbena_ptr verbena_rdma_reg_read(void *p_id, void *p_addr, uint64_t length)
+{
+	verbena_ptr r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *addr = p_addr;
+	errno = 0;
+	r.value = (void *)own_rdma_reg_read(id, addr, length);
+	r.error = errno;
+	return r;
+}
+
+verbena_ptr verbena_rdma_reg_write(void *p_id, void *p_addr, uint64_t length)
+{
+	verbena_ptr r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *addr = p_addr;
+	errno = 0;
+	r.value = (void *)own_rdma_reg_write(id, addr, length);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_dereg_mr(void *p_mr)
+{
+	verbena_int r = {0};
+	struct ibv_mr *mr = p_mr;
+	errno = 0;
+	r.value = own_rdma_dereg_mr(mr);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_recvv(void *p_id, void *p_context, void *p_sgl, int32_t nsge)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	struct ibv_sge *sgl = p_sgl;
+	errno = 0;
+	r.value = own_rdma_post_recvv(id, context, sgl, nsge);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_sendv(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	struct ibv_sge *sgl = p_sgl;
+	errno = 0;
+	r.value = own_rdma_post_sendv(id, context, sgl, nsge, flags);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_readv(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	struct ibv_sge *sgl = p_sgl;
+	errno = 0;
+	r.value = own_rdma_post_readv(id, context, sgl, nsge, flags, remote_addr, rkey);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_writev(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	struct ibv_sge *sgl = p_sgl;
+	errno = 0;
+	r.value = own_rdma_post_writev(id, context, sgl, nsge, flags, remote_addr, rkey);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_recv(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	void *addr = p_addr;
+	struct ibv_mr *mr = p_mr;
+	errno = 0;
+	r.value = own_rdma_post_recv(id, context, addr, length, mr);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_send(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	void *addr = p_addr;
+	struct ibv_mr *mr = p_mr;
+	errno = 0;
+	r.value = own_rdma_post_send(id, context, addr, length, mr, flags);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_read(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	void *addr = p_addr;
+	struct ibv_mr *mr = p_mr;
+	errno = 0;
+	r.value = own_rdma_post_read(id, context, addr, length, mr, flags, remote_addr, rkey);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_write(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	void *addr = p_addr;
+	struct ibv_mr *mr = p_mr;
+	errno = 0;
+	r.value = own_rdma_post_write(id, context, addr, length, mr, flags, remote_addr, rkey);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_post_ud_send(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, void *p_ah, uint32_t remote_qpn)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	void *context = p_context;
+	void *addr = p_addr;
+	struct ibv_mr *mr = p_mr;
+	struct ibv_ah *ah = p_ah;
+	errno = 0;
+	r.value = own_rdma_post_ud_send(id, context, addr, length, mr, flags, ah, remote_qpn);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_get_send_comp(void *p_id, void *p_wc)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	struct ibv_wc *wc = p_wc;
+	errno = 0;
+	r.value = own_rdma_get_send_comp(id, wc);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rdma_get_recv_comp(void *p_id, void *p_wc)
+{
+	verbena_int r = {0};
+	struct rdma_cm_id *id = p_id;
+	struct ibv_wc *wc = p_wc;
+	errno = 0;
+	r.value = own_rdma_get_recv_comp(id, wc);
+	r.error = errno;
+	return r;
+}
+
 verbena_int verbena_rsocket(int32_t domain, int32_t type, int32_t protocol)
 {
 	verbena_int r = {0};
@@ -1186,6 +1592,34 @@ verbena_int verbena_rgetsockopt(int32_t socket, int32_t level, int32_t optname, 
 	}
 	errno = 0;
 	r.value = LIB(rgetsockopt)(socket, level, optname, optval, optlen);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rfcntl(int32_t socket, int32_t cmd)
+{
+	verbena_int r = {0};
+
+	if (!LIB(rfcntl)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(rfcntl)(socket, cmd);
+	r.error = errno;
+	return r;
+}
+
+verbena_int verbena_rfcntl_int(int32_t socket, int32_t cmd, int32_t arg)
+{
+	verbena_int r = {0};
+
+	if (!LIB(rfcntl)) {
+		r.error = MISSING;
+		return r;
+	}
+	errno = 0;
+	r.value = LIB(rfcntl)(socket, cmd, arg);
 	r.error = errno;
 	return r;
 }

@@ -56,6 +56,9 @@ import (
 #cgo noescape verbena_rdma_create_srq
 #cgo noescape verbena_rdma_create_srq_ex
 #cgo noescape verbena_rdma_destroy_srq
+#cgo noescape verbena_rdma_dereg_mr
+#cgo noescape verbena_rdma_get_send_comp
+#cgo noescape verbena_rdma_get_recv_comp
 #cgo noescape verbena_rsocket
 #cgo noescape verbena_rbind
 #cgo noescape verbena_rlisten
@@ -79,6 +82,8 @@ import (
 #cgo noescape verbena_rgetsockname
 #cgo noescape verbena_rsetsockopt
 #cgo noescape verbena_rgetsockopt
+#cgo noescape verbena_rfcntl
+#cgo noescape verbena_rfcntl_int
 #cgo noescape verbena_riounmap
 #cgo noescape verbena_riowrite
 #cgo noescape verbena_repoll_create
@@ -167,22 +172,45 @@ var symbols = []string{
 	"rgetsockname",
 	"rsetsockopt",
 	"rgetsockopt",
+	"rfcntl",
 	"riomap",
 	"riounmap",
 	"riowrite",
 	"repoll_create",
 	"repoll_ctl",
 	"repoll_wait",
+	"ibv_reg_mr",
+	"ibv_dereg_mr",
+	"ibv_get_cq_event",
+	"ibv_ack_cq_events",
 }
 
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
-	"rdma_resolve_addrinfo": {"60", "RDMACM_1.4"},
-	"rdma_query_addrinfo":   {"60", "RDMACM_1.4"},
-	"rdma_write_cm_event":   {"60", "RDMACM_1.4"},
-	"repoll_create":         {"65", "RDMACM_1.5"},
-	"repoll_ctl":            {"65", "RDMACM_1.5"},
-	"repoll_wait":           {"65", "RDMACM_1.5"},
+	"rdma_resolve_addrinfo": {
+		Node:    "RDMACM_1.4",
+		Release: "60",
+	},
+	"rdma_query_addrinfo": {
+		Node:    "RDMACM_1.4",
+		Release: "60",
+	},
+	"rdma_write_cm_event": {
+		Node:    "RDMACM_1.4",
+		Release: "60",
+	},
+	"repoll_create": {
+		Node:    "RDMACM_1.5",
+		Release: "65",
+	},
+	"repoll_ctl": {
+		Node:    "RDMACM_1.5",
+		Release: "65",
+	},
+	"repoll_wait": {
+		Node:    "RDMACM_1.5",
+		Release: "65",
+	},
 }
 
 // CreateEventChannel binds rdma_create_event_channel, a function of rdma/rdma_cma.h:
@@ -859,9 +887,6 @@ func GetLocalAddr(id *CmId) (*Sockaddr, error) {
 		return nil, err
 	}
 	r := C.verbena_rdma_get_local_addr(unsafe.Pointer(id))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("rdma_get_local_addr")
-	}
 	return (*Sockaddr)(r.value), nil
 }
 
@@ -881,9 +906,6 @@ func GetPeerAddr(id *CmId) (*Sockaddr, error) {
 		return nil, err
 	}
 	r := C.verbena_rdma_get_peer_addr(unsafe.Pointer(id))
-	if r.error == cerr.Missing {
-		return nil, library.Lacks("rdma_get_peer_addr")
-	}
 	return (*Sockaddr)(r.value), nil
 }
 
@@ -1284,6 +1306,351 @@ func DestroySrq(id *CmId) error {
 	}
 	_ = r
 	return nil
+}
+
+// RegMsgs binds rdma_reg_msgs, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_msgs(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_msgs(3).
+func RegMsgs(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	if id == nil {
+		return nil, cerr.Nil("rdma_reg_msgs", "id")
+	}
+	if addr == nil {
+		return nil, cerr.Nil("rdma_reg_msgs", "addr")
+	}
+	if err := library.Load(); err != nil {
+		return nil, err
+	}
+	r := C.verbena_rdma_reg_msgs(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.value == nil {
+		return nil, cerr.Null("rdma_reg_msgs", int32(r.error))
+	}
+	return (*libibverbs.Mr)(r.value), nil
+}
+
+// RegRead binds rdma_reg_read, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_read(3).
+func RegRead(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	if id == nil {
+		return nil, cerr.Nil("rdma_reg_read", "id")
+	}
+	if addr == nil {
+		return nil, cerr.Nil("rdma_reg_read", "addr")
+	}
+	if err := library.Load(); err != nil {
+		return nil, err
+	}
+	r := C.verbena_rdma_reg_read(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.value == nil {
+		return nil, cerr.Null("rdma_reg_read", int32(r.error))
+	}
+	return (*libibverbs.Mr)(r.value), nil
+}
+
+// RegWrite binds rdma_reg_write, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_write(3).
+func RegWrite(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	if id == nil {
+		return nil, cerr.Nil("rdma_reg_write", "id")
+	}
+	if addr == nil {
+		return nil, cerr.Nil("rdma_reg_write", "addr")
+	}
+	if err := library.Load(); err != nil {
+		return nil, err
+	}
+	r := C.verbena_rdma_reg_write(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.value == nil {
+		return nil, cerr.Null("rdma_reg_write", int32(r.error))
+	}
+	return (*libibverbs.Mr)(r.value), nil
+}
+
+// DeregMr binds rdma_dereg_mr, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_dereg_mr(struct ibv_mr *mr)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// See rdma_dereg_mr(3).
+func DeregMr(mr *libibverbs.Mr) error {
+	if mr == nil {
+		return cerr.Nil("rdma_dereg_mr", "mr")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_dereg_mr(unsafe.Pointer(mr))
+	return cerr.Status("rdma_dereg_mr", int64(r.value), int32(r.error))
+}
+
+// PostRecvv binds rdma_post_recvv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_recvv(3).
+func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_recvv", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_recvv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge))
+	return cerr.Status("rdma_post_recvv", int64(r.value), int32(r.error))
+}
+
+// PostSendv binds rdma_post_sendv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_sendv(3).
+func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_sendv", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_sendv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags))
+	return cerr.Status("rdma_post_sendv", int64(r.value), int32(r.error))
+}
+
+// PostReadv binds rdma_post_readv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_readv(3).
+func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_readv", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_readv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	return cerr.Status("rdma_post_readv", int64(r.value), int32(r.error))
+}
+
+// PostWritev binds rdma_post_writev, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_writev(3).
+func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_writev", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_writev(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	return cerr.Status("rdma_post_writev", int64(r.value), int32(r.error))
+}
+
+// PostRecv binds rdma_post_recv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr.
+// C keeps: context, addr.
+//
+// See rdma_post_recv(3).
+func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_recv", "id")
+	}
+	if mr == nil {
+		return cerr.Nil("rdma_post_recv", "mr")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_recv(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr))
+	return cerr.Status("rdma_post_recv", int64(r.value), int32(r.error))
+}
+
+// PostSend binds rdma_post_send, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_send(3).
+func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_send", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags))
+	return cerr.Status("rdma_post_send", int64(r.value), int32(r.error))
+}
+
+// PostRead binds rdma_post_read, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_read(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr.
+// C keeps: context, addr.
+//
+// See rdma_post_read(3).
+func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_read", "id")
+	}
+	if mr == nil {
+		return cerr.Nil("rdma_post_read", "mr")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_read(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	return cerr.Status("rdma_post_read", int64(r.value), int32(r.error))
+}
+
+// PostWrite binds rdma_post_write, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_write(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_write(3).
+func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_write", "id")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_write(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	return cerr.Status("rdma_post_write", int64(r.value), int32(r.error))
+}
+
+// PostUdSend binds rdma_post_ud_send, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, struct ibv_ah *ah, uint32_t remote_qpn)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_ud_send(3).
+func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, ah *libibverbs.Ah, remoteQpn uint32) error {
+	if id == nil {
+		return cerr.Nil("rdma_post_ud_send", "id")
+	}
+	if ah == nil {
+		return cerr.Nil("rdma_post_ud_send", "ah")
+	}
+	if err := library.Load(); err != nil {
+		return err
+	}
+	r := C.verbena_rdma_post_ud_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(ah), C.uint32_t(remoteQpn))
+	return cerr.Status("rdma_post_ud_send", int64(r.value), int32(r.error))
+}
+
+// GetSendComp binds rdma_get_send_comp, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// See rdma_get_send_comp(3).
+func GetSendComp(id *CmId, wc *libibverbs.Wc) (int, error) {
+	if id == nil {
+		return 0, cerr.Nil("rdma_get_send_comp", "id")
+	}
+	if wc == nil {
+		return 0, cerr.Nil("rdma_get_send_comp", "wc")
+	}
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_rdma_get_send_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	if err := cerr.Count("rdma_get_send_comp", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return int(r.value), nil
+}
+
+// GetRecvComp binds rdma_get_recv_comp, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// See rdma_get_recv_comp(3).
+func GetRecvComp(id *CmId, wc *libibverbs.Wc) (int, error) {
+	if id == nil {
+		return 0, cerr.Nil("rdma_get_recv_comp", "id")
+	}
+	if wc == nil {
+		return 0, cerr.Nil("rdma_get_recv_comp", "wc")
+	}
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_rdma_get_recv_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	if err := cerr.Count("rdma_get_recv_comp", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return int(r.value), nil
 }
 
 // Rsocket binds rsocket, a function of rdma/rsocket.h:
@@ -1811,6 +2178,50 @@ func Rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 		return library.Lacks("rgetsockopt")
 	}
 	return cerr.Status("rgetsockopt", int64(r.value), int32(r.error))
+}
+
+// Rfcntl binds rfcntl, a function of rdma/rsocket.h:
+//
+//	int rfcntl(int socket, int cmd, ...)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
+func Rfcntl(socket int32, cmd int32) (int, error) {
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_rfcntl(C.int32_t(socket), C.int32_t(cmd))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("rfcntl")
+	}
+	if err := cerr.Count("rfcntl", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return int(r.value), nil
+}
+
+// RfcntlInt binds rfcntl, a function of rdma/rsocket.h:
+//
+//	int rfcntl(int socket, int cmd, ...)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
+func RfcntlInt(socket int32, cmd int32, arg int32) (int, error) {
+	if err := library.Load(); err != nil {
+		return 0, err
+	}
+	r := C.verbena_rfcntl_int(C.int32_t(socket), C.int32_t(cmd), C.int32_t(arg))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("rfcntl")
+	}
+	if err := cerr.Count("rfcntl", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return int(r.value), nil
 }
 
 // Riomap binds riomap, a function of rdma/rsocket.h:

@@ -589,6 +589,207 @@ func DestroySrq(id *CmId) error {
 	return cerr.Platform("rdma_destroy_srq")
 }
 
+// RegMsgs binds rdma_reg_msgs, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_msgs(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_msgs(3).
+func RegMsgs(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	return nil, cerr.Platform("rdma_reg_msgs")
+}
+
+// RegRead binds rdma_reg_read, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_read(3).
+func RegRead(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	return nil, cerr.Platform("rdma_reg_read")
+}
+
+// RegWrite binds rdma_reg_write, inline in rdma/rdma_verbs.h:
+//
+//	struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr, size_t length)
+//
+// It returns C's pointer, and fails if that is NULL, with the errno that C set.
+// It does not block.
+// C keeps: addr.
+//
+// See rdma_reg_write(3).
+func RegWrite(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, error) {
+	return nil, cerr.Platform("rdma_reg_write")
+}
+
+// DeregMr binds rdma_dereg_mr, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_dereg_mr(struct ibv_mr *mr)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+//
+// See rdma_dereg_mr(3).
+func DeregMr(mr *libibverbs.Mr) error {
+	return cerr.Platform("rdma_dereg_mr")
+}
+
+// PostRecvv binds rdma_post_recvv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_recvv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_recvv(3).
+func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32) error {
+	return cerr.Platform("rdma_post_recvv")
+}
+
+// PostSendv binds rdma_post_sendv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_sendv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_sendv(3).
+func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32) error {
+	return cerr.Platform("rdma_post_sendv")
+}
+
+// PostReadv binds rdma_post_readv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_readv(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_readv(3).
+func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+	return cerr.Platform("rdma_post_readv")
+}
+
+// PostWritev binds rdma_post_writev, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_writev(struct rdma_cm_id *id, void *context, struct ibv_sge *sgl, int nsge, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, sgl.
+// C keeps: context.
+//
+// See rdma_post_writev(3).
+func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32, flags int32, remoteAddr uint64, rkey uint32) error {
+	return cerr.Platform("rdma_post_writev")
+}
+
+// PostRecv binds rdma_post_recv, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_recv(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr.
+// C keeps: context, addr.
+//
+// See rdma_post_recv(3).
+func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr) error {
+	return cerr.Platform("rdma_post_recv")
+}
+
+// PostSend binds rdma_post_send, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_send(3).
+func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32) error {
+	return cerr.Platform("rdma_post_send")
+}
+
+// PostRead binds rdma_post_read, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_read(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr.
+// C keeps: context, addr.
+//
+// See rdma_post_read(3).
+func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+	return cerr.Platform("rdma_post_read")
+}
+
+// PostWrite binds rdma_post_write, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_write(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, uint64_t remote_addr, uint32_t rkey)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_write(3).
+func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, remoteAddr uint64, rkey uint32) error {
+	return cerr.Platform("rdma_post_write")
+}
+
+// PostUdSend binds rdma_post_ud_send, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_post_ud_send(struct rdma_cm_id *id, void *context, void *addr, size_t length, struct ibv_mr *mr, int flags, struct ibv_ah *ah, uint32_t remote_qpn)
+//
+// It fails if C returns -1, with the errno that C set.
+// It does not block.
+// May be nil: context, addr, mr.
+// C keeps: context, addr.
+//
+// See rdma_post_ud_send(3).
+func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint64, mr *libibverbs.Mr, flags int32, ah *libibverbs.Ah, remoteQpn uint32) error {
+	return cerr.Platform("rdma_post_ud_send")
+}
+
+// GetSendComp binds rdma_get_send_comp, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// See rdma_get_send_comp(3).
+func GetSendComp(id *CmId, wc *libibverbs.Wc) (int, error) {
+	return 0, cerr.Platform("rdma_get_send_comp")
+}
+
+// GetRecvComp binds rdma_get_recv_comp, inline in rdma/rdma_verbs.h:
+//
+//	int rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It can block.
+//
+// See rdma_get_recv_comp(3).
+func GetRecvComp(id *CmId, wc *libibverbs.Wc) (int, error) {
+	return 0, cerr.Platform("rdma_get_recv_comp")
+}
+
 // Rsocket binds rsocket, a function of rdma/rsocket.h:
 //
 //	int rsocket(int domain, int type, int protocol)
@@ -872,6 +1073,30 @@ func Rsetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 // In every supported rdma-core (RDMACM_1.0). See rsocket(7).
 func Rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer, optlen *uint32) error {
 	return cerr.Platform("rgetsockopt")
+}
+
+// Rfcntl binds rfcntl, a function of rdma/rsocket.h:
+//
+//	int rfcntl(int socket, int cmd, ...)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
+func Rfcntl(socket int32, cmd int32) (int, error) {
+	return 0, cerr.Platform("rfcntl")
+}
+
+// RfcntlInt binds rfcntl, a function of rdma/rsocket.h:
+//
+//	int rfcntl(int socket, int cmd, ...)
+//
+// It returns C's number, and fails if that is -1, with the errno that C set.
+// It does not block.
+//
+// In every supported rdma-core (RDMACM_1.0). See rsocket(7).
+func RfcntlInt(socket int32, cmd int32, arg int32) (int, error) {
+	return 0, cerr.Platform("rfcntl")
 }
 
 // Riomap binds riomap, a function of rdma/rsocket.h:

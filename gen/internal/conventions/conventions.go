@@ -44,8 +44,18 @@ type Func struct {
 	Keeps  []string // parameters whose memory C uses after the call
 	Out    []string // parameters that are results
 	Own    bool     // the inline function has logic of its own
+	Forms  []Form   // what is bound of a variadic function
 	Skip   string   // why it is not bound
 }
+
+// Form is a variadic function with certain further arguments.
+type Form struct {
+	Name string // in C's manner
+	Args []Arg
+}
+
+// Arg is a further argument of a variadic function.
+type Arg struct{ Type, Name string }
 
 // Named returns all parameters that the line names.
 func (f *Func) Named() []string { return slices.Concat(f.Nil, f.Keeps, f.Out) }
@@ -170,6 +180,16 @@ func (f *Func) attribute(w string) bool {
 	case "inline":
 		f.Own = value == "own"
 		return f.Own
+	case "form":
+		words := strings.Fields(value)
+		if len(words)%2 == 0 {
+			return false
+		}
+		form := Form{Name: words[0]}
+		for pair := range slices.Chunk(words[1:], 2) {
+			form.Args = append(form.Args, Arg{Type: pair[0], Name: pair[1]})
+		}
+		f.Forms = append(f.Forms, form)
 	case "skip":
 		f.Skip = value
 	default:

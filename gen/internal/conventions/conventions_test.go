@@ -14,6 +14,7 @@ func TestParse(t *testing.T) {
 func ibv_all  status blocks nil=a,b keeps=c out=d,e # rest
 func ibv_own	code	inline=own
 func ibv_left_out string skip="two words # no comment"
+func ibv_forms count form=ibv_forms form="ibv_forms_two int a *char b"
 enum ibv_mtu values
 enum ibv_access_flags flags
 enum :FIRST values name=First
@@ -29,6 +30,9 @@ macro ibv_get skip="a call"
 			},
 			"ibv_own":      {Name: "ibv_own", Class: Code, Own: true},
 			"ibv_left_out": {Name: "ibv_left_out", Class: String, Skip: "two words # no comment"},
+			"ibv_forms": {Name: "ibv_forms", Class: Count, Forms: []Form{
+				{Name: "ibv_forms"}, {Name: "ibv_forms_two", Args: []Arg{{"int", "a"}, {"*char", "b"}}},
+			}},
 		},
 		Enums: map[string]*Enum{
 			"ibv_mtu":          {Key: "ibv_mtu"},
@@ -58,6 +62,9 @@ func TestParseErrors(t *testing.T) {
 		{"func ibv_x code since=60", `func ibv_x: no attribute "since=60"`},
 		{"func ibv_x code skip=", `func ibv_x: no attribute "skip="`},
 		{`func ibv_x code skip=""`, `func ibv_x: no attribute "skip="`},
+		{"func ibv_x code form=", `func ibv_x: no attribute "form="`},
+		{`func ibv_x code form=" "`, `func ibv_x: no attribute "form= "`},
+		{`func ibv_x code form="ibv_x_int int"`, `func ibv_x: no attribute "form=ibv_x_int int"`},
 		{"func ibv_x code colour=red", `func ibv_x: no attribute "colour=red"`},
 		{`func ibv_x code skip="open`, "a quote is not closed"},
 		{"func ibv_twice code", "func ibv_twice: a second line"},

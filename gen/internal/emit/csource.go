@@ -36,36 +36,6 @@ var pthreadARM64 string
 //go:embed golang/pthread_other.go.txt
 var pthreadOther string
 
-func (p *pkg) setter() string { return "verbena_" + p.name + "_set" }
-
-// symbols returns the names of the functions that the package looks up.
-func (p *pkg) symbols() []string {
-	var names []string
-	for _, f := range p.tableFunctions() {
-		names = append(names, f.Name)
-	}
-	return names
-}
-
-// tableFunctions returns the exported functions that stubs or functions of our
-// own call, in librdmacm also those of libibverbs.
-func (p *pkg) tableFunctions() []*api.Function {
-	var out []*api.Function
-	for _, f := range p.functions {
-		if f.Inline == nil && (f.why == "" || strings.Contains(p.own, "LIB("+f.Name()+")")) {
-			out = append(out, f.Function)
-		}
-	}
-	if p.verbs != nil {
-		for _, f := range p.API.Functions {
-			if Home(f.Header) == p.verbs.name && f.Inline == nil && strings.Contains(p.own, "LIB("+f.Name+")") {
-				out = append(out, f)
-			}
-		}
-	}
-	return out
-}
-
 func (p *pkg) execute(text string, data any) ([]byte, error) {
 	t, err := template.New("").Funcs(template.FuncMap{
 		"member": member, "enumerator": enumerator, "prototype": prototype,
@@ -139,22 +109,22 @@ func enumerator(v api.Enumerator) string {
 
 // stub is what the templates see of a function.
 type stub struct {
-	Name    string
-	Ptr     bool   // the result is a pointer
-	Params  string // as the stub declares them
-	Locals  []string
-	Call    string // the C expression of the call, with its arguments
-	Test    string // what must be true for the call to exist, "" if it always does
-	Guard   string
-	Op      string
-	Void    bool
-	Errno   bool // errno tells something after the call
-	Missing bool // a false Test means that the library lacks the function
+	Name   string
+	Ptr    bool   // the result is a pointer
+	Params string // as the stub declares them
+	Locals []string
+	Call   string // the C expression of the call, with its arguments
+	Test   string // what must be true for the call to exist, "" if it always does
+	Refuse string // what to do if it does not
+	Guard  string
+	Op     string
+	Void   bool
+	Errno  bool // errno tells something after the call
 }
 
 func (p *pkg) stub(f *function) stub {
 	s := stub{
-		Name:  f.Name(),
+		Name:  f.stub,
 		Ptr:   f.Type.Elem.Kind == api.Pointer,
 		Void:  f.Type.Elem.IsVoid(),
 		Errno: !slices.Contains([]conventions.Class{conventions.Void, conventions.Value, conventions.String, conventions.Interior}, f.Class),
@@ -177,12 +147,14 @@ func (p *pkg) stub(f *function) stub {
 	callee := ""
 	switch f.call() {
 	case symbol:
-		callee, s.Test, s.Missing = "LIB("+f.Name()+")", "LIB("+f.Name()+")", true
+		callee, s.Test = "LIB("+f.Name()+")", "LIB("+f.Name()+")"
+		s.Refuse = "r.error = MISSING;"
 	case own:
 		callee = "own_" + f.Name()
 	case dispatch:
-		callee, s.Test = f.Inline.Call, f.Inline.Call
+		callee, s.Test, s.Refuse = f.Inline.Call, f.Inline.Call, p.refusal(f)
 	case guarded:
+		s.Refuse = p.refusal(f)
 		callee, s.Guard, s.Test = f.Inline.Call, f.Inline.Guard, "vctx"
 		s.Op = strings.TrimPrefix(f.Inline.Call, "vctx->")
 	}
@@ -190,12 +162,25 @@ func (p *pkg) stub(f *function) stub {
 	return s
 }
 
+// refusal returns the C statement with which a stub says, as the function's
+// class has it, that the object lacks the operation.
+func (p *pkg) refusal(f *function) string {
+	switch f.Class {
+	case conventions.Code:
+		return "r.value = EOPNOTSUPP;"
+	case conventions.Poll, conventions.Negative:
+		return "r.value = -EOPNOTSUPP;"
+	case conventions.Pointer, conventions.Void, conventions.Value:
+		return "r.error = EOPNOTSUPP;"
+	}
+	p.fail("%s: a function of class %s cannot say that it lacks an operation", f.Name(), f.Class)
+	return ""
+}
+
 func (p *pkg) boundStubs() []stub {
 	var out []stub
-	for _, f := range p.functions {
-		if f.why == "" {
-			out = append(out, p.stub(f))
-		}
+	for _, f := range p.bound() {
+		out = append(out, p.stub(f))
 	}
 	return out
 }

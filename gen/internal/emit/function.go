@@ -15,8 +15,10 @@ type function struct {
 	*api.Function
 	*conventions.Func
 	goName string
+	stub   string // name of the C stub, without its prefix
 	params []param
-	why    string // it is not bound, if not empty
+	forms  []*function // what is bound in place of a variadic function
+	why    string      // it is not bound, if not empty
 }
 
 // Name settles which of the embedded fields is meant.
@@ -53,12 +55,27 @@ func (f *function) call() call {
 	return dispatch
 }
 
+// bound returns the functions that have a stub.
+func (p *pkg) bound() []*function {
+	var out []*function
+	for _, f := range p.functions {
+		switch {
+		case f.why != "":
+		case f.Type.Variadic:
+			out = append(out, f.forms...)
+		default:
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // needsLibrary reports whether the call can be made before any object of the
 // library exists.
 func (f *function) needsLibrary() bool { return f.call() == symbol || f.call() == own }
 
 func (p *pkg) function(fn *api.Function) *function {
-	f := &function{Function: fn, Func: p.Known.Funcs[fn.Name], goName: p.funcName(fn.Name)}
+	f := &function{Function: fn, Func: p.Known.Funcs[fn.Name], goName: p.funcName(fn.Name), stub: fn.Name}
 	switch {
 	case f.Func == nil:
 		f.why = "no line in the conventions"
@@ -71,18 +88,42 @@ func (p *pkg) function(fn *api.Function) *function {
 	case !f.Own && f.Inline != nil && f.Inline.Call == "":
 		f.why = "inline of a shape that is not recognised"
 		p.fail("%s: %s and not marked as inline=own", fn.Name, f.why)
+	case fn.Type.Variadic != (len(f.Forms) > 0):
+		f.why = "variadic functions, and no others, have forms in the conventions"
+		p.fail("%s: %s", fn.Name, f.why)
 	}
 	for i, t := range fn.Type.Params {
 		name := fn.Params[i]
-		t = actual(t)
-		f.params = append(f.params, param{
-			name: local(name), cName: name, t: t,
-			mayNil: slices.Contains(f.Nil, name),
-			out:    slices.Contains(f.Out, name),
-			text:   t.Kind == api.Pointer && t.Elem.Name == "char" && t.Elem.Const,
-		})
+		f.params = append(f.params, f.param(name, actual(t)))
+	}
+	for _, form := range f.Forms {
+		f.forms = append(f.forms, p.form(f, form))
 	}
 	return f
+}
+
+func (f *function) param(name string, t *api.Type) param {
+	return param{
+		name: local(name), cName: name, t: t,
+		mayNil: slices.Contains(f.Nil, name),
+		out:    slices.Contains(f.Out, name),
+		text:   t.Kind == api.Pointer && t.Elem.Name == "char" && t.Elem.Const,
+	}
+}
+
+// form returns a variadic function with certain further arguments.
+func (p *pkg) form(variadic *function, form conventions.Form) *function {
+	f := *variadic
+	f.goName, f.stub, f.params = p.funcName(form.Name), form.Name, slices.Clone(f.params)
+	for _, arg := range form.Args {
+		t, err := api.ParseType(arg.Type)
+		if err != nil {
+			p.fail("%s: %v", form.Name, err)
+			continue
+		}
+		f.params = append(f.params, f.param(arg.Name, t))
+	}
+	return &f
 }
 
 // actual replaces the struct that ibv_query_port's prototype names to catch

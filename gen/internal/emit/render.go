@@ -116,10 +116,8 @@ func (p *pkg) claimNames() {
 		}
 		p.names[name] = c
 	}
-	for _, f := range p.functions {
-		if f.why == "" {
-			claim(f.goName, f.Name())
-		}
+	for _, f := range p.bound() {
+		claim(f.goName, f.stub)
 	}
 	for _, s := range p.structs {
 		_, tag, _ := strings.Cut(s.Name, " ")

@@ -26,15 +26,12 @@ func lines(text string) string {
 func (p *pkg) stubsFile(f *jen.File) {
 	f.HeaderComment("//go:build " + callable)
 	preamble := []string{`#include <stdlib.h>`, `#include "stubs.h"`}
-	for _, fn := range p.functions {
-		if fn.why != "" {
-			continue
-		}
+	for _, fn := range p.bound() {
 		if len(fn.Keeps) == 0 {
-			preamble = append(preamble, "#cgo noescape verbena_"+fn.Name())
+			preamble = append(preamble, "#cgo noescape verbena_"+fn.stub)
 		}
 		if fn.call() == dispatch { // the data path: no provider calls back into Go
-			preamble = append(preamble, "#cgo nocallback verbena_"+fn.Name())
+			preamble = append(preamble, "#cgo nocallback verbena_"+fn.stub)
 		}
 	}
 	f.CgoPreamble(strings.Join(preamble, "\n"))
@@ -60,26 +57,21 @@ func (p *pkg) stubsFile(f *jen.File) {
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
 			if release := p.Since.Release("func", fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
-				g.Line().Lit(fn.Name()).Op(":").Values(jen.Lit(release), jen.Lit(fn.Node))
+				g.Line().Lit(fn.Name()).Op(":").Values(jen.Dict{jen.Id("Release"): jen.Lit(release), jen.Id("Node"): jen.Lit(fn.Node)})
 			}
 		}
 		g.Line()
 	})
-	for _, fn := range p.functions {
-		if fn.why == "" {
-			f.Comment(lines(p.doc(fn)))
-			f.Add(p.signature(fn, p.body(fn)...))
-		}
+	for _, fn := range p.bound() {
+		f.Comment(lines(p.doc(fn)))
+		f.Add(p.signature(fn, p.body(fn)...))
 	}
 }
 
 // platformFile writes the same functions for programs that cannot call C.
 func (p *pkg) platformFile(f *jen.File) {
 	f.HeaderComment("//go:build " + notCallable)
-	for _, fn := range p.functions {
-		if fn.why != "" {
-			continue
-		}
+	for _, fn := range p.bound() {
 		f.Comment(lines(p.doc(fn)))
 		f.Add(p.signature(fn, p.fails(fn, nil, jen.Qual(cerrPkg, "Platform").Call(jen.Lit(fn.Name())))))
 	}
@@ -132,10 +124,17 @@ func (p *pkg) body(fn *function) []jen.Code {
 			outs = append(outs, jen.Id(param.name))
 		}
 	}
-	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.Name()).Call(args...))
-	if fn.needsLibrary() {
+	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.stub).Call(args...))
+	switch {
+	case fn.call() == symbol:
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("==").Qual(cerrPkg, "Missing")).Block(
 			p.fails(fn, nil, jen.Id("library").Dot("Lacks").Call(jen.Lit(fn.Name()))),
+		))
+	case fn.call() == dispatch && (fn.Class == conventions.Void || fn.Class == conventions.Value):
+		// without errors of their own, so that the only one is an operation that the object lacks
+		code := jen.Int32().Call(jen.Id("r").Dot("error"))
+		out = append(out, jen.If(jen.Id("r").Dot("error").Op("!=").Lit(0)).Block(
+			p.fails(fn, nil, jen.Qual(cerrPkg, "Status").Call(jen.Lit(fn.Name()), jen.Lit(-1), code)),
 		))
 	}
 	return append(out, p.finish(fn, outs)...)

@@ -6,10 +6,10 @@ static int own_ibv_query_port(struct ibv_context *context, uint8_t port_num, str
 
 	if (vctx && vctx->query_port)
 		return vctx->query_port(context, port_num, attr, sizeof(*attr));
-	/* The exported function fills in the older, shorter struct. */
-	memset(attr, 0, sizeof(*attr));
 	if (!LIB(ibv_query_port))
 		return ENOSYS;
+	/* The exported function fills in the older, shorter struct. */
+	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_port)(context, port_num, (struct _compat_ibv_port_attr *)attr);
 }
 
@@ -17,7 +17,7 @@ static int own_ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
 				struct ibv_gid_entry *entry, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_ex))
-		return EOPNOTSUPP;
+		return ENOSYS;
 	return LIB(_ibv_query_gid_ex)(context, port_num, gid_index, entry, flags, sizeof(*entry));
 }
 
@@ -25,33 +25,38 @@ static ssize_t own_ibv_query_gid_table(struct ibv_context *context, struct ibv_g
 				       size_t max_entries, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_table))
-		return -EOPNOTSUPP;
+		return -ENOSYS;
 	return LIB(_ibv_query_gid_table)(context, entries, max_entries, flags, sizeof(*entries));
 }
 
 static int own_ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps)
 {
 	if (!LIB(_ibv_query_comp_cntr_caps))
-		return EOPNOTSUPP;
+		return ENOSYS;
 	return LIB(_ibv_query_comp_cntr_caps)(context, caps, sizeof(*caps));
 }
 
 /* The optional access flags, which old kernels do not know, go through a newer
  * function that drops those that the kernel lacks. */
-#define OPTIONAL_ACCESS 0x3ff00000
 
 static struct ibv_mr *own_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (access & OPTIONAL_ACCESS && LIB(ibv_reg_mr_iova2))
+	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
+		if (!LIB(ibv_reg_mr_iova2))
+			return null(ENOSYS);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
-	return LIB(ibv_reg_mr)(pd, addr, length, access);
+	}
+	return LIB(ibv_reg_mr) ? LIB(ibv_reg_mr)(pd, addr, length, access) : null(ENOSYS);
 }
 
 static struct ibv_mr *own_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	if (access & OPTIONAL_ACCESS && LIB(ibv_reg_mr_iova2))
+	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
+		if (!LIB(ibv_reg_mr_iova2))
+			return null(ENOSYS);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, iova, (unsigned int)access);
-	return LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access);
+	}
+	return LIB(ibv_reg_mr_iova) ? LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access) : null(ENOSYS);
 }
 
 static struct ibv_cq *own_ibv_cq_ex_to_cq(struct ibv_cq_ex *cq)
@@ -68,10 +73,7 @@ static int own_ibv_close_xrcd(struct ibv_xrcd *xrcd)
 
 static struct ibv_mw *own_ibv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	if (pd->context->ops.alloc_mw)
-		return pd->context->ops.alloc_mw(pd, type);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return pd->context->ops.alloc_mw ? pd->context->ops.alloc_mw(pd, type) : null(EOPNOTSUPP);
 }
 
 static int own_ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
@@ -109,26 +111,30 @@ static struct ibv_srq *own_ibv_create_srq_ex(struct ibv_context *context, struct
 	struct verbs_context *vctx;
 
 	if (!(mask & ~basic) && mask & IBV_SRQ_INIT_ATTR_PD &&
-	    (!(mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC))
+	    (!(mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC)) {
+		if (!LIB(ibv_create_srq))
+			return null(ENOSYS);
+		if (!attr->pd)
+			return null(EINVAL);
 		return LIB(ibv_create_srq)(attr->pd, (struct ibv_srq_init_attr *)attr);
+	}
 	vctx = CONTEXT_WITH(context, create_srq_ex);
-	if (vctx && vctx->create_srq_ex)
-		return vctx->create_srq_ex(context, attr);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return vctx && vctx->create_srq_ex ? vctx->create_srq_ex(context, attr) : null(EOPNOTSUPP);
 }
 
 static struct ibv_qp *own_ibv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct verbs_context *vctx;
 
-	if (attr->comp_mask == IBV_QP_INIT_ATTR_PD)
+	if (attr->comp_mask == IBV_QP_INIT_ATTR_PD) {
+		if (!LIB(ibv_create_qp))
+			return null(ENOSYS);
+		if (!attr->pd)
+			return null(EINVAL);
 		return LIB(ibv_create_qp)(attr->pd, (struct ibv_qp_init_attr *)attr);
+	}
 	vctx = CONTEXT_WITH(context, create_qp_ex);
-	if (vctx && vctx->create_qp_ex)
-		return vctx->create_qp_ex(context, attr);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return vctx && vctx->create_qp_ex ? vctx->create_qp_ex(context, attr) : null(EOPNOTSUPP);
 }
 
 static struct ibv_wq *own_ibv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
@@ -136,10 +142,8 @@ static struct ibv_wq *own_ibv_create_wq(struct ibv_context *context, struct ibv_
 	struct verbs_context *vctx = CONTEXT_WITH(context, create_wq);
 	struct ibv_wq *wq;
 
-	if (!vctx || !vctx->create_wq) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (!vctx || !vctx->create_wq)
+		return null(EOPNOTSUPP);
 	wq = vctx->create_wq(context, attr);
 	if (wq) { /* providers leave these to the caller */
 		wq->wq_context = attr->wq_context;
@@ -173,7 +177,32 @@ static int own_ibv_query_device_ex(struct ibv_context *context, const struct ibv
 		if (ret != EOPNOTSUPP && ret != ENOSYS)
 			return ret;
 	}
+	if (!LIB(ibv_query_device))
+		return ENOSYS;
 	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_device)(context, &attr->orig_attr);
 }
 
+static int own_ib_addr_any(const struct ib_addr *a)
+{
+	return a->ib_u.uib_addr64[0] == 0 && a->ib_u.uib_addr64[1] == 0;
+}
+
+static int own_ib_addr_loopback(const struct ib_addr *a)
+{
+	static const struct ib_addr loopback = {.ib_u.uib_addr8[15] = 1};
+
+	return memcmp(a, &loopback, sizeof(loopback)) == 0;
+}
+
+static void own_ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2, __be32 w3, __be32 w4)
+{
+	__be32 words[] = {w1, w2, w3, w4};
+
+	memcpy(addr, words, sizeof(words));
+}
+
+static int own_ib_addr_cmp(const struct ib_addr *a1, const struct ib_addr *a2)
+{
+	return memcmp(a1, a2, sizeof(*a1));
+}
