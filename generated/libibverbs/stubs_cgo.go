@@ -342,102 +342,30 @@ var symbols = []string{
 
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
-	"ibv_import_dm": {
-		Node:    "IBVERBS_1.13",
-		Release: "35",
-	},
-	"ibv_unimport_dm": {
-		Node:    "IBVERBS_1.13",
-		Release: "35",
-	},
-	"ibv_query_port_speed": {
-		Node:    "IBVERBS_1.16",
-		Release: "62",
-	},
-	"ibv_reg_dmabuf_mr": {
-		Node:    "IBVERBS_1.12",
-		Release: "34",
-	},
-	"ibv_reg_mr_ex": {
-		Node:    "IBVERBS_1.15",
-		Release: "59",
-	},
-	"ibv_dm_export_dmabuf_fd": {
-		Node:    "IBVERBS_1.16",
-		Release: "62",
-	},
-	"ibv_query_comp_cntr_caps": {
-		Node:    "",
-		Release: "65",
-	},
-	"ibv_create_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_destroy_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_set_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_set_err_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_inc_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_inc_err_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_read_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_read_err_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_alloc_buf": {
-		Node:    "IBVERBS_1.17",
-		Release: "64",
-	},
-	"ibv_export_buf_dmabuf_fd": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_free_buf": {
-		Node:    "IBVERBS_1.17",
-		Release: "64",
-	},
-	"ibv_reg_buf_mr": {
-		Node:    "IBVERBS_1.17",
-		Release: "64",
-	},
-	"ibv_alloc_dmah": {
-		Node:    "IBVERBS_1.15",
-		Release: "59",
-	},
-	"ibv_dealloc_dmah": {
-		Node:    "IBVERBS_1.15",
-		Release: "59",
-	},
-	"ibv_qp_attach_comp_cntr": {
-		Node:    "IBVERBS_1.18",
-		Release: "65",
-	},
-	"ibv_query_qp_data_in_order": {
-		Node:    "IBVERBS_1.14",
-		Release: "36",
-	},
-	"ibv_is_fork_initialized": {
-		Node:    "IBVERBS_1.13",
-		Release: "35",
-	},
+	"ibv_import_dm":              {Release: "35", Node: "IBVERBS_1.13"},
+	"ibv_unimport_dm":            {Release: "35", Node: "IBVERBS_1.13"},
+	"ibv_query_port_speed":       {Release: "62", Node: "IBVERBS_1.16"},
+	"ibv_reg_dmabuf_mr":          {Release: "34", Node: "IBVERBS_1.12"},
+	"ibv_reg_mr_ex":              {Release: "59", Node: "IBVERBS_1.15"},
+	"ibv_dm_export_dmabuf_fd":    {Release: "62", Node: "IBVERBS_1.16"},
+	"ibv_query_comp_cntr_caps":   {Release: "65", Node: ""},
+	"ibv_create_comp_cntr":       {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_destroy_comp_cntr":      {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_set_comp_cntr":          {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_set_err_comp_cntr":      {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_inc_comp_cntr":          {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_inc_err_comp_cntr":      {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_read_comp_cntr":         {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_read_err_comp_cntr":     {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_alloc_buf":              {Release: "64", Node: "IBVERBS_1.17"},
+	"ibv_export_buf_dmabuf_fd":   {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_free_buf":               {Release: "64", Node: "IBVERBS_1.17"},
+	"ibv_reg_buf_mr":             {Release: "64", Node: "IBVERBS_1.17"},
+	"ibv_alloc_dmah":             {Release: "59", Node: "IBVERBS_1.15"},
+	"ibv_dealloc_dmah":           {Release: "59", Node: "IBVERBS_1.15"},
+	"ibv_qp_attach_comp_cntr":    {Release: "65", Node: "IBVERBS_1.18"},
+	"ibv_query_qp_data_in_order": {Release: "36", Node: "IBVERBS_1.14"},
+	"ibv_is_fork_initialized":    {Release: "35", Node: "IBVERBS_1.13"},
 }
 
 // WcStatusStr binds ibv_wc_status_str, a function of infiniband/verbs.h:

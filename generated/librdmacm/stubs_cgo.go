@@ -187,30 +187,12 @@ var symbols = []string{
 
 // since has the functions that an older library lacks.
 var since = map[string]dl.Since{
-	"rdma_resolve_addrinfo": {
-		Node:    "RDMACM_1.4",
-		Release: "60",
-	},
-	"rdma_query_addrinfo": {
-		Node:    "RDMACM_1.4",
-		Release: "60",
-	},
-	"rdma_write_cm_event": {
-		Node:    "RDMACM_1.4",
-		Release: "60",
-	},
-	"repoll_create": {
-		Node:    "RDMACM_1.5",
-		Release: "65",
-	},
-	"repoll_ctl": {
-		Node:    "RDMACM_1.5",
-		Release: "65",
-	},
-	"repoll_wait": {
-		Node:    "RDMACM_1.5",
-		Release: "65",
-	},
+	"rdma_resolve_addrinfo": {Release: "60", Node: "RDMACM_1.4"},
+	"rdma_query_addrinfo":   {Release: "60", Node: "RDMACM_1.4"},
+	"rdma_write_cm_event":   {Release: "60", Node: "RDMACM_1.4"},
+	"repoll_create":         {Release: "65", Node: "RDMACM_1.5"},
+	"repoll_ctl":            {Release: "65", Node: "RDMACM_1.5"},
+	"repoll_wait":           {Release: "65", Node: "RDMACM_1.5"},
 }
 
 // CreateEventChannel binds rdma_create_event_channel, a function of rdma/rdma_cma.h:

@@ -57,7 +57,7 @@ func (p *pkg) stubsFile(f *jen.File) {
 	f.Var().Id("since").Op("=").Map(jen.String()).Qual(dlPkg, "Since").ValuesFunc(func(g *jen.Group) {
 		for _, fn := range p.functions {
 			if release := p.Since.Release("func", fn.Name()); release != "" && fn.why == "" && fn.needsLibrary() {
-				g.Line().Lit(fn.Name()).Op(":").Values(jen.Dict{jen.Id("Release"): jen.Lit(release), jen.Id("Node"): jen.Lit(fn.Node)})
+				g.Line().Lit(fn.Name()).Op(":").Values(jen.Id("Release").Op(":").Lit(release), jen.Id("Node").Op(":").Lit(fn.Node))
 			}
 		}
 		g.Line()

@@ -1,0 +1,119 @@
+// Package inlinetest writes a C program that calls each inline function of the
+// real headers and our stub for it on the same objects, with the same fakes in
+// place of a provider and of the libraries, and compares what they do. The
+// fixed part of the program is in testdata.
+package inlinetest
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/emit"
+)
+
+// Sources returns the generated files by name: real.c, to be compiled with the
+// real headers, and for each package in the folder generated a file that
+// includes its stubs.
+func Sources(in emit.Input, umbrella, generated string) (map[string]string, error) {
+	symbols, err := emit.Symbols(in)
+	if err != nil {
+		return nil, err
+	}
+	g := newGenerator(in)
+	files := map[string]string{"real.c": g.real(umbrella, symbols)}
+	for name, table := range symbols {
+		files[name+".c"] = g.ours(name, filepath.Join(generated, name), table)
+	}
+	return files, nil
+}
+
+// Tested returns the functions that are compared: those that are inline, or
+// hidden by a macro that calls an inline function, and bound.
+func Tested(in emit.Input) []*api.Function {
+	var out []*api.Function
+	for _, f := range in.API.Functions {
+		known := in.Known.Funcs[f.Name]
+		if (f.Inline != nil || known.Own) && known.Skip == "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+type generator struct {
+	emit.Input
+	structs map[string]*api.Struct
+	objects []string // the types of which the arena has objects
+	out     strings.Builder
+}
+
+// contextHolder has the only ibv_context that a function may take for a part
+// of a verbs_context.
+const (
+	context       = "struct ibv_context"
+	contextHolder = "struct verbs_context"
+)
+
+func newGenerator(in emit.Input) *generator {
+	g := &generator{Input: in, structs: map[string]*api.Struct{}}
+	for _, s := range in.API.Structs {
+		if len(s.Members) > 0 {
+			g.structs[s.Name] = s
+		}
+	}
+	g.reach(&api.Type{Name: contextHolder})
+	for _, f := range Tested(in) {
+		for _, t := range f.Type.Params {
+			g.reach(pointee(t))
+		}
+		g.reach(pointee(f.Type.Elem))
+	}
+	return g
+}
+
+// pointee returns what t points to, nil for no pointer. ibv_query_port's
+// prototype names a struct that nobody has, to catch callers that bypass its
+// macro.
+func pointee(t *api.Type) *api.Type {
+	if t.Kind != api.Pointer {
+		return nil
+	}
+	if t.Elem.Name == "struct _compat_ibv_port_attr" {
+		return &api.Type{Name: "struct ibv_port_attr"}
+	}
+	return t.Elem
+}
+
+// reach gives the arena objects of t, if it is a struct, and of every struct
+// that can be reached from it.
+func (g *generator) reach(t *api.Type) {
+	if t == nil || g.structs[t.Name] == nil || slices.Contains(g.objects, t.Name) {
+		return
+	}
+	g.objects = append(g.objects, t.Name)
+	g.walk(t.Name, func(m leaf) { g.reach(pointee(m.Type)) })
+}
+
+// object returns the number of the objects that t points to, or -1.
+func (g *generator) object(t *api.Type) int {
+	p := pointee(t)
+	if p == nil {
+		return -1
+	}
+	return slices.Index(g.objects, p.Name)
+}
+
+func (g *generator) printf(format string, args ...any) { fmt.Fprintf(&g.out, format, args...) }
+
+// flush returns what was printed.
+func (g *generator) flush() string {
+	defer g.out.Reset()
+	return g.out.String()
+}
+
+// class returns the harness's name for how a function reports errors.
+func class(f *conventions.Func) string { return "CLASS_" + strings.ToUpper(string(f.Class)) }
