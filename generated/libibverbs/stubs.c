@@ -236,6 +236,14 @@ static union {
 #define LIB(name) lib.fn.name
 #define MISSING INT32_MIN
 
+/* The result of a function of our own that finds the library without the one
+ * that it needs. */
+static inline int lacking(void)
+{
+	errno = MISSING;
+	return -1;
+}
+
 void verbena_libibverbs_set(int i, void *function)
 {
 	lib.slot[i] = function;
@@ -271,7 +279,7 @@ static int own_ibv_query_port(struct ibv_context *context, uint8_t port_num, str
 	if (vctx && vctx->query_port)
 		return vctx->query_port(context, port_num, attr, sizeof(*attr));
 	if (!LIB(ibv_query_port))
-		return ENOSYS;
+		return lacking();
 	/* The exported function fills in the older, shorter struct. */
 	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_port)(context, port_num, (struct _compat_ibv_port_attr *)attr);
@@ -281,7 +289,7 @@ static int own_ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
 				struct ibv_gid_entry *entry, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_ex))
-		return ENOSYS;
+		return lacking();
 	return LIB(_ibv_query_gid_ex)(context, port_num, gid_index, entry, flags, sizeof(*entry));
 }
 
@@ -289,14 +297,14 @@ static ssize_t own_ibv_query_gid_table(struct ibv_context *context, struct ibv_g
 				       size_t max_entries, uint32_t flags)
 {
 	if (!LIB(_ibv_query_gid_table))
-		return -ENOSYS;
+		return lacking();
 	return LIB(_ibv_query_gid_table)(context, entries, max_entries, flags, sizeof(*entries));
 }
 
 static int own_ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps)
 {
 	if (!LIB(_ibv_query_comp_cntr_caps))
-		return ENOSYS;
+		return lacking();
 	return LIB(_ibv_query_comp_cntr_caps)(context, caps, sizeof(*caps));
 }
 
@@ -307,20 +315,20 @@ static struct ibv_mr *own_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t lengt
 {
 	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
 		if (!LIB(ibv_reg_mr_iova2))
-			return null(ENOSYS);
+			return null(MISSING);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
 	}
-	return LIB(ibv_reg_mr) ? LIB(ibv_reg_mr)(pd, addr, length, access) : null(ENOSYS);
+	return LIB(ibv_reg_mr) ? LIB(ibv_reg_mr)(pd, addr, length, access) : null(MISSING);
 }
 
 static struct ibv_mr *own_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	if (access & IB_UVERBS_ACCESS_OPTIONAL_RANGE) {
 		if (!LIB(ibv_reg_mr_iova2))
-			return null(ENOSYS);
+			return null(MISSING);
 		return LIB(ibv_reg_mr_iova2)(pd, addr, length, iova, (unsigned int)access);
 	}
-	return LIB(ibv_reg_mr_iova) ? LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access) : null(ENOSYS);
+	return LIB(ibv_reg_mr_iova) ? LIB(ibv_reg_mr_iova)(pd, addr, length, iova, access) : null(MISSING);
 }
 
 static struct ibv_cq *own_ibv_cq_ex_to_cq(struct ibv_cq_ex *cq)
@@ -377,7 +385,7 @@ static struct ibv_srq *own_ibv_create_srq_ex(struct ibv_context *context, struct
 	if (!(mask & ~basic) && mask & IBV_SRQ_INIT_ATTR_PD &&
 	    (!(mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC)) {
 		if (!LIB(ibv_create_srq))
-			return null(ENOSYS);
+			return null(MISSING);
 		if (!attr->pd)
 			return null(EINVAL);
 		return LIB(ibv_create_srq)(attr->pd, (struct ibv_srq_init_attr *)attr);
@@ -392,7 +400,7 @@ static struct ibv_qp *own_ibv_create_qp_ex(struct ibv_context *context, struct i
 
 	if (attr->comp_mask == IBV_QP_INIT_ATTR_PD) {
 		if (!LIB(ibv_create_qp))
-			return null(ENOSYS);
+			return null(MISSING);
 		if (!attr->pd)
 			return null(EINVAL);
 		return LIB(ibv_create_qp)(attr->pd, (struct ibv_qp_init_attr *)attr);
@@ -442,7 +450,7 @@ static int own_ibv_query_device_ex(struct ibv_context *context, const struct ibv
 			return ret;
 	}
 	if (!LIB(ibv_query_device))
-		return ENOSYS;
+		return lacking();
 	memset(attr, 0, sizeof(*attr));
 	return LIB(ibv_query_device)(context, &attr->orig_attr);
 }
@@ -2006,6 +2014,10 @@ verbena_int verbena_ibv_poll_cq(void *p_cq, int32_t num_entries, void *p_wc)
 	errno = 0;
 	r.value = cq->context->ops.poll_cq(cq, num_entries, wc);
 	r.error = errno;
+	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
+	 * when asked for none. */
+	if (r.value == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
+		r.value = -EOPNOTSUPP;
 	return r;
 }
 

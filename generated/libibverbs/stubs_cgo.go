@@ -500,9 +500,8 @@ func WrAtomicCmpSwp(qp *QpEx, rkey uint32, remoteAddr uint64, compare uint64, sw
 	}
 	r := C.verbena_ibv_wr_atomic_cmp_swp(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(compare), C.uint64_t(swap))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_atomic_cmp_swp", -1, int32(r.error))
+		return cerr.Code("ibv_wr_atomic_cmp_swp", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -521,9 +520,8 @@ func WrAtomicFetchAdd(qp *QpEx, rkey uint32, remoteAddr uint64, add uint64) erro
 	}
 	r := C.verbena_ibv_wr_atomic_fetch_add(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(add))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_atomic_fetch_add", -1, int32(r.error))
+		return cerr.Code("ibv_wr_atomic_fetch_add", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -548,9 +546,8 @@ func WrBindMw(qp *QpEx, mw *Mw, rkey uint32, bindInfo *MwBindInfo) error {
 	}
 	r := C.verbena_ibv_wr_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), C.uint32_t(rkey), unsafe.Pointer(bindInfo))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_bind_mw", -1, int32(r.error))
+		return cerr.Code("ibv_wr_bind_mw", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -569,9 +566,8 @@ func WrLocalInv(qp *QpEx, invalidateRkey uint32) error {
 	}
 	r := C.verbena_ibv_wr_local_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_local_inv", -1, int32(r.error))
+		return cerr.Code("ibv_wr_local_inv", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -590,9 +586,8 @@ func WrRdmaRead(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	}
 	r := C.verbena_ibv_wr_rdma_read(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_rdma_read", -1, int32(r.error))
+		return cerr.Code("ibv_wr_rdma_read", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -611,9 +606,8 @@ func WrRdmaWrite(qp *QpEx, rkey uint32, remoteAddr uint64) error {
 	}
 	r := C.verbena_ibv_wr_rdma_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_rdma_write", -1, int32(r.error))
+		return cerr.Code("ibv_wr_rdma_write", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -633,9 +627,8 @@ func WrFlush(qp *QpEx, rkey uint32, remoteAddr uint64, len_ uint64, typ uint8, l
 	}
 	r := C.verbena_ibv_wr_flush(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint64_t(len_), C.uint8_t(typ), C.uint8_t(level))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_flush", -1, int32(r.error))
+		return cerr.Code("ibv_wr_flush", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -654,9 +647,8 @@ func WrRdmaWriteImm(qp *QpEx, rkey uint32, remoteAddr uint64, immData Be32) erro
 	}
 	r := C.verbena_ibv_wr_rdma_write_imm(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), C.uint32_t(immData))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_rdma_write_imm", -1, int32(r.error))
+		return cerr.Code("ibv_wr_rdma_write_imm", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -675,9 +667,8 @@ func WrSend(qp *QpEx) error {
 	}
 	r := C.verbena_ibv_wr_send(unsafe.Pointer(qp))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_send", -1, int32(r.error))
+		return cerr.Code("ibv_wr_send", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -696,9 +687,8 @@ func WrSendImm(qp *QpEx, immData Be32) error {
 	}
 	r := C.verbena_ibv_wr_send_imm(unsafe.Pointer(qp), C.uint32_t(immData))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_send_imm", -1, int32(r.error))
+		return cerr.Code("ibv_wr_send_imm", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -717,9 +707,8 @@ func WrSendInv(qp *QpEx, invalidateRkey uint32) error {
 	}
 	r := C.verbena_ibv_wr_send_inv(unsafe.Pointer(qp), C.uint32_t(invalidateRkey))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_send_inv", -1, int32(r.error))
+		return cerr.Code("ibv_wr_send_inv", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -741,9 +730,8 @@ func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 	}
 	r := C.verbena_ibv_wr_send_tso(unsafe.Pointer(qp), hdr, C.uint16_t(hdrSz), C.uint16_t(mss))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_send_tso", -1, int32(r.error))
+		return cerr.Code("ibv_wr_send_tso", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -765,9 +753,8 @@ func WrSetUdAddr(qp *QpEx, ah *Ah, remoteQpn uint32, remoteQkey uint32) error {
 	}
 	r := C.verbena_ibv_wr_set_ud_addr(unsafe.Pointer(qp), unsafe.Pointer(ah), C.uint32_t(remoteQpn), C.uint32_t(remoteQkey))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_ud_addr", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_ud_addr", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -786,9 +773,8 @@ func WrSetXrcSrqn(qp *QpEx, remoteSrqn uint32) error {
 	}
 	r := C.verbena_ibv_wr_set_xrc_srqn(unsafe.Pointer(qp), C.uint32_t(remoteSrqn))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_xrc_srqn", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_xrc_srqn", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -808,9 +794,8 @@ func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 	}
 	r := C.verbena_ibv_wr_set_inline_data(unsafe.Pointer(qp), addr, C.uint64_t(length))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_inline_data", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_inline_data", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -830,9 +815,8 @@ func WrSetInlineDataList(qp *QpEx, numBuf uint64, bufList *DataBuf) error {
 	}
 	r := C.verbena_ibv_wr_set_inline_data_list(unsafe.Pointer(qp), C.uint64_t(numBuf), unsafe.Pointer(bufList))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_inline_data_list", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_inline_data_list", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -851,9 +835,8 @@ func WrSetSge(qp *QpEx, lkey uint32, addr uint64, length uint32) error {
 	}
 	r := C.verbena_ibv_wr_set_sge(unsafe.Pointer(qp), C.uint32_t(lkey), C.uint64_t(addr), C.uint32_t(length))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_sge", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_sge", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -873,9 +856,8 @@ func WrSetSgeList(qp *QpEx, numSge uint64, sgList *Sge) error {
 	}
 	r := C.verbena_ibv_wr_set_sge_list(unsafe.Pointer(qp), C.uint64_t(numSge), unsafe.Pointer(sgList))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_set_sge_list", -1, int32(r.error))
+		return cerr.Code("ibv_wr_set_sge_list", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -894,9 +876,8 @@ func WrStart(qp *QpEx) error {
 	}
 	r := C.verbena_ibv_wr_start(unsafe.Pointer(qp))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_start", -1, int32(r.error))
+		return cerr.Code("ibv_wr_start", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -932,9 +913,8 @@ func WrAbort(qp *QpEx) error {
 	}
 	r := C.verbena_ibv_wr_abort(unsafe.Pointer(qp))
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_abort", -1, int32(r.error))
+		return cerr.Code("ibv_wr_abort", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -957,9 +937,8 @@ func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Poi
 	}
 	r := C.verbena_ibv_wr_atomic_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), atomicWr)
 	if r.error != 0 {
-		return cerr.Status("ibv_wr_atomic_write", -1, int32(r.error))
+		return cerr.Code("ibv_wr_atomic_write", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -977,6 +956,9 @@ func CqExToCq(cq *CqEx) (*Cq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_cq_ex_to_cq(unsafe.Pointer(cq))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_cq_ex_to_cq")
+	}
 	return (*Cq)(r.value), nil
 }
 
@@ -1032,9 +1014,8 @@ func EndPoll(cq *CqEx) error {
 	}
 	r := C.verbena_ibv_end_poll(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return cerr.Status("ibv_end_poll", -1, int32(r.error))
+		return cerr.Code("ibv_end_poll", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -1053,7 +1034,7 @@ func WcReadOpcode(cq *CqEx) (WcOpcode, error) {
 	}
 	r := C.verbena_ibv_wc_read_opcode(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_opcode", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_opcode", int64(r.error), 0)
 	}
 	return WcOpcode(r.value), nil
 }
@@ -1073,7 +1054,7 @@ func WcReadVendorErr(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_vendor_err(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_vendor_err", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_vendor_err", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1093,7 +1074,7 @@ func WcReadByteLen(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_byte_len(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_byte_len", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_byte_len", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1113,7 +1094,7 @@ func WcReadImmData(cq *CqEx) (Be32, error) {
 	}
 	r := C.verbena_ibv_wc_read_imm_data(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_imm_data", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_imm_data", int64(r.error), 0)
 	}
 	return Be32(r.value), nil
 }
@@ -1133,7 +1114,7 @@ func WcReadInvalidatedRkey(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_invalidated_rkey(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_invalidated_rkey", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_invalidated_rkey", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1153,7 +1134,7 @@ func WcReadQpNum(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_qp_num(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_qp_num", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_qp_num", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1173,7 +1154,7 @@ func WcReadSrcQp(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_src_qp(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_src_qp", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_src_qp", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1193,7 +1174,7 @@ func WcReadWcFlags(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_wc_flags(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_wc_flags", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_wc_flags", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1213,7 +1194,7 @@ func WcReadSlid(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_slid(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_slid", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_slid", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1233,7 +1214,7 @@ func WcReadSl(cq *CqEx) (uint8, error) {
 	}
 	r := C.verbena_ibv_wc_read_sl(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_sl", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_sl", int64(r.error), 0)
 	}
 	return uint8(r.value), nil
 }
@@ -1253,7 +1234,7 @@ func WcReadDlidPathBits(cq *CqEx) (uint8, error) {
 	}
 	r := C.verbena_ibv_wc_read_dlid_path_bits(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_dlid_path_bits", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_dlid_path_bits", int64(r.error), 0)
 	}
 	return uint8(r.value), nil
 }
@@ -1273,7 +1254,7 @@ func WcReadCompletionTs(cq *CqEx) (uint64, error) {
 	}
 	r := C.verbena_ibv_wc_read_completion_ts(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_completion_ts", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_completion_ts", int64(r.error), 0)
 	}
 	return uint64(r.value), nil
 }
@@ -1293,7 +1274,7 @@ func WcReadCompletionWallclockNs(cq *CqEx) (uint64, error) {
 	}
 	r := C.verbena_ibv_wc_read_completion_wallclock_ns(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_completion_wallclock_ns", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_completion_wallclock_ns", int64(r.error), 0)
 	}
 	return uint64(r.value), nil
 }
@@ -1313,7 +1294,7 @@ func WcReadCvlan(cq *CqEx) (uint16, error) {
 	}
 	r := C.verbena_ibv_wc_read_cvlan(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_cvlan", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_cvlan", int64(r.error), 0)
 	}
 	return uint16(r.value), nil
 }
@@ -1333,7 +1314,7 @@ func WcReadFlowTag(cq *CqEx) (uint32, error) {
 	}
 	r := C.verbena_ibv_wc_read_flow_tag(unsafe.Pointer(cq))
 	if r.error != 0 {
-		return 0, cerr.Status("ibv_wc_read_flow_tag", -1, int32(r.error))
+		return 0, cerr.Code("ibv_wc_read_flow_tag", int64(r.error), 0)
 	}
 	return uint32(r.value), nil
 }
@@ -1356,9 +1337,8 @@ func WcReadTmInfo(cq *CqEx, tmInfo *WcTmInfo) error {
 	}
 	r := C.verbena_ibv_wc_read_tm_info(unsafe.Pointer(cq), unsafe.Pointer(tmInfo))
 	if r.error != 0 {
-		return cerr.Status("ibv_wc_read_tm_info", -1, int32(r.error))
+		return cerr.Code("ibv_wc_read_tm_info", int64(r.error), 0)
 	}
-	_ = r
 	return nil
 }
 
@@ -1402,7 +1382,7 @@ func GetDeviceList() (**Device, int32, error) {
 		return nil, 0, library.Lacks("ibv_get_device_list")
 	}
 	if r.value == nil {
-		return nil, numDevices, cerr.Null("ibv_get_device_list", int32(r.error))
+		return nil, 0, cerr.Null("ibv_get_device_list", int32(r.error))
 	}
 	return (**Device)(r.value), numDevices, nil
 }
@@ -1426,7 +1406,6 @@ func FreeDeviceList(list **Device) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_free_device_list")
 	}
-	_ = r
 	return nil
 }
 
@@ -1609,7 +1588,6 @@ func UnimportPd(pd *Pd) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_pd")
 	}
-	_ = r
 	return nil
 }
 
@@ -1657,7 +1635,6 @@ func UnimportMr(mr *Mr) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_mr")
 	}
-	_ = r
 	return nil
 }
 
@@ -1705,7 +1682,6 @@ func UnimportDm(dm *Dm) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_unimport_dm")
 	}
-	_ = r
 	return nil
 }
 
@@ -1753,7 +1729,6 @@ func AckAsyncEvent(event *AsyncEvent) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_ack_async_event")
 	}
-	_ = r
 	return nil
 }
 
@@ -1801,6 +1776,9 @@ func QueryPort(context *Context, portNum uint8, portAttr *PortAttr) error {
 		return err
 	}
 	r := C.verbena_ibv_query_port(unsafe.Pointer(context), C.uint8_t(portNum), unsafe.Pointer(portAttr))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_query_port")
+	}
 	return cerr.Code("ibv_query_port", int64(r.value), int32(r.error))
 }
 
@@ -1825,7 +1803,10 @@ func QueryPortSpeed(context *Context, portNum uint32) (uint64, error) {
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_port_speed")
 	}
-	return portSpeed, cerr.Code("ibv_query_port_speed", int64(r.value), int32(r.error))
+	if err := cerr.Code("ibv_query_port_speed", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return portSpeed, nil
 }
 
 // QueryGid binds ibv_query_gid, a function of infiniband/verbs.h:
@@ -1872,6 +1853,9 @@ func QueryGidEx(context *Context, portNum uint32, gidIndex uint32, entry *GidEnt
 		return err
 	}
 	r := C.verbena_ibv_query_gid_ex(unsafe.Pointer(context), C.uint32_t(portNum), C.uint32_t(gidIndex), unsafe.Pointer(entry), C.uint32_t(flags))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_query_gid_ex")
+	}
 	return cerr.Code("ibv_query_gid_ex", int64(r.value), int32(r.error))
 }
 
@@ -1894,6 +1878,9 @@ func QueryGidTable(context *Context, entries *GidEntry, maxEntries uint64, flags
 		return 0, err
 	}
 	r := C.verbena_ibv_query_gid_table(unsafe.Pointer(context), unsafe.Pointer(entries), C.uint64_t(maxEntries), C.uint32_t(flags))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ibv_query_gid_table")
+	}
 	if err := cerr.Count("ibv_query_gid_table", int64(r.value), int32(r.error)); err != nil {
 		return 0, err
 	}
@@ -1921,7 +1908,10 @@ func QueryPkey(context *Context, portNum uint8, index int32) (Be16, error) {
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_query_pkey")
 	}
-	return pkey, cerr.Status("ibv_query_pkey", int64(r.value), int32(r.error))
+	if err := cerr.Status("ibv_query_pkey", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return pkey, nil
 }
 
 // GetPkeyIndex binds ibv_get_pkey_index, a function of infiniband/verbs.h:
@@ -2135,6 +2125,9 @@ func CloseXrcd(xrcd *Xrcd) error {
 		return err
 	}
 	r := C.verbena_ibv_close_xrcd(unsafe.Pointer(xrcd))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_close_xrcd")
+	}
 	return cerr.Code("ibv_close_xrcd", int64(r.value), int32(r.error))
 }
 
@@ -2183,6 +2176,9 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 		return nil, err
 	}
 	r := C.verbena_ibv_reg_mr(unsafe.Pointer(pd), addr, C.uint64_t(length), C.int32_t(access))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_reg_mr")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_reg_mr", int32(r.error))
 	}
@@ -2207,6 +2203,9 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 		return nil, err
 	}
 	r := C.verbena_ibv_reg_mr_iova(unsafe.Pointer(pd), addr, C.uint64_t(length), C.uint64_t(iova), C.int32_t(access))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_reg_mr_iova")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_reg_mr_iova", int32(r.error))
 	}
@@ -2328,6 +2327,9 @@ func AllocMw(pd *Pd, typ MwType) (*Mw, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_alloc_mw(unsafe.Pointer(pd), C.uint32_t(typ))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_alloc_mw")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_alloc_mw", int32(r.error))
 	}
@@ -2364,6 +2366,9 @@ func IncRkey(rkey uint32) (uint32, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_inc_rkey(C.uint32_t(rkey))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ibv_inc_rkey")
+	}
 	return uint32(r.value), nil
 }
 
@@ -2389,6 +2394,9 @@ func BindMw(qp *Qp, mw *Mw, mwBind *MwBind) error {
 		return err
 	}
 	r := C.verbena_ibv_bind_mw(unsafe.Pointer(qp), unsafe.Pointer(mw), unsafe.Pointer(mwBind))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_bind_mw")
+	}
 	return cerr.Code("ibv_bind_mw", int64(r.value), int32(r.error))
 }
 
@@ -2723,7 +2731,10 @@ func GetCqEvent(channel *CompChannel) (*Cq, unsafe.Pointer, error) {
 	if r.error == cerr.Missing {
 		return nil, nil, library.Lacks("ibv_get_cq_event")
 	}
-	return cq, cqContext, cerr.Status("ibv_get_cq_event", int64(r.value), int32(r.error))
+	if err := cerr.Status("ibv_get_cq_event", int64(r.value), int32(r.error)); err != nil {
+		return nil, nil, err
+	}
+	return cq, cqContext, nil
 }
 
 // AckCqEvents binds ibv_ack_cq_events, a function of infiniband/verbs.h:
@@ -2745,7 +2756,6 @@ func AckCqEvents(cq *Cq, nevents uint32) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_ack_cq_events")
 	}
-	_ = r
 	return nil
 }
 
@@ -2828,6 +2838,9 @@ func QueryCompCntrCaps(context *Context, caps *CompCntrCaps) error {
 		return err
 	}
 	r := C.verbena_ibv_query_comp_cntr_caps(unsafe.Pointer(context), unsafe.Pointer(caps))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_query_comp_cntr_caps")
+	}
 	return cerr.Code("ibv_query_comp_cntr_caps", int64(r.value), int32(r.error))
 }
 
@@ -2990,7 +3003,10 @@ func ReadCompCntr(compCntr *CompCntr) (uint64, error) {
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_read_comp_cntr")
 	}
-	return value, cerr.Code("ibv_read_comp_cntr", int64(r.value), int32(r.error))
+	if err := cerr.Code("ibv_read_comp_cntr", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return value, nil
 }
 
 // ReadErrCompCntr binds ibv_read_err_comp_cntr, a function of infiniband/verbs.h:
@@ -3014,7 +3030,10 @@ func ReadErrCompCntr(compCntr *CompCntr) (uint64, error) {
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("ibv_read_err_comp_cntr")
 	}
-	return value, cerr.Code("ibv_read_err_comp_cntr", int64(r.value), int32(r.error))
+	if err := cerr.Code("ibv_read_err_comp_cntr", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return value, nil
 }
 
 // CreateSrq binds ibv_create_srq, a function of infiniband/verbs.h:
@@ -3064,6 +3083,9 @@ func CreateSrqEx(context *Context, srqInitAttrEx *SrqInitAttrEx) (*Srq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_srq_ex(unsafe.Pointer(context), unsafe.Pointer(srqInitAttrEx))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_create_srq_ex")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_srq_ex", int32(r.error))
 	}
@@ -3136,7 +3158,10 @@ func GetSrqNum(srq *Srq) (uint32, error) {
 	}
 	var srqNum uint32
 	r := C.verbena_ibv_get_srq_num(unsafe.Pointer(srq), unsafe.Pointer(&srqNum))
-	return srqNum, cerr.Code("ibv_get_srq_num", int64(r.value), int32(r.error))
+	if err := cerr.Code("ibv_get_srq_num", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return srqNum, nil
 }
 
 // DestroySrq binds ibv_destroy_srq, a function of infiniband/verbs.h:
@@ -3206,6 +3231,9 @@ func PostSrqOps(srq *Srq, op *OpsWr, badOp **OpsWr) error {
 		return err
 	}
 	r := C.verbena_ibv_post_srq_ops(unsafe.Pointer(srq), unsafe.Pointer(op), unsafe.Pointer(badOp))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_post_srq_ops")
+	}
 	return cerr.Code("ibv_post_srq_ops", int64(r.value), int32(r.error))
 }
 
@@ -3256,6 +3284,9 @@ func CreateQpEx(context *Context, qpInitAttrEx *QpInitAttrEx) (*Qp, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_qp_ex(unsafe.Pointer(context), unsafe.Pointer(qpInitAttrEx))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_create_qp_ex")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_qp_ex", int32(r.error))
 	}
@@ -3347,7 +3378,7 @@ func AllocBuf(pd *Pd, size uint64) (unsafe.Pointer, *Buf, error) {
 		return nil, nil, library.Lacks("ibv_alloc_buf")
 	}
 	if r.value == nil {
-		return nil, buf, cerr.Null("ibv_alloc_buf", int32(r.error))
+		return nil, nil, cerr.Null("ibv_alloc_buf", int32(r.error))
 	}
 	return r.value, buf, nil
 }
@@ -3396,7 +3427,6 @@ func FreeBuf(buf *Buf) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_free_buf")
 	}
-	_ = r
 	return nil
 }
 
@@ -3522,6 +3552,9 @@ func QueryDeviceEx(context *Context, input *QueryDeviceExInput, attr *DeviceAttr
 		return err
 	}
 	r := C.verbena_ibv_query_device_ex(unsafe.Pointer(context), unsafe.Pointer(input), unsafe.Pointer(attr))
+	if r.error == cerr.Missing {
+		return library.Lacks("ibv_query_device_ex")
+	}
 	return cerr.Code("ibv_query_device_ex", int64(r.value), int32(r.error))
 }
 
@@ -3712,6 +3745,9 @@ func CreateWq(context *Context, wqInitAttr *WqInitAttr) (*Wq, error) {
 		return nil, err
 	}
 	r := C.verbena_ibv_create_wq(unsafe.Pointer(context), unsafe.Pointer(wqInitAttr))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("ibv_create_wq")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("ibv_create_wq", int32(r.error))
 	}
@@ -4126,7 +4162,7 @@ func ResolveEthL2FromGid(context *Context, attr *AhAttr, ethMac *uint8) (int, ui
 		return 0, 0, library.Lacks("ibv_resolve_eth_l2_from_gid")
 	}
 	if err := cerr.Count("ibv_resolve_eth_l2_from_gid", int64(r.value), int32(r.error)); err != nil {
-		return 0, vid, err
+		return 0, 0, err
 	}
 	return int(r.value), vid, nil
 }
@@ -4142,6 +4178,9 @@ func IsQptSupported(caps uint32, qpt QpType) (int32, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_is_qpt_supported(C.uint32_t(caps), C.uint32_t(qpt))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ibv_is_qpt_supported")
+	}
 	return int32(r.value), nil
 }
 
@@ -4237,6 +4276,9 @@ func FlowLabelToUdpSport(fl uint32) (uint16, error) {
 		return 0, err
 	}
 	r := C.verbena_ibv_flow_label_to_udp_sport(C.uint32_t(fl))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ibv_flow_label_to_udp_sport")
+	}
 	return uint16(r.value), nil
 }
 
@@ -4304,6 +4346,9 @@ func IbAddrAny(a *IbAddr) (int32, error) {
 		return 0, err
 	}
 	r := C.verbena_ib_addr_any(unsafe.Pointer(a))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ib_addr_any")
+	}
 	return int32(r.value), nil
 }
 
@@ -4321,6 +4366,9 @@ func IbAddrLoopback(a *IbAddr) (int32, error) {
 		return 0, err
 	}
 	r := C.verbena_ib_addr_loopback(unsafe.Pointer(a))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ib_addr_loopback")
+	}
 	return int32(r.value), nil
 }
 
@@ -4338,6 +4386,9 @@ func IbAddrSet(addr *IbAddr, w1 Be32, w2 Be32, w3 Be32, w4 Be32) error {
 		return err
 	}
 	r := C.verbena_ib_addr_set(unsafe.Pointer(addr), C.uint32_t(w1), C.uint32_t(w2), C.uint32_t(w3), C.uint32_t(w4))
+	if r.error == cerr.Missing {
+		return library.Lacks("ib_addr_set")
+	}
 	_ = r
 	return nil
 }
@@ -4359,5 +4410,8 @@ func IbAddrCmp(a1 *IbAddr, a2 *IbAddr) (int32, error) {
 		return 0, err
 	}
 	r := C.verbena_ib_addr_cmp(unsafe.Pointer(a1), unsafe.Pointer(a2))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("ib_addr_cmp")
+	}
 	return int32(r.value), nil
 }

@@ -117,6 +117,14 @@ static union {
 #define LIB(name) lib.fn.name
 #define MISSING INT32_MIN
 
+/* The result of a function of our own that finds the library without the one
+ * that it needs. */
+static inline int lacking(void)
+{
+	errno = MISSING;
+	return -1;
+}
+
 void verbena_librdmacm_set(int i, void *function)
 {
 	lib.slot[i] = function;
@@ -169,7 +177,7 @@ static int with_errno(int code)
 static struct ibv_mr *reg_mr(struct rdma_cm_id *id, void *addr, size_t length, int access)
 {
 	if (!LIB(ibv_reg_mr))
-		return null(ENOSYS);
+		return null(MISSING);
 	if (!id->pd)
 		return null(EINVAL);
 	return LIB(ibv_reg_mr)(id->pd, addr, length, access);
@@ -192,7 +200,7 @@ static struct ibv_mr *own_rdma_reg_write(struct rdma_cm_id *id, void *addr, size
 
 static int own_rdma_dereg_mr(struct ibv_mr *mr)
 {
-	return with_errno(LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : ENOSYS);
+	return with_errno(LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : MISSING);
 }
 
 static int post_send(struct rdma_cm_id *id, struct ibv_send_wr *wr)
@@ -329,7 +337,7 @@ static int wait_for_event(struct rdma_cm_id *id, struct ibv_comp_channel *channe
 	int ret;
 
 	if (!LIB(ibv_get_cq_event) || !LIB(ibv_ack_cq_events))
-		return with_errno(ENOSYS);
+		return with_errno(MISSING);
 	if (!channel)
 		return with_errno(EINVAL);
 	ret = LIB(ibv_get_cq_event)(channel, &from, &context);

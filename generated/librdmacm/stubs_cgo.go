@@ -236,7 +236,6 @@ func DestroyEventChannel(channel *EventChannel) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_event_channel")
 	}
-	_ = r
 	return nil
 }
 
@@ -260,7 +259,10 @@ func CreateId(channel *EventChannel, context unsafe.Pointer, ps PortSpace) (*CmI
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_id")
 	}
-	return id, cerr.Status("rdma_create_id", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_create_id", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return id, nil
 }
 
 // CreateEp binds rdma_create_ep, a function of rdma/rdma_cma.h:
@@ -285,7 +287,10 @@ func CreateEp(res *Addrinfo, pd *libibverbs.Pd, qpInitAttr *libibverbs.QpInitAtt
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_ep")
 	}
-	return id, cerr.Status("rdma_create_ep", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_create_ep", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return id, nil
 }
 
 // DestroyEp binds rdma_destroy_ep, a function of rdma/rdma_cma.h:
@@ -307,7 +312,6 @@ func DestroyEp(id *CmId) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_ep")
 	}
-	_ = r
 	return nil
 }
 
@@ -476,7 +480,6 @@ func DestroyQp(id *CmId) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_qp")
 	}
-	_ = r
 	return nil
 }
 
@@ -568,7 +571,10 @@ func GetRequest(listen *CmId) (*CmId, error) {
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_request")
 	}
-	return id, cerr.Status("rdma_get_request", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_get_request", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return id, nil
 }
 
 // Accept binds rdma_accept, a function of rdma/rdma_cma.h:
@@ -784,7 +790,10 @@ func GetCmEvent(channel *EventChannel) (*CmEvent, error) {
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_get_cm_event")
 	}
-	return event, cerr.Status("rdma_get_cm_event", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_get_cm_event", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return event, nil
 }
 
 // AckCmEvent binds rdma_ack_cm_event, a function of rdma/rdma_cma.h:
@@ -869,6 +878,9 @@ func GetLocalAddr(id *CmId) (*Sockaddr, error) {
 		return nil, err
 	}
 	r := C.verbena_rdma_get_local_addr(unsafe.Pointer(id))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("rdma_get_local_addr")
+	}
 	return (*Sockaddr)(r.value), nil
 }
 
@@ -888,6 +900,9 @@ func GetPeerAddr(id *CmId) (*Sockaddr, error) {
 		return nil, err
 	}
 	r := C.verbena_rdma_get_peer_addr(unsafe.Pointer(id))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("rdma_get_peer_addr")
+	}
 	return (*Sockaddr)(r.value), nil
 }
 
@@ -910,7 +925,7 @@ func GetDevices() (**libibverbs.Context, int32, error) {
 		return nil, 0, library.Lacks("rdma_get_devices")
 	}
 	if r.value == nil {
-		return nil, numDevices, cerr.Null("rdma_get_devices", int32(r.error))
+		return nil, 0, cerr.Null("rdma_get_devices", int32(r.error))
 	}
 	return (**libibverbs.Context)(r.value), numDevices, nil
 }
@@ -934,7 +949,6 @@ func FreeDevices(list **libibverbs.Context) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_free_devices")
 	}
-	_ = r
 	return nil
 }
 
@@ -1035,7 +1049,10 @@ func Getaddrinfo(node string, service string, hints *Addrinfo) (*Addrinfo, error
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_getaddrinfo")
 	}
-	return res, cerr.Addrinfo("rdma_getaddrinfo", int64(r.value), int32(r.error))
+	if err := cerr.Addrinfo("rdma_getaddrinfo", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // Freeaddrinfo binds rdma_freeaddrinfo, a function of rdma/rdma_cma.h:
@@ -1055,7 +1072,6 @@ func Freeaddrinfo(res *Addrinfo) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_freeaddrinfo")
 	}
-	_ = r
 	return nil
 }
 
@@ -1083,7 +1099,10 @@ func InitQpAttr(id *CmId, qpAttr *libibverbs.QpAttr) (int32, error) {
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rdma_init_qp_attr")
 	}
-	return qpAttrMask, cerr.Status("rdma_init_qp_attr", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_init_qp_attr", int64(r.value), int32(r.error)); err != nil {
+		return 0, err
+	}
+	return qpAttrMask, nil
 }
 
 // SetLocalEce binds rdma_set_local_ece, a function of rdma/rdma_cma.h:
@@ -1191,7 +1210,10 @@ func QueryAddrinfo(id *CmId) (*Addrinfo, error) {
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_query_addrinfo")
 	}
-	return info, cerr.Status("rdma_query_addrinfo", int64(r.value), int32(r.error))
+	if err := cerr.Status("rdma_query_addrinfo", int64(r.value), int32(r.error)); err != nil {
+		return nil, err
+	}
+	return info, nil
 }
 
 // WriteCmEvent binds rdma_write_cm_event, a function of rdma/rdma_cma.h:
@@ -1286,7 +1308,6 @@ func DestroySrq(id *CmId) error {
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_destroy_srq")
 	}
-	_ = r
 	return nil
 }
 
@@ -1310,6 +1331,9 @@ func RegMsgs(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 		return nil, err
 	}
 	r := C.verbena_rdma_reg_msgs(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("rdma_reg_msgs")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("rdma_reg_msgs", int32(r.error))
 	}
@@ -1336,6 +1360,9 @@ func RegRead(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 		return nil, err
 	}
 	r := C.verbena_rdma_reg_read(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("rdma_reg_read")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("rdma_reg_read", int32(r.error))
 	}
@@ -1362,6 +1389,9 @@ func RegWrite(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, err
 		return nil, err
 	}
 	r := C.verbena_rdma_reg_write(unsafe.Pointer(id), addr, C.uint64_t(length))
+	if r.error == cerr.Missing {
+		return nil, library.Lacks("rdma_reg_write")
+	}
 	if r.value == nil {
 		return nil, cerr.Null("rdma_reg_write", int32(r.error))
 	}
@@ -1384,6 +1414,9 @@ func DeregMr(mr *libibverbs.Mr) error {
 		return err
 	}
 	r := C.verbena_rdma_dereg_mr(unsafe.Pointer(mr))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_dereg_mr")
+	}
 	return cerr.Status("rdma_dereg_mr", int64(r.value), int32(r.error))
 }
 
@@ -1405,6 +1438,9 @@ func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 		return err
 	}
 	r := C.verbena_rdma_post_recvv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_recvv")
+	}
 	return cerr.Status("rdma_post_recvv", int64(r.value), int32(r.error))
 }
 
@@ -1426,6 +1462,9 @@ func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 		return err
 	}
 	r := C.verbena_rdma_post_sendv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_sendv")
+	}
 	return cerr.Status("rdma_post_sendv", int64(r.value), int32(r.error))
 }
 
@@ -1447,6 +1486,9 @@ func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 		return err
 	}
 	r := C.verbena_rdma_post_readv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_readv")
+	}
 	return cerr.Status("rdma_post_readv", int64(r.value), int32(r.error))
 }
 
@@ -1468,6 +1510,9 @@ func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int3
 		return err
 	}
 	r := C.verbena_rdma_post_writev(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_writev")
+	}
 	return cerr.Status("rdma_post_writev", int64(r.value), int32(r.error))
 }
 
@@ -1492,6 +1537,9 @@ func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 		return err
 	}
 	r := C.verbena_rdma_post_recv(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_recv")
+	}
 	return cerr.Status("rdma_post_recv", int64(r.value), int32(r.error))
 }
 
@@ -1513,6 +1561,9 @@ func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 		return err
 	}
 	r := C.verbena_rdma_post_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_send")
+	}
 	return cerr.Status("rdma_post_send", int64(r.value), int32(r.error))
 }
 
@@ -1537,6 +1588,9 @@ func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 		return err
 	}
 	r := C.verbena_rdma_post_read(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_read")
+	}
 	return cerr.Status("rdma_post_read", int64(r.value), int32(r.error))
 }
 
@@ -1558,6 +1612,9 @@ func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uin
 		return err
 	}
 	r := C.verbena_rdma_post_write(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_write")
+	}
 	return cerr.Status("rdma_post_write", int64(r.value), int32(r.error))
 }
 
@@ -1582,6 +1639,9 @@ func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length ui
 		return err
 	}
 	r := C.verbena_rdma_post_ud_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(ah), C.uint32_t(remoteQpn))
+	if r.error == cerr.Missing {
+		return library.Lacks("rdma_post_ud_send")
+	}
 	return cerr.Status("rdma_post_ud_send", int64(r.value), int32(r.error))
 }
 
@@ -1604,6 +1664,9 @@ func GetSendComp(id *CmId, wc *libibverbs.Wc) (int, error) {
 		return 0, err
 	}
 	r := C.verbena_rdma_get_send_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("rdma_get_send_comp")
+	}
 	if err := cerr.Count("rdma_get_send_comp", int64(r.value), int32(r.error)); err != nil {
 		return 0, err
 	}
@@ -1629,6 +1692,9 @@ func GetRecvComp(id *CmId, wc *libibverbs.Wc) (int, error) {
 		return 0, err
 	}
 	r := C.verbena_rdma_get_recv_comp(unsafe.Pointer(id), unsafe.Pointer(wc))
+	if r.error == cerr.Missing {
+		return 0, library.Lacks("rdma_get_recv_comp")
+	}
 	if err := cerr.Count("rdma_get_recv_comp", int64(r.value), int32(r.error)); err != nil {
 		return 0, err
 	}

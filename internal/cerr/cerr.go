@@ -72,7 +72,7 @@ func Null(op string, errno int32) error {
 // answering EOPNOTSUPP.
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
-	case result > int64(limit):
+	case result > int64(max(limit, 0)):
 		return &Error{Op: op, Errno: syscall.Errno(result)}
 	case result >= 0:
 		return nil
@@ -83,9 +83,10 @@ func Poll(op string, result int64, limit int, errno int32) error {
 }
 
 // Wait reads the result of repoll_wait for at most limit events, which may be
-// a positive errno where that is larger.
+// a positive errno where that is larger. EINVAL where there is room for 22
+// events cannot be told from them.
 func Wait(op string, result int64, limit int, errno int32) error {
-	if result > int64(limit) {
+	if result > int64(max(limit, 0)) {
 		return &Error{Op: op, Errno: syscall.Errno(result)}
 	}
 	return Count(op, result, errno)
@@ -98,10 +99,10 @@ func normalise(result int64, errno int32) syscall.Errno {
 		return syscall.Errno(result)
 	case result < -1:
 		return syscall.Errno(-result)
+	case errno == 0, errno == -1:
+		return syscall.EIO // -1 without errno, or with -1 moved there
 	case errno < 0:
 		return syscall.Errno(-errno)
-	case errno == 0:
-		return syscall.EIO // -1 without errno
 	}
 	return syscall.Errno(errno)
 }
@@ -149,20 +150,32 @@ type AddrinfoError struct {
 
 func (e *AddrinfoError) Error() string { return e.Op + ": " + e.Text }
 
+// Unwrap makes errors.Is work with the errno that says the same, if there is
+// one.
+func (e *AddrinfoError) Unwrap() error {
+	if errno := eai[e.Code].errno; errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 const (
 	eaiBadFlags = -1
 	eaiSystem   = -11
 )
 
-var eaiTexts = map[int]string{
-	eaiBadFlags: "bad flags",
-	-2:          "unknown host or service",
-	-3:          "temporary failure in name resolution",
-	-4:          "permanent failure in name resolution",
-	-6:          "address family not supported",
-	-7:          "socket type not supported",
-	-8:          "service not supported for the socket type",
-	-10:         "out of memory",
+var eai = map[int]struct {
+	text  string
+	errno syscall.Errno
+}{
+	eaiBadFlags: {"bad flags", syscall.EINVAL},
+	-2:          {"unknown host or service", syscall.ENOENT},
+	-3:          {"temporary failure in name resolution", syscall.EAGAIN},
+	-4:          {"permanent failure in name resolution", 0},
+	-6:          {"address family not supported", syscall.EAFNOSUPPORT},
+	-7:          {"socket type not supported", syscall.ESOCKTNOSUPPORT},
+	-8:          {"service not supported for the socket type", 0},
+	-10:         {"out of memory", syscall.ENOMEM},
 }
 
 // Addrinfo reads 0, an EAI code, or -1 with errno; EAI_BADFLAGS is -1 too.
@@ -173,8 +186,8 @@ func Addrinfo(op string, result int64, errno int32) error {
 	case result == eaiSystem, result == eaiBadFlags && errno != 0, result > 0:
 		return Status(op, -1, errno)
 	}
-	text, ok := eaiTexts[int(result)]
-	if !ok {
+	text := eai[int(result)].text
+	if text == "" {
 		text = "name resolution failed with code " + strconv.FormatInt(result, 10)
 	}
 	return &AddrinfoError{op, int(result), text}

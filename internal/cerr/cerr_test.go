@@ -51,6 +51,7 @@ func TestClasses(t *testing.T) {
 		{"status: -1 with errno", status, -1, enodev, syscall.ENODEV},
 		{"status: -1 with negative errno", status, -1, -einval, syscall.EINVAL}, // rdma_post_send on siw
 		{"status: -1 without errno", status, -1, 0, syscall.EIO},
+		{"status: -1 moved to errno", status, -1, -1, syscall.EIO}, // rdma_resolve_addrinfo, rdma_post_recv on mthca
 		{"status: -errno", status, minusENOMEM, 0, syscall.ENOMEM}, // older librdmacm
 		{"status: -errno with another errno", status, minusENOMEM, enoent, syscall.ENOMEM},
 		{"status: errno as the result", status, ebadf, 0, syscall.EBADF}, // rclose
@@ -76,6 +77,7 @@ func TestClasses(t *testing.T) {
 		{"poll: some", poll, 3, enoent, 0},
 		{"poll: full", poll, 16, 0, 0},
 		{"poll: more than asked for", poll, opnotsupp, 0, syscall.EOPNOTSUPP}, // libibverbs without the operation
+		{"poll: none of fewer than none", func(result int64, errno int32) error { return Poll(op, result, -1, errno) }, 0, 0, 0},
 		{"poll: -1", poll, -1, 0, syscall.EIO},
 		{"poll: -1 with errno", poll, -1, enodev, syscall.ENODEV},
 		{"poll: -2 is no errno", poll, -2, 0, syscall.EIO}, // mlx5's CQ_POLL_ERR
@@ -84,6 +86,7 @@ func TestClasses(t *testing.T) {
 		{"wait: none", wait, 0, 0, 0},
 		{"wait: full", wait, 16, 0, 0},
 		{"wait: errno as the result", wait, int64(einval), 0, syscall.EINVAL}, // repoll_wait of 16 events
+		{"wait: none of fewer than none", func(result int64, errno int32) error { return Wait(op, result, -1, errno) }, 0, 0, 0},
 		{"wait: -1 with errno", wait, -1, int32(syscall.EINTR), syscall.EINTR},
 
 		{"rereg: success", rereg, 0, 0, 0},
@@ -128,18 +131,19 @@ func TestAddrinfoCodes(t *testing.T) {
 		result int64
 		errno  int32
 		text   string
+		is     syscall.Errno // 0: none says the same
 	}{
-		{-1, 0, "bad flags"}, // EAI_BADFLAGS is -1 too
-		{-2, 0, "unknown host or service"},
-		{-2, enoent, "unknown host or service"}, // errno says nothing then
-		{-3, 0, "temporary failure in name resolution"},
-		{-4, 0, "permanent failure in name resolution"},
-		{-6, 0, "address family not supported"},
-		{-7, 0, "socket type not supported"},
-		{-8, 0, "service not supported for the socket type"},
-		{-10, 0, "out of memory"},
-		{-5, 0, "name resolution failed with code -5"},
-		{-105, 0, "name resolution failed with code -105"},
+		{-1, 0, "bad flags", syscall.EINVAL}, // EAI_BADFLAGS is -1 too
+		{-2, 0, "unknown host or service", syscall.ENOENT},
+		{-2, enomem, "unknown host or service", syscall.ENOENT}, // errno says nothing then
+		{-3, 0, "temporary failure in name resolution", syscall.EAGAIN},
+		{-4, 0, "permanent failure in name resolution", 0},
+		{-6, 0, "address family not supported", syscall.EAFNOSUPPORT},
+		{-7, 0, "socket type not supported", syscall.ESOCKTNOSUPPORT},
+		{-8, 0, "service not supported for the socket type", 0},
+		{-10, 0, "out of memory", syscall.ENOMEM},
+		{-5, 0, "name resolution failed with code -5", 0},
+		{-105, 0, "name resolution failed with code -105", 0},
 	}
 	for _, tt := range tests {
 		err := Addrinfo("rdma_getaddrinfo", tt.result, tt.errno)
@@ -147,6 +151,9 @@ func TestAddrinfoCodes(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.EqualValues(t, tt.result, e.Code)
 		require.EqualError(t, err, "rdma_getaddrinfo: "+tt.text)
+		var errno syscall.Errno
+		require.Equal(t, tt.is != 0, errors.As(err, &errno))
+		require.Equal(t, tt.is, errno)
 	}
 }
 

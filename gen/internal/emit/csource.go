@@ -120,6 +120,9 @@ type stub struct {
 	Op     string
 	Void   bool
 	Errno  bool // errno tells something after the call
+	// Again is the call for no completions, where the result may be an errno
+	// in the place of a number.
+	Again string
 }
 
 func (p *pkg) stub(f *function) stub {
@@ -127,7 +130,7 @@ func (p *pkg) stub(f *function) stub {
 		Name:  f.stub,
 		Ptr:   f.Type.Elem.Kind == api.Pointer,
 		Void:  f.Type.Elem.IsVoid(),
-		Errno: !slices.Contains([]conventions.Class{conventions.Void, conventions.Value, conventions.String, conventions.Interior}, f.Class),
+		Errno: f.leavesErrno(),
 	}
 	var params, args []string
 	for _, param := range f.params {
@@ -159,6 +162,9 @@ func (p *pkg) stub(f *function) stub {
 		s.Op = strings.TrimPrefix(f.Inline.Call, "vctx->")
 	}
 	s.Call = callee + "(" + strings.Join(args, ", ") + ")"
+	if f.Class == conventions.Poll {
+		s.Again = strings.Replace(s.Call, "num_entries", "0", 1)
+	}
 	return s
 }
 

@@ -74,6 +74,15 @@ func (p *pkg) bound() []*function {
 // library exists.
 func (f *function) needsLibrary() bool { return f.call() == symbol || f.call() == own }
 
+// leavesErrno reports whether errno means anything after the call.
+func (f *function) leavesErrno() bool {
+	switch f.Class {
+	case conventions.Void, conventions.Value, conventions.String, conventions.Interior:
+		return false
+	}
+	return true
+}
+
 func (p *pkg) function(fn *api.Function) *function {
 	f := &function{Function: fn, Func: p.Known.Funcs[fn.Name], goName: p.funcName(fn.Name), stub: fn.Name}
 	switch {

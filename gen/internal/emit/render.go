@@ -37,6 +37,7 @@ func (p *pkg) render() (map[string][]byte, error) {
 		"enums_test.go":  p.goFile(p.enumsTestFile),
 		"stubs_cgo.go":   p.goFile(p.stubsFile),
 		"stubs_other.go": p.goFile(p.platformFile),
+		"stubs_test.go":  p.goFile(p.stubsTestFile),
 		"abi.h":          p.abiHeader,
 		"stubs.h":        p.stubsHeader,
 		"stubs.c":        p.stubsSource,
@@ -91,7 +92,7 @@ func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
 		f := jen.NewFilePathName(module+"/generated/"+p.name, p.name)
 		f.HeaderComment(marker)
 		f.ImportNames(map[string]string{
-			verbsPkg: "libibverbs", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden",
+			verbsPkg: "libibverbs", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden", fakelibPkg: "fakelib",
 		})
 		fill(f)
 		var b bytes.Buffer

@@ -73,24 +73,19 @@ func (p *pkg) platformFile(f *jen.File) {
 	f.HeaderComment("//go:build " + notCallable)
 	for _, fn := range p.bound() {
 		f.Comment(lines(p.doc(fn)))
-		f.Add(p.signature(fn, p.fails(fn, nil, jen.Qual(cerrPkg, "Platform").Call(jen.Lit(fn.Name())))))
+		f.Add(p.signature(fn, p.fails(fn, jen.Qual(cerrPkg, "Platform").Call(jen.Lit(fn.Name())))))
 	}
 }
 
-// fails returns the results' zero values and an error. outs names the
-// variables to return for out parameters, nil for zero values.
-func (p *pkg) fails(fn *function, outs []jen.Code, err jen.Code) jen.Code {
+// fails returns the results' zero values and an error.
+func (p *pkg) fails(fn *function, err jen.Code) jen.Code {
 	var values []jen.Code
 	if v := p.value(fn); v != nil {
 		values = append(values, zero(v))
 	}
-	if outs != nil {
-		values = append(values, outs...)
-	} else {
-		for _, param := range fn.params {
-			if param.out {
-				values = append(values, zero(p.goType(param.t.Elem)))
-			}
+	for _, param := range fn.params {
+		if param.out {
+			values = append(values, zero(p.goType(param.t.Elem)))
 		}
 	}
 	return jen.Return(append(values, err)...)
@@ -112,7 +107,7 @@ func (p *pkg) body(fn *function) []jen.Code {
 	out := p.nilChecks(fn)
 	if fn.needsLibrary() {
 		out = append(out, jen.If(jen.Err().Op(":=").Id("library").Dot("Load").Call(), jen.Err().Op("!=").Nil()).Block(
-			p.fails(fn, nil, jen.Err()),
+			p.fails(fn, jen.Err()),
 		))
 	}
 	var args, outs []jen.Code
@@ -125,16 +120,15 @@ func (p *pkg) body(fn *function) []jen.Code {
 		}
 	}
 	out = append(out, jen.Id("r").Op(":=").Qual("C", "verbena_"+fn.stub).Call(args...))
-	switch {
-	case fn.call() == symbol:
+	if fn.needsLibrary() {
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("==").Qual(cerrPkg, "Missing")).Block(
-			p.fails(fn, nil, jen.Id("library").Dot("Lacks").Call(jen.Lit(fn.Name()))),
+			p.fails(fn, jen.Id("library").Dot("Lacks").Call(jen.Lit(fn.Name()))),
 		))
-	case fn.call() == dispatch && (fn.Class == conventions.Void || fn.Class == conventions.Value):
-		// without errors of their own, so that the only one is an operation that the object lacks
-		code := jen.Int32().Call(jen.Id("r").Dot("error"))
+	}
+	if !fn.leavesErrno() && fn.call() == dispatch {
+		// Without a result that could say so: the object lacks the operation.
 		out = append(out, jen.If(jen.Id("r").Dot("error").Op("!=").Lit(0)).Block(
-			p.fails(fn, nil, jen.Qual(cerrPkg, "Status").Call(jen.Lit(fn.Name()), jen.Lit(-1), code)),
+			p.fails(fn, jen.Qual(cerrPkg, "Code").Call(jen.Lit(fn.Name()), jen.Int64().Call(jen.Id("r").Dot("error")), jen.Lit(0))),
 		))
 	}
 	return append(out, p.finish(fn, outs)...)
@@ -146,7 +140,7 @@ func (p *pkg) nilChecks(fn *function) []jen.Code {
 	for _, param := range fn.params {
 		if param.t.Kind == api.Pointer && !param.mayNil && !param.out && !param.text {
 			out = append(out, jen.If(jen.Id(param.name).Op("==").Nil()).Block(
-				p.fails(fn, nil, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
+				p.fails(fn, jen.Qual(cerrPkg, "Nil").Call(jen.Lit(fn.Name()), jen.Lit(param.cName))),
 			))
 		}
 	}
@@ -201,6 +195,11 @@ func (p *pkg) decoded(fn *function) jen.Code {
 	return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, code)
 }
 
+// failed returns if the call has failed.
+func (p *pkg) failed(fn *function) jen.Code {
+	return jen.If(jen.Err().Op(":=").Add(p.decoded(fn)), jen.Err().Op("!=").Nil()).Block(p.fails(fn, jen.Err()))
+}
+
 // finish turns C's result into Go's. outs are the results that came through
 // pointers.
 func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
@@ -210,16 +209,16 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 	}
 	switch fn.Class {
 	case conventions.Status, conventions.Code, conventions.EAI, conventions.Rereg:
-		return []jen.Code{jen.Return(append(outs, p.decoded(fn))...)}
-	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
-		return []jen.Code{
-			jen.If(jen.Err().Op(":=").Add(p.decoded(fn)), jen.Err().Op("!=").Nil()).Block(p.fails(fn, outs, jen.Err())),
-			success(jen.Int().Call(value)),
+		if len(outs) == 0 {
+			return []jen.Code{jen.Return(p.decoded(fn))}
 		}
+		return []jen.Code{p.failed(fn), jen.Return(append(outs, jen.Nil())...)}
+	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
+		return []jen.Code{p.failed(fn), success(jen.Int().Call(value))}
 	case conventions.Pointer:
 		null := jen.Qual(cerrPkg, "Null").Call(jen.Lit(fn.Name()), jen.Int32().Call(jen.Id("r").Dot("error")))
 		return []jen.Code{
-			jen.If(value.Clone().Op("==").Nil()).Block(p.fails(fn, outs, null)),
+			jen.If(value.Clone().Op("==").Nil()).Block(p.fails(fn, null)),
 			success(p.pointer(fn, value)),
 		}
 	case conventions.Interior:
@@ -229,7 +228,10 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 	case conventions.Value:
 		return []jen.Code{success(p.goType(fn.Type.Elem).Call(value))}
 	}
-	return []jen.Code{jen.Id("_").Op("=").Id("r"), jen.Return(append(outs, jen.Nil())...)}
+	if fn.call() == own { // nothing else has looked at r
+		return []jen.Code{jen.Id("_").Op("=").Id("r"), jen.Return(append(outs, jen.Nil())...)}
+	}
+	return []jen.Code{jen.Return(append(outs, jen.Nil())...)}
 }
 
 func (p *pkg) pointer(fn *function, value *jen.Statement) jen.Code {

@@ -64,7 +64,7 @@ var wrong = []struct {
 	{"librdmacm", "0x01234567", "0x01234568", []string{"rdma_post_ud_send"}},
 	{"librdmacm", "post_rdma(id, IBV_WR_RDMA_WRITE", "post_rdma(id, IBV_WR_RDMA_READ", []string{"rdma_post_writev", "rdma_post_write"}},
 	{"librdmacm", "get_comp(id, id->send_cq_channel", "get_comp(id, id->recv_cq_channel", []string{"rdma_get_send_comp"}},
-	{"librdmacm", "return with_errno(LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : ENOSYS)", "return LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : -1", []string{"rdma_dereg_mr"}},
+	{"librdmacm", "return with_errno(LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : MISSING)", "return LIB(ibv_dereg_mr) ? LIB(ibv_dereg_mr)(mr) : -1", []string{"rdma_dereg_mr"}},
 	{"librdmacm", "IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ", "IBV_ACCESS_REMOTE_READ", []string{"rdma_reg_read"}},
 }
 

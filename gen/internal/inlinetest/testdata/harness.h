@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define MISSING INT32_MIN /* the errno of a stub whose library lacks a function */
 #define COPIES 2 /* of the objects of each type */
 
 enum kind {

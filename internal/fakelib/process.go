@@ -1,0 +1,53 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package fakelib
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// inChild is set in a process that has the fake libraries.
+const inChild = "VERBENA_TEST_FAKELIB"
+
+// Main runs the tests of a package in a process that has the fake libraries,
+// without the functions named. TestMain passes its result to os.Exit.
+func Main(m *testing.M, without ...string) int {
+	if os.Getenv(inChild) != "" {
+		return m.Run()
+	}
+	return again(os.Args[1:], without)
+}
+
+// again runs this program in a process that has the fake libraries, and
+// returns its exit status.
+func again(args, without []string) int {
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, "fakelib:", err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "fakelib")
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := build(dir, without); err != nil {
+		return fail(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fail(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), inChild+"=1", "LD_LIBRARY_PATH="+dir)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		return fail(err)
+	}
+	if cmd.ProcessState.ExitCode() < 0 {
+		return fail(fmt.Errorf("%v: %v", cmd.Args, cmd.ProcessState))
+	}
+	return cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,158 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package fakelib
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stub is the Go function of a C function.
+type stub struct {
+	function string
+	class    string // of headers/conventions.txt
+	golang   any
+}
+
+// outcome is what C returns and leaves in errno.
+type outcome struct {
+	result int64
+	errno  syscall.Errno
+}
+
+// failures are how functions of a class report EINVAL. The others cannot fail.
+var failures = map[string]outcome{
+	"status":   {-1, syscall.EINVAL},
+	"count":    {-1, syscall.EINVAL},
+	"pointer":  {0, syscall.EINVAL},
+	"code":     {int64(syscall.EINVAL), 0},
+	"negative": {-int64(syscall.EINVAL), 0},
+	"poll":     {-int64(syscall.EINVAL), 0},
+	"wait":     {int64(syscall.EINVAL), 0},
+	"rereg":    {-4, syscall.EINVAL},
+	"eai":      {-11, syscall.EINVAL}, // EAI_SYSTEM
+}
+
+// Stubs proves for each function of a library that it is given that the Go
+// function enters C's, once, with the arguments in their order, and reads its
+// result as its class says.
+func Stubs(t *testing.T, library string, all func(check func(function, class string, stub any))) {
+	if os.Getenv(inChild) == "" {
+		require.Zero(t, again([]string{"-test.run=^" + t.Name() + "$"}, nil))
+		return
+	}
+	l := Open(t, library)
+	all(func(function, class string, golang any) {
+		s := stub{function, class, golang}
+		t.Run(function, func(t *testing.T) { s.test(t, l) })
+	})
+}
+
+func (s stub) test(t *testing.T, l *Library) {
+	result, want := s.success(l)
+	l.Returns(result, int32(syscall.ENOSPC)) // as something that did not matter may leave it
+	args := s.args(l)
+	got, err := s.call(args)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	s.requireCalled(t, l, args)
+
+	if failure, ok := failures[s.class]; ok {
+		l.Returns(failure.result, int32(failure.errno))
+		_, err := s.call(args)
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.ErrorContains(t, err, s.function+": ")
+	}
+}
+
+// success returns a result of C that is no failure, and Go's value of it.
+func (s stub) success(l *Library) (result int64, value any) {
+	object := int64(uintptr(l.Object(s.function)))
+	switch s.class {
+	case "count", "negative", "poll", "wait", "value":
+		return 1, int64(1)
+	case "pointer", "interior":
+		return object, object
+	case "string":
+		return int64(uintptr(unsafe.Pointer(&l.control.called))), s.function
+	}
+	return 0, nil
+}
+
+// args returns an argument for each parameter: numbers that differ, and the
+// function's object for every pointer.
+func (s stub) args(l *Library) []reflect.Value {
+	var args []reflect.Value
+	f := reflect.TypeOf(s.golang)
+	for i := range f.NumIn() {
+		arg := reflect.New(f.In(i)).Elem()
+		switch {
+		case arg.Kind() == reflect.Pointer:
+			arg.Set(reflect.NewAt(f.In(i).Elem(), l.Object(s.function)))
+		case arg.Kind() == reflect.UnsafePointer:
+			arg.SetPointer(l.Object(s.function))
+		case arg.Kind() == reflect.String:
+			arg.SetString("name")
+		case arg.CanInt():
+			arg.SetInt(int64(i + 1))
+		default:
+			arg.SetUint(uint64(i + 1))
+		}
+		args = append(args, arg)
+	}
+	return args
+}
+
+// call returns the value of the function, nil if it has none. What comes
+// through out parameters is not looked at.
+func (s stub) call(args []reflect.Value) (any, error) {
+	results := reflect.ValueOf(s.golang).Call(args)
+	err, _ := results[len(results)-1].Interface().(error)
+	switch value := results[0]; {
+	case slices.Contains([]string{"status", "code", "eai", "rereg", "void"}, s.class):
+		return nil, err
+	case value.Kind() == reflect.String:
+		return value.String(), err
+	default:
+		return number(value), err
+	}
+}
+
+// number returns the number that C knows a value by.
+func number(v reflect.Value) int64 {
+	switch {
+	case v.Kind() == reflect.Pointer, v.Kind() == reflect.UnsafePointer:
+		return int64(v.Pointer())
+	case v.CanInt():
+		return v.Int()
+	}
+	return int64(v.Uint())
+}
+
+// requireCalled compares what C saw with the arguments. C has out parameters
+// between them, and strings of its own.
+func (s stub) requireCalled(t *testing.T, l *Library, args []reflect.Value) {
+	t.Helper()
+	function, times, seen := l.Called()
+	require.Equal(t, s.function, function)
+	require.Equal(t, 1, times)
+	rest := seen[:]
+	for i, arg := range args {
+		if arg.Kind() == reflect.String {
+			continue
+		}
+		mask := int64(-1)
+		if arg.Kind() != reflect.Pointer && arg.Kind() != reflect.UnsafePointer {
+			mask = 0xff // C says nothing of the bits that a type does not have
+		}
+		at := slices.IndexFunc(rest, func(c int64) bool { return c&mask == number(arg)&mask })
+		require.GreaterOrEqual(t, at, 0, "argument %d is not among %#x", i, rest)
+		rest = rest[at+1:]
+	}
+}

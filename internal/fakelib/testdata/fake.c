@@ -1,0 +1,89 @@
+/* Compiled twice by fakelib, as libibverbs.so.1 and as librdmacm.so.1.
+ * functions.h, which fakelib writes for each, lists what the real library
+ * exports, and the operations that inline functions call. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+
+/* What the next calls do, and what they saw. Go has the same struct. */
+struct control {
+	int64_t result[2]; /* of the first call, and of all later ones */
+	int64_t error;     /* errno after a call */
+	int64_t out_index; /* the argument that an out parameter is, if out_size is not 0 */
+	int64_t out_size;
+	int64_t out_value;
+
+	int64_t calls;
+	int64_t args[6];
+	char called[64]; /* the function */
+} control;
+
+/* What every function but those of OPERATION can be called with. */
+_Alignas(16) char nothing[4096];
+
+static int64_t enter(const char *name, const int64_t *args)
+{
+	int64_t result = control.result[control.calls ? 1 : 0];
+
+	control.calls++;
+	strncpy(control.called, name, sizeof(control.called) - 1);
+	memcpy(control.args, args, sizeof(control.args));
+	if (control.out_size)
+		memcpy((void *)args[control.out_index], &control.out_value, control.out_size);
+	errno = (int)control.error;
+	return result;
+}
+
+#define ENTRY(identifier, name) \
+	int64_t identifier(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f) \
+	{ \
+		return enter(name, (int64_t[]){ a, b, c, d, e, f }); \
+	}
+
+/* The prototypes are abi.h's, so the compiler must not see the name. */
+#define EXPORTED(name) \
+	int64_t exported_##name(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t) __asm__(#name); \
+	ENTRY(exported_##name, #name)
+
+static struct verbs_context *new_context(void)
+{
+	struct verbs_context *vctx = calloc(1, sizeof(*vctx));
+
+	vctx->sz = sizeof(*vctx);
+	vctx->context.abi_compat = (void *)UINTPTR_MAX;
+	return vctx;
+}
+
+/* An object, such as a queue pair, with a context and no operations. */
+void *bare;
+
+static __attribute__((constructor)) void prepare_bare(void)
+{
+	struct verbs_context *vctx = new_context();
+	struct ibv_qp_ex *qp = calloc(1, 4096);
+
+	qp->qp_base.context = &vctx->context;
+	bare = qp;
+}
+
+/* object_NAME is an object that the inline function NAME works on. Its
+ * operation is the only one that it has. */
+#define OPERATION(name, type, object, owner, operation) \
+	static ENTRY(operation_##name, #name) \
+	void *object_##name; \
+	static __attribute__((constructor)) void prepare_##name(void) \
+	{ \
+		struct verbs_context *vctx = new_context(); \
+		struct ibv_context *nobody; \
+		type object = calloc(1, 4096); \
+ \
+		owner = &vctx->context; \
+		operation = (void *)operation_##name; \
+		object_##name = object; \
+		(void)nobody; \
+	}
+
+#include "functions.h"
