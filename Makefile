@@ -4,7 +4,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 # What is proven with a device, in the VM.
-DEVICE_TESTS := ./generated/... ./ibverbs ./rdmacm ./tests/interop
+DEVICE_TESTS := ./ibverbs ./rdmacm ./tests/interop ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
 # by commas. Only clang knows loong64 on Debian 12.
 LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
