@@ -3,6 +3,7 @@
 GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
+NEWEST := $(lastword $(VERSIONS))
 # What is proven with a device, in the VM.
 DEVICE_TESTS := ./ibverbs ./rdmacm ./tests/interop ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
@@ -13,7 +14,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure clean
+.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -56,7 +57,7 @@ loong64: ## unpack the C library's headers for loong64; nothing is installed
 	scripts/debian-fetch trixie .cache/loong64 libc6-dev-loong64-cross linux-libc-dev-loong64-cross
 
 check: headers loong64 ## C compilers for six architectures agree with every layout, value and prototype
-	$(GO) run ./gen check -headers .cache/headers/65.0 -cc "$(CHECK_CC)"
+	$(GO) run ./gen check -headers .cache/headers/$(NEWEST) -cc "$(CHECK_CC)"
 	@echo "$(CHECK_CC)" | tr , '\n' | while read -r cc; do \
 		for c in generated/*/stubs.c; do $$cc -fsyntax-only $$c || exit 1; done; \
 	done && echo "the stubs compile with all of them"
@@ -73,6 +74,10 @@ coverage: ## what is bound, and what is not and why; writes docs/coverage.md
 
 measure: ## time and memory that scan, emit and a cold build take
 	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
+
+upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
+	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))
+	@SUITE=$(SUITE) scripts/upgrade $(VERSION) $(HEADERS)
 
 clean: ## remove what was built and downloaded
 	rm -rf bin .cache

@@ -11,6 +11,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
+var errDifferent = errors.New("the snapshot is not what the compilers or the golden layouts say")
+
 type checkOptions struct {
 	facts, headers, generated, golden string
 	compilers                         string // commands, separated by commas
@@ -75,7 +77,7 @@ func runCheck(o checkOptions) error {
 	}
 	fmt.Printf("total: %d comparisons, %d differ\n", compared, different)
 	if different > 0 || !agree {
-		return errors.New("the snapshot is not what the compilers or the golden layouts say")
+		return errDifferent
 	}
 	return nil
 }

@@ -4,8 +4,12 @@
 //	go run ./gen emit                           the newest snapshot -> generated/
 //	go run ./gen check -headers DIR             C compilers agree with the snapshot and the golden layouts
 //	go run ./gen coverage                       what is bound, and what is not and why
+//	go run ./gen diff A B                       what changed from one snapshot to another
+//	go run ./gen decide A B                     what a person must say of B's new names
 //
-// It is run from the top of the repository, by go generate and make.
+// It is run from the top of the repository, by go generate and make. The exit
+// status is 1 if check finds a difference, coverage something unexplained, diff an
+// ABI break or decide something undecided, and 2 for any other error.
 package main
 
 import (
@@ -14,14 +18,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-const usage = "usage: gen scan -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage"
+const usage = "usage: gen scan -headers DIR -version V | gen emit | gen check -headers DIR | gen coverage | gen diff [-json] A B | gen decide A B"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+		for _, found := range []error{errDifferent, emit.ErrUnexplained, errBreak, errUndecided} {
+			if errors.Is(err, found) {
+				os.Exit(1)
+			}
+		}
+		os.Exit(2)
 	}
 }
 
@@ -32,11 +43,13 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("gen "+args[0], flag.ContinueOnError)
 	facts := flags.String("facts", "headers", "folder with the conventions, the shims and the snapshots")
 	var command func() error
+	operands := 0
 	switch args[0] {
 	case "scan":
 		headers := flags.String("headers", "", "folder with the C headers, or one that has them in usr/include and the libraries in usr/lib")
 		version := flags.String("version", "", "rdma-core version of the headers")
-		command = func() error { return runScan(*facts, *headers, *version) }
+		draft := flags.String("draft", "", "file to write the snapshot to, without asking for conventions")
+		command = func() error { return runScan(*facts, *headers, *version, *draft) }
 	case "emit":
 		out := flags.String("out", "generated", "folder to write to")
 		command = func() error { return runEmit(*facts, *out) }
@@ -50,14 +63,22 @@ func run(args []string) error {
 		command = func() error { o.facts = *facts; return runCheck(o) }
 	case "coverage":
 		command = func() error { return runCoverage(*facts) }
+	case "diff":
+		asJSON := flags.Bool("json", false, "print JSON instead of Markdown")
+		operands = 2
+		command = func() error { return runDiff(*facts, flags.Arg(0), flags.Arg(1), *asJSON, os.Stdout) }
+	case "decide":
+		golden := flags.String("golden", filepath.Join("tests", "golden"), "folder with what C's string functions return")
+		operands = 2
+		command = func() error { return runDecide(*facts, *golden, flags.Arg(0), flags.Arg(1), os.Stdout) }
 	default:
 		return fmt.Errorf("no command %q; %s", args[0], usage)
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%s does not take %q", args[0], flags.Arg(0))
+	if flags.NArg() > operands {
+		return fmt.Errorf("%s does not take %q", args[0], flags.Arg(operands))
 	}
 	return command()
 }

@@ -21,6 +21,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"scan", "-headers", "x"}, "scan needs -headers and -version"},
 		{[]string{"scan", "-headers", "x", "-version", "../1"}, `"../1" is not a version such as 65.0`},
 		{[]string{"check"}, "check needs -headers"},
+		{[]string{"decide", "1.0"}, "decide needs two versions, or files with snapshots"},
+		{[]string{"diff", "1.0"}, "diff needs two versions, or files with snapshots"},
+		{[]string{"diff", "1.0", "2.0", "3.0"}, `diff does not take "3.0"`},
 		{[]string{"emit", "rest"}, `emit does not take "rest"`},
 		{[]string{"emit", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
 		{[]string{"coverage", "-facts", "testdata"}, "testdata/api: file does not exist: a snapshot such as 65.0.json"},
@@ -42,6 +45,15 @@ func TestCommands(t *testing.T) {
 
 	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
 	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, filepath.Join(facts, snapshot)))
+
+	// A draft needs no conventions.
+	draft := filepath.Join(t.TempDir(), "draft.json")
+	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest, "-draft", draft}))
+	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), nil, 0o600))
+	require.Error(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
+	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest, "-draft", draft}))
+	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, draft))
+	facts = filepath.Join(top, "headers")
 
 	out := t.TempDir()
 	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out}))

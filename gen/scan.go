@@ -14,15 +14,25 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// runScan writes the snapshot of one version of the headers.
-func runScan(facts, headers, version string) error {
+// runScan writes the snapshot of one version of the headers. A draft goes to a
+// file that is named, and asks for no conventions.
+func runScan(facts, headers, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")
 	}
 	if _, err := api.ParseVersion(version); err != nil {
 		return err
 	}
-	snapshot, err := makeSnapshot(facts, headers, version, os.Stderr)
+	path := draft
+	var known *conventions.Table
+	if draft == "" {
+		path = filepath.Join(facts, "api", version+".json")
+		var err error
+		if known, err = conventions.Load(filepath.Join(facts, "conventions.txt")); err != nil {
+			return err
+		}
+	}
+	snapshot, err := makeSnapshot(facts, headers, version, known, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -30,16 +40,12 @@ func runScan(facts, headers, version string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(facts, "api", version+".json"), text, 0o644)
+	return os.WriteFile(path, text, 0o644)
 }
 
 // makeSnapshot scans the headers and, if they are there, the libraries; notes
 // is where it says that they are not.
-func makeSnapshot(facts, headers, version string, notes io.Writer) (*api.API, error) {
-	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
-	if err != nil {
-		return nil, err
-	}
+func makeSnapshot(facts, headers, version string, known *conventions.Table, notes io.Writer) (*api.API, error) {
 	snapshot, err := scan.Scan(scan.Options{
 		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
 		Version: version, Known: known,

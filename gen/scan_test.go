@@ -11,8 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
+
+func knownIn(t *testing.T, facts string) *conventions.Table {
+	t.Helper()
+	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
+	require.NoError(t, err)
+	return known
+}
 
 // TestSnapshot proves that each file in headers/api is what the headers and the
 // libraries of its version say, to the byte.
@@ -23,7 +31,7 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, []string{"33.2", "44.0", "56.1", "65.0"}, versions)
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, io.Discard)
+			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, knownIn(t, facts), io.Discard)
 			require.NoError(t, err)
 			got, err := snapshot.Marshal()
 			require.NoError(t, err)
@@ -40,7 +48,7 @@ func TestScanWithoutLibraries(t *testing.T) {
 	with, plain := headertest.Dir(t, "65.0"), t.TempDir()
 	require.NoError(t, os.CopyFS(plain, os.DirFS(filepath.Join(with, "usr", "include"))))
 	var notes bytes.Buffer
-	got, err := makeSnapshot(facts, plain, "65.0", &notes)
+	got, err := makeSnapshot(facts, plain, "65.0", knownIn(t, facts), &notes)
 	require.NoError(t, err)
 	require.Equal(t, "gen scan: the snapshot says nothing of version nodes: file does not exist: "+
 		"libibverbs.so.1 and librdmacm.so.1 in "+filepath.Join(plain, "usr", "lib")+"\n", notes.String())
@@ -63,7 +71,7 @@ func TestScanRefusesPrivate(t *testing.T) {
 	changed := strings.Replace(known, `skip="exported only with a private symbol version"`, "", 1)
 	require.NotEqual(t, known, changed)
 	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(changed), 0o600))
-	_, err := makeSnapshot(facts, headers, "65.0", io.Discard)
+	_, err := makeSnapshot(facts, headers, "65.0", knownIn(t, facts), io.Discard)
 	require.EqualError(t, err, "infiniband/verbs.h declares ibv_wr_opcode_str, which the library exports under the private node "+
 		`IBVERBS_PRIVATE_65 only; if that is right, add skip="reason" to its line in the conventions`)
 }
@@ -76,6 +84,6 @@ func TestScanRefusesLibraries(t *testing.T) {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(headertest.Dir(t, "65.0"))))
 	library := filepath.Join(dir, "usr", "lib", "librdmacm.so.1")
 	require.NoError(t, os.WriteFile(library, []byte("not a library"), 0o600))
-	_, err := makeSnapshot(facts, dir, "65.0", io.Discard)
+	_, err := makeSnapshot(facts, dir, "65.0", knownIn(t, facts), io.Discard)
 	require.ErrorContains(t, err, library+" is not a whole library")
 }

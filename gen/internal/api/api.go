@@ -116,11 +116,20 @@ func Load(path string) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := new(API)
-	if err := json.Unmarshal(data, a); err != nil {
+	a, err := Parse(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return a, nil
+}
+
+// Parse reads the text of a snapshot.
+func Parse(data []byte) (*API, error) {
+	a := new(API)
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, err
+	}
+	return a, a.valid()
 }
 
 // Marshal returns the snapshot's text.

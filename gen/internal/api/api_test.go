@@ -43,6 +43,29 @@ func TestLoadErrors(t *testing.T) {
 	require.ErrorContains(t, err, `type "*"`)
 }
 
+// TestParseErrors has snapshots that lack what their readers rely on.
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		`{`:                              "unexpected end",
+		`{"functions": [null]}`:          "function 1 has no name or no prototype",
+		`{"functions": [{"name": "f"}]}`: "function 1 has no name or no prototype",
+		`{"functions": [{"type": "func() int"}]}`:                                                   "function 1 has no name or no prototype",
+		`{"functions": [{"name": "f", "type": "int"}]}`:                                             "function 1 has no name or no prototype",
+		`{"enums": [{"name": "e"}]}`:                                                                "enum 1 has no values",
+		`{"structs": [{}]}`:                                                                         "struct 1 has no name",
+		`{"structs": [{"name": "struct s", "members": [null]}]}`:                                    "struct s: a member without",
+		`{"structs": [{"name": "struct s", "members": [{"type": "int"}]}]}`:                         "struct s: a member without",
+		`{"structs": [{"name": "struct s", "members": [{"name": "m"}]}]}`:                           "struct s: a member without",
+		`{"structs": [{"name": "struct s", "members": [{"aggregate": "union", "members": [{}]}]}]}`: "struct s: a member without",
+		`{"macros": [{}]}`:   "macro 1 has no name",
+		`{"aliases": [{}]}`:  "alias 1 has no name",
+		`{"unvalued": [{}]}`: "macro 1 without a value has no name",
+	} {
+		_, err := Parse([]byte(text))
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
 func TestKey(t *testing.T) {
 	require.Equal(t, "ibv_mtu", (&Enum{Name: "ibv_mtu"}).Key())
 	require.Equal(t, ":FIRST", (&Enum{Values: []Enumerator{{Name: "FIRST"}, {Name: "SECOND"}}}).Key())

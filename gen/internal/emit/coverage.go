@@ -10,6 +10,9 @@ import (
 	"text/tabwriter"
 )
 
+// ErrUnexplained is what Coverage finds wrong.
+var ErrUnexplained = errors.New("neither bound nor explained")
+
 // share is how many declarations of a kind are bound, and of how many.
 type share struct{ bound, all int }
 
@@ -60,8 +63,8 @@ func (r *report) note(kind int, header, name string, bound bool, why string) {
 
 // Coverage writes, as Markdown, how much of each header is bound, and why the
 // rest is not. What counts as bound is read from the generated code. It
-// returns an error if a declaration is neither bound nor explained, or if the
-// bindings cannot be made.
+// returns ErrUnexplained if a declaration is neither bound nor explained, and
+// another error if the bindings cannot be made.
 func Coverage(in Input, w io.Writer) error {
 	all, err := packages(in)
 	if err != nil {
@@ -159,8 +162,8 @@ func (r *report) write(w io.Writer, version string) error {
 func (r *report) unexplained() error {
 	var errs []error
 	for _, l := range r.leftOut {
-		if l.why == "" {
-			errs = append(errs, fmt.Errorf("%s: %s is neither bound nor explained", l.header, l.name))
+		if l.why == "" || l.why == notWritten {
+			errs = append(errs, fmt.Errorf("%s: %s is %w", l.header, l.name, ErrUnexplained))
 		}
 	}
 	return errors.Join(errs...)

@@ -2,7 +2,6 @@ package emit
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/dave/jennifer/jen"
 
@@ -92,8 +91,8 @@ func (p *pkg) function(fn *api.Function) *function {
 		return f
 	case f.Skip != "":
 		f.why = f.Skip
-	case f.Own && !strings.Contains(p.own, " own_"+fn.Name+"(") && !strings.Contains(p.own, "*own_"+fn.Name+"("):
-		f.why = "inline with logic of its own: not written yet"
+	case f.Own && !Written(fn.Name):
+		f.why = notWritten
 	case !f.Own && f.Inline != nil && f.Inline.Call == "":
 		f.why = "inline of a shape that is not recognised"
 		p.fail("%s: %s and not marked as inline=own", fn.Name, f.why)

@@ -70,7 +70,7 @@ func read(path string, nodes map[string]string) error {
 
 // Record writes the nodes into a snapshot. The error joins the functions that
 // the headers declare and the libraries have not, or not for programs, unless
-// the conventions say that they are not bound.
+// the conventions, if they are given, say that they are not bound.
 func Record(a *api.API, nodes map[string]string, known *conventions.Table) error {
 	var errs []error
 	for _, f := range a.Functions {
@@ -81,7 +81,7 @@ func Record(a *api.API, nodes map[string]string, known *conventions.Table) error
 		if !strings.Contains(node, "_PRIVATE_") {
 			f.Node = node
 		}
-		if f.Node != "" || known.Funcs[f.Name].Skip != "" {
+		if f.Node != "" || known == nil || known.Funcs[f.Name].Skip != "" {
 			continue
 		}
 		why := "neither " + strings.Join(Libraries, " nor ") + " exports under a version node"

@@ -47,9 +47,17 @@ func (s *scanner) macros(ast *cc.AST) {
 	}
 }
 
-// unvalued records a macro that the conventions must explain. One that stands
-// in front of a function changes what a C program calls.
+// unvalued records a macro that the conventions must explain.
 func (s *scanner) unvalued(n cc.Node, name, header string) {
+	if s.known != nil {
+		s.explained(n, name)
+	}
+	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
+}
+
+// explained rejects a macro that the conventions do not explain. One that stands
+// in front of a function changes what a C program calls.
+func (s *scanner) explained(n cc.Node, name string) {
 	if s.known.Macros[name] == "" {
 		s.reject(n, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
 	}
@@ -58,7 +66,6 @@ func (s *scanner) unvalued(n cc.Node, name, header string) {
 			s.reject(n, "the macro %s stands in front of the function, which the conventions must mark as inline=own", name)
 		}
 	}
-	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
 }
 
 // enumerator returns the enumerator that m is another name of, if any.

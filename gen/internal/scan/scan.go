@@ -23,7 +23,9 @@ type Options struct {
 	Shim    string // folder with our libc headers and predefined.h
 	Source  string // the file that includes what is to be bound
 	Version string
-	Known   *conventions.Table
+	// Known is what a person has said about the declarations. Without it, none
+	// of them is missed.
+	Known *conventions.Table
 }
 
 // Headers names the headers whose declarations are bound. What these use of
@@ -138,15 +140,8 @@ func (s *scanner) declaration(d *cc.Declaration) {
 // addFunction records f once: a function may be declared more than once, and
 // declared before it is defined.
 func (s *scanner) addFunction(n cc.Node, f *api.Function) {
-	known := s.known.Funcs[f.Name]
-	if known == nil {
-		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
+	if s.known != nil && !s.convention(n, f) {
 		return
-	}
-	for _, name := range known.Named() {
-		if !slices.Contains(f.Params, name) {
-			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
-		}
 	}
 	s.passable(n, f.Name, f.Type)
 	for i, old := range s.api.Functions {
@@ -158,6 +153,22 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 		}
 	}
 	s.api.Functions = append(s.api.Functions, f)
+}
+
+// convention rejects a function that has no convention, or one that does not
+// fit; it reports whether there is one.
+func (s *scanner) convention(n cc.Node, f *api.Function) bool {
+	known := s.known.Funcs[f.Name]
+	if known == nil {
+		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
+		return false
+	}
+	for _, name := range known.Named() {
+		if !slices.Contains(f.Params, name) {
+			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
+		}
+	}
+	return true
 }
 
 // passable rejects a function that takes or gives, behind any number of
@@ -189,7 +200,7 @@ func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
 		out.Signed = out.Signed || v.Value < 0
 		out.Values = append(out.Values, v)
 	}
-	if s.known.Enums[out.Key()] == nil {
+	if s.known != nil && s.known.Enums[out.Key()] == nil {
 		name := ""
 		if out.Name == "" {
 			name = " name=GoName"

@@ -20,27 +20,14 @@ type snapshot struct {
 // the one before and not after its own. The error joins what is wrong, and has
 // the line to add wherever one is missing.
 func (t *Table) Check(all []*api.API) error {
-	var snapshots []snapshot
-	for _, a := range all {
-		version, err := api.ParseVersion(a.Version)
-		if err != nil {
-			return err
-		}
-		snapshots = append(snapshots, snapshot{a.Version, version, a.Names()})
+	snapshots, err := parse(all)
+	if err != nil {
+		return err
 	}
-	first := map[api.Name]int{} // the snapshot that has it first
 	var errs []error
-	for i, s := range snapshots {
-		for _, name := range s.names {
-			if _, known := first[name]; known {
-				continue
-			}
-			first[name] = i
-			if i > 0 {
-				errs = append(errs, t.between(name, snapshots[i-1], s))
-			}
-		}
-	}
+	first := eachNew(snapshots, func(name api.Name, old, s snapshot) {
+		errs = append(errs, t.between(name, old, s))
+	})
 	for _, name := range t.order {
 		at := fmt.Sprintf("%s:%d: %s", t.path, t.lines[name].number, name)
 		switch i, known := first[name]; {
@@ -51,6 +38,52 @@ func (t *Table) Check(all []*api.API) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Missing returns the names that need a line and have none, each with the line
+// that is right if no release lies between the snapshots.
+func (t *Table) Missing(all []*api.API) (names []api.Name, lines []string, err error) {
+	snapshots, err := parse(all)
+	if err != nil {
+		return nil, nil, err
+	}
+	eachNew(snapshots, func(name api.Name, old, s snapshot) {
+		if _, ok := t.lines[name]; !ok {
+			names = append(names, name)
+			lines = append(lines, proposal(name, old, s))
+		}
+	})
+	return names, lines, nil
+}
+
+func parse(all []*api.API) ([]snapshot, error) {
+	var snapshots []snapshot
+	for _, a := range all {
+		version, err := api.ParseVersion(a.Version)
+		if err != nil {
+			return nil, err
+		}
+		snapshots = append(snapshots, snapshot{a.Version, version, a.Names()})
+	}
+	return snapshots, nil
+}
+
+// eachNew calls visit with each name that a snapshot has and the ones before it
+// lack, and with the one before. It returns which snapshot has each name first.
+func eachNew(snapshots []snapshot, visit func(name api.Name, old, s snapshot)) map[api.Name]int {
+	first := map[api.Name]int{}
+	for i, s := range snapshots {
+		for _, name := range s.names {
+			if _, known := first[name]; known {
+				continue
+			}
+			first[name] = i
+			if i > 0 {
+				visit(name, snapshots[i-1], s)
+			}
+		}
+	}
+	return first
 }
 
 // between returns an error if there is no right line for a name that came after

@@ -133,15 +133,25 @@ func TestProposal(t *testing.T) {
 		lines.WriteString(line[strings.LastIndex(line, ": ")+2:])
 	}
 	require.Equal(t, "44 func b\n44.1 func c\n44.1 func d", lines.String())
+	names, missing, err := empty.Missing(all)
+	require.NoError(t, err)
+	require.Equal(t, lines.String(), strings.Join(missing, "\n"))
+	require.Equal(t, []api.Name{{Kind: "func", Name: "b"}, {Kind: "func", Name: "c"}, {Kind: "func", Name: "d"}}, names)
 	full, err := Parse("s.txt", []byte(lines.String()))
 	require.NoError(t, err)
 	require.NoError(t, full.Check(all))
+	names, missing, err = full.Missing(all)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	require.Empty(t, missing)
 }
 
 func TestCheckVersion(t *testing.T) {
 	table, err := Parse("s.txt", nil)
 	require.NoError(t, err)
 	require.EqualError(t, table.Check([]*api.API{{Version: "new"}}), `"new" is not a version such as 65.0`)
+	_, _, err = table.Missing([]*api.API{{Version: "new"}})
+	require.EqualError(t, err, `"new" is not a version such as 65.0`)
 }
 
 // TestOurs reads the file that the bindings are made from.

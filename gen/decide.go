@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/decide"
+	"github.com/verbena-go/verbena/gen/internal/emit"
+)
+
+// errUndecided is what decide ends with, after its output, if lines are
+// missing.
+var errUndecided = errors.New("lines are missing")
+
+// runDecide prints what a person must say about the snapshot to, which came
+// after from.
+func runDecide(facts, golden, from, to string, w io.Writer) error {
+	if from == "" || to == "" {
+		return errors.New("decide needs two versions, or files with snapshots")
+	}
+	a, err := api.Load(snapshotPath(facts, from))
+	if err != nil {
+		return err
+	}
+	b, err := api.Load(snapshotPath(facts, to))
+	if err != nil {
+		return err
+	}
+	in, err := emit.Load(facts)
+	if err != nil {
+		return err
+	}
+	known := decide.Facts{Known: in.Known, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
+	if known.Older, err = older(in.Snapshots, b.Version); err != nil {
+		return err
+	}
+	if known.Texts, err = decide.LoadTexts(filepath.Join(golden, "strings.txt")); err != nil {
+		return err
+	}
+	list, err := decide.For(a, b, known)
+	if err != nil {
+		return err
+	}
+	list.Print(w)
+	if list.Open() {
+		return fmt.Errorf("%s: %w", b.Version, errUndecided)
+	}
+	return nil
+}
+
+// older returns the snapshots before a version.
+func older(all []*api.API, version string) ([]*api.API, error) {
+	limit, err := api.ParseVersion(version)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range all {
+		v, err := api.ParseVersion(a.Version)
+		if err != nil {
+			return nil, err
+		}
+		if v.Compare(limit) >= 0 {
+			return all[:i], nil
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,128 @@
+package decide
+
+import (
+	"fmt"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// missing returns the lines that the conventions lack, header by header.
+func missing(a *api.API, known *conventions.Table) []string {
+	lines := map[string][]string{}
+	var headers []string
+	add := func(header, line string) {
+		if lines[header] == nil {
+			headers = append(headers, header)
+		}
+		lines[header] = append(lines[header], line)
+	}
+	for _, e := range a.Enums {
+		if known.Enums[e.Key()] == nil {
+			add(e.Header, enumLine(e))
+		}
+	}
+	hasNodes := slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
+	shadowed := map[string]bool{}
+	for _, m := range a.Unvalued {
+		shadowed[m.Name] = true
+	}
+	for _, f := range a.Functions {
+		if known.Funcs[f.Name] == nil {
+			line := fmt.Sprintf("func %s %s", f.Name, class(f))
+			if ownLogic(f) || shadowed[f.Name] {
+				line += " inline=own"
+			}
+			if f.Inline == nil && f.Node == "" && hasNodes {
+				line += ` skip="exported only with a private symbol version"`
+			}
+			add(f.Header, line+" # "+declaration(f))
+		}
+	}
+	for _, m := range a.Unvalued {
+		if known.Macros[m.Name] == "" {
+			add(m.Header, fmt.Sprintf(`macro %s skip="no value"`, m.Name))
+		}
+	}
+	var out []string
+	for _, h := range headers {
+		out = append(out, "# "+h)
+		out = append(out, lines[h]...)
+	}
+	return out
+}
+
+func enumLine(e *api.Enum) string {
+	kind := "values"
+	if looksLikeFlags(e) {
+		kind = "flags"
+	}
+	if e.Name == "" {
+		kind += " name=-"
+	}
+	var values []string
+	for _, v := range e.Values {
+		values = append(values, fmt.Sprintf("%s=%d", v.Name, v.Value))
+	}
+	return fmt.Sprintf("enum %s %s # %s", e.Key(), kind, strings.Join(values, " "))
+}
+
+var flagName = regexp.MustCompile(`(flags|mask|caps|bits)\d*$`)
+
+// looksLikeFlags guesses from the name, and from the values if there are more
+// than two: 1 and 2 can be either.
+func looksLikeFlags(e *api.Enum) bool {
+	if flagName.MatchString(e.Name) {
+		return true
+	}
+	for _, v := range e.Values {
+		if v.Value <= 0 || bits.OnesCount64(uint64(v.Value)) != 1 {
+			return false
+		}
+	}
+	return len(e.Values) > 2
+}
+
+// class returns the class that most functions with such a result have.
+func class(f *api.Function) conventions.Class {
+	result := f.Type.Elem
+	switch {
+	case result.IsVoid():
+		return conventions.Void
+	case result.Kind == api.Pointer && result.Elem.Name == "char" && result.Elem.Const:
+		return conventions.String
+	case result.Kind == api.Pointer:
+		return conventions.Pointer
+	case result.Name == "ssize_t" || result.Name == "size_t" || result.Name == "off_t":
+		return conventions.Count
+	case result.Name != "int":
+		return conventions.Value
+	case strings.HasPrefix(f.Header, "rdma/"):
+		return conventions.Status
+	}
+	return conventions.Code
+}
+
+// declaration is the prototype with the parameters' names, which nil= and out=
+// refer to.
+func declaration(f *api.Function) string {
+	var params []string
+	for i, t := range f.Type.Params {
+		name := ""
+		if i < len(f.Params) {
+			name = f.Params[i]
+		}
+		params = append(params, t.C(name))
+	}
+	if f.Type.Variadic {
+		params = append(params, "...")
+	}
+	if len(params) == 0 {
+		params = []string{"void"}
+	}
+	return f.Type.Elem.C(f.Name + "(" + strings.Join(params, ", ") + ")")
+}

@@ -1,0 +1,112 @@
+// Package decide finds what a person must say about a new version of the
+// headers before bindings can be made from it, and what a person should look
+// at although nothing stops without it.
+package decide
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/diff"
+	"github.com/verbena-go/verbena/gen/internal/since"
+)
+
+// Facts is what has been said so far.
+type Facts struct {
+	Known   *conventions.Table
+	Since   *since.Table
+	Older   []*api.API                      // the snapshots before the new one, oldest first
+	Strings map[string]*conventions.Strings // by enum
+	Texts   *Texts
+	Manual  map[string]string          // manual page, by function
+	Written func(function string) bool // whether the C function of our own is there
+}
+
+// List is what is left to decide, as lines for files and as sentences.
+type List struct {
+	Conventions, Since, Strings []string // lines to add
+	Write, Look                 []string
+}
+
+// For compares the facts with the new snapshot b. a is the one before.
+func For(a, b *api.API, facts Facts) (*List, error) {
+	l := &List{Conventions: missing(b, facts.Known)}
+	if err := l.since(b, facts); err != nil {
+		return nil, err
+	}
+	l.texts(a, b, facts)
+	old := map[string]*api.Function{}
+	for _, f := range a.Functions {
+		old[f.Name] = f
+	}
+	var undescribed []string
+	for _, f := range b.Functions {
+		was := old[f.Name]
+		if ownLogic(f) && (was == nil || !ownLogic(was)) && !skipped(facts.Known, f) && !facts.Written(f.Name) {
+			l.Write = append(l.Write, "own_"+f.Name+" for "+declaration(f))
+		}
+		if was == nil && !skipped(facts.Known, f) && facts.Manual[f.Name] == "" {
+			undescribed = append(undescribed, f.Name)
+		}
+	}
+	if len(undescribed) > 0 {
+		l.Look = append(l.Look, "headers/manual.txt has no manual page for "+strings.Join(undescribed, ", "))
+	}
+	for _, c := range diff.Compare(a, b).Changes {
+		if c.Break || c.Why == diff.NoCompMask {
+			l.Look = append(l.Look, c.String())
+		}
+	}
+	return l, nil
+}
+
+// since lists the names without a release. What a library exports has the
+// version node beside it, as each release has nodes of its own.
+func (l *List) since(b *api.API, facts Facts) error {
+	names, lines, err := facts.Since.Missing(append(slices.Clone(facts.Older), b))
+	if err != nil {
+		return err
+	}
+	nodes := map[string]string{}
+	for _, f := range b.Functions {
+		nodes[f.Name] = f.Node
+	}
+	for i, name := range names {
+		line := lines[i]
+		if node := nodes[name.Name]; name.Kind == "func" && node != "" {
+			line += " # " + node
+		}
+		l.Since = append(l.Since, line)
+	}
+	return nil
+}
+
+func ownLogic(f *api.Function) bool { return f.Inline != nil && f.Inline.Call == "" }
+
+func skipped(known *conventions.Table, f *api.Function) bool {
+	line := known.Funcs[f.Name]
+	return line != nil && line.Skip != ""
+}
+
+// Open reports whether lines have to be added.
+func (l *List) Open() bool { return len(l.Conventions)+len(l.Since)+len(l.Strings) > 0 }
+
+// Print writes the list; what is empty is left out.
+func (l *List) Print(w io.Writer) {
+	section := func(title string, lines []string, prefix string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(w, "%s\n\n%s%s\n\n", title, prefix, strings.Join(lines, "\n"+prefix))
+		}
+	}
+	section("Lines for headers/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
+		"values or flags; decide also blocks, nil=, keeps=, out= and skip=, as the file explains.", l.Conventions, "")
+	section("Lines for headers/since.txt, with the first release that has the name: the one here is right if no release\n"+
+		"lies between the two versions.", l.Since, "")
+	section("Lines for headers/strings.txt, in the list of their enum.", l.Strings, "")
+	section("C functions of our own, for gen/internal/emit/c. The header's body is more than a call.", l.Write, "- ")
+	section("To look at. The bindings can be made without a decision.", l.Look, "- ")
+}

@@ -1,0 +1,54 @@
+// Package diff compares two snapshots of the headers and says what each change
+// does to programs that were written, or compiled, for the old one.
+//
+// A change is one of three:
+//
+//   - an ABI break: a program that was compiled with the old headers can fail
+//     with a library of the new version;
+//   - a source break: such a program goes on working, but might not compile
+//     with the new headers;
+//   - compatible: neither.
+//
+// The rules, with what they rest on:
+//
+//   - A function that is added is compatible, whether exported or inline. One
+//     that is removed is a break if it was exported. An inline one was compiled
+//     into the program, so its removal breaks the source only, and a change of
+//     its body nothing. An exported one that turns inline is a break, because
+//     its symbol may be gone, unless the new snapshot has an ELF version node
+//     for it. One that turns from inline to exported is compatible.
+//   - An ELF version node that changes or is lost is a break: the program asks
+//     for the symbol with the node that it was linked with. A snapshot in which
+//     no function has a node was made without the libraries and says nothing.
+//   - A prototype that changes is a break, unless only const or the name of a
+//     scalar changed and every value is passed as before; see samePassed.
+//   - An enumerator or macro with another value is a break, because the old
+//     value is compiled in. A removed one breaks the source. An enum that turns
+//     signed or unsigned changes comparisons, but no stored value: source.
+//   - A struct may gain members in its padding and at its end. Members that
+//     move, vanish, or change to a type of another form are breaks, and so are
+//     a smaller size, another alignment, and a struct that turns opaque.
+//   - A struct that grows at its end is reported, but is a break only where that
+//     is visible: if it is passed by value, or held in an array by value. If
+//     other members follow it in another struct, these move, which is a break
+//     of that struct. The headers do not say whether a caller allocates it: that
+//     is safe only with a comp_mask or a size beside it, and the report tells
+//     those with a comp_mask from the others.
+//   - A struct that grows at its front is compatible if all of its members keep
+//     their types and their distances from its end, the last one included, and
+//     if no exported function and no member of a struct refers to it. Then a
+//     program can have found it only from the address of its last member, with
+//     an offset that was compiled in. So it is with struct verbs_context, which
+//     is found from the struct ibv_context at its end.
+//   - A member with another name at the same place and of the same form breaks
+//     the source. A member with "reserved" in its name only holds space: it may
+//     shrink and move, and breaks the source if it vanishes.
+//   - A declaration that is in another header now breaks the source of programs
+//     that include the old one only.
+//
+// What an inline function with logic of its own does is not in a snapshot, so
+// its changes are not seen.
+//
+// Enumerators are compared by name, whatever enum they are in, as C has one
+// name space for all; so enums without a tag need no name of their own.
+package diff

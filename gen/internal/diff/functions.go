@@ -1,0 +1,103 @@
+package diff
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+func (c *comparer) functions() {
+	hasNodes := func(a *api.API) bool {
+		return slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
+	}
+	nodes := hasNodes(c.from) && hasNodes(c.to)
+	pairs(c.from.Functions, c.to.Functions, func(f *api.Function) string { return f.Name },
+		func(name string, a, b *api.Function) {
+			switch {
+			case a == nil:
+				c.add(compatible, Change{Kind: FunctionAdded, Name: name, To: declaration(b)})
+			case b == nil && a.Inline == nil:
+				c.add(abi, Change{
+					Kind: FunctionRemoved, Name: name, From: declaration(a), Why: "programs that call it cannot be linked or started",
+				})
+			case b == nil:
+				c.add(source, Change{
+					Kind: FunctionRemoved, Name: name, From: declaration(a), Why: "it was inline, so compiled programs have it",
+				})
+			default:
+				c.function(name, a, b)
+				if nodes {
+					c.node(name, a, b)
+				}
+			}
+		})
+}
+
+func (c *comparer) function(name string, a, b *api.Function) {
+	c.header(name, a.Header, b.Header)
+	if from, to := prototype(a), prototype(b); from != to {
+		change := Change{Kind: PrototypeChanged, Name: name, From: from, To: to, Why: "arguments or result are passed in another way"}
+		bad := abi
+		if samePassed(a.Type, b.Type) {
+			change.Why, bad = "every value is passed as before", source
+		}
+		c.add(bad, change)
+	}
+	if from, to := strings.Join(a.Params, ", "), strings.Join(b.Params, ", "); from != to && len(a.Params) == len(b.Params) {
+		c.add(compatible, Change{
+			Kind: ParametersRenamed, Name: name, From: from, To: to, Why: "the conventions name parameters",
+		})
+	}
+	switch {
+	case a.Inline == nil && b.Inline != nil:
+		c.add(abi.when(b.Node == ""), Change{
+			Kind: NowInline, Name: name, From: "exported", To: body(b), Why: "the library need not have it any more",
+		})
+	case a.Inline != nil && b.Inline == nil:
+		c.add(compatible, Change{Kind: NowExported, Name: name, From: body(a), To: "exported"})
+	case a.Inline != nil && *a.Inline != *b.Inline:
+		c.add(compatible, Change{Kind: InlineChanged, Name: name, From: body(a), To: body(b)})
+	}
+}
+
+func (c *comparer) node(name string, a, b *api.Function) {
+	change := Change{Kind: NodeChanged, Name: name, From: a.Node, To: b.Node}
+	const why = "a program that was linked with the old node asks for it"
+	switch {
+	case a.Node == b.Node:
+	case a.Node == "":
+		change.Kind = NodeGained
+		c.add(compatible, change)
+	case b.Node == "":
+		change.Kind, change.Why = NodeLost, why
+		c.add(abi, change)
+	default:
+		change.Why = why
+		c.add(abi, change)
+	}
+}
+
+func prototype(f *api.Function) string { return f.Type.C(f.Name) }
+
+// declaration is what a reader wants to know of a function.
+func declaration(f *api.Function) string {
+	if f.Inline != nil {
+		return prototype(f) + ", " + body(f)
+	}
+	if f.Node != "" {
+		return prototype(f) + ", " + f.Node
+	}
+	return prototype(f)
+}
+
+// body says what an inline function does.
+func body(f *api.Function) string {
+	switch {
+	case f.Inline.Call == "":
+		return "inline with logic of its own"
+	case f.Inline.Guard != "":
+		return "inline, calls " + f.Inline.Call + " of " + f.Inline.Guard
+	}
+	return "inline, calls " + f.Inline.Call
+}

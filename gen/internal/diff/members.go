@@ -1,0 +1,151 @@
+package diff
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// field is a member at any depth of a struct. Members of an anonymous struct
+// or union count as the enclosing one's, as they do in C.
+type field struct {
+	path      string // "wr.rdma.rkey"
+	offset    int64  // from the start of the outermost struct
+	t         *api.Type
+	aggregate string // "struct" or "union", if the type is written in place
+}
+
+// fields returns the members of s, the first of each path.
+func fields(s *api.Struct) []field {
+	var out []field
+	seen := map[string]bool{}
+	var walk func(prefix string, base int64, list []*api.Member)
+	walk = func(prefix string, base int64, list []*api.Member) {
+		for _, m := range list {
+			if m.Name == "" {
+				walk(prefix, base+m.Offset, m.Members)
+				continue
+			}
+			if path := prefix + m.Name; !seen[path] {
+				seen[path] = true
+				out = append(out, field{path, base + m.Offset, m.Type, m.Aggregate})
+			}
+			walk(prefix+m.Name+".", base+m.Offset, m.Members)
+		}
+	}
+	walk("", 0, s.Members)
+	return out
+}
+
+func index(list []field) map[string]field {
+	byPath := map[string]field{}
+	for _, f := range list {
+		byPath[f.path] = f
+	}
+	return byPath
+}
+
+// text is the C type.
+func (f field) text() string {
+	if f.t == nil {
+		return f.aggregate
+	}
+	return f.t.C("")
+}
+
+func (f field) at() string { return fmt.Sprintf("offset %d", f.offset) }
+
+func (f field) String() string { return f.text() + " at " + f.at() }
+
+// reserved reports whether f only holds space.
+func (f field) reserved() bool { return strings.Contains(f.path, "reserved") }
+
+func (f field) sameForm(g field) bool {
+	if f.t == nil || g.t == nil {
+		return f.t == nil && g.t == nil && f.aggregate == g.aggregate
+	}
+	return sameStored(f.t, g.t)
+}
+
+// members compares the members of a struct that is complete in both snapshots.
+func (c *comparer) members(name string, old, now []field) {
+	oldByPath, nowByPath := index(old), index(now)
+	gone, fresh := without(old, nowByPath), without(now, oldByPath)
+	for _, f := range old {
+		if g, ok := nowByPath[f.path]; ok {
+			c.member(name, f, g)
+		}
+	}
+	renamed := renames(gone, fresh)
+	for _, f := range gone {
+		change := Change{Kind: MemberRemoved, Name: f.path, Of: name, From: f.String(), Why: "its place means something else, or nothing"}
+		bad := abi
+		if g, ok := renamed[f.path]; ok {
+			change.Kind, change.From, change.To, change.Why = MemberRenamed, f.path, g, "its place and form are the same"
+			bad = source
+		} else if f.reserved() {
+			change.Why, bad = "it only held space", source
+		}
+		c.add(bad, change)
+	}
+	renamed = renames(fresh, gone)
+	for _, g := range fresh {
+		if _, ok := renamed[g.path]; !ok {
+			c.add(compatible, Change{Kind: MemberAdded, Name: g.path, Of: name, To: g.String()})
+		}
+	}
+}
+
+func (c *comparer) member(name string, f, g field) {
+	bad, why := abi, "old programs look for it elsewhere"
+	if f.reserved() {
+		bad, why = compatible, "it only holds space"
+	}
+	if f.offset != g.offset {
+		c.add(bad, Change{Kind: MemberMoved, Name: f.path, Of: name, From: f.at(), To: g.at(), Why: why})
+	}
+	if f.text() == g.text() {
+		return
+	}
+	change := Change{Kind: MemberTypeChanged, Name: f.path, Of: name, From: f.text(), To: g.text(), Why: why}
+	switch {
+	case f.reserved():
+	case f.sameForm(g):
+		bad, change.Why = source, "every value is stored as before"
+	default:
+		change.Why = "old programs store it in another way"
+	}
+	c.add(bad, change)
+}
+
+// without returns the fields that others lacks.
+func without(list []field, others map[string]field) []field {
+	var out []field
+	for _, f := range list {
+		if _, ok := others[f.path]; !ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// renames returns, for each field of a list, the one of another that has its
+// place and its form, where there is only one of each in the two lists.
+func renames(list, others []field) map[string]string {
+	partners := func(f field, in []field) (found []field) {
+		for _, g := range in {
+			if f.offset == g.offset && f.sameForm(g) {
+				found = append(found, g)
+			}
+		}
+		return found
+	}
+	out := map[string]string{}
+	for _, f := range list {
+		if found := partners(f, others); len(found) == 1 && len(partners(found[0], list)) == 1 {
+			out[f.path] = found[0].path
+		}
+	}
+	return out
+}

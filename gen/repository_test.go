@@ -1,0 +1,148 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+)
+
+const (
+	conventionsFile = "headers/conventions.txt"
+	sinceFile       = "headers/since.txt"
+	stringsFile     = "headers/strings.txt"
+	manualFile      = "headers/manual.txt"
+	ownFile         = "gen/internal/emit/c/own_libibverbs.c"
+)
+
+// repository is a copy of this one.
+type repository struct {
+	top    string
+	output strings.Builder // of all runs of make upgrade
+}
+
+// newRepository copies what an upgrade needs, in the state in which rdma-core
+// 44.0 is the newest that is known.
+func newRepository(t *testing.T) *repository {
+	t.Helper()
+	r := &repository{top: t.TempDir()}
+	top := headertest.Top(t)
+	for _, name := range []string{"gen", "generated", "headers", "scripts", "docs", "tests/golden"} {
+		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(top, name))))
+	}
+	r.restore(t, "go.mod", "go.sum", "Makefile", ".gitignore")
+	r.forget(t)
+	for _, args := range [][]string{
+		{"git", "init", "-q"},
+		{"git", "add", "."},
+		{"git", "-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "44.0"},
+	} {
+		out, err := r.run(args...)
+		require.NoError(t, err, out)
+	}
+	return r
+}
+
+// run runs a command in the copy.
+func (r *repository) run(args ...string) (string, error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = r.top
+	cmd.Env = append(os.Environ(), "VERBENA_CACHE=", "MAKEFLAGS=", "GIT_CONFIG_GLOBAL=/dev/null")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// upgrade runs make upgrade, which must end as ok says.
+func (r *repository) upgrade(t *testing.T, ok bool, version, headers string) string {
+	t.Helper()
+	out, err := r.run("make", "--no-print-directory", "upgrade", "VERSION="+version, "HEADERS="+headers)
+	r.output.WriteString(out)
+	require.Equal(t, ok, err == nil, "%v\n%s", err, out)
+	return out
+}
+
+// restore brings files as this repository has them.
+func (r *repository) restore(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		text := read(t, filepath.Join(headertest.Top(t), name))
+		require.NoError(t, os.WriteFile(filepath.Join(r.top, name), []byte(text), 0o644))
+	}
+}
+
+func (r *repository) edit(t *testing.T, name string, change func(string) string) {
+	t.Helper()
+	path := filepath.Join(r.top, name)
+	require.NoError(t, os.WriteFile(path, []byte(change(read(t, path))), 0o644))
+}
+
+// What the files of facts say, with the name that they say it of.
+var (
+	convention = regexp.MustCompile(`(?m)^(?:func|enum|macro) (\S+) .*\n`)
+	release    = regexp.MustCompile(`(?m)^\d\S* (\w+ \S+).*\n`)
+	text       = regexp.MustCompile(`(?m)^([A-Z]\w+) ".*\n`)
+	manualWord = regexp.MustCompile(`(?m) (\w+)\b`)
+	manualPage = regexp.MustCompile(`(?m)^\w+\(\d\)\n`) // of nothing
+	ownBody    = regexp.MustCompile(`(?ms)^static [^;{}]*?\bown_(\w+)\([^;{}]*\)\n\{.*?^\}\n\n?`)
+)
+
+// forget leaves what is true of rdma-core 44.0.
+func (r *repository) forget(t *testing.T) {
+	t.Helper()
+	facts := filepath.Join(r.top, "headers")
+	for _, version := range []string{"56.1", "65.0"} {
+		require.NoError(t, os.Remove(filepath.Join(facts, "api", version+".json")))
+	}
+	a, err := api.Load(filepath.Join(facts, "api", "44.0.json"))
+	require.NoError(t, err)
+	known := map[string]bool{}
+	for _, name := range a.Names() {
+		known[name.Name], known[name.String()] = true, true
+	}
+	for _, m := range a.Unvalued {
+		known[m.Name] = true
+	}
+	keep := func(pattern *regexp.Regexp) func(string) string {
+		return func(text string) string {
+			return pattern.ReplaceAllStringFunc(text, func(match string) string {
+				if known[pattern.FindStringSubmatch(match)[1]] {
+					return match
+				}
+				return ""
+			})
+		}
+	}
+	r.edit(t, conventionsFile, keep(convention))
+	r.edit(t, sinceFile, keep(release))
+	r.edit(t, stringsFile, keep(text))
+	r.edit(t, ownFile, keep(ownBody))
+	r.edit(t, manualFile, func(text string) string {
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "#") {
+				line = keep(manualWord)(line)
+			}
+			b.WriteString(line)
+		}
+		return manualPage.ReplaceAllString(b.String(), "")
+	})
+	r.gen(t, "emit")
+	r.gen(t, "check", "-headers", headertest.Dir(t, "44.0"), "-update")
+	coverage := r.gen(t, "coverage")
+	r.edit(t, "docs/coverage.md", func(string) string { return coverage })
+}
+
+// gen runs the copy's own generator.
+func (r *repository) gen(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := r.run(append([]string{"go", "run", "./gen"}, args...)...)
+	require.NoError(t, err, out)
+	return out
+}
