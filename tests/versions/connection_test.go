@@ -52,8 +52,9 @@ func testConnection(t *testing.T) {
 
 	received := make(chan string, 1)
 	failed := make(chan error, 1)
+	sent := make(chan struct{})
 	go func() {
-		message, err := receive(ctx, ln)
+		message, err := receive(ctx, ln, sent)
 		received <- message
 		failed <- err
 	}()
@@ -62,15 +63,19 @@ func testConnection(t *testing.T) {
 	memory, err := conn.Alloc(4096, 0)
 	require.NoError(t, err)
 	n := copy(memory.Bytes(), "the same program, another library")
-	require.NoError(t, conn.Send(ctx, memory.Sub(0, n)))
+	err = conn.Send(ctx, memory.Sub(0, n))
+	close(sent)
+	require.NoError(t, err)
 	require.Equal(t, "the same program, another library", <-received)
 	require.NoError(t, <-failed)
 	require.NoError(t, conn.Close())
 	t.Logf("%s: sent and received %d bytes", d.Name, n)
 }
 
-// receive takes one connection and returns the message that comes over it.
-func receive(ctx context.Context, ln *rdmacm.Listener) (string, error) {
+// receive takes one connection and returns the message that comes over it. It
+// closes the connection only once the sender knows that the message arrived,
+// since the message's acknowledgement would be lost otherwise.
+func receive(ctx context.Context, ln *rdmacm.Listener, sent <-chan struct{}) (string, error) {
 	req, err := ln.Accept(ctx)
 	if err != nil {
 		return "", err
@@ -88,6 +93,7 @@ func receive(ctx context.Context, ln *rdmacm.Listener) (string, error) {
 	}
 	n, err := message.Wait(ctx)
 	text := string(memory.Bytes()[:n])
+	<-sent
 	if closing := conn.Close(); err == nil {
 		err = closing
 	}
