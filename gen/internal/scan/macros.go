@@ -12,8 +12,9 @@ import (
 
 // macros records the macros of the bound headers: those with a value, those
 // that give a tag or an enumerator a second name, and the names of all others
-// but those that stand for nothing, such as a header's guard.
-func (s *scanner) macros(ast *cc.AST) {
+// but those that stand for nothing, such as a header's guard. The unusable ones
+// were kept from cc.
+func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 	tags := map[string]bool{}
 	for _, e := range s.api.Enums {
 		tags[e.Name] = true
@@ -29,8 +30,13 @@ func (s *scanner) macros(ast *cc.AST) {
 		if !bound || len(target) == 0 {
 			continue
 		}
+		if !m.IsConst {
+			s.reject(m, "the macro %s is defined more than once", name)
+			continue
+		}
+		s.name(m, name)
 		if m.IsFnLike {
-			s.unvalued(m, name, header)
+			s.unvalued(s.place(m), name, header)
 			continue
 		}
 		if len(target) == 1 && tags[target[0].SrcStr()] {
@@ -43,27 +49,33 @@ func (s *scanner) macros(ast *cc.AST) {
 			})
 			continue
 		}
-		s.unvalued(m, name, header)
+		s.unvalued(s.place(m), name, header)
 	}
+	for name, at := range unusable {
+		if header, bound := s.headerName(at.file); bound {
+			s.unvalued(at, name, header)
+		}
+	}
+	slices.SortFunc(s.api.Unvalued, func(a, b *api.Unvalued) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // unvalued records a macro that the conventions must explain.
-func (s *scanner) unvalued(n cc.Node, name, header string) {
+func (s *scanner) unvalued(at problem, name, header string) {
 	if s.known != nil {
-		s.explained(n, name)
+		s.explained(at, name)
 	}
 	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
 }
 
 // explained rejects a macro that the conventions do not explain. One that stands
 // in front of a function changes what a C program calls.
-func (s *scanner) explained(n cc.Node, name string) {
+func (s *scanner) explained(at problem, name string) {
 	if s.known.Macros[name] == "" {
-		s.reject(n, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
+		s.rejectAt(at, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)
 	}
 	for _, f := range s.api.Functions {
-		if f.Name == name && !s.known.Funcs[name].Own {
-			s.reject(n, "the macro %s stands in front of the function, which the conventions must mark as inline=own", name)
+		if known := s.known.Funcs[name]; f.Name == name && known != nil && !known.Own {
+			s.rejectAt(at, "the macro %s stands in front of the function, which the conventions must mark as inline=own", name)
 		}
 	}
 }
@@ -93,5 +105,5 @@ func macroType(m *cc.Macro) (string, bool) {
 	if m.Type().Kind() == cc.Ptr {
 		return "pointer", true
 	}
-	return plainName([]string{m.Type().String()}), true
+	return plainName(strings.Fields(m.Type().String())), true
 }

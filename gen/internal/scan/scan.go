@@ -1,9 +1,13 @@
 // Package scan reads C headers into a snapshot. It is hermetic: the headers'
 // own includes of libc are served by small shims, and no C compiler is asked.
+//
+// cc, the C front end, is made for headers that are right. So each file's text
+// is checked before cc sees it (files, text), the preprocessor runs alone and
+// within limits (preprocess), and the parser alone for the first syntax error
+// (syntax), before the types are checked (translate) and taken down (the rest).
 package scan
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +18,6 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
-	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
 // Options says what to read.
@@ -42,28 +45,33 @@ var Headers = []string{
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
 	opts.Shim = filepath.Clean(opts.Shim) // as cc spells it in positions
-	ast, err := translate(opts, include)
+	ast, unusable, err := translate(opts, include)
 	if err != nil {
 		return nil, err
 	}
 	s := &scanner{
-		known:   opts.Known,
-		api:     &api.API{Version: opts.Version},
-		include: include + string(filepath.Separator),
-		shim:    opts.Shim + string(filepath.Separator),
-		structs: map[string]*structure{},
+		known:    opts.Known,
+		api:      &api.API{Version: opts.Version},
+		include:  include + string(filepath.Separator),
+		shim:     opts.Shim + string(filepath.Separator),
+		structs:  map[string]*structure{},
+		kinds:    map[string]string{},
+		enums:    map[string]cc.Node{},
+		ordinary: map[string]cc.Node{},
+		bodiless: map[string]cc.Node{},
 	}
 	for u := ast.TranslationUnit; u != nil; u = u.TranslationUnit {
 		s.external(u.ExternalDeclaration)
 	}
-	s.macros(ast)
+	s.macros(ast, unusable)
 	s.closure()
+	s.everything(ast)
 	s.checkLayouts()
-	if len(s.errs) > 0 {
-		return nil, errors.Join(s.errs...)
+	if len(s.problems) == 0 && len(s.api.Functions)+len(s.api.Enums)+len(s.api.Structs) == 0 {
+		s.problems = append(s.problems, problem{opts.Source, 1, 1, "nothing is declared in the headers that are bound"})
 	}
-	if len(s.api.Functions)+len(s.api.Enums)+len(s.api.Structs) == 0 {
-		return nil, fmt.Errorf("%s: nothing is declared in the headers that are bound", include)
+	if len(s.problems) > 0 {
+		return nil, report(s.problems)
 	}
 	return s.api, nil
 }
@@ -74,141 +82,48 @@ type scanner struct {
 	include, shim string
 	structs       map[string]*structure // by name with keyword
 	order         []*structure          // as the headers have them
-	errs          []error
+	kinds         map[string]string     // of tags: struct, union or enum
+	enums         map[string]cc.Node    // of the bound headers, by tag
+	ordinary      map[string]cc.Node    // functions and enumerators of the bound headers
+	bodiless      map[string]cc.Node    // static functions without a body so far
+	current       *cc.ExternalDeclaration
+	problems      []problem
 }
 
 func (s *scanner) reject(n cc.Node, format string, args ...any) {
-	s.errs = append(s.errs, fmt.Errorf("%v: %s", n.Position(), fmt.Sprintf(format, args...)))
+	s.rejectAt(s.place(n), format, args...)
+}
+
+func (s *scanner) rejectAt(at problem, format string, args ...any) {
+	at.text = fmt.Sprintf(format, args...)
+	s.problems = append(s.problems, at)
+}
+
+// place returns where n stands, or the declaration around it.
+func (s *scanner) place(n cc.Node) problem {
+	at := n.Position()
+	if at.Line == 0 { // nothing is written there, as the type in f(x);
+		at = s.current.Position()
+	}
+	return problem{file: at.Filename, line: at.Line, column: at.Column}
 }
 
 // header returns the name by which a program includes the file that n stands
 // in, and whether it is one that is bound.
-func (s *scanner) header(n cc.Node) (string, bool) {
-	file := n.Position().Filename
+func (s *scanner) header(n cc.Node) (string, bool) { return s.headerName(n.Position().Filename) }
+
+func (s *scanner) headerName(file string) (string, bool) {
 	name, ok := strings.CutPrefix(file, s.include)
 	if !ok {
 		name = strings.TrimPrefix(file, s.shim)
 	}
 	name = filepath.ToSlash(name)
-	return name, slices.Contains(Headers, name)
+	return name, isBound(name)
 }
 
-func (s *scanner) external(e *cc.ExternalDeclaration) {
-	switch e.Case {
-	case cc.ExternalDeclarationFuncDef:
-		f := e.FunctionDefinition
-		header, bound := s.header(f.Declarator)
-		if !bound {
-			return
-		}
-		sp := s.declarationSpecifiers(f.DeclarationSpecifiers)
-		t, names := s.declared(f.Declarator, sp.base)
-		s.addFunction(f.Declarator, &api.Function{
-			Name: f.Declarator.Name(), Header: header, Type: t, Params: names, Inline: inline(f, names),
-		})
-	case cc.ExternalDeclarationDecl:
-		s.declaration(e.Declaration)
-	}
-}
+func isBound(header string) bool { return slices.Contains(Headers, header) }
 
-func (s *scanner) declaration(d *cc.Declaration) {
-	if d.DeclarationSpecifiers == nil || strings.HasPrefix(d.Position().Filename, "<") {
-		return
-	}
-	header, bound := s.header(d)
-	sp := s.declarationSpecifiers(d.DeclarationSpecifiers)
-	if sp.aggregate != nil {
-		s.aggregate(header, sp.aggregate)
-	}
-	if sp.enum != nil && bound {
-		s.enum(header, sp.enum)
-	}
-	for l := d.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
-		decl := l.InitDeclarator.Declarator
-		if !bound || decl.IsTypename() {
-			continue
-		}
-		if decl.Type().Kind() != cc.Function {
-			s.reject(decl, "the variable %s cannot be represented", decl.Name())
-			continue
-		}
-		t, names := s.declared(decl, sp.base)
-		s.addFunction(decl, &api.Function{Name: decl.Name(), Header: header, Type: t, Params: names})
-	}
-}
-
-// addFunction records f once: a function may be declared more than once, and
-// declared before it is defined.
-func (s *scanner) addFunction(n cc.Node, f *api.Function) {
-	if s.known != nil && !s.convention(n, f) {
-		return
-	}
-	s.passable(n, f.Name, f.Type)
-	for i, old := range s.api.Functions {
-		if old.Name == f.Name {
-			if f.Inline != nil {
-				s.api.Functions[i] = f
-			}
-			return
-		}
-	}
-	s.api.Functions = append(s.api.Functions, f)
-}
-
-// convention rejects a function that has no convention, or one that does not
-// fit; it reports whether there is one.
-func (s *scanner) convention(n cc.Node, f *api.Function) bool {
-	known := s.known.Funcs[f.Name]
-	if known == nil {
-		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
-		return false
-	}
-	for _, name := range known.Named() {
-		if !slices.Contains(f.Params, name) {
-			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
-		}
-	}
-	return true
-}
-
-// passable rejects a function that takes or gives, behind any number of
-// pointers, what is neither an integer nor a struct, union or enum.
-func (s *scanner) passable(n cc.Node, name string, t *api.Type) {
-	if t.Kind != api.Named {
-		for _, part := range append([]*api.Type{t.Elem}, t.Params...) {
-			s.passable(n, name, part)
-		}
-		return
-	}
-	if t.IsVoid() || layout.IsScalar(t.Name) || t.Name == "fd_set" {
-		return
-	}
-	if kind, _, _ := strings.Cut(t.Name, " "); !slices.Contains([]string{"struct", "union", "enum"}, kind) {
-		s.reject(n, "the type %s of %s cannot be represented", t.Name, name)
-	}
-}
-
-func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
-	t := e.Type()
-	if t.Size() != 4 {
-		s.reject(e, "an enum of %d bytes cannot be represented", t.Size())
-		return
-	}
-	out := &api.Enum{Name: enumTag(e), Header: header}
-	for l := e.EnumeratorList; l != nil; l = l.EnumeratorList {
-		v := api.Enumerator{Name: l.Enumerator.Token.SrcStr(), Value: number(l.Enumerator.Value())}
-		out.Signed = out.Signed || v.Value < 0
-		out.Values = append(out.Values, v)
-	}
-	if s.known != nil && s.known.Enums[out.Key()] == nil {
-		name := ""
-		if out.Name == "" {
-			name = " name=GoName"
-		}
-		s.reject(e, "no kind for enum %s; add to the conventions a line such as: enum %s values%s", out.Key(), out.Key(), name)
-	}
-	s.api.Enums = append(s.api.Enums, out)
-}
+func (s *scanner) isShim(n cc.Node) bool { return strings.HasPrefix(n.Position().Filename, s.shim) }
 
 // guess returns the class that most functions with such a result have.
 func guess(result *api.Type) conventions.Class {
@@ -219,16 +134,6 @@ func guess(result *api.Type) conventions.Class {
 		return conventions.Pointer
 	}
 	return conventions.Code
-}
-
-func number(v cc.Value) int64 {
-	switch v := v.(type) {
-	case cc.Int64Value:
-		return int64(v)
-	case cc.UInt64Value:
-		return int64(v)
-	}
-	return 0
 }
 
 // IncludeDir returns the include folder of a folder with headers, which may be

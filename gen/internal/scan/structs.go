@@ -2,7 +2,6 @@ package scan
 
 import (
 	"slices"
-	"strings"
 
 	"modernc.org/cc/v4"
 
@@ -13,8 +12,8 @@ import (
 // structure is a struct or union of the headers, whether or not it is needed.
 type structure struct {
 	*api.Struct
-	node *cc.StructOrUnionSpecifier
-	errs []error // why it cannot be represented
+	node     *cc.StructOrUnionSpecifier
+	problems []problem // why it cannot be represented
 }
 
 // aggregate notes a struct or union.
@@ -24,15 +23,17 @@ func (s *scanner) aggregate(header string, u *cc.StructOrUnionSpecifier) {
 		return // of a typedef; libc's only
 	}
 	name := keyword(u) + " " + tag
-	if s.structs[name] != nil {
+	if old := s.structs[name]; old != nil {
+		s.reject(u, "%s is defined at %v already", name, old.node.Position())
 		return
 	}
 	st := &structure{Struct: &api.Struct{Name: name, Header: header}, node: u}
 	s.structs[name] = st
-	before := s.errs
-	s.errs = nil
+	before := s.problems
+	s.problems = nil
+	s.whole(u)
 	st.Members = s.members(header, u)
-	st.errs, s.errs = s.errs, before
+	st.problems, s.problems = s.problems, before
 	s.order = append(s.order, st)
 }
 
@@ -40,12 +41,35 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 	s.attributes(u.AttributeSpecifierList, "")
 	s.attributes(u.AttributeSpecifierList2, "")
 	var out []*api.Member
+	names := map[string]bool{}
 	for l := u.StructDeclarationList; l != nil; l = l.StructDeclarationList {
-		if l.StructDeclaration.Case != cc.StructDeclarationAssert {
-			out = append(out, s.member(header, l.StructDeclaration)...)
+		if l.StructDeclaration.Case == cc.StructDeclarationAssert {
+			continue
 		}
+		added := s.member(header, l.StructDeclaration)
+		s.distinct(l.StructDeclaration, added, names)
+		out = append(out, added...)
+	}
+	if u.StructDeclarationList == nil {
+		s.reject(u, "a %s without members cannot be represented", keyword(u))
 	}
 	return out
+}
+
+// distinct rejects a second member of one name. What is in an anonymous struct
+// or union counts as a member of the outer one.
+func (s *scanner) distinct(n cc.Node, members []*api.Member, names map[string]bool) {
+	for _, m := range members {
+		if m.Name == "" {
+			s.distinct(n, m.Members, names)
+			continue
+		}
+		s.name(n, m.Name)
+		if names[m.Name] {
+			s.reject(n, "a second member %s", m.Name)
+		}
+		names[m.Name] = true
+	}
 }
 
 // member returns the members that one declaration in a struct declares.
@@ -55,11 +79,19 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 	if sp.enum != nil {
 		s.enum(header, sp.enum)
 	}
-	if sp.aggregate != nil && sp.base != nil {
+	var inner []*api.Member // of a struct without a name
+	switch {
+	case sp.aggregate != nil && sp.base != nil:
 		s.aggregate(header, sp.aggregate)
+	case sp.aggregate != nil:
+		inner = s.members(header, sp.aggregate)
 	}
-	if d.StructDeclaratorList == nil && sp.aggregate != nil {
-		return []*api.Member{s.inPlace("", header, sp)}
+	if d.StructDeclaratorList == nil {
+		if sp.aggregate == nil || sp.base != nil {
+			s.reject(d, "this declares no member")
+			return nil
+		}
+		return []*api.Member{{Aggregate: keyword(sp.aggregate), Members: inner}}
 	}
 	var out []*api.Member
 	for l := d.StructDeclaratorList; l != nil; l = l.StructDeclaratorList {
@@ -70,39 +102,15 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 		case sp.base != nil || sp.aggregate == nil:
 			t, _ := s.declared(sd.Declarator, sp.base)
 			s.sized(sd, t)
+			s.representable(sd, sd.Declarator.Name(), t)
 			out = append(out, &api.Member{Name: sd.Declarator.Name(), Type: t})
 		case sd.Declarator.Pointer != nil || sd.Declarator.DirectDeclarator.Case != cc.DirectDeclaratorIdent:
 			s.reject(sd, "a pointer to, or array of, an unnamed struct cannot be represented")
 		default:
-			out = append(out, s.inPlace(sd.Declarator.Name(), header, sp))
+			out = append(out, &api.Member{Name: sd.Declarator.Name(), Aggregate: keyword(sp.aggregate), Members: inner})
 		}
 	}
 	return out
-}
-
-func (s *scanner) inPlace(name, header string, sp *specifiers) *api.Member {
-	return &api.Member{
-		Name: name, Aggregate: keyword(sp.aggregate), Members: s.members(header, sp.aggregate),
-	}
-}
-
-// attributes rejects what changes a layout. aligned(8) on a member of eight
-// bytes, as the kernel's __aligned_u64 has, changes none on a 64-bit machine;
-// the comparison with cc's own layout would show if it did.
-func (s *scanner) attributes(list *cc.AttributeSpecifierList, allowed string) {
-	for ; list != nil; list = list.AttributeSpecifierList {
-		values := list.AttributeSpecifier.AttributeValueList
-		for ; values != nil; values = values.AttributeValueList {
-			text := strings.ReplaceAll(cc.NodeSource(values.AttributeValue), " ", "")
-			name := strings.Trim(text, "_")
-			if allowed != "" && (name == "aligned"+allowed || text == "__aligned__"+allowed) {
-				continue
-			}
-			if strings.Contains(name, "packed") || strings.Contains(name, "aligned") {
-				s.reject(values.AttributeValue, "the attribute %s cannot be represented", text)
-			}
-		}
-	}
 }
 
 // closure keeps the structs of the bound headers, and what those hold by
@@ -117,7 +125,7 @@ func (s *scanner) closure() {
 	for _, st := range s.order {
 		if kept[st] {
 			s.api.Structs = append(s.api.Structs, st.Struct)
-			s.errs = append(s.errs, st.errs...)
+			s.problems = append(s.problems, st.problems...)
 		}
 	}
 }
@@ -146,7 +154,7 @@ func (s *scanner) keepHeld(members []*api.Member, kept map[*structure]bool) {
 
 // checkLayouts computes every layout and compares it with what cc computed.
 func (s *scanner) checkLayouts() {
-	if len(s.errs) > 0 {
+	if len(s.problems) > 0 {
 		return
 	}
 	engine := layout.New(s.api, layout.AMD64)
@@ -159,6 +167,8 @@ func (s *scanner) checkLayouts() {
 		case len(out.Members) > 0 && (t.Size() != out.Size || int64(t.Align()) != out.Align):
 			s.reject(node, "%s: size %d align %d by our rules, %d and %d by cc's",
 				out.Name, out.Size, out.Align, t.Size(), t.Align())
+		case out.Size > maxSize:
+			s.reject(node, "%s of %d bytes cannot be represented", out.Name, out.Size)
 		}
 	}
 }

@@ -1,138 +1,172 @@
 package scan
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"modernc.org/cc/v4"
 )
 
-// maxWork bounds what the preprocessor does, in tokens. The headers need less
-// than a third.
-const maxWork = 300_000
+// patience bounds the time for headers which all other limits let pass. What
+// has no end by then goes on until the program ends.
+var patience = 10 * time.Second
 
-// patience bounds the time, and with it the memory; the headers need a fiftieth.
-var patience = 5 * time.Second
+const (
+	endName = "<end>" // of what is appended to the headers
+	mark    = "#pragma verbena\n"
+)
 
-// parsed is what came of the headers.
-type parsed struct {
-	ast *cc.AST
-	err error
+// translation is the reading of headers with cc.
+type translation struct {
+	shim, include, source string
+	predefined, umbrella  string // texts
+	files                 *files
 }
 
-// translate has cc parse and type-check the headers, and does not wait for
-// ever: some syntax errors, such as an asterisk before the } of a struct, keep
-// cc in a loop, which then goes on until the program ends.
-func translate(opts Options, include string) (*cc.AST, error) {
-	done := make(chan parsed, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil { // cc panics at what it does not expect
-				done <- parsed{nil, gaveUp(opts.Source, fmt.Sprint(p))}
-			}
-		}()
-		ast, err := parse(opts, include)
-		done <- parsed{ast, err}
-	}()
-	select {
-	case p := <-done:
-		return p.ast, p.err
-	case <-time.After(patience):
-		return nil, fmt.Errorf("%s:1:1: the C parser finds no end; a header that it includes has a syntax error", opts.Source)
-	}
-}
-
-func parse(opts Options, include string) (*cc.AST, error) {
-	abi, err := cc.NewABI("linux", "amd64")
-	if err != nil {
-		return nil, err
-	}
+// translate has cc preprocess, parse and type-check the headers. It also returns
+// where the macros are that cannot be evaluated, which the AST lacks.
+func translate(opts Options, include string) (*cc.AST, map[string]problem, error) {
 	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	source, err := os.ReadFile(opts.Source)
+	umbrella, err := os.ReadFile(opts.Source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	cfg := &cc.Config{
-		ABI: abi, UnsignedEnums: true, EvalAllMacros: true, ExpansionLimit: maxWork,
-		IncludePaths:    []string{"", opts.Shim, include}, // the empty one is the including file's
-		SysIncludePaths: []string{opts.Shim, include},
-		PragmaHandler:   pragmas(),
+	t := &translation{
+		shim: opts.Shim, include: include, source: opts.Source, predefined: string(predefined), umbrella: string(umbrella),
+		files: newFiles(opts.Shim + string(filepath.Separator)),
 	}
-	ast, err := cc.Translate(cfg, []cc.Source{
-		{Name: "<predefined>", Value: string(predefined)}, // the name is special to cc
-		{Name: "<builtin>", Value: cc.Builtin},
-		{Name: opts.Source, Value: string(source)},
-	})
-	if err != nil {
-		return nil, readable(fmt.Sprintf("%s:%d:1", opts.Source, bytes.Count(source, []byte("\n"))+1), err)
+	if !t.files.passes(t.source, t.umbrella) {
+		return nil, nil, report(t.files.problems)
 	}
-	return ast, nil
+	type result struct {
+		ast      *cc.AST
+		unusable map[string]problem
+		problems []problem
+	}
+	done := make(chan result, 1)
+	go func() {
+		ast, unusable, problems := t.run()
+		done <- result{ast, unusable, problems}
+	}()
+	select {
+	case r := <-done:
+		return r.ast, r.unusable, report(r.problems)
+	case <-time.After(patience):
+		return nil, nil, problem{t.source, 1, 1, "the C parser finds no end"}
+	}
 }
 
-// pragmas returns a handler for what cc leaves to its user: it honours once,
-// and refuses pack, which cc does not apply.
-func pragmas() func([]cc.Token) error {
+func (t *translation) run() (ast *cc.AST, unusable map[string]problem, problems []problem) {
+	defer func() {
+		if p := recover(); p != nil { // cc panics at what it does not expect
+			ast, unusable, problems = nil, nil, []problem{t.gaveUp(fmt.Sprint(p))}
+		}
+	}()
+	unusable, problems = t.preprocess()
+	if len(problems) > 0 {
+		return nil, nil, problems
+	}
+	if problems = t.syntax(); len(problems) > 0 {
+		return nil, nil, problems
+	}
+	ast, problems = t.types(unusable)
+	return ast, unusable, problems
+}
+
+// types type-checks the headers, and evaluates their macros but for the
+// unusable ones.
+func (t *translation) types(unusable map[string]problem) (*cc.AST, []problem) {
+	var undefine strings.Builder
+	for name := range unusable {
+		fmt.Fprintf(&undefine, "#undef %s\n", name)
+	}
+	cfg := t.config(0, func() {})
+	cfg.EvalAllMacros = true
+	ast, err := cc.Translate(cfg, t.sources(undefine.String()))
+	if err == nil {
+		return ast, nil
+	}
+	problems := problemsOf(err)
+	for i, p := range problems {
+		if p.file == endName {
+			problems[i] = t.files.lastEnd
+		}
+	}
+	if len(problems) == 0 {
+		problems = append(problems, t.files.lastEnd)
+	}
+	return nil, problems
+}
+
+// config returns the settings of one pass over the headers.
+func (t *translation) config(maxWork int, atMark func()) *cc.Config {
+	abi, err := cc.NewABI("linux", "amd64")
+	if err != nil {
+		panic(err) // cc knows this one
+	}
+	return &cc.Config{
+		ABI: abi, UnsignedEnums: true, ExpansionLimit: maxWork, FS: t.files, FSOnly: true,
+		IncludePaths:    []string{"", t.shim, t.include}, // the empty one is the including file's
+		SysIncludePaths: []string{t.shim, t.include},
+		PragmaHandler:   pragmas(atMark),
+	}
+}
+
+// sources returns the headers, and what is appended to them.
+func (t *translation) sources(end any) []cc.Source {
+	return []cc.Source{
+		{Name: "<predefined>", Value: t.predefined}, // the name is special to cc
+		{Name: "<builtin>", Value: cc.Builtin},
+		{Name: t.source, Value: t.umbrella},
+		{Name: endName, Value: end},
+	}
+}
+
+// pragmas returns a handler for what cc leaves to its user. It honours once,
+// ignores what a compiler's warnings are about, and refuses all others, such
+// as pack, which cc does not apply.
+func pragmas(atMark func()) func([]cc.Token) error {
 	seen := map[string]bool{}
 	return func(words []cc.Token) error {
 		if len(words) == 0 {
 			return nil
 		}
-		switch at := words[0].Position(); words[0].SrcStr() {
-		case "once":
+		at, name := words[0].Position(), words[0].SrcStr()
+		switch {
+		case name == "once":
 			if seen[at.Filename] {
 				return cc.SkipSource
 			}
 			seen[at.Filename] = true
-		case "pack":
-			return fmt.Errorf("%v: #pragma pack cannot be represented", at)
+		case at.Filename == endName:
+			atMark()
+		case len(words) > 1 && slices.Contains([]string{"GCC diagnostic", "GCC visibility", "GCC system_header"}, name+" "+words[1].SrcStr()):
+		default:
+			return fmt.Errorf("%v: #pragma %s cannot be represented", at, name)
 		}
 		return nil
 	}
 }
 
-var (
-	position = regexp.MustCompile(`^\S.*?:\d+:\d+: `)
-	// origin is where in its own source cc noticed an error.
-	origin = regexp.MustCompile(`\s*\((\w+\.go:\d+:\w*[: ]*)+\)`)
-	// inPanic finds the position of a header in the text of a panic of cc.
-	inPanic = regexp.MustCompile(`\S+\.h:\d+:\d+`)
-)
+// inPanic finds the position of a header in the text of a panic of cc.
+var inPanic = regexp.MustCompile(`(\S+\.h):(\d+):(\d+)`)
 
-// readable puts each of cc's errors into one line, file:line:column and a
-// sentence, and leaves out those that say nothing. end is where the input ends.
-func readable(end string, err error) error {
-	var errs []error
-	for line := range strings.Lines(err.Error()) {
-		at := position.FindString(line)
-		if at == "" {
-			continue // a consequence of an error with a position, or the end of the input
-		}
-		text := strings.TrimRight(origin.ReplaceAllString(line[len(at):], ""), ": \n")
-		if strings.HasPrefix(text, "TODO ") {
-			text = "this is beyond the C parser"
-		}
-		errs = append(errs, errors.New(at+text))
+// gaveUp is the problem for a panic of cc, which names a position at best.
+func (t *translation) gaveUp(text string) problem {
+	p := t.files.somewhere("the C parser gives up; a header may include itself")
+	if m := inPanic.FindStringSubmatch(text); m != nil {
+		p.file = m[1]
+		p.line, _ = strconv.Atoi(m[2])
+		p.column, _ = strconv.Atoi(m[3])
 	}
-	if len(errs) == 0 {
-		return fmt.Errorf("%s: the headers end in the middle of a declaration", end)
-	}
-	return errors.Join(slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })...)
-}
-
-// gaveUp is the error for a panic of cc, which names a header at best.
-func gaveUp(source, text string) error {
-	if at := inPanic.FindString(text); at != "" {
-		return fmt.Errorf("%s: the C parser gives up here", at)
-	}
-	return fmt.Errorf("%s:1:1: the C parser gives up on the headers, of which one may include itself: %s", source, text)
+	return p
 }

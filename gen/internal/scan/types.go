@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"slices"
 	"strings"
 
 	"modernc.org/cc/v4"
@@ -14,94 +15,157 @@ type specifiers struct {
 	base      *api.Type
 	aggregate *cc.StructOrUnionSpecifier
 	enum      *cc.EnumSpecifier
+	tagged    bool // names a struct, union or enum
+	static    bool
+	typedef   bool
+	isConst   bool
 	words     []string
 }
 
-func (sp *specifiers) add(s *scanner, t *cc.TypeSpecifier) {
+func (s *scanner) specifier(sp *specifiers, t *cc.TypeSpecifier) {
 	switch {
 	case t.StructOrUnionSpecifier != nil:
 		u := t.StructOrUnionSpecifier
 		if u.Case == cc.StructOrUnionSpecifierDef {
 			sp.aggregate = u
 		}
-		if tag := tagOf(u); tag != "" {
-			sp.words = append(sp.words, keyword(u)+" "+tag)
-		}
+		s.tag(sp, u, keyword(u), tagOf(u))
 	case t.EnumSpecifier != nil:
 		if t.EnumSpecifier.Case == cc.EnumSpecifierDef {
 			sp.enum = t.EnumSpecifier
 		}
-		if tag := enumTag(t.EnumSpecifier); tag != "" {
-			sp.words = append(sp.words, "enum "+tag)
-		}
+		s.tag(sp, t.EnumSpecifier, "enum", enumTag(t.EnumSpecifier))
 	case t.Case == cc.TypeSpecifierTypeofExpr, t.Case == cc.TypeSpecifierTypeofType, t.Case == cc.TypeSpecifierAtomic:
 		s.reject(t, "a type written as %q cannot be represented", cc.NodeSource(t))
 		sp.words = append(sp.words, "void") // to go on with
 	default:
-		sp.words = append(sp.words, t.Token.SrcStr())
+		sp.words = append(sp.words, strings.Trim(t.Token.SrcStr(), "_"))
+		if !isArithmetic(sp.words[len(sp.words)-1]) {
+			sp.words[len(sp.words)-1] = t.Token.SrcStr()
+		}
 	}
 }
 
-func (sp *specifiers) finish(isConst bool) {
-	if len(sp.words) > 0 {
-		sp.base = &api.Type{Name: plainName(sp.words), Const: isConst}
+// tag takes the name of a struct, union or enum, if it has one.
+func (s *scanner) tag(sp *specifiers, n cc.Node, kind, tag string) {
+	if tag == "" {
+		return
 	}
+	s.name(n, tag)
+	if old, ok := s.kinds[tag]; ok && old != kind {
+		s.reject(n, "%s is a tag of both %s and %s", tag, old, kind)
+	}
+	s.kinds[tag] = kind
+	sp.tagged = true
+	sp.words = append(sp.words, kind+" "+tag)
 }
+
+func (s *scanner) qualifier(sp *specifiers, q *cc.TypeQualifier, allowed string) {
+	switch q.Case {
+	case cc.TypeQualifierConst:
+		sp.isConst = true
+	case cc.TypeQualifierAtomic:
+		s.reject(q, "_Atomic cannot be represented")
+	}
+	s.attributes(q.AttributeSpecifierList, allowed)
+}
+
+func (sp *specifiers) finish() *specifiers {
+	if len(sp.words) > 0 {
+		sp.base = &api.Type{Name: plainName(sp.words), Const: sp.isConst}
+	}
+	return sp
+}
+
+var arithmetic = []string{"signed", "unsigned", "char", "short", "int", "long"}
+
+func isArithmetic(word string) bool { return slices.Contains(arithmetic, word) }
 
 // plainName gives each of C's spellings of an integer type one name.
 func plainName(words []string) string {
-	name := strings.Join(words, " ")
-	if short, ok := strings.CutSuffix(name, " int"); ok && short != "unsigned" {
-		return short
+	n := map[string]int{}
+	for _, word := range words {
+		if !isArithmetic(word) {
+			return strings.Join(words, " ")
+		}
+		n[word]++
 	}
-	if name == "unsigned" {
-		return "unsigned int"
+	size := "int"
+	switch {
+	case n["char"] > 0:
+		size = "char"
+	case n["short"] > 0:
+		size = "short"
+	case n["long"] > 0:
+		size = strings.TrimSpace(strings.Repeat("long ", n["long"]))
 	}
-	return name
+	switch {
+	case n["unsigned"] > 0:
+		return "unsigned " + size
+	case n["signed"] > 0 && size == "char":
+		return "signed char"
+	}
+	return size
 }
 
 func (s *scanner) declarationSpecifiers(n *cc.DeclarationSpecifiers) *specifiers {
 	sp := new(specifiers)
-	isConst := false
 	for ; n != nil; n = n.DeclarationSpecifiers {
 		switch {
 		case n.TypeSpecifier != nil:
-			sp.add(s, n.TypeSpecifier)
+			s.specifier(sp, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
-			isConst = isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
-			s.attributes(n.TypeQualifier.AttributeSpecifierList, "")
+			s.qualifier(sp, n.TypeQualifier, "")
+		case n.AlignmentSpecifier != nil:
+			s.reject(n, "_Alignas cannot be represented")
+		case n.StorageClassSpecifier != nil:
+			s.storage(sp, n.StorageClassSpecifier)
 		}
 		s.attributes(n.AttributeSpecifierList, "")
 	}
-	sp.finish(isConst)
-	return sp
+	return sp.finish()
+}
+
+func (s *scanner) storage(sp *specifiers, n *cc.StorageClassSpecifier) {
+	switch n.Case {
+	case cc.StorageClassSpecifierStatic:
+		sp.static = true
+	case cc.StorageClassSpecifierTypedef:
+		sp.typedef = true
+	case cc.StorageClassSpecifierExtern:
+	default:
+		s.reject(n, "the storage class %s cannot be represented", n.Token.SrcStr())
+	}
 }
 
 func (s *scanner) memberSpecifiers(n *cc.SpecifierQualifierList) *specifiers {
 	sp := new(specifiers)
-	isConst := false
 	for ; n != nil; n = n.SpecifierQualifierList {
 		switch {
 		case n.TypeSpecifier != nil:
-			sp.add(s, n.TypeSpecifier)
+			s.specifier(sp, n.TypeSpecifier)
 		case n.TypeQualifier != nil:
-			isConst = isConst || n.TypeQualifier.Case == cc.TypeQualifierConst
-			s.attributes(n.TypeQualifier.AttributeSpecifierList, "(8)")
+			s.qualifier(sp, n.TypeQualifier, "(8)")
+		case n.AlignmentSpecifier != nil:
+			s.reject(n, "_Alignas cannot be represented")
 		}
 		s.attributes(n.AttributeSpecifierList, "(8)")
 	}
-	sp.finish(isConst)
-	return sp
+	return sp.finish()
 }
 
-func pointers(p *cc.Pointer, t *api.Type) *api.Type {
+func (s *scanner) pointers(p *cc.Pointer, t *api.Type) *api.Type {
 	for ; p != nil; p = p.Pointer {
-		t = &api.Type{Kind: api.Pointer, Elem: t}
+		if p.Case == cc.PointerBlock {
+			s.reject(p, "a block cannot be represented")
+		}
+		sp := new(specifiers)
 		for q := p.TypeQualifiers; q != nil; q = q.TypeQualifiers {
-			if q.TypeQualifier != nil && q.TypeQualifier.Case == cc.TypeQualifierConst {
-				t.Const = true
+			if q.TypeQualifier != nil {
+				s.qualifier(sp, q.TypeQualifier, "")
 			}
 		}
+		t = &api.Type{Kind: api.Pointer, Elem: t, Const: sp.isConst}
 	}
 	return t
 }
@@ -113,7 +177,7 @@ func (s *scanner) declared(d *cc.Declarator, base *api.Type) (*api.Type, []strin
 		s.reject(d, "a type without a name cannot be represented here")
 		base = &api.Type{Name: "void"} // to go on with
 	}
-	return s.direct(d.DirectDeclarator, pointers(d.Pointer, base))
+	return s.direct(d.DirectDeclarator, s.pointers(d.Pointer, base))
 }
 
 func (s *scanner) direct(d *cc.DirectDeclarator, t *api.Type) (*api.Type, []string) {
@@ -125,84 +189,18 @@ func (s *scanner) direct(d *cc.DirectDeclarator, t *api.Type) (*api.Type, []stri
 	case cc.DirectDeclaratorArr:
 		return s.direct(d.DirectDeclarator, s.array(d, d.AssignmentExpression, t))
 	case cc.DirectDeclaratorFuncParam:
-		fn, names := s.function(d.ParameterTypeList, t)
+		fn, names := s.prototype(d, d.ParameterTypeList, t)
 		outer, inner := s.direct(d.DirectDeclarator, fn)
 		if outer == fn {
 			return fn, names
 		}
 		return outer, inner
 	case cc.DirectDeclaratorFuncIdent:
+		s.reject(d, "a function without a prototype cannot be represented")
 		return s.direct(d.DirectDeclarator, &api.Type{Kind: api.Func, Elem: t})
 	}
 	s.reject(d, "a declarator written as %q cannot be represented", cc.NodeSource(d))
 	return t, nil
-}
-
-func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *api.Type {
-	t := &api.Type{Kind: api.Array, Elem: elem}
-	if length == nil {
-		return t
-	}
-	switch v := length.Value().(type) {
-	case cc.Int64Value:
-		t.Len = int64(v)
-	case cc.UInt64Value:
-		t.Len = int64(v)
-	default:
-		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
-	}
-	return t
-}
-
-// sized rejects flexible arrays, also those with a length of 0.
-func (s *scanner) sized(n cc.Node, t *api.Type) {
-	for ; t != nil; t = t.Elem {
-		if t.Kind == api.Array && t.Len == 0 {
-			s.reject(n, "a flexible array cannot be represented")
-		}
-	}
-}
-
-func (s *scanner) function(list *cc.ParameterTypeList, result *api.Type) (*api.Type, []string) {
-	t := &api.Type{Kind: api.Func, Elem: result}
-	if list == nil {
-		return t, nil
-	}
-	t.Variadic = list.Case == cc.ParameterTypeListVar
-	var names []string
-	for l := list.ParameterList; l != nil; l = l.ParameterList {
-		p := l.ParameterDeclaration
-		sp := s.declarationSpecifiers(p.DeclarationSpecifiers)
-		param, name := sp.base, ""
-		switch {
-		case sp.base == nil && p.Declarator == nil:
-			s.reject(p, "a type without a name cannot be represented here")
-			continue
-		case p.Declarator != nil:
-			param, _ = s.declared(p.Declarator, sp.base)
-			name = p.Declarator.Name()
-		case p.AbstractDeclarator != nil:
-			param = s.abstract(p.AbstractDeclarator, sp.base)
-		}
-		if param.Kind == api.Array { // as C adjusts it
-			param = &api.Type{Kind: api.Pointer, Elem: param.Elem}
-		}
-		s.sized(p, param)
-		t.Params = append(t.Params, param)
-		names = append(names, name)
-	}
-	if len(t.Params) == 1 && t.Params[0].IsVoid() {
-		return &api.Type{Kind: api.Func, Elem: result}, nil
-	}
-	return t, names
-}
-
-func (s *scanner) abstract(d *cc.AbstractDeclarator, base *api.Type) *api.Type {
-	t := pointers(d.Pointer, base)
-	if d.DirectAbstractDeclarator != nil {
-		s.reject(d, "an unnamed parameter written as %q cannot be represented", cc.NodeSource(d))
-	}
-	return t
 }
 
 func tagOf(u *cc.StructOrUnionSpecifier) string {
@@ -213,10 +211,3 @@ func tagOf(u *cc.StructOrUnionSpecifier) string {
 }
 
 func keyword(u *cc.StructOrUnionSpecifier) string { return u.StructOrUnion.Token.SrcStr() }
-
-func enumTag(e *cc.EnumSpecifier) string {
-	if t := e.Token2.SrcStr(); t != "{" {
-		return t
-	}
-	return ""
-}

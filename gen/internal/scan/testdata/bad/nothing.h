@@ -1,1 +1,1 @@
-typedef int t;
+#define NUMBER 1

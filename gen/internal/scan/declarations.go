@@ -1,0 +1,183 @@
+package scan
+
+import (
+	"slices"
+	"strings"
+
+	"modernc.org/cc/v4"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/layout"
+)
+
+func (s *scanner) external(e *cc.ExternalDeclaration) {
+	s.current = e
+	switch e.Case {
+	case cc.ExternalDeclarationFuncDef:
+		s.definition(e.FunctionDefinition)
+	case cc.ExternalDeclarationDecl:
+		s.declaration(e.Declaration)
+	default:
+		if _, bound := s.header(e); bound {
+			s.reject(e, "an asm statement cannot be represented")
+		}
+	}
+}
+
+// definition records a static inline function.
+func (s *scanner) definition(f *cc.FunctionDefinition) {
+	header, bound := s.header(f.Declarator)
+	if !bound {
+		return
+	}
+	sp := s.declarationSpecifiers(f.DeclarationSpecifiers)
+	s.whole(f.DeclarationSpecifiers, f.Declarator)
+	s.defined(header, sp)
+	name := f.Declarator.Name()
+	if _, ok := s.bodiless[name]; !ok && !sp.static {
+		s.reject(f.Declarator, "the function %s has a body and is not static", name)
+	}
+	delete(s.bodiless, name)
+	t, names := s.declared(f.Declarator, sp.base)
+	if t.Kind != api.Func || sp.typedef {
+		s.reject(f.Declarator, "%s has a body and is no function", name)
+		return
+	}
+	s.addFunction(f.Declarator, &api.Function{Name: name, Header: header, Type: t, Params: names, Inline: inline(f, names)})
+}
+
+func (s *scanner) declaration(d *cc.Declaration) {
+	if strings.HasPrefix(d.Position().Filename, "<") || d.Case == cc.DeclarationAssert {
+		return
+	}
+	header, bound := s.header(d)
+	if bound {
+		s.whole(d)
+		s.attributes(d.AttributeSpecifierList, "")
+	}
+	if d.DeclarationSpecifiers == nil {
+		if bound && (d.InitDeclaratorList != nil || d.Declarator != nil) {
+			s.reject(d, "a declaration without a type cannot be represented")
+		}
+		for l := d.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
+			s.ordinary[l.InitDeclarator.Declarator.Name()] = d
+		}
+		return
+	}
+	before := s.problems
+	sp := s.declarationSpecifiers(d.DeclarationSpecifiers)
+	if !bound {
+		s.problems = before // what is needed of it will be seen
+	}
+	s.defined(header, sp)
+	if bound && d.InitDeclaratorList == nil {
+		s.declaresSomething(d, sp)
+	}
+	for l := d.InitDeclaratorList; l != nil; l = l.InitDeclaratorList {
+		s.declarator(l, header, bound, sp)
+	}
+}
+
+// defined notes the struct, union or enum that specifiers define.
+func (s *scanner) defined(header string, sp *specifiers) {
+	if sp.aggregate != nil {
+		s.aggregate(header, sp.aggregate)
+	}
+	if sp.enum != nil {
+		s.enum(header, sp.enum)
+	}
+}
+
+// declaresSomething rejects declarations such as int; and struct { int x; };
+// and typedef struct s;
+func (s *scanner) declaresSomething(d *cc.Declaration, sp *specifiers) {
+	if sp.typedef || sp.enum == nil && !sp.tagged {
+		s.reject(d, "this declares nothing")
+	}
+}
+
+func (s *scanner) declarator(l *cc.InitDeclaratorList, header string, bound bool, sp *specifiers) {
+	decl := l.InitDeclarator.Declarator
+	name := decl.Name()
+	switch {
+	case !bound:
+		libcs := layout.IsScalar(name) || slices.Contains(libcTypes, name)
+		if decl.IsTypename() && libcs && !s.isShim(decl) {
+			s.reject(decl, "%s is libc's", name)
+		}
+		return
+	case decl.IsTypename():
+		s.reject(decl, "the typedef %s cannot be represented", name)
+		return
+	case decl.Type().Kind() != cc.Function:
+		s.reject(decl, "the variable %s cannot be represented", name)
+		return
+	case l.InitDeclarator.Asm != nil:
+		s.reject(l.InitDeclarator.Asm, "the asm label of %s cannot be represented", name)
+	}
+	s.attributes(l.AttributeSpecifierList, "")
+	s.attributes(l.InitDeclarator.AttributeSpecifierList, "")
+	t, names := s.declared(decl, sp.base)
+	if t.Kind != api.Func { // which needs a typedef or typeof
+		s.reject(decl, "a function of type %s cannot be represented", t)
+		return
+	}
+	s.addFunction(decl, &api.Function{Name: name, Header: header, Type: t, Params: names})
+	if f := s.recorded(name); sp.static && (f == nil || f.Inline == nil) {
+		s.bodiless[name] = decl
+	}
+}
+
+// addFunction records f once: a function may be declared more than once, and
+// declared before it is defined.
+func (s *scanner) addFunction(n cc.Node, f *api.Function) {
+	s.passable(n, f.Name, f.Type)
+	old := s.recorded(f.Name)
+	switch {
+	case old == nil:
+		s.declare(n, f.Name)
+		if s.known != nil {
+			s.convention(n, f)
+		}
+		s.api.Functions = append(s.api.Functions, f)
+	case f.Inline != nil:
+		*old = *f
+	}
+}
+
+// convention rejects a function of which the conventions do not know.
+func (s *scanner) convention(n cc.Node, f *api.Function) {
+	known := s.known.Funcs[f.Name]
+	if known == nil {
+		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
+		return
+	}
+	for _, name := range known.Named() {
+		if !slices.Contains(f.Params, name) {
+			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
+		}
+	}
+}
+
+// recorded returns the function of that name, if there is one yet.
+func (s *scanner) recorded(name string) *api.Function {
+	for _, f := range s.api.Functions {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// passable rejects a function that takes or gives anything but integers and
+// pointers.
+func (s *scanner) passable(n cc.Node, name string, f *api.Type) {
+	for _, t := range append([]*api.Type{f.Elem}, f.Params...) {
+		_, isStruct := t.Tag("struct")
+		_, isUnion := t.Tag("union")
+		if isStruct || isUnion || t.Kind == api.Named && slices.Contains(libcTypes, t.Name) {
+			s.reject(n, "%s of %s by value cannot be represented", t, name)
+		}
+	}
+	s.representable(n, name, f)
+}

@@ -1,0 +1,128 @@
+package scan
+
+import (
+	"math"
+	"slices"
+
+	"modernc.org/cc/v4"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+func (s *scanner) array(n cc.Node, length cc.ExpressionNode, elem *api.Type) *api.Type {
+	t := &api.Type{Kind: api.Array, Elem: elem}
+	if length == nil {
+		return t
+	}
+	switch v := length.Value().(type) {
+	case cc.Int64Value:
+		t.Len = int64(v)
+	case cc.UInt64Value:
+		t.Len = int64(min(v, math.MaxInt64))
+	default:
+		s.reject(n, "the array length %q is not constant", cc.NodeSource(length))
+	}
+	return t
+}
+
+// maxSize bounds the size of anything, in bytes, so that no sum overflows.
+const maxSize = 1 << 30
+
+// sized rejects flexible arrays, also those with a length of 0, and those
+// whose size cannot be right.
+func (s *scanner) sized(n cc.Node, t *api.Type) {
+	elements := int64(1)
+	for ; t != nil; t = t.Elem {
+		if t.Kind != api.Array {
+			elements = 1
+			continue
+		}
+		switch {
+		case t.Len == 0:
+			s.reject(n, "a flexible array cannot be represented")
+		case t.Len < 0 || t.Len > maxSize/elements:
+			s.reject(n, "an array of %d elements cannot be represented", t.Len)
+			return
+		default:
+			elements *= t.Len
+		}
+	}
+}
+
+// prototype returns the type of a function with such parameters, and their
+// names.
+func (s *scanner) prototype(n cc.Node, list *cc.ParameterTypeList, result *api.Type) (*api.Type, []string) {
+	t := &api.Type{Kind: api.Func, Elem: result}
+	if list == nil {
+		s.reject(n, "a function without a prototype cannot be represented")
+		return t, nil
+	}
+	t.Variadic = list.Case == cc.ParameterTypeListVar
+	var names []string
+	for l := list.ParameterList; l != nil; l = l.ParameterList {
+		p := l.ParameterDeclaration
+		param, name := s.parameter(p)
+		if param == nil {
+			continue
+		}
+		if param.IsVoid() && name == "" && list.ParameterList.ParameterList == nil && !t.Variadic {
+			break // (void)
+		}
+		if param.IsVoid() {
+			s.reject(p, "a parameter of type void")
+		}
+		if name != "" && slices.Contains(names, name) {
+			s.reject(p, "a second parameter %s", name)
+		}
+		s.name(p, name)
+		t.Params = append(t.Params, param)
+		names = append(names, name)
+	}
+	return t, names
+}
+
+func (s *scanner) parameter(p *cc.ParameterDeclaration) (t *api.Type, name string) {
+	sp := s.declarationSpecifiers(p.DeclarationSpecifiers)
+	s.attributes(p.AttributeSpecifierList, "")
+	switch {
+	case sp.base == nil && p.Declarator == nil:
+		s.reject(p, "a type without a name cannot be represented here")
+		return nil, ""
+	case sp.base != nil && (sp.aggregate != nil || sp.enum != nil):
+		s.reject(p, "a type cannot be defined here")
+	}
+	t = sp.base
+	switch {
+	case p.Declarator != nil:
+		t, _ = s.declared(p.Declarator, sp.base)
+		name = p.Declarator.Name()
+	case p.AbstractDeclarator != nil:
+		t = s.abstract(p.AbstractDeclarator, sp.base)
+	}
+	switch t.Kind { // as C adjusts it
+	case api.Array:
+		t = &api.Type{Kind: api.Pointer, Elem: t.Elem}
+	case api.Func:
+		t = &api.Type{Kind: api.Pointer, Elem: t}
+	}
+	s.sized(p, t)
+	return t, name
+}
+
+// abstract returns the type of an unnamed parameter.
+func (s *scanner) abstract(d *cc.AbstractDeclarator, base *api.Type) *api.Type {
+	t := s.pointers(d.Pointer, base)
+	for dd := d.DirectAbstractDeclarator; dd != nil; dd = dd.DirectAbstractDeclarator {
+		switch dd.Case {
+		case cc.DirectAbstractDeclaratorDecl:
+			return s.abstract(dd.AbstractDeclarator, t)
+		case cc.DirectAbstractDeclaratorArr:
+			t = s.array(dd, dd.AssignmentExpression, t)
+		case cc.DirectAbstractDeclaratorFunc:
+			t, _ = s.prototype(dd, dd.ParameterTypeList, t)
+		default:
+			s.reject(d, "an unnamed parameter written as %q cannot be represented", cc.NodeSource(d))
+		}
+	}
+	return t
+}

@@ -1,0 +1,71 @@
+package scan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// problem is one thing that is wrong with the headers, and where.
+type problem struct {
+	file         string
+	line, column int
+	text         string
+}
+
+func (p problem) Error() string { return fmt.Sprintf("%s:%d:%d: %s", p.file, p.line, p.column, p.text) }
+
+// report joins the problems in the order of their positions, each once. It is
+// nil if there are none.
+func report(all []problem) error {
+	slices.SortFunc(all, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column),
+			cmp.Compare(a.text, b.text))
+	})
+	var errs []error
+	for _, p := range slices.Compact(all) {
+		errs = append(errs, p)
+	}
+	return errors.Join(errs...)
+}
+
+var (
+	positioned = regexp.MustCompile(`^(\S.*?):(\d+):(\d+): (.*)$`)
+	// origin is where in its own source cc noticed an error.
+	origin = regexp.MustCompile(`\s*\((\w+\.go:\d+:\w*[: ]*)+\)`)
+)
+
+// problemsOf takes cc's errors apart. Those without a position are left out:
+// they are consequences of others, or are about the end of the input.
+func problemsOf(err error) []problem {
+	var all []problem
+	for line := range strings.Lines(err.Error()) {
+		m := positioned.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			continue
+		}
+		p := problem{file: m[1], text: plain(m[4])}
+		p.line, _ = strconv.Atoi(m[2]) // the pattern has digits only
+		p.column, _ = strconv.Atoi(m[3])
+		all = append(all, p)
+	}
+	return all
+}
+
+const tooFar = "macros expand too far, or headers include each other without end"
+
+// plain puts what cc says about an error into words for the headers' reader.
+func plain(text string) string {
+	text = strings.TrimRight(origin.ReplaceAllString(text, ""), ": ")
+	switch {
+	case strings.HasPrefix(text, "macro expansion limit exceeded"):
+		return tooFar
+	case strings.HasPrefix(text, "TODO "):
+		return "this is beyond the C parser"
+	}
+	return text
+}

@@ -1,0 +1,3 @@
+struct s {
+	char a;
+} __attribute__((aligned(16)));

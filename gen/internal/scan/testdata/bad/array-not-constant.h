@@ -1,0 +1,1 @@
+int ibv_plain(int n, int a[n]);

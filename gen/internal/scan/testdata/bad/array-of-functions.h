@@ -1,0 +1,1 @@
+struct s { int f[2](void); };

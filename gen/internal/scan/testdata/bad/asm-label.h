@@ -1,0 +1,1 @@
+int ibv_plain(void) __asm__("other");

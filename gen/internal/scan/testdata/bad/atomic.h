@@ -1,0 +1,4 @@
+struct s {
+	_Atomic int a;
+	_Atomic(int) b;
+};

@@ -1,0 +1,1 @@
+struct s { int (__attribute__((ms_abi)) *call)(int); };

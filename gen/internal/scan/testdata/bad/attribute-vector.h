@@ -1,0 +1,1 @@
+struct s { int a __attribute__((vector_size(16))); };

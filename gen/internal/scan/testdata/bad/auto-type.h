@@ -1,0 +1,1 @@
+__auto_type ibv_plain = 1;

@@ -1,0 +1,4 @@
+#define NUMBER 1 \
+\
++ 2
+int ibv_plain(void);

@@ -1,0 +1,3 @@
+#define NUMBER 1 \ 
++ 2
+int ibv_plain(void);

@@ -1,0 +1,2 @@
+#define QUOTE '
+int ibv_plain(void);

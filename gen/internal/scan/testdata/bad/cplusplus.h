@@ -1,0 +1,3 @@
+extern "C" {
+int ibv_plain(void);
+}

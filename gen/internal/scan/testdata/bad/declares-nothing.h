@@ -1,0 +1,2 @@
+int;
+int ibv_plain(void);

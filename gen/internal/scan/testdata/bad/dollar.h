@@ -1,0 +1,1 @@
+int ibv_plain(int a$b);

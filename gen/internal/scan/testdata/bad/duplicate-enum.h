@@ -1,0 +1,2 @@
+enum kind { KIND_A };
+enum kind { KIND_B };

@@ -1,0 +1,2 @@
+enum kind { KIND_A };
+enum level { KIND_A };

@@ -1,0 +1,1 @@
+enum kind { KIND_A, KIND_A };

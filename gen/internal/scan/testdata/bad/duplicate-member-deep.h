@@ -1,0 +1,9 @@
+struct s {
+	int a;
+	union {
+		int b;
+		struct {
+			int a;
+		};
+	};
+};

@@ -1,0 +1,1 @@
+int ibv_twice(int a, int a);

@@ -1,0 +1,2 @@
+typedef int other;
+typedef long other;

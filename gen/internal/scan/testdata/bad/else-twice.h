@@ -1,0 +1,5 @@
+#if 0
+#else
+#else
+#endif
+struct s { int a; };

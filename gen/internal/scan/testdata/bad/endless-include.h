@@ -1,0 +1,4 @@
+struct s {
+	int *
+#include "missing.h"
+};

@@ -1,0 +1,2 @@
+int ibv_own(a) int a;
+int ibv_plain(void);

@@ -1,0 +1,1 @@
+enum kind { KIND_A __attribute__((deprecated)), KIND_B };

@@ -1,0 +1,1 @@
+enum kind { KIND_A = 0xffffffff, KIND_B };

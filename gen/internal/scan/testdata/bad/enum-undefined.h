@@ -1,0 +1,2 @@
+int ibv_plain(enum missing m);
+struct s { enum missing *m; };

@@ -1,0 +1,2 @@
+enum kind { ibv_plain };
+int ibv_plain(void);

@@ -1,0 +1,1 @@
+int ibv_plain(void)[3];

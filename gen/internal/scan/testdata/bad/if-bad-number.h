@@ -1,0 +1,2 @@
+#if 1z
+#endif

@@ -1,0 +1,3 @@
+#define NOTHING
+#if NOTHING
+#endif

@@ -1,0 +1,2 @@
+#if 1
+struct s { int a; };

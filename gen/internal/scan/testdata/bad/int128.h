@@ -1,0 +1,1 @@
+struct s { __int128 a; };

@@ -1,0 +1,2 @@
+#include "libc.h"
+ssize_t ibv_plain(void);

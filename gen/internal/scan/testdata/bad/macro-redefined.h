@@ -1,0 +1,3 @@
+#define NUMBER 1
+#define NUMBER 2
+int ibv_plain(void);

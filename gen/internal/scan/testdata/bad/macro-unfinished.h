@@ -1,0 +1,3 @@
+#define CALL(x) x
+#define OPEN CALL(
+int ibv_plain(void);

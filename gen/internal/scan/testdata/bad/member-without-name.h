@@ -1,0 +1,6 @@
+struct s {
+	int;
+	struct t;
+	enum kind { KIND };
+	int a;
+};

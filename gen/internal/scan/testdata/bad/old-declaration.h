@@ -1,0 +1,2 @@
+int ibv_plain();
+struct s { int (*call)(); };

@@ -1,0 +1,1 @@
+enum __attribute__((packed)) kind { KIND_A };

@@ -1,0 +1,6 @@
+struct s {
+	struct {
+		char a;
+		int b;
+	} __attribute__((packed)) in;
+};

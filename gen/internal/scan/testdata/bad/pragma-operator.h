@@ -1,0 +1,5 @@
+_Pragma("pack(1)")
+struct s {
+	char a;
+	int b;
+};

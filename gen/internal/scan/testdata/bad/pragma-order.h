@@ -1,0 +1,2 @@
+#pragma scalar_storage_order big-endian
+struct s { int a; };

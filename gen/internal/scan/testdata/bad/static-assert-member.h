@@ -1,0 +1,4 @@
+struct s {
+	_Static_assert(0, "never");
+	int a;
+};

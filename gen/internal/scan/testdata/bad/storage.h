@@ -1,0 +1,2 @@
+register int ibv_plain(void);
+_Thread_local int number;

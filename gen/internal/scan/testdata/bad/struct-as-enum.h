@@ -1,0 +1,2 @@
+struct level { int a; };
+enum level { LEVEL };

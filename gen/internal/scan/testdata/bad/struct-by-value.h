@@ -1,0 +1,3 @@
+struct s { int a; };
+int ibv_plain(struct s s);
+struct s ibv_number(void);

@@ -1,0 +1,2 @@
+struct s { char a[1 << 30]; };
+struct t { struct s s[3]; };

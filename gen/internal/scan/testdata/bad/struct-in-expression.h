@@ -1,0 +1,1 @@
+struct s { char a[sizeof(struct t { int b; })]; };

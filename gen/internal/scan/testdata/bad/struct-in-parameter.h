@@ -1,0 +1,1 @@
+int ibv_plain(struct s { int a; } *s);

@@ -1,0 +1,4 @@
+struct s {
+	struct t { int b; };
+	int a;
+};

@@ -1,0 +1,2 @@
+struct { int a; };
+int ibv_plain(void);

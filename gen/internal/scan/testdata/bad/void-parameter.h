@@ -1,0 +1,2 @@
+int ibv_plain(void x);
+int ibv_twice(int first, void);
