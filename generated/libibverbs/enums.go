@@ -835,7 +835,8 @@ var nodeTypeNames = enum.Texts{
 			{Value: int64(IBV_NODE_USNIC_UDP), Name: "IBV_NODE_USNIC_UDP"},
 			{Value: int64(IBV_NODE_UNSPECIFIED), Name: "IBV_NODE_UNSPECIFIED"},
 		},
-		Type: "NodeType",
+		Signed: true,
+		Type:   "NodeType",
 	},
 }
 
@@ -872,7 +873,8 @@ var transportTypeNames = enum.Values{
 		{Value: int64(IBV_TRANSPORT_USNIC_UDP), Name: "IBV_TRANSPORT_USNIC_UDP"},
 		{Value: int64(IBV_TRANSPORT_UNSPECIFIED), Name: "IBV_TRANSPORT_UNSPECIFIED"},
 	},
-	Type: "TransportType",
+	Signed: true,
+	Type:   "TransportType",
 }
 
 // String returns the C enumerator's name.
@@ -3066,6 +3068,7 @@ const (
 )
 
 var flowSpecTypeNames = enum.Values{
+	Modifier: int64(IBV_FLOW_SPEC_INNER),
 	Names: []enum.Name{
 		{Value: int64(IBV_FLOW_SPEC_ETH), Name: "IBV_FLOW_SPEC_ETH"},
 		{Value: int64(IBV_FLOW_SPEC_IPV4), Name: "IBV_FLOW_SPEC_IPV4"},
@@ -3439,7 +3442,8 @@ var reregMrErrCodeNames = enum.Values{
 		{Value: int64(IBV_REREG_MR_ERR_CMD), Name: "IBV_REREG_MR_ERR_CMD"},
 		{Value: int64(IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW), Name: "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW"},
 	},
-	Type: "ReregMrErrCode",
+	Signed: true,
+	Type:   "ReregMrErrCode",
 }
 
 // String returns the C enumerator's name.

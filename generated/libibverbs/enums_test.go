@@ -7,99 +7,106 @@ import (
 	"testing"
 )
 
+var enumCases = []golden.EnumCase{
+	golden.Enum(ParseIbUverbsCoreSupport, &ibUverbsCoreSupportNames),
+	golden.Enum(ParseIbUverbsAccessFlags, &ibUverbsAccessFlagsNames),
+	golden.Enum(ParseIbUverbsSrqType, &ibUverbsSrqTypeNames),
+	golden.Enum(ParseIbUverbsWqType, &ibUverbsWqTypeNames),
+	golden.Enum(ParseIbUverbsWqFlags, &ibUverbsWqFlagsNames),
+	golden.Enum(ParseIbUverbsQpType, &ibUverbsQpTypeNames),
+	golden.Enum(ParseIbUverbsQpCreateFlags, &ibUverbsQpCreateFlagsNames),
+	golden.Enum(ParseIbUverbsQueryPortCapFlags, &ibUverbsQueryPortCapFlagsNames),
+	golden.Enum(ParseIbUverbsQueryPortFlags, &ibUverbsQueryPortFlagsNames),
+	golden.Enum(ParseIbUverbsFlowActionEspKeymat, &ibUverbsFlowActionEspKeymatNames),
+	golden.Enum(ParseIbUverbsFlowActionEspKeymatAesGcmIvAlgo, &ibUverbsFlowActionEspKeymatAesGcmIvAlgoNames),
+	golden.Enum(ParseIbUverbsFlowActionEspReplay, &ibUverbsFlowActionEspReplayNames),
+	golden.Enum(ParseIbUverbsFlowActionEspFlags, &ibUverbsFlowActionEspFlagsNames),
+	golden.Enum(ParseIbUverbsReadCountersFlags, &ibUverbsReadCountersFlagsNames),
+	golden.Enum(ParseIbUverbsAdviseMrAdvice, &ibUverbsAdviseMrAdviceNames),
+	golden.Enum(ParseIbUverbsAdviseMrFlag, &ibUverbsAdviseMrFlagNames),
+	golden.Enum(ParseRdmaDriverId, &rdmaDriverIdNames),
+	golden.Enum(ParseIbUverbsGidType, &ibUverbsGidTypeNames),
+	golden.Enum(ParseIbUverbsBufferType, &ibUverbsBufferTypeNames),
+	golden.Enum(ParseIbUverbsCompCntrEntry, &ibUverbsCompCntrEntryNames),
+	golden.Enum(ParseIbUverbsCompCntrModifyOp, &ibUverbsCompCntrModifyOpNames),
+	golden.Enum(ParseIbUverbsQpAttachCompCntrOp, &ibUverbsQpAttachCompCntrOpNames),
+	golden.Enum(ParseGidType, &gidTypeNames),
+	golden.Enum(ParseNodeType, &nodeTypeNames),
+	golden.Enum(ParseTransportType, &transportTypeNames),
+	golden.Enum(ParseDeviceCapFlags, &deviceCapFlagsNames),
+	golden.Enum(ParseForkStatus, &forkStatusNames),
+	golden.Enum(ParseAtomicCap, &atomicCapNames),
+	golden.Enum(ParseDmMask, &dmMaskNames),
+	golden.Enum(ParseOdpGeneralCaps, &odpGeneralCapsNames),
+	golden.Enum(ParseOdpTransportCapBits, &odpTransportCapBitsNames),
+	golden.Enum(ParseRxHashFunctionFlags, &rxHashFunctionFlagsNames),
+	golden.Enum(ParseRxHashFields, &rxHashFieldsNames),
+	golden.Enum(ParseRawPacketCaps, &rawPacketCapsNames),
+	golden.Enum(ParseTmCapFlags, &tmCapFlagsNames),
+	golden.Enum(ParsePciAtomicOpSize, &pciAtomicOpSizeNames),
+	golden.Enum(ParseMtu, &mtuNames),
+	golden.Enum(ParsePortState, &portStateNames),
+	golden.Enum(ParseLinkLayer, &linkLayerNames),
+	golden.Enum(ParsePortCapFlags, &portCapFlagsNames),
+	golden.Enum(ParsePortCapFlags2, &portCapFlags2Names),
+	golden.Enum(ParseEventType, &eventTypeNames),
+	golden.Enum(ParseWcStatus, &wcStatusNames),
+	golden.Enum(ParseWcOpcode, &wcOpcodeNames),
+	golden.Enum(ParseCreateCqWcFlags, &createCqWcFlagsNames),
+	golden.Enum(ParseWcFlags, &wcFlagsNames),
+	golden.Enum(ParseAccessFlags, &accessFlagsNames),
+	golden.Enum(ParseXrcdInitAttrMask, &xrcdInitAttrMaskNames),
+	golden.Enum(ParseReregMrFlags, &reregMrFlagsNames),
+	golden.Enum(ParseMrInitAttrMask, &mrInitAttrMaskNames),
+	golden.Enum(ParseMwType, &mwTypeNames),
+	golden.Enum(ParseRate, &rateNames),
+	golden.Enum(ParseSrqAttrMask, &srqAttrMaskNames),
+	golden.Enum(ParseSrqType, &srqTypeNames),
+	golden.Enum(ParseSrqInitAttrMask, &srqInitAttrMaskNames),
+	golden.Enum(ParseWqType, &wqTypeNames),
+	golden.Enum(ParseWqInitAttrMask, &wqInitAttrMaskNames),
+	golden.Enum(ParseWqFlags, &wqFlagsNames),
+	golden.Enum(ParseWqState, &wqStateNames),
+	golden.Enum(ParseWqAttrMask, &wqAttrMaskNames),
+	golden.Enum(ParseIndTableInitAttrMask, &indTableInitAttrMaskNames),
+	golden.Enum(ParseQpType, &qpTypeNames),
+	golden.Enum(ParseQpInitAttrMask, &qpInitAttrMaskNames),
+	golden.Enum(ParseQpCreateFlags, &qpCreateFlagsNames),
+	golden.Enum(ParseQpCreateSendOpsFlags, &qpCreateSendOpsFlagsNames),
+	golden.Enum(ParseQpOpenAttrMask, &qpOpenAttrMaskNames),
+	golden.Enum(ParseQpAttrMask, &qpAttrMaskNames),
+	golden.Enum(ParseQueryQpDataInOrderFlags, &queryQpDataInOrderFlagsNames),
+	golden.Enum(ParseQueryQpDataInOrderCaps, &queryQpDataInOrderCapsNames),
+	golden.Enum(ParseQpState, &qpStateNames),
+	golden.Enum(ParseMigState, &migStateNames),
+	golden.Enum(ParseWrOpcode, &wrOpcodeNames),
+	golden.Enum(ParseSendFlags, &sendFlagsNames),
+	golden.Enum(ParsePlacementType, &placementTypeNames),
+	golden.Enum(ParseSelectivityLevel, &selectivityLevelNames),
+	golden.Enum(ParseOpsWrOpcode, &opsWrOpcodeNames),
+	golden.Enum(ParseOpsFlags, &opsFlagsNames),
+	golden.Enum(ParseCqAttrMask, &cqAttrMaskNames),
+	golden.Enum(ParseFlowFlags, &flowFlagsNames),
+	golden.Enum(ParseFlowAttrType, &flowAttrTypeNames),
+	golden.Enum(ParseFlowSpecType, &flowSpecTypeNames),
+	golden.Enum(ParseFlowActionEspMask, &flowActionEspMaskNames),
+	golden.Enum(ParseCqInitAttrMask, &cqInitAttrMaskNames),
+	golden.Enum(ParseCreateCqAttrFlags, &createCqAttrFlagsNames),
+	golden.Enum(ParseQpAttachCompCntrOp, &qpAttachCompCntrOpNames),
+	golden.Enum(ParseCompCntrType, &compCntrTypeNames),
+	golden.Enum(ParseParentDomainInitAttrMask, &parentDomainInitAttrMaskNames),
+	golden.Enum(ParseTphMemType, &tphMemTypeNames),
+	golden.Enum(ParseDmahInitAttrMask, &dmahInitAttrMaskNames),
+	golden.Enum(ParseCounterDescription, &counterDescriptionNames),
+	golden.Enum(ParseReadCountersFlags, &readCountersFlagsNames),
+	golden.Enum(ParseValuesMask, &valuesMaskNames),
+	golden.Enum(ParseReregMrErrCode, &reregMrErrCodeNames),
+	golden.Enum(ParseTmhOp, &tmhOpNames),
+}
+
 func TestEnums(t *testing.T) {
-	golden.Enum(t, ParseIbUverbsCoreSupport, ibUverbsCoreSupportNames.Names, "")
-	golden.Enum(t, ParseIbUverbsAccessFlags, ibUverbsAccessFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsSrqType, ibUverbsSrqTypeNames.Names, "")
-	golden.Enum(t, ParseIbUverbsWqType, ibUverbsWqTypeNames.Names, "")
-	golden.Enum(t, ParseIbUverbsWqFlags, ibUverbsWqFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsQpType, ibUverbsQpTypeNames.Names, "")
-	golden.Enum(t, ParseIbUverbsQpCreateFlags, ibUverbsQpCreateFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsQueryPortCapFlags, ibUverbsQueryPortCapFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsQueryPortFlags, ibUverbsQueryPortFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsFlowActionEspKeymat, ibUverbsFlowActionEspKeymatNames.Names, "")
-	golden.Enum(t, ParseIbUverbsFlowActionEspKeymatAesGcmIvAlgo, ibUverbsFlowActionEspKeymatAesGcmIvAlgoNames.Names, "")
-	golden.Enum(t, ParseIbUverbsFlowActionEspReplay, ibUverbsFlowActionEspReplayNames.Names, "")
-	golden.Enum(t, ParseIbUverbsFlowActionEspFlags, ibUverbsFlowActionEspFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsReadCountersFlags, ibUverbsReadCountersFlagsNames.Names, "")
-	golden.Enum(t, ParseIbUverbsAdviseMrAdvice, ibUverbsAdviseMrAdviceNames.Names, "")
-	golden.Enum(t, ParseIbUverbsAdviseMrFlag, ibUverbsAdviseMrFlagNames.Names, "")
-	golden.Enum(t, ParseRdmaDriverId, rdmaDriverIdNames.Names, "")
-	golden.Enum(t, ParseIbUverbsGidType, ibUverbsGidTypeNames.Names, "")
-	golden.Enum(t, ParseIbUverbsBufferType, ibUverbsBufferTypeNames.Names, "")
-	golden.Enum(t, ParseIbUverbsCompCntrEntry, ibUverbsCompCntrEntryNames.Names, "")
-	golden.Enum(t, ParseIbUverbsCompCntrModifyOp, ibUverbsCompCntrModifyOpNames.Names, "")
-	golden.Enum(t, ParseIbUverbsQpAttachCompCntrOp, ibUverbsQpAttachCompCntrOpNames.Names, "")
-	golden.Enum(t, ParseGidType, gidTypeNames.Names, "")
-	golden.Enum(t, ParseNodeType, nodeTypeNames.Names, nodeTypeNames.Other)
-	golden.Enum(t, ParseTransportType, transportTypeNames.Names, "")
-	golden.Enum(t, ParseDeviceCapFlags, deviceCapFlagsNames.Names, "")
-	golden.Enum(t, ParseForkStatus, forkStatusNames.Names, "")
-	golden.Enum(t, ParseAtomicCap, atomicCapNames.Names, "")
-	golden.Enum(t, ParseDmMask, dmMaskNames.Names, "")
-	golden.Enum(t, ParseOdpGeneralCaps, odpGeneralCapsNames.Names, "")
-	golden.Enum(t, ParseOdpTransportCapBits, odpTransportCapBitsNames.Names, "")
-	golden.Enum(t, ParseRxHashFunctionFlags, rxHashFunctionFlagsNames.Names, "")
-	golden.Enum(t, ParseRxHashFields, rxHashFieldsNames.Names, "")
-	golden.Enum(t, ParseRawPacketCaps, rawPacketCapsNames.Names, "")
-	golden.Enum(t, ParseTmCapFlags, tmCapFlagsNames.Names, "")
-	golden.Enum(t, ParsePciAtomicOpSize, pciAtomicOpSizeNames.Names, "")
-	golden.Enum(t, ParseMtu, mtuNames.Names, "")
-	golden.Enum(t, ParsePortState, portStateNames.Names, portStateNames.Other)
-	golden.Enum(t, ParseLinkLayer, linkLayerNames.Names, "")
-	golden.Enum(t, ParsePortCapFlags, portCapFlagsNames.Names, "")
-	golden.Enum(t, ParsePortCapFlags2, portCapFlags2Names.Names, "")
-	golden.Enum(t, ParseEventType, eventTypeNames.Names, eventTypeNames.Other)
-	golden.Enum(t, ParseWcStatus, wcStatusNames.Names, wcStatusNames.Other)
-	golden.Enum(t, ParseWcOpcode, wcOpcodeNames.Names, "")
-	golden.Enum(t, ParseCreateCqWcFlags, createCqWcFlagsNames.Names, "")
-	golden.Enum(t, ParseWcFlags, wcFlagsNames.Names, "")
-	golden.Enum(t, ParseAccessFlags, accessFlagsNames.Names, "")
-	golden.Enum(t, ParseXrcdInitAttrMask, xrcdInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseReregMrFlags, reregMrFlagsNames.Names, "")
-	golden.Enum(t, ParseMrInitAttrMask, mrInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseMwType, mwTypeNames.Names, "")
-	golden.Enum(t, ParseRate, rateNames.Names, "")
-	golden.Enum(t, ParseSrqAttrMask, srqAttrMaskNames.Names, "")
-	golden.Enum(t, ParseSrqType, srqTypeNames.Names, "")
-	golden.Enum(t, ParseSrqInitAttrMask, srqInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseWqType, wqTypeNames.Names, "")
-	golden.Enum(t, ParseWqInitAttrMask, wqInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseWqFlags, wqFlagsNames.Names, "")
-	golden.Enum(t, ParseWqState, wqStateNames.Names, "")
-	golden.Enum(t, ParseWqAttrMask, wqAttrMaskNames.Names, "")
-	golden.Enum(t, ParseIndTableInitAttrMask, indTableInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseQpType, qpTypeNames.Names, "")
-	golden.Enum(t, ParseQpInitAttrMask, qpInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseQpCreateFlags, qpCreateFlagsNames.Names, "")
-	golden.Enum(t, ParseQpCreateSendOpsFlags, qpCreateSendOpsFlagsNames.Names, "")
-	golden.Enum(t, ParseQpOpenAttrMask, qpOpenAttrMaskNames.Names, "")
-	golden.Enum(t, ParseQpAttrMask, qpAttrMaskNames.Names, "")
-	golden.Enum(t, ParseQueryQpDataInOrderFlags, queryQpDataInOrderFlagsNames.Names, "")
-	golden.Enum(t, ParseQueryQpDataInOrderCaps, queryQpDataInOrderCapsNames.Names, "")
-	golden.Enum(t, ParseQpState, qpStateNames.Names, "")
-	golden.Enum(t, ParseMigState, migStateNames.Names, "")
-	golden.Enum(t, ParseWrOpcode, wrOpcodeNames.Names, "")
-	golden.Enum(t, ParseSendFlags, sendFlagsNames.Names, "")
-	golden.Enum(t, ParsePlacementType, placementTypeNames.Names, "")
-	golden.Enum(t, ParseSelectivityLevel, selectivityLevelNames.Names, "")
-	golden.Enum(t, ParseOpsWrOpcode, opsWrOpcodeNames.Names, "")
-	golden.Enum(t, ParseOpsFlags, opsFlagsNames.Names, "")
-	golden.Enum(t, ParseCqAttrMask, cqAttrMaskNames.Names, "")
-	golden.Enum(t, ParseFlowFlags, flowFlagsNames.Names, "")
-	golden.Enum(t, ParseFlowAttrType, flowAttrTypeNames.Names, "")
-	golden.Enum(t, ParseFlowSpecType, flowSpecTypeNames.Names, "")
-	golden.Enum(t, ParseFlowActionEspMask, flowActionEspMaskNames.Names, "")
-	golden.Enum(t, ParseCqInitAttrMask, cqInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseCreateCqAttrFlags, createCqAttrFlagsNames.Names, "")
-	golden.Enum(t, ParseQpAttachCompCntrOp, qpAttachCompCntrOpNames.Names, "")
-	golden.Enum(t, ParseCompCntrType, compCntrTypeNames.Names, "")
-	golden.Enum(t, ParseParentDomainInitAttrMask, parentDomainInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseTphMemType, tphMemTypeNames.Names, "")
-	golden.Enum(t, ParseDmahInitAttrMask, dmahInitAttrMaskNames.Names, "")
-	golden.Enum(t, ParseCounterDescription, counterDescriptionNames.Names, "")
-	golden.Enum(t, ParseReadCountersFlags, readCountersFlagsNames.Names, "")
-	golden.Enum(t, ParseValuesMask, valuesMaskNames.Names, "")
-	golden.Enum(t, ParseReregMrErrCode, reregMrErrCodeNames.Names, "")
-	golden.Enum(t, ParseTmhOp, tmhOpNames.Names, "")
+	golden.TestEnums(t, enumCases)
+}
+func FuzzEnums(f *testing.F) {
+	golden.FuzzEnums(f, enumCases)
 }

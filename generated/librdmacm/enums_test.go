@@ -7,13 +7,20 @@ import (
 	"testing"
 )
 
+var enumCases = []golden.EnumCase{
+	golden.Enum(ParseCmEventType, &cmEventTypeNames),
+	golden.Enum(ParsePortSpace, &portSpaceNames),
+	golden.Enum(ParseCmJoinMcAttrMask, &cmJoinMcAttrMaskNames),
+	golden.Enum(ParseCmMcJoinFlags, &cmMcJoinFlagsNames),
+	golden.Enum(ParseOptionLevel, &optionLevelNames),
+	golden.Enum(ParseIDOption, &iDOptionNames),
+	golden.Enum(ParseIBOption, &iBOptionNames),
+	golden.Enum(ParseRsocketOption, &rsocketOptionNames),
+}
+
 func TestEnums(t *testing.T) {
-	golden.Enum(t, ParseCmEventType, cmEventTypeNames.Names, cmEventTypeNames.Other)
-	golden.Enum(t, ParsePortSpace, portSpaceNames.Names, "")
-	golden.Enum(t, ParseCmJoinMcAttrMask, cmJoinMcAttrMaskNames.Names, "")
-	golden.Enum(t, ParseCmMcJoinFlags, cmMcJoinFlagsNames.Names, "")
-	golden.Enum(t, ParseOptionLevel, optionLevelNames.Names, "")
-	golden.Enum(t, ParseIDOption, iDOptionNames.Names, "")
-	golden.Enum(t, ParseIBOption, iBOptionNames.Names, "")
-	golden.Enum(t, ParseRsocketOption, rsocketOptionNames.Names, "")
+	golden.TestEnums(t, enumCases)
+}
+func FuzzEnums(f *testing.F) {
+	golden.FuzzEnums(f, enumCases)
 }

@@ -17,35 +17,71 @@ type Name struct {
 
 // Values is an enum whose values exclude each other.
 type Values struct {
-	Type  string // Go's name of the type
-	Names []Name // in the header's order
+	Type     string // Go's name of the type
+	Signed   bool   // it is an int32, not a uint32
+	Names    []Name // in the header's order
+	Modifier int64  // a bit that is added to other values; 0: none
 }
 
 // String returns the C enumerator's name, the first if there are several, or
-// Type(n) for a value without one.
+// Type(n) for a value without one. A value with the modifier is NAME|MODIFIER.
 func (e *Values) String(v int64) string {
-	for _, n := range e.Names {
-		if n.Value == v {
-			return n.Name
-		}
+	if name, ok := e.name(v); ok {
+		return name
+	}
+	if name, ok := e.name(v &^ e.Modifier); ok {
+		modifier, _ := e.name(e.Modifier)
+		return name + "|" + modifier
 	}
 	return e.Type + "(" + strconv.FormatInt(v, 10) + ")"
 }
 
+func (e *Values) name(v int64) (string, bool) {
+	for _, n := range e.Names {
+		if n.Value == v {
+			return n.Name, true
+		}
+	}
+	return "", false
+}
+
 // Parse accepts what String returns, and the other names of a value.
 func (e *Values) Parse(s string) (int64, error) {
-	for _, n := range e.Names {
-		if n.Name == s {
-			return n.Value, nil
+	if v, ok := e.value(s); ok {
+		return v, nil
+	}
+	if base, modifier, ok := strings.Cut(s, "|"); ok && e.Modifier != 0 {
+		v, known := e.value(base)
+		bit, ok := e.value(modifier)
+		if known && ok && bit == e.Modifier {
+			return v | bit, nil
 		}
 	}
 	if rest, ok := strings.CutPrefix(s, e.Type+"("); ok {
 		digits, ok := strings.CutSuffix(rest, ")")
-		if v, err := parseInt32(digits); ok && err == nil {
+		if v, err := e.number(digits); ok && err == nil && strconv.FormatInt(v, 10) == digits {
 			return v, nil
 		}
 	}
 	return 0, fmt.Errorf("%s: no value is called %q", e.Type, s)
+}
+
+func (e *Values) value(name string) (int64, bool) {
+	for _, n := range e.Names {
+		if n.Name == name {
+			return n.Value, true
+		}
+	}
+	return 0, false
+}
+
+// number reads a number that the type can hold.
+func (e *Values) number(s string) (int64, error) {
+	if e.Signed {
+		return strconv.ParseInt(s, 10, 32)
+	}
+	v, err := strconv.ParseUint(s, 10, 32)
+	return int64(v), err
 }
 
 // Texts is an enum for which the C library has a text of its own.
@@ -125,13 +161,4 @@ func (e *Flags) parsePart(part string) (uint32, error) {
 		return 0, fmt.Errorf("%s: no flag is called %q", e.Type, part)
 	}
 	return uint32(n), nil
-}
-
-// parseInt32 reads a number of either signedness.
-func parseInt32(s string) (int64, error) {
-	v, err := strconv.ParseInt(s, 10, 64)
-	if err == nil && (v < -1<<31 || v > 1<<32-1) {
-		err = strconv.ErrRange
-	}
-	return v, err
 }

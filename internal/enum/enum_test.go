@@ -1,6 +1,7 @@
 package enum
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -9,11 +10,18 @@ import (
 )
 
 var (
-	level = &Values{Type: "Level", Names: []Name{
+	level = &Values{Type: "Level", Signed: true, Names: []Name{
 		{Value: -1, Name: "LEVEL_BELOW"},
 		{Value: 0, Name: "LEVEL_ZERO"},
 		{Value: 0, Name: "LEVEL_ALIAS"},
 		{Value: 7, Name: "LEVEL_SEVEN"},
+	}}
+	spec = &Values{Type: "Spec", Modifier: 0x100, Names: []Name{
+		{Value: 0x20, Name: "SPEC_ETH"},
+		{Value: 0x30, Name: "SPEC_IP"},
+		{Value: 0x30, Name: "SPEC_OLD_IP"},
+		{Value: 0x100, Name: "SPEC_INNER"},
+		{Value: 0x1020, Name: "SPEC_ACTION"},
 	}}
 	status = &Texts{
 		Values: Values{Type: "Status", Names: []Name{
@@ -35,7 +43,7 @@ var (
 func TestValues(t *testing.T) {
 	for v, want := range map[int64]string{
 		-1: "LEVEL_BELOW", 0: "LEVEL_ZERO", 7: "LEVEL_SEVEN", 1: "Level(1)", -2: "Level(-2)",
-		math.MaxUint32: "Level(4294967295)", math.MinInt32: "Level(-2147483648)",
+		math.MaxInt32: "Level(2147483647)", math.MinInt32: "Level(-2147483648)",
 	} {
 		require.Equal(t, want, level.String(v))
 		got, err := level.Parse(want)
@@ -47,11 +55,36 @@ func TestValues(t *testing.T) {
 	require.Zero(t, v)
 	for _, s := range []string{
 		"", "LEVEL", "level_zero", "Level", "Level(", "Level()", "Level(x)", "Level(1", "Level(1))",
-		"Other(1)", "Level(4294967296)", "Level(-2147483649)", "Level(99999999999999999999)", "1", " LEVEL_ZERO",
+		"Other(1)", "Level(2147483648)", "Level(-2147483649)", "Level(99999999999999999999)", "1", " LEVEL_ZERO",
+		"LEVEL_SEVEN|LEVEL_SEVEN", "LEVEL_SEVEN|", "Level(+1)", "Level(01)", "Level(-0)",
 	} {
 		_, err := level.Parse(s)
 		require.Error(t, err, "%q", s)
 		require.ErrorContains(t, err, "Level: no value is called")
+	}
+}
+
+// TestModifier has values that one bit makes others of.
+func TestModifier(t *testing.T) {
+	for v, want := range map[int64]string{
+		0x20: "SPEC_ETH", 0x30: "SPEC_IP", 0x100: "SPEC_INNER", 0x120: "SPEC_ETH|SPEC_INNER", 0x130: "SPEC_IP|SPEC_INNER",
+		0x1020: "SPEC_ACTION", 0x1120: "SPEC_ACTION|SPEC_INNER", 0: "Spec(0)", 0x50: "Spec(80)", 0x150: "Spec(336)",
+		0x320: "Spec(800)", math.MaxUint32: "Spec(4294967295)",
+	} {
+		require.Equal(t, want, spec.String(v))
+		got, err := spec.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	}
+	v, err := spec.Parse("SPEC_OLD_IP|SPEC_INNER")
+	require.NoError(t, err)
+	require.EqualValues(t, 0x130, v)
+	for _, s := range []string{
+		"SPEC_INNER|SPEC_ETH", "SPEC_ETH|SPEC_IP", "SPEC_ETH|", "|SPEC_INNER", "SPEC_ETH | SPEC_INNER", "SPEC_ETH|SPEC_INNER|SPEC_INNER",
+		"Spec(-1)", "Spec(4294967296)", "Spec(32)|SPEC_INNER",
+	} {
+		_, err := spec.Parse(s)
+		require.EqualError(t, err, fmt.Sprintf("Spec: no value is called %q", s))
 	}
 }
 
@@ -101,7 +134,7 @@ func TestFlags(t *testing.T) {
 // as is printed so that it can be read again.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		"", "LEVEL_SEVEN", "Level(-1)", "Level(4294967295)", "all is well", "unknown", "Status(2)",
+		"", "LEVEL_SEVEN", "Level(-1)", "SPEC_IP|SPEC_INNER", "Spec(9)", "Level(4294967295)", "all is well", "unknown", "Status(2)",
 		"ACCESS_READ|ACCESS_WRITE|0x40", "0", "|", strings.Repeat("0x1|", 100) + "1",
 	} {
 		f.Add(s)
@@ -109,6 +142,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if v, err := level.Parse(s); err == nil {
 			again, err := level.Parse(level.String(v))
+			require.NoError(t, err)
+			require.Equal(t, v, again)
+		}
+		if v, err := spec.Parse(s); err == nil {
+			again, err := spec.Parse(spec.String(v))
 			require.NoError(t, err)
 			require.Equal(t, v, again)
 		}

@@ -1,7 +1,10 @@
 package golden
 
 import (
+	"fmt"
 	"math"
+	"math/bits"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,32 +12,185 @@ import (
 	"github.com/verbena-go/verbena/internal/enum"
 )
 
-// Enum checks that parse reverses String: for every name and its value, for
-// values next to these and for the largest. A value that prints other has no
-// way back; other is empty where there is no such text.
+// EnumCase is an enum type of a generated package, with what is to be shown of
+// it.
+type EnumCase struct {
+	goName string
+	names  func(t *testing.T)           // every name and value
+	number func(t *testing.T, n uint32) // any number has a text that leads back to it
+	text   func(t *testing.T, s string) // any text is refused or has one meaning
+}
+
+// Enum is the case of a type; table holds the names of its values.
 func Enum[T interface {
 	~int32 | ~uint32
 	String() string
-}](t *testing.T, parse func(string) (T, error), names []enum.Name, other string,
-) {
-	t.Helper()
-	require.NotEmpty(t, names)
-	reverse := func(v T) {
-		if v.String() == other {
-			return
+}](parse func(string) (T, error), table any,
+) EnumCase {
+	e := describe(table)
+	back := func(t *testing.T, v T) {
+		t.Helper()
+		if s := v.String(); s != e.other {
+			got, err := parse(s)
+			require.NoError(t, err)
+			require.Equal(t, v, got, s)
 		}
-		got, err := parse(v.String())
-		require.NoError(t, err)
-		require.Equal(t, v, got)
 	}
-	for _, n := range names {
-		got, err := parse(n.Name)
-		require.NoError(t, err)
-		require.Equal(t, T(n.Value), got, n.Name)
-		reverse(T(n.Value))
-		reverse(T(n.Value + 1))
+	return EnumCase{
+		goName: e.goName,
+		names: func(t *testing.T) {
+			require.NotEmpty(t, e.names)
+			for _, n := range e.names {
+				got, err := parse(n.Name)
+				require.NoError(t, err)
+				require.Equal(t, T(n.Value), got, n.Name)
+				require.Equal(t, e.want(n.Value), T(n.Value).String())
+				back(t, T(n.Value-1))
+				back(t, T(n.Value+1))
+			}
+			for _, v := range e.combinations() {
+				require.Equal(t, e.want(v), T(v).String())
+				back(t, T(v))
+			}
+		},
+		number: func(t *testing.T, n uint32) { back(t, T(n)) },
+		text: func(t *testing.T, s string) {
+			v, err := parse(s)
+			if err != nil {
+				require.ErrorContains(t, err, e.goName+": no ")
+				require.ErrorContains(t, err, "is called")
+				require.Zero(t, v)
+				return
+			}
+			back(t, v)
+			if strings.HasPrefix(s, e.goName+"(") {
+				require.Equal(t, s, fmt.Sprintf("%s(%d)", e.goName, v))
+			}
+		},
 	}
-	reverse(math.MaxInt32)
-	_, err := parse("no such name")
-	require.ErrorContains(t, err, "no such name")
+}
+
+// TestEnums runs the cases of a package.
+func TestEnums(t *testing.T, cases []EnumCase) {
+	for _, c := range cases {
+		t.Run(c.goName, func(t *testing.T) {
+			c.names(t)
+			for _, n := range []uint32{0, 1, math.MaxInt32, 1 << 31, math.MaxUint32} {
+				c.number(t, n)
+			}
+			for _, s := range []string{"", "no such name", "|", c.goName, c.goName + "()", c.goName + "(4294967296)", c.goName + "(-1)"} {
+				c.text(t, s)
+			}
+		})
+	}
+}
+
+// FuzzEnums gives a text to every parser of a package, and a number to every
+// String.
+func FuzzEnums(f *testing.F, cases []EnumCase) {
+	for i, c := range cases {
+		f.Add(c.goName+"(7)", uint32(i))
+		f.Add(c.goName+"(-0147483648)", uint32(1)<<(i%32))
+	}
+	f.Add("IBV_FLOW_SPEC_ETH|IBV_FLOW_SPEC_INNER", uint32(math.MaxUint32))
+	f.Add(" IBV_SEND_FENCE | 0x40|010", uint32(0x120))
+	f.Fuzz(func(t *testing.T, s string, n uint32) {
+		for _, c := range cases {
+			c.text(t, s)
+			c.number(t, n)
+		}
+	})
+}
+
+// described is what a table says.
+type described struct {
+	goName   string
+	names    []enum.Name
+	texts    map[int64]string // of Texts
+	other    string           // of Texts: what has no way back
+	modifier int64
+	flags    bool
+}
+
+func describe(table any) *described {
+	switch e := table.(type) {
+	case *enum.Flags:
+		return &described{goName: e.Type, names: e.Names, flags: true}
+	case *enum.Texts:
+		d := &described{goName: e.Type, names: e.Names, other: e.Other, texts: map[int64]string{}}
+		for _, text := range e.Texts {
+			d.texts[text.Value] = text.Name
+		}
+		return d
+	case *enum.Values:
+		return &described{goName: e.Type, names: e.Names, modifier: e.Modifier}
+	}
+	panic(fmt.Sprintf("%T is no table of an enum", table))
+}
+
+// first returns the first name of a value.
+func (d *described) first(v int64) string {
+	for _, n := range d.names {
+		if n.Value == v {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// want returns what a value that is made of named ones prints.
+func (d *described) want(v int64) string {
+	switch {
+	case d.texts != nil && d.texts[v] != "":
+		return d.texts[v]
+	case d.texts != nil:
+		return d.other
+	case d.flags:
+		return d.set(uint32(v))
+	case d.first(v) == "":
+		return d.first(v&^d.modifier) + "|" + d.first(d.modifier)
+	}
+	return d.first(v)
+}
+
+// set returns the names of single bits, in the header's order, and the rest.
+func (d *described) set(v uint32) string {
+	var parts []string
+	for _, n := range d.names {
+		if bit := uint32(n.Value); bits.OnesCount32(bit) == 1 && v&bit != 0 {
+			parts = append(parts, n.Name)
+			v &^= bit
+		}
+	}
+	if v != 0 || len(parts) == 0 {
+		parts = append(parts, strings.Replace(fmt.Sprintf("%#x", v), "0x0", "0", 1))
+	}
+	return strings.Join(parts, "|")
+}
+
+// combinations returns what can be made of the names: all sets of flags, or all
+// pairs if there are many, and all values with the modifier.
+func (d *described) combinations() []int64 {
+	if d.flags && len(d.names) <= 10 {
+		return d.sets()
+	}
+	var out []int64
+	for _, a := range d.names {
+		for _, b := range d.names {
+			if d.flags || d.modifier != 0 && b.Value == d.modifier {
+				out = append(out, a.Value|b.Value)
+			}
+		}
+	}
+	return out
+}
+
+func (d *described) sets() []int64 {
+	out := []int64{0}
+	for _, n := range d.names {
+		for _, v := range out {
+			out = append(out, v|n.Value)
+		}
+	}
+	return out
 }

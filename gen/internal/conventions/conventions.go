@@ -65,6 +65,8 @@ type Enum struct {
 	Key    string // its tag, or :FIRST_ENUMERATOR
 	Flags  bool
 	GoName string // empty: made from the tag; "-": constants without a type
+	// Modifier is the enumerator of a bit that is added to other values.
+	Modifier string
 }
 
 // Table is the whole file.
@@ -207,11 +209,14 @@ func (t *Table) enum(words []string) error {
 		return fmt.Errorf("enum %s: a second line", e.Key)
 	}
 	for _, w := range words[2:] {
-		name, ok := strings.CutPrefix(w, "name=")
-		if !ok || name == "" {
+		switch key, value, _ := strings.Cut(w, "="); {
+		case key == "name" && value != "":
+			e.GoName = value
+		case key == "modifier" && value != "" && !e.Flags:
+			e.Modifier = value
+		default:
 			return fmt.Errorf("enum %s: no attribute %q", e.Key, w)
 		}
-		e.GoName = name
 	}
 	if strings.HasPrefix(e.Key, ":") && e.GoName == "" {
 		return fmt.Errorf("enum %s: an anonymous enum needs a name", e.Key)

@@ -19,6 +19,7 @@ enum ibv_mtu values
 enum ibv_access_flags flags
 enum :FIRST values name=First
 enum :LOOSE values name=-
+enum ibv_spec values name=Spec modifier=SPEC_INNER
 macro ibv_get skip="a call"
 `))
 	require.NoError(t, err)
@@ -39,6 +40,7 @@ macro ibv_get skip="a call"
 			"ibv_access_flags": {Key: "ibv_access_flags", Flags: true},
 			":FIRST":           {Key: ":FIRST", GoName: "First"},
 			":LOOSE":           {Key: ":LOOSE", GoName: "-"},
+			"ibv_spec":         {Key: "ibv_spec", GoName: "Spec", Modifier: "SPEC_INNER"},
 		},
 		Macros: map[string]string{"ibv_get": "a call"},
 	}, table)
@@ -71,6 +73,8 @@ func TestParseErrors(t *testing.T) {
 		{"enum ibv_e either", `enum ibv_e: expected flags or values, found "either"`},
 		{"enum ibv_e values called=E", `enum ibv_e: no attribute "called=E"`},
 		{"enum ibv_e values name=", `enum ibv_e: no attribute "name="`},
+		{"enum ibv_e values modifier=", `enum ibv_e: no attribute "modifier="`},
+		{"enum ibv_e flags modifier=E", `enum ibv_e: no attribute "modifier=E"`},
 		{"enum ibv_twice values", "enum ibv_twice: a second line"},
 		{"enum :FIRST values", "enum :FIRST: an anonymous enum needs a name"},
 	}

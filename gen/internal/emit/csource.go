@@ -27,6 +27,9 @@ var abiTemplate string
 //go:embed golang/byteorder.go.txt
 var byteOrder string
 
+//go:embed golang/byteorder_test.go.txt
+var byteOrderTest string
+
 //go:embed golang/pthread.go.txt
 var pthread string
 

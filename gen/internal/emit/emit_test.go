@@ -174,6 +174,15 @@ func TestRefused(t *testing.T) {
 				}
 			}
 		}, "package libibverbs: ibv_query_port: inline of a shape that is not recognised and not marked as inline=own"},
+		{"modifier that is gone", func(in *Input) {
+			in.Known.Enums["ibv_mtu"].Modifier = "IBV_GONE"
+		}, "the line for the enum ibv_mtu names a modifier IBV_GONE" + lack},
+		{"anonymous struct in a struct", func(in *Input) {
+			wrapMembers(in, "struct ibv_sge")
+		}, "struct ibv_sge in infiniband/verbs.h: an anonymous struct inside a struct has no form in Go yet"},
+		{"anonymous struct in a union", func(in *Input) {
+			wrapMembers(in, "union ibv_gid")
+		}, "union ibv_gid in infiniband/verbs.h: an anonymous struct inside a union has no form in Go yet"},
 		{"two with one name", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].GoName = "Context"
 		}, "would both be called Context"},
@@ -214,6 +223,15 @@ func TestRefused(t *testing.T) {
 			require.ErrorContains(t, Emit(in, dir), tt.want)
 			require.NoDirExists(t, filepath.Join(dir, "libibverbs"))
 		})
+	}
+}
+
+// wrapMembers puts all members of a struct or union into an anonymous struct.
+func wrapMembers(in *Input, name string) {
+	for _, s := range in.API.Structs {
+		if s.Name == name {
+			s.Members = []*api.Member{{Aggregate: "struct", Members: s.Members}}
+		}
 	}
 }
 

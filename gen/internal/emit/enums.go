@@ -84,7 +84,7 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	case texts != nil:
 		kind = "Texts"
 	}
-	f.Var().Id(table).Op("=").Qual(enumPkg, kind).Values(tableValues(e, name, texts, kind))
+	f.Var().Id(table).Op("=").Qual(enumPkg, kind).Values(p.tableValues(e, name, texts, kind))
 
 	stringDoc := "String returns the C enumerator's name."
 	switch kind {
@@ -130,7 +130,7 @@ func literal(v int64, flags bool) string {
 	return fmt.Sprint(v)
 }
 
-func tableValues(e *api.Enum, name string, texts *conventions.Strings, kind string) jen.Code {
+func (p *pkg) tableValues(e *api.Enum, name string, texts *conventions.Strings, kind string) jen.Code {
 	names := func(text func(api.Enumerator) string) jen.Code {
 		return jen.Index().Qual(enumPkg, "Name").ValuesFunc(func(g *jen.Group) {
 			for _, v := range e.Values {
@@ -144,6 +144,12 @@ func tableValues(e *api.Enum, name string, texts *conventions.Strings, kind stri
 	all := jen.Dict{
 		jen.Id("Type"):  jen.Lit(name),
 		jen.Id("Names"): names(func(v api.Enumerator) string { return v.Name }),
+	}
+	if modifier := p.Known.Enums[e.Key()].Modifier; modifier != "" {
+		all[jen.Id("Modifier")] = jen.Int64().Parens(jen.Id(modifier))
+	}
+	if e.Signed && kind != "Flags" {
+		all[jen.Id("Signed")] = jen.True()
 	}
 	if kind != "Texts" {
 		return all

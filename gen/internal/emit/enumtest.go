@@ -2,19 +2,20 @@ package emit
 
 import "github.com/dave/jennifer/jen"
 
-// enumsTestFile writes a test that every enum's parser reverses its String.
+// enumsTestFile writes tests that every enum's parser reverses its String.
 func (p *pkg) enumsTestFile(f *jen.File) {
-	f.Func().Id("TestEnums").Params(jen.Id("t").Op("*").Qual("testing", "T")).BlockFunc(func(g *jen.Group) {
+	f.Var().Id("enumCases").Op("=").Index().Qual(goldenPkg, "EnumCase").ValuesFunc(func(g *jen.Group) {
 		for _, e := range p.enums {
-			name := p.enumName(e)
-			if name == "-" {
-				continue
+			if name := p.enumName(e); name != "-" {
+				g.Line().Qual(goldenPkg, "Enum").Call(jen.Id("Parse"+name), jen.Op("&").Id(tableName(name)))
 			}
-			other := jen.Lit("")
-			if p.Strings[e.Name] != nil {
-				other = jen.Id(tableName(name)).Dot("Other")
-			}
-			g.Qual(goldenPkg, "Enum").Call(jen.Id("t"), jen.Id("Parse"+name), jen.Id(tableName(name)).Dot("Names"), other)
 		}
+		g.Line()
 	})
+	f.Func().Id("TestEnums").Params(jen.Id("t").Op("*").Qual("testing", "T")).Block(
+		jen.Qual(goldenPkg, "TestEnums").Call(jen.Id("t"), jen.Id("enumCases")),
+	)
+	f.Func().Id("FuzzEnums").Params(jen.Id("f").Op("*").Qual("testing", "F")).Block(
+		jen.Qual(goldenPkg, "FuzzEnums").Call(jen.Id("f"), jen.Id("enumCases")),
+	)
 }

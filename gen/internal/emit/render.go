@@ -28,6 +28,10 @@ func renderAll(all []*pkg) (map[*pkg]map[string][]byte, error) {
 // render returns the package's files by name.
 func (p *pkg) render() (map[string][]byte, error) {
 	p.claimNames()
+	p.checkForms()
+	if len(p.errs) > 0 { // rendering would fail in ways that say less
+		return nil, errors.Join(p.errs...)
+	}
 	files := map[string]func() ([]byte, error){
 		"doc.go":         p.docFile,
 		"enums.go":       p.goFile(p.enumsFile),
@@ -35,6 +39,7 @@ func (p *pkg) render() (map[string][]byte, error) {
 		"structs.go":     p.goFile(p.structsFile),
 		"layout_test.go": p.goFile(p.layoutTestFile),
 		"enums_test.go":  p.goFile(p.enumsTestFile),
+		"unions_test.go": p.goFile(p.unionsTestFile),
 		"stubs_cgo.go":   p.goFile(p.stubsFile),
 		"stubs_other.go": p.goFile(p.platformFile),
 		"stubs_test.go":  p.goFile(p.stubsTestFile),
@@ -44,6 +49,7 @@ func (p *pkg) render() (map[string][]byte, error) {
 	}
 	if p.verbs == nil {
 		files["byteorder.go"] = copied(byteOrder)
+		files["byteorder_test.go"] = copied(byteOrderTest)
 		files["pthread.go"] = copied(pthread)
 		files["pthread_arm64.go"] = copied(pthreadARM64)
 		files["pthread_other.go"] = copied(pthreadOther)

@@ -38,8 +38,12 @@ func stale(in Input) error {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(in.Known.Enums)) {
-		if enums[key] == nil {
+		e, modifier := enums[key], in.Known.Enums[key].Modifier
+		switch {
+		case e == nil:
 			report("a line for the enum %s", key)
+		case modifier != "" && !has(e, modifier):
+			report("the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Known.Macros)) {
@@ -67,8 +71,12 @@ func staleTexts(texts *conventions.Strings, e *api.Enum, report func(format stri
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts.Text)) {
-		if !slices.ContainsFunc(e.Values, func(v api.Enumerator) bool { return v.Name == name }) {
+		if !has(e, name) {
 			report("a string for %s of enum %s", name, texts.Enum)
 		}
 	}
+}
+
+func has(e *api.Enum, name string) bool {
+	return slices.ContainsFunc(e.Values, func(v api.Enumerator) bool { return v.Name == name })
 }

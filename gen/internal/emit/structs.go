@@ -25,6 +25,23 @@ func (p *pkg) structsFile(f *jen.File) {
 	}
 }
 
+// checkForms fails for structs that have no form in Go yet. No header has one.
+func (p *pkg) checkForms() {
+	for _, s := range p.structs {
+		kind, _, _ := strings.Cut(s.Name, " ")
+		p.checkMembers(s, kind, s.Members)
+	}
+}
+
+func (p *pkg) checkMembers(s *api.Struct, kind string, members []*api.Member) {
+	for _, m := range members {
+		if m.Name == "" && (kind == "union" || m.Aggregate == "struct") {
+			p.fail("%s in %s: an anonymous %s inside a %s has no form in Go yet", s.Name, s.Header, m.Aggregate, kind)
+		}
+		p.checkMembers(s, m.Aggregate, m.Members)
+	}
+}
+
 // scope is a struct or union as C knows it.
 type scope struct {
 	path    string // ibv_qp, or rdma_cm_event.param
@@ -65,12 +82,10 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 			switch {
 			case m.Type != nil:
 				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name + sinceClause(p.member(in, m).release))
-			case m.Name == "" && m.Aggregate == "union":
+			case m.Name == "": // a union; see checkForms
 				field := fmt.Sprintf("union%d", m.Offset)
 				g.Id(field).Add(storage(msize)).Comment(memberNames(m.Members))
 				nested = append(nested, func() { p.views(f, name, in, field, m.Members) })
-			case m.Name == "":
-				p.fail("%s: an anonymous struct inside a struct has no form in Go yet", name)
 			default:
 				inner := name + goName(m.Name)
 				g.Id(goName(m.Name)).Id(inner).Comment(m.Name + sinceClause(p.member(in, m).release))
@@ -96,9 +111,6 @@ func (p *pkg) views(f *jen.File, name string, in scope, field string, members []
 		switch {
 		case m.Type != nil:
 			t = p.goType(m.Type)
-		case m.Name == "":
-			p.fail("%s: an anonymous %s inside a union has no form in Go yet", name, m.Aggregate)
-			continue
 		default:
 			inner := name + goName(m.Name)
 			t = jen.Id(inner)

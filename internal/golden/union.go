@@ -1,0 +1,59 @@
+package golden
+
+import (
+	"bytes"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Memory returns the bytes of *p.
+func Memory[T any](p *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
+}
+
+// UnionView is a view of a union: the bytes of one of its members.
+type UnionView struct {
+	name  string
+	bytes []byte
+	align uintptr
+	size  int // that C gives it
+}
+
+// View is the view of the union member called name, which takes size bytes in C.
+func View[T any](name string, p *T, size int) UnionView {
+	return UnionView{name: name, bytes: Memory(p), align: unsafe.Alignof(*p), size: size}
+}
+
+// Union shows that what is written through each view of a union is at its
+// beginning in memory and nowhere else, and is seen through every other view.
+// The union takes size bytes of memory from offset on.
+func Union(t *testing.T, name string, memory []byte, offset, size, align int, views ...UnionView) {
+	t.Helper()
+	require.NotEmpty(t, views, name)
+	require.Zero(t, address(memory[offset:])%uintptr(align), "%s is not aligned", name)
+	largest := 0
+	for _, v := range views {
+		path := name + "." + v.name
+		require.Len(t, v.bytes, v.size, path)
+		require.LessOrEqual(t, v.align, uintptr(align), path)
+		require.Zero(t, address(v.bytes)%v.align, "%s is not aligned", path)
+		largest = max(largest, v.size)
+
+		clear(memory)
+		want := make([]byte, len(memory))
+		for i := range v.bytes {
+			v.bytes[i] = byte(i + 1)
+			want[offset+i] = byte(i + 1)
+		}
+		require.Equal(t, want, memory, path)
+		for _, other := range views {
+			require.True(t, bytes.Equal(want[offset:offset+other.size], other.bytes), "%s does not show what %s holds", other.name, path)
+		}
+		clear(memory)
+	}
+	require.Equal(t, size, (largest+align-1)/align*align, name)
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
