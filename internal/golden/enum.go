@@ -1,6 +1,7 @@
 package golden
 
 import (
+	"encoding"
 	"math"
 	"testing"
 
@@ -9,17 +10,24 @@ import (
 	"github.com/verbena-go/verbena/internal/enum"
 )
 
-// Enum checks that parse reverses String: for every name and its value, for
-// values next to these and for the largest. A value that prints other has no
-// way back; other is empty where there is no such text.
+// Enum checks that parse reverses String, and UnmarshalText MarshalText: for
+// every name and its value, for values next to these and for the largest. A
+// value that prints other has no way back from String; other is empty where
+// there is no such text.
 func Enum[T interface {
 	~int32 | ~uint32
 	String() string
+	MarshalText() ([]byte, error)
 }](t *testing.T, parse func(string) (T, error), names []enum.Name, other string,
 ) {
 	t.Helper()
 	require.NotEmpty(t, names)
 	reverse := func(v T) {
+		var back T
+		text, err := v.MarshalText()
+		require.NoError(t, err)
+		require.NoError(t, any(&back).(encoding.TextUnmarshaler).UnmarshalText(text))
+		require.Equal(t, v, back)
 		if v.String() == other {
 			return
 		}
