@@ -94,10 +94,9 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 	}
 }
 
-// QueryPortSpeed returns what a port carries in effect, in Gb/s, which is less
-// than PortAttr.Rate where a virtual function has a share. Libraries before
-// rdma-core 62 and older kernels give errors.ErrUnsupported; see
-// ibv_query_port_speed(3).
+// QueryPortSpeed returns what a port carries in effect, in Gb/s, which
+// may be less than PortAttr.Rate. Libraries before rdma-core 62 and devices
+// that cannot tell give errors.ErrUnsupported; see ibv_query_port_speed(3).
 func (c *Context) QueryPortSpeed(port int) (float64, error) {
 	n, err := portNumber("ibv_query_port_speed", port)
 	if err != nil {
