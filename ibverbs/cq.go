@@ -80,6 +80,7 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 		cq.channel.add(cq)
 	}
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", raw.Handle, c.Name()), parents...)
+	register(unsafe.Pointer(raw), cq)
 	return cq, nil
 }
 
@@ -205,7 +206,9 @@ func (cq *CQ) Close() error {
 			// Before it is destroyed, because the next one may have its address.
 			cq.channel.remove(cq)
 		}
+		unregister(unsafe.Pointer(cq.raw))
 		if err := libibverbs.DestroyCq(cq.raw); err != nil {
+			register(unsafe.Pointer(cq.raw), cq)
 			if cq.channel != nil {
 				cq.channel.add(cq)
 			}

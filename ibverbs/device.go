@@ -3,14 +3,10 @@ package ibverbs
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Device describes an RDMA device of this machine.
@@ -19,6 +15,7 @@ type Device struct {
 	GUID      GUID   // of the node
 	NodeType  NodeType
 	Transport Transport
+	Index     int // the kernel's number of the device, -1 if it has none
 }
 
 // Devices lists the RDMA devices that are there now; see
@@ -40,57 +37,28 @@ func eachDevice(f func(Device, *libibverbs.Device)) error {
 	}
 	defer libibverbs.FreeDeviceList(list)
 	for _, raw := range unsafe.Slice(list, n) {
-		guid, err := libibverbs.GetDeviceGuid(raw)
+		d, err := describe(raw)
 		if err != nil {
 			return err
 		}
-		f(Device{
-			Name: cString(raw.Name[:]), GUID: GUID(guid.Host()),
-			NodeType: raw.NodeType, Transport: raw.TransportType,
-		}, raw)
+		f(d, raw)
 	}
 	return nil
 }
 
-// Open opens the device of the given name; see ibv_open_device(3). Without a
-// name it opens the first device. If there is no such device, the error is
-// ErrNoDevice.
-func Open(name string) (*Context, error) {
-	var names []string
-	var raw *libibverbs.Context
-	var device Device
-	var openErr error
-	err := eachDevice(func(d Device, dev *libibverbs.Device) {
-		names = append(names, d.Name)
-		if raw == nil && openErr == nil && (name == "" || d.Name == name) {
-			device = d
-			raw, openErr = libibverbs.OpenDevice(dev)
-		}
-	})
-	what := "open " + name
-	if name == "" {
-		what = "open a device"
+func describe(raw *libibverbs.Device) (Device, error) {
+	guid, err := libibverbs.GetDeviceGuid(raw)
+	if err != nil {
+		return Device{}, err
 	}
-	switch {
-	case err != nil:
-		if raw != nil { // a later device could not be described
-			err = errors.Join(err, libibverbs.CloseDevice(raw))
-		}
-		if errors.Is(err, syscall.ENOSYS) {
-			return nil, fmt.Errorf("%s: %w: %w", what, ErrNoDevice, err)
-		}
-		return nil, err
-	case openErr != nil:
-		return nil, cerr.Wrap(device.Name, openErr)
-	case raw == nil && len(names) == 0:
-		return nil, fmt.Errorf("%s: %w: this machine has none", what, ErrNoDevice)
-	case raw == nil:
-		slices.Sort(names)
-		return nil, fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(names, ", "))
+	index, err := libibverbs.GetDeviceIndex(raw)
+	if err != nil {
+		return Device{}, err
 	}
-	c := &Context{raw: raw, destroy: func() error { return libibverbs.CloseDevice(raw) }}
-	c.object.Init(device.Name)
-	return c, nil
+	return Device{
+		Name: cString(raw.Name[:]), GUID: GUID(guid.Host()),
+		NodeType: raw.NodeType, Transport: raw.TransportType, Index: int(index),
+	}, nil
 }
 
 func cString(b []byte) string {

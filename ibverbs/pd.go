@@ -14,6 +14,8 @@ type PD struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.Pd
+
+	imported bool // of another process
 }
 
 // AllocPD makes a protection domain; see ibv_alloc_pd(3).
@@ -41,6 +43,9 @@ func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 // regions or queue pairs, Close does nothing and returns a BusyError.
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
+		if pd.imported {
+			return cerr.Wrap(pd.object.Name(), libibverbs.UnimportPd(pd.raw))
+		}
 		return cerr.Wrap(pd.object.Name(), libibverbs.DeallocPd(pd.raw))
 	})
 }

@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -94,6 +95,7 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttr) (*libib
 	}
 	qp := &QP{pd: pd, raw: raw, destroy: destroy}
 	qp.object.Init(fmt.Sprintf("QP %d of %s", raw.QpNum, pd.context.Name()), parents...)
+	register(unsafe.Pointer(raw), qp)
 	return qp, nil
 }
 
@@ -142,5 +144,12 @@ func (qp *QP) State() (QPState, error) {
 // Close destroys the queue pair; see ibv_destroy_qp(3). Requests that are
 // still under way never complete.
 func (qp *QP) Close() error {
-	return qp.self().Close(nil, func() error { return cerr.Wrap(qp.object.Name(), qp.destroy()) })
+	return qp.self().Close(nil, func() error {
+		unregister(unsafe.Pointer(qp.raw))
+		if err := qp.destroy(); err != nil {
+			register(unsafe.Pointer(qp.raw), qp)
+			return cerr.Wrap(qp.object.Name(), err)
+		}
+		return nil
+	})
 }

@@ -32,6 +32,20 @@ func ParseIbUverbsCoreSupport(s string) (IbUverbsCoreSupport, error) {
 	return IbUverbsCoreSupport(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsCoreSupport) MarshalText() ([]byte, error) {
+	return ibUverbsCoreSupportNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsCoreSupport does.
+func (v *IbUverbsCoreSupport) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsCoreSupport(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsAccessFlags is enum ib_uverbs_access_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
 type IbUverbsAccessFlags uint32
 
@@ -80,6 +94,20 @@ func ParseIbUverbsAccessFlags(s string) (IbUverbsAccessFlags, error) {
 	return IbUverbsAccessFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsAccessFlags) MarshalText() ([]byte, error) {
+	return ibUverbsAccessFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsAccessFlags does.
+func (v *IbUverbsAccessFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsAccessFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsSrqType is enum ib_uverbs_srq_type in infiniband/ib_user_ioctl_verbs.h: one value.
 type IbUverbsSrqType uint32
 
@@ -110,6 +138,20 @@ func ParseIbUverbsSrqType(s string) (IbUverbsSrqType, error) {
 	return IbUverbsSrqType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsSrqType) MarshalText() ([]byte, error) {
+	return ibUverbsSrqTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsSrqType does.
+func (v *IbUverbsSrqType) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsSrqType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsWqType is enum ib_uverbs_wq_type in infiniband/ib_user_ioctl_verbs.h: one value.
 type IbUverbsWqType uint32
 
@@ -134,6 +176,20 @@ func (v IbUverbsWqType) String() string {
 func ParseIbUverbsWqType(s string) (IbUverbsWqType, error) {
 	v, err := ibUverbsWqTypeNames.Parse(s)
 	return IbUverbsWqType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsWqType) MarshalText() ([]byte, error) {
+	return ibUverbsWqTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsWqType does.
+func (v *IbUverbsWqType) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsWqType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsWqFlags is enum ib_uverbs_wq_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
@@ -166,6 +222,20 @@ func (v IbUverbsWqFlags) String() string {
 func ParseIbUverbsWqFlags(s string) (IbUverbsWqFlags, error) {
 	v, err := ibUverbsWqFlagsNames.Parse(s)
 	return IbUverbsWqFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsWqFlags) MarshalText() ([]byte, error) {
+	return ibUverbsWqFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsWqFlags does.
+func (v *IbUverbsWqFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsWqFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsQpType is enum ib_uverbs_qp_type in infiniband/ib_user_ioctl_verbs.h: one value.
@@ -206,6 +276,20 @@ func ParseIbUverbsQpType(s string) (IbUverbsQpType, error) {
 	return IbUverbsQpType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsQpType) MarshalText() ([]byte, error) {
+	return ibUverbsQpTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsQpType does.
+func (v *IbUverbsQpType) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsQpType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsQpCreateFlags is enum ib_uverbs_qp_create_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
 type IbUverbsQpCreateFlags uint32
 
@@ -238,6 +322,20 @@ func (v IbUverbsQpCreateFlags) String() string {
 func ParseIbUverbsQpCreateFlags(s string) (IbUverbsQpCreateFlags, error) {
 	v, err := ibUverbsQpCreateFlagsNames.Parse(s)
 	return IbUverbsQpCreateFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsQpCreateFlags) MarshalText() ([]byte, error) {
+	return ibUverbsQpCreateFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsQpCreateFlags does.
+func (v *IbUverbsQpCreateFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsQpCreateFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsQueryPortCapFlags is enum ib_uverbs_query_port_cap_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
@@ -322,6 +420,20 @@ func ParseIbUverbsQueryPortCapFlags(s string) (IbUverbsQueryPortCapFlags, error)
 	return IbUverbsQueryPortCapFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsQueryPortCapFlags) MarshalText() ([]byte, error) {
+	return ibUverbsQueryPortCapFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsQueryPortCapFlags does.
+func (v *IbUverbsQueryPortCapFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsQueryPortCapFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsQueryPortFlags is enum ib_uverbs_query_port_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
 type IbUverbsQueryPortFlags uint32
 
@@ -346,6 +458,20 @@ func (v IbUverbsQueryPortFlags) String() string {
 func ParseIbUverbsQueryPortFlags(s string) (IbUverbsQueryPortFlags, error) {
 	v, err := ibUverbsQueryPortFlagsNames.Parse(s)
 	return IbUverbsQueryPortFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsQueryPortFlags) MarshalText() ([]byte, error) {
+	return ibUverbsQueryPortFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsQueryPortFlags does.
+func (v *IbUverbsQueryPortFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsQueryPortFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsFlowActionEspKeymat is enum ib_uverbs_flow_action_esp_keymat in infiniband/ib_user_ioctl_verbs.h: one value.
@@ -374,6 +500,20 @@ func ParseIbUverbsFlowActionEspKeymat(s string) (IbUverbsFlowActionEspKeymat, er
 	return IbUverbsFlowActionEspKeymat(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsFlowActionEspKeymat) MarshalText() ([]byte, error) {
+	return ibUverbsFlowActionEspKeymatNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsFlowActionEspKeymat does.
+func (v *IbUverbsFlowActionEspKeymat) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsFlowActionEspKeymat(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsFlowActionEspKeymatAesGcmIvAlgo is enum ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo in infiniband/ib_user_ioctl_verbs.h: one value.
 type IbUverbsFlowActionEspKeymatAesGcmIvAlgo uint32
 
@@ -398,6 +538,20 @@ func (v IbUverbsFlowActionEspKeymatAesGcmIvAlgo) String() string {
 func ParseIbUverbsFlowActionEspKeymatAesGcmIvAlgo(s string) (IbUverbsFlowActionEspKeymatAesGcmIvAlgo, error) {
 	v, err := ibUverbsFlowActionEspKeymatAesGcmIvAlgoNames.Parse(s)
 	return IbUverbsFlowActionEspKeymatAesGcmIvAlgo(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsFlowActionEspKeymatAesGcmIvAlgo) MarshalText() ([]byte, error) {
+	return ibUverbsFlowActionEspKeymatAesGcmIvAlgoNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsFlowActionEspKeymatAesGcmIvAlgo does.
+func (v *IbUverbsFlowActionEspKeymatAesGcmIvAlgo) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsFlowActionEspKeymatAesGcmIvAlgo(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsFlowActionEspReplay is enum ib_uverbs_flow_action_esp_replay in infiniband/ib_user_ioctl_verbs.h: one value.
@@ -426,6 +580,20 @@ func (v IbUverbsFlowActionEspReplay) String() string {
 func ParseIbUverbsFlowActionEspReplay(s string) (IbUverbsFlowActionEspReplay, error) {
 	v, err := ibUverbsFlowActionEspReplayNames.Parse(s)
 	return IbUverbsFlowActionEspReplay(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsFlowActionEspReplay) MarshalText() ([]byte, error) {
+	return ibUverbsFlowActionEspReplayNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsFlowActionEspReplay does.
+func (v *IbUverbsFlowActionEspReplay) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsFlowActionEspReplay(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsFlowActionEspFlags is enum ib_uverbs_flow_action_esp_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
@@ -466,6 +634,20 @@ func ParseIbUverbsFlowActionEspFlags(s string) (IbUverbsFlowActionEspFlags, erro
 	return IbUverbsFlowActionEspFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsFlowActionEspFlags) MarshalText() ([]byte, error) {
+	return ibUverbsFlowActionEspFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsFlowActionEspFlags does.
+func (v *IbUverbsFlowActionEspFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsFlowActionEspFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsReadCountersFlags is enum ib_uverbs_read_counters_flags in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
 type IbUverbsReadCountersFlags uint32
 
@@ -490,6 +672,20 @@ func (v IbUverbsReadCountersFlags) String() string {
 func ParseIbUverbsReadCountersFlags(s string) (IbUverbsReadCountersFlags, error) {
 	v, err := ibUverbsReadCountersFlagsNames.Parse(s)
 	return IbUverbsReadCountersFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsReadCountersFlags) MarshalText() ([]byte, error) {
+	return ibUverbsReadCountersFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsReadCountersFlags does.
+func (v *IbUverbsReadCountersFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsReadCountersFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsAdviseMrAdvice is enum ib_uverbs_advise_mr_advice in infiniband/ib_user_ioctl_verbs.h: one value.
@@ -522,6 +718,20 @@ func ParseIbUverbsAdviseMrAdvice(s string) (IbUverbsAdviseMrAdvice, error) {
 	return IbUverbsAdviseMrAdvice(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsAdviseMrAdvice) MarshalText() ([]byte, error) {
+	return ibUverbsAdviseMrAdviceNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsAdviseMrAdvice does.
+func (v *IbUverbsAdviseMrAdvice) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsAdviseMrAdvice(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsAdviseMrFlag is enum ib_uverbs_advise_mr_flag in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |.
 type IbUverbsAdviseMrFlag uint32
 
@@ -546,6 +756,20 @@ func (v IbUverbsAdviseMrFlag) String() string {
 func ParseIbUverbsAdviseMrFlag(s string) (IbUverbsAdviseMrFlag, error) {
 	v, err := ibUverbsAdviseMrFlagNames.Parse(s)
 	return IbUverbsAdviseMrFlag(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsAdviseMrFlag) MarshalText() ([]byte, error) {
+	return ibUverbsAdviseMrFlagNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsAdviseMrFlag does.
+func (v *IbUverbsAdviseMrFlag) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsAdviseMrFlag(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // RdmaDriverId is enum rdma_driver_id in infiniband/ib_user_ioctl_verbs.h: one value.
@@ -618,6 +842,20 @@ func ParseRdmaDriverId(s string) (RdmaDriverId, error) {
 	return RdmaDriverId(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v RdmaDriverId) MarshalText() ([]byte, error) {
+	return rdmaDriverIdNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRdmaDriverId does.
+func (v *RdmaDriverId) UnmarshalText(text []byte) error {
+	parsed, err := ParseRdmaDriverId(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsGidType is enum ib_uverbs_gid_type in infiniband/ib_user_ioctl_verbs.h: one value.
 type IbUverbsGidType uint32
 
@@ -648,6 +886,20 @@ func ParseIbUverbsGidType(s string) (IbUverbsGidType, error) {
 	return IbUverbsGidType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsGidType) MarshalText() ([]byte, error) {
+	return ibUverbsGidTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsGidType does.
+func (v *IbUverbsGidType) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsGidType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsBufferType is enum ib_uverbs_buffer_type in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 64.
 type IbUverbsBufferType uint32
 
@@ -674,6 +926,20 @@ func (v IbUverbsBufferType) String() string {
 func ParseIbUverbsBufferType(s string) (IbUverbsBufferType, error) {
 	v, err := ibUverbsBufferTypeNames.Parse(s)
 	return IbUverbsBufferType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsBufferType) MarshalText() ([]byte, error) {
+	return ibUverbsBufferTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsBufferType does.
+func (v *IbUverbsBufferType) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsBufferType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsCompCntrEntry is enum ib_uverbs_comp_cntr_entry in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 65.
@@ -704,6 +970,20 @@ func ParseIbUverbsCompCntrEntry(s string) (IbUverbsCompCntrEntry, error) {
 	return IbUverbsCompCntrEntry(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsCompCntrEntry) MarshalText() ([]byte, error) {
+	return ibUverbsCompCntrEntryNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsCompCntrEntry does.
+func (v *IbUverbsCompCntrEntry) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsCompCntrEntry(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IbUverbsCompCntrModifyOp is enum ib_uverbs_comp_cntr_modify_op in infiniband/ib_user_ioctl_verbs.h: one value. Since rdma-core 65.
 type IbUverbsCompCntrModifyOp uint32
 
@@ -730,6 +1010,20 @@ func (v IbUverbsCompCntrModifyOp) String() string {
 func ParseIbUverbsCompCntrModifyOp(s string) (IbUverbsCompCntrModifyOp, error) {
 	v, err := ibUverbsCompCntrModifyOpNames.Parse(s)
 	return IbUverbsCompCntrModifyOp(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsCompCntrModifyOp) MarshalText() ([]byte, error) {
+	return ibUverbsCompCntrModifyOpNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsCompCntrModifyOp does.
+func (v *IbUverbsCompCntrModifyOp) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsCompCntrModifyOp(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IbUverbsQpAttachCompCntrOp is enum ib_uverbs_qp_attach_comp_cntr_op in infiniband/ib_user_ioctl_verbs.h: flags that are combined with |. Since rdma-core 65.
@@ -768,6 +1062,20 @@ func ParseIbUverbsQpAttachCompCntrOp(s string) (IbUverbsQpAttachCompCntrOp, erro
 	return IbUverbsQpAttachCompCntrOp(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IbUverbsQpAttachCompCntrOp) MarshalText() ([]byte, error) {
+	return ibUverbsQpAttachCompCntrOpNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIbUverbsQpAttachCompCntrOp does.
+func (v *IbUverbsQpAttachCompCntrOp) UnmarshalText(text []byte) error {
+	parsed, err := ParseIbUverbsQpAttachCompCntrOp(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // GidType is enum ibv_gid_type in infiniband/verbs.h: one value.
 type GidType uint32
 
@@ -796,6 +1104,20 @@ func (v GidType) String() string {
 func ParseGidType(s string) (GidType, error) {
 	v, err := gidTypeNames.Parse(s)
 	return GidType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v GidType) MarshalText() ([]byte, error) {
+	return gidTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseGidType does.
+func (v *GidType) UnmarshalText(text []byte) error {
+	parsed, err := ParseGidType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // NodeType is enum ibv_node_type in infiniband/verbs.h: one value.
@@ -851,6 +1173,20 @@ func ParseNodeType(s string) (NodeType, error) {
 	return NodeType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v NodeType) MarshalText() ([]byte, error) {
+	return nodeTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseNodeType does.
+func (v *NodeType) UnmarshalText(text []byte) error {
+	parsed, err := ParseNodeType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // TransportType is enum ibv_transport_type in infiniband/verbs.h: one value.
 type TransportType int32
 
@@ -886,6 +1222,20 @@ func (v TransportType) String() string {
 func ParseTransportType(s string) (TransportType, error) {
 	v, err := transportTypeNames.Parse(s)
 	return TransportType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v TransportType) MarshalText() ([]byte, error) {
+	return transportTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseTransportType does.
+func (v *TransportType) UnmarshalText(text []byte) error {
+	parsed, err := ParseTransportType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // DeviceCapFlags is enum ibv_device_cap_flags in infiniband/verbs.h: flags that are combined with |.
@@ -960,6 +1310,20 @@ func ParseDeviceCapFlags(s string) (DeviceCapFlags, error) {
 	return DeviceCapFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v DeviceCapFlags) MarshalText() ([]byte, error) {
+	return deviceCapFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseDeviceCapFlags does.
+func (v *DeviceCapFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseDeviceCapFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // ForkStatus is enum ibv_fork_status in infiniband/verbs.h: one value. Since rdma-core 35.
 type ForkStatus uint32
 
@@ -988,6 +1352,20 @@ func (v ForkStatus) String() string {
 func ParseForkStatus(s string) (ForkStatus, error) {
 	v, err := forkStatusNames.Parse(s)
 	return ForkStatus(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ForkStatus) MarshalText() ([]byte, error) {
+	return forkStatusNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseForkStatus does.
+func (v *ForkStatus) UnmarshalText(text []byte) error {
+	parsed, err := ParseForkStatus(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // AtomicCap is enum ibv_atomic_cap in infiniband/verbs.h: one value.
@@ -1020,6 +1398,20 @@ func ParseAtomicCap(s string) (AtomicCap, error) {
 	return AtomicCap(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v AtomicCap) MarshalText() ([]byte, error) {
+	return atomicCapNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseAtomicCap does.
+func (v *AtomicCap) UnmarshalText(text []byte) error {
+	parsed, err := ParseAtomicCap(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // DmMask is enum ibv_dm_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 35.
 type DmMask uint32
 
@@ -1044,6 +1436,20 @@ func (v DmMask) String() string {
 func ParseDmMask(s string) (DmMask, error) {
 	v, err := dmMaskNames.Parse(s)
 	return DmMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v DmMask) MarshalText() ([]byte, error) {
+	return dmMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseDmMask does.
+func (v *DmMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseDmMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // OdpGeneralCaps is enum ibv_odp_general_caps in infiniband/verbs.h: flags that are combined with |.
@@ -1072,6 +1478,20 @@ func (v OdpGeneralCaps) String() string {
 func ParseOdpGeneralCaps(s string) (OdpGeneralCaps, error) {
 	v, err := odpGeneralCapsNames.Parse(s)
 	return OdpGeneralCaps(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v OdpGeneralCaps) MarshalText() ([]byte, error) {
+	return odpGeneralCapsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseOdpGeneralCaps does.
+func (v *OdpGeneralCaps) UnmarshalText(text []byte) error {
+	parsed, err := ParseOdpGeneralCaps(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // OdpTransportCapBits is enum ibv_odp_transport_cap_bits in infiniband/verbs.h: flags that are combined with |.
@@ -1114,6 +1534,20 @@ func ParseOdpTransportCapBits(s string) (OdpTransportCapBits, error) {
 	return OdpTransportCapBits(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v OdpTransportCapBits) MarshalText() ([]byte, error) {
+	return odpTransportCapBitsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseOdpTransportCapBits does.
+func (v *OdpTransportCapBits) UnmarshalText(text []byte) error {
+	parsed, err := ParseOdpTransportCapBits(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // RxHashFunctionFlags is enum ibv_rx_hash_function_flags in infiniband/verbs.h: flags that are combined with |.
 type RxHashFunctionFlags uint32
 
@@ -1138,6 +1572,20 @@ func (v RxHashFunctionFlags) String() string {
 func ParseRxHashFunctionFlags(s string) (RxHashFunctionFlags, error) {
 	v, err := rxHashFunctionFlagsNames.Parse(s)
 	return RxHashFunctionFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v RxHashFunctionFlags) MarshalText() ([]byte, error) {
+	return rxHashFunctionFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRxHashFunctionFlags does.
+func (v *RxHashFunctionFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseRxHashFunctionFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // RxHashFields is enum ibv_rx_hash_fields in infiniband/verbs.h: flags that are combined with |.
@@ -1184,6 +1632,20 @@ func ParseRxHashFields(s string) (RxHashFields, error) {
 	return RxHashFields(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v RxHashFields) MarshalText() ([]byte, error) {
+	return rxHashFieldsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRxHashFields does.
+func (v *RxHashFields) UnmarshalText(text []byte) error {
+	parsed, err := ParseRxHashFields(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // RawPacketCaps is enum ibv_raw_packet_caps in infiniband/verbs.h: flags that are combined with |.
 type RawPacketCaps uint32
 
@@ -1216,6 +1678,20 @@ func ParseRawPacketCaps(s string) (RawPacketCaps, error) {
 	return RawPacketCaps(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v RawPacketCaps) MarshalText() ([]byte, error) {
+	return rawPacketCapsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRawPacketCaps does.
+func (v *RawPacketCaps) UnmarshalText(text []byte) error {
+	parsed, err := ParseRawPacketCaps(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // TmCapFlags is enum ibv_tm_cap_flags in infiniband/verbs.h: flags that are combined with |.
 type TmCapFlags uint32
 
@@ -1240,6 +1716,20 @@ func (v TmCapFlags) String() string {
 func ParseTmCapFlags(s string) (TmCapFlags, error) {
 	v, err := tmCapFlagsNames.Parse(s)
 	return TmCapFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v TmCapFlags) MarshalText() ([]byte, error) {
+	return tmCapFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseTmCapFlags does.
+func (v *TmCapFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseTmCapFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // PciAtomicOpSize is enum ibv_pci_atomic_op_size in infiniband/verbs.h: flags that are combined with |.
@@ -1270,6 +1760,20 @@ func (v PciAtomicOpSize) String() string {
 func ParsePciAtomicOpSize(s string) (PciAtomicOpSize, error) {
 	v, err := pciAtomicOpSizeNames.Parse(s)
 	return PciAtomicOpSize(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PciAtomicOpSize) MarshalText() ([]byte, error) {
+	return pciAtomicOpSizeNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePciAtomicOpSize does.
+func (v *PciAtomicOpSize) UnmarshalText(text []byte) error {
+	parsed, err := ParsePciAtomicOpSize(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // Mtu is enum ibv_mtu in infiniband/verbs.h: one value.
@@ -1304,6 +1808,20 @@ func (v Mtu) String() string {
 func ParseMtu(s string) (Mtu, error) {
 	v, err := mtuNames.Parse(s)
 	return Mtu(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v Mtu) MarshalText() ([]byte, error) {
+	return mtuNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseMtu does.
+func (v *Mtu) UnmarshalText(text []byte) error {
+	parsed, err := ParseMtu(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // PortState is enum ibv_port_state in infiniband/verbs.h: one value.
@@ -1353,6 +1871,20 @@ func ParsePortState(s string) (PortState, error) {
 	return PortState(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PortState) MarshalText() ([]byte, error) {
+	return portStateNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePortState does.
+func (v *PortState) UnmarshalText(text []byte) error {
+	parsed, err := ParsePortState(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // LinkLayer is enum of IBV_LINK_LAYER_UNSPECIFIED, which C leaves without a name, in infiniband/verbs.h: one value.
 type LinkLayer uint32
 
@@ -1381,6 +1913,20 @@ func (v LinkLayer) String() string {
 func ParseLinkLayer(s string) (LinkLayer, error) {
 	v, err := linkLayerNames.Parse(s)
 	return LinkLayer(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v LinkLayer) MarshalText() ([]byte, error) {
+	return linkLayerNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseLinkLayer does.
+func (v *LinkLayer) UnmarshalText(text []byte) error {
+	parsed, err := ParseLinkLayer(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // PortCapFlags is enum ibv_port_cap_flags in infiniband/verbs.h: flags that are combined with |.
@@ -1455,6 +2001,20 @@ func ParsePortCapFlags(s string) (PortCapFlags, error) {
 	return PortCapFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PortCapFlags) MarshalText() ([]byte, error) {
+	return portCapFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePortCapFlags does.
+func (v *PortCapFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParsePortCapFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // PortCapFlags2 is enum ibv_port_cap_flags2 in infiniband/verbs.h: flags that are combined with |.
 type PortCapFlags2 uint32
 
@@ -1493,6 +2053,20 @@ func (v PortCapFlags2) String() string {
 func ParsePortCapFlags2(s string) (PortCapFlags2, error) {
 	v, err := portCapFlags2Names.Parse(s)
 	return PortCapFlags2(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PortCapFlags2) MarshalText() ([]byte, error) {
+	return portCapFlags2Names.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePortCapFlags2 does.
+func (v *PortCapFlags2) UnmarshalText(text []byte) error {
+	parsed, err := ParsePortCapFlags2(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // EventType is enum ibv_event_type in infiniband/verbs.h: one value.
@@ -1585,6 +2159,20 @@ func (v EventType) String() string {
 func ParseEventType(s string) (EventType, error) {
 	v, err := eventTypeNames.Parse(s)
 	return EventType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v EventType) MarshalText() ([]byte, error) {
+	return eventTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseEventType does.
+func (v *EventType) UnmarshalText(text []byte) error {
+	parsed, err := ParseEventType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // WcStatus is enum ibv_wc_status in infiniband/verbs.h: one value.
@@ -1688,6 +2276,20 @@ func ParseWcStatus(s string) (WcStatus, error) {
 	return WcStatus(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WcStatus) MarshalText() ([]byte, error) {
+	return wcStatusNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWcStatus does.
+func (v *WcStatus) UnmarshalText(text []byte) error {
+	parsed, err := ParseWcStatus(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // WcOpcode is enum ibv_wc_opcode in infiniband/verbs.h: one value.
 type WcOpcode uint32
 
@@ -1752,6 +2354,20 @@ func ParseWcOpcode(s string) (WcOpcode, error) {
 	return WcOpcode(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WcOpcode) MarshalText() ([]byte, error) {
+	return wcOpcodeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWcOpcode does.
+func (v *WcOpcode) UnmarshalText(text []byte) error {
+	parsed, err := ParseWcOpcode(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // Constants of infiniband/verbs.h.
 const (
 	IBV_WC_IP_CSUM_OK_SHIFT = 2
@@ -1805,6 +2421,20 @@ func ParseCreateCqWcFlags(s string) (CreateCqWcFlags, error) {
 	return CreateCqWcFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CreateCqWcFlags) MarshalText() ([]byte, error) {
+	return createCqWcFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCreateCqWcFlags does.
+func (v *CreateCqWcFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseCreateCqWcFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // Constants of infiniband/verbs.h.
 const (
 	IBV_WC_STANDARD_FLAGS = 127
@@ -1853,6 +2483,20 @@ func ParseWcFlags(s string) (WcFlags, error) {
 	return WcFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WcFlags) MarshalText() ([]byte, error) {
+	return wcFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWcFlags does.
+func (v *WcFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseWcFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // AccessFlags is enum ibv_access_flags in infiniband/verbs.h: flags that are combined with |.
 type AccessFlags uint32
 
@@ -1899,6 +2543,20 @@ func ParseAccessFlags(s string) (AccessFlags, error) {
 	return AccessFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v AccessFlags) MarshalText() ([]byte, error) {
+	return accessFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseAccessFlags does.
+func (v *AccessFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseAccessFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // XrcdInitAttrMask is enum ibv_xrcd_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
 type XrcdInitAttrMask uint32
 
@@ -1927,6 +2585,20 @@ func (v XrcdInitAttrMask) String() string {
 func ParseXrcdInitAttrMask(s string) (XrcdInitAttrMask, error) {
 	v, err := xrcdInitAttrMaskNames.Parse(s)
 	return XrcdInitAttrMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v XrcdInitAttrMask) MarshalText() ([]byte, error) {
+	return xrcdInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseXrcdInitAttrMask does.
+func (v *XrcdInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseXrcdInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // ReregMrFlags is enum ibv_rereg_mr_flags in infiniband/verbs.h: flags that are combined with |.
@@ -1959,6 +2631,20 @@ func (v ReregMrFlags) String() string {
 func ParseReregMrFlags(s string) (ReregMrFlags, error) {
 	v, err := reregMrFlagsNames.Parse(s)
 	return ReregMrFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ReregMrFlags) MarshalText() ([]byte, error) {
+	return reregMrFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseReregMrFlags does.
+func (v *ReregMrFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseReregMrFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // MrInitAttrMask is enum ibv_mr_init_attr_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 59.
@@ -1997,6 +2683,20 @@ func ParseMrInitAttrMask(s string) (MrInitAttrMask, error) {
 	return MrInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v MrInitAttrMask) MarshalText() ([]byte, error) {
+	return mrInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseMrInitAttrMask does.
+func (v *MrInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseMrInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // MwType is enum ibv_mw_type in infiniband/verbs.h: one value.
 type MwType uint32
 
@@ -2023,6 +2723,20 @@ func (v MwType) String() string {
 func ParseMwType(s string) (MwType, error) {
 	v, err := mwTypeNames.Parse(s)
 	return MwType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v MwType) MarshalText() ([]byte, error) {
+	return mwTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseMwType does.
+func (v *MwType) UnmarshalText(text []byte) error {
+	parsed, err := ParseMwType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // Rate is enum ibv_rate in infiniband/verbs.h: one value.
@@ -2097,6 +2811,20 @@ func ParseRate(s string) (Rate, error) {
 	return Rate(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v Rate) MarshalText() ([]byte, error) {
+	return rateNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRate does.
+func (v *Rate) UnmarshalText(text []byte) error {
+	parsed, err := ParseRate(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // SrqAttrMask is enum ibv_srq_attr_mask in infiniband/verbs.h: flags that are combined with |.
 type SrqAttrMask uint32
 
@@ -2123,6 +2851,20 @@ func (v SrqAttrMask) String() string {
 func ParseSrqAttrMask(s string) (SrqAttrMask, error) {
 	v, err := srqAttrMaskNames.Parse(s)
 	return SrqAttrMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v SrqAttrMask) MarshalText() ([]byte, error) {
+	return srqAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseSrqAttrMask does.
+func (v *SrqAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseSrqAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // SrqType is enum ibv_srq_type in infiniband/verbs.h: one value.
@@ -2153,6 +2895,20 @@ func (v SrqType) String() string {
 func ParseSrqType(s string) (SrqType, error) {
 	v, err := srqTypeNames.Parse(s)
 	return SrqType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v SrqType) MarshalText() ([]byte, error) {
+	return srqTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseSrqType does.
+func (v *SrqType) UnmarshalText(text []byte) error {
+	parsed, err := ParseSrqType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // SrqInitAttrMask is enum ibv_srq_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -2191,6 +2947,20 @@ func ParseSrqInitAttrMask(s string) (SrqInitAttrMask, error) {
 	return SrqInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v SrqInitAttrMask) MarshalText() ([]byte, error) {
+	return srqInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseSrqInitAttrMask does.
+func (v *SrqInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseSrqInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // WqType is enum ibv_wq_type in infiniband/verbs.h: one value.
 type WqType uint32
 
@@ -2215,6 +2985,20 @@ func (v WqType) String() string {
 func ParseWqType(s string) (WqType, error) {
 	v, err := wqTypeNames.Parse(s)
 	return WqType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WqType) MarshalText() ([]byte, error) {
+	return wqTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWqType does.
+func (v *WqType) UnmarshalText(text []byte) error {
+	parsed, err := ParseWqType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // WqInitAttrMask is enum ibv_wq_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -2243,6 +3027,20 @@ func (v WqInitAttrMask) String() string {
 func ParseWqInitAttrMask(s string) (WqInitAttrMask, error) {
 	v, err := wqInitAttrMaskNames.Parse(s)
 	return WqInitAttrMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WqInitAttrMask) MarshalText() ([]byte, error) {
+	return wqInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWqInitAttrMask does.
+func (v *WqInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseWqInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // WqFlags is enum ibv_wq_flags in infiniband/verbs.h: flags that are combined with |.
@@ -2279,6 +3077,20 @@ func ParseWqFlags(s string) (WqFlags, error) {
 	return WqFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WqFlags) MarshalText() ([]byte, error) {
+	return wqFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWqFlags does.
+func (v *WqFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseWqFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // WqState is enum ibv_wq_state in infiniband/verbs.h: one value.
 type WqState uint32
 
@@ -2309,6 +3121,20 @@ func (v WqState) String() string {
 func ParseWqState(s string) (WqState, error) {
 	v, err := wqStateNames.Parse(s)
 	return WqState(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WqState) MarshalText() ([]byte, error) {
+	return wqStateNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWqState does.
+func (v *WqState) UnmarshalText(text []byte) error {
+	parsed, err := ParseWqState(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // WqAttrMask is enum ibv_wq_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -2343,6 +3169,20 @@ func ParseWqAttrMask(s string) (WqAttrMask, error) {
 	return WqAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WqAttrMask) MarshalText() ([]byte, error) {
+	return wqAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWqAttrMask does.
+func (v *WqAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseWqAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IndTableInitAttrMask is enum ibv_ind_table_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
 type IndTableInitAttrMask uint32
 
@@ -2367,6 +3207,20 @@ func (v IndTableInitAttrMask) String() string {
 func ParseIndTableInitAttrMask(s string) (IndTableInitAttrMask, error) {
 	v, err := indTableInitAttrMaskNames.Parse(s)
 	return IndTableInitAttrMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IndTableInitAttrMask) MarshalText() ([]byte, error) {
+	return indTableInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIndTableInitAttrMask does.
+func (v *IndTableInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseIndTableInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // QpType is enum ibv_qp_type in infiniband/verbs.h: one value.
@@ -2407,6 +3261,20 @@ func ParseQpType(s string) (QpType, error) {
 	return QpType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpType) MarshalText() ([]byte, error) {
+	return qpTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpType does.
+func (v *QpType) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // QpInitAttrMask is enum ibv_qp_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
 type QpInitAttrMask uint32
 
@@ -2445,6 +3313,20 @@ func ParseQpInitAttrMask(s string) (QpInitAttrMask, error) {
 	return QpInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpInitAttrMask) MarshalText() ([]byte, error) {
+	return qpInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpInitAttrMask does.
+func (v *QpInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // QpCreateFlags is enum ibv_qp_create_flags in infiniband/verbs.h: flags that are combined with |.
 type QpCreateFlags uint32
 
@@ -2477,6 +3359,20 @@ func (v QpCreateFlags) String() string {
 func ParseQpCreateFlags(s string) (QpCreateFlags, error) {
 	v, err := qpCreateFlagsNames.Parse(s)
 	return QpCreateFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpCreateFlags) MarshalText() ([]byte, error) {
+	return qpCreateFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpCreateFlags does.
+func (v *QpCreateFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpCreateFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // QpCreateSendOpsFlags is enum ibv_qp_create_send_ops_flags in infiniband/verbs.h: flags that are combined with |.
@@ -2529,6 +3425,20 @@ func ParseQpCreateSendOpsFlags(s string) (QpCreateSendOpsFlags, error) {
 	return QpCreateSendOpsFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpCreateSendOpsFlags) MarshalText() ([]byte, error) {
+	return qpCreateSendOpsFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpCreateSendOpsFlags does.
+func (v *QpCreateSendOpsFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpCreateSendOpsFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // QpOpenAttrMask is enum ibv_qp_open_attr_mask in infiniband/verbs.h: flags that are combined with |.
 type QpOpenAttrMask uint32
 
@@ -2561,6 +3471,20 @@ func (v QpOpenAttrMask) String() string {
 func ParseQpOpenAttrMask(s string) (QpOpenAttrMask, error) {
 	v, err := qpOpenAttrMaskNames.Parse(s)
 	return QpOpenAttrMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpOpenAttrMask) MarshalText() ([]byte, error) {
+	return qpOpenAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpOpenAttrMask does.
+func (v *QpOpenAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpOpenAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // QpAttrMask is enum ibv_qp_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -2631,6 +3555,20 @@ func ParseQpAttrMask(s string) (QpAttrMask, error) {
 	return QpAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpAttrMask) MarshalText() ([]byte, error) {
+	return qpAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpAttrMask does.
+func (v *QpAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // QueryQpDataInOrderFlags is enum ibv_query_qp_data_in_order_flags in infiniband/verbs.h: flags that are combined with |. Since rdma-core 46.
 type QueryQpDataInOrderFlags uint32
 
@@ -2659,6 +3597,20 @@ func ParseQueryQpDataInOrderFlags(s string) (QueryQpDataInOrderFlags, error) {
 	return QueryQpDataInOrderFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QueryQpDataInOrderFlags) MarshalText() ([]byte, error) {
+	return queryQpDataInOrderFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQueryQpDataInOrderFlags does.
+func (v *QueryQpDataInOrderFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseQueryQpDataInOrderFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // QueryQpDataInOrderCaps is enum ibv_query_qp_data_in_order_caps in infiniband/verbs.h: flags that are combined with |. Since rdma-core 46.
 type QueryQpDataInOrderCaps uint32
 
@@ -2685,6 +3637,20 @@ func (v QueryQpDataInOrderCaps) String() string {
 func ParseQueryQpDataInOrderCaps(s string) (QueryQpDataInOrderCaps, error) {
 	v, err := queryQpDataInOrderCapsNames.Parse(s)
 	return QueryQpDataInOrderCaps(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QueryQpDataInOrderCaps) MarshalText() ([]byte, error) {
+	return queryQpDataInOrderCapsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQueryQpDataInOrderCaps does.
+func (v *QueryQpDataInOrderCaps) UnmarshalText(text []byte) error {
+	parsed, err := ParseQueryQpDataInOrderCaps(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // QpState is enum ibv_qp_state in infiniband/verbs.h: one value.
@@ -2727,6 +3693,20 @@ func ParseQpState(s string) (QpState, error) {
 	return QpState(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpState) MarshalText() ([]byte, error) {
+	return qpStateNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpState does.
+func (v *QpState) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpState(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // MigState is enum ibv_mig_state in infiniband/verbs.h: one value.
 type MigState uint32
 
@@ -2755,6 +3735,20 @@ func (v MigState) String() string {
 func ParseMigState(s string) (MigState, error) {
 	v, err := migStateNames.Parse(s)
 	return MigState(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v MigState) MarshalText() ([]byte, error) {
+	return migStateNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseMigState does.
+func (v *MigState) UnmarshalText(text []byte) error {
+	parsed, err := ParseMigState(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // WrOpcode is enum ibv_wr_opcode in infiniband/verbs.h: one value.
@@ -2809,6 +3803,20 @@ func ParseWrOpcode(s string) (WrOpcode, error) {
 	return WrOpcode(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v WrOpcode) MarshalText() ([]byte, error) {
+	return wrOpcodeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseWrOpcode does.
+func (v *WrOpcode) UnmarshalText(text []byte) error {
+	parsed, err := ParseWrOpcode(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // SendFlags is enum ibv_send_flags in infiniband/verbs.h: flags that are combined with |.
 type SendFlags uint32
 
@@ -2843,6 +3851,20 @@ func ParseSendFlags(s string) (SendFlags, error) {
 	return SendFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v SendFlags) MarshalText() ([]byte, error) {
+	return sendFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseSendFlags does.
+func (v *SendFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseSendFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // PlacementType is enum ibv_placement_type in infiniband/verbs.h: flags that are combined with |. Since rdma-core 45.
 type PlacementType uint32
 
@@ -2871,6 +3893,20 @@ func ParsePlacementType(s string) (PlacementType, error) {
 	return PlacementType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PlacementType) MarshalText() ([]byte, error) {
+	return placementTypeNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePlacementType does.
+func (v *PlacementType) UnmarshalText(text []byte) error {
+	parsed, err := ParsePlacementType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // SelectivityLevel is enum ibv_selectivity_level in infiniband/verbs.h: one value. Since rdma-core 45.
 type SelectivityLevel uint32
 
@@ -2897,6 +3933,20 @@ func (v SelectivityLevel) String() string {
 func ParseSelectivityLevel(s string) (SelectivityLevel, error) {
 	v, err := selectivityLevelNames.Parse(s)
 	return SelectivityLevel(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v SelectivityLevel) MarshalText() ([]byte, error) {
+	return selectivityLevelNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseSelectivityLevel does.
+func (v *SelectivityLevel) UnmarshalText(text []byte) error {
+	parsed, err := ParseSelectivityLevel(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // OpsWrOpcode is enum ibv_ops_wr_opcode in infiniband/verbs.h: one value.
@@ -2929,6 +3979,20 @@ func ParseOpsWrOpcode(s string) (OpsWrOpcode, error) {
 	return OpsWrOpcode(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v OpsWrOpcode) MarshalText() ([]byte, error) {
+	return opsWrOpcodeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseOpsWrOpcode does.
+func (v *OpsWrOpcode) UnmarshalText(text []byte) error {
+	parsed, err := ParseOpsWrOpcode(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // OpsFlags is enum ibv_ops_flags in infiniband/verbs.h: flags that are combined with |.
 type OpsFlags uint32
 
@@ -2955,6 +4019,20 @@ func (v OpsFlags) String() string {
 func ParseOpsFlags(s string) (OpsFlags, error) {
 	v, err := opsFlagsNames.Parse(s)
 	return OpsFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v OpsFlags) MarshalText() ([]byte, error) {
+	return opsFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseOpsFlags does.
+func (v *OpsFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseOpsFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // CqAttrMask is enum ibv_cq_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -2985,6 +4063,20 @@ func ParseCqAttrMask(s string) (CqAttrMask, error) {
 	return CqAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CqAttrMask) MarshalText() ([]byte, error) {
+	return cqAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCqAttrMask does.
+func (v *CqAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseCqAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // FlowFlags is enum ibv_flow_flags in infiniband/verbs.h: flags that are combined with |.
 type FlowFlags uint32
 
@@ -3011,6 +4103,20 @@ func (v FlowFlags) String() string {
 func ParseFlowFlags(s string) (FlowFlags, error) {
 	v, err := flowFlagsNames.Parse(s)
 	return FlowFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v FlowFlags) MarshalText() ([]byte, error) {
+	return flowFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseFlowFlags does.
+func (v *FlowFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseFlowFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // FlowAttrType is enum ibv_flow_attr_type in infiniband/verbs.h: one value.
@@ -3043,6 +4149,20 @@ func (v FlowAttrType) String() string {
 func ParseFlowAttrType(s string) (FlowAttrType, error) {
 	v, err := flowAttrTypeNames.Parse(s)
 	return FlowAttrType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v FlowAttrType) MarshalText() ([]byte, error) {
+	return flowAttrTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseFlowAttrType does.
+func (v *FlowAttrType) UnmarshalText(text []byte) error {
+	parsed, err := ParseFlowAttrType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // FlowSpecType is enum ibv_flow_spec_type in infiniband/verbs.h: one value.
@@ -3100,6 +4220,20 @@ func ParseFlowSpecType(s string) (FlowSpecType, error) {
 	return FlowSpecType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v FlowSpecType) MarshalText() ([]byte, error) {
+	return flowSpecTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseFlowSpecType does.
+func (v *FlowSpecType) UnmarshalText(text []byte) error {
+	parsed, err := ParseFlowSpecType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // FlowActionEspMask is enum ibv_flow_action_esp_mask in infiniband/verbs.h: flags that are combined with |.
 type FlowActionEspMask uint32
 
@@ -3124,6 +4258,20 @@ func (v FlowActionEspMask) String() string {
 func ParseFlowActionEspMask(s string) (FlowActionEspMask, error) {
 	v, err := flowActionEspMaskNames.Parse(s)
 	return FlowActionEspMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v FlowActionEspMask) MarshalText() ([]byte, error) {
+	return flowActionEspMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseFlowActionEspMask does.
+func (v *FlowActionEspMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseFlowActionEspMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // Constants of infiniband/verbs.h.
@@ -3160,6 +4308,20 @@ func ParseCqInitAttrMask(s string) (CqInitAttrMask, error) {
 	return CqInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CqInitAttrMask) MarshalText() ([]byte, error) {
+	return cqInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCqInitAttrMask does.
+func (v *CqInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseCqInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // CreateCqAttrFlags is enum ibv_create_cq_attr_flags in infiniband/verbs.h: flags that are combined with |.
 type CreateCqAttrFlags uint32
 
@@ -3186,6 +4348,20 @@ func (v CreateCqAttrFlags) String() string {
 func ParseCreateCqAttrFlags(s string) (CreateCqAttrFlags, error) {
 	v, err := createCqAttrFlagsNames.Parse(s)
 	return CreateCqAttrFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CreateCqAttrFlags) MarshalText() ([]byte, error) {
+	return createCqAttrFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCreateCqAttrFlags does.
+func (v *CreateCqAttrFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseCreateCqAttrFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // QpAttachCompCntrOp is enum ibv_qp_attach_comp_cntr_op in infiniband/verbs.h: flags that are combined with |. Since rdma-core 65.
@@ -3224,6 +4400,20 @@ func ParseQpAttachCompCntrOp(s string) (QpAttachCompCntrOp, error) {
 	return QpAttachCompCntrOp(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v QpAttachCompCntrOp) MarshalText() ([]byte, error) {
+	return qpAttachCompCntrOpNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseQpAttachCompCntrOp does.
+func (v *QpAttachCompCntrOp) UnmarshalText(text []byte) error {
+	parsed, err := ParseQpAttachCompCntrOp(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // CompCntrType is enum ibv_comp_cntr_type in infiniband/verbs.h: one value. Since rdma-core 65.
 type CompCntrType uint32
 
@@ -3250,6 +4440,20 @@ func (v CompCntrType) String() string {
 func ParseCompCntrType(s string) (CompCntrType, error) {
 	v, err := compCntrTypeNames.Parse(s)
 	return CompCntrType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CompCntrType) MarshalText() ([]byte, error) {
+	return compCntrTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCompCntrType does.
+func (v *CompCntrType) UnmarshalText(text []byte) error {
+	parsed, err := ParseCompCntrType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // ParentDomainInitAttrMask is enum ibv_parent_domain_init_attr_mask in infiniband/verbs.h: flags that are combined with |.
@@ -3282,6 +4486,20 @@ func ParseParentDomainInitAttrMask(s string) (ParentDomainInitAttrMask, error) {
 	return ParentDomainInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ParentDomainInitAttrMask) MarshalText() ([]byte, error) {
+	return parentDomainInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseParentDomainInitAttrMask does.
+func (v *ParentDomainInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseParentDomainInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // TphMemType is enum ibv_tph_mem_type in infiniband/verbs.h: one value. Since rdma-core 59.
 type TphMemType uint32
 
@@ -3308,6 +4526,20 @@ func (v TphMemType) String() string {
 func ParseTphMemType(s string) (TphMemType, error) {
 	v, err := tphMemTypeNames.Parse(s)
 	return TphMemType(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v TphMemType) MarshalText() ([]byte, error) {
+	return tphMemTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseTphMemType does.
+func (v *TphMemType) UnmarshalText(text []byte) error {
+	parsed, err := ParseTphMemType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // DmahInitAttrMask is enum ibv_dmah_init_attr_mask in infiniband/verbs.h: flags that are combined with |. Since rdma-core 59.
@@ -3340,6 +4572,20 @@ func ParseDmahInitAttrMask(s string) (DmahInitAttrMask, error) {
 	return DmahInitAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v DmahInitAttrMask) MarshalText() ([]byte, error) {
+	return dmahInitAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseDmahInitAttrMask does.
+func (v *DmahInitAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseDmahInitAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // CounterDescription is enum ibv_counter_description in infiniband/verbs.h: one value.
 type CounterDescription uint32
 
@@ -3368,6 +4614,20 @@ func ParseCounterDescription(s string) (CounterDescription, error) {
 	return CounterDescription(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CounterDescription) MarshalText() ([]byte, error) {
+	return counterDescriptionNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCounterDescription does.
+func (v *CounterDescription) UnmarshalText(text []byte) error {
+	parsed, err := ParseCounterDescription(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // ReadCountersFlags is enum ibv_read_counters_flags in infiniband/verbs.h: flags that are combined with |.
 type ReadCountersFlags uint32
 
@@ -3392,6 +4652,20 @@ func (v ReadCountersFlags) String() string {
 func ParseReadCountersFlags(s string) (ReadCountersFlags, error) {
 	v, err := readCountersFlagsNames.Parse(s)
 	return ReadCountersFlags(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ReadCountersFlags) MarshalText() ([]byte, error) {
+	return readCountersFlagsNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseReadCountersFlags does.
+func (v *ReadCountersFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseReadCountersFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // ValuesMask is enum ibv_values_mask in infiniband/verbs.h: flags that are combined with |.
@@ -3420,6 +4694,20 @@ func (v ValuesMask) String() string {
 func ParseValuesMask(s string) (ValuesMask, error) {
 	v, err := valuesMaskNames.Parse(s)
 	return ValuesMask(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ValuesMask) MarshalText() ([]byte, error) {
+	return valuesMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseValuesMask does.
+func (v *ValuesMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseValuesMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // ReregMrErrCode is enum ibv_rereg_mr_err_code in infiniband/verbs.h: one value.
@@ -3457,6 +4745,20 @@ func ParseReregMrErrCode(s string) (ReregMrErrCode, error) {
 	return ReregMrErrCode(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v ReregMrErrCode) MarshalText() ([]byte, error) {
+	return reregMrErrCodeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseReregMrErrCode does.
+func (v *ReregMrErrCode) UnmarshalText(text []byte) error {
+	parsed, err := ParseReregMrErrCode(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // TmhOp is enum ibv_tmh_op in infiniband/tm_types.h: one value.
 type TmhOp uint32
 
@@ -3487,6 +4789,20 @@ func (v TmhOp) String() string {
 func ParseTmhOp(s string) (TmhOp, error) {
 	v, err := tmhOpNames.Parse(s)
 	return TmhOp(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v TmhOp) MarshalText() ([]byte, error) {
+	return tmhOpNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseTmhOp does.
+func (v *TmhOp) UnmarshalText(text []byte) error {
+	parsed, err := ParseTmhOp(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // AdviseMrAdvice is enum ibv_advise_mr_advice, another name of ib_uverbs_advise_mr_advice.

@@ -91,6 +91,20 @@ func ParseCmEventType(s string) (CmEventType, error) {
 	return CmEventType(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CmEventType) MarshalText() ([]byte, error) {
+	return cmEventTypeNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCmEventType does.
+func (v *CmEventType) UnmarshalText(text []byte) error {
+	parsed, err := ParseCmEventType(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // PortSpace is enum rdma_port_space in rdma/rdma_cma.h: one value.
 type PortSpace uint32
 
@@ -121,6 +135,20 @@ func (v PortSpace) String() string {
 func ParsePortSpace(s string) (PortSpace, error) {
 	v, err := portSpaceNames.Parse(s)
 	return PortSpace(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v PortSpace) MarshalText() ([]byte, error) {
+	return portSpaceNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParsePortSpace does.
+func (v *PortSpace) UnmarshalText(text []byte) error {
+	parsed, err := ParsePortSpace(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // Constants of rdma/rdma_cma.h.
@@ -159,6 +187,20 @@ func ParseCmJoinMcAttrMask(s string) (CmJoinMcAttrMask, error) {
 	return CmJoinMcAttrMask(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CmJoinMcAttrMask) MarshalText() ([]byte, error) {
+	return cmJoinMcAttrMaskNames.MarshalText(uint32(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCmJoinMcAttrMask does.
+func (v *CmJoinMcAttrMask) UnmarshalText(text []byte) error {
+	parsed, err := ParseCmJoinMcAttrMask(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // CmMcJoinFlags is enum rdma_cm_mc_join_flags in rdma/rdma_cma.h: one value.
 type CmMcJoinFlags uint32
 
@@ -189,6 +231,20 @@ func ParseCmMcJoinFlags(s string) (CmMcJoinFlags, error) {
 	return CmMcJoinFlags(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v CmMcJoinFlags) MarshalText() ([]byte, error) {
+	return cmMcJoinFlagsNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseCmMcJoinFlags does.
+func (v *CmMcJoinFlags) UnmarshalText(text []byte) error {
+	parsed, err := ParseCmMcJoinFlags(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // OptionLevel is enum of RDMA_OPTION_ID, which C leaves without a name, in rdma/rdma_cma.h: one value.
 type OptionLevel uint32
 
@@ -215,6 +271,20 @@ func (v OptionLevel) String() string {
 func ParseOptionLevel(s string) (OptionLevel, error) {
 	v, err := optionLevelNames.Parse(s)
 	return OptionLevel(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v OptionLevel) MarshalText() ([]byte, error) {
+	return optionLevelNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseOptionLevel does.
+func (v *OptionLevel) UnmarshalText(text []byte) error {
+	parsed, err := ParseOptionLevel(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // IDOption is enum of RDMA_OPTION_ID_TOS, which C leaves without a name, in rdma/rdma_cma.h: one value.
@@ -249,6 +319,20 @@ func ParseIDOption(s string) (IDOption, error) {
 	return IDOption(v), err
 }
 
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IDOption) MarshalText() ([]byte, error) {
+	return iDOptionNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIDOption does.
+func (v *IDOption) UnmarshalText(text []byte) error {
+	parsed, err := ParseIDOption(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
+}
+
 // IBOption is enum of RDMA_OPTION_IB_PATH, which C leaves without a name, in rdma/rdma_cma.h: one value.
 type IBOption uint32
 
@@ -273,6 +357,20 @@ func (v IBOption) String() string {
 func ParseIBOption(s string) (IBOption, error) {
 	v, err := iBOptionNames.Parse(s)
 	return IBOption(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v IBOption) MarshalText() ([]byte, error) {
+	return iBOptionNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseIBOption does.
+func (v *IBOption) UnmarshalText(text []byte) error {
+	parsed, err := ParseIBOption(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }
 
 // RsocketOption is enum of RDMA_SQSIZE, which C leaves without a name, in rdma/rsocket.h: one value.
@@ -307,4 +405,18 @@ func (v RsocketOption) String() string {
 func ParseRsocketOption(s string) (RsocketOption, error) {
 	v, err := rsocketOptionNames.Parse(s)
 	return RsocketOption(v), err
+}
+
+// MarshalText gives a text from which UnmarshalText gets every value back.
+func (v RsocketOption) MarshalText() ([]byte, error) {
+	return rsocketOptionNames.MarshalText(int64(v))
+}
+
+// UnmarshalText reads what MarshalText and String give, as ParseRsocketOption does.
+func (v *RsocketOption) UnmarshalText(text []byte) error {
+	parsed, err := ParseRsocketOption(string(text))
+	if err == nil {
+		*v = parsed
+	}
+	return err
 }

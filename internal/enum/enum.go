@@ -45,6 +45,9 @@ func (e *Values) name(v int64) (string, bool) {
 	return "", false
 }
 
+// MarshalText is String as encoding.TextMarshaler has it.
+func (e *Values) MarshalText(v int64) ([]byte, error) { return []byte(e.String(v)), nil }
+
 // Parse accepts what String returns, and the other names of a value.
 func (e *Values) Parse(s string) (int64, error) {
 	if v, ok := e.value(s); ok {
@@ -101,6 +104,17 @@ func (e *Texts) String(v int64) string {
 	return e.Other
 }
 
+// MarshalText is String, but for a value without a text, which String does not
+// tell from others, it is the C enumerator's name or Type(n).
+func (e *Texts) MarshalText(v int64) ([]byte, error) {
+	for _, t := range e.Texts {
+		if t.Value == v {
+			return []byte(t.Name), nil
+		}
+	}
+	return e.Values.MarshalText(v)
+}
+
 // Parse accepts what String returns, other than the text for unknown values,
 // and the C enumerators' names.
 func (e *Texts) Parse(s string) (int64, error) {
@@ -136,6 +150,9 @@ func (e *Flags) String(v uint32) string {
 	}
 	return strings.Join(parts, "|")
 }
+
+// MarshalText is String as encoding.TextMarshaler has it.
+func (e *Flags) MarshalText(v uint32) ([]byte, error) { return []byte(e.String(v)), nil }
 
 // Parse accepts what String returns, and names of combinations.
 func (e *Flags) Parse(s string) (uint32, error) {

@@ -173,3 +173,20 @@ func FuzzFlags(f *testing.F) {
 		require.Equal(t, v, got)
 	})
 }
+
+func TestMarshalText(t *testing.T) {
+	for v, want := range map[int64]string{0: "all is well", 2: "STATUS_SILENT", 3: "Status(3)", 1<<32 - 1: "Status(4294967295)"} {
+		text, err := status.MarshalText(v)
+		require.NoError(t, err)
+		require.Equal(t, want, string(text))
+		back, err := status.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, back)
+	}
+	text, err := level.MarshalText(7)
+	require.NoError(t, err)
+	require.Equal(t, "LEVEL_SEVEN", string(text))
+	text, err = access.MarshalText(3)
+	require.NoError(t, err)
+	require.Equal(t, access.String(3), string(text))
+}

@@ -1,6 +1,7 @@
 package golden
 
 import (
+	"encoding"
 	"fmt"
 	"math"
 	"math/bits"
@@ -25,11 +26,17 @@ type EnumCase struct {
 func Enum[T interface {
 	~int32 | ~uint32
 	String() string
+	MarshalText() ([]byte, error)
 }](parse func(string) (T, error), table any,
 ) EnumCase {
 	e := describe(table)
 	back := func(t *testing.T, v T) {
 		t.Helper()
+		var again T
+		text, err := v.MarshalText()
+		require.NoError(t, err)
+		require.NoError(t, any(&again).(encoding.TextUnmarshaler).UnmarshalText(text))
+		require.Equal(t, v, again)
 		if s := v.String(); s != e.other {
 			got, err := parse(s)
 			require.NoError(t, err)

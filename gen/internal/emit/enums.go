@@ -102,6 +102,16 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 		jen.List(jen.Id("v"), jen.Err()).Op(":=").Id(table).Dot("Parse").Call(jen.Id("s")),
 		jen.Return(jen.Id(name).Parens(jen.Id("v")), jen.Err()),
 	)
+	f.Comment("MarshalText gives a text from which UnmarshalText gets every value back.")
+	f.Func().Params(jen.Id("v").Id(name)).Id("MarshalText").Params().Params(jen.Index().Byte(), jen.Error()).Block(
+		jen.Return(jen.Id(table).Dot("MarshalText").Call(jen.Id(value).Parens(jen.Id("v")))),
+	)
+	f.Commentf("UnmarshalText reads what MarshalText and String give, as Parse%s does.", name)
+	f.Func().Params(jen.Id("v").Op("*").Id(name)).Id("UnmarshalText").Params(jen.Id("text").Index().Byte()).Error().Block(
+		jen.List(jen.Id("parsed"), jen.Err()).Op(":=").Id("Parse"+name).Call(jen.String().Parens(jen.Id("text"))),
+		jen.If(jen.Err().Op("==").Nil()).Block(jen.Op("*").Id("v").Op("=").Id("parsed")),
+		jen.Return(jen.Err()),
+	)
 }
 
 // sinceOf says which release added an enumerator, if it is a later one than

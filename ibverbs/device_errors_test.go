@@ -1,0 +1,91 @@
+package ibverbs
+
+import (
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A nil or zero object answers the questions about devices with an error.
+func TestDeviceNotOpened(t *testing.T) {
+	for name, call := range map[string]func(bool) error{
+		"Context.QueryDeviceEx":  func(zero bool) error { return second(pick(zero, &Context{}).QueryDeviceEx()) },
+		"Context.QueryPortSpeed": func(zero bool) error { return second(pick(zero, &Context{}).QueryPortSpeed(1)) },
+		"Context.QueryGIDEntry":  func(zero bool) error { return second(pick(zero, &Context{}).QueryGIDEntry(1, 0)) },
+		"Context.QueryGIDTable":  func(zero bool) error { return second(pick(zero, &Context{}).QueryGIDTable()) },
+		"Context.QueryPortGIDs":  func(zero bool) error { return second(pick(zero, &Context{}).QueryPortGIDs(1)) },
+		"Context.BestGID":        func(zero bool) error { return second(pick(zero, &Context{}).BestGID(1, GIDOptions{})) },
+		"Context.FindGID":        func(zero bool) error { return second(pick(zero, &Context{}).FindGID(netip.Addr{})) },
+		"Context.NetDev":         func(zero bool) error { return second(pick(zero, &Context{}).NetDev(1)) },
+		"Context.QueryPKey":      func(zero bool) error { return second(pick(zero, &Context{}).QueryPKey(1, 0)) },
+		"Context.QueryPKeyTable": func(zero bool) error { return second(pick(zero, &Context{}).QueryPKeyTable(1)) },
+		"Context.PKeyIndex":      func(zero bool) error { return second(pick(zero, &Context{}).PKeyIndex(1, PKeyDefault)) },
+		"Context.RawClock":       func(zero bool) error { return second(pick(zero, &Context{}).RawClock()) },
+		"Context.QueryInfo":      func(zero bool) error { return second(pick(zero, &Context{}).QueryInfo()) },
+		"Context.Export":         func(zero bool) error { return second(pick(zero, &Context{}).Export()) },
+		"Context.ImportPD":       func(zero bool) error { return second(pick(zero, &Context{}).ImportPD(1)) },
+		"PD.ImportMR":            func(zero bool) error { return second(pick(zero, &PD{}).ImportMR(MRExport{})) },
+		"ImportedMR.Close":       func(zero bool) error { return pick(zero, &ImportedMR{}).Close() },
+		"QP.Endpoint":            func(zero bool) error { return second(pick(zero, &QP{}).Endpoint(EndpointOptions{})) },
+		"QP.ConnectTo":           func(zero bool) error { return pick(zero, &QP{}).ConnectTo(here, there, ConnectOptions{}) },
+		"QP.Activate":            func(zero bool) error { return pick(zero, &QP{}).Activate(here, 0) },
+		"ImportDevice":           func(bool) error { return second(ImportDevice(nil)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, call(true), os.ErrInvalid)
+			require.ErrorIs(t, call(false), os.ErrInvalid)
+		})
+	}
+}
+
+func TestBadDeviceArguments(t *testing.T) {
+	c := &Context{}
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"speed port 0":     {second(c.QueryPortSpeed(0)), "ibv_query_port_speed (port 0): invalid argument"},
+		"GID entry port":   {second(c.QueryGIDEntry(256, 0)), "ibv_query_gid_ex (port 256): invalid argument"},
+		"GID entry index":  {second(c.QueryGIDEntry(1, math.MaxInt32+1)), "ibv_query_gid_ex (index 2147483648): invalid argument"},
+		"GIDs of port 0":   {second(c.QueryPortGIDs(0)), "ibv_query_gid_table (port 0): invalid argument"},
+		"P_Key port":       {second(c.QueryPKey(0, 0)), "ibv_query_pkey (port 0): invalid argument"},
+		"P_Key index":      {second(c.QueryPKey(1, -1)), "ibv_query_pkey (index -1): invalid argument"},
+		"P_Key index port": {second(c.PKeyIndex(-1, 0)), "ibv_get_pkey_index (port -1): invalid argument"},
+	} {
+		require.EqualError(t, tt.err, tt.want, name)
+		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
+	}
+	_, _, err := OpenNetDev("")
+	require.EqualError(t, err, "open the device of a network interface without a name: invalid argument")
+	_, _, err = OpenAddr(netip.Addr{})
+	require.EqualError(t, err, "open the device of no IP address: invalid argument")
+}
+
+func TestImportOfSomethingElse(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	require.NoError(t, err)
+	_, err = ImportDevice(file)
+	require.EqualError(t, err, "ibv_import_device ("+file.Name()+"): invalid argument")
+	require.NoError(t, file.Close())
+	_, err = ImportDevice(file)
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+func TestNoDeviceText(t *testing.T) {
+	require.EqualError(t, noDevice("open x", nil), "open x: no such RDMA device: this machine has none")
+	err := noDevice("open x", []string{"b", "a"})
+	require.EqualError(t, err, "open x: no such RDMA device: this machine has a, b")
+	require.ErrorIs(t, err, ErrNoDevice)
+}
+
+func TestPKey(t *testing.T) {
+	require.True(t, PKeyDefault.FullMember())
+	require.False(t, PKey(0x7fff).FullMember())
+	require.Equal(t, "0x7fff", PKey(0x7fff).String())
+	require.Equal(t, "0x0001", PKey(1).String())
+}

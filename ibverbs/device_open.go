@@ -1,0 +1,138 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// Open opens the device of the given name; see ibv_open_device(3). Without a
+// name it opens the first device. If there is no such device, the error is
+// ErrNoDevice.
+func Open(name string) (*Context, error) {
+	what := "open " + name
+	if name == "" {
+		what = "open a device"
+	}
+	return openFirst(what, func(d Device) bool { return name == "" || d.Name == name })
+}
+
+// OpenGUID opens the device whose node has the GUID, the first if there are
+// several. If there is none, the error is ErrNoDevice.
+func OpenGUID(guid GUID) (*Context, error) {
+	return openFirst("open the device "+guid.String(), func(d Device) bool { return d.GUID == guid })
+}
+
+func openFirst(what string, match func(Device) bool) (*Context, error) {
+	var names []string
+	var raw *libibverbs.Context
+	var device Device
+	var openErr error
+	err := eachDevice(func(d Device, dev *libibverbs.Device) {
+		names = append(names, d.Name)
+		if raw == nil && openErr == nil && match(d) {
+			device = d
+			raw, openErr = libibverbs.OpenDevice(dev)
+		}
+	})
+	switch {
+	case err != nil:
+		if raw != nil { // a later device could not be described
+			err = errors.Join(err, libibverbs.CloseDevice(raw))
+		}
+		if errors.Is(err, syscall.ENOSYS) {
+			return nil, fmt.Errorf("%s: %w: %w", what, ErrNoDevice, err)
+		}
+		return nil, err
+	case openErr != nil:
+		return nil, cerr.Wrap(device.Name, openErr)
+	case raw == nil:
+		return nil, noDevice(what, names)
+	}
+	return openedContext(raw, device.Name), nil
+}
+
+// openedContext makes a Context that closes the device with it.
+func openedContext(raw *libibverbs.Context, name string) *Context {
+	c := &Context{raw: raw, destroy: func() error { return libibverbs.CloseDevice(raw) }}
+	c.object.Init(name)
+	return c
+}
+
+func noDevice(what string, others []string) error {
+	if len(others) == 0 {
+		return fmt.Errorf("%s: %w: this machine has none", what, ErrNoDevice)
+	}
+	slices.Sort(others)
+	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
+}
+
+// OpenNetDev opens the device that has the network interface on one of its
+// ports, and returns the port. If there is none, the error is ErrNoDevice. It
+// looks into every device, so it needs access to them.
+func OpenNetDev(name string) (*Context, int, error) {
+	if name == "" {
+		return nil, 0, fmt.Errorf("open the device of a network interface without a name: %w", syscall.EINVAL)
+	}
+	port := 0
+	c, err := openLooking("open the device of network interface "+name, func(c *Context) (bool, string, error) {
+		interfaces, err := c.netDevs()
+		port = interfaces[name]
+		return port != 0, strings.Join(slices.Sorted(maps.Keys(interfaces)), ", "), err
+	})
+	return c, port, err
+}
+
+// OpenAddr opens the device that has the IP address of this machine in a GID
+// table, and returns that entry; RoCE v2 comes first. If there is none, the
+// error is ErrNoDevice. It looks into every device, so it needs access to them.
+func OpenAddr(addr netip.Addr) (*Context, GIDEntry, error) {
+	if !addr.IsValid() {
+		return nil, GIDEntry{}, fmt.Errorf("open the device of no IP address: %w", syscall.EINVAL)
+	}
+	var found GIDEntry
+	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Context) (ok bool, has string, err error) {
+		entries, err := c.QueryGIDTable()
+		found, ok = bestGID(entries, GIDOptions{Addr: addr})
+		var addrs []string
+		for _, e := range entries {
+			if text := e.GID.Addr().String(); !slices.Contains(addrs, text) {
+				addrs = append(addrs, text)
+			}
+		}
+		return ok, strings.Join(addrs, ", "), err
+	})
+	return c, found, err
+}
+
+// openLooking opens one device after the other until look finds there what is
+// wanted. Look also describes the device to whoever reads that there was none.
+func openLooking(what string, look func(*Context) (found bool, has string, err error)) (*Context, error) {
+	devices, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	var failed []error
+	for _, d := range devices {
+		c, err := Open(d.Name)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		found, has, err := look(c)
+		if err == nil && found {
+			return c, nil
+		}
+		others = append(others, d.Name+" ("+has+")")
+		failed = append(failed, err, c.Close())
+	}
+	return nil, errors.Join(append([]error{noDevice(what, others)}, failed...)...)
+}

@@ -1,0 +1,72 @@
+package ibverbs
+
+import (
+	"errors"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// DeviceInfo is everything about a device that ibv_devinfo and show_gids
+// print. It can be marshaled to JSON and back.
+type DeviceInfo struct {
+	Device Device
+	Attr   DeviceAttrEx
+	Ports  []PortInfo
+}
+
+// PortInfo is everything about a port.
+type PortInfo struct {
+	Port int
+	PortAttr
+	Rate   float64    // Gb/s, PortAttr.Rate
+	NetDev string     // the network interface, empty if there is none
+	GIDs   []GIDEntry // those that are not empty
+}
+
+// QueryDeviceInfo opens the device of the given name, the first if it is
+// empty, asks it about everything, and closes it.
+func QueryDeviceInfo(name string) (DeviceInfo, error) {
+	c, err := Open(name)
+	if err != nil {
+		return DeviceInfo{}, err
+	}
+	info, err := c.QueryInfo()
+	return info, errors.Join(err, c.Close())
+}
+
+// QueryInfo asks the device about everything.
+func (c *Context) QueryInfo() (DeviceInfo, error) {
+	if err := c.self().Use(); err != nil {
+		return DeviceInfo{}, err
+	}
+	defer c.object.Done()
+	var info DeviceInfo
+	var err error
+	if info.Device, err = describe(c.raw.Device); err != nil {
+		return info, cerr.Wrap(c.Name(), err)
+	}
+	if info.Attr, err = c.QueryDeviceEx(); err != nil {
+		return info, err
+	}
+	gids, err := c.QueryGIDTable()
+	if err != nil {
+		return info, err
+	}
+	for port := 1; port <= info.Attr.PhysicalPorts; port++ {
+		p := PortInfo{Port: port}
+		if p.PortAttr, err = c.QueryPort(port); err != nil {
+			return info, err
+		}
+		p.Rate = p.PortAttr.Rate()
+		for _, e := range gids {
+			if e.Port == port {
+				p.GIDs = append(p.GIDs, e)
+			}
+		}
+		if p.NetDev, err = c.NetDev(port); err != nil {
+			return info, err
+		}
+		info.Ports = append(info.Ports, p)
+	}
+	return info, nil
+}

@@ -1,0 +1,146 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// QPEndpoint is what the other side needs to connect with a queue pair. It
+// can be sent as a line of text or as JSON, over a socket for example.
+type QPEndpoint struct {
+	QPN       uint32 // the queue pair's number, 24 bits
+	PSN       uint32 // of the first packet that it sends, 24 bits
+	QKey      uint32 // that datagrams to it need; 0 for connected queue pairs
+	LID       uint16 // of the port, 0 for RoCE
+	GID       GID    // of the port
+	MTU       MTU    // the port's active one
+	ReadDepth int    // RDMA reads and atomics that it answers at a time
+	Port      int    // on its own device
+	GIDIndex  int    // in its own port's table
+}
+
+// EndpointOptions say which address of the device a queue pair takes.
+type EndpointOptions struct {
+	Port int        // the zero value is the first active one
+	GID  GIDOptions // which GIDs BestGID may take
+	PSN  uint32     // the zero value is a random one
+	QKey uint32     // of a datagram queue pair; the zero value is DefaultQKey
+}
+
+// DefaultQKey is the key of datagram queue pairs whose options have none.
+const DefaultQKey = 0x11111111
+
+// maxReadDepth is as much as an endpoint takes without being told to.
+const maxReadDepth = 16
+
+// Endpoint describes the queue pair to a peer, for ConnectTo on both sides.
+// A port that is down is refused with syscall.ENETDOWN.
+func (qp *QP) Endpoint(options EndpointOptions) (QPEndpoint, error) {
+	if err := qp.self().Use(); err != nil {
+		return QPEndpoint{}, err
+	}
+	defer qp.object.Done()
+	c := qp.pd.context
+	device, err := c.QueryDevice()
+	if err != nil {
+		return QPEndpoint{}, err
+	}
+	number, port, err := activePort(c, device.PhysicalPorts, options.Port)
+	if err != nil {
+		return QPEndpoint{}, err
+	}
+	gid, err := c.BestGID(number, options.GID)
+	if err != nil {
+		return QPEndpoint{}, err
+	}
+	e := QPEndpoint{
+		QPN: qp.Num(), PSN: options.PSN, LID: port.LID, GID: gid.GID, MTU: port.ActiveMTU,
+		Port: number, GIDIndex: gid.Index,
+	}
+	if e.PSN == 0 {
+		e.PSN = rand.Uint32N(1 << 24)
+	}
+	switch qp.Type() {
+	case QPTypeRC:
+		e.ReadDepth = min(device.MaxQPReadAtomic, maxReadDepth)
+	case QPTypeUD:
+		e.QKey = options.QKey
+		if e.QKey == 0 {
+			e.QKey = DefaultQKey
+		}
+	}
+	return e, e.check()
+}
+
+// activePort returns a port that is active: the one wanted, or the first of
+// the device if that is 0.
+func activePort(c *Context, ports, wanted int) (int, PortAttr, error) {
+	first, last := wanted, wanted
+	if wanted == 0 {
+		first, last = 1, ports
+	}
+	for number := first; number <= last; number++ {
+		port, err := c.QueryPort(number)
+		if err != nil {
+			return 0, PortAttr{}, err
+		}
+		if port.State == PortActive {
+			return number, port, nil
+		}
+		if wanted != 0 {
+			return 0, PortAttr{}, fmt.Errorf("%s is %s: %w", portName(c, number), port.State, syscall.ENETDOWN)
+		}
+	}
+	return 0, PortAttr{}, fmt.Errorf("%s has no active port: %w", c.Name(), syscall.ENETDOWN)
+}
+
+// check refuses what cannot be an endpoint.
+func (e QPEndpoint) check() error {
+	switch {
+	case e.QPN == 0 || e.QPN >= 1<<24:
+		return badEndpoint("queue pair number %#x", e.QPN)
+	case e.PSN >= 1<<24:
+		return badEndpoint("packet sequence number %#x", e.PSN)
+	case e.LID == 0 && e.GID.IsZero():
+		return badEndpoint("neither a LID nor a GID")
+	case e.MTU.Bytes() == 0:
+		return badEndpoint("MTU %d", uint32(e.MTU))
+	case e.ReadDepth < 0 || e.ReadDepth > 255:
+		return badEndpoint("read depth %d", e.ReadDepth)
+	case e.Port < 1 || e.Port > 255:
+		return badEndpoint("port %d", e.Port)
+	case e.GIDIndex < 0 || e.GIDIndex > 255:
+		return badEndpoint("GID index %d", e.GIDIndex)
+	}
+	return nil
+}
+
+func badEndpoint(format string, args ...any) error {
+	return fmt.Errorf("endpoint with "+format+": %w", append(args, syscall.EINVAL)...)
+}
+
+// needsGRH says whether packets from e to the peer need a global address.
+func (e QPEndpoint) needsGRH(peer QPEndpoint, port PortAttr) bool {
+	var own, its [8]byte // subnet prefixes
+	copy(own[:], e.GID[:8])
+	copy(its[:], peer.GID[:8])
+	return port.LinkLayer == LinkEthernet || port.GRHRequired || peer.LID == 0 ||
+		!peer.GID.IsZero() && own != its
+}
+
+// address returns the way from e to the peer.
+func (e QPEndpoint) address(peer QPEndpoint, port PortAttr, options ConnectOptions) libibverbs.AhAttr {
+	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.ServiceLevel}
+	if e.needsGRH(peer, port) {
+		a.IsGlobal = 1
+		a.Grh = libibverbs.GlobalRoute{
+			SgidIndex: uint8(e.GIDIndex), FlowLabel: options.FlowLabel,
+			TrafficClass: options.TrafficClass, HopLimit: options.HopLimit,
+		}
+		*a.Grh.Dgid.Raw() = peer.GID
+	}
+	return a
+}

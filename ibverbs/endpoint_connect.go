@@ -1,0 +1,161 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// ConnectOptions say how a queue pair behaves once it is connected. The zero
+// value is good for most programs.
+type ConnectOptions struct {
+	// Access is what peers may do through the queue pair, in regions that
+	// allow it too. The zero value is all of remote write, read and atomic
+	// that the type of queue pair has; AccessLocalWrite alone is nothing.
+	Access AccessFlags
+
+	PKeyIndex int
+	MaxMTU    MTU // the zero value is no limit; the smaller one of both ports counts anyway
+
+	// For InfiniBand the way through the subnet, for RoCE the IP header.
+	ServiceLevel uint8
+	TrafficClass uint8
+	FlowLabel    uint32
+	HopLimit     uint8 // the zero value is 64
+
+	// Of reliable connections only.
+	Timeout    time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n; the zero value is 67 ms
+	Retries    int           // after timeouts, up to 7; the zero value is 7, -1 is none
+	RNRRetries int           // when the peer has no receive, up to 6; the zero value is endless, -1 is none
+	RNRTimer   time.Duration // that a sender is told to wait then, rounded up; the zero value is 0.64 ms
+	ReadDepth  int           // RDMA reads and atomics under way; the zero value is as many as both sides can, -1 is none
+}
+
+// ConnectTo connects a queue pair of type RC or UC without package rdmacm: it
+// moves it from reset through init and ready to receive to ready to send. Both
+// sides call it, with what Endpoint gave on this side and on the other.
+// Receives may be posted before or after, but must be there before the peer
+// sends. If it fails, the queue pair may be left in a state in between.
+func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error {
+	if err := qp.self().Use(); err != nil {
+		return err
+	}
+	defer qp.object.Done()
+	s, err := qp.steps(local, remote, options)
+	if err != nil {
+		return fmt.Errorf("connect %s: %w", qp.object.Name(), err)
+	}
+	return qp.modifyAll(s)
+}
+
+// Activate makes a queue pair of type UD ready to send and receive, with what
+// Endpoint gave for it.
+func (qp *QP) Activate(local QPEndpoint, pkeyIndex int) error {
+	if err := qp.self().Use(); err != nil {
+		return err
+	}
+	defer qp.object.Done()
+	if err := qp.checkLocal(local, pkeyIndex); err != nil {
+		return fmt.Errorf("activate %s: %w", qp.object.Name(), err)
+	}
+	if qp.Type() != QPTypeUD {
+		return fmt.Errorf("activate %s: it is of type %s: %w", qp.object.Name(), qp.Type(), syscall.EINVAL)
+	}
+	return qp.modifyAll([]step{
+		{
+			libibverbs.QpAttr{
+				QpState: QPStateInit, PkeyIndex: uint16(pkeyIndex), PortNum: uint8(local.Port), Qkey: local.QKey,
+			},
+			libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_QKEY,
+		},
+		{libibverbs.QpAttr{QpState: QPStateRTR}, libibverbs.IBV_QP_STATE},
+		{
+			libibverbs.QpAttr{QpState: QPStateRTS, SqPsn: local.PSN},
+			libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN,
+		},
+	})
+}
+
+// step is a change of a queue pair.
+type step struct {
+	attr libibverbs.QpAttr
+	mask libibverbs.QpAttrMask
+}
+
+func (qp *QP) modifyAll(steps []step) error {
+	for _, s := range steps {
+		if err := qp.Modify(&s.attr, s.mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (qp *QP) checkLocal(local QPEndpoint, pkeyIndex int) error {
+	if err := local.check(); err != nil {
+		return fmt.Errorf("local %w", err)
+	}
+	if local.QPN != qp.Num() {
+		return fmt.Errorf("local endpoint is that of QP %d: %w", local.QPN, syscall.EINVAL)
+	}
+	if pkeyIndex < 0 || pkeyIndex > 1<<16-1 {
+		return fmt.Errorf("P_Key index %d: %w", pkeyIndex, syscall.EINVAL)
+	}
+	return nil
+}
+
+// steps returns the changes that connect the queue pair.
+func (qp *QP) steps(local, remote QPEndpoint, options ConnectOptions) ([]step, error) {
+	if err := qp.checkLocal(local, options.PKeyIndex); err != nil {
+		return nil, err
+	}
+	if err := remote.check(); err != nil {
+		return nil, fmt.Errorf("remote %w", err)
+	}
+	port, err := qp.pd.context.QueryPort(local.Port)
+	if err != nil {
+		return nil, err
+	}
+	device, err := qp.pd.context.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	o, err := options.complete(qp.Type(), min(device.MaxQPInitReadAtomic, remote.ReadDepth))
+	if err != nil {
+		return nil, err
+	}
+	return connectSteps(qp.Type(), local, remote, port, o), nil
+}
+
+// connectSteps returns the changes for options that are complete.
+func connectSteps(t QPType, local, remote QPEndpoint, port PortAttr, o connectValues) []step {
+	init := step{
+		libibverbs.QpAttr{
+			QpState: QPStateInit, PkeyIndex: uint16(o.PKeyIndex), PortNum: uint8(local.Port), QpAccessFlags: uint32(o.Access),
+		},
+		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT | libibverbs.IBV_QP_ACCESS_FLAGS,
+	}
+	rtr := step{
+		libibverbs.QpAttr{
+			QpState: QPStateRTR, AhAttr: local.address(remote, port, o.ConnectOptions), DestQpNum: remote.QPN, RqPsn: remote.PSN,
+			PathMtu: libibverbs.Mtu(min(local.MTU, remote.MTU, o.MaxMTU)),
+		},
+		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU |
+			libibverbs.IBV_QP_DEST_QPN | libibverbs.IBV_QP_RQ_PSN,
+	}
+	rts := step{
+		libibverbs.QpAttr{QpState: QPStateRTS, SqPsn: local.PSN},
+		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN,
+	}
+	if t == QPTypeRC {
+		rtr.attr.MaxDestRdAtomic, rtr.attr.MinRnrTimer = uint8(local.ReadDepth), o.rnrTimer
+		rtr.mask |= libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER
+		rts.attr.Timeout, rts.attr.RetryCnt, rts.attr.RnrRetry = o.timeout, o.retries, o.rnrRetries
+		rts.attr.MaxRdAtomic = o.readDepth
+		rts.mask |= libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY |
+			libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
+	}
+	return []step{init, rtr, rts}
+}

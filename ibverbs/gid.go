@@ -1,0 +1,147 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// GIDEntry is an entry of a port's GID table.
+type GIDEntry struct {
+	Port        int
+	Index       int
+	GID         GID
+	Type        GIDType
+	NetDev      string // the network interface of RoCE, empty if there is none in this network namespace
+	NetDevIndex int    // and its number, 0 if there is none
+}
+
+// String returns the entry as in "port 1 index 2: ... (RoCE v2, eth0)".
+func (e GIDEntry) String() string {
+	s := fmt.Sprintf("port %d index %d: %s (%s", e.Port, e.Index, e.GID, e.Type)
+	if e.NetDev != "" {
+		s += ", " + e.NetDev
+	}
+	return s + ")"
+}
+
+// QueryGID returns an entry of a port's GID table, which is zero if the entry
+// is empty; see ibv_query_gid(3).
+func (c *Context) QueryGID(port, index int) (GID, error) {
+	n, err := gidNumbers("ibv_query_gid", port, index)
+	if err != nil {
+		return GID{}, err
+	}
+	if err := c.self().Use(); err != nil {
+		return GID{}, err
+	}
+	defer c.object.Done()
+	var g libibverbs.Gid
+	if err := libibverbs.QueryGid(c.raw, n, int32(index), &g); err != nil {
+		return GID{}, cerr.Wrap(portName(c, port), err)
+	}
+	return GID(*g.Raw()), nil
+}
+
+// QueryGIDEntry returns an entry of a port's GID table with its type and
+// network interface. An empty entry is ErrNoGID; see ibv_query_gid_ex(3). If
+// that cannot be asked, it reads what the kernel has in /sys.
+func (c *Context) QueryGIDEntry(port, index int) (GIDEntry, error) {
+	n, err := gidNumbers("ibv_query_gid_ex", port, index)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	if err := c.self().Use(); err != nil {
+		return GIDEntry{}, err
+	}
+	defer c.object.Done()
+	var raw libibverbs.GidEntry
+	err = libibverbs.QueryGidEx(c.raw, uint32(n), uint32(index), &raw, 0)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return c.sysfsGID(port, index)
+	case errors.Is(err, syscall.ENODATA):
+		return GIDEntry{}, fmt.Errorf("%s: %w at index %d", portName(c, port), ErrNoGID, index)
+	case err != nil:
+		return GIDEntry{}, cerr.Wrap(portName(c, port), err)
+	}
+	return netDevs{}.entry(&raw), nil
+}
+
+// QueryGIDTable returns the entries of all ports' GID tables that are not
+// empty, by port and index; see ibv_query_gid_table(3). If that cannot be
+// asked, it reads what the kernel has in /sys.
+func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	ports, err := c.portNumbers()
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, port := range ports {
+		p, err := c.QueryPort(port)
+		if err != nil {
+			return nil, err
+		}
+		size += p.GIDTableLen
+	}
+	if size <= 0 {
+		return nil, nil
+	}
+	raw := make([]libibverbs.GidEntry, size)
+	n, err := libibverbs.QueryGidTable(c.raw, &raw[0], uint64(size), 0)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return c.sysfsGIDs(ports)
+	case err != nil:
+		return nil, cerr.Wrap(c.Name(), err)
+	}
+	devices := netDevs{}
+	entries := make([]GIDEntry, 0, n)
+	for i := range raw[:min(n, size)] {
+		entries = append(entries, devices.entry(&raw[i]))
+	}
+	return entries, nil
+}
+
+// QueryPortGIDs is QueryGIDTable for one port.
+func (c *Context) QueryPortGIDs(port int) ([]GIDEntry, error) {
+	if _, err := portNumber("ibv_query_gid_table", port); err != nil {
+		return nil, err
+	}
+	all, err := c.QueryGIDTable()
+	var entries []GIDEntry
+	for _, e := range all {
+		if e.Port == port {
+			entries = append(entries, e)
+		}
+	}
+	return entries, err
+}
+
+// portNumbers returns the device's ports that QueryPort can be asked about.
+func (c *Context) portNumbers() ([]int, error) {
+	a, err := c.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	var ports []int
+	for port := 1; port <= a.PhysicalPorts; port++ {
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+func gidNumbers(op string, port, index int) (uint8, error) {
+	if index < 0 || index > math.MaxInt32 {
+		return 0, &cerr.Error{Op: op, Object: fmt.Sprintf("index %d", index), Errno: syscall.EINVAL}
+	}
+	return portNumber(op, port)
+}
