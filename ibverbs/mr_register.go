@@ -90,11 +90,7 @@ func (pd *PD) register(r region) (*MR, error) {
 }
 
 func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
-	access := r.access
-	if access&AccessZeroBased != 0 {
-		// Few drivers look at the flag; to all of them address 0 is the same.
-		r.start, access = 0, access&^AccessZeroBased
-	}
+	access := r.forC()
 	op, addr := "ibv_reg_mr", addressOf(r.bytes)
 	if r.start != addr {
 		op = "ibv_reg_mr_iova"
@@ -102,7 +98,7 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	if err := pd.checkHost(op, r, addr); err != nil {
 		return nil, err
 	}
-	memory, n := unsafe.Pointer(unsafe.SliceData(r.bytes)), uint64(len(r.bytes))
+	memory, n := unsafe.Pointer(unsafe.SliceData(r.bytes)), uint64(r.size)
 	var raw *libibverbs.Mr
 	var err error
 	if r.start == addr {
@@ -110,7 +106,17 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	} else {
 		raw, err = libibverbs.RegMrIova(pd.raw, memory, n, r.start, int32(access))
 	}
-	return raw, cerr.Wrap(fmt.Sprintf("%d bytes on %s", len(r.bytes), pd.object.Name()), err)
+	return raw, cerr.Wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
+}
+
+// forC returns the access flags that C is given, and sets the start of a
+// region from 0 on: few drivers look at AccessZeroBased, and to all of them
+// that address says the same.
+func (r *region) forC() AccessFlags {
+	if r.access&AccessZeroBased != 0 {
+		r.start = 0
+	}
+	return r.access &^ AccessZeroBased
 }
 
 // checkHost looks at a region over this process's memory at addr.
