@@ -87,10 +87,10 @@ func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
 
 // usable returns nil, or why the region cannot be used any more.
 func (mr *MR) usable() error {
-	if mr.unusable.Load() {
-		return fmt.Errorf("%s can only be closed since ibv_rereg_mr failed: %w", mr.object.Name(), syscall.EINVAL)
+	if err := mr.object.Err(); err != nil || !mr.unusable.Load() {
+		return err
 	}
-	return mr.object.Err()
+	return fmt.Errorf("%s can only be closed since ibv_rereg_mr failed: %w", mr.object.Name(), syscall.EINVAL)
 }
 
 // Close takes the memory away from the device; see ibv_dereg_mr(3). Requests
