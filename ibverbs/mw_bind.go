@@ -24,6 +24,8 @@ type Binding struct {
 // pair of its protection domain; see ibv_bind_mw(3). The completion, which
 // needs SendSignaled, comes there with the ID. What the window was bound to
 // before is closed to peers. Remote has what they need, after the completion.
+// If the request fails, the window is of no use any more. There is no way to
+// bind it to nothing, which crashes Soft-RoCE's C code; Close does the same.
 func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	done, err := object.UseAll(mw.self(), qp.self(), b.Memory.mr.self())
 	if err != nil {
@@ -32,42 +34,19 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	defer done()
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
+	if mw.typ != MWType1 {
+		return mw.refuse("ibv_bind_mw", "which is not of type 1", syscall.EINVAL)
+	}
 	info, err := mw.bindInfo("ibv_bind_mw", b)
 	if err != nil {
 		return err
 	}
-	if err := mw.bind(qp, &libibverbs.MwBind{WrId: id, SendFlags: uint32(flags), BindInfo: info}); err != nil {
-		return err
-	}
-	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
-	return nil
-}
-
-// Unbind is Bind to nothing: peers have no way to memory through the window
-// once the request has completed. Soft-RoCE refuses it.
-func (mw *MW) Unbind(qp *QP, id uint64, flags SendFlags) error {
-	done, err := object.UseAll(mw.self(), qp.self())
-	if err != nil {
-		return fmt.Errorf("ibv_bind_mw: %w", err)
-	}
-	defer done()
-	mw.mu.Lock()
-	defer mw.mu.Unlock()
-	if err := mw.bind(qp, &libibverbs.MwBind{WrId: id, SendFlags: uint32(flags)}); err != nil {
-		return err
-	}
-	mw.moveTo(nil, RemoteBuffer{})
-	return nil
-}
-
-func (mw *MW) bind(qp *QP, bind *libibverbs.MwBind) error {
-	if mw.typ != MWType1 {
-		return mw.refuse("ibv_bind_mw", "which is not of type 1", syscall.EINVAL)
-	}
-	if err := libibverbs.BindMw(qp.raw, mw.raw, bind); err != nil {
+	bind := libibverbs.MwBind{WrId: id, SendFlags: uint32(flags), BindInfo: info}
+	if err := libibverbs.BindMw(qp.raw, mw.raw, &bind); err != nil {
 		return cerr.Wrap(mw.object.Name()+" with "+qp.object.Name(), err)
 	}
 	mw.rkey = mw.raw.Rkey
+	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
 	return nil
 }
 
@@ -75,7 +54,8 @@ func (mw *MW) bind(qp *QP, bind *libibverbs.MwBind) error {
 // bind a window of type 2, and takes the next key for it. RKey and Remote
 // speak of that bind then, and are right once the request has completed. The
 // window must not be bound when the request is executed: invalidate it before,
-// with a request of this program's or of a peer's.
+// with a request of this program's or of a peer's. If the request fails, the
+// window is of no use any more.
 func (mw *MW) BindRequest(b Binding) (libibverbs.SendWrBindMw, error) {
 	const op = "bind a memory window"
 	var request libibverbs.SendWrBindMw
@@ -97,6 +77,7 @@ func (mw *MW) BindRequest(b Binding) (libibverbs.SendWrBindMw, error) {
 	if err != nil {
 		return request, err
 	}
+	mw.raw.Rkey = mw.rkey // providers take the key that the window has now from there, and do not keep it
 	mw.rkey = rkey
 	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
 	return libibverbs.SendWrBindMw{Mw: mw.raw, Rkey: rkey, BindInfo: info}, nil

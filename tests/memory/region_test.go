@@ -134,6 +134,11 @@ func TestRegionWithWindow(t *testing.T) {
 		MwAccessFlags: uint32(ibverbs.AccessRemoteRead | ibverbs.AccessZeroBased),
 	}}, request)
 	require.Equal(t, ibverbs.RemoteBuffer{RKey: 0x100, Len: 4000}, mw.Remote())
+	require.EqualValues(t, 0x1ff, raw.Rkey, "until the next bind")
+	_, err = mw.BindRequest(ibverbs.Binding{Memory: mr.All()})
+	require.NoError(t, err)
+	require.EqualValues(t, 0x100, raw.Rkey)
+	require.Equal(t, ibverbs.RemoteBuffer{Addr: mr.Remote().Addr, RKey: 0x101, Len: 4096}, mw.Remote())
 
 	for _, errno := range []syscall.Errno{syscall.EBUSY, syscall.EINVAL} {
 		r.lib.Returns(int64(errno), 0)
