@@ -129,6 +129,11 @@ func (b *SendBatch) add(wr *libibverbs.SendWr, id uint64, flags SendFlags, segme
 	if err != nil {
 		return err
 	}
+	if flags&SendInline != 0 {
+		if err := inlineSges(sges, segments); err != nil {
+			return err
+		}
+	}
 	wr.WrId, wr.SendFlags, wr.SgList, wr.NumSge = id, uint32(flags), sges, int32(len(segments))
 	*place = *wr
 	if a.n > 0 {

@@ -11,7 +11,11 @@ import (
 // fakeMR returns a region that no device knows.
 func fakeMR(t *testing.T, size int, lkey uint32) *MR {
 	t.Helper()
-	mr := &MR{bytes: make([]byte, size), raw: &libibverbs.Mr{Lkey: lkey, Rkey: lkey + 1}}
+	b := make([]byte, size)
+	mr := &MR{
+		raw:    &libibverbs.Mr{Lkey: lkey, Rkey: lkey + 1},
+		region: region{bytes: b, start: addressOf(b), size: size, lkey: lkey, rkey: lkey + 1},
+	}
 	mr.object.InitUnlisted("fake MR")
 	return mr
 }

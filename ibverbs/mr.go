@@ -2,92 +2,61 @@ package ibverbs
 
 import (
 	"fmt"
-	"runtime"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
 // MR is a memory region: memory that the device can reach. Its methods may be
-// called concurrently. What the device does with the memory is not
-// synchronised with Go: read what a peer wrote only after a completion says
-// that it is there.
+// called concurrently, but while Rereg runs, only Close. What the device does
+// with the memory is not synchronised with Go: read what a peer wrote only
+// after a completion says that it is there.
 type MR struct {
-	object  object.Object
-	pd      *PD
-	raw     *libibverbs.Mr
-	bytes   []byte
-	release func()
+	object   object.Object
+	raw      *libibverbs.Mr
+	region   // which Rereg replaces
+	unusable atomic.Bool
+
+	mu      sync.Mutex // held by a Rereg, and guards what follows
+	windows map[*MW]struct{}
 }
 
-// Alloc maps size bytes of fresh memory, zeroed and outside of Go's heap, and
-// registers them; see ibv_reg_mr(3). Close unmaps them.
-func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
-	if err := pd.self().Use(); err != nil {
-		return nil, err
-	}
-	defer pd.object.Done()
-	if size <= 0 {
-		return nil, badMR(pd, fmt.Sprintf("%d bytes", size))
-	}
-	bytes, err := mem.Map(size)
-	if err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
-	}
-	unmap := func() { _ = mem.Unmap(bytes) } // cannot fail for what Map returned
-	mr, err := pd.register(bytes, access, unmap)
-	if err != nil {
-		unmap()
-		return nil, err
-	}
-	return mr, nil
+// region is what a memory region covers, and for whom.
+type region struct {
+	pd         *PD
+	access     AccessFlags
+	bytes      []byte // nil if Go cannot reach the memory
+	start      uint64 // address of the first byte in work requests
+	size       int
+	release    func() // gives the memory back
+	lkey, rkey uint32
 }
 
-// Register registers memory that the caller has; see ibv_reg_mr(3). Memory of
-// Go's heap is pinned until Close. The pages around the slice are registered
-// too as far as they are in the same pages, but peers reach only the slice.
-func (pd *PD) Register(b []byte, access AccessFlags) (*MR, error) {
-	if err := pd.self().Use(); err != nil {
-		return nil, err
+// newMR is called with the domain and other parents in use.
+func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
+	r.lkey, r.rkey = raw.Lkey, raw.Rkey
+	if r.release == nil {
+		r.release = func() {}
 	}
-	defer pd.object.Done()
-	if len(b) == 0 {
-		return nil, badMR(pd, "no memory")
-	}
-	pinner := new(runtime.Pinner)
-	pinner.Pin(unsafe.SliceData(b))
-	mr, err := pd.register(b, access, pinner.Unpin)
-	if err != nil {
-		pinner.Unpin()
-		return nil, err
-	}
-	return mr, nil
+	mr := &MR{raw: raw, region: r}
+	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.context.Name()), append(parents, &r.pd.object)...)
+	return mr
 }
 
-func badMR(pd *PD, what string) error {
-	return &cerr.Error{Op: "ibv_reg_mr", Object: what + " on " + pd.object.Name(), Errno: syscall.EINVAL}
-}
+// PD returns the protection domain that the region belongs to.
+func (mr *MR) PD() *PD { return mr.pd }
 
-// register is called with pd in use.
-func (pd *PD) register(b []byte, access AccessFlags, release func()) (*MR, error) {
-	if access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0 {
-		return nil, badMR(pd, access.String()+" without AccessLocalWrite")
-	}
-	raw, err := libibverbs.RegMr(pd.raw, unsafe.Pointer(unsafe.SliceData(b)), uint64(len(b)), int32(access))
-	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d bytes on %s", len(b), pd.object.Name()), err)
-	}
-	mr := &MR{pd: pd, raw: raw, bytes: b, release: release}
-	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, pd.context.Name()), &pd.object)
-	return mr, nil
-}
+// Access returns what may be done with the region.
+func (mr *MR) Access() AccessFlags { return mr.access }
 
-// Bytes returns the memory, nil after Close. What it returned before must not
-// be used after Close either; memory from Alloc is no longer mapped then.
+// Bytes returns the memory, nil after Close and for memory that only the
+// device can reach. What it returned before must not be used after Close
+// either; memory from Alloc is no longer mapped then.
 func (mr *MR) Bytes() []byte {
 	if mr.object.Closed() {
 		return nil
@@ -96,37 +65,44 @@ func (mr *MR) Bytes() []byte {
 }
 
 // Len returns the size in bytes.
-func (mr *MR) Len() int { return len(mr.bytes) }
+func (mr *MR) Len() int { return mr.size }
 
 // LKey returns the key that local requests name the region by.
-func (mr *MR) LKey() uint32 { return mr.raw.Lkey }
+func (mr *MR) LKey() uint32 { return mr.lkey }
 
 // RKey returns the key that peers name the region by.
-func (mr *MR) RKey() uint32 { return mr.raw.Rkey }
+func (mr *MR) RKey() uint32 { return mr.rkey }
 
 // Remote describes the whole region to a peer, which may use it as far as the
 // region's access flags allow.
 func (mr *MR) Remote() RemoteBuffer {
-	return RemoteBuffer{Addr: mr.addr(), RKey: mr.raw.Rkey, Len: uint64(len(mr.bytes))}
+	return RemoteBuffer{Addr: mr.start, RKey: mr.rkey, Len: uint64(mr.size)}
 }
 
-// Sub returns n bytes of the region from offset on, for a work request. If the
-// region does not have them, posting the request fails.
-func (mr *MR) Sub(offset, n int) Segment { return Segment{mr: mr, offset: offset, n: n} }
-
-// All returns the whole region, for a work request.
-func (mr *MR) All() Segment { return mr.Sub(0, len(mr.bytes)) }
-
-func (mr *MR) addr() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mr.bytes)))) }
+// addr is the address of the first byte in work requests.
+func (mr *MR) addr() uint64 { return mr.start }
 
 // Raw returns the C object, which is valid until Close.
 func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
 
+// usable returns nil, or why the region cannot be used any more.
+func (mr *MR) usable() error {
+	if err := mr.object.Err(); err != nil || !mr.unusable.Load() {
+		return err
+	}
+	return fmt.Errorf("%s can only be closed since ibv_rereg_mr failed: %w", mr.object.Name(), syscall.EINVAL)
+}
+
 // Close takes the memory away from the device; see ibv_dereg_mr(3). Requests
-// that are still under way with it fail.
+// that are still under way with it fail. While memory windows are bound to the
+// region, Close does nothing and returns a BusyError with their names: close
+// them, or have them unbound or invalidated.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
 		if err := libibverbs.DeregMr(mr.raw); err != nil {
+			if windows := mr.boundWindows(); len(windows) > 0 && refusesBound(err) {
+				return &object.BusyError{Object: mr.object.Name(), Children: windows}
+			}
 			return cerr.Wrap(mr.object.Name(), err)
 		}
 		mr.release()
@@ -134,49 +110,4 @@ func (mr *MR) Close() error {
 	})
 }
 
-// RemoteBuffer is memory of a peer.
-type RemoteBuffer struct {
-	Addr uint64 // in the peer's address space
-	RKey uint32
-	Len  uint64 // bytes
-}
-
-// Sub returns n bytes of the buffer from offset on. It does not check bounds;
-// the peer's device does.
-func (r RemoteBuffer) Sub(offset, n uint64) RemoteBuffer {
-	return RemoteBuffer{Addr: r.Addr + offset, RKey: r.RKey, Len: n}
-}
-
-// Segment is a piece of a memory region in a work request.
-type Segment struct {
-	mr        *MR
-	offset, n int
-}
-
-// Bytes returns the memory of the segment, nil if the region does not have it.
-func (s Segment) Bytes() []byte {
-	if s.check() != nil {
-		return nil
-	}
-	return s.mr.bytes[s.offset : s.offset+s.n : s.offset+s.n]
-}
-
-// Len returns the size in bytes.
-func (s Segment) Len() int { return s.n }
-
-func (s Segment) check() error {
-	switch {
-	case s.mr == nil || s.mr.raw == nil:
-		return fmt.Errorf("segment without a memory region: %w", syscall.EINVAL)
-	case s.mr.object.Closed():
-		return s.mr.object.Err()
-	case s.offset < 0 || s.n < 0 || s.offset > len(s.mr.bytes)-s.n || uint64(s.n) > 1<<32-1:
-		return fmt.Errorf("segment of %d bytes at %d is outside %s of %d bytes: %w",
-			s.n, s.offset, s.mr.object.Name(), len(s.mr.bytes), syscall.EINVAL)
-	}
-	return nil
-}
-
-func (s Segment) sge() libibverbs.Sge {
-	return libibverbs.Sge{Addr: s.mr.addr() + uint64(s.offset), Length: uint32(s.n), Lkey: s.mr.raw.Lkey}
-}
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -66,8 +66,8 @@ func TestRegionsThatCannotBe(t *testing.T) {
 		"negative":       {second(r.pd.Alloc(-1, 0)), "ibv_reg_mr (-1 bytes on PD "},
 		"nil slice":      {second(r.pd.Register(nil, 0)), "ibv_reg_mr (no memory on PD "},
 		"empty slice":    {second(r.pd.Register(memory[:0], 0)), "ibv_reg_mr (no memory on PD "},
-		"remote write":   {second(r.pd.Register(memory, ibverbs.AccessRemoteWrite)), "IBV_ACCESS_REMOTE_WRITE without AccessLocalWrite on PD "},
-		"remote atomics": {second(r.pd.Alloc(64, ibverbs.AccessRemoteAtomic)), "IBV_ACCESS_REMOTE_ATOMIC without AccessLocalWrite on PD "},
+		"remote write":   {second(r.pd.Register(memory, ibverbs.AccessRemoteWrite)), "AccessRemoteWrite without AccessLocalWrite on PD "},
+		"remote atomics": {second(r.pd.Alloc(64, ibverbs.AccessRemoteAtomic)), "AccessRemoteAtomic without AccessLocalWrite on PD "},
 	} {
 		require.ErrorContains(t, tt.err, tt.want, name)
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)

@@ -14,6 +14,7 @@ type PD struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.Pd
+	parent  *PD // of a parent domain, what it was made of
 
 	imported bool // of another process
 }
@@ -40,7 +41,8 @@ func (pd *PD) Context() *Context { return pd.context }
 func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 
 // Close releases the domain; see ibv_dealloc_pd(3). While it has memory
-// regions or queue pairs, Close does nothing and returns a BusyError.
+// regions, memory windows, queue pairs or parent domains, Close does nothing
+// and returns a BusyError.
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
 		if pd.imported {

@@ -30,7 +30,10 @@ func (e *Error) Error() string {
 
 // Wrap names the object in an error of a C call.
 func Wrap(object string, err error) error {
-	if e, ok := err.(*Error); ok {
+	switch e := err.(type) {
+	case *Error:
+		e.Object = object
+	case *ReregError:
 		e.Object = object
 	}
 	return err
@@ -109,22 +112,31 @@ func normalise(result int64, errno int32) syscall.Errno {
 
 // ReregError is a failed ibv_rereg_mr. It says which step failed.
 type ReregError struct {
-	Code  int // IBV_REREG_MR_ERR_*
-	Errno syscall.Errno
+	Object string // the memory region, may be empty
+	Code   int    // IBV_REREG_MR_ERR_*
+	Errno  syscall.Errno
 }
 
-// Unusable reports whether the memory region can only be deregistered now.
-func (e *ReregError) Unusable() bool { return e.Code <= -4 }
+// Unusable reports whether the memory region can only be deregistered now. A
+// device that lacks the operation has left it as it was, although the library
+// gives the same code for that.
+func (e *ReregError) Unusable() bool { return e.Code <= -4 && !e.Errno.Is(errors.ErrUnsupported) }
 
 func (e *ReregError) Error() string {
-	step := "code " + strconv.Itoa(e.Code)
+	op, step := "ibv_rereg_mr", "code "+strconv.Itoa(e.Code)
+	if e.Object != "" {
+		op += " (" + e.Object + ")"
+	}
 	if e.Code <= -1 && e.Code >= -5 {
 		step = [...]string{
 			"bad input", "fork protection of the new memory", "fork protection of the old memory",
-			"command, the region is unusable", "command and fork protection, the region is unusable",
+			"command", "command and fork protection",
 		}[-e.Code-1]
+		if e.Unusable() {
+			step += ", the region is unusable"
+		}
 	}
-	return fmt.Sprintf("ibv_rereg_mr: %v (%s)", e.Errno, step)
+	return fmt.Sprintf("%s: %v (%s)", op, e.Errno, step)
 }
 
 // Unwrap makes errors.Is work with the errno.
@@ -138,7 +150,7 @@ func Rereg(result int64, errno int32) error {
 	if errno == 0 && result == -1 {
 		errno = int32(syscall.EINVAL)
 	}
-	return &ReregError{int(result), normalise(-1, errno)}
+	return &ReregError{Code: int(result), Errno: normalise(-1, errno)}
 }
 
 // AddrinfoError is a name that rdma_getaddrinfo could not resolve.

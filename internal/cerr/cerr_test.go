@@ -169,6 +169,8 @@ func TestReregError(t *testing.T) {
 		{-3, enomem, "ibv_rereg_mr: cannot allocate memory (fork protection of the old memory)", false},
 		{-4, enomem, "ibv_rereg_mr: cannot allocate memory (command, the region is unusable)", true},
 		{-5, enomem, "ibv_rereg_mr: cannot allocate memory (command and fork protection, the region is unusable)", true},
+		{-4, int32(opnotsupp), "ibv_rereg_mr: operation not supported (command)", false},
+		{-5, int32(opnotsupp), "ibv_rereg_mr: operation not supported (command and fork protection)", false},
 		{-6, enomem, "ibv_rereg_mr: cannot allocate memory (code -6)", true},
 		{95, enomem, "ibv_rereg_mr: cannot allocate memory (code 95)", false},
 	}
@@ -180,6 +182,8 @@ func TestReregError(t *testing.T) {
 		require.EqualValues(t, tt.result, e.Code)
 		require.Equal(t, tt.unusable, e.Unusable())
 	}
+	err := Wrap("MR 0x7", Rereg(-1, 0))
+	require.EqualError(t, err, "ibv_rereg_mr (MR 0x7): invalid argument (bad input)")
 }
 
 // TestIs shows what errors.Is says of each kind of error.

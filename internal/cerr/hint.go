@@ -7,6 +7,8 @@ var hints = map[string]map[syscall.Errno]string{
 	"ibv_get_device_list":       {syscall.ENOSYS: noModule},
 	"ibv_open_device":           {syscall.EACCES: noAccess, syscall.EPERM: noAccess},
 	"ibv_reg_mr":                {syscall.ENOMEM: memlock},
+	"ibv_reg_mr_iova":           {syscall.ENOMEM: memlock},
+	"ibv_reg_mr_ex":             {syscall.ENOMEM: memlock},
 	"ibv_create_cq":             {syscall.ENOMEM: memlock},
 	"ibv_create_qp":             {syscall.ENOMEM: memlock},
 	"rdma_create_qp":            {syscall.ENOMEM: memlock},

@@ -47,10 +47,7 @@ func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	o.name = name
 	o.drained = make(chan struct{}, 1)
 	for _, p := range parents {
-		if !slices.Contains(o.parents, p) { // one CQ may serve both directions
-			o.parents = append(o.parents, p)
-			p.adopt(o)
-		}
+		o.AddParent(p) // some more than once: one CQ may serve both directions
 	}
 }
 

@@ -1,0 +1,133 @@
+package ibverbs
+
+import (
+	"fmt"
+	"io"
+	"math/bits"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// DM is memory on the device. Its methods may be called concurrently; copies of
+// the same bytes at the same time may mix.
+type DM struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.Dm
+	size    int
+}
+
+// AllocDM takes size bytes of the device's own memory, at an address that is a
+// multiple of align, a power of two; 0 leaves that to the device. See
+// ibv_alloc_dm(3). A device without such memory gives errors.ErrUnsupported.
+func (c *Context) AllocDM(size, align int) (*DM, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	what := fmt.Sprintf("%d bytes of %s", size, c.Name())
+	if size <= 0 || align < 0 || align&(align-1) != 0 {
+		return nil, &cerr.Error{
+			Op: "ibv_alloc_dm", Object: fmt.Sprintf("%s, aligned to %d", what, align), Errno: syscall.EINVAL,
+		}
+	}
+	attr := libibverbs.AllocDmAttr{Length: uint64(size), LogAlignReq: uint32(max(bits.Len(uint(align))-1, 0))}
+	raw, err := libibverbs.AllocDm(c.raw, &attr)
+	if err != nil {
+		return nil, cerr.Wrap(what, err)
+	}
+	dm := &DM{context: c, raw: raw, size: size}
+	dm.object.Init("DM of "+what, &c.object)
+	return dm, nil
+}
+
+func (dm *DM) self() *object.Object {
+	if dm == nil {
+		return nil
+	}
+	return &dm.object
+}
+
+// Len returns the size in bytes.
+func (dm *DM) Len() int { return dm.size }
+
+// Raw returns the C object, which is valid until Close.
+func (dm *DM) Raw() *libibverbs.Dm { return dm.raw }
+
+// WriteAt copies p to the device's memory, all of it or none; see
+// ibv_memcpy_to_dm(3). Devices may want p, off and len(p) to be multiples of 4
+// bytes.
+func (dm *DM) WriteAt(p []byte, off int64) (int, error) {
+	if err := dm.self().Use(); err != nil {
+		return 0, err
+	}
+	defer dm.object.Done()
+	const op = "ibv_memcpy_to_dm"
+	if off < 0 || off > int64(dm.size)-int64(len(p)) {
+		return 0, dm.outside(op, len(p), off)
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := libibverbs.MemcpyToDm(dm.raw, uint64(off), unsafe.Pointer(&p[0]), uint64(len(p))); err != nil {
+		return 0, cerr.Wrap(dm.object.Name(), err)
+	}
+	return len(p), nil
+}
+
+// ReadAt copies from the device's memory to p; see ibv_memcpy_to_dm(3). As an
+// io.ReaderAt does, it returns io.EOF if the memory ends before p does.
+// Devices may want p, off and len(p) to be multiples of 4 bytes.
+func (dm *DM) ReadAt(p []byte, off int64) (int, error) {
+	if err := dm.self().Use(); err != nil {
+		return 0, err
+	}
+	defer dm.object.Done()
+	const op = "ibv_memcpy_from_dm"
+	if off < 0 {
+		return 0, dm.outside(op, len(p), off)
+	}
+	var end error
+	if left := max(int64(dm.size)-off, 0); int64(len(p)) > left {
+		p, end = p[:left], io.EOF
+	}
+	if len(p) == 0 {
+		return 0, end
+	}
+	if err := libibverbs.MemcpyFromDm(unsafe.Pointer(&p[0]), dm.raw, uint64(off), uint64(len(p))); err != nil {
+		return 0, cerr.Wrap(dm.object.Name(), err)
+	}
+	return len(p), end
+}
+
+func (dm *DM) outside(op string, n int, off int64) error {
+	return &cerr.Error{
+		Op: op, Object: fmt.Sprintf("%d bytes at %d, outside %s", n, off, dm.object.Name()), Errno: syscall.EINVAL,
+	}
+}
+
+// ExportDMABuf returns a descriptor of the memory that other devices' drivers
+// take, and that the caller closes; see ibv_dm_export_dmabuf_fd(3).
+func (dm *DM) ExportDMABuf() (fd int, err error) {
+	if err := dm.self().Use(); err != nil {
+		return -1, err
+	}
+	defer dm.object.Done()
+	fd, err = libibverbs.DmExportDmabufFd(dm.raw)
+	if err != nil {
+		return -1, cerr.Wrap(dm.object.Name(), err)
+	}
+	return fd, nil
+}
+
+// Close gives the memory back; see ibv_alloc_dm(3). While it has memory
+// regions, Close does nothing and returns a BusyError.
+func (dm *DM) Close() error {
+	return dm.self().Close(nil, func() error {
+		return cerr.Wrap(dm.object.Name(), libibverbs.FreeDm(dm.raw))
+	})
+}

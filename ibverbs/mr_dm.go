@@ -1,0 +1,42 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// RegisterDM registers n bytes of the device's own memory from offset on; see
+// ibv_alloc_dm(3). Work requests address the region from 0 on: AccessZeroBased
+// need not be given. The region has no Bytes.
+func (pd *PD) RegisterDM(dm *DM, offset, n int, access AccessFlags) (*MR, error) {
+	const op = "ibv_reg_dm_mr"
+	done, err := object.UseAll(pd.self(), dm.self())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	defer done()
+	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, dm.object.Name())
+	access |= AccessZeroBased
+	switch {
+	case dm.context.raw != pd.context.raw:
+		err = &cerr.Error{Op: op, Object: what + " on " + pd.object.Name() + ": not the same open device", Errno: syscall.EINVAL}
+	case offset < 0 || n <= 0 || offset > dm.size-n:
+		err = badMR(op, pd, what)
+	case accessProblem(access) != "":
+		err = badMR(op, pd, accessProblem(access)+" for "+what)
+	case access&AccessOnDemand != 0:
+		err = badMR(op, pd, "AccessOnDemand for "+what)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.RegDmMr(pd.raw, dm.raw, uint64(offset), uint64(n), uint32(access))
+	if err != nil {
+		return nil, cerr.Wrap(what+" on "+pd.object.Name(), err)
+	}
+	return newMR(raw, region{pd: pd, access: access, size: n}, &dm.object), nil
+}

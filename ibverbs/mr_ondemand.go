@@ -1,0 +1,98 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// RegisterImplicit registers the whole address space of this process for
+// paging on demand, which AccessOnDemand need not be given for; see
+// ibv_reg_mr(3). Segments and remote buffers of it have addresses as offsets.
+// Memory of Go's heap must be pinned (runtime.Pinner) while a request uses it.
+// The region has no Bytes. A device that cannot do it gives
+// errors.ErrUnsupported.
+func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
+	access |= AccessOnDemand
+	if problem := accessProblem(access); problem != "" {
+		return nil, badMR("ibv_reg_mr", pd, problem)
+	}
+	if access&(AccessHugeTLB|AccessZeroBased) != 0 {
+		return nil, badMR("ibv_reg_mr", pd, accessName(access&(AccessHugeTLB|AccessZeroBased))+" for the whole address space")
+	}
+	if err := pd.checkOnDemand("ibv_reg_mr", libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT); err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, int32(access))
+	if err != nil {
+		return nil, cerr.Wrap("the whole address space on "+pd.object.Name(), err)
+	}
+	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}), nil
+}
+
+// Advice is what the device can be told about memory that it pages on demand.
+type Advice = libibverbs.IbUverbsAdviseMrAdvice
+
+// The advices: fetch pages before they are needed.
+const (
+	AdvicePrefetch        = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH          // for reading
+	AdvicePrefetchWrite   = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE    // for writing too
+	AdvicePrefetchNoFault = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT // only those that are in memory
+)
+
+// Advise gives the device an advice about pieces of regions with
+// AccessOnDemand, which must belong to the domain; see ibv_advise_mr(3). With
+// flush, it returns when the device knows the pages. That the pages stay is
+// not promised. A device without such advices gives errors.ErrUnsupported.
+func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
+	const op = "ibv_advise_mr"
+	if len(segments) == 0 {
+		return badMR(op, pd, "no segments")
+	}
+	objects := []*object.Object{pd.self()}
+	for _, s := range segments {
+		objects = append(objects, s.mr.self())
+	}
+	done, err := object.UseAll(objects...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	defer done()
+	sges := make([]libibverbs.Sge, len(segments))
+	for i, s := range segments {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("%s: segment %d: %w", op, i, err)
+		}
+		if problem := adviceProblem(pd, advice, s.mr); problem != "" {
+			object := fmt.Sprintf("segment %d: %s %s", i, s.mr.object.Name(), problem)
+			return &cerr.Error{Op: op, Object: object, Errno: syscall.EINVAL}
+		}
+		sges[i] = s.sge()
+	}
+	var flags uint32
+	if flush {
+		flags = uint32(libibverbs.IBV_ADVISE_MR_FLAG_FLUSH)
+	}
+	err = libibverbs.AdviseMr(pd.raw, advice, flags, &sges[0], uint32(len(sges)))
+	return cerr.Wrap(fmt.Sprintf("%d segments on %s", len(sges), pd.object.Name()), err)
+}
+
+func adviceProblem(pd *PD, advice Advice, mr *MR) string {
+	switch {
+	case mr.pd.raw != pd.raw:
+		return "belongs to " + mr.pd.object.Name() + ", not to " + pd.object.Name()
+	case mr.access&AccessOnDemand == 0:
+		return "is without AccessOnDemand"
+	case advice == AdvicePrefetchWrite && mr.access&AccessLocalWrite == 0:
+		return "is without AccessLocalWrite"
+	}
+	return ""
+}

@@ -1,0 +1,53 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// AllocParentDomain makes a parent domain of the protection domain; see
+// ibv_alloc_parent_domain(3). It can be used as the protection domain itself,
+// with whose regions its queue pairs work; if there is a thread domain, what is
+// made on it needs no locks. td may be nil. C can also ask the program for the
+// memory of queues; as that takes functions of C, this package does not offer
+// it. A device without parent domains gives errors.ErrUnsupported.
+func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
+	parents := []*object.Object{pd.self()}
+	if td != nil {
+		parents = append(parents, td.self())
+	}
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw}
+	switch {
+	case pd.parent != nil:
+		return nil, &cerr.Error{
+			Op: "ibv_alloc_parent_domain", Object: pd.object.Name() + ", which is one itself", Errno: syscall.EINVAL,
+		}
+	case td != nil && td.context != pd.context:
+		return nil, &cerr.Error{
+			Op:     "ibv_alloc_parent_domain",
+			Object: pd.object.Name() + " with " + td.object.Name() + ": not the same open device", Errno: syscall.EINVAL,
+		}
+	case td != nil:
+		attr.Td = td.raw
+	}
+	raw, err := libibverbs.AllocParentDomain(pd.context.raw, &attr)
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	domain := &PD{context: pd.context, raw: raw, parent: pd}
+	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)
+	return domain, nil
+}
+
+// Parent returns the protection domain that a parent domain was made of, nil
+// for any other domain.
+func (pd *PD) Parent() *PD { return pd.parent }

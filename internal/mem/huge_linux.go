@@ -1,0 +1,31 @@
+//go:build amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x
+
+package mem
+
+import (
+	"fmt"
+	"math/bits"
+	"syscall"
+)
+
+// MapHuge returns n bytes of zeroed memory in huge pages of the given size,
+// which both are numbers of bytes. They are the memory's from the start, so
+// that touching it cannot fail.
+func MapHuge(n, page int) ([]byte, error) {
+	if page <= 0 || page&(page-1) != 0 || n <= 0 || n%page != 0 {
+		return nil, fmt.Errorf("%w: not a number of huge pages of %d bytes each", syscall.EINVAL, page)
+	}
+	const shift = 26 // of the page size's logarithm, MAP_HUGE_SHIFT
+	flags := syscall.MAP_ANON | syscall.MAP_PRIVATE | syscall.MAP_HUGETLB | bits.TrailingZeros(uint(page))<<shift
+	b, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, flags)
+	kib := page >> 10
+	switch err {
+	case nil:
+		return b, nil
+	case syscall.ENOMEM:
+		return nil, fmt.Errorf("%w: too few huge pages of %d KiB are free; reserve some with the sysctl "+
+			"vm.nr_hugepages or /sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages", err, kib, kib)
+	}
+	return nil, fmt.Errorf("%w: this system may have no huge pages of %d KiB; /sys/kernel/mm/hugepages lists "+
+		"what it has, and the sysctl vm.nr_hugepages reserves them", err, kib)
+}

@@ -1,0 +1,8 @@
+//go:build !linux || !(amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package mem
+
+import "errors"
+
+// MapHuge fails.
+func MapHuge(int, int) ([]byte, error) { return nil, errors.ErrUnsupported }

@@ -1,0 +1,70 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package memory
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// newHandle succeeds in C.
+func (r *rig) newHandle(config ibverbs.DMAHandleConfig) (*ibverbs.DMAHandle, error) {
+	r.t.Helper()
+	gives(r, object[libibverbs.Dmah](r.t))
+	return r.c.AllocDMAHandle(config)
+}
+
+func TestDMAHandle(t *testing.T) {
+	r := newRig(t)
+	h, err := r.newHandle(ibverbs.DMAHandleConfig{
+		CPU: new(3), ProcessingHint: new(2), MemType: new(ibverbs.TPHPersistent),
+	})
+	require.NoError(t, err)
+	r.requireCalled("ibv_alloc_dmah", address(r.c.Raw()))
+
+	raw := gives(r, object[libibverbs.Mr](t))
+	raw.Lkey, raw.Rkey = 1, 2
+	memory := make([]byte, 100)
+	mr, err := r.pd.RegisterDMA(memory, h, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	r.requireCalled("ibv_reg_mr_ex", address(r.pd.Raw()))
+	require.Same(t, &memory[0], &mr.Bytes()[0])
+	require.Equal(t, ibverbs.RemoteBuffer{Addr: uint64(uintptr(unsafe.Pointer(&memory[0]))), RKey: 2, Len: 100}, mr.Remote())
+	require.EqualError(t, h.Close(), "DMA handle of fake0: close first: MR 0x1 of fake0")
+
+	_, err = r.pd.RegisterDMA(nil, h, 0)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = r.pd.RegisterDMA(memory, nil, 0)
+	require.ErrorIs(t, err, os.ErrInvalid)
+	_, err = r.pd.RegisterDMA(memory, h, ibverbs.AccessRemoteWrite)
+	require.ErrorContains(t, err, "ibv_reg_mr_ex (AccessRemoteWrite without AccessLocalWrite on PD 0 of fake0)")
+	r.lib.Returns(0, int32(syscall.ENOMEM))
+	_, err = r.pd.RegisterDMA(memory, h, 0)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	require.ErrorContains(t, err, "ibv_reg_mr_ex (100 bytes with DMA handle of fake0 on PD 0 of fake0)")
+	r.closes(mr, h, r.pd)
+	require.NoError(t, h.Close())
+	_, err = r.newPD().RegisterDMA(memory, h, 0)
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+func TestDMAHandleRefused(t *testing.T) {
+	r := newRig(t)
+	for text, config := range map[string]ibverbs.DMAHandleConfig{
+		"ibv_alloc_dmah (CPU -1, fake0)":  {CPU: new(-1)},
+		"ibv_alloc_dmah (hint 4, fake0)":  {ProcessingHint: new(4)},
+		"ibv_alloc_dmah (hint -1, fake0)": {ProcessingHint: new(-1)},
+	} {
+		_, err := r.newHandle(config)
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.ErrorContains(t, err, text)
+	}
+	r.closes(r.pd)
+}
