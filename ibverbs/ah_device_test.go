@@ -1,10 +1,12 @@
 package ibverbs_test
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -37,7 +39,7 @@ func TestAnswerADatagram(t *testing.T) {
 	require.Equal(t, question, b.mr.Bytes()[ibverbs.GRHLen:][:8])
 
 	back := must(r.c.AHAttrFromWC(&wc, b.mr.Bytes(), r.device.Port))(t)
-	require.Equal(t, ibverbs.GID(r.device.GID).Addr(), back.DGID.Addr())
+	require.Equal(t, r.device.GID.Addr(), back.DGID.Addr())
 	require.Equal(t, r.device.Port, back.Port)
 	fromAttr := must(r.pd.CreateAH(back))(t)
 	r.cleanup(fromAttr)
@@ -64,20 +66,36 @@ func TestAnswerADatagram(t *testing.T) {
 
 func TestBadAH(t *testing.T) {
 	r := open(t)
-	for name, change := range map[string]func(*ibverbs.AHAttr){
-		"no port":       func(a *ibverbs.AHAttr) { a.Port = 0 },
-		"other port":    func(a *ibverbs.AHAttr) { a.Port = 77 },
-		"no route":      func(a *ibverbs.AHAttr) { a.DGID = ibverbs.GID{} },
-		"no such GID":   func(a *ibverbs.AHAttr) { a.SGIDIndex = 255 },
-		"flow label":    func(a *ibverbs.AHAttr) { a.FlowLabel = 1 << 20 },
-		"service level": func(a *ibverbs.AHAttr) { a.SL = 16 },
+	for name, tt := range map[string]struct {
+		change func(*ibverbs.AHAttr)
+		want   error
+	}{
+		"no port":       {func(a *ibverbs.AHAttr) { a.Port = 0 }, syscall.EINVAL},
+		"other port":    {func(a *ibverbs.AHAttr) { a.Port = 77 }, syscall.EINVAL},
+		"no route":      {func(a *ibverbs.AHAttr) { a.DGID = ibverbs.GID{} }, syscall.EINVAL},
+		"no such GID":   {func(a *ibverbs.AHAttr) { a.SGIDIndex = 255 }, syscall.ENODATA},
+		"flow label":    {func(a *ibverbs.AHAttr) { a.FlowLabel = 1 << 20 }, syscall.EINVAL},
+		"service level": {func(a *ibverbs.AHAttr) { a.SL = 16 }, syscall.EINVAL},
 	} {
 		path := r.path()
-		change(&path)
+		tt.change(&path)
 		_, err := r.pd.CreateAH(path)
-		require.ErrorIs(t, err, syscall.EINVAL, name)
+		require.ErrorIs(t, err, tt.want, name)
 		require.ErrorContains(t, err, "ibv_create_ah (PD ", name)
 	}
+}
+
+// The kernel looks for a neighbour that is not there, while other goroutines go
+// on, and gives up.
+func TestAHOfNobody(t *testing.T) {
+	r := open(t)
+	path := r.path()
+	path.DGID = ibverbs.GID(netip.MustParseAddr("::ffff:192.0.2.77").As16())
+	start := time.Now()
+	_, err := r.pd.CreateAH(path)
+	require.Error(t, err)
+	require.ErrorContains(t, err, "ibv_create_ah (PD ")
+	t.Logf("%v after %v", err, time.Since(start))
 }
 
 func TestAHCloseOrder(t *testing.T) {
@@ -94,11 +112,21 @@ func TestAHCloseOrder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
+// joinGroup makes the host a member, as rdmacm does for whoever joins a group
+// through it. Without one the network delivers nothing.
+func joinGroup(t *testing.T, r *rig, group netip.Addr) {
+	t.Helper()
+	netDev := must(net.InterfaceByName(r.device.NetDev))(t)
+	r.cleanup(must(net.ListenMulticastUDP("udp", netDev, &net.UDPAddr{IP: group.AsSlice(), Port: 7777}))(t))
+}
+
 // A datagram for a group reaches the queue pair that is in it.
 func TestMulticast(t *testing.T) {
 	r := open(t)
 	a, b := r.udEnd(), r.udEnd()
-	group := ibverbs.GID(netip.MustParseAddr("ff0e::1234").As16())
+	addr := netip.MustParseAddr("239.1.2.3")
+	joinGroup(t, r, addr)
+	group := ibverbs.GID(addr.As16())
 	require.NoError(t, b.qp.AttachMulticast(group, 0))
 	require.NoError(t, b.qp.AttachMulticast(group, 0), "twice is no error")
 	path := r.path()
