@@ -1,7 +1,9 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -14,89 +16,93 @@ import (
 // methods may be called concurrently.
 type QP struct {
 	object  object.Object
-	pd      *PD
+	context *Context
+	pd      *PD // nil for a queue pair of an XRC domain that was opened
 	raw     *libibverbs.Qp
 	destroy func() error
+	cap     QPCap
+
+	// How requests can be posted through the ibv_wr functions: ex is nil if
+	// sendOps is 0.
+	sendOps libibverbs.QpCreateSendOpsFlags
+	ex      *libibverbs.QpEx
+
+	// Held while the state is changed or asked for, because C notes the state
+	// after either, and an old answer must not hide a new state.
+	state sync.Mutex
+
+	groups groups
 }
 
-// QPConfig says how to make a queue pair.
-type QPConfig struct {
-	Type       QPType // the zero value is QPTypeRC
-	SendCQ     *CQ
-	RecvCQ     *CQ
-	MaxSendWR  int  // send requests under way
-	MaxRecvWR  int  // receives posted
-	MaxSendSGE int  // segments of a send request; the zero value is 1
-	MaxRecvSGE int  // segments of a receive; the zero value is 1
-	MaxInline  int  // bytes that may be sent inline
-	SignalAll  bool // every send request gives a completion, not only signaled ones
-}
-
-// InitAttr returns the config as C takes it. It fails if a queue is missing or
-// a number cannot be right.
-func (c QPConfig) InitAttr() (libibverbs.QpInitAttr, error) {
-	var a libibverbs.QpInitAttr
-	if c.SendCQ == nil || c.RecvCQ == nil {
-		return a, fmt.Errorf("queue pair without a completion queue for each direction: %w", syscall.EINVAL)
-	}
-	for _, n := range []int{c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInline} {
-		if n < 0 || n > 1<<31-1 {
-			return a, fmt.Errorf("queue pair with a size of %d: %w", n, syscall.EINVAL)
-		}
-	}
-	a.SendCq, a.RecvCq = c.SendCQ.raw, c.RecvCQ.raw
-	a.QpType = c.Type
-	if a.QpType == 0 {
-		a.QpType = QPTypeRC
-	}
-	a.Cap = libibverbs.QpCap{
-		MaxSendWr: uint32(c.MaxSendWR), MaxRecvWr: uint32(c.MaxRecvWR),
-		MaxSendSge: uint32(max(c.MaxSendSGE, 1)), MaxRecvSge: uint32(max(c.MaxRecvSGE, 1)),
-		MaxInlineData: uint32(c.MaxInline),
-	}
-	if c.SignalAll {
-		a.SqSigAll = 1
-	}
-	return a, nil
-}
-
-// CreateQP makes a queue pair in the reset state; see ibv_create_qp(3).
+// CreateQP makes a queue pair in the reset state; see ibv_create_qp(3) and
+// ibv_create_qp_ex(3). It fails with errors.ErrUnsupported if the device does
+// not have what the config asks for.
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
-	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error) {
-		raw, err := libibverbs.CreateQp(pd.raw, attr)
+	return pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
+		raw, err := pd.createQP(attr)
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
 	})
+}
+
+func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
+	if attr.CompMask != uint32(libibverbs.IBV_QP_INIT_ATTR_PD) {
+		return libibverbs.CreateQpEx(pd.context.raw, attr)
+	}
+	basic := libibverbs.QpInitAttr{
+		SendCq: attr.SendCq, RecvCq: attr.RecvCq, Srq: attr.Srq, Cap: attr.Cap,
+		QpType: attr.QpType, SqSigAll: attr.SqSigAll,
+	}
+	raw, err := libibverbs.CreateQp(pd.raw, &basic)
+	attr.Cap = basic.Cap
+	return raw, err
 }
 
 // NewQP makes a queue pair with a function of the caller's, which returns the
 // C object and a function that destroys it. It is for packages that make queue
 // pairs through another library, as rdmacm does.
-func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error)) (*QP, error) {
-	attr, err := config.InitAttr()
-	if err != nil {
+func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
+	if err := config.check(); err != nil {
 		return nil, err
 	}
-	parents := []*object.Object{pd.self(), config.SendCQ.self(), config.RecvCQ.self()}
+	parents, contexts := config.parents()
+	parents = append([]*object.Object{pd.self()}, parents...)
 	done, err := object.UseAll(parents...)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	for _, cq := range []*CQ{config.SendCQ, config.RecvCQ} {
+	for i, c := range contexts {
 		// C names a queue by a number, which means another one there.
-		if cq.context.raw != pd.context.raw {
+		if c.raw != pd.context.raw {
 			return nil, fmt.Errorf("QP on %s with %s: not the same open device: %w",
-				pd.object.Name(), cq.object.Name(), syscall.EINVAL)
+				pd.object.Name(), parents[i+1].Name(), syscall.EINVAL)
 		}
+	}
+	attr, err := config.initAttrEx(pd)
+	if err != nil {
+		return nil, err
 	}
 	raw, destroy, err := create(&attr)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	qp := &QP{pd: pd, raw: raw, destroy: destroy}
-	qp.object.Init(fmt.Sprintf("QP %d of %s", raw.QpNum, pd.context.Name()), parents...)
-	register(unsafe.Pointer(raw), qp)
+	qp := &QP{context: pd.context, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}
+	if config.SendOps != 0 {
+		if qp.ex, err = libibverbs.QpToQpEx(raw); err == nil && qp.ex == nil {
+			err = &cerr.Error{Op: "ibv_qp_to_qp_ex", Object: pd.object.Name(), Errno: syscall.EOPNOTSUPP}
+		}
+		if err != nil {
+			return nil, errors.Join(err, destroy())
+		}
+	}
+	qp.init(parents...)
 	return qp, nil
+}
+
+// init is called with the parents in use.
+func (qp *QP) init(parents ...*object.Object) {
+	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.raw.QpNum, qp.context.Name()), parents...)
+	register(unsafe.Pointer(qp.raw), qp)
 }
 
 // Num returns the queue pair's number, by which peers address it.
@@ -105,46 +111,28 @@ func (qp *QP) Num() uint32 { return qp.raw.QpNum }
 // Type returns the service that the queue pair gives.
 func (qp *QP) Type() QPType { return qp.raw.QpType }
 
-// PD returns the protection domain that the queue pair belongs to.
+// Cap returns how much the queue pair can hold, which is at least what its
+// config asked for.
+func (qp *QP) Cap() QPCap { return qp.cap }
+
+// SendOps returns which requests can be posted through the ibv_wr functions.
+func (qp *QP) SendOps() SendOpsFlags { return qp.sendOps }
+
+// PD returns the protection domain that the queue pair was made with, nil if
+// it was opened.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // Raw returns the C object, which is valid until Close.
 func (qp *QP) Raw() *libibverbs.Qp { return qp.raw }
 
-// Modify changes the attributes that mask names; see ibv_modify_qp(3). It may
-// wait for the kernel to resolve an address.
-func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
-	if err := qp.self().Use(); err != nil {
-		return err
-	}
-	defer qp.object.Done()
-	return cerr.Wrap(qp.object.Name(), libibverbs.ModifyQp(qp.raw, attr, int32(mask)))
-}
-
-// SetError moves the queue pair into the error state: everything that is
-// posted completes as flushed.
-func (qp *QP) SetError() error {
-	return qp.Modify(&libibverbs.QpAttr{QpState: QPStateError}, libibverbs.IBV_QP_STATE)
-}
-
-// State asks the device for the queue pair's state; see ibv_query_qp(3).
-func (qp *QP) State() (QPState, error) {
-	if err := qp.self().Use(); err != nil {
-		return 0, err
-	}
-	defer qp.object.Done()
-	var attr libibverbs.QpAttr
-	var init libibverbs.QpInitAttr
-	if err := libibverbs.QueryQp(qp.raw, &attr, int32(libibverbs.IBV_QP_STATE), &init); err != nil {
-		return 0, cerr.Wrap(qp.object.Name(), err)
-	}
-	return attr.QpState, nil
-}
-
-// Close destroys the queue pair; see ibv_destroy_qp(3). Requests that are
-// still under way never complete.
+// Close takes the queue pair out of its multicast groups and destroys it; see
+// ibv_destroy_qp(3). Requests that are still under way never complete. If C
+// refuses to destroy it, it stays usable, outside of the groups.
 func (qp *QP) Close() error {
 	return qp.self().Close(nil, func() error {
+		if err := qp.leaveAll(); err != nil {
+			return err
+		}
 		unregister(unsafe.Pointer(qp.raw))
 		if err := qp.destroy(); err != nil {
 			register(unsafe.Pointer(qp.raw), qp)

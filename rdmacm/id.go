@@ -284,14 +284,14 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 	if pd == nil {
 		return nil, cerr.Nil("rdma_create_qp", "pd")
 	}
-	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (qp *libibverbs.Qp, destroy func() error, err error) {
+	return pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
 		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
 			if id.hasQP {
 				return fmt.Errorf("rdma_create_qp: the id has a queue pair: %w", syscall.EINVAL)
 			}
 			id.channel.mu.Lock()
 			defer id.channel.mu.Unlock()
-			if err := librdmacm.CreateQp(id.raw, pd.Raw(), attr); err != nil {
+			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
 				return err
 			}
 			id.hasQP = true

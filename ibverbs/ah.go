@@ -1,0 +1,133 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// AH is an address handle: where datagrams go. Its methods may be called
+// concurrently.
+type AH struct {
+	object object.Object
+	pd     *PD
+	raw    *libibverbs.Ah
+}
+
+// GRHLen is how many bytes of each received datagram belong to the header of
+// its global route: they come before the message, if there is none too.
+const GRHLen = 40
+
+// CreateAH makes an address handle; see ibv_create_ah(3). On RoCE the kernel
+// may look for the hardware address of the destination, for up to three
+// seconds; the call then holds a thread, and ends with ETIMEDOUT if there is no
+// answer.
+func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
+	raw, err := attr.raw()
+	if err != nil {
+		return nil, fmt.Errorf("ibv_create_ah (%s): %w", pd.object.Name(), err)
+	}
+	ah, err := libibverbs.CreateAh(pd.raw, &raw)
+	return pd.newAH(ah, err)
+}
+
+// CreateAHFromWC makes an address handle for an answer to a datagram that was
+// received on a port; see ibv_create_ah_from_wc(3). grh is the memory of the
+// receive, whose first GRHLen bytes hold the header. It waits as CreateAH does.
+func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
+	const op = "ibv_create_ah_from_wc"
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
+	header, n, err := received(op, pd.context, wc, grh, port)
+	if err != nil {
+		return nil, err
+	}
+	ah, err := libibverbs.CreateAhFromWc(pd.raw, &wc.raw, &header, n)
+	return pd.newAH(ah, err)
+}
+
+// AHAttrFromWC returns the way back to the sender of a datagram, as
+// CreateAHFromWC finds it; see ibv_init_ah_from_wc(3).
+func (c *Context) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
+	const op = "ibv_init_ah_from_wc"
+	if err := c.self().Use(); err != nil {
+		return AHAttr{}, err
+	}
+	defer c.object.Done()
+	header, n, err := received(op, c, wc, grh, port)
+	if err != nil {
+		return AHAttr{}, err
+	}
+	var raw libibverbs.AhAttr
+	if err := libibverbs.InitAhFromWc(c.raw, n, &wc.raw, &header, &raw); err != nil {
+		return AHAttr{}, cerr.Wrap(c.Name(), err)
+	}
+	return ahAttrOf(&raw), nil
+}
+
+// received checks a received datagram and returns its header, which is zero if
+// it came without one, as it may on InfiniBand.
+func received(op string, c *Context, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
+	bad := func(what string) error {
+		return &cerr.Error{Op: op, Object: c.Name() + ", " + what, Errno: syscall.EINVAL}
+	}
+	if wc == nil {
+		return header, 0, cerr.Nil(op, "wc")
+	}
+	if n, err = portNumber(op, port); err != nil {
+		return header, 0, err
+	}
+	switch {
+	case wc.Err() != nil:
+		return header, 0, bad("completion that failed")
+	case wc.Opcode()&WCRecv == 0:
+		return header, 0, bad("completion that is not of a receive")
+	case wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0:
+		return header, n, nil
+	case len(grh) < GRHLen:
+		return header, 0, bad(fmt.Sprintf("%d bytes of memory for the header's %d", len(grh), GRHLen))
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&header)), GRHLen), grh)
+	return header, n, nil
+}
+
+func (pd *PD) newAH(raw *libibverbs.Ah, err error) (*AH, error) {
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	ah := &AH{pd: pd, raw: raw}
+	ah.object.Init(fmt.Sprintf("AH %d of %s", raw.Handle, pd.context.Name()), &pd.object)
+	return ah, nil
+}
+
+// PD returns the protection domain that the handle belongs to. Queue pairs of
+// the same one may use it.
+func (ah *AH) PD() *PD { return ah.pd }
+
+// Raw returns the C object, which is valid until Close.
+func (ah *AH) Raw() *libibverbs.Ah { return ah.raw }
+
+func (ah *AH) self() *object.Object {
+	if ah == nil {
+		return nil
+	}
+	return &ah.object
+}
+
+// Close destroys the handle; see ibv_destroy_ah(3). Requests that name it must
+// have completed.
+func (ah *AH) Close() error {
+	return ah.self().Close(nil, func() error {
+		return cerr.Wrap(ah.object.Name(), libibverbs.DestroyAh(ah.raw))
+	})
+}

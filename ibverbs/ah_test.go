@@ -1,0 +1,60 @@
+package ibverbs
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// What is no datagram with a header is refused before C reads it.
+func TestAHFromBadCompletion(t *testing.T) {
+	c := &Context{}
+	c.object.InitUnlisted("fake")
+	pd := &PD{context: c}
+	pd.object.InitUnlisted("fake PD")
+	good := libibverbs.Wc{Opcode: WCRecv, WcFlags: uint32(libibverbs.IBV_WC_GRH)}
+	failed, sent := good, good
+	failed.Status = libibverbs.IBV_WC_WR_FLUSH_ERR
+	sent.Opcode = WCSend
+	tests := map[string]struct {
+		wc   *WC
+		grh  int // bytes
+		port int
+		want string
+	}{
+		"no completion": {nil, 40, 1, "wc is nil"},
+		"port":          {&WC{good}, 40, 0, "(port 0): invalid argument"},
+		"large port":    {&WC{good}, 40, 256, "(port 256): invalid argument"},
+		"failed":        {&WC{failed}, 40, 1, "(fake, completion that failed): invalid argument"},
+		"sent":          {&WC{sent}, 40, 1, "(fake, completion that is not of a receive): invalid argument"},
+		"no memory":     {&WC{good}, 0, 1, "(fake, 0 bytes of memory for the header's 40): invalid argument"},
+		"little memory": {&WC{good}, 39, 1, "(fake, 39 bytes of memory for the header's 40): invalid argument"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := pd.CreateAHFromWC(tt.wc, make([]byte, tt.grh), tt.port)
+			require.ErrorContains(t, err, "ibv_create_ah_from_wc")
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorIs(t, err, syscall.EINVAL)
+			_, err = c.AHAttrFromWC(tt.wc, make([]byte, tt.grh), tt.port)
+			require.ErrorContains(t, err, "ibv_init_ah_from_wc")
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+
+	grh := make([]byte, 100)
+	grh[0], grh[39], grh[40] = 0x60, 7, 99
+	header, port, err := received("op", c, &WC{good}, grh, 3)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, port)
+	require.EqualValues(t, 0x60000000, header.VersionTclassFlow.Host())
+	require.EqualValues(t, 7, header.Dgid.Raw()[15])
+
+	local := good
+	local.WcFlags = 0 // within an InfiniBand subnet
+	header, _, err = received("op", c, &WC{local}, nil, 1)
+	require.NoError(t, err)
+	require.Zero(t, header)
+}

@@ -1,0 +1,199 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// The types of queue pairs of extended reliable connections, for which one
+// process receives through shared receive queues of many.
+const (
+	QPTypeXRCSend = libibverbs.IBV_QPT_XRC_SEND // the sending end
+	QPTypeXRCRecv = libibverbs.IBV_QPT_XRC_RECV // the receiving end
+)
+
+// QPCreateFlags are the options of making a queue pair; combine them with |.
+type QPCreateFlags = libibverbs.QpCreateFlags
+
+// The options of making a queue pair. Devices have few of them.
+const (
+	QPCreateBlockSelfMulticast = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // datagrams to a group do not come back to the QP
+	QPCreateScatterFCS         = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their checksum
+	QPCreateCVLANStripping     = libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING       // received frames lose their VLAN tag
+	QPCreateSourceQPN          = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPN
+	QPCreatePCIWriteEndPadding = libibverbs.IBV_QP_CREATE_PCI_WRITE_END_PADDING // writes to memory fill whole cache lines
+)
+
+// SendOpsFlags say which requests a queue pair must be able to post through
+// the ibv_wr functions; combine them with |.
+type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
+
+// QPConfig says how to make a queue pair.
+type QPConfig struct {
+	Type       QPType // the zero value is QPTypeRC
+	SendCQ     *CQ    // not for QPTypeXRCRecv
+	RecvCQ     *CQ    // not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
+	MaxSendWR  int    // send requests under way
+	MaxRecvWR  int    // receives posted; not used with an SRQ
+	MaxSendSGE int    // segments of a send request; the zero value is 1
+	MaxRecvSGE int    // segments of a receive; the zero value is 1; not used with an SRQ
+	MaxInline  int    // bytes that may be sent inline
+	SignalAll  bool   // every send request gives a completion, not only signaled ones
+
+	SRQ  *SRQ  // receives are taken from it; nil: from the QP's own receive queue
+	XRCD *XRCD // needed for QPTypeXRCRecv, and only there
+
+	// What follows needs extended creation, see ibv_create_qp_ex(3), which not
+	// every device has.
+
+	CreateFlags  QPCreateFlags
+	SourceQPN    uint32       // with QPCreateSourceQPN
+	MaxTSOHeader int          // bytes of the header of a segmentation offload; 0: none
+	SendOps      SendOpsFlags // 0: requests are posted with ibv_post_send alone
+}
+
+// qpType returns the type, which has a default.
+func (c QPConfig) qpType() QPType {
+	if c.Type == 0 {
+		return QPTypeRC
+	}
+	return c.Type
+}
+
+// InitAttr returns the config as C takes it, without what needs extended
+// creation. It fails if a queue is missing or a number cannot be right.
+func (c QPConfig) InitAttr() (libibverbs.QpInitAttr, error) {
+	var a libibverbs.QpInitAttr
+	if err := c.check(); err != nil {
+		return a, err
+	}
+	a.QpType = c.qpType()
+	if a.QpType == QPTypeXRCRecv {
+		return a, nil
+	}
+	a.SendCq = c.SendCQ.raw
+	a.Cap = libibverbs.QpCap{
+		MaxSendWr: uint32(c.MaxSendWR), MaxSendSge: uint32(max(c.MaxSendSGE, 1)), MaxInlineData: uint32(c.MaxInline),
+	}
+	if c.RecvCQ != nil {
+		a.RecvCq = c.RecvCQ.raw
+	}
+	switch {
+	case c.SRQ != nil:
+		a.Srq = c.SRQ.raw
+	case a.QpType != QPTypeXRCSend:
+		a.Cap.MaxRecvWr, a.Cap.MaxRecvSge = uint32(c.MaxRecvWR), uint32(max(c.MaxRecvSGE, 1))
+	}
+	if c.SignalAll {
+		a.SqSigAll = 1
+	}
+	return a, nil
+}
+
+func (c QPConfig) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf(format+": %w", append(args, syscall.EINVAL)...)
+	}
+	switch t := c.qpType(); t {
+	case QPTypeXRCRecv:
+		if c.XRCD == nil || c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil || c.SendOps != 0 {
+			return bad("XRC receive queue pair needs an XRC domain, and has no completion queue, SRQ or send operations")
+		}
+	case QPTypeXRCSend:
+		if c.SendCQ == nil {
+			return bad("XRC send queue pair without a completion queue for sending")
+		}
+		if c.SRQ != nil {
+			return bad("XRC send queue pair with an SRQ")
+		}
+	case QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket:
+		if c.SendCQ == nil || c.RecvCQ == nil {
+			return bad("queue pair without a completion queue for each direction")
+		}
+	default:
+		return bad("queue pair of type %v", t)
+	}
+	if c.XRCD != nil && c.qpType() != QPTypeXRCRecv {
+		return bad("queue pair of type %v with an XRC domain", c.qpType())
+	}
+	for _, n := range []int{c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInline} {
+		if n < 0 || n > 1<<31-1 {
+			return bad("queue pair with a size of %d", n)
+		}
+	}
+	if c.MaxTSOHeader < 0 || c.MaxTSOHeader > math.MaxUint16 {
+		return bad("queue pair with a TSO header of %d bytes", c.MaxTSOHeader)
+	}
+	if c.SourceQPN > maxQPN || c.SourceQPN != 0 && c.CreateFlags&QPCreateSourceQPN == 0 {
+		return bad("queue pair with source QP number %d", c.SourceQPN)
+	}
+	return nil
+}
+
+// initAttrEx returns the whole config as C takes it.
+func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
+	basic, err := c.InitAttr()
+	if err != nil {
+		return libibverbs.QpInitAttrEx{}, err
+	}
+	a := libibverbs.QpInitAttrEx{
+		SendCq: basic.SendCq, RecvCq: basic.RecvCq, Srq: basic.Srq, Cap: basic.Cap,
+		QpType: basic.QpType, SqSigAll: basic.SqSigAll,
+	}
+	mask := libibverbs.IBV_QP_INIT_ATTR_PD
+	if c.XRCD != nil { // instead of a protection domain
+		mask = libibverbs.IBV_QP_INIT_ATTR_XRCD
+		a.Xrcd = c.XRCD.raw
+	} else {
+		a.Pd = pd.raw
+	}
+	if c.CreateFlags != 0 {
+		mask |= libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
+		a.CreateFlags, a.SourceQpn = uint32(c.CreateFlags), c.SourceQPN
+	}
+	if c.MaxTSOHeader != 0 {
+		mask |= libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+		a.MaxTsoHeader = uint16(c.MaxTSOHeader)
+	}
+	if c.SendOps != 0 {
+		mask |= libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+		a.SendOpsFlags = uint64(c.SendOps)
+	}
+	a.CompMask = uint32(mask)
+	return a, nil
+}
+
+// parents returns the objects that the queue pair needs, which check has found
+// to be there as far as they must, and the open devices that they belong to.
+func (c QPConfig) parents() (objects []*object.Object, contexts []*Context) {
+	for _, cq := range []*CQ{c.SendCQ, c.RecvCQ} {
+		if cq != nil {
+			objects, contexts = append(objects, cq.self()), append(contexts, cq.context)
+		}
+	}
+	if c.SRQ != nil {
+		objects, contexts = append(objects, c.SRQ.self()), append(contexts, c.SRQ.context)
+	}
+	if c.XRCD != nil {
+		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.context)
+	}
+	return objects, contexts
+}
+
+// QPCap is how much a queue pair can hold: at least what its config asked for.
+type QPCap struct {
+	MaxSendWR, MaxRecvWR   int // requests
+	MaxSendSGE, MaxRecvSGE int // segments of a request
+	MaxInline              int // bytes
+}
+
+func qpCapOf(c libibverbs.QpCap) QPCap {
+	return QPCap{
+		MaxSendWR: int(c.MaxSendWr), MaxRecvWR: int(c.MaxRecvWr),
+		MaxSendSGE: int(c.MaxSendSge), MaxRecvSGE: int(c.MaxRecvSge), MaxInline: int(c.MaxInlineData),
+	}
+}

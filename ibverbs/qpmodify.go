@@ -1,0 +1,105 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// Modify changes the attributes that mask names; see ibv_modify_qp(3). It
+// returns a *TransitionError if there is no such change in the queue pair's
+// state, or if attributes are missing or too many for it. A new path on RoCE
+// may take seconds, while the kernel looks for the peer's hardware address; the
+// call then holds a thread. ModifyAttr does the same with Go's units.
+func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
+	if err := qp.self().Use(); err != nil {
+		return err
+	}
+	defer qp.object.Done()
+	if attr == nil {
+		return cerr.Nil("ibv_modify_qp", "attr")
+	}
+	qp.state.Lock()
+	defer qp.state.Unlock()
+	// What C noted may be out of date, because errors change the state too. So
+	// it may let a call pass, but only the device's answer refuses one.
+	if qp.refusal(qp.noted(), attr, mask) != nil {
+		if err := qp.refusalNow(attr, mask); err != nil {
+			return err
+		}
+	}
+	err := libibverbs.ModifyQp(qp.raw, attr, int32(mask))
+	if errors.Is(err, syscall.EINVAL) {
+		if why := qp.refusalNow(attr, mask); why != nil {
+			return why
+		}
+	}
+	return cerr.Wrap(qp.object.Name(), err)
+}
+
+// ModifyAttr is Modify with the attributes in Go's units.
+func (qp *QP) ModifyAttr(attr QPAttr, mask QPAttrMask) error {
+	if err := qp.self().Use(); err != nil {
+		return err
+	}
+	defer qp.object.Done()
+	raw, err := attr.raw(mask)
+	if err != nil {
+		return fmt.Errorf("ibv_modify_qp (%s): %w", qp.object.Name(), err)
+	}
+	return qp.Modify(&raw, mask)
+}
+
+// noted returns the state that C noted after its last call, for whichever
+// library.
+func (qp *QP) noted() QPState {
+	return QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&qp.raw.State))))
+}
+
+// refusal returns what is wrong with a change in a state. The tables are those
+// of InfiniBand and RoCE; other transports have states of their own.
+func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
+	if qp.context.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+		return nil
+	}
+	if mask&QPAttrCurState != 0 {
+		from = attr.CurQpState // which the device then takes for true
+	}
+	to := from
+	if mask&QPAttrState != 0 {
+		to = attr.QpState
+	}
+	e := checkTransition(qp.Type(), from, to, mask)
+	if e != nil {
+		e.QP = qp.object.Name()
+	}
+	return e
+}
+
+// refusalNow is refusal in the state that the device says. If it does not say,
+// it may decide about the change itself.
+func (qp *QP) refusalNow(attr *libibverbs.QpAttr, mask QPAttrMask) error {
+	now, err := qp.askState()
+	if err != nil {
+		return nil
+	}
+	if e := qp.refusal(now, attr, mask); e != nil {
+		return e
+	}
+	return nil
+}
+
+// askState asks the device for the state. The lock must be held.
+func (qp *QP) askState() (QPState, error) {
+	var attr libibverbs.QpAttr
+	var init libibverbs.QpInitAttr
+	if err := libibverbs.QueryQp(qp.raw, &attr, int32(libibverbs.IBV_QP_STATE), &init); err != nil {
+		return 0, cerr.Wrap(qp.object.Name(), err)
+	}
+	return attr.QpState, nil
+}

@@ -1,0 +1,162 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// SRQ is a shared receive queue: many queue pairs take their receives from it.
+// Its methods may be called concurrently.
+type SRQ struct {
+	object  object.Object
+	context *Context
+	pd      *PD
+	raw     *libibverbs.Srq
+}
+
+// SRQAttr is what a shared receive queue can hold, and when it warns.
+type SRQAttr struct {
+	MaxWR  int // receives
+	MaxSGE int // segments of a receive
+	Limit  int // an event comes when fewer receives are left; 0: none is to come
+}
+
+// CreateSRQ makes a shared receive queue; see ibv_create_srq(3) and
+// ibv_create_srq_ex(3). It fails with errors.ErrUnsupported if the device does
+// not have the type.
+func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
+	parents, contexts := config.parents()
+	parents = append([]*object.Object{pd.self()}, parents...)
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := config.check(pd); err != nil {
+		return nil, err
+	}
+	for i, c := range contexts {
+		if c.raw != pd.context.raw {
+			return nil, fmt.Errorf("SRQ on %s with %s: not the same open device: %w",
+				pd.object.Name(), parents[i+1].Name(), syscall.EINVAL)
+		}
+	}
+	raw, err := config.create(pd)
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	srq := &SRQ{context: pd.context, pd: pd, raw: raw}
+	srq.object.Init(fmt.Sprintf("SRQ %d of %s", raw.Handle, pd.context.Name()), parents...)
+	register(unsafe.Pointer(raw), srq)
+	return srq, nil
+}
+
+// PD returns the protection domain of the receives' memory.
+func (srq *SRQ) PD() *PD { return srq.pd }
+
+// Raw returns the C object, which is valid until Close.
+func (srq *SRQ) Raw() *libibverbs.Srq { return srq.raw }
+
+// Num returns the number by which the peers of extended reliable connections
+// name the queue; see ibv_get_srq_num(3). Other queues have none, which is
+// errors.ErrUnsupported.
+func (srq *SRQ) Num() (uint32, error) {
+	if err := srq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer srq.object.Done()
+	n, err := libibverbs.GetSrqNum(srq.raw)
+	return n, cerr.Wrap(srq.object.Name(), err)
+}
+
+// Query asks the device for what the queue can hold, and its limit; see
+// ibv_query_srq(3).
+func (srq *SRQ) Query() (SRQAttr, error) {
+	if err := srq.self().Use(); err != nil {
+		return SRQAttr{}, err
+	}
+	defer srq.object.Done()
+	var a libibverbs.SrqAttr
+	if err := libibverbs.QuerySrq(srq.raw, &a); err != nil {
+		return SRQAttr{}, cerr.Wrap(srq.object.Name(), err)
+	}
+	return SRQAttr{MaxWR: int(a.MaxWr), MaxSGE: int(a.MaxSge), Limit: int(a.SrqLimit)}, nil
+}
+
+// SetLimit asks for one asynchronous event when fewer than n receives are
+// left; see ibv_modify_srq(3). With 0 none is to come.
+func (srq *SRQ) SetLimit(n int) error {
+	return srq.modify("limit", n, &libibverbs.SrqAttr{SrqLimit: uint32(n)}, libibverbs.IBV_SRQ_LIMIT)
+}
+
+// Resize makes room for at least n receives; see ibv_modify_srq(3). Posted
+// receives stay. Not every device can do it.
+func (srq *SRQ) Resize(n int) error {
+	return srq.modify("size", n, &libibverbs.SrqAttr{MaxWr: uint32(n)}, libibverbs.IBV_SRQ_MAX_WR)
+}
+
+func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibverbs.SrqAttrMask) error {
+	if err := srq.self().Use(); err != nil {
+		return err
+	}
+	defer srq.object.Done()
+	if n < 0 || n > math.MaxInt32 {
+		return &cerr.Error{
+			Op: "ibv_modify_srq", Object: fmt.Sprintf("%s, %s %d", srq.object.Name(), what, n), Errno: syscall.EINVAL,
+		}
+	}
+	return cerr.Wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, int32(mask)))
+}
+
+// PostRecv posts the batch's receives in one call of C and returns how many
+// were posted, which is all of them unless there is an error; see
+// ibv_post_srq_recv(3). It does what QP.PostRecv does for a queue pair's own
+// receives.
+func (srq *SRQ) PostRecv(b *RecvBatch) (int, error) {
+	if err := srq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer srq.object.Done()
+	if b == nil || b.arena == nil {
+		return 0, fmt.Errorf("post to %s: %w", srq.object.Name(), errNoBatch)
+	}
+	if b.Len() == 0 {
+		return 0, nil
+	}
+	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
+	wrs := b.arena.used()
+	var bad *libibverbs.RecvWr
+	if err := libibverbs.PostSrqRecv(srq.raw, &wrs[0], &bad); err != nil {
+		i := position(wrs, bad)
+		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(srq.object.Name(), err)}
+	}
+	return len(wrs), nil
+}
+
+func (srq *SRQ) self() *object.Object {
+	if srq == nil {
+		return nil
+	}
+	return &srq.object
+}
+
+// Close destroys the queue; see ibv_destroy_srq(3). Receives that are still
+// posted never complete. While queue pairs use it, Close does nothing and
+// returns a BusyError.
+func (srq *SRQ) Close() error {
+	return srq.self().Close(nil, func() error {
+		unregister(unsafe.Pointer(srq.raw))
+		if err := libibverbs.DestroySrq(srq.raw); err != nil {
+			register(unsafe.Pointer(srq.raw), srq)
+			return cerr.Wrap(srq.object.Name(), err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,88 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// SRQType is what a shared receive queue serves.
+type SRQType = libibverbs.SrqType
+
+// The types of shared receive queues.
+const (
+	SRQTypeBasic       = libibverbs.IBV_SRQT_BASIC // queue pairs that are made with it
+	SRQTypeXRC         = libibverbs.IBV_SRQT_XRC   // extended reliable connections that name it
+	SRQTypeTagMatching = libibverbs.IBV_SRQT_TM    // messages that find their receive by a tag
+)
+
+// SRQConfig says how to make a shared receive queue.
+type SRQConfig struct {
+	Type   SRQType // the zero value is SRQTypeBasic
+	MaxWR  int     // receives posted
+	MaxSGE int     // segments of a receive; the zero value is 1
+
+	XRCD *XRCD // for SRQTypeXRC
+	CQ   *CQ   // for SRQTypeXRC and SRQTypeTagMatching
+
+	// For SRQTypeTagMatching: tags in the list, and operations on it under way.
+	MaxTags, MaxTagOps int
+}
+
+func (c SRQConfig) check(pd *PD) error {
+	bad := func(what string) error {
+		return &cerr.Error{Op: "ibv_create_srq", Object: what + " on " + pd.object.Name(), Errno: syscall.EINVAL}
+	}
+	if c.MaxWR < 1 || c.MaxSGE < 0 || c.MaxTags < 0 || c.MaxTagOps < 0 ||
+		max(c.MaxWR, c.MaxSGE, c.MaxTags, c.MaxTagOps) > math.MaxInt32 {
+		return bad(fmt.Sprintf("%d receives with %d segments, %d tags with %d operations",
+			c.MaxWR, c.MaxSGE, c.MaxTags, c.MaxTagOps))
+	}
+	tm := c.Type == SRQTypeTagMatching
+	switch {
+	case c.Type > SRQTypeTagMatching:
+		return bad(c.Type.String())
+	case (c.XRCD != nil) != (c.Type == SRQTypeXRC):
+		return bad("an XRC domain, for SRQTypeXRC alone,")
+	case (c.CQ != nil) != (c.Type != SRQTypeBasic):
+		return bad("a completion queue, for all types but SRQTypeBasic,")
+	case (c.MaxTags != 0 || c.MaxTagOps != 0) && !tm, tm && (c.MaxTags == 0 || c.MaxTagOps == 0):
+		return bad("tags and operations on them, for SRQTypeTagMatching alone,")
+	}
+	return nil
+}
+
+// parents returns the objects that the queue needs besides its domain, and the
+// open devices that they belong to.
+func (c SRQConfig) parents() (objects []*object.Object, contexts []*Context) {
+	if c.XRCD != nil {
+		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.context)
+	}
+	if c.CQ != nil {
+		objects, contexts = append(objects, c.CQ.self()), append(contexts, c.CQ.context)
+	}
+	return objects, contexts
+}
+
+func (c SRQConfig) create(pd *PD) (*libibverbs.Srq, error) {
+	size := libibverbs.SrqAttr{MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1))}
+	if c.Type == SRQTypeBasic {
+		return libibverbs.CreateSrq(pd.raw, &libibverbs.SrqInitAttr{Attr: size})
+	}
+	attr := libibverbs.SrqInitAttrEx{
+		Attr: size, SrqType: c.Type, Pd: pd.raw, Cq: c.CQ.raw,
+		CompMask: uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD | libibverbs.IBV_SRQ_INIT_ATTR_CQ),
+	}
+	if c.Type == SRQTypeXRC {
+		attr.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_XRCD)
+		attr.Xrcd = c.XRCD.raw
+	} else {
+		attr.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_TM)
+		attr.TmCap = libibverbs.TmCap{MaxNumTags: uint32(c.MaxTags), MaxOps: uint32(c.MaxTagOps)}
+	}
+	return libibverbs.CreateSrqEx(pd.context.raw, &attr)
+}

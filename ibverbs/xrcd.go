@@ -1,0 +1,115 @@
+package ibverbs
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// XRCD is a domain of extended reliable connections: what its receiving queue
+// pairs get goes to its shared receive queues, which several processes may
+// have. Its methods may be called concurrently.
+type XRCD struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.Xrcd
+}
+
+// XRCDConfig says how to open a domain.
+type XRCDConfig struct {
+	File      *os.File // processes that open the same file share the domain; nil: it is for this open device alone
+	Create    bool     // make the domain if there is none for the file; without a file it is always made
+	Exclusive bool     // with Create: fail if there is one
+}
+
+// OpenXRCD opens a domain; see ibv_open_xrcd(3). It fails with
+// errors.ErrUnsupported if the device has none.
+func (c *Context) OpenXRCD(config XRCDConfig) (*XRCD, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	attr := libibverbs.XrcdInitAttr{
+		CompMask: uint32(libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS), Fd: -1,
+	}
+	if config.Create || config.File == nil {
+		attr.Oflags |= syscall.O_CREAT
+	}
+	if config.Exclusive {
+		attr.Oflags |= syscall.O_EXCL
+	}
+	var raw *libibverbs.Xrcd
+	name := "anonymous XRCD of " + c.Name()
+	open := func() (err error) {
+		raw, err = libibverbs.OpenXrcd(c.raw, &attr)
+		return err
+	}
+	if config.File != nil {
+		name = fmt.Sprintf("XRCD %s of %s", config.File.Name(), c.Name())
+		conn, err := config.File.SyscallConn() // Fd would make the file block
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", name, err)
+		}
+		onFile := open
+		open = func() error {
+			var called error
+			err := conn.Control(func(fd uintptr) {
+				attr.Fd = int32(fd)
+				called = onFile()
+			})
+			return firstError(called, err)
+		}
+	}
+	if err := open(); err != nil {
+		return nil, cerr.Wrap(name, err)
+	}
+	x := &XRCD{context: c, raw: raw}
+	x.object.Init(name, &c.object)
+	return x, nil
+}
+
+// OpenQP opens a receiving queue pair of the domain that any process made, by
+// its number, so that it lives at least until it is closed here; see
+// ibv_open_qp(3).
+func (x *XRCD) OpenQP(num uint32) (*QP, error) {
+	if err := x.self().Use(); err != nil {
+		return nil, err
+	}
+	defer x.object.Done()
+	attr := libibverbs.QpOpenAttr{
+		CompMask: uint32(libibverbs.IBV_QP_OPEN_ATTR_NUM | libibverbs.IBV_QP_OPEN_ATTR_XRCD | libibverbs.IBV_QP_OPEN_ATTR_TYPE),
+		QpNum:    num, Xrcd: x.raw, QpType: QPTypeXRCRecv,
+	}
+	raw, err := libibverbs.OpenQp(x.context.raw, &attr)
+	if err != nil {
+		return nil, cerr.Wrap(fmt.Sprintf("QP %d in %s", num, x.object.Name()), err)
+	}
+	qp := &QP{context: x.context, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp.init(&x.object)
+	return qp, nil
+}
+
+// Context returns the device that the domain belongs to.
+func (x *XRCD) Context() *Context { return x.context }
+
+// Raw returns the C object, which is valid until Close.
+func (x *XRCD) Raw() *libibverbs.Xrcd { return x.raw }
+
+func (x *XRCD) self() *object.Object {
+	if x == nil {
+		return nil
+	}
+	return &x.object
+}
+
+// Close closes the domain; see ibv_close_xrcd(3). While queue pairs or shared
+// receive queues here are in it, Close does nothing and returns a BusyError.
+func (x *XRCD) Close() error {
+	return x.self().Close(nil, func() error {
+		return cerr.Wrap(x.object.Name(), libibverbs.CloseXrcd(x.raw))
+	})
+}
