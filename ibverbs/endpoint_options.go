@@ -61,12 +61,12 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 	v.retries = uint8(max(orDefault(o.Retries, mostRetries), 0))
 	v.rnrRetries = uint8(max(orDefault(o.RNRRetries, endlessRNR), 0))
 	v.readDepth = uint8(max(orDefault(o.ReadDepth, min(readDepth, maxReadDepth)), 0))
-	var ok bool
-	if v.timeout, ok = ackTimeout(orDefault(o.Timeout, defaultTimeout)); !ok {
-		return fail("timeout of %s", o.Timeout)
+	var err error
+	if v.timeout, err = timeoutCode(orDefault(o.Timeout, defaultTimeout)); err != nil {
+		return connectValues{}, err
 	}
-	if v.rnrTimer, ok = rnrTimer(orDefault(o.RNRTimer, defaultRNRTimer)); !ok {
-		return fail("RNR timer of %s", o.RNRTimer)
+	if v.rnrTimer, err = rnrTimerCode(orDefault(o.RNRTimer, defaultRNRTimer)); err != nil {
+		return connectValues{}, err
 	}
 	return v, nil
 }
@@ -77,31 +77,4 @@ func orDefault[T comparable](v, zeroMeans T) T {
 		return zeroMeans
 	}
 	return v
-}
-
-// ackTimeout returns n for which 4.096 us * 2^n is at least d.
-func ackTimeout(d time.Duration) (n uint8, ok bool) {
-	for n := uint8(1); n < 32; n++ { // 0 would be endless
-		if d <= 4096*time.Nanosecond<<n {
-			return n, true
-		}
-	}
-	return 0, false
-}
-
-// rnrTimers are, by the specification's number, in units of 10 us.
-var rnrTimers = [32]time.Duration{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
-	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-}
-
-// rnrTimer returns the number of the shortest time that is at least d.
-func rnrTimer(d time.Duration) (uint8, bool) {
-	for n := 1; n <= len(rnrTimers); n++ {
-		code := n % len(rnrTimers) // 0 is the longest
-		if d <= rnrTimers[code]*10*time.Microsecond {
-			return uint8(code), true
-		}
-	}
-	return 0, false
 }

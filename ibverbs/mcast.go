@@ -68,7 +68,7 @@ func (qp *QP) multicast(op string, g group, call func(*libibverbs.Gid) error) er
 	}
 	qp.groups.Lock()
 	defer qp.groups.Unlock()
-	return cerr.Wrap(qp.object.Name(), call(gidOf(g.gid)))
+	return cerr.Wrap(qp.object.Name(), call(rawGID(g.gid)))
 }
 
 // leaveAll detaches the queue pair from its groups: C does not destroy it
@@ -77,7 +77,7 @@ func (qp *QP) leaveAll() error {
 	qp.groups.Lock()
 	defer qp.groups.Unlock()
 	for g := range qp.groups.joined {
-		if err := libibverbs.DetachMcast(qp.raw, gidOf(g.gid), g.lid); err != nil {
+		if err := libibverbs.DetachMcast(qp.raw, rawGID(g.gid), g.lid); err != nil {
 			return cerr.Wrap(qp.object.Name(), err)
 		}
 		delete(qp.groups.joined, g)
@@ -85,7 +85,7 @@ func (qp *QP) leaveAll() error {
 	return nil
 }
 
-func gidOf(gid GID) *libibverbs.Gid {
+func rawGID(gid GID) *libibverbs.Gid {
 	var raw libibverbs.Gid
 	*raw.Raw() = gid
 	return &raw
