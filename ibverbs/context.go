@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -15,6 +16,8 @@ type Context struct {
 	object  object.Object
 	raw     *libibverbs.Context
 	destroy func() error
+	events  asyncEvents
+	removed atomic.Bool // the kernel said so; see isRemoved
 }
 
 // ContextFromRaw makes a Context of a device that something else keeps open
@@ -36,11 +39,11 @@ func (c *Context) Name() string { return c.object.Name() }
 // valid until Close.
 func (c *Context) Raw() *libibverbs.Context { return c.raw }
 
-// Close closes the device; see ibv_close_device(3). While the context has
-// protection domains, completion channels or completion queues, it does
-// nothing and returns a BusyError.
+// Close closes the device, and wakes whoever waits for its events; see
+// ibv_close_device(3). While the context has protection domains, completion
+// channels or completion queues, it does nothing and returns a BusyError.
 func (c *Context) Close() error {
-	return c.self().Close(nil, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
+	return c.self().Close(c.stopEvents, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
 }
 
 // DeviceAttr is what a device can do. Counts are upper limits.

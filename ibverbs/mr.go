@@ -126,7 +126,7 @@ func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
 // that are still under way with it fail.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
-		if err := libibverbs.DeregMr(mr.raw); err != nil {
+		if err := mr.pd.context.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
 			return cerr.Wrap(mr.object.Name(), err)
 		}
 		mr.release()

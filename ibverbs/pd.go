@@ -41,6 +41,6 @@ func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 // regions or queue pairs, Close does nothing and returns a BusyError.
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
-		return cerr.Wrap(pd.object.Name(), libibverbs.DeallocPd(pd.raw))
+		return cerr.Wrap(pd.object.Name(), pd.context.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
 	})
 }

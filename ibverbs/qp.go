@@ -146,7 +146,7 @@ func (qp *QP) State() (QPState, error) {
 func (qp *QP) Close() error {
 	return qp.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(qp.raw))
-		if err := qp.destroy(); err != nil {
+		if err := qp.pd.context.unlessRemoved(qp.destroy()); err != nil {
 			register(unsafe.Pointer(qp.raw), qp)
 			return cerr.Wrap(qp.object.Name(), err)
 		}

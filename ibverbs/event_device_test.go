@@ -1,0 +1,241 @@
+package ibverbs_test
+
+import (
+	"iter"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Which events Soft-RoCE raises, in the drivers of Linux 6.1 and 7.2 alike.
+//
+//	event                 raised by                           test
+//	CQ error              driver, for a completion too many   TestCQOverrun
+//	send queue drained    driver, in the state SQD            TestSQDrained
+//	SRQ limit reached     driver, when few receives are left  TestSRQLimit
+//	port active, error    driver, as the interface goes       TestPortEvents
+//	GID table change      the core, as addresses change       TestGIDChange
+//
+//	communication established         never: the driver does not look whether
+//	                                  the QP is only ready to receive
+//	local access violation,           never: the peer is told with a NAK, the
+//	invalid request                   QP moves to the error state, silently
+//	last WQE reached                  never: the driver has no code for it
+//	local work queue, SRQ or WQ       never: nothing of software breaks so;
+//	catastrophic error, WQ fatal      there are no WQs
+//	local catastrophic error          never: the kernel sends it when it takes
+//	                                  a device from its users, which Soft-RoCE
+//	                                  cannot; see TestRemovalWaits
+//	path migrated, migration error    never: there are no alternate paths
+//	LID, P_Key, SM change,            never: Ethernet has no subnet manager
+//	client reregistration
+//	device speed change               never
+//
+// TestEventsNotRaised gives the driver occasion for the first of those.
+
+// wantEvent waits for an event of a type. Addresses and links may change at any
+// time; no other event may come before it.
+func wantEvent(t testing.TB, c *ibverbs.Context, want ibverbs.EventType) ibverbs.Event {
+	t.Helper()
+	ctx := limit(t)
+	for {
+		ev := must(c.NextEvent(ctx))(t)
+		require.Same(t, c, ev.Context)
+		if ev.Type == want {
+			return ev
+		}
+		require.Equal(t, ibverbs.EventClassPort, ev.Type.Class(), "%v", ev)
+	}
+}
+
+// drain makes the QP, which must be ready to send, raise EventSQDrained.
+func drain(qp *ibverbs.QP) error {
+	return qp.Modify(&libibverbs.QpAttr{QpState: ibverbs.QPStateSQD, EnSqdAsyncNotify: 1},
+		libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY)
+}
+
+func TestSQDrained(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(nil)
+	for _, e := range []*end{a, b} {
+		require.NoError(t, drain(e.qp))
+		ev := wantEvent(t, r.c, ibverbs.EventSQDrained)
+		require.Same(t, e.qp, ev.QP())
+		require.Equal(t, e.qp.Num(), ev.Number)
+		require.Nil(t, ev.CQ())
+		require.Zero(t, ev.Port())
+	}
+}
+
+func TestCQOverrun(t *testing.T) {
+	r := open(t)
+	a, b := &end{rig: r, sendCQ: r.cq(1, nil), recvCQ: r.cq(1, nil)}, r.end(nil)
+	a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSendWR: depth, MaxRecvWR: 1})
+	a.send = must(ibverbs.NewSendBatch(depth, 1))(t)
+	r.connect(a, linkTo(b.qp))
+	r.connect(b, linkTo(a.qp))
+	tooMany := a.sendCQ.Len() + 1
+	require.LessOrEqual(t, tooMany, depth)
+	for id := range uint64(tooMany) {
+		b.postRecv(t, id)
+		a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(id, ibverbs.SendSignaled) })
+	}
+	ev := wantEvent(t, r.c, ibverbs.EventCQError)
+	require.Same(t, a.sendCQ, ev.CQ())
+	require.Same(t, a.sendCQ, ev.Object)
+	require.True(t, ev.Type.Fatal())
+}
+
+// rawSRQ makes a shared receive queue of C's, with receives in it.
+func rawSRQ(t *testing.T, r *rig, receives int) *libibverbs.Srq {
+	t.Helper()
+	srq := must(libibverbs.CreateSrq(r.pd.Raw(), &libibverbs.SrqInitAttr{
+		Attr: libibverbs.SrqAttr{MaxWr: depth, MaxSge: 1},
+	}))(t)
+	t.Cleanup(func() { require.NoError(t, libibverbs.DestroySrq(srq)) })
+	for id := range uint64(receives) {
+		var bad *libibverbs.RecvWr
+		require.NoError(t, libibverbs.PostSrqRecv(srq, &libibverbs.RecvWr{WrId: id}, &bad))
+	}
+	return srq
+}
+
+// srqEnd makes an end whose receives come from the queue.
+func srqEnd(r *rig, srq *libibverbs.Srq) *end {
+	r.t.Helper()
+	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil)}
+	config := ibverbs.QPConfig{SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth}
+	e.qp = must(r.pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error) {
+		attr.Srq = srq
+		raw, err := libibverbs.CreateQp(r.pd.Raw(), attr)
+		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
+	}))(r.t)
+	r.cleanup(e.qp)
+	return e
+}
+
+// The queue was made without this package, so the event has its number alone.
+func TestSRQLimit(t *testing.T) {
+	r := open(t)
+	srq := rawSRQ(t, r, 4)
+	a, b := r.end(nil), srqEnd(r, srq)
+	r.connect(a, linkTo(b.qp))
+	r.connect(b, linkTo(a.qp))
+	require.NoError(t, libibverbs.ModifySrq(srq, &libibverbs.SrqAttr{SrqLimit: 3}, int32(libibverbs.IBV_SRQ_LIMIT)))
+	for id := range uint64(3) {
+		a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(id, ibverbs.SendSignaled) })
+		collectOK(t, a.sendCQ, 1)
+		collectOK(t, b.recvCQ, 1)
+	}
+	ev := wantEvent(t, r.c, ibverbs.EventSRQLimitReached)
+	require.Nil(t, ev.Object)
+	require.Equal(t, srq.Handle, ev.Number)
+}
+
+func TestPortEvents(t *testing.T) {
+	r := openOwn(t)
+	for range 3 {
+		for _, tt := range []struct {
+			state string
+			want  ibverbs.EventType
+		}{{"down", ibverbs.EventPortError}, {"up", ibverbs.EventPortActive}} {
+			run(t, "ip", "link", "set", ownNetDev, tt.state)
+			ev := wantEvent(t, r.c, tt.want)
+			require.Equal(t, 1, ev.Port())
+			require.Nil(t, ev.Object)
+		}
+	}
+}
+
+func TestGIDChange(t *testing.T) {
+	r := openOwn(t)
+	addr := netip.MustParseAddr("203.0.113.2")
+	for _, change := range []string{"add", "delete"} {
+		run(t, "ip", "address", change, addr.String()+"/24", "dev", ownNetDev)
+		for changed := false; !changed; changed = r.hasGID(addr) == (change == "add") {
+			ev := wantEvent(t, r.c, ibverbs.EventGIDChange)
+			require.Equal(t, 1, ev.Port())
+			require.Equal(t, "rxe9 port 1: GID table change", ev.String())
+		}
+	}
+}
+
+func (r *rig) hasGID(addr netip.Addr) bool {
+	for i := range must(r.c.QueryPort(1))(r.t).GIDTableLen {
+		if must(r.c.QueryGID(1, i))(r.t).Addr() == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// What hardware has an event for, and Soft-RoCE mostly has not: what comes all
+// the same must be right.
+func TestEventsNotRaised(t *testing.T) {
+	for name, tt := range map[string]struct {
+		event    ibverbs.EventType
+		occasion func(t *testing.T, r *rig) *ibverbs.QP
+	}{
+		"message before ready to send": {ibverbs.EventCommEstablished, func(t *testing.T, r *rig) *ibverbs.QP {
+			a, b := r.end(nil), r.end(nil)
+			r.connect(a, linkTo(b.qp))
+			r.toInit(b.qp)
+			b.postRecv(t, 1)
+			r.toRTR(b.qp, linkTo(a.qp))
+			a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, ibverbs.SendSignaled) })
+			collectOK(t, b.recvCQ, 1)
+			return b.qp
+		}},
+		"write without the right": {ibverbs.EventQPAccessError, func(t *testing.T, r *rig) *ibverbs.QP {
+			a, b := r.pair(nil)
+			remote := b.mr.Remote()
+			remote.RKey ^= 0x5A
+			a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
+			require.Equal(t, ibverbs.WCRemoteAccess, collect(t, a.sendCQ, 1)[0].Status())
+			return b.qp
+		}},
+		"message longer than the receive": {ibverbs.EventQPRequestError, func(t *testing.T, r *rig) *ibverbs.QP {
+			a, b := r.pair(nil)
+			b.postRecv(t, 1, b.mr.Sub(0, 4))
+			a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0, a.mr.Sub(0, 8)) })
+			require.NotEqual(t, ibverbs.WCSuccess, collect(t, a.sendCQ, 1)[0].Status())
+			return b.qp
+		}},
+		"error with a shared receive queue": {ibverbs.EventLastWQEReached, func(t *testing.T, r *rig) *ibverbs.QP {
+			e := srqEnd(r, rawSRQ(t, r, 4))
+			r.connect(e, linkTo(e.qp))
+			require.NoError(t, e.qp.SetError())
+			return e.qp
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t)
+			qp := tt.occasion(t, r)
+			last, _ := r.pair(nil)
+			require.NoError(t, drain(last.qp))
+			for ev := range r.eventsUntil(last.qp) {
+				require.Equal(t, tt.event, ev.Type)
+				require.Same(t, qp, ev.QP())
+				t.Logf("raised: %v", ev)
+			}
+		})
+	}
+}
+
+// eventsUntil gives the events of objects that come before a QP's.
+func (r *rig) eventsUntil(last *ibverbs.QP) iter.Seq[ibverbs.Event] {
+	return func(yield func(ibverbs.Event) bool) {
+		for ev, err := range r.c.Events(limit(r.t)) {
+			require.NoError(r.t, err)
+			if ev.QP() == last {
+				return
+			}
+			if ev.Type.Class() != ibverbs.EventClassPort && !yield(ev) {
+				return
+			}
+		}
+	}
+}
