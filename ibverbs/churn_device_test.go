@@ -76,7 +76,7 @@ func TestChurn(t *testing.T) {
 	require.Equal(t, registered, ibverbs.Registered())
 	t.Logf("%d requests posted, %d completed; %d QPs, %d MRs and %d CQs closed", c.done[posted].Load(),
 		c.done[completed].Load(), c.done[qpsClosed].Load(), c.done[mrsClosed].Load(), c.done[cqsClosed].Load())
-	for what := range c.done {
+	for _, what := range []int{posted, completed, qpsClosed, mrsClosed} {
 		require.NotZero(t, c.done[what].Load(), "of kind %d", what)
 	}
 }
@@ -106,15 +106,15 @@ func (c *churn) run(ctx context.Context, random *rand.Rand) error {
 		mr := c.mrs[random.IntN(len(c.mrs))].Load()
 		var err error
 		switch n := random.IntN(100); {
-		case n < 2:
-			err = c.newCQ()
-		case n < 5:
+		case mr == nil, n < 2:
 			err = c.newMR(random.IntN(len(c.mrs)))
-		case n < 10 || qp == nil || mr == nil:
-			err = errors.Join(c.newMR(random.IntN(len(c.mrs))), c.newQP(random))
-		case n < 40:
-			err = c.post(qp, mr, send, recv)
+		case n < 3:
+			err = c.newCQ()
+		case qp == nil, n < 6:
+			err = c.newQP(random)
 		case n < 50:
+			err = c.post(qp, mr, send, recv)
+		case n < 60:
 			err = c.wait(ctx, time.Duration(random.IntN(2000))*time.Microsecond)
 		default:
 			err = c.poll()
@@ -182,14 +182,14 @@ func (c *churn) newCQ() error {
 	return replace[ibverbs.CQ](&c.cq, old, cq)
 }
 
-// newQP makes a queue pair that is connected with itself; one in three times it
+// newQP makes a queue pair that is connected with itself; one in four times it
 // closes all of them, so that the completion queue can be closed too.
 func (c *churn) newQP(random *rand.Rand) error {
 	cq := c.cq.Load()
 	if cq == nil {
 		return c.newCQ()
 	}
-	if random.IntN(3) == 0 {
+	if random.IntN(4) == 0 {
 		for i := range c.qps {
 			if qp := c.qps[i].Swap(nil); qp != nil {
 				c.done[qpsClosed].Add(1)

@@ -81,14 +81,24 @@ func ownExists(t testing.TB) bool {
 // findOwnGID looks for the entry of the address; the kernel makes it later than
 // the device.
 func (r *rig) findOwnGID() bool {
-	port := must(r.c.QueryPort(1))(r.t)
-	for i := range port.GIDTableLen {
-		if gid := must(r.c.QueryGID(1, i))(r.t); gid.Addr() == r.device.IPv4 {
-			r.device.GIDIndex, r.device.GID = i, gid
-			return port.State == ibverbs.PortActive
+	index, ok := r.gidIndex(r.device.IPv4)
+	if !ok || must(r.c.QueryPort(1))(r.t).State != ibverbs.PortActive {
+		return false
+	}
+	r.device.GIDIndex, r.device.GID = index, must(r.c.QueryGID(1, index))(r.t)
+	return true
+}
+
+// gidIndex returns where an address is among the first entries of the table,
+// the others of which are empty.
+func (r *rig) gidIndex(addr netip.Addr) (index int, ok bool) {
+	r.t.Helper()
+	for i := range 8 {
+		if must(r.c.QueryGID(1, i))(r.t).Addr() == addr {
+			return i, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // soon waits for what must become true.

@@ -9,3 +9,6 @@ func Registered() int {
 
 // FD returns the descriptor that C reads the channel's events from.
 func (ch *CompChannel) FD() int32 { return ch.raw.Fd }
+
+// UnlessRemoved is what a Close does with the result of C.
+func (c *Context) UnlessRemoved(err error) error { return c.unlessRemoved(err) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,4 +138,12 @@ func TestInterfaceRemoved(t *testing.T) {
 func isPostError(err error) bool {
 	var postErr *ibverbs.PostError
 	return errors.As(err, &postErr)
+}
+
+// A failure of a device that is there stays one.
+func TestFailureIsNotRemoval(t *testing.T) {
+	r := open(t)
+	for _, err := range []error{syscall.EIO, syscall.EBUSY, nil} {
+		require.Equal(t, err, r.c.UnlessRemoved(err))
+	}
 }
