@@ -104,8 +104,9 @@ func (r *rig) eventsNow() func(yield func(ibverbs.Event) bool) {
 	}
 }
 
-// The interface goes away under load. Who reads the port's events hears of it,
-// and moving the queue pairs to the error state ends every wait.
+// The interface goes away under load. Requests fail, and moving the queue pairs
+// to the error state ends every other wait. Linux 6.1 also says that the port
+// is down; 7.2 does not get to it.
 func TestInterfaceRemoved(t *testing.T) {
 	r := openOwn(t)
 	var removal <-chan error
@@ -116,28 +117,29 @@ func TestInterfaceRemoved(t *testing.T) {
 		w := waiter(context.Background(), idle.recvCQ)
 		ends, results := sub.load(context.Background(), 4)
 		removal = start(t, "ip", "link", "delete", ownNetDev)
-		require.Equal(t, 1, wantEvent(t, sub.c, ibverbs.EventPortError).Port())
+		errs := []error{ended(t, results)}
 		for _, e := range append(ends, idle) {
 			require.NoError(t, e.qp.SetError())
 		}
 		require.NoError(t, ended(t, w))
 		require.Equal(t, ibverbs.WCFlushed, collect(t, idle.recvCQ, 1)[0].Status())
-		for range ends {
-			err := ended(t, results)
+		for len(errs) < len(ends) {
+			errs = append(errs, ended(t, results))
+		}
+		for _, err := range errs {
 			var wcErr *ibverbs.WCError
-			require.True(t, errors.As(err, &wcErr) || isPostError(err), "%v", err)
+			var postErr *ibverbs.PostError
+			require.True(t, errors.As(err, &wcErr) || errors.As(err, &postErr), "%v", err)
 			t.Log(err)
+		}
+		for ev := range sub.eventsNow() {
+			t.Log(ev)
 		}
 	})
 	require.NoError(t, r.pd.Close())
 	require.NoError(t, r.c.Close())
 	require.NoError(t, ended(t, removal))
 	soon(t, "the device is gone", func() bool { return !ownExists(t) })
-}
-
-func isPostError(err error) bool {
-	var postErr *ibverbs.PostError
-	return errors.As(err, &postErr)
 }
 
 // A failure of a device that is there stays one.
