@@ -37,6 +37,8 @@ type churn struct {
 	qps  [6]atomic.Pointer[ibverbs.QP]
 	mrs  [3]atomic.Pointer[ibverbs.MR]
 	done [5]atomic.Int64 // how often something succeeded; see the constants
+
+	emptying atomic.Bool // no new QPs, so that the CQ can be closed
 }
 
 const (
@@ -182,14 +184,18 @@ func (c *churn) newCQ() error {
 	return replace[ibverbs.CQ](&c.cq, old, cq)
 }
 
-// newQP makes a queue pair that is connected with itself; one in four times it
-// closes all of them, so that the completion queue can be closed too.
+// newQP makes a queue pair that is connected with itself; one in ten times it
+// closes all of them, and with them the completion queue.
 func (c *churn) newQP(random *rand.Rand) error {
 	cq := c.cq.Load()
-	if cq == nil {
+	switch {
+	case cq == nil:
 		return c.newCQ()
-	}
-	if random.IntN(4) == 0 {
+	case c.emptying.Load():
+		return nil
+	case random.IntN(10) == 0:
+		c.emptying.Store(true)
+		defer c.emptying.Store(false)
 		for i := range c.qps {
 			if qp := c.qps[i].Swap(nil); qp != nil {
 				c.done[qpsClosed].Add(1)
