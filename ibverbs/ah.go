@@ -128,6 +128,6 @@ func (ah *AH) self() *object.Object {
 // have completed.
 func (ah *AH) Close() error {
 	return ah.self().Close(nil, func() error {
-		return cerr.Wrap(ah.object.Name(), libibverbs.DestroyAh(ah.raw))
+		return cerr.Wrap(ah.object.Name(), ah.pd.context.unlessRemoved(libibverbs.DestroyAh(ah.raw)))
 	})
 }

@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 
@@ -52,12 +53,21 @@ func (ch *CompChannel) Close() error {
 	return ch.self().Close(nil, func() error {
 		// Nobody waits on fd: every waiter has a queue, and there is none. If C
 		// refuses, because of a queue that it alone knows, fd is still needed.
-		if err := libibverbs.DestroyCompChannel(ch.raw); err != nil {
+		if err := ch.destroy(); err != nil {
 			return cerr.Wrap(ch.object.Name(), err)
 		}
 		_ = ch.fd.Close() // a duplicate, and there is no second try
 		return nil
 	})
+}
+
+func (ch *CompChannel) destroy() error {
+	err := libibverbs.DestroyCompChannel(ch.raw)
+	if errors.Is(err, syscall.EBUSY) && ch.context.isRemoved() {
+		// C counts the queues that it keeps for ever, and keeps the descriptor.
+		return os.NewFile(uintptr(ch.raw.Fd), ch.object.Name()).Close()
+	}
+	return err
 }
 
 func (ch *CompChannel) add(cq *CQ) {

@@ -1,6 +1,8 @@
 package ibverbs
 
 import (
+	"sync/atomic"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
@@ -11,6 +13,8 @@ type Context struct {
 	object  object.Object
 	raw     *libibverbs.Context
 	destroy func() error
+	events  asyncEvents
+	removed atomic.Bool // the kernel said so; see isRemoved
 }
 
 // ContextFromRaw makes a Context of a device that something else keeps open
@@ -32,9 +36,9 @@ func (c *Context) Name() string { return c.object.Name() }
 // valid until Close.
 func (c *Context) Raw() *libibverbs.Context { return c.raw }
 
-// Close closes the device; see ibv_close_device(3). While the context has
-// protection domains, completion channels or completion queues, it does
-// nothing and returns a BusyError.
+// Close closes the device, and wakes whoever waits for its events; see
+// ibv_close_device(3). While the context has protection domains, completion
+// channels or completion queues, it does nothing and returns a BusyError.
 func (c *Context) Close() error {
-	return c.self().Close(nil, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
+	return c.self().Close(c.stopEvents, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
 }

@@ -207,7 +207,7 @@ func (cq *CQ) Close() error {
 			cq.channel.remove(cq)
 		}
 		unregister(unsafe.Pointer(cq.raw))
-		if err := libibverbs.DestroyCq(cq.raw); err != nil {
+		if err := cq.context.unlessRemoved(libibverbs.DestroyCq(cq.raw)); err != nil {
 			register(unsafe.Pointer(cq.raw), cq)
 			if cq.channel != nil {
 				cq.channel.add(cq)

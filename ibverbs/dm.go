@@ -128,6 +128,6 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 // regions, Close does nothing and returns a BusyError.
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
-		return cerr.Wrap(dm.object.Name(), libibverbs.FreeDm(dm.raw))
+		return cerr.Wrap(dm.object.Name(), dm.context.unlessRemoved(libibverbs.FreeDm(dm.raw)))
 	})
 }

@@ -188,8 +188,8 @@ func TestConnectOptions(t *testing.T) {
 		"-2 RNR retries":            {RNRRetries: -2},
 		"read depth 5 of at most 4": {ReadDepth: 5},
 		"negative timeout":          {Timeout: -1},
-		"timeout of 3h0m0s, the longest is 2h26m36.093022208s":         {Timeout: 3 * time.Hour},
-		"RNR timer of 1s":           {RNRTimer: time.Second},
+		"timeout of 3h0m0s, the longest is 2h26m36.093022208s": {Timeout: 3 * time.Hour},
+		"RNR timer of 1s, the longest is 655.36ms":             {RNRTimer: time.Second},
 	} {
 		_, err := o.complete(QPTypeRC, 4)
 		require.EqualError(t, err, want+": invalid argument")

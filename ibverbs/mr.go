@@ -99,7 +99,7 @@ func (mr *MR) usable() error {
 // them, or have them unbound or invalidated.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
-		if err := libibverbs.DeregMr(mr.raw); err != nil {
+		if err := mr.pd.context.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
 			if windows := mr.boundWindows(); len(windows) > 0 && refusesBound(err) {
 				return &object.BusyError{Object: mr.object.Name(), Children: windows}
 			}

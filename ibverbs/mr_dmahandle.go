@@ -84,7 +84,7 @@ func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
 // regions, Close does nothing and returns a BusyError.
 func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
-		return cerr.Wrap(h.object.Name(), libibverbs.DeallocDmah(h.raw))
+		return cerr.Wrap(h.object.Name(), h.context.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
 	})
 }
 

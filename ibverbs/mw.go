@@ -91,7 +91,7 @@ func (mw *MW) Raw() *libibverbs.Mw { return mw.raw }
 // Close takes the window away from peers; see ibv_dealloc_mw(3).
 func (mw *MW) Close() error {
 	return mw.self().Close(nil, func() error {
-		if err := libibverbs.DeallocMw(mw.raw); err != nil {
+		if err := mw.pd.context.unlessRemoved(libibverbs.DeallocMw(mw.raw)); err != nil {
 			return cerr.Wrap(mw.object.Name(), err)
 		}
 		mw.mu.Lock()

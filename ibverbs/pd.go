@@ -48,6 +48,6 @@ func (pd *PD) Close() error {
 		if pd.imported {
 			return cerr.Wrap(pd.object.Name(), libibverbs.UnimportPd(pd.raw))
 		}
-		return cerr.Wrap(pd.object.Name(), libibverbs.DeallocPd(pd.raw))
+		return cerr.Wrap(pd.object.Name(), pd.context.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
 	})
 }

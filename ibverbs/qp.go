@@ -134,7 +134,7 @@ func (qp *QP) Close() error {
 			return err
 		}
 		unregister(unsafe.Pointer(qp.raw))
-		if err := qp.destroy(); err != nil {
+		if err := qp.context.unlessRemoved(qp.destroy()); err != nil {
 			register(unsafe.Pointer(qp.raw), qp)
 			return cerr.Wrap(qp.object.Name(), err)
 		}

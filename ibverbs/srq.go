@@ -153,7 +153,7 @@ func (srq *SRQ) self() *object.Object {
 func (srq *SRQ) Close() error {
 	return srq.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(srq.raw))
-		if err := libibverbs.DestroySrq(srq.raw); err != nil {
+		if err := srq.context.unlessRemoved(libibverbs.DestroySrq(srq.raw)); err != nil {
 			register(unsafe.Pointer(srq.raw), srq)
 			return cerr.Wrap(srq.object.Name(), err)
 		}

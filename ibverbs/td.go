@@ -44,6 +44,6 @@ func (td *TD) Raw() *libibverbs.Td { return td.raw }
 // it, Close does nothing and returns a BusyError.
 func (td *TD) Close() error {
 	return td.self().Close(nil, func() error {
-		return cerr.Wrap(td.object.Name(), libibverbs.DeallocTd(td.raw))
+		return cerr.Wrap(td.object.Name(), td.context.unlessRemoved(libibverbs.DeallocTd(td.raw)))
 	})
 }

@@ -110,6 +110,6 @@ func (x *XRCD) self() *object.Object {
 // receive queues here are in it, Close does nothing and returns a BusyError.
 func (x *XRCD) Close() error {
 	return x.self().Close(nil, func() error {
-		return cerr.Wrap(x.object.Name(), libibverbs.CloseXrcd(x.raw))
+		return cerr.Wrap(x.object.Name(), x.context.unlessRemoved(libibverbs.CloseXrcd(x.raw)))
 	})
 }

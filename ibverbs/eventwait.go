@@ -1,0 +1,147 @@
+package ibverbs
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/netpoll"
+)
+
+// asyncEvents is a Context's way to wait for the events of its device. Each
+// Context has a descriptor of its own, a duplicate, also if two stand for one
+// device of C's: an event wakes the waiters of both, and one of them gets it.
+type asyncEvents struct {
+	mu sync.Mutex
+	fd *netpoll.FD // nil until somebody asks for events
+}
+
+// NextEvent waits for an event of the device and of the objects on it; see
+// ibv_get_async_event(3). The event is acknowledged, so no Close ever waits for
+// the program. Several goroutines may wait, and one gets each event; that is so
+// too for the Contexts of one device that ContextFromRaw made of the same C
+// object. It holds no thread.
+//
+// NextEvent returns an error that is ctx.Err() when ctx ends, one that is
+// os.ErrClosed on Close, and syscall.EIO after EventDeviceFatal when the device
+// was removed. Nobody needs to read events: the kernel keeps them until then,
+// and drops those of an object that is closed. From the first call on,
+// ibv_get_async_event(3) no longer blocks for others that use the C object.
+func (c *Context) NextEvent(ctx context.Context) (Event, error) {
+	if err := c.self().Use(); err != nil {
+		return Event{}, err
+	}
+	defer c.object.Done()
+	if ctx == nil {
+		return Event{}, cerr.Nil("NextEvent", "ctx")
+	}
+	fd, err := c.eventFD()
+	if err != nil {
+		return Event{}, err
+	}
+	var ev Event
+	err = fd.Wait(ctx, nil, func() (ok bool, err error) {
+		ev, ok, err = c.readEvent()
+		return ok, err
+	})
+	return ev, err
+}
+
+// PollEvent returns an event if there is one, ok, without waiting.
+func (c *Context) PollEvent() (ev Event, ok bool, err error) {
+	if err := c.self().Use(); err != nil {
+		return Event{}, false, err
+	}
+	defer c.object.Done()
+	if _, err := c.eventFD(); err != nil { // which makes reading not block
+		return Event{}, false, err
+	}
+	return c.readEvent()
+}
+
+// Events returns an iterator over what NextEvent returns. It ends after the
+// first error, which is that of ctx, os.ErrClosed, or a failure:
+//
+//	for ev, err := range c.Events(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		log.Print(ev)
+//	}
+func (c *Context) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			ev, err := c.NextEvent(ctx)
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// eventFD returns the descriptor to wait on. The caller uses c. Making it
+// switches C's own to non-blocking mode.
+func (c *Context) eventFD() (*netpoll.FD, error) {
+	c.events.mu.Lock()
+	defer c.events.mu.Unlock()
+	if c.events.fd != nil {
+		return c.events.fd, nil
+	}
+	// stopEvents may have run already, and a Close waits for the caller.
+	if err := c.object.Err(); err != nil {
+		return nil, err
+	}
+	fd, err := netpoll.New(int(c.raw.AsyncFd), "events of "+c.Name())
+	c.events.fd = fd
+	return fd, err
+}
+
+// stopEvents ends all waits, when c has begun to close. If c turns out to be
+// needed still, the next wait makes a new descriptor.
+func (c *Context) stopEvents() {
+	c.events.mu.Lock()
+	defer c.events.mu.Unlock()
+	if c.events.fd != nil {
+		_ = c.events.fd.Close() // a duplicate, and there is no second try
+		c.events.fd = nil
+	}
+}
+
+// readEvent reads, copies and acknowledges an event, if there is one.
+//
+// The object that it names may be closed by another goroutine at any moment,
+// and yet exists in C all the time from the reading to the acknowledgement:
+//
+//   - An event is read either before the kernel destroys the object, and then
+//     counts among those that ibv_destroy_* waits for, or never: the kernel
+//     drops what is unread.
+//   - So whoever destroys the object waits for our acknowledgement, which
+//     nothing in between can keep from coming: nothing blocks, and the
+//     registry's lock is never held during a call of C.
+//   - Close unregisters the object before it is destroyed. The look-up may
+//     therefore miss an object that is being closed, but what it finds is the
+//     one that the event names, never a later one at the same address.
+//
+// After the acknowledgement only the Go object is left, which may be closed.
+func (c *Context) readEvent() (ev Event, ok bool, err error) {
+	var raw libibverbs.AsyncEvent
+	err = libibverbs.GetAsyncEvent(c.raw, &raw)
+	for errors.Is(err, syscall.EINTR) {
+		err = libibverbs.GetAsyncEvent(c.raw, &raw)
+	}
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return Event{}, false, nil
+	case err != nil:
+		return Event{}, false, cerr.Wrap(c.Name(), err)
+	}
+	ev = c.copyEvent(&raw)
+	if err := libibverbs.AckAsyncEvent(&raw); err != nil {
+		return Event{}, false, cerr.Wrap(c.Name(), err)
+	}
+	return ev, true, nil
+}

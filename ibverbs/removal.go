@@ -1,0 +1,40 @@
+package ibverbs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// unlessRemoved is given the result of destroying something on the device. If
+// the device was removed, the kernel has destroyed everything on it, and
+// refuses every call with EIO: then this is no failure.
+//
+// C keeps its own part of the object, a little memory, for ever then. It would
+// free it with RDMAV_ALLOW_DISASSOC_DESTROY in the environment, but no longer
+// wait for events to be acknowledged, which reading them relies on.
+func (c *Context) unlessRemoved(err error) error {
+	if errors.Is(err, syscall.EIO) && c.isRemoved() {
+		return nil
+	}
+	return err
+}
+
+// isRemoved asks the kernel for something that no driver takes part in, so
+// that a device which merely fails is not taken for one that is gone.
+func (c *Context) isRemoved() bool {
+	if c.removed.Load() {
+		return true
+	}
+	ch, err := libibverbs.CreateCompChannel(c.raw)
+	if err == nil {
+		_ = libibverbs.DestroyCompChannel(ch) // cannot fail: nothing uses it
+		return false
+	}
+	if !errors.Is(err, syscall.EIO) {
+		return false
+	}
+	c.removed.Store(true)
+	return true
+}

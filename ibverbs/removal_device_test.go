@@ -1,0 +1,151 @@
+package ibverbs_test
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Soft-RoCE cannot be taken from its users: it lacks what the kernel calls
+// disassociation, which drivers of hardware mostly have. So the kernel sends no
+// event, waits for the last user, and goes on when that has closed the device.
+// TestRemovedDeviceRefuses has what users of the others meet.
+
+// start runs a command of the system's that waits for something.
+func start(t testing.TB, args ...string) (ended <-chan error) {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	require.NoError(t, cmd.Start())
+	result := make(chan error, 1)
+	go func() { result <- cmd.Wait() }()
+	return result
+}
+
+// load lets pairs exchange messages until ctx ends or something fails, and
+// returns how each end ended.
+func (r *rig) load(ctx context.Context, pairs int) (ends []*end, results chan error) {
+	r.t.Helper()
+	ch := r.channel()
+	results = make(chan error, 2*pairs)
+	for range pairs {
+		a, b := r.end(ch), r.end(ch)
+		r.connect(a, hasty(b.qp))
+		r.connect(b, hasty(a.qp))
+		for _, e := range []*end{a, b} {
+			e.postRecv(r.t, 0, e.mr.Sub(8, 8))
+			e.postRecv(r.t, 1, e.mr.Sub(8, 8))
+			go func() { results <- pingPong(ctx, e, e == a, 1<<40) }()
+			ends = append(ends, e)
+		}
+	}
+	return ends, results
+}
+
+// hasty is linkTo for a peer that may go away.
+func hasty(peer *ibverbs.QP) link {
+	l := linkTo(peer)
+	l.timeout, l.retries = 12, 3 // 17 ms, four times
+	return l
+}
+
+// A device that is to be removed works until its last user has gone.
+func TestRemovalWaits(t *testing.T) {
+	r := openOwn(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var removal <-chan error
+	t.Run("in use", func(t *testing.T) {
+		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd} // closes what the removal waits for
+		ends, results := sub.load(ctx, 4)
+		removal = start(t, "rdma", "link", "delete", ownName)
+		soon(t, "the device is not listed any more", func() bool { return !ownExists(t) })
+		a, b := sub.pair(sub.channel())
+		for id := range uint64(100) {
+			ping(t, a, b, id)
+			require.NoError(t, b.recvCQ.Wait(limit(t)))
+			collectOK(t, b.recvCQ, 1)
+			collectOK(t, a.sendCQ, 1)
+		}
+		for ev := range sub.eventsNow() {
+			require.NotEqual(t, ibverbs.EventDeviceFatal, ev.Type)
+		}
+		cancel()
+		for range ends {
+			require.ErrorIs(t, ended(t, results), context.Canceled)
+		}
+	})
+	require.NoError(t, r.pd.Close())
+	select {
+	case err := <-removal:
+		require.FailNow(t, "removed under its user", "%v", err)
+	default:
+	}
+	require.NoError(t, r.c.Close())
+	require.NoError(t, ended(t, removal))
+	_, err := ibverbs.Open(ownName)
+	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
+}
+
+// eventsNow gives the events that are there.
+func (r *rig) eventsNow() func(yield func(ibverbs.Event) bool) {
+	return func(yield func(ibverbs.Event) bool) {
+		for {
+			ev, ok, err := r.c.PollEvent()
+			require.NoError(r.t, err)
+			if !ok || !yield(ev) {
+				return
+			}
+		}
+	}
+}
+
+// The interface goes away under load. Requests fail, and moving the queue pairs
+// to the error state ends every other wait. Linux 6.1 also says that the port
+// is down; 7.2 does not get to it.
+func TestInterfaceRemoved(t *testing.T) {
+	r := openOwn(t)
+	var removal <-chan error
+	t.Run("in use", func(t *testing.T) {
+		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd} // closes what the removal waits for
+		idle, _ := sub.pair(sub.channel())                    // waits for what never comes
+		idle.postRecv(t, 1)
+		w := waiter(context.Background(), idle.recvCQ)
+		ends, results := sub.load(context.Background(), 4)
+		removal = start(t, "ip", "link", "delete", ownNetDev)
+		errs := []error{ended(t, results)}
+		for _, e := range append(ends, idle) {
+			require.NoError(t, e.qp.SetError())
+		}
+		require.NoError(t, ended(t, w))
+		require.Equal(t, ibverbs.WCFlushed, collect(t, idle.recvCQ, 1)[0].Status())
+		for len(errs) < len(ends) {
+			errs = append(errs, ended(t, results))
+		}
+		for _, err := range errs {
+			var wcErr *ibverbs.WCError
+			var postErr *ibverbs.PostError
+			require.True(t, errors.As(err, &wcErr) || errors.As(err, &postErr), "%v", err)
+			t.Log(err)
+		}
+		for ev := range sub.eventsNow() {
+			t.Log(ev)
+		}
+	})
+	require.NoError(t, r.pd.Close())
+	require.NoError(t, r.c.Close())
+	require.NoError(t, ended(t, removal))
+	soon(t, "the device is gone", func() bool { return !ownExists(t) })
+}
+
+// A failure of a device that is there stays one.
+func TestFailureIsNotRemoval(t *testing.T) {
+	r := open(t)
+	for _, err := range []error{syscall.EIO, syscall.EBUSY, nil} {
+		require.Equal(t, err, r.c.UnlessRemoved(err))
+	}
+}
