@@ -180,6 +180,12 @@ func Struct[T any](c Call, arg int) *T {
 	return &at[T](c, uintptr(c.Arg(arg)), 1)[0]
 }
 
+// Slice returns n values that an argument pointed to, as Struct does one.
+func Slice[T any](c Call, arg, n int) []T {
+	c.t.Helper()
+	return at[T](c, uintptr(c.Arg(arg)), n)
+}
+
 // Follow returns the n values that a pointer field of such a struct pointed
 // to, and sets the field to nil, because Go must not meet the address again.
 func Follow[T, P any](c Call, field *P, n int) []T {

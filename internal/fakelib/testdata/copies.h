@@ -12,9 +12,56 @@ static void copy_ibv_create_qp_ex(struct call *call, struct ibv_context *context
 		copy(call, attr->rx_hash_conf.rx_hash_key, attr->rx_hash_conf.rx_hash_key_len);
 }
 
+static size_t spec_size(enum ibv_flow_spec_type type)
+{
+	switch ((int)type & ~IBV_FLOW_SPEC_INNER) {
+	case IBV_FLOW_SPEC_ETH:
+		return sizeof(struct ibv_flow_spec_eth);
+	case IBV_FLOW_SPEC_IPV4:
+		return sizeof(struct ibv_flow_spec_ipv4);
+	case IBV_FLOW_SPEC_IPV4_EXT:
+		return sizeof(struct ibv_flow_spec_ipv4_ext);
+	case IBV_FLOW_SPEC_IPV6:
+		return sizeof(struct ibv_flow_spec_ipv6);
+	case IBV_FLOW_SPEC_ESP:
+		return sizeof(struct ibv_flow_spec_esp);
+	case IBV_FLOW_SPEC_TCP:
+	case IBV_FLOW_SPEC_UDP:
+		return sizeof(struct ibv_flow_spec_tcp_udp);
+	case IBV_FLOW_SPEC_VXLAN_TUNNEL:
+		return sizeof(struct ibv_flow_spec_tunnel);
+	case IBV_FLOW_SPEC_GRE:
+		return sizeof(struct ibv_flow_spec_gre);
+	case IBV_FLOW_SPEC_MPLS:
+		return sizeof(struct ibv_flow_spec_mpls);
+	case IBV_FLOW_SPEC_ACTION_TAG:
+		return sizeof(struct ibv_flow_spec_action_tag);
+	case IBV_FLOW_SPEC_ACTION_DROP:
+		return sizeof(struct ibv_flow_spec_action_drop);
+	case IBV_FLOW_SPEC_ACTION_HANDLE:
+		return sizeof(struct ibv_flow_spec_action_handle);
+	case IBV_FLOW_SPEC_ACTION_COUNT:
+		return sizeof(struct ibv_flow_spec_counter_action);
+	}
+	fail("flow spec of an unknown type");
+	return 0;
+}
+
 /* The specs lie behind the struct, in the same copy. */
 static void copy_ibv_create_flow(struct call *call, struct ibv_qp *qp, struct ibv_flow_attr *flow)
 {
+	const char *at = (const char *)(flow + 1);
+	struct ibv_flow_spec spec;
+	int i;
+
+	for (i = 0; i < flow->num_of_specs; i++) {
+		memcpy(&spec, at, sizeof(spec.hdr)); /* it need not be aligned */
+		if (spec.hdr.size != spec_size(spec.hdr.type))
+			fail("flow spec of a wrong size");
+		at += spec.hdr.size;
+	}
+	if (at != (const char *)flow + flow->size)
+		fail("flow whose size is not that of its specs");
 	copy(call, flow, flow->size);
 }
 
