@@ -173,6 +173,9 @@ func (c Call) Args() []int64 { return c.c.args[:c.c.count:c.c.count] }
 // Result returns what C returned.
 func (c Call) Result() int64 { return c.c.result }
 
+// ResultOf returns the object that C returned.
+func ResultOf[T any](c Call) *T { return *(**T)(unsafe.Pointer(&c.c.result)) }
+
 // Struct returns what an argument pointed to when the call began. It lies in
 // C's memory; pointers in it that Go's heap had are followed with Follow.
 func Struct[T any](c Call, arg int) *T {

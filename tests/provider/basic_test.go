@@ -91,5 +91,29 @@ func requireRecvs(t *testing.T, call fakelib.Call, mr *ibverbs.MR) {
 	require.Equal(t, libibverbs.RecvWr{WrId: 2, NumSge: 1}, *second)
 }
 
+// Events are what the test plans; the descriptor is a real one.
+func TestCompletionEvent(t *testing.T) {
+	r := open(t)
+	channel := keep(t, must(r.c.CreateCompChannel())(t))
+	fd := int(fakelib.ResultOf[libibverbs.CompChannel](r.p.Only("ibv_create_comp_channel")).Fd)
+	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel}))(t))
+	r.p.Forget()
+	for range 2 { // before and after arming
+		r.p.Next("ibv_poll_cq").Returns(0, 0)
+	}
+	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 9}))
+	ready := uintptr(address(cq.Raw()))
+	r.p.Next("ibv_get_cq_event").Returns(0, 0).Writes(1, 0, fakelib.Bytes(&ready))
+	one := uint64(1)
+	_, err := syscall.Write(fd, fakelib.Bytes(&one)) // an eventfd
+	require.NoError(t, err)
+
+	require.NoError(t, cq.Wait(t.Context()))
+	wcs := make([]ibverbs.WC, 1)
+	require.Equal(t, 1, must(cq.Poll(wcs))(t))
+	require.Equal(t, uint64(9), wcs[0].ID())
+	require.Contains(t, r.p.Names(), "ibv_ack_cq_events")
+}
+
 // address returns what C knows an object by.
 func address[T any](o *T) int64 { return int64(uintptr(unsafe.Pointer(o))) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -162,11 +163,8 @@ func TestFlowTypes(t *testing.T) {
 // As many specs as there can be, of the largest size.
 func TestLargestFlow(t *testing.T) {
 	r := open(t)
-	config := ibverbs.FlowConfig{}
-	for range ibverbs.MaxFlowSpecs {
-		config.Specs = append(config.Specs, ibverbs.FlowIPv6{HopLimit: ibverbs.Exact[uint8](1)})
-	}
-	keep(t, must(r.qp(ibverbs.QPTypeRawPacket).CreateFlow(config))(t))
+	all := slices.Repeat([]ibverbs.FlowSpec{ibverbs.FlowIPv6{HopLimit: ibverbs.Exact[uint8](1)}}, ibverbs.MaxFlowSpecs)
+	keep(t, must(r.qp(ibverbs.QPTypeRawPacket).CreateFlow(ibverbs.FlowConfig{Specs: all}))(t))
 	require.Len(t, specs(r.p.Only("ibv_create_flow")), 880)
 }
 
@@ -179,7 +177,7 @@ func TestCreateFlowFails(t *testing.T) {
 	r.p.Forget()
 	one := func(s ibverbs.FlowSpec) ibverbs.FlowConfig { return ibverbs.FlowConfig{Specs: []ibverbs.FlowSpec{s}} }
 	for want, config := range map[string]ibverbs.FlowConfig{
-		"flow of 11 specs, more than 10,":              {Specs: make11(ibverbs.FlowDrop{})},
+		"flow of 11 specs, more than 10,":              {Specs: slices.Repeat([]ibverbs.FlowSpec{ibverbs.FlowDrop{}}, 11)},
 		"flow of type FlowAttrType(4)":                 {Type: 4},
 		"flow of priority -1":                          {Priority: -1},
 		"flow of priority 65536":                       {Priority: 65536},
@@ -218,14 +216,6 @@ func TestCreateFlowFails(t *testing.T) {
 	_, err = qp.CreateFlow(ibverbs.FlowConfig{})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_create_flow (QP ")
-}
-
-func make11(s ibverbs.FlowSpec) []ibverbs.FlowSpec {
-	all := make([]ibverbs.FlowSpec, 11)
-	for i := range all {
-		all[i] = s
-	}
-	return all
 }
 
 func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
