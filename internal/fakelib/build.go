@@ -3,7 +3,7 @@
 package fakelib
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,8 +14,23 @@ import (
 	"strings"
 )
 
-//go:embed testdata/fake.c
-var source []byte
+//go:embed testdata
+var testdata embed.FS
+
+// read returns a file of testdata.
+func read(name string) []byte {
+	data, err := testdata.ReadFile("testdata/" + name)
+	if err != nil {
+		panic(err) // the file is part of this program
+	}
+	return data
+}
+
+// api is a snapshot of the headers.
+type api struct {
+	Functions []function
+	Structs   []structure
+}
 
 // function is what a snapshot of the headers says of one.
 type function struct {
@@ -26,43 +41,64 @@ type function struct {
 
 // build compiles the two libraries into dir. They lack the functions named.
 func build(dir string, without []string) error {
-	_, file, _, _ := runtime.Caller(0)
-	top := filepath.Join(filepath.Dir(file), "..", "..")
-	functions, err := snapshot(top)
+	a, err := snapshot()
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{"libibverbs", "librdmacm"} {
-		sources := filepath.Join(dir, name)
-		if err := os.Mkdir(sources, 0o700); err != nil {
+		if err := compile(dir, name, list(a.Functions, name, without), "fake.c"); err != nil {
 			return err
-		}
-		if err := os.WriteFile(filepath.Join(sources, "fake.c"), source, 0o600); err != nil {
-			return err
-		}
-		list := []byte(list(functions, name, without))
-		if err := os.WriteFile(filepath.Join(sources, "functions.h"), list, 0o600); err != nil {
-			return err
-		}
-		cc := exec.Command("cc", "-shared", "-fPIC", "-Wall", "-Werror",
-			"-I", filepath.Join(top, "generated", "librdmacm"), // its abi.h has both libraries
-			"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, "fake.c"))
-		if out, err := cc.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", cc.Args, err, out)
 		}
 	}
 	return nil
 }
 
-// snapshot reads the newest one.
-func snapshot(top string) ([]function, error) {
-	data, err := os.ReadFile(filepath.Join(top, "headers", "api", "65.0.json"))
+// buildProvider compiles the libibverbs that has a device into dir.
+func buildProvider(dir string) error {
+	a, err := snapshot()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var api struct{ Functions []function }
-	err = json.Unmarshal(data, &api)
-	return api.Functions, err
+	return compile(dir, "libibverbs", wrappers(a), providerFiles...)
+}
+
+// compile makes a library of files of testdata, the first of which includes
+// the others and functions.h.
+func compile(dir, name, functions string, files ...string) error {
+	sources := filepath.Join(dir, name)
+	if err := os.Mkdir(sources, 0o700); err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := os.WriteFile(filepath.Join(sources, file), read(file), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(sources, "functions.h"), []byte(functions), 0o600); err != nil {
+		return err
+	}
+	cc := exec.Command("cc", "-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
+		"-I", filepath.Join(top(), "generated", "librdmacm"), // its abi.h has both libraries
+		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]))
+	if out, err := cc.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cc.Args, err, out)
+	}
+	return nil
+}
+
+// top returns the repository's top folder.
+func top() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// snapshot reads the newest one.
+func snapshot() (a api, err error) {
+	data, err := os.ReadFile(filepath.Join(top(), "headers", "api", "65.0.json"))
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(data, &a)
 }
 
 // list writes functions.h for a library.

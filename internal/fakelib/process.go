@@ -18,12 +18,20 @@ func Main(m *testing.M, without ...string) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
 	}
-	return again(os.Args[1:], without)
+	return again(os.Args[1:], func(dir string) error { return build(dir, without) })
 }
 
-// again runs this program in a process that has the fake libraries, and
-// returns its exit status.
-func again(args, without []string) int {
+// ProviderMain is Main with a libibverbs that has a device; see Provider.
+func ProviderMain(m *testing.M) int {
+	if os.Getenv(inChild) != "" {
+		return m.Run()
+	}
+	return again(os.Args[1:], buildProvider)
+}
+
+// again runs this program in a process that has the libraries that build makes,
+// and returns its exit status.
+func again(args []string, build func(dir string) error) int {
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, "fakelib:", err)
 		return 1
@@ -33,7 +41,7 @@ func again(args, without []string) int {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := build(dir, without); err != nil {
+	if err := build(dir); err != nil {
 		return fail(err)
 	}
 	self, err := os.Executable()

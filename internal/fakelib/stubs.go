@@ -44,7 +44,7 @@ var failures = map[string]outcome{
 // result as its class says.
 func Stubs(t *testing.T, library string, all func(check func(function, class string, stub any))) {
 	if os.Getenv(inChild) == "" {
-		require.Zero(t, again([]string{"-test.run=^" + t.Name() + "$"}, nil))
+		require.Zero(t, again([]string{"-test.run=^" + t.Name() + "$"}, func(dir string) error { return build(dir, nil) }))
 		return
 	}
 	l := Open(t, library)

@@ -1,0 +1,168 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// CompCounter counts completions of queue pairs, in place of or beside the
+// entries of a completion queue: those that succeeded in one number, those
+// that failed in another. Its methods may be called concurrently. It needs
+// rdma-core 65; all of its calls give errors.ErrUnsupported without.
+//
+// A number that was set or added to may be read a little later only. Set
+// numbers while nothing is under way: changes at the same time may be lost.
+type CompCounter struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.CompCntr
+}
+
+// CompCounterUnit is what a completion counter adds up.
+type CompCounterUnit = libibverbs.CompCntrType
+
+// The units of completion counters.
+const (
+	CountRequests = libibverbs.IBV_COMP_CNTR_TYPE_WRS
+	CountBytes    = libibverbs.IBV_COMP_CNTR_TYPE_BYTES
+)
+
+// CompCounterOps are operations whose completions are counted; combine them
+// with |.
+type CompCounterOps = libibverbs.QpAttachCompCntrOp
+
+// The operations whose completions can be counted. The last two are the
+// peer's, on memory of this side.
+const (
+	CountSends        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND
+	CountRecvs        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV
+	CountReads        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
+	CountWrites       = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
+	CountRemoteReads  = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
+	CountRemoteWrites = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
+)
+
+// CompCounterCaps are what completion counters of a device can do.
+type CompCounterCaps struct {
+	MaxValue    uint64 // a counter that would exceed it begins again at 0
+	MaxCounters int
+	Ops         CompCounterOps
+}
+
+// QueryCompCounterCaps returns what the device's completion counters can do;
+// see ibv_query_comp_cntr_caps(3).
+func (c *Context) QueryCompCounterCaps() (CompCounterCaps, error) {
+	if err := c.self().Use(); err != nil {
+		return CompCounterCaps{}, err
+	}
+	defer c.object.Done()
+	var caps libibverbs.CompCntrCaps
+	if err := libibverbs.QueryCompCntrCaps(c.raw, &caps); err != nil {
+		return CompCounterCaps{}, cerr.Wrap(c.Name(), err)
+	}
+	return CompCounterCaps{
+		MaxValue: caps.MaxValue, MaxCounters: int(caps.MaxCounters), Ops: CompCounterOps(caps.SupportedQpAttachOps),
+	}, nil
+}
+
+// CreateCompCounter makes a completion counter; see ibv_create_comp_cntr(3).
+func (c *Context) CreateCompCounter(unit CompCounterUnit) (*CompCounter, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	raw, err := libibverbs.CreateCompCntr(c.raw, &libibverbs.CompCntrInitAttr{Type: unit})
+	if err != nil {
+		return nil, cerr.Wrap(c.Name(), err)
+	}
+	cc := &CompCounter{context: c, raw: raw}
+	cc.object.Init(fmt.Sprintf("completion counter %d of %s", raw.Handle, c.Name()), &c.object)
+	return cc, nil
+}
+
+func (cc *CompCounter) self() *object.Object {
+	if cc == nil {
+		return nil
+	}
+	return &cc.object
+}
+
+// AttachCompCounter makes a counter count completions of the queue pair, which
+// must be in the reset or init state; see ibv_qp_attach_comp_cntr(3). The
+// queue pair depends on the counter from then on. Each operation can be
+// counted by one counter: for a second one, expect EBUSY.
+func (qp *QP) AttachCompCounter(cc *CompCounter, ops CompCounterOps) error {
+	done, err := object.UseAll(qp.self(), cc.self())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := sameDevice(qp.object.Name(), qp.raw.Context, &cc.object, cc.context.raw); err != nil {
+		return err
+	}
+	if ops == 0 {
+		return &cerr.Error{
+			Op: "ibv_qp_attach_comp_cntr", Object: "no operation of " + qp.object.Name(), Errno: syscall.EINVAL,
+		}
+	}
+	attr := &libibverbs.QpAttachCompCntrAttr{OpMask: uint32(ops)}
+	if err := libibverbs.QpAttachCompCntr(qp.raw, cc.raw, attr); err != nil {
+		return cerr.Wrap(fmt.Sprintf("%s to %s", cc.object.Name(), qp.object.Name()), err)
+	}
+	qp.object.AddParent(&cc.object)
+	return nil
+}
+
+// Read returns the number of completions that succeeded.
+func (cc *CompCounter) Read() (uint64, error) { return cc.read(libibverbs.ReadCompCntr) }
+
+// ReadErrors returns the number of completions that failed.
+func (cc *CompCounter) ReadErrors() (uint64, error) { return cc.read(libibverbs.ReadErrCompCntr) }
+
+// Set sets the number of completions that succeeded.
+func (cc *CompCounter) Set(value uint64) error { return cc.write(libibverbs.SetCompCntr, value) }
+
+// SetErrors sets the number of completions that failed.
+func (cc *CompCounter) SetErrors(value uint64) error {
+	return cc.write(libibverbs.SetErrCompCntr, value)
+}
+
+// Add adds to the number of completions that succeeded.
+func (cc *CompCounter) Add(amount uint64) error { return cc.write(libibverbs.IncCompCntr, amount) }
+
+// AddErrors adds to the number of completions that failed.
+func (cc *CompCounter) AddErrors(amount uint64) error {
+	return cc.write(libibverbs.IncErrCompCntr, amount)
+}
+
+func (cc *CompCounter) read(call func(*libibverbs.CompCntr) (uint64, error)) (uint64, error) {
+	if err := cc.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cc.object.Done()
+	value, err := call(cc.raw)
+	return value, cerr.Wrap(cc.object.Name(), err)
+}
+
+func (cc *CompCounter) write(call func(*libibverbs.CompCntr, uint64) error, value uint64) error {
+	if err := cc.self().Use(); err != nil {
+		return err
+	}
+	defer cc.object.Done()
+	return cerr.Wrap(cc.object.Name(), call(cc.raw, value))
+}
+
+// Raw returns the C object, which is valid until Close.
+func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
+
+// Close destroys the counter; see ibv_create_comp_cntr(3). While queue pairs
+// count with it, Close does nothing and returns a BusyError.
+func (cc *CompCounter) Close() error {
+	return cc.self().Close(nil, func() error {
+		return cerr.Wrap(cc.object.Name(), libibverbs.DestroyCompCntr(cc.raw))
+	})
+}

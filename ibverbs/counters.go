@@ -1,0 +1,124 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// Counters count what steering rules match. Their methods may be called
+// concurrently.
+type Counters struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.Counters
+}
+
+// CounterKind is what a counter counts.
+type CounterKind = libibverbs.CounterDescription
+
+// The kinds of counters.
+const (
+	CounterPackets = libibverbs.IBV_COUNTER_PACKETS
+	CounterBytes   = libibverbs.IBV_COUNTER_BYTES
+)
+
+// CreateCounters makes an object for counters, all of them 0; see
+// ibv_create_counters(3). Few devices have them: expect errors.ErrUnsupported.
+func (c *Context) CreateCounters() (*Counters, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	raw, err := libibverbs.CreateCounters(c.raw, &libibverbs.CountersInitAttr{})
+	if err != nil {
+		return nil, cerr.Wrap(c.Name(), err)
+	}
+	cs := &Counters{context: c, raw: raw}
+	cs.object.Init("counters of "+c.Name(), &c.object)
+	return cs, nil
+}
+
+func (cs *Counters) self() *object.Object {
+	if cs == nil {
+		return nil
+	}
+	return &cs.object
+}
+
+// AttachFlow makes the counter at an index, from 0, count what a rule matches;
+// see ibv_attach_counters_point_flow(3). With flow nil it says what is counted
+// for rules that are made with [FlowCount] afterwards, which is all that some
+// devices can. A flow depends on the counters from then on. Several
+// attachments to an index add up.
+func (cs *Counters) AttachFlow(index int, kind CounterKind, flow *Flow) error {
+	objects := []*object.Object{cs.self()}
+	var raw *libibverbs.Flow
+	if flow != nil {
+		objects = append(objects, &flow.object)
+		raw = flow.raw
+	}
+	done, err := object.UseAll(objects...)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if flow != nil {
+		if err := sameDevice(cs.object.Name(), cs.context.raw, &flow.object, flow.raw.Context); err != nil {
+			return err
+		}
+	}
+	if index < 0 || index > math.MaxInt32 {
+		return &cerr.Error{
+			Op: "ibv_attach_counters_point_flow", Errno: syscall.EINVAL,
+			Object: fmt.Sprintf("index %d of %s", index, cs.object.Name()),
+		}
+	}
+	attr := &libibverbs.CounterAttachAttr{CounterDesc: kind, Index: uint32(index)}
+	if err := libibverbs.AttachCountersPointFlow(cs.raw, attr, raw); err != nil {
+		return cerr.Wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
+	}
+	if flow != nil {
+		flow.object.AddParent(&cs.object)
+	}
+	return nil
+}
+
+// Read reads the counters from index 0 on into values; see
+// ibv_read_counters(3). With cached it prefers numbers that the driver has at
+// hand, which may be old, to asking the device.
+func (cs *Counters) Read(values []uint64, cached bool) error {
+	if err := cs.self().Use(); err != nil {
+		return err
+	}
+	defer cs.object.Done()
+	if len(values) == 0 {
+		return nil
+	}
+	if len(values) > math.MaxInt32 {
+		return &cerr.Error{
+			Op: "ibv_read_counters", Errno: syscall.EINVAL,
+			Object: fmt.Sprintf("%d counters of %s", len(values), cs.object.Name()),
+		}
+	}
+	var flags libibverbs.ReadCountersFlags
+	if cached {
+		flags = libibverbs.IBV_READ_COUNTERS_ATTR_PREFER_CACHED
+	}
+	return cerr.Wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
+}
+
+// Raw returns the C object, which is valid until Close.
+func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
+
+// Close destroys the counters; see ibv_create_counters(3). While rules use
+// them, Close does nothing and returns a BusyError.
+func (cs *Counters) Close() error {
+	return cs.self().Close(nil, func() error {
+		return cerr.Wrap(cs.object.Name(), libibverbs.DestroyCounters(cs.raw))
+	})
+}

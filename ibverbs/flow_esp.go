@@ -1,0 +1,175 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// FlowAction is something that a device does with packets, to be used in rules
+// with [FlowHandle]: it encrypts or decrypts ESP, the payload of IPsec.
+type FlowAction struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.FlowAction
+}
+
+// ESPFlags are options of an ESP action; combine them with |. Without them a
+// device decrypts in tunnel mode and leaves the headers to the program.
+type ESPFlags = libibverbs.FlowActionEspFlags
+
+// The options of an ESP action.
+const (
+	ESPFullOffload  = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // headers and trailers too
+	ESPTransport    = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode
+	ESPEncrypt      = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt what is sent
+	ESPNewESNWindow = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESN is of the next window
+)
+
+// ESPConfig says what an ESP action does. Numbers are in the host's byte order.
+type ESPConfig struct {
+	SPI              uint32
+	Seq              uint32
+	TFCPad           uint32
+	Flags            ESPFlags
+	HardLimitPackets uint64
+
+	// Key is needed to make an action. To modify one, nil keeps the key.
+	Key *AESGCM
+
+	// ReplayWindow is how many packets may come out of order, as a device that
+	// guards against replays has it; 0 leaves that to the program.
+	ReplayWindow int
+
+	// ESN is the upper half of an extended sequence number, if UseESN is set.
+	ESN    uint32
+	UseESN bool
+}
+
+// AESGCM is a key with what else AES-GCM needs, with sequence numbers as IVs.
+type AESGCM struct {
+	Key    []byte // 16, 24 or 32 bytes
+	Salt   uint32
+	IV     uint64 // the first
+	ICVLen int    // bytes of the check value: 8, 12 or 16, which is the zero value
+}
+
+func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
+	icv := k.ICVLen
+	if icv == 0 {
+		icv = 16
+	}
+	switch {
+	case len(k.Key) != 16 && len(k.Key) != 24 && len(k.Key) != 32:
+		return nil, fmt.Sprintf("a key of %d bytes", len(k.Key))
+	case icv != 8 && icv != 12 && icv != 16:
+		return nil, fmt.Sprintf("a check value of %d bytes", icv)
+	}
+	m := &libibverbs.FlowActionEspKeymatAesGcm{
+		Iv: k.IV, IvAlgo: uint32(libibverbs.IBV_FLOW_ACTION_IV_ALGO_SEQ), Salt: k.Salt,
+		IcvLen: uint32(icv), KeyLen: uint32(len(k.Key)),
+	}
+	copy(bytesOf(&m.AesKey), k.Key)
+	return m, ""
+}
+
+// attr returns the config as C takes it. What it points to is pinned.
+func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, string) {
+	esp := &libibverbs.FlowActionEsp{
+		Spi: c.SPI, Seq: c.Seq, TfcPad: c.TFCPad, Flags: uint32(c.Flags), HardLimitPkts: c.HardLimitPackets,
+	}
+	pinner.Pin(esp)
+	a := &libibverbs.FlowActionEspAttr{EspAttr: esp}
+	if c.Key != nil {
+		keymat, wrong := c.Key.keymat()
+		if wrong != "" {
+			return nil, wrong
+		}
+		pinner.Pin(keymat)
+		a.KeymatProto = libibverbs.IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM
+		a.KeymatPtr, a.KeymatLen = unsafe.Pointer(keymat), uint16(unsafe.Sizeof(*keymat))
+	}
+	switch {
+	case c.ReplayWindow < 0 || c.ReplayWindow > math.MaxInt32:
+		return nil, fmt.Sprintf("a replay window of %d", c.ReplayWindow)
+	case c.ReplayWindow > 0:
+		replay := &libibverbs.FlowActionEspReplayBmp{Size: uint32(c.ReplayWindow)}
+		pinner.Pin(replay)
+		a.ReplayProto = libibverbs.IBV_FLOW_ACTION_ESP_REPLAY_BMP
+		a.ReplayPtr, a.ReplayLen = unsafe.Pointer(replay), uint16(unsafe.Sizeof(*replay))
+	}
+	if c.UseESN {
+		a.CompMask, a.Esn = uint32(libibverbs.IBV_FLOW_ACTION_ESP_MASK_ESN), c.ESN
+	}
+	return a, ""
+}
+
+// CreateESPAction makes an action that encrypts or decrypts ESP; see
+// ibv_create_flow_action(3). Hardly any device does: expect
+// errors.ErrUnsupported.
+func (c *Context) CreateESPAction(config ESPConfig) (*FlowAction, error) {
+	if err := c.self().Use(); err != nil {
+		return nil, err
+	}
+	defer c.object.Done()
+	if config.Key == nil {
+		return nil, badESP("ibv_create_flow_action_esp", "no key", c.Name())
+	}
+	var pinner runtime.Pinner // C is handed pointers to pointers
+	defer pinner.Unpin()
+	attr, wrong := config.attr(&pinner)
+	if wrong != "" {
+		return nil, badESP("ibv_create_flow_action_esp", wrong, c.Name())
+	}
+	raw, err := libibverbs.CreateFlowActionEsp(c.raw, attr)
+	if err != nil {
+		return nil, cerr.Wrap(c.Name(), err)
+	}
+	a := &FlowAction{context: c, raw: raw}
+	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, c.Name()), &c.object)
+	return a, nil
+}
+
+func badESP(op, wrong, name string) error {
+	return &cerr.Error{Op: op, Object: "ESP with " + wrong + " on " + name, Errno: syscall.EINVAL}
+}
+
+func (a *FlowAction) self() *object.Object {
+	if a == nil {
+		return nil
+	}
+	return &a.object
+}
+
+// ModifyESP changes the action; see ibv_modify_flow_action(3). A device may
+// take no more than a new ESN, with ESPNewESNWindow and all else zero.
+func (a *FlowAction) ModifyESP(config ESPConfig) error {
+	if err := a.self().Use(); err != nil {
+		return err
+	}
+	defer a.object.Done()
+	var pinner runtime.Pinner // C is handed pointers to pointers
+	defer pinner.Unpin()
+	attr, wrong := config.attr(&pinner)
+	if wrong != "" {
+		return badESP("ibv_modify_flow_action_esp", wrong, a.object.Name())
+	}
+	return cerr.Wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
+}
+
+// Raw returns the C object, which is valid until Close.
+func (a *FlowAction) Raw() *libibverbs.FlowAction { return a.raw }
+
+// Close destroys the action; see ibv_destroy_flow_action(3). While rules use
+// it, Close does nothing and returns a BusyError.
+func (a *FlowAction) Close() error {
+	return a.self().Close(nil, func() error {
+		return cerr.Wrap(a.object.Name(), libibverbs.DestroyFlowAction(a.raw))
+	})
+}

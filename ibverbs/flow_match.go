@@ -1,0 +1,94 @@
+package ibverbs
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// String returns six bytes in hexadecimal, separated by colons.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// FlowMatch says what a field of a packet's header must be, in the bits that
+// Mask has. The zero value matches everything. Most devices take only masks of
+// all bits or none. Numbers are in the host's byte order.
+type FlowMatch[T uint8 | uint16 | uint32 | MAC] struct{ Value, Mask T }
+
+// Exact matches a field that is the value, in all bits.
+func Exact[T uint8 | uint16 | uint32 | MAC](value T) FlowMatch[T] {
+	m := FlowMatch[T]{Value: value}
+	mask := bytesOf(&m.Mask)
+	for i := range mask {
+		mask[i] = 0xff
+	}
+	return m
+}
+
+// check refuses a value in bits that are not looked at, as when the mask was
+// forgotten.
+func (m FlowMatch[T]) check(field string) error {
+	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
+	for i := range value {
+		if value[i]&^mask[i] != 0 {
+			return fmt.Errorf("%s is %v outside of the mask %v: %w", field, m.Value, m.Mask, syscall.EINVAL)
+		}
+	}
+	return nil
+}
+
+// lowBits returns the match of a field that has only n bits.
+func lowBits(m FlowMatch[uint32], n int) FlowMatch[uint32] {
+	m.Mask &= 1<<n - 1
+	return m
+}
+
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// checker is a FlowMatch of any type.
+type checker interface{ check(field string) error }
+
+// checkAll checks fields, which are given as name and value in turn.
+func checkAll(fields ...any) error {
+	for i := 0; i < len(fields); i += 2 {
+		if err := fields[i+1].(checker).check(fields[i].(string)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// be16 and be32 return a number as it lies in memory in network byte order, in
+// fields that C declares as plain numbers.
+func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }
+
+func be32(v uint32) uint32 { return uint32(libibverbs.NewBe32(v)) }
+
+// addressOf returns a prefix as bytes of address and mask, which are zero for
+// the zero prefix. The prefix must be of the family whose addresses have size
+// bytes.
+func addressOf(field string, p netip.Prefix, size int) (value, mask [16]byte, err error) {
+	if p == (netip.Prefix{}) {
+		return value, mask, nil
+	}
+	if !p.IsValid() || p.Addr().BitLen() != size*8 || p.Addr().Zone() != "" {
+		return value, mask, fmt.Errorf("%s is %v: %w", field, p, syscall.EINVAL)
+	}
+	copy(value[:], p.Masked().Addr().AsSlice())
+	copy(mask[:], net.CIDRMask(p.Bits(), size*8))
+	return value, mask, nil
+}
+
+// ipv4Of is addressOf as C takes IPv4 addresses: in network byte order.
+func ipv4Of(field string, p netip.Prefix) (value, mask uint32, err error) {
+	v, m, err := addressOf(field, p, 4)
+	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&m)), err
+}

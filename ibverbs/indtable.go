@@ -1,0 +1,83 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// IndirectionTable says which work queue receives a packet: the hash of the
+// packet's header chooses an entry. Its methods may be called concurrently.
+type IndirectionTable struct {
+	object  object.Object
+	context *Context
+	raw     *libibverbs.RwqIndTable
+}
+
+// maxTable is far beyond what a device has room for.
+const maxTable = 1 << 20
+
+// CreateIndirectionTable makes a table of work queues, whose number must be a
+// power of two; a queue may have several entries. See
+// ibv_create_rwq_ind_table(3). Few devices have them: expect
+// errors.ErrUnsupported.
+func (c *Context) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
+	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
+		return nil, fmt.Errorf("indirection table of %d work queues, which is no power of two up to %d: %w",
+			n, maxTable, syscall.EINVAL)
+	}
+	parents := []*object.Object{c.self()}
+	for _, wq := range wqs {
+		parents = append(parents, wq.self())
+	}
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	raws := make([]*libibverbs.Wq, len(wqs))
+	for i, wq := range wqs {
+		if err := sameDevice("indirection table on "+c.Name(), c.raw, wq.self(), wq.pd.context.raw); err != nil {
+			return nil, err
+		}
+		raws[i] = wq.raw
+	}
+	var pinner runtime.Pinner // C is handed a pointer to a pointer
+	defer pinner.Unpin()
+	pinner.Pin(&raws[0])
+	raw, err := libibverbs.CreateRwqIndTable(c.raw, &libibverbs.RwqIndTableInitAttr{
+		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
+	})
+	if err != nil {
+		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), c.Name()), err)
+	}
+	t := &IndirectionTable{context: c, raw: raw}
+	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, c.Name()), parents...)
+	return t, nil
+}
+
+func (t *IndirectionTable) self() *object.Object {
+	if t == nil {
+		return nil
+	}
+	return &t.object
+}
+
+// Num returns the table's number.
+func (t *IndirectionTable) Num() int { return int(t.raw.IndTblNum) }
+
+// Raw returns the C object, which is valid until Close.
+func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
+
+// Close destroys the table; see ibv_destroy_rwq_ind_table(3). While queue
+// pairs use it, Close does nothing and returns a BusyError.
+func (t *IndirectionTable) Close() error {
+	return t.self().Close(nil, func() error {
+		return cerr.Wrap(t.object.Name(), libibverbs.DestroyRwqIndTable(t.raw))
+	})
+}

@@ -1,0 +1,114 @@
+package ibverbs
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// RSSFunction is a hash function for receive-side scaling.
+type RSSFunction = libibverbs.RxHashFunctionFlags
+
+// RSSToeplitz is the only hash function that there is.
+const RSSToeplitz = libibverbs.IBV_RX_HASH_FUNC_TOEPLITZ
+
+// RSSFields are parts of a packet's header; combine them with |.
+type RSSFields = libibverbs.RxHashFields
+
+// The parts of a header that can be hashed.
+const (
+	RSSSrcIPv4    = libibverbs.IBV_RX_HASH_SRC_IPV4
+	RSSDstIPv4    = libibverbs.IBV_RX_HASH_DST_IPV4
+	RSSSrcIPv6    = libibverbs.IBV_RX_HASH_SRC_IPV6
+	RSSDstIPv6    = libibverbs.IBV_RX_HASH_DST_IPV6
+	RSSSrcPortTCP = libibverbs.IBV_RX_HASH_SRC_PORT_TCP
+	RSSDstPortTCP = libibverbs.IBV_RX_HASH_DST_PORT_TCP
+	RSSSrcPortUDP = libibverbs.IBV_RX_HASH_SRC_PORT_UDP
+	RSSDstPortUDP = libibverbs.IBV_RX_HASH_DST_PORT_UDP
+	RSSIPsecSPI   = libibverbs.IBV_RX_HASH_IPSEC_SPI
+	RSSInner      = libibverbs.IBV_RX_HASH_INNER // hash the header inside of a tunnel
+)
+
+// RSSKeyLen is the length of a Toeplitz key in bytes: enough for two IPv6
+// addresses and two ports.
+const RSSKeyLen = 40
+
+// RSSConfig says how to make a queue pair that spreads what it receives over
+// work queues. It cannot send.
+type RSSConfig struct {
+	Type     QPType // QPTypeRawPacket, the zero value, or QPTypeUD
+	Table    *IndirectionTable
+	Function RSSFunction // the zero value is RSSToeplitz
+	Key      []byte      // RSSKeyLen bytes; random ones keep senders from choosing the queue
+	Fields   RSSFields   // none: everything goes to the same entry of the table
+	Flags    libibverbs.QpCreateFlags
+}
+
+// attr returns the config as C takes it, all but the key.
+func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
+	a := &libibverbs.QpInitAttrEx{
+		QpType: c.Type, Pd: pd.raw, RwqIndTbl: c.Table.raw,
+		CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_IND_TABLE |
+			libibverbs.IBV_QP_INIT_ATTR_RX_HASH),
+		RxHashConf: libibverbs.RxHashConf{
+			RxHashFunction: uint8(RSSToeplitz), RxHashKeyLen: RSSKeyLen, RxHashFieldsMask: uint64(c.Fields),
+		},
+	}
+	if a.QpType == 0 {
+		a.QpType = QPTypeRawPacket
+	}
+	if c.Flags != 0 {
+		a.CompMask |= uint32(libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS)
+		a.CreateFlags = uint32(c.Flags)
+	}
+	var wrong string
+	switch {
+	case a.QpType != QPTypeRawPacket && a.QpType != QPTypeUD:
+		wrong = fmt.Sprintf("type %v", a.QpType)
+	case c.Function != 0 && c.Function != RSSToeplitz:
+		wrong = fmt.Sprintf("hash function %v", c.Function)
+	case len(c.Key) != RSSKeyLen:
+		wrong = fmt.Sprintf("a key of %d bytes, not %d,", len(c.Key), RSSKeyLen)
+	default:
+		return a, nil
+	}
+	return nil, &cerr.Error{
+		Op: "ibv_create_qp_ex", Object: fmt.Sprintf("RSS with %s on %s", wrong, pd.object.Name()), Errno: syscall.EINVAL,
+	}
+}
+
+// CreateRSSQP makes a queue pair that spreads what it receives over the work
+// queues of a table, by a hash of the packets' headers; see
+// ibv_create_qp_ex(3). Flows ([QP.CreateFlow]) bring packets to it.
+func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
+	parents := []*object.Object{pd.self(), config.Table.self()}
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := sameDevice("QP on "+pd.object.Name(), pd.context.raw, config.Table.self(), config.Table.context.raw); err != nil {
+		return nil, err
+	}
+	attr, err := config.attr(pd)
+	if err != nil {
+		return nil, err
+	}
+	var pinner runtime.Pinner // C is handed a pointer to a pointer
+	defer pinner.Unpin()
+	pinner.Pin(&config.Key[0])
+	attr.RxHashConf.RxHashKey = &config.Key[0]
+	raw, err := libibverbs.CreateQpEx(pd.context.raw, attr)
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	qp := &QP{pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp.object.Init(fmt.Sprintf("QP %d of %s", raw.QpNum, pd.context.Name()), parents...)
+	register(unsafe.Pointer(raw), qp)
+	return qp, nil
+}

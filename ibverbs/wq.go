@@ -1,0 +1,184 @@
+package ibverbs
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// WQ is a receive work queue: a queue of receives that stands alone. Queue
+// pairs made by [PD.CreateRSSQP] spread what they receive over several of
+// them. Its methods may be called concurrently.
+type WQ struct {
+	object  object.Object
+	pd      *PD
+	cq      *CQ
+	raw     *libibverbs.Wq
+	modify  sync.Mutex // held while C reads or writes the state
+	maxWR   int
+	maxSGEs int
+}
+
+// WQFlags are options of a work queue; combine them with |.
+type WQFlags = libibverbs.WqFlags
+
+// The options of a work queue.
+const (
+	WQCVLANStripping     = libibverbs.IBV_WQ_FLAGS_CVLAN_STRIPPING       // leave the VLAN tag out of what is received
+	WQScatterFCS         = libibverbs.IBV_WQ_FLAGS_SCATTER_FCS           // receive the frame check sequence too
+	WQDelayDrop          = libibverbs.IBV_WQ_FLAGS_DELAY_DROP            // wait for a receive for a while before dropping
+	WQPCIWriteEndPadding = libibverbs.IBV_WQ_FLAGS_PCI_WRITE_END_PADDING // pad what is written to a cache line
+)
+
+// WQState is where a work queue is in its life.
+type WQState = libibverbs.WqState
+
+// The states of a work queue.
+const (
+	WQStateReset = libibverbs.IBV_WQS_RESET
+	WQStateReady = libibverbs.IBV_WQS_RDY
+	WQStateError = libibverbs.IBV_WQS_ERR
+)
+
+// WQConfig says how to make a work queue.
+type WQConfig struct {
+	CQ     *CQ // for the completions of its receives
+	MaxWR  int // receives posted, at least
+	MaxSGE int // segments of a receive, at least; the zero value is 1
+	Flags  WQFlags
+}
+
+// initAttr returns the config as C takes it.
+func (c WQConfig) initAttr(pd *PD) (*libibverbs.WqInitAttr, error) {
+	if c.MaxWR < 1 || c.MaxWR > math.MaxInt32 || c.MaxSGE < 0 || c.MaxSGE > math.MaxInt32 {
+		return nil, &cerr.Error{
+			Op: "ibv_create_wq", Errno: syscall.EINVAL,
+			Object: fmt.Sprintf("%d receives of %d segments on %s", c.MaxWR, c.MaxSGE, pd.object.Name()),
+		}
+	}
+	attr := &libibverbs.WqInitAttr{
+		WqType: libibverbs.IBV_WQT_RQ, MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1)), Pd: pd.raw, Cq: c.CQ.raw,
+	}
+	if c.Flags != 0 {
+		attr.CompMask = uint32(libibverbs.IBV_WQ_INIT_ATTR_FLAGS)
+		attr.CreateFlags = uint32(c.Flags)
+	}
+	return attr, nil
+}
+
+// CreateWQ makes a receive work queue in the reset state; see ibv_create_wq(3).
+// Few devices have them: expect errors.ErrUnsupported.
+func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
+	parents := []*object.Object{pd.self(), config.CQ.self()}
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := sameDevice("WQ on "+pd.object.Name(), pd.context.raw, config.CQ.self(), config.CQ.context.raw); err != nil {
+		return nil, err
+	}
+	attr, err := config.initAttr(pd)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.CreateWq(pd.context.raw, attr)
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	wq := &WQ{pd: pd, cq: config.CQ, raw: raw, maxWR: int(attr.MaxWr), maxSGEs: int(attr.MaxSge)}
+	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.context.Name()), parents...)
+	register(unsafe.Pointer(raw), wq)
+	return wq, nil
+}
+
+func (wq *WQ) self() *object.Object {
+	if wq == nil {
+		return nil
+	}
+	return &wq.object
+}
+
+// sameDevice refuses to make what with an object of another open device: C
+// names objects by numbers, which mean other ones there.
+func sameDevice(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
+	if device != its {
+		return fmt.Errorf("%s with %s: not the same open device: %w", what, o.Name(), syscall.EINVAL)
+	}
+	return nil
+}
+
+// Num returns the queue's number.
+func (wq *WQ) Num() uint32 { return wq.raw.WqNum }
+
+// MaxWR returns how many receives can be posted at a time.
+func (wq *WQ) MaxWR() int { return wq.maxWR }
+
+// MaxSGE returns how many segments a receive can have.
+func (wq *WQ) MaxSGE() int { return wq.maxSGEs }
+
+// CQ returns the completion queue of its receives.
+func (wq *WQ) CQ() *CQ { return wq.cq }
+
+// PD returns the protection domain that the queue belongs to.
+func (wq *WQ) PD() *PD { return wq.pd }
+
+// Raw returns the C object, which is valid until Close.
+func (wq *WQ) Raw() *libibverbs.Wq { return wq.raw }
+
+// State returns the state that the queue was last brought into. A device that
+// puts it into the error state by itself says so with an async event only.
+func (wq *WQ) State() (WQState, error) {
+	if err := wq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer wq.object.Done()
+	wq.modify.Lock()
+	defer wq.modify.Unlock()
+	return wq.raw.State, nil
+}
+
+// SetState moves the queue to a state; see ibv_modify_wq(3). From reset it
+// becomes ready; receives can be posted then. From any state it becomes reset,
+// or error, where everything that is posted completes as flushed.
+func (wq *WQ) SetState(state WQState) error {
+	return wq.Modify(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
+}
+
+// SetFlags turns the options that mask names on or off; see ibv_modify_wq(3).
+// A device may be able to change none or some of them.
+func (wq *WQ) SetFlags(flags, mask WQFlags) error {
+	return wq.Modify(&libibverbs.WqAttr{
+		AttrMask: uint32(libibverbs.IBV_WQ_ATTR_FLAGS), Flags: uint32(flags), FlagsMask: uint32(mask),
+	})
+}
+
+// Modify changes the attributes that attr's mask names; see ibv_modify_wq(3).
+func (wq *WQ) Modify(attr *libibverbs.WqAttr) error {
+	if err := wq.self().Use(); err != nil {
+		return err
+	}
+	defer wq.object.Done()
+	wq.modify.Lock()
+	defer wq.modify.Unlock()
+	return cerr.Wrap(wq.object.Name(), libibverbs.ModifyWq(wq.raw, attr))
+}
+
+// Close destroys the queue; see ibv_destroy_wq(3). While it is in an
+// indirection table, Close does nothing and returns a BusyError.
+func (wq *WQ) Close() error {
+	return wq.self().Close(nil, func() error {
+		unregister(unsafe.Pointer(wq.raw))
+		if err := libibverbs.DestroyWq(wq.raw); err != nil {
+			register(unsafe.Pointer(wq.raw), wq)
+			return cerr.Wrap(wq.object.Name(), err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,214 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package fakelib
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/dl"
+)
+
+// What testdata/provider.c has, with the same layouts.
+const (
+	maxArgs  = 8
+	maxCalls = 4096
+	maxPlans = 16
+)
+
+type memory struct {
+	next    *memory
+	address uintptr
+	size    uintptr
+	bytes   [0]byte
+}
+
+type record struct {
+	name   [48]byte
+	count  int64
+	args   [maxArgs]int64
+	result int64
+	copies *memory
+	// C has the plan behind this.
+}
+
+type provider struct {
+	calls int64
+	log   [maxCalls]*record
+	plans int64
+	plan  [maxPlans]Plan
+	live  int64
+}
+
+// Provider is the libibverbs of a process that ProviderMain made. It has one
+// device, fake0, with every operation. Calls that create something give an
+// object that is filled as a provider fills it, and nothing is behind it.
+// Every call of a function or operation is written down. Destroying something
+// twice, or what is no object, ends the process.
+type Provider struct {
+	t testing.TB
+	c *provider
+}
+
+// OpenProvider returns the library with no calls and no plans. At the end of
+// the test every object must be destroyed and every plan used.
+func OpenProvider(t testing.TB) *Provider {
+	t.Helper()
+	p := &Provider{t: t}
+	library := dl.Library{
+		Name: "libibverbs.so.1", Symbols: []string{"provider"},
+		Set: func(_ int, address unsafe.Pointer) { p.c = (*provider)(address) },
+	}
+	require.NoError(t, library.Load())
+	require.NotNil(t, p.c, "this process has another libibverbs")
+	p.Forget()
+	p.c.plans = 0
+	live := p.c.live
+	t.Cleanup(func() {
+		if !t.Failed() {
+			require.Equal(t, live, p.c.live, "objects of C are left")
+			require.Zero(t, p.c.plans, "plans are left")
+		}
+	})
+	return p
+}
+
+// Forget forgets the calls until now.
+func (p *Provider) Forget() { p.c.calls = 0 }
+
+// Calls returns the calls in the order in which they ended.
+func (p *Provider) Calls() []Call {
+	p.t.Helper()
+	require.LessOrEqual(p.t, p.c.calls, int64(maxCalls), "more calls than can be written down")
+	calls := make([]Call, p.c.calls)
+	for i := range calls {
+		calls[i] = Call{p.t, p.c.log[i]}
+	}
+	return calls
+}
+
+// Names returns the names of the functions called, in order.
+func (p *Provider) Names() []string {
+	p.t.Helper()
+	var names []string
+	for _, c := range p.Calls() {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// Only returns the call, which must be the only one, and forgets it.
+func (p *Provider) Only(name string) Call {
+	p.t.Helper()
+	require.Equal(p.t, []string{name}, p.Names())
+	c := p.Calls()[0]
+	p.Forget()
+	return c
+}
+
+// Plan says what a call does.
+type Plan struct {
+	name              [48]byte
+	instead           int64
+	result, error     int64
+	arg, offset, size int64
+	bytes             [256]byte
+}
+
+// Next plans the next call of a function, after those planned before.
+func (p *Provider) Next(name string) *Plan {
+	p.t.Helper()
+	require.Less(p.t, p.c.plans, int64(maxPlans), "plans")
+	plan := &p.c.plan[p.c.plans]
+	*plan = Plan{}
+	copy(plan.name[:len(plan.name)-1], name)
+	p.c.plans++
+	return plan
+}
+
+// Returns makes the call do nothing but return the result and leave errno.
+func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
+	p.instead, p.result, p.error = 1, result, int64(errno)
+	return p
+}
+
+// Writes makes the call write the bytes, up to 256, where the argument points
+// to, offset bytes behind that, after all that it does.
+func (p *Plan) Writes(arg int, offset uintptr, b []byte) *Plan {
+	p.arg, p.offset, p.size = int64(arg), int64(offset), int64(copy(p.bytes[:], b))
+	return p
+}
+
+// Bytes returns the memory of a value, for Writes.
+func Bytes[T any](v *T) []byte {
+	return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
+}
+
+// Call is one that was written down.
+type Call struct {
+	t testing.TB
+	c *record
+}
+
+// Name returns the function's name.
+func (c Call) Name() string {
+	name, _, _ := bytes.Cut(c.c.name[:], []byte{0})
+	return string(name)
+}
+
+// Arg returns an argument: the bits of a number, the address of a pointer.
+func (c Call) Arg(i int) int64 {
+	c.t.Helper()
+	require.Less(c.t, int64(i), c.c.count, "%s has not so many arguments", c.Name())
+	return c.c.args[i]
+}
+
+// Args returns all arguments.
+func (c Call) Args() []int64 { return c.c.args[:c.c.count:c.c.count] }
+
+// Result returns what C returned.
+func (c Call) Result() int64 { return c.c.result }
+
+// ResultOf returns the object that C returned.
+func ResultOf[T any](c Call) *T { return *(**T)(unsafe.Pointer(&c.c.result)) }
+
+// Struct returns what an argument pointed to when the call began. It lies in
+// C's memory; pointers in it that Go's heap had are followed with Follow.
+func Struct[T any](c Call, arg int) *T {
+	c.t.Helper()
+	return &at[T](c, uintptr(c.Arg(arg)), 1)[0]
+}
+
+// Slice returns n values that an argument pointed to, as Struct does one.
+func Slice[T any](c Call, arg, n int) []T {
+	c.t.Helper()
+	return at[T](c, uintptr(c.Arg(arg)), n)
+}
+
+// Follow returns the n values that a pointer field of such a struct pointed
+// to, and sets the field to nil, because Go must not meet the address again.
+func Follow[T, P any](c Call, field *P, n int) []T {
+	c.t.Helper()
+	address := (*uintptr)(unsafe.Pointer(field))
+	values := at[T](c, *address, n)
+	*address = 0
+	return values
+}
+
+// at returns the copy of n values at an address.
+func at[T any](c Call, address uintptr, n int) []T {
+	c.t.Helper()
+	var zero T
+	size := unsafe.Sizeof(zero) * uintptr(n)
+	for m := c.c.copies; m != nil; m = m.next {
+		if m.address == address && m.size >= size {
+			return unsafe.Slice((*T)(unsafe.Pointer(&m.bytes)), n)
+		}
+	}
+	require.FailNow(c.t, "no copy", "%s did not see %d bytes at %#x", c.Name(), size, address)
+	return nil
+}

@@ -1,0 +1,136 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package fakelib
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// structure is what a snapshot of the headers says of a struct.
+type structure struct {
+	Name    string
+	Members []struct{ Name, Type string }
+}
+
+// tables are the structs whose members are operations, and how a call through
+// a member is named.
+var tables = []struct {
+	name string
+	call func(member string) string
+}{
+	{"verbs_context", ibvName},
+	{"ibv_context_ops", ibvName},
+	{"ibv_qp_ex", ibvName},
+	{"ibv_dm", ibvName},
+	{"ibv_cq_ex", func(member string) string {
+		if field, ok := strings.CutPrefix(member, "read_"); ok {
+			return "ibv_wc_read_" + field
+		}
+		return ibvName(member)
+	}},
+	{"ibv_wq", func(string) string { return "ibv_post_wq_recv" }},
+}
+
+func ibvName(member string) string {
+	if member == "query_port" { // ibv_query_port is the exported one of old programs
+		return "___ibv_query_port"
+	}
+	return "ibv_" + strings.TrimPrefix(member, "ibv_")
+}
+
+// wrapper is a function of C's that writes down its call.
+type wrapper struct {
+	name string // in the list of calls
+	ident,
+	linkage string // of the C function
+	typ string // as in the snapshot
+}
+
+// wrappers writes functions.h for testdata/provider.c.
+func wrappers(a api) string {
+	var b strings.Builder
+	exported := map[string]bool{}
+	complete := func(typ string) bool {
+		return !strings.HasSuffix(typ, "void") && (!strings.Contains(typ, "struct ") || strings.HasPrefix(typ, "*") ||
+			slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") }))
+	}
+	for _, f := range a.Functions {
+		if home(f.Header) == "libibverbs" && f.Inline == nil {
+			exported[f.Name] = true
+			b.WriteString(wrapper{f.Name, f.Name, "", f.Type}.source(complete))
+		}
+	}
+	for _, table := range tables {
+		var set strings.Builder
+		i := slices.IndexFunc(a.Structs, func(s structure) bool { return s.Name == "struct "+table.name })
+		for _, m := range a.Structs[i].Members {
+			typ, ok := strings.CutPrefix(m.Type, "*func(")
+			if !ok || strings.HasPrefix(m.Name, "_compat") || strings.HasPrefix(m.Name, "ABI_") {
+				continue
+			}
+			name := table.call(m.Name)
+			ident := name
+			if !exported[name] { // the library's function is the operation otherwise
+				ident = "op_" + name
+				b.WriteString(wrapper{name, ident, "static ", "func(" + typ}.source(complete))
+			}
+			fmt.Fprintf(&set, "\ttable->%s = %s;\n", m.Name, ident)
+		}
+		fmt.Fprintf(&b, "static void set_%s(struct %s *table)\n{\n%s}\n\n", table.name, table.name, &set)
+	}
+	return b.String()
+}
+
+// source writes the function.
+func (w wrapper) source(complete func(typ string) bool) string {
+	params, result, _ := strings.Cut(strings.TrimPrefix(w.typ, "func("), ") ")
+	var declared, names, values []string
+	var copies strings.Builder
+	for i, typ := range strings.FieldsFunc(params, func(r rune) bool { return r == ',' }) {
+		typ, name := strings.TrimSpace(typ), fmt.Sprintf("a%d", i)
+		declared = append(declared, cType(typ)+name)
+		names = append(names, name)
+		values = append(values, "(int64_t)"+name)
+		if pointee, ok := strings.CutPrefix(typ, "*"); ok && complete(pointee) {
+			fmt.Fprintf(&copies, "\tCOPY(%s);\n", name)
+		}
+	}
+	if hasHook("copy_", w.name) {
+		fmt.Fprintf(&copies, "\tcopy_%s(&call, %s);\n", w.name, strings.Join(names, ", "))
+	}
+	do, back := "call.result = 0", "\treturn ("+strings.TrimSpace(cType(result))+")call.result;\n"
+	if hasHook("do_", w.name) {
+		do = fmt.Sprintf("do_%s(%s)", w.name, strings.Join(names, ", "))
+		if result != "void" {
+			do = "call.result = (int64_t)" + do
+		}
+	}
+	if result == "void" {
+		back = ""
+	}
+	if len(declared) == 0 {
+		declared, values = []string{"void"}, []string{"0"}
+	}
+	return fmt.Sprintf("%s%s%s(%s)\n{\n\tstruct call call = enter(%q, %d, (int64_t[]){ %s });\n\n%s"+
+		"\tif (!planned(&call))\n\t\t%s;\n\tleave(&call);\n%s}\n\n",
+		w.linkage, cType(result), w.ident, strings.Join(declared, ", "), w.name, len(names), strings.Join(values, ", "),
+		&copies, do, back)
+}
+
+// cType writes a type of the snapshot as C does, ready for a name behind it.
+func cType(typ string) string {
+	base := strings.TrimLeft(typ, "*")
+	return base + " " + typ[:len(typ)-len(base)]
+}
+
+// providerFiles are what the library with a device is made of.
+var providerFiles = []string{"provider.c", "copies.h", "objects.h", "memory.h", "queues.h"}
+
+// hasHook reports whether those have a function of their own for a call.
+func hasHook(prefix, name string) bool {
+	hook := regexp.MustCompile(`\b` + prefix + name + `[(,)]`)
+	return slices.ContainsFunc(providerFiles, func(file string) bool { return hook.Match(read(file)) })
+}
