@@ -163,6 +163,6 @@ func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
 // count with it, Close does nothing and returns a BusyError.
 func (cc *CompCounter) Close() error {
 	return cc.self().Close(nil, func() error {
-		return cerr.Wrap(cc.object.Name(), libibverbs.DestroyCompCntr(cc.raw))
+		return cerr.Wrap(cc.object.Name(), cc.context.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))
 	})
 }

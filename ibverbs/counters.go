@@ -119,6 +119,6 @@ func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 // them, Close does nothing and returns a BusyError.
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
-		return cerr.Wrap(cs.object.Name(), libibverbs.DestroyCounters(cs.raw))
+		return cerr.Wrap(cs.object.Name(), cs.context.unlessRemoved(libibverbs.DestroyCounters(cs.raw)))
 	})
 }

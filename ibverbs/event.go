@@ -43,6 +43,13 @@ func (e Event) SRQ() *SRQ {
 	return srq
 }
 
+// WQ returns the receive work queue that the event happened to, nil if Object
+// is none.
+func (e Event) WQ() *WQ {
+	wq, _ := e.Object.(*WQ)
+	return wq
+}
+
 // Port returns the number of the port that the event happened to, 0 if it did
 // not happen to a port.
 func (e Event) Port() int {

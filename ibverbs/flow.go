@@ -138,6 +138,6 @@ func (f *Flow) Raw() *libibverbs.Flow { return f.raw }
 // Close takes the rule away; see ibv_destroy_flow(3).
 func (f *Flow) Close() error {
 	return f.self().Close(nil, func() error {
-		return cerr.Wrap(f.object.Name(), libibverbs.DestroyFlow(f.raw))
+		return cerr.Wrap(f.object.Name(), f.qp.context.unlessRemoved(libibverbs.DestroyFlow(f.raw)))
 	})
 }

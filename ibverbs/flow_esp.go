@@ -170,6 +170,6 @@ func (a *FlowAction) Raw() *libibverbs.FlowAction { return a.raw }
 // it, Close does nothing and returns a BusyError.
 func (a *FlowAction) Close() error {
 	return a.self().Close(nil, func() error {
-		return cerr.Wrap(a.object.Name(), libibverbs.DestroyFlowAction(a.raw))
+		return cerr.Wrap(a.object.Name(), a.context.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

@@ -72,10 +72,10 @@ func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }
 
 func be32(v uint32) uint32 { return uint32(libibverbs.NewBe32(v)) }
 
-// addressOf returns a prefix as bytes of address and mask, which are zero for
+// prefixBytes returns a prefix as bytes of address and mask, which are zero for
 // the zero prefix. The prefix must be of the family whose addresses have size
 // bytes.
-func addressOf(field string, p netip.Prefix, size int) (value, mask [16]byte, err error) {
+func prefixBytes(field string, p netip.Prefix, size int) (value, mask [16]byte, err error) {
 	if p == (netip.Prefix{}) {
 		return value, mask, nil
 	}
@@ -87,8 +87,8 @@ func addressOf(field string, p netip.Prefix, size int) (value, mask [16]byte, er
 	return value, mask, nil
 }
 
-// ipv4Of is addressOf as C takes IPv4 addresses: in network byte order.
+// ipv4Of is prefixBytes as C takes IPv4 addresses: in network byte order.
 func ipv4Of(field string, p netip.Prefix) (value, mask uint32, err error) {
-	v, m, err := addressOf(field, p, 4)
+	v, m, err := prefixBytes(field, p, 4)
 	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&m)), err
 }

@@ -117,10 +117,10 @@ func (s FlowIPv6) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 			TrafficClass: s.TrafficClass.Mask, HopLimit: s.HopLimit.Mask,
 		},
 	}
-	if spec.Val.SrcIp, spec.Mask.SrcIp, err = addressOf("Src", s.Src, 16); err != nil {
+	if spec.Val.SrcIp, spec.Mask.SrcIp, err = prefixBytes("Src", s.Src, 16); err != nil {
 		return err
 	}
-	if spec.Val.DstIp, spec.Mask.DstIp, err = addressOf("Dst", s.Dst, 16); err != nil {
+	if spec.Val.DstIp, spec.Mask.DstIp, err = prefixBytes("Dst", s.Dst, 16); err != nil {
 		return err
 	}
 	putSpec(b, &spec)

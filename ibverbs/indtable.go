@@ -78,6 +78,6 @@ func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 // pairs use it, Close does nothing and returns a BusyError.
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return cerr.Wrap(t.object.Name(), libibverbs.DestroyRwqIndTable(t.raw))
+		return cerr.Wrap(t.object.Name(), t.context.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

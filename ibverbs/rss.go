@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -107,8 +106,7 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	qp := &QP{pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
-	qp.object.Init(fmt.Sprintf("QP %d of %s", raw.QpNum, pd.context.Name()), parents...)
-	register(unsafe.Pointer(raw), qp)
+	qp := &QP{context: pd.context, pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp.init(parents...)
 	return qp, nil
 }

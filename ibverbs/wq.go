@@ -175,7 +175,7 @@ func (wq *WQ) Modify(attr *libibverbs.WqAttr) error {
 func (wq *WQ) Close() error {
 	return wq.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(wq.raw))
-		if err := libibverbs.DestroyWq(wq.raw); err != nil {
+		if err := wq.pd.context.unlessRemoved(libibverbs.DestroyWq(wq.raw)); err != nil {
 			register(unsafe.Pointer(wq.raw), wq)
 			return cerr.Wrap(wq.object.Name(), err)
 		}

@@ -2,19 +2,29 @@ package object
 
 import "slices"
 
-// AddParent makes the object, which must be in use, a child of p too, which
-// must be as well. Only one goroutine may change an object's parents at a time.
+// AddParent makes the object, which exists already, a child of p too. Both
+// must be in use (see Use) for as long as it runs.
 func (o *Object) AddParent(p *Object) {
-	if !slices.Contains(o.parents, p) {
+	o.mu.Lock()
+	known := slices.Contains(o.parents, p)
+	if !known {
 		o.parents = append(o.parents, p)
+	}
+	o.mu.Unlock()
+	if !known {
 		p.adopt(o)
 	}
 }
 
 // RemoveParent ends what AddParent or Init began. The object must be in use.
 func (o *Object) RemoveParent(p *Object) {
-	if i := slices.Index(o.parents, p); i >= 0 {
+	o.mu.Lock()
+	i := slices.Index(o.parents, p)
+	if i >= 0 {
 		o.parents = slices.Delete(o.parents, i, i+1)
+	}
+	o.mu.Unlock()
+	if i >= 0 {
 		p.disown(o)
 	}
 }
