@@ -9,7 +9,7 @@ import (
 )
 
 // fakeMR returns a region that no device knows.
-func fakeMR(t *testing.T, size int, lkey uint32) *MR {
+func fakeMR(t testing.TB, size int, lkey uint32) *MR {
 	t.Helper()
 	mr := &MR{bytes: make([]byte, size), raw: &libibverbs.Mr{Lkey: lkey, Rkey: lkey + 1}}
 	mr.object.InitUnlisted("fake MR")

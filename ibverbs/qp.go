@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -17,6 +18,11 @@ type QP struct {
 	pd      *PD
 	raw     *libibverbs.Qp
 	destroy func() error
+
+	// How requests can be posted through the ibv_wr functions: ex is nil if
+	// sendOps is 0.
+	sendOps libibverbs.QpCreateSendOpsFlags
+	ex      *libibverbs.QpEx
 }
 
 // QPConfig says how to make a queue pair.
@@ -30,6 +36,8 @@ type QPConfig struct {
 	MaxRecvSGE int  // segments of a receive; the zero value is 1
 	MaxInline  int  // bytes that may be sent inline
 	SignalAll  bool // every send request gives a completion, not only signaled ones
+
+	SendOps libibverbs.QpCreateSendOpsFlags // 0: requests are posted with ibv_post_send alone
 }
 
 // InitAttr returns the config as C takes it. It fails if a queue is missing or
@@ -63,8 +71,19 @@ func (c QPConfig) InitAttr() (libibverbs.QpInitAttr, error) {
 // CreateQP makes a queue pair in the reset state; see ibv_create_qp(3).
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 	return pd.NewQP(config, func(attr *libibverbs.QpInitAttr) (*libibverbs.Qp, func() error, error) {
-		raw, err := libibverbs.CreateQp(pd.raw, attr)
+		raw, err := pd.createQP(attr, config.SendOps)
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
+	})
+}
+
+func (pd *PD) createQP(attr *libibverbs.QpInitAttr, ops libibverbs.QpCreateSendOpsFlags) (*libibverbs.Qp, error) {
+	if ops == 0 {
+		return libibverbs.CreateQp(pd.raw, attr)
+	}
+	return libibverbs.CreateQpEx(pd.context.raw, &libibverbs.QpInitAttrEx{
+		SendCq: attr.SendCq, RecvCq: attr.RecvCq, Cap: attr.Cap, QpType: attr.QpType, SqSigAll: attr.SqSigAll,
+		CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS),
+		Pd:       pd.raw, SendOpsFlags: uint64(ops),
 	})
 }
 
@@ -93,7 +112,12 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttr) (*libib
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	qp := &QP{pd: pd, raw: raw, destroy: destroy}
+	qp := &QP{pd: pd, raw: raw, destroy: destroy, sendOps: config.SendOps}
+	if config.SendOps != 0 {
+		if qp.ex, err = libibverbs.QpToQpEx(raw); err != nil {
+			return nil, errors.Join(cerr.Wrap(pd.object.Name(), err), destroy())
+		}
+	}
 	qp.object.Init(fmt.Sprintf("QP %d of %s", raw.QpNum, pd.context.Name()), parents...)
 	register(unsafe.Pointer(raw), qp)
 	return qp, nil
