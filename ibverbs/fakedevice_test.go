@@ -4,6 +4,7 @@ package ibverbs
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -53,3 +54,5 @@ func filled(t testing.TB, mr *MR, n int) *SendBatch {
 	}
 	return b
 }
+
+func unsafePointer(wcs []WC) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(wcs)) }
