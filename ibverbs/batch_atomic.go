@@ -42,9 +42,9 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 	if result.n != atomicSize {
 		return fmt.Errorf("atomic operation with a result of %d bytes, not 8: %w", result.n, syscall.EINVAL)
 	}
-	wr := libibverbs.SendWr{Opcode: op}
-	*wr.Wr.Atomic() = libibverbs.SendWrWrAtomic{RemoteAddr: at.Addr, CompareAdd: operand, Swap: swap, Rkey: at.RKey}
-	return b.add(&wr, id, flags, at.Len, []Segment{result})
+	r := sendRequest{op: op}
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{RemoteAddr: at.Addr, CompareAdd: operand, Swap: swap, Rkey: at.RKey}
+	return b.add(r, id, flags, at.Len, []Segment{result})
 }
 
 // AtomicWrite adds a write of 8 bytes, as they stand here, to a peer's memory,
@@ -54,11 +54,11 @@ func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags 
 	if err := checkAtomic(to); err != nil {
 		return err
 	}
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_ATOMIC_WRITE}
-	*wr.Wr.Atomic() = libibverbs.SendWrWrAtomic{
+	r := sendRequest{op: libibverbs.IBV_WR_ATOMIC_WRITE}
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
 		RemoteAddr: to.Addr, CompareAdd: binary.NativeEndian.Uint64(data[:]), Rkey: to.RKey,
 	}
-	return b.add(&wr, id, flags, to.Len, nil)
+	return b.add(r, id, flags, to.Len, nil)
 }
 
 // FlushPlacement says how far data has to get.
@@ -87,12 +87,12 @@ func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, 
 	if placement == 0 || placement&^(FlushGlobal|FlushPersistent) != 0 {
 		return fmt.Errorf("flush with placement %v: %w", placement, syscall.EINVAL)
 	}
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_FLUSH}
+	r := sendRequest{op: libibverbs.IBV_WR_FLUSH}
 	// C has no fields for this in ibv_send_wr; package datapath reads these.
-	*wr.Wr.Atomic() = libibverbs.SendWrWrAtomic{
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
 		RemoteAddr: at.Addr, CompareAdd: at.Len, Swap: uint64(placement) | uint64(level)<<8, Rkey: at.RKey,
 	}
-	return b.add(&wr, id, flags, at.Len, nil)
+	return b.add(r, id, flags, at.Len, nil)
 }
 
 // extendedOnly reports whether a request can be posted only with ibv_wr_*.

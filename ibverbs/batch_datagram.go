@@ -15,32 +15,31 @@ type Destination struct {
 	QKey  uint32 // that the peer's queue pair has
 }
 
-func (d Destination) set(wr *libibverbs.SendWr) error {
+func (d Destination) set(ud *libibverbs.SendWrWrUd) error {
 	if d.AH.self() == nil {
 		return fmt.Errorf("datagram without an address handle: %w", syscall.EINVAL)
 	}
-	*wr.Wr.Ud() = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
+	*ud = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
 	return nil
 }
 
 // SendTo adds a datagram, for a queue pair of type QPTypeUD.
 func (b *SendBatch) SendTo(id uint64, to Destination, flags SendFlags, segments ...Segment) error {
-	return b.addTo(&libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND}, id, to, flags, segments)
+	return b.addTo(sendRequest{op: libibverbs.IBV_WR_SEND}, id, to, flags, segments)
 }
 
 // SendImmTo adds a datagram with 32 bits of immediate data, given in this
 // host's byte order.
 func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendFlags, segments ...Segment) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND_WITH_IMM}
-	*wr.ImmData() = libibverbs.NewBe32(imm)
-	return b.addTo(&wr, id, to, flags, segments)
+	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_IMM, imm: libibverbs.NewBe32(imm)}
+	return b.addTo(r, id, to, flags, segments)
 }
 
-func (b *SendBatch) addTo(wr *libibverbs.SendWr, id uint64, to Destination, flags SendFlags, segments []Segment) error {
-	if err := to.set(wr); err != nil {
+func (b *SendBatch) addTo(r sendRequest, id uint64, to Destination, flags SendFlags, segments []Segment) error {
+	if err := to.set(r.wr.Ud()); err != nil {
 		return err
 	}
-	if err := b.add(wr, id, flags, unlimited, segments); err != nil {
+	if err := b.add(r, id, flags, unlimited, segments); err != nil {
 		return err
 	}
 	b.look(b.arena.n-1, to.AH.self(), nil)
@@ -57,12 +56,11 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
 		return fmt.Errorf("packets of %d bytes behind a header of %d: %w", mss, header.n, syscall.EINVAL)
 	}
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_TSO}
-	*wr.Tso() = libibverbs.SendWrTso{
-		Hdr: unsafe.Pointer(&header.mr.bytes[header.offset]), HdrSz: uint16(header.n), Mss: mss,
-	}
-	if err := b.add(&wr, id, flags, unlimited, segments); err != nil {
+	if err := b.add(sendRequest{op: libibverbs.IBV_WR_TSO}, id, flags, unlimited, segments); err != nil {
 		return err
+	}
+	*b.arena.wrs[b.arena.n-1].Tso() = libibverbs.SendWrTso{
+		Hdr: unsafe.Pointer(&header.mr.bytes[header.offset]), HdrSz: uint16(header.n), Mss: mss,
 	}
 	b.look(b.arena.n-1, &header.mr.object, nil)
 	return nil

@@ -18,35 +18,30 @@ func (b *SendBatch) look(i int, first, second *object.Object) {
 		b.holds++
 	}
 	b.more[i].used = [2]*object.Object{first, second}
+	b.stale = true
 }
 
-// each calls f with what C looks at, as long as f returns true; with the same
-// object only once where requests that follow each other have it.
-func (b *SendBatch) each(f func(*object.Object) bool) {
+// find lists what C looks at, the same object once where requests that follow
+// each other have it.
+func (b *SendBatch) find() {
+	clear(b.uses)
+	b.uses, b.stale = b.uses[:0], false
 	var last *object.Object
+	note := func(objects []*object.Object) {
+		for _, o := range objects {
+			if o != nil && o != last {
+				b.uses = append(b.uses, o)
+				last = o
+			}
+		}
+	}
 	for i := range b.arena.used() {
 		if !b.held(i) {
 			continue
 		}
-		for _, o := range b.more[i].used {
-			if o == nil || o == last {
-				continue
-			}
-			if last = o; !f(o) {
-				return
-			}
-		}
-		wr := &b.arena.wrs[i]
-		if SendFlags(wr.SendFlags)&SendInline == 0 {
-			continue
-		}
-		for _, o := range b.owner[i*b.arena.segments:][:wr.NumSge] {
-			if o == last {
-				continue
-			}
-			if last = o; !f(o) {
-				return
-			}
+		note(b.more[i].used[:])
+		if wr := &b.arena.wrs[i]; SendFlags(wr.SendFlags)&SendInline != 0 {
+			note(b.owner[i*b.arena.segments:][:wr.NumSge])
 		}
 	}
 }
@@ -56,34 +51,25 @@ func (b *SendBatch) hold() error {
 	if b.holds == 0 {
 		return nil
 	}
-	n := 0
-	var err error
-	b.each(func(o *object.Object) bool {
-		if err = o.Use(); err == nil {
-			n++
-		}
-		return err == nil
-	})
-	if err == nil {
-		return nil
+	if b.stale {
+		b.find()
 	}
-	b.each(func(o *object.Object) bool {
-		if n == 0 {
-			return false
+	for i, o := range b.uses {
+		if err := o.Use(); err != nil {
+			for _, used := range b.uses[:i] {
+				used.Done()
+			}
+			return fmt.Errorf("request that cannot be posted any more: %w", err)
 		}
-		n--
-		o.Done()
-		return true
-	})
-	return fmt.Errorf("request that cannot be posted any more: %w", err)
+	}
+	return nil
 }
 
 func (b *SendBatch) release() {
 	if b.holds == 0 {
 		return
 	}
-	b.each(func(o *object.Object) bool {
+	for _, o := range b.uses {
 		o.Done()
-		return true
-	})
+	}
 }

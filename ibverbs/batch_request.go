@@ -62,6 +62,7 @@ func (r SendRequest) SetFlags(flags SendFlags) error {
 
 // count keeps holds right after request i was changed.
 func (b *SendBatch) count(before bool, i int) {
+	b.stale = true
 	switch now := b.held(i); {
 	case now && !before:
 		b.holds++
@@ -93,6 +94,7 @@ func (r SendRequest) SetSegments(segments ...Segment) error {
 	}
 	wr.SgList, wr.NumSge = sges, int32(len(segments))
 	r.batch.own(r.i, segments)
+	r.batch.stale = r.batch.stale || r.batch.held(r.i)
 	runtime.KeepAlive(r.batch)
 	return nil
 }
@@ -186,7 +188,7 @@ func (r SendRequest) SetDestination(to Destination) error {
 	if err := r.has("destination", wr, libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_TSO); err != nil {
 		return err
 	}
-	if err := to.set(wr); err != nil {
+	if err := to.set(wr.Wr.Ud()); err != nil {
 		return err
 	}
 	before, used := r.batch.held(r.i), &r.batch.more[r.i].used

@@ -24,6 +24,8 @@ type SendBatch struct {
 	more  []sendMore
 	owner []*object.Object // of each segment's region, as arena.sges
 	holds int              // requests for which hold has something to do
+	uses  []*object.Object // what hold holds, if it is not stale
+	stale bool
 
 	// The first request that only ibv_wr_* can post, counted from 1; 0: none.
 	extended int
@@ -63,32 +65,47 @@ func (b *SendBatch) Reset() {
 		// Nothing is kept alive by a batch that does not need it.
 		clear(b.more[:n])
 		clear(b.owner[:n*b.arena.segments])
+		clear(b.uses)
+		b.uses, b.stale = b.uses[:0], false
 		b.arena.n, b.holds, b.extended = 0, 0, 0
 	}
 }
 
-// add puts wr, whose own fields the caller has set, at the end of the list.
-func (b *SendBatch) add(wr *libibverbs.SendWr, id uint64, flags SendFlags, room uint64, segments []Segment) error {
+// sendRequest is what a request has beside ID, flags and segments. It is small,
+// because it is made and copied for each.
+type sendRequest struct {
+	op  libibverbs.WrOpcode
+	imm libibverbs.Be32 // or the key to invalidate, as it stands
+	wr  libibverbs.SendWrWr
+}
+
+// add puts a request at the end of the list.
+func (b *SendBatch) add(r sendRequest, id uint64, flags SendFlags, room uint64, segments []Segment) error {
 	if b == nil {
 		return errNoBatch
 	}
 	a := b.arena
-	place, sges, err := a.next(segments)
+	wr, sges, err := a.next(segments)
 	if err != nil {
 		return err
 	}
-	wr.WrId, wr.SendFlags, wr.SgList, wr.NumSge = id, uint32(flags), sges, int32(len(segments))
-	*place = *wr
+	// One by one, which is faster than as a whole. What only other opcodes
+	// have stays as an earlier request has left it.
+	wr.WrId, wr.Next, wr.SgList, wr.NumSge = id, nil, sges, int32(len(segments))
+	wr.Opcode, wr.SendFlags = r.op, uint32(flags)
+	*wr.ImmData() = r.imm
+	wr.Wr, wr.QpType = r.wr, libibverbs.SendWrQpType{}
 	if a.n > 0 {
-		a.wrs[a.n-1].Next = place
+		a.wrs[a.n-1].Next = wr
 	}
 	b.own(a.n, segments)
 	b.more[a.n].room = room
 	a.n++
 	if flags&SendInline != 0 {
 		b.holds++
+		b.stale = true
 	}
-	if b.extended == 0 && extendedOnly(wr.Opcode) {
+	if b.extended == 0 && extendedOnly(r.op) {
 		b.extended = a.n
 	}
 	runtime.KeepAlive(a)
@@ -103,12 +120,12 @@ func (b *SendBatch) own(i int, segments []Segment) {
 }
 
 // addRemote is add for a request that works on a peer's memory.
-func (b *SendBatch) addRemote(wr *libibverbs.SendWr, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
+func (b *SendBatch) addRemote(r sendRequest, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
 	if err := fits(segments, remote.Len); err != nil {
 		return err
 	}
-	*wr.Wr.Rdma() = libibverbs.SendWrWrRdma{RemoteAddr: remote.Addr, Rkey: remote.RKey}
-	return b.add(wr, id, flags, remote.Len, segments)
+	*r.wr.Rdma() = libibverbs.SendWrWrRdma{RemoteAddr: remote.Addr, Rkey: remote.RKey}
+	return b.add(r, id, flags, remote.Len, segments)
 }
 
 func fits(segments []Segment, room uint64) error {
@@ -125,39 +142,36 @@ func fits(segments []Segment, room uint64) error {
 // Send adds a message that the peer receives into what it has posted. The ID
 // comes back with the completion.
 func (b *SendBatch) Send(id uint64, flags SendFlags, segments ...Segment) error {
-	return b.add(&libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND}, id, flags, unlimited, segments)
+	return b.add(sendRequest{op: libibverbs.IBV_WR_SEND}, id, flags, unlimited, segments)
 }
 
 // SendImm adds a message with 32 bits of immediate data, given in this host's
 // byte order.
 func (b *SendBatch) SendImm(id uint64, imm uint32, flags SendFlags, segments ...Segment) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND_WITH_IMM}
-	*wr.ImmData() = libibverbs.NewBe32(imm)
-	return b.add(&wr, id, flags, unlimited, segments)
+	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_IMM, imm: libibverbs.NewBe32(imm)}
+	return b.add(r, id, flags, unlimited, segments)
 }
 
 // SendInv adds a message that also invalidates a remote key at the peer: that
 // of a memory window, which the peer's completion names.
 func (b *SendBatch) SendInv(id uint64, rkey uint32, flags SendFlags, segments ...Segment) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND_WITH_INV}
-	*wr.InvalidateRkey() = rkey
-	return b.add(&wr, id, flags, unlimited, segments)
+	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_INV, imm: libibverbs.Be32(rkey)}
+	return b.add(r, id, flags, unlimited, segments)
 }
 
 // Write adds an RDMA write of the segments to a peer's memory.
 func (b *SendBatch) Write(id uint64, to RemoteBuffer, flags SendFlags, segments ...Segment) error {
-	return b.addRemote(&libibverbs.SendWr{Opcode: libibverbs.IBV_WR_RDMA_WRITE}, id, to, flags, segments)
+	return b.addRemote(sendRequest{op: libibverbs.IBV_WR_RDMA_WRITE}, id, to, flags, segments)
 }
 
 // WriteImm adds an RDMA write that also takes a receive of the peer's, which
 // completes with 32 bits of immediate data.
 func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendFlags, segments ...Segment) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM}
-	*wr.ImmData() = libibverbs.NewBe32(imm)
-	return b.addRemote(&wr, id, to, flags, segments)
+	r := sendRequest{op: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, imm: libibverbs.NewBe32(imm)}
+	return b.addRemote(r, id, to, flags, segments)
 }
 
 // Read adds an RDMA read of a peer's memory into the segments.
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
-	return b.addRemote(&libibverbs.SendWr{Opcode: libibverbs.IBV_WR_RDMA_READ}, id, from, flags, segments)
+	return b.addRemote(sendRequest{op: libibverbs.IBV_WR_RDMA_READ}, id, from, flags, segments)
 }

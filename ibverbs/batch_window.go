@@ -16,11 +16,10 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	if err != nil {
 		return err
 	}
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_BIND_MW}
-	*wr.BindMw() = request
-	if err := b.add(&wr, id, flags&^SendInline, unlimited, nil); err != nil {
+	if err := b.add(sendRequest{op: libibverbs.IBV_WR_BIND_MW}, id, flags&^SendInline, unlimited, nil); err != nil {
 		return err
 	}
+	*b.arena.wrs[b.arena.n-1].BindMw() = request
 	b.look(b.arena.n-1, mw.self(), binding.Memory.mr.self())
 	return nil
 }
@@ -28,7 +27,6 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 // LocalInv adds a request that makes a key of this side's invalid: that of a
 // memory window.
 func (b *SendBatch) LocalInv(id uint64, rkey uint32, flags SendFlags) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_LOCAL_INV}
-	*wr.InvalidateRkey() = rkey
-	return b.add(&wr, id, flags, unlimited, nil)
+	r := sendRequest{op: libibverbs.IBV_WR_LOCAL_INV, imm: libibverbs.Be32(rkey)}
+	return b.add(r, id, flags, unlimited, nil)
 }

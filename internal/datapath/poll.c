@@ -30,6 +30,34 @@ _Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_
 			to = cq->reader(cq); \
 	} while (0)
 
+#define DATAGRAM \
+	(IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS)
+#define RARE \
+	(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN | \
+	 IBV_WC_EX_WITH_TM_INFO)
+
+static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+{
+	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp, out->wc.src_qp);
+	READ(IBV_WC_EX_WITH_SLID, read_slid, out->wc.slid);
+	READ(IBV_WC_EX_WITH_SL, read_sl, out->wc.sl);
+	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, out->wc.dlid_path_bits);
+}
+
+static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+{
+	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns, out->wallclock);
+	READ(IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, out->flow_tag);
+	READ(IBV_WC_EX_WITH_CVLAN, read_cvlan, out->cvlan);
+	if ((fields & IBV_WC_EX_WITH_TM_INFO) && cq->read_tm_info) {
+		struct ibv_wc_tm_info info = {0};
+
+		cq->read_tm_info(cq, &info);
+		out->tag = info.tag;
+		out->tag_data = info.priv;
+	}
+}
+
 static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
 {
 	memset(out, 0, sizeof(*out));
@@ -49,21 +77,11 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex
 	/* An invalidated key comes by the same reader. */
 	if (out->wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
 		READ(IBV_WC_EX_WITH_IMM, read_imm_data, out->wc.imm_data);
-	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp, out->wc.src_qp);
-	READ(IBV_WC_EX_WITH_SLID, read_slid, out->wc.slid);
-	READ(IBV_WC_EX_WITH_SL, read_sl, out->wc.sl);
-	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, out->wc.dlid_path_bits);
+	if (fields & DATAGRAM)
+		read_datagram(cq, fields, out);
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read_completion_ts, out->timestamp);
-	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns, out->wallclock);
-	READ(IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, out->flow_tag);
-	READ(IBV_WC_EX_WITH_CVLAN, read_cvlan, out->cvlan);
-	if ((fields & IBV_WC_EX_WITH_TM_INFO) && cq->read_tm_info) {
-		struct ibv_wc_tm_info info = {0};
-
-		cq->read_tm_info(cq, &info);
-		out->tag = info.tag;
-		out->tag_data = info.priv;
-	}
+	if (fields & RARE)
+		read_rare(cq, fields, out);
 }
 
 static verbena_polled poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc_ex *out)
