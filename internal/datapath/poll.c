@@ -60,9 +60,10 @@ static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_e
 
 static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
 {
-	memset(out, 0, sizeof(*out));
-	out->wc.wr_id = cq->wr_id;
-	out->wc.status = cq->status;
+	/* In two parts, because gcc clears more than 64 bytes with a slow loop. */
+	out->wc = (struct ibv_wc){.wr_id = cq->wr_id, .status = cq->status};
+	out->timestamp = out->wallclock = out->tag = 0;
+	out->tag_data = out->flow_tag = out->cvlan = 0;
 	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num, out->wc.qp_num);
 	if (cq->status != IBV_WC_SUCCESS) { /* nothing else means anything */
 		if (cq->read_vendor_err)
