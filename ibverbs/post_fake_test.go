@@ -7,23 +7,18 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/fakeverbs"
 )
 
-// fakeAH and fakeMW return objects that no device knows.
+// fakeAH returns an address handle that no device knows.
 func fakeAH() *AH {
 	ah := &AH{raw: &libibverbs.Ah{}}
 	ah.object.InitUnlisted("fake AH")
 	return ah
-}
-
-func fakeMW(rkey uint32) *MW {
-	mw := &MW{raw: &libibverbs.Mw{Rkey: rkey}, rkey: rkey}
-	mw.object.InitUnlisted("fake MW")
-	return mw
 }
 
 type call = fakeverbs.Call
@@ -40,6 +35,7 @@ func TestExtendedPost(t *testing.T) {
 	segment := mr.Sub(10, 20)
 	result := mr.Sub(8, 8)
 	got := call{Op: fakeverbs.SGE, Args: [6]uint64{0x55, at(8), 8}}
+	window := &libibverbs.Mw{}
 	const flags = SendSignaled | SendFence
 
 	for name, tt := range map[string]struct {
@@ -93,6 +89,18 @@ func TestExtendedPost(t *testing.T) {
 		"fetch and add": {
 			func(b *SendBatch) error { return b.FetchAdd(9, remote, 11, flags, result) },
 			[]call{{Op: fakeverbs.FetchAdd, Args: [6]uint64{0x77, 0x1000, 11}}, got},
+		},
+		"bind": {
+			func(b *SendBatch) error {
+				err := b.add(sendRequest{op: libibverbs.IBV_WR_BIND_MW}, 9, flags, unlimited, nil)
+				*b.arena.wrs[1].BindMw() = libibverbs.SendWrBindMw{Mw: window, Rkey: 0x99, BindInfo: libibverbs.MwBindInfo{
+					Mr: mr.raw, Addr: at(8), Length: 100, MwAccessFlags: uint32(AccessRemoteWrite),
+				}}
+				return err
+			},
+			[]call{{Op: fakeverbs.BindMW, Args: [6]uint64{
+				uint64(uintptr(unsafe.Pointer(window))), 0x99, at(8), 100, uint64(AccessRemoteWrite),
+			}}},
 		},
 		"local invalidate": {
 			func(b *SendBatch) error { return b.LocalInv(9, 0x88, flags) },

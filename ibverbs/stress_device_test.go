@@ -21,18 +21,16 @@ const rallies = 800
 func pingPong(ctx context.Context, me *end, begins bool, n int) error {
 	wcs := make([]ibverbs.WC, 4)
 	next := func(cq *ibverbs.CQ, id uint64) error {
-		for {
-			if _, err := cq.Wait(ctx, wcs[:1]); err != nil {
-				return fmt.Errorf("message %d: %w", id, err)
-			}
-			if err := wcs[0].Err(); err != nil {
-				return err
-			}
-			if wcs[0].ID() != id {
-				return fmt.Errorf("completion of %d instead of %d", wcs[0].ID(), id)
-			}
-			return nil
+		if _, err := cq.Wait(ctx, wcs[:1]); err != nil {
+			return fmt.Errorf("message %d: %w", id, err)
 		}
+		if err := wcs[0].Err(); err != nil {
+			return err
+		}
+		if wcs[0].ID() != id {
+			return fmt.Errorf("completion of %d instead of %d", wcs[0].ID(), id)
+		}
+		return nil
 	}
 	send := func(id uint64) error {
 		me.send.Reset()
