@@ -3,13 +3,11 @@
 package ibverbs
 
 import (
-	"errors"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/fakeverbs"
 )
 
@@ -178,84 +176,6 @@ func TestPostSendAndSpin(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestWCExFields(t *testing.T) {
-	f := newFakeDevice(t)
-	wcs := make([]WCEx, 1)
-	one := func(fields WCFields, s fakeverbs.Script) *WCEx {
-		t.Helper()
-		f.cq.extended.Fields = f.cq.extended.Fields&^uint64(fakeFields) | uint64(fields)
-		s.Completions = 1
-		f.Set(s)
-		n, err := f.cq.PollEx(wcs)
-		require.NoError(t, err)
-		require.Equal(t, 1, n)
-		return &wcs[0]
-	}
-	all := fakeverbs.Script{WCFlags: libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH}
-	checkAll := func(wc *WCEx) {
-		t.Helper()
-		require.NoError(t, wc.Err())
-		require.Equal(t, WCRecv, wc.Opcode())
-		require.True(t, wc.HasGRH())
-		require.Equal(t, 64, wc.ByteLen())
-		require.EqualValues(t, 17, wc.QPNum())
-		require.EqualValues(t, 18, wc.SrcQP())
-		require.EqualValues(t, 19, wc.SLID())
-		require.EqualValues(t, 20, wc.SL())
-		require.EqualValues(t, 21, wc.DLIDPathBits())
-		require.EqualValues(t, 22, wc.Timestamp())
-		require.EqualValues(t, 23, wc.CVLAN())
-		require.EqualValues(t, 24, wc.FlowTag())
-		require.EqualValues(t, 25, wc.Time().UnixNano())
-		tag, data := wc.TMInfo()
-		require.EqualValues(t, 26, tag)
-		require.EqualValues(t, 27, data)
-		imm, ok := wc.Imm()
-		require.True(t, ok)
-		require.Equal(t, libibverbs.Be32(0x01020304).Host(), imm)
-	}
-	checkAll(one(fakeFields, all))
-
-	wc := one(0, all) // what there is without asking
-	require.Equal(t, WCRecv, wc.Opcode())
-	require.True(t, wc.HasGRH())
-	bare := WCEx{}
-	bare.raw.Opcode, bare.raw.WcFlags = WCRecv, uint32(all.WCFlags)
-	require.Equal(t, bare, *wc)
-
-	wc = one(fakeFields, fakeverbs.Script{WCFlags: libibverbs.IBV_WC_WITH_INV})
-	key, ok := wc.InvalidatedRKey()
-	require.True(t, ok)
-	require.EqualValues(t, 0x01020304, key)
-	_, ok = wc.Imm()
-	require.False(t, ok)
-
-	wc = one(fakeFields, fakeverbs.Script{Status: libibverbs.IBV_WC_RETRY_EXC_ERR})
-	failed := WCEx{}
-	failed.raw.Status, failed.raw.QpNum, failed.raw.VendorErr = libibverbs.IBV_WC_RETRY_EXC_ERR, 17, 0x99
-	require.Equal(t, failed, *wc)
-	require.ErrorIs(t, wc.Err(), WCRetryExceeded)
-
-	// A provider may lack any reader.
-	cq := f.CQ()
-	cq.ReadOpcode, cq.ReadVendorErr, cq.ReadByteLen, cq.ReadImmData, cq.ReadQpNum, cq.ReadSrcQp = nil, nil, nil, nil, nil, nil
-	cq.ReadWcFlags, cq.ReadSlid, cq.ReadSl, cq.ReadDlidPathBits, cq.ReadCompletionTs, cq.ReadCvlan = nil, nil, nil, nil, nil, nil
-	cq.ReadFlowTag, cq.ReadTmInfo, cq.ReadCompletionWallclockNs = nil, nil, nil
-	require.Equal(t, WCEx{}, *one(fakeFields, all))
-	failed.raw.QpNum, failed.raw.VendorErr = 0, 0
-	require.Equal(t, failed, *one(fakeFields, fakeverbs.Script{Status: libibverbs.IBV_WC_RETRY_EXC_ERR}))
-}
-
-func TestPollExNeedsFields(t *testing.T) {
-	f := newFakeDevice(t)
-	f.cq.fields = 0
-	_, err := f.cq.PollEx(make([]WCEx, 1))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "fake CQ, made without Fields")
-	_, err = f.cq.WaitEx(t.Context(), make([]WCEx, 1))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-}
-
 // After an overrun, what is left comes first, and then the error.
 func TestOverran(t *testing.T) {
 	f := newFakeDevice(t)
@@ -272,39 +192,4 @@ func TestOverran(t *testing.T) {
 	}
 	_, err = f.cq.Poll(nil)
 	require.NoError(t, err)
-}
-
-func TestDataPathAllocatesNothing(t *testing.T) {
-	f := newFakeDevice(t)
-	f.Endless()
-	mr, ah := fakeMR(t, 4096, 1), fakeAH()
-	b := filled(t, mr, 32)
-	other := filled(t, mr, 32)
-	wcs, ex := make([]WC, 32), make([]WCEx, 32)
-	to := Destination{AH: ah}
-	remote := mr.Remote()
-	remote.Addr &^= 7
-	for name, do := range map[string]func() error{
-		"post":          func() error { _, err := f.qp.PostSend(b); return err },
-		"post extended": func() error { _, err := f.ex.PostSend(b); return err },
-		"post and spin": func() error { _, _, err := f.qp.PostSendAndSpin(b, f.cq, wcs, MaxSpin); return err },
-		"poll":          func() error { _, err := f.cq.Poll(wcs); return err },
-		"spin":          func() error { _, err := f.cq.Spin(wcs, MaxSpin); return err },
-		"poll extended": func() error { _, err := f.cq.PollEx(ex); return err },
-		"poll or arm": func() error {
-			_, err := f.cq.pollOrArm(opPoll, f.cq.plain(), len(wcs), unsafePointer(wcs))
-			return err
-		},
-		"fill": func() error {
-			b := other
-			b.Reset()
-			return errors.Join(b.SendInv(1, 2, SendInline, mr.Sub(0, 8)), b.SendTo(1, to, 0, mr.Sub(0, 8)),
-				b.SendImmTo(1, to, 2, 0), b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 8)),
-				b.FetchAdd(1, remote, 1, 0, mr.Sub(0, 8)), b.AtomicWrite(1, remote, [8]byte{}, 0),
-				b.Flush(1, remote, FlushGlobal, 0), b.LocalInv(1, 2, 0), b.TSO(1, mr.Sub(0, 8), 9, 0, mr.Sub(0, 8)))
-		},
-	} {
-		require.NoError(t, do(), name)
-		require.Zero(t, testing.AllocsPerRun(100, func() { _ = do() }), name)
-	}
 }
