@@ -2,7 +2,6 @@
 
 #include "fake.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "../../generated/libibverbs/abi.h"
@@ -42,11 +41,15 @@ int64_t verbena_c_fill_and_post(void *qp, void *p_wr, int32_t n, uint64_t addr, 
 		for (j = 0; j < n; j++) {
 			struct ibv_sge *sge = wr[j].sg_list;
 
-			memset(&wr[j], 0, sizeof(wr[j]));
+			/* Field by field, as the batch does; with memset it takes three times as long. */
 			*sge = (struct ibv_sge){addr, 64, lkey};
 			wr[j].wr_id = j;
 			wr[j].sg_list = sge;
 			wr[j].num_sge = 1;
+			wr[j].imm_data = 0;
+			wr[j].wr.atomic.remote_addr = wr[j].wr.atomic.compare_add = wr[j].wr.atomic.swap = 0;
+			wr[j].wr.atomic.rkey = 0;
+			wr[j].qp_type.xrc.remote_srqn = 0;
 			wr[j].opcode = IBV_WR_SEND;
 			wr[j].send_flags = IBV_SEND_SIGNALED;
 			wr[j].next = j + 1 < n ? &wr[j + 1] : NULL;
