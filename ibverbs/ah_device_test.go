@@ -31,7 +31,7 @@ func TestAnswerADatagram(t *testing.T) {
 	b.postRecv(t, 2, b.mr.Sub(0, 100))
 	question := pattern(a.mr.Bytes()[500:508], 3)
 	a.postSend(t, func(s *ibverbs.SendBatch) error {
-		return ibverbs.SendDatagram(s, 3, ask, b.qp.Num(), qkey, ibverbs.SendSignaled, a.mr.Sub(500, 8))
+		return s.SendTo(3, ibverbs.Destination{AH: ask, QPNum: b.qp.Num(), QKey: qkey}, ibverbs.SendSignaled, a.mr.Sub(500, 8))
 	})
 	collectOK(t, a.sendCQ, 1)
 	wc := collectOK(t, b.recvCQ, 1)[0]
@@ -48,7 +48,7 @@ func TestAnswerADatagram(t *testing.T) {
 	for _, to := range []*ibverbs.AH{fromAttr, fromWC} {
 		answer := pattern(b.mr.Bytes()[900:908], byte(wc.SrcQP()))
 		b.postSend(t, func(s *ibverbs.SendBatch) error {
-			return ibverbs.SendDatagram(s, 4, to, wc.SrcQP(), qkey, ibverbs.SendSignaled, b.mr.Sub(900, 8))
+			return s.SendTo(4, ibverbs.Destination{AH: to, QPNum: wc.SrcQP(), QKey: qkey}, ibverbs.SendSignaled, b.mr.Sub(900, 8))
 		})
 		collectOK(t, b.sendCQ, 1)
 		require.Equal(t, b.qp.Num(), collectOK(t, a.recvCQ, 1)[0].SrcQP())
@@ -136,7 +136,7 @@ func TestMulticast(t *testing.T) {
 	b.postRecv(t, 2, b.mr.Sub(0, 100))
 	message := pattern(a.mr.Bytes()[:16], 9)
 	a.postSend(t, func(s *ibverbs.SendBatch) error {
-		return ibverbs.SendDatagram(s, 3, to, 0xFFFFFF, qkey, ibverbs.SendSignaled, a.mr.Sub(0, 16))
+		return s.SendTo(3, ibverbs.Destination{AH: to, QPNum: 0xFFFFFF, QKey: qkey}, ibverbs.SendSignaled, a.mr.Sub(0, 16))
 	})
 	collectOK(t, a.sendCQ, 1)
 	wc := collectOK(t, b.recvCQ, 1)[0]

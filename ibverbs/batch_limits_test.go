@@ -155,32 +155,35 @@ func TestNoBatch(t *testing.T) {
 }
 
 // Posting holds the regions of inline requests, whose memory C then reads.
-func TestInlineRegionsAreInUse(t *testing.T) {
+func TestInlineRegionsAreHeld(t *testing.T) {
 	a, b := fakeMR(t, 100, 1), fakeMR(t, 100, 2)
 	send, err := NewSendBatch(4, 2)
 	require.NoError(t, err)
-	require.NoError(t, send.Send(1, 0, fakeMR(t, 1, 3).All()))
+	closed := fakeMR(t, 1, 3)
+	require.NoError(t, send.Send(1, 0, closed.All()))
+	closeFake(t, closed) // is not looked at
 	require.NoError(t, send.Send(2, SendInline, a.All(), b.All()))
-	require.Equal(t, []*MR{a, b}, send.inline)
+	require.NoError(t, send.Send(3, SendInline, b.Sub(1, 1), b.Sub(2, 1)))
 
-	require.NoError(t, send.useInline())
-	interrupted, closed := make(chan struct{}), make(chan error)
+	require.NoError(t, send.hold())
+	interrupted, result := make(chan struct{}), make(chan error)
 	destroyed := false
 	go func() {
-		closed <- b.object.Close(func() { close(interrupted) }, func() error {
+		result <- b.object.Close(func() { close(interrupted) }, func() error {
 			destroyed = true
 			return nil
 		})
 	}()
 	<-interrupted
 	require.False(t, destroyed)
-	doneInline(send.inline)
-	require.NoError(t, <-closed)
+	send.release()
+	require.NoError(t, <-result)
 
-	require.EqualError(t, send.useInline(), "inline data: fake MR: file already closed")
+	err = send.hold()
+	require.EqualError(t, err, "request that cannot be posted any more: fake MR: file already closed")
 	closeFake(t, a) // is not in use any more
 	send.Reset()
-	require.NoError(t, send.useInline())
+	require.NoError(t, send.hold())
 	_, err = (&QP{raw: &libibverbs.Qp{}}).PostSend(send)
 	require.ErrorIs(t, err, os.ErrInvalid)
 }

@@ -275,10 +275,9 @@ func (c *churn) wait(ctx context.Context, atMost time.Duration) error {
 	if cq == nil {
 		return nil
 	}
-	if err := cq.Wait(ctx); err != nil {
-		return err
-	}
-	return c.poll()
+	var wcs [32]ibverbs.WC
+	n, err := cq.Wait(ctx, wcs[:])
+	return c.completed(wcs[:n], err)
 }
 
 func (c *churn) poll() error {
@@ -288,8 +287,12 @@ func (c *churn) poll() error {
 	}
 	var wcs [32]ibverbs.WC
 	n, err := cq.Poll(wcs[:])
-	c.done[completed].Add(int64(n))
-	for i := range wcs[:n] {
+	return c.completed(wcs[:n], err)
+}
+
+func (c *churn) completed(wcs []ibverbs.WC, err error) error {
+	c.done[completed].Add(int64(len(wcs)))
+	for i := range wcs {
 		var wcErr *ibverbs.WCError // of those whose memory or peer went
 		if err := wcs[i].Err(); err != nil && !errors.As(err, &wcErr) {
 			return err

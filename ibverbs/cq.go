@@ -1,32 +1,30 @@
 package ibverbs
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
-	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/netpoll"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// CQ is a completion queue. Its methods may be called concurrently; several
-// goroutines may wait, and one gets each completion.
+// CQ is a completion queue. Its methods may be called concurrently, unless it
+// is SingleThreaded; several goroutines may wait, and one gets each completion.
 type CQ struct {
-	object  object.Object
-	context *Context
-	channel *CompChannel // nil: no events
-	raw     *libibverbs.Cq
-
-	// What Wait found when it looked is kept for the next Poll. The lock is
-	// held while polling, so that nobody gets a later completion before these.
-	mu    sync.Mutex
-	found []WC
+	object    object.Object
+	context   *Context
+	channel   *CompChannel // nil: no events
+	raw       *libibverbs.Cq
+	extended  datapath.Queue // not used without fields
+	fields    WCFields
+	solicited bool
+	lost      atomic.Bool // completions, in an overrun
 
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another queue's waiter read our event
@@ -35,21 +33,25 @@ type CQ struct {
 
 // CQConfig says how to make a completion queue.
 type CQConfig struct {
-	Entries int          // at least; the queue must never hold more completions
-	Channel *CompChannel // for Wait; nil: the queue can only be polled
-	Vector  int          // interrupt vector, below the device's number of them
+	Entries       int          // at least; the queue must never hold more completions
+	Channel       *CompChannel // for Wait; nil: the queue can only be polled
+	Vector        int          // interrupt vector, below the device's number of them
+	SolicitedOnly bool         // what comes without SendSolicited, and has not failed, wakes nobody who waits
+
+	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
+	// every device has.
+
+	Fields         WCFields // for PollEx, WaitEx and SpinEx; 0: only for Poll, Wait and Spin
+	SingleThreaded bool     // no two calls with the queue at a time, for which the device may need no lock
+	IgnoreOverrun  bool     // too many completions overwrite others without any error
 }
 
-// foundMax is how many completions Wait takes at once.
-const foundMax = 16
-
-// CreateCQ makes a completion queue; see ibv_create_cq(3).
+// CreateCQ makes a completion queue; see ibv_create_cq(3). What the device
+// cannot do gives an error that is errors.ErrUnsupported.
 func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	parents := []*object.Object{c.self()}
-	var channel *libibverbs.CompChannel
 	if config.Channel != nil {
 		parents = append(parents, &config.Channel.object)
-		channel = config.Channel.raw
 	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
@@ -66,128 +68,102 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 			Object: fmt.Sprintf("%d entries on vector %d of %s", config.Entries, config.Vector, c.Name()),
 		}
 	}
-	raw, err := libibverbs.CreateCq(c.raw, int32(config.Entries), nil, channel, int32(config.Vector))
-	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), err)
-	}
 	cq := &CQ{
-		context: c, channel: config.Channel, raw: raw,
+		context: c, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
-		found: make([]WC, 0, foundMax),
+	}
+	if err := cq.create(config); err != nil {
+		return nil, cerr.Wrap(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), err)
 	}
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
 	}
-	cq.object.Init(fmt.Sprintf("CQ %d of %s", raw.Handle, c.Name()), parents...)
-	register(unsafe.Pointer(raw), cq)
+	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, c.Name()), parents...)
+	register(unsafe.Pointer(cq.raw), cq)
 	return cq, nil
 }
 
+func (cq *CQ) create(config CQConfig) (err error) {
+	var channel *libibverbs.CompChannel
+	if config.Channel != nil {
+		channel = config.Channel.raw
+	}
+	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun {
+		cq.raw, err = libibverbs.CreateCq(cq.context.raw, int32(config.Entries), nil, channel, int32(config.Vector))
+		return err
+	}
+	attr := libibverbs.CqInitAttrEx{
+		Cqe: uint32(config.Entries), Channel: channel, CompVector: uint32(config.Vector), WcFlags: uint64(config.Fields),
+	}
+	for flag, on := range map[libibverbs.CreateCqAttrFlags]bool{
+		libibverbs.IBV_CREATE_CQ_ATTR_SINGLE_THREADED: config.SingleThreaded,
+		libibverbs.IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN:  config.IgnoreOverrun,
+	} {
+		if on {
+			attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS)
+			attr.Flags |= uint32(flag)
+		}
+	}
+	ex, err := libibverbs.CreateCqEx(cq.context.raw, &attr)
+	if err != nil {
+		return err
+	}
+	cq.raw = (*libibverbs.Cq)(unsafe.Pointer(ex)) // as ibv_cq_ex_to_cq does
+	cq.extended = datapath.NewQueueEx(ex, config.Fields)
+	return nil
+}
+
 // Len returns how many completions the queue can hold.
-func (cq *CQ) Len() int { return int(cq.raw.Cqe) }
+func (cq *CQ) Len() int { return int(atomic.LoadInt32(&cq.raw.Cqe)) }
 
 // Raw returns the C object, which is valid until Close.
 func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
 
-// Poll takes up to len(wcs) completions and returns how many, without waiting;
-// see ibv_poll_cq(3). A failed work request is not an error of Poll, but in
-// its WC.
-func (cq *CQ) Poll(wcs []WC) (int, error) {
-	if err := cq.self().Use(); err != nil {
-		return 0, err
-	}
-	defer cq.object.Done()
-	if cq.channel == nil {
-		return cq.poll(wcs)
-	}
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	taken := copy(wcs, cq.found)
-	cq.found = cq.found[:copy(cq.found, cq.found[taken:])]
-	n, err := cq.poll(wcs[taken:])
-	if taken > 0 {
-		err = nil // these must not be lost; the next Poll meets the error again
-	}
-	return taken + n, err
-}
-
-func (cq *CQ) poll(wcs []WC) (int, error) {
-	if len(wcs) == 0 {
-		return 0, nil
-	}
-	n, err := libibverbs.PollCq(cq.raw, int32(min(len(wcs), math.MaxInt32)), (*libibverbs.Wc)(unsafe.Pointer(unsafe.SliceData(wcs))))
-	if err != nil {
-		return 0, cerr.Wrap(cq.object.Name(), err)
-	}
-	return n, nil
-}
-
-// look polls and keeps what it finds for Poll.
-func (cq *CQ) look() (found bool, err error) {
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	if len(cq.found) > 0 {
-		return true, nil
-	}
-	n, err := cq.poll(cq.found[:foundMax])
-	cq.found = cq.found[:n]
-	return n > 0, err
-}
-
-// errNoChannel is returned by Wait on a queue that was made to be polled.
-var errNoChannel = errors.New("made without a completion channel")
-
-// Wait returns when the queue has completions, which Poll then returns, unless
-// another goroutine takes them first. It returns an error that is ctx.Err()
-// when ctx ends, and one that is os.ErrClosed on Close, which may be one that C
-// then refuses. It holds no thread.
-func (cq *CQ) Wait(ctx context.Context) error {
+// Resize changes how many completions the queue can hold to at least entries;
+// see ibv_resize_cq(3). Completions that are in the queue stay there. If there
+// are more than entries, or the device cannot do it, the queue is as it was.
+func (cq *CQ) Resize(entries int) error {
 	if err := cq.self().Use(); err != nil {
 		return err
 	}
-	cq.object.Done()
-	if ctx == nil {
-		return cerr.Nil("Wait", "ctx")
+	defer cq.object.Done()
+	what := fmt.Sprintf("%s to %d entries", cq.object.Name(), entries)
+	if entries < 1 || entries > math.MaxInt32 {
+		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
 	}
-	if cq.channel == nil {
-		return fmt.Errorf("wait for %s: %w", cq.object.Name(), errNoChannel)
-	}
-	select {
-	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win
-	default:
-		select {
-		case cq.turn <- struct{}{}:
-		case <-ctx.Done():
-			return netpoll.ContextError(ctx)
-		}
-	}
-	defer func() { <-cq.turn }()
-	for {
-		found, err := cq.armAndLook()
-		if found || err != nil {
-			return err
-		}
-		if err := cq.channel.fd.Wait(ctx, cq.ready, cq.try); err != nil {
-			return err
-		}
-	}
+	return cerr.Wrap(what, libibverbs.ResizeCq(cq.raw, int32(entries)))
 }
 
-// armAndLook asks for an event and then looks, in this order, so that a
-// completion which arrives in between is not missed.
-func (cq *CQ) armAndLook() (found bool, err error) {
+// Moderate makes the device wait for so many completions, or for so long after
+// the first one, in microseconds and at most 65 ms, before it gives an event;
+// see ibv_modify_cq(3).
+func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	if err := cq.self().Use(); err != nil {
-		return false, err
+		return err
 	}
 	defer cq.object.Done()
-	if found, err := cq.look(); found || err != nil {
-		return found, err
+	us := period.Microseconds()
+	if completions < 0 || completions > math.MaxUint16 || us < 0 || us > math.MaxUint16 {
+		return &cerr.Error{
+			Op: "ibv_modify_cq", Errno: syscall.EINVAL,
+			Object: fmt.Sprintf("%d completions or %v on %s", completions, period, cq.object.Name()),
+		}
 	}
-	if err := libibverbs.ReqNotifyCq(cq.raw, 0); err != nil {
-		return false, cerr.Wrap(cq.object.Name(), err)
+	attr := libibverbs.ModifyCqAttr{
+		AttrMask: uint32(libibverbs.IBV_CQ_ATTR_MODERATE),
+		Moderate: libibverbs.ModerateCq{CqCount: uint16(completions), CqPeriod: uint16(us)},
 	}
-	return cq.look()
+	return cerr.Wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
+}
+
+// overran is for who reads the device's event that the queue has overrun.
+func (cq *CQ) overran() {
+	cq.lost.Store(true)
+	if cq.channel != nil {
+		cq.signal()
+		cq.channel.fd.Kick()
+	}
 }
 
 func (cq *CQ) signal() {

@@ -72,13 +72,23 @@ func TestNotOpened(t *testing.T) {
 		"CompChannel.Close": func(zero bool) error { return pick(zero, &CompChannel{}).Close() },
 		"CQ.Close":          func(zero bool) error { return pick(zero, &CQ{}).Close() },
 		"CQ.Poll":           func(zero bool) error { return second(pick(zero, &CQ{}).Poll(make([]WC, 1))) },
-		"CQ.Wait":           func(zero bool) error { return pick(zero, &CQ{}).Wait(ctx) },
-		"QP.Close":          func(zero bool) error { return pick(zero, &QP{}).Close() },
-		"QP.SetError":       func(zero bool) error { return pick(zero, &QP{}).SetError() },
-		"QP.State":          func(zero bool) error { return second(pick(zero, &QP{}).State()) },
-		"QP.Modify":         func(zero bool) error { return pick(zero, &QP{}).Modify(nil, 0) },
-		"QP.PostSend":       func(zero bool) error { return second(pick(zero, &QP{}).PostSend(nil)) },
-		"QP.PostRecv":       func(zero bool) error { return second(pick(zero, &QP{}).PostRecv(nil)) },
+		"CQ.Wait":           func(zero bool) error { return second(pick(zero, &CQ{}).Wait(ctx, make([]WC, 1))) },
+		"CQ.WaitEx":         func(zero bool) error { return second(pick(zero, &CQ{}).WaitEx(ctx, make([]WCEx, 1))) },
+		"CQ.PollEx":         func(zero bool) error { return second(pick(zero, &CQ{}).PollEx(make([]WCEx, 1))) },
+		"CQ.Spin":           func(zero bool) error { return second(pick(zero, &CQ{}).Spin(make([]WC, 1), 0)) },
+		"CQ.SpinEx":         func(zero bool) error { return second(pick(zero, &CQ{}).SpinEx(make([]WCEx, 1), 0)) },
+		"CQ.Resize":         func(zero bool) error { return pick(zero, &CQ{}).Resize(1) },
+		"CQ.Moderate":       func(zero bool) error { return pick(zero, &CQ{}).Moderate(1, 0) },
+		"QP.PostSendAndSpin": func(zero bool) error {
+			_, _, err := pick(zero, &QP{}).PostSendAndSpin(nil, &CQ{}, nil, 0)
+			return err
+		},
+		"QP.Close":    func(zero bool) error { return pick(zero, &QP{}).Close() },
+		"QP.SetError": func(zero bool) error { return pick(zero, &QP{}).SetError() },
+		"QP.State":    func(zero bool) error { return second(pick(zero, &QP{}).State()) },
+		"QP.Modify":   func(zero bool) error { return pick(zero, &QP{}).Modify(nil, 0) },
+		"QP.PostSend": func(zero bool) error { return second(pick(zero, &QP{}).PostSend(nil)) },
+		"QP.PostRecv": func(zero bool) error { return second(pick(zero, &QP{}).PostRecv(nil)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, call(true), os.ErrInvalid)

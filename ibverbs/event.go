@@ -100,5 +100,8 @@ func (c *Context) copyEvent(raw *libibverbs.AsyncEvent) Event {
 		ev.Number = uint32(*raw.Element.PortNum())
 	}
 	ev.Object = registered(object)
+	if cq := ev.CQ(); cq != nil && ev.Type == EventCQError {
+		cq.overran()
+	}
 	return ev
 }

@@ -94,18 +94,10 @@ func ExampleQP_PostSend() {
 		if _, err := qp.PostSend(batch); err != nil {
 			return err
 		}
-		for {
-			n, err := cq.Poll(completions)
-			if err != nil {
-				return err
-			}
-			if n > 0 {
-				return completions[0].Err()
-			}
-			if err := cq.Wait(ctx); err != nil {
-				return err
-			}
+		if _, err := cq.Wait(ctx, completions); err != nil {
+			return err
 		}
+		return completions[0].Err()
 	}
 	_ = send
 }
@@ -119,12 +111,9 @@ func ExampleCQ_Wait() {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		for {
-			if err := cq.Wait(ctx); err != nil {
-				return err // context.DeadlineExceeded, or os.ErrClosed
-			}
-			n, err := cq.Poll(completions)
+			n, err := cq.Wait(ctx, completions)
 			if err != nil {
-				return err
+				return err // context.DeadlineExceeded, or os.ErrClosed
 			}
 			for i := range completions[:n] {
 				wc := &completions[i]

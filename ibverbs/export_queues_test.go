@@ -2,13 +2,6 @@ package ibverbs
 
 import "github.com/verbena-go/verbena/generated/libibverbs"
 
-// SendDatagram adds a datagram to a batch.
-func SendDatagram(b *SendBatch, id uint64, to *AH, qpNum, qkey uint32, flags SendFlags, segments ...Segment) error {
-	wr := libibverbs.SendWr{Opcode: libibverbs.IBV_WR_SEND}
-	*wr.Wr.Ud() = libibverbs.SendWrWrUd{Ah: to.raw, RemoteQpn: qpNum, RemoteQkey: qkey}
-	return b.add(&wr, id, flags, segments)
-}
-
 // HasWR reports whether requests can be posted through the ibv_wr functions.
 func HasWR(qp *QP) bool { return qp.ex != nil }
 

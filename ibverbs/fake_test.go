@@ -9,7 +9,7 @@ import (
 )
 
 // fakeMR returns a region that no device knows.
-func fakeMR(t *testing.T, size int, lkey uint32) *MR {
+func fakeMR(t testing.TB, size int, lkey uint32) *MR {
 	t.Helper()
 	b := make([]byte, size)
 	mr := &MR{

@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"syscall"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
@@ -87,16 +86,9 @@ func (s Segment) sge() libibverbs.Sge {
 	return libibverbs.Sge{Addr: s.addr(), Length: uint32(s.n), Lkey: s.mr.lkey}
 }
 
-// inlineSges changes the addresses of segments that C copies while posting
-// from the device's to this process's.
-func inlineSges(first *libibverbs.Sge, segments []Segment) error {
-	sges := unsafe.Slice(first, len(segments))
-	for i, s := range segments {
-		if s.mr.bytes == nil {
-			return fmt.Errorf("segment %d: memory of %s cannot be sent inline: only the device reaches it: %w",
-				i, s.mr.object.Name(), syscall.EINVAL)
-		}
-		sges[i].Addr = addressOf(s.mr.bytes) + uint64(s.offset)
-	}
-	return nil
+// hostAddr is the address in this process, of memory that has one.
+func (s Segment) hostAddr() uint64 { return addressOf(s.mr.bytes) + uint64(s.offset) }
+
+func (mr *MR) notInline() error {
+	return fmt.Errorf("memory of %s cannot be sent inline: only the device reaches it: %w", mr.object.Name(), syscall.EINVAL)
 }

@@ -5,70 +5,127 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// PostError says which request of a batch could not be posted. Those before it
-// were posted; it and those after it were not.
-type PostError struct {
-	Index int    // of the request in the batch
-	ID    uint64 // of the request
-	Err   error
-}
-
-func (e *PostError) Error() string {
-	s := fmt.Sprintf("request %d of the batch (ID %d)", e.Index, e.ID)
-	if e.Index > 0 {
-		s += ", the ones before it were posted"
-	}
-	s += ": " + e.Err.Error()
-	if errors.Is(e.Err, syscall.ENOMEM) {
-		s += ": the queue is full until completions have been polled"
-	}
-	return s
-}
-
-// Unwrap returns the C library's error: ENOMEM for a full queue, EINVAL for a
-// request that cannot be right or a queue pair in the wrong state.
-func (e *PostError) Unwrap() error { return e.Err }
-
 // PostSend posts the batch's requests in one call of C and returns how many
-// were posted, which is all of them unless there is an error; see
-// ibv_post_send(3). The batch can be used again at once. The memory regions
-// must stay open until their requests have completed, or with SendInline until
-// they are posted.
+// were posted, which is all of them unless there is an error: a *PostError. The
+// batch can be used or changed again at once. The memory regions must stay open
+// until their requests have completed, or with SendInline until they are
+// posted.
+//
+// A queue pair that was made with QPConfig.SendOps posts all requests or none;
+// see ibv_wr_post(3). Any other posts those before the one that fails; see
+// ibv_post_send(3).
 func (qp *QP) PostSend(b *SendBatch) (int, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
 	defer qp.object.Done()
-	if b == nil || b.arena == nil {
-		return 0, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
-	}
-	if b.Len() == 0 {
-		return 0, nil
-	}
-	if err := b.useInline(); err != nil {
+	raw, wrs, err := qp.sendList(b)
+	if len(wrs) == 0 || err != nil {
 		return 0, err
 	}
-	defer doneInline(b.inline)
+	defer b.release()
 	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
-	wrs := b.arena.used()
-	var bad *libibverbs.SendWr
-	if err := libibverbs.PostSend(qp.raw, &wrs[0], &bad); err != nil {
-		i := position(wrs, bad)
-		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
+	return qp.sent(wrs, datapath.PostSend(raw, qp.sendOps, &wrs[0]))
+}
+
+// PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
+// of C. If posting fails, it does not poll.
+func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
+	if err := qp.self().Use(); err != nil {
+		return 0, 0, err
 	}
-	return len(wrs), nil
+	defer qp.object.Done()
+	if err := cq.self().Use(); err != nil {
+		return 0, 0, err
+	}
+	defer cq.object.Done()
+	if b.Len() == 0 || len(wcs) == 0 {
+		return 0, 0, fmt.Errorf("post %d requests and poll for %d completions: %w", b.Len(), len(wcs), syscall.EINVAL)
+	}
+	raw, wrs, err := qp.sendList(b)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer b.release()
+	defer runtime.KeepAlive(b.arena)
+	p, q := datapath.PostAndSpin(raw, qp.sendOps, &wrs[0], cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget))
+	if posted, err = qp.sent(wrs, p); err != nil {
+		return posted, 0, err
+	}
+	n, err = cq.polled(opPoll, len(wcs), q)
+	return posted, n, err
+}
+
+// sendList returns what C posts, with what C looks at held until release,
+// unless there is an error or nothing to post.
+func (qp *QP) sendList(b *SendBatch) (raw unsafe.Pointer, wrs []libibverbs.SendWr, err error) {
+	if b == nil || b.arena == nil {
+		return nil, nil, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+	}
+	if b.Len() == 0 {
+		return nil, nil, nil
+	}
+	if err := qp.takes(b); err != nil {
+		return nil, nil, err
+	}
+	if err := b.hold(); err != nil {
+		return nil, nil, err
+	}
+	if qp.sendOps != 0 {
+		return unsafe.Pointer(qp.ex), b.arena.used(), nil
+	}
+	return unsafe.Pointer(qp.raw), b.arena.used(), nil
+}
+
+// takes refuses what C would misunderstand.
+func (qp *QP) takes(b *SendBatch) error {
+	refused, errno := -1, syscall.EOPNOTSUPP
+	if qp.sendOps == 0 {
+		refused = b.extended - 1
+	}
+	if qp.raw.QpType == QPTypeUD && refused < 0 {
+		refused, errno = b.notDatagram(), syscall.EINVAL
+	}
+	if refused < 0 {
+		return nil
+	}
+	wr := &b.arena.wrs[refused]
+	err := &cerr.Error{Op: "ibv_post_send", Object: fmt.Sprintf("%v on %s", wr.Opcode, qp.object.Name()), Errno: errno}
+	return &PostError{Index: refused, ID: wr.WrId, None: true, Err: err}
+}
+
+// sent makes an error of what C said.
+func (qp *QP) sent(wrs []libibverbs.SendWr, p datapath.Posted) (int, error) {
+	if p.Value == 0 {
+		return len(wrs), nil
+	}
+	op := "ibv_post_send"
+	if p.None {
+		op = "ibv_wr_complete"
+	}
+	e := &PostError{Index: position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: cerr.Wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
+	e.ID = wrs[e.Index].WrId
+	if e.None = p.None; !p.None {
+		return e.Index, e
+	}
+	if p.Bad == nil && len(wrs) > 1 {
+		e.Index, e.ID = -1, 0
+	}
+	return 0, e
 }
 
 // PostRecv posts the batch's receives in one call of C and returns how many
-// were posted, which is all of them unless there is an error; see
-// ibv_post_recv(3). The batch can be used again at once. The memory regions
-// must stay open until their receives have completed.
+// were posted, which is all of them unless there is an error: a *PostError; see
+// ibv_post_recv(3). The batch can be used or changed again at once. The memory
+// regions must stay open until their receives have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
@@ -82,10 +139,11 @@ func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	}
 	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
 	wrs := b.arena.used()
-	var bad *libibverbs.RecvWr
-	if err := libibverbs.PostRecv(qp.raw, &wrs[0], &bad); err != nil {
-		i := position(wrs, bad)
-		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(qp.object.Name(), err)}
+	p := datapath.PostRecv(qp.raw, &wrs[0])
+	if p.Value != 0 {
+		i := position(wrs, (*libibverbs.RecvWr)(p.Bad))
+		err := cerr.Wrap(qp.object.Name(), cerr.Code("ibv_post_recv", p.Value, p.Errno))
+		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: err}
 	}
 	return len(wrs), nil
 }
@@ -99,3 +157,36 @@ func position[T any](wrs []T, bad *T) int {
 	}
 	return 0
 }
+
+// PostError says which request of a batch could not be posted. Those before it
+// were posted, unless None is set; it and those after it were not.
+type PostError struct {
+	Index int    // of the request in the batch; -1 if C does not say which it is
+	ID    uint64 // of the request
+	None  bool   // nothing was posted, as with ibv_wr_*
+	Err   error
+}
+
+func (e *PostError) Error() string {
+	s := "the batch"
+	if e.Index >= 0 {
+		s = fmt.Sprintf("request %d of the batch (ID %d)", e.Index, e.ID)
+	}
+	switch {
+	case e.None:
+		s += ", none was posted"
+	case e.Index > 0:
+		s += ", the ones before it were posted"
+	}
+	s += ": " + e.Err.Error()
+	if errors.Is(e.Err, syscall.ENOMEM) {
+		s += ": the queue is full until completions have been polled"
+	}
+	return s
+}
+
+// Unwrap returns the C library's error: ENOMEM for a full queue (Soft-RoCE's
+// ibv_wr_* give ENOSPC), EINVAL for a request that cannot be right or a queue
+// pair in the wrong state, and one that is errors.ErrUnsupported for a request
+// that the queue pair was not made for.
+func (e *PostError) Unwrap() error { return e.Err }

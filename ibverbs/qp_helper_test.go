@@ -8,8 +8,6 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-const qkey = 0x11111111
-
 // path leads from the device's port back to it.
 func (r *rig) path() ibverbs.AHAttr {
 	port := must(r.c.QueryPort(r.device.Port))(r.t)
@@ -104,7 +102,7 @@ func exchange(t testing.TB, a, b *end) {
 			header = ibverbs.GRHLen
 			ah := must(from.rig.pd.CreateAH(from.rig.path()))(t)
 			add = func(s *ibverbs.SendBatch) error {
-				return ibverbs.SendDatagram(s, 5, ah, to.qp.Num(), qkey, ibverbs.SendSignaled, from.mr.Sub(0, 100))
+				return s.SendTo(5, ibverbs.Destination{AH: ah, QPNum: to.qp.Num(), QKey: qkey}, ibverbs.SendSignaled, from.mr.Sub(0, 100))
 			}
 			defer func() { require.NoError(t, ah.Close()) }()
 		}

@@ -67,8 +67,9 @@ func TestRemovalWaits(t *testing.T) {
 		a, b := sub.pair(sub.channel())
 		for id := range uint64(100) {
 			ping(t, a, b, id)
-			require.NoError(t, b.recvCQ.Wait(limit(t)))
-			collectOK(t, b.recvCQ, 1)
+			wcs := make([]ibverbs.WC, 1)
+			require.Equal(t, 1, must(b.recvCQ.Wait(limit(t), wcs))(t))
+			require.NoError(t, wcs[0].Err())
 			collectOK(t, a.sendCQ, 1)
 		}
 		for ev := range sub.eventsNow() {
@@ -121,8 +122,9 @@ func TestInterfaceRemoved(t *testing.T) {
 		for _, e := range append(ends, idle) {
 			require.NoError(t, e.qp.SetError())
 		}
-		require.NoError(t, ended(t, w))
-		require.Equal(t, ibverbs.WCFlushed, collect(t, idle.recvCQ, 1)[0].Status())
+		got := ended(t, w)
+		require.NoError(t, got.err)
+		require.Equal(t, ibverbs.WCFlushed, got.wcs[0].Status())
 		for len(errs) < len(ends) {
 			errs = append(errs, ended(t, results))
 		}

@@ -13,23 +13,48 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
+// waited is what a Wait returned.
+type waited struct {
+	wcs []ibverbs.WC
+	err error
+}
+
 // waiter runs Wait in a goroutine.
-func waiter(ctx context.Context, cq *ibverbs.CQ) <-chan error {
-	result := make(chan error, 1)
-	go func() { result <- cq.Wait(ctx) }()
+func waiter(ctx context.Context, cq *ibverbs.CQ) <-chan waited {
+	result := make(chan waited, 1)
+	go func() {
+		wcs := make([]ibverbs.WC, 4)
+		n, err := cq.Wait(ctx, wcs)
+		result <- waited{wcs[:n], err}
+	}()
 	return result
 }
 
 // ended returns the result of a waiter that must have one soon.
-func ended(t testing.TB, result <-chan error) error {
+func ended[T any](t testing.TB, result <-chan T) T {
 	t.Helper()
 	select {
-	case err := <-result:
-		return err
+	case got := <-result:
+		return got
 	case <-time.After(patience):
-		require.FailNow(t, "Wait did not end")
-		return nil
+		require.FailNow(t, "the wait did not end")
+		panic("not reached")
 	}
+}
+
+// requireOne checks that a wait found one completion, successful, with the ID.
+func requireOne(t testing.TB, got waited, id uint64) {
+	t.Helper()
+	require.NoError(t, got.err)
+	require.Len(t, got.wcs, 1)
+	require.NoError(t, got.wcs[0].Err())
+	require.Equal(t, id, got.wcs[0].ID())
+}
+
+// waitErr is Wait for its error.
+func waitErr(ctx context.Context, cq *ibverbs.CQ) error {
+	_, err := cq.Wait(ctx, make([]ibverbs.WC, 1))
+	return err
 }
 
 // untilWaiting returns when a goroutine waits for the queue.
@@ -51,14 +76,10 @@ func TestWait(t *testing.T) {
 	r := open(t)
 	a, b := r.pair(r.channel()) // four queues share the channel
 	for id := range uint64(20) {
-		waits := []<-chan error{waiter(limit(t), b.recvCQ), waiter(limit(t), a.sendCQ)}
+		waits := []<-chan waited{waiter(limit(t), b.recvCQ), waiter(limit(t), a.sendCQ)}
 		ping(t, a, b, id)
-		for i, cq := range []*ibverbs.CQ{b.recvCQ, a.sendCQ} {
-			require.NoError(t, ended(t, waits[i]))
-			wcs := make([]ibverbs.WC, 2)
-			require.Equal(t, 1, must(cq.Poll(wcs))(t), "Wait leaves it to Poll")
-			require.NoError(t, wcs[0].Err())
-			require.Equal(t, id, wcs[0].ID())
+		for _, w := range waits {
+			requireOne(t, ended(t, w), id)
 		}
 	}
 }
@@ -69,20 +90,18 @@ func TestWaitFindsWhatIsThere(t *testing.T) {
 	r := open(t)
 	a, b := r.pair(r.channel())
 	ping(t, a, b, 1)
-	require.NoError(t, b.recvCQ.Wait(limit(t)))
-	require.NoError(t, b.recvCQ.Wait(limit(t)), "until Poll takes it")
+	collectOK(t, a.sendCQ, 1) // so that the receive is complete, too
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, b.recvCQ.Wait(done))
-	collectOK(t, b.recvCQ, 1)
-	require.ErrorIs(t, b.recvCQ.Wait(done), context.Canceled)
+	requireOne(t, ended(t, waiter(done, b.recvCQ)), 1)
+	require.ErrorIs(t, waitErr(done, b.recvCQ), context.Canceled)
 }
 
-// Poll gives what a wait has found before anything later, and all that fits.
-func TestPollAfterWaitKeepsOrder(t *testing.T) {
+// Waits and polls give completions in order, as many as there is room for.
+func TestWaitAndPollKeepOrder(t *testing.T) {
 	r := open(t)
 	a, b := r.pair(r.channel())
-	const n = 40 // more than Wait takes
+	const n = 40
 	b.recv.Reset()
 	a.send.Reset()
 	for id := range uint64(n) {
@@ -91,26 +110,18 @@ func TestPollAfterWaitKeepsOrder(t *testing.T) {
 	}
 	must(b.qp.PostRecv(b.recv))(t)
 	must(a.qp.PostSend(a.send))(t)
-	require.NoError(t, b.recvCQ.Wait(limit(t)))
+	collectOK(t, a.sendCQ, n)
 	next := uint64(0)
 	wcs := make([]ibverbs.WC, 7)
 	for next < n {
-		require.NoError(t, b.recvCQ.Wait(limit(t)))
-		for _, wc := range wcs[:must(b.recvCQ.Poll(wcs))(t)] {
+		got := must(b.recvCQ.Wait(limit(t), wcs))(t)
+		require.Equal(t, min(len(wcs), n-int(next)), got)
+		for _, wc := range wcs[:got] {
 			require.Equal(t, next, wc.ID())
 			next++
 		}
 	}
-
-	collectOK(t, a.sendCQ, n)
-	ping(t, a, b, 100)
-	collectOK(t, a.sendCQ, 1) // so that the receive is complete, too
-	require.NoError(t, b.recvCQ.Wait(limit(t)))
-	ping(t, a, b, 101)
-	collectOK(t, a.sendCQ, 1)
-	require.Equal(t, 2, must(b.recvCQ.Poll(wcs))(t), "what the wait found and what came later")
-	require.EqualValues(t, 100, wcs[0].ID())
-	require.EqualValues(t, 101, wcs[1].ID())
+	require.Zero(t, must(b.recvCQ.Poll(wcs))(t))
 }
 
 func TestWaitEnds(t *testing.T) {
@@ -149,8 +160,8 @@ func TestWaitEnds(t *testing.T) {
 				ctx, cancel := tt.end(t.Context())
 				defer cancel()
 				// The second has no turn when it ends.
-				for _, w := range []<-chan error{waiter(ctx, cq), waiter(ctx, cq)} {
-					err := ended(t, w)
+				for _, w := range []<-chan waited{waiter(ctx, cq), waiter(ctx, cq)} {
+					err := ended(t, w).err
 					for _, want := range tt.want {
 						require.ErrorIs(t, err, want)
 					}
@@ -163,17 +174,19 @@ func TestWaitEnds(t *testing.T) {
 func TestWaitRefused(t *testing.T) {
 	r := open(t)
 	polled := r.cq(1, nil)
-	err := polled.Wait(t.Context())
+	err := waitErr(t.Context(), polled)
 	require.ErrorContains(t, err, "made without a completion channel")
 	require.ErrorContains(t, err, "CQ ")
 
 	cq := r.cq(1, r.channel())
 	var none context.Context
-	require.EqualError(t, cq.Wait(none), "Wait: ctx is nil")
+	require.EqualError(t, waitErr(none, cq), "Wait: ctx is nil")
+	_, err = cq.Wait(t.Context(), nil)
+	require.ErrorContains(t, err, "no room for completions of CQ ")
 
 	for _, cq := range []*ibverbs.CQ{cq, polled} {
 		require.NoError(t, cq.Close())
-		require.ErrorIs(t, cq.Wait(t.Context()), os.ErrClosed)
+		require.ErrorIs(t, waitErr(t.Context(), cq), os.ErrClosed)
 		_, err = cq.Poll(make([]ibverbs.WC, 1))
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
@@ -187,7 +200,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	other := waiter(limit(t), b.recvCQ)
 	for round := range 20 {
 		cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
-		waits := make([]<-chan error, 8)
+		waits := make([]<-chan waited, 8)
 		for i := range waits {
 			waits[i] = waiter(limit(t), cq)
 		}
@@ -196,17 +209,16 @@ func TestCloseWakesWaiters(t *testing.T) {
 		}
 		require.NoError(t, cq.Close())
 		for _, w := range waits {
-			require.ErrorIs(t, ended(t, w), os.ErrClosed)
+			require.ErrorIs(t, ended(t, w).err, os.ErrClosed)
 		}
 	}
 	select {
-	case err := <-other:
-		require.FailNow(t, "the other queue's wait ended", "%v", err)
+	case got := <-other:
+		require.FailNow(t, "the other queue's wait ended", "%v", got)
 	default:
 	}
 	ping(t, a, b, 1)
-	require.NoError(t, ended(t, other))
-	collectOK(t, b.recvCQ, 1)
+	requireOne(t, ended(t, other), 1)
 	collectOK(t, a.sendCQ, 1)
 }
 
@@ -222,8 +234,7 @@ func TestBusyCloseDoesNotWake(t *testing.T) {
 		require.ErrorAs(t, ch.Close(), &busy)
 	}
 	ping(t, a, b, 1)
-	require.NoError(t, ended(t, w))
-	collectOK(t, b.recvCQ, 1)
+	requireOne(t, ended(t, w), 1)
 	collectOK(t, a.sendCQ, 1)
 }
 
@@ -240,15 +251,11 @@ func TestSeveralWaitersOnOneQueue(t *testing.T) {
 		all.Go(func() {
 			wcs := make([]ibverbs.WC, 3)
 			for {
-				if err := b.recvCQ.Wait(ctx); err != nil {
+				n, err := b.recvCQ.Wait(ctx, wcs)
+				if err != nil {
 					if !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
-					return
-				}
-				n, err := b.recvCQ.Poll(wcs)
-				if err != nil {
-					t.Error(err)
 					return
 				}
 				for _, wc := range wcs[:n] {

@@ -42,7 +42,7 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 			start := func(ctx func(i int) context.Context) {
 				for i, cq := range cqs {
 					go func() {
-						err := cq.Wait(ctx(i))
+						err := waitErr(ctx(i), cq)
 						results <- result{i, time.Now(), err}
 					}()
 				}

@@ -35,6 +35,36 @@ func (wc *WC) Imm() (uint32, bool) {
 // QPNum is the number of the local queue pair.
 func (wc *WC) QPNum() uint32 { return wc.raw.QpNum }
 
+// InvalidatedRKey returns the local key that the peer's message made invalid,
+// and whether there is one.
+func (wc *WC) InvalidatedRKey() (uint32, bool) {
+	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_INV) == 0 {
+		return 0, false
+	}
+	return *wc.raw.InvalidatedRkey(), true
+}
+
+// Flags says what else the completion has.
+func (wc *WC) Flags() WCFlags { return WCFlags(wc.raw.WcFlags) }
+
+// HasGRH reports whether the first 40 bytes of a received datagram's memory are
+// a global route header, or on RoCE v2 have the IP header in them.
+func (wc *WC) HasGRH() bool { return wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) != 0 }
+
+// SLID is the local identifier of a datagram's sender, on InfiniBand.
+func (wc *WC) SLID() uint16 { return wc.raw.Slid }
+
+// SL is the service level of a datagram.
+func (wc *WC) SL() uint8 { return wc.raw.Sl }
+
+// PKeyIndex is where a datagram's partition key is in the port's table, for
+// queue pair 1.
+func (wc *WC) PKeyIndex() uint16 { return wc.raw.PkeyIndex }
+
+// DLIDPathBits are the low bits of the local identifier that a datagram was
+// sent to.
+func (wc *WC) DLIDPathBits() uint8 { return wc.raw.DlidPathBits }
+
 // SrcQP is the number of the sender's queue pair, for datagrams.
 func (wc *WC) SrcQP() uint32 { return wc.raw.SrcQp }
 
@@ -59,9 +89,18 @@ const (
 	WCRead        = libibverbs.IBV_WC_RDMA_READ
 	WCCompareSwap = libibverbs.IBV_WC_COMP_SWAP
 	WCFetchAdd    = libibverbs.IBV_WC_FETCH_ADD
+	WCBindMW      = libibverbs.IBV_WC_BIND_MW
+	WCLocalInv    = libibverbs.IBV_WC_LOCAL_INV
+	WCTSO         = libibverbs.IBV_WC_TSO
+	WCFlush       = libibverbs.IBV_WC_FLUSH
+	WCAtomicWrite = libibverbs.IBV_WC_ATOMIC_WRITE
 	WCRecv        = libibverbs.IBV_WC_RECV
 	WCRecvImm     = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
 )
+
+// WCFlags say what a completion has; see [WC.Imm], [WC.InvalidatedRKey] and
+// [WC.HasGRH] for the usual ones.
+type WCFlags = libibverbs.WcFlags
 
 // WCError is a failed work request. errors.Is finds its status.
 type WCError struct {

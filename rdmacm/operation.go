@@ -200,24 +200,23 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 
 // collect waits for completions and hands them out. The caller leads.
 func (o *operations) collect(ctx context.Context) error {
-	for {
-		if n, err := o.poll(); n > 0 || err != nil {
-			return err
-		}
-		if err := o.conn.cq.Wait(ctx); err != nil {
-			return err
-		}
-	}
+	n, err := o.conn.cq.Wait(ctx, o.wcs)
+	o.handOut(n)
+	return err
 }
 
 // poll hands out the completions that there are, and returns how many. The
 // caller leads.
 func (o *operations) poll() (int, error) {
 	n, err := o.conn.cq.Poll(o.wcs)
+	o.handOut(n)
+	return n, err
+}
+
+func (o *operations) handOut(n int) {
 	for i := range o.wcs[:n] {
 		o.complete(&o.wcs[i])
 	}
-	return n, err
 }
 
 func (o *operations) complete(wc *ibverbs.WC) {

@@ -44,7 +44,10 @@ func TestWaitingCostsNoThreads(t *testing.T) {
 			cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, ch.Close()) })
-			return waiter{cq.Wait, cq.Close}
+			return waiter{func(ctx context.Context) error {
+				_, err := cq.Wait(ctx, make([]ibverbs.WC, 1))
+				return err
+			}, cq.Close}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { testWaiters(t, tt.open) })

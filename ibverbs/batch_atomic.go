@@ -1,0 +1,101 @@
+package ibverbs
+
+import (
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// atomicSize is how many bytes an atomic operation is about.
+const atomicSize = 8
+
+func checkAtomic(at RemoteBuffer) error {
+	switch {
+	case at.Addr%atomicSize != 0:
+		return fmt.Errorf("atomic operation at %#x, which is not a multiple of 8: %w", at.Addr, syscall.EINVAL)
+	case at.Len < atomicSize:
+		return fmt.Errorf("atomic operation on 8 bytes in a remote buffer of %d: %w", at.Len, syscall.EINVAL)
+	}
+	return nil
+}
+
+// CompareSwap adds an atomic operation on the first 8 bytes of a peer's memory,
+// which must be aligned to 8 bytes: if they are compare, they become swap. What
+// they were goes into result, which has 8 bytes, in this host's byte order.
+func (b *SendBatch) CompareSwap(id uint64, at RemoteBuffer, compare, swap uint64, flags SendFlags, result Segment) error {
+	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, id, at, compare, swap, flags, result)
+}
+
+// FetchAdd adds an atomic operation on the first 8 bytes of a peer's memory,
+// which must be aligned to 8 bytes: add is added to them. What they were goes
+// into result, which has 8 bytes, in this host's byte order.
+func (b *SendBatch) FetchAdd(id uint64, at RemoteBuffer, add uint64, flags SendFlags, result Segment) error {
+	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, id, at, add, 0, flags, result)
+}
+
+func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer, operand, swap uint64, flags SendFlags, result Segment) error {
+	if err := checkAtomic(at); err != nil {
+		return err
+	}
+	if result.n != atomicSize {
+		return fmt.Errorf("atomic operation with a result of %d bytes, not 8: %w", result.n, syscall.EINVAL)
+	}
+	r := sendRequest{op: op}
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{RemoteAddr: at.Addr, CompareAdd: operand, Swap: swap, Rkey: at.RKey}
+	return b.add(r, id, flags, at.Len, []Segment{result})
+}
+
+// AtomicWrite adds a write of 8 bytes, as they stand here, to a peer's memory,
+// which must be aligned to 8 bytes; nobody there sees only some of them. The
+// queue pair must have been made for it: see ibv_wr_post(3).
+func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags SendFlags) error {
+	if err := checkAtomic(to); err != nil {
+		return err
+	}
+	r := sendRequest{op: libibverbs.IBV_WR_ATOMIC_WRITE}
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
+		RemoteAddr: to.Addr, CompareAdd: binary.NativeEndian.Uint64(data[:]), Rkey: to.RKey,
+	}
+	return b.add(r, id, flags, to.Len, nil)
+}
+
+// FlushPlacement says how far data has to get.
+type FlushPlacement = libibverbs.PlacementType
+
+// How far data has to get; combine them with |.
+const (
+	FlushGlobal     = libibverbs.IBV_FLUSH_GLOBAL     // all of the peer's machine sees it
+	FlushPersistent = libibverbs.IBV_FLUSH_PERSISTENT // it survives a loss of power
+)
+
+// Flush adds a request that completes when what was written to a range of a
+// peer's memory before has got as far as placement says. The region must have
+// the access flag of the same name, and the queue pair must have been made for
+// it: see ibv_wr_post(3).
+func (b *SendBatch) Flush(id uint64, at RemoteBuffer, placement FlushPlacement, flags SendFlags) error {
+	return b.flush(id, at, placement, libibverbs.IBV_FLUSH_RANGE, flags)
+}
+
+// FlushRegion is Flush for the whole memory region that at is in.
+func (b *SendBatch) FlushRegion(id uint64, at RemoteBuffer, placement FlushPlacement, flags SendFlags) error {
+	return b.flush(id, at, placement, libibverbs.IBV_FLUSH_MR, flags)
+}
+
+func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, level libibverbs.SelectivityLevel, flags SendFlags) error {
+	if placement == 0 || placement&^(FlushGlobal|FlushPersistent) != 0 {
+		return fmt.Errorf("flush with placement %v: %w", placement, syscall.EINVAL)
+	}
+	r := sendRequest{op: libibverbs.IBV_WR_FLUSH}
+	// C has no fields for this in ibv_send_wr; package datapath reads these.
+	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
+		RemoteAddr: at.Addr, CompareAdd: at.Len, Swap: uint64(placement) | uint64(level)<<8, Rkey: at.RKey,
+	}
+	return b.add(r, id, flags, at.Len, nil)
+}
+
+// extendedOnly reports whether a request can be posted only with ibv_wr_*.
+func extendedOnly(op libibverbs.WrOpcode) bool {
+	return op == libibverbs.IBV_WR_FLUSH || op == libibverbs.IBV_WR_ATOMIC_WRITE
+}

@@ -1,0 +1,83 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// Destination is who gets a datagram.
+type Destination struct {
+	AH    *AH    // the way to the peer's port
+	QPNum uint32 // of the peer
+	QKey  uint32 // that the peer's queue pair has
+}
+
+func (d Destination) set(ud *libibverbs.SendWrWrUd) error {
+	if d.AH.self() == nil {
+		return fmt.Errorf("datagram without an address handle: %w", syscall.EINVAL)
+	}
+	*ud = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
+	return nil
+}
+
+// SendTo adds a datagram, for a queue pair of type QPTypeUD.
+func (b *SendBatch) SendTo(id uint64, to Destination, flags SendFlags, segments ...Segment) error {
+	return b.addTo(sendRequest{op: libibverbs.IBV_WR_SEND}, id, to, flags, segments)
+}
+
+// SendImmTo adds a datagram with 32 bits of immediate data, given in this
+// host's byte order.
+func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendFlags, segments ...Segment) error {
+	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_IMM, imm: libibverbs.NewBe32(imm)}
+	return b.addTo(r, id, to, flags, segments)
+}
+
+func (b *SendBatch) addTo(r sendRequest, id uint64, to Destination, flags SendFlags, segments []Segment) error {
+	if err := to.set(r.wr.Ud()); err != nil {
+		return err
+	}
+	if err := b.add(r, id, flags, unlimited, segments); err != nil {
+		return err
+	}
+	b.look(b.arena.n-1, to.AH.self(), nil)
+	return nil
+}
+
+// TSO adds a large message that the device cuts into packets with mss bytes of
+// data each, every one behind a copy of the header; for a queue pair of type
+// QPTypeRawPacket, or of QPTypeUD with [SendRequest.SetDestination].
+func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, segments ...Segment) error {
+	if err := header.check(); err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
+		return fmt.Errorf("packets of %d bytes behind a header of %d: %w", mss, header.n, syscall.EINVAL)
+	}
+	if err := b.add(sendRequest{op: libibverbs.IBV_WR_TSO}, id, flags, unlimited, segments); err != nil {
+		return err
+	}
+	*b.arena.wrs[b.arena.n-1].Tso() = libibverbs.SendWrTso{
+		Hdr: unsafe.Pointer(&header.mr.bytes[header.offset]), HdrSz: uint16(header.n), Mss: mss,
+	}
+	b.look(b.arena.n-1, &header.mr.object, nil)
+	return nil
+}
+
+// notDatagram returns the index of the first request that is not a datagram
+// with a destination, -1 if all are.
+func (b *SendBatch) notDatagram() int {
+	for i := range b.arena.used() {
+		wr := &b.arena.wrs[i]
+		switch wr.Opcode {
+		case libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_TSO:
+			if wr.Wr.Ud().Ah != nil {
+				continue
+			}
+		}
+		return i
+	}
+	return -1
+}

@@ -1,0 +1,77 @@
+package ibverbs
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// held reports whether C looks at something of request i while it posts.
+func (b *SendBatch) held(i int) bool {
+	return SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 || b.more[i].used[0] != nil
+}
+
+// look makes C look at objects while it posts request i, which was just added
+// or has had as many before.
+func (b *SendBatch) look(i int, first, second *object.Object) {
+	if !b.held(i) {
+		b.holds++
+	}
+	b.more[i].used = [2]*object.Object{first, second}
+	b.stale = true
+}
+
+// find lists what C looks at, the same object once where requests that follow
+// each other have it.
+func (b *SendBatch) find() {
+	clear(b.uses)
+	b.uses, b.stale = b.uses[:0], false
+	var last *object.Object
+	note := func(o *object.Object) {
+		if o != nil && o != last {
+			b.uses = append(b.uses, o)
+			last = o
+		}
+	}
+	for i := range b.arena.used() {
+		if !b.held(i) {
+			continue
+		}
+		for _, o := range b.more[i].used {
+			note(o)
+		}
+		if wr := &b.arena.wrs[i]; SendFlags(wr.SendFlags)&SendInline != 0 {
+			for _, mr := range b.owner[i*b.arena.segments:][:wr.NumSge] {
+				note(&mr.object)
+			}
+		}
+	}
+}
+
+// hold keeps what C looks at from being destroyed until release.
+func (b *SendBatch) hold() error {
+	if b.holds == 0 {
+		return nil
+	}
+	if b.stale {
+		b.find()
+	}
+	for i, o := range b.uses {
+		if err := o.Use(); err != nil {
+			for _, used := range b.uses[:i] {
+				used.Done()
+			}
+			return fmt.Errorf("request that cannot be posted any more: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b *SendBatch) release() {
+	if b.holds == 0 {
+		return
+	}
+	for _, o := range b.uses {
+		o.Done()
+	}
+}

@@ -1,0 +1,240 @@
+package ibverbs
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// Request returns the request at index i, to be changed in place. It may have
+// been posted: what C was given does not change any more.
+func (b *SendBatch) Request(i int) SendRequest { return SendRequest{b, i} }
+
+// SendRequest is a request of a batch. It is valid until Reset. Setting
+// something that the request does not have gives an error, and so does what
+// adding the request would refuse; the request is then as it was.
+type SendRequest struct {
+	batch *SendBatch
+	i     int
+}
+
+func (r SendRequest) wr() (*libibverbs.SendWr, error) {
+	if r.i < 0 || r.i >= r.batch.Len() {
+		return nil, fmt.Errorf("request %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
+	}
+	return &r.batch.arena.wrs[r.i], nil
+}
+
+func (r SendRequest) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpcode) error {
+	for _, op := range ops {
+		if wr.Opcode == op {
+			return nil
+		}
+	}
+	return fmt.Errorf("request %d of the batch, which is %v, has no %s: %w", r.i, wr.Opcode, what, syscall.EINVAL)
+}
+
+// SetID changes the ID.
+func (r SendRequest) SetID(id uint64) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	wr.WrId = id
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetFlags changes the flags.
+func (r SendRequest) SetFlags(flags SendFlags) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	before := r.batch.held(r.i)
+	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
+		if err := r.batch.readdress(r.i, inline); err != nil {
+			return err
+		}
+	}
+	wr.SendFlags = uint32(flags)
+	r.batch.count(before, r.i)
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// readdress changes the segments of request i from the device's addresses to
+// this process's, which C reads inline data at, or back.
+func (b *SendBatch) readdress(i int, inline bool) error {
+	first := i * b.arena.segments
+	owners := b.owner[first:][:b.arena.wrs[i].NumSge]
+	for k, mr := range owners {
+		if mr.bytes == nil {
+			return fmt.Errorf("segment %d: %w", k, mr.notInline())
+		}
+	}
+	for k, mr := range owners {
+		to := mr.start - addressOf(mr.bytes)
+		if inline {
+			to = -to
+		}
+		b.arena.sges[first+k].Addr += to
+	}
+	return nil
+}
+
+// count keeps holds right after request i was changed.
+func (b *SendBatch) count(before bool, i int) {
+	b.stale = true
+	switch now := b.held(i); {
+	case now && !before:
+		b.holds++
+	case before && !now:
+		b.holds--
+	}
+}
+
+// SetSegments changes what is sent, written or read into.
+func (r SendRequest) SetSegments(segments ...Segment) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	switch wr.Opcode {
+	case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_FLUSH, libibverbs.IBV_WR_ATOMIC_WRITE:
+		return r.has("segments", wr)
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if len(segments) != 1 || segments[0].n != atomicSize {
+			return fmt.Errorf("atomic operation without a result of 8 bytes: %w", syscall.EINVAL)
+		}
+	}
+	if err := fits(segments, r.batch.more[r.i].room); err != nil {
+		return err
+	}
+	sges, err := r.batch.arena.write(r.i, segments, SendFlags(wr.SendFlags)&SendInline != 0)
+	if err != nil {
+		return err
+	}
+	wr.SgList, wr.NumSge = sges, int32(len(segments))
+	r.batch.own(r.i, segments)
+	r.batch.stale = r.batch.stale || r.batch.held(r.i)
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetImm changes the immediate data, given in this host's byte order.
+func (r SendRequest) SetImm(imm uint32) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	if wr.Opcode != libibverbs.IBV_WR_SEND_WITH_IMM && wr.Opcode != libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM {
+		return r.has("immediate data", wr)
+	}
+	*wr.ImmData() = libibverbs.NewBe32(imm)
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetInvalidate changes the key that is made invalid.
+func (r SendRequest) SetInvalidate(rkey uint32) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	if err := r.has("key to invalidate", wr, libibverbs.IBV_WR_SEND_WITH_INV, libibverbs.IBV_WR_LOCAL_INV); err != nil {
+		return err
+	}
+	*wr.InvalidateRkey() = rkey
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetRemote changes the memory of the peer that is written, read, or operated
+// on.
+func (r SendRequest) SetRemote(remote RemoteBuffer) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	switch wr.Opcode {
+	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
+		if n := r.length(wr); n > remote.Len {
+			return fmt.Errorf("%d bytes for a remote buffer of %d: %w", n, remote.Len, syscall.EINVAL)
+		}
+		wr.Wr.Rdma().RemoteAddr, wr.Wr.Rdma().Rkey = remote.Addr, remote.RKey
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, libibverbs.IBV_WR_ATOMIC_WRITE:
+		if err := checkAtomic(remote); err != nil {
+			return err
+		}
+		wr.Wr.Atomic().RemoteAddr, wr.Wr.Atomic().Rkey = remote.Addr, remote.RKey
+	case libibverbs.IBV_WR_FLUSH:
+		a := wr.Wr.Atomic()
+		a.RemoteAddr, a.CompareAdd, a.Rkey = remote.Addr, remote.Len, remote.RKey
+	default:
+		return r.has("remote buffer", wr)
+	}
+	r.batch.more[r.i].room = remote.Len
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+func (r SendRequest) length(wr *libibverbs.SendWr) (n uint64) {
+	a := r.batch.arena
+	for i := range wr.NumSge {
+		n += uint64(a.sges[r.i*a.segments+int(i)].Length)
+	}
+	return n
+}
+
+// SetOperands changes the numbers of an atomic operation: those of CompareSwap,
+// or the one of FetchAdd, whose second is not used.
+func (r SendRequest) SetOperands(compareOrAdd, swap uint64) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	if err := r.has("operands", wr, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD); err != nil {
+		return err
+	}
+	wr.Wr.Atomic().CompareAdd, wr.Wr.Atomic().Swap = compareOrAdd, swap
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetDestination changes who gets the datagram.
+func (r SendRequest) SetDestination(to Destination) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	if err := r.has("destination", wr, libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_TSO); err != nil {
+		return err
+	}
+	if err := to.set(wr.Wr.Ud()); err != nil {
+		return err
+	}
+	before, used := r.batch.held(r.i), &r.batch.more[r.i].used
+	if wr.Opcode == libibverbs.IBV_WR_TSO {
+		used[1] = to.AH.self() // the first is the header
+	} else {
+		used[0] = to.AH.self()
+	}
+	r.batch.count(before, r.i)
+	runtime.KeepAlive(r.batch)
+	return nil
+}
+
+// SetXRCSRQ says which shared receive queue of the peer's takes the message,
+// for a queue pair that sends to XRC.
+func (r SendRequest) SetXRCSRQ(number uint32) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	wr.QpType.Xrc().RemoteSrqn = number
+	runtime.KeepAlive(r.batch)
+	return nil
+}

@@ -1,0 +1,32 @@
+package ibverbs
+
+import "github.com/verbena-go/verbena/generated/libibverbs"
+
+// BindMW adds a bind of a memory window of type 2: once it has completed, peers
+// may use the memory as the binding says, by the window's new key, which
+// [MW.Remote] has.
+func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) error {
+	switch {
+	case b == nil || b.arena == nil:
+		return errNoBatch
+	case b.arena.n == len(b.arena.wrs):
+		return ErrBatchFull // before the window takes its next key
+	}
+	request, err := mw.BindRequest(binding)
+	if err != nil {
+		return err
+	}
+	if err := b.add(sendRequest{op: libibverbs.IBV_WR_BIND_MW}, id, flags&^SendInline, unlimited, nil); err != nil {
+		return err
+	}
+	*b.arena.wrs[b.arena.n-1].BindMw() = request
+	b.look(b.arena.n-1, mw.self(), binding.Memory.mr.self())
+	return nil
+}
+
+// LocalInv adds a request that makes a key of this side's invalid: that of a
+// memory window.
+func (b *SendBatch) LocalInv(id uint64, rkey uint32, flags SendFlags) error {
+	r := sendRequest{op: libibverbs.IBV_WR_LOCAL_INV, imm: libibverbs.Be32(rkey)}
+	return b.add(r, id, flags, unlimited, nil)
+}

@@ -1,0 +1,195 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package ibverbs
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/internal/fakeverbs"
+)
+
+// polls are the ways to get completions' IDs.
+func polls(f *fakeDevice) map[string]func(room int) ([]uint64, error) {
+	plain := func(poll func(wcs []WC) (int, error)) func(int) ([]uint64, error) {
+		return func(room int) (ids []uint64, err error) {
+			wcs := make([]WC, room)
+			n, err := poll(wcs)
+			for i := range wcs[:n] {
+				ids = append(ids, wcs[i].ID())
+			}
+			return ids, err
+		}
+	}
+	extended := func(poll func(wcs []WCEx) (int, error)) func(int) ([]uint64, error) {
+		return func(room int) (ids []uint64, err error) {
+			wcs := make([]WCEx, room)
+			n, err := poll(wcs)
+			for i := range wcs[:n] {
+				ids = append(ids, wcs[i].ID())
+			}
+			return ids, err
+		}
+	}
+	return map[string]func(int) ([]uint64, error){
+		"Poll":   plain(f.cq.Poll),
+		"PollEx": extended(f.cq.PollEx),
+		"Spin":   plain(func(wcs []WC) (int, error) { return f.cq.Spin(wcs, time.Millisecond) }),
+		"SpinEx": extended(func(wcs []WCEx) (int, error) { return f.cq.SpinEx(wcs, time.Millisecond) }),
+	}
+}
+
+func TestPolls(t *testing.T) {
+	f := newFakeDevice(t)
+	for name, poll := range polls(f) {
+		t.Run(name, func(t *testing.T) {
+			f.Set(fakeverbs.Script{Completions: 5})
+			for _, want := range [][]uint64{{0, 1, 2}, {3, 4}, nil} {
+				ids, err := poll(3)
+				require.NoError(t, err)
+				require.Equal(t, want, ids)
+			}
+			require.Zero(t, f.Unended())
+
+			f.Set(fakeverbs.Script{Completions: 200})
+			ids, err := poll(200)
+			require.NoError(t, err)
+			require.Len(t, ids, 200)
+
+			f.Set(fakeverbs.Script{PollError: -2})
+			_, err = poll(3)
+			require.Error(t, err)
+			require.ErrorContains(t, err, " (fake CQ): ")
+			f.Set(fakeverbs.Script{PollError: -int(syscall.EFAULT)})
+			_, err = poll(3)
+			require.ErrorIs(t, err, syscall.EFAULT)
+			require.Zero(t, f.Unended())
+		})
+	}
+}
+
+// ibv_next_poll cannot be relied upon in Soft-RoCE's provider; without it the
+// same completions come.
+func TestPollExOneByOne(t *testing.T) {
+	f := newFakeDevice(t)
+	f.cq.extended.Fields |= 1 << 62 // as for Soft-RoCE
+	f.Set(fakeverbs.Script{Completions: 5})
+	wcs := make([]WCEx, 3)
+	for _, want := range []int{3, 2, 0} {
+		n, err := f.cq.PollEx(wcs)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	require.Zero(t, f.Unended())
+}
+
+func TestSpinStops(t *testing.T) {
+	f := newFakeDevice(t)
+	wcs := make([]WC, 4)
+	f.Set(fakeverbs.Script{EmptyPolls: 100, Completions: 2})
+	n, err := f.cq.Spin(wcs, time.Hour) // MaxSpin is enough
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, 101, f.Polls())
+
+	for _, budget := range []time.Duration{-1, 0} {
+		f.Set(fakeverbs.Script{})
+		n, err = f.cq.Spin(wcs, budget)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, 1, f.Polls())
+	}
+	f.Set(fakeverbs.Script{})
+	begin := time.Now()
+	n, err = f.cq.Spin(wcs, time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.GreaterOrEqual(t, time.Since(begin), MaxSpin)
+	require.Greater(t, f.Polls(), 8)
+
+	_, err = f.cq.Spin(nil, time.Second)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = f.cq.SpinEx(nil, time.Second)
+	require.ErrorIs(t, err, syscall.EINVAL)
+}
+
+// A completion that comes between the first look and the arming is found.
+func TestPollOrArm(t *testing.T) {
+	f := newFakeDevice(t)
+	wcs := make([]WC, 4)
+	arm := func() (int, error) { return f.cq.pollOrArm(opPoll, f.cq.plain(), count(wcs), unsafePointer(wcs)) }
+
+	f.Set(fakeverbs.Script{Completions: 1})
+	n, err := arm()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Zero(t, f.Armed(), "there is something already")
+
+	f.Set(fakeverbs.Script{OnArming: 2})
+	n, err = arm()
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, 1, f.Armed())
+	require.Equal(t, 2, f.Polls())
+
+	f.cq.solicited = true
+	n, err = arm()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, 101, f.Armed())
+
+	f.Set(fakeverbs.Script{ArmError: int(syscall.ENODEV)})
+	_, err = arm()
+	require.ErrorIs(t, err, syscall.ENODEV)
+	require.ErrorContains(t, err, "ibv_req_notify_cq (fake CQ)")
+	for _, code := range []int{-1, -int(syscall.ENODEV)} {
+		f.Set(fakeverbs.Script{ArmError: code})
+		_, err = arm()
+		require.ErrorContains(t, err, "ibv_req_notify_cq (fake CQ)")
+	}
+}
+
+func TestPostSendAndSpin(t *testing.T) {
+	f := newFakeDevice(t)
+	b := filled(t, fakeMR(t, 64, 1), 3)
+	wcs := make([]WC, 8)
+	for _, qp := range []*QP{f.qp, f.ex} {
+		f.Set(fakeverbs.Script{EmptyPolls: 20, Completions: 3})
+		posted, n, err := qp.PostSendAndSpin(b, f.cq, wcs, MaxSpin)
+		require.NoError(t, err)
+		require.Equal(t, 3, posted)
+		require.Equal(t, 3, n)
+
+		f.Set(fakeverbs.Script{PollError: -int(syscall.EFAULT)})
+		posted, n, err = qp.PostSendAndSpin(b, f.cq, wcs, MaxSpin)
+		require.ErrorIs(t, err, syscall.EFAULT)
+		require.Equal(t, 3, posted, "these are under way")
+		require.Zero(t, n)
+	}
+	_, _, err := f.qp.PostSendAndSpin(b, f.cq, nil, 0)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, _, err = f.qp.PostSendAndSpin(nil, f.cq, wcs, 0)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, _, err = f.qp.PostSendAndSpin(b, &CQ{}, wcs, 0)
+	require.Error(t, err)
+}
+
+// After an overrun, what is left comes first, and then the error.
+func TestOverran(t *testing.T) {
+	f := newFakeDevice(t)
+	f.Set(fakeverbs.Script{Completions: 1})
+	f.cq.overran()
+	wcs := make([]WC, 2)
+	n, err := f.cq.Poll(wcs)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	for range 2 {
+		_, err = f.cq.Poll(wcs)
+		require.ErrorIs(t, err, ErrCQOverrun)
+		require.EqualError(t, err, "fake CQ: "+ErrCQOverrun.Error())
+	}
+	_, err = f.cq.Poll(nil)
+	require.NoError(t, err)
+}

@@ -1,0 +1,122 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/datapath"
+)
+
+// ErrCQOverrun says that more requests completed than the queue could hold, so
+// that completions are lost. Poll returns it when those that are not lost have
+// been taken. The queue and its queue pairs have to be made again, with Entries
+// for all requests that can be under way.
+var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
+
+// MaxSpin is how long a call that spins takes at most. Nothing else can happen
+// to the objects that it works with, so that a Close waits for it.
+const MaxSpin = 10 * time.Millisecond
+
+const (
+	opPoll   = "ibv_poll_cq"
+	opPollEx = "ibv_start_poll"
+)
+
+// Poll takes up to len(wcs) completions and returns how many, without waiting;
+// see ibv_poll_cq(3). A failed work request is not an error of Poll, but in
+// its WC.
+func (cq *CQ) Poll(wcs []WC) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, nil
+	}
+	return cq.polled(opPoll, len(wcs), datapath.Poll(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0])))
+}
+
+// Spin is Poll that looks again and again, in one call of C, until there are
+// completions or the budget is used up, of which at most MaxSpin counts. It
+// answers sooner than Wait, and uses a processor for it. The runtime does not
+// interrupt it.
+func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, noRoom(cq)
+	}
+	return cq.polled(opPoll, len(wcs), datapath.Spin(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+}
+
+// PollEx is Poll for a queue that was made with CQConfig.Fields; see
+// ibv_create_cq_ex(3). All completions are read in one call of C.
+func (cq *CQ) PollEx(wcs []WCEx) (int, error) {
+	if err := cq.useExtended(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, nil
+	}
+	return cq.polled(opPollEx, len(wcs), datapath.Poll(cq.extended, count(wcs), unsafe.Pointer(&wcs[0])))
+}
+
+// SpinEx is Spin for a queue that was made with CQConfig.Fields.
+func (cq *CQ) SpinEx(wcs []WCEx, budget time.Duration) (int, error) {
+	if err := cq.useExtended(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, noRoom(cq)
+	}
+	return cq.polled(opPollEx, len(wcs), datapath.Spin(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+}
+
+func (cq *CQ) useExtended() error {
+	if err := cq.self().Use(); err != nil {
+		return err
+	}
+	if cq.fields == 0 {
+		cq.object.Done()
+		return &cerr.Error{Op: opPollEx, Object: cq.object.Name() + ", made without Fields", Errno: syscall.EOPNOTSUPP}
+	}
+	return nil
+}
+
+// plain returns the queue for polling without fields, which every queue has.
+func (cq *CQ) plain() datapath.Queue { return datapath.NewQueue(cq.raw) }
+
+// polled makes an error of what C said, for at most limit completions.
+func (cq *CQ) polled(op string, limit int, p datapath.Polled) (int, error) {
+	if p.Value > 0 && p.Value <= int64(limit) {
+		return int(p.Value), nil
+	}
+	var err error
+	switch {
+	case p.Arming && p.Value != 0:
+		err = cerr.Code("ibv_req_notify_cq", p.Value, p.Errno)
+	case p.Value != 0:
+		err = cerr.Poll(op, p.Value, limit, p.Errno)
+	case cq.lost.Load():
+		return 0, fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
+	}
+	return 0, cerr.Wrap(cq.object.Name(), err)
+}
+
+func noRoom(cq *CQ) error {
+	return fmt.Errorf("no room for completions of %s: %w", cq.object.Name(), syscall.EINVAL)
+}
+
+// count returns how many completions C is asked for.
+func count[T WC | WCEx](wcs []T) int { return min(len(wcs), math.MaxInt32) }
+
+func bounded(budget time.Duration) time.Duration { return min(budget, MaxSpin) }

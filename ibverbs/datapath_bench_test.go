@@ -1,0 +1,163 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package ibverbs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/internal/fakeverbs"
+)
+
+// batchSizes are the requests or completions of one call.
+var batchSizes = []int{1, 32}
+
+// against runs round, and then the same in C, and an empty call of C, in turn
+// and in slices, of which the fastest counts: what else the machine does is in
+// the others. It reports, for one call, Go's time, C's, and Go's as a multiple
+// of that; for each of the n things done in a call, what Go takes longer; and
+// what an empty call of C takes.
+func against(b *testing.B, n int, round func() error, inC func(rounds int) time.Duration) {
+	b.Helper()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := round(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	const slices, rounds = 300, 500
+	best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
+	for range slices {
+		for i, run := range []func() time.Duration{
+			func() time.Duration {
+				begin := time.Now()
+				for range rounds {
+					_ = round()
+				}
+				return time.Since(begin)
+			},
+			func() time.Duration { return inC(rounds) },
+			func() time.Duration {
+				begin := time.Now()
+				for range rounds {
+					fakeverbs.Empty()
+				}
+				return time.Since(begin)
+			},
+		} {
+			took := run()
+			require.Positive(b, took)
+			best[i] = min(best[i], took)
+		}
+	}
+	inGo, c, empty := float64(best[0])/rounds, float64(best[1])/rounds, float64(best[2])/rounds
+	b.ReportMetric(inGo, "Go-ns/op")
+	b.ReportMetric(c, "C-ns/op")
+	b.ReportMetric(inGo/c, "x-C")
+	b.ReportMetric((inGo-c)/float64(n), "over-ns/each")
+	b.ReportMetric(empty, "cgo-ns/op")
+}
+
+// sizes runs a benchmark for each size, with a device that always succeeds.
+func sizes(b *testing.B, run func(b *testing.B, f *fakeDevice, mr *MR, n int)) {
+	for _, n := range batchSizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFakeDevice(b)
+			f.Endless()
+			run(b, f, fakeMR(b, 4096, 1), n)
+		})
+	}
+}
+
+func BenchmarkPostSend(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		against(b, n, func() error { _, err := f.qp.PostSend(batch); return err },
+			func(rounds int) time.Duration { return f.Post(&batch.arena.wrs[0], rounds) })
+	})
+}
+
+func BenchmarkPostSendExtended(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		against(b, n, func() error { _, err := f.ex.PostSend(batch); return err },
+			func(rounds int) time.Duration { return f.PostExtended(&batch.arena.wrs[0], rounds) })
+	})
+}
+
+func BenchmarkPostInline(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		for i := range n {
+			require.NoError(b, batch.Request(i).SetFlags(SendSignaled|SendInline))
+		}
+		against(b, n, func() error { _, err := f.qp.PostSend(batch); return err },
+			func(rounds int) time.Duration { return f.Post(&batch.arena.wrs[0], rounds) })
+	})
+}
+
+func BenchmarkFillAndPost(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		round := func() error {
+			batch.Reset()
+			for i := range n {
+				if err := batch.Send(uint64(i), SendSignaled, mr.Sub(0, 64)); err != nil {
+					return err
+				}
+			}
+			_, err := f.qp.PostSend(batch)
+			return err
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
+		})
+	})
+}
+
+func BenchmarkChangeAndPost(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		round := func() error {
+			for i := range n {
+				if err := batch.Request(i).SetSegments(mr.Sub(64, 32)); err != nil {
+					return err
+				}
+			}
+			_, err := f.qp.PostSend(batch)
+			return err
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
+		})
+	})
+}
+
+func BenchmarkPoll(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, _ *MR, n int) {
+		wcs := make([]WC, n)
+		against(b, n, func() error { _, err := f.cq.Poll(wcs); return err },
+			func(rounds int) time.Duration { return f.Poll(n, rounds) })
+	})
+}
+
+func BenchmarkPollEx(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, _ *MR, n int) {
+		f.cq.extended.Fields &^= fakeFields
+		f.cq.extended.Fields |= uint64(WCWithByteLen | WCWithTimestamp)
+		wcs := make([]WCEx, n)
+		against(b, n, func() error { _, err := f.cq.PollEx(wcs); return err },
+			func(rounds int) time.Duration { return f.PollExtended(n, rounds) })
+	})
+}
+
+func BenchmarkPostAndPoll(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		wcs := make([]WC, n)
+		against(b, n, func() error { _, _, err := f.qp.PostSendAndSpin(batch, f.cq, wcs, time.Millisecond); return err },
+			func(rounds int) time.Duration { return f.PostAndPoll(&batch.arena.wrs[0], n, rounds) })
+	})
+}

@@ -1,0 +1,80 @@
+package ibverbs_test
+
+import (
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Make a batch once, and change and post it again and again.
+func ExampleSendBatch_Request() {
+	var qp *ibverbs.QP // connected; see package rdmacm
+	var mr *ibverbs.MR
+	var peer ibverbs.RemoteBuffer // as the peer sent it
+
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := batch.WriteImm(1, peer, 0, ibverbs.SendSignaled, mr.Sub(0, 64)); err != nil {
+		log.Fatal(err)
+	}
+	write := func(number uint32, offset, n int) error {
+		request := batch.Request(0)
+		if err := request.SetImm(number); err != nil {
+			return err
+		}
+		if err := request.SetSegments(mr.Sub(offset, n)); err != nil {
+			return err
+		}
+		_, err := qp.PostSend(batch)
+		return err
+	}
+	_ = write
+}
+
+// Post and wait for the completion, in one call of C that lasts 50 microseconds
+// at most.
+func ExampleQP_PostSendAndSpin() {
+	var qp *ibverbs.QP
+	var cq *ibverbs.CQ // of its sends
+	var batch *ibverbs.SendBatch
+
+	completions := make([]ibverbs.WC, 16)
+	_, n, err := qp.PostSendAndSpin(batch, cq, completions, 50*time.Microsecond)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for n == 0 { // not yet
+		if n, err = cq.Spin(completions, ibverbs.MaxSpin); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(completions[0].Err())
+}
+
+// Completions with the time at which the device made them.
+func ExampleCQ_PollEx() {
+	var device *ibverbs.Context
+
+	cq, err := device.CreateCQ(ibverbs.CQConfig{
+		Entries: 256, Fields: ibverbs.WCStandard | ibverbs.WCWithWallclock,
+	})
+	if err != nil {
+		fmt.Println(err) // errors.ErrUnsupported if the device has no such clock
+		return
+	}
+	completions := make([]ibverbs.WCEx, 16)
+	n, err := cq.PollEx(completions)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := range completions[:n] {
+		fmt.Println(completions[i].ID(), completions[i].Time())
+	}
+}

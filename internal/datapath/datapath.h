@@ -1,0 +1,45 @@
+#pragma once
+
+#include <stdint.h>
+
+/* Objects are passed as bytes: cgo checks pointers to anything that may itself
+ * hold pointers at every call, and these are C's own. */
+
+/* How a post ended. */
+typedef struct {
+	int64_t value; /* what C returned, 0 for success */
+	int32_t error; /* errno */
+	int32_t none;  /* not even the requests before bad were posted */
+	uint8_t *bad;  /* the request that failed, NULL if C does not say */
+} verbena_posted;
+
+/* How polling ended. */
+typedef struct {
+	int64_t value;  /* completions, or C's own failure */
+	int32_t error;  /* errno */
+	int32_t arming; /* it was ibv_req_notify_cq that failed */
+} verbena_polled;
+
+typedef struct {
+	verbena_posted posted;
+	verbena_polled polled;
+} verbena_both;
+
+/* What fields may have beside IBV_WC_EX_WITH_*. */
+#define VERBENA_EXTENDED (UINT64_C(1) << 63) /* with start_poll, into struct verbena_wc_ex */
+#define VERBENA_ONE_BY_ONE (UINT64_C(1) << 62) /* next_poll cannot be relied upon */
+
+/* ops are the IBV_QP_EX_WITH_* of a queue pair that was made with any; qp is
+ * then a struct ibv_qp_ex. */
+verbena_posted verbena_post_send(uint8_t *qp, uint64_t ops, uint8_t *wr);
+verbena_posted verbena_post_recv(uint8_t *qp, uint8_t *wr);
+
+verbena_polled verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out);
+verbena_polled verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited);
+verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget);
+
+verbena_both verbena_post_and_spin(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *cq, uint64_t fields, int64_t max,
+				   uint8_t *out, int64_t budget);
+
+/* Whether the provider that a function is in is Soft-RoCE's. */
+int32_t verbena_is_rxe(uint8_t *function);

@@ -1,0 +1,42 @@
+//go:build !linux || !cgo || !(amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package datapath
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+var (
+	cannotPost = Posted{Value: int64(syscall.ENOSYS), None: true}
+	cannotPoll = Polled{Value: -int64(syscall.ENOSYS)}
+)
+
+// PostSend fails.
+func PostSend(unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr) Posted {
+	return cannotPost
+}
+
+// PostRecv fails.
+func PostRecv(*libibverbs.Qp, *libibverbs.RecvWr) Posted { return cannotPost }
+
+// Poll fails.
+func Poll(Queue, int, unsafe.Pointer) Polled { return cannotPoll }
+
+// PollOrArm fails.
+func PollOrArm(Queue, int, unsafe.Pointer, bool) Polled { return cannotPoll }
+
+// Spin fails.
+func Spin(Queue, int, unsafe.Pointer, time.Duration) Polled { return cannotPoll }
+
+// PostAndSpin fails.
+func PostAndSpin(
+	unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr, Queue, int, unsafe.Pointer, time.Duration,
+) (Posted, Polled) {
+	return cannotPost, cannotPoll
+}
+
+func isRXE(unsafe.Pointer) bool { return false }

@@ -1,0 +1,227 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+#define _GNU_SOURCE /* dladdr */
+#include "datapath.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../generated/libibverbs/abi.h"
+
+/* Go has the same struct; see WCEx. */
+struct verbena_wc_ex {
+	struct ibv_wc wc;
+	uint64_t timestamp;
+	uint64_t wallclock;
+	uint64_t tag;
+	uint32_t tag_data;
+	uint32_t flow_tag;
+	uint16_t cvlan;
+};
+_Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_ex, cvlan) == 80, "struct verbena_wc_ex");
+
+/* A field is read only if the queue was made with it, and has a reader. */
+#define READ(flag, reader, to) \
+	do { \
+		if ((fields & (flag)) && cq->reader) \
+			to = cq->reader(cq); \
+	} while (0)
+
+#define DATAGRAM \
+	(IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS)
+#define RARE \
+	(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN | \
+	 IBV_WC_EX_WITH_TM_INFO)
+
+static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+{
+	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp, out->wc.src_qp);
+	READ(IBV_WC_EX_WITH_SLID, read_slid, out->wc.slid);
+	READ(IBV_WC_EX_WITH_SL, read_sl, out->wc.sl);
+	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, out->wc.dlid_path_bits);
+}
+
+static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+{
+	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns, out->wallclock);
+	READ(IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, out->flow_tag);
+	READ(IBV_WC_EX_WITH_CVLAN, read_cvlan, out->cvlan);
+	if ((fields & IBV_WC_EX_WITH_TM_INFO) && cq->read_tm_info) {
+		struct ibv_wc_tm_info info = {0};
+
+		cq->read_tm_info(cq, &info);
+		out->tag = info.tag;
+		out->tag_data = info.priv;
+	}
+}
+
+static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+{
+	/* In two parts, because gcc clears more than 64 bytes with a slow loop. */
+	out->wc = (struct ibv_wc){.wr_id = cq->wr_id, .status = cq->status};
+	out->timestamp = out->wallclock = out->tag = 0;
+	out->tag_data = out->flow_tag = out->cvlan = 0;
+	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num, out->wc.qp_num);
+	if (cq->status != IBV_WC_SUCCESS) { /* nothing else means anything */
+		if (cq->read_vendor_err)
+			out->wc.vendor_err = cq->read_vendor_err(cq);
+		return;
+	}
+	if (cq->read_opcode)
+		out->wc.opcode = cq->read_opcode(cq);
+	if (cq->read_wc_flags)
+		out->wc.wc_flags = cq->read_wc_flags(cq);
+	READ(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len, out->wc.byte_len);
+	/* An invalidated key comes by the same reader. */
+	if (out->wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
+		READ(IBV_WC_EX_WITH_IMM, read_imm_data, out->wc.imm_data);
+	if (fields & DATAGRAM)
+		read_datagram(cq, fields, out);
+	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read_completion_ts, out->timestamp);
+	if (fields & RARE)
+		read_rare(cq, fields, out);
+}
+
+static verbena_polled poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc_ex *out)
+{
+	verbena_polled r = {0};
+	struct ibv_poll_cq_attr attr = {0};
+	int error = 0;
+
+	while (r.value < max) {
+		errno = 0;
+		error = cq->start_poll(cq, &attr);
+		if (error)
+			break;
+		do {
+			read_one(cq, fields, &out[r.value++]);
+			if (r.value == max || (fields & VERBENA_ONE_BY_ONE))
+				break;
+			error = cq->next_poll(cq);
+		} while (!error);
+		cq->end_poll(cq);
+		if (error)
+			break;
+	}
+	/* What was read must not be lost; the next call meets the error again. */
+	if (r.value == 0 && error && error != ENOENT) {
+		r.value = error > 0 ? -error : error;
+		r.error = errno;
+	}
+	return r;
+}
+
+static inline verbena_polled poll_once(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out)
+{
+	verbena_polled r = {0};
+	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
+	struct ibv_wc *wc = (struct ibv_wc *)out;
+
+	if (fields & VERBENA_EXTENDED)
+		return poll_extended((struct ibv_cq_ex *)p_cq, fields, max, (struct verbena_wc_ex *)out);
+	if (!cq->context->ops.poll_cq) {
+		r.value = -EOPNOTSUPP;
+		return r;
+	}
+	errno = 0;
+	r.value = cq->context->ops.poll_cq(cq, max, wc);
+	if (r.value > 0 && r.value != EOPNOTSUPP)
+		return r;
+	r.error = errno;
+	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
+	 * when asked for none. */
+	if (r.value == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
+		r.value = -EOPNOTSUPP;
+	return r;
+}
+
+verbena_polled verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out)
+{
+	return poll_once(cq, fields, max, out);
+}
+
+verbena_polled verbena_poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited)
+{
+	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
+	verbena_polled r = poll_once(p_cq, fields, max, out);
+
+	if (r.value != 0)
+		return r;
+	r.arming = 1;
+	r.value = -EOPNOTSUPP;
+	if (!cq->context->ops.req_notify_cq)
+		return r;
+	errno = 0;
+	r.value = cq->context->ops.req_notify_cq(cq, solicited);
+	r.error = errno;
+	if (r.value != 0)
+		return r;
+	/* What came before the queue was armed gives no event. */
+	return poll_once(p_cq, fields, max, out);
+}
+
+static int64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* Looking at the clock costs as much as a poll or two. */
+#define POLLS_PER_LOOK 8
+
+static inline verbena_polled spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget)
+{
+	verbena_polled r = poll_once(cq, fields, max, out);
+	int64_t end;
+	int i;
+
+	if (r.value != 0 || budget <= 0)
+		return r;
+	end = now() + budget;
+	do {
+		for (i = 0; i < POLLS_PER_LOOK; i++) {
+			relax();
+			r = poll_once(cq, fields, max, out);
+			if (r.value != 0)
+				return r;
+		}
+	} while (now() < end);
+	return r;
+}
+
+verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget)
+{
+	return spin(cq, fields, max, out, budget);
+}
+
+verbena_both verbena_post_and_spin(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *cq, uint64_t fields, int64_t max,
+				   uint8_t *out, int64_t budget)
+{
+	verbena_both r = {0};
+
+	r.posted = verbena_post_send(qp, ops, wr);
+	if (r.posted.value == 0)
+		r.polled = spin(cq, fields, max, out, budget);
+	return r;
+}
+
+int32_t verbena_is_rxe(uint8_t *function)
+{
+	Dl_info info;
+
+	return function && dladdr(function, &info) && info.dli_fname && strstr(info.dli_fname, "/librxe-");
+}

@@ -1,0 +1,59 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package datapath_test
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/internal/fakeverbs"
+)
+
+// Only Soft-RoCE's completions are read one by one: a queue without functions,
+// or with those of another library, is not taken for its.
+func TestNewQueueEx(t *testing.T) {
+	d := fakeverbs.New()
+	defer d.Close()
+	const extended = 1 << 63
+	fields := libibverbs.IBV_WC_EX_WITH_BYTE_LEN
+	require.Equal(t, extended|uint64(fields), datapath.NewQueueEx(d.CQ(), fields).Fields)
+	d.CQ().StartPoll = nil
+	require.Equal(t, uint64(extended), datapath.NewQueueEx(d.CQ(), 0).Fields)
+	require.Zero(t, datapath.NewQueue(d.PlainCQ()).Fields)
+}
+
+// A provider may lack what libibverbs calls without asking.
+func TestMissingOperations(t *testing.T) {
+	d := fakeverbs.New()
+	defer d.Close()
+	ops := &d.PlainCQ().Context.Ops
+	var wr libibverbs.SendWr
+	var recv libibverbs.RecvWr
+	ops.PostSend, ops.PostRecv, ops.ReqNotifyCq = nil, nil, nil
+	qp := d.QP()
+	require.EqualValues(t, 95, datapath.PostSend(ptr(qp), 0, &wr).Value)
+	require.EqualValues(t, 95, datapath.PostRecv(&qp.QpBase, &recv).Value)
+	var wcs [1]libibverbs.Wc
+	q := datapath.NewQueue(d.PlainCQ())
+	require.Equal(t, datapath.Polled{Value: -95, Arming: true}, datapath.PollOrArm(q, 1, ptr(&wcs), false))
+	ops.PollCq = nil
+	require.EqualValues(t, -95, datapath.Poll(q, 1, ptr(&wcs)).Value)
+}
+
+// libibverbs' stand-in for a missing ibv_poll_cq answers 95, which is not 95
+// completions.
+func TestPollWithoutProvider(t *testing.T) {
+	d := fakeverbs.New()
+	defer d.Close()
+	wcs := make([]libibverbs.Wc, 100)
+	q := datapath.NewQueue(d.PlainCQ())
+	d.Set(fakeverbs.Script{PollError: 95})
+	require.EqualValues(t, -95, datapath.Poll(q, len(wcs), ptr(&wcs[0])).Value)
+	d.Set(fakeverbs.Script{Completions: 95})
+	require.EqualValues(t, 95, datapath.Poll(q, len(wcs), ptr(&wcs[0])).Value)
+}
+
+func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }

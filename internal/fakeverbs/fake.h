@@ -1,0 +1,57 @@
+#pragma once
+
+#include <stdint.h>
+
+enum verbena_op {
+	OP_POST_SEND = 1, OP_POST_RECV, OP_START, OP_COMPLETE, OP_ABORT,
+	OP_SEND, OP_SEND_IMM, OP_SEND_INV, OP_SEND_TSO, OP_WRITE, OP_WRITE_IMM, OP_READ,
+	OP_CMP_SWP, OP_FETCH_ADD, OP_BIND_MW, OP_LOCAL_INV, OP_FLUSH, OP_ATOMIC_WRITE,
+	OP_SGE, OP_SGE_LIST, OP_INLINE, OP_UD_ADDR, OP_XRC_SRQN,
+};
+
+typedef struct {
+	uint32_t op;
+	uint32_t flags;
+	uint64_t id;
+	uint64_t args[6];
+} verbena_call;
+
+#define VERBENA_CALLS 256
+
+typedef struct {
+	/* What is to happen. */
+	int64_t completions; /* there are to poll */
+	int64_t empty_polls; /* before the first of them */
+	int64_t on_arming;   /* completions come when the queue is armed */
+	int64_t fail_at;     /* the request of a list that cannot be posted; -1: none */
+	int32_t post_error;  /* what posting it, or wr_complete, returns */
+	int32_t poll_error;  /* what polling returns while it is not 0 */
+	int32_t arm_error;
+	uint32_t status; /* of completions */
+	uint32_t wc_flags;
+	int32_t record;
+
+	/* What happened. */
+	int64_t requests; /* posted */
+	int64_t polls;
+	int64_t armed;
+	int64_t ended; /* end_poll without start_poll, or the reverse, if not 0 */
+	uint64_t next_id;
+	int32_t ncalls;
+	verbena_call calls[VERBENA_CALLS];
+} verbena_state;
+
+void *verbena_fake_new(void);
+void verbena_fake_free(void *fake);
+void *verbena_fake_qp(void *fake);
+void *verbena_fake_cq(void *fake);
+verbena_state *verbena_fake_state(void *fake);
+
+/* Loops in C, to compare with: nanoseconds for so many rounds. */
+int64_t verbena_c_post(void *qp, void *wr, int64_t rounds);
+int64_t verbena_c_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_c_post_extended(void *qp, void *wr, int64_t rounds);
+int64_t verbena_c_poll(void *cq, void *wc, int32_t n, int64_t rounds);
+int64_t verbena_c_poll_extended(void *cq, int32_t n, int64_t rounds);
+int64_t verbena_c_post_and_poll(void *qp, void *wr, void *cq, void *wc, int32_t n, int64_t rounds);
+void verbena_c_empty(void *nothing);
