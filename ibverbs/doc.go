@@ -23,11 +23,23 @@
 // A queue made with a [CompChannel] is waited for with [CQ.Wait]. That parks
 // the goroutine on Go's netpoller, holds no thread, and ends with its context.
 //
+// # Events
+//
+// [Context.NextEvent] waits for what happens to the device and its objects, in
+// the same way, and names our object that it happened to. A program whose
+// device may be removed should read events: not every driver notices a removal
+// while posting.
+//
 // # Data path
 //
 // Requests are collected in a [SendBatch] or [RecvBatch] and posted in one
 // call of C; completions are polled into a slice of [WC]. None of this
-// allocates.
+// allocates. [CQ.Spin] polls for a bounded time inside one call.
+//
+// # Connecting by hand
+//
+// Without package rdmacm, two sides exchange what [QP.Endpoint] returns, as
+// text or JSON, and call [QP.ConnectTo].
 //
 // # Errors
 //
