@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/internal/object"
 )
 
 // PostSend posts the batch's requests in one call of C and returns how many
@@ -127,23 +128,30 @@ func (qp *QP) sent(wrs []libibverbs.SendWr, p datapath.Posted) (int, error) {
 // ibv_post_recv(3). The batch can be used or changed again at once. The memory
 // regions must stay open until their receives have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
-	if err := qp.self().Use(); err != nil {
+	return b.post(qp.self(), func(first *libibverbs.RecvWr) (*libibverbs.RecvWr, error) {
+		p := datapath.PostRecv(qp.raw, first)
+		return (*libibverbs.RecvWr)(p.Bad), cerr.Code("ibv_post_recv", p.Value, p.Errno)
+	})
+}
+
+// post posts the batch to an object with a function that calls C once, with
+// the first request of the list, and returns the one that C could not post.
+func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error)) (int, error) {
+	if err := to.Use(); err != nil {
 		return 0, err
 	}
-	defer qp.object.Done()
+	defer to.Done()
 	if b == nil || b.arena == nil {
-		return 0, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+		return 0, fmt.Errorf("post to %s: %w", to.Name(), errNoBatch)
 	}
 	if b.Len() == 0 {
 		return 0, nil
 	}
 	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
 	wrs := b.arena.used()
-	p := datapath.PostRecv(qp.raw, &wrs[0])
-	if p.Value != 0 {
-		i := position(wrs, (*libibverbs.RecvWr)(p.Bad))
-		err := cerr.Wrap(qp.object.Name(), cerr.Code("ibv_post_recv", p.Value, p.Errno))
-		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: err}
+	if bad, err := post(&wrs[0]); err != nil {
+		i := position(wrs, bad)
+		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(to.Name(), err)}
 	}
 	return len(wrs), nil
 }

@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -120,24 +119,10 @@ func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibv
 // ibv_post_srq_recv(3). It does what QP.PostRecv does for a queue pair's own
 // receives.
 func (srq *SRQ) PostRecv(b *RecvBatch) (int, error) {
-	if err := srq.self().Use(); err != nil {
-		return 0, err
-	}
-	defer srq.object.Done()
-	if b == nil || b.arena == nil {
-		return 0, fmt.Errorf("post to %s: %w", srq.object.Name(), errNoBatch)
-	}
-	if b.Len() == 0 {
-		return 0, nil
-	}
-	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
-	wrs := b.arena.used()
-	var bad *libibverbs.RecvWr
-	if err := libibverbs.PostSrqRecv(srq.raw, &wrs[0], &bad); err != nil {
-		i := position(wrs, bad)
-		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(srq.object.Name(), err)}
-	}
-	return len(wrs), nil
+	return b.post(srq.self(), func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error) {
+		err = libibverbs.PostSrqRecv(srq.raw, first, &bad)
+		return bad, err
+	})
 }
 
 func (srq *SRQ) self() *object.Object {
