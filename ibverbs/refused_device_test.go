@@ -122,7 +122,8 @@ func TestWrongOpcode(t *testing.T) {
 	r := open(t)
 	a, _ := r.opPair(0, fullAccess)
 	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.TSO(1, a.mr.Sub(0, 14), 100, 0, a.mr.Sub(0, 8)) })
-	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming)
+	status, class := localRefusal(t)
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, status, class)
 
 	cq := r.cq(1, nil)
 	for _, op := range []libibverbs.QpCreateSendOpsFlags{libibverbs.IBV_QP_EX_WITH_TSO, 1 << 30} {
