@@ -1,7 +1,9 @@
 package ibverbs
 
 import (
+	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -41,4 +43,13 @@ func (c *Context) Raw() *libibverbs.Context { return c.raw }
 // channels or completion queues, it does nothing and returns a BusyError.
 func (c *Context) Close() error {
 	return c.self().Close(c.stopEvents, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
+}
+
+// sameDevice refuses to make what with an object of another open device: C
+// names objects by numbers, which mean other ones there.
+func sameDevice(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
+	if device != its {
+		return fmt.Errorf("%s with %s: not the same open device: %w", what, o.Name(), syscall.EINVAL)
+	}
+	return nil
 }

@@ -58,9 +58,10 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 		return nil, err
 	}
 	defer done()
-	if config.Channel != nil && config.Channel.context.raw != c.raw {
-		return nil, fmt.Errorf("CQ of %s with a %s: not the same open device: %w",
-			c.Name(), config.Channel.object.Name(), syscall.EINVAL)
+	if config.Channel != nil {
+		if err := sameDevice("CQ of "+c.Name(), c.raw, config.Channel.self(), config.Channel.context.raw); err != nil {
+			return nil, err
+		}
 	}
 	if config.Entries < 1 || config.Entries > math.MaxInt32 || config.Vector < 0 || config.Vector > math.MaxInt32 {
 		return nil, &cerr.Error{

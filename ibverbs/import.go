@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -25,7 +26,7 @@ func (c *Context) Export() (*os.File, error) {
 		return nil, err
 	}
 	defer c.object.Done()
-	fd, err := dupCloseOnExec(int(c.raw.CmdFd))
+	fd, err := netpoll.Dup(int(c.raw.CmdFd))
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", c.Name(), err)
 	}
@@ -49,7 +50,7 @@ func ImportDevice(file *os.File) (*Context, error) {
 	}
 	fd := -1
 	var dupErr error
-	if err := conn.Control(func(f uintptr) { fd, dupErr = dupCloseOnExec(int(f)) }); err != nil || dupErr != nil {
+	if err := conn.Control(func(f uintptr) { fd, dupErr = netpoll.Dup(int(f)) }); err != nil || dupErr != nil {
 		return nil, fmt.Errorf("import a device: %w", errors.Join(err, dupErr))
 	}
 	raw, err := libibverbs.ImportDevice(int32(fd))

@@ -31,7 +31,7 @@ func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
 		return nil, &cerr.Error{
 			Op: "ibv_alloc_parent_domain", Object: pd.object.Name() + ", which is one itself", Errno: syscall.EINVAL,
 		}
-	case td != nil && td.context != pd.context:
+	case td != nil && td.context.raw != pd.context.raw:
 		return nil, &cerr.Error{
 			Op:     "ibv_alloc_parent_domain",
 			Object: pd.object.Name() + " with " + td.object.Name() + ": not the same open device", Errno: syscall.EINVAL,

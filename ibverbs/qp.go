@@ -72,10 +72,8 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	}
 	defer done()
 	for i, c := range contexts {
-		// C names a queue by a number, which means another one there.
-		if c.raw != pd.context.raw {
-			return nil, fmt.Errorf("QP on %s with %s: not the same open device: %w",
-				pd.object.Name(), parents[i+1].Name(), syscall.EINVAL)
+		if err := sameDevice("QP on "+pd.object.Name(), pd.context.raw, parents[i+1], c.raw); err != nil {
+			return nil, err
 		}
 	}
 	attr, err := config.initAttrEx(pd)

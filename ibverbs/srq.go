@@ -42,9 +42,8 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 		return nil, err
 	}
 	for i, c := range contexts {
-		if c.raw != pd.context.raw {
-			return nil, fmt.Errorf("SRQ on %s with %s: not the same open device: %w",
-				pd.object.Name(), parents[i+1].Name(), syscall.EINVAL)
+		if err := sameDevice("SRQ on "+pd.object.Name(), pd.context.raw, parents[i+1], c.raw); err != nil {
+			return nil, err
 		}
 	}
 	raw, err := config.create(pd)

@@ -105,15 +105,6 @@ func (wq *WQ) self() *object.Object {
 	return &wq.object
 }
 
-// sameDevice refuses to make what with an object of another open device: C
-// names objects by numbers, which mean other ones there.
-func sameDevice(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
-	if device != its {
-		return fmt.Errorf("%s with %s: not the same open device: %w", what, o.Name(), syscall.EINVAL)
-	}
-	return nil
-}
-
 // Num returns the queue's number.
 func (wq *WQ) Num() uint32 { return wq.raw.WqNum }
 

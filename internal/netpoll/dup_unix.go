@@ -4,7 +4,8 @@ package netpoll
 
 import "syscall"
 
-func dupCloseOnExec(fd int) (int, error) {
+// Dup duplicates a descriptor, to be closed in programs that are started.
+func Dup(fd int) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	dup, err := syscall.Dup(fd)

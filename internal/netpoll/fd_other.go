@@ -26,3 +26,6 @@ func (f *FD) Kick() {}
 
 // Close does nothing.
 func (f *FD) Close() error { return nil }
+
+// Dup is for descriptors of Unix.
+func Dup(int) (int, error) { return -1, errors.ErrUnsupported }

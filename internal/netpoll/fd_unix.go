@@ -56,7 +56,7 @@ func New(fd int, name string) (*FD, error) {
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("%s: set non-blocking: %w", name, err)
 	}
-	dup, err := dupCloseOnExec(fd)
+	dup, err := Dup(fd)
 	if err != nil {
 		return nil, fmt.Errorf("%s: duplicate: %w", name, err)
 	}
