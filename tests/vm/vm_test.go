@@ -206,7 +206,9 @@ func TestProcessLeftBehind(t *testing.T) {
 func TestPanicAfterStart(t *testing.T) {
 	needVM(t, "stable")
 	env, calls := countingQEMU(t, "")
-	got := rdmaVM(t, env, "sh", "-c", "echo before; echo c >/proc/sysrq-trigger; exec sleep infinity")
+	// What is still in the pipe dies with the guest, so this one waits for its output to be out.
+	got := rdmaVM(t, env, "sh", "-c", "echo before; until [ -s /run/rdma-vm/stdout ]; do :; done; "+
+		"echo c >/proc/sysrq-trigger; exec sleep infinity")
 	require.Equal(t, 125, got.status)
 	require.Equal(t, "before\n", got.stdout)
 	require.Contains(t, got.stderr, "Kernel panic")
