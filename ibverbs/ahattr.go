@@ -73,7 +73,8 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 	return raw, nil
 }
 
-func ahAttrOf(raw *libibverbs.AhAttr) AHAttr {
+// AHAttrFromRaw reads a path from C, as librdmacm gives it.
+func AHAttrFromRaw(raw *libibverbs.AhAttr) AHAttr {
 	a := AHAttr{
 		Port: int(raw.PortNum), DLID: raw.Dlid, SL: raw.Sl, SrcPathBits: raw.SrcPathBits,
 		StaticRate: libibverbs.Rate(raw.StaticRate),

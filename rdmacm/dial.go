@@ -62,7 +62,7 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 }
 
 func dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
-	d, err := newDispatcher()
+	d, err := useDispatcher()
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func listen(ctx context.Context, address string, backlog int) (*Listener, error)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
-	d, err := newDispatcher()
+	d, err := useDispatcher()
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,7 @@ func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
 		if !ln.enqueue(ev) { // nobody accepts; the peer may try again
-			_ = ev.ID.Reject(nil)
-			_ = ev.ID.Close()
+			ev.ID.drop()
 		}
 	case EventDeviceRemoval, EventConnectError:
 		ln.end(ev.Err())
