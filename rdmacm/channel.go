@@ -150,4 +150,3 @@ func (ch *EventChannel) Close() error {
 		return librdmacm.DestroyEventChannel(ch.raw)
 	})
 }
-
