@@ -96,7 +96,7 @@ type MRExport struct {
 // Export describes the region to a process that has imported the device and
 // the protection domain.
 func (mr *MR) Export() MRExport {
-	return MRExport{Handle: mr.raw.Handle, Addr: mr.addr(), Len: uint64(len(mr.bytes))}
+	return MRExport{Handle: mr.raw.Handle, Addr: mr.addr(), Len: uint64(mr.size)}
 }
 
 // ImportedMR is a memory region of another process. This process has its keys,

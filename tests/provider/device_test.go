@@ -64,3 +64,10 @@ func TestImports(t *testing.T) {
 	}
 	require.Equal(t, []string{"ibv_unimport_mr", "ibv_unimport_pd", "ibv_close_device"}, r.p.Names())
 }
+
+// A region that has no memory of this process is as long for an import.
+func TestExportWithoutBytes(t *testing.T) {
+	r := open(t)
+	mr := keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Length: 300, IOVA: 0x7000}, 0))(t))
+	require.Equal(t, ibverbs.MRExport{Handle: mr.Raw().Handle, Addr: 0x7000, Len: 300}, mr.Export())
+}
