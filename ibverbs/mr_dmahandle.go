@@ -27,8 +27,7 @@ type DMAHandleConfig struct {
 	MemType        *TPHMemType
 }
 
-// DMAHandle is a way to memory for regions made by RegisterDMA. Its methods may
-// be called concurrently.
+// DMAHandle is a way to memory for regions made by RegisterDMA.
 type DMAHandle struct {
 	object  object.Object
 	context *Context
@@ -90,8 +89,7 @@ func (h *DMAHandle) Close() error {
 }
 
 // RegisterDMA is Register for memory that the device reaches as the handle
-// says; see ibv_reg_mr_ex(3). It needs rdma-core 59 or later, and a device that
-// can do it; without, it gives errors.ErrUnsupported.
+// says; see ibv_reg_mr_ex(3).
 func (pd *PD) RegisterDMA(b []byte, h *DMAHandle, access AccessFlags) (*MR, error) {
 	const op = "ibv_reg_mr_ex"
 	done, err := object.UseAll(pd.self(), h.self())
