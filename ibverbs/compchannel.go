@@ -15,7 +15,8 @@ import (
 
 // CompChannel delivers the events of the completion queues made with it.
 // Waiting for them costs no thread. One channel may serve many queues, but
-// they then share the cost of each other's events.
+// they then share the cost of each other's events. Its methods may be called
+// concurrently.
 type CompChannel struct {
 	object  object.Object
 	context *Context
