@@ -17,7 +17,7 @@ import (
 // it to ImportDevice. The caller closes the file.
 //
 // What this process makes on the device can then be imported there: a PD by
-// its Handle, an MR by its Export, which must be sent along. The processes
+// its Handle, an MR or DM by its Export, which must be sent along. The processes
 // have to agree on who closes what when: once the original is closed, all that
 // may be done with an import is to close it too. The memory of a region stays
 // that of the process which registered it.
