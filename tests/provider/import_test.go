@@ -85,3 +85,47 @@ func TestDMABufWithHandle(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (300 bytes at 8208 of descriptor 5 on PD ")
 }
+
+// A region of another process is part of requests by its address there.
+func TestImportMR(t *testing.T) {
+	r := open(t)
+	original := keep(t, must(r.pd.Alloc(4096, ibverbs.AccessLocalWrite))(t))
+	export := original.Export()
+	require.Equal(t, ibverbs.MRExport{Handle: original.Raw().Handle, Addr: original.Remote().Addr, Len: 4096}, export)
+	export.Addr = 0x7000
+	dm := keep(t, must(r.c.AllocDM(64, 0))(t))
+	onDM := keep(t, must(r.pd.RegisterDM(dm, 16, 48, 0))(t))
+	require.Equal(t, ibverbs.MRExport{Handle: onDM.Raw().Handle, Len: 48}, onDM.Export())
+	pd := keep(t, must(r.c.ImportPD(r.pd.Handle()))(t))
+	qp := r.qp(ibverbs.QPTypeRC)
+	r.p.Forget()
+
+	mr := must(pd.ImportMR(export))(t)
+	require.Equal(t, []int64{address(pd.Raw()), int64(export.Handle)}, r.p.Only("ibv_import_mr").Args())
+	require.Equal(t, []any{4096, mr.Raw().Lkey}, []any{mr.Len(), mr.LKey()})
+	require.Equal(t, ibverbs.RemoteBuffer{Addr: 0x7000, RKey: mr.Raw().Rkey, Len: 4096}, mr.Remote())
+	require.Nil(t, mr.Sub(0, 1).Bytes())
+	recv := must(ibverbs.NewRecvBatch(1, 1))(t)
+	require.ErrorIs(t, recv.Recv(1, mr.Sub(4096, 1)), syscall.EINVAL)
+	require.NoError(t, recv.Recv(1, mr.Sub(96, 4000)))
+	require.Equal(t, 1, must(qp.PostRecv(recv))(t))
+	call := r.p.Only("ibv_post_recv")
+	require.Equal(t, []libibverbs.Sge{{Addr: 0x7000 + 96, Length: 4000, Lkey: mr.LKey()}},
+		fakelib.Follow[libibverbs.Sge](call, &fakelib.Struct[libibverbs.RecvWr](call, 1).SgList, 1))
+	for _, none := range []*ibverbs.ImportedMR{nil, {}} {
+		require.ErrorIs(t, recv.Request(0).SetSegments(none.Sub(0, 0)), syscall.EINVAL)
+	}
+	send := must(ibverbs.NewSendBatch(1, 1))(t)
+	require.ErrorIs(t, send.Send(1, ibverbs.SendInline, mr.Sub(0, 1)), syscall.EINVAL)
+
+	require.ErrorContains(t, pd.Close(), "close first: imported MR ")
+	raw := address(mr.Raw())
+	require.NoError(t, mr.Close())
+	require.NoError(t, mr.Close())
+	require.Equal(t, []int64{raw}, r.p.Only("ibv_unimport_mr").Args())
+	require.ErrorIs(t, recv.Request(0).SetSegments(mr.Sub(0, 1)), os.ErrClosed)
+	export.Len = math.MaxUint64
+	_, err := pd.ImportMR(export)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.Empty(t, r.p.Names())
+}
