@@ -23,7 +23,7 @@ const (
 // A message without a receive in the list is unexpected, and takes one of
 // SRQ.PostRecv. The device then uses receives that are added later only when it
 // hears that the program has dealt with as many unexpected messages as the
-// device has met, so that no receive is given to two messages.
+// device has met, so that no later message overtakes one of these.
 type TagOp struct {
 	ID         uint64 // comes back with the completion of the operation itself
 	Flags      TagOpFlags
