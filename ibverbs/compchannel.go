@@ -48,6 +48,10 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
+// Raw returns the C object, which is valid until Close. Its descriptor does not
+// block.
+func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
+
 // Close destroys the channel; see ibv_destroy_comp_channel(3). While it serves
 // completion queues, Close does nothing and returns a BusyError.
 func (ch *CompChannel) Close() error {

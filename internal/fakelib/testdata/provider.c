@@ -7,6 +7,7 @@
  *	copy_NAME, what its arguments point to beyond one struct each. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,7 @@ static uint32_t new_number(void)
 }
 
 #include "copies.h"
+#include "events.h"
 #include "objects.h"
 #include "memory.h"
 #include "queues.h"
