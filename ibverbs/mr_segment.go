@@ -54,6 +54,18 @@ func (s Segment) Remote() (RemoteBuffer, error) {
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
 
+// sound reports whether check returns nil. It is small enough to be inlined into
+// what adds requests.
+func (s *Segment) sound() bool {
+	mr := s.mr
+	if mr == nil {
+		return false
+	}
+	closed, unusable := mr.object.Closed(), mr.unusable.Load()
+	return !closed && !unusable && mr.raw != nil &&
+		uint64(s.n) <= 1<<32-1 && uint(s.offset) <= uint(mr.size) && s.n <= mr.size-s.offset
+}
+
 // check returns nil if a work request can have the segment.
 func (s Segment) check() error {
 	if err := s.inside(); err != nil {
