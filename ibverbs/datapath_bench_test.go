@@ -101,19 +101,16 @@ func BenchmarkPostInline(b *testing.B) {
 func BenchmarkFillAndPost(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
 		batch := filled(b, mr, n)
-		round := func() error {
-			batch.Reset()
-			for i := range n {
-				if err := batch.Send(uint64(i), SendSignaled, mr.Sub(0, 64)); err != nil {
-					return err
-				}
-			}
-			_, err := f.qp.PostSend(batch)
-			return err
-		}
-		against(b, n, round, func(rounds int) time.Duration {
-			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
-		})
+		against(b, n, func() error { return fillAndPost(f.qp, batch, mr, n) },
+			func(rounds int) time.Duration { return f.FillAndPost(&batch.arena.wrs[0], n, dataOf(mr), rounds) })
+	})
+}
+
+func BenchmarkFillAndPostExtended(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		against(b, n, func() error { return fillAndPost(f.ex, batch, mr, n) },
+			func(rounds int) time.Duration { return f.SendExtended(n, dataOf(mr), rounds) })
 	})
 }
 
@@ -130,10 +127,78 @@ func BenchmarkChangeAndPost(b *testing.B) {
 			return err
 		}
 		against(b, n, round, func(rounds int) time.Duration {
-			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
+			return f.ChangeAndPost(&batch.arena.wrs[0], n, dataOf(mr), rounds)
 		})
 	})
 }
+
+func BenchmarkFillAndRecv(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch, err := NewRecvBatch(n, 1)
+		require.NoError(b, err)
+		round := func() error {
+			batch.Reset()
+			for i := range n {
+				if err := batch.Recv(uint64(i), mr.Sub(0, 64)); err != nil {
+					return err
+				}
+			}
+			_, err := f.qp.PostRecv(batch)
+			return err
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return f.FillAndRecv(&batch.arena.wrs[0], n, dataOf(mr), rounds)
+		})
+	})
+}
+
+// What a program does: fill, post, poll, and look at each completion.
+func BenchmarkCycle(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch, wcs := filled(b, mr, n), make([]WC, n)
+		var sum uint64
+		round := func() error {
+			if err := fill(batch, mr, n); err != nil {
+				return err
+			}
+			_, got, err := f.qp.PostSendAndSpin(batch, f.cq, wcs, time.Millisecond)
+			if err != nil {
+				return err
+			}
+			for i := range wcs[:got] {
+				if err := wcs[i].Err(); err != nil {
+					return err
+				}
+				sum += wcs[i].ID()
+			}
+			return nil
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return f.Cycle(&batch.arena.wrs[0], n, dataOf(mr), rounds)
+		})
+		require.NotZero(b, sum)
+	})
+}
+
+func fill(batch *SendBatch, mr *MR, n int) error {
+	batch.Reset()
+	for i := range n {
+		if err := batch.Send(uint64(i), SendSignaled, mr.Sub(0, 64)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fillAndPost(qp *QP, batch *SendBatch, mr *MR, n int) error {
+	if err := fill(batch, mr, n); err != nil {
+		return err
+	}
+	_, err := qp.PostSend(batch)
+	return err
+}
+
+func dataOf(mr *MR) fakeverbs.Data { return fakeverbs.Data{Addr: mr.addr(), LKey: mr.LKey()} }
 
 func BenchmarkPoll(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, _ *MR, n int) {
