@@ -98,9 +98,6 @@ func (s Segment) sge() libibverbs.Sge {
 	return libibverbs.Sge{Addr: s.addr(), Length: uint32(s.n), Lkey: s.mr.lkey}
 }
 
-// hostAddr is the address in this process, of memory that has one.
-func (s Segment) hostAddr() uint64 { return addressOf(s.mr.bytes) + uint64(s.offset) }
-
 func (mr *MR) notInline() error {
 	return fmt.Errorf("memory of %s cannot be sent inline: only the device reaches it: %w", mr.object.Name(), syscall.EINVAL)
 }

@@ -1,6 +1,6 @@
 //go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
-#include "fake.h"
+#include "loops.h"
 
 #include <time.h>
 
@@ -21,7 +21,7 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr)
 	return qp->context->ops.post_send(qp, wr, &bad);
 }
 
-int64_t verbena_c_post(void *qp, void *wr, int64_t rounds)
+int64_t verbena_loop_post(void *qp, void *wr, int64_t rounds)
 {
 	int64_t begin = now(), i;
 
@@ -50,7 +50,7 @@ static void fill(struct ibv_send_wr *wr, int32_t n, uint64_t addr, uint32_t lkey
 	}
 }
 
-int64_t verbena_c_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
+int64_t verbena_loop_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
 {
 	int64_t begin = now(), i;
 
@@ -62,7 +62,7 @@ int64_t verbena_c_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, ui
 	return now() - begin;
 }
 
-int64_t verbena_c_change_and_post(void *qp, void *p_wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
+int64_t verbena_loop_change_and_post(void *qp, void *p_wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
 {
 	struct ibv_send_wr *wr = p_wr;
 	int64_t begin = now(), i;
@@ -79,7 +79,7 @@ int64_t verbena_c_change_and_post(void *qp, void *p_wr, int32_t n, uint64_t addr
 	return now() - begin;
 }
 
-int64_t verbena_c_fill_and_recv(void *p_qp, void *p_wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
+int64_t verbena_loop_fill_and_recv(void *p_qp, void *p_wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
 {
 	struct ibv_qp *qp = p_qp;
 	struct ibv_recv_wr *wr = p_wr, *bad;
@@ -100,7 +100,7 @@ int64_t verbena_c_fill_and_recv(void *p_qp, void *p_wr, int32_t n, uint64_t addr
 }
 
 /* What a program does: fill, post, poll, and look at each completion. */
-int64_t verbena_c_cycle(void *qp, void *wr, void *p_cq, void *p_wc, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
+int64_t verbena_loop_cycle(void *qp, void *wr, void *p_cq, void *p_wc, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
 {
 	struct ibv_cq *cq = p_cq;
 	struct ibv_wc *wc = p_wc;
@@ -121,7 +121,7 @@ int64_t verbena_c_cycle(void *qp, void *wr, void *p_cq, void *p_wc, int32_t n, u
 	return now() - begin;
 }
 
-int64_t verbena_c_send_extended(void *p_qp, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
+int64_t verbena_loop_send_extended(void *p_qp, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds)
 {
 	struct ibv_qp_ex *qp = p_qp;
 	int64_t begin = now(), i;
@@ -141,7 +141,7 @@ int64_t verbena_c_send_extended(void *p_qp, int32_t n, uint64_t addr, uint32_t l
 	return now() - begin;
 }
 
-int64_t verbena_c_post_extended(void *p_qp, void *p_wr, int64_t rounds)
+int64_t verbena_loop_post_extended(void *p_qp, void *p_wr, int64_t rounds)
 {
 	struct ibv_qp_ex *qp = p_qp;
 	struct ibv_send_wr *wr;
@@ -161,7 +161,7 @@ int64_t verbena_c_post_extended(void *p_qp, void *p_wr, int64_t rounds)
 	return now() - begin;
 }
 
-int64_t verbena_c_poll(void *p_cq, void *wc, int32_t n, int64_t rounds)
+int64_t verbena_loop_poll(void *p_cq, void *wc, int32_t n, int64_t rounds)
 {
 	struct ibv_cq *cq = p_cq;
 	int64_t begin = now(), i;
@@ -172,7 +172,7 @@ int64_t verbena_c_poll(void *p_cq, void *wc, int32_t n, int64_t rounds)
 	return now() - begin;
 }
 
-int64_t verbena_c_poll_extended(void *p_cq, int32_t n, int64_t rounds)
+int64_t verbena_loop_poll_extended(void *p_cq, int32_t n, int64_t rounds)
 {
 	struct ibv_cq_ex *cq = p_cq;
 	struct ibv_poll_cq_attr attr = {0};
@@ -196,7 +196,7 @@ int64_t verbena_c_poll_extended(void *p_cq, int32_t n, int64_t rounds)
 	return now() - begin;
 }
 
-int64_t verbena_c_post_and_poll(void *qp, void *wr, void *p_cq, void *wc, int32_t n, int64_t rounds)
+int64_t verbena_loop_post_and_poll(void *qp, void *wr, void *p_cq, void *wc, int32_t n, int64_t rounds)
 {
 	struct ibv_cq *cq = p_cq;
 	int64_t begin = now(), i;
@@ -207,4 +207,4 @@ int64_t verbena_c_post_and_poll(void *qp, void *wr, void *p_cq, void *wc, int32_
 	return now() - begin;
 }
 
-void verbena_c_empty(void *nothing) { (void)nothing; }
+void verbena_empty(void *nothing) { (void)nothing; }
