@@ -14,7 +14,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure upgrade clean
+.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure bench upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -74,6 +74,9 @@ coverage: ## what is bound, and what is not and why; writes docs/coverage.md
 
 measure: ## time and memory that scan, emit and a cold build take
 	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
+
+bench: ## posting and polling beside C, here and in the VM; installs what is missing
+	scripts/bench
 
 upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
 	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))

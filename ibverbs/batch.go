@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -18,9 +19,9 @@ var ErrBatchFull = errors.New("batch is full")
 // NewRecvBatch.
 var errNoBatch = fmt.Errorf("no batch: %w", syscall.EINVAL)
 
-// arena is memory outside of Go's heap for a batch's requests, which point at
-// each other and at their segments, and which C reads as they are. A nil one
-// has no room.
+// arena is memory outside of Go's heap for a batch's requests and their
+// segments, which C reads as they are. Request i has the segments from place(i)
+// on, at which it points from the start.
 type arena[T any] struct {
 	wrs      []T
 	sges     []libibverbs.Sge
@@ -48,47 +49,33 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 	return a, nil
 }
 
-// next returns the place of the next request, with its segments written. It
-// belongs to the batch only when n is counted up.
-func (a *arena[T]) next(segments []Segment, inline bool) (*T, *libibverbs.Sge, error) {
-	if a == nil {
-		return nil, nil, errNoBatch
+// refused says why a request cannot have segments of which not all are sound.
+func (a *arena[T]) refused(segments []Segment) error {
+	if err := a.check(segments); err != nil {
+		return err
 	}
-	if a.n == len(a.wrs) {
-		return nil, nil, ErrBatchFull
-	}
-	sges, err := a.write(a.n, segments, inline)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &a.wrs[a.n], sges, nil
+	return fmt.Errorf("segment of a memory region that was being closed: %w", os.ErrClosed)
 }
 
-// write writes the segments of request i, all of them or, with an error, none.
-// C itself reads those of an inline request, at this process's addresses.
-func (a *arena[T]) write(i int, segments []Segment, inline bool) (*libibverbs.Sge, error) {
+// check returns nil if a request can have the segments.
+func (a *arena[T]) check(segments []Segment) error {
 	if len(segments) > a.segments {
-		return nil, fmt.Errorf("%d segments in a batch made for %d: %w", len(segments), a.segments, syscall.EINVAL)
+		return fmt.Errorf("%d segments in a batch made for %d: %w", len(segments), a.segments, syscall.EINVAL)
 	}
 	for k := range segments {
+		if segments[k].sound() {
+			continue
+		}
 		if err := segments[k].check(); err != nil {
-			return nil, fmt.Errorf("segment %d: %w", k, err)
-		}
-		if inline && segments[k].mr.bytes == nil {
-			return nil, fmt.Errorf("segment %d: %w", k, segments[k].mr.notInline())
+			return fmt.Errorf("segment %d: %w", k, err)
 		}
 	}
-	if len(segments) == 0 {
-		return nil, nil
-	}
-	sges := a.sges[i*a.segments:][:len(segments)]
-	for k := range segments {
-		sges[k] = segments[k].sge()
-		if inline {
-			sges[k].Addr = segments[k].hostAddr()
-		}
-	}
-	return &sges[0], nil
+	return nil
+}
+
+// place returns where the segments of request i are, if it has any.
+func (a *arena[T]) place(i int) []libibverbs.Sge {
+	return a.sges[i*a.segments:][:a.segments]
 }
 
 // used returns the requests that the batch has.

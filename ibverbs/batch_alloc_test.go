@@ -1,9 +1,11 @@
 package ibverbs
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
 func TestFillingAllocatesNothing(t *testing.T) {
@@ -29,4 +31,30 @@ func TestFillingAllocatesNothing(t *testing.T) {
 	require.Equal(t, 30, send.Len())
 	require.Equal(t, 6, recv.Len())
 	require.Zero(t, testing.AllocsPerRun(100, fill))
+}
+
+func TestChangingAllocatesNothing(t *testing.T) {
+	mr := fakeMR(t, 4096, 1)
+	remote := mr.Remote()
+	remote.Addr &^= 7
+	ah := &AH{raw: &libibverbs.Ah{}}
+	send, err := NewSendBatch(8, 2)
+	require.NoError(t, err)
+	recv, err := NewRecvBatch(1, 2)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(send.SendImm(0, 1, 0), send.SendInv(1, 1, 0), send.Write(2, remote, 0),
+		send.CompareSwap(3, remote, 1, 2, 0, mr.Sub(0, 8)), send.Send(4, 0), recv.Recv(0)))
+	change := func() error {
+		return errors.Join(
+			send.Request(0).SetID(7), send.Request(0).SetImm(8),
+			send.Request(0).SetFlags(SendInline), send.Request(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)), send.Request(0).SetFlags(0),
+			send.Request(1).SetInvalidate(9), send.Request(1).SetXRCSRQ(9),
+			send.Request(2).SetRemote(remote), send.Request(2).SetSegments(mr.Sub(1, 2)),
+			send.Request(3).SetOperands(3, 4), send.Request(3).SetRemote(remote), send.Request(3).SetSegments(mr.Sub(8, 8)),
+			send.Request(4).SetDestination(Destination{AH: ah}),
+			recv.Request(0).SetID(7), recv.Request(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)),
+		)
+	}
+	require.NoError(t, change())
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = change() }))
 }

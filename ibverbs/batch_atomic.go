@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -42,9 +43,13 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 	if result.n != atomicSize {
 		return fmt.Errorf("atomic operation with a result of %d bytes, not 8: %w", result.n, syscall.EINVAL)
 	}
-	r := sendRequest{op: op}
-	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{RemoteAddr: at.Addr, CompareAdd: operand, Swap: swap, Rkey: at.RKey}
-	return b.add(r, id, flags, at.Len, []Segment{result})
+	wr, err := b.add(op, 0, id, flags, at.Len, []Segment{result})
+	if err != nil {
+		return err
+	}
+	*wr.Wr.Atomic() = libibverbs.SendWrWrAtomic{RemoteAddr: at.Addr, CompareAdd: operand, Swap: swap, Rkey: at.RKey}
+	runtime.KeepAlive(b)
+	return nil
 }
 
 // AtomicWrite adds a write of 8 bytes, as they stand here, to a peer's memory,
@@ -54,11 +59,9 @@ func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags 
 	if err := checkAtomic(to); err != nil {
 		return err
 	}
-	r := sendRequest{op: libibverbs.IBV_WR_ATOMIC_WRITE}
-	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
+	return b.addExtended(libibverbs.IBV_WR_ATOMIC_WRITE, id, flags, libibverbs.SendWrWrAtomic{
 		RemoteAddr: to.Addr, CompareAdd: binary.NativeEndian.Uint64(data[:]), Rkey: to.RKey,
-	}
-	return b.add(r, id, flags, to.Len, nil)
+	}, to.Len)
 }
 
 // FlushPlacement says how far data has to get.
@@ -87,15 +90,22 @@ func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, 
 	if placement == 0 || placement&^(FlushGlobal|FlushPersistent) != 0 {
 		return fmt.Errorf("flush with placement %v: %w", placement, syscall.EINVAL)
 	}
-	r := sendRequest{op: libibverbs.IBV_WR_FLUSH}
-	// C has no fields for this in ibv_send_wr; package datapath reads these.
-	*r.wr.Atomic() = libibverbs.SendWrWrAtomic{
+	return b.addExtended(libibverbs.IBV_WR_FLUSH, id, flags, libibverbs.SendWrWrAtomic{
 		RemoteAddr: at.Addr, CompareAdd: at.Len, Swap: uint64(placement) | uint64(level)<<8, Rkey: at.RKey,
-	}
-	return b.add(r, id, flags, at.Len, nil)
+	}, at.Len)
 }
 
-// extendedOnly reports whether a request can be posted only with ibv_wr_*.
-func extendedOnly(op libibverbs.WrOpcode) bool {
-	return op == libibverbs.IBV_WR_FLUSH || op == libibverbs.IBV_WR_ATOMIC_WRITE
+// addExtended is add for a request that can be posted only with ibv_wr_*. C has
+// no fields for it in ibv_send_wr; package datapath reads these.
+func (b *SendBatch) addExtended(op libibverbs.WrOpcode, id uint64, flags SendFlags, fields libibverbs.SendWrWrAtomic, room uint64) error {
+	wr, err := b.add(op, 0, id, flags, room, nil)
+	if err != nil {
+		return err
+	}
+	*wr.Wr.Atomic() = fields
+	if b.extended == 0 {
+		b.extended = b.arena.n
+	}
+	runtime.KeepAlive(b)
+	return nil
 }

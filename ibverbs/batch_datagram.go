@@ -15,33 +15,37 @@ type Destination struct {
 	QKey  uint32 // that the peer's queue pair has
 }
 
-func (d Destination) set(ud *libibverbs.SendWrWrUd) error {
+func (d Destination) check() error {
 	if d.AH.self() == nil {
 		return fmt.Errorf("datagram without an address handle: %w", syscall.EINVAL)
 	}
-	*ud = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
 	return nil
+}
+
+func (d Destination) set(ud *libibverbs.SendWrWrUd) {
+	*ud = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
 }
 
 // SendTo adds a datagram, for a queue pair of type QPTypeUD.
 func (b *SendBatch) SendTo(id uint64, to Destination, flags SendFlags, segments ...Segment) error {
-	return b.addTo(sendRequest{op: libibverbs.IBV_WR_SEND}, id, to, flags, segments)
+	return b.addTo(libibverbs.IBV_WR_SEND, 0, id, to, flags, segments)
 }
 
 // SendImmTo adds a datagram with 32 bits of immediate data, given in this
 // host's byte order.
 func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendFlags, segments ...Segment) error {
-	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_IMM, imm: libibverbs.NewBe32(imm)}
-	return b.addTo(r, id, to, flags, segments)
+	return b.addTo(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
 
-func (b *SendBatch) addTo(r sendRequest, id uint64, to Destination, flags SendFlags, segments []Segment) error {
-	if err := to.set(r.wr.Ud()); err != nil {
+func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, to Destination, flags SendFlags, segments []Segment) error {
+	if err := to.check(); err != nil {
 		return err
 	}
-	if err := b.add(r, id, flags, unlimited, segments); err != nil {
+	wr, err := b.add(op, imm, id, flags, unlimited, segments)
+	if err != nil {
 		return err
 	}
+	to.set(wr.Wr.Ud())
 	b.look(b.arena.n-1, to.AH.self(), nil)
 	return nil
 }
@@ -59,10 +63,11 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
 		return fmt.Errorf("packets of %d bytes behind a header of %d: %w", mss, header.n, syscall.EINVAL)
 	}
-	if err := b.add(sendRequest{op: libibverbs.IBV_WR_TSO}, id, flags, unlimited, segments); err != nil {
+	wr, err := b.add(libibverbs.IBV_WR_TSO, 0, id, flags, unlimited, segments)
+	if err != nil {
 		return err
 	}
-	*b.arena.wrs[b.arena.n-1].Tso() = libibverbs.SendWrTso{
+	*wr.Tso() = libibverbs.SendWrTso{
 		Hdr: unsafe.Pointer(&header.mr.bytes[header.offset]), HdrSz: uint16(header.n), Mss: mss,
 	}
 	b.look(b.arena.n-1, &header.mr.object, nil)

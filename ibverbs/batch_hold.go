@@ -40,19 +40,38 @@ func (b *SendBatch) find() {
 		for _, o := range b.more[i].used {
 			note(o)
 		}
-		if wr := &b.arena.wrs[i]; SendFlags(wr.SendFlags)&SendInline != 0 {
-			for _, mr := range b.owner[i*b.arena.segments:][:wr.NumSge] {
+		if SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 {
+			for _, mr := range b.owners(i) {
 				note(&mr.object)
 			}
 		}
 	}
 }
 
-// hold keeps what C looks at from being destroyed until release.
-func (b *SendBatch) hold() error {
-	if b.holds == 0 {
-		return nil
+// begin makes the batch, which is not empty, ready for C until finish: the list
+// ends with its last request, and what C looks at is kept from being destroyed.
+func (b *SendBatch) begin() error {
+	if b.holds > 0 {
+		if err := b.hold(); err != nil {
+			return err
+		}
 	}
+	b.arena.wrs[b.arena.n-1].Next = nil
+	return nil
+}
+
+// finish undoes what begin did. Each request points at the next one again,
+// which costs less here than when requests are added.
+func (b *SendBatch) finish() {
+	if n := b.arena.n; n < len(b.arena.wrs) {
+		b.arena.wrs[n-1].Next = &b.arena.wrs[n]
+	}
+	if b.holds > 0 {
+		b.release()
+	}
+}
+
+func (b *SendBatch) hold() error {
 	if b.stale {
 		b.find()
 	}
@@ -68,9 +87,6 @@ func (b *SendBatch) hold() error {
 }
 
 func (b *SendBatch) release() {
-	if b.holds == 0 {
-		return
-	}
 	for _, o := range b.uses {
 		o.Done()
 	}

@@ -19,7 +19,17 @@ func follow[T any](b []T, next func(*T) *T) []*T {
 	return list
 }
 
-func nextSend(wr *libibverbs.SendWr) *libibverbs.SendWr { return wr.Next }
+// sendList returns the list that C sees of a batch that is posted.
+func sendList(t *testing.T, b *SendBatch) []*libibverbs.SendWr {
+	t.Helper()
+	if b.Len() == 0 {
+		return nil
+	}
+	require.NoError(t, b.begin())
+	defer b.finish()
+	return follow(b.arena.used(), func(wr *libibverbs.SendWr) *libibverbs.SendWr { return wr.Next })
+}
+
 func nextRecv(wr *libibverbs.RecvWr) *libibverbs.RecvWr { return wr.Next }
 
 func TestSendBatchLayout(t *testing.T) {
@@ -77,13 +87,18 @@ func TestSendBatchLayout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, err := NewSendBatch(4, 2)
 			require.NoError(t, err)
-			for range 2 { // the second use meets what the first has left
+			for range 2 { // each use meets what an earlier one has left
+				b.Reset()
+				for i := range 2 {
+					require.NoError(t, b.Write(1, RemoteBuffer{Addr: 1, RKey: 1, Len: 99}, SendFence, mr.Sub(5, 5), mr.Sub(6, 6)))
+					require.NoError(t, b.Request(i).SetXRCSRQ(5))
+				}
 				b.Reset()
 				require.NoError(t, b.Write(1, RemoteBuffer{Addr: 1, RKey: 1, Len: 99}, SendFence, mr.Sub(5, 5), mr.Sub(6, 6)))
 				require.NoError(t, tt.add(b))
 				require.Equal(t, 2, b.Len())
 
-				list := follow(b.arena.used(), nextSend)
+				list := sendList(t, b)
 				require.Len(t, list, 2)
 				wr := list[1]
 				require.EqualValues(t, 9, wr.WrId)
@@ -93,11 +108,12 @@ func TestSendBatchLayout(t *testing.T) {
 				if tt.imm {
 					require.Equal(t, immBytes, *(*[4]byte)(unsafe.Pointer(wr.ImmData())))
 				}
-				rdma := libibverbs.SendWrWrRdma{}
 				if tt.remote {
-					rdma = libibverbs.SendWrWrRdma{RemoteAddr: 0x1000, Rkey: 0x77}
+					require.Equal(t, libibverbs.SendWrWrRdma{RemoteAddr: 0x1000, Rkey: 0x77}, *wr.Wr.Rdma())
+				} else {
+					require.Nil(t, wr.Wr.Ud().Ah)
 				}
-				require.Equal(t, rdma, *wr.Wr.Rdma())
+				require.Zero(t, wr.QpType.Xrc().RemoteSrqn)
 			}
 		})
 	}
@@ -138,7 +154,7 @@ func TestBatchReuse(t *testing.T) {
 		}
 		require.Equal(t, n, send.Len())
 		require.Equal(t, n, recv.Len())
-		require.Len(t, follow(send.arena.used(), nextSend), n)
+		require.Len(t, sendList(t, send), n)
 		require.Len(t, follow(recv.arena.used(), nextRecv), n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
@@ -18,6 +19,9 @@ func NewRecvBatch(requests, segments int) (*RecvBatch, error) {
 	a, err := newArena[libibverbs.RecvWr](requests, segments)
 	if err != nil {
 		return nil, err
+	}
+	for i := range a.wrs {
+		a.wrs[i].SgList = unsafe.SliceData(a.place(i))
 	}
 	return &RecvBatch{a}, nil
 }
@@ -40,20 +44,31 @@ func (b *RecvBatch) Reset() {
 // Recv adds a receive: the next message that no earlier receive takes is
 // written to the segments, in order. The ID comes back with the completion.
 func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
-	if b == nil {
+	if b == nil || b.arena == nil {
 		return errNoBatch
 	}
 	a := b.arena
-	place, sges, err := a.next(segments, false)
-	if err != nil {
-		return err
+	i := a.n
+	if i >= len(a.wrs) {
+		return ErrBatchFull
 	}
-	*place = libibverbs.RecvWr{WrId: id, SgList: sges, NumSge: int32(len(segments))}
-	if a.n > 0 {
-		a.wrs[a.n-1].Next = place
+	if len(segments) > a.segments {
+		return a.refused(segments)
 	}
-	a.n++
-	runtime.KeepAlive(a)
+	first := i * a.segments
+	for k := range segments {
+		if !segments[k].sound() {
+			return a.refused(segments)
+		}
+		a.sges[first+k] = segments[k].sge()
+	}
+	wr := &a.wrs[i]
+	wr.WrId, wr.Next, wr.NumSge = id, nil, int32(len(segments))
+	if i > 0 {
+		a.wrs[i-1].Next = wr
+	}
+	a.n = i + 1
+	runtime.KeepAlive(b)
 	return nil
 }
 
@@ -93,11 +108,14 @@ func (r RecvRequest) SetSegments(segments ...Segment) error {
 	if err != nil {
 		return err
 	}
-	sges, err := r.batch.arena.write(r.i, segments, false)
-	if err != nil {
+	if err := r.batch.arena.check(segments); err != nil {
 		return err
 	}
-	wr.SgList, wr.NumSge = sges, int32(len(segments))
+	wr.NumSge = int32(len(segments))
+	sges := r.batch.arena.place(r.i)
+	for k := range segments {
+		sges[k] = segments[k].sge()
+	}
 	runtime.KeepAlive(r.batch)
 	return nil
 }

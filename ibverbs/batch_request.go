@@ -21,10 +21,15 @@ type SendRequest struct {
 }
 
 func (r SendRequest) wr() (*libibverbs.SendWr, error) {
-	if r.i < 0 || r.i >= r.batch.Len() {
-		return nil, fmt.Errorf("request %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
+	if uint(r.i) >= uint(r.batch.Len()) {
+		return nil, r.missing()
 	}
 	return &r.batch.arena.wrs[r.i], nil
+}
+
+// missing is apart from wr so that wr can be inlined.
+func (r SendRequest) missing() error {
+	return fmt.Errorf("request %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
 }
 
 func (r SendRequest) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpcode) error {
@@ -55,33 +60,14 @@ func (r SendRequest) SetFlags(flags SendFlags) error {
 	}
 	before := r.batch.held(r.i)
 	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
-		if err := r.batch.readdress(r.i, inline); err != nil {
+		if err := r.batch.addressable(r.i); err != nil {
 			return err
 		}
+		r.batch.readdress(r.i, inline)
 	}
 	wr.SendFlags = uint32(flags)
 	r.batch.count(before, r.i)
 	runtime.KeepAlive(r.batch)
-	return nil
-}
-
-// readdress changes the segments of request i from the device's addresses to
-// this process's, which C reads inline data at, or back.
-func (b *SendBatch) readdress(i int, inline bool) error {
-	first := i * b.arena.segments
-	owners := b.owner[first:][:b.arena.wrs[i].NumSge]
-	for k, mr := range owners {
-		if mr.bytes == nil {
-			return fmt.Errorf("segment %d: %w", k, mr.notInline())
-		}
-	}
-	for k, mr := range owners {
-		to := mr.start - addressOf(mr.bytes)
-		if inline {
-			to = -to
-		}
-		b.arena.sges[first+k].Addr += to
-	}
 	return nil
 }
 
@@ -94,34 +80,6 @@ func (b *SendBatch) count(before bool, i int) {
 	case before && !now:
 		b.holds--
 	}
-}
-
-// SetSegments changes what is sent, written or read into.
-func (r SendRequest) SetSegments(segments ...Segment) error {
-	wr, err := r.wr()
-	if err != nil {
-		return err
-	}
-	switch wr.Opcode {
-	case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_FLUSH, libibverbs.IBV_WR_ATOMIC_WRITE:
-		return r.has("segments", wr)
-	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
-		if len(segments) != 1 || segments[0].n != atomicSize {
-			return fmt.Errorf("atomic operation without a result of 8 bytes: %w", syscall.EINVAL)
-		}
-	}
-	if err := fits(segments, r.batch.more[r.i].room); err != nil {
-		return err
-	}
-	sges, err := r.batch.arena.write(r.i, segments, SendFlags(wr.SendFlags)&SendInline != 0)
-	if err != nil {
-		return err
-	}
-	wr.SgList, wr.NumSge = sges, int32(len(segments))
-	r.batch.own(r.i, segments)
-	r.batch.stale = r.batch.stale || r.batch.held(r.i)
-	runtime.KeepAlive(r.batch)
-	return nil
 }
 
 // SetImm changes the immediate data, given in this host's byte order.
@@ -162,7 +120,7 @@ func (r SendRequest) SetRemote(remote RemoteBuffer) error {
 	switch wr.Opcode {
 	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
 		if n := r.length(wr); n > remote.Len {
-			return fmt.Errorf("%d bytes for a remote buffer of %d: %w", n, remote.Len, syscall.EINVAL)
+			return tooLong(n, remote.Len)
 		}
 		wr.Wr.Rdma().RemoteAddr, wr.Wr.Rdma().Rkey = remote.Addr, remote.RKey
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, libibverbs.IBV_WR_ATOMIC_WRITE:
@@ -182,9 +140,8 @@ func (r SendRequest) SetRemote(remote RemoteBuffer) error {
 }
 
 func (r SendRequest) length(wr *libibverbs.SendWr) (n uint64) {
-	a := r.batch.arena
-	for i := range wr.NumSge {
-		n += uint64(a.sges[r.i*a.segments+int(i)].Length)
+	for _, sge := range r.batch.arena.place(r.i)[:wr.NumSge] {
+		n += uint64(sge.Length)
 	}
 	return n
 }
@@ -213,9 +170,10 @@ func (r SendRequest) SetDestination(to Destination) error {
 	if err := r.has("destination", wr, libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.IBV_WR_TSO); err != nil {
 		return err
 	}
-	if err := to.set(wr.Wr.Ud()); err != nil {
+	if err := to.check(); err != nil {
 		return err
 	}
+	to.set(wr.Wr.Ud())
 	before, used := r.batch.held(r.i), &r.batch.more[r.i].used
 	if wr.Opcode == libibverbs.IBV_WR_TSO {
 		used[1] = to.AH.self() // the first is the header

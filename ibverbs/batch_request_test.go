@@ -50,7 +50,7 @@ func TestChangeRequests(t *testing.T) {
 	data := wr(5).Wr.Atomic().CompareAdd
 	require.NoError(t, b.Request(5).SetRemote(moved))
 	require.Equal(t, libibverbs.SendWrWrAtomic{RemoteAddr: 0x2000, CompareAdd: data, Rkey: 0x78}, *wr(5).Wr.Atomic())
-	require.Len(t, follow(b.arena.used(), nextSend), 7, "the list is as it was")
+	require.Len(t, sendList(t, b), 7, "the list is as it was")
 }
 
 // A change that is refused changes nothing.

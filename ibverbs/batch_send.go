@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/object"
@@ -46,6 +47,12 @@ func NewSendBatch(requests, segments int) (*SendBatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range a.wrs {
+		a.wrs[i].SgList = unsafe.SliceData(a.place(i))
+		if i > 0 {
+			a.wrs[i-1].Next = &a.wrs[i] // used or not: see begin
+		}
+	}
 	return &SendBatch{
 		arena: a, more: make([]sendMore, requests), owner: make([]*MR, requests*segments),
 	}, nil
@@ -71,107 +78,127 @@ func (b *SendBatch) Reset() {
 	}
 }
 
-// sendRequest is what a request has beside ID, flags and segments. It is small,
-// because it is made and copied for each.
-type sendRequest struct {
-	op  libibverbs.WrOpcode
-	imm libibverbs.Be32 // or the key to invalidate, as it stands
-	wr  libibverbs.SendWrWr
-}
-
-// add puts a request at the end of the list.
-func (b *SendBatch) add(r sendRequest, id uint64, flags SendFlags, room uint64, segments []Segment) error {
-	if b == nil {
-		return errNoBatch
+// add puts a request at the end of the list and returns it, so that its caller
+// can write what only its opcode has, and keep the batch alive until then. room
+// is how many bytes the segments may have together.
+//
+// Most of a program's time with a batch goes by here, so the numbers are written
+// first, while they are in registers, and nothing is called for a request that
+// can be added.
+func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, flags SendFlags, room uint64, segments []Segment) (*libibverbs.SendWr, error) {
+	if b == nil || b.arena == nil {
+		return nil, errNoBatch
 	}
 	a := b.arena
-	wr, sges, err := a.next(segments, flags&SendInline != 0)
-	if err != nil {
-		return err
+	i := a.n
+	if i >= len(a.wrs) {
+		return nil, ErrBatchFull
 	}
-	// One by one, which is faster than as a whole. What only other opcodes
-	// have stays as an earlier request has left it.
-	wr.WrId, wr.Next, wr.SgList, wr.NumSge = id, nil, sges, int32(len(segments))
-	wr.Opcode, wr.SendFlags = r.op, uint32(flags)
-	*wr.ImmData() = r.imm
-	wr.Wr, wr.QpType = r.wr, libibverbs.SendWrQpType{}
-	if a.n > 0 {
-		a.wrs[a.n-1].Next = wr
+	wr := &a.wrs[i]
+	wr.WrId, wr.NumSge, wr.Opcode, wr.SendFlags = id, int32(len(segments)), op, uint32(flags)
+	*wr.ImmData() = imm // or the key to invalidate
+	// The rest stays as an earlier request has left it, unless it would mean
+	// something here: the union starts with a datagram's address handle.
+	wr.Wr.Rdma().RemoteAddr, wr.QpType.Xrc().RemoteSrqn = 0, 0
+	b.more[i].room = room
+	if len(segments) > a.segments {
+		return nil, a.refused(segments)
 	}
-	b.own(a.n, segments)
-	b.more[a.n].room = room
-	a.n++
+	first, bytes := i*a.segments, uint64(0)
+	for k := range segments {
+		s := &segments[k]
+		if !s.sound() {
+			b.disown(i)
+			return nil, a.refused(segments)
+		}
+		a.sges[first+k] = s.sge()
+		b.owner[first+k] = s.mr
+		bytes += uint64(s.n)
+	}
+	if bytes > room {
+		b.disown(i)
+		return nil, tooLong(bytes, room)
+	}
 	if flags&SendInline != 0 {
-		b.holds++
-		b.stale = true
+		if err := b.inline(i); err != nil {
+			return nil, err
+		}
 	}
-	if b.extended == 0 && extendedOnly(r.op) {
-		b.extended = a.n
-	}
-	runtime.KeepAlive(a)
-	return nil
+	a.n = i + 1
+	runtime.KeepAlive(b)
+	return wr, nil
 }
 
-func (b *SendBatch) own(i int, segments []Segment) {
-	owner := b.owner[i*b.arena.segments:]
-	for k := range segments {
-		owner[k] = segments[k].mr
+// disown forgets the regions of a request that cannot be added.
+func (b *SendBatch) disown(i int) {
+	clear(b.owner[i*b.arena.segments:][:b.arena.segments])
+}
+
+// owners returns the regions of the segments that request i has.
+func (b *SendBatch) owners(i int) []*MR {
+	return b.owner[i*b.arena.segments:][:b.arena.wrs[i].NumSge]
+}
+
+// inline makes a request that is about to be added one whose data C reads.
+func (b *SendBatch) inline(i int) error {
+	if err := b.addressable(i); err != nil {
+		b.disown(i)
+		return err
 	}
+	b.readdress(i, true)
+	b.holds++
+	b.stale = true
+	return nil
 }
 
 // addRemote is add for a request that works on a peer's memory.
-func (b *SendBatch) addRemote(r sendRequest, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
-	if err := fits(segments, remote.Len); err != nil {
+func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
+	wr, err := b.add(op, imm, id, flags, remote.Len, segments)
+	if err != nil {
 		return err
 	}
-	*r.wr.Rdma() = libibverbs.SendWrWrRdma{RemoteAddr: remote.Addr, Rkey: remote.RKey}
-	return b.add(r, id, flags, remote.Len, segments)
+	*wr.Wr.Rdma() = libibverbs.SendWrWrRdma{RemoteAddr: remote.Addr, Rkey: remote.RKey}
+	runtime.KeepAlive(b)
+	return nil
 }
 
-func fits(segments []Segment, room uint64) error {
-	var n uint64
-	for i := range segments {
-		n += uint64(max(segments[i].n, 0))
-	}
-	if n > room {
-		return fmt.Errorf("%d bytes for a remote buffer of %d: %w", n, room, syscall.EINVAL)
-	}
-	return nil
+func tooLong(bytes, room uint64) error {
+	return fmt.Errorf("%d bytes for a remote buffer of %d: %w", bytes, room, syscall.EINVAL)
 }
 
 // Send adds a message that the peer receives into what it has posted. The ID
 // comes back with the completion.
 func (b *SendBatch) Send(id uint64, flags SendFlags, segments ...Segment) error {
-	return b.add(sendRequest{op: libibverbs.IBV_WR_SEND}, id, flags, unlimited, segments)
+	_, err := b.add(libibverbs.IBV_WR_SEND, 0, id, flags, unlimited, segments)
+	return err
 }
 
 // SendImm adds a message with 32 bits of immediate data, given in this host's
 // byte order.
 func (b *SendBatch) SendImm(id uint64, imm uint32, flags SendFlags, segments ...Segment) error {
-	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_IMM, imm: libibverbs.NewBe32(imm)}
-	return b.add(r, id, flags, unlimited, segments)
+	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, flags, unlimited, segments)
+	return err
 }
 
 // SendInv adds a message that also invalidates a remote key at the peer: that
 // of a memory window, which the peer's completion names.
 func (b *SendBatch) SendInv(id uint64, rkey uint32, flags SendFlags, segments ...Segment) error {
-	r := sendRequest{op: libibverbs.IBV_WR_SEND_WITH_INV, imm: libibverbs.Be32(rkey)}
-	return b.add(r, id, flags, unlimited, segments)
+	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_INV, libibverbs.Be32(rkey), id, flags, unlimited, segments)
+	return err
 }
 
 // Write adds an RDMA write of the segments to a peer's memory.
 func (b *SendBatch) Write(id uint64, to RemoteBuffer, flags SendFlags, segments ...Segment) error {
-	return b.addRemote(sendRequest{op: libibverbs.IBV_WR_RDMA_WRITE}, id, to, flags, segments)
+	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE, 0, id, to, flags, segments)
 }
 
 // WriteImm adds an RDMA write that also takes a receive of the peer's, which
 // completes with 32 bits of immediate data.
 func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendFlags, segments ...Segment) error {
-	r := sendRequest{op: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, imm: libibverbs.NewBe32(imm)}
-	return b.addRemote(r, id, to, flags, segments)
+	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
 
 // Read adds an RDMA read of a peer's memory into the segments.
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
-	return b.addRemote(sendRequest{op: libibverbs.IBV_WR_RDMA_READ}, id, from, flags, segments)
+	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }

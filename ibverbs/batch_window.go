@@ -16,10 +16,11 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	if err != nil {
 		return err
 	}
-	if err := b.add(sendRequest{op: libibverbs.IBV_WR_BIND_MW}, id, flags&^SendInline, unlimited, nil); err != nil {
+	wr, err := b.add(libibverbs.IBV_WR_BIND_MW, 0, id, flags&^SendInline, unlimited, nil)
+	if err != nil {
 		return err
 	}
-	*b.arena.wrs[b.arena.n-1].BindMw() = request
+	*wr.BindMw() = request
 	b.look(b.arena.n-1, mw.self(), binding.Memory.mr.self())
 	return nil
 }
@@ -27,6 +28,6 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 // LocalInv adds a request that makes a key of this side's invalid: that of a
 // memory window.
 func (b *SendBatch) LocalInv(id uint64, rkey uint32, flags SendFlags) error {
-	r := sendRequest{op: libibverbs.IBV_WR_LOCAL_INV, imm: libibverbs.Be32(rkey)}
-	return b.add(r, id, flags, unlimited, nil)
+	_, err := b.add(libibverbs.IBV_WR_LOCAL_INV, libibverbs.Be32(rkey), id, flags, unlimited, nil)
+	return err
 }

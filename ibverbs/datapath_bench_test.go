@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/internal/fakeverbs"
+	"github.com/verbena-go/verbena/internal/cloops"
 )
 
 // batchSizes are the requests or completions of one call.
@@ -42,7 +42,7 @@ func against(b *testing.B, n int, round func() error, inC func(rounds int) time.
 			func() time.Duration {
 				begin := time.Now()
 				for range rounds {
-					fakeverbs.Empty()
+					cloops.Empty()
 				}
 				return time.Since(begin)
 			},
@@ -75,7 +75,7 @@ func BenchmarkPostSend(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
 		batch := filled(b, mr, n)
 		against(b, n, func() error { _, err := f.qp.PostSend(batch); return err },
-			func(rounds int) time.Duration { return f.Post(&batch.arena.wrs[0], rounds) })
+			func(rounds int) time.Duration { return cloops.Post(f.qp.raw, &batch.arena.wrs[0], rounds) })
 	})
 }
 
@@ -83,7 +83,7 @@ func BenchmarkPostSendExtended(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
 		batch := filled(b, mr, n)
 		against(b, n, func() error { _, err := f.ex.PostSend(batch); return err },
-			func(rounds int) time.Duration { return f.PostExtended(&batch.arena.wrs[0], rounds) })
+			func(rounds int) time.Duration { return cloops.PostExtended(f.ex.ex, &batch.arena.wrs[0], rounds) })
 	})
 }
 
@@ -94,26 +94,25 @@ func BenchmarkPostInline(b *testing.B) {
 			require.NoError(b, batch.Request(i).SetFlags(SendSignaled|SendInline))
 		}
 		against(b, n, func() error { _, err := f.qp.PostSend(batch); return err },
-			func(rounds int) time.Duration { return f.Post(&batch.arena.wrs[0], rounds) })
+			func(rounds int) time.Duration { return cloops.Post(f.qp.raw, &batch.arena.wrs[0], rounds) })
 	})
 }
 
 func BenchmarkFillAndPost(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
 		batch := filled(b, mr, n)
-		round := func() error {
-			batch.Reset()
-			for i := range n {
-				if err := batch.Send(uint64(i), SendSignaled, mr.Sub(0, 64)); err != nil {
-					return err
-				}
-			}
-			_, err := f.qp.PostSend(batch)
-			return err
-		}
-		against(b, n, round, func(rounds int) time.Duration {
-			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
-		})
+		against(b, n, func() error { return fillAndPost(f.qp, batch, mr, n) },
+			func(rounds int) time.Duration {
+				return cloops.FillAndPost(f.qp.raw, &batch.arena.wrs[0], n, dataOf(mr), rounds)
+			})
+	})
+}
+
+func BenchmarkFillAndPostExtended(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch := filled(b, mr, n)
+		against(b, n, func() error { return fillAndPost(f.ex, batch, mr, n) },
+			func(rounds int) time.Duration { return cloops.SendExtended(f.ex.ex, n, dataOf(mr), rounds) })
 	})
 }
 
@@ -130,16 +129,84 @@ func BenchmarkChangeAndPost(b *testing.B) {
 			return err
 		}
 		against(b, n, round, func(rounds int) time.Duration {
-			return f.FillAndPost(&batch.arena.wrs[0], n, mr.addr(), mr.LKey(), rounds)
+			return cloops.ChangeAndPost(f.qp.raw, &batch.arena.wrs[0], n, dataOf(mr), rounds)
 		})
 	})
 }
+
+func BenchmarkFillAndRecv(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch, err := NewRecvBatch(n, 1)
+		require.NoError(b, err)
+		round := func() error {
+			batch.Reset()
+			for i := range n {
+				if err := batch.Recv(uint64(i), mr.Sub(0, 64)); err != nil {
+					return err
+				}
+			}
+			_, err := f.qp.PostRecv(batch)
+			return err
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return cloops.FillAndRecv(f.qp.raw, &batch.arena.wrs[0], n, dataOf(mr), rounds)
+		})
+	})
+}
+
+// What a program does: fill, post, poll, and look at each completion.
+func BenchmarkCycle(b *testing.B) {
+	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
+		batch, wcs := filled(b, mr, n), make([]WC, n)
+		var sum uint64
+		round := func() error {
+			if err := fill(batch, mr, n); err != nil {
+				return err
+			}
+			_, got, err := f.qp.PostSendAndSpin(batch, f.cq, wcs, time.Millisecond)
+			if err != nil {
+				return err
+			}
+			for i := range wcs[:got] {
+				if err := wcs[i].Err(); err != nil {
+					return err
+				}
+				sum += wcs[i].ID()
+			}
+			return nil
+		}
+		against(b, n, round, func(rounds int) time.Duration {
+			return cloops.Cycle(f.qp.raw, f.cq.raw, &batch.arena.wrs[0], n, dataOf(mr), rounds)
+		})
+		require.NotZero(b, sum)
+	})
+}
+
+func fill(batch *SendBatch, mr *MR, n int) error {
+	batch.Reset()
+	for i := range n {
+		if err := batch.Send(uint64(i), SendSignaled, mr.Sub(0, 64)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fillAndPost(qp *QP, batch *SendBatch, mr *MR, n int) error {
+	if err := fill(batch, mr, n); err != nil {
+		return err
+	}
+	_, err := qp.PostSend(batch)
+	return err
+}
+
+func dataOf(mr *MR) cloops.Data { return cloops.Data{Addr: mr.addr(), LKey: mr.LKey()} }
 
 func BenchmarkPoll(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, _ *MR, n int) {
 		wcs := make([]WC, n)
 		against(b, n, func() error { _, err := f.cq.Poll(wcs); return err },
-			func(rounds int) time.Duration { return f.Poll(n, rounds) })
+			func(rounds int) time.Duration { return cloops.Poll(f.cq.raw, n, rounds) })
 	})
 }
 
@@ -149,7 +216,7 @@ func BenchmarkPollEx(b *testing.B) {
 		f.cq.extended.Fields |= uint64(WCWithByteLen | WCWithTimestamp)
 		wcs := make([]WCEx, n)
 		against(b, n, func() error { _, err := f.cq.PollEx(wcs); return err },
-			func(rounds int) time.Duration { return f.PollExtended(n, rounds) })
+			func(rounds int) time.Duration { return cloops.PollExtended(f.CQ(), n, rounds) })
 	})
 }
 
@@ -158,6 +225,8 @@ func BenchmarkPostAndPoll(b *testing.B) {
 		batch := filled(b, mr, n)
 		wcs := make([]WC, n)
 		against(b, n, func() error { _, _, err := f.qp.PostSendAndSpin(batch, f.cq, wcs, time.Millisecond); return err },
-			func(rounds int) time.Duration { return f.PostAndPoll(&batch.arena.wrs[0], n, rounds) })
+			func(rounds int) time.Duration {
+				return cloops.PostAndPoll(f.qp.raw, f.cq.raw, &batch.arena.wrs[0], n, rounds)
+			})
 	})
 }

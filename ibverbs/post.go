@@ -28,13 +28,15 @@ func (qp *QP) PostSend(b *SendBatch) (int, error) {
 		return 0, err
 	}
 	defer qp.object.Done()
-	raw, wrs, err := qp.sendList(b)
+	wrs, err := qp.sendList(b)
 	if len(wrs) == 0 || err != nil {
 		return 0, err
 	}
-	defer b.release()
-	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
-	return qp.sent(wrs, datapath.PostSend(raw, qp.sendOps, &wrs[0]))
+	p := datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0])
+	b.finish()
+	n, err := qp.sent(wrs, p)
+	runtime.KeepAlive(b) // whose cleanup would unmap the requests
+	return n, err
 }
 
 // PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
@@ -48,42 +50,53 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 		return 0, 0, err
 	}
 	defer cq.object.Done()
+	return qp.postSendAndSpin(b, cq, wcs, bounded(budget))
+}
+
+// postSendAndSpin is apart because the compiler makes a defer cheap only in a
+// function that returns in few places.
+func (qp *QP) postSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
 	if b.Len() == 0 || len(wcs) == 0 {
 		return 0, 0, fmt.Errorf("post %d requests and poll for %d completions: %w", b.Len(), len(wcs), syscall.EINVAL)
 	}
-	raw, wrs, err := qp.sendList(b)
+	wrs, err := qp.sendList(b)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer b.release()
-	defer runtime.KeepAlive(b.arena)
-	p, q := datapath.PostAndSpin(raw, qp.sendOps, &wrs[0], cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget))
-	if posted, err = qp.sent(wrs, p); err != nil {
-		return posted, 0, err
+	p, q := datapath.PostAndSpin(qp.forSending(), qp.sendOps, &wrs[0], cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), budget)
+	b.finish()
+	posted, err = qp.sent(wrs, p)
+	runtime.KeepAlive(b)
+	if err == nil {
+		n, err = cq.polled(opPoll, len(wcs), q)
 	}
-	n, err = cq.polled(opPoll, len(wcs), q)
 	return posted, n, err
 }
 
-// sendList returns what C posts, with what C looks at held until release,
-// unless there is an error or nothing to post.
-func (qp *QP) sendList(b *SendBatch) (raw unsafe.Pointer, wrs []libibverbs.SendWr, err error) {
+// sendList returns what C posts, with the batch ready for it, unless there is
+// an error or nothing to post.
+func (qp *QP) sendList(b *SendBatch) ([]libibverbs.SendWr, error) {
 	if b == nil || b.arena == nil {
-		return nil, nil, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+		return nil, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
 	}
-	if b.Len() == 0 {
-		return nil, nil, nil
+	if b.arena.n == 0 {
+		return nil, nil
 	}
 	if err := qp.takes(b); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := b.hold(); err != nil {
-		return nil, nil, err
+	if err := b.begin(); err != nil {
+		return nil, err
 	}
+	return b.arena.used(), nil
+}
+
+// forSending is what C gets for the queue pair.
+func (qp *QP) forSending() unsafe.Pointer {
 	if qp.sendOps != 0 {
-		return unsafe.Pointer(qp.ex), b.arena.used(), nil
+		return unsafe.Pointer(qp.ex)
 	}
-	return unsafe.Pointer(qp.raw), b.arena.used(), nil
+	return unsafe.Pointer(qp.raw)
 }
 
 // takes refuses what C would misunderstand.

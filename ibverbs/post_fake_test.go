@@ -89,8 +89,8 @@ func TestExtendedPost(t *testing.T) {
 		},
 		"bind": {
 			func(b *SendBatch) error {
-				err := b.add(sendRequest{op: libibverbs.IBV_WR_BIND_MW}, 9, flags, unlimited, nil)
-				*b.arena.wrs[1].BindMw() = libibverbs.SendWrBindMw{Mw: window, Rkey: 0x99, BindInfo: libibverbs.MwBindInfo{
+				wr, err := b.add(libibverbs.IBV_WR_BIND_MW, 0, 9, flags, unlimited, nil)
+				*wr.BindMw() = libibverbs.SendWrBindMw{Mw: window, Rkey: 0x99, BindInfo: libibverbs.MwBindInfo{
 					Mr: mr.raw, Addr: at(8), Length: 100, MwAccessFlags: uint32(AccessRemoteWrite),
 				}}
 				return err

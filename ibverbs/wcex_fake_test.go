@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/fakeverbs"
 )
 
@@ -75,9 +76,11 @@ func TestWCExFields(t *testing.T) {
 	cq.ReadOpcode, cq.ReadVendorErr, cq.ReadByteLen, cq.ReadImmData, cq.ReadQpNum, cq.ReadSrcQp = nil, nil, nil, nil, nil, nil
 	cq.ReadWcFlags, cq.ReadSlid, cq.ReadSl, cq.ReadDlidPathBits, cq.ReadCompletionTs, cq.ReadCvlan = nil, nil, nil, nil, nil, nil
 	cq.ReadFlowTag, cq.ReadTmInfo, cq.ReadCompletionWallclockNs = nil, nil, nil
-	require.Equal(t, WCEx{}, *one(fakeFields, all))
+	f.cq.extended = datapath.NewQueueEx(cq, fakeFields)
+	require.Zero(t, f.cq.extended.Fields&uint64(fakeFields))
+	require.Equal(t, WCEx{}, *one(0, all))
 	failed.raw.QpNum, failed.raw.VendorErr = 0, 0
-	require.Equal(t, failed, *one(fakeFields, fakeverbs.Script{Status: libibverbs.IBV_WC_RETRY_EXC_ERR}))
+	require.Equal(t, failed, *one(0, fakeverbs.Script{Status: libibverbs.IBV_WC_RETRY_EXC_ERR}))
 }
 
 func TestPollExNeedsFields(t *testing.T) {

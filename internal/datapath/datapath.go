@@ -24,12 +24,14 @@ type Polled struct {
 // Queue is a completion queue to poll.
 type Queue struct {
 	CQ     unsafe.Pointer
-	Fields uint64 // 0 to poll with ibv_poll_cq
+	Fields uint64 // that completions have; 0 to poll with ibv_poll_cq
 }
 
 const (
-	extended = 1 << 63 // these two are datapath.h's
+	extended = 1 << 63 // these are datapath.h's
 	oneByOne = 1 << 62
+	opcode   = 1 << 61
+	wcFlags  = 1 << 60
 )
 
 // NewQueue returns a queue that is polled with ibv_poll_cq, into
@@ -38,13 +40,43 @@ func NewQueue(cq *libibverbs.Cq) Queue { return Queue{CQ: unsafe.Pointer(cq)} }
 
 // NewQueueEx returns a queue that is polled with ibv_start_poll, into WC.
 func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
-	q := Queue{unsafe.Pointer(cq), extended | uint64(fields)}
+	q := Queue{unsafe.Pointer(cq), extended | readable(cq, uint64(fields)|opcode|wcFlags)}
 	// Before rdma-core 59, Soft-RoCE's ibv_next_poll ends the polling when the
 	// queue is empty, and ibv_end_poll, which must follow, skips completions.
 	if isRXE(cq.StartPoll) {
 		q.Fields |= oneByOne
 	}
 	return q
+}
+
+// readable returns those of the fields that the provider has a reader for, so
+// that C need not ask for each completion. An older library's struct may end
+// before the reader of a field that the queue was not made with.
+func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
+	for _, f := range []struct {
+		field  uint64
+		reader *unsafe.Pointer
+	}{
+		{opcode, &cq.ReadOpcode},
+		{wcFlags, &cq.ReadWcFlags},
+		{uint64(libibverbs.IBV_WC_EX_WITH_BYTE_LEN), &cq.ReadByteLen},
+		{uint64(libibverbs.IBV_WC_EX_WITH_IMM), &cq.ReadImmData},
+		{uint64(libibverbs.IBV_WC_EX_WITH_QP_NUM), &cq.ReadQpNum},
+		{uint64(libibverbs.IBV_WC_EX_WITH_SRC_QP), &cq.ReadSrcQp},
+		{uint64(libibverbs.IBV_WC_EX_WITH_SLID), &cq.ReadSlid},
+		{uint64(libibverbs.IBV_WC_EX_WITH_SL), &cq.ReadSl},
+		{uint64(libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS), &cq.ReadDlidPathBits},
+		{uint64(libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP), &cq.ReadCompletionTs},
+		{uint64(libibverbs.IBV_WC_EX_WITH_CVLAN), &cq.ReadCvlan},
+		{uint64(libibverbs.IBV_WC_EX_WITH_FLOW_TAG), &cq.ReadFlowTag},
+		{uint64(libibverbs.IBV_WC_EX_WITH_TM_INFO), &cq.ReadTmInfo},
+		{uint64(libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK), &cq.ReadCompletionWallclockNs},
+	} {
+		if fields&f.field != 0 && *f.reader == nil {
+			fields &^= f.field
+		}
+	}
+	return fields
 }
 
 // WC is a completion of an extended queue. What the queue was not made with is

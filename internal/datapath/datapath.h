@@ -25,9 +25,11 @@ typedef struct {
 	verbena_polled polled;
 } verbena_both;
 
-/* What fields may have beside IBV_WC_EX_WITH_*. */
+/* What fields may have beside IBV_WC_EX_WITH_*. Each field has a reader. */
 #define VERBENA_EXTENDED (UINT64_C(1) << 63) /* with start_poll, into struct verbena_wc_ex */
 #define VERBENA_ONE_BY_ONE (UINT64_C(1) << 62) /* next_poll cannot be relied upon */
+#define VERBENA_OPCODE (UINT64_C(1) << 61)
+#define VERBENA_WC_FLAGS (UINT64_C(1) << 60)
 
 /* ops are the IBV_QP_EX_WITH_* of a queue pair that was made with any; qp is
  * then a struct ibv_qp_ex. */

@@ -25,10 +25,9 @@ struct verbena_wc_ex {
 _Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_ex, cvlan) == 80 &&
 		       offsetof(struct verbena_wc_ex, slid) == 84, "struct verbena_wc_ex");
 
-/* A field is read only if the queue was made with it, and has a reader. */
 #define READ(flag, reader, to) \
 	do { \
-		if ((fields & (flag)) && cq->reader) \
+		if (fields & (flag)) \
 			to = cq->reader(cq); \
 	} while (0)
 
@@ -52,7 +51,7 @@ static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_e
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns, out->wallclock);
 	READ(IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, out->flow_tag);
 	READ(IBV_WC_EX_WITH_CVLAN, read_cvlan, out->cvlan);
-	if ((fields & IBV_WC_EX_WITH_TM_INFO) && cq->read_tm_info) {
+	if (fields & IBV_WC_EX_WITH_TM_INFO) {
 		struct ibv_wc_tm_info info = {0};
 
 		cq->read_tm_info(cq, &info);
@@ -74,10 +73,8 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex
 		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* the message of which is there */
 			return; /* nothing else means anything */
 	}
-	if (cq->read_opcode)
-		out->wc.opcode = cq->read_opcode(cq);
-	if (cq->read_wc_flags)
-		out->wc.wc_flags = cq->read_wc_flags(cq);
+	READ(VERBENA_OPCODE, read_opcode, out->wc.opcode);
+	READ(VERBENA_WC_FLAGS, read_wc_flags, out->wc.wc_flags);
 	READ(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len, out->wc.byte_len);
 	/* An invalidated key comes by the same reader. */
 	if (out->wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))

@@ -17,10 +17,12 @@ import (
 func TestNewQueueEx(t *testing.T) {
 	d := fakeverbs.New()
 	defer d.Close()
-	const extended = 1 << 63
+	const extended, opcode, wcFlags = 1 << 63, 1 << 61, 1 << 60
 	fields := libibverbs.IBV_WC_EX_WITH_BYTE_LEN
-	require.Equal(t, extended|uint64(fields), datapath.NewQueueEx(d.CQ(), fields).Fields)
-	d.CQ().StartPoll = nil
+	require.Equal(t, extended|opcode|wcFlags|uint64(fields), datapath.NewQueueEx(d.CQ(), fields).Fields)
+	d.CQ().StartPoll, d.CQ().ReadByteLen = nil, nil
+	require.Equal(t, uint64(extended|opcode|wcFlags), datapath.NewQueueEx(d.CQ(), fields).Fields)
+	d.CQ().ReadOpcode, d.CQ().ReadWcFlags = nil, nil
 	require.Equal(t, uint64(extended), datapath.NewQueueEx(d.CQ(), 0).Fields)
 	require.Zero(t, datapath.NewQueue(d.PlainCQ()).Fields)
 }

@@ -46,12 +46,3 @@ void verbena_fake_free(void *fake);
 void *verbena_fake_qp(void *fake);
 void *verbena_fake_cq(void *fake);
 verbena_state *verbena_fake_state(void *fake);
-
-/* Loops in C, to compare with: nanoseconds for so many rounds. */
-int64_t verbena_c_post(void *qp, void *wr, int64_t rounds);
-int64_t verbena_c_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
-int64_t verbena_c_post_extended(void *qp, void *wr, int64_t rounds);
-int64_t verbena_c_poll(void *cq, void *wc, int32_t n, int64_t rounds);
-int64_t verbena_c_poll_extended(void *cq, int32_t n, int64_t rounds);
-int64_t verbena_c_post_and_poll(void *qp, void *wr, void *cq, void *wc, int32_t n, int64_t rounds);
-void verbena_c_empty(void *nothing);

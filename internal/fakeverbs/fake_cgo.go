@@ -3,7 +3,6 @@
 package fakeverbs
 
 import (
-	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -11,8 +10,6 @@ import (
 
 /*
 #include "fake.h"
-#cgo noescape verbena_c_empty
-#cgo nocallback verbena_c_empty
 */
 import "C"
 
@@ -97,41 +94,3 @@ func (d *Device) Calls() []Call {
 	}
 	return calls
 }
-
-// Post is the loop in C that posts a list.
-func (d *Device) Post(wr *libibverbs.SendWr, rounds int) time.Duration {
-	return time.Duration(C.verbena_c_post(unsafe.Pointer(d.QP()), unsafe.Pointer(wr), C.int64_t(rounds)))
-}
-
-// FillAndPost is the loop in C that fills a list of n requests, each with one
-// segment, and posts it.
-func (d *Device) FillAndPost(wr *libibverbs.SendWr, n int, addr uint64, lkey uint32, rounds int) time.Duration {
-	return time.Duration(C.verbena_c_fill_and_post(unsafe.Pointer(d.QP()), unsafe.Pointer(wr), C.int32_t(n),
-		C.uint64_t(addr), C.uint32_t(lkey), C.int64_t(rounds)))
-}
-
-// PostExtended is the loop in C that sends a list with ibv_wr_*.
-func (d *Device) PostExtended(wr *libibverbs.SendWr, rounds int) time.Duration {
-	return time.Duration(C.verbena_c_post_extended(unsafe.Pointer(d.QP()), unsafe.Pointer(wr), C.int64_t(rounds)))
-}
-
-// Poll is the loop in C that polls for n completions.
-func (d *Device) Poll(n, rounds int) time.Duration {
-	wcs := make([]libibverbs.Wc, n)
-	return time.Duration(C.verbena_c_poll(unsafe.Pointer(d.CQ()), unsafe.Pointer(&wcs[0]), C.int32_t(n), C.int64_t(rounds)))
-}
-
-// PollExtended is the loop in C that reads n completions with ibv_start_poll.
-func (d *Device) PollExtended(n, rounds int) time.Duration {
-	return time.Duration(C.verbena_c_poll_extended(unsafe.Pointer(d.CQ()), C.int32_t(n), C.int64_t(rounds)))
-}
-
-// PostAndPoll is the loop in C that posts a list and polls for n completions.
-func (d *Device) PostAndPoll(wr *libibverbs.SendWr, n, rounds int) time.Duration {
-	wcs := make([]libibverbs.Wc, n)
-	return time.Duration(C.verbena_c_post_and_poll(unsafe.Pointer(d.QP()), unsafe.Pointer(wr),
-		unsafe.Pointer(d.CQ()), unsafe.Pointer(&wcs[0]), C.int32_t(n), C.int64_t(rounds)))
-}
-
-// Empty is a call into C that does nothing.
-func Empty() { C.verbena_c_empty(nil) }

@@ -1,0 +1,89 @@
+package ibverbs
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// SetSegments changes what is sent, written or read into.
+func (r SendRequest) SetSegments(segments ...Segment) error {
+	wr, err := r.wr()
+	if err != nil {
+		return err
+	}
+	switch wr.Opcode {
+	case libibverbs.IBV_WR_BIND_MW, libibverbs.IBV_WR_LOCAL_INV, libibverbs.IBV_WR_FLUSH, libibverbs.IBV_WR_ATOMIC_WRITE:
+		return r.has("segments", wr)
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if len(segments) != 1 || segments[0].n != atomicSize {
+			return fmt.Errorf("atomic operation without a result of 8 bytes: %w", syscall.EINVAL)
+		}
+	}
+	b, inline := r.batch, SendFlags(wr.SendFlags)&SendInline != 0
+	if err := b.checkChange(r.i, segments, inline); err != nil {
+		return err
+	}
+	first := r.i * b.arena.segments
+	for k := range segments {
+		b.arena.sges[first+k] = segments[k].sge()
+		b.owner[first+k] = segments[k].mr
+	}
+	wr.NumSge = int32(len(segments))
+	if inline {
+		b.readdress(r.i, true)
+		b.stale = true
+	}
+	runtime.KeepAlive(b)
+	return nil
+}
+
+// checkChange returns nil if request i can have these segments from now on.
+func (b *SendBatch) checkChange(i int, segments []Segment, inline bool) error {
+	if len(segments) > b.arena.segments {
+		return b.arena.refused(segments)
+	}
+	var bytes uint64
+	for k := range segments {
+		s := &segments[k]
+		if !s.sound() {
+			return b.arena.refused(segments)
+		}
+		if inline && s.mr.bytes == nil {
+			return notInline(k, s.mr)
+		}
+		bytes += uint64(s.n)
+	}
+	if room := b.more[i].room; bytes > room {
+		return tooLong(bytes, room)
+	}
+	return nil
+}
+
+// addressable returns nil if this process has the memory of all segments of
+// request i.
+func (b *SendBatch) addressable(i int) error {
+	for k, mr := range b.owners(i) {
+		if mr.bytes == nil {
+			return notInline(k, mr)
+		}
+	}
+	return nil
+}
+
+func notInline(k int, mr *MR) error { return fmt.Errorf("segment %d: %w", k, mr.notInline()) }
+
+// readdress changes the segments of request i from the device's addresses to
+// this process's, which C reads inline data at, or back.
+func (b *SendBatch) readdress(i int, inline bool) {
+	sges := b.arena.place(i)
+	for k, mr := range b.owners(i) {
+		to := mr.start - addressOf(mr.bytes)
+		if inline {
+			to = -to
+		}
+		sges[k].Addr += to
+	}
+}

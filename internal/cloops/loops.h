@@ -1,0 +1,35 @@
+#pragma once
+
+#include <stdint.h>
+
+/* Each returns the nanoseconds that so many rounds took, -1 if something failed. */
+int64_t verbena_loop_post(void *qp, void *wr, int64_t rounds);
+int64_t verbena_loop_fill_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_loop_change_and_post(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_loop_fill_and_recv(void *qp, void *wr, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_loop_cycle(void *qp, void *wr, void *cq, void *wc, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_loop_send_extended(void *qp, int32_t n, uint64_t addr, uint32_t lkey, int64_t rounds);
+int64_t verbena_loop_post_extended(void *qp, void *wr, int64_t rounds);
+int64_t verbena_loop_poll(void *cq, void *wc, int32_t n, int64_t rounds);
+int64_t verbena_loop_poll_extended(void *cq, int32_t n, int64_t rounds);
+int64_t verbena_loop_post_and_poll(void *qp, void *wr, void *cq, void *wc, int32_t n, int64_t rounds);
+void verbena_empty(void *nothing);
+
+/* One end of a connection. */
+typedef struct {
+	void *qp;
+	void *cq;      /* of receives; that of sends is sends */
+	void *sends;
+	void *channel; /* of cq, for waiting */
+	void *quiet;   /* a send that gives no completion */
+	void *loud;    /* one that does */
+	void *recv;
+} verbena_end;
+
+/* Messages go from a to b and back, every 16th with a completion; waiting for
+ * events instead of polling, if wait is not 0. */
+int64_t verbena_loop_pingpong(const verbena_end *a, const verbena_end *b, int32_t wait, int64_t rounds);
+
+/* Posts a list, of which only the last request gives a completion, with at most
+ * window lists under way. */
+int64_t verbena_loop_stream(void *qp, void *cq, void *list, int32_t window, int64_t rounds);

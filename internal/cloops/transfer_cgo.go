@@ -1,0 +1,55 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package cloops
+
+import (
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+/*
+#cgo LDFLAGS: -ldl
+#include "loops.h"
+*/
+import "C"
+
+// End is one end of a connection. Its requests are outside of Go's heap.
+type End struct {
+	QP             *libibverbs.Qp
+	SendCQ, RecvCQ *libibverbs.Cq
+	Channel        *libibverbs.CompChannel // of RecvCQ, for waiting
+	Quiet, Loud    *libibverbs.SendWr      // sends without a completion, and with one
+	Recv           *libibverbs.RecvWr
+}
+
+func (e *End) c() C.verbena_end {
+	return C.verbena_end{
+		qp: unsafe.Pointer(e.QP), cq: unsafe.Pointer(e.RecvCQ), sends: unsafe.Pointer(e.SendCQ),
+		channel: unsafe.Pointer(e.Channel),
+		quiet:   unsafe.Pointer(e.Quiet), loud: unsafe.Pointer(e.Loud), recv: unsafe.Pointer(e.Recv),
+	}
+}
+
+// PingPong is the loop in C in which a message goes from a to b and back, every
+// 16th with a completion. Both ends have a receive posted.
+func PingPong(a, b *End, wait bool, rounds int) time.Duration {
+	var w C.int32_t
+	if wait {
+		w = 1
+	}
+	ca, cb := a.c(), b.c()
+	took := C.verbena_loop_pingpong(&ca, &cb, w, C.int64_t(rounds))
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(b)
+	return time.Duration(took)
+}
+
+// Stream is the loop in C that posts a list, of which only the last request
+// gives a completion, with at most window lists under way.
+func Stream(qp *libibverbs.Qp, cq *libibverbs.Cq, list *libibverbs.SendWr, window, rounds int) time.Duration {
+	return time.Duration(C.verbena_loop_stream(unsafe.Pointer(qp), unsafe.Pointer(cq), unsafe.Pointer(list),
+		C.int32_t(window), C.int64_t(rounds)))
+}
