@@ -119,16 +119,25 @@ func (b *TagBatch) Sync(op TagOp) error {
 func (b *TagBatch) add(
 	op TagOp, opcode libibverbs.OpsWrOpcode, segments []Segment, deletes *SRQ, tm libibverbs.OpsWrTm,
 ) error {
-	if b == nil {
+	if b == nil || b.arena == nil {
 		return errNoBatch
 	}
 	a := b.arena
-	place, sges, err := a.next(segments, false)
-	if err != nil {
+	if a.n == len(a.wrs) {
+		return ErrBatchFull
+	}
+	if err := a.check(segments); err != nil {
 		return err
 	}
 	tm.UnexpectedCnt = op.Unexpected
-	tm.Add.SgList, tm.Add.NumSge = sges, int32(len(segments))
+	if len(segments) > 0 {
+		sges := a.place(a.n)
+		for k := range segments {
+			sges[k] = segments[k].sge()
+		}
+		tm.Add.SgList, tm.Add.NumSge = &sges[0], int32(len(segments))
+	}
+	place := &a.wrs[a.n]
 	*place = libibverbs.OpsWr{WrId: op.ID, Opcode: opcode, Flags: int32(op.Flags), Tm: tm}
 	if a.n > 0 {
 		a.wrs[a.n-1].Next = place
