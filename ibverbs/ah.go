@@ -36,7 +36,10 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 		return nil, fmt.Errorf("ibv_create_ah (%s): %w", pd.object.Name(), err)
 	}
 	ah, err := libibverbs.CreateAh(pd.raw, &raw)
-	return pd.newAH(ah, err)
+	if err != nil {
+		return nil, cerr.Wrap(towards(pd.object.Name(), &raw, err), err)
+	}
+	return pd.newAH(ah), nil
 }
 
 // CreateAHFromWC makes an address handle for an answer to a datagram that was
@@ -53,7 +56,10 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 		return nil, err
 	}
 	ah, err := libibverbs.CreateAhFromWc(pd.raw, &wc.raw, &header, n)
-	return pd.newAH(ah, err)
+	if err != nil {
+		return nil, cerr.Wrap(pd.object.Name(), err)
+	}
+	return pd.newAH(ah), nil
 }
 
 // AHAttrFromWC returns the way back to the sender of a datagram, as
@@ -101,13 +107,10 @@ func received(op string, c *Context, wc *WC, grh []byte, port int) (header libib
 	return header, n, nil
 }
 
-func (pd *PD) newAH(raw *libibverbs.Ah, err error) (*AH, error) {
-	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
-	}
+func (pd *PD) newAH(raw *libibverbs.Ah) *AH {
 	ah := &AH{pd: pd, raw: raw}
 	ah.object.Init(fmt.Sprintf("AH %d of %s", raw.Handle, pd.context.Name()), &pd.object)
-	return ah, nil
+	return ah
 }
 
 // PD returns the protection domain that the handle belongs to. Queue pairs of

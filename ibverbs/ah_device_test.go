@@ -1,6 +1,7 @@
 package ibverbs_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -37,6 +38,15 @@ func TestAnswerADatagram(t *testing.T) {
 	wc := collectOK(t, b.recvCQ, 1)[0]
 	require.Equal(t, a.qp.Num(), wc.SrcQP())
 	require.Equal(t, question, b.mr.Bytes()[ibverbs.GRHLen:][:8])
+
+	grh := must(ibverbs.ParseGRH(b.mr.Bytes()))(t)
+	require.Equal(t, r.device.GID.Addr(), grh.SGID.Addr())
+	require.Equal(t, r.device.GID.Addr(), grh.DGID.Addr())
+	if r.device.GID.Addr().Is4() { // RoCE v2, behind a header of UDP
+		require.Equal(t, 4, grh.Version)
+		require.EqualValues(t, syscall.IPPROTO_UDP, grh.NextHeader)
+		require.GreaterOrEqual(t, grh.PayloadLen, len(question))
+	}
 
 	back := must(r.c.AHAttrFromWC(&wc, b.mr.Bytes(), r.device.Port))(t)
 	require.Equal(t, r.device.GID.Addr(), back.DGID.Addr())
@@ -95,6 +105,7 @@ func TestAHOfNobody(t *testing.T) {
 	_, err := r.pd.CreateAH(path)
 	require.Error(t, err)
 	require.ErrorContains(t, err, "ibv_create_ah (PD ")
+	require.ErrorContains(t, err, fmt.Sprintf(", from GID index %d of port %d to 192.0.2.77)", r.device.GIDIndex, r.device.Port))
 	t.Logf("%v after %v", err, time.Since(start))
 }
 

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -71,6 +72,18 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 		*raw.Grh.Dgid.Raw() = a.DGID
 	}
 	return raw, nil
+}
+
+// towards adds to the name of an object the way that it was to get, if the
+// error says that nobody answers there.
+func towards(name string, a *libibverbs.AhAttr, err error) string {
+	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH} {
+		if errors.Is(err, errno) && a.IsGlobal != 0 {
+			return fmt.Sprintf("%s, from GID index %d of port %d to %s",
+				name, a.Grh.SgidIndex, a.PortNum, GID(*a.Grh.Dgid.Raw()).Addr())
+		}
+	}
+	return name
 }
 
 // AHAttrFromRaw reads a path from C, as librdmacm gives it.

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Destination is who gets a datagram.
+// Destination is who gets a datagram; see [PD.CreateDestination].
 type Destination struct {
 	AH    *AH    // the way to the peer's port
 	QPNum uint32 // of the peer

@@ -38,6 +38,16 @@ func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Context, err
 // Name returns the device's name.
 func (c *Context) Name() string { return c.object.Name() }
 
+// CompVectors returns how many interrupt vectors the device has for completions:
+// CQConfig.Vector is below it. After Close it returns 0.
+func (c *Context) CompVectors() int {
+	if c.self().Use() != nil {
+		return 0
+	}
+	defer c.object.Done()
+	return int(c.raw.NumCompVectors)
+}
+
 // Raw returns the C object, for the functions of package libibverbs. It is
 // valid until Close.
 func (c *Context) Raw() *libibverbs.Context { return c.raw }

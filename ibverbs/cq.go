@@ -35,7 +35,7 @@ type CQ struct {
 type CQConfig struct {
 	Entries       int          // at least; the queue must never hold more completions
 	Channel       *CompChannel // for Wait; nil: the queue can only be polled
-	Vector        int          // interrupt vector, below the device's number of them
+	Vector        int          // interrupt vector, below Context.CompVectors
 	SolicitedOnly bool         // what comes without SendSolicited, and has not failed, wakes nobody who waits
 
 	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
@@ -77,11 +77,11 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 			}
 		}
 	}
-	if config.Entries < 1 || config.Entries > math.MaxInt32 || config.Vector < 0 || config.Vector > math.MaxInt32 {
-		return nil, &cerr.Error{
-			Op: "ibv_create_cq", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%d entries on vector %d of %s", config.Entries, config.Vector, c.Name()),
-		}
+	if config.Entries < 1 || config.Entries > math.MaxInt32 {
+		return nil, badCQ(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()))
+	}
+	if vectors := max(c.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
+		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, c.Name(), vectors-1))
 	}
 	cq := &CQ{
 		context: c, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
@@ -97,6 +97,10 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, c.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
 	return cq, nil
+}
+
+func badCQ(what string) error {
+	return &cerr.Error{Op: "ibv_create_cq", Object: what, Errno: syscall.EINVAL}
 }
 
 func (cq *CQ) create(config CQConfig) (err error) {

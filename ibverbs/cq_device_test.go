@@ -227,3 +227,16 @@ func TestSpin(t *testing.T) {
 		collectOK(t, b.recvCQ, 1)
 	}
 }
+
+// Every vector that the device has can be taken, and no other.
+func TestVectors(t *testing.T) {
+	r := open(t)
+	vectors := r.c.CompVectors()
+	require.Positive(t, vectors)
+	for vector := range vectors {
+		r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vector}))(t))
+	}
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vectors})
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "which has 0 to ")
+}

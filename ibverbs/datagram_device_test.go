@@ -87,3 +87,23 @@ func TestDatagrams(t *testing.T) {
 		})
 	}
 }
+
+// Two endpoints are all that datagrams need.
+func TestDestination(t *testing.T) {
+	r := open(t)
+	a, b := r.endOf(ibverbs.QPTypeUD), r.endOf(ibverbs.QPTypeUD)
+	atA := must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
+	atB := must(b.qp.Endpoint(ibverbs.EndpointOptions{QKey: 0x1234}))(t)
+	require.NoError(t, a.qp.Activate(atA, 0))
+	require.NoError(t, b.qp.Activate(atB, 0))
+	to := must(r.pd.CreateDestination(atA, atB))(t)
+	r.cleanup(to.AH)
+	b.postRecv(t, 1, b.mr.Sub(0, 1024))
+	message := pattern(a.mr.Bytes()[:100], 9)
+	a.postSend(t, func(s *ibverbs.SendBatch) error {
+		return s.SendTo(2, to, ibverbs.SendSignaled, a.mr.Sub(0, len(message)))
+	})
+	collectOK(t, a.sendCQ, 1)
+	require.Equal(t, grhLen+len(message), collectOK(t, b.recvCQ, 1)[0].ByteLen())
+	require.Equal(t, message, b.mr.Sub(grhLen, len(message)).Bytes())
+}

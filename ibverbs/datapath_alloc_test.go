@@ -32,6 +32,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	second := func(_ int, err error) error { return err }
+	oneErr := func(_ WC, err error) error { return err }
 	third := func(_, _ int, err error) error { return err }
 	allocatesNothing(t, map[string]func() error{
 		"post":                   func() error { return second(f.qp.PostSend(b)) },
@@ -41,6 +42,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		"post extended and spin": func() error { return third(f.ex.PostSendAndSpin(b, f.cq, wcs, MaxSpin)) },
 		"poll":                   func() error { return second(f.cq.Poll(wcs)) },
 		"spin":                   func() error { return second(f.cq.Spin(wcs, MaxSpin)) },
+		"wait for one":           func() error { return oneErr(f.cq.WaitOne(ctx)) },
 		"wait":                   func() error { return second(f.cq.Wait(ctx, wcs)) },
 		"poll extended":          func() error { return second(f.cq.PollEx(ex)) },
 		"spin extended":          func() error { return second(f.cq.SpinEx(ex, MaxSpin)) },

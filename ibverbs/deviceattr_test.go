@@ -1,7 +1,9 @@
 package ibverbs
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -80,5 +82,25 @@ func TestDeviceCapsString(t *testing.T) {
 		DeviceRawScatterFCS | 1<<31 | 1: "IBV_DEVICE_RESIZE_MAX_WR|0x80000000|IBV_DEVICE_RAW_SCATTER_FCS",
 	} {
 		require.Equal(t, want, caps.String())
+	}
+}
+
+func TestClockDuration(t *testing.T) {
+	for _, tt := range []struct {
+		kHz, ticks uint64
+		want       time.Duration
+	}{
+		{156250, 156250, time.Millisecond},
+		{156250, 1, 6},
+		{1000000, 12345, 12345},
+		{1000, 1 << 40, 1 << 40 * time.Microsecond},
+		{3, 1, 333333},
+		{0, 1 << 40, 0},
+		{1, math.MaxUint64, math.MaxInt64},
+		{1000000, math.MaxUint64, math.MaxInt64},
+		{2000000, math.MaxUint64 - 1, math.MaxInt64},
+		{4000000, math.MaxUint64 - 3, math.MaxInt64 / 2},
+	} {
+		require.Equal(t, tt.want, DeviceAttrEx{CoreClock: tt.kHz}.ClockDuration(tt.ticks), tt)
 	}
 }

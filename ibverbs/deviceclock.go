@@ -1,6 +1,8 @@
 package ibverbs
 
 import (
+	"math"
+	"math/bits"
 	"syscall"
 	"time"
 
@@ -8,8 +10,26 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
+// ClockDuration returns how long the device's clock takes for so many ticks: for
+// the difference of two readings of RawClock, or of two timestamps of
+// completions, with the bits that CompletionTimestampMask has. It is 0 if
+// CoreClock is, and ends at the longest Duration.
+func (a DeviceAttrEx) ClockDuration(ticks uint64) time.Duration {
+	if a.CoreClock == 0 {
+		return 0
+	}
+	const perMillisecond = uint64(time.Millisecond)
+	high, low := bits.Mul64(ticks, perMillisecond) // CoreClock is in ticks for each millisecond
+	if high >= a.CoreClock {
+		return math.MaxInt64
+	}
+	ns, _ := bits.Div64(high, low, a.CoreClock)
+	return time.Duration(min(ns, math.MaxInt64))
+}
+
 // RawClock reads the device's clock, which completion timestamps have too. It
-// counts at DeviceAttrEx.CoreClock from a start that means nothing. A device
+// counts at DeviceAttrEx.CoreClock from a start that means nothing; see
+// DeviceAttrEx.ClockDuration. A device
 // without one gives errors.ErrUnsupported; see ibv_query_rt_values_ex(3).
 func (c *Context) RawClock() (uint64, error) {
 	if err := c.self().Use(); err != nil {

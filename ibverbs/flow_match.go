@@ -72,23 +72,37 @@ func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }
 
 func be32(v uint32) uint32 { return uint32(libibverbs.NewBe32(v)) }
 
-// prefixBytes returns a prefix as bytes of address and mask, which are zero for
-// the zero prefix. The prefix must be of the family whose addresses have size
-// bytes.
-func prefixBytes(field string, p netip.Prefix, size int) (value, mask [16]byte, err error) {
-	if p == (netip.Prefix{}) {
+// addressBytes returns a prefix as bytes of address and mask, which are zero for
+// the zero prefix. A mask that is given counts in place of the prefix's length.
+// Both must be of the family whose addresses have size bytes.
+func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, mask [16]byte, err error) {
+	fits := func(a netip.Addr) bool { return a.BitLen() == size*8 && a.Zone() == "" }
+	if p == (netip.Prefix{}) && !m.IsValid() {
 		return value, mask, nil
 	}
-	if !p.IsValid() || p.Addr().BitLen() != size*8 || p.Addr().Zone() != "" {
+	if !p.IsValid() || !fits(p.Addr()) {
 		return value, mask, fmt.Errorf("%s is %v: %w", field, p, syscall.EINVAL)
 	}
-	copy(value[:], p.Masked().Addr().AsSlice())
-	copy(mask[:], net.CIDRMask(p.Bits(), size*8))
+	if !m.IsValid() {
+		copy(value[:], p.Masked().Addr().AsSlice())
+		copy(mask[:], net.CIDRMask(p.Bits(), size*8))
+		return value, mask, nil
+	}
+	if !fits(m) {
+		return value, mask, fmt.Errorf("%sMask is %v: %w", field, m, syscall.EINVAL)
+	}
+	copy(value[:], p.Addr().AsSlice())
+	copy(mask[:], m.AsSlice())
+	for i := range value {
+		if value[i]&^mask[i] != 0 {
+			return value, mask, fmt.Errorf("%s is %v outside of the mask %v: %w", field, p.Addr(), m, syscall.EINVAL)
+		}
+	}
 	return value, mask, nil
 }
 
-// ipv4Of is prefixBytes as C takes IPv4 addresses: in network byte order.
-func ipv4Of(field string, p netip.Prefix) (value, mask uint32, err error) {
-	v, m, err := prefixBytes(field, p, 4)
-	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&m)), err
+// ipv4Of is addressBytes as C takes IPv4 addresses: in network byte order.
+func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err error) {
+	v, b, err := addressBytes(field, p, m, 4)
+	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&b)), err
 }

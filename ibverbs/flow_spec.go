@@ -49,18 +49,19 @@ func (s FlowEthernet) put(b *flowBuffer, _ *libibverbs.Context) error {
 
 // FlowIPv4 matches the addresses of an IPv4 header.
 type FlowIPv4 struct {
-	Inner    bool
-	Src, Dst netip.Prefix // the zero value is any address
+	Inner            bool
+	Src, Dst         netip.Prefix // the zero value is any address
+	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
 }
 
 func (s FlowIPv4) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 	spec := libibverbs.FlowSpecIpv4{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_IPV4, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecIpv4{})),
 	}
-	if spec.Val.SrcIp, spec.Mask.SrcIp, err = ipv4Of("Src", s.Src); err != nil {
+	if spec.Val.SrcIp, spec.Mask.SrcIp, err = ipv4Of("Src", s.Src, s.SrcMask); err != nil {
 		return err
 	}
-	if spec.Val.DstIp, spec.Mask.DstIp, err = ipv4Of("Dst", s.Dst); err != nil {
+	if spec.Val.DstIp, spec.Mask.DstIp, err = ipv4Of("Dst", s.Dst, s.DstMask); err != nil {
 		return err
 	}
 	putSpec(b, &spec)
@@ -69,12 +70,13 @@ func (s FlowIPv4) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 
 // FlowIPv4Ext matches an IPv4 header. Fewer devices know it than FlowIPv4.
 type FlowIPv4Ext struct {
-	Inner    bool
-	Src, Dst netip.Prefix // the zero value is any address
-	Protocol FlowMatch[uint8]
-	TOS      FlowMatch[uint8]
-	TTL      FlowMatch[uint8]
-	Flags    FlowMatch[uint8] // 1: more fragments follow; 2: don't fragment
+	Inner            bool
+	Src, Dst         netip.Prefix // the zero value is any address
+	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
+	Protocol         FlowMatch[uint8]
+	TOS              FlowMatch[uint8]
+	TTL              FlowMatch[uint8]
+	Flags            FlowMatch[uint8] // 1: more fragments follow; 2: don't fragment
 }
 
 func (s FlowIPv4Ext) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
@@ -85,10 +87,10 @@ func (s FlowIPv4Ext) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 		},
 		Mask: libibverbs.FlowIpv4ExtFilter{Proto: s.Protocol.Mask, Tos: s.TOS.Mask, Ttl: s.TTL.Mask, Flags: s.Flags.Mask},
 	}
-	if spec.Val.SrcIp, spec.Mask.SrcIp, err = ipv4Of("Src", s.Src); err != nil {
+	if spec.Val.SrcIp, spec.Mask.SrcIp, err = ipv4Of("Src", s.Src, s.SrcMask); err != nil {
 		return err
 	}
-	if spec.Val.DstIp, spec.Mask.DstIp, err = ipv4Of("Dst", s.Dst); err != nil {
+	if spec.Val.DstIp, spec.Mask.DstIp, err = ipv4Of("Dst", s.Dst, s.DstMask); err != nil {
 		return err
 	}
 	putSpec(b, &spec)
@@ -97,12 +99,13 @@ func (s FlowIPv4Ext) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 
 // FlowIPv6 matches an IPv6 header.
 type FlowIPv6 struct {
-	Inner        bool
-	Src, Dst     netip.Prefix      // the zero value is any address
-	FlowLabel    FlowMatch[uint32] // 20 bits
-	NextHeader   FlowMatch[uint8]
-	TrafficClass FlowMatch[uint8]
-	HopLimit     FlowMatch[uint8]
+	Inner            bool
+	Src, Dst         netip.Prefix      // the zero value is any address
+	SrcMask, DstMask netip.Addr        // the bits to look at, in place of the prefix's; the zero value is those
+	FlowLabel        FlowMatch[uint32] // 20 bits
+	NextHeader       FlowMatch[uint8]
+	TrafficClass     FlowMatch[uint8]
+	HopLimit         FlowMatch[uint8]
 }
 
 func (s FlowIPv6) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
@@ -117,10 +120,10 @@ func (s FlowIPv6) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 			TrafficClass: s.TrafficClass.Mask, HopLimit: s.HopLimit.Mask,
 		},
 	}
-	if spec.Val.SrcIp, spec.Mask.SrcIp, err = prefixBytes("Src", s.Src, 16); err != nil {
+	if spec.Val.SrcIp, spec.Mask.SrcIp, err = addressBytes("Src", s.Src, s.SrcMask, 16); err != nil {
 		return err
 	}
-	if spec.Val.DstIp, spec.Mask.DstIp, err = prefixBytes("Dst", s.Dst, 16); err != nil {
+	if spec.Val.DstIp, spec.Mask.DstIp, err = addressBytes("Dst", s.Dst, s.DstMask, 16); err != nil {
 		return err
 	}
 	putSpec(b, &spec)

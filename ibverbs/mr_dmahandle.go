@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"syscall"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -27,8 +26,8 @@ type DMAHandleConfig struct {
 	MemType        *TPHMemType
 }
 
-// DMAHandle is a way to memory for regions made by RegisterDMA, and by
-// RegisterDMABuf with DMABuf.Handle.
+// DMAHandle is a way to memory for regions made by RegisterDMA and the like, and
+// by RegisterDMABuf with DMABuf.Handle.
 type DMAHandle struct {
 	object  object.Object
 	context *Context
@@ -87,38 +86,4 @@ func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
 		return cerr.Wrap(h.object.Name(), h.context.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
 	})
-}
-
-// RegisterDMA is Register for memory that the device reaches as the handle
-// says; see ibv_reg_mr_ex(3).
-func (pd *PD) RegisterDMA(b []byte, h *DMAHandle, access AccessFlags) (*MR, error) {
-	const op = "ibv_reg_mr_ex"
-	done, err := object.UseAll(pd.self(), h.self())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	defer done()
-	if len(b) == 0 {
-		return nil, badMR(op, pd, "no memory")
-	}
-	if h.context.raw != pd.context.raw {
-		return nil, badMR(op, pd, h.object.Name()+", which is not of the same open device,")
-	}
-	r := region{pd: pd, bytes: b, start: addressOf(b), size: len(b), access: access}
-	access = r.forC()
-	attr := libibverbs.MrInitAttr{
-		Length: uint64(len(b)), Access: int32(access), Iova: r.start,
-		Addr: unsafe.Pointer(unsafe.SliceData(b)), Dmah: h.raw,
-		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
-	}
-	if err := pd.checkHost(op, &r, addressOf(b)); err != nil {
-		return nil, err
-	}
-	r.release = pin(b)
-	raw, err := libibverbs.RegMrEx(pd.raw, &attr)
-	if err != nil {
-		r.release()
-		return nil, cerr.Wrap(fmt.Sprintf("%d bytes with %s on %s", len(b), h.object.Name(), pd.object.Name()), err)
-	}
-	return newMR(raw, r, &h.object), nil
 }

@@ -22,13 +22,7 @@ func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
 	}
 	defer pd.object.Done()
 	access |= AccessOnDemand
-	if problem := accessProblem(access); problem != "" {
-		return nil, badMR("ibv_reg_mr", pd, problem)
-	}
-	if access&(AccessHugeTLB|AccessZeroBased) != 0 {
-		return nil, badMR("ibv_reg_mr", pd, accessName(access&(AccessHugeTLB|AccessZeroBased))+" for the whole address space")
-	}
-	if err := pd.checkOnDemand("ibv_reg_mr", libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT); err != nil {
+	if err := pd.checkImplicit("ibv_reg_mr", access); err != nil {
 		return nil, err
 	}
 	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, int32(access))
@@ -36,6 +30,17 @@ func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
 		return nil, cerr.Wrap("the whole address space on "+pd.object.Name(), err)
 	}
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}), nil
+}
+
+// checkImplicit looks at a region over the whole address space.
+func (pd *PD) checkImplicit(op string, access AccessFlags) error {
+	if problem := accessProblem(access); problem != "" {
+		return badMR(op, pd, problem)
+	}
+	if access&(AccessHugeTLB|AccessZeroBased) != 0 {
+		return badMR(op, pd, accessName(access&(AccessHugeTLB|AccessZeroBased))+" for the whole address space")
+	}
+	return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT)
 }
 
 // Advice is what the device can be told about memory that it pages on demand.

@@ -23,6 +23,17 @@ func TestLinkSpeed(t *testing.T) {
 	}
 }
 
+// The rates are those of InfiniBand's tables.
+func TestLaneRates(t *testing.T) {
+	for speed, want := range map[LinkSpeed]struct{ signaling, throughput float64 }{
+		SpeedSDR: {2.5, 2}, SpeedDDR: {5, 4}, SpeedQDR: {10, 8}, SpeedFDR10: {10.3125, 10}, SpeedFDR: {14.0625, 13.636},
+		SpeedEDR: {25.78125, 25}, SpeedHDR: {53.125, 50}, SpeedNDR: {106.25, 100}, SpeedXDR: {212.5, 200}, 0: {0, 0},
+	} {
+		require.InDelta(t, want.signaling, speed.SignalingRate(), 0, speed)
+		require.InDelta(t, want.throughput, speed.Throughput(), 0.001, speed)
+	}
+}
+
 func TestLinkWidth(t *testing.T) {
 	for width, lanes := range map[LinkWidth]int{1: 1, 16: 2, 2: 4, 4: 8, 8: 12, 0: 0, 3: 0, 255: 0} {
 		require.Equal(t, lanes, width.Lanes())

@@ -102,13 +102,45 @@ var linkSpeeds = enum.Values{Type: "LinkSpeed", Names: []enum.Name{
 	{Value: int64(SpeedXDR), Name: "XDR"},
 }}
 
-// Rate returns the speed in Gb/s, 0 if it is not known.
+// Rate returns the speed in Gb/s that goes by the name, 0 if it is not known;
+// see SignalingRate and Throughput for what it is made of.
 func (s LinkSpeed) Rate() float64 {
 	return map[LinkSpeed]float64{
 		SpeedSDR: 2.5, SpeedDDR: 5, SpeedQDR: 10, SpeedFDR10: 10, SpeedFDR: 14,
 		SpeedEDR: 25, SpeedHDR: 50, SpeedNDR: 100, SpeedXDR: 200,
 	}[s]
 }
+
+// SignalingRate returns how fast a lane's bits follow each other on the wire, in
+// Gb/s, 0 if it is not known.
+func (s LinkSpeed) SignalingRate() float64 { return laneRates[s].signaling }
+
+// Throughput returns what the line code and error correction leave of the
+// signaling rate for packets, in Gb/s, 0 if it is not known.
+func (s LinkSpeed) Throughput() float64 {
+	r := laneRates[s]
+	return r.signaling * r.data
+}
+
+// laneRates has the signaling rate, and the part of it that is data.
+var laneRates = map[LinkSpeed]struct{ signaling, data float64 }{
+	SpeedSDR:   {2.5, code8b10b},
+	SpeedDDR:   {5, code8b10b},
+	SpeedQDR:   {10, code8b10b},
+	SpeedFDR10: {10.3125, code64b66b},
+	SpeedFDR:   {14.0625, code64b66b},
+	SpeedEDR:   {25.78125, code64b66b},
+	SpeedHDR:   {53.125, code256b257b},
+	SpeedNDR:   {106.25, code256b257b},
+	SpeedXDR:   {212.5, code256b257b},
+}
+
+// The parts of the bits on a wire that are data.
+const (
+	code8b10b    = 8. / 10
+	code64b66b   = 64. / 66
+	code256b257b = 256. / 257 * 514 / 544 // and Reed-Solomon error correction
+)
 
 // String returns the name of the speed, such as HDR.
 func (s LinkSpeed) String() string { return linkSpeeds.String(int64(s)) }

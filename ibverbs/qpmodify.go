@@ -39,7 +39,11 @@ func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error 
 			return why
 		}
 	}
-	return cerr.Wrap(qp.object.Name(), err)
+	name := qp.object.Name()
+	if mask&QPAttrPath != 0 {
+		name = towards(name, &attr.AhAttr, err)
+	}
+	return cerr.Wrap(name, err)
 }
 
 // ModifyAttr is Modify with the attributes in Go's units. A number that the

@@ -50,7 +50,8 @@ func (qp *QP) ToInit(init Init) error {
 
 // ToRTR makes the queue pair, which must be in the init state, ready to
 // receive; see ibv_modify_qp(3). It returns a *TransitionError if the type needs
-// more than rtr has, or less. On RoCE it may take seconds, as Modify says.
+// more than rtr has, or less. On RoCE it may take seconds, as Modify says, and an
+// error that nobody answers there names both ends of the path.
 func (qp *QP) ToRTR(rtr RTR) error {
 	return qp.move(QPStateInit, QPAttr{
 		State: QPStateRTR, Path: rtr.Path, PathMTU: rtr.PathMTU, DestQPNum: rtr.DestQPNum, RecvPSN: rtr.RecvPSN,

@@ -77,6 +77,13 @@ func (g GUID) String() string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
 }
 
+// OUI returns the upper 24 bits, which say who made the device.
+func (g GUID) OUI() uint32 { return uint32(g >> 40) }
+
+// IsReserved reports whether the GUID is 0, which is nobody's: its driver has
+// not set it.
+func (g GUID) IsReserved() bool { return g == 0 }
+
 // GID is a port's address, 16 bytes in network order.
 type GID [16]byte
 

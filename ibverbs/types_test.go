@@ -49,3 +49,9 @@ func TestCString(t *testing.T) {
 	require.Equal(t, "full", cString([]byte("full")))
 	require.Empty(t, cString(nil))
 }
+
+func TestGUIDParts(t *testing.T) {
+	require.EqualValues(t, 0x0002c9, GUID(0x0002c90300014aef).OUI())
+	require.False(t, GUID(0x0002c90300014aef).IsReserved())
+	require.True(t, GUID(0).IsReserved())
+}

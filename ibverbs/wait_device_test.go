@@ -124,6 +124,46 @@ func TestWaitAndPollKeepOrder(t *testing.T) {
 	require.Zero(t, must(b.recvCQ.Poll(wcs))(t))
 }
 
+func TestWaitForOne(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(r.channel())
+	for id := range uint64(3) {
+		ping(t, a, b, id)
+		wc := must(b.recvCQ.WaitOne(limit(t)))(t)
+		require.Equal(t, id, wc.ID())
+	}
+	collectOK(t, a.sendCQ, 3)
+
+	// Some that come while the loop waits, then flushed ones, then the end.
+	for id := range uint64(3) {
+		b.postRecv(t, id)
+	}
+	ctx, cancel := context.WithCancel(limit(t))
+	defer cancel()
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(9, ibverbs.SendSignaled) })
+	var ids []uint64
+	var last error
+	for wc, err := range b.recvCQ.Completions(ctx) {
+		if last = err; errors.Is(err, context.Canceled) {
+			break
+		}
+		ids = append(ids, wc.ID())
+		switch wc.ID() {
+		case 0:
+			require.NoError(t, err)
+			require.NoError(t, b.qp.SetError())
+		case 2:
+			require.ErrorIs(t, err, ibverbs.WCFlushed)
+			cancel()
+		default:
+			require.ErrorIs(t, err, ibverbs.WCFlushed)
+		}
+	}
+	require.Equal(t, []uint64{0, 1, 2}, ids)
+	require.ErrorIs(t, last, context.Canceled)
+	collectOK(t, a.sendCQ, 1)
+}
+
 func TestWaitEnds(t *testing.T) {
 	r := open(t)
 	cq := r.cq(1, r.channel())

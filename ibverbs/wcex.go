@@ -59,7 +59,8 @@ var (
 )
 
 // Timestamp is when the request completed, in ticks of the device's clock, whose
-// speed the device's attributes have. It needs WCWithTimestamp.
+// speed the device's attributes have; see DeviceAttrEx.ClockDuration. It needs
+// WCWithTimestamp.
 func (wc *WCEx) Timestamp() uint64 { return wc.more.timestamp }
 
 // Time is when the request completed. It needs WCWithWallclock.

@@ -4,6 +4,8 @@ package provider
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"syscall"
 	"testing"
 	"time"
@@ -47,6 +49,22 @@ func TestCreateExtendedCQ(t *testing.T) {
 			require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_destroy_cq").Args())
 		})
 	}
+}
+
+func TestCompVectors(t *testing.T) {
+	r := open(t)
+	require.Equal(t, 4, r.c.CompVectors()) // as testdata/objects.h has it
+	keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 3}))(t))
+	require.EqualValues(t, 3, r.p.Only("ibv_create_cq").Arg(4))
+	for _, vector := range []int{-1, 4, math.MaxInt} {
+		_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vector})
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.ErrorContains(t, err, fmt.Sprintf("ibv_create_cq (vector %d of fake0, which has 0 to 3)", vector))
+	}
+	closed := must(ibverbs.Open("fake0"))(t)
+	require.NoError(t, closed.Close())
+	require.Zero(t, closed.CompVectors())
+	require.Zero(t, (*ibverbs.Context)(nil).CompVectors())
 }
 
 // Events are asked for of all completions, or of solicited ones alone.

@@ -62,6 +62,22 @@ func TestFlowSpecs(t *testing.T) {
 			},
 			"32010000 2000 0000 01020304 05060700 11 10 40 02 ffffffff ffffff00 ff fc ff 02",
 		},
+		"IPv4 with masks": {
+			ibverbs.FlowIPv4{
+				Src: netip.MustParsePrefix("10.0.0.7/8"), SrcMask: netip.MustParseAddr("255.0.0.255"),
+				Dst: netip.MustParsePrefix("0.0.0.1/32"), DstMask: netip.MustParseAddr("0.0.0.1"),
+			},
+			"30000000 1800 0000 0a000007 00000001 ff0000ff 00000001",
+		},
+		"IPv4Ext with a mask": {
+			ibverbs.FlowIPv4Ext{Dst: netip.MustParsePrefix("1.2.0.4/32"), DstMask: netip.MustParseAddr("255.255.0.255")},
+			"32000000 2000 0000 00000000 01020004 00000000 00000000 ffff00ff 00000000",
+		},
+		"IPv6 with a mask": {
+			ibverbs.FlowIPv6{Src: netip.MustParsePrefix("fe80::1/128"), SrcMask: netip.MustParseAddr("ffff::ffff")},
+			"31000000 5800 0000 fe800000000000000000000000000001" + strings.Repeat("00", 24) +
+				"ffff000000000000000000000000ffff" + strings.Repeat("00", 24),
+		},
 		"IPv6": {
 			ibverbs.FlowIPv6{
 				Src: netip.MustParsePrefix("2001:db8::1/128"), Dst: netip.MustParsePrefix("2001:db8:ffff::/40"),
@@ -191,6 +207,12 @@ func TestCreateFlowFails(t *testing.T) {
 		"spec 0: Dst is ::/0":                          one(ibverbs.FlowIPv4{Dst: netip.MustParsePrefix("::/0")}),
 		"spec 0: Dst is fe80::/10":                     one(ibverbs.FlowIPv4Ext{Dst: netip.MustParsePrefix("fe80::/10")}),
 		"spec 0: Src is invalid Prefix":                one(ibverbs.FlowIPv4{Src: netip.PrefixFrom(netip.MustParseAddr("1.2.3.4"), 33)}),
+		"spec 0: Src is 10.0.0.7 outside of the mask 255.0.0.0": one(ibverbs.FlowIPv4{
+			Src: netip.MustParsePrefix("10.0.0.7/8"), SrcMask: netip.MustParseAddr("255.0.0.0"),
+		}),
+		"spec 0: DstMask is ffff::":                    one(ibverbs.FlowIPv4Ext{Dst: netip.MustParsePrefix("1.2.3.4/32"), DstMask: netip.MustParseAddr("ffff::")}),
+		"spec 0: SrcMask is ::ff%x":                    one(ibverbs.FlowIPv6{Src: netip.MustParsePrefix("::1/128"), SrcMask: netip.MustParseAddr("::ff%x")}),
+		"spec 0: Dst is invalid Prefix: inv":           one(ibverbs.FlowIPv4{DstMask: netip.MustParseAddr("255.0.0.255")}),
 		"spec 0: DstPort is 80 outside of the mask 0":  one(ibverbs.FlowTCP{DstPort: ibverbs.FlowMatch[uint16]{Value: 80}}),
 		"spec 0: VNI is 16777216 outside":              one(ibverbs.FlowVXLAN{VNI: ibverbs.Exact[uint32](1 << 24)}),
 		"spec 0: FlowLabel is 1048576 outside":         one(ibverbs.FlowIPv6{FlowLabel: ibverbs.Exact[uint32](1 << 20)}),

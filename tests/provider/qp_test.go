@@ -4,6 +4,7 @@ package provider
 
 import (
 	"errors"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -102,6 +103,63 @@ func TestCreateAH(t *testing.T) {
 		require.NoError(t, ah.Close())
 		require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_destroy_ah").Args())
 	}
+}
+
+// When nobody answers for the hardware address, the error says on which way.
+func TestUnreachable(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	require.NoError(t, qp.ToInit(ibverbs.Init{Port: 1}))
+	path := ibverbs.AHAttr{Port: 1, SGIDIndex: 3, DGID: must(ibverbs.ParseGID("192.0.2.7"))(t)}
+	const way = ", from GID index 3 of port 1 to 192.0.2.7)"
+	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENOMEM} {
+		r.p.Next("ibv_modify_qp").Returns(int64(errno), 0)
+		rtr := qp.ToRTR(ibverbs.RTR{Path: path, PathMTU: 5, DestQPNum: 9})
+		r.p.Next("ibv_create_ah").Returns(0, errno)
+		_, ah := r.pd.CreateAH(path)
+		for _, err := range []error{rtr, ah} {
+			require.ErrorIs(t, err, errno)
+			if errno == syscall.ENOMEM {
+				require.NotContains(t, err.Error(), "GID")
+			} else {
+				require.ErrorContains(t, err, way)
+			}
+		}
+		require.ErrorContains(t, rtr, "ibv_modify_qp (QP ")
+	}
+	r.p.Next("ibv_create_ah").Returns(0, syscall.ETIMEDOUT)
+	_, err := r.pd.CreateAH(ibverbs.AHAttr{Port: 2, DLID: 9})
+	require.NotContains(t, err.Error(), "GID", "there is none")
+}
+
+func TestCreateDestination(t *testing.T) {
+	r := open(t)
+	local := ibverbs.QPEndpoint{QPN: 7, GID: ibverbs.GID{0xfe, 0x80, 15: 1}, MTU: 5, Port: 1, GIDIndex: 3}
+	peer := ibverbs.QPEndpoint{QPN: 8, QKey: 0x1234, LID: 6, GID: ibverbs.GID{0xfe, 0x80, 15: 2}, MTU: 5, Port: 2, GIDIndex: 4}
+	to := must(r.pd.CreateDestination(local, peer))(t)
+	keep(t, to.AH)
+	require.Equal(t, ibverbs.Destination{AH: to.AH, QPNum: 8, QKey: 0x1234}, to)
+	want := libibverbs.AhAttr{Dlid: 6, IsGlobal: 1, PortNum: 1, Grh: libibverbs.GlobalRoute{SgidIndex: 3, HopLimit: 64}}
+	*want.Grh.Dgid.Raw() = peer.GID
+	require.Equal(t, []string{"___ibv_query_port", "ibv_create_ah"}, r.p.Names())
+	require.Equal(t, want, *fakelib.Struct[libibverbs.AhAttr](r.p.Calls()[1], 1))
+
+	connected, nowhere := peer, local
+	connected.QKey, nowhere.Port = 0, 0
+	for want, ends := range map[string][2]ibverbs.QPEndpoint{
+		"of fake0: peer's endpoint is not of type IBV_QPT_UD: it has no key": {local, connected},
+		"of fake0: peer's endpoint with queue pair number 0x0":               {local, {}},
+		"of fake0: local endpoint with port 0":                               {nowhere, peer},
+	} {
+		_, err := r.pd.CreateDestination(ends[0], ends[1])
+		require.ErrorIs(t, err, syscall.EINVAL, want)
+		require.ErrorContains(t, err, want)
+	}
+	r.p.Next("ibv_create_ah").Returns(0, syscall.EHOSTUNREACH)
+	_, err := r.pd.CreateDestination(local, peer)
+	require.ErrorContains(t, err, "from GID index 3 of port 1 to fe80::2")
+	_, err = (*ibverbs.PD)(nil).CreateDestination(local, peer)
+	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
 // Flags that this package has no name for reach C.

@@ -1,0 +1,40 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// CreateDestination makes the address handle for datagrams from a queue pair of
+// type UD to a peer's, with what Endpoint gave for both, and returns it with the
+// peer's number and key. The caller closes its AH when the datagrams have
+// completed. CreateAH can say more of the way. It waits as CreateAH does; see
+// ibv_create_ah(3).
+func (pd *PD) CreateDestination(local, peer QPEndpoint) (Destination, error) {
+	if err := pd.self().Use(); err != nil {
+		return Destination{}, err
+	}
+	defer pd.object.Done()
+	fail := func(err error) (Destination, error) {
+		return Destination{}, fmt.Errorf("destination on %s: %w", pd.object.Name(), err)
+	}
+	if err := local.check(); err != nil {
+		return fail(fmt.Errorf("local %w", err))
+	}
+	if err := peer.check(); err != nil {
+		return fail(fmt.Errorf("peer's %w", err))
+	}
+	if peer.QKey == 0 {
+		return fail(fmt.Errorf("peer's endpoint is not of type %s: it has no key: %w", QPTypeUD, syscall.EINVAL))
+	}
+	port, err := pd.context.QueryPort(local.Port)
+	if err != nil {
+		return fail(err)
+	}
+	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
+	ah, err := pd.CreateAH(AHAttrFromRaw(&way))
+	if err != nil {
+		return Destination{}, err
+	}
+	return Destination{AH: ah, QPNum: peer.QPN, QKey: peer.QKey}, nil
+}
