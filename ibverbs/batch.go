@@ -50,20 +50,21 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 }
 
 // refused says why a request cannot have segments of which not all are sound.
-func (a *arena[T]) refused(segments []Segment) error {
-	if err := a.check(segments); err != nil {
+func (a *arena[T]) refused(segments []Segment, copies bool) error {
+	if err := a.check(segments, copies); err != nil {
 		return err
 	}
 	return fmt.Errorf("segment of a memory region that was being closed: %w", os.ErrClosed)
 }
 
-// check returns nil if a request can have the segments.
-func (a *arena[T]) check(segments []Segment) error {
+// check returns nil if a request can have the segments. With copies, they may be
+// InlineBytes.
+func (a *arena[T]) check(segments []Segment, copies bool) error {
 	if len(segments) > a.segments {
 		return fmt.Errorf("%d segments in a batch made for %d: %w", len(segments), a.segments, syscall.EINVAL)
 	}
 	for k := range segments {
-		if segments[k].sound() {
+		if segments[k].sound() || copies && segments[k].inline != nil {
 			continue
 		}
 		if err := segments[k].check(); err != nil {

@@ -42,7 +42,7 @@ func (b *SendBatch) find() {
 		}
 		if SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 {
 			for _, mr := range b.owners(i) {
-				note(&mr.object)
+				note(mr.self())
 			}
 		}
 	}

@@ -53,12 +53,12 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 		return ErrBatchFull
 	}
 	if len(segments) > a.segments {
-		return a.refused(segments)
+		return a.refused(segments, false)
 	}
 	first := i * a.segments
 	for k := range segments {
 		if !segments[k].sound() {
-			return a.refused(segments)
+			return a.refused(segments, false)
 		}
 		a.sges[first+k] = segments[k].sge()
 	}
@@ -108,7 +108,7 @@ func (r RecvRequest) SetSegments(segments ...Segment) error {
 	if err != nil {
 		return err
 	}
-	if err := r.batch.arena.check(segments); err != nil {
+	if err := r.batch.arena.check(segments, false); err != nil {
 		return err
 	}
 	wr.NumSge = int32(len(segments))

@@ -63,6 +63,9 @@ func (r SendRequest) SetFlags(flags SendFlags) error {
 		if err := r.batch.addressable(r.i); err != nil {
 			return err
 		}
+		if k := r.batch.copied(r.i); k >= 0 { // they are there only because the request is inline
+			return fmt.Errorf("request %d of the batch: segment %d is from InlineBytes, and stays inline: %w", r.i, k, syscall.EINVAL)
+		}
 		r.batch.readdress(r.i, inline)
 	}
 	wr.SendFlags = uint32(flags)

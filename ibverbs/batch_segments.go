@@ -23,42 +23,27 @@ func (r SendRequest) SetSegments(segments ...Segment) error {
 		}
 	}
 	b, inline := r.batch, SendFlags(wr.SendFlags)&SendInline != 0
-	if err := b.checkChange(r.i, segments, inline); err != nil {
-		return err
-	}
-	first := r.i * b.arena.segments
-	for k := range segments {
-		b.arena.sges[first+k] = segments[k].sge()
-		b.owner[first+k] = segments[k].mr
-	}
-	wr.NumSge = int32(len(segments))
-	if inline {
-		b.readdress(r.i, true)
-		b.stale = true
-	}
-	runtime.KeepAlive(b)
-	return nil
-}
-
-// checkChange returns nil if request i can have these segments from now on.
-func (b *SendBatch) checkChange(i int, segments []Segment, inline bool) error {
 	if len(segments) > b.arena.segments {
-		return b.arena.refused(segments)
+		return b.arena.refused(segments, false)
 	}
 	var bytes uint64
 	for k := range segments {
 		s := &segments[k]
-		if !s.sound() {
-			return b.arena.refused(segments)
-		}
-		if inline && s.mr.bytes == nil {
-			return notInline(k, s.mr)
+		if !s.sound() || inline {
+			return b.setOther(r.i, segments)
 		}
 		bytes += uint64(s.n)
 	}
-	if room := b.more[i].room; bytes > room {
+	if room := b.more[r.i].room; bytes > room {
 		return tooLong(bytes, room)
 	}
+	first := r.i * b.arena.segments
+	for k := range segments {
+		b.arena.sges[first+k] = segments[k].sge()
+		b.owner[first+k] = segments[k].owner()
+	}
+	wr.NumSge = int32(len(segments))
+	runtime.KeepAlive(b)
 	return nil
 }
 
@@ -66,7 +51,7 @@ func (b *SendBatch) checkChange(i int, segments []Segment, inline bool) error {
 // request i.
 func (b *SendBatch) addressable(i int) error {
 	for k, mr := range b.owners(i) {
-		if mr.bytes == nil {
+		if mr != nil && mr.bytes == nil {
 			return notInline(k, mr)
 		}
 	}
@@ -80,6 +65,9 @@ func notInline(k int, mr *MR) error { return fmt.Errorf("segment %d: %w", k, mr.
 func (b *SendBatch) readdress(i int, inline bool) {
 	sges := b.arena.place(i)
 	for k, mr := range b.owners(i) {
+		if mr == nil {
+			continue
+		}
 		to := mr.start - addressOf(mr.bytes)
 		if inline {
 			to = -to

@@ -23,10 +23,12 @@ import (
 type SendBatch struct {
 	arena *arena[libibverbs.SendWr]
 	more  []sendMore
-	owner []*MR            // of each segment, as arena.sges
+	owner []*MR            // of each segment, as arena.sges; nil for those in copies
 	holds int              // requests for which hold has something to do
 	uses  []*object.Object // what hold holds, if it is not stale
 	stale bool
+
+	copies *copies // of InlineBytes; nil until there are some
 
 	// The first request that only ibv_wr_* can post, counted from 1; 0: none.
 	extended int
@@ -102,17 +104,16 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	wr.Wr.Rdma().RemoteAddr, wr.QpType.Xrc().RemoteSrqn = 0, 0
 	b.more[i].room = room
 	if len(segments) > a.segments {
-		return nil, a.refused(segments)
+		return nil, a.refused(segments, false)
 	}
 	first, bytes := i*a.segments, uint64(0)
 	for k := range segments {
 		s := &segments[k]
 		if !s.sound() {
-			b.disown(i)
-			return nil, a.refused(segments)
+			return b.addOther(i, segments)
 		}
 		a.sges[first+k] = s.sge()
-		b.owner[first+k] = s.mr
+		b.owner[first+k] = s.owner()
 		bytes += uint64(s.n)
 	}
 	if bytes > room {
@@ -134,7 +135,8 @@ func (b *SendBatch) disown(i int) {
 	clear(b.owner[i*b.arena.segments:][:b.arena.segments])
 }
 
-// owners returns the regions of the segments that request i has.
+// owners returns the regions of the segments that request i has, nil for those
+// that have none.
 func (b *SendBatch) owners(i int) []*MR {
 	return b.owner[i*b.arena.segments:][:b.arena.wrs[i].NumSge]
 }

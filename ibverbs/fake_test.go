@@ -16,6 +16,7 @@ func fakeMR(t testing.TB, size int, lkey uint32) *MR {
 		raw:    &libibverbs.Mr{Lkey: lkey, Rkey: lkey + 1},
 		region: region{bytes: b, start: addressOf(b), size: size, lkey: lkey, rkey: lkey + 1},
 	}
+	mr.itself = mr
 	mr.object.InitUnlisted("fake MR")
 	return mr
 }

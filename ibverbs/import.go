@@ -122,6 +122,7 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	mr := &MR{raw: raw, region: region{
 		pd: pd, start: export.Addr, size: int(export.Len), lkey: raw.Lkey, rkey: raw.Rkey,
 	}}
+	mr.itself = mr
 	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.context.Name()), &pd.object)
 	return &ImportedMR{mr}, nil
 }

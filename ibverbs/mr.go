@@ -19,7 +19,8 @@ import (
 type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
-	region   // which Rereg replaces
+	itself   *MR // see Segment.owner
+	region       // which Rereg replaces
 	unusable atomic.Bool
 
 	mu      sync.Mutex // held by a Rereg, and guards what follows
@@ -35,6 +36,7 @@ type region struct {
 	size       int
 	release    func() // gives the memory back
 	lkey, rkey uint32
+	keyOnly    bool // RawSegment's: nothing else is known
 }
 
 // newMR is called with the domain and other parents in use.
@@ -44,6 +46,7 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 		r.release = func() {}
 	}
 	mr := &MR{raw: raw, region: r}
+	mr.itself = mr
 	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.context.Name()), append(parents, &r.pd.object)...)
 	return mr
 }

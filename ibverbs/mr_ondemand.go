@@ -92,6 +92,8 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 
 func adviceProblem(pd *PD, advice Advice, mr *MR) string {
 	switch {
+	case mr.keyOnly:
+		return "is of no memory region"
 	case mr.pd.raw != pd.raw:
 		return "belongs to " + mr.pd.object.Name() + ", not to " + pd.object.Name()
 	case mr.access&AccessOnDemand == 0:

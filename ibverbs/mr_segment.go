@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
@@ -20,10 +21,13 @@ func (r RemoteBuffer) Sub(offset, n uint64) RemoteBuffer {
 	return RemoteBuffer{Addr: r.Addr + offset, RKey: r.RKey, Len: n}
 }
 
-// Segment is a piece of a memory region in a work request.
+// Segment is memory in a work request: a piece of a memory region (see
+// [MR.Sub]), memory that something else has registered (see [RawSegment]), or
+// bytes that are sent inline (see [InlineBytes]).
 type Segment struct {
 	mr        *MR
 	offset, n int
+	inline    *byte // of InlineBytes, which have no region; nil for others
 }
 
 // Sub returns n bytes of the region from offset on, for a work request. If the
@@ -33,9 +37,25 @@ func (mr *MR) Sub(offset, n int) Segment { return Segment{mr: mr, offset: offset
 // All returns the whole region, for a work request.
 func (mr *MR) All() Segment { return mr.Sub(0, mr.size) }
 
+// Sub returns n bytes of the segment from offset on. If the segment does not
+// have them, posting the request fails.
+func (s Segment) Sub(offset, n int) Segment {
+	if offset < 0 || n < 0 || offset > s.n-n {
+		return Segment{mr: outside, offset: offset, n: n}
+	}
+	return Segment{mr: s.mr, inline: s.inline, offset: s.offset + offset, n: n}
+}
+
+// outside is the region of segments that are outside of the one that they are a
+// piece of.
+var outside = &MR{}
+
 // Bytes returns the memory of the segment, nil if the region does not have it
 // or only the device can reach it.
 func (s Segment) Bytes() []byte {
+	if s.inline != nil {
+		return unsafe.Slice(s.inline, s.offset+s.n)[s.offset:]
+	}
 	if s.inside() != nil || s.mr.bytes == nil {
 		return nil
 	}
@@ -50,6 +70,9 @@ func (s Segment) Len() int { return s.n }
 func (s Segment) Remote() (RemoteBuffer, error) {
 	if err := s.inside(); err != nil {
 		return RemoteBuffer{}, err
+	}
+	if s.mr.keyOnly {
+		return RemoteBuffer{}, fmt.Errorf("%s has no remote key that is known here: %w", s.mr.object.Name(), syscall.EINVAL)
 	}
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
@@ -66,6 +89,11 @@ func (s *Segment) sound() bool {
 		uint64(s.n) <= 1<<32-1 && uint(s.offset) <= uint(mr.size) && s.n <= mr.size-s.offset
 }
 
+// owner returns the region of a sound segment for a batch to keep. It is a copy of
+// the pointer that the compiler cannot take for that of InlineBytes, whose memory
+// may therefore stay on its function's stack.
+func (s *Segment) owner() *MR { return s.mr.itself }
+
 // check returns nil if a work request can have the segment.
 func (s Segment) check() error {
 	if err := s.inside(); err != nil {
@@ -81,6 +109,10 @@ func (s Segment) check() error {
 // inside returns nil if the region has the segment.
 func (s Segment) inside() error {
 	switch {
+	case s.inline != nil:
+		return fmt.Errorf("%d bytes from InlineBytes: they can only be sent, with SendInline: %w", s.n, syscall.EINVAL)
+	case s.mr == outside:
+		return fmt.Errorf("segment of %d bytes at %d is outside the segment that it is a piece of: %w", s.n, s.offset, syscall.EINVAL)
 	case s.mr == nil || s.mr.raw == nil:
 		return fmt.Errorf("segment without a memory region: %w", syscall.EINVAL)
 	case s.mr.object.Closed() || s.mr.unusable.Load():

@@ -67,3 +67,58 @@ func TestSegmentRanges(t *testing.T) {
 	_, err := mr.All().Remote()
 	require.NoError(t, err)
 }
+
+func TestSegmentSub(t *testing.T) {
+	mr := fakeMR(t, 100, 7)
+	s := mr.Sub(10, 50)
+	require.Equal(t, mr.Sub(15, 20), s.Sub(5, 20))
+	require.Equal(t, mr.Sub(60, 0), s.Sub(50, 0))
+	require.Equal(t, mr.Sub(15, 20), s.Sub(1, 40).Sub(4, 20))
+	for _, outside := range []Segment{
+		s.Sub(-1, 1), s.Sub(0, -1), s.Sub(0, 51), s.Sub(50, 1), s.Sub(math.MaxInt, 1), s.Sub(1, math.MaxInt),
+		s.Sub(math.MinInt, math.MinInt), s.Sub(40, 20).Sub(0, 1), Segment{}.Sub(0, 1), InlineBytes([]byte{1}).Sub(1, 1),
+	} {
+		require.ErrorIs(t, outside.check(), syscall.EINVAL, outside)
+		require.ErrorContains(t, outside.check(), "is outside the segment that it is a piece of")
+		require.Nil(t, outside.Bytes())
+		_, err := outside.Remote()
+		require.ErrorIs(t, err, syscall.EINVAL)
+	}
+	require.Equal(t, []byte("cd"), InlineBytes([]byte("abcdef")).Sub(1, 4).Sub(1, 2).Bytes())
+	require.ErrorIs(t, Segment{}.Sub(0, 0).check(), syscall.EINVAL)
+}
+
+// What something else has registered is named by address and key alone.
+func TestRawSegment(t *testing.T) {
+	s := RawSegment(0xfff000, 1000, 0x66)
+	require.Equal(t, 1000, s.Len())
+	require.Nil(t, s.Bytes())
+	batch, err := NewSendBatch(2, 2)
+	require.NoError(t, err)
+	require.NoError(t, batch.Send(1, 0, s, s.Sub(10, 20)))
+	wr := &batch.arena.wrs[0]
+	require.Equal(t, []libibverbs.Sge{{Addr: 0xfff000, Length: 1000, Lkey: 0x66}, {Addr: 0xfff00a, Length: 20, Lkey: 0x66}},
+		sgesOf(wr.SgList, wr.NumSge))
+	recv, err := NewRecvBatch(1, 1)
+	require.NoError(t, err)
+	require.NoError(t, recv.Recv(1, s.Sub(0, 8)))
+
+	_, err = s.Remote()
+	require.ErrorContains(t, err, "raw memory with key 0x66 has no remote key that is known here")
+	require.ErrorContains(t, batch.Send(1, SendInline, s), "cannot be sent inline: only the device reaches it")
+	require.ErrorContains(t, RawSegment(0, -1, 1).check(), "segment of -1 bytes at 0 is outside raw memory")
+	require.ErrorContains(t, RawSegment(0, 8, 1).Sub(4, 8).check(), "outside the segment")
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		batch.Reset()
+		_ = batch.Send(1, 0, s.Sub(1, 2))
+	}))
+
+	pd := &PD{context: &Context{}}
+	pd.object.InitUnlisted("fake PD")
+	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is of no memory region")
+	mw := &MW{pd: pd, typ: MWType2}
+	mw.object.InitUnlisted("fake MW")
+	_, err = mw.BindRequest(Binding{Memory: s, Access: AccessRemoteRead})
+	require.ErrorContains(t, err, "fake MW, to raw memory with key 0x66")
+	require.ErrorIs(t, err, syscall.EINVAL)
+}

@@ -99,6 +99,8 @@ func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err er
 	switch extra := b.Access &^ (writing | AccessRemoteRead | AccessZeroBased); {
 	case extra != 0:
 		err = mw.refuse(op, accessName(extra)+" for a window", syscall.EINVAL)
+	case mr.keyOnly:
+		err = mw.refuse(op, "to "+name, syscall.EINVAL)
 	case b.Memory.n == 0:
 		err = mw.refuse(op, "0 bytes of "+name, syscall.EINVAL)
 	case mr.pd.raw != mw.pd.raw:

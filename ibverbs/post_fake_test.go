@@ -59,6 +59,22 @@ func TestExtendedPost(t *testing.T) {
 			func(b *SendBatch) error { return b.Send(9, flags|SendInline, mr.Sub(6, 2), mr.Sub(0, 1)) },
 			[]call{{Op: fakeverbs.Send}, {Op: fakeverbs.Inline, Args: [6]uint64{3, 'g' | 'h'<<8 | 'a'<<16}}},
 		},
+		"send any bytes inline": {
+			func(b *SendBatch) error { return b.Send(9, flags|SendInline, InlineBytes([]byte("xyz"))) },
+			[]call{{Op: fakeverbs.Send}, {Op: fakeverbs.Inline, Args: [6]uint64{3, 'x' | 'y'<<8 | 'z'<<16}}},
+		},
+		"send any bytes inline beside a region's": {
+			func(b *SendBatch) error { return b.Send(9, flags|SendInline, InlineBytes([]byte("xy")), mr.Sub(0, 2)) },
+			[]call{{Op: fakeverbs.Send}, {Op: fakeverbs.Inline, Args: [6]uint64{4, 'x' | 'y'<<8 | 'a'<<16 | 'b'<<24}}},
+		},
+		"send raw memory": {
+			func(b *SendBatch) error { return b.Send(9, flags, RawSegment(0x5000, 100, 0x66).Sub(8, 20)) },
+			[]call{{Op: fakeverbs.Send}, {Op: fakeverbs.SGE, Args: [6]uint64{0x66, 0x5008, 20}}},
+		},
+		"write any bytes inline": {
+			func(b *SendBatch) error { return b.Write(9, remote, flags|SendInline, InlineBytes([]byte("x"))) },
+			[]call{{Op: fakeverbs.Write, Args: [6]uint64{0x77, 0x1000}}, {Op: fakeverbs.Inline, Args: [6]uint64{1, 'x'}}},
+		},
 		"send imm": {
 			func(b *SendBatch) error { return b.SendImm(9, 0x01020304, flags, segment) },
 			[]call{{Op: fakeverbs.SendImm, Args: [6]uint64{be}}, one},

@@ -126,7 +126,7 @@ func (b *TagBatch) add(
 	if a.n == len(a.wrs) {
 		return ErrBatchFull
 	}
-	if err := a.check(segments); err != nil {
+	if err := a.check(segments, false); err != nil {
 		return err
 	}
 	tm.UnexpectedCnt = op.Unexpected
