@@ -91,7 +91,7 @@ func TestDatagrams(t *testing.T) {
 // Two endpoints are all that datagrams need.
 func TestDestination(t *testing.T) {
 	r := open(t)
-	a, b := r.endOf(ibverbs.QPTypeUD), r.endOf(ibverbs.QPTypeUD)
+	a, b := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, MaxInline: inline}), r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
 	atA := must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
 	atB := must(b.qp.Endpoint(ibverbs.EndpointOptions{QKey: 0x1234}))(t)
 	require.NoError(t, a.qp.Activate(atA, 0))
@@ -106,4 +106,12 @@ func TestDestination(t *testing.T) {
 	collectOK(t, a.sendCQ, 1)
 	require.Equal(t, grhLen+len(message), collectOK(t, b.recvCQ, 1)[0].ByteLen())
 	require.Equal(t, message, b.mr.Sub(grhLen, len(message)).Bytes())
+
+	b.postRecv(t, 3, b.mr.Sub(0, 1024))
+	a.postSend(t, func(s *ibverbs.SendBatch) error {
+		return s.SendTo(4, to, ibverbs.SendSignaled|ibverbs.SendInline, ibverbs.InlineBytes([]byte("anything")))
+	})
+	collectOK(t, a.sendCQ, 1)
+	collectOK(t, b.recvCQ, 1)
+	require.Equal(t, "anything", string(b.mr.Sub(grhLen, 8).Bytes()))
 }
