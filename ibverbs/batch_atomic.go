@@ -24,14 +24,16 @@ func checkAtomic(at RemoteBuffer) error {
 
 // CompareSwap adds an atomic operation on the first 8 bytes of a peer's memory,
 // which must be aligned to 8 bytes: if they are compare, they become swap. What
-// they were goes into result, which has 8 bytes, in this host's byte order.
+// they were goes into result, which has 8 bytes, in this host's byte order; see
+// ibv_post_send(3).
 func (b *SendBatch) CompareSwap(id uint64, at RemoteBuffer, compare, swap uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, id, at, compare, swap, flags, result)
 }
 
 // FetchAdd adds an atomic operation on the first 8 bytes of a peer's memory,
 // which must be aligned to 8 bytes: add is added to them. What they were goes
-// into result, which has 8 bytes, in this host's byte order.
+// into result, which has 8 bytes, in this host's byte order; see
+// ibv_post_send(3).
 func (b *SendBatch) FetchAdd(id uint64, at RemoteBuffer, add uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, id, at, add, 0, flags, result)
 }

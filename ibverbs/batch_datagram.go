@@ -26,13 +26,14 @@ func (d Destination) set(ud *libibverbs.SendWrWrUd) {
 	*ud = libibverbs.SendWrWrUd{Ah: d.AH.Raw(), RemoteQpn: d.QPNum, RemoteQkey: d.QKey}
 }
 
-// SendTo adds a datagram, for a queue pair of type QPTypeUD.
+// SendTo adds a datagram, for a queue pair of type QPTypeUD; see
+// ibv_post_send(3).
 func (b *SendBatch) SendTo(id uint64, to Destination, flags SendFlags, segments ...Segment) error {
 	return b.addTo(libibverbs.IBV_WR_SEND, 0, id, to, flags, segments)
 }
 
 // SendImmTo adds a datagram with 32 bits of immediate data, given in this
-// host's byte order.
+// host's byte order; see ibv_post_send(3).
 func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendFlags, segments ...Segment) error {
 	return b.addTo(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
@@ -52,7 +53,8 @@ func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64
 
 // TSO adds a large message that the device cuts into packets with mss bytes of
 // data each, every one behind a copy of the header; for a queue pair of type
-// QPTypeRawPacket, or of QPTypeUD with [SendRequest.SetDestination].
+// QPTypeRawPacket, or of QPTypeUD with [SendRequest.SetDestination]; see
+// ibv_post_send(3). The header lies in a memory region.
 func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, segments ...Segment) error {
 	if err := header.check(); err != nil {
 		return fmt.Errorf("header: %w", err)

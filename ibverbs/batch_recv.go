@@ -10,7 +10,8 @@ import (
 )
 
 // RecvBatch is a list of receives that is posted in one call, made once and
-// used again as a SendBatch is. It must not be used concurrently.
+// used again as a SendBatch is. It must not be used concurrently. See
+// ibv_post_recv(3).
 type RecvBatch struct{ arena *arena[libibverbs.RecvWr] }
 
 // NewRecvBatch makes a batch for so many receives with up to so many segments
@@ -42,7 +43,9 @@ func (b *RecvBatch) Reset() {
 }
 
 // Recv adds a receive: the next message that no earlier receive takes is
-// written to the segments, in order. The ID comes back with the completion.
+// written to the segments, in order. The ID comes back with the completion. It
+// fails with ErrBatchFull, or with syscall.EINVAL for segments that cannot be;
+// see ibv_post_recv(3).
 func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	if b == nil || b.arena == nil {
 		return errNoBatch

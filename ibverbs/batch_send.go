@@ -13,7 +13,7 @@ import (
 
 // SendBatch is a list of send requests that is posted in one call. It is made
 // once and used again: filling, changing and posting it allocates nothing. It
-// must not be used concurrently.
+// must not be used concurrently. See ibv_post_send(3) and ibv_wr_post(3).
 //
 // A batch does not keep what its requests name open. The memory regions must
 // stay open until the requests have completed; until then they also keep the
@@ -169,38 +169,43 @@ func tooLong(bytes, room uint64) error {
 }
 
 // Send adds a message that the peer receives into what it has posted. The ID
-// comes back with the completion.
+// comes back with the completion. It fails with ErrBatchFull, or with
+// syscall.EINVAL for segments that cannot be; see ibv_post_send(3). So do the
+// other methods that add.
 func (b *SendBatch) Send(id uint64, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND, 0, id, flags, unlimited, segments)
 	return err
 }
 
 // SendImm adds a message with 32 bits of immediate data, given in this host's
-// byte order.
+// byte order; see ibv_post_send(3).
 func (b *SendBatch) SendImm(id uint64, imm uint32, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, flags, unlimited, segments)
 	return err
 }
 
 // SendInv adds a message that also invalidates a remote key at the peer: that
-// of a memory window, which the peer's completion names.
+// of a memory window, which the peer's completion names; see ibv_post_send(3).
 func (b *SendBatch) SendInv(id uint64, rkey uint32, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_INV, libibverbs.Be32(rkey), id, flags, unlimited, segments)
 	return err
 }
 
-// Write adds an RDMA write of the segments to a peer's memory.
+// Write adds an RDMA write of the segments to a peer's memory; see
+// ibv_post_send(3).
 func (b *SendBatch) Write(id uint64, to RemoteBuffer, flags SendFlags, segments ...Segment) error {
 	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE, 0, id, to, flags, segments)
 }
 
 // WriteImm adds an RDMA write that also takes a receive of the peer's, which
-// completes with 32 bits of immediate data.
+// completes with 32 bits of immediate data, given in this host's byte order; see
+// ibv_post_send(3).
 func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendFlags, segments ...Segment) error {
 	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
 
-// Read adds an RDMA read of a peer's memory into the segments.
+// Read adds an RDMA read of a peer's memory into the segments; see
+// ibv_post_send(3).
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }

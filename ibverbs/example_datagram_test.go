@@ -1,6 +1,7 @@
 package ibverbs_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
@@ -11,10 +12,10 @@ import (
 // through a TCP connection.
 func ExampleQP_Activate() {
 	var (
+		ctx  context.Context
 		pd   *ibverbs.PD
-		qp   *ibverbs.QP // of type QPTypeUD
-		cq   *ibverbs.CQ // of its sends
-		mr   *ibverbs.MR
+		qp   *ibverbs.QP        // of type QPTypeUD, made with MaxInline
+		cq   *ibverbs.CQ        // of its sends, made with a CompChannel
 		peer ibverbs.QPEndpoint // what QP.Endpoint gave to the peer
 	)
 	local, err := qp.Endpoint(ibverbs.EndpointOptions{})
@@ -24,32 +25,23 @@ func ExampleQP_Activate() {
 	if err := qp.Activate(local, 0); err != nil {
 		log.Fatal(err)
 	}
-	ah, err := pd.CreateAH(ibverbs.AHAttr{
-		Port: local.Port, SGIDIndex: local.GIDIndex, DLID: peer.LID, DGID: peer.GID, HopLimit: 64,
-	})
+	to, err := pd.CreateDestination(local, peer)
 	if err != nil {
 		log.Fatal(err) // after up to three seconds, if the network does not know the peer
 	}
-	defer ah.Close() // when the datagram has been sent
+	defer to.AH.Close() // when the datagram has been sent
 	batch, err := ibverbs.NewSendBatch(1, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	n := copy(mr.Bytes(), "hello")
-	to := ibverbs.Destination{AH: ah, QPNum: peer.QPN, QKey: peer.QKey}
-	if err := batch.SendTo(1, to, ibverbs.SendSignaled, mr.Sub(0, n)); err != nil {
+	hello := ibverbs.InlineBytes([]byte("hello"))
+	if err := batch.SendTo(1, to, ibverbs.SendSignaled|ibverbs.SendInline, hello); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := qp.PostSend(batch); err != nil {
 		log.Fatal(err)
 	}
-	completions := make([]ibverbs.WC, 1)
-	for n := 0; n == 0; {
-		if n, err = cq.Poll(completions); err != nil {
-			log.Fatal(err)
-		}
-	}
-	if err := completions[0].Err(); err != nil {
+	if _, err := cq.WaitOne(ctx); err != nil {
 		log.Fatal(err)
 	}
 }

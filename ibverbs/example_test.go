@@ -79,7 +79,6 @@ func ExampleQP_PostSend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	completions := make([]ibverbs.WC, requests)
 	send := func(ctx context.Context) error {
 		batch.Reset()
 		for i := range requests {
@@ -94,10 +93,8 @@ func ExampleQP_PostSend() {
 		if _, err := qp.PostSend(batch); err != nil {
 			return err
 		}
-		if _, err := cq.Wait(ctx, completions); err != nil {
-			return err
-		}
-		return completions[0].Err()
+		_, err := cq.WaitOne(ctx)
+		return err
 	}
 	_ = send
 }
@@ -125,6 +122,34 @@ func ExampleCQ_Wait() {
 		}
 	}
 	_ = receive
+}
+
+// Look at completions one after the other, as they come.
+func ExampleCQ_Completions() {
+	var ctx context.Context
+	var cq *ibverbs.CQ // made with a CompChannel
+
+	for wc, err := range cq.Completions(ctx) {
+		if err != nil {
+			log.Print(err) // a *WCError, or the end of ctx or of cq
+			break
+		}
+		fmt.Println("received", wc.ByteLen(), "bytes into", wc.ID())
+	}
+}
+
+// Send bytes that are not registered: the batch copies them.
+func ExampleInlineBytes() {
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	message := ibverbs.InlineBytes([]byte("hello"))
+	fmt.Println(batch.Send(1, ibverbs.SendSignaled, message))
+	fmt.Println(batch.Send(1, ibverbs.SendSignaled|ibverbs.SendInline, message))
+	// Output:
+	// segment 0: 5 bytes from InlineBytes: they can only be sent, with SendInline: invalid argument
+	// <nil>
 }
 
 // A failed work request is an error with a status and a class.

@@ -40,7 +40,8 @@ func (qp *QP) PostSend(b *SendBatch) (int, error) {
 }
 
 // PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
-// of C. If posting fails, it does not poll.
+// of C. If posting fails, it does not poll; see ibv_post_send(3) and
+// ibv_poll_cq(3).
 func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, 0, err
@@ -188,6 +189,7 @@ type PostError struct {
 	Err   error
 }
 
+// Error says which request it was, what became of the others, and what C said.
 func (e *PostError) Error() string {
 	s := "the batch"
 	if e.Index >= 0 {

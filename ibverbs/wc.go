@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// WC is a work completion. C writes it where it lies, so the fields are read
+// WC is a work completion; see ibv_poll_cq(3). C writes it where it lies, so the fields are read
 // through methods. In a failed completion only ID, Status, VendorError and
 // QPNum mean something.
 type WC struct{ raw libibverbs.Wc }
@@ -128,6 +128,8 @@ type WCError struct {
 	VendorError uint32 // the device's own code
 }
 
+// Error names the request, the queue pair and the status, and says what it hints
+// at.
 func (e *WCError) Error() string {
 	s := fmt.Sprintf("work request %d on QP %d: %v", e.ID, e.QPNum, e.Status)
 	if e.VendorError != 0 {

@@ -32,7 +32,7 @@ const (
 )
 
 // WCEx is a completion of a queue that was made with CQConfig.Fields. It has
-// all that WC has, but the index of a partition key.
+// all that WC has, but the index of a partition key. See ibv_create_cq_ex(3).
 type WCEx struct {
 	WC
 	more wcMore

@@ -55,6 +55,7 @@ const (
 	WCClassOther
 )
 
+// String returns the name of the class.
 func (c WCClass) String() string {
 	names := [...]string{
 		"success", "local programming", "local resource", "remote", "transport", "flushed", "other",
