@@ -53,6 +53,9 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 	if err := header.check(); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
+	if header.mr.bytes == nil {
+		return fmt.Errorf("header: %w", header.mr.notInline())
+	}
 	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
 		return fmt.Errorf("packets of %d bytes behind a header of %d: %w", mss, header.n, syscall.EINVAL)
 	}

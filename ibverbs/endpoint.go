@@ -43,7 +43,7 @@ func (qp *QP) Endpoint(options EndpointOptions) (QPEndpoint, error) {
 		return QPEndpoint{}, err
 	}
 	defer qp.object.Done()
-	c := qp.pd.context
+	c := qp.context
 	device, err := c.QueryDevice()
 	if err != nil {
 		return QPEndpoint{}, err

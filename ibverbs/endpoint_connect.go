@@ -114,11 +114,11 @@ func (qp *QP) steps(local, remote QPEndpoint, options ConnectOptions) ([]step, e
 	if err := remote.check(); err != nil {
 		return nil, fmt.Errorf("remote %w", err)
 	}
-	port, err := qp.pd.context.QueryPort(local.Port)
+	port, err := qp.context.QueryPort(local.Port)
 	if err != nil {
 		return nil, err
 	}
-	device, err := qp.pd.context.QueryDevice()
+	device, err := qp.context.QueryDevice()
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (qp *QP) CreateFlow(config FlowConfig) (*Flow, error) {
 		return nil, cerr.Wrap(qp.object.Name(), err)
 	}
 	flow := &Flow{qp: qp, raw: raw}
-	flow.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, qp.pd.context.Name()), parents...)
+	flow.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, qp.context.Name()), parents...)
 	return flow, nil
 }
 

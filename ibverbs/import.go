@@ -67,7 +67,7 @@ func ImportDevice(file *os.File) (*Context, error) {
 
 // Handle returns the number by which a process that has imported the device
 // can import the domain.
-func (pd *PD) Handle() uint32 { return pd.raw.Handle }
+func (pd *PD) Handle() uint32 { return pd.handle }
 
 // ImportPD makes a protection domain of the process that exported the device
 // usable in this one; see ibv_import_pd(3). Its Close leaves the original
@@ -81,7 +81,7 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("PD %d of %s", handle, c.Name()), err)
 	}
-	pd := &PD{context: c, raw: raw, imported: true}
+	pd := &PD{context: c, raw: raw, handle: raw.Handle, imported: true}
 	pd.object.Init(fmt.Sprintf("imported PD %d of %s", handle, c.Name()), &c.object)
 	return pd, nil
 }
@@ -96,15 +96,16 @@ type MRExport struct {
 // Export describes the region to a process that has imported the device and
 // the protection domain.
 func (mr *MR) Export() MRExport {
-	return MRExport{Handle: mr.raw.Handle, Addr: mr.addr(), Len: uint64(len(mr.bytes))}
+	return MRExport{Handle: mr.handle, Addr: mr.addr(), Len: uint64(len(mr.bytes))}
 }
 
 // ImportedMR is a memory region of another process. This process has its keys,
 // but not its memory.
 type ImportedMR struct {
-	object object.Object
-	raw    *libibverbs.Mr
-	export MRExport
+	object     object.Object
+	raw        *libibverbs.Mr
+	lkey, rkey uint32
+	export     MRExport
 }
 
 // ImportMR makes a memory region of the process that exported the device
@@ -118,19 +119,19 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("MR of handle %d on %s", export.Handle, pd.object.Name()), err)
 	}
-	mr := &ImportedMR{raw: raw, export: export}
+	mr := &ImportedMR{raw: raw, lkey: raw.Lkey, rkey: raw.Rkey, export: export}
 	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.context.Name()), &pd.object)
 	return mr, nil
 }
 
 // LKey returns the key that local requests name the region by, with addresses
 // of the process that registered it.
-func (mr *ImportedMR) LKey() uint32 { return mr.raw.Lkey }
+func (mr *ImportedMR) LKey() uint32 { return mr.lkey }
 
 // Remote describes the whole region to a peer, which may use it as far as the
 // region's access flags allow.
 func (mr *ImportedMR) Remote() RemoteBuffer {
-	return RemoteBuffer{Addr: mr.export.Addr, RKey: mr.raw.Rkey, Len: mr.export.Len}
+	return RemoteBuffer{Addr: mr.export.Addr, RKey: mr.rkey, Len: mr.export.Len}
 }
 
 // Raw returns the C object, which is valid until Close.

@@ -19,6 +19,7 @@ import (
 type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
+	handle   uint32
 	region   // which Rereg replaces
 	unusable atomic.Bool
 
@@ -43,7 +44,7 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	if r.release == nil {
 		r.release = func() {}
 	}
-	mr := &MR{raw: raw, region: r}
+	mr := &MR{raw: raw, handle: raw.Handle, region: r}
 	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.context.Name()), append(parents, &r.pd.object)...)
 	return mr
 }

@@ -43,7 +43,7 @@ func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	domain := &PD{context: pd.context, raw: raw, parent: pd}
+	domain := &PD{context: pd.context, raw: raw, handle: raw.Handle, parent: pd}
 	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)
 	return domain, nil
 }

@@ -7,6 +7,7 @@
  *	copy_NAME, what its arguments point to beyond one struct each. */
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,9 +154,15 @@ static void *new_object(size_t size)
 	return object;
 }
 
+/* What is freed becomes nonsense, so that nobody goes on using it unnoticed. */
 static int free_object(void *object)
 {
+	volatile unsigned char *bytes = object;
+	size_t size = malloc_usable_size(object);
+
 	replace_object(object, NULL);
+	while (size--)
+		bytes[size] = 0x5a;
 	free(object);
 	return 0;
 }
