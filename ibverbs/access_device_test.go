@@ -17,7 +17,7 @@ func TestMissingPermissions(t *testing.T) {
 		all    = local | write | read | atomic
 	)
 	invalid := verdict{spec: ibverbs.WCRemoteInvalidRequest}
-	noRecv := verdict{ibverbs.WCRemoteOperation, [2]ibverbs.WCStatus{}}
+	noRecv := verdict{spec: ibverbs.WCRemoteOperation}
 	r := open(t)
 	for name, tt := range map[string]struct {
 		requests []string

@@ -47,7 +47,7 @@ func TestOutOfRange(t *testing.T) {
 				k.spoiled(t, a, b, func(wr *libibverbs.SendWr) { sge(wr).Addr = place(a.mr.Remote().Addr) })
 				v := localProtection
 				if !k.result {
-					v.rxe[1] = ibverbs.WCFlushed
+					v.rxe = instead(ibverbs.WCLocalProtection, ibverbs.WCFlushed)
 				}
 				requireVerdict(t, a.sendCQ, 1, a.qp, v, r)
 			})

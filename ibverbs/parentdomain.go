@@ -51,3 +51,11 @@ func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
 // Parent returns the protection domain that a parent domain was made of, nil
 // for any other domain.
 func (pd *PD) Parent() *PD { return pd.parent }
+
+// root returns the domain that the device knows.
+func (pd *PD) root() *libibverbs.Pd {
+	if pd.parent != nil {
+		return pd.parent.raw
+	}
+	return pd.raw
+}

@@ -19,9 +19,9 @@ func TestBadReceives(t *testing.T) {
 	}
 	// Soft-RoCE has one status of each end for all of them.
 	operation := verdict{spec: ibverbs.WCRemoteOperation}
-	protection := verdict{ibverbs.WCLocalProtection, [2]ibverbs.WCStatus{ibverbs.WCLocalQPOperation, ibverbs.WCLocalQPOperation}}
-	tooLong := verdict{ibverbs.WCRemoteInvalidRequest, [2]ibverbs.WCStatus{ibverbs.WCRemoteOperation, ibverbs.WCRemoteOperation}}
-	length := verdict{ibverbs.WCLocalLength, [2]ibverbs.WCStatus{ibverbs.WCLocalQPOperation, ibverbs.WCLocalQPOperation}}
+	protection := verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation)}
+	tooLong := verdict{ibverbs.WCRemoteInvalidRequest, instead(ibverbs.WCRemoteOperation)}
+	length := verdict{ibverbs.WCLocalLength, instead(ibverbs.WCLocalQPOperation)}
 	for name, tt := range map[string]struct {
 		spoil  func(wr *libibverbs.RecvWr)
 		sender verdict
@@ -61,6 +61,6 @@ func TestRefusedWriteImm(t *testing.T) {
 	a, b := r.opPair(0, fullAccess)
 	requests["write imm"].spoiled(t, a, b, func(wr *libibverbs.SendWr) { wr.Wr.Rdma().Rkey ^= 0x5A })
 	requireVerdict(t, a.sendCQ, 1, a.qp, remoteAccess, r)
-	access := verdict{ibverbs.WCLocalAccess, [2]ibverbs.WCStatus{ibverbs.WCRemoteAccess, ibverbs.WCRemoteAccess}}
+	access := verdict{ibverbs.WCLocalAccess, instead(ibverbs.WCRemoteAccess)}
 	requireVerdict(t, b.recvCQ, 2, b.qp, access, r)
 }

@@ -9,23 +9,25 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
+// instead is for a verdict's rxe.
+func instead(statuses ...ibverbs.WCStatus) []ibverbs.WCStatus { return statuses }
+
 // verdict is how a request completes.
 type verdict struct {
-	spec ibverbs.WCStatus    // what the specification has
-	rxe  [2]ibverbs.WCStatus // what Soft-RoCE has instead, before Linux 7.2 and since; 0: the same
+	spec ibverbs.WCStatus   // what the specification has
+	rxe  []ibverbs.WCStatus // what Soft-RoCE has instead, if it does; a second one since Linux 7.2
 }
 
 // here returns the status that this device gives.
 func (v verdict) here(t testing.TB, r *rig) ibverbs.WCStatus {
 	t.Helper()
-	since := 0
-	if softRoCESince(t, 7, 2) {
-		since = 1
+	switch {
+	case len(v.rxe) == 0 || !strings.HasPrefix(r.device.Name, "rxe"):
+		return v.spec
+	case softRoCESince(t, 7, 2):
+		return v.rxe[len(v.rxe)-1]
 	}
-	if strings.HasPrefix(r.device.Name, "rxe") && v.rxe[since] != 0 {
-		return v.rxe[since]
-	}
-	return v.spec
+	return v.rxe[0]
 }
 
 // The verdicts of most cases.
@@ -36,7 +38,7 @@ var (
 	localProtection = verdict{spec: ibverbs.WCLocalProtection}
 	// unsendable is of memory that the device reads. Soft-RoCE has one status
 	// for all that it cannot send.
-	unsendable = verdict{ibverbs.WCLocalProtection, [2]ibverbs.WCStatus{ibverbs.WCLocalQPOperation, ibverbs.WCFlushed}}
+	unsendable = verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation, ibverbs.WCFlushed)}
 )
 
 // requireVerdict collects the only completion of a queue.
