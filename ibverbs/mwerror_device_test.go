@@ -220,8 +220,10 @@ func TestCloseAroundWindow(t *testing.T) {
 			busy(mr.Close(), "close first: MW ")
 			busy(r.pd.Close(), "MW ")
 			a.requireOpen(t, mw.Remote(), mr.Sub(64, 128).Bytes())
-			require.NoError(t, b.qp.Close())
-			busy(mr.Close(), "close first: MW ")
+			if typ == ibverbs.MWType1 { // with the other, Soft-RoCE needs a minute to close the queue pair
+				require.NoError(t, b.qp.Close())
+				busy(mr.Close(), "close first: MW ")
+			}
 			require.NoError(t, mw.Close())
 			require.NoError(t, mr.Close())
 		})

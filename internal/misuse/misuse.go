@@ -40,6 +40,15 @@ func (m Method) Getter() bool {
 	return t.NumIn() == 0 && t.NumOut() == 1 && !m.Fails
 }
 
+// Takes returns the types of the method's parameters.
+func (m Method) Takes() []reflect.Type {
+	var types []reflect.Type
+	for i := range m.call.Type().NumIn() {
+		types = append(types, m.call.Type().In(i))
+	}
+	return types
+}
+
 // Call calls the method with arguments that args makes, and closes what it
 // returned. A panic becomes an error that is a *Panic.
 func (m Method) Call(args func(reflect.Type) reflect.Value) (results []any, err error) {
