@@ -72,7 +72,7 @@ func (c *Context) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err := libibverbs.InitAhFromWc(c.raw, n, &wc.raw, &header, &raw); err != nil {
 		return AHAttr{}, cerr.Wrap(c.Name(), err)
 	}
-	return ahAttrOf(&raw), nil
+	return AHAttrFromRaw(&raw), nil
 }
 
 // received checks a received datagram and returns its header, which is zero if

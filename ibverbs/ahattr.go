@@ -21,7 +21,7 @@ type AHAttr struct {
 	SGIDIndex    int    // of the source, in the port's GID table
 	FlowLabel    uint32 // 20 bits
 	HopLimit     uint8  // 0 or 1: not through routers; on RoCE v2 the kernel chooses
-	TrafficClass uint8
+	TrafficClass uint8  // on RoCE v2, the IP header's: DSCP in the upper 6 bits
 }
 
 const (
@@ -73,7 +73,8 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 	return raw, nil
 }
 
-func ahAttrOf(raw *libibverbs.AhAttr) AHAttr {
+// AHAttrFromRaw reads a path from C, as librdmacm gives it.
+func AHAttrFromRaw(raw *libibverbs.AhAttr) AHAttr {
 	a := AHAttr{
 		Port: int(raw.PortNum), DLID: raw.Dlid, SL: raw.Sl, SrcPathBits: raw.SrcPathBits,
 		StaticRate: libibverbs.Rate(raw.StaticRate),

@@ -99,6 +99,8 @@ func TestRefusedChanges(t *testing.T) {
 
 func TestRefusedRequests(t *testing.T) {
 	mr := fakeMR(t, 1<<17, 0x55)
+	far := fakeMR(t, 64, 0x66)
+	far.bytes = nil // which only the device reaches
 	remote := RemoteBuffer{Addr: 0x1000, Len: 8}
 	b, err := NewSendBatch(1, 1)
 	require.NoError(t, err)
@@ -113,6 +115,7 @@ func TestRefusedRequests(t *testing.T) {
 		"packets of 0 bytes behind a header of 1":                           b.TSO(1, mr.Sub(0, 1), 0, 0),
 		"packets of 9 bytes behind a header of 0":                           b.TSO(1, mr.Sub(0, 0), 9, 0),
 		"packets of 9 bytes behind a header of 65536":                       b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
+		"header: memory of fake MR cannot be sent inline":                   b.TSO(1, far.Sub(0, 8), 9, 0),
 		"datagram without an address handle":                                b.SendImmTo(1, Destination{}, 1, 0),
 		"bind a memory window: nil, or not made by the package's functions": b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
 	} {

@@ -15,7 +15,8 @@ import (
 
 // CompChannel delivers the events of the completion queues made with it.
 // Waiting for them costs no thread. One channel may serve many queues, but
-// they then share the cost of each other's events.
+// they then share the cost of each other's events. Its methods may be called
+// concurrently.
 type CompChannel struct {
 	object  object.Object
 	context *Context
@@ -46,6 +47,10 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	ch.object.Init(name, &c.object)
 	return ch, nil
 }
+
+// Raw returns the C object, which is valid until Close. Its descriptor does not
+// block.
+func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
 
 // Close destroys the channel; see ibv_destroy_comp_channel(3). While it serves
 // completion queues, Close does nothing and returns a BusyError.

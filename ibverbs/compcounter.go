@@ -117,24 +117,30 @@ func (qp *QP) AttachCompCounter(cc *CompCounter, ops CompCounterOps) error {
 	return nil
 }
 
-// Read returns the number of completions that succeeded.
+// Read returns the number of completions that succeeded; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) Read() (uint64, error) { return cc.read(libibverbs.ReadCompCntr) }
 
-// ReadErrors returns the number of completions that failed.
+// ReadErrors returns the number of completions that failed; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) ReadErrors() (uint64, error) { return cc.read(libibverbs.ReadErrCompCntr) }
 
-// Set sets the number of completions that succeeded.
+// Set sets the number of completions that succeeded; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) Set(value uint64) error { return cc.write(libibverbs.SetCompCntr, value) }
 
-// SetErrors sets the number of completions that failed.
+// SetErrors sets the number of completions that failed; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) SetErrors(value uint64) error {
 	return cc.write(libibverbs.SetErrCompCntr, value)
 }
 
-// Add adds to the number of completions that succeeded.
+// Add adds to the number of completions that succeeded; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) Add(amount uint64) error { return cc.write(libibverbs.IncCompCntr, amount) }
 
-// AddErrors adds to the number of completions that failed.
+// AddErrors adds to the number of completions that failed; see
+// ibv_create_comp_cntr(3).
 func (cc *CompCounter) AddErrors(amount uint64) error {
 	return cc.write(libibverbs.IncErrCompCntr, amount)
 }

@@ -20,13 +20,17 @@ type Context struct {
 }
 
 // ContextFromRaw makes a Context of a device that something else keeps open
-// for the whole life of the program, as librdmacm can. Its Close leaves the
-// device open, and OpenObjects does not list it.
-func ContextFromRaw(raw *libibverbs.Context) (*Context, error) {
+// until the Context is closed, as librdmacm can: its Close calls the function,
+// which may be nil, in place of ibv_close_device(3). OpenObjects does not list
+// it.
+func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Context, error) {
 	if raw == nil || raw.Device == nil {
 		return nil, cerr.Nil("ContextFromRaw", "raw")
 	}
-	c := &Context{raw: raw, destroy: func() error { return nil }}
+	if closed == nil {
+		closed = func() error { return nil }
+	}
+	c := &Context{raw: raw, destroy: closed}
 	c.object.InitUnlisted(cString(raw.Device.Name[:]))
 	return c, nil
 }

@@ -45,6 +45,7 @@ type CQConfig struct {
 	Fields         WCFields // for PollEx, WaitEx and SpinEx; 0: only for Poll, Wait and Spin
 	SingleThreaded bool     // no two calls with the queue at a time, for which the device may need no lock
 	IgnoreOverrun  bool     // too many completions overwrite others without any error
+	ParentDomain   *PD      // from AllocParentDomain; with a thread domain, the queue needs no lock; nil: none
 }
 
 // CreateCQ makes a completion queue; see ibv_create_cq(3). What the device
@@ -54,6 +55,9 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	if config.Channel != nil {
 		parents = append(parents, &config.Channel.object)
 	}
+	if config.ParentDomain != nil {
+		parents = append(parents, &config.ParentDomain.object)
+	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
 		return nil, err
@@ -62,6 +66,16 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	if config.Channel != nil {
 		if err := sameDevice("CQ of "+c.Name(), c.raw, config.Channel.self(), config.Channel.context.raw); err != nil {
 			return nil, err
+		}
+	}
+	if domain := config.ParentDomain; domain != nil {
+		if err := sameDevice("CQ of "+c.Name(), c.raw, domain.self(), domain.context.raw); err != nil {
+			return nil, err
+		}
+		if domain.parent == nil {
+			return nil, &cerr.Error{
+				Op: "ibv_create_cq_ex", Object: domain.object.Name() + ", which is no parent domain", Errno: syscall.EINVAL,
+			}
 		}
 	}
 	if config.Entries < 1 || config.Entries > math.MaxInt32 || config.Vector < 0 || config.Vector > math.MaxInt32 {
@@ -92,7 +106,7 @@ func (cq *CQ) create(config CQConfig) (err error) {
 	if config.Channel != nil {
 		channel = config.Channel.raw
 	}
-	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun {
+	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun && config.ParentDomain == nil {
 		cq.raw, err = libibverbs.CreateCq(cq.context.raw, int32(config.Entries), nil, channel, int32(config.Vector))
 		return err
 	}
@@ -107,6 +121,10 @@ func (cq *CQ) create(config CQConfig) (err error) {
 			attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS)
 			attr.Flags |= uint32(flag)
 		}
+	}
+	if config.ParentDomain != nil {
+		attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_PD)
+		attr.ParentDomain = config.ParentDomain.raw
 	}
 	ex, err := libibverbs.CreateCqEx(cq.context.raw, &attr)
 	if err != nil {

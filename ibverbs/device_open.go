@@ -25,7 +25,7 @@ func Open(name string) (*Context, error) {
 }
 
 // OpenGUID opens the device whose node has the GUID, the first if there are
-// several. If there is none, the error is ErrNoDevice.
+// several; see ibv_open_device(3). If there is none, the error is ErrNoDevice.
 func OpenGUID(guid GUID) (*Context, error) {
 	return openFirst("open the device "+guid.String(), func(d Device) bool { return d.GUID == guid })
 }
@@ -75,8 +75,9 @@ func noDevice(what string, others []string) error {
 }
 
 // OpenNetDev opens the device that has the network interface on one of its
-// ports, and returns the port. If there is none, the error is ErrNoDevice. It
-// looks into every device, so it needs access to them.
+// ports, and returns the port, from 1 on; see ibv_open_device(3). If there is
+// none, the error is ErrNoDevice. It looks into every device, so it needs
+// access to them.
 func OpenNetDev(name string) (*Context, int, error) {
 	if name == "" {
 		return nil, 0, fmt.Errorf("open the device of a network interface without a name: %w", syscall.EINVAL)
@@ -91,8 +92,9 @@ func OpenNetDev(name string) (*Context, int, error) {
 }
 
 // OpenAddr opens the device that has the IP address of this machine in a GID
-// table, and returns that entry; RoCE v2 comes first. If there is none, the
-// error is ErrNoDevice. It looks into every device, so it needs access to them.
+// table, and returns that entry; RoCE v2 comes first. See ibv_open_device(3).
+// If there is none, the error is ErrNoDevice. It looks into every device, so it
+// needs access to them.
 func OpenAddr(addr netip.Addr) (*Context, GIDEntry, error) {
 	if !addr.IsValid() {
 		return nil, GIDEntry{}, fmt.Errorf("open the device of no IP address: %w", syscall.EINVAL)

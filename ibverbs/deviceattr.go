@@ -24,19 +24,19 @@ type DeviceAttr struct {
 	MaxCQE                int // entries of one completion queue
 	MaxMR                 int
 	MaxPD                 int
-	MaxQPReadAtomic       int // RDMA reads and atomics that one QP can answer at a time
-	MaxResReadAtomic      int // and all of them together
-	MaxQPInitReadAtomic   int // and that it can have under way
-	AtomicCap             libibverbs.AtomicCap
+	MaxQPReadAtomic       int                  // RDMA reads and atomics that one QP can answer at a time
+	MaxResReadAtomic      int                  // and all of them together
+	MaxQPInitReadAtomic   int                  // and that it can have under way
+	AtomicCap             libibverbs.AtomicCap // whom atomics are atomic for: this device's, or processors and other devices too
 	MaxMW                 int
 	MaxMcastGroups        int
 	MaxMcastQPAttach      int // queue pairs in one multicast group
 	MaxTotalMcastQPAttach int // and in all of them
 	MaxAH                 int
 	MaxSRQ                int
-	MaxSRQWR              int
-	MaxSRQSGE             int
-	MaxPKeys              int
+	MaxSRQWR              int   // receives in one shared receive queue
+	MaxSRQSGE             int   // segments of one of them
+	MaxPKeys              int   // in a port's table
 	LocalAckDelay         uint8 // 4.096 us * 2^n is the longest until the device acknowledges a message
 	PhysicalPorts         int
 }

@@ -24,7 +24,8 @@ type PortInfo struct {
 }
 
 // QueryDeviceInfo opens the device of the given name, the first if it is
-// empty, asks it about everything, and closes it.
+// empty, asks it about everything, and closes it. If there is no such device,
+// the error is ErrNoDevice.
 func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	c, err := Open(name)
 	if err != nil {
@@ -34,7 +35,8 @@ func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	return info, errors.Join(err, c.Close())
 }
 
-// QueryInfo asks the device about everything.
+// QueryInfo asks the device about everything: what QueryDeviceEx, QueryPort,
+// QueryPortGIDs and NetDev return, for all ports. The first error ends it.
 func (c *Context) QueryInfo() (DeviceInfo, error) {
 	if err := c.self().Use(); err != nil {
 		return DeviceInfo{}, err

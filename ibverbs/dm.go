@@ -18,7 +18,10 @@ type DM struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.Dm
+	handle  uint32
 	size    int
+
+	imported bool // of another process
 }
 
 // AllocDM takes size bytes of the device's own memory, at an address that is a
@@ -40,7 +43,7 @@ func (c *Context) AllocDM(size, align int) (*DM, error) {
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	dm := &DM{context: c, raw: raw, size: size}
+	dm := &DM{context: c, raw: raw, handle: raw.Handle, size: size}
 	dm.object.Init("DM of "+what, &c.object)
 	return dm, nil
 }
@@ -125,9 +128,13 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 }
 
 // Close gives the memory back; see ibv_alloc_dm(3). While it has memory
-// regions, Close does nothing and returns a BusyError.
+// regions, Close does nothing and returns a BusyError. That of memory from
+// ImportDM leaves the original alone; see ibv_unimport_dm(3).
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
+		if dm.imported {
+			return cerr.Wrap(dm.object.Name(), libibverbs.UnimportDm(dm.raw))
+		}
 		return cerr.Wrap(dm.object.Name(), dm.context.unlessRemoved(libibverbs.FreeDm(dm.raw)))
 	})
 }

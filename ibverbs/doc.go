@@ -18,6 +18,20 @@
 // the object turns out to be needed still. A nil object, or one that was not
 // made by this package's functions, returns os.ErrInvalid.
 //
+// # Numbers
+//
+// Numbers have the host's byte order, also those that are in network order in C
+// or in packets: GUIDs, P_Keys, immediate data, the fields of steering rules.
+// [GID] and [MAC] are bytes as a packet has them. Sizes are bytes, and times
+// are time.Durations, where a comment does not give another unit. Ports count
+// from 1, and indices of tables from 0.
+//
+// # Goroutines
+//
+// Methods may be called concurrently, except those of batches, and where a type
+// says otherwise. A call holds a thread until the kernel has answered, which
+// takes long only where its comment says so.
+//
 // # Waiting
 //
 // A queue made with a [CompChannel] is waited for with [CQ.Wait]. That parks

@@ -36,8 +36,10 @@ const DefaultQKey = 0x11111111
 // maxReadDepth is as much as an endpoint takes without being told to.
 const maxReadDepth = 16
 
-// Endpoint describes the queue pair to a peer, for ConnectTo on both sides.
-// A port that is down is refused with syscall.ENETDOWN.
+// Endpoint describes the queue pair to a peer, for ConnectTo on both sides, or
+// for Activate. It asks the device for its port and GIDs; see
+// ibv_query_port(3) and ibv_query_gid_ex(3). A port that is down is refused
+// with syscall.ENETDOWN, and a GID that there is not with ErrNoGID.
 func (qp *QP) Endpoint(options EndpointOptions) (QPEndpoint, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPEndpoint{}, err

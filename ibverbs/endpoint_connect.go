@@ -37,7 +37,8 @@ type ConnectOptions struct {
 // moves it from reset through init and ready to receive to ready to send. Both
 // sides call it, with what Endpoint gave on this side and on the other.
 // Receives may be posted before or after, but must be there before the peer
-// sends. If it fails, the queue pair may be left in a state in between.
+// sends. See ibv_modify_qp(3). On RoCE it may hold a thread for seconds, as
+// Modify says. If it fails, the queue pair may be left in a state in between.
 func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -51,7 +52,9 @@ func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error 
 }
 
 // Activate makes a queue pair of type UD ready to send and receive, with what
-// Endpoint gave for it.
+// Endpoint gave for it; see ibv_modify_qp(3). pkeyIndex is that of its
+// partition in the port's table. Peers need the same endpoint's address, number
+// and key. If it fails, the queue pair may be left in a state in between.
 func (qp *QP) Activate(local QPEndpoint, pkeyIndex int) error {
 	if err := qp.self().Use(); err != nil {
 		return err

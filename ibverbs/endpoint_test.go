@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,4 +198,13 @@ func TestConnectOptions(t *testing.T) {
 	}
 	_, err = ConnectOptions{}.complete(QPTypeUD, 4)
 	require.EqualError(t, err, "it is of type IBV_QPT_UD: invalid argument")
+}
+
+// A queue pair that was opened in an XRC domain has no protection domain.
+func TestEndpointWithoutPD(t *testing.T) {
+	qp := &QP{context: &Context{}, raw: &libibverbs.Qp{QpNum: here.QPN}}
+	qp.object.InitUnlisted("opened QP")
+	_, err := qp.Endpoint(EndpointOptions{})
+	require.ErrorIs(t, err, os.ErrInvalid)
+	require.ErrorIs(t, qp.ConnectTo(here, there, ConnectOptions{}), os.ErrInvalid)
 }

@@ -36,6 +36,8 @@ import (
 //	LID, P_Key, SM change,   no   no   Ethernet has no subnet manager
 //	client reregistration
 //	device speed change      no   no   the driver has no code for it
+//
+// TestToldEvents has all of them with the kernel's part played by the test.
 
 // wantEvent waits for an event of a type. Addresses and links may change at any
 // time; no other event may come before it.

@@ -109,7 +109,7 @@ func TestEachEventOnce(t *testing.T) {
 	r := openOwn(t)
 	other := must(ibverbs.Open(r.device.Name))(t)
 	r.cleanup(other)
-	second := must(ibverbs.ContextFromRaw(r.c.Raw()))(t)
+	second := must(ibverbs.ContextFromRaw(r.c.Raw(), nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var readers sync.WaitGroup

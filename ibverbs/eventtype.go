@@ -47,6 +47,7 @@ const (
 	EventClassOther // a type that this package does not know
 )
 
+// String returns the name of the class, such as port.
 func (c EventClass) String() string {
 	names := [...]string{"device", "port", "CQ", "QP", "SRQ", "WQ", "other"}
 	if c < 0 || int(c) >= len(names) {

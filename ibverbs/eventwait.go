@@ -51,7 +51,8 @@ func (c *Context) NextEvent(ctx context.Context) (Event, error) {
 	return ev, err
 }
 
-// PollEvent returns an event if there is one, ok, without waiting.
+// PollEvent returns an event if there is one, ok, without waiting; its errors
+// are those of NextEvent. See ibv_get_async_event(3).
 func (c *Context) PollEvent() (ev Event, ok bool, err error) {
 	if err := c.self().Use(); err != nil {
 		return Event{}, false, err

@@ -9,6 +9,25 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
+// Register memory that the program has, let peers read part of it, and send
+// another part.
+func ExamplePD_Register() {
+	var pd *ibverbs.PD // of an open device
+
+	memory := make([]byte, 1<<20) // which is pinned until the region is closed
+	mr, err := pd.Register(memory, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mr.Close()
+	header := mr.Sub(0, copy(memory, "a message"))
+	offer, err := mr.Sub(4096, 8192).Remote()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q for SendBatch.Send; tell the peer: %+v\n", header.Bytes(), offer)
+}
+
 // Use huge pages where the system has some.
 func ExamplePD_AllocHuge() {
 	var pd *ibverbs.PD // of an open device

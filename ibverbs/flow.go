@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Flow is a steering rule: packets that it matches go to its queue pair.
+// Flow is a steering rule: packets that it matches go to its queue pair. Its
+// methods may be called concurrently.
 type Flow struct {
 	object object.Object
 	qp     *QP

@@ -13,7 +13,8 @@ import (
 )
 
 // FlowAction is something that a device does with packets, to be used in rules
-// with [FlowHandle]: it encrypts or decrypts ESP, the payload of IPsec.
+// with [FlowHandle]: it encrypts or decrypts ESP, the payload of IPsec. Its
+// methods may be called concurrently.
 type FlowAction struct {
 	object  object.Object
 	context *Context
@@ -34,11 +35,11 @@ const (
 
 // ESPConfig says what an ESP action does. Numbers are in the host's byte order.
 type ESPConfig struct {
-	SPI              uint32
-	Seq              uint32
-	TFCPad           uint32
+	SPI              uint32 // security parameters index
+	Seq              uint32 // sequence number
+	TFCPad           uint32 // bytes of padding, which hides how long packets are
 	Flags            ESPFlags
-	HardLimitPackets uint64
+	HardLimitPackets uint64 // packets that the key may be used for
 
 	// Key is needed to make an action. To modify one, nil keeps the key.
 	Key *AESGCM

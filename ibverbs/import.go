@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 
@@ -17,7 +18,7 @@ import (
 // it to ImportDevice. The caller closes the file.
 //
 // What this process makes on the device can then be imported there: a PD by
-// its Handle, an MR by its Export, which must be sent along. The processes
+// its Handle, an MR or DM by its Export, which must be sent along. The processes
 // have to agree on who closes what when: once the original is closed, all that
 // may be done with an import is to close it too. The memory of a region stays
 // that of the process which registered it.
@@ -96,17 +97,12 @@ type MRExport struct {
 // Export describes the region to a process that has imported the device and
 // the protection domain.
 func (mr *MR) Export() MRExport {
-	return MRExport{Handle: mr.handle, Addr: mr.addr(), Len: uint64(len(mr.bytes))}
+	return MRExport{Handle: mr.handle, Addr: mr.addr(), Len: uint64(mr.size)}
 }
 
 // ImportedMR is a memory region of another process. This process has its keys,
 // but not its memory.
-type ImportedMR struct {
-	object     object.Object
-	raw        *libibverbs.Mr
-	lkey, rkey uint32
-	export     MRExport
-}
+type ImportedMR struct{ mr *MR }
 
 // ImportMR makes a memory region of the process that exported the device
 // usable in this one; the domain must be an import too. See ibv_import_mr(3).
@@ -115,36 +111,53 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 		return nil, err
 	}
 	defer pd.object.Done()
+	what := fmt.Sprintf("MR of handle %d on %s", export.Handle, pd.object.Name())
+	if export.Len > math.MaxInt {
+		return nil, &cerr.Error{Op: "ibv_import_mr", Object: fmt.Sprintf("%d bytes, %s", export.Len, what), Errno: syscall.EINVAL}
+	}
 	raw, err := libibverbs.ImportMr(pd.raw, export.Handle)
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("MR of handle %d on %s", export.Handle, pd.object.Name()), err)
+		return nil, cerr.Wrap(what, err)
 	}
-	mr := &ImportedMR{raw: raw, lkey: raw.Lkey, rkey: raw.Rkey, export: export}
+	mr := &MR{raw: raw, handle: raw.Handle, region: region{
+		pd: pd, start: export.Addr, size: int(export.Len), lkey: raw.Lkey, rkey: raw.Rkey,
+	}}
 	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.context.Name()), &pd.object)
-	return mr, nil
+	return &ImportedMR{mr}, nil
 }
 
 // LKey returns the key that local requests name the region by, with addresses
 // of the process that registered it.
-func (mr *ImportedMR) LKey() uint32 { return mr.lkey }
+func (mr *ImportedMR) LKey() uint32 { return mr.mr.lkey }
+
+// Len returns the size in bytes.
+func (mr *ImportedMR) Len() int { return mr.mr.size }
+
+// Sub returns n bytes of the region from offset on, for a work request of this
+// process with that process's memory. They cannot be sent inline. If the region
+// does not have them, posting the request fails.
+func (mr *ImportedMR) Sub(offset, n int) Segment {
+	if mr == nil {
+		return Segment{}
+	}
+	return mr.mr.Sub(offset, n)
+}
 
 // Remote describes the whole region to a peer, which may use it as far as the
 // region's access flags allow.
-func (mr *ImportedMR) Remote() RemoteBuffer {
-	return RemoteBuffer{Addr: mr.export.Addr, RKey: mr.rkey, Len: mr.export.Len}
-}
+func (mr *ImportedMR) Remote() RemoteBuffer { return mr.mr.Remote() }
 
 // Raw returns the C object, which is valid until Close.
-func (mr *ImportedMR) Raw() *libibverbs.Mr { return mr.raw }
+func (mr *ImportedMR) Raw() *libibverbs.Mr { return mr.mr.raw }
 
 // Close forgets the region; the process that registered it still has it.
 func (mr *ImportedMR) Close() error {
-	return mr.self().Close(nil, func() error { return libibverbs.UnimportMr(mr.raw) })
+	return mr.self().Close(nil, func() error { return libibverbs.UnimportMr(mr.mr.raw) })
 }
 
 func (mr *ImportedMR) self() *object.Object {
 	if mr == nil {
 		return nil
 	}
-	return &mr.object
+	return mr.mr.self()
 }

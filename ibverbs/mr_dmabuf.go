@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
 )
 
 // DMABuf is memory of another device, such as a GPU's, as its driver exports
@@ -16,6 +17,8 @@ type DMABuf struct {
 	Offset uint64 // where in the buffer the region begins, in bytes
 	Length int    // bytes
 	IOVA   uint64 // address of the first byte in work requests; the same place within a page as Offset
+
+	Handle *DMAHandle // how the device is to reach it, which needs rdma-core 59; nil: as it likes
 }
 
 // dmabufAccess is what such a region can have.
@@ -26,11 +29,15 @@ const dmabufAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | A
 // The region has no Bytes. A device that cannot do it gives
 // errors.ErrUnsupported.
 func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
-	const op = "ibv_reg_dmabuf_mr"
-	if err := pd.self().Use(); err != nil {
+	op, parents := "ibv_reg_dmabuf_mr", []*object.Object{pd.self()}
+	if b.Handle != nil {
+		op, parents = "ibv_reg_mr_ex", append(parents, b.Handle.self())
+	}
+	done, err := object.UseAll(parents...)
+	if err != nil {
 		return nil, err
 	}
-	defer pd.object.Done()
+	defer done()
 	what := fmt.Sprintf("%d bytes at %d of descriptor %d", b.Length, b.Offset, b.FD)
 	page := uint64(os.Getpagesize())
 	switch extra := access &^ dmabufAccess; {
@@ -42,10 +49,23 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
 		return nil, badMR(op, pd, accessProblem(access)+" for "+what)
 	case (b.Offset^b.IOVA)%page != 0:
 		return nil, badMR(op, pd, fmt.Sprintf("%s for address %#x, elsewhere in a page", what, b.IOVA))
+	case b.Handle != nil && b.Handle.context.raw != pd.context.raw:
+		return nil, badMR(op, pd, b.Handle.object.Name()+", which is not of the same open device,")
 	}
-	raw, err := libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), int32(access))
+	raw, err := b.register(pd, access)
 	if err != nil {
 		return nil, cerr.Wrap(what+" on "+pd.object.Name(), err)
 	}
-	return newMR(raw, region{pd: pd, access: access, start: b.IOVA, size: b.Length}), nil
+	return newMR(raw, region{pd: pd, access: access, start: b.IOVA, size: b.Length}, parents...), nil
+}
+
+func (b DMABuf) register(pd *PD, access AccessFlags) (*libibverbs.Mr, error) {
+	if b.Handle == nil {
+		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), int32(access))
+	}
+	return libibverbs.RegMrEx(pd.raw, &libibverbs.MrInitAttr{
+		Length: uint64(b.Length), Access: int32(access), Iova: b.IOVA, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: b.Handle.raw,
+		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET |
+			libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
+	})
 }

@@ -27,7 +27,8 @@ type DMAHandleConfig struct {
 	MemType        *TPHMemType
 }
 
-// DMAHandle is a way to memory for regions made by RegisterDMA.
+// DMAHandle is a way to memory for regions made by RegisterDMA, and by
+// RegisterDMABuf with DMABuf.Handle.
 type DMAHandle struct {
 	object  object.Object
 	context *Context

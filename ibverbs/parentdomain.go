@@ -15,7 +15,18 @@ import (
 // made on it needs no locks. td may be nil. C can also ask the program for the
 // memory of queues; as that takes functions of C, this package does not offer
 // it. A device without parent domains gives errors.ErrUnsupported.
-func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
+func (pd *PD) AllocParentDomain(td *TD) (*PD, error) { return pd.allocParentDomain(td, 0) }
+
+// AllocUnprotectedParentDomain is AllocParentDomain for a confidential guest
+// whose devices cannot reach its protected memory: AllocBuf on the domain may
+// give memory that is shared with the host, who can then read and change it, if
+// the device has DeviceCCDMABounce. It needs rdma-core 64; without, the error is
+// errors.ErrUnsupported or syscall.EINVAL.
+func (pd *PD) AllocUnprotectedParentDomain(td *TD) (*PD, error) {
+	return pd.allocParentDomain(td, libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
+}
+
+func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask) (*PD, error) {
 	parents := []*object.Object{pd.self()}
 	if td != nil {
 		parents = append(parents, td.self())
@@ -25,7 +36,7 @@ func (pd *PD) AllocParentDomain(td *TD) (*PD, error) {
 		return nil, err
 	}
 	defer done()
-	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw}
+	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw, CompMask: uint32(mask)}
 	switch {
 	case pd.parent != nil:
 		return nil, &cerr.Error{

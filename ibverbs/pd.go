@@ -42,8 +42,8 @@ func (pd *PD) Context() *Context { return pd.context }
 func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 
 // Close releases the domain; see ibv_dealloc_pd(3). While it has memory
-// regions, memory windows, queue pairs or parent domains, Close does nothing
-// and returns a BusyError.
+// regions, buffers, memory windows, queues or parent domains, Close does
+// nothing and returns a BusyError.
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
 		if pd.imported {

@@ -21,6 +21,7 @@ const PKeyDefault PKey = 0xffff
 // partition, and not only to full ones.
 func (p PKey) FullMember() bool { return p&0x8000 != 0 }
 
+// String returns the number, as in 0xffff.
 func (p PKey) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
 
 // QueryPKey returns an entry of a port's P_Key table, 0 if it is empty; see

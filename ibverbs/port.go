@@ -17,19 +17,19 @@ type PortAttr struct {
 	ActiveMTU      MTU
 	ActiveWidth    LinkWidth
 	ActiveSpeed    LinkSpeed // of a lane
-	GIDTableLen    int
+	GIDTableLen    int       // entries, empty ones too
 	PKeyTableLen   int
 	MaxMessageSize uint32 // bytes
 	LID            uint16 // 0 on Ethernet
 	SMLID          uint16 // of the subnet manager
 	SMSL           uint8  // the service level to reach it
-	LMC            uint8
-	MaxVLs         int   // virtual lanes
-	SubnetTimeout  uint8 // 4.096 us * 2^n is the longest way through the subnet
-	InitTypeReply  uint8
-	GRHRequired    bool // addresses on this port need a GID even within the subnet
-	BadPKeys       uint32
-	QKeyViolations uint32
+	LMC            uint8  // the port has 1<<LMC local identifiers, from LID on
+	MaxVLs         int    // virtual lanes
+	SubnetTimeout  uint8  // 4.096 us * 2^n is the longest way through the subnet
+	InitTypeReply  uint8  // what the subnet manager kept when it initialised the port
+	GRHRequired    bool   // addresses on this port need a GID even within the subnet
+	BadPKeys       uint32 // packets of other partitions
+	QKeyViolations uint32 // datagrams with a wrong key
 	Capabilities   libibverbs.PortCapFlags
 	Capabilities2  libibverbs.PortCapFlags2
 }

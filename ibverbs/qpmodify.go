@@ -42,7 +42,8 @@ func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error 
 	return cerr.Wrap(qp.object.Name(), err)
 }
 
-// ModifyAttr is Modify with the attributes in Go's units.
+// ModifyAttr is Modify with the attributes in Go's units. A number that the
+// mask names and that cannot be right is refused with syscall.EINVAL.
 func (qp *QP) ModifyAttr(attr QPAttr, mask QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err

@@ -18,6 +18,8 @@ type TransitionError struct {
 	NotAllowed QPAttrMask
 }
 
+// Error says which change of which queue pair it is, and names the attributes
+// that are missing or too many as C's struct ibv_qp_attr does.
 func (e *TransitionError) Error() string {
 	s := fmt.Sprintf("ibv_modify_qp (%s): %s %s -> %s: ", e.QP,
 		strings.TrimPrefix(e.Type.String(), "IBV_QPT_"), stateName(e.From), stateName(e.To))

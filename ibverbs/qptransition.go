@@ -76,22 +76,23 @@ func (qp *QP) ToRTS(rts RTS) error {
 
 // ToSQD stops the queue pair from sending what is posted from now on, so that
 // its attributes can be changed; Resume ends that. With notify an asynchronous
-// event says when what is under way has completed. Not every device has this
-// state.
+// event, EventSQDrained, says when what is under way has completed. Not every
+// device has this state. See ibv_modify_qp(3).
 func (qp *QP) ToSQD(notify bool) error {
 	return qp.move(QPStateRTS, QPAttr{State: QPStateSQD, NotifyDrained: notify}, when(notify, QPAttrNotifyDrained), 0)
 }
 
 // Resume makes a queue pair that was stopped by ToSQD, or by a failed request
-// of an unreliable one, ready to send again.
+// of an unreliable one, ready to send again; see ibv_modify_qp(3).
 func (qp *QP) Resume() error { return qp.move(QPStateSQD, QPAttr{State: QPStateRTS}, 0, 0) }
 
 // ToReset moves the queue pair from any state to the reset state. Everything
-// that is posted is forgotten, and gives no completion.
+// that is posted is forgotten, and gives no completion. See ibv_modify_qp(3).
 func (qp *QP) ToReset() error { return qp.move(0, QPAttr{State: QPStateReset}, 0, 0) }
 
 // SetError moves the queue pair into the error state: everything that is
-// posted completes as flushed.
+// posted completes as flushed, and what is posted from now on too. See
+// ibv_modify_qp(3).
 func (qp *QP) SetError() error { return qp.move(0, QPAttr{State: QPStateError}, 0, 0) }
 
 func when(given bool, bit QPAttrMask) QPAttrMask {

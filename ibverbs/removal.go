@@ -21,8 +21,18 @@ func (c *Context) unlessRemoved(err error) error {
 	return err
 }
 
-// isRemoved asks the kernel for something that no driver takes part in, so
-// that a device which merely fails is not taken for one that is gone.
+// Removed reports whether the device was removed from the machine, as far as the
+// kernel lets programs know. It asks for something that no driver takes part
+// in, so that a device which merely fails is not taken for one that is gone.
+func (c *Context) Removed() bool {
+	if c.self().Use() != nil {
+		return false
+	}
+	defer c.object.Done()
+	return c.isRemoved()
+}
+
+// isRemoved is Removed for a device that something keeps open.
 func (c *Context) isRemoved() bool {
 	if c.removed.Load() {
 		return true

@@ -89,6 +89,9 @@ func TestRemovedDeviceRefuses(t *testing.T) {
 	a.send = must(ibverbs.NewSendBatch(depth, 1))(t)
 	r.connect(a, linkTo(b.qp))
 	r.connect(b, linkTo(a.qp))
+	joined := r.udEnd()
+	group := ibverbs.GID{0: 0xff, 1: 0x12, 15: 1}
+	require.NoError(t, joined.qp.AttachMulticast(group, 0))
 	requests := a.sendCQ.Len() + 1
 	for id := range uint64(requests) {
 		a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(id, ibverbs.SendSignaled) })

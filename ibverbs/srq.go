@@ -17,6 +17,7 @@ type SRQ struct {
 	object  object.Object
 	context *Context
 	pd      *PD
+	srqType SRQType
 	raw     *libibverbs.Srq
 }
 
@@ -50,7 +51,7 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	srq := &SRQ{context: pd.context, pd: pd, raw: raw}
+	srq := &SRQ{context: pd.context, pd: pd, srqType: config.Type, raw: raw}
 	srq.object.Init(fmt.Sprintf("SRQ %d of %s", raw.Handle, pd.context.Name()), parents...)
 	register(unsafe.Pointer(raw), srq)
 	return srq, nil

@@ -8,6 +8,7 @@ import (
 
 // TD is a thread domain: a promise that what is made with it, through a parent
 // domain, is used by one goroutine at a time, so that C can do without locks.
+// Its own methods may be called concurrently.
 type TD struct {
 	object  object.Object
 	context *Context

@@ -65,6 +65,7 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
+// String returns the unit in bytes, as in 4096.
 func (m MTU) String() string { return fmt.Sprint(m.Bytes()) }
 
 // GUID is a 64-bit identifier of a device or port, in the host's byte order.

@@ -96,11 +96,29 @@ const (
 	WCAtomicWrite = libibverbs.IBV_WC_ATOMIC_WRITE
 	WCRecv        = libibverbs.IBV_WC_RECV
 	WCRecvImm     = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
+
+	// Of a shared receive queue with a tag list.
+	WCTagAdd    = libibverbs.IBV_WC_TM_ADD
+	WCTagDelete = libibverbs.IBV_WC_TM_DEL
+	WCTagSync   = libibverbs.IBV_WC_TM_SYNC
+	WCTagRecv   = libibverbs.IBV_WC_TM_RECV   // a message with a tag; see WCFlagTagMatched
+	WCNoTagRecv = libibverbs.IBV_WC_TM_NO_TAG // a message without a tag
 )
 
-// WCFlags say what a completion has; see [WC.Imm], [WC.InvalidatedRKey] and
-// [WC.HasGRH] for the usual ones.
+// WCFlags say what a completion has.
 type WCFlags = libibverbs.WcFlags
+
+// The flags of completions. [WC.Imm], [WC.InvalidatedRKey] and [WC.HasGRH] look
+// at the first three.
+const (
+	WCFlagImm          = libibverbs.IBV_WC_WITH_IMM
+	WCFlagInvalidated  = libibverbs.IBV_WC_WITH_INV
+	WCFlagGRH          = libibverbs.IBV_WC_GRH
+	WCFlagIPChecksumOK = libibverbs.IBV_WC_IP_CSUM_OK    // of a received IP packet
+	WCFlagTagSync      = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for TagBatch.Sync
+	WCFlagTagMatched   = libibverbs.IBV_WC_TM_MATCH      // a receive of the tag list was taken, the one whose ID this is
+	WCFlagTagData      = libibverbs.IBV_WC_TM_DATA_VALID // the message is in that receive's memory
+)
 
 // WCError is a failed work request. errors.Is finds its status.
 type WCError struct {

@@ -46,13 +46,15 @@ type wcMore struct {
 	tagData   uint32
 	flowTag   uint32
 	cvlan     uint16
-	_         [6]byte
+	_         [2]byte
+	slid      uint32
 }
 
 // C fills both.
 var (
 	_ [unsafe.Sizeof(datapath.WC{})]byte           = [unsafe.Sizeof(WCEx{})]byte{}
 	_ [unsafe.Offsetof(datapath.WC{}.CVLAN)]byte   = [unsafe.Offsetof(WCEx{}.more) + unsafe.Offsetof(wcMore{}.cvlan)]byte{}
+	_ [unsafe.Offsetof(datapath.WC{}.SLID)]byte    = [unsafe.Offsetof(WCEx{}.more) + unsafe.Offsetof(wcMore{}.slid)]byte{}
 	_ [unsafe.Offsetof(datapath.WC{}.TagData)]byte = [unsafe.Offsetof(WCEx{}.more) + unsafe.Offsetof(wcMore{}.tagData)]byte{}
 )
 
@@ -70,6 +72,10 @@ func (wc *WCEx) CVLAN() uint16 { return wc.more.cvlan }
 // WCWithFlowTag.
 func (wc *WCEx) FlowTag() uint32 { return wc.more.flowTag }
 
+// SLID is the local identifier of a datagram's sender, with all 32 bits that
+// devices with longer ones than InfiniBand's have. It needs WCWithSLID.
+func (wc *WCEx) SLID() uint32 { return wc.more.slid }
+
 // TMInfo is the tag of a received message, and the data that its sender put
-// beside it. It needs WCWithTMInfo.
+// beside it, TagHeader.Context. It needs WCWithTMInfo.
 func (wc *WCEx) TMInfo() (tag uint64, data uint32) { return wc.more.tag, wc.more.tagData }

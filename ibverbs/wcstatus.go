@@ -30,8 +30,8 @@ const (
 	WCFatal                 = WCStatus(libibverbs.IBV_WC_FATAL_ERR)
 	WCResponseTimeout       = WCStatus(libibverbs.IBV_WC_RESP_TIMEOUT_ERR)
 	WCGeneral               = WCStatus(libibverbs.IBV_WC_GENERAL_ERR)
-	WCTagMatching           = WCStatus(libibverbs.IBV_WC_TM_ERR)
-	WCTagMatchingRendezvous = WCStatus(libibverbs.IBV_WC_TM_RNDV_INCOMPLETE)
+	WCTagMatching           = WCStatus(libibverbs.IBV_WC_TM_ERR)             // such as a receive to be deleted that a message has taken
+	WCTagMatchingRendezvous = WCStatus(libibverbs.IBV_WC_TM_RNDV_INCOMPLETE) // the program has to read the data: the device cannot
 )
 
 // String returns the text that C has for the status; see

@@ -24,6 +24,17 @@ type sockaddr struct {
 
 func (s *sockaddr) ptr() *librdmacm.Sockaddr { return (*librdmacm.Sockaddr)(unsafe.Pointer(s)) }
 
+// size is how many bytes C looks at.
+func (s *sockaddr) size() uint32 {
+	switch s.ptr().SaFamily {
+	case familyINET:
+		return uint32(unsafe.Sizeof(librdmacm.SockaddrIn{}))
+	case familyINET6:
+		return uint32(unsafe.Sizeof(librdmacm.SockaddrIn6{}))
+	}
+	return uint32(unsafe.Sizeof(libibverbs.SockaddrIb{}))
+}
+
 // newSockaddr returns a in C's form. An address without an IP is IPv6's
 // unspecified one, which stands for every address of both families.
 func newSockaddr(a netip.AddrPort) (*sockaddr, error) {

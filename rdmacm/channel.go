@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"syscall"
 
@@ -24,8 +25,8 @@ type EventChannel struct {
 	raw    *librdmacm.EventChannel
 	fd     *netpoll.FD
 
-	// mu is held while C reads an event, which can change a queue pair's
-	// state, and while an id or a queue pair is destroyed.
+	// mu is held while C reads an event, which can change the id and the state
+	// of its queue pair, and guards what follows.
 	mu  sync.Mutex
 	ids map[*librdmacm.CmId]*ID
 }
@@ -46,57 +47,106 @@ func NewEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
+func (ch *EventChannel) self() *object.Object {
+	if ch == nil {
+		return nil
+	}
+	return &ch.object
+}
+
 // Next waits for an event. The event is a copy, and acknowledged. Next returns
 // an error that is ctx.Err() when ctx ends, and one that is os.ErrClosed on
-// Close.
+// Close. It holds no thread.
 //
 // The new id of an EventConnectRequest is the caller's to accept or to close.
+// Events of an id whose Close has begun are left out.
 func (ch *EventChannel) Next(ctx context.Context) (*Event, error) {
+	if err := ch.self().Use(); err != nil {
+		return nil, err
+	}
+	ch.object.Done()
+	if ctx == nil {
+		return nil, cerr.Nil("Next", "ctx")
+	}
 	var ev *Event
-	err := ch.fd.Wait(ctx, nil, func() (bool, error) {
-		var err error
-		ev, err = ch.read()
-		return ev != nil, err
+	err := ch.fd.Wait(ctx, nil, func() (ok bool, err error) {
+		ev, ok, err = ch.Poll()
+		return ok, err
 	})
 	return ev, err
+}
+
+// Poll returns an event if there is one, ok, without waiting.
+func (ch *EventChannel) Poll() (ev *Event, ok bool, err error) {
+	if err := ch.self().Use(); err != nil {
+		return nil, false, err
+	}
+	defer ch.object.Done()
+	ev, err = ch.read()
+	return ev, ev != nil, err
+}
+
+// Events returns an iterator over what Next returns. It ends after the first
+// error.
+func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		for {
+			ev, err := ch.Next(ctx)
+			if !yield(ev, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // read takes an event off the channel, if there is one.
 func (ch *EventChannel) read() (*Event, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	raw, err := librdmacm.GetCmEvent(ch.raw)
-	for errors.Is(err, syscall.EINTR) {
-		raw, err = librdmacm.GetCmEvent(ch.raw)
+	for {
+		raw, err := librdmacm.GetCmEvent(ch.raw)
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return nil, nil
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return nil, cerr.Wrap(ch.object.Name(), err)
+		}
+		ev := ch.take(raw)
+		// At once, so that destroying an id never waits for it.
+		if err := librdmacm.AckCmEvent(raw); err != nil {
+			return nil, cerr.Wrap(ch.object.Name(), err)
+		}
+		if ev.ID != nil {
+			return ev, nil
+		}
 	}
-	switch {
-	case errors.Is(err, syscall.EAGAIN):
-		return nil, nil
-	case err != nil:
-		return nil, cerr.Wrap(ch.object.Name(), err)
-	}
+}
+
+// take copies an event, with our ids in place of C's.
+func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 	ev := copyEvent(raw)
-	ev.ID = ch.ids[raw.Id]
 	if raw.Event == EventConnectRequest {
 		ev.ListenID = ch.ids[raw.ListenId]
 		ev.ID = ch.adopt(raw.Id)
 		ev.ID.request = ev
+		return ev
 	}
-	// At once, so that destroying an id never waits for it.
-	if err := librdmacm.AckCmEvent(raw); err != nil {
-		return nil, cerr.Wrap(ch.object.Name(), err)
+	ev.ID = ch.ids[raw.Id]
+	if raw.Event == EventDeviceRemoval {
+		contexts.removed(raw.Id.Verbs)
 	}
-	return ev, nil
+	return ev
 }
 
 // Close destroys the channel and wakes whoever waits for it; see
 // rdma_destroy_event_channel(3). While it has ids, Close does nothing and
 // returns a BusyError.
 func (ch *EventChannel) Close() error {
-	return ch.object.Close(nil, func() error {
-		if err := ch.fd.Close(); err != nil {
-			return err
-		}
+	// Whoever waits looks again, and finds the channel closing.
+	return ch.self().Close(func() { ch.fd.Kick() }, func() error {
+		_ = ch.fd.Close() // a duplicate, and there is no second try
 		return librdmacm.DestroyEventChannel(ch.raw)
 	})
 }

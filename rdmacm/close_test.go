@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
@@ -231,4 +232,20 @@ func TestBacklog(t *testing.T) {
 	require.Equal(t, 1, rdmacm.Waiting(ln))
 	require.NoError(t, ln.Close())
 	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED)
+}
+
+func TestWaitForTheEnd(t *testing.T) {
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	ctx, cancel := context.WithCancel(bounded(t))
+	cancel()
+	require.ErrorIs(t, server.Wait(ctx), context.Canceled)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Wait(bounded(t)), "the peer has closed")
+	require.ErrorIs(t, client.Wait(bounded(t)), os.ErrClosed)
+
+	client, server = connect(t, d.IPv4, nil, nil)
+	rdmacm.Inject(server, &rdmacm.Event{Type: rdmacm.EventDeviceRemoval})
+	require.ErrorIs(t, server.Wait(bounded(t)), syscall.ENODEV)
+	require.NoError(t, client.Wait(bounded(t)))
 }

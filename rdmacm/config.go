@@ -1,10 +1,6 @@
 package rdmacm
 
-import (
-	"time"
-
-	"github.com/verbena-go/verbena/ibverbs"
-)
+import "github.com/verbena-go/verbena/ibverbs"
 
 // Config says how a connection is made. The zero value is usable, and so is a
 // nil *Config.
@@ -42,19 +38,12 @@ type Config struct {
 	// ManualQP makes the queue pair with verbs and moves it through its
 	// states here, instead of leaving both to librdmacm.
 	ManualQP bool
-	// LocalAddr is the address to connect from, as host or host:port; empty
-	// lets the system choose. Dial only.
-	LocalAddr string
-	// ResolveTimeout bounds each of the two steps that find the peer; 0
-	// stands for 2 s. Dial only; the context bounds the whole.
-	ResolveTimeout time.Duration
 }
 
 const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultRetry     = 7
-	defaultResolve   = 2 * time.Second
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
 	maxReadDepth     = 254 // 255 has a meaning of its own in C
@@ -80,8 +69,5 @@ func (c *Config) withDefaults() Config {
 	or(&out.RNRRetryCount, defaultRetry)
 	out.RetryCount = min(max(out.RetryCount, 0), 7)
 	out.RNRRetryCount = min(max(out.RNRRetryCount, 0), 7)
-	if out.ResolveTimeout == 0 {
-		out.ResolveTimeout = defaultResolve
-	}
 	return out
 }

@@ -291,6 +291,23 @@ func (c *Conn) Err() error {
 	return c.cause
 }
 
+// Wait waits until the peer ends the connection, and then returns nil. If it ends
+// otherwise, Wait returns what Err does; if ctx ends first, an error that is
+// ctx.Err(). The end that has received the last message does well to wait: the
+// peer's device may still need its answer.
+func (c *Conn) Wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+	err := c.Err()
+	if ended, ok := err.(*EventError); ok && ended.Type == EventDisconnected {
+		return nil
+	}
+	return err
+}
+
 // Close ends the connection and gives up everything that belongs to it,
 // including the memory from Alloc. Transfers that are under way fail. Memory
 // that was registered on the connection's own protection domain by other means

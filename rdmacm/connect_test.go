@@ -50,7 +50,7 @@ func TestConnectAddresses(t *testing.T) {
 			require.NotZero(t, ln.Addr().Port())
 			require.Equal(t, "rdma", ln.Addr().Network())
 			result := acceptOne(ctx, ln, nil)
-			client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{LocalAddr: ip.String()})
+			client, err := (&rdmacm.Dialer{LocalAddr: ip.String()}).Dial(ctx, ln.Addr().String(), nil)
 			require.NoError(t, err)
 			server := <-result
 			require.NoError(t, server.err)
@@ -175,6 +175,7 @@ func TestDialFails(t *testing.T) {
 	at := func(ip netip.Addr, port uint16) string { return netip.AddrPortFrom(ip, port).String() }
 	for _, tt := range []struct {
 		name, address string
+		dialer        rdmacm.Dialer
 		config        *rdmacm.Config
 		is            error
 		text          string
@@ -188,18 +189,18 @@ func TestDialFails(t *testing.T) {
 		{name: "bad port", address: "192.0.2.1:70000", text: "70000"},
 		{name: "unknown zone", address: "[fe80::1%nosuch]:7471", text: `IPv6 zone "nosuch"`},
 		{
-			name: "local address of another family", address: at(d.IPv4, 7), config: &rdmacm.Config{LocalAddr: d.IPv6.String()},
+			name: "local address of another family", address: at(d.IPv4, 7), dialer: rdmacm.Dialer{LocalAddr: d.IPv6.String()},
 			is: syscall.EAFNOSUPPORT, text: d.IPv6.String(),
 		},
 		{
-			name: "local address is not here", address: at(d.IPv4, 7), config: &rdmacm.Config{LocalAddr: "203.0.113.9"},
+			name: "local address is not here", address: at(d.IPv4, 7), dialer: rdmacm.Dialer{LocalAddr: "203.0.113.9"},
 			is: syscall.EADDRNOTAVAIL, text: "203.0.113.9:0 to 192.0.2.1:7",
 		},
 		{name: "queue too long", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: 1 << 30}, is: syscall.EINVAL, text: "ibv_create_cq"},
 		{name: "negative queue", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: -1}, is: syscall.EINVAL, text: "size of -1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			conn, err := rdmacm.Dial(bounded(t), tt.address, tt.config)
+			conn, err := tt.dialer.Dial(bounded(t), tt.address, tt.config)
 			require.Nil(t, conn)
 			require.ErrorContains(t, err, tt.text)
 			require.True(t, strings.HasPrefix(err.Error(), "dial "+tt.address+": "), err)

@@ -12,14 +12,14 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	defaults := Config{
 		SendQueue: 16, RecvQueue: 16, Segments: 1, ReadDepth: 16,
-		RetryCount: 7, RNRRetryCount: 7, ResolveTimeout: 2 * time.Second,
+		RetryCount: 7, RNRRetryCount: 7,
 	}
 	require.Equal(t, defaults, (*Config)(nil).withDefaults())
 	require.Equal(t, defaults, new(Config).withDefaults())
 
 	c := &Config{
 		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 6, RNRRetryCount: 1,
-		ManualQP: true, LocalAddr: "here", ResolveTimeout: time.Second, PrivateData: []byte("data"),
+		ManualQP: true, PrivateData: []byte("data"),
 	}
 	require.Equal(t, *c, c.withDefaults(), "what is set stays")
 

@@ -9,46 +9,77 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
+
+// Dialer says how to reach a listener. The zero value is usable. Its methods
+// may be called concurrently.
+type Dialer struct {
+	// LocalAddr is the address to connect from, as host or host:port; empty
+	// lets the system choose.
+	LocalAddr string
+	// ResolveTimeout bounds each of the two steps that find the peer; 0
+	// stands for 2 s. The context bounds the whole.
+	ResolveTimeout time.Duration
+	// TOS is the type of service, which stands in the IP header of RoCE and
+	// iWARP, and chooses the service level on InfiniBand.
+	TOS uint8
+	// AckTimeout is how long to wait for an acknowledgement before a message
+	// is sent again; 0 leaves that to the system. See ID.SetAckTimeout.
+	AckTimeout time.Duration
+}
+
+const defaultResolve = 2 * time.Second
+
+// Dial connects to a listener at host:port with the zero Dialer.
+func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
+	return new(Dialer).Dial(ctx, address, config)
+}
 
 // Dial connects to a listener at host:port. It returns when the connection is
 // up, or with a *RejectedError if the peer refuses, an *EventError if it cannot
 // be reached, or an error that is ctx.Err(). If the host has several addresses,
 // they are tried in turn. The config may be nil.
-func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
-	conn, err := dial(ctx, address, config.withDefaults())
+func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
+	complete := config.withDefaults()
+	var conn *Conn
+	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
+		conn, err = d.dialAddr(ctx, local, peer, complete)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
 	return conn, nil
 }
 
-func dial(ctx context.Context, address string, config Config) (*Conn, error) {
+// each calls f with the addresses of host:port in turn, until one will do.
+func (d *Dialer) each(ctx context.Context, address string, f func(local, peer netip.AddrPort) error) error {
 	peers, err := lookup(ctx, address)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if !peers[0].IsValid() {
-		return nil, fmt.Errorf("missing host: %w", syscall.EINVAL)
+		return fmt.Errorf("missing host: %w", syscall.EINVAL)
 	}
 	var local netip.AddrPort
-	if config.LocalAddr != "" {
-		if local, err = lookupLocal(ctx, config.LocalAddr); err != nil {
-			return nil, err
+	if d.LocalAddr != "" {
+		if local, err = lookupLocal(ctx, d.LocalAddr); err != nil {
+			return err
 		}
 		if peers = sameFamily(peers, local); len(peers) == 0 {
-			return nil, fmt.Errorf("no address of the family of the local address %v: %w",
+			return fmt.Errorf("no address of the family of the local address %v: %w",
 				local.Addr(), syscall.EAFNOSUPPORT)
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, contextError(ctx)
+		return contextError(ctx)
 	}
 	var errs []error
 	for _, peer := range peers {
-		conn, err := dialAddr(ctx, local, peer, config)
+		err := f(local, peer)
 		if err == nil {
-			return conn, nil
+			return nil
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
@@ -56,24 +87,17 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 		}
 	}
 	if len(errs) == 1 {
-		return nil, errs[0]
+		return errs[0]
 	}
-	return nil, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-func dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
-	d, err := newDispatcher()
+func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
+	ds, id, err := d.resolved(ctx, PortSpaceTCP, local, peer)
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.channel.NewID(PortSpaceTCP)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
-	}
-	if err := resolve(ctx, d, id, local, peer, config); err != nil {
-		return nil, errors.Join(err, id.Close(), d.release())
-	}
-	conn, err := newConn(d, id, config)
+	conn, err := newConn(ds, id, config)
 	if err != nil {
 		return nil, err
 	}
@@ -83,16 +107,33 @@ func dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*
 	return conn, nil
 }
 
+// resolved makes an id that knows the way to the peer. The caller is a user of
+// the dispatcher then.
+func (d *Dialer) resolved(ctx context.Context, ps PortSpace, local, peer netip.AddrPort) (*dispatcher, *ID, error) {
+	ds, err := useDispatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	id, err := ds.channel.NewID(ps)
+	if err != nil {
+		return nil, nil, errors.Join(err, ds.release())
+	}
+	if err := d.resolve(ctx, ds, id, local, peer); err != nil {
+		return nil, nil, errors.Join(err, id.Close(), ds.release())
+	}
+	return ds, id, nil
+}
+
 // resolve finds the device, the peer's hardware address and the path to it.
-func resolve(ctx context.Context, d *dispatcher, id *ID, local, peer netip.AddrPort, config Config) error {
+func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, local, peer netip.AddrPort) error {
 	events := make(chan *Event, 4) // more than these steps can cause
-	d.handle(id, func(ev *Event) {
+	ds.handle(id, func(ev *Event) {
 		select {
 		case events <- ev:
 		default:
 		}
 	})
-	defer d.forget(id)
+	defer ds.forget(id)
 	wait := func(want EventType) error {
 		for {
 			select {
@@ -108,13 +149,27 @@ func resolve(ctx context.Context, d *dispatcher, id *ID, local, peer netip.AddrP
 			}
 		}
 	}
-	if err := id.ResolveAddr(local, peer, config.ResolveTimeout); err != nil {
+	timeout := d.ResolveTimeout
+	if timeout == 0 {
+		timeout = defaultResolve
+	}
+	if err := id.ResolveAddr(local, peer, timeout); err != nil {
 		return err
 	}
 	if err := wait(EventAddrResolved); err != nil {
 		return err
 	}
-	if err := id.ResolveRoute(config.ResolveTimeout); err != nil {
+	if d.TOS != 0 {
+		if err := id.SetTOS(d.TOS); err != nil {
+			return err
+		}
+	}
+	if d.AckTimeout != 0 {
+		if err := id.SetAckTimeout(d.AckTimeout); err != nil {
+			return err
+		}
+	}
+	if err := id.ResolveRoute(timeout); err != nil {
 		return err
 	}
 	return wait(EventRouteResolved)

@@ -10,31 +10,71 @@ import (
 
 // dispatcher reads one event channel and hands every event to its id's
 // handler. It serves any number of ids with one goroutine, which holds no
-// thread, and ends with the last of them.
+// thread.
 type dispatcher struct {
 	channel *EventChannel
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
+	users   int           // guarded by shared
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
-	users    int
 	failed   error // why no events will come any more
 }
 
-// newDispatcher starts a dispatcher with one user.
+// shared is the dispatcher of all connections, as long as there are any.
+var shared struct {
+	sync.Mutex
+	*dispatcher
+}
+
+// useDispatcher returns the dispatcher, whose user the caller is until release.
+func useDispatcher() (*dispatcher, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.dispatcher == nil || shared.failure() != nil {
+		d, err := newDispatcher()
+		if err != nil {
+			return nil, err
+		}
+		shared.dispatcher = d // one that has failed is left to its users
+	}
+	shared.users++
+	return shared.dispatcher, nil
+}
+
+// newDispatcher starts a dispatcher without users.
 func newDispatcher() (*dispatcher, error) {
 	ch, err := NewEventChannel()
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	d := &dispatcher{
-		channel: ch, stop: stop, done: make(chan struct{}),
-		handlers: map[*ID]func(*Event){}, users: 1,
-	}
+	d := &dispatcher{channel: ch, stop: stop, done: make(chan struct{}), handlers: map[*ID]func(*Event){}}
 	go d.run(ctx)
 	return d, nil
+}
+
+func (d *dispatcher) acquire() {
+	shared.Lock()
+	defer shared.Unlock()
+	d.users++
+}
+
+// release gives up one use; the last one closes the channel, whose ids must be
+// closed. It must not be called from a handler.
+func (d *dispatcher) release() error {
+	shared.Lock()
+	defer shared.Unlock()
+	if d.users--; d.users > 0 {
+		return nil
+	}
+	if shared.dispatcher == d {
+		shared.dispatcher = nil
+	}
+	d.stop()
+	<-d.done
+	return d.channel.Close()
 }
 
 func (d *dispatcher) run(ctx context.Context) {
@@ -57,10 +97,21 @@ func (d *dispatcher) run(ctx context.Context) {
 		case handler != nil:
 			handler(ev)
 		case ev.Type == EventConnectRequest: // the listener has just closed
-			_ = ev.ID.Reject(nil)
-			_ = ev.ID.Close()
+			ev.ID.drop()
 		}
 	}
+}
+
+// drop refuses a request that nobody wants.
+func (id *ID) drop() {
+	_ = id.Reject(nil)
+	_ = id.Close()
+}
+
+func (d *dispatcher) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed
 }
 
 // failAll tells every id that no events will come any more.
@@ -83,8 +134,8 @@ func failedEvent(id *ID, err error) *Event {
 	return &Event{ID: id, Type: EventConnectError, Status: status}
 }
 
-// handle makes f the handler of an id's events. A handler must not wait for
-// another event.
+// handle makes f the handler of an id's events. All handlers run one after the
+// other on one goroutine, so none may wait for anything.
 func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	d.mu.Lock()
 	d.handlers[id] = f
@@ -100,25 +151,4 @@ func (d *dispatcher) forget(id *ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.handlers, id)
-}
-
-func (d *dispatcher) acquire() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.users++
-}
-
-// release gives up one use; the last one closes the channel, whose ids must be
-// closed. It must not be called from a handler.
-func (d *dispatcher) release() error {
-	d.mu.Lock()
-	d.users--
-	last := d.users == 0
-	d.mu.Unlock()
-	if !last {
-		return nil
-	}
-	d.stop()
-	<-d.done
-	return d.channel.Close()
 }

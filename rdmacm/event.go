@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // EventType says what happened to an id.
@@ -42,15 +43,27 @@ type Event struct {
 	Type     EventType
 	Status   int // 0, an errno, -errno or a reason, as the type has it; see Err
 
-	// Of a connection.
-	PrivateData        []byte // the transport's maximum; what the peer sent, then zeros
-	ResponderResources uint8  // RDMA reads and atomics that the peer wants to have under way
-	InitiatorDepth     uint8  // and that it can answer
+	// Of connections and of datagrams.
+
+	PrivateData []byte // the transport's maximum; what the peer sent, then zeros
+	QPNum       uint32 // the peer's; of a multicast group, where its messages are sent to
+
+	// Of connections.
+
+	ResponderResources uint8 // RDMA reads and atomics that the peer wants to have under way
+	InitiatorDepth     uint8 // and that it can answer
 	FlowControl        bool
 	RetryCount         uint8
 	RNRRetryCount      uint8
 	SRQ                bool
-	QPNum              uint32 // the peer's
+
+	// Of datagrams, with EventEstablished and EventMulticastJoin.
+
+	Path ibverbs.AHAttr // to the peer or group, for an address handle
+	QKey uint32         // that datagrams to it must carry
+
+	Value any    // of a multicast group, what JoinMulticast was given
+	Arg   uint64 // of EventUser, what WriteUserEvent was given
 }
 
 // copyEvent copies an event of C, other than its ids.
@@ -58,21 +71,39 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 	ev := &Event{Type: raw.Event, Status: int(raw.Status)}
 	switch raw.Event {
 	case EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected, EventDisconnected:
-		p := raw.Param.Conn()
-		if p.PrivateData != nil { // in the same place for datagrams
-			ev.PrivateData = append(ev.PrivateData,
-				unsafe.Slice((*byte)(p.PrivateData), p.PrivateDataLen)...)
-		}
 		if raw.Id.QpType == libibverbs.IBV_QPT_UD {
-			ev.QPNum = raw.Param.Ud().QpNum
+			ud := raw.Param.Ud()
+			ev.copyData(ud.PrivateData, ud.PrivateDataLen)
+			ev.copyDatagram(ud)
 			break
 		}
+		p := raw.Param.Conn()
+		ev.copyData(p.PrivateData, p.PrivateDataLen)
 		ev.ResponderResources, ev.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
 		ev.FlowControl, ev.SRQ = p.FlowControl != 0, p.Srq != 0
 		ev.RetryCount, ev.RNRRetryCount = p.RetryCount, p.RnrRetryCount
 		ev.QPNum = p.QpNum
+	case EventMulticastJoin, EventMulticastError:
+		ud := raw.Param.Ud()
+		ev.copyDatagram(ud)
+		// C has the caller's context where other events have private data.
+		if j, ok := joins.Load(ud.PrivateData); ok {
+			ev.Value = j.(*join).value
+		}
+	case EventUser:
+		ev.Arg = *raw.Param.Arg()
 	}
 	return ev
+}
+
+func (ev *Event) copyData(data unsafe.Pointer, n uint8) {
+	if data != nil {
+		ev.PrivateData = append(ev.PrivateData, unsafe.Slice((*byte)(data), n)...)
+	}
+}
+
+func (ev *Event) copyDatagram(ud *librdmacm.UdParam) {
+	ev.Path, ev.QPNum, ev.QKey = ibverbs.AHAttrFromRaw(&ud.AhAttr), ud.QpNum, ud.Qkey
 }
 
 // Err returns nil for an event that reports progress, a *RejectedError for

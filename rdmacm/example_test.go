@@ -28,8 +28,11 @@ func receive(ctx context.Context, ln *rdmacm.Listener) error {
 	}
 	defer conn.Close()
 	n, err := message.Wait(ctx)
+	if err != nil {
+		return err
+	}
 	fmt.Printf("%s\n", memory.Bytes()[:n])
-	return err
+	return conn.Wait(ctx) // until the client, whose message was the last, has closed
 }
 
 // greet connects and sends a message.

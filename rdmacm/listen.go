@@ -23,29 +23,42 @@ type Listener struct {
 	failed error // why closed is closed
 }
 
+// ListenConfig says how to listen. The zero value is usable.
+type ListenConfig struct {
+	// Backlog is how many requests may wait for Accept, up to 65536; 0 stands
+	// for 128. Further ones are rejected.
+	Backlog int
+	// ReuseAddr lets several listeners have the same address, and AFOnly keeps
+	// one at all addresses of IPv6 from taking those of IPv4 too.
+	ReuseAddr, AFOnly bool
+}
+
 // Listen waits for connections at host:port. Without a host it listens on
 // every address of every device, for both IPv4 and IPv6; port 0 lets the
 // system choose one. The config may be nil.
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
-	backlog := defaultBacklog
-	if config != nil && config.Backlog > 0 {
-		backlog = min(config.Backlog, maxBacklog)
-	}
-	ln, err := listen(ctx, address, backlog)
+	ln, err := config.listen(ctx, PortSpaceTCP, address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return ln, nil
 }
 
-// ListenConfig says how to listen. The zero value is usable.
-type ListenConfig struct {
-	// Backlog is how many requests may wait for Accept, up to 65536; 0 stands
-	// for 128. Further ones are rejected.
-	Backlog int
+// withDefaults returns a copy in which no zero value is left to interpret.
+func (c *ListenConfig) withDefaults() ListenConfig {
+	var out ListenConfig
+	if c != nil {
+		out = *c
+	}
+	if out.Backlog <= 0 {
+		out.Backlog = defaultBacklog
+	}
+	out.Backlog = min(out.Backlog, maxBacklog)
+	return out
 }
 
-func listen(ctx context.Context, address string, backlog int) (*Listener, error) {
+func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string) (*Listener, error) {
+	config := c.withDefaults()
 	addrs, err := lookup(ctx, address)
 	if err != nil {
 		return nil, err
@@ -53,30 +66,40 @@ func listen(ctx context.Context, address string, backlog int) (*Listener, error)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
-	d, err := newDispatcher()
+	d, err := useDispatcher()
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.channel.NewID(PortSpaceTCP)
+	id, err := d.channel.NewID(ps)
 	if err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	ln := &Listener{
 		dispatcher: d, id: id,
-		requests: make(chan *Request, backlog), closed: make(chan struct{}),
+		requests: make(chan *Request, config.Backlog), closed: make(chan struct{}),
 	}
 	d.handle(id, ln.handle)
-	if err := ln.start(addrs[0], backlog); err != nil {
+	if err := ln.start(addrs[0], config); err != nil {
 		return nil, errors.Join(err, id.Close(), d.release())
 	}
 	return ln, nil
 }
 
-func (ln *Listener) start(addr netip.AddrPort, backlog int) error {
+func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
+	if config.ReuseAddr {
+		if err := ln.id.SetReuseAddr(true); err != nil {
+			return err
+		}
+	}
+	if config.AFOnly {
+		if err := ln.id.SetAFOnly(true); err != nil {
+			return err
+		}
+	}
 	if err := ln.id.BindAddr(addr); err != nil {
 		return err
 	}
-	if err := ln.id.Listen(backlog); err != nil {
+	if err := ln.id.Listen(config.Backlog); err != nil {
 		return err
 	}
 	ln.addr = ln.id.LocalAddr()
@@ -88,8 +111,7 @@ func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
 		if !ln.enqueue(ev) { // nobody accepts; the peer may try again
-			_ = ev.ID.Reject(nil)
-			_ = ev.ID.Close()
+			ev.ID.drop()
 		}
 	case EventDeviceRemoval, EventConnectError:
 		ln.end(ev.Err())

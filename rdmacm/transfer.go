@@ -47,6 +47,24 @@ func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.Remo
 	})
 }
 
+// CompareSwap changes the first 8 bytes of a peer's memory, which must be aligned
+// to 8 bytes, to swap, if they are compare. What they were goes into result,
+// which has 8 bytes. All numbers have the byte order of the host whose memory it
+// is.
+func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
+	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
+	})
+}
+
+// FetchAdd adds to the first 8 bytes of a peer's memory, as CompareSwap changes
+// them.
+func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
+	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
+	})
+}
+
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
 	op, err := c.ops.postSend(ctx, fill)
 	if err != nil {

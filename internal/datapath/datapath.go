@@ -57,5 +57,6 @@ type WC struct {
 	TagData   uint32
 	FlowTag   uint32
 	CVLAN     uint16
-	_         [6]byte
+	_         [2]byte
+	SLID      uint32 // Wc has its low half
 }

@@ -20,8 +20,10 @@ struct verbena_wc_ex {
 	uint32_t tag_data;
 	uint32_t flow_tag;
 	uint16_t cvlan;
+	uint32_t slid; /* wc has its low half */
 };
-_Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_ex, cvlan) == 80, "struct verbena_wc_ex");
+_Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_ex, cvlan) == 80 &&
+		       offsetof(struct verbena_wc_ex, slid) == 84, "struct verbena_wc_ex");
 
 /* A field is read only if the queue was made with it, and has a reader. */
 #define READ(flag, reader, to) \
@@ -39,7 +41,8 @@ _Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_
 static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
 {
 	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp, out->wc.src_qp);
-	READ(IBV_WC_EX_WITH_SLID, read_slid, out->wc.slid);
+	READ(IBV_WC_EX_WITH_SLID, read_slid, out->slid);
+	out->wc.slid = out->slid;
 	READ(IBV_WC_EX_WITH_SL, read_sl, out->wc.sl);
 	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, out->wc.dlid_path_bits);
 }
@@ -63,12 +66,13 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex
 	/* In two parts, because gcc clears more than 64 bytes with a slow loop. */
 	out->wc = (struct ibv_wc){.wr_id = cq->wr_id, .status = cq->status};
 	out->timestamp = out->wallclock = out->tag = 0;
-	out->tag_data = out->flow_tag = out->cvlan = 0;
+	out->tag_data = out->flow_tag = out->cvlan = out->slid = 0;
 	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num, out->wc.qp_num);
-	if (cq->status != IBV_WC_SUCCESS) { /* nothing else means anything */
+	if (cq->status != IBV_WC_SUCCESS) {
 		if (cq->read_vendor_err)
 			out->wc.vendor_err = cq->read_vendor_err(cq);
-		return;
+		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* the message of which is there */
+			return; /* nothing else means anything */
 	}
 	if (cq->read_opcode)
 		out->wc.opcode = cq->read_opcode(cq);

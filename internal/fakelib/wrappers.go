@@ -127,7 +127,7 @@ func cType(typ string) string {
 }
 
 // providerFiles are what the library with a device is made of.
-var providerFiles = []string{"provider.c", "copies.h", "objects.h", "memory.h", "queues.h"}
+var providerFiles = []string{"provider.c", "copies.h", "events.h", "objects.h", "memory.h", "queues.h"}
 
 // hasHook reports whether those have a function of their own for a call.
 func hasHook(prefix, name string) bool {

@@ -140,7 +140,7 @@ static __be32 read_imm_data(struct ibv_cq_ex *cq) { (void)cq; return 0x01020304;
 static uint32_t read_qp_num(struct ibv_cq_ex *cq) { (void)cq; return 17; }
 static uint32_t read_src_qp(struct ibv_cq_ex *cq) { (void)cq; return 18; }
 static unsigned int read_wc_flags(struct ibv_cq_ex *cq) { return of_cq(cq)->state.wc_flags; }
-static uint32_t read_slid(struct ibv_cq_ex *cq) { (void)cq; return 19; }
+static uint32_t read_slid(struct ibv_cq_ex *cq) { (void)cq; return 0xF0013; }
 static uint8_t read_sl(struct ibv_cq_ex *cq) { (void)cq; return 20; }
 static uint8_t read_dlid(struct ibv_cq_ex *cq) { (void)cq; return 21; }
 static uint64_t read_ts(struct ibv_cq_ex *cq) { (void)cq; return 22; }

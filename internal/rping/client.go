@@ -11,7 +11,7 @@ import (
 
 func runClient(ctx context.Context, o *options) (err error) {
 	l := &link{o: o}
-	conn, err := rdmacm.Dial(ctx, o.dialAddress(), l.config())
+	conn, err := (&rdmacm.Dialer{LocalAddr: o.source}).Dial(ctx, o.dialAddress(), l.config())
 	if err != nil {
 		return err
 	}

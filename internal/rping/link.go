@@ -26,7 +26,7 @@ type link struct {
 func (l *link) config() *rdmacm.Config {
 	return &rdmacm.Config{
 		SendQueue: 16, RecvQueue: 2, ReadDepth: 1, ManualQP: l.o.manualQP,
-		LocalAddr: l.o.source, Setup: l.setup,
+		Setup: l.setup,
 	}
 }
 

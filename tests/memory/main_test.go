@@ -32,7 +32,7 @@ func newRig(t *testing.T) *rig {
 	raw.Device = object[libibverbs.Device](t)
 	copy(raw.Device.Name[:], "fake0")
 	var err error
-	r.c, err = ibverbs.ContextFromRaw(raw)
+	r.c, err = ibverbs.ContextFromRaw(raw, nil)
 	require.NoError(t, err)
 	r.pd = r.newPD()
 	return r

@@ -95,7 +95,8 @@ func requireRecvs(t *testing.T, call fakelib.Call, mr *ibverbs.MR) {
 func TestCompletionEvent(t *testing.T) {
 	r := open(t)
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
-	fd := int(fakelib.ResultOf[libibverbs.CompChannel](r.p.Only("ibv_create_comp_channel")).Fd)
+	require.Equal(t, r.p.Only("ibv_create_comp_channel").Result(), address(channel.Raw()))
+	fd := int(channel.Raw().Fd)
 	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel}))(t))
 	r.p.Forget()
 	for range 2 { // before and after arming

@@ -34,6 +34,8 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 		return must(r.pd.RegisterDM(keep(t, must(r.c.AllocDM(64, 0))(t)), 0, 64, 0))(t)
 	},
 	"DM":          func(t *testing.T, r *rig) closer { return must(r.c.AllocDM(64, 0))(t) },
+	"imported DM": func(t *testing.T, r *rig) closer { return must(r.c.ImportDM(ibverbs.DMExport{Handle: 7, Len: 64}))(t) },
+	"Buf":         func(t *testing.T, r *rig) closer { return must(r.pd.AllocBuf(64))(t) },
 	"DMA handle":  func(t *testing.T, r *rig) closer { return must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t) },
 	"MW type 1":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType1))(t) },
 	"MW type 2":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType2))(t) },

@@ -25,6 +25,7 @@ func TestVersions(t *testing.T) {
 		t.Run("libraries", func(t *testing.T) { testLibraries(t, version) })
 		t.Run("connection", testConnection)
 		t.Run("functions", func(t *testing.T) { testFunctions(t, version) })
+		t.Run("buffer", func(t *testing.T) { testBuf(t, version) })
 		if version == "65.0" {
 			t.Run("repoll", testRepoll)
 		}

@@ -55,7 +55,7 @@ static struct ibv_context *do_ibv_open_device(struct ibv_device *d)
 	vctx->context.abi_compat = (void *)UINTPTR_MAX;
 	vctx->context.device = d;
 	vctx->context.cmd_fd = eventfd(0, EFD_CLOEXEC);
-	vctx->context.async_fd = eventfd(0, EFD_CLOEXEC);
+	vctx->context.async_fd = event_file();
 	vctx->context.num_comp_vectors = 4;
 	set_verbs_context(vctx);
 	set_ibv_context_ops(&vctx->context.ops);
@@ -98,22 +98,6 @@ static int do____ibv_query_port(struct ibv_context *context, uint8_t port, struc
 	attr->gid_tbl_len = attr->pkey_tbl_len = 1;
 	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
 	return 0;
-}
-
-/* There are no events but those that Go plans; the descriptor says that there
- * are until somebody has looked. */
-static int no_event(int fd)
-{
-	eventfd_t count;
-
-	eventfd_read(fd, &count);
-	errno = EAGAIN;
-	return -1;
-}
-
-static int do_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-{
-	return no_event(context->async_fd);
 }
 
 /* Protection domains, and what else stands beside them. */

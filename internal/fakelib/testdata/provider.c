@@ -7,6 +7,7 @@
  *	copy_NAME, what its arguments point to beyond one struct each. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -150,7 +151,8 @@ static void *new_object(size_t size)
 {
 	void *object = calloc(1, size);
 
-	replace_object(NULL, object);
+	if (object)
+		replace_object(NULL, object);
 	return object;
 }
 
@@ -180,6 +182,7 @@ static uint32_t new_number(void)
 }
 
 #include "copies.h"
+#include "events.h"
 #include "objects.h"
 #include "memory.h"
 #include "queues.h"

@@ -1,0 +1,122 @@
+package ibverbs
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// Buf is memory that the device's driver chose for a protection domain. Its
+// methods may be called concurrently.
+type Buf struct {
+	object object.Object
+	pd     *PD
+	raw    *libibverbs.Buf
+	bytes  []byte
+}
+
+// AllocBuf takes size bytes of memory that the device can reach, which are not
+// zeroed; see ibv_alloc_buf(3). Most devices reach all memory, for which Alloc
+// will do; in a confidential guest some do not, see
+// AllocUnprotectedParentDomain. It needs rdma-core 64, and gives
+// errors.ErrUnsupported without.
+func (pd *PD) AllocBuf(size int) (*Buf, error) {
+	if err := pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer pd.object.Done()
+	what := fmt.Sprintf("%d bytes on %s", size, pd.object.Name())
+	if size <= 0 {
+		return nil, &cerr.Error{Op: "ibv_alloc_buf", Object: what, Errno: syscall.EINVAL}
+	}
+	memory, raw, err := libibverbs.AllocBuf(pd.raw, uint64(size))
+	if err != nil {
+		return nil, cerr.Wrap(what, err)
+	}
+	b := &Buf{pd: pd, raw: raw, bytes: unsafe.Slice((*byte)(memory), size)}
+	b.object.Init("buffer of "+what, &pd.object)
+	return b, nil
+}
+
+func (b *Buf) self() *object.Object {
+	if b == nil {
+		return nil
+	}
+	return &b.object
+}
+
+// PD returns the protection domain that the memory is for.
+func (b *Buf) PD() *PD { return b.pd }
+
+// Bytes returns the memory, nil after Close. What it returned before must not
+// be used after Close either.
+func (b *Buf) Bytes() []byte {
+	if b.object.Closed() {
+		return nil
+	}
+	return b.bytes
+}
+
+// Len returns the size in bytes.
+func (b *Buf) Len() int { return len(b.bytes) }
+
+// Raw returns the C object, which is valid until Close.
+func (b *Buf) Raw() *libibverbs.Buf { return b.raw }
+
+// Register registers n bytes of the memory from offset on, in the buffer's
+// protection domain; see ibv_reg_buf_mr(3). They cannot have AccessZeroBased.
+func (b *Buf) Register(offset, n int, access AccessFlags) (*MR, error) {
+	const op = "ibv_reg_buf_mr"
+	if err := b.self().Use(); err != nil {
+		return nil, err
+	}
+	defer b.object.Done()
+	if err := b.pd.self().Use(); err != nil {
+		return nil, err
+	}
+	defer b.pd.object.Done()
+	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, b.object.Name())
+	if offset < 0 || n <= 0 || offset > len(b.bytes)-n {
+		return nil, &cerr.Error{Op: op, Object: what, Errno: syscall.EINVAL}
+	}
+	if access&AccessZeroBased != 0 {
+		return nil, badMR(op, b.pd, "AccessZeroBased")
+	}
+	r := region{pd: b.pd, access: access, bytes: b.bytes[offset : offset+n : offset+n], size: n}
+	r.start = addressOf(r.bytes)
+	if err := b.pd.checkHost(op, &r, r.start); err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.RegBufMr(b.pd.raw, b.raw, unsafe.Pointer(&r.bytes[0]), uint64(n), int32(access))
+	if err != nil {
+		return nil, cerr.Wrap(what, err)
+	}
+	return newMR(raw, r, &b.object), nil
+}
+
+// ExportDMABuf returns a descriptor of the memory that other devices' drivers
+// take, and that the caller closes; see ibv_alloc_buf(3). Memory that is not
+// behind a DMA-buf gives syscall.ENODATA. It needs rdma-core 65.
+func (b *Buf) ExportDMABuf() (fd int, err error) {
+	if err := b.self().Use(); err != nil {
+		return -1, err
+	}
+	defer b.object.Done()
+	fd, err = libibverbs.ExportBufDmabufFd(b.raw)
+	if err != nil {
+		return -1, cerr.Wrap(b.object.Name(), err)
+	}
+	return fd, nil
+}
+
+// Close gives the memory back; see ibv_alloc_buf(3). While it has memory
+// regions, Close does nothing and returns a BusyError.
+func (b *Buf) Close() error {
+	return b.self().Close(nil, func() error {
+		return cerr.Wrap(b.object.Name(), libibverbs.FreeBuf(b.raw))
+	})
+}

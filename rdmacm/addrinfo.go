@@ -1,0 +1,186 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// AddrInfoFlags say how to look an address up; combine them with |.
+type AddrInfoFlags int32
+
+// How to look an address up.
+const (
+	AddrPassive     = AddrInfoFlags(librdmacm.RAI_PASSIVE)     // to listen on
+	AddrNumericHost = AddrInfoFlags(librdmacm.RAI_NUMERICHOST) // the host is no name
+	AddrNoRoute     = AddrInfoFlags(librdmacm.RAI_NOROUTE)     // without paths
+	AddrFamily      = AddrInfoFlags(librdmacm.RAI_FAMILY)      // AddrInfo.Family says in which family the host is written
+	AddrDNS         = AddrInfoFlags(librdmacm.RAI_DNS)         // ask DNS; ResolveAddrInfo only
+	AddrSA          = AddrInfoFlags(librdmacm.RAI_SA)          // ask InfiniBand's subnet administrator; ResolveAddrInfo only
+)
+
+// Family is a family of addresses.
+type Family int32
+
+// The families.
+const (
+	FamilyAny  Family = 0
+	FamilyIPv4 Family = familyINET
+	FamilyIPv6 Family = familyINET6
+	FamilyIB   Family = libibverbs.AF_IB
+)
+
+// AddrInfo is a way to an address, or what is known of it before.
+type AddrInfo struct {
+	Flags     AddrInfoFlags
+	Family    Family
+	QPType    ibverbs.QPType
+	PortSpace PortSpace
+
+	Src, Dst         netip.AddrPort // the zero value if there is none, or in FamilyIB
+	SrcIB, DstIB     IBAddr         // in FamilyIB
+	SrcName, DstName string         // what the addresses are officially called, if that is known
+
+	Paths   []libibverbs.PathData // to the destination, for SetIBPaths
+	Connect []byte                // to be put before the private data of Connect
+}
+
+// GetAddrInfo looks up a host and a service, either of which may be empty, in
+// the manner of a socket program: see rdma_getaddrinfo(3). hints may be nil;
+// of it count Flags, Family, QPType, PortSpace, and Src. The result has at least
+// one element. It asks DNS and InfiniBand's address cache; if ctx ends earlier,
+// a thread goes on waiting for their answer.
+//
+// An error of the look-up itself is an *AddrinfoError.
+func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
+	type result struct {
+		infos []AddrInfo
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.infos, r.err = getAddrInfo(host, service, hints)
+		done <- r
+	}()
+	select {
+	case r := <-done:
+		return r.infos, r.err
+	case <-ctx.Done():
+		return nil, contextError(ctx)
+	}
+}
+
+func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
+	var infos []AddrInfo
+	err := hints.with(func(raw *librdmacm.Addrinfo) error {
+		list, err := librdmacm.Getaddrinfo(host, service, raw)
+		if err != nil {
+			return err
+		}
+		infos = addrInfos(list)
+		return librdmacm.Freeaddrinfo(list)
+	})
+	return infos, err
+}
+
+// ResolveAddrInfo starts to look up a host and a service for the id;
+// EventAddrinfoResolved or EventAddrinfoError follows. See
+// rdma_resolve_addrinfo(3). It needs rdma-core 60.
+func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
+	return id.call(func() error {
+		return hints.with(func(raw *librdmacm.Addrinfo) error {
+			return librdmacm.ResolveAddrinfo(id.raw, host, service, raw)
+		})
+	})
+}
+
+// QueryAddrInfo returns what ResolveAddrInfo found; see rdma_query_addrinfo(3).
+func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
+	var infos []AddrInfo
+	err := id.call(func() error {
+		list, err := librdmacm.QueryAddrinfo(id.raw)
+		if err != nil {
+			return err
+		}
+		infos = addrInfos(list)
+		return librdmacm.Freeaddrinfo(list)
+	})
+	return infos, err
+}
+
+// with calls f with the hints as C takes them, nil for none.
+func (a *AddrInfo) with(f func(*librdmacm.Addrinfo) error) error {
+	if a == nil {
+		return f(nil)
+	}
+	raw := &librdmacm.Addrinfo{
+		AiFlags: int32(a.Flags), AiFamily: int32(a.Family), AiQpType: int32(a.QPType), AiPortSpace: int32(a.PortSpace),
+	}
+	src, err := a.source()
+	if err != nil {
+		return err
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	if src != nil {
+		pin.Pin(src)
+		raw.AiSrcAddr, raw.AiSrcLen = src.ptr(), src.size()
+	}
+	return f(raw)
+}
+
+func (a *AddrInfo) source() (*sockaddr, error) {
+	switch {
+	case a.Family == FamilyIB && a.SrcIB != IBAddr{}:
+		return a.SrcIB.sockaddr(), nil
+	case a.Src.IsValid():
+		return newSockaddr(a.Src)
+	}
+	return nil, nil
+}
+
+// addrInfos copies a list of C's.
+func addrInfos(list *librdmacm.Addrinfo) []AddrInfo {
+	var infos []AddrInfo
+	for raw := list; raw != nil; raw = raw.AiNext {
+		infos = append(infos, addrInfo(raw))
+	}
+	return infos
+}
+
+func addrInfo(raw *librdmacm.Addrinfo) AddrInfo {
+	a := AddrInfo{
+		Flags: AddrInfoFlags(raw.AiFlags), Family: Family(raw.AiFamily),
+		QPType: ibverbs.QPType(raw.AiQpType), PortSpace: PortSpace(raw.AiPortSpace),
+		SrcName: cString(raw.AiSrcCanonname), DstName: cString(raw.AiDstCanonname),
+		Connect: append([]byte(nil), unsafe.Slice((*byte)(raw.AiConnect), raw.AiConnectLen)...),
+	}
+	if raw.AiSrcAddr != nil {
+		a.Src, a.SrcIB = addrPort(raw.AiSrcAddr), ibAddr(raw.AiSrcAddr)
+	}
+	if raw.AiDstAddr != nil {
+		a.Dst, a.DstIB = addrPort(raw.AiDstAddr), ibAddr(raw.AiDstAddr)
+	}
+	var path libibverbs.PathData
+	n := raw.AiRouteLen / uint64(unsafe.Sizeof(path))
+	a.Paths = append(a.Paths, unsafe.Slice((*libibverbs.PathData)(raw.AiRoute), n)...)
+	return a
+}
+
+// cString copies a string of C's, which may be nil.
+func cString(p *byte) string {
+	if p == nil {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}

@@ -1,0 +1,148 @@
+package rdmacm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// ConnParam is what the two ends of a connection tell each other.
+type ConnParam struct {
+	PrivateData        []byte // see Config.PrivateData for how much
+	ResponderResources uint8  // RDMA reads and atomics that the peer may have under way here
+	InitiatorDepth     uint8  // and that this end may have under way there
+	FlowControl        bool   // the device may tell the peer how many receives are posted
+	RetryCount         uint8  // times to send again without an answer, up to 7
+	RNRRetryCount      uint8  // times to send again without a receive at the peer; 7 is for ever
+
+	// Of a queue pair that was not made by CreateQP; otherwise they are ignored.
+
+	QPNum uint32
+	SRQ   bool // it takes its receives from a shared queue
+}
+
+// with calls f with the parameters as C takes them. The length of the private
+// data has been checked.
+func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
+	raw := &librdmacm.ConnParam{
+		PrivateDataLen:     uint8(len(p.PrivateData)),
+		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount, QpNum: p.QPNum,
+	}
+	if p.FlowControl {
+		raw.FlowControl = 1
+	}
+	if p.SRQ {
+		raw.Srq = 1
+	}
+	if len(p.PrivateData) > 0 {
+		raw.PrivateData = unsafe.Pointer(unsafe.SliceData(p.PrivateData))
+	}
+	pin := pinned(raw.PrivateData)
+	defer pin.Unpin()
+	return f(raw)
+}
+
+// Listen makes the id wait for connection requests, which come as
+// EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
+// read.
+func (id *ID) Listen(backlog int) error {
+	return id.call(func() error { return librdmacm.Listen(id.raw, int32(min(max(backlog, 0), maxBacklog))) })
+}
+
+// Connect asks the peer for a connection; see rdma_connect(3).
+// EventEstablished follows, or EventConnectResponse if the id has no queue
+// pair of its own, or an event that reports a failure. An id for datagrams asks
+// for the peer's queue pair, which EventEstablished has.
+func (id *ID) Connect(p ConnParam) error {
+	return id.callBound("rdma_connect", "resolve the address and the route", func() error {
+		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
+			return fmt.Errorf("rdma_connect: %w", err)
+		}
+		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
+	})
+}
+
+// Accept answers a connection request; see rdma_accept(3). EventEstablished
+// follows, but not for datagrams.
+func (id *ID) Accept(p ConnParam) error {
+	return id.answer("rdma_accept", func() error {
+		if p.QPNum == 0 && !id.hasQP {
+			return errStep("rdma_accept", "create a queue pair")
+		}
+		if err := id.checkPrivateData(limitsOfReply, p.PrivateData); err != nil {
+			return fmt.Errorf("rdma_accept: %w", err)
+		}
+		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
+	})
+}
+
+// Reject refuses a connection request; see rdma_reject(3). The peer gets the
+// private data, of up to 148 bytes, and the reason ReasonConsumer. The id
+// still has to be closed.
+func (id *ID) Reject(privateData []byte) error {
+	return id.reject("rdma_reject", librdmacm.Reject, privateData)
+}
+
+// RejectECE is Reject because of the enhancements that the peer asked for, with
+// the reason ReasonVendorOption; see rdma_reject_ece(3). The peer may try again
+// with other ones.
+func (id *ID) RejectECE(privateData []byte) error {
+	return id.reject("rdma_reject_ece", librdmacm.RejectEce, privateData)
+}
+
+func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8) error, privateData []byte) error {
+	return id.answer(op, func() error {
+		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		return call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
+	})
+}
+
+// answer makes a call of C that answers the request that the id came with.
+func (id *ID) answer(op string, f func() error) error {
+	const missing = "receive a connection request"
+	if id.self() == nil || id.request == nil {
+		return errStep(op, missing)
+	}
+	return id.callBound(op, missing, f)
+}
+
+// Establish completes a connection whose queue pair was not made by CreateQP,
+// after EventConnectResponse; see rdma_establish(3).
+func (id *ID) Establish() error {
+	return id.callBound("rdma_establish", "connect", func() error { return librdmacm.Establish(id.raw) })
+}
+
+// Disconnect ends the connection and moves the id's queue pair into the error
+// state; see rdma_disconnect(3). EventDisconnected follows at both ends.
+func (id *ID) Disconnect() error {
+	return id.callBound("rdma_disconnect", "connect", func() error { return librdmacm.Disconnect(id.raw) })
+}
+
+// Notify tells the communication manager of an event that a queue pair had,
+// which only matters for ibverbs.EventCommEstablished: a message that arrives
+// before the last one of the handshake completes that. See rdma_notify(3). It
+// fails with syscall.EISCONN if the connection is up already.
+func (id *ID) Notify(event ibverbs.EventType) error {
+	return id.callBound("rdma_notify", "accept", func() error { return librdmacm.Notify(id.raw, libibverbs.EventType(event)) })
+}
+
+// SetLocalECE says which enhancements of the connection this end offers or
+// takes; see rdma_set_local_ece(3). It comes before Connect or Accept, and is
+// for ids whose queue pair was not made by CreateQP.
+func (id *ID) SetLocalECE(ece ibverbs.ECE) error {
+	return id.call(func() error { return librdmacm.SetLocalEce(id.raw, rawECE(ece)) })
+}
+
+// RemoteECE returns the enhancements that the peer offers or has taken, as of
+// EventConnectRequest or EventConnectResponse; see rdma_get_remote_ece(3).
+func (id *ID) RemoteECE() (ibverbs.ECE, error) {
+	raw := rawECE(ibverbs.ECE{})
+	err := id.call(func() error { return librdmacm.GetRemoteEce(id.raw, raw) })
+	return ibverbs.ECE{VendorID: raw.VendorId, Options: raw.Options}, err
+}

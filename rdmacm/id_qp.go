@@ -1,0 +1,78 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// CreateQP makes a queue pair whose states follow the connection; see
+// rdma_create_qp(3). It must be closed before the id.
+func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
+	if pd == nil {
+		return nil, cerr.Nil("rdma_create_qp", "pd")
+	}
+	return pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
+		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
+			if id.hasQP {
+				return fmt.Errorf("rdma_create_qp: the id has a queue pair: %w", syscall.EINVAL)
+			}
+			if id.verbs() != pd.Context().Raw() {
+				return fmt.Errorf("rdma_create_qp: the protection domain is not of the id's device, as in Devices: %w", syscall.EINVAL)
+			}
+			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
+				return err
+			}
+			id.hasQP = true
+			defer id.lockChannel()()
+			qp = id.raw.Qp
+			return nil
+		})
+		return qp, func() error { return id.destroyQP(pd.Context(), qp) }, err
+	})
+}
+
+// destroyQP is what rdma_destroy_qp does, but for its silence about errors. The
+// id forgets the queue pair before, because reading an event may change the
+// state of the one that it has.
+func (id *ID) destroyQP(device *ibverbs.Context, qp *libibverbs.Qp) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.leaveAll()
+	id.setQP(nil)
+	err := libibverbs.DestroyQp(qp)
+	if err != nil && !(errors.Is(err, syscall.EIO) && device.Removed()) {
+		id.setQP(qp)
+		return err
+	}
+	id.hasQP = false
+	return err
+}
+
+func (id *ID) setQP(qp *libibverbs.Qp) {
+	defer id.lockChannel()()
+	id.raw.Qp = qp
+}
+
+// InitQPAttr returns the attributes with which to move a queue pair that was
+// not made by CreateQP into a state of the connection; see
+// rdma_init_qp_attr(3).
+func (id *ID) InitQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, libibverbs.QpAttrMask, error) {
+	attr := &libibverbs.QpAttr{QpState: state}
+	var mask int32
+	err := id.call(func() error {
+		var err error
+		mask, err = librdmacm.InitQpAttr(id.raw, attr)
+		return err
+	})
+	return attr, libibverbs.QpAttrMask(mask), err
+}
+
+func rawECE(ece ibverbs.ECE) *libibverbs.Ece {
+	return &libibverbs.Ece{VendorId: ece.VendorID, Options: ece.Options}
+}

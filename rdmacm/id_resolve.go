@@ -1,0 +1,82 @@
+package rdmacm
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// BindAddr gives the id a local address; see rdma_bind_addr(3). Port 0 lets
+// the system choose one.
+func (id *ID) BindAddr(addr netip.AddrPort) error {
+	sa, err := newSockaddr(addr)
+	if err != nil {
+		return err
+	}
+	return id.bind(sa, addr.String())
+}
+
+// BindIB gives the id a local address of InfiniBand's; see rdma_bind_addr(3).
+// A zero GID stands for every one of every device.
+func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
+
+func (id *ID) bind(sa *sockaddr, name string) error {
+	// In an error it is this address that matters, which the id does not have yet.
+	return id.call(func() error { return cerr.Wrap(name, librdmacm.BindAddr(id.raw, sa.ptr())) })
+}
+
+// ResolveAddr finds the device and the hardware address for a destination; see
+// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows. The
+// source may be the zero value.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	if !dst.IsValid() {
+		return fmt.Errorf("rdma_resolve_addr: no destination: %w", syscall.EINVAL)
+	}
+	to, err := newSockaddr(dst)
+	if err != nil {
+		return err
+	}
+	if !src.IsValid() {
+		return id.resolveAddr(nil, to, timeout, dst.String())
+	}
+	from, err := newSockaddr(src)
+	if err != nil {
+		return err
+	}
+	return id.resolveAddr(from, to, timeout, src.String()+" to "+dst.String())
+}
+
+// ResolveIB is ResolveAddr for addresses of InfiniBand's. src may be nil.
+func (id *ID) ResolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
+	if src == nil {
+		return id.resolveAddr(nil, dst.sockaddr(), timeout, dst.String())
+	}
+	return id.resolveAddr(src.sockaddr(), dst.sockaddr(), timeout, src.String()+" to "+dst.String())
+}
+
+func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string) error {
+	var from *librdmacm.Sockaddr
+	if src != nil {
+		from = src.ptr()
+	}
+	return id.call(func() error {
+		return cerr.Wrap(name, librdmacm.ResolveAddr(id.raw, from, dst.ptr(), milliseconds(timeout)))
+	})
+}
+
+// ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
+// EventRouteResolved or EventRouteError follows. Where the InfiniBand address
+// cache daemon runs, the call waits for its answer.
+func (id *ID) ResolveRoute(timeout time.Duration) error {
+	return id.callBound("rdma_resolve_route", "resolve the address", func() error {
+		return librdmacm.ResolveRoute(id.raw, milliseconds(timeout))
+	})
+}
+
+func milliseconds(d time.Duration) int32 {
+	return int32(min(max(d.Milliseconds(), 1), 1<<31-1))
+}

@@ -1,0 +1,104 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package provider
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/fakelib"
+)
+
+func TestCreateExtendedCQ(t *testing.T) {
+	r := open(t)
+	channel := keep(t, must(r.c.CreateCompChannel())(t))
+	raw := fakelib.ResultOf[libibverbs.CompChannel](r.p.Only("ibv_create_comp_channel"))
+	const masked = uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_FLAGS)
+	for name, tt := range map[string]struct {
+		config ibverbs.CQConfig
+		want   libibverbs.CqInitAttrEx
+	}{
+		"fields": {
+			ibverbs.CQConfig{Entries: 9, Vector: 2, Channel: channel, Fields: ibverbs.WCStandard | ibverbs.WCWithTimestamp},
+			libibverbs.CqInitAttrEx{Cqe: 9, CompVector: 2, Channel: raw, WcFlags: 0x7f | 1<<7},
+		},
+		"one goroutine": {
+			ibverbs.CQConfig{Entries: 1, SingleThreaded: true},
+			libibverbs.CqInitAttrEx{Cqe: 1, CompMask: masked, Flags: 1},
+		},
+		"overrun": {
+			ibverbs.CQConfig{Entries: 1, IgnoreOverrun: true, SingleThreaded: true},
+			libibverbs.CqInitAttrEx{Cqe: 1, CompMask: masked, Flags: 3},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cq := must(r.c.CreateCQ(tt.config))(t)
+			call := r.p.Only("ibv_create_cq_ex")
+			require.Equal(t, address(r.c.Raw()), call.Arg(0))
+			require.Equal(t, tt.want, *fakelib.Struct[libibverbs.CqInitAttrEx](call, 1))
+			require.Equal(t, tt.config.Entries, cq.Len())
+			require.NoError(t, cq.Close())
+			require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_destroy_cq").Args())
+		})
+	}
+}
+
+// Events are asked for of all completions, or of solicited ones alone.
+func TestSolicitedOnly(t *testing.T) {
+	r := open(t)
+	channel := keep(t, must(r.c.CreateCompChannel())(t))
+	for solicited, want := range map[bool]int64{false: 0, true: 1} {
+		cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel, SolicitedOnly: solicited}))(t))
+		r.p.Forget()
+		r.p.Next("ibv_poll_cq").Returns(0, 0)
+		r.p.Next("ibv_poll_cq").Returns(1, 0) // after arming
+		require.Equal(t, 1, must(cq.Wait(t.Context(), make([]ibverbs.WC, 1)))(t))
+		require.Equal(t, []string{"ibv_poll_cq", "ibv_req_notify_cq", "ibv_poll_cq"}, r.p.Names())
+		require.Equal(t, []int64{address(cq.Raw()), want}, r.p.Calls()[1].Args())
+		r.p.Forget()
+	}
+}
+
+func TestModerate(t *testing.T) {
+	r := open(t)
+	cq := r.cq()
+	require.NoError(t, cq.Moderate(65535, 300*time.Microsecond))
+	call := r.p.Only("ibv_modify_cq")
+	require.Equal(t, address(cq.Raw()), call.Arg(0))
+	require.Equal(t, libibverbs.ModifyCqAttr{AttrMask: 1, Moderate: libibverbs.ModerateCq{CqCount: 65535, CqPeriod: 300}},
+		*fakelib.Struct[libibverbs.ModifyCqAttr](call, 1))
+	r.p.Next("ibv_modify_cq").Returns(int64(syscall.EOPNOTSUPP), 0)
+	require.ErrorIs(t, cq.Moderate(1, 0), errors.ErrUnsupported)
+}
+
+// Every field that C writes is read, in the host's byte order.
+func TestCompletionFields(t *testing.T) {
+	r := open(t)
+	cq := r.cq()
+	raw := libibverbs.Wc{
+		WrId: 1<<63 + 1, Opcode: ibverbs.WCRecv, VendorErr: 2, ByteLen: 3, QpNum: 4, SrcQp: 5,
+		WcFlags: uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH), PkeyIndex: 6, Slid: 7, Sl: 8, DlidPathBits: 9,
+	}
+	*raw.ImmData() = libibverbs.NewBe32(0x01020304)
+	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&raw))
+	wcs := make([]ibverbs.WC, 1)
+	require.Equal(t, 1, must(cq.Poll(wcs))(t))
+	wc := &wcs[0]
+	imm, ok := wc.Imm()
+	require.True(t, ok)
+	require.EqualValues(t, 0x01020304, imm)
+	require.True(t, wc.HasGRH())
+	require.Equal(t, []any{
+		uint64(1<<63 + 1), ibverbs.WCSuccess, ibverbs.WCRecv, uint32(2), 3, uint32(4), uint32(5),
+		libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH, uint16(6), uint16(7), uint8(8), uint8(9),
+	}, []any{
+		wc.ID(), wc.Status(), wc.Opcode(), wc.VendorError(), wc.ByteLen(), wc.QPNum(), wc.SrcQP(),
+		wc.Flags(), wc.PKeyIndex(), wc.SLID(), wc.SL(), wc.DLIDPathBits(),
+	})
+}

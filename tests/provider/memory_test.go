@@ -1,0 +1,97 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package provider
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/fakelib"
+)
+
+func TestAllocDM(t *testing.T) {
+	r := open(t)
+	for align, log := range map[int]uint32{0: 0, 1: 0, 2: 1, 4096: 12} {
+		dm := must(r.c.AllocDM(64, align))(t)
+		call := r.p.Only("ibv_alloc_dm")
+		require.Equal(t, address(r.c.Raw()), call.Arg(0))
+		require.Equal(t, libibverbs.AllocDmAttr{Length: 64, LogAlignReq: log}, *fakelib.Struct[libibverbs.AllocDmAttr](call, 1))
+		require.NoError(t, dm.Close())
+		require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_free_dm").Args())
+	}
+}
+
+// What of a handle's config is nil is not asked for.
+func TestAllocDMAHandle(t *testing.T) {
+	r := open(t)
+	for name, tt := range map[string]struct {
+		config ibverbs.DMAHandleConfig
+		want   libibverbs.DmahInitAttr
+	}{
+		"nothing": {ibverbs.DMAHandleConfig{}, libibverbs.DmahInitAttr{}},
+		"CPU":     {ibverbs.DMAHandleConfig{CPU: new(0)}, libibverbs.DmahInitAttr{CompMask: 1}},
+		"all": {
+			ibverbs.DMAHandleConfig{CPU: new(7), ProcessingHint: new(3), MemType: new(ibverbs.TPHPersistent)},
+			libibverbs.DmahInitAttr{CompMask: 7, CpuId: 7, Ph: 3, TphMemType: uint8(ibverbs.TPHPersistent)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := must(r.c.AllocDMAHandle(tt.config))(t)
+			require.Equal(t, tt.want, *fakelib.Struct[libibverbs.DmahInitAttr](r.p.Only("ibv_alloc_dmah"), 1))
+			require.NoError(t, h.Close())
+			r.p.Forget()
+		})
+	}
+}
+
+func TestRegisterDMA(t *testing.T) {
+	r := open(t)
+	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
+	h := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
+	r.p.Forget()
+	keep(t, must(r.pd.RegisterDMA(memory, h, ibverbs.AccessLocalWrite))(t))
+	call := r.p.Only("ibv_reg_mr_ex")
+	require.Equal(t, address(r.pd.Raw()), call.Arg(0))
+	attr := fakelib.Struct[libibverbs.MrInitAttr](call, 1)
+	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
+	require.Equal(t, libibverbs.MrInitAttr{
+		Length: 4096, Access: int32(ibverbs.AccessLocalWrite), Iova: uint64(address(&memory[0])), Addr: attr.Addr, Dmah: h.Raw(),
+		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
+	}, *attr)
+}
+
+func TestRegisterDMABuf(t *testing.T) {
+	r := open(t)
+	access := ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
+	keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010}, access))(t))
+	require.Equal(t, []int64{address(r.pd.Raw()), 0x2010, 300, 0x7010, 5, int64(access)}, r.p.Only("ibv_reg_dmabuf_mr").Args())
+}
+
+func TestParentDomainAttr(t *testing.T) {
+	r := open(t)
+	td := keep(t, must(r.c.AllocTD())(t))
+	require.Equal(t, libibverbs.TdInitAttr{}, *fakelib.Struct[libibverbs.TdInitAttr](r.p.Only("ibv_alloc_td"), 1))
+	for _, tt := range []struct {
+		td   *ibverbs.TD
+		want libibverbs.ParentDomainInitAttr
+	}{
+		{td, libibverbs.ParentDomainInitAttr{Pd: r.pd.Raw(), Td: td.Raw()}},
+		{nil, libibverbs.ParentDomainInitAttr{Pd: r.pd.Raw()}},
+	} {
+		domain := must(r.pd.AllocParentDomain(tt.td))(t)
+		call := r.p.Only("ibv_alloc_parent_domain")
+		require.Equal(t, tt.want, *fakelib.Struct[libibverbs.ParentDomainInitAttr](call, 1))
+
+		// A queue pair of it is C's queue pair of the parent domain.
+		cq := r.cq()
+		qp := must(domain.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq}))(t)
+		require.Equal(t, address(domain.Raw()), r.p.Only("ibv_create_qp").Arg(0))
+		require.Same(t, domain, qp.PD())
+		require.NoError(t, qp.Close())
+		require.NoError(t, domain.Close())
+		r.p.Forget()
+	}
+}

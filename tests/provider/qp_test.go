@@ -1,0 +1,121 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package provider
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/fakelib"
+)
+
+func TestECE(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	require.NoError(t, qp.SetECE(ibverbs.ECE{VendorID: 0x15b3, Options: 1<<31 + 1}))
+	call := r.p.Only("ibv_set_ece")
+	require.Equal(t, address(qp.Raw()), call.Arg(0))
+	require.Equal(t, libibverbs.Ece{VendorId: 0x15b3, Options: 1<<31 + 1}, *fakelib.Struct[libibverbs.Ece](call, 1))
+	r.p.Next("ibv_query_ece").Writes(1, 0, fakelib.Bytes(&libibverbs.Ece{VendorId: 7, Options: 9}))
+	require.Equal(t, ibverbs.ECE{VendorID: 7, Options: 9}, must(qp.QueryECE())(t))
+	require.Equal(t, address(qp.Raw()), r.p.Only("ibv_query_ece").Arg(0))
+}
+
+func TestRateLimit(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	require.NoError(t, qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: 1<<32 - 1, MaxBurst: 1 << 20, TypicalPacket: 1500}))
+	call := r.p.Only("ibv_modify_qp_rate_limit")
+	require.Equal(t, address(qp.Raw()), call.Arg(0))
+	require.Equal(t, libibverbs.QpRateLimitAttr{RateLimit: 1<<32 - 1, MaxBurstSz: 1 << 20, TypicalPktSz: 1500},
+		*fakelib.Struct[libibverbs.QpRateLimitAttr](call, 1))
+	r.p.Next("ibv_modify_qp_rate_limit").Returns(int64(syscall.EINVAL), 0)
+	require.ErrorIs(t, qp.SetRateLimit(ibverbs.RateLimit{}), syscall.EINVAL)
+}
+
+func TestDataInOrder(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	r.p.Next("ibv_query_qp_data_in_order").Returns(3, 0)
+	require.Equal(t, ibverbs.DataInOrderMessage|ibverbs.DataInOrder128, must(qp.DataInOrder(libibverbs.IBV_WR_RDMA_WRITE))(t))
+	require.Equal(t, []int64{address(qp.Raw()), int64(libibverbs.IBV_WR_RDMA_WRITE), 1},
+		r.p.Only("ibv_query_qp_data_in_order").Args())
+}
+
+// An alternate path is loaded and armed, and what the device says of it comes
+// back.
+func TestAlternatePath(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	path := ibverbs.AHAttr{Port: 1, DLID: 5}
+	require.NoError(t, qp.ToInit(ibverbs.Init{Port: 1}))
+	require.NoError(t, qp.ToRTR(ibverbs.RTR{Path: path, PathMTU: 3, DestQPNum: 9, MaxDestReadAtomic: 1}))
+	require.NoError(t, qp.ToRTS(ibverbs.RTS{Timeout: time.Second, RetryCount: 7, MaxReadAtomic: 1}))
+	r.p.Forget()
+	alt := ibverbs.AHAttr{Port: 2, DLID: 6, SL: 3, SrcPathBits: 4, StaticRate: libibverbs.IBV_RATE_100_GBPS}
+	require.NoError(t, qp.ModifyAttr(ibverbs.QPAttr{
+		AltPath: alt, AltPKeyIndex: 8, AltTimeout: ibverbs.NoTimeout, Migration: ibverbs.MigrationRearm,
+	}, ibverbs.QPAttrAltPath|ibverbs.QPAttrMigration))
+	call := r.p.Only("ibv_modify_qp")
+	require.Equal(t, int64(libibverbs.IBV_QP_ALT_PATH|libibverbs.IBV_QP_PATH_MIG_STATE), call.Arg(2))
+	want := libibverbs.QpAttr{
+		AltAhAttr:    libibverbs.AhAttr{Dlid: 6, Sl: 3, SrcPathBits: 4, StaticRate: uint8(libibverbs.IBV_RATE_100_GBPS), PortNum: 2},
+		AltPkeyIndex: 8, AltPortNum: 2, PathMigState: libibverbs.IBV_MIG_REARM,
+	}
+	require.Equal(t, want, *fakelib.Struct[libibverbs.QpAttr](call, 1))
+	want.PathMigState = libibverbs.IBV_MIG_ARMED
+	r.p.Next("ibv_query_qp").Writes(1, 0, fakelib.Bytes(&want))
+	got := must(qp.Query())(t)
+	require.Equal(t, []any{alt, 8, ibverbs.NoTimeout, ibverbs.MigrationArmed},
+		[]any{got.AltPath, got.AltPKeyIndex, got.AltTimeout, got.Migration})
+}
+
+// A path with every field of a route, and one without a route.
+func TestCreateAH(t *testing.T) {
+	r := open(t)
+	global := ibverbs.AHAttr{
+		Port: 1, DLID: 0x1234, SL: 15, SrcPathBits: 127, StaticRate: libibverbs.IBV_RATE_10_GBPS,
+		DGID: ibverbs.GID{0xfe, 0x80, 15: 1}, SGIDIndex: 3, FlowLabel: 0xabcde, HopLimit: 64, TrafficClass: 0x68,
+	}
+	want := libibverbs.AhAttr{
+		Grh:  libibverbs.GlobalRoute{FlowLabel: 0xabcde, SgidIndex: 3, HopLimit: 64, TrafficClass: 0x68},
+		Dlid: 0x1234, Sl: 15, SrcPathBits: 127, StaticRate: uint8(libibverbs.IBV_RATE_10_GBPS), IsGlobal: 1, PortNum: 1,
+	}
+	*want.Grh.Dgid.Raw() = global.DGID
+	for _, tt := range []struct {
+		attr ibverbs.AHAttr
+		want libibverbs.AhAttr
+	}{
+		{global, want},
+		{ibverbs.AHAttr{Port: 2, DLID: 9}, libibverbs.AhAttr{Dlid: 9, PortNum: 2}},
+	} {
+		ah := must(r.pd.CreateAH(tt.attr))(t)
+		call := r.p.Only("ibv_create_ah")
+		require.Equal(t, address(r.pd.Raw()), call.Arg(0))
+		require.Equal(t, tt.want, *fakelib.Struct[libibverbs.AhAttr](call, 1))
+		require.NoError(t, ah.Close())
+		require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_destroy_ah").Args())
+	}
+}
+
+// Flags that this package has no name for reach C.
+func TestSendIPChecksum(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRawPacket)
+	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
+	batch := must(ibverbs.NewSendBatch(1, 1))(t)
+	require.NoError(t, batch.Send(1, ibverbs.SendSignaled|libibverbs.IBV_SEND_IP_CSUM, mr.All()))
+	r.p.Forget()
+	require.Equal(t, 1, must(qp.PostSend(batch))(t))
+	wr := fakelib.Struct[libibverbs.SendWr](r.p.Only("ibv_post_send"), 1)
+	require.Equal(t, uint32(ibverbs.SendSignaled|libibverbs.IBV_SEND_IP_CSUM), wr.SendFlags)
+	r.p.Next("ibv_post_send").Returns(int64(syscall.EOPNOTSUPP), 0)
+	_, err := qp.PostSend(batch)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
