@@ -14,6 +14,7 @@ import (
 type Context struct {
 	object  object.Object
 	raw     *libibverbs.Context
+	vectors int
 	destroy func() error
 	events  asyncEvents
 	removed atomic.Bool // the kernel said so; see isRemoved
@@ -30,7 +31,7 @@ func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Context, err
 	if closed == nil {
 		closed = func() error { return nil }
 	}
-	c := &Context{raw: raw, destroy: closed}
+	c := &Context{raw: raw, vectors: int(raw.NumCompVectors), destroy: closed}
 	c.object.InitUnlisted(cString(raw.Device.Name[:]))
 	return c, nil
 }
@@ -39,14 +40,8 @@ func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Context, err
 func (c *Context) Name() string { return c.object.Name() }
 
 // CompVectors returns how many interrupt vectors the device has for completions:
-// CQConfig.Vector is below it. After Close it returns 0.
-func (c *Context) CompVectors() int {
-	if c.self().Use() != nil {
-		return 0
-	}
-	defer c.object.Done()
-	return int(c.raw.NumCompVectors)
-}
+// CQConfig.Vector is below it.
+func (c *Context) CompVectors() int { return c.vectors }
 
 // Raw returns the C object, for the functions of package libibverbs. It is
 // valid until Close.

@@ -21,6 +21,7 @@ type CQ struct {
 	context   *Context
 	channel   *CompChannel // nil: no events
 	raw       *libibverbs.Cq
+	entries   atomic.Int32   // as C has it while the queue is open
 	extended  datapath.Queue // not used without fields
 	fields    WCFields
 	solicited bool
@@ -90,6 +91,7 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	if err := cq.create(config); err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), err)
 	}
+	cq.noteLen()
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
@@ -138,7 +140,9 @@ func (cq *CQ) create(config CQConfig) (err error) {
 }
 
 // Len returns how many completions the queue can hold.
-func (cq *CQ) Len() int { return int(atomic.LoadInt32(&cq.raw.Cqe)) }
+func (cq *CQ) Len() int { return int(cq.entries.Load()) }
+
+func (cq *CQ) noteLen() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
 
 // Raw returns the C object, which is valid until Close.
 func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
@@ -155,6 +159,7 @@ func (cq *CQ) Resize(entries int) error {
 	if entries < 1 || entries > math.MaxInt32 {
 		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
 	}
+	defer cq.noteLen()
 	return cerr.Wrap(what, libibverbs.ResizeCq(cq.raw, int32(entries)))
 }
 

@@ -61,7 +61,9 @@ func openFirst(what string, match func(Device) bool) (*Context, error) {
 
 // openedContext makes a Context that closes the device with it.
 func openedContext(raw *libibverbs.Context, name string) *Context {
-	c := &Context{raw: raw, destroy: func() error { return libibverbs.CloseDevice(raw) }}
+	c := &Context{
+		raw: raw, vectors: int(raw.NumCompVectors), destroy: func() error { return libibverbs.CloseDevice(raw) },
+	}
 	c.object.Init(name)
 	return c
 }

@@ -18,6 +18,7 @@ type DM struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.Dm
+	handle  uint32
 	size    int
 
 	imported bool // of another process
@@ -42,7 +43,7 @@ func (c *Context) AllocDM(size, align int) (*DM, error) {
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	dm := &DM{context: c, raw: raw, size: size}
+	dm := &DM{context: c, raw: raw, handle: raw.Handle, size: size}
 	dm.object.Init("DM of "+what, &c.object)
 	return dm, nil
 }

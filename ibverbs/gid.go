@@ -116,6 +116,9 @@ func (c *Context) QueryPortGIDs(port int) ([]GIDEntry, error) {
 	if _, err := portNumber("ibv_query_gid_table", port); err != nil {
 		return nil, err
 	}
+	if _, err := c.QueryPort(port); err != nil { // the table would only be empty
+		return nil, err
+	}
 	all, err := c.QueryGIDTable()
 	var entries []GIDEntry
 	for _, e := range all {

@@ -68,7 +68,7 @@ func ImportDevice(file *os.File) (*Context, error) {
 
 // Handle returns the number by which a process that has imported the device
 // can import the domain.
-func (pd *PD) Handle() uint32 { return pd.raw.Handle }
+func (pd *PD) Handle() uint32 { return pd.handle }
 
 // ImportPD makes a protection domain of the process that exported the device
 // usable in this one; see ibv_import_pd(3). Its Close leaves the original
@@ -82,7 +82,7 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("PD %d of %s", handle, c.Name()), err)
 	}
-	pd := &PD{context: c, raw: raw, imported: true}
+	pd := &PD{context: c, raw: raw, handle: raw.Handle, imported: true}
 	pd.object.Init(fmt.Sprintf("imported PD %d of %s", handle, c.Name()), &c.object)
 	return pd, nil
 }
@@ -97,7 +97,7 @@ type MRExport struct {
 // Export describes the region to a process that has imported the device and
 // the protection domain.
 func (mr *MR) Export() MRExport {
-	return MRExport{Handle: mr.raw.Handle, Addr: mr.addr(), Len: uint64(mr.size)}
+	return MRExport{Handle: mr.handle, Addr: mr.addr(), Len: uint64(mr.size)}
 }
 
 // ImportedMR is a memory region of another process. This process has its keys,
@@ -119,7 +119,7 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	mr := &MR{raw: raw, region: region{
+	mr := &MR{raw: raw, handle: raw.Handle, region: region{
 		pd: pd, start: export.Addr, size: int(export.Len), lkey: raw.Lkey, rkey: raw.Rkey,
 	}}
 	mr.itself = mr

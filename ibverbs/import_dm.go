@@ -16,7 +16,7 @@ type DMExport struct {
 }
 
 // Export describes the memory to a process that has imported the device.
-func (dm *DM) Export() DMExport { return DMExport{Handle: dm.raw.Handle, Len: uint64(dm.size)} }
+func (dm *DM) Export() DMExport { return DMExport{Handle: dm.handle, Len: uint64(dm.size)} }
 
 // ImportDM makes device memory of the process that exported the device usable
 // in this one; see ibv_import_dm(3). Its Close leaves the original alone.
@@ -33,7 +33,7 @@ func (c *Context) ImportDM(export DMExport) (*DM, error) {
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	dm := &DM{context: c, raw: raw, size: int(export.Len), imported: true}
+	dm := &DM{context: c, raw: raw, handle: raw.Handle, size: int(export.Len), imported: true}
 	dm.object.Init("imported "+what, &c.object)
 	return dm, nil
 }

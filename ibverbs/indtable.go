@@ -17,6 +17,7 @@ type IndirectionTable struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.RwqIndTable
+	num     int
 }
 
 // maxTable is far beyond what a device has room for.
@@ -56,7 +57,7 @@ func (c *Context) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), c.Name()), err)
 	}
-	t := &IndirectionTable{context: c, raw: raw}
+	t := &IndirectionTable{context: c, raw: raw, num: int(raw.IndTblNum)}
 	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, c.Name()), parents...)
 	return t, nil
 }
@@ -69,7 +70,7 @@ func (t *IndirectionTable) self() *object.Object {
 }
 
 // Num returns the table's number.
-func (t *IndirectionTable) Num() int { return int(t.raw.IndTblNum) }
+func (t *IndirectionTable) Num() int { return t.num }
 
 // Raw returns the C object, which is valid until Close.
 func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }

@@ -20,7 +20,8 @@ type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
 	itself   *MR // see Segment.owner
-	region       // which Rereg replaces
+	handle   uint32
+	region   // which Rereg replaces
 	unusable atomic.Bool
 
 	mu      sync.Mutex // held by a Rereg, and guards what follows
@@ -45,7 +46,7 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	if r.release == nil {
 		r.release = func() {}
 	}
-	mr := &MR{raw: raw, region: r}
+	mr := &MR{raw: raw, handle: raw.Handle, region: r}
 	mr.itself = mr
 	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.context.Name()), append(parents, &r.pd.object)...)
 	return mr

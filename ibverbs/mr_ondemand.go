@@ -59,9 +59,6 @@ const (
 // not promised. A device without such advices gives errors.ErrUnsupported.
 func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 	const op = "ibv_advise_mr"
-	if len(segments) == 0 {
-		return badMR(op, pd, "no segments")
-	}
 	objects := []*object.Object{pd.self()}
 	for _, s := range segments {
 		objects = append(objects, s.mr.self())
@@ -71,6 +68,9 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	defer done()
+	if len(segments) == 0 {
+		return badMR(op, pd, "no segments")
+	}
 	sges := make([]libibverbs.Sge, len(segments))
 	for i, s := range segments {
 		if err := s.check(); err != nil {

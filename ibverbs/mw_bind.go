@@ -37,6 +37,9 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	if mw.typ != MWType1 {
 		return mw.refuse("ibv_bind_mw", "which is not of type 1", syscall.EINVAL)
 	}
+	if qp.pd == nil || qp.pd.root() != mw.pd.root() {
+		return mw.refuse("ibv_bind_mw", "with "+qp.object.Name()+" of another protection domain", syscall.EPERM)
+	}
 	info, err := mw.bindInfo("ibv_bind_mw", b)
 	if err != nil {
 		return err

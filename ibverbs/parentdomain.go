@@ -54,7 +54,7 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	domain := &PD{context: pd.context, raw: raw, parent: pd}
+	domain := &PD{context: pd.context, raw: raw, handle: raw.Handle, parent: pd}
 	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)
 	return domain, nil
 }
@@ -62,3 +62,11 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 // Parent returns the protection domain that a parent domain was made of, nil
 // for any other domain.
 func (pd *PD) Parent() *PD { return pd.parent }
+
+// root returns the domain that the device knows.
+func (pd *PD) root() *libibverbs.Pd {
+	if pd.parent != nil {
+		return pd.parent.raw
+	}
+	return pd.raw
+}

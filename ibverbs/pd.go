@@ -14,6 +14,7 @@ type PD struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.Pd
+	handle  uint32
 	parent  *PD // of a parent domain, what it was made of
 
 	imported bool // of another process
@@ -29,7 +30,7 @@ func (c *Context) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, cerr.Wrap(c.Name(), err)
 	}
-	pd := &PD{context: c, raw: raw}
+	pd := &PD{context: c, raw: raw, handle: raw.Handle}
 	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, c.Name()), &c.object)
 	return pd, nil
 }

@@ -19,6 +19,8 @@ type QP struct {
 	context *Context
 	pd      *PD // nil for a queue pair of an XRC domain that was opened
 	raw     *libibverbs.Qp
+	num     uint32
+	typ     QPType
 	destroy func() error
 	cap     QPCap
 
@@ -61,6 +63,9 @@ func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 // C object and a function that destroys it. It is for packages that make queue
 // pairs through another library, as rdmacm does.
 func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
+	if create == nil {
+		return nil, cerr.Nil("NewQP", "create")
+	}
 	if err := config.check(); err != nil {
 		return nil, err
 	}
@@ -81,6 +86,9 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		return nil, err
 	}
 	raw, destroy, err := create(&attr)
+	if err == nil && (raw == nil || destroy == nil) {
+		err = cerr.Nil("NewQP", "what create returned")
+	}
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
@@ -99,15 +107,16 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 
 // init is called with the parents in use.
 func (qp *QP) init(parents ...*object.Object) {
-	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.raw.QpNum, qp.context.Name()), parents...)
+	qp.num, qp.typ = qp.raw.QpNum, qp.raw.QpType
+	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.num, qp.context.Name()), parents...)
 	register(unsafe.Pointer(qp.raw), qp)
 }
 
 // Num returns the queue pair's number, by which peers address it.
-func (qp *QP) Num() uint32 { return qp.raw.QpNum }
+func (qp *QP) Num() uint32 { return qp.num }
 
 // Type returns the service that the queue pair gives.
-func (qp *QP) Type() QPType { return qp.raw.QpType }
+func (qp *QP) Type() QPType { return qp.typ }
 
 // Cap returns how much the queue pair can hold, which is at least what its
 // config asked for.

@@ -20,6 +20,7 @@ type WQ struct {
 	pd      *PD
 	cq      *CQ
 	raw     *libibverbs.Wq
+	num     uint32
 	modify  sync.Mutex // held while C reads or writes the state
 	maxWR   int
 	maxSGEs int
@@ -92,7 +93,7 @@ func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	wq := &WQ{pd: pd, cq: config.CQ, raw: raw, maxWR: int(attr.MaxWr), maxSGEs: int(attr.MaxSge)}
+	wq := &WQ{pd: pd, cq: config.CQ, raw: raw, num: raw.WqNum, maxWR: int(attr.MaxWr), maxSGEs: int(attr.MaxSge)}
 	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.context.Name()), parents...)
 	register(unsafe.Pointer(raw), wq)
 	return wq, nil
@@ -106,7 +107,7 @@ func (wq *WQ) self() *object.Object {
 }
 
 // Num returns the queue's number.
-func (wq *WQ) Num() uint32 { return wq.raw.WqNum }
+func (wq *WQ) Num() uint32 { return wq.num }
 
 // MaxWR returns how many receives can be posted at a time.
 func (wq *WQ) MaxWR() int { return wq.maxWR }

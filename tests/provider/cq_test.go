@@ -63,8 +63,7 @@ func TestCompVectors(t *testing.T) {
 	}
 	closed := must(ibverbs.Open("fake0"))(t)
 	require.NoError(t, closed.Close())
-	require.Zero(t, closed.CompVectors())
-	require.Zero(t, (*ibverbs.Context)(nil).CompVectors())
+	require.Equal(t, 4, closed.CompVectors())
 }
 
 // Events are asked for of all completions, or of solicited ones alone.

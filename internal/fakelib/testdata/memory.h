@@ -134,7 +134,7 @@ static void do_ibv_unimport_dm(struct ibv_dm *dm)
 static void *do_ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
 	*buf = new_object(4096 + size);
-	return (char *)*buf + 4096;
+	return *buf ? (char *)*buf + 4096 : NULL;
 }
 
 static void do_ibv_free_buf(struct ibv_buf *buf)

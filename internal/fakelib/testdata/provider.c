@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,13 +151,20 @@ static void *new_object(size_t size)
 {
 	void *object = calloc(1, size);
 
-	replace_object(NULL, object);
+	if (object)
+		replace_object(NULL, object);
 	return object;
 }
 
+/* What is freed becomes nonsense, so that nobody goes on using it unnoticed. */
 static int free_object(void *object)
 {
+	volatile unsigned char *bytes = object;
+	size_t size = malloc_usable_size(object);
+
 	replace_object(object, NULL);
+	while (size--)
+		bytes[size] = 0x5a;
 	free(object);
 	return 0;
 }
