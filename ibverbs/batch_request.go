@@ -55,6 +55,9 @@ func (r SendRequest) SetFlags(flags SendFlags) error {
 	}
 	before := r.batch.held(r.i)
 	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
+		if err := checkInline(wr.Opcode); err != nil {
+			return err
+		}
 		if err := r.batch.readdress(r.i, inline); err != nil {
 			return err
 		}

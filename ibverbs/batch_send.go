@@ -84,6 +84,11 @@ func (b *SendBatch) add(r sendRequest, id uint64, flags SendFlags, room uint64, 
 	if b == nil {
 		return errNoBatch
 	}
+	if flags&SendInline != 0 {
+		if err := checkInline(r.op); err != nil {
+			return err
+		}
+	}
 	a := b.arena
 	wr, sges, err := a.next(segments, flags&SendInline != 0)
 	if err != nil {
@@ -109,6 +114,16 @@ func (b *SendBatch) add(r sendRequest, id uint64, flags SendFlags, room uint64, 
 		b.extended = a.n
 	}
 	runtime.KeepAlive(a)
+	return nil
+}
+
+// checkInline refuses what has nothing to send: C would take its segments for
+// data, and what came for a place to write to.
+func checkInline(op libibverbs.WrOpcode) error {
+	switch op {
+	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return fmt.Errorf("%v with SendInline: %w", op, syscall.EINVAL)
+	}
 	return nil
 }
 
