@@ -60,7 +60,7 @@ func (r SendRequest) SetFlags(flags SendFlags) error {
 	}
 	before := r.batch.held(r.i)
 	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
-		if err := r.batch.addressable(r.i); err != nil {
+		if err := firstError(checkInline(wr.Opcode), r.batch.addressable(r.i)); err != nil {
 			return err
 		}
 		if k := r.batch.copied(r.i); k >= 0 { // they are there only because the request is inline

@@ -73,6 +73,7 @@ func TestRefusedChanges(t *testing.T) {
 		"negative":            {b.Request(-1).SetFlags(0), "request -1 of a batch of 6"},
 		"nil":                 {(*SendBatch)(nil).Request(0).SetSegments(), "request 0 of a batch of 0"},
 		"zero":                {SendRequest{}.SetRemote(remote), "request 0 of a batch of 0"},
+		"inline":              {b.Request(2).SetFlags(SendInline), "IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline"},
 		"imm of a send":       {b.Request(0).SetImm(1), "request 0 of the batch, which is IBV_WR_SEND, has no immediate data"},
 		"remote of a send":    {b.Request(0).SetRemote(remote), "has no remote buffer"},
 		"operands":            {b.Request(1).SetOperands(1, 2), "has no operands"},
@@ -116,6 +117,9 @@ func TestRefusedRequests(t *testing.T) {
 		"packets of 9 bytes behind a header of 0":                           b.TSO(1, mr.Sub(0, 0), 9, 0),
 		"packets of 9 bytes behind a header of 65536":                       b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
 		"header: memory of fake MR cannot be sent inline":                   b.TSO(1, far.Sub(0, 8), 9, 0),
+		"IBV_WR_RDMA_READ with SendInline":                                  b.Read(1, remote, SendInline, mr.Sub(0, 8)),
+		"IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline":                       b.FetchAdd(1, remote, 1, SendInline, mr.Sub(0, 8)),
+		"IBV_WR_ATOMIC_CMP_AND_SWP with SendInline":                         b.CompareSwap(1, remote, 1, 2, SendInline|SendSignaled, mr.Sub(0, 8)),
 		"datagram without an address handle":                                b.SendImmTo(1, Destination{}, 1, 0),
 		"bind a memory window: nil, or not made by the package's functions": b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
 	} {

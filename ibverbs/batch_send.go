@@ -130,6 +130,16 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	return wr, nil
 }
 
+// checkInline refuses what has nothing to send: C would take its segments for
+// data, and what came for a place to write to.
+func checkInline(op libibverbs.WrOpcode) error {
+	switch op {
+	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return fmt.Errorf("%v with SendInline: %w", op, syscall.EINVAL)
+	}
+	return nil
+}
+
 // disown forgets the regions of a request that cannot be added.
 func (b *SendBatch) disown(i int) {
 	clear(b.owner[i*b.arena.segments:][:b.arena.segments])
@@ -143,7 +153,7 @@ func (b *SendBatch) owners(i int) []*MR {
 
 // inline makes a request that is about to be added one whose data C reads.
 func (b *SendBatch) inline(i int) error {
-	if err := b.addressable(i); err != nil {
+	if err := firstError(checkInline(b.arena.wrs[i].Opcode), b.addressable(i)); err != nil {
 		b.disown(i)
 		return err
 	}

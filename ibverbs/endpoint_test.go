@@ -202,7 +202,7 @@ func TestConnectOptions(t *testing.T) {
 
 // A queue pair that was opened in an XRC domain has no protection domain.
 func TestEndpointWithoutPD(t *testing.T) {
-	qp := &QP{context: &Context{}, raw: &libibverbs.Qp{}, num: here.QPN}
+	qp := &QP{context: &Context{}, num: here.QPN}
 	qp.object.InitUnlisted("opened QP")
 	_, err := qp.Endpoint(EndpointOptions{})
 	require.ErrorIs(t, err, os.ErrInvalid)

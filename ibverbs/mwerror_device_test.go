@@ -69,7 +69,7 @@ func TestWindowAccess(t *testing.T) {
 	}
 }
 
-// A window that was taken away does not answer, however that was done.
+// A window that was taken away, or is not for the queue pair, does not answer.
 func TestWindowTakenAway(t *testing.T) {
 	r := open(t)
 	for name, tt := range map[string]struct {
@@ -78,16 +78,21 @@ func TestWindowTakenAway(t *testing.T) {
 	}{
 		"type 1 closed":             {ibverbs.MWType1, func(t *testing.T, _, _ *end, mw *ibverbs.MW) { require.NoError(t, mw.Close()) }},
 		"type 2 closed":             {ibverbs.MWType2, func(t *testing.T, _, _ *end, mw *ibverbs.MW) { require.NoError(t, mw.Close()) }},
+		"type 1 of another domain":  {ibverbs.MWType1, nil},
 		"type 2 through another QP": {ibverbs.MWType2, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
 			a, b := r.opPair(0, fullAccess)
-			if tt.do == nil {
-				_, other := r.opPair(0, fullAccess)
-				b = other
+			owner := r
+			if tt.do == nil { // the peer's queue pair has nothing to do with the window
+				if tt.typ == ibverbs.MWType1 {
+					owner = &rig{t: t, device: r.device, c: r.c, pd: must(r.c.AllocPD())(t)}
+					r.cleanup(owner.pd)
+				}
+				_, b = owner.opPair(0, fullAccess)
 			}
-			mw, _ := r.bound(tt.typ, b, remoteBoth)
+			mw, _ := owner.bound(tt.typ, b, remoteBoth)
 			w := mw.Remote()
 			if tt.do != nil {
 				tt.do(t, a, b, mw)
