@@ -60,7 +60,7 @@ func (a asked) up(t testing.TB) {
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: a.server.id}, next(t, a.server.ch, rdmacm.EventEstablished))
 }
 
-var request = rdmacm.ConnParam{
+var plainRequest = rdmacm.ConnParam{
 	PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 7, QPNum: 1717,
 }
 
@@ -74,7 +74,7 @@ func TestEventsOfHandshake(t *testing.T) {
 		srq  bool
 	}{{name: "plain"}, {"flow control", true, false}, {"shared receives", false, true}} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := request
+			p := plainRequest
 			p.FlowControl, p.SRQ = tt.flow, tt.srq
 			ask(t, d.IPv4, p).up(t)
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -30,10 +31,10 @@ func neighbour(t *testing.T, netdev string, ip netip.Addr, last byte) (peer neti
 	bytes[3] = last
 	peer = netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
 	set := func(hardware string) {
-		run(t, "ip neigh replace "+peer.Addr().String()+" lladdr "+hardware+" nud permanent dev "+netdev)
+		command(t, "ip neigh replace "+peer.Addr().String()+" lladdr "+hardware+" nud permanent dev "+netdev)
 	}
 	set("02:00:00:00:00:01")
-	t.Cleanup(func() { run(t, "ip neigh del "+peer.Addr().String()+" dev "+netdev) })
+	t.Cleanup(func() { command(t, "ip neigh del "+peer.Addr().String()+" dev "+netdev) })
 	return peer, func() { set("02:00:00:00:00:02") }
 }
 
@@ -104,21 +105,22 @@ func TestDialUnreachable(t *testing.T) {
 	require.EqualError(t, err, "dial 192.0.2.79:7471: peer unreachable: connection timed out")
 }
 
-// The same without any help: the kernel sends the request 16 times, with over
-// four seconds between. No call changes these numbers.
-func TestEventUnreachableByItself(t *testing.T) {
-	const tries = 3 * time.Minute
-	d := needDevice(t)
-	noKernelLeaks(t, d)
+// askNobody sends a request to a host that never answers. The function that it
+// returns waits until the kernel has given up: it sends the request 16 times, with
+// more than four seconds between, and no call changes these numbers.
+func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
+	t.Helper()
 	peer, _ := neighbour(t, d.NetDev, d.IPv4, 80)
 	e := newEnd(t)
 	e.resolve(peer)
 	start := time.Now()
 	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: 80}))
-	ctx, cancel := within(t, tries)
-	defer cancel()
-	ev, err := e.ch.Next(ctx)
-	require.NoError(t, err)
-	requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
-	t.Logf("after %v", time.Since(start))
+	return func() {
+		ctx, cancel := within(t, 3*time.Minute)
+		defer cancel()
+		ev, err := e.ch.Next(ctx)
+		require.NoError(t, err)
+		requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
+		t.Logf("unreachable, known by %v", time.Since(start))
+	}
 }

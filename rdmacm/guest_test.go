@@ -21,12 +21,12 @@ func onlyInGuest(t testing.TB) {
 	}
 }
 
-// run runs a command of the system's.
-func run(t testing.TB, command string) string {
+// command runs a command of the system's and returns its output.
+func command(t testing.TB, line string) string {
 	t.Helper()
-	words := strings.Fields(command)
+	words := strings.Fields(line)
 	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
-	require.NoError(t, err, "%s: %s", command, out)
+	require.NoError(t, err, "%s: %s", line, out)
 	return string(out)
 }
 
@@ -35,7 +35,7 @@ func run(t testing.TB, command string) string {
 func kernelObjects(t testing.TB, device string) map[string]int {
 	t.Helper()
 	var all []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(run(t, "rdma -j resource show")), &all))
+	require.NoError(t, json.Unmarshal([]byte(command(t, "rdma -j resource show")), &all))
 	counts := map[string]int{}
 	for _, one := range all {
 		if one["ifname"] != device {
@@ -67,7 +67,7 @@ func noKernelLeaks(t testing.TB, d testdevice.Device) {
 				return
 			}
 		}
-		t.Errorf("the kernel had %v, and has %v\n%s", before, after, run(t, "rdma resource show cm_id"))
+		t.Errorf("the kernel had %v, and has %v\n%s", before, after, command(t, "rdma resource show cm_id"))
 	})
 }
 
@@ -84,7 +84,7 @@ func equalCounts(a, b map[string]int) bool {
 func awaitKernelID(t testing.TB, words ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		for line := range strings.Lines(run(t, "rdma resource show cm_id")) {
+		for line := range strings.Lines(command(t, "rdma resource show cm_id")) {
 			found := true
 			for _, w := range words {
 				found = found && strings.Contains(line, w)

@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// text returns private data of a length, of which no two bytes in a row are
+// filled returns private data of a length, of which no two bytes in a row are
 // the same, and none is 0, which is what the padding has.
-func text(n int) []byte {
+func filled(n int) []byte {
 	data := make([]byte, n)
 	for i := range data {
 		data[i] = byte(i%255 + 1)
@@ -32,12 +32,12 @@ func knock(t *testing.T, ln *end, ch *rdmacm.EventChannel, n int) (client *rdmac
 	require.NoError(t, client.ResolveRoute(time.Second))
 	next(t, ch, rdmacm.EventRouteResolved)
 	if n == maxRequestData {
-		err := client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: text(n + 1)})
+		err := client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: filled(n + 1)})
 		requireTooLong(t, err, "rdma_connect: private data of 57 bytes, where this device's connection request carries up to 56")
 	}
-	require.NoError(t, client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: text(n)}))
+	require.NoError(t, client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: filled(n)}))
 	ev = next(t, ln.ch, rdmacm.EventConnectRequest)
-	require.Equal(t, padded(text(n), maxRequestData), ev.PrivateData, "request, %d bytes", n)
+	require.Equal(t, padded(filled(n), maxRequestData), ev.PrivateData, "request, %d bytes", n)
 	return client, ev
 }
 
@@ -76,11 +76,11 @@ func TestPrivateDataOfEveryLength(t *testing.T) {
 			for n := 0; n <= tt.max; n++ {
 				client, request := knock(t, ln, ch, n%(maxRequestData+1))
 				if n == tt.max {
-					requireTooLong(t, tt.answer(request.ID, text(n+1)), tt.text)
+					requireTooLong(t, tt.answer(request.ID, filled(n+1)), tt.text)
 				}
-				require.NoError(t, tt.answer(request.ID, text(n)))
+				require.NoError(t, tt.answer(request.ID, filled(n)))
 				ev := next(t, ch, tt.event)
-				require.Equal(t, padded(text(n), tt.max), ev.PrivateData, "%d bytes", n)
+				require.Equal(t, padded(filled(n), tt.max), ev.PrivateData, "%d bytes", n)
 				require.Same(t, client, ev.ID)
 				require.NoError(t, request.ID.Close()) // the peer's event comes to nobody
 				require.NoError(t, client.Close())
@@ -98,17 +98,17 @@ func TestPrivateDataOfConnections(t *testing.T) {
 	for _, n := range []int{0, 1, maxRequestData - 1, maxRequestData, maxRejectData, maxReplyData - 1, maxReplyData} {
 		dialed := make(chan accepted, 1)
 		go func() {
-			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: text(min(n, maxRequestData))})
+			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: filled(min(n, maxRequestData))})
 			dialed <- accepted{conn: conn, err: err}
 		}()
 		req, err := ln.Accept(ctx)
 		require.NoError(t, err)
-		require.Equal(t, padded(text(min(n, maxRequestData)), maxRequestData), req.PrivateData())
-		server, err := req.Accept(ctx, &rdmacm.Config{PrivateData: text(n)})
+		require.Equal(t, padded(filled(min(n, maxRequestData)), maxRequestData), req.PrivateData())
+		server, err := req.Accept(ctx, &rdmacm.Config{PrivateData: filled(n)})
 		require.NoError(t, err)
 		client := <-dialed
 		require.NoError(t, client.err)
-		require.Equal(t, padded(text(n), maxReplyData), client.conn.PeerData())
+		require.Equal(t, padded(filled(n), maxReplyData), client.conn.PeerData())
 		require.NoError(t, client.conn.Close())
 		require.NoError(t, server.Close())
 	}
