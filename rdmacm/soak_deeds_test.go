@@ -149,7 +149,7 @@ func (s *soak) findNobody(w *worker) error {
 }
 
 func (s *soak) cancelDialing(w *worker) error {
-	ctx, cancel := context.WithTimeout(w.ctx, time.Duration(w.IntN(20000))*time.Microsecond)
+	ctx, cancel := context.WithTimeout(w.ctx, time.Duration(w.IntN(200000))*time.Microsecond)
 	defer cancel()
 	conn, _, err := s.dial(ctx, w, expectAny, 0)
 	if err == nil {
@@ -163,7 +163,7 @@ func (s *soak) cancelDialing(w *worker) error {
 }
 
 func (s *soak) beGivenUp(w *worker) error {
-	conn, _, err := s.dial(w.ctx, w, giveUp, uint32(w.IntN(10000)))
+	conn, _, err := s.dial(w.ctx, w, giveUp, uint32(w.IntN(100000)))
 	if err == nil {
 		return errors.Join(conn.Wait(w.ctx), conn.Close())
 	}
@@ -176,7 +176,7 @@ func (s *soak) beGivenUp(w *worker) error {
 
 // closeWhileBusy closes a connection that others receive and send on.
 func (s *soak) closeWhileBusy(w *worker) error {
-	after := time.Duration(w.IntN(20000)) * time.Microsecond
+	after := time.Duration(w.IntN(50000)) * time.Microsecond
 	conn, mr, err := s.dial(w.ctx, w, expectAny, 0)
 	if err != nil {
 		return err
