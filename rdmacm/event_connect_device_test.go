@@ -3,6 +3,7 @@ package rdmacm_test
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func within(t testing.TB, d time.Duration) (context.Context, context.CancelFunc)
 
 // asked is what a connection request looks like on both ends.
 type asked struct {
+	param              rdmacm.ConnParam
 	ln, client, server *end
 }
 
@@ -40,7 +42,7 @@ func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 		FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetryCount: p.RNRRetryCount, SRQ: p.SRQ,
 	}, ev)
 	require.NoError(t, ev.Err())
-	return asked{ln, client, &end{t: t, ch: ln.ch, id: ev.ID}}
+	return asked{p, ln, client, &end{t: t, ch: ln.ch, id: ev.ID}}
 }
 
 // up answers what ask has asked, until both ends have the connection, and
@@ -48,7 +50,7 @@ func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 func (a asked) up(t testing.TB) {
 	t.Helper()
 	answer := rdmacm.ConnParam{
-		PrivateData: []byte("yes"), ResponderResources: 5, InitiatorDepth: 3, FlowControl: true, RNRRetryCount: 6, QPNum: 4242, SRQ: true,
+		PrivateData: []byte("yes"), ResponderResources: 5, InitiatorDepth: 3, FlowControl: true, RNRRetryCount: 6, QPNum: newQP(), SRQ: true,
 	}
 	require.NoError(t, a.server.id.Accept(answer))
 	requireEvent(t, rdmacm.Event{
@@ -60,8 +62,17 @@ func (a asked) up(t testing.TB) {
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: a.server.id}, next(t, a.server.ch, rdmacm.EventEstablished))
 }
 
-var plainRequest = rdmacm.ConnParam{
-	PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 7, QPNum: 1717,
+var lastQP atomic.Uint32
+
+// newQP returns the number of a queue pair that there is not. One that was
+// connected a moment ago would be taken for stale.
+func newQP() uint32 { return 0x800000 + lastQP.Add(1) }
+
+func plainRequest() rdmacm.ConnParam {
+	return rdmacm.ConnParam{
+		PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 7,
+		QPNum: newQP(),
+	}
 }
 
 // Without queue pairs of their own the ids' ends say all that they are told.
@@ -74,7 +85,7 @@ func TestEventsOfHandshake(t *testing.T) {
 		srq  bool
 	}{{name: "plain"}, {"flow control", true, false}, {"shared receives", false, true}} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := plainRequest
+			p := plainRequest()
 			p.FlowControl, p.SRQ = tt.flow, tt.srq
 			ask(t, d.IPv4, p).up(t)
 		})
@@ -112,7 +123,7 @@ func TestEventConnectError(t *testing.T) {
 	server := next(t, ln.ch, rdmacm.EventConnectRequest).ID
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	require.NoError(t, client.qp.SetError())
-	require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: 4242}))
+	require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: newQP()}))
 	ev := next(t, client.ch, rdmacm.EventConnectError)
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventConnectError, ID: client.id, Status: -1}, ev)
 	require.ErrorIs(t, ev.Err(), syscall.EIO)

@@ -24,24 +24,24 @@ func TestEventRejected(t *testing.T) {
 	t.Run("by nobody", func(t *testing.T) {
 		client := newEnd(t)
 		client.resolve(netip.AddrPortFrom(d.IPv4, 7))
-		require.NoError(t, client.id.Connect(plainRequest))
+		require.NoError(t, client.id.Connect(plainRequest()))
 		ev := next(t, client.ch, rdmacm.EventRejected)
 		requireRejected(t, ev, client.id, rdmacm.ReasonNoListener, "")
 		require.EqualError(t, ev.Err(), "connection rejected: nobody listens on the port")
 	})
 	t.Run("by the program", func(t *testing.T) {
-		a := ask(t, d.IPv4, plainRequest)
+		a := ask(t, d.IPv4, plainRequest())
 		require.NoError(t, a.server.id.Reject([]byte("not you")))
 		requireRejected(t, next(t, a.client.ch, rdmacm.EventRejected), a.client.id, rdmacm.ReasonConsumer, "not you")
 	})
 	t.Run("by the program that closes", func(t *testing.T) {
-		a := ask(t, d.IPv4, plainRequest)
+		a := ask(t, d.IPv4, plainRequest())
 		require.NoError(t, a.server.id.Close())
 		requireRejected(t, next(t, a.client.ch, rdmacm.EventRejected), a.client.id, rdmacm.ReasonConsumer, "")
 	})
 	t.Run("by the dialer that closes", func(t *testing.T) {
-		a := ask(t, d.IPv4, plainRequest)
-		require.NoError(t, a.server.id.Accept(rdmacm.ConnParam{QPNum: 4242}))
+		a := ask(t, d.IPv4, plainRequest())
+		require.NoError(t, a.server.id.Accept(rdmacm.ConnParam{QPNum: newQP()}))
 		next(t, a.client.ch, rdmacm.EventConnectResponse)
 		require.NoError(t, a.client.id.Close())
 		requireRejected(t, next(t, a.server.ch, rdmacm.EventRejected), a.server.id, rdmacm.ReasonConsumer, "")
@@ -49,11 +49,11 @@ func TestEventRejected(t *testing.T) {
 	// A new connection of a queue pair that has one already, as a host asks for
 	// that has forgotten it: the kernel refuses the new one and ends the old.
 	t.Run("stale", func(t *testing.T) {
-		old := ask(t, d.IPv4, plainRequest)
+		old := ask(t, d.IPv4, plainRequest())
 		old.up(t)
 		client := newEnd(t)
 		client.resolve(old.ln.id.LocalAddr())
-		require.NoError(t, client.id.Connect(plainRequest)) // the same queue pair
+		require.NoError(t, client.id.Connect(old.param)) // the same queue pair
 		requireRejected(t, next(t, client.ch, rdmacm.EventRejected), client.id, rdmacm.ReasonStale, "")
 		requireDisconnected(t, old.client)
 		// Its own system has sent the peer away.
@@ -88,7 +88,7 @@ func TestEventsOfTheEnd(t *testing.T) {
 		{"server", func(a asked) (first, second *end) { return a.server, a.client }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := ask(t, d.IPv4, plainRequest)
+			a := ask(t, d.IPv4, plainRequest())
 			a.up(t)
 			first, second := tt.by(a)
 			require.NoError(t, first.id.Disconnect())
@@ -100,7 +100,7 @@ func TestEventsOfTheEnd(t *testing.T) {
 		})
 	}
 	t.Run("id closed", func(t *testing.T) {
-		a := ask(t, d.IPv4, plainRequest)
+		a := ask(t, d.IPv4, plainRequest())
 		a.up(t)
 		require.NoError(t, a.client.id.Close())
 		requireDisconnected(t, a.server)

@@ -81,7 +81,7 @@ func TestEventUnreachable(t *testing.T) {
 	peer, moves := neighbour(t, d.NetDev, d.IPv4, 78)
 	e := newEnd(t)
 	e.resolve(peer)
-	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: 78, PrivateData: []byte("anybody there?")}))
+	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: []byte("anybody there?")}))
 	moves()
 	ev := next(t, e.ch, rdmacm.EventUnreachable)
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
@@ -114,7 +114,7 @@ func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
 	e := newEnd(t)
 	e.resolve(peer)
 	start := time.Now()
-	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: 80}))
+	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: newQP()}))
 	return func() {
 		ctx, cancel := within(t, 3*time.Minute)
 		defer cancel()

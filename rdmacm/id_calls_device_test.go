@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -49,7 +50,7 @@ func TestSetAFOnly(t *testing.T) {
 		if only {
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, syscall.EADDRINUSE)
+			require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 		}
 	}
 }
@@ -64,15 +65,16 @@ func TestSetTOSAndAckTimeout(t *testing.T) {
 	require.NoError(t, client.id.SetAckTimeout(time.Second)) // 4.096 us * 2^18 is the next
 	require.NoError(t, client.id.ResolveRoute(time.Second))
 	next(t, client.ch, rdmacm.EventRouteResolved)
-	require.NoError(t, client.id.Connect(plainRequest))
+	require.NoError(t, client.id.Connect(plainRequest()))
 	server := next(t, ln.ch, rdmacm.EventConnectRequest).ID
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: 4242}))
+	answer := rdmacm.ConnParam{QPNum: newQP()}
+	require.NoError(t, server.Accept(answer))
 	next(t, client.ch, rdmacm.EventConnectResponse)
 	attr, _, err := client.id.InitQPAttr(ibverbs.QPStateRTR)
 	require.NoError(t, err)
 	require.EqualValues(t, 0x68, attr.AhAttr.Grh.TrafficClass)
-	require.EqualValues(t, 4242, attr.DestQpNum)
+	require.Equal(t, answer.QPNum, attr.DestQpNum)
 	attr, _, err = client.id.InitQPAttr(ibverbs.QPStateRTS)
 	require.NoError(t, err)
 	require.EqualValues(t, 18, attr.Timeout)
@@ -82,8 +84,8 @@ func TestSetTOSAndAckTimeout(t *testing.T) {
 // message of the handshake comes.
 func TestNotify(t *testing.T) {
 	d := needDevice(t)
-	a := ask(t, d.IPv4, plainRequest)
-	require.NoError(t, a.server.id.Accept(rdmacm.ConnParam{QPNum: 4242}))
+	a := ask(t, d.IPv4, plainRequest())
+	require.NoError(t, a.server.id.Accept(rdmacm.ConnParam{QPNum: newQP()}))
 	next(t, a.client.ch, rdmacm.EventConnectResponse)
 	require.NoError(t, a.server.id.Notify(ibverbs.EventCommEstablished))
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: a.server.id}, next(t, a.server.ch, rdmacm.EventEstablished))
@@ -102,7 +104,7 @@ func TestECE(t *testing.T) {
 		ln, client := listening(t, d.IPv4), newEnd(t)
 		client.resolve(ln.id.LocalAddr())
 		require.NoError(t, client.id.SetLocalECE(offer))
-		require.NoError(t, client.id.Connect(plainRequest))
+		require.NoError(t, client.id.Connect(plainRequest()))
 		server := next(t, ln.ch, rdmacm.EventConnectRequest).ID
 		t.Cleanup(func() { require.NoError(t, server.Close()) })
 		got, err := server.RemoteECE()
@@ -114,7 +116,7 @@ func TestECE(t *testing.T) {
 			continue
 		}
 		require.NoError(t, server.SetLocalECE(taken))
-		require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: 4242}))
+		require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: newQP()}))
 		next(t, client.ch, rdmacm.EventConnectResponse)
 		got, err = client.id.RemoteECE()
 		require.NoError(t, err)
@@ -143,8 +145,7 @@ func TestGetAddrInfo(t *testing.T) {
 	require.True(t, ok, "%T: %v", err, err)
 }
 
-// InfiniBand's addresses need a device that has them; on RoCE the kernel finds
-// none, and says so.
+// InfiniBand's own addresses are for its devices: on RoCE none has one.
 func TestIBAddresses(t *testing.T) {
 	d := needDevice(t)
 	ch := newChannel(t)
@@ -152,12 +153,22 @@ func TestIBAddresses(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, id.Close()) }()
 	require.Equal(t, rdmacm.PortSpaceIB, id.PortSpace())
-	addr := rdmacm.IBAddr{GID: d.GID, ServiceID: 0x1061d2f}
-	err = id.BindIB(addr)
-	t.Log(err)
-	if err == nil {
-		require.Equal(t, addr.GID, id.LocalIB().GID)
-	}
-	t.Log(id.ResolveIB(nil, addr, time.Second))
-	require.Zero(t, id.PeerAddr())
+	require.ErrorIs(t, id.BindIB(rdmacm.IBAddr{GID: d.GID, ServiceID: 0x1061d2f}), syscall.ENODEV)
+	anywhere := rdmacm.IBAddr{ServiceID: 0x013f000000001d2f}
+	require.NoError(t, id.BindIB(anywhere))
+	require.Equal(t, anywhere.ServiceID, id.LocalIB().ServiceID)
+	require.Zero(t, id.PeerIB())
+	require.False(t, id.LocalAddr().IsValid())
+}
+
+// A path of one's own takes the place of the one that ResolveRoute finds.
+func TestSetIBPaths(t *testing.T) {
+	d := needDevice(t)
+	ln, client := listening(t, d.IPv4), newEnd(t)
+	require.NoError(t, client.id.ResolveAddr(netip.AddrPort{}, ln.id.LocalAddr(), time.Second))
+	next(t, client.ch, rdmacm.EventAddrResolved)
+	require.ErrorIs(t, client.id.SetIBPaths(), syscall.EINVAL)
+	require.ErrorIs(t, client.id.SetIBPaths(libibverbs.PathData{}), syscall.EINVAL, "flags that the kernel asks for")
+	require.NoError(t, client.id.ResolveRoute(time.Second))
+	next(t, client.ch, rdmacm.EventRouteResolved)
 }

@@ -32,10 +32,10 @@ func knock(t *testing.T, ln *end, ch *rdmacm.EventChannel, n int) (client *rdmac
 	require.NoError(t, client.ResolveRoute(time.Second))
 	next(t, ch, rdmacm.EventRouteResolved)
 	if n == maxRequestData {
-		err := client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: filled(n + 1)})
+		err := client.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: filled(n + 1)})
 		requireTooLong(t, err, "rdma_connect: private data of 57 bytes, where this device's connection request carries up to 56")
 	}
-	require.NoError(t, client.Connect(rdmacm.ConnParam{QPNum: 1, PrivateData: filled(n)}))
+	require.NoError(t, client.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: filled(n)}))
 	ev = next(t, ln.ch, rdmacm.EventConnectRequest)
 	require.Equal(t, padded(filled(n), maxRequestData), ev.PrivateData, "request, %d bytes", n)
 	return client, ev
@@ -67,7 +67,7 @@ func TestPrivateDataOfEveryLength(t *testing.T) {
 		},
 		{
 			"acceptances", maxReplyData, func(id *rdmacm.ID, data []byte) error {
-				return id.Accept(rdmacm.ConnParam{QPNum: 2, PrivateData: data})
+				return id.Accept(rdmacm.ConnParam{QPNum: newQP(), PrivateData: data})
 			}, rdmacm.EventConnectResponse,
 			"rdma_accept: private data of 197 bytes, where this device's acceptance carries up to 196",
 		},
