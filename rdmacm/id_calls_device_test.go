@@ -153,8 +153,8 @@ func TestIBAddresses(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, id.Close()) }()
 	require.Equal(t, rdmacm.PortSpaceIB, id.PortSpace())
-	require.ErrorIs(t, id.BindIB(rdmacm.IBAddr{GID: d.GID, ServiceID: 0x1061d2f}), syscall.ENODEV)
-	anywhere := rdmacm.IBAddr{ServiceID: 0x013f000000001d2f}
+	require.ErrorIs(t, id.BindIB(rdmacm.IBAddr{GID: d.GID, ServiceID: 0x13f1d2f}), syscall.ENODEV)
+	anywhere := rdmacm.IBAddr{ServiceID: 0x13f1d2f}
 	require.NoError(t, id.BindIB(anywhere))
 	require.Equal(t, anywhere.ServiceID, id.LocalIB().ServiceID)
 	require.Zero(t, id.PeerIB())
