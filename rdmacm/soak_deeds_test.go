@@ -162,16 +162,20 @@ func (s *soak) cancelDialing(w *worker) error {
 	return err
 }
 
+// beGivenUp dials while the server gives up, which may be before, while or after
+// the connection is up here.
 func (s *soak) beGivenUp(w *worker) error {
 	conn, _, err := s.dial(w.ctx, w, giveUp, uint32(w.IntN(100000)))
+	var closed error
 	if err == nil {
-		return errors.Join(conn.Wait(w.ctx), conn.Close())
+		err = conn.Wait(w.ctx)
+		closed = conn.Close()
 	}
 	failed, ok := errors.AsType[*rdmacm.EventError](err)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || ok && failed.Type == rdmacm.EventConnectError {
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, closed)
 }
 
 // closeWhileBusy closes a connection that others receive and send on.

@@ -125,8 +125,10 @@ func TestSoak(t *testing.T) {
 	i := slices.IndexFunc(devices, func(c *ibverbs.Context) bool { return c.Name() == d.Name })
 	pd, err := devices[i].AllocPD()
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pd.Close()) })
 	memory, err := pd.Alloc(soakWorkers*slotSize, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, memory.Close()) })
 	s := &soak{
 		ln: listenOn(t, d.IPv4), host: d.IPv4.String(), nobody: d.IPv4.String() + ":7",
 		seed: seed, pd: pd, memory: memory, counts: map[string]int{},
@@ -146,8 +148,6 @@ func TestSoak(t *testing.T) {
 	require.NoError(t, s.ln.Close())
 	s.server.Wait()
 	require.NoError(t, context.Cause(s.ctx), "VERBENA_SOAK_SEED=%d", seed)
-	require.NoError(t, memory.Close())
-	require.NoError(t, pd.Close())
 	for _, name := range slices.SortedFunc(maps.Keys(s.counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.counts[b], s.counts[a]), strings.Compare(a, b))
 	}) {
