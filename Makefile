@@ -5,7 +5,7 @@ VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 NEWEST := $(lastword $(VERSIONS))
 # What is proven with a device, in the VM.
-DEVICE_TESTS := ./ibverbs ./rdmacm ./tests/interop ./tests/versions
+DEVICE_TESTS := ./ibverbs ./rdmacm ./tests/interop ./tests/cmtime ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
 # by commas. Only clang knows loong64 on Debian 12.
 LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
@@ -14,7 +14,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure bench upgrade clean
+.PHONY: help demo test build cross lint unit device generate headers loong64 check arch coverage measure bench cmtime soak upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -77,6 +77,15 @@ measure: ## time and memory that scan, emit and a cold build take
 
 bench: ## posting and polling beside C, here and in the VM; installs what is missing
 	scripts/bench
+
+cmtime: ## connection rate and the time of each step beside C's, in the VM
+	$(GO) test -run '^$$' -bench CMTime -benchtime 1x -exec $(VM) ./tests/cmtime
+
+# VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak: for how long, and the seed that an earlier run has printed.
+soak: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
+soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
+soak: ## connect, transfer, reject, cancel, kill and close at random, in the VM, for VERBENA_SOAK
+	$(GO) test -race -v -timeout 0 -run '^TestSoak$$' -exec $(VM) ./rdmacm
 
 upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
 	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))

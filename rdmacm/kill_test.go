@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,9 @@ const victimEnv = "VERBENA_RDMACM_VICTIM"
 func victim(address string) {
 	fmt.Fprintln(os.Stderr, "victim:", func() error {
 		ctx := context.Background()
+		if server, ok := strings.CutPrefix(address, dialPrefix); ok {
+			return dialVictim(ctx, server)
+		}
 		ln, err := rdmacm.Listen(ctx, address, nil)
 		if err != nil {
 			return err

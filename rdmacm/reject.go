@@ -22,6 +22,8 @@ const (
 	ReasonNoListener  = 8  // nobody listens on the port
 	ReasonStale       = 10 // the peer still has an older connection of ours
 	ReasonConsumer    = 28 // the peer's program refused
+
+	ReasonVendorOption = 35 // the enhancements asked for are refused; see ID.RejectECE
 )
 
 func (e *RejectedError) Error() string {
@@ -69,5 +71,6 @@ var reasons = map[int]string{
 	30:                "duplicate local communication ID",
 	31:                "unsupported class version",
 	32:                "invalid flow label",
-	35:                "vendor option not supported",
+
+	ReasonVendorOption: "vendor option not supported",
 }

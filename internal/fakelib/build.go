@@ -46,7 +46,7 @@ func build(dir string, without []string) error {
 		return err
 	}
 	for _, name := range []string{"libibverbs", "librdmacm"} {
-		if err := compile(dir, name, list(a.Functions, name, without), "fake.c"); err != nil {
+		if err := compile(dir, name, list(a.Functions, name, without), []string{"fake.c"}); err != nil {
 			return err
 		}
 	}
@@ -59,12 +59,24 @@ func buildProvider(dir string) error {
 	if err != nil {
 		return err
 	}
-	return compile(dir, "libibverbs", wrappers(a), providerFiles...)
+	return compile(dir, "libibverbs", wrappers(a), providerFiles)
+}
+
+// buildCM compiles that and the librdmacm that works over it into dir.
+func buildCM(dir string) error {
+	if err := buildProvider(dir); err != nil {
+		return err
+	}
+	a, err := snapshot()
+	if err != nil {
+		return err
+	}
+	return compile(dir, "librdmacm", cmWrappers(a), cmFiles, filepath.Join(dir, "libibverbs.so.1"))
 }
 
 // compile makes a library of files of testdata, the first of which includes
-// the others and functions.h.
-func compile(dir, name, functions string, files ...string) error {
+// the others and functions.h, and links it with others.
+func compile(dir, name, functions string, files []string, others ...string) error {
 	sources := filepath.Join(dir, name)
 	if err := os.Mkdir(sources, 0o700); err != nil {
 		return err
@@ -77,9 +89,13 @@ func compile(dir, name, functions string, files ...string) error {
 	if err := os.WriteFile(filepath.Join(sources, "functions.h"), []byte(functions), 0o600); err != nil {
 		return err
 	}
-	cc := exec.Command("cc", "-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
+	args := []string{
+		"-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
+		"-Wl,-Bsymbolic",                                     // each library has its own of what both are made of
 		"-I", filepath.Join(top(), "generated", "librdmacm"), // its abi.h has both libraries
-		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]))
+		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]),
+	}
+	cc := exec.Command("cc", append(args, others...)...)
 	if out, err := cc.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cc.Args, err, out)
 	}

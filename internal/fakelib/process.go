@@ -29,6 +29,14 @@ func ProviderMain(m *testing.M) int {
 	return again(os.Args[1:], buildProvider)
 }
 
+// CMMain is ProviderMain with a librdmacm over that device; see OpenCM.
+func CMMain(m *testing.M) int {
+	if os.Getenv(inChild) != "" {
+		return m.Run()
+	}
+	return again(os.Args[1:], buildCM)
+}
+
 // again runs this program in a process that has the libraries that build makes,
 // and returns its exit status.
 func again(args []string, build func(dir string) error) int {

@@ -58,13 +58,29 @@ type Provider struct {
 // the test every object must be destroyed and every plan used.
 func OpenProvider(t testing.TB) *Provider {
 	t.Helper()
+	return open(t, "libibverbs.so.1")
+}
+
+// OpenCM returns the librdmacm of a process that CMMain made, as OpenProvider
+// returns libibverbs. It knows one host, which has every address and accepts
+// every connection: a call that starts something causes the event that says
+// that all is well. An event can be planned to be another: each is a call of
+// "event", whose argument 0 is the struct. Listening causes a connection
+// request, and rdma_write_cm_event whatever is planned.
+func OpenCM(t testing.TB) *Provider {
+	t.Helper()
+	return open(t, "librdmacm.so.1")
+}
+
+func open(t testing.TB, name string) *Provider {
+	t.Helper()
 	p := &Provider{t: t}
 	library := dl.Library{
-		Name: "libibverbs.so.1", Symbols: []string{"provider"},
+		Name: name, Symbols: []string{"provider"},
 		Set: func(_ int, address unsafe.Pointer) { p.c = (*provider)(address) },
 	}
 	require.NoError(t, library.Load())
-	require.NotNil(t, p.c, "this process has another libibverbs")
+	require.NotNil(t, p.c, "this process has another %s", name)
 	p.Forget()
 	p.c.plans = 0
 	live := p.c.live

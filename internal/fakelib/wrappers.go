@@ -46,21 +46,35 @@ type wrapper struct {
 	name string // in the list of calls
 	ident,
 	linkage string // of the C function
-	typ string // as in the snapshot
+	typ   string // as in the snapshot
+	files []string
+}
+
+// complete reports whether C knows the size of a type.
+func (a api) complete(typ string) bool {
+	return !strings.HasSuffix(typ, "void") && (!strings.Contains(typ, "struct ") || strings.HasPrefix(typ, "*") ||
+		slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") }))
+}
+
+// cmWrappers writes functions.h for testdata/cm.c.
+func cmWrappers(a api) string {
+	var b strings.Builder
+	for _, f := range a.Functions {
+		if f.Inline == nil && f.Header != "rdma/rsocket.h" && home(f.Header) == "librdmacm" {
+			b.WriteString(wrapper{f.Name, f.Name, "", f.Type, cmFiles}.source(a.complete))
+		}
+	}
+	return b.String()
 }
 
 // wrappers writes functions.h for testdata/provider.c.
 func wrappers(a api) string {
 	var b strings.Builder
 	exported := map[string]bool{}
-	complete := func(typ string) bool {
-		return !strings.HasSuffix(typ, "void") && (!strings.Contains(typ, "struct ") || strings.HasPrefix(typ, "*") ||
-			slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") }))
-	}
 	for _, f := range a.Functions {
 		if home(f.Header) == "libibverbs" && f.Inline == nil {
 			exported[f.Name] = true
-			b.WriteString(wrapper{f.Name, f.Name, "", f.Type}.source(complete))
+			b.WriteString(wrapper{f.Name, f.Name, "", f.Type, providerFiles}.source(a.complete))
 		}
 	}
 	for _, table := range tables {
@@ -75,7 +89,7 @@ func wrappers(a api) string {
 			ident := name
 			if !exported[name] { // the library's function is the operation otherwise
 				ident = "op_" + name
-				b.WriteString(wrapper{name, ident, "static ", "func(" + typ}.source(complete))
+				b.WriteString(wrapper{name, ident, "static ", "func(" + typ, providerFiles}.source(a.complete))
 			}
 			fmt.Fprintf(&set, "\ttable->%s = %s;\n", m.Name, ident)
 		}
@@ -98,11 +112,11 @@ func (w wrapper) source(complete func(typ string) bool) string {
 			fmt.Fprintf(&copies, "\tCOPY(%s);\n", name)
 		}
 	}
-	if hasHook("copy_", w.name) {
+	if hasHook(w.files, "copy_", w.name) {
 		fmt.Fprintf(&copies, "\tcopy_%s(&call, %s);\n", w.name, strings.Join(names, ", "))
 	}
 	do, back := "call.result = 0", "\treturn ("+strings.TrimSpace(cType(result))+")call.result;\n"
-	if hasHook("do_", w.name) {
+	if hasHook(w.files, "do_", w.name) {
 		do = fmt.Sprintf("do_%s(%s)", w.name, strings.Join(names, ", "))
 		if result != "void" {
 			do = "call.result = (int64_t)" + do
@@ -127,10 +141,13 @@ func cType(typ string) string {
 }
 
 // providerFiles are what the library with a device is made of.
-var providerFiles = []string{"provider.c", "copies.h", "events.h", "objects.h", "memory.h", "queues.h"}
+var providerFiles = []string{"provider.c", "calls.h", "copies.h", "events.h", "objects.h", "memory.h", "queues.h"}
 
-// hasHook reports whether those have a function of their own for a call.
-func hasHook(prefix, name string) bool {
+// cmFiles are what the librdmacm over that device is made of.
+var cmFiles = []string{"cm.c", "calls.h"}
+
+// hasHook reports whether files have a function of their own for a call.
+func hasHook(files []string, prefix, name string) bool {
 	hook := regexp.MustCompile(`\b` + prefix + name + `[(,)]`)
-	return slices.ContainsFunc(providerFiles, func(file string) bool { return hook.Match(read(file)) })
+	return slices.ContainsFunc(files, func(file string) bool { return hook.Match(read(file)) })
 }

@@ -1,0 +1,153 @@
+/* Part of each library that writes down its calls: calls, plans for them, and
+ * objects. Each library has its own. */
+
+#define NAME_SIZE 48
+#define ARGS 8
+#define CALLS 4096
+#define PLANS 16
+#define OBJECTS 4096
+
+/* Memory that an argument points to, as it was when the call began. */
+struct copy {
+	struct copy *next;
+	const void *address;
+	size_t size;
+	unsigned char bytes[];
+};
+
+/* What Go wants of the next call of a function. */
+struct plan {
+	char name[NAME_SIZE];
+	int64_t instead; /* 1: nothing is done, but result and error are given */
+	int64_t result;
+	int64_t error;
+	int64_t arg; /* size bytes are written at offset from where it points */
+	int64_t offset;
+	int64_t size;
+	unsigned char bytes[256];
+};
+
+struct call {
+	char name[NAME_SIZE];
+	int64_t count; /* of arguments */
+	int64_t args[ARGS];
+	int64_t result;
+	struct copy *copies;
+	struct plan plan;
+};
+
+/* Go has the same structs. */
+struct provider {
+	int64_t calls; /* in order of their ends; more than CALLS are counted only */
+	struct call *log[CALLS];
+	int64_t plans; /* oldest first */
+	struct plan plan[PLANS];
+	int64_t live; /* objects that are not destroyed */
+} provider;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "fakelib: %s\n", what);
+	abort();
+}
+
+static void copy(struct call *call, const void *address, size_t size)
+{
+	struct copy *c;
+
+	if (!address || !size)
+		return;
+	c = malloc(sizeof(*c) + size);
+	c->next = call->copies;
+	c->address = address;
+	c->size = size;
+	memcpy(c->bytes, address, size);
+	call->copies = c;
+}
+
+#define COPY(pointer) copy(&call, (pointer), sizeof(*(pointer)))
+
+static struct call enter(const char *name, int64_t count, const int64_t *args)
+{
+	struct call call = { .count = count };
+	int i;
+
+	strncpy(call.name, name, NAME_SIZE - 1);
+	memcpy(call.args, args, count * sizeof(*args));
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < provider.plans && strcmp(provider.plan[i].name, name); i++)
+		;
+	if (i < provider.plans) {
+		call.plan = provider.plan[i];
+		provider.plans--;
+		memmove(&provider.plan[i], &provider.plan[i + 1], (provider.plans - i) * sizeof(struct plan));
+	}
+	pthread_mutex_unlock(&lock);
+	return call;
+}
+
+/* planned says whether the call has a result already. */
+static int planned(struct call *call)
+{
+	if (call->plan.instead)
+		call->result = call->plan.result;
+	return (int)call->plan.instead;
+}
+
+static void leave(struct call *call)
+{
+	int error = call->plan.instead ? (int)call->plan.error : errno;
+	struct call *kept = malloc(sizeof(*kept));
+
+	if (call->plan.size)
+		memcpy((char *)call->args[call->plan.arg] + call->plan.offset, call->plan.bytes, call->plan.size);
+	*kept = *call;
+	pthread_mutex_lock(&lock);
+	if (provider.calls < CALLS)
+		provider.log[provider.calls] = kept;
+	provider.calls++;
+	pthread_mutex_unlock(&lock);
+	errno = error;
+}
+
+/* Objects: a double destroy, or one of something else, ends the program. */
+
+static void *objects[OBJECTS];
+
+static void replace_object(void *old, void *new)
+{
+	int i;
+
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < OBJECTS && objects[i] != old; i++)
+		;
+	if (i == OBJECTS)
+		fail(old ? "destroys what is no object" : "too many objects");
+	objects[i] = new;
+	provider.live += new ? 1 : -1;
+	pthread_mutex_unlock(&lock);
+}
+
+static void *new_object(size_t size)
+{
+	void *object = calloc(1, size);
+
+	if (object)
+		replace_object(NULL, object);
+	return object;
+}
+
+/* What is freed becomes nonsense, so that nobody goes on using it unnoticed. */
+static int free_object(void *object)
+{
+	volatile unsigned char *bytes = object;
+	size_t size = malloc_usable_size(object);
+
+	replace_object(object, NULL);
+	while (size--)
+		bytes[size] = 0x5a;
+	free(object);
+	return 0;
+}

@@ -1,0 +1,153 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package cm
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+func dial(ctx context.Context) error {
+	dialer := rdmacm.Dialer{TOS: 8, AckTimeout: time.Second}
+	conn, err := dialer.Dial(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func dialManually(ctx context.Context) error {
+	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{ManualQP: true})
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func accept(ctx context.Context) error {
+	config := &rdmacm.ListenConfig{ReuseAddr: true}
+	ln, err := rdmacm.Listen(ctx, address, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ln.Close() }()
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := req.Accept(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func reject(ctx context.Context) error {
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ln.Close() }()
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	return req.Reject([]byte("no"))
+}
+
+// Each function that a connection needs fails once, in each way: the error has
+// its errno, and everything that was made is given back.
+func TestConnectionsOverLibraries(t *testing.T) {
+	c := open(t)
+	for _, tt := range []struct {
+		name, prefix string
+		connect      func(context.Context) error
+		functions    []string
+	}{
+		{"dial", "dial " + address + ": ", dial, []string{
+			"rdma_create_id", "rdma_resolve_addr", "rdma_set_option", "rdma_resolve_route", "rdma_create_qp_ex", "rdma_connect",
+		}},
+		{"dial manually", "dial " + address + ": ", dialManually, []string{
+			"rdma_create_id", "rdma_resolve_addr", "rdma_resolve_route", "rdma_init_qp_attr", "rdma_connect", "rdma_establish",
+		}},
+		{"accept", "", accept, []string{
+			"rdma_create_id", "rdma_set_option", "rdma_bind_addr", "rdma_listen", "rdma_create_qp_ex", "rdma_accept",
+		}},
+		{"reject", "", reject, []string{"rdma_create_id", "rdma_bind_addr", "rdma_listen", "rdma_reject"}},
+	} {
+		require.NoError(t, tt.connect(bounded(t)), tt.name)
+		for _, function := range tt.functions {
+			for _, w := range ways {
+				t.Run(strings.Join([]string{tt.name, function, w.name}, "/"), func(t *testing.T) {
+					w.fail(c, function, syscall.ENOBUFS)
+					err := tt.connect(bounded(t))
+					requireErrno(t, err, function, syscall.ENOBUFS)
+					require.True(t, strings.HasPrefix(err.Error(), tt.prefix), err)
+				})
+			}
+		}
+		require.NoError(t, tt.connect(bounded(t)), "%s, after all that", tt.name)
+	}
+}
+
+// The functions that return pointers say NULL and errno.
+func TestPointersOverLibraries(t *testing.T) {
+	c := open(t)
+	c.Next("rdma_create_event_channel").Returns(0, syscall.EMFILE)
+	requireErrno(t, dial(bounded(t)), "rdma_create_event_channel", syscall.EMFILE)
+	c.Next("rdma_get_devices").Returns(0, syscall.ENOMEM)
+	_, err := rdmacm.Devices()
+	requireErrno(t, err, "rdma_get_devices", syscall.ENOMEM)
+}
+
+// That there is no event is no failure, however it is said; that none can be
+// read any more is one, for everybody who waits.
+func TestReadingOverLibraries(t *testing.T) {
+	c := open(t)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			w.fail(c, "rdma_get_cm_event", syscall.EINTR)
+			require.NoError(t, dial(bounded(t)))
+
+			w.fail(c, "rdma_get_cm_event", syscall.EIO)
+			err := dial(bounded(t))
+			require.ErrorIs(t, err, syscall.EIO)
+			require.ErrorContains(t, err, "connection failed: input/output error")
+			require.NoError(t, dial(bounded(t)), "with a new channel")
+
+			ch, err := rdmacm.NewEventChannel()
+			require.NoError(t, err)
+			w.fail(c, "rdma_get_cm_event", syscall.EINTR)
+			w.fail(c, "rdma_get_cm_event", syscall.EAGAIN)
+			_, ok, err := ch.Poll()
+			require.NoError(t, err)
+			require.False(t, ok)
+			w.fail(c, "rdma_get_cm_event", syscall.ENODEV)
+			_, err = ch.Next(bounded(t))
+			requireErrno(t, err, "rdma_get_cm_event", syscall.ENODEV)
+			require.NoError(t, ch.Close())
+		})
+	}
+}
+
+// An id that cannot be destroyed is still there, and can be closed again.
+func TestCloseOverLibraries(t *testing.T) {
+	c := open(t)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			conn, err := rdmacm.Dial(bounded(t), address, nil)
+			require.NoError(t, err)
+			w.fail(c, "rdma_disconnect", syscall.EINVAL) // nothing to disconnect any more
+			w.fail(c, "rdma_destroy_id", syscall.EBUSY)
+			requireErrno(t, conn.Close(), "rdma_destroy_id", syscall.EBUSY)
+			require.NoError(t, conn.Close())
+		})
+	}
+}

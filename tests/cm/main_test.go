@@ -1,0 +1,75 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package cm
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/fakelib"
+	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+func TestMain(m *testing.M) { os.Exit(fakelib.CMMain(m)) }
+
+const address = "192.0.2.1:7471"
+
+// open returns librdmacm. At the end of the test neither C library nor Go may
+// have more objects than now.
+func open(t *testing.T) *fakelib.Provider {
+	t.Helper()
+	_, err := rdmacm.Devices() // which stay open
+	require.NoError(t, err)
+	testdevice.NoLeaks(t)
+	fakelib.OpenProvider(t)
+	return fakelib.OpenCM(t)
+}
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// way is how a function that failed with an errno says so.
+type way struct {
+	name          string
+	result, errno func(syscall.Errno) int64
+}
+
+// The manual says -1 and errno. Older libraries return -errno, and leave in
+// errno whatever was there; so does rdma_cm(7) of other systems have it.
+var ways = []way{
+	{"-1 and errno", number(-1), positive},
+	{"-errno and nothing", negative, number(0)},
+	{"-errno and the same errno", negative, positive},
+	{"-errno and another errno", negative, number(int64(syscall.ENOSPC))},
+	{"-1 and -errno", number(-1), negative},
+}
+
+func number(n int64) func(syscall.Errno) int64 { return func(syscall.Errno) int64 { return n } }
+func positive(e syscall.Errno) int64           { return int64(e) }
+func negative(e syscall.Errno) int64           { return -int64(e) }
+
+// fail plans that the next call of the function fails, once.
+func (w way) fail(c *fakelib.Provider, function string, errno syscall.Errno) {
+	c.Next(function).Returns(w.result(errno), syscall.Errno(w.errno(errno)))
+}
+
+// requireErrno looks at an error that a call of C is the cause of.
+func requireErrno(t *testing.T, err error, function string, errno syscall.Errno) {
+	t.Helper()
+	require.ErrorIs(t, err, errno)
+	var e *rdmacm.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, function, e.Op)
+	require.Equal(t, errno, e.Errno)
+	require.NotErrorIs(t, err, syscall.ENOSPC, "what errno happened to be")
+}

@@ -1,0 +1,2 @@
+// Package cmtime runs our cmtime against rdma-core's, and measures both.
+package cmtime
