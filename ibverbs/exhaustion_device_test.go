@@ -35,15 +35,15 @@ func TestTooMuch(t *testing.T) {
 		},
 		"no completions": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{})),
-			[]string{"ibv_create_cq (0 entries on vector 0 of " + r.c.Name() + "): invalid argument"},
+			[]string{"ibv_create_cq (0 entries on " + r.c.Name() + "): invalid argument"},
 		},
 		"more than C can say": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{Entries: math.MaxInt})),
-			[]string{fmt.Sprintf("ibv_create_cq (%d entries on vector 0", math.MaxInt)},
+			[]string{fmt.Sprintf("ibv_create_cq (%d entries on ", math.MaxInt)},
 		},
 		"negative vector": {
 			second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: -1})),
-			[]string{"ibv_create_cq (1 entries on vector -1"},
+			[]string{"ibv_create_cq (vector -1 of "},
 		},
 		"memory": {second(r.pd.Alloc(math.MaxInt, 0)), []string{fmt.Sprintf("map %d bytes: cannot allocate memory", math.MaxInt)}},
 	} {

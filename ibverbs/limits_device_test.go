@@ -28,7 +28,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		"extended QP": {
 			qp(ibverbs.QPConfig{MaxSendWR: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
 		},
-		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 1 << 20})), "ibv_create_cq (1 entries on "},
+		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 1 << 20})), "ibv_create_cq (vector 1048576 of "},
 		"extended CQ": {
 			closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: attr.MaxCQE + 1, Fields: ibverbs.WCStandard})), "ibv_create_cq_ex (",
 		},
