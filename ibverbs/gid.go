@@ -111,7 +111,7 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return entries, nil
 }
 
-// QueryPortGIDs is QueryGIDTable for one port.
+// QueryPortGIDs is QueryGIDTable for one port, which the device must have.
 func (c *Context) QueryPortGIDs(port int) ([]GIDEntry, error) {
 	if _, err := portNumber("ibv_query_gid_table", port); err != nil {
 		return nil, err

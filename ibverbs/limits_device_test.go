@@ -32,7 +32,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		"extended CQ": {
 			closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: attr.MaxCQE + 1, Fields: ibverbs.WCStandard})), "ibv_create_cq_ex (",
 		},
-		"extended CQ without entries": {closing(r.c.CreateCQ(ibverbs.CQConfig{Fields: ibverbs.WCStandard})), "(0 entries on vector 0 of "},
+		"extended CQ without entries": {closing(r.c.CreateCQ(ibverbs.CQConfig{Fields: ibverbs.WCStandard})), "(0 entries on "},
 	} {
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
 		require.ErrorContains(t, tt.err, tt.want, name)
