@@ -16,6 +16,7 @@ const maxHandles = 1024
 // the first datagram takes its path.
 type handles struct {
 	pd     *ibverbs.PD
+	limit  int
 	making sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows, and the handles' users
@@ -30,7 +31,9 @@ type handle struct {
 	users int
 }
 
-func (hs *handles) init(pd *ibverbs.PD) { hs.pd, hs.known = pd, map[ibverbs.AHAttr]*handle{} }
+func (hs *handles) init(pd *ibverbs.PD) {
+	hs.pd, hs.limit, hs.known = pd, maxHandles, map[ibverbs.AHAttr]*handle{}
+}
 
 // get returns the handle for a path, whose user the caller is until put.
 func (hs *handles) get(ctx context.Context, path ibverbs.AHAttr) (*handle, error) {
@@ -72,7 +75,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	}
 	h := hs.known[path]
 	if h == nil {
-		if len(hs.known) >= maxHandles {
+		if len(hs.known) >= hs.limit {
 			hs.evict()
 		}
 		h = &handle{made: make(chan struct{})}

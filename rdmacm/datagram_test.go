@@ -525,7 +525,7 @@ func TestDatagramNilAndZero(t *testing.T) {
 	var nobody context.Context
 	for name, err := range map[string]error{
 		"dial": second(rdmacm.DialDatagram(nobody, "192.0.2.1:7", nil)), "listen": second(rdmacm.ListenDatagram(nobody, ":7", nil)),
-		"join": second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
+		"join":       second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
 		"nil dialer": second((*rdmacm.Dialer)(nil).DialDatagram(ctx, "192.0.2.1:7", nil)),
 	} {
 		require.ErrorContains(t, err, " is nil", name)

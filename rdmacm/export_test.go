@@ -22,5 +22,5 @@ func KnownPaths(c *DatagramConn) int {
 	return len(c.handles.known)
 }
 
-// MaxHandles is how many it keeps apart from those in use.
-const MaxHandles = maxHandles
+// LimitPaths makes it keep no more, apart from those in use.
+func LimitPaths(c *DatagramConn, n int) { c.handles.limit = n }
