@@ -55,7 +55,8 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	ah, err := libibverbs.CreateAhFromWc(pd.raw, &wc.raw, &header, n)
+	alone := wc.raw // because C must not see what else the caller's struct may have
+	ah, err := libibverbs.CreateAhFromWc(pd.raw, &alone, &header, n)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
@@ -74,8 +75,9 @@ func (c *Context) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err != nil {
 		return AHAttr{}, err
 	}
+	alone := wc.raw // because C must not see what else the caller's struct may have
 	var raw libibverbs.AhAttr
-	if err := libibverbs.InitAhFromWc(c.raw, n, &wc.raw, &header, &raw); err != nil {
+	if err := libibverbs.InitAhFromWc(c.raw, n, &alone, &header, &raw); err != nil {
 		return AHAttr{}, cerr.Wrap(c.Name(), err)
 	}
 	return AHAttrFromRaw(&raw), nil

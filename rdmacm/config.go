@@ -71,3 +71,10 @@ func (c *Config) withDefaults() Config {
 	out.RNRRetryCount = min(max(out.RNRRetryCount, 0), 7)
 	return out
 }
+
+func (c *Config) sizes() queueSizes {
+	return queueSizes{
+		send: c.SendQueue, recv: c.RecvQueue,
+		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline,
+	}
+}

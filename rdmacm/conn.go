@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
-	"sync"
-	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -21,72 +17,31 @@ import (
 // earlier, it returns, but the transfer goes on: the memory must be left alone
 // until the connection is closed.
 type Conn struct {
-	config     Config
-	dispatcher *dispatcher
-	id         *ID
-	pd         *ibverbs.PD
-	channel    *ibverbs.CompChannel
-	cq         *ibverbs.CQ
-	qp         *ibverbs.QP
-	ops        operations
-
-	established chan *Event   // receives the event that answers the handshake
-	done        chan struct{} // closed when the connection is over
-	closer      closer
-	leave       closer
-
-	mu          sync.Mutex
-	answered    bool
-	cause       error // why it is over
+	queues
+	config      Config
 	peerData    []byte
 	local, peer netip.AddrPort
-
-	memory sync.Mutex    // guards what follows
-	mrs    []*ibverbs.MR // from Alloc
-	closed bool          // no more of them
 }
-
-// errLocalClose is the cause of a connection that Close has ended.
-var errLocalClose = fmt.Errorf("connection: %w", os.ErrClosed)
 
 // newConn makes what a connection needs around an id that has a device. The
 // dispatcher and the id become the connection's, also if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
-	c := &Conn{
-		config: config, dispatcher: d, id: id, pd: config.PD,
-		established: make(chan *Event, 1), done: make(chan struct{}),
-	}
-	if err := c.allocate(); err != nil {
-		c.end(errLocalClose) // for whom Setup has given c to
+	c := &Conn{config: config}
+	c.init("connection", d, id, config.PD)
+	if err := c.create(); err != nil {
+		c.end(c.errClosed()) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
 	}
 	d.handle(id, c.handle) // before this, nothing happens to the id that a later call would not report
 	return c, nil
 }
 
-func (c *Conn) allocate() error {
-	device, err := c.id.Context()
+func (c *Conn) create() error {
+	config, err := c.allocate(c.config.sizes())
 	if err != nil {
 		return err
 	}
-	if c.pd == nil {
-		if c.pd, err = device.AllocPD(); err != nil {
-			return err
-		}
-	} else if c.pd.Context() != device {
-		return fmt.Errorf("the protection domain is not of the connection's device as in Devices: %w", syscall.EINVAL)
-	}
-	if c.channel, err = device.CreateCompChannel(); err != nil {
-		return err
-	}
-	entries := c.config.SendQueue + c.config.RecvQueue
-	if c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: c.channel}); err != nil {
-		return err
-	}
-	if err := c.createQP(); err != nil {
-		return err
-	}
-	if err := c.ops.init(c); err != nil {
+	if err := c.createQP(config); err != nil {
 		return err
 	}
 	if c.config.Setup != nil {
@@ -97,13 +52,7 @@ func (c *Conn) allocate() error {
 	return nil
 }
 
-func (c *Conn) createQP() error {
-	config := ibverbs.QPConfig{
-		Type: ibverbs.QPTypeRC, SendCQ: c.cq, RecvCQ: c.cq,
-		MaxSendWR: c.config.SendQueue, MaxRecvWR: c.config.RecvQueue,
-		MaxSendSGE: c.config.Segments, MaxRecvSGE: c.config.Segments, MaxInline: c.config.MaxInline,
-	}
-	var err error
+func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	if !c.config.ManualQP {
 		c.qp, err = c.id.CreateQP(c.pd, config)
 		return err
@@ -162,7 +111,7 @@ func (c *Conn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventConnectError:
 		if c.firstAnswer() {
-			c.established <- ev
+			c.answers <- ev
 			return
 		}
 	}
@@ -177,15 +126,6 @@ func (c *Conn) handle(ev *Event) {
 	}
 }
 
-// firstAnswer reports, once, that the handshake was not answered before.
-func (c *Conn) firstAnswer() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first := !c.answered
-	c.answered = true
-	return first
-}
-
 // disconnect ends the connection and moves the queue pair into the error
 // state.
 func (c *Conn) disconnect() error {
@@ -195,36 +135,10 @@ func (c *Conn) disconnect() error {
 	return c.id.Disconnect()
 }
 
-// end notes why the connection is over, once.
-func (c *Conn) end(cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause == nil {
-		c.cause = cause
-		close(c.done)
-	}
-}
-
-// handshake waits for the event that ends the handshake.
+// handshake waits for the event that ends the handshake, and deals with it.
 func (c *Conn) handshake(ctx context.Context) error {
-	select {
-	case ev := <-c.established:
-		return c.answer(ev)
-	case <-c.done:
-		select {
-		case ev := <-c.established: // it was up, if not for long
-			return c.answer(ev)
-		default:
-			return c.Err()
-		}
-	case <-ctx.Done():
-		return contextError(ctx)
-	}
-}
-
-// answer deals with the event that ends the handshake.
-func (c *Conn) answer(ev *Event) error {
-	if err := ev.Err(); err != nil {
+	ev, err := c.answer(ctx)
+	if err != nil {
 		return err
 	}
 	c.peerData = ev.PrivateData
@@ -238,33 +152,18 @@ func (c *Conn) answer(ev *Event) error {
 	return c.id.Establish()
 }
 
-// PD returns the connection's protection domain, to register memory with.
-func (c *Conn) PD() *ibverbs.PD { return c.pd }
-
 // Alloc maps and registers memory as PD().Alloc does. The region is closed with
 // the connection, if not before.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	c.memory.Lock() // held to the end, so that Close finds every region
-	defer c.memory.Unlock()
-	if c.closed {
-		return nil, errLocalClose
-	}
-	mr, err := c.pd.Alloc(size, access)
-	if err != nil {
-		return nil, err
-	}
-	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
-	c.mrs = append(slices.DeleteFunc(c.mrs, isClosed), mr)
-	return mr, nil
+	return c.self().alloc(size, access)
 }
 
-// QP returns the connection's queue pair, for requests that Conn has no method
-// for. The IDs of such requests must be 1<<63 or more. Their completions are not
-// to be had from Conn, and they must leave room in the queues for its own.
-func (c *Conn) QP() *ibverbs.QP { return c.qp }
-
-// ID returns the connection's id.
-func (c *Conn) ID() *ID { return c.id }
+func (c *Conn) self() *queues {
+	if c == nil {
+		return nil
+	}
+	return &c.queues
+}
 
 // PeerData returns the private data with which the peer accepted the
 // connection, and zeros up to the transport's maximum. It is nil on the
@@ -277,19 +176,12 @@ func (c *Conn) LocalAddr() Addr { return Addr{c.local} }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() Addr { return Addr{c.peer} }
 
-// Done returns a channel that is closed when the connection is over.
-func (c *Conn) Done() <-chan struct{} { return c.done }
-
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
 // peer ended it, a *RejectedError if the peer gave up at the very end of the
 // handshake, an *ibverbs.WCError if a transfer failed, or an error that is
 // os.ErrClosed if Close came first.
-func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause
-}
+func (c *Conn) Err() error { return c.self().Err() }
 
 // Wait waits until the peer ends the connection, and then returns nil. If it ends
 // otherwise, Wait returns what Err does; if ctx ends first, an error that is
@@ -314,57 +206,10 @@ func (c *Conn) Wait(ctx context.Context) error {
 // is to be closed before; while there is any, Close returns a BusyError, and
 // can be called again.
 func (c *Conn) Close() error {
-	c.end(errLocalClose)
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	c.end(c.errClosed())
 	_ = c.disconnect() // it may be over already
 	return c.release()
-}
-
-// release closes what the connection has, in the order that C needs. After an
-// error it can be called again.
-func (c *Conn) release() error {
-	return c.closer.do(func() error {
-		var steps []func() error
-		if c.qp != nil {
-			steps = append(steps, c.qp.Close)
-		}
-		if c.cq != nil {
-			steps = append(steps, c.cq.Close, c.abortOperations)
-		}
-		if c.channel != nil {
-			steps = append(steps, c.channel.Close)
-		}
-		steps = append(steps, c.closeRegions, c.id.Close, func() error { return c.leave.do(c.leaveDispatcher) })
-		if c.pd != nil && c.config.PD == nil {
-			steps = append(steps, c.pd.Close)
-		}
-		for _, step := range steps {
-			if err := step(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (c *Conn) leaveDispatcher() error {
-	c.dispatcher.forget(c.id)
-	return c.dispatcher.release()
-}
-
-func (c *Conn) closeRegions() error {
-	c.memory.Lock()
-	defer c.memory.Unlock()
-	c.closed = true
-	for len(c.mrs) > 0 {
-		if err := c.mrs[0].Close(); err != nil {
-			return err
-		}
-		c.mrs = c.mrs[1:]
-	}
-	return nil
-}
-
-func (c *Conn) abortOperations() error {
-	c.ops.abort(errLocalClose)
-	return nil
 }

@@ -53,6 +53,11 @@ func (c *countdown) last() (stage string, ended bool) {
 	return c.stages[len(c.stages)-1], true
 }
 
+func (c *countdown) ended() bool {
+	_, ended := c.last()
+	return ended
+}
+
 // looker returns the function of the package that looks at the context.
 func looker() string {
 	const module = "github.com/verbena-go/verbena/rdmacm."

@@ -70,7 +70,7 @@ type Event struct {
 func copyEvent(raw *librdmacm.CmEvent) *Event {
 	ev := &Event{Type: raw.Event, Status: int(raw.Status)}
 	switch raw.Event {
-	case EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected, EventDisconnected:
+	case EventConnectRequest, EventConnectResponse, EventEstablished, EventRejected, EventUnreachable, EventDisconnected:
 		if raw.Id.QpType == libibverbs.IBV_QPT_UD {
 			ud := raw.Param.Ud()
 			ev.copyData(ud.PrivateData, ud.PrivateDataLen)
@@ -87,8 +87,13 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 		ud := raw.Param.Ud()
 		ev.copyDatagram(ud)
 		// C has the caller's context where other events have private data.
-		if j, ok := joins.Load(ud.PrivateData); ok {
-			ev.Value = j.(*join).value
+		if known, ok := joins.Load(ud.PrivateData); ok {
+			j := known.(*join)
+			ev.Value = j.value
+			if ev.Type == EventMulticastJoin {
+				path := ev.Path
+				j.path.Store(&path)
+			}
 		}
 	case EventUser:
 		ev.Arg = *raw.Param.Arg()
@@ -107,12 +112,18 @@ func (ev *Event) copyDatagram(ud *librdmacm.UdParam) {
 }
 
 // Err returns nil for an event that reports progress, a *RejectedError for
-// EventRejected, and an *EventError for any other failure or end.
+// EventRejected, and for EventUnreachable if there is an answer about datagrams
+// behind it, and an *EventError for any other failure or end.
 func (ev *Event) Err() error {
 	switch ev.Type {
 	case EventRejected:
 		return &RejectedError{Reason: ev.Status, PrivateData: ev.PrivateData}
-	case EventAddrError, EventRouteError, EventConnectError, EventUnreachable, EventMulticastError,
+	case EventUnreachable:
+		if reason, ok := datagramReasons[ev.Status]; ok {
+			return &RejectedError{Reason: reason, PrivateData: ev.PrivateData}
+		}
+		return &EventError{Type: ev.Type, Status: ev.Status}
+	case EventAddrError, EventRouteError, EventConnectError, EventMulticastError,
 		EventAddrinfoError, EventDisconnected, EventDeviceRemoval, EventAddrChange:
 		return &EventError{Type: ev.Type, Status: ev.Status}
 	}

@@ -31,7 +31,8 @@ func TestEventErr(t *testing.T) {
 		{EventConnectError, int(syscall.EINVAL), "connection failed: invalid argument", syscall.EINVAL},
 		{EventAddrinfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
 
-		{EventUnreachable, 3, "peer unreachable: reason 3", syscall.EHOSTUNREACH},
+		{EventUnreachable, 3, "connection rejected: no queue pair available", syscall.ECONNREFUSED}, // of datagrams
+		{EventUnreachable, 99, "peer unreachable: reason 99", syscall.EHOSTUNREACH},
 
 		{EventDisconnected, 0, "disconnected", syscall.ECONNRESET},
 		{EventDeviceRemoval, 0, "device removed", syscall.ENODEV},

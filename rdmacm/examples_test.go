@@ -19,6 +19,8 @@ func TestExample(t *testing.T) {
 		t.Skip("the example's address is not this machine's")
 	}
 	require.Equal(t, "hello over RDMA\n", printed(t, Example))
+	require.Equal(t, "hello yourself\n", printed(t, ExampleDialDatagram))
+	require.Equal(t, "to all members, from 192.0.2.1\n", printed(t, ExampleJoinGroup))
 	// The client closes its end in its own time.
 	require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) == 0 }, patience, time.Millisecond)
 }

@@ -8,3 +8,19 @@ func HasLeader(c *Conn) bool { return len(c.ops.lead) == 1 }
 
 // Inject makes a connection believe that an event has come for it.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }
+
+// WaitingDatagrams is Waiting for datagrams.
+func WaitingDatagrams(ln *DatagramListener) int { return Waiting(ln.listener) }
+
+// InjectDatagram is Inject for an end for datagrams.
+func InjectDatagram(c *DatagramConn, ev *Event) { c.handle(ev) }
+
+// KnownPaths is how many address handles an end for datagrams keeps.
+func KnownPaths(c *DatagramConn) int {
+	c.handles.mu.Lock()
+	defer c.handles.mu.Unlock()
+	return len(c.handles.known)
+}
+
+// LimitPaths makes it keep no more, apart from those in use.
+func LimitPaths(c *DatagramConn, n int) { c.handles.limit = n }

@@ -220,6 +220,7 @@ func (id *ID) Close() error {
 			return &ibverbs.BusyError{Object: id.object.Name(), Children: []string{"its queue pair"}}
 		}
 		device = id.verbs()
+		id.leaveAll()
 		return id.destroy()
 	})
 	if err == nil && device != nil {
@@ -242,9 +243,5 @@ func (id *ID) destroy() error {
 		ch.mu.Unlock()
 		return cerr.Wrap(id.object.Name(), err)
 	}
-	for _, j := range id.joins {
-		j.forget()
-	}
-	id.joins = nil
 	return nil
 }

@@ -6,10 +6,13 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -25,19 +28,26 @@ const (
 // join is a group that an id is in, or wants to be. C keeps its token and gives
 // it back with the events of the group; so that is pinned.
 type join struct {
-	addr  sockaddr
+	addr  *sockaddr // of its own, because C must not see the rest
+	flags JoinFlags
 	value any
 	token *uint64
 	pin   runtime.Pinner
+	path  atomic.Pointer[ibverbs.AHAttr] // to the group, when it is joined
 }
 
 // joins finds a group by its token, for as long as the id is in it.
 var joins sync.Map // unsafe.Pointer -> *join
 
-// JoinMulticast makes the id, which must be for datagrams, a member of a
-// multicast group; see rdma_join_multicast_ex(3). EventMulticastJoin or
-// EventMulticastError follows, with the value as Event.Value. If the id has a
-// queue pair, that receives the group's messages from then on.
+// JoinMulticast makes the id, which must be for datagrams and bound to an
+// address, a member of a multicast group; see rdma_join_multicast_ex(3).
+// EventMulticastJoin or EventMulticastError follows, with the value as
+// Event.Value. If the id has a queue pair, that receives the group's messages
+// from then on. A group that could not be joined, or is lost later, must be left
+// all the same.
+//
+// It fails with syscall.EADDRINUSE if the id is in the group, and with
+// errors.ErrUnsupported for IPv6 on RoCE v2, where Linux does not have it.
 func (id *ID) JoinMulticast(group netip.Addr, flags JoinFlags, value any) error {
 	sa, err := groupAddr("rdma_join_multicast", group)
 	if err != nil {
@@ -60,10 +70,15 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
-		j := &join{addr: *group, value: value, token: new(uint64)}
+		// C would keep two memberships, and with the first one's end the queue
+		// pair would be out of the group for both.
+		if id.joined(group) >= 0 {
+			return &Error{Op: "rdma_join_multicast", Object: name, Errno: syscall.EADDRINUSE}
+		}
+		j := &join{addr: group, flags: flags, value: value, token: new(uint64)}
 		j.pin.Pin(j.token)
 		joins.Store(unsafe.Pointer(j.token), j)
-		if err := j.do(id, flags); err != nil {
+		if err := j.do(id); err != nil {
 			j.forget()
 			return cerr.Wrap(name, err)
 		}
@@ -77,13 +92,13 @@ func (j *join) forget() {
 	j.pin.Unpin()
 }
 
-func (j *join) do(id *ID, flags JoinFlags) error {
-	if flags == JoinFull {
+func (j *join) do(id *ID) error {
+	if j.flags == JoinFull {
 		return librdmacm.JoinMulticast(id.raw, j.addr.ptr(), unsafe.Pointer(j.token))
 	}
 	attr := &librdmacm.CmJoinMcAttrEx{
 		CompMask:  uint32(librdmacm.RDMA_CM_JOIN_MC_ATTR_ADDRESS | librdmacm.RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS),
-		JoinFlags: uint32(flags), Addr: j.addr.ptr(),
+		JoinFlags: uint32(j.flags), Addr: j.addr.ptr(),
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -106,12 +121,16 @@ func (id *ID) LeaveMulticastIB(group IBAddr) error { return id.leave(group.socka
 
 func (id *ID) leave(group *sockaddr, name string) error {
 	return id.callBound("rdma_leave_multicast", "join", func() error {
-		i := slices.IndexFunc(id.joins, func(j *join) bool { return j.addr == *group })
+		i := id.joined(group)
 		if i < 0 {
 			return &Error{Op: "rdma_leave_multicast", Object: name, Errno: syscall.EADDRNOTAVAIL}
 		}
 		return cerr.Wrap(name, id.leaveAt(i))
 	})
+}
+
+func (id *ID) joined(group *sockaddr) int {
+	return slices.IndexFunc(id.joins, func(j *join) bool { return *j.addr == *group })
 }
 
 // leaveAt leaves a group. C waits until its events are acknowledged, as they
@@ -120,13 +139,26 @@ func (id *ID) leaveAt(i int) error {
 	j := id.joins[i]
 	id.joins = slices.Delete(id.joins, i, i+1)
 	defer j.forget()
-	return librdmacm.LeaveMulticast(id.raw, j.addr.ptr())
+	err := librdmacm.LeaveMulticast(id.raw, j.addr.ptr())
+	// C takes the queue pair out of the group first, which is too early if just
+	// then the event that puts it there is being read.
+	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
+		var gid libibverbs.Gid
+		*gid.Raw() = path.DGID
+		_ = libibverbs.DetachMcast(id.qp(), &gid, path.DLID) // as a rule, it is not in the group
+	}
+	return err
 }
 
-// leaveAll leaves all groups: a queue pair is not destroyed before. If that
-// fails, destroying it will say so.
+// leaveAll leaves all groups: a queue pair is not destroyed before, and C would
+// lose its memory of them with the id. If that fails, destroying will say so.
 func (id *ID) leaveAll() {
 	for len(id.joins) > 0 {
 		_ = id.leaveAt(0)
 	}
+}
+
+func (id *ID) qp() *libibverbs.Qp {
+	defer id.lockChannel()()
+	return id.raw.Qp
 }

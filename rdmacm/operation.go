@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // operation is a work request that is under way.
@@ -17,14 +18,17 @@ type operation struct {
 	err    error         // set instead of wc if there is no completion to come
 	done   chan struct{} // closed when either is set
 	isSend bool
+	finish func()               // of a send, if not nil: the device is done with what it needed
+	slot   int                  // of a receive, in headers
+	header [ibverbs.GRHLen]byte // and what was there
 }
 
-// operations are a connection's work requests. Whoever waits for one polls the
-// completion queue for all: one goroutine leads, and tells the others.
+// operations are the work requests of a queue pair. Whoever waits for one polls
+// the completion queue for all: one goroutine leads, and tells the others.
 type operations struct {
-	conn *Conn
-	lead chan struct{} // full while somebody polls
-	wcs  []ibverbs.WC  // of the leader
+	queues *queues
+	lead   chan struct{} // full while somebody polls
+	wcs    []ibverbs.WC  // of the leader
 
 	// A place in the completion queue for each request, until its completion
 	// is taken from there: the queue must never overflow.
@@ -36,44 +40,64 @@ type operations struct {
 	lastID  uint64
 	send    *ibverbs.SendBatch
 	recv    *ibverbs.RecvBatch
+	headers *headers // of the datagrams that are received, nil on connections
 	closed  error
 }
 
-func (o *operations) init(c *Conn) error {
+func (o *operations) init(q *queues, size queueSizes) error {
 	var err error
-	if o.send, err = ibverbs.NewSendBatch(1, c.config.Segments); err != nil {
+	if o.send, err = ibverbs.NewSendBatch(1, size.sendSegments); err != nil {
 		return err
 	}
-	if o.recv, err = ibverbs.NewRecvBatch(1, c.config.Segments); err != nil {
+	if o.recv, err = ibverbs.NewRecvBatch(1, size.recvSegments); err != nil {
 		return err
 	}
-	o.conn = c
+	o.queues = q
 	o.lead = make(chan struct{}, 1)
 	o.wcs = make([]ibverbs.WC, 16)
-	o.slots = make(chan struct{}, c.config.SendQueue)
-	o.recvSlots = make(chan struct{}, c.config.RecvQueue)
+	o.slots = make(chan struct{}, size.send)
+	o.recvSlots = make(chan struct{}, size.recv)
 	o.pending = map[uint64]*operation{}
 	return nil
 }
 
+// check refuses work for what was not made, and waits without a context.
+func (o *operations) check(ctx context.Context) error {
+	if err := o.queues.check(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return cerr.Nil("wait", "ctx")
+	}
+	return nil
+}
+
 // postSend posts the request that fill adds to an empty batch. It waits for
-// room in the send queue.
-func (o *operations) postSend(ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error) (*operation, error) {
+// room in the send queue. If it succeeds, finish, which may be nil, is called
+// when the request is done with.
+func (o *operations) postSend(
+	ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
+) (*operation, error) {
+	if err := o.check(ctx); err != nil {
+		return nil, err
+	}
 	if err := o.takeSlot(ctx); err != nil {
 		return nil, err
 	}
-	op, err := o.post(true, func(id uint64) error {
+	op := &operation{isSend: true, finish: finish, done: make(chan struct{})}
+	err := o.post(op, func(id uint64) error {
 		o.send.Reset()
 		if err := fill(o.send, id); err != nil {
 			return err
 		}
-		_, err := o.conn.qp.PostSend(o.send)
+		_, err := o.queues.qp.PostSend(o.send)
 		return err
 	})
 	if err != nil {
 		<-o.slots
+		return nil, err
 	}
-	return op, err
+	return op, nil
 }
 
 // takeSlot waits until a send request may be posted. Completions make room, so
@@ -101,21 +125,32 @@ func (o *operations) takeSlot(ctx context.Context) error {
 }
 
 func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
+	if err := o.queues.check(); err != nil {
+		return nil, err
+	}
 	if err := o.takeRecvSlot(); err != nil {
 		return nil, err
 	}
-	op, err := o.post(false, func(id uint64) error {
+	op := &operation{done: make(chan struct{})}
+	err := o.post(op, func(id uint64) error {
 		o.recv.Reset()
-		if err := o.recv.Recv(id, segments...); err != nil {
-			return err
+		if o.headers != nil {
+			segments = o.headers.add(op, segments)
 		}
-		_, err := o.conn.qp.PostRecv(o.recv)
+		err := o.recv.Recv(id, segments...)
+		if err == nil {
+			_, err = o.queues.qp.PostRecv(o.recv)
+		}
+		if err != nil && o.headers != nil {
+			o.headers.take(op)
+		}
 		return err
 	})
 	if err != nil {
 		<-o.recvSlots
+		return nil, err
 	}
-	return op, err
+	return op, nil
 }
 
 // takeRecvSlot takes a place for a receive if there is one. Messages may have
@@ -150,28 +185,30 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
-func (o *operations) post(isSend bool, post func(id uint64) error) (*operation, error) {
+func (o *operations) post(op *operation, post func(id uint64) error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed != nil {
-		return nil, o.closed
+		return o.closed
 	}
-	if err := o.conn.Err(); err != nil {
-		return nil, err
+	if err := o.queues.Err(); err != nil {
+		return err
 	}
 	o.lastID++
-	op := &operation{done: make(chan struct{}), isSend: isSend}
 	// Before it is posted, because the completion may be faster.
 	o.pending[o.lastID] = op
-	if err := post(o.lastID); err != nil {
+	err := post(o.lastID)
+	if err != nil {
 		delete(o.pending, o.lastID)
-		return nil, err
 	}
-	return op, nil
+	return err
 }
 
 // wait returns when op is done, or ctx ends.
 func (o *operations) wait(ctx context.Context, op *operation) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-op.done:
@@ -200,7 +237,7 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 
 // collect waits for completions and hands them out. The caller leads.
 func (o *operations) collect(ctx context.Context) error {
-	n, err := o.conn.cq.Wait(ctx, o.wcs)
+	n, err := o.queues.cq.Wait(ctx, o.wcs)
 	o.handOut(n)
 	return err
 }
@@ -208,7 +245,7 @@ func (o *operations) collect(ctx context.Context) error {
 // poll hands out the completions that there are, and returns how many. The
 // caller leads.
 func (o *operations) poll() (int, error) {
-	n, err := o.conn.cq.Poll(o.wcs)
+	n, err := o.queues.cq.Poll(o.wcs)
 	o.handOut(n)
 	return n, err
 }
@@ -223,6 +260,9 @@ func (o *operations) complete(wc *ibverbs.WC) {
 	o.mu.Lock()
 	op := o.pending[wc.ID()]
 	delete(o.pending, wc.ID())
+	if op != nil && !op.isSend && o.headers != nil {
+		o.headers.take(op)
+	}
 	o.mu.Unlock()
 	if op == nil {
 		return // posted by the caller on the bare queue pair
@@ -233,6 +273,14 @@ func (o *operations) complete(wc *ibverbs.WC) {
 		<-o.recvSlots
 	}
 	op.wc = *wc
+	op.end()
+}
+
+// end tells whoever waits that the request is done with.
+func (op *operation) end() {
+	if op.finish != nil {
+		op.finish()
+	}
 	close(op.done)
 }
 
@@ -243,7 +291,7 @@ func (o *operations) abort(err error) {
 	o.closed = err
 	for id, op := range o.pending {
 		op.err = err
-		close(op.done)
+		op.end()
 		delete(o.pending, id)
 	}
 }
@@ -256,10 +304,10 @@ func (o *operations) result(op *operation) error {
 	return o.failure(op.wc.Err())
 }
 
-// failure adds why the connection is over to an error that follows from it.
-// The first failed request ends the connection.
+// failure adds why it is over to an error that follows from that. The first
+// failed request is why.
 func (o *operations) failure(err error) error {
-	if cause := o.conn.Err(); cause != nil && errors.Is(err, os.ErrClosed) {
+	if cause := o.queues.Err(); cause != nil && errors.Is(err, os.ErrClosed) {
 		return cause
 	}
 	wcErr, failed := err.(*ibverbs.WCError)
@@ -267,10 +315,10 @@ func (o *operations) failure(err error) error {
 		return err
 	}
 	if wcErr.Status != ibverbs.WCFlushed {
-		o.conn.end(err)
+		o.queues.end(err)
 		return err
 	}
-	if cause := o.conn.Err(); cause != nil {
+	if cause := o.queues.Err(); cause != nil {
 		return fmt.Errorf("%w (%w)", cause, err)
 	}
 	return err

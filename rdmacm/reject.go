@@ -9,7 +9,9 @@ import (
 // syscall.ECONNREFUSED.
 type RejectedError struct {
 	// Reason is the InfiniBand specification's number; ReasonConsumer means
-	// that the peer's program refused. On iWARP it is a negative errno.
+	// that the peer's program refused. On iWARP it is a negative errno. For
+	// datagrams the specification has other numbers; here they are those of
+	// connections that mean the same.
 	Reason int
 	// PrivateData is what the peer's program gave as explanation, then zeros
 	// up to the transport's maximum.
@@ -18,6 +20,7 @@ type RejectedError struct {
 
 // Reasons for a rejection.
 const (
+	ReasonNoQP        = 1
 	ReasonNoResources = 3
 	ReasonNoListener  = 8  // nobody listens on the port
 	ReasonStale       = 10 // the peer still has an older connection of ours
@@ -47,7 +50,7 @@ func (e *RejectedError) Unwrap() []error {
 }
 
 var reasons = map[int]string{
-	1:                 "no queue pair available",
+	ReasonNoQP:        "no queue pair available",
 	ReasonNoResources: "no resources",
 	4:                 "timeout",
 	5:                 "unsupported request",
@@ -74,3 +77,7 @@ var reasons = map[int]string{
 
 	ReasonVendorOption: "vendor option not supported",
 }
+
+// datagramReasons are the reasons of the statuses with which a peer refuses to
+// tell of a queue pair for datagrams.
+var datagramReasons = map[int]int{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}

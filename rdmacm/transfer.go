@@ -2,6 +2,8 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
+	"os"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/netpoll"
@@ -66,7 +68,10 @@ func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64
 }
 
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
-	op, err := c.ops.postSend(ctx, fill)
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	op, err := c.ops.postSend(ctx, fill, nil)
 	if err != nil {
 		return err
 	}
@@ -75,38 +80,61 @@ func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint6
 
 // Receive is a receive that is posted.
 type Receive struct {
-	conn *Conn
-	op   *operation
+	ops *operations
+	op  *operation
 }
 
 // PostRecv posts a receive: the next message that no earlier receive takes
 // goes into the segments, in order. It does not wait. At most
 // Config.RecvQueue receives may be posted.
 func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
+	if err := c.self().check(); err != nil {
+		return nil, err
+	}
 	op, err := c.ops.postRecv(segments)
 	if err != nil {
 		return nil, err
 	}
-	return &Receive{c, op}, nil
+	return &Receive{&c.ops, op}, nil
 }
 
 // Wait waits for the message and returns its length in bytes. If ctx ends
 // earlier, the receive stays posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
-	if err := r.conn.ops.wait(ctx, r.op); err != nil {
+	if r == nil || r.op == nil {
+		return 0, errNoReceive
+	}
+	if err := r.ops.wait(ctx, r.op); err != nil {
 		return 0, err
 	}
-	return r.op.wc.ByteLen(), nil
+	n := r.op.wc.ByteLen()
+	if r.ops.headers != nil {
+		n = max(n-ibverbs.GRHLen, 0)
+	}
+	return n, nil
 }
+
+var errNoReceive = fmt.Errorf("receive that was not posted: %w", os.ErrInvalid)
 
 // Imm returns the immediate data that came with the message, and whether there
 // was any. It is known when Wait has returned.
 func (r *Receive) Imm() (uint32, bool) {
+	if !r.isDone() {
+		return 0, false
+	}
+	return r.op.wc.Imm()
+}
+
+// isDone reports whether the message is there, or will never be.
+func (r *Receive) isDone() bool {
+	if r == nil || r.op == nil {
+		return false
+	}
 	select {
 	case <-r.op.done:
-		return r.op.wc.Imm()
+		return true
 	default:
-		return 0, false
+		return false
 	}
 }
 

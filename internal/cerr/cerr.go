@@ -95,8 +95,19 @@ func Wait(op string, result int64, limit int, errno int32) error {
 	return Count(op, result, errno)
 }
 
+// kernelNotSupported is ENOTSUPP, which the kernel has for itself, but lets out
+// here and there. Programs have no name for it.
+const kernelNotSupported = 524
+
 // normalise returns the errno that result, not 0, and errno together mean.
 func normalise(result int64, errno int32) syscall.Errno {
+	if e := number(result, errno); e != kernelNotSupported {
+		return e
+	}
+	return syscall.EOPNOTSUPP
+}
+
+func number(result int64, errno int32) syscall.Errno {
 	switch {
 	case result > 0:
 		return syscall.Errno(result)

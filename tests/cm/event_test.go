@@ -94,7 +94,8 @@ func TestFieldsOfEvents(t *testing.T) {
 			switch event {
 			case rdmacm.EventConnectRequest:
 				return // TestIDsOverLibraries has some; this one would be a new id
-			case rdmacm.EventConnectResponse, rdmacm.EventEstablished, rdmacm.EventRejected, rdmacm.EventDisconnected:
+			case rdmacm.EventConnectResponse, rdmacm.EventEstablished, rdmacm.EventRejected, rdmacm.EventUnreachable,
+				rdmacm.EventDisconnected:
 				want = connection
 			case rdmacm.EventMulticastJoin, rdmacm.EventMulticastError:
 				*ev.Param.Ud() = librdmacm.UdParam{QpNum: 7, Qkey: 8}

@@ -22,14 +22,22 @@ import (
 // patience is how long anything may take that must happen.
 const patience = 30 * time.Second
 
-// rpingEnv makes this program be rping.
-const rpingEnv = "VERBENA_INTEROP_RPING"
+// programEnv makes this program be one of those that the tests start.
+const programEnv = "VERBENA_INTEROP_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(rpingEnv) != "" {
+	switch os.Getenv(programEnv) {
+	case "":
+		os.Exit(m.Run())
+	case "udaddy":
+		os.Exit(udaddyMain(os.Args[1:], os.Stdout))
+	case "mckey":
+		os.Exit(mckeyMain(os.Args[1:], os.Stdout))
+	case "datagrams":
+		os.Exit(datagramsMain(os.Args[1], os.Stdout))
+	default:
 		os.Exit(rping.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
 }
 
 // needDevice returns the device to test with, and fails the test if it leaves
@@ -46,6 +54,7 @@ func needDevice(t *testing.T) testdevice.Device {
 		require.Eventually(t, func() bool { return len(resources(t, "cm_id")) == 0 }, patience, 20*time.Millisecond)
 		for _, qp := range resources(t, "qp") {
 			require.NotContains(t, qp, "type RC")
+			require.NotContains(t, qp, "type UD")
 		}
 	})
 	return d
@@ -60,15 +69,16 @@ func resources(t *testing.T, kind string) []string {
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }
 
-// program is one of the two rpings.
+// program is one that a test starts.
 type program struct {
-	name string
-	self bool // this test binary
+	name    string
+	self    bool // this test binary
+	command string
 }
 
 var (
-	ours   = program{"Go", true}
-	theirs = program{"C", false}
+	ours   = program{"Go", true, "rping"}
+	theirs = program{"C", false, "rping"}
 )
 
 // process is a program that runs.
@@ -101,7 +111,7 @@ func (o *output) String() string {
 // start runs the program. It is killed if it outlives the test.
 func (p program) start(t *testing.T, args ...string) *process {
 	t.Helper()
-	path := "rping"
+	path := p.command
 	if p.self {
 		var err error
 		path, err = os.Executable()
@@ -112,7 +122,7 @@ func (p program) start(t *testing.T, args ...string) *process {
 		stdout: new(output), stderr: new(output), done: make(chan struct{}),
 	}
 	r.cmd.Stdout, r.cmd.Stderr = r.stdout, r.stderr
-	r.cmd.Env = append(os.Environ(), rpingEnv+"=1")
+	r.cmd.Env = append(os.Environ(), programEnv+"="+p.command)
 	require.NoError(t, r.cmd.Start())
 	go func() {
 		defer close(r.done)
@@ -126,7 +136,7 @@ func (p program) start(t *testing.T, args ...string) *process {
 		_ = r.cmd.Process.Kill() // if it has not ended
 		<-r.done
 		if t.Failed() {
-			t.Logf("%s rping %s: status %d\n%s%s", p.name, strings.Join(args, " "), r.status, r.stdout, r.stderr)
+			t.Logf("%s %s %s: status %d\n%s%s", p.name, p.command, strings.Join(args, " "), r.status, r.stdout, r.stderr)
 		}
 	})
 	return r
@@ -144,15 +154,21 @@ func (p program) run(t *testing.T, args ...string) *process {
 func (p program) serve(t *testing.T, args ...string) *process {
 	t.Helper()
 	r := p.start(t, append([]string{"-s"}, args...)...)
+	r.listens()
+	return r
+}
+
+// listens waits until the process does.
+func (r *process) listens() {
+	r.t.Helper()
 	r.eventually("listens", func() bool {
-		return slices.ContainsFunc(resources(t, "cm_id"), func(id string) bool {
+		return slices.ContainsFunc(resources(r.t, "cm_id"), func(id string) bool {
 			_, after, _ := strings.Cut(id, " pid ")
 			thread, _, _ := strings.Cut(after, " ") // the one that made it, not the process
 			_, err := os.Stat(fmt.Sprintf("/proc/%d/task/%s", r.cmd.Process.Pid, thread))
 			return strings.Contains(id, "state LISTEN") && err == nil
 		})
 	})
-	return r
 }
 
 // eventually waits for something to come true while the process runs.

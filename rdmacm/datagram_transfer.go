@@ -1,0 +1,182 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// Send sends a datagram made of the segments to the peer, or to the group's
+// members. It fails with syscall.EMSGSIZE if they have more than MTU bytes, and
+// with syscall.EDESTADDRREQ on an accepted end.
+func (c *DatagramConn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
+	return c.toPeer(ctx, segments, sendTo)
+}
+
+// SendImm is Send with 32 bits of immediate data.
+func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
+	return c.toPeer(ctx, segments, sendImmTo(imm))
+}
+
+// SendTo is Send to somebody else, such as the sender of a datagram. The first
+// time that it takes a path, it may wait while the kernel looks for the other
+// end's hardware address.
+func (c *DatagramConn) SendTo(ctx context.Context, to Peer, segments ...ibverbs.Segment) error {
+	return c.transfer(ctx, to, segments, sendTo)
+}
+
+// SendImmTo is SendTo with 32 bits of immediate data.
+func (c *DatagramConn) SendImmTo(ctx context.Context, to Peer, imm uint32, segments ...ibverbs.Segment) error {
+	return c.transfer(ctx, to, segments, sendImmTo(imm))
+}
+
+// add adds a datagram to a batch.
+type add func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error
+
+func sendTo(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error {
+	return b.SendTo(id, to, ibverbs.SendSignaled, segments...)
+}
+
+func sendImmTo(imm uint32) add {
+	return func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error {
+		return b.SendImmTo(id, to, imm, ibverbs.SendSignaled, segments...)
+	}
+}
+
+func (c *DatagramConn) toPeer(ctx context.Context, segments []ibverbs.Segment, add add) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if c.peer == (Peer{}) {
+		return errNoPeer
+	}
+	return c.transfer(ctx, c.peer, segments, add)
+}
+
+func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs.Segment, add add) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return cerr.Nil("send", "ctx")
+	}
+	size := 0
+	for _, s := range segments {
+		size += s.Len()
+	}
+	if size > c.mtu {
+		return fmt.Errorf("datagram of %d bytes, where the port's MTU allows %d: %w", size, c.mtu, syscall.EMSGSIZE)
+	}
+	h, err := c.handles.get(ctx, to.Path)
+	if err != nil {
+		return err
+	}
+	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
+	op, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+		return add(b, id, d, segments)
+	}, func() { c.handles.put(h) })
+	if err != nil {
+		c.handles.put(h)
+		return err
+	}
+	return c.finished(c.ops.wait(ctx, op))
+}
+
+// finished sees to it that a failed request ends all others, whatever it fails
+// with, and whatever state it leaves the queue pair in.
+func (c *DatagramConn) finished(err error) error {
+	if _, failed := errors.AsType[*ibverbs.WCError](err); failed {
+		c.fail(err)
+	}
+	return err
+}
+
+// DatagramReceive is a receive of a datagram that is posted.
+type DatagramReceive struct {
+	receive Receive
+	conn    *DatagramConn
+}
+
+// PostRecv posts a receive: the next datagram that no earlier receive takes
+// goes into the segments, in order, without the header that C puts before it. It
+// does not wait. At most DatagramConfig.RecvQueue receives may be posted.
+//
+// Receives should have MTU bytes: a datagram that is larger than its receive is
+// lost, and with many devices ends the DatagramConn.
+func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*DatagramReceive, error) {
+	if err := c.self().check(); err != nil {
+		return nil, err
+	}
+	op, err := c.ops.postRecv(segments)
+	if err != nil {
+		return nil, err
+	}
+	return &DatagramReceive{Receive{&c.ops, op}, c}, nil
+}
+
+// Wait waits for the datagram and returns its length in bytes. If ctx ends
+// earlier, the receive stays posted, and Wait can be called again.
+func (r *DatagramReceive) Wait(ctx context.Context) (int, error) {
+	if r == nil || r.conn == nil {
+		return 0, errNoReceive
+	}
+	n, err := r.receive.Wait(ctx)
+	return n, r.conn.finished(err)
+}
+
+// Imm returns the immediate data that came with the datagram, and whether there
+// was any. It is known when Wait has returned.
+func (r *DatagramReceive) Imm() (uint32, bool) {
+	if r == nil {
+		return 0, false
+	}
+	return r.receive.Imm()
+}
+
+// Sender returns who sent the datagram, for SendTo. It is known when Wait has
+// returned. The QKey is this end's, which is that of the whole port space UDP
+// unless a program has chosen another one.
+func (r *DatagramReceive) Sender() (Peer, error) {
+	if r == nil || !r.receive.isDone() {
+		return Peer{}, fmt.Errorf("sender of a datagram that has not come: %w", syscall.EINVAL)
+	}
+	op := r.receive.op
+	if op.err != nil {
+		return Peer{}, op.err
+	}
+	if err := op.wc.Err(); err != nil {
+		return Peer{}, err
+	}
+	var path ibverbs.AHAttr
+	known := false
+	if r.conn.peer.QPNum == multicastQP {
+		path, known = groupSender(r.conn.peer.Path, &op.wc, op.header[:])
+	}
+	if !known {
+		var err error
+		if path, err = r.conn.pd.Context().AHAttrFromWC(&op.wc, op.header[:], r.conn.port); err != nil {
+			return Peer{}, err
+		}
+	}
+	return Peer{Path: path, QPNum: op.wc.SrcQP(), QKey: r.conn.qkey}, nil
+}
+
+// Recv posts a receive, waits for its datagram, and returns its length in bytes
+// and its sender. If ctx ends earlier, the receive stays posted and takes a
+// datagram that nobody will see; use PostRecv to wait again.
+func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, Peer, error) {
+	r, err := c.PostRecv(segments...)
+	if err != nil {
+		return 0, Peer{}, err
+	}
+	n, err := r.Wait(ctx)
+	if err != nil {
+		return 0, Peer{}, err
+	}
+	from, err := r.Sender()
+	return n, from, err
+}

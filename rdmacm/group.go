@@ -1,0 +1,187 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// GroupConfig says how to be in a multicast group. The zero value is usable,
+// and so is a nil *GroupConfig.
+type GroupConfig struct {
+	// LocalAddr is an address of the network interface to join on, as host;
+	// empty lets the system's routes choose, among which there must be one to
+	// the group then.
+	LocalAddr string
+	// SendOnly keeps the group's datagrams away.
+	SendOnly bool
+	// NoLoopback keeps this end's own datagrams from coming back to it. It
+	// fails with errors.ErrUnsupported on devices that cannot do that.
+	NoLoopback bool
+
+	// What follows is as in DatagramConfig.
+
+	SendQueue, RecvQueue, Segments, MaxInline int
+	PD                                        *ibverbs.PD
+	Setup                                     func(*DatagramConn) error
+}
+
+func (c *GroupConfig) datagrams() DatagramConfig {
+	return (&DatagramConfig{
+		SendQueue: c.SendQueue, RecvQueue: c.RecvQueue, Segments: c.Segments, MaxInline: c.MaxInline,
+		PD: c.PD, Setup: c.Setup,
+	}).withDefaults()
+}
+
+// JoinGroup makes this host a member of a multicast group and returns an end
+// whose peer is the group: Send sends to all members, and their datagrams come
+// into its receives, along with those that others send to it alone. The
+// membership ends with Close. A subnet that loses the group ends the
+// DatagramConn, with an *EventError of EventMulticastError. The config may be
+// nil.
+//
+// The group's address may have a zone, such as ff02::1234%eth0.
+func JoinGroup(ctx context.Context, group netip.Addr, config *GroupConfig) (*DatagramConn, error) {
+	if err := ended("JoinGroup", ctx); err != nil {
+		return nil, err
+	}
+	if config == nil {
+		config = new(GroupConfig)
+	}
+	conn, err := config.join(ctx, group.Unmap())
+	if err != nil {
+		return nil, fmt.Errorf("join %s: %w", group, err)
+	}
+	return conn, nil
+}
+
+func (c *GroupConfig) join(ctx context.Context, group netip.Addr) (*DatagramConn, error) {
+	if _, err := groupAddr("rdma_join_multicast", group); err != nil {
+		return nil, err
+	}
+	ds, id, err := c.located(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	var flags ibverbs.QPCreateFlags
+	if c.NoLoopback {
+		flags = ibverbs.QPCreateBlockSelfMulticast
+	}
+	conn, err := newDatagramConn(ds, id, c.datagrams(), flags)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.join(ctx, group, c.SendOnly); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// located makes an id that knows on which device to join. The caller is a user
+// of the dispatcher then.
+func (c *GroupConfig) located(ctx context.Context, group netip.Addr) (*dispatcher, *ID, error) {
+	local, err := c.local(ctx, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	ds, err := useDispatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	id, err := ds.channel.NewID(PortSpaceUDP)
+	if err != nil {
+		return nil, nil, errors.Join(err, ds.release())
+	}
+	if err := id.BindAddr(netip.AddrPortFrom(local, 0)); err != nil {
+		return nil, nil, errors.Join(err, id.Close(), ds.release())
+	}
+	return ds, id, nil
+}
+
+// local returns the address to join from.
+func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, error) {
+	if c.LocalAddr != "" {
+		addr, err := lookupLocal(ctx, c.LocalAddr)
+		if err == nil && addr.Addr().Is4() != group.Is4() {
+			err = fmt.Errorf("the local address %v is of another family: %w", addr.Addr(), syscall.EAFNOSUPPORT)
+		}
+		return addr.Addr(), err
+	}
+	// A socket for that port shows what the system's routes choose; nothing is sent.
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", netip.AddrPortFrom(group, 9).String())
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("no route to the group; set GroupConfig.LocalAddr: %w", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// multicastQP stands for every member's queue pair.
+const multicastQP = 0xFFFFFF
+
+// join enters the group and makes it the peer.
+func (c *DatagramConn) join(ctx context.Context, group netip.Addr, sendOnly bool) error {
+	flags := JoinFull
+	if sendOnly {
+		flags = JoinSendOnly
+	}
+	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
+	err := c.id.JoinMulticast(group, flags, nil)
+	if group.Is6() && errors.Is(err, errors.ErrUnsupported) {
+		return c.joinIPv6(ctx, group, sendOnly)
+	}
+	if err != nil {
+		return err
+	}
+	ev, err := c.answer(ctx)
+	if err != nil {
+		return err
+	}
+	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
+}
+
+// joinIPv6 does what Linux does not for groups of IPv6 on RoCE v2, but does for
+// those of IPv4: the network interface is to be in the group too, and the
+// group's address is the GID.
+func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, sendOnly bool) error {
+	from, err := c.pd.Context().FindGID(c.local.Addr())
+	if err != nil {
+		return err
+	}
+	gid := ibverbs.GIDFromAddr(group)
+	if !sendOnly {
+		nic, err := net.InterfaceByIndex(from.NetDevIndex)
+		if err != nil {
+			return err
+		}
+		// As long as the socket is open. Nobody sends to its port, which the
+		// system chooses.
+		if c.membership, err = net.ListenMulticastUDP("udp6", nic, &net.UDPAddr{IP: group.AsSlice()}); err != nil {
+			return err
+		}
+		if err := c.qp.AttachMulticast(gid, 0); err != nil {
+			return err
+		}
+	}
+	path := ibverbs.AHAttr{Port: from.Port, DGID: gid, SGIDIndex: from.Index, HopLimit: multicastHops}
+	return c.setPeer(ctx, Peer{Path: path, QPNum: multicastQP, QKey: c.qkey})
+}
+
+// multicastHops is what Linux has for groups of IPv4.
+const multicastHops = 64
+
+// leaveGroup closes the socket of joinIPv6; everything else that makes a member
+// ends with the queue pair.
+func (c *DatagramConn) leaveGroup() error {
+	if c.membership == nil {
+		return nil
+	}
+	_ = c.membership.Close() // fails only the second time
+	c.membership = nil
+	return nil
+}

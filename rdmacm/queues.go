@@ -1,0 +1,222 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// queues are what a connection and an end for datagrams have in common: an id
+// with a queue pair, memory, and the work requests under way.
+type queues struct {
+	kind       string // what errors call it
+	dispatcher *dispatcher
+	id         *ID
+	pd         *ibverbs.PD
+	foreignPD  bool // the user's
+	channel    *ibverbs.CompChannel
+	cq         *ibverbs.CQ
+	qp         *ibverbs.QP
+	ops        operations
+
+	answers chan *Event   // receives the event that answers what was asked
+	done    chan struct{} // closed when it is over
+	closer  closer
+	leave   closer
+
+	mu       sync.Mutex // guards what follows
+	answered bool
+	cause    error // why it is over
+
+	memory sync.Mutex    // guards what follows
+	mrs    []*ibverbs.MR // from Alloc
+	closed bool          // no more of them
+}
+
+// queueSizes are those of a config.
+type queueSizes struct {
+	send, recv                 int // requests
+	sendSegments, recvSegments int // of one request
+	inline                     int // bytes
+}
+
+// init is called with an id that has a device. The dispatcher and the id become
+// the queues'. pd may be nil.
+func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD) {
+	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
+	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
+}
+
+// allocate makes all but the queue pair, whose config it returns.
+func (q *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
+	if n := min(size.send, size.recv); n < 0 {
+		return config, fmt.Errorf("queue with a size of %d: %w", n, syscall.EINVAL)
+	}
+	device, err := q.id.Context()
+	if err != nil {
+		return config, err
+	}
+	if q.pd == nil {
+		if q.pd, err = device.AllocPD(); err != nil {
+			return config, err
+		}
+	} else if q.pd.Context() != device {
+		return config, fmt.Errorf("the protection domain is not of the %s's device as in Devices: %w", q.kind, syscall.EINVAL)
+	}
+	if q.channel, err = device.CreateCompChannel(); err != nil {
+		return config, err
+	}
+	if q.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: q.channel}); err != nil {
+		return config, err
+	}
+	return ibverbs.QPConfig{
+		SendCQ: q.cq, RecvCQ: q.cq, MaxSendWR: size.send, MaxRecvWR: size.recv,
+		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
+	}, q.ops.init(q, size)
+}
+
+// check returns why the queues are of no use at all.
+func (q *queues) check() error {
+	if q == nil || q.done == nil {
+		return fmt.Errorf("connection that is nil, or was not made by this package: %w", os.ErrInvalid)
+	}
+	return nil
+}
+
+// errClosed is the cause of what Close has ended.
+func (q *queues) errClosed() error { return fmt.Errorf("%s: %w", q.kind, os.ErrClosed) }
+
+// firstAnswer reports, once, that nothing was answered before.
+func (q *queues) firstAnswer() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := !q.answered
+	q.answered = true
+	return first
+}
+
+// answer waits for the event that answers what was asked, or that reports a
+// failure.
+func (q *queues) answer(ctx context.Context) (*Event, error) {
+	select {
+	case ev := <-q.answers:
+		return ev, ev.Err()
+	case <-q.done:
+		select {
+		case ev := <-q.answers: // it was there, if not for long
+			return ev, ev.Err()
+		default:
+			return nil, q.Err()
+		}
+	case <-ctx.Done():
+		return nil, contextError(ctx)
+	}
+}
+
+// end notes why it is over, once.
+func (q *queues) end(cause error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.cause == nil {
+		q.cause = cause
+		close(q.done)
+	}
+}
+
+// Err returns nil, or why it is over.
+func (q *queues) Err() error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.cause
+}
+
+// PD returns the protection domain, to register memory with.
+func (q *queues) PD() *ibverbs.PD { return q.pd }
+
+// QP returns the queue pair, for requests that there is no method for. The IDs
+// of such requests must be 1<<63 or more. Their completions are not to be had
+// from here, and they must leave room in the queues for other requests.
+func (q *queues) QP() *ibverbs.QP { return q.qp }
+
+// ID returns the id.
+func (q *queues) ID() *ID { return q.id }
+
+// Done returns a channel that is closed when it is over; Err then says why.
+func (q *queues) Done() <-chan struct{} { return q.done }
+
+func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	q.memory.Lock() // held to the end, so that Close finds every region
+	defer q.memory.Unlock()
+	if q.closed {
+		return nil, q.errClosed()
+	}
+	mr, err := q.pd.Alloc(size, access)
+	if err != nil {
+		return nil, err
+	}
+	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
+	q.mrs = append(slices.DeleteFunc(q.mrs, isClosed), mr)
+	return mr, nil
+}
+
+// release closes everything, in the order that C needs, and what others have on
+// the protection domain after the queues. After an error it can be called again.
+func (q *queues) release(others ...func() error) error {
+	return q.closer.do(func() error {
+		var steps []func() error
+		if q.qp != nil {
+			steps = append(steps, q.qp.Close)
+		}
+		if q.cq != nil {
+			steps = append(steps, q.cq.Close, q.abortOperations)
+		}
+		if q.channel != nil {
+			steps = append(steps, q.channel.Close)
+		}
+		steps = append(steps, others...)
+		steps = append(steps, q.closeRegions, q.id.Close, func() error { return q.leave.do(q.leaveDispatcher) })
+		if q.pd != nil && !q.foreignPD {
+			steps = append(steps, q.pd.Close)
+		}
+		for _, step := range steps {
+			if err := step(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (q *queues) leaveDispatcher() error {
+	q.dispatcher.forget(q.id)
+	return q.dispatcher.release()
+}
+
+func (q *queues) closeRegions() error {
+	q.memory.Lock()
+	defer q.memory.Unlock()
+	q.closed = true
+	for len(q.mrs) > 0 {
+		if err := q.mrs[0].Close(); err != nil {
+			return err
+		}
+		q.mrs = q.mrs[1:]
+	}
+	return nil
+}
+
+func (q *queues) abortOperations() error {
+	q.ops.abort(q.errClosed())
+	return nil
+}
