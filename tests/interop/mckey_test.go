@@ -87,9 +87,20 @@ func TestMckey(t *testing.T) {
 					}
 					members = append(members, m)
 				}
-				sender := pair.sender.start(t, append(args, strings.Fields(mode)...)...)
+				args = append(args, strings.Fields(mode)...)
+				var sender *process
+				if pair.sender.self {
+					sender = pair.sender.start(t, args...)
+				}
 				for _, m := range members {
-					require.Zero(t, m.wait())
+					// C's destroys its queue pair at once, with what the kernel has not
+					// sent by then: of 10 messages, Linux 7.2 may send few.
+					m.eventually("has received enough", func() bool {
+						if !pair.sender.self && !m.ended() {
+							sender = pair.sender.run(t, append(args, "-C", "1000")...)
+						}
+						return m.ended()
+					})
 				}
 				if pair.sender.self {
 					interrupt(sender)

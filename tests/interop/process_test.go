@@ -193,6 +193,15 @@ func (r *process) prints(text string) {
 	r.eventually("prints "+text, func() bool { return strings.Contains(r.stdout.String(), text) })
 }
 
+func (r *process) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns the exit status.
 func (r *process) wait() int {
 	r.t.Helper()
