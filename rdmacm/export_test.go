@@ -8,3 +8,10 @@ func HasLeader(c *Conn) bool { return len(c.ops.lead) == 1 }
 
 // Inject makes a connection believe that an event has come for it.
 func Inject(c *Conn, ev *Event) { c.handle(ev) }
+
+// EndpointRequests returns how many requests nobody has taken yet.
+func EndpointRequests(ep *Endpoint) int {
+	ep.inbox.mu.Lock()
+	defer ep.inbox.mu.Unlock()
+	return len(ep.inbox.requests)
+}

@@ -25,7 +25,7 @@ const (
 // join is a group that an id is in, or wants to be. C keeps its token and gives
 // it back with the events of the group; so that is pinned.
 type join struct {
-	addr  sockaddr
+	addr  *sockaddr
 	value any
 	token *uint64
 	pin   runtime.Pinner
@@ -60,7 +60,7 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
-		j := &join{addr: *group, value: value, token: new(uint64)}
+		j := &join{addr: group, value: value, token: new(uint64)}
 		j.pin.Pin(j.token)
 		joins.Store(unsafe.Pointer(j.token), j)
 		if err := j.do(id, flags); err != nil {
@@ -106,7 +106,7 @@ func (id *ID) LeaveMulticastIB(group IBAddr) error { return id.leave(group.socka
 
 func (id *ID) leave(group *sockaddr, name string) error {
 	return id.callBound("rdma_leave_multicast", "join", func() error {
-		i := slices.IndexFunc(id.joins, func(j *join) bool { return j.addr == *group })
+		i := slices.IndexFunc(id.joins, func(j *join) bool { return *j.addr == *group })
 		if i < 0 {
 			return &Error{Op: "rdma_leave_multicast", Object: name, Errno: syscall.EADDRNOTAVAIL}
 		}
