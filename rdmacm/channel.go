@@ -31,8 +31,8 @@ type EventChannel struct {
 	// of its queue pair, and guards what follows.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event // read already, on a channel that an id has left; they come before C's
-	paused int      // how many ids are about to arrive with such events
+	ahead  []*Event // read already, for the sake of an id that moves; they come before C's
+	paused int      // how many ids are on the move, here or from here
 }
 
 // NewEventChannel makes an event channel; see rdma_create_event_channel(3).
@@ -115,6 +115,11 @@ func (ch *EventChannel) read() (*Event, error) {
 		ch.ahead = ch.ahead[1:]
 		return ev, nil
 	}
+	return ch.readC()
+}
+
+// readC takes an event from C. The caller holds ch.mu.
+func (ch *EventChannel) readC() (*Event, error) {
 	for {
 		raw, err := librdmacm.GetCmEvent(ch.raw)
 		switch {

@@ -89,21 +89,14 @@ func (id *ID) Endpoint() (*Endpoint, error) {
 		return nil, err
 	}
 	ep := newEndpoint(d, id) // which knows the id before its first event
-	if err := ep.arrive(); err != nil {
+	resume := d.channel.pause()
+	defer resume()
+	if err := id.migrate(d.channel); err != nil {
 		d.forget(id)
 		id.endpoint.Store(false)
 		return nil, errors.Join(err, d.release())
 	}
 	return ep, nil
-}
-
-func (ep *Endpoint) arrive() error {
-	resume, err := ep.dispatcher.channel.pause()
-	if err != nil {
-		return err
-	}
-	defer resume()
-	return ep.id.migrate(ep.dispatcher.channel)
 }
 
 // Migrate makes the endpoint's id asynchronous, with its events on a channel;
@@ -122,11 +115,11 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 	if err := ep.usable(); err != nil { // meanwhile
 		return nil, err
 	}
-	resume, err := to.pause()
-	if err != nil {
+	if err := to.self().Use(); err != nil {
 		return nil, err
 	}
-	defer resume()
+	defer to.object.Done()
+	defer to.pause()()
 	if err := ep.id.migrate(to); err != nil {
 		return nil, err
 	}
@@ -137,6 +130,7 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 		events = append(events, request.id.request)
 	}
 	ep.id.bring(to, events)
+	var err error
 	for _, request := range requests {
 		request.inbox.end(errMigrated)
 		err = errors.Join(err, request.leave())

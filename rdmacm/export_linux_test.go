@@ -1,12 +1,18 @@
 package rdmacm
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
 // Readable reports whether C has an event on the channel.
 func Readable(ch *EventChannel) bool {
-	var set syscall.FdSet
-	const bits = 64
-	set.Bits[ch.raw.Fd/bits] = 1 << (ch.raw.Fd % bits)
-	n, err := syscall.Select(int(ch.raw.Fd)+1, &set, nil, nil, &syscall.Timeval{})
-	return err == nil && n == 1
+	const pollIn = 1
+	poll := struct {
+		fd            int32
+		asked, result int16
+	}{fd: ch.raw.Fd, asked: pollIn}
+	var none syscall.Timespec
+	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&none)), 0, 0, 0)
+	return n == 1
 }

@@ -11,18 +11,20 @@ import (
 
 // Migrate makes the id's events come on another channel; see
 // rdma_migrate_id(3). Those that nobody has read move with it, in order, and
-// so do connection requests. It is refused for an id whose events this package
+// so do connection requests; but one that comes to an id that listens in the
+// very moment in which it moves is lost in the kernel, and its peer gets
+// EventUnreachable after a while. Migrate is refused for an id whose events this package
 // reads itself: that of an Endpoint, which has a Migrate of its own, or of a
 // Conn or a Listener.
 func (id *ID) Migrate(to *EventChannel) error {
 	if err := id.checkOwnEvents(); err != nil {
 		return err
 	}
-	resume, err := to.pause()
-	if err != nil {
+	if err := to.self().Use(); err != nil {
 		return err
 	}
-	defer resume()
+	defer to.object.Done()
+	defer to.pause()()
 	return id.migrate(to)
 }
 
@@ -38,17 +40,16 @@ func (id *ID) checkOwnEvents() error {
 	return nil
 }
 
-// migrate moves the id to a channel that is paused.
+// migrate moves the id to a channel that is in use and paused.
 func (id *ID) migrate(to *EventChannel) error {
 	return id.call(func() error {
 		from := id.channel.Load()
 		if from == to {
 			return nil
 		}
-		// Known there before the first event can come. C waits until those that
-		// were read here are acknowledged, as they are at once.
-		to.put(id)
-		if err := librdmacm.MigrateId(id.raw, to.raw); err != nil {
+		defer from.pause()()
+		to.put(id) // before the first event can come there
+		if err := id.migrateC(from, to); err != nil {
 			to.remove(id)
 			return cerr.Wrap(id.object.Name(), err)
 		}
@@ -59,6 +60,37 @@ func (id *ID) migrate(to *EventChannel) error {
 		id.bring(to, from.leave(id))
 		return nil
 	})
+}
+
+// migrateC moves C's id. C waits until the events that were read are
+// acknowledged, as they are at once. Of a request that nobody has read, the
+// kernel (since 5.10) moves the event but not the new id, which C then cannot
+// use, and drops without a word; so everything is read before.
+func (id *ID) migrateC(from, to *EventChannel) error {
+	if err := drain(from, to); err != nil {
+		return err
+	}
+	return librdmacm.MigrateId(id.raw, to.raw)
+}
+
+// drain reads what C has on channels that are paused.
+func drain(channels ...*EventChannel) error {
+	for _, ch := range channels {
+		ch.mu.Lock()
+		for {
+			ev, err := ch.readC()
+			if err != nil {
+				ch.mu.Unlock()
+				return err
+			}
+			if ev == nil {
+				break
+			}
+			ch.ahead = append(ch.ahead, ev)
+		}
+		ch.mu.Unlock()
+	}
+	return nil
 }
 
 // bring puts events of the id that were read on another channel before those
@@ -73,7 +105,7 @@ func (id *ID) bring(to *EventChannel, events []*Event) {
 	})
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	to.ahead = append(to.ahead, events...)
+	to.ahead = append(events, to.ahead...)
 }
 
 func (ch *EventChannel) put(id *ID) {
@@ -103,11 +135,9 @@ func (ch *EventChannel) leave(id *ID) (events []*Event) {
 }
 
 // pause makes the channel's readers wait until resume, so that what an id
-// brings along comes before what C reads for it.
-func (ch *EventChannel) pause() (resume func(), err error) {
-	if err := ch.self().Use(); err != nil {
-		return nil, err
-	}
+// brings along comes before what C reads for it. The kernel wakes nobody for
+// events that have moved; resume does.
+func (ch *EventChannel) pause() (resume func()) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.paused++
@@ -116,6 +146,5 @@ func (ch *EventChannel) pause() (resume func(), err error) {
 		ch.paused--
 		ch.mu.Unlock()
 		ch.fd.Kick()
-		ch.object.Done()
-	}, nil
+	}
 }

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"sync"
@@ -68,10 +69,11 @@ func TestEndpointOfID(t *testing.T) {
 	server := getRequest(t, listener)
 	_, err = server.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
-	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.DefaultConnParam()) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
-	ep, err := client.id.Endpoint() // with EventEstablished, which nobody has read
+	ep, err := client.id.Endpoint() // with the answer, which nobody has read
 	require.NoError(t, err)
+	require.NoError(t, <-accepted)
 	nextOf(t, ep, rdmacm.EventEstablished)
 	in, err := server.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
@@ -110,101 +112,86 @@ func TestMigrateRefused(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// A listener moves about while clients connect. Each request arrives once, and
-// the events of each client in order.
+// What nobody has read moves along, in order, while others use the dispatcher.
 func TestMigrateUnderLoad(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
-	const clients = 60
-	channels := []*rdmacm.EventChannel{newChannel(t), newChannel(t)}
-	id, err := channels[0].NewID(rdmacm.PortSpaceTCP)
-	require.NoError(t, err)
-	require.NoError(t, id.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
-	require.NoError(t, id.Listen(clients))
-
-	var seen sync.Map // the peers' addresses
-	requests := make(chan *rdmacm.ID, clients)
-	took := func(ev *rdmacm.Event) {
-		if ev.Type != rdmacm.EventConnectRequest {
-			return
-		}
-		if _, twice := seen.LoadOrStore(ev.ID.PeerAddr(), true); twice {
-			t.Errorf("a second request from %v", ev.ID.PeerAddr())
-		}
-		requests <- ev.ID
-	}
-	var readers sync.WaitGroup
-	for _, ch := range channels {
-		readers.Go(func() {
-			for ev, err := range ch.Events(ctx) {
-				if err != nil {
-					return // closed
-				}
-				took(ev)
-			}
-		})
-	}
-	addr := id.LocalAddr()
-	dialed := make(chan error, clients)
-	var dials sync.WaitGroup
-	for range 4 {
-		dials.Go(func() {
-			for range clients / 4 {
-				client, err := rdmacm.CreateEndpoint(ctx, rdmacm.AddrInfo{Dst: addr}, nil, &endpointQueues)
+	busy := listenOn(t, d.IPv4)
+	stop := serve(t, busy)
+	var load sync.WaitGroup
+	loading, done := context.WithCancel(ctx)
+	for range 2 {
+		load.Go(func() {
+			for loading.Err() == nil {
+				conn, err := rdmacm.Dial(ctx, busy.Addr().String(), nil)
 				if err == nil {
-					_, err = client.Connect(ctx, rdmacm.DefaultConnParam())
-					if closing := client.Close(); closing != nil {
-						err = closing
-					}
+					err = conn.Close()
 				}
-				dialed <- err
+				if err != nil {
+					t.Error(err)
+					return
+				}
 			}
 		})
 	}
-	moves, moving := 0, make(chan struct{})
-	moved := inBackground(func() error {
-		for {
-			select {
-			case <-moving:
-				return nil
-			default:
-			}
-			ep, err := id.Endpoint()
-			if err != nil {
-				return err
-			}
-			if moves%2 == 0 {
-				// Some are taken here, so that the endpoint itself gets its turn.
-				if request, err := ep.GetRequest(canceled(t)); err == nil {
-					if _, err := request.Migrate(channels[0]); err != nil {
-						return err
-					}
-					took(request.Request())
-				}
-			}
-			if _, err = ep.Migrate(channels[moves%2]); err != nil {
-				return err
-			}
-			moves++
-		}
-	})
-	for range clients {
-		request := <-requests
-		require.NoError(t, request.Reject(nil))
-		require.NoError(t, request.Close())
+
+	const requests = 6
+	ch := newChannel(t)
+	id, err := ch.NewID(rdmacm.PortSpaceTCP)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, id.Close()) })
+	require.NoError(t, id.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, id.Listen(requests))
+	var connected []<-chan error
+	for i := range requests {
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, id.LocalAddr())
+		connected = append(connected, inBackground(func() error {
+			_, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte{byte(i)}})
+			return err
+		}))
+		require.Eventually(t, func() bool { return rdmacm.Readable(ch) }, patience, time.Millisecond)
+		ep, err := id.Endpoint()
+		require.NoError(t, err)
+		ch = newChannel(t)
+		t.Cleanup(func() { require.NoError(t, id.Close()) }) // before its channel
+		_, err = ep.Migrate(ch)
+		require.NoError(t, err)
 	}
-	for range clients {
-		require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED)
+	for i := range requests {
+		request := next(t, ch, rdmacm.EventConnectRequest)
+		require.Same(t, id, request.ListenID)
+		require.EqualValues(t, i, request.PrivateData[0])
+		require.NoError(t, request.ID.Reject(nil))
+		require.NoError(t, request.ID.Close())
+		require.ErrorIs(t, <-connected[i], syscall.ECONNREFUSED)
 	}
-	close(moving)
-	require.NoError(t, <-moved)
-	dials.Wait()
-	t.Logf("%d requests reached a listener that moved %d times", clients, 2*moves)
-	require.NoError(t, id.Close())
-	for _, ch := range channels {
-		require.NoError(t, ch.Close())
-	}
-	readers.Wait()
+	done()
+	load.Wait()
+	stop()
+}
+
+// The events of a connection stay in order.
+func TestMigrateKeepsOrder(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	other, third := newChannel(t), newChannel(t)
+	client := newEnd(t)
+	client.resolve(ln.LocalAddr())
+	client.createQP()
+	require.NoError(t, client.id.Connect(rdmacm.DefaultConnParam()))
+	server := getRequest(t, ln)
+	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.DefaultConnParam()) })
+	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
+	require.NoError(t, client.id.Migrate(other)) // which reads the answer, and so completes the handshake
+	require.NoError(t, <-accepted)
+	disconnected := inBackground(func() error { return server.Disconnect(ctx) })
+	require.Eventually(t, func() bool { return rdmacm.Readable(other) }, patience, time.Millisecond)
+	require.NoError(t, client.id.Migrate(third))
+	require.Same(t, client.id, next(t, third, rdmacm.EventEstablished).ID)
+	next(t, third, rdmacm.EventDisconnected)
+	require.NoError(t, client.id.Disconnect())
+	require.NoError(t, <-disconnected)
 }
 
 // A listener that closes takes with it what moved and nobody has read.
