@@ -25,12 +25,12 @@ func (ep *Endpoint) RegWrite(b []byte) (*ibverbs.MR, error) {
 }
 
 func (ep *Endpoint) register(op string, b []byte, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	if _, err := ep.ID().needQP(op); err != nil {
+	if _, err := ep.needQP(op); err != nil {
 		return nil, err
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	qp, err := ep.id.needQP(op) // also after Close
+	qp, err := ep.needQP(op) // also after Close
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +127,18 @@ func (ep *Endpoint) postSend(op string, fill func(*ibverbs.SendBatch) error) err
 	})
 }
 
+// needQP returns the queue pair for an operation that needs one.
+func (ep *Endpoint) needQP(op string) (queuePair, error) {
+	qp, err := ep.ID().needQP(op)
+	if err != nil && ep.ID() != nil && ep.inbox.err() == errEndpointClosed {
+		err = errEndpointClosed // which closes the queue pair before the id
+	}
+	return qp, err
+}
+
 // post calls f with the queue pair and the batches its own.
 func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
-	qp, err := ep.ID().needQP(op)
+	qp, err := ep.needQP(op)
 	if err != nil {
 		return err
 	}
@@ -156,7 +165,7 @@ func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
 }
 
 func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queuePair) *ibverbs.CQ) (ibverbs.WC, error) {
-	qp, err := ep.ID().needQP(op)
+	qp, err := ep.needQP(op)
 	if err != nil {
 		return ibverbs.WC{}, err
 	}
