@@ -116,7 +116,7 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 		return nil, err
 	}
 	if err := to.self().Use(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rdma_migrate_id: channel: %w", err)
 	}
 	defer to.object.Done()
 	defer to.pause()()
@@ -226,7 +226,7 @@ func (ep *Endpoint) Close() error {
 // release closes what the endpoint has, in the order that C needs. After an
 // error it can be called again.
 func (ep *Endpoint) release() error {
-	if !ep.moved && ep.id.up.Load() {
+	if !ep.moved && ep.id.wasUp() {
 		_ = ep.id.Disconnect() // it may be over already
 	}
 	if err := ep.closeQueues(); err != nil {
@@ -256,5 +256,9 @@ func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("Next", "ctx")
 	}
-	return ep.inbox.next(ctx)
+	ev, err := ep.inbox.next(ctx)
+	if err != nil {
+		return nil, ep.failure("next event", err)
+	}
+	return ev, nil
 }

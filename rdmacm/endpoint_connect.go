@@ -206,10 +206,10 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	if !ep.id.up.Load() {
+	if !ep.id.wasUp() {
 		return errStep(op, "connect")
 	}
-	if ep.datagrams() || ep.id.over.Load() {
+	if ep.datagrams() || ep.id.isOver() {
 		return ep.id.Disconnect() // which has no event, or has had it
 	}
 	_, err := ep.do(ctx, op, ep.id.Disconnect, anyOf(EventDisconnected))

@@ -15,3 +15,6 @@ func EndpointRequests(ep *Endpoint) int {
 	defer ep.inbox.mu.Unlock()
 	return len(ep.inbox.requests)
 }
+
+// IBAddrRoundTrip gives an address to C and reads it back.
+func IBAddrRoundTrip(a IBAddr) IBAddr { return ibAddr(a.sockaddr().ptr()) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -49,16 +50,18 @@ var idCalls = map[string]func(g guarded) error{
 	"InitQPAttr":        func(g guarded) error { _, _, err := g.id.InitQPAttr(ibverbs.QPStateRTR); return err },
 	"WriteUserEvent":    func(g guarded) error { return g.id.WriteUserEvent(0, 1) },
 	"JoinMulticast":     func(g guarded) error { return g.id.JoinMulticast(someGroup, rdmacm.JoinFull, nil) },
-	"JoinMulticastIB":   func(g guarded) error { return g.id.JoinMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}, rdmacm.JoinSendOnly, nil) },
-	"LeaveMulticast":    func(g guarded) error { return g.id.LeaveMulticast(someGroup) },
-	"LeaveMulticastIB":  func(g guarded) error { return g.id.LeaveMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}) },
-	"SetTOS":            func(g guarded) error { return g.id.SetTOS(8) },
-	"SetReuseAddr":      func(g guarded) error { return g.id.SetReuseAddr(true) },
-	"SetAFOnly":         func(g guarded) error { return g.id.SetAFOnly(true) },
-	"SetAckTimeout":     func(g guarded) error { return g.id.SetAckTimeout(time.Second) },
-	"SetIBPaths":        func(g guarded) error { return g.id.SetIBPaths() },
-	"Migrate":           func(g guarded) error { return g.id.Migrate(g.ch) },
-	"Context":           func(g guarded) error { _, err := g.id.Context(); return err },
+	"JoinMulticastIB": func(g guarded) error {
+		return g.id.JoinMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}, rdmacm.JoinSendOnly, nil)
+	},
+	"LeaveMulticast":   func(g guarded) error { return g.id.LeaveMulticast(someGroup) },
+	"LeaveMulticastIB": func(g guarded) error { return g.id.LeaveMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}) },
+	"SetTOS":           func(g guarded) error { return g.id.SetTOS(8) },
+	"SetReuseAddr":     func(g guarded) error { return g.id.SetReuseAddr(true) },
+	"SetAFOnly":        func(g guarded) error { return g.id.SetAFOnly(true) },
+	"SetAckTimeout":    func(g guarded) error { return g.id.SetAckTimeout(time.Second) },
+	"SetIBPaths":       func(g guarded) error { return g.id.SetIBPaths() },
+	"Migrate":          func(g guarded) error { return g.id.Migrate(g.ch) },
+	"Context":          func(g guarded) error { _, err := g.id.Context(); return err },
 	"CreateQP": func(g guarded) error {
 		qp, err := g.id.CreateQP(g.pd, ibverbs.QPConfig{SendCQ: g.cq, RecvCQ: g.cq, MaxSendWR: 1, MaxRecvWR: 1})
 		if err == nil {
@@ -113,20 +116,20 @@ var guardStates = []struct {
 		id := newID(t, newChannel(t))
 		require.NoError(t, id.BindAddr(netip.AddrPortFrom(ip, 0)))
 		return id
-	}, notRequested},
-	{"listening", func(t *testing.T, ip netip.Addr) *rdmacm.ID { return listening(t, ip).id }, notRequested},
+	}, with(unresolved, "Connect", stepRoute, "Disconnect", stepConnect, "Establish", stepConnect)},
+	{"listening", func(t *testing.T, ip netip.Addr) *rdmacm.ID { return listening(t, ip).id }, unresolved},
 	{"address resolved", func(t *testing.T, ip netip.Addr) *rdmacm.ID {
 		ch := newChannel(t)
 		id := newID(t, ch)
 		require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(ip, 7), time.Second))
 		next(t, ch, rdmacm.EventAddrResolved)
 		return id
-	}, notRequested},
+	}, with(notRequested, "Connect", stepRoute, "Disconnect", stepConnect, "Establish", stepConnect)},
 	{"route resolved", func(t *testing.T, ip netip.Addr) *rdmacm.ID {
 		e := newEnd(t)
 		e.resolve(netip.AddrPortFrom(ip, 7))
 		return e.id
-	}, notRequested},
+	}, with(notRequested, "Disconnect", stepConnect, "Establish", stepConnect)},
 	{"rejected", func(t *testing.T, ip netip.Addr) *rdmacm.ID {
 		e := newEnd(t)
 		e.resolve(netip.AddrPortFrom(ip, 7))
@@ -145,18 +148,27 @@ var guardStates = []struct {
 	}, nil},
 }
 
+// with returns the steps and more of them.
+func with(steps map[string]string, more ...string) map[string]string {
+	steps = maps.Clone(steps)
+	for i := 0; i < len(more); i += 2 {
+		steps[more[i]] = more[i+1]
+	}
+	return steps
+}
+
 // notRequested is what is refused of an id that no request has made.
 var notRequested = map[string]string{
 	"Accept": stepRequest, "Accept with QPNum": stepRequest, "Reject": stepRequest, "RejectECE": stepRequest,
 }
 
+// unresolved is what is refused besides while there is no address of a peer.
+var unresolved = with(notRequested, "ResolveRoute", stepResolve, "JoinMulticast", "not for datagrams")
+
 // withoutDevice is what is refused besides while there is no device.
-var withoutDevice = map[string]string{
-	"Accept": stepRequest, "Accept with QPNum": stepRequest, "Reject": stepRequest, "RejectECE": stepRequest,
-	"ResolveRoute": stepResolve, "Connect": stepRoute, "Establish": stepConnect, "Disconnect": stepConnect,
-	"Notify": stepAccept, "JoinMulticast": stepBind, "JoinMulticastIB": stepBind, "Context": stepBind, "CreateQP": stepBind,
-	"LeaveMulticast": "join first", "LeaveMulticastIB": "join first",
-}
+var withoutDevice = with(unresolved, "Connect", stepRoute, "Establish", stepConnect, "Disconnect", stepConnect,
+	"Notify", stepAccept, "JoinMulticast", stepBind, "JoinMulticastIB", stepBind, "Context", stepBind, "CreateQP", stepBind,
+	"LeaveMulticast", "join first", "LeaveMulticastIB", "join first", "InitQPAttr", stepBind)
 
 // requested returns an id that has asked for a connection, and the request.
 func requested(t *testing.T, ip netip.Addr) (client *end, request *rdmacm.ID) {
@@ -238,14 +250,7 @@ func guardObjects(t *testing.T, name string) (*ibverbs.PD, *ibverbs.CQ) {
 	return pd, cq
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // endpointCalls are all calls of an Endpoint that C could be crashed with, or
 // that could wait.
@@ -323,7 +328,9 @@ var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to
 	"PostWrite": func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
 		return ep.PostWrite(1, ibverbs.RemoteBuffer{}, 0)
 	},
-	"PostUDSend": func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.PostUDSend(1, nil, 1, 0) },
+	"PostUDSend": func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
+		return ep.PostUDSend(1, nil, 1, 0)
+	},
 	"SendComp": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
 		_, err := ep.SendComp(ctx)
 		return err
@@ -432,7 +439,8 @@ func TestEndpointGuards(t *testing.T) {
 		require.ErrorIs(t, ep.Close(), os.ErrInvalid)
 	}
 	nilContext := newEndpoint(t, rdmacm.PortSpaceTCP)
-	_, err := nilContext.Next(nil) //nolint:staticcheck // what is tested
+	var none context.Context
+	_, err := nilContext.Next(none)
 	require.ErrorContains(t, err, "ctx is nil")
-	require.ErrorContains(t, nilContext.ResolveRoute(nil), "ctx is nil") //nolint:staticcheck // what is tested
+	require.ErrorContains(t, nilContext.ResolveRoute(none), "ctx is nil")
 }

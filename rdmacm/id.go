@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,9 +37,9 @@ type ID struct {
 	ps      PortSpace
 	value   atomic.Pointer[any]
 
-	endpoint atomic.Bool  // an Endpoint reads its events
-	backlog  atomic.Int32 // of one that listens, 0 before
-	up, over atomic.Bool  // the connection was established, and has ended
+	endpoint atomic.Bool   // an Endpoint reads its events
+	backlog  atomic.Int32  // of one that listens, 0 before
+	seen     atomic.Uint32 // a bit for each type of event that was read
 
 	// mu is held while C works on the id, whose queue pair must not go away
 	// meanwhile. It is taken before a channel's mu, and guards what follows.
@@ -106,15 +107,18 @@ func (id *ID) callBound(op, missing string, f func() error) error {
 	})
 }
 
-// note keeps what an event says about the connection.
-func (id *ID) note(t EventType) {
-	switch t {
-	case EventEstablished, EventConnectResponse:
-		id.up.Store(true)
-	case EventDisconnected, EventDeviceRemoval:
-		id.over.Store(true)
-	}
+// note keeps that an event was read.
+func (id *ID) note(t EventType) { id.seen.Or(1 << t) }
+
+// saw reports whether an event of one of these types was read.
+func (id *ID) saw(types ...EventType) bool {
+	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
 }
+
+// wasUp reports whether the id has had a connection, isOver whether that has
+// ended.
+func (id *ID) wasUp() bool  { return id.saw(EventEstablished, EventConnectResponse) }
+func (id *ID) isOver() bool { return id.saw(EventDisconnected, EventDeviceRemoval) }
 
 // errExists says that the id has what was to be made.
 func errExists(op, what string) error {
@@ -124,6 +128,15 @@ func errExists(op, what string) error {
 // errStep says that a call came too early. C would follow a null pointer.
 func errStep(op, missing string) error {
 	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
+}
+
+// explain adds to C's refusal of a call the step that has to come first, if that
+// was not done.
+func explain(err error, done bool, missing string) error {
+	if e, ok := err.(*Error); ok && !done && e.Errno == syscall.EINVAL {
+		return fmt.Errorf("%w: %s first", err, missing)
+	}
+	return err
 }
 
 // lockChannel keeps events from being read from the id's channel until the

@@ -80,12 +80,14 @@ func (id *ID) Listen(backlog int) error {
 // pair of its own, or an event that reports a failure. An id for datagrams asks
 // for the peer's queue pair, which EventEstablished has.
 func (id *ID) Connect(p ConnParam) error {
-	return id.callBound("rdma_connect", "resolve the address and the route", func() error {
+	const missing = "resolve the address and the route"
+	err := id.callBound("rdma_connect", missing, func() error {
 		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
 			return fmt.Errorf("rdma_connect: %w", err)
 		}
 		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
 	})
+	return explain(err, id.saw(EventRouteResolved), missing)
 }
 
 // Accept answers a connection request; see rdma_accept(3). EventEstablished
@@ -139,13 +141,17 @@ func (id *ID) answer(op string, f func() error) error {
 // Establish completes a connection whose queue pair was not made by CreateQP,
 // after EventConnectResponse; see rdma_establish(3).
 func (id *ID) Establish() error {
-	return id.callBound("rdma_establish", "connect", func() error { return librdmacm.Establish(id.raw) })
+	const missing = "connect"
+	err := id.callBound("rdma_establish", missing, func() error { return librdmacm.Establish(id.raw) })
+	return explain(err, id.wasUp(), missing)
 }
 
 // Disconnect ends the connection and moves the id's queue pair into the error
 // state; see rdma_disconnect(3). EventDisconnected follows at both ends.
 func (id *ID) Disconnect() error {
-	return id.callBound("rdma_disconnect", "connect", func() error { return librdmacm.Disconnect(id.raw) })
+	const missing = "connect"
+	err := id.callBound("rdma_disconnect", missing, func() error { return librdmacm.Disconnect(id.raw) })
+	return explain(err, id.wasUp(), missing)
 }
 
 // Notify tells the communication manager of an event that a queue pair had,

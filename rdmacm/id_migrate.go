@@ -21,7 +21,7 @@ func (id *ID) Migrate(to *EventChannel) error {
 		return err
 	}
 	if err := to.self().Use(); err != nil {
-		return err
+		return fmt.Errorf("rdma_migrate_id: channel: %w", err)
 	}
 	defer to.object.Done()
 	defer to.pause()()

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -60,6 +61,9 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
+		if id.raw.QpType != libibverbs.IBV_QPT_UD {
+			return fmt.Errorf("rdma_join_multicast (%s): the id is not for datagrams: %w", name, syscall.EINVAL)
+		}
 		j := &join{addr: group, value: value, token: new(uint64)}
 		j.pin.Pin(j.token)
 		joins.Store(unsafe.Pointer(j.token), j)

@@ -103,12 +103,14 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 func (id *ID) InitQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, libibverbs.QpAttrMask, error) {
 	attr := &libibverbs.QpAttr{QpState: state}
 	var mask int32
-	err := id.call(func() error {
-		var err error
+	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
 		mask, err = librdmacm.InitQpAttr(id.raw, attr)
 		return err
 	})
-	return attr, libibverbs.QpAttrMask(mask), err
+	if err != nil {
+		return nil, 0, err
+	}
+	return attr, libibverbs.QpAttrMask(mask), nil
 }
 
 func rawECE(ece ibverbs.ECE) *libibverbs.Ece {
