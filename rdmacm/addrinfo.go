@@ -2,13 +2,17 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // AddrInfoFlags say how to look an address up; combine them with |.
@@ -56,8 +60,17 @@ type AddrInfo struct {
 // one element. It asks DNS and InfiniBand's address cache; if ctx ends earlier,
 // a thread goes on waiting for their answer.
 //
+// In FamilyIB with AddrFamily and AddrNumericHost, the host is a GID.
+//
 // An error of the look-up itself is an *AddrinfoError.
 func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
+	if ctx == nil {
+		return nil, cerr.Nil("rdma_getaddrinfo", "ctx")
+	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	hints = hints.clone() // ctx may end first
 	type result struct {
 		infos []AddrInfo
 		err   error
@@ -78,7 +91,7 @@ func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]
 
 func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	var infos []AddrInfo
-	err := hints.with(func(raw *librdmacm.Addrinfo) error {
+	err := hints.with(host, service, func(raw *librdmacm.Addrinfo) error {
 		list, err := librdmacm.Getaddrinfo(host, service, raw)
 		if err != nil {
 			return err
@@ -94,7 +107,7 @@ func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 // rdma_resolve_addrinfo(3). It needs rdma-core 60.
 func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	return id.call(func() error {
-		return hints.with(func(raw *librdmacm.Addrinfo) error {
+		return hints.with(host, service, func(raw *librdmacm.Addrinfo) error {
 			return librdmacm.ResolveAddrinfo(id.raw, host, service, raw)
 		})
 	})
@@ -114,10 +127,33 @@ func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
 	return infos, err
 }
 
-// with calls f with the hints as C takes them, nil for none.
-func (a *AddrInfo) with(f func(*librdmacm.Addrinfo) error) error {
+// clone returns a copy of hints, which may be nil.
+func (a *AddrInfo) clone() *AddrInfo {
+	if a == nil {
+		return nil
+	}
+	hints := *a
+	return &hints
+}
+
+// with calls f with the hints as C takes them, nil for none. Errors name what is
+// looked up.
+func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error) error {
+	if err := a.call(host, service, f); err != nil {
+		return fmt.Errorf("host %q, service %q: %w", host, service, err)
+	}
+	return nil
+}
+
+func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error) error {
+	if strings.Contains(host+service, "\x00") {
+		return fmt.Errorf("a name with a zero in it: %w", syscall.EINVAL) // where it would end in C
+	}
 	if a == nil {
 		return f(nil)
+	}
+	if err := a.checkHost(host); err != nil {
+		return err
 	}
 	raw := &librdmacm.Addrinfo{
 		AiFlags: int32(a.Flags), AiFamily: int32(a.Family), AiQpType: int32(a.QPType), AiPortSpace: int32(a.PortSpace),
@@ -133,6 +169,19 @@ func (a *AddrInfo) with(f func(*librdmacm.Addrinfo) error) error {
 		raw.AiSrcAddr, raw.AiSrcLen = src.ptr(), src.size()
 	}
 	return f(raw)
+}
+
+// checkHost refuses a host that C would take for longer than it is: C makes an
+// address of InfiniBand of whatever the host turns out to be.
+func (a *AddrInfo) checkHost(host string) error {
+	const converted = AddrFamily | AddrNumericHost
+	if a.Family != FamilyIB || a.Flags&converted != converted {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
+		return fmt.Errorf("the host is no GID, such as fe80::1: %w", syscall.EINVAL)
+	}
+	return nil
 }
 
 func (a *AddrInfo) source() (*sockaddr, error) {

@@ -25,10 +25,14 @@ type EventChannel struct {
 	raw    *librdmacm.EventChannel
 	fd     *netpoll.FD
 
+	dispatched bool // a dispatcher reads it
+
 	// mu is held while C reads an event, which can change the id and the state
 	// of its queue pair, and guards what follows.
-	mu  sync.Mutex
-	ids map[*librdmacm.CmId]*ID
+	mu     sync.Mutex
+	ids    map[*librdmacm.CmId]*ID
+	ahead  []*Event // read already, for the sake of an id that moves; they come before C's
+	paused int      // how many ids are on the move, here or from here
 }
 
 // NewEventChannel makes an event channel; see rdma_create_event_channel(3).
@@ -103,6 +107,19 @@ func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[*Event, error] {
 func (ch *EventChannel) read() (*Event, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	if ch.paused > 0 {
+		return nil, nil
+	}
+	if len(ch.ahead) > 0 {
+		ev := ch.ahead[0]
+		ch.ahead = ch.ahead[1:]
+		return ev, nil
+	}
+	return ch.readC()
+}
+
+// readC takes an event from C. The caller holds ch.mu.
+func (ch *EventChannel) readC() (*Event, error) {
 	for {
 		raw, err := librdmacm.GetCmEvent(ch.raw)
 		switch {
@@ -134,6 +151,9 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 		return ev
 	}
 	ev.ID = ch.ids[raw.Id]
+	if ev.ID != nil {
+		ev.ID.note(ev.Type)
+	}
 	if raw.Event == EventDeviceRemoval {
 		contexts.removed(raw.Id.Verbs)
 	}

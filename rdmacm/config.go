@@ -46,7 +46,8 @@ const (
 	defaultRetry     = 7
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
-	maxReadDepth     = 254 // 255 has a meaning of its own in C
+	systemBacklog    = 1024 // what the kernel takes 0 for, unless net.rdma_ucm.max_backlog says otherwise
+	maxReadDepth     = 254  // 255 has a meaning of its own in C
 )
 
 // withDefaults returns a copy in which no zero value is left to interpret.

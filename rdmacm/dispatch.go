@@ -49,6 +49,7 @@ func newDispatcher() (*dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	ch.dispatched = true
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{channel: ch, stop: stop, done: make(chan struct{}), handlers: map[*ID]func(*Event){}}
 	go d.run(ctx)

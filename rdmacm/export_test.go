@@ -24,3 +24,13 @@ func KnownPaths(c *DatagramConn) int {
 
 // LimitPaths makes it keep no more, apart from those in use.
 func LimitPaths(c *DatagramConn, n int) { c.handles.limit = n }
+
+// EndpointRequests returns how many requests nobody has taken yet.
+func EndpointRequests(ep *Endpoint) int {
+	ep.inbox.mu.Lock()
+	defer ep.inbox.mu.Unlock()
+	return len(ep.inbox.requests)
+}
+
+// IBAddrRoundTrip gives an address to C and reads it back.
+func IBAddrRoundTrip(a IBAddr) IBAddr { return ibAddr(a.sockaddr().ptr()) }

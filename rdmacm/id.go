@@ -2,7 +2,7 @@ package rdmacm
 
 import (
 	"fmt"
-	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,10 +37,15 @@ type ID struct {
 	ps      PortSpace
 	value   atomic.Pointer[any]
 
+	endpoint atomic.Bool   // an Endpoint reads its events
+	backlog  atomic.Int32  // of one that listens, 0 before
+	seen     atomic.Uint32 // a bit for each type of event that was read
+
 	// mu is held while C works on the id, whose queue pair must not go away
 	// meanwhile. It is taken before a channel's mu, and guards what follows.
 	mu    sync.Mutex
 	hasQP bool
+	qp    queuePair
 	joins []*join
 }
 
@@ -102,21 +107,36 @@ func (id *ID) callBound(op, missing string, f func() error) error {
 	})
 }
 
-// describe names the id by its addresses as far as it has any.
-func (id *ID) describe() string {
-	local, peer := id.LocalAddr(), id.PeerAddr()
-	switch {
-	case peer.IsValid() && peer.Port() != 0:
-		return fmt.Sprintf("%v to %v", local, peer)
-	case local.IsValid():
-		return local.String()
-	}
-	return "unbound id"
+// note keeps that an event was read.
+func (id *ID) note(t EventType) { id.seen.Or(1 << t) }
+
+// saw reports whether an event of one of these types was read.
+func (id *ID) saw(types ...EventType) bool {
+	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
+}
+
+// wasUp reports whether the id has had a connection, isOver whether that has
+// ended.
+func (id *ID) wasUp() bool  { return id.saw(EventEstablished, EventConnectResponse) }
+func (id *ID) isOver() bool { return id.saw(EventDisconnected, EventDeviceRemoval) }
+
+// errExists says that the id has what was to be made.
+func errExists(op, what string) error {
+	return fmt.Errorf("%s: the id has a %s: %w", op, what, syscall.EINVAL)
 }
 
 // errStep says that a call came too early. C would follow a null pointer.
 func errStep(op, missing string) error {
 	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
+}
+
+// explain adds to C's refusal of a call the step that has to come first, if that
+// was not done.
+func explain(err error, done bool, missing string) error {
+	if e, ok := err.(*Error); ok && !done && e.Errno == syscall.EINVAL {
+		return fmt.Errorf("%w: %s first", err, missing)
+	}
+	return err
 }
 
 // lockChannel keeps events from being read from the id's channel until the
@@ -144,7 +164,9 @@ func (id *ID) Context() (*ibverbs.Context, error) {
 		return nil, err
 	}
 	defer id.object.Done()
+	id.mu.Lock()
 	raw := id.verbs()
+	id.mu.Unlock()
 	if raw == nil {
 		return nil, errStep("device of an id", "bind or resolve the address")
 	}
@@ -157,47 +179,41 @@ func (id *ID) PortNum() int {
 		return 0
 	}
 	defer id.object.Done()
+	id.mu.Lock()
+	defer id.mu.Unlock()
 	defer id.lockChannel()()
 	return int(id.raw.PortNum)
 }
 
 // PortSpace returns the kind of service that the id is for.
-func (id *ID) PortSpace() PortSpace { return id.ps }
-
-// LocalAddr returns the id's own address, the zero value while it has none, or
-// has one of InfiniBand's.
-func (id *ID) LocalAddr() netip.AddrPort { return address(id, librdmacm.GetLocalAddr, addrPort) }
-
-// PeerAddr returns the peer's address, the zero value while there is none, or
-// if it is one of InfiniBand's.
-func (id *ID) PeerAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
-
-// LocalIB returns the id's own address of InfiniBand's, the zero value if it
-// has none.
-func (id *ID) LocalIB() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
-
-// PeerIB returns the peer's address of InfiniBand's, the zero value if it has
-// none.
-func (id *ID) PeerIB() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }
-
-func address[T any](
-	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,
-) (addr T) {
-	if id.self().Use() != nil {
-		return addr
+func (id *ID) PortSpace() PortSpace {
+	if id == nil {
+		return 0
 	}
-	defer id.object.Done()
-	if sa, err := get(id.raw); err == nil {
-		addr = read(sa)
+	return id.ps
+}
+
+// Request returns the event that the id came with, nil if it was not made by a
+// connection request.
+func (id *ID) Request() *Event {
+	if id == nil {
+		return nil
 	}
-	return addr
+	return id.request
 }
 
 // SetValue keeps a value of the caller's with the id, as C keeps a context.
-func (id *ID) SetValue(v any) { id.value.Store(&v) }
+func (id *ID) SetValue(v any) {
+	if id != nil {
+		id.value.Store(&v)
+	}
+}
 
 // Value returns what SetValue was given last, nil without.
 func (id *ID) Value() any {
+	if id == nil {
+		return nil
+	}
 	if v := id.value.Load(); v != nil {
 		return *v
 	}
@@ -205,7 +221,12 @@ func (id *ID) Value() any {
 }
 
 // Raw returns the C object, which is valid until Close.
-func (id *ID) Raw() *librdmacm.CmId { return id.raw }
+func (id *ID) Raw() *librdmacm.CmId {
+	if id == nil {
+		return nil
+	}
+	return id.raw
+}
 
 // Close destroys the id; see rdma_destroy_id(3). A connection ends with it, and
 // a request that nobody has answered is rejected. While the id has a queue
@@ -223,10 +244,18 @@ func (id *ID) Close() error {
 		id.leaveAll()
 		return id.destroy()
 	})
-	if err == nil && device != nil {
+	if err != nil {
+		return err
+	}
+	if device != nil {
 		contexts.letGo(device)
 	}
-	return err
+	for _, ev := range id.channel.Load().leave(id) {
+		if ev.Type == EventConnectRequest { // which nobody has read, so nobody has the new id
+			ev.ID.drop()
+		}
+	}
+	return nil
 }
 
 // destroy waits in C until the events of the id that were read are acknowledged,

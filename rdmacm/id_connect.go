@@ -1,7 +1,9 @@
 package rdmacm
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -24,6 +26,17 @@ type ConnParam struct {
 	SRQ   bool // it takes its receives from a shared queue
 }
 
+// DefaultConnParam returns what C takes where its caller gives no parameters: as
+// many RDMA reads and atomics as the device, and for Accept the peer, allow, 7
+// retries, and any number of them where the peer has no receive. The zero
+// ConnParam has no reads and no retries.
+func DefaultConnParam() ConnParam {
+	return ConnParam{
+		ResponderResources: librdmacm.RDMA_MAX_RESP_RES, InitiatorDepth: librdmacm.RDMA_MAX_INIT_DEPTH,
+		RetryCount: defaultRetry, RNRRetryCount: defaultRetry,
+	}
+}
+
 // with calls f with the parameters as C takes them. The length of the private
 // data has been checked.
 func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
@@ -38,8 +51,8 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 	if p.SRQ {
 		raw.Srq = 1
 	}
-	if len(p.PrivateData) > 0 {
-		raw.PrivateData = unsafe.Pointer(unsafe.SliceData(p.PrivateData))
+	if data := slices.Clone(p.PrivateData); len(data) > 0 {
+		raw.PrivateData = unsafe.Pointer(unsafe.SliceData(data))
 	}
 	pin := pinned(raw.PrivateData)
 	defer pin.Unpin()
@@ -48,9 +61,18 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 
 // Listen makes the id wait for connection requests, which come as
 // EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
-// read.
+// read; 0 stands for as many as the system allows.
 func (id *ID) Listen(backlog int) error {
-	return id.call(func() error { return librdmacm.Listen(id.raw, int32(min(max(backlog, 0), maxBacklog))) })
+	backlog = min(max(backlog, 0), maxBacklog)
+	return id.call(func() error {
+		before := id.backlog.Load()
+		id.backlog.Store(int32(cmp.Or(backlog, systemBacklog))) // before a request can come
+		err := librdmacm.Listen(id.raw, int32(backlog))
+		if err != nil {
+			id.backlog.Store(before)
+		}
+		return err
+	})
 }
 
 // Connect asks the peer for a connection; see rdma_connect(3).
@@ -58,12 +80,14 @@ func (id *ID) Listen(backlog int) error {
 // pair of its own, or an event that reports a failure. An id for datagrams asks
 // for the peer's queue pair, which EventEstablished has.
 func (id *ID) Connect(p ConnParam) error {
-	return id.callBound("rdma_connect", "resolve the address and the route", func() error {
+	const missing = "resolve the address and the route"
+	err := id.callBound("rdma_connect", missing, func() error {
 		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
 			return fmt.Errorf("rdma_connect: %w", err)
 		}
 		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
 	})
+	return explain(err, id.saw(EventRouteResolved), missing)
 }
 
 // Accept answers a connection request; see rdma_accept(3). EventEstablished
@@ -99,7 +123,9 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
-		return call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
+		// A copy, because C may not be given memory near which there are pointers of Go's.
+		data := slices.Clone(privateData)
+		return call(id.raw, unsafe.Pointer(unsafe.SliceData(data)), uint8(len(data)))
 	})
 }
 
@@ -115,13 +141,17 @@ func (id *ID) answer(op string, f func() error) error {
 // Establish completes a connection whose queue pair was not made by CreateQP,
 // after EventConnectResponse; see rdma_establish(3).
 func (id *ID) Establish() error {
-	return id.callBound("rdma_establish", "connect", func() error { return librdmacm.Establish(id.raw) })
+	const missing = "connect"
+	err := id.callBound("rdma_establish", missing, func() error { return librdmacm.Establish(id.raw) })
+	return explain(err, id.wasUp(), missing)
 }
 
 // Disconnect ends the connection and moves the id's queue pair into the error
 // state; see rdma_disconnect(3). EventDisconnected follows at both ends.
 func (id *ID) Disconnect() error {
-	return id.callBound("rdma_disconnect", "connect", func() error { return librdmacm.Disconnect(id.raw) })
+	const missing = "connect"
+	err := id.callBound("rdma_disconnect", missing, func() error { return librdmacm.Disconnect(id.raw) })
+	return explain(err, id.wasUp(), missing)
 }
 
 // Notify tells the communication manager of an event that a queue pair had,

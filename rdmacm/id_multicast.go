@@ -70,6 +70,9 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
+		if id.raw.QpType != libibverbs.IBV_QPT_UD {
+			return fmt.Errorf("rdma_join_multicast (%s): the id is not for datagrams: %w", name, syscall.EINVAL)
+		}
 		// C would keep two memberships, and with the first one's end the queue
 		// pair would be out of the group for both.
 		if id.joined(group) >= 0 {
@@ -145,7 +148,7 @@ func (id *ID) leaveAt(i int) error {
 	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
 		var gid libibverbs.Gid
 		*gid.Raw() = path.DGID
-		_ = libibverbs.DetachMcast(id.qp(), &gid, path.DLID) // as a rule, it is not in the group
+		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // as a rule, it is not in the group
 	}
 	return err
 }
@@ -158,7 +161,7 @@ func (id *ID) leaveAll() {
 	}
 }
 
-func (id *ID) qp() *libibverbs.Qp {
+func (id *ID) rawQP() *libibverbs.Qp {
 	defer id.lockChannel()()
 	return id.raw.Qp
 }

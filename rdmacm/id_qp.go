@@ -17,10 +17,10 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 	if pd == nil {
 		return nil, cerr.Nil("rdma_create_qp", "pd")
 	}
-	return pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
+	qp, err := pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
 		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
 			if id.hasQP {
-				return fmt.Errorf("rdma_create_qp: the id has a queue pair: %w", syscall.EINVAL)
+				return errExists("rdma_create_qp", "queue pair")
 			}
 			if id.verbs() != pd.Context().Raw() {
 				return fmt.Errorf("rdma_create_qp: the protection domain is not of the id's device, as in Devices: %w", syscall.EINVAL)
@@ -35,6 +35,44 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 		})
 		return qp, func() error { return id.destroyQP(pd.Context(), qp) }, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.qp = queuePair{qp, config.SendCQ, config.RecvCQ, config.SRQ}
+	return qp, nil
+}
+
+// queuePair is a queue pair with its completion queues.
+type queuePair struct {
+	*ibverbs.QP
+	send, recv *ibverbs.CQ
+	srq        *ibverbs.SRQ
+}
+
+// QP returns the queue pair that CreateQP has made, nil while there is none.
+func (id *ID) QP() *ibverbs.QP {
+	if id.self().Use() != nil {
+		return nil
+	}
+	defer id.object.Done()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.qp.QP
+}
+
+// needQP returns the queue pair for an operation that needs one.
+func (id *ID) needQP(op string) (queuePair, error) {
+	var qp queuePair
+	err := id.call(func() error {
+		if id.qp.QP == nil {
+			return errStep(op, "create a queue pair")
+		}
+		qp = id.qp
+		return nil
+	})
+	return qp, err
 }
 
 // destroyQP is what rdma_destroy_qp does, but for its silence about errors. The
@@ -50,7 +88,7 @@ func (id *ID) destroyQP(device *ibverbs.Context, qp *libibverbs.Qp) error {
 		id.setQP(qp)
 		return err
 	}
-	id.hasQP = false
+	id.hasQP, id.qp = false, queuePair{}
 	return err
 }
 
@@ -65,12 +103,14 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 func (id *ID) InitQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, libibverbs.QpAttrMask, error) {
 	attr := &libibverbs.QpAttr{QpState: state}
 	var mask int32
-	err := id.call(func() error {
-		var err error
+	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
 		mask, err = librdmacm.InitQpAttr(id.raw, attr)
 		return err
 	})
-	return attr, libibverbs.QpAttrMask(mask), err
+	if err != nil {
+		return nil, 0, err
+	}
+	return attr, libibverbs.QpAttrMask(mask), nil
 }
 
 func rawECE(ece ibverbs.ECE) *libibverbs.Ece {

@@ -72,9 +72,11 @@ func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string
 // EventRouteResolved or EventRouteError follows. Where the InfiniBand address
 // cache daemon runs, the call waits for its answer.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
-	return id.callBound("rdma_resolve_route", "resolve the address", func() error {
+	const missing = "resolve the address"
+	err := id.callBound("rdma_resolve_route", missing, func() error {
 		return librdmacm.ResolveRoute(id.raw, milliseconds(timeout))
 	})
+	return explain(err, id.saw(EventAddrResolved), missing)
 }
 
 func milliseconds(d time.Duration) int32 {

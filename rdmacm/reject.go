@@ -20,12 +20,11 @@ type RejectedError struct {
 
 // Reasons for a rejection.
 const (
-	ReasonNoQP        = 1
-	ReasonNoResources = 3
-	ReasonNoListener  = 8  // nobody listens on the port
-	ReasonStale       = 10 // the peer still has an older connection of ours
-	ReasonConsumer    = 28 // the peer's program refused
-
+	ReasonNoQP         = 1
+	ReasonNoResources  = 3
+	ReasonNoListener   = 8  // nobody listens on the port
+	ReasonStale        = 10 // the peer still has an older connection of ours
+	ReasonConsumer     = 28 // the peer's program refused
 	ReasonVendorOption = 35 // the enhancements asked for are refused; see ID.RejectECE
 )
 
@@ -50,31 +49,30 @@ func (e *RejectedError) Unwrap() []error {
 }
 
 var reasons = map[int]string{
-	ReasonNoQP:        "no queue pair available",
-	ReasonNoResources: "no resources",
-	4:                 "timeout",
-	5:                 "unsupported request",
-	6:                 "invalid communication ID",
-	7:                 "invalid communication instance",
-	ReasonNoListener:  "nobody listens on the port",
-	9:                 "invalid transport service type",
-	ReasonStale:       "stale connection",
-	12:                "invalid GID",
-	13:                "invalid LID",
-	14:                "invalid service level",
-	15:                "invalid traffic class",
-	16:                "invalid hop limit",
-	17:                "invalid packet rate",
-	24:                "redirected to another CM",
-	25:                "redirected to another port",
-	26:                "path MTU not supported",
-	27:                "not enough responder resources",
-	ReasonConsumer:    "refused by the peer's program",
-	29:                "RNR retry count not supported",
-	30:                "duplicate local communication ID",
-	31:                "unsupported class version",
-	32:                "invalid flow label",
-
+	ReasonNoQP:         "no queue pair available",
+	ReasonNoResources:  "no resources",
+	4:                  "timeout",
+	5:                  "unsupported request",
+	6:                  "invalid communication ID",
+	7:                  "invalid communication instance",
+	ReasonNoListener:   "nobody listens on the port",
+	9:                  "invalid transport service type",
+	ReasonStale:        "stale connection",
+	12:                 "invalid GID",
+	13:                 "invalid LID",
+	14:                 "invalid service level",
+	15:                 "invalid traffic class",
+	16:                 "invalid hop limit",
+	17:                 "invalid packet rate",
+	24:                 "redirected to another CM",
+	25:                 "redirected to another port",
+	26:                 "path MTU not supported",
+	27:                 "not enough responder resources",
+	ReasonConsumer:     "refused by the peer's program",
+	29:                 "RNR retry count not supported",
+	30:                 "duplicate local communication ID",
+	31:                 "unsupported class version",
+	32:                 "invalid flow label",
 	ReasonVendorOption: "vendor option not supported",
 }
 

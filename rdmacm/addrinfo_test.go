@@ -1,0 +1,181 @@
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+func TestGetAddrInfo(t *testing.T) {
+	d := needDevice(t)
+	src := netip.AddrPortFrom(d.IPv4, 0)
+	numeric := rdmacm.AddrNumericHost
+	loopback := netip.MustParseAddr("127.0.0.1")
+	for _, tt := range []struct {
+		name, host, service string
+		hints               *rdmacm.AddrInfo
+		want                rdmacm.AddrInfo // but for Connect and Paths, and names
+	}{
+		{"numeric", d.IPv4.String(), "7471", &rdmacm.AddrInfo{Flags: numeric, PortSpace: rdmacm.PortSpaceTCP}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Dst: netip.AddrPortFrom(d.IPv4, 7471),
+		}},
+		{"IPv6", d.IPv6.String(), "7471", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv6, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Dst: netip.AddrPortFrom(d.IPv6, 7471),
+		}},
+		{"datagrams", d.IPv4.String(), "7471", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceUDP, QPType: ibverbs.QPTypeUD}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeUD, PortSpace: rdmacm.PortSpaceUDP, Dst: netip.AddrPortFrom(d.IPv4, 7471),
+		}},
+		{"a name of /etc/hosts", "localhost", "7471", &rdmacm.AddrInfo{Flags: rdmacm.AddrFamily, Family: rdmacm.FamilyIPv4, PortSpace: rdmacm.PortSpaceTCP}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Dst: netip.AddrPortFrom(loopback, 7471),
+		}},
+		{"a service's name", d.IPv4.String(), "ssh", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Dst: netip.AddrPortFrom(d.IPv4, 22),
+		}},
+		{"passive", "", "7471", &rdmacm.AddrInfo{Flags: rdmacm.AddrPassive | rdmacm.AddrFamily, Family: rdmacm.FamilyIPv4, PortSpace: rdmacm.PortSpaceTCP}, rdmacm.AddrInfo{
+			Flags: rdmacm.AddrPassive, Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP,
+			Src: netip.AddrPortFrom(netip.IPv4Unspecified(), 7471),
+		}},
+		{"a source", d.IPv4.String(), "7471", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, Src: src}, rdmacm.AddrInfo{
+			Family: rdmacm.FamilyIPv4, QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Src: src, Dst: netip.AddrPortFrom(d.IPv4, 7471),
+		}},
+		{"no more than hints", "", "", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeRC, Src: src}, rdmacm.AddrInfo{
+			QPType: ibverbs.QPTypeRC, PortSpace: rdmacm.PortSpaceTCP, Src: src,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			infos, err := rdmacm.GetAddrInfo(bounded(t), tt.host, tt.service, tt.hints)
+			require.NoError(t, err)
+			require.NotEmpty(t, infos)
+			got := infos[0]
+			require.Empty(t, got.Paths, "nobody caches them here")
+			require.Empty(t, got.Connect)
+			got.Paths, got.Connect, got.SrcName, got.DstName = nil, nil, "", ""
+			require.Equal(t, tt.want, got)
+		})
+	}
+	infos, err := rdmacm.GetAddrInfo(bounded(t), d.IPv4.String(), "7471", nil)
+	require.NoError(t, err)
+	require.Equal(t, netip.AddrPortFrom(d.IPv4, 7471), infos[0].Dst, "without hints")
+}
+
+func TestGetAddrInfoFails(t *testing.T) {
+	d := needDevice(t)
+	_, err := rdmacm.GetAddrInfo(bounded(t), "", "", nil)
+	require.ErrorIs(t, err, syscall.EINVAL, "nothing to look up")
+	for _, tt := range []struct {
+		name, host, service string
+		hints               *rdmacm.AddrInfo
+		code                int
+	}{
+		{"no name", "no.such.host.invalid.", "7", &rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost, PortSpace: rdmacm.PortSpaceTCP}, -2},
+		{"no service", d.IPv4.String(), "no such service", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP}, -8},
+		{"no family", d.IPv4.String(), "7", &rdmacm.AddrInfo{Flags: rdmacm.AddrFamily, Family: 77, PortSpace: rdmacm.PortSpaceTCP}, -6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := rdmacm.GetAddrInfo(bounded(t), tt.host, tt.service, tt.hints)
+			var failed *rdmacm.AddrinfoError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, tt.code, failed.Code)
+			require.ErrorContains(t, err, "rdma_getaddrinfo")
+			t.Log(err)
+		})
+	}
+	_, err = rdmacm.GetAddrInfo(canceled(t), d.IPv4.String(), "7", nil)
+	require.ErrorIs(t, err, context.Canceled)
+	var none context.Context
+	_, err = rdmacm.GetAddrInfo(none, d.IPv4.String(), "7", nil)
+	require.ErrorContains(t, err, "rdma_getaddrinfo: ctx is nil")
+	_, err = rdmacm.GetAddrInfo(bounded(t), "localhost\x00b", "7", nil)
+	require.ErrorContains(t, err, "a name with a zero in it")
+	asGID := &rdmacm.AddrInfo{Flags: rdmacm.AddrFamily | rdmacm.AddrNumericHost, Family: rdmacm.FamilyIB}
+	for _, host := range []string{d.IPv4.String(), "localhost", ""} {
+		_, err = rdmacm.GetAddrInfo(bounded(t), host, "7", asGID)
+		require.ErrorContains(t, err, "the host is no GID", host)
+	}
+}
+
+// What GetAddrInfo finds is enough to listen and to connect.
+func TestAddrInfoToConnection(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	passive, err := rdmacm.GetAddrInfo(ctx, d.IPv4.String(), "7475", &rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: rdmacm.PortSpaceTCP})
+	require.NoError(t, err)
+	ln, err := rdmacm.CreateEndpoint(ctx, passive[0], nil, &endpointQueues)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	require.NoError(t, ln.Listen(1))
+	active, err := rdmacm.GetAddrInfo(ctx, d.IPv4.String(), "7475", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
+	require.NoError(t, err)
+	client, err := rdmacm.CreateEndpoint(ctx, active[0], nil, &endpointQueues)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, client.Close()) }()
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	require.NoError(t, getRequest(t, ln).Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, <-connected)
+}
+
+func TestCreateEndpointFails(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	to := netip.AddrPortFrom(d.IPv4, 7)
+	for name, tt := range map[string]struct {
+		info  rdmacm.AddrInfo
+		queue ibverbs.QPConfig
+		want  string
+	}{
+		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr: no destination"},
+		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, endpointQueues, "rdma_create_ep: no source to listen on"},
+		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, endpointQueues, "rdma_create_id"},
+		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{MaxSendWR: 1 << 30}, "rxe"},
+		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, endpointQueues, "has IBV_QPT_RC"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := rdmacm.CreateEndpoint(ctx, tt.info, nil, &tt.queue)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+	_, err := rdmacm.CreateEndpoint(canceled(t), rdmacm.AddrInfo{Dst: to}, nil, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A request whose queue pair cannot be made is rejected.
+func TestGetRequestFails(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, Src: netip.AddrPortFrom(d.IPv4, 0)}
+	ln, err := rdmacm.CreateEndpoint(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1 << 30})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, ln.Close()) }()
+	require.NoError(t, ln.Listen(1))
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	_, err = ln.GetRequest(ctx)
+	require.Error(t, err)
+	require.ErrorIs(t, <-connected, syscall.ECONNREFUSED)
+}
+
+// The library of the guest is too old for it; tests/versions has a newer one.
+func TestResolveAddrInfoUnsupported(t *testing.T) {
+	testdevice.Require(t)
+	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+	_, err := ep.ResolveAddrInfo(bounded(t), "localhost", "7", nil)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("this library has it: %v", err)
+	}
+	require.ErrorContains(t, err, "rdma-core 60 added it")
+	_, err = ep.ID().QueryAddrInfo()
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorIs(t, ep.ID().WriteUserEvent(1, 2), errors.ErrUnsupported)
+	require.NoError(t, ep.Close())
+	_, err = ep.ResolveAddrInfo(bounded(t), "localhost", "7", nil)
+	require.ErrorIs(t, err, os.ErrClosed)
+}

@@ -1,0 +1,264 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// Endpoint is an id whose calls wait for what they start: the synchronous way
+// to work with rdma_cm(7). No wait holds a thread in C, and its context ends
+// it. What was started then goes on: its event comes from Next, unless the
+// endpoint is closed. Methods may be called from any goroutine.
+//
+// Options, and what else does not wait, are methods of its ID. That the id's
+// asynchronous calls work too, with events that come from Next, is seldom of
+// use.
+type Endpoint struct {
+	id         *ID
+	dispatcher *dispatcher
+	inbox      inbox
+	connect    []byte // of an AddrInfo, to be put before private data
+
+	// Of an endpoint from CreateEndpoint that listens, what its requests get.
+	requestPD *ibverbs.PD
+	requestQP *ibverbs.QPConfig
+
+	// mu is held while what the endpoint owns is made or closed. It is taken
+	// before id.mu, and never by the handler of its events.
+	mu      sync.Mutex
+	pd      *ibverbs.PD // its own or the caller's
+	moved   bool        // by Migrate
+	closer  closer
+	leaving closer
+	owned
+}
+
+// errEndpointClosed is what calls that wait get from Close.
+var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
+
+// errMigrated is what an endpoint answers after Migrate.
+var errMigrated = fmt.Errorf("the endpoint was migrated: use the ID that Migrate has returned: %w", syscall.EINVAL)
+
+// NewEndpoint makes an endpoint; see rdma_create_id(3). CreateEndpoint does
+// more of what has to follow.
+func NewEndpoint(ps PortSpace) (*Endpoint, error) {
+	d, err := useDispatcher()
+	if err != nil {
+		return nil, err
+	}
+	id, err := d.channel.NewID(ps)
+	if err != nil {
+		return nil, errors.Join(err, d.release())
+	}
+	return newEndpoint(d, id), nil
+}
+
+// newEndpoint makes the endpoint of an id on the dispatcher's channel, or that
+// is about to come there. It becomes the endpoint's, and so does one use of
+// the dispatcher.
+func newEndpoint(d *dispatcher, id *ID) *Endpoint {
+	id.endpoint.Store(true)
+	ep := &Endpoint{id: id, dispatcher: d}
+	ep.inbox.changed = make(chan struct{})
+	d.handle(id, ep.handle)
+	return ep
+}
+
+// Endpoint makes the id synchronous; see rdma_migrate_id(3), whose channel is
+// NULL for this. Events that nobody has read move with it. The id stays what
+// it is, and is closed with the endpoint. A queue pair that CreateQP has made
+// for it is used, but remains the caller's to close, before the endpoint.
+func (id *ID) Endpoint() (*Endpoint, error) {
+	if err := id.checkOwnEvents(); err != nil {
+		return nil, err
+	}
+	if id.endpoint.Swap(true) {
+		return nil, fmt.Errorf("rdma_migrate_id: the id has an endpoint: %w", syscall.EINVAL)
+	}
+	d, err := useDispatcher()
+	if err != nil {
+		id.endpoint.Store(false)
+		return nil, err
+	}
+	ep := newEndpoint(d, id) // which knows the id before its first event
+	resume := d.channel.pause()
+	defer resume()
+	if err := id.migrate(d.channel); err != nil {
+		d.forget(id)
+		id.endpoint.Store(false)
+		return nil, errors.Join(err, d.release())
+	}
+	return ep, nil
+}
+
+// Migrate makes the endpoint's id asynchronous, with its events on a channel;
+// see rdma_migrate_id(3). Those that nobody has taken move with it, and so do
+// connection requests. Calls that wait end with an error, as do further ones.
+//
+// What the endpoint has made, such as its queue pair, remains its own: it can
+// still be used, and is closed with the endpoint, which must come before the
+// id's Close.
+func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
+	if err := ep.usable(); err != nil {
+		return nil, err
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if err := ep.usable(); err != nil { // meanwhile
+		return nil, err
+	}
+	if err := to.self().Use(); err != nil {
+		return nil, fmt.Errorf("rdma_migrate_id: channel: %w", err)
+	}
+	defer to.object.Done()
+	defer to.pause()()
+	if err := ep.id.migrate(to); err != nil {
+		return nil, err
+	}
+	ep.moved = true
+	ep.settle()
+	events, requests := ep.inbox.end(errMigrated)
+	for _, request := range requests {
+		events = append(events, request.id.request)
+	}
+	ep.id.bring(to, events)
+	var err error
+	for _, request := range requests {
+		request.inbox.end(errMigrated)
+		err = errors.Join(err, request.leave())
+	}
+	return ep.id, errors.Join(err, ep.leave())
+}
+
+// settle returns when the dispatcher has handed out every event of the id that
+// it had read from its channel before the id left that.
+func (ep *Endpoint) settle() {
+	last := &Event{ID: ep.id}
+	done := ep.inbox.expect(func(ev *Event) bool { return ev == last })
+	ch := ep.dispatcher.channel
+	ch.mu.Lock()
+	ch.ahead = append(ch.ahead, last)
+	ch.mu.Unlock()
+	ch.fd.Kick()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		select {
+		case <-ep.dispatcher.done: // it has failed
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	_, _ = ep.inbox.await(ctx, done)
+}
+
+// leave ends the endpoint's use of the dispatcher.
+func (ep *Endpoint) leave() error {
+	return ep.leaving.do(func() error {
+		ep.dispatcher.forget(ep.id)
+		ep.id.endpoint.Store(false)
+		return ep.dispatcher.release()
+	})
+}
+
+// usable returns nil, or why the endpoint cannot wait for anything.
+func (ep *Endpoint) usable() error {
+	id := ep.ID()
+	if err := id.self().Use(); err != nil {
+		return err
+	}
+	defer id.object.Done()
+	return ep.inbox.err()
+}
+
+// ID returns the endpoint's id, for the calls that do not wait.
+func (ep *Endpoint) ID() *ID {
+	if ep == nil {
+		return nil
+	}
+	return ep.id
+}
+
+// Request returns the event that brought the connection request which GetRequest
+// has made the endpoint of, with the peer's private data; nil for others.
+func (ep *Endpoint) Request() *Event { return ep.ID().Request() }
+
+// LocalAddr returns the endpoint's own address, as ID.LocalAddr does.
+func (ep *Endpoint) LocalAddr() netip.AddrPort { return ep.ID().LocalAddr() }
+
+// PeerAddr returns the peer's address, as ID.PeerAddr does.
+func (ep *Endpoint) PeerAddr() netip.AddrPort { return ep.ID().PeerAddr() }
+
+// BindAddr gives the endpoint a local address, as ID.BindAddr does.
+func (ep *Endpoint) BindAddr(addr netip.AddrPort) error { return ep.ID().BindAddr(addr) }
+
+// Close ends the connection and closes what the endpoint has: its id, and the
+// queues, the memory regions and the protection domain that it has made. A
+// request that nobody has answered is rejected. Calls that wait end with an
+// error that is os.ErrClosed. See rdma_destroy_ep(3).
+//
+// While something else that the caller has made needs one of them, Close
+// returns a BusyError, and can be called again. After Migrate the id is left
+// alone.
+func (ep *Endpoint) Close() error {
+	if ep.ID() == nil {
+		return ep.ID().self().Use()
+	}
+	_, requests := ep.inbox.end(errEndpointClosed)
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	var errs []error
+	for _, request := range requests {
+		errs = append(errs, request.Close())
+	}
+	errs = append(errs, ep.closer.do(ep.release))
+	return errors.Join(errs...)
+}
+
+// release closes what the endpoint has, in the order that C needs. After an
+// error it can be called again.
+func (ep *Endpoint) release() error {
+	if !ep.moved && ep.id.wasUp() {
+		_ = ep.id.Disconnect() // it may be over already
+	}
+	if err := ep.closeQueues(); err != nil {
+		return err
+	}
+	if err := ep.closeRegions(); err != nil {
+		return err
+	}
+	if !ep.moved {
+		if err := ep.id.Close(); err != nil {
+			return err
+		}
+	}
+	if err := ep.closePD(); err != nil {
+		return err
+	}
+	return ep.leave()
+}
+
+// Next waits for an event that no call has asked for, such as EventDisconnected
+// when the peer has ended the connection, EventTimewaitExit, EventAddrChange,
+// EventDeviceRemoval or EventUser.
+func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
+	if err := ep.usable(); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, cerr.Nil("Next", "ctx")
+	}
+	ev, err := ep.inbox.next(ctx)
+	if err != nil {
+		return nil, ep.failure("next event", err)
+	}
+	return ev, nil
+}

@@ -1,0 +1,103 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// CreateEndpoint makes an endpoint for what GetAddrInfo has found; see
+// rdma_create_ep(3).
+//
+// With AddrPassive it has the source as its address then; Listen follows, and
+// each endpoint from GetRequest has a queue pair as the config says, on pd.
+// Otherwise the address and the route are resolved, the endpoint itself has the
+// queue pair, and Connect follows.
+//
+// The config may be nil, for no queue pair; its type is the info's. What pd and
+// the config lack is made by the endpoint, as CreateQP says.
+func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) (*Endpoint, error) {
+	if config != nil {
+		own := *config
+		config = &own
+		if info.QPType != 0 {
+			config.Type = info.QPType
+		}
+	}
+	ep, err := newTypedEndpoint(info)
+	if err != nil {
+		return nil, err
+	}
+	if info.Flags&AddrPassive != 0 {
+		err = ep.passive(info, pd, config)
+	} else {
+		err = ep.active(ctx, info, pd, config)
+	}
+	if err != nil {
+		return nil, errors.Join(err, ep.Close())
+	}
+	return ep, nil
+}
+
+func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
+	ps, t := info.PortSpace, info.QPType
+	switch {
+	case ps != 0:
+	case t == ibverbs.QPTypeUD:
+		ps = PortSpaceUDP
+	default:
+		ps = PortSpaceTCP
+	}
+	ep, err := NewEndpoint(ps)
+	if err != nil {
+		return nil, err
+	}
+	if has := ep.id.raw.QpType; t != 0 && t != has {
+		err := fmt.Errorf("rdma_create_ep: queue pairs of type %v in port space %v, which has %v: %w", t, ps, has, syscall.EINVAL)
+		return nil, errors.Join(err, ep.Close())
+	}
+	return ep, nil
+}
+
+func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
+	ep.pd, ep.requestPD, ep.requestQP = pd, pd, config
+	switch {
+	case info.Family == FamilyIB:
+		return ep.id.BindIB(info.SrcIB)
+	case info.Src.IsValid():
+		return ep.id.BindAddr(info.Src)
+	}
+	return fmt.Errorf("rdma_create_ep: no source to listen on: %w", syscall.EINVAL)
+}
+
+func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
+	if err := ep.resolve(ctx, info); err != nil {
+		return err
+	}
+	route := func() error { return ep.ResolveRoute(ctx) }
+	if len(info.Paths) > 0 {
+		route = func() error { return ep.SetIBPaths(ctx, info.Paths...) }
+	}
+	if err := route(); err != nil {
+		return err
+	}
+	ep.connect = info.Connect
+	if config == nil {
+		return nil
+	}
+	_, err := ep.CreateQP(pd, *config)
+	return err
+}
+
+func (ep *Endpoint) resolve(ctx context.Context, info AddrInfo) error {
+	if info.Family != FamilyIB {
+		return ep.ResolveAddr(ctx, info.Src, info.Dst)
+	}
+	if info.SrcIB == (IBAddr{}) {
+		return ep.ResolveIB(ctx, nil, info.DstIB)
+	}
+	return ep.ResolveIB(ctx, &info.SrcIB, info.DstIB)
+}

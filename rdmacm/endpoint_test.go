@@ -1,0 +1,375 @@
+package rdmacm_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// The way from nothing to a connection and back, one step after the other.
+func TestEndpointSteps(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := newEndpoint(t, rdmacm.PortSpaceTCP)
+	require.NoError(t, ln.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, ln.Listen(1))
+
+	client := newEndpoint(t, rdmacm.PortSpaceTCP)
+	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.LocalAddr()))
+	require.NoError(t, client.ResolveRoute(ctx))
+	qp, err := client.CreateQP(nil, endpointQueues)
+	require.NoError(t, err)
+	require.Same(t, qp, client.QP())
+	require.Same(t, qp.PD(), client.PD())
+	p := rdmacm.DefaultConnParam()
+	p.PrivateData = []byte("step by step")
+	answer := make(chan *rdmacm.Event, 1)
+	connected := inBackground(func() error {
+		ev, err := client.Connect(ctx, p)
+		answer <- ev
+		return err
+	})
+
+	server, err := ln.GetRequest(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Close()) }()
+	request := server.Request()
+	require.Equal(t, rdmacm.EventConnectRequest, request.Type)
+	require.Equal(t, padded(p.PrivateData, maxRequestData), request.PrivateData)
+	require.Same(t, ln.ID(), request.ListenID)
+	require.Same(t, server.ID(), request.ID)
+	require.Equal(t, qp.Num(), request.QPNum)
+	require.NotZero(t, request.ResponderResources, "as many as the device has")
+	require.EqualValues(t, 7, request.RetryCount)
+	require.Nil(t, server.QP(), "nobody has asked for one")
+	_, err = server.CreateQP(nil, endpointQueues)
+	require.NoError(t, err)
+	p.PrivateData = []byte("welcome")
+	require.NoError(t, server.Accept(ctx, p))
+	require.NoError(t, <-connected)
+	require.Equal(t, padded(p.PrivateData, maxReplyData), (<-answer).PrivateData)
+	require.Equal(t, client.LocalAddr(), server.PeerAddr())
+	require.Equal(t, ln.LocalAddr(), server.LocalAddr())
+
+	disconnected := inBackground(func() error { return client.Disconnect(ctx) })
+	require.ErrorIs(t, nextOf(t, server, rdmacm.EventDisconnected).Err(), syscall.ECONNRESET)
+	require.NoError(t, server.Disconnect(ctx), "the peer was first, and hears of it now")
+	require.NoError(t, <-disconnected)
+	require.NoError(t, client.Disconnect(ctx), "again")
+}
+
+func TestEndpointRejected(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
+	server := getRequest(t, ln)
+	require.NoError(t, server.Reject([]byte("not today")))
+	err := <-connected
+	var rejected *rdmacm.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.ErrorContains(t, err, "rdma_connect ("+client.LocalAddr().String()+" to ")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.Equal(t, rdmacm.ReasonConsumer, rejected.Reason)
+	require.Equal(t, padded([]byte("not today"), maxRejectData), rejected.PrivateData)
+
+	nobody := activeEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 1))
+	_, err = nobody.Connect(ctx, rdmacm.ConnParam{})
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
+}
+
+func TestEndpointAddrError(t *testing.T) {
+	d := needDevice(t)
+	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+	// Nobody has the address. Without a deadline it is C that gives up.
+	dst := netip.AddrPortFrom(d.IPv4.Next().Next(), 7)
+	err := ep.ResolveAddr(t.Context(), netip.AddrPort{}, dst)
+	var failed *rdmacm.EventError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, rdmacm.EventAddrError, failed.Type)
+	require.ErrorContains(t, err, "rdma_resolve_addr (")
+	t.Log(err)
+	// The first one failed, so there is another try, with an outcome of its own.
+	require.NoError(t, ep.ResolveAddr(bounded(t), netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7)))
+	require.NoError(t, ep.ResolveRoute(bounded(t)))
+}
+
+func TestEndpointTransfers(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server := connectEndpoints(t, d.IPv4)
+
+	send, recv := make([]byte, 16), make([]byte, 16)
+	copy(send, "in two pieces ..")
+	out, err := client.RegMsgs(send)
+	require.NoError(t, err)
+	require.Equal(t, ibverbs.AccessLocalWrite, out.Access())
+	in, err := server.RegMsgs(recv)
+	require.NoError(t, err)
+	require.NoError(t, server.PostRecv(1, in.Sub(8, 8), in.Sub(0, 8)))
+	require.NoError(t, client.PostSend(2, 0, out.Sub(0, 8), out.Sub(8, 8)))
+	wc, err := client.SendComp(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, wc.ID())
+	wc, err = server.RecvComp(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, wc.ID())
+	require.Equal(t, 16, wc.ByteLen())
+	require.Equal(t, "ieces ..in two p", string(recv))
+
+	readable, err := server.RegRead([]byte("read me"))
+	require.NoError(t, err)
+	require.Equal(t, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead, readable.Access())
+	require.NoError(t, client.PostRead(3, readable.Remote(), 0, out.Sub(0, 7)))
+	wc, err = client.SendComp(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, wc.ID())
+	require.Equal(t, "read me", string(send[:7]))
+
+	writable, err := server.RegWrite(make([]byte, 7))
+	require.NoError(t, err)
+	require.Equal(t, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite, writable.Access())
+	require.NoError(t, client.PostWrite(4, writable.Remote(), ibverbs.SendSignaled, out.Sub(0, 4), out.Sub(4, 3)))
+	_, err = client.SendComp(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "read me", string(writable.Bytes()))
+
+	// What the peer has not allowed fails, with the completion.
+	require.NoError(t, client.PostWrite(5, readable.Remote(), 0, out.Sub(0, 7)))
+	wc, err = client.SendComp(ctx)
+	var failed *ibverbs.WCError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, ibverbs.WCRemoteAccess, failed.Status)
+	require.EqualValues(t, 5, wc.ID())
+	require.NoError(t, out.Close(), "before its endpoint")
+}
+
+// Requests take their receives from one shared queue.
+func TestEndpointSRQ(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	client := newEndpoint(t, rdmacm.PortSpaceTCP)
+	_, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4})
+	require.ErrorContains(t, err, "rdma_create_srq: bind or resolve the address first")
+	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.LocalAddr()))
+	require.NoError(t, client.ResolveRoute(ctx))
+	srq, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4, MaxSGE: 2})
+	require.NoError(t, err)
+	require.Same(t, srq.PD(), client.PD())
+	_, err = client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4})
+	require.ErrorContains(t, err, "rdma_create_srq: the id has a shared receive queue")
+	_, err = client.CreateQP(nil, ibverbs.QPConfig{MaxSendWR: 1})
+	require.NoError(t, err)
+	in, err := client.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.NoError(t, client.PostRecv(9, in.Sub(0, 4), in.Sub(4, 4)))
+	attr, err := srq.Query()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, attr.MaxWR, 4)
+
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	server := getRequest(t, ln)
+	require.True(t, server.Request().SRQ)
+	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, <-connected)
+	out, err := server.RegMsgs([]byte("shared"))
+	require.NoError(t, err)
+	require.NoError(t, server.PostSend(1, 0, out.All()))
+	wc, err := client.RecvComp(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 9, wc.ID())
+	require.Equal(t, "shared", string(in.Bytes()[:wc.ByteLen()]))
+}
+
+func TestEndpointBacklog(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := newEndpoint(t, rdmacm.PortSpaceTCP)
+	require.NoError(t, ln.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, ln.Listen(2))
+	var connected []<-chan error
+	for range 3 {
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+		connected = append(connected, inBackground(func() error {
+			_, err := client.Connect(ctx, rdmacm.DefaultConnParam())
+			return err
+		}))
+	}
+	// One is refused, whichever comes last; the others wait until Close.
+	refused := make(chan error, len(connected))
+	for _, result := range connected {
+		go func() { refused <- <-result }()
+	}
+	require.ErrorIs(t, <-refused, syscall.ECONNREFUSED)
+	select {
+	case err := <-refused:
+		t.Fatalf("a second one is refused: %v", err)
+	default:
+	}
+	require.NoError(t, ln.Close())
+	require.ErrorIs(t, <-refused, syscall.ECONNREFUSED)
+	require.ErrorIs(t, <-refused, syscall.ECONNREFUSED)
+}
+
+// Each wait ends with its context, and with Close.
+func TestEndpointWaitsEnd(t *testing.T) {
+	d := needDevice(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	established, _ := connectEndpoints(t, d.IPv4)
+	waits := map[string]func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error){
+		"GetRequest": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
+			ep := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+			return ep, func(ctx context.Context) error { _, err := ep.GetRequest(ctx); return err }
+		},
+		"Next": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
+			ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+			return ep, func(ctx context.Context) error { _, err := ep.Next(ctx); return err }
+		},
+		"Connect": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
+			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr()) // nobody answers there
+			return ep, func(ctx context.Context) error { _, err := ep.Connect(ctx, rdmacm.DefaultConnParam()); return err }
+		},
+		"RecvComp": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
+			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+			return ep, func(ctx context.Context) error { _, err := ep.RecvComp(ctx); return err }
+		},
+		"SendComp": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
+			return established, func(ctx context.Context) error { _, err := established.SendComp(ctx); return err }
+		},
+	}
+	for name, open := range waits {
+		t.Run(name, func(t *testing.T) {
+			ep, wait := open(t)
+			require.ErrorIs(t, wait(canceled(t)), context.Canceled)
+			if name == "Connect" { // once only
+				ep, wait = open(t)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			require.ErrorIs(t, wait(ctx), os.ErrDeadlineExceeded)
+			if name == "Connect" {
+				ep, wait = open(t)
+			}
+			result := inBackground(func() error { return wait(t.Context()) })
+			require.NoError(t, ep.Close())
+			require.ErrorIs(t, <-result, os.ErrClosed)
+			require.NoError(t, ep.Close(), "again")
+			require.ErrorIs(t, wait(t.Context()), os.ErrClosed)
+		})
+	}
+}
+
+// A call that its context has ended leaves its event to Next.
+func TestEndpointAbandonedCall(t *testing.T) {
+	d := needDevice(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	ctx, cancel := context.WithCancel(t.Context())
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	server := getRequest(t, ln)
+	cancel()
+	require.ErrorIs(t, <-connected, context.Canceled)
+	require.NoError(t, server.Accept(bounded(t), rdmacm.DefaultConnParam()))
+	nextOf(t, client, rdmacm.EventEstablished)
+	disconnected := inBackground(func() error { return client.Disconnect(bounded(t)) })
+	nextOf(t, server, rdmacm.EventDisconnected)
+	require.NoError(t, server.Close(), "which answers")
+	require.NoError(t, <-disconnected)
+}
+
+// Bytes of an AddrInfo go before the private data.
+func TestEndpointConnectBytes(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	info := rdmacm.AddrInfo{Dst: ln.LocalAddr(), Connect: []byte("first ")}
+	client, err := rdmacm.CreateEndpoint(ctx, info, nil, &endpointQueues)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, client.Close()) }()
+	connected := inBackground(func() error {
+		_, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: make([]byte, maxRequestData-5)})
+		require.ErrorContains(t, err, "private data of 57 bytes")
+		_, err = client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("then")})
+		return err
+	})
+	server := getRequest(t, ln)
+	require.Equal(t, padded([]byte("first then"), maxRequestData), server.Request().PrivateData)
+	require.NoError(t, server.Reject(nil))
+	require.ErrorIs(t, <-connected, syscall.ECONNREFUSED)
+}
+
+func TestEndpointDatagrams(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceUDP, d.IPv4)
+	client := activeEndpoint(t, rdmacm.PortSpaceUDP, ln.LocalAddr())
+	require.Equal(t, ibverbs.QPTypeUD, client.QP().Type())
+	answer := make(chan *rdmacm.Event, 1)
+	connected := inBackground(func() error {
+		ev, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("who?")})
+		answer <- ev
+		return err
+	})
+	server := getRequest(t, ln)
+	in, err := server.RegMsgs(make([]byte, 64))
+	require.NoError(t, err)
+	require.NoError(t, server.PostRecv(1, in.All()))
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{QPNum: server.QP().Num()}))
+	require.NoError(t, <-connected)
+	peer := <-answer
+	require.Equal(t, server.QP().Num(), peer.QPNum)
+	ah, err := client.PD().CreateAH(peer.Path)
+	require.NoError(t, err)
+	out, err := client.RegMsgs([]byte("a datagram"))
+	require.NoError(t, err)
+	require.NoError(t, client.PostUDSend(2, ah, peer.QPNum, 0, out.All()))
+	_, err = client.SendComp(ctx)
+	require.NoError(t, err)
+	wc, err := server.RecvComp(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "a datagram", string(in.Bytes()[40:wc.ByteLen()]), "behind the global route header")
+	require.NoError(t, client.Disconnect(ctx), "there is nothing to wait for")
+	require.NoError(t, ah.Close())
+}
+
+func TestEndpointMulticast(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	group := netip.MustParseAddr("239.1.2.3")
+	ep := newEndpoint(t, rdmacm.PortSpaceUDP)
+	_, err := ep.JoinMulticast(ctx, group, rdmacm.JoinFull)
+	require.ErrorContains(t, err, "rdma_join_multicast: bind or resolve the address first")
+	require.NoError(t, ep.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	_, err = ep.CreateQP(nil, endpointQueues)
+	require.NoError(t, err)
+	ev, err := ep.JoinMulticast(ctx, group, rdmacm.JoinFull)
+	require.NoError(t, err)
+	require.Equal(t, rdmacm.EventMulticastJoin, ev.Type)
+	in, err := ep.RegMsgs(make([]byte, 64))
+	require.NoError(t, err)
+	out, err := ep.RegMsgs([]byte("to all"))
+	require.NoError(t, err)
+	require.NoError(t, ep.PostRecv(1, in.All()))
+	ah, err := ep.PD().CreateAH(ev.Path)
+	require.NoError(t, err)
+	require.NoError(t, ep.PostUDSend(2, ah, ev.QPNum, 0, out.All()))
+	_, err = ep.SendComp(ctx)
+	require.NoError(t, err)
+	wc, err := ep.RecvComp(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "to all", string(in.Bytes()[40:wc.ByteLen()]))
+	require.NoError(t, ah.Close())
+	require.NoError(t, ep.ID().LeaveMulticast(group))
+	require.ErrorIs(t, ep.ID().LeaveMulticast(group), syscall.EADDRNOTAVAIL)
+}
