@@ -105,7 +105,7 @@ func getDevices() (list **libibverbs.Context, raws []*libibverbs.Context, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	return list, unsafe.Slice(list, n), nil
+	return list, slices.Clone(unsafe.Slice(list, n)), nil // for when the list has been freed
 }
 
 // take holds a list, which may be nil, in place of the others, whose return is
