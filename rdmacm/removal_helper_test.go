@@ -18,9 +18,11 @@ import (
 
 // The device that a test makes for itself, to remove it.
 const (
-	ownName   = "rxe9"
-	ownNetDev = "rdma9"
-	ownPrefix = "203.0.113.1/24"
+	ownName     = "rxe9"
+	ownNetDev   = "rdma9"
+	ownSpareDev = "rdma11" // of two, as ownNetDev, that ownBondDev is made of
+	ownBondDev  = "bond9"
+	ownPrefix   = "203.0.113.1/24"
 )
 
 // aloneEnv is set in a process that alone has started.
@@ -50,7 +52,7 @@ func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	if isListed(t, ownName) {
 		run(t, "rdma", "link", "delete", ownName)
 	}
-	for _, name := range []string{"bond9", ownNetDev} {
+	for _, name := range []string{ownBondDev, ownSpareDev, ownNetDev} {
 		if _, err := os.Stat("/sys/class/net/" + name); err == nil {
 			run(t, "ip", "link", "delete", name)
 		}
