@@ -54,6 +54,14 @@ func (c *Context) Close() error {
 	return c.self().Close(c.stopEvents, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
 }
 
+// CloseWhenUnused closes the device now, or together with the last object that
+// was made on it.
+func (c *Context) CloseWhenUnused() {
+	if o := c.self(); o != nil {
+		o.WhenIdle(func() { _ = c.Close() }) // if it fails, an object has come that calls this again
+	}
+}
+
 // sameDevice refuses to make what with an object of another open device: C
 // names objects by numbers, which mean other ones there.
 func sameDevice(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {

@@ -122,7 +122,7 @@ func (c *Conn) handle(ev *Event) {
 		c.end(ev.Err())
 		// The queue pair goes into the error state, which completes all that
 		// is posted. It may be there already.
-		_ = c.disconnect()
+		c.dispatcher.later.add(func() { _ = c.disconnect() })
 	}
 }
 

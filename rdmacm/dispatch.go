@@ -16,6 +16,7 @@ type dispatcher struct {
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
 	users   int           // guarded by shared
+	later   queue         // what handlers leave to others, because it calls C
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
@@ -65,17 +66,27 @@ func (d *dispatcher) acquire() {
 // release gives up one use; the last one closes the channel, whose ids must be
 // closed. It must not be called from a handler.
 func (d *dispatcher) release() error {
+	if !d.leave() {
+		return nil
+	}
+	// Nobody finds it any more.
+	d.stop()
+	<-d.done
+	d.later.wait() // for ids that nobody has wanted
+	return d.channel.Close()
+}
+
+// leave ends one use and reports whether it was the last.
+func (d *dispatcher) leave() bool {
 	shared.Lock()
 	defer shared.Unlock()
 	if d.users--; d.users > 0 {
-		return nil
+		return false
 	}
 	if shared.dispatcher == d {
 		shared.dispatcher = nil
 	}
-	d.stop()
-	<-d.done
-	return d.channel.Close()
+	return true
 }
 
 func (d *dispatcher) run(ctx context.Context) {
@@ -88,25 +99,30 @@ func (d *dispatcher) run(ctx context.Context) {
 			}
 			return
 		}
-		d.mu.Lock()
-		handler := d.handlers[ev.ID]
-		if ev.Type == EventConnectRequest {
-			handler = d.handlers[ev.ListenID]
-		}
-		d.mu.Unlock()
-		switch {
-		case handler != nil:
-			handler(ev)
-		case ev.Type == EventConnectRequest: // the listener has just closed
-			ev.ID.drop()
-		}
+		d.dispatch(ev)
 	}
 }
 
-// drop refuses a request that nobody wants.
-func (id *ID) drop() {
-	_ = id.Reject(nil)
-	_ = id.Close()
+// dispatch hands an event to the handler of its id, or of the id that listens.
+func (d *dispatcher) dispatch(ev *Event) {
+	d.mu.Lock()
+	handler := d.handlers[ev.ID]
+	if ev.Type == EventConnectRequest {
+		handler = d.handlers[ev.ListenID]
+	}
+	d.mu.Unlock()
+	switch {
+	case handler != nil:
+		handler(ev)
+	case ev.Type == EventConnectRequest: // the listener has just closed
+		d.drop(ev.ID)
+	}
+}
+
+// drop refuses a request that nobody wants. The kernel may take its time for
+// that, so the events of others do not wait for it.
+func (d *dispatcher) drop(id *ID) {
+	d.later.add(id.drop)
 }
 
 func (d *dispatcher) failure() error {
@@ -136,7 +152,7 @@ func failedEvent(id *ID, err error) *Event {
 }
 
 // handle makes f the handler of an id's events. All handlers run one after the
-// other on one goroutine, so none may wait for anything.
+// other on one goroutine, so none may wait for anything, or call C.
 func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	d.mu.Lock()
 	d.handlers[id] = f

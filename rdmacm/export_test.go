@@ -34,3 +34,24 @@ func EndpointRequests(ep *Endpoint) int {
 
 // IBAddrRoundTrip gives an address to C and reads it back.
 func IBAddrRoundTrip(a IBAddr) IBAddr { return ibAddr(a.sockaddr().ptr()) }
+
+// Unhandled returns how many events wait for their handler.
+func Unhandled(h *HandledID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.events)
+}
+
+// Stopping returns how many calls of Shutdown wait.
+func Stopping(h *HandledID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stopping
+}
+
+// Requests returns how many requests count against the backlog.
+func Requests(h *HandledID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.requests
+}

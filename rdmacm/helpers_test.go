@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(victimEnv); address != "" {
 		victim(address)
 	}
+	if address := os.Getenv(crowdEnv); address != "" {
+		crowd(address)
+	}
 	os.Exit(m.Run())
 }
 

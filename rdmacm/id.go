@@ -258,6 +258,12 @@ func (id *ID) Close() error {
 	return nil
 }
 
+// drop refuses a request that nobody wants.
+func (id *ID) drop() {
+	_ = id.Reject(nil)
+	_ = id.Close()
+}
+
 // destroy waits in C until the events of the id that were read are acknowledged,
 // as they are at once. The id is unknown before, because C may give its memory
 // to the next one.

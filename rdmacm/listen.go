@@ -80,6 +80,7 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 	}
 	d.handle(id, ln.handle)
 	if err := ln.start(addrs[0], config); err != nil {
+		d.forget(id)
 		return nil, errors.Join(err, id.Close(), d.release())
 	}
 	return ln, nil
@@ -111,7 +112,7 @@ func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
 		if !ln.enqueue(ev) { // nobody accepts; the peer may try again
-			ev.ID.drop()
+			ln.dispatcher.drop(ev.ID)
 		}
 	case EventDeviceRemoval, EventConnectError:
 		ln.end(ev.Err())

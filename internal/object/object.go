@@ -32,6 +32,7 @@ type Object struct {
 	mu      sync.Mutex // guards what follows
 	gone    bool       // destroyed in C
 	alive   map[*Object]struct{}
+	idle    func() // see WhenIdle
 }
 
 // Init makes the object a child of its parents, which must be in use (see
@@ -65,8 +66,27 @@ func (o *Object) adopt(child *Object) {
 
 func (o *Object) disown(child *Object) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	delete(o.alive, child)
+	idle := o.idle
+	if len(o.alive) > 0 {
+		idle = nil
+	}
+	o.mu.Unlock()
+	if idle != nil {
+		idle()
+	}
+}
+
+// WhenIdle calls f, now if the object has no children, and whenever it has lost
+// the last one.
+func (o *Object) WhenIdle(f func()) {
+	o.mu.Lock()
+	o.idle = f
+	isIdle := len(o.alive) == 0
+	o.mu.Unlock()
+	if isIdle {
+		f()
+	}
 }
 
 // Use keeps the object from being destroyed until Done. It fails after Close,
