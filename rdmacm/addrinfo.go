@@ -108,9 +108,20 @@ func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	return id.call(func() error {
 		return hints.with(host, service, func(raw *librdmacm.Addrinfo) error {
-			return librdmacm.ResolveAddrinfo(id.raw, host, service, raw)
+			return lookupError(librdmacm.ResolveAddrinfo(id.raw, host, service, raw))
 		})
 	})
+}
+
+// lookupError finds the EAI code in an error of rdma_resolve_addrinfo, which
+// leaves it where an errno should be.
+func lookupError(err error) error {
+	const lastCode = syscall.Errno(11)
+	e, ok := err.(*Error)
+	if !ok || e.Errno > lastCode || e.Errno == syscall.EIO {
+		return err
+	}
+	return cerr.Addrinfo(e.Op, -int64(e.Errno), 0)
 }
 
 // QueryAddrInfo returns what ResolveAddrInfo found; see rdma_query_addrinfo(3).

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -372,4 +373,30 @@ func TestEndpointMulticast(t *testing.T) {
 	require.NoError(t, ah.Close())
 	require.NoError(t, ep.ID().LeaveMulticast(group))
 	require.ErrorIs(t, ep.ID().LeaveMulticast(group), syscall.EADDRNOTAVAIL)
+}
+
+func TestExampleEndpoint(t *testing.T) {
+	d := needDevice(t)
+	if d.IPv4.String() != "192.0.2.1" {
+		t.Skip("the example's address is not this machine's")
+	}
+	require.Equal(t, "hello\n", printed(t, ExampleEndpoint))
+}
+
+// Waiting holds no threads.
+func TestEndpointsWaitWithoutThreads(t *testing.T) {
+	needDevice(t)
+	const endpoints = 100
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error)
+	before := testdevice.Threads(t)
+	for range endpoints {
+		ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+		each(results, func() error { _, err := ep.Next(ctx); return err })
+	}
+	require.Less(t, testdevice.Threads(t), before+10)
+	cancel()
+	for range endpoints {
+		require.ErrorIs(t, <-results, context.Canceled)
+	}
 }

@@ -27,6 +27,8 @@ func TestVersions(t *testing.T) {
 		t.Run("functions", func(t *testing.T) { testFunctions(t, version) })
 		if version == "65.0" {
 			t.Run("repoll", testRepoll)
+			t.Run("addrinfo", testAddrInfo)
+			t.Run("user events", testUserEventsUnderLoad)
 		}
 		return
 	}
