@@ -14,6 +14,12 @@
 // the same names do. Calls that would make C follow a null pointer, because an
 // earlier step is missing, are refused with an error that names the step.
 //
+// # One call after the other
+//
+// An [Endpoint] is an id whose calls wait for what they start, as those of
+// rdma_create_ep(3) do: the shortest way for a program that does one thing at a
+// time. It becomes an ID on an event channel, and back, with Migrate.
+//
 // # Waiting
 //
 // No wait holds a thread: goroutines are parked on Go's netpoller, and their

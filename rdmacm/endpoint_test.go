@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -372,4 +374,121 @@ func TestEndpointMulticast(t *testing.T) {
 	require.NoError(t, ah.Close())
 	require.NoError(t, ep.ID().LeaveMulticast(group))
 	require.ErrorIs(t, ep.ID().LeaveMulticast(group), syscall.EADDRNOTAVAIL)
+}
+
+func TestExampleEndpoint(t *testing.T) {
+	d := needDevice(t)
+	if d.IPv4.String() != "192.0.2.1" {
+		t.Skip("the example's address is not this machine's")
+	}
+	require.Equal(t, "hello\n", printed(t, ExampleEndpoint))
+}
+
+// Waiting holds no threads.
+func TestEndpointsWaitWithoutThreads(t *testing.T) {
+	needDevice(t)
+	const endpoints = 100
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error)
+	before := testdevice.Threads(t)
+	for range endpoints {
+		ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+		each(results, func() error { _, err := ep.Next(ctx); return err })
+	}
+	require.Less(t, testdevice.Threads(t), before+10)
+	cancel()
+	for range endpoints {
+		require.ErrorIs(t, <-results, context.Canceled)
+	}
+}
+
+// What the caller has made of the endpoint's own keeps it open.
+func TestEndpointBusy(t *testing.T) {
+	d := needDevice(t)
+	ep := activeEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 7))
+	mr, err := ep.PD().Alloc(64, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	var busy *ibverbs.BusyError
+	require.ErrorAs(t, ep.Close(), &busy)
+	require.ErrorIs(t, ep.PostRecv(1), os.ErrClosed)
+	require.NoError(t, mr.Close())
+	require.NoError(t, ep.Close())
+	require.Empty(t, ep.LocalAddr())
+}
+
+// A queue pair that the caller has closed can be made again, on its own domain.
+func TestEndpointAnotherQP(t *testing.T) {
+	d := needDevice(t)
+	ep := activeEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 7))
+	first := ep.PD()
+	_, err := ep.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.NoError(t, ep.QP().Close())
+	require.Nil(t, ep.QP())
+	require.ErrorContains(t, ep.PostSend(1, 0), "create a queue pair first")
+	pd, cq := guardObjects(t, d.Name)
+	qp, err := ep.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1, MaxRecvSGE: 3})
+	require.NoError(t, err)
+	require.Same(t, pd, ep.PD())
+	require.NotSame(t, pd, first)
+	in, err := ep.RegMsgs(make([]byte, 8))
+	require.NoError(t, err)
+	require.Same(t, pd, in.PD())
+	require.NoError(t, ep.PostRecv(1, in.Sub(0, 1), in.Sub(1, 1), in.Sub(2, 1)), "as many segments as it has")
+	require.NoError(t, qp.Close())
+	foreign, err := ibverbs.Open(d.Name)
+	require.NoError(t, err)
+	other, err := foreign.AllocPD()
+	require.NoError(t, err)
+	_, err = ep.CreateQP(other, endpointQueues)
+	require.Error(t, err, "of another open device")
+	require.NoError(t, other.Close())
+	require.NoError(t, foreign.Close())
+	require.NoError(t, ep.Close())
+}
+
+// Calls, migrations and closes of one endpoint at once.
+func TestEndpointStress(t *testing.T) {
+	d := needDevice(t)
+	ch := newChannel(t)
+	for round := range 30 {
+		ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+		ctx, cancel := context.WithCancel(bounded(t))
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = client.Connect(ctx, rdmacm.DefaultConnParam()) })
+		all.Go(func() { _, _ = client.Next(ctx) })
+		all.Go(func() { _, _ = client.RecvComp(ctx) })
+		all.Go(func() {
+			if request, err := ln.GetRequest(ctx); err == nil {
+				_ = request.Accept(ctx, rdmacm.DefaultConnParam())
+				if err := request.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		var moved *rdmacm.ID
+		all.Go(func() {
+			switch round % 3 {
+			case 0:
+				if err := client.Close(); err != nil {
+					t.Error(err)
+				}
+			case 1:
+				cancel()
+			default:
+				if id, err := client.Migrate(ch); err == nil {
+					moved = id
+				}
+				cancel()
+			}
+		})
+		all.Go(func() { _ = ln.Close() })
+		all.Wait()
+		cancel()
+		require.NoError(t, client.Close())
+		if moved != nil {
+			require.NoError(t, moved.Close())
+		}
+	}
 }

@@ -41,4 +41,10 @@ func TestWithoutDevice(t *testing.T) {
 	check(err)
 	_, err = rdmacm.Devices()
 	check(err)
+	_, err = rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	check(err)
+	_, err = rdmacm.CreateEndpoint(t.Context(), rdmacm.AddrInfo{}, nil, nil)
+	check(err)
+	_, err = rdmacm.GetAddrInfo(t.Context(), "localhost", "7471", nil)
+	check(err)
 }

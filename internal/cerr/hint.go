@@ -19,9 +19,10 @@ var hints = map[string]map[syscall.Errno]string{
 	"rdma_create_event_channel": {syscall.ENODEV: noDevice},
 	"rdma_get_devices":          {syscall.ENODEV: noDevice},
 	"rdma_create_id":            {syscall.ENODEV: noDevice},
+	"rdma_getaddrinfo":          {syscall.ENODEV: noDevice},
 	"rdma_bind_addr": {
 		syscall.ENODEV:        noAddress,
-		syscall.EADDRNOTAVAIL: noAddress,
+		syscall.EADDRNOTAVAIL: noAddress + ", or an id has the port at all addresses",
 		syscall.EADDRINUSE:    "another listener has this address and port",
 	},
 	"rdma_listen": {syscall.EADDRINUSE: "another listener has this address and port"},

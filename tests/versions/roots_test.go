@@ -28,6 +28,8 @@ func TestVersions(t *testing.T) {
 		t.Run("buffer", func(t *testing.T) { testBuf(t, version) })
 		if version == "65.0" {
 			t.Run("repoll", testRepoll)
+			t.Run("addrinfo", testAddrInfo)
+			t.Run("user events", testUserEventsUnderLoad)
 		}
 		return
 	}

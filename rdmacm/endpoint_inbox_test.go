@@ -1,0 +1,121 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// newInbox returns an inbox in which these calls wait.
+func newInbox(answers ...func(*Event) bool) (*inbox, []*call) {
+	in := &inbox{changed: make(chan struct{})}
+	var calls []*call
+	for _, f := range answers {
+		calls = append(calls, in.expect(f))
+	}
+	return in, calls
+}
+
+func TestInbox(t *testing.T) {
+	over := anyOf(EventDisconnected)
+	join := anyOf(EventMulticastJoin, EventMulticastError)
+	for _, tt := range []struct {
+		name   string
+		calls  []func(*Event) bool
+		events []EventType
+		want   []EventType // that answer each call
+		kept   []EventType
+	}{
+		{"nobody waits", nil, []EventType{EventUser, EventTimewaitExit}, nil, []EventType{EventUser, EventTimewaitExit}},
+		{"the first of two", []func(*Event) bool{join, join}, []EventType{EventMulticastError}, []EventType{EventMulticastError, 99}, nil},
+		{
+			"each its own",
+			[]func(*Event) bool{join, join},
+			[]EventType{EventMulticastJoin, EventAddrChange, EventMulticastError},
+			[]EventType{EventMulticastJoin, EventMulticastError},
+			[]EventType{EventAddrChange},
+		},
+		{"the end of a connection answers all", []func(*Event) bool{over, join, over}, []EventType{EventDisconnected}, []EventType{EventDisconnected, 99, EventDisconnected}, nil},
+		{"the last event answers everything", []func(*Event) bool{over, join}, []EventType{EventConnectError}, []EventType{EventConnectError, EventConnectError}, nil},
+		{"a removal is kept as well", []func(*Event) bool{join}, []EventType{EventDeviceRemoval}, []EventType{EventDeviceRemoval}, []EventType{EventDeviceRemoval}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in, calls := newInbox(tt.calls...)
+			for _, typ := range tt.events {
+				in.put(&Event{Type: typ})
+			}
+			for i, c := range calls {
+				if tt.want[i] == 99 {
+					require.Nil(t, c.event)
+					continue
+				}
+				require.Equal(t, tt.want[i], c.event.Type)
+			}
+			var kept []EventType
+			for _, ev := range in.events {
+				kept = append(kept, ev.Type)
+			}
+			require.Equal(t, tt.kept, kept)
+		})
+	}
+}
+
+// Calls of one kind are answered in order, also those that have given up.
+func TestInboxAbandoned(t *testing.T) {
+	join := anyOf(EventMulticastJoin)
+	in, calls := newInbox(join, join)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := in.await(ctx, calls[0])
+	require.ErrorIs(t, err, context.Canceled)
+	first, second := &Event{Type: EventMulticastJoin}, &Event{Type: EventMulticastJoin}
+	in.put(first)
+	in.put(second)
+	got, err := in.await(ctx, calls[1]) // what is there wins
+	require.NoError(t, err)
+	require.Same(t, second, got)
+	got, err = in.next(ctx)
+	require.NoError(t, err)
+	require.Same(t, first, got)
+	_, err = in.next(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What has come is handed out before the reason why no more will.
+func TestInboxEnds(t *testing.T) {
+	in, _ := newInbox()
+	removal := &Event{Type: EventDeviceRemoval}
+	in.put(removal)
+	got, err := in.next(t.Context())
+	require.NoError(t, err)
+	require.Same(t, removal, got)
+	_, err = in.next(t.Context())
+	require.ErrorIs(t, err, syscall.ENODEV)
+	_, err = in.nextRequest(t.Context())
+	require.ErrorIs(t, err, syscall.ENODEV)
+
+	in, calls := newInbox(anyOf(EventUser), anyOf(EventUser))
+	in.put(&Event{Type: EventUser})
+	require.True(t, in.addRequest(1, func() *Endpoint { return new(Endpoint) }))
+	require.False(t, in.addRequest(1, nil), "there is no room")
+	waiting := make(chan error)
+	go func() {
+		_, err := in.await(t.Context(), calls[1])
+		waiting <- err
+	}()
+	closed := errors.New("first")
+	events, requests := in.end(closed)
+	require.Empty(t, events)
+	require.Len(t, requests, 1)
+	require.ErrorIs(t, <-waiting, closed)
+	in.end(os.ErrClosed)
+	require.ErrorIs(t, in.err(), closed)
+	got, err = in.await(t.Context(), calls[0])
+	require.NoError(t, err, "its answer was there before")
+	require.Equal(t, EventUser, got.Type)
+	require.False(t, in.addRequest(9, nil))
+}

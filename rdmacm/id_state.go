@@ -1,0 +1,39 @@
+package rdmacm
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+)
+
+// note keeps that an event was read.
+func (id *ID) note(t EventType) { id.seen.Or(1 << t) }
+
+// saw reports whether an event of one of these types was read.
+func (id *ID) saw(types ...EventType) bool {
+	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
+}
+
+// wasUp reports whether the id has had a connection, isOver whether that has
+// ended.
+func (id *ID) wasUp() bool  { return id.saw(EventEstablished, EventConnectResponse) }
+func (id *ID) isOver() bool { return id.saw(EventDisconnected, EventDeviceRemoval) }
+
+// errExists says that the id has what was to be made.
+func errExists(op, what string) error {
+	return fmt.Errorf("%s: the id has a %s: %w", op, what, syscall.EINVAL)
+}
+
+// errStep says that a call came too early. C would follow a null pointer.
+func errStep(op, missing string) error {
+	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
+}
+
+// explain adds to C's refusal of a call the step that has to come first, if that
+// was not done.
+func explain(err error, done bool, missing string) error {
+	if e, ok := err.(*Error); ok && !done && e.Errno == syscall.EINVAL {
+		return fmt.Errorf("%w: %s first", err, missing)
+	}
+	return err
+}
