@@ -122,8 +122,8 @@ func TestDialDatagramWithoutAnswer(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	const nobody = "192.0.2.88"
-	run(t, "ip", "neigh", "replace", nobody, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
-	defer run(t, "ip", "neigh", "del", nobody, "dev", d.NetDev)
+	system(t, "ip", "neigh", "replace", nobody, "lladdr", "02:00:00:00:00:88", "dev", d.NetDev)
+	defer system(t, "ip", "neigh", "del", nobody, "dev", d.NetDev)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := rdmacm.DialDatagram(ctx, nobody+":7", nil)

@@ -31,7 +31,7 @@ func TestEventErr(t *testing.T) {
 		{EventConnectError, int(syscall.EINVAL), "connection failed: invalid argument", syscall.EINVAL},
 		{EventAddrinfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
 
-		{EventUnreachable, 3, "peer unreachable: reason 3", syscall.EHOSTUNREACH},
+		{EventUnreachable, 77, "peer unreachable: reason 77", syscall.EHOSTUNREACH},
 
 		{EventDisconnected, 0, "disconnected", syscall.ECONNRESET},
 		{EventDeviceRemoval, 0, "device removed", syscall.ENODEV},

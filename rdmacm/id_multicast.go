@@ -145,7 +145,7 @@ func (id *ID) leaveAt(i int) error {
 	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
 		var gid libibverbs.Gid
 		*gid.Raw() = path.DGID
-		_ = libibverbs.DetachMcast(id.qp(), &gid, path.DLID) // as a rule, it is not in the group
+		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // as a rule, it is not in the group
 	}
 	return err
 }
@@ -158,7 +158,7 @@ func (id *ID) leaveAll() {
 	}
 }
 
-func (id *ID) qp() *libibverbs.Qp {
+func (id *ID) rawQP() *libibverbs.Qp {
 	defer id.lockChannel()()
 	return id.raw.Qp
 }

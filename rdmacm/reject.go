@@ -20,7 +20,6 @@ type RejectedError struct {
 
 // Reasons for a rejection.
 const (
-	ReasonNoQP        = 1
 	ReasonNoResources = 3
 	ReasonNoListener  = 8  // nobody listens on the port
 	ReasonStale       = 10 // the peer still has an older connection of ours
@@ -48,7 +47,7 @@ func (e *RejectedError) Unwrap() []error {
 }
 
 var reasons = map[int]string{
-	ReasonNoQP:        "no queue pair available",
+	1:                 "no queue pair available",
 	ReasonNoResources: "no resources",
 	4:                 "timeout",
 	5:                 "unsupported request",
@@ -74,7 +73,3 @@ var reasons = map[int]string{
 	32:                "invalid flow label",
 	35:                "vendor option not supported",
 }
-
-// datagramReasons are the reasons of the statuses with which a peer refuses to
-// tell of a queue pair for datagrams.
-var datagramReasons = map[int]int{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
