@@ -7,6 +7,9 @@
 // and a peer's memory is read and written, each with a context. What the two
 // programs tell each other at the start goes into the private data.
 //
+// [DialDatagram] and [ListenDatagram] do the same for datagrams, and make a
+// [DatagramConn]; with [JoinGroup] that sends to a multicast group.
+//
 // # Full control
 //
 // An [EventChannel] delivers the events of its [ID]s, one at a time and in the

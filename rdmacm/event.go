@@ -130,6 +130,10 @@ func (ev *Event) Err() error {
 	return nil
 }
 
+// datagramReasons are the reasons of the statuses with which a peer refuses to
+// tell of a queue pair for datagrams.
+var datagramReasons = map[int]int{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
+
 // EventError is an event that reports a failure, or the end of a connection.
 type EventError struct {
 	Type   EventType

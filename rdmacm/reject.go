@@ -75,7 +75,3 @@ var reasons = map[int]string{
 	32:                 "invalid flow label",
 	ReasonVendorOption: "vendor option not supported",
 }
-
-// datagramReasons are the reasons of the statuses with which a peer refuses to
-// tell of a queue pair for datagrams.
-var datagramReasons = map[int]int{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
