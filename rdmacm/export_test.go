@@ -18,3 +18,10 @@ func EndpointRequests(ep *Endpoint) int {
 
 // IBAddrRoundTrip gives an address to C and reads it back.
 func IBAddrRoundTrip(a IBAddr) IBAddr { return ibAddr(a.sockaddr().ptr()) }
+
+// EndpointCalls returns how many calls wait for their events.
+func EndpointCalls(ep *Endpoint) int {
+	ep.inbox.mu.Lock()
+	defer ep.inbox.mu.Unlock()
+	return len(ep.inbox.calls)
+}
