@@ -23,7 +23,7 @@ func (ep *Endpoint) handle(ev *Event) {
 		return newEndpoint(ep.dispatcher, ev.ID)
 	})
 	if !kept { // nobody takes it; the peer may try again
-		ev.ID.drop()
+		ev.ID.refuse()
 	}
 }
 

@@ -217,7 +217,7 @@ func (id *ID) Close() error {
 	}
 	for _, ev := range id.channel.Load().leave(id) {
 		if ev.Type == EventConnectRequest { // which nobody has read, so nobody has the new id
-			ev.ID.drop()
+			ev.ID.refuse()
 		}
 	}
 	return nil
