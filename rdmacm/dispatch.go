@@ -122,7 +122,7 @@ func (d *dispatcher) dispatch(ev *Event) {
 // drop refuses a request that nobody wants. The kernel may take its time for
 // that, so the events of others do not wait for it.
 func (d *dispatcher) drop(id *ID) {
-	d.later.add(id.drop)
+	d.later.add(id.refuse)
 }
 
 func (d *dispatcher) failure() error {

@@ -79,7 +79,8 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 // settle returns when the dispatcher has handed out every event of the id that
 // it had read from its channel before the id left that.
 func (ep *Endpoint) settle() {
-	last := &Event{ID: ep.id}
+	const none = ^EventType(0) // which no other call waits for
+	last := &Event{ID: ep.id, Type: none}
 	done := ep.inbox.expect(func(ev *Event) bool { return ev == last })
 	ch := ep.dispatcher.channel
 	ch.mu.Lock()

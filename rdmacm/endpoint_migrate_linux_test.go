@@ -90,6 +90,23 @@ func TestEndpointOfID(t *testing.T) {
 	require.NoError(t, listener.Close())
 }
 
+// What a call has started goes on after the endpoint has moved.
+func TestMigrateWhileResolving(t *testing.T) {
+	d := needDevice(t)
+	ch := newChannel(t)
+	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+	resolved := inBackground(func() error {
+		// Nobody has the address.
+		return ep.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(d.IPv4.Next().Next(), 7))
+	})
+	require.Eventually(t, func() bool { return rdmacm.EndpointCalls(ep) == 1 }, patience, time.Millisecond)
+	id, err := ep.Migrate(ch)
+	require.NoError(t, err)
+	require.ErrorContains(t, <-resolved, "the endpoint was migrated")
+	require.Same(t, id, next(t, ch, rdmacm.EventAddrError).ID)
+	require.NoError(t, id.Close())
+}
+
 // What is read for an id stays with who reads it.
 func TestMigrateRefused(t *testing.T) {
 	d := needDevice(t)

@@ -55,3 +55,10 @@ func Requests(h *HandledID) int {
 	defer h.mu.Unlock()
 	return h.requests
 }
+
+// EndpointCalls returns how many calls wait for their events.
+func EndpointCalls(ep *Endpoint) int {
+	ep.inbox.mu.Lock()
+	defer ep.inbox.mu.Unlock()
+	return len(ep.inbox.calls)
+}

@@ -218,16 +218,10 @@ func (id *ID) Close() error {
 	}
 	for _, ev := range id.channel.Load().leave(id) {
 		if ev.Type == EventConnectRequest { // which nobody has read, so nobody has the new id
-			ev.ID.drop()
+			ev.ID.refuse()
 		}
 	}
 	return nil
-}
-
-// drop refuses a request that nobody wants.
-func (id *ID) drop() {
-	_ = id.Reject(nil)
-	_ = id.Close()
 }
 
 // destroy waits in C until the events of the id that were read are acknowledged,

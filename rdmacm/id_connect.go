@@ -129,6 +129,12 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 	})
 }
 
+// refuse rejects and closes a request that nobody wants.
+func (id *ID) refuse() {
+	_ = id.Reject(nil)
+	_ = id.Close()
+}
+
 // answer makes a call of C that answers the request that the id came with.
 func (id *ID) answer(op string, f func() error) error {
 	const missing = "receive a connection request"

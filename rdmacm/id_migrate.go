@@ -100,7 +100,7 @@ func (id *ID) bring(to *EventChannel, events []*Event) {
 		if ev.Type != EventConnectRequest || ev.ID.migrate(to) == nil {
 			return false
 		}
-		ev.ID.drop() // the peer may try again
+		ev.ID.refuse() // the peer may try again
 		return true
 	})
 	to.mu.Lock()

@@ -17,9 +17,9 @@ import (
 // It comes before ResolveRoute; accepted connections have the peer's.
 func (id *ID) SetTOS(tos uint8) error { return setIDOption(id, librdmacm.RDMA_OPTION_ID_TOS, tos) }
 
-// SetReuseAddr lets the id be bound to an address that another one has, as
-// SO_REUSEADDR does for sockets; see rdma_set_option(3). It comes before
-// BindAddr.
+// SetReuseAddr lets the id be bound to an address that another one has, which
+// must have this set too; see rdma_set_option(3). Still only one of them can
+// listen, after the others were closed. It comes before BindAddr.
 func (id *ID) SetReuseAddr(on bool) error {
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_REUSEADDR, number(on))
 }
