@@ -14,6 +14,9 @@
 // the same names do. Calls that would make C follow a null pointer, because an
 // earlier step is missing, are refused with an error that names the step.
 //
+// A [HandledID] has a function that handles its events, as ids have in the
+// kernel.
+//
 // # Waiting
 //
 // No wait holds a thread: goroutines are parked on Go's netpoller, and their
