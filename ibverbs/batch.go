@@ -35,7 +35,7 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 	}
 	var wr T
 	bytes := int(unsafe.Sizeof(wr)) * requests
-	memory, err := mem.Map(bytes + int(unsafe.Sizeof(libibverbs.Sge{}))*requests*segments)
+	memory, err := mem.Alloc(bytes + int(unsafe.Sizeof(libibverbs.Sge{}))*requests*segments)
 	if err != nil {
 		return nil, fmt.Errorf("batch of %d requests with %d segments each: %w", requests, segments, err)
 	}
@@ -45,7 +45,7 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 	}
 	// Memory alone needs no order in which it goes away, so this may be left
 	// to the collector. Whoever touches it has to keep the arena alive.
-	runtime.AddCleanup(a, func(m []byte) { _ = mem.Unmap(m) }, memory)
+	runtime.AddCleanup(a, func(m []byte) { _ = mem.Free(m) }, memory)
 	return a, nil
 }
 

@@ -17,6 +17,9 @@
 // the same names do. Calls that would make C follow a null pointer, because an
 // earlier step is missing, are refused with an error that names the step.
 //
+// A [HandledID] has a function that handles its events, as ids have in the
+// kernel.
+//
 // # One call after the other
 //
 // An [Endpoint] is an id whose calls wait for what they start, as those of

@@ -122,7 +122,7 @@ func (h *HandledID) Listen(backlog int) error {
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()
-	return h.id.Listen(backlog)
+	return h.id.Listen(kernelBacklog(backlog))
 }
 
 // CreateQP makes a queue pair as ID.CreateQP does, which is closed with the id

@@ -136,8 +136,14 @@ func (b *bench) listen(backlog int, handler rdmacm.Handler) *rdmacm.HandledID {
 func (b *bench) dial(to *rdmacm.HandledID, handler rdmacm.Handler) *rdmacm.HandledID {
 	b.t.Helper()
 	id := handled(b.t, b.dialing(handler))
-	require.NoError(b.t, id.ID().ResolveAddr(netip.AddrPort{}, to.ID().LocalAddr(), time.Second))
+	resolve(b.t, id, to.ID().LocalAddr())
 	return id
+}
+
+// resolve begins to make an id connect.
+func resolve(t testing.TB, id *rdmacm.HandledID, to netip.AddrPort) {
+	t.Helper()
+	require.NoError(t, id.ID().ResolveAddr(netip.AddrPort{}, to, time.Second))
 }
 
 // happening is an event that a handler was given.

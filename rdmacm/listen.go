@@ -26,7 +26,9 @@ type Listener struct {
 // ListenConfig says how to listen. The zero value is usable.
 type ListenConfig struct {
 	// Backlog is how many requests may wait for Accept, up to 65536; 0 stands
-	// for 128. Further ones are rejected.
+	// for 128. Further ones are rejected. If more than the system's
+	// net.rdma_ucm.max_backlog arrive at once, some are not answered at all,
+	// and their peers ask again some seconds later.
 	Backlog int
 	// ReuseAddr lets several listeners have the same address, and AFOnly keeps
 	// one at all addresses of IPv6 from taking those of IPv4 too.
@@ -100,12 +102,17 @@ func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
 	if err := ln.id.BindAddr(addr); err != nil {
 		return err
 	}
-	if err := ln.id.Listen(config.Backlog); err != nil {
+	if err := ln.id.Listen(kernelBacklog(config.Backlog)); err != nil {
 		return err
 	}
 	ln.addr = ln.id.LocalAddr()
 	return nil
 }
+
+// kernelBacklog returns how many requests may wait to be read where up to n may
+// wait for the program. They are read at once, to be kept or rejected, but the
+// kernel does not answer those for which it has no room.
+func kernelBacklog(n int) int { return max(n, 1024) }
 
 // handle is the handler of the listening id's events.
 func (ln *Listener) handle(ev *Event) {

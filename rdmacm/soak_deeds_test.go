@@ -128,12 +128,12 @@ func (s *soak) beHungUpOn(w *worker) error {
 
 func (s *soak) beRefused(w *worker) error {
 	number := w.Uint32()
-	conn, _, err := s.dial(w.ctx, w, refuse, number)
+	conn, _, err := s.dial(w.ctx, w, turnAway, number)
 	rejected, ok := errors.AsType[*rdmacm.RejectedError](err)
 	if !ok {
 		return fmt.Errorf("not refused, but %v, %w", conn, err)
 	}
-	want := padded(order{refuse, uint8(w.n), number}.bytes(), maxRejectData)
+	want := padded(order{turnAway, uint8(w.n), number}.bytes(), maxRejectData)
 	if rejected.Reason != rdmacm.ReasonConsumer || !bytes.Equal(want, rejected.PrivateData) {
 		return fmt.Errorf("refused with %d and %q", rejected.Reason, rejected.PrivateData)
 	}

@@ -26,7 +26,7 @@ type verb uint8
 const (
 	echo      verb = iota // messages, until the client is gone
 	hangUp                // after Number messages
-	refuse                // with the order as private data
+	turnAway              // with the order as private data
 	giveUp                // accepting, after Number microseconds
 	expectAny             // the client may be gone at any time
 )
@@ -67,7 +67,7 @@ func (s *soak) serve() {
 // obey does what an order says, and returns an error if it could not.
 func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 	switch o.Do {
-	case refuse:
+	case turnAway:
 		err := req.Reject(req.PrivateData()[:len(o.bytes())])
 		return err
 	case giveUp:

@@ -55,7 +55,7 @@ func TestClasses(t *testing.T) {
 		{"status: -errno", status, minusENOMEM, 0, syscall.ENOMEM}, // older librdmacm
 		{"status: -errno with another errno", status, minusENOMEM, enoent, syscall.ENOMEM},
 		{"status: the kernel's own errno", status, -1, 524, syscall.EOPNOTSUPP}, // rdma_join_multicast, IPv6 on RoCE v2
-		{"status: errno as the result", status, ebadf, 0, syscall.EBADF}, // rclose
+		{"status: errno as the result", status, ebadf, 0, syscall.EBADF},        // rclose
 
 		{"code: success", code, 0, 0, 0},
 		{"code: success with errno left over", code, 0, enoent, 0},

@@ -1,3 +1,3 @@
-// Package mem maps memory outside of Go's heap, which C and devices may keep
+// Package mem provides memory outside of Go's heap, which C and devices may keep
 // pointers to and which may itself hold pointers.
 package mem
