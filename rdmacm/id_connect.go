@@ -105,8 +105,8 @@ func (id *ID) Accept(p ConnParam) error {
 }
 
 // Reject refuses a connection request; see rdma_reject(3). The peer gets the
-// private data, of up to 148 bytes, and the reason ReasonConsumer. The id
-// still has to be closed.
+// private data, of up to 148 bytes, or 136 for datagrams, and the reason
+// ReasonConsumer. The id still has to be closed.
 func (id *ID) Reject(privateData []byte) error {
 	return id.reject("rdma_reject", librdmacm.Reject, privateData)
 }

@@ -30,8 +30,9 @@ type ListenConfig struct {
 	// net.rdma_ucm.max_backlog arrive at once, some are not answered at all,
 	// and their peers ask again some seconds later.
 	Backlog int
-	// ReuseAddr lets several listeners have the same address, and AFOnly keeps
-	// one at all addresses of IPv6 from taking those of IPv4 too.
+	// ReuseAddr lets ids that do not listen share the address; of those that
+	// have it, one at a time can listen. AFOnly keeps a listener at all
+	// addresses of IPv6 from taking those of IPv4 too.
 	ReuseAddr, AFOnly bool
 }
 
