@@ -65,8 +65,8 @@ func TestEAI(t *testing.T) {
 	}{
 		{0, 0, 0, 0, ""},
 		{0, enodev, 0, 0, ""},
-		{-1, enodev, 0, syscall.ENODEV, "rdma_getaddrinfo: no such device"},
-		{-1, -enodev, 0, syscall.ENODEV, "rdma_getaddrinfo: no such device"},
+		{-1, enodev, 0, syscall.ENODEV, "rdma_getaddrinfo: no such device: no RDMA device"},
+		{-1, -enodev, 0, syscall.ENODEV, "rdma_getaddrinfo: no such device: no RDMA device"},
 		{-1, 0, -1, syscall.EINVAL, "rdma_getaddrinfo: bad flags"}, // EAI_BADFLAGS
 		{-2, 0, -2, syscall.ENOENT, "rdma_getaddrinfo: unknown host or service"},
 		{-2, enodev, -2, syscall.ENOENT, "rdma_getaddrinfo: unknown host or service"},
@@ -82,7 +82,7 @@ func TestEAI(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.EqualError(t, err, tt.text)
+			require.ErrorContains(t, err, tt.text) // a hint may follow
 			if tt.is != 0 {
 				require.ErrorIs(t, err, tt.is)
 			}
