@@ -1,0 +1,103 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// Request is a connection that a peer asks for.
+type Request struct {
+	dispatcher *dispatcher
+	event      *Event
+	answered   atomic.Bool
+}
+
+// answer claims the request for the one answer that it can be given.
+func (r *Request) answer() error {
+	if r.answered.Swap(true) {
+		return fmt.Errorf("the request was accepted or rejected before: %w", os.ErrClosed)
+	}
+	return nil
+}
+
+// PrivateData returns what the peer sent with the request, and zeros up to the
+// transport's maximum.
+func (r *Request) PrivateData() []byte { return r.event.PrivateData }
+
+// RemoteAddr returns the peer's address.
+func (r *Request) RemoteAddr() Addr { return Addr{r.event.ID.PeerAddr()} }
+
+// LocalAddr returns the address that the peer connects to.
+func (r *Request) LocalAddr() Addr { return Addr{r.event.ID.LocalAddr()} }
+
+// Event returns the event that brought the request.
+func (r *Request) Event() *Event { return r.event }
+
+// Accept makes the connection and returns when it is up. After an error the
+// request is over; the peer was told. The config may be nil.
+//
+// That a peer has vanished in the middle may be known only after a minute, when
+// the system has tried often enough to reach it. So give ctx a deadline, and
+// accept each request in a goroutine of its own.
+func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
+	err := r.answer()
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	conn, err := r.accept(ctx, config.withDefaults())
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	return conn, nil
+}
+
+func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
+	id := r.event.ID
+	conn, err := newConn(r.dispatcher, id, config)
+	if err != nil {
+		return nil, err
+	}
+	// Closing an id with a request on it rejects that.
+	if err := conn.accept(ctx, r.event); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// accept answers the request and waits until the peer has heard it.
+func (c *Conn) accept(ctx context.Context, request *Event) error {
+	if err := ctx.Err(); err != nil {
+		return contextError(ctx)
+	}
+	if c.config.ManualQP {
+		if err := c.moveQP(statesToRTS...); err != nil {
+			return err
+		}
+	}
+	p, err := c.param(request)
+	if err != nil {
+		return err
+	}
+	if err := c.id.Accept(p); err != nil {
+		return err
+	}
+	return c.handshake(ctx)
+}
+
+// Reject refuses the connection. The peer gets the private data, of up to 148
+// bytes. After an error the peer was told too, but without the data.
+func (r *Request) Reject(privateData []byte) error {
+	if err := r.answer(); err != nil {
+		return fmt.Errorf("reject: %w", err)
+	}
+	err := r.event.ID.Reject(privateData)
+	return errors.Join(err, r.drop())
+}
+
+// drop gives up the request's id, which rejects it if nobody has answered.
+func (r *Request) drop() error {
+	return errors.Join(r.event.ID.Close(), r.dispatcher.release())
+}
