@@ -38,6 +38,10 @@ type ListenConfig struct {
 // Listen waits for connections at host:port. Without a host it listens on
 // every address of every device, for both IPv4 and IPv6; port 0 lets the
 // system choose one. The config may be nil.
+//
+// If the device is removed that has the address, Accept returns an error that
+// is syscall.ENODEV, and the listener is to be closed. One without a host goes
+// on, with whatever devices there are.
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
 	ln, err := config.listen(ctx, PortSpaceTCP, address)
 	if err != nil {
