@@ -148,13 +148,18 @@ func (c *DatagramConn) handle(ev *Event) {
 	switch ev.Type {
 	// A later EventUnreachable says that a neighbour has changed, no more.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
-		c.fail(ev.Err())
+		c.end(ev.Err())
+		c.dispatcher.later.add(c.setError)
 	}
 }
 
 // fail ends everything and completes all that is posted.
 func (c *DatagramConn) fail(cause error) {
 	c.end(cause)
+	c.setError()
+}
+
+func (c *DatagramConn) setError() {
 	_ = c.qp.SetError() // it may be there already, or the device be gone
 }
 
