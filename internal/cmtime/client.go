@@ -153,20 +153,20 @@ func (c *client) resolveAddr(n *node) error {
 }
 
 func (c *client) resolveRoute(n *node) error { return n.id.ResolveRoute(c.timeout) }
-func (c *client) createQP(n *node) error     { return n.queues.create(n.id, &c.domains) }
+func (c *client) createQP(n *node) error     { return c.domains.createQP(n.id) }
 
 func (c *client) connect(n *node) error {
 	return n.id.Connect(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(c.retries)})
 }
 
-func (c *client) disconnect(n *node) error { return errors.Join(n.id.Disconnect(), n.queues.close()) }
+func (c *client) disconnect(n *node) error { return errors.Join(n.id.Disconnect(), n.closeQP()) }
 func (c *client) destroy(n *node) error    { return n.id.Close() }
 
 func (c *client) close() error {
 	var errs []error
 	for i := range c.nodes {
 		if n := &c.nodes[i]; n.id != nil {
-			errs = append(errs, n.queues.close(), n.id.Close())
+			errs = append(errs, n.close())
 		}
 	}
 	return errors.Join(append(errs, c.domains.close())...)

@@ -12,88 +12,96 @@ import (
 // node is an end of a connection.
 type node struct {
 	id      *rdmacm.ID
-	queues  queues
 	times   [steps]span
 	retries atomic.Int32 // left, of the step under way
 }
 
-// domains are the protection domains, one for each device, that all
-// connections share, as those of C share librdmacm's.
-type domains struct {
-	mu  sync.Mutex
-	pds map[*ibverbs.Context]*ibverbs.PD
+// close gives up what there is. It may be called again.
+func (n *node) close() error { return errors.Join(n.closeQP(), n.id.Close()) }
+
+func (n *node) closeQP() error {
+	if qp := n.id.QP(); qp != nil {
+		return qp.Close()
+	}
+	return nil
 }
 
-func (d *domains) of(device *ibverbs.Context) (*ibverbs.PD, error) {
+// domain is what all connections of a device share: of a protection domain,
+// which is librdmacm's in C, and of completion queues, which are in C those
+// that rdma_create_qp has made for the first connection.
+type domain struct {
+	pd   *ibverbs.PD
+	send *ibverbs.CQ
+	recv *ibverbs.CQ
+}
+
+func newDomain(device *ibverbs.Context) (*domain, error) {
+	d := &domain{}
+	var err error
+	if d.pd, err = device.AllocPD(); err != nil {
+		return nil, err
+	}
+	for _, cq := range []**ibverbs.CQ{&d.send, &d.recv} {
+		if *cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 1}); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+	}
+	return d, nil
+}
+
+func (d *domain) close() error {
+	var errs []error
+	for _, cq := range []*ibverbs.CQ{d.send, d.recv} {
+		if cq != nil {
+			errs = append(errs, cq.Close())
+		}
+	}
+	return errors.Join(append(errs, d.pd.Close())...)
+}
+
+// domains are those of all devices.
+type domains struct {
+	mu sync.Mutex
+	of map[*ibverbs.Context]*domain
+}
+
+func (d *domains) get(device *ibverbs.Context) (*domain, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if pd := d.pds[device]; pd != nil {
-		return pd, nil
+	if shared := d.of[device]; shared != nil {
+		return shared, nil
 	}
-	pd, err := device.AllocPD()
+	shared, err := newDomain(device)
 	if err != nil {
 		return nil, err
 	}
-	if d.pds == nil {
-		d.pds = map[*ibverbs.Context]*ibverbs.PD{}
+	if d.of == nil {
+		d.of = map[*ibverbs.Context]*domain{}
 	}
-	d.pds[device] = pd
-	return pd, nil
+	d.of[device] = shared
+	return shared, nil
 }
 
 func (d *domains) close() error {
 	var errs []error
-	for _, pd := range d.pds {
-		errs = append(errs, pd.Close())
+	for _, shared := range d.of {
+		errs = append(errs, shared.close())
 	}
 	return errors.Join(errs...)
 }
 
-// queues are a queue pair and what C's rdma_create_qp makes for it: a
-// completion queue with a channel of its own for each direction.
-type queues struct {
-	qp       *ibverbs.QP
-	cqs      [2]*ibverbs.CQ
-	channels [2]*ibverbs.CompChannel
-}
-
-func (q *queues) create(id *rdmacm.ID, pds *domains) error {
+func (d *domains) createQP(id *rdmacm.ID) error {
 	device, err := id.Context()
 	if err != nil {
 		return err
 	}
-	pd, err := pds.of(device)
+	shared, err := d.get(device)
 	if err != nil {
 		return err
 	}
-	for i := range q.cqs {
-		if q.channels[i], err = device.CreateCompChannel(); err != nil {
-			return err
-		}
-		if q.cqs[i], err = device.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: q.channels[i]}); err != nil {
-			return err
-		}
-	}
-	q.qp, err = id.CreateQP(pd, ibverbs.QPConfig{
-		Type: ibverbs.QPTypeRC, SendCQ: q.cqs[0], RecvCQ: q.cqs[1],
+	_, err = id.CreateQP(shared.pd, ibverbs.QPConfig{
+		Type: ibverbs.QPTypeRC, SendCQ: shared.send, RecvCQ: shared.recv,
 		MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1,
 	})
 	return err
-}
-
-// close gives up what there is. It may be called again.
-func (q *queues) close() error {
-	var errs []error
-	if q.qp != nil {
-		errs = append(errs, q.qp.Close())
-	}
-	for i := range q.cqs {
-		if q.cqs[i] != nil {
-			errs = append(errs, q.cqs[i].Close())
-		}
-		if q.channels[i] != nil {
-			errs = append(errs, q.channels[i].Close())
-		}
-	}
-	return errors.Join(errs...)
 }

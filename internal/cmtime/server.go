@@ -46,7 +46,7 @@ func (s *server) run(ctx context.Context) (err error) {
 	close(s.ended)
 	working.Wait()
 	for n := range s.nodes {
-		err = errors.Join(err, n.queues.close(), n.id.Close())
+		err = errors.Join(err, n.close())
 	}
 	return errors.Join(append([]error{err, s.domains.close()}, s.failed...)...)
 }
@@ -83,7 +83,7 @@ func (s *server) work(nodes <-chan *node, f func(*node) error) {
 }
 
 func (s *server) accept(n *node) error {
-	if err := n.queues.create(n.id, &s.domains); err != nil {
+	if err := s.domains.createQP(n.id); err != nil {
 		return errors.Join(err, s.forget(n))
 	}
 	if err := n.id.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1}); err != nil {
@@ -101,5 +101,5 @@ func (s *server) forget(n *node) error {
 	s.mu.Lock()
 	delete(s.nodes, n)
 	s.mu.Unlock()
-	return errors.Join(n.queues.close(), n.id.Close())
+	return n.close()
 }

@@ -11,7 +11,7 @@ import (
 
 func runClient(ctx context.Context, o *options) (err error) {
 	l := &link{o: o}
-	conn, err := (&rdmacm.Dialer{LocalAddr: o.source}).Dial(ctx, o.dialAddress(), l.config())
+	conn, err := (&rdmacm.Dialer{LocalAddr: o.source, TOS: uint8(o.tos)}).Dial(ctx, o.dialAddress(), l.config())
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (l *link) ping(ctx context.Context, n int) error {
 		return errors.New("data mismatch")
 	}
 	if l.o.verbose {
-		fmt.Fprintf(l.o.stdout, "ping data: %s\n", text(data))
+		fmt.Fprintf(l.o.out.Stdout, "ping data: %s\n", text(data))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package rping
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,7 +42,7 @@ func TestFill(t *testing.T) {
 	fill(b, 0)
 	require.Equal(t, "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr\x00", string(b))
 	b = make([]byte, minSize)
-	fill(b, maxCount)
+	fill(b, math.MaxInt32)
 	require.Equal(t, "rdma-ping-2147483647: \x00", string(b))
 }
 

@@ -7,75 +7,91 @@ package rping
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
+	"math"
+	"net"
+	"strconv"
 	"syscall"
+
+	"github.com/verbena-go/verbena/internal/program"
 )
 
-const usage = `rping -s [-vVdPq] [-S size] [-C count] [-a addr] [-p port]
-rping -c [-vVdq] [-S size] [-C count] [-I addr] -a addr [-p port]
-	-c		client
-	-I addr		address to connect from (client)
-	-s		server
-	-P		serve any number of clients, at once and one after the other
-	-v		print the data of each ping
-	-V		verify the data of each ping
-	-d		print each step
-	-S size		bytes of each ping, from %d to %d (default 64)
-	-C count	number of pings (default 0: until interrupted)
-	-a addr		address of the server; for a server, the one to listen on (default: all)
-	-p port		port (default 7174)
-	-q		make the queue pair here, and move it through its states here
-	-h		print this
+const (
+	minSize = len("rdma-ping-2147483647: ") + 1 // the longest beginning, and a zero; as in C
+	maxSize = 64<<10 - 1                        // as in C
+)
+
+// options are the flags.
+type options struct {
+	client, server, persistent bool
+	manualQP                   bool
+	verbose, validate, debug   bool
+	size, count, port, tos     int
+	address, source            string
+	out                        program.Output
+}
+
+// Main runs rping and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&options{}).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{size: 64, port: 7174}
+	return &program.Program{
+		Name: "rping", Misused: int(syscall.EINVAL), Flags: o.flags, Run: o.run,
+		Usage: `
+rping -s [-P] [-a addr] [-p port] [-vVdq] [-C count]
+rping -c -a addr [-I addr] [-p port] [-vVdq] [-C count] [-S size] [-t tos]`,
+		Text: `
+Tests a connection with RDMA reads and writes. rdma-core's rping may be at the
+other end.
 
 Exit status: 0 if all went well, or if a server with -P was interrupted; 1 if
 something failed; 22 if the arguments are wrong; 130 if interrupted.
 
-Example: rping -s -P -v   and   rping -c -a 192.0.2.1 -v -C 10
-`
-
-// The exit statuses. C's rping has the second one too.
-const (
-	exitFailed      = 1
-	exitUsage       = int(syscall.EINVAL)
-	exitInterrupted = 128 + int(syscall.SIGINT)
-)
-
-// Main runs rping and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	o, err := parse(args)
-	switch {
-	case errors.Is(err, errHelp):
-		fmt.Fprintf(stdout, usage, minSize, maxSize)
-		return 0
-	case err != nil:
-		fmt.Fprintln(stderr, "rping:", err)
-		return exitUsage
+Example: rping -s -P -v   and   rping -c -a 192.0.2.1 -v -C 10`,
 	}
-	o.stdout, o.stderr = stdout, stderr
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err = run(ctx, o)
-	switch {
-	case err == nil:
-		return 0
-	case ctx.Err() == nil:
-		fmt.Fprintln(stderr, "rping:", err)
-		return exitFailed
-	case o.server && o.persistent: // which is how it ends
-		return 0
-	}
-	fmt.Fprintln(stderr, "rping: interrupted")
-	return exitInterrupted
 }
 
-func run(ctx context.Context, o *options) error {
-	if o.server {
-		return runServer(ctx, o)
+func (o *options) flags(f *program.Flags) {
+	f.BoolVarP(&o.client, "client", "c", false, "be a client")
+	f.StringVarP(&o.source, "source", "I", "", "`address` to connect from (client)")
+	f.BoolVarP(&o.server, "server", "s", false, "be a server")
+	f.BoolVarP(&o.persistent, "persistent", "P", false, "serve any number of clients, at once and one after the other")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the data of each ping")
+	f.BoolVarP(&o.validate, "validate", "V", false, "verify the data of each ping")
+	f.BoolVarP(&o.debug, "debug", "d", false, "print each step")
+	f.Number(&o.size, "size", "S", minSize, maxSize, "`bytes` of each ping")
+	f.Number(&o.count, "count", "C", 0, math.MaxInt32, "`number` of pings (0: until interrupted)")
+	f.StringVarP(&o.address, "address", "a", "", "`address` of the server; for a server, the one to listen on (default: all)")
+	f.Port(&o.port, "`port` of the server")
+	f.BoolVarP(&o.manualQP, "manual-qp", "q", false, "make the queue pair here, and move it through its states here")
+	f.Number(&o.tos, "tos", "t", 0, math.MaxUint8, "type of service `byte` of the packets (client)")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	o.out = out
+	switch {
+	case o.client == o.server:
+		return program.Misuse("either -s or -c must be given")
+	case o.client && o.address == "":
+		return program.Misuse("-c needs -a, the server's address")
+	case o.client:
+		return runClient(ctx, o)
 	}
-	return runClient(ctx, o)
+	err := runServer(ctx, o)
+	if o.persistent && ctx.Err() != nil {
+		return nil // which is how it ends
+	}
+	return err
+}
+
+// dialAddress is the server's address and port.
+func (o *options) dialAddress() string { return net.JoinHostPort(o.address, strconv.Itoa(o.port)) }
+
+func (o *options) debugf(format string, args ...any) {
+	if o.debug {
+		o.out.Printf(format+"\n", args...)
+	}
 }

@@ -29,7 +29,7 @@ func runServer(ctx context.Context, o *options) (err error) {
 		clients.Go(func() {
 			peer := req.RemoteAddr()
 			if err := serve(ctx, o, req); err != nil && ctx.Err() == nil {
-				fmt.Fprintf(o.stderr, "rping: client %v: %v\n", peer, err)
+				fmt.Fprintf(o.out.Stderr, "rping: client %v: %v\n", peer, err)
 			}
 		})
 	}
@@ -47,7 +47,7 @@ func serve(ctx context.Context, o *options, req *rdmacm.Request) (err error) {
 		err := l.answer(ctx)
 		var ended *rdmacm.EventError
 		if errors.As(err, &ended) && ended.Type == rdmacm.EventDisconnected {
-			fmt.Fprintln(o.stderr, "server DISCONNECT EVENT...")
+			fmt.Fprintln(o.out.Stderr, "server DISCONNECT EVENT...")
 			return nil
 		}
 		if err != nil {
@@ -71,7 +71,7 @@ func (l *link) answer(ctx context.Context) error {
 	ping := text(l.data.Bytes()[:source.Len])
 	l.o.debugf("read %d bytes", source.Len)
 	if l.o.verbose {
-		fmt.Fprintf(l.o.stdout, "server ping data: %s\n", ping)
+		fmt.Fprintf(l.o.out.Stdout, "server ping data: %s\n", ping)
 	}
 	if err := l.send(ctx, l.data.Remote()); err != nil {
 		return err

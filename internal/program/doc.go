@@ -1,0 +1,4 @@
+// Package program is what the programs under cmd have in common: flags as
+// getopt reads them in C, the text that -h prints, interruption, and the exit
+// status.
+package program

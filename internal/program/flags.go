@@ -1,0 +1,78 @@
+package program
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags are those of a program. Each has a letter, as in C, and a name. In the
+// text that -h prints, a word in backquotes is what the flag's value is called.
+type Flags struct{ *pflag.FlagSet }
+
+func newFlags(program string) *Flags {
+	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {} // Main prints it
+	return &Flags{flags}
+}
+
+// Number adds a flag for a number from low to high. *value is what it is
+// without the flag.
+func (f *Flags) Number(value *int, name, letter string, low, high int, usage string) {
+	f.VarP(&number{value, low, high}, name, letter, fmt.Sprintf("%s, from %d to %d", usage, low, high))
+}
+
+// Port adds a flag for a port.
+func (f *Flags) Port(value *int, usage string) { f.Number(value, "port", "p", 1, 1<<16-1, usage) }
+
+// Milliseconds adds a flag for a time.
+func (f *Flags) Milliseconds(value *time.Duration, name, letter, usage string) {
+	f.VarP((*milliseconds)(value), name, letter, usage)
+}
+
+// number is a flag's value between two bounds.
+type number struct {
+	value     *int
+	low, high int
+}
+
+func (n *number) Set(text string) error {
+	value, err := strconv.Atoi(text)
+	if err != nil || value < n.low || value > n.high {
+		return fmt.Errorf("expected a number from %d to %d", n.low, n.high)
+	}
+	*n.value = value
+	return nil
+}
+
+func (n *number) String() string {
+	if n.value == nil { // as pflag asks, to see what is no default to print
+		return "0"
+	}
+	return strconv.Itoa(*n.value)
+}
+
+func (n *number) Type() string { return "int" }
+
+const maxMilliseconds = 1 << 20
+
+// milliseconds is a flag's value that C has as a number.
+type milliseconds time.Duration
+
+func (m *milliseconds) Set(text string) error {
+	value, err := strconv.Atoi(text)
+	if err != nil || value < 1 || value > maxMilliseconds {
+		return fmt.Errorf("expected milliseconds from 1 to %d", maxMilliseconds)
+	}
+	*m = milliseconds(time.Duration(value) * time.Millisecond)
+	return nil
+}
+
+func (m *milliseconds) String() string {
+	return strconv.FormatInt(time.Duration(*m).Milliseconds(), 10)
+}
+
+func (m *milliseconds) Type() string { return "ms" }

@@ -1,0 +1,100 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+)
+
+// The exit statuses of all programs, but for that of wrong arguments.
+const (
+	exitFailed      = 1
+	exitInterrupted = 128 + int(syscall.SIGINT)
+)
+
+// Program is one that is started with arguments.
+type Program struct {
+	Name    string
+	Usage   string // a line for each way to start it, without "usage:"
+	Text    string // what -h prints after the flags: what the program does, and an example
+	Misused int    // the exit status for wrong arguments; 0: 1
+	Flags   func(*Flags)
+	Run     func(context.Context, Output) error
+}
+
+// Output is where a program writes.
+type Output struct{ Stdout, Stderr io.Writer }
+
+// Printf writes to standard output.
+func (o Output) Printf(format string, args ...any) { fmt.Fprintf(o.Stdout, format, args...) }
+
+// misuse is what is wrong with the arguments.
+type misuse struct{ text string }
+
+func (e *misuse) Error() string { return e.text }
+
+// Misuse returns an error with which Run says that the arguments do not go
+// together.
+func Misuse(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
+
+// Main runs the program with its arguments, those after its name, and returns
+// its exit status. The context that Run gets ends with the first SIGINT or
+// SIGTERM; the second one ends the program. Where that is how the program is
+// meant to end, Run returns nil.
+func (p *Program) Main(args []string, stdout, stderr io.Writer) int {
+	err := p.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		p.help(stdout)
+		return 0
+	case err != nil:
+		return p.misused(stderr, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	err = p.Run(ctx, Output{stdout, stderr})
+	if _, wrong := errors.AsType[*misuse](err); wrong {
+		return p.misused(stderr, err)
+	}
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintf(stderr, "%s: interrupted\n", p.Name)
+		return exitInterrupted
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	return exitFailed
+}
+
+// Parse sets what the flags are for. It is part of Main.
+func (p *Program) Parse(args []string) error {
+	flags := newFlags(p.Name)
+	p.Flags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return nil
+}
+
+func (p *Program) misused(stderr io.Writer, err error) int {
+	fmt.Fprintf(stderr, "%s: %v; -h lists the flags\n", p.Name, err)
+	return max(p.Misused, exitFailed)
+}
+
+func (p *Program) help(stdout io.Writer) {
+	flags := newFlags(p.Name)
+	p.Flags(flags)
+	fmt.Fprintf(stdout, "%s\n\n%s\n%s\n", strings.TrimSpace(p.Usage), flags.FlagUsages(), strings.TrimSpace(p.Text))
+}

@@ -1,0 +1,133 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// values are what the flags of the tests' program set.
+type values struct {
+	verbose bool
+	name    string
+	size    int
+	timeout time.Duration
+}
+
+func newProgram(run func(context.Context, Output) error) (*Program, *values) {
+	v := &values{size: 64, timeout: 2 * time.Second}
+	return &Program{
+		Name: "probe", Usage: "probe [-v] [-S size]", Text: "Probes.", Run: run,
+		Flags: func(f *Flags) {
+			f.BoolVarP(&v.verbose, "verbose", "v", false, "say more")
+			f.StringVarP(&v.name, "name", "n", "", "`word` to say")
+			f.Number(&v.size, "size", "S", 1, 100, "`bytes` of each")
+			f.Milliseconds(&v.timeout, "timeout", "t", "how long it may take")
+		},
+	}, v
+}
+
+func succeed(context.Context, Output) error { return nil }
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want values
+	}{
+		{"", values{size: 64, timeout: 2 * time.Second}},
+		{"-vS100 -n x", values{true, "x", 100, 2 * time.Second}},
+		{"-S 1 -nx -t 1", values{false, "x", 1, time.Millisecond}},
+		{"--size=2 --timeout 1048576 -S 3", values{size: 3, timeout: 1048576 * time.Millisecond}},
+	} {
+		p, v := newProgram(succeed)
+		require.NoError(t, p.Parse(strings.Fields(tt.args)))
+		require.Equal(t, tt.want, *v, tt.args)
+	}
+}
+
+func TestParseFails(t *testing.T) {
+	for args, text := range map[string]string{
+		"-x":         "unknown shorthand flag: 'x'",
+		"-vx1":       "unknown shorthand flag: 'x'",
+		"more":       `unexpected argument "more"`,
+		"-S":         "flag needs an argument",
+		"-S 0":       "expected a number from 1 to 100",
+		"-S 101":     "expected a number from 1 to 100",
+		"-S many":    "expected a number from 1 to 100",
+		"-t 0":       "expected milliseconds from 1 to 1048576",
+		"-t 1048577": "expected milliseconds from 1 to 1048576",
+	} {
+		p, _ := newProgram(succeed)
+		require.ErrorContains(t, p.Parse(strings.Fields(args)), text, "%q", args)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, args := range []string{"-v", "-vS10 -n x", "--size=7 -t 3", "-S", "-v\xff", "- -- -h"} {
+		f.Add(args)
+	}
+	f.Fuzz(func(t *testing.T, args string) {
+		p, v := newProgram(succeed)
+		if err := p.Parse(strings.Fields(args)); err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		require.True(t, 1 <= v.size && v.size <= 100, v.size)
+		require.True(t, time.Millisecond <= v.timeout && v.timeout <= maxMilliseconds*time.Millisecond, v.timeout)
+	})
+}
+
+func TestExitStatus(t *testing.T) {
+	interrupt := func(ctx context.Context, _ Output) error {
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for _, tt := range []struct {
+		name, args     string
+		run            func(context.Context, Output) error
+		misused        int
+		status         int
+		stdout, stderr string
+	}{
+		{"good", "-v", func(_ context.Context, out Output) error { out.Printf("%d\n", 7); return nil }, 0, 0, "7\n", ""},
+		{"failed", "", func(context.Context, Output) error { return errors.New("no luck") }, 0, 1, "", "probe: no luck\n"},
+		{"misused", "", func(context.Context, Output) error { return Misuse("-v without -%c", 'n') }, 0, 1, "", "probe: -v without -n; -h lists the flags\n"},
+		{"misused, as C says", "", func(context.Context, Output) error { return Misuse("bad") }, 22, 22, "", "probe: bad; -h lists the flags\n"},
+		{"wrong flag", "more", succeed, 22, 22, "", "probe: unexpected argument \"more\"; -h lists the flags\n"},
+		{"interrupted", "", interrupt, 0, 130, "", "probe: interrupted\n"},
+		{"ended by an interrupt", "", func(ctx context.Context, out Output) error { _ = interrupt(ctx, out); return nil }, 0, 0, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _ := newProgram(tt.run)
+			p.Misused = tt.misused
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, tt.status, p.Main(strings.Fields(tt.args), &stdout, &stderr))
+			require.Equal(t, tt.stdout, stdout.String())
+			require.Equal(t, tt.stderr, stderr.String())
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	p, _ := newProgram(succeed)
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, p.Main([]string{"-h"}, &stdout, &stderr))
+	require.Empty(t, stderr.String())
+	require.Equal(t, `probe [-v] [-S size]
+
+  -v, --verbose      say more
+  -n, --name word    word to say
+  -S, --size bytes   bytes of each, from 1 to 100 (default 64)
+  -t, --timeout ms   how long it may take (default 2000)
+
+Probes.
+`, stdout.String())
+}
