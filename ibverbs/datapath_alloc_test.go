@@ -40,6 +40,7 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		"post receives":          func() error { return second(f.qp.PostRecv(recv)) },
 		"post and spin":          func() error { return third(f.qp.PostSendAndSpin(b, f.cq, wcs, MaxSpin)) },
 		"post extended and spin": func() error { return third(f.ex.PostSendAndSpin(b, f.cq, wcs, MaxSpin)) },
+		"exchange":               func() error { return second(f.qp.Exchange(recv, b, f.cq, wcs, 32, MaxSpin)) },
 		"poll":                   func() error { return second(f.cq.Poll(wcs)) },
 		"spin":                   func() error { return second(f.cq.Spin(wcs, MaxSpin)) },
 		"wait for one":           func() error { return oneErr(f.cq.WaitOne(ctx)) },

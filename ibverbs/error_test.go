@@ -83,6 +83,7 @@ func TestNotOpened(t *testing.T) {
 			_, _, err := pick(zero, &QP{}).PostSendAndSpin(nil, &CQ{}, nil, 0)
 			return err
 		},
+		"QP.Exchange": func(zero bool) error { return second(pick(zero, &QP{}).Exchange(nil, nil, &CQ{}, nil, 1, 0)) },
 		"QP.Close":    func(zero bool) error { return pick(zero, &QP{}).Close() },
 		"QP.SetError": func(zero bool) error { return pick(zero, &QP{}).SetError() },
 		"QP.State":    func(zero bool) error { return second(pick(zero, &QP{}).State()) },

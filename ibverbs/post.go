@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -37,41 +36,6 @@ func (qp *QP) PostSend(b *SendBatch) (int, error) {
 	n, err := qp.sent(wrs, p)
 	runtime.KeepAlive(b) // whose cleanup would unmap the requests
 	return n, err
-}
-
-// PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
-// of C. If posting fails, it does not poll; see ibv_post_send(3) and
-// ibv_poll_cq(3).
-func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
-	if err := qp.self().Use(); err != nil {
-		return 0, 0, err
-	}
-	defer qp.object.Done()
-	if err := cq.self().Use(); err != nil {
-		return 0, 0, err
-	}
-	defer cq.object.Done()
-	return qp.postSendAndSpin(b, cq, wcs, bounded(budget))
-}
-
-// postSendAndSpin is apart because the compiler makes a defer cheap only in a
-// function that returns in few places.
-func (qp *QP) postSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
-	if b.Len() == 0 || len(wcs) == 0 {
-		return 0, 0, fmt.Errorf("post %d requests and poll for %d completions: %w", b.Len(), len(wcs), syscall.EINVAL)
-	}
-	wrs, err := qp.sendList(b)
-	if err != nil {
-		return 0, 0, err
-	}
-	p, q := datapath.PostAndSpin(qp.forSending(), qp.sendOps, &wrs[0], cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), budget)
-	b.finish()
-	posted, err = qp.sent(wrs, p)
-	runtime.KeepAlive(b)
-	if err == nil {
-		n, err = cq.polled(opPoll, len(wcs), q)
-	}
-	return posted, n, err
 }
 
 // sendList returns what C posts, with the batch ready for it, unless there is
@@ -143,9 +107,13 @@ func (qp *QP) sent(wrs []libibverbs.SendWr, p datapath.Posted) (int, error) {
 // regions must stay open until their receives have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(qp.self(), func(first *libibverbs.RecvWr) (*libibverbs.RecvWr, error) {
-		p := datapath.PostRecv(qp.raw, first)
-		return (*libibverbs.RecvWr)(p.Bad), cerr.Code("ibv_post_recv", p.Value, p.Errno)
+		return recvPosted(datapath.PostRecv(qp.raw, first))
 	})
+}
+
+// recvPosted makes an error of what C said, and says which receive it is.
+func recvPosted(p datapath.Posted) (bad *libibverbs.RecvWr, err error) {
+	return (*libibverbs.RecvWr)(p.Bad), cerr.Code("ibv_post_recv", p.Value, p.Errno)
 }
 
 // post posts the batch to an object with a function that calls C once, with
@@ -162,12 +130,17 @@ func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) 
 		return 0, nil
 	}
 	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
-	wrs := b.arena.used()
-	if bad, err := post(&wrs[0]); err != nil {
-		i := position(wrs, bad)
-		return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(to.Name(), err)}
+	if bad, err := post(&b.arena.wrs[0]); err != nil {
+		return b.failed(to, bad, err)
 	}
-	return len(wrs), nil
+	return b.arena.n, nil
+}
+
+// failed says which receive could not be posted.
+func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error) (int, error) {
+	wrs := b.arena.used()
+	i := position(wrs, bad)
+	return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(to.Name(), err)}
 }
 
 // position returns the index of the request that C could not post, 0 if C did

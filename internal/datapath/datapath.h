@@ -20,10 +20,12 @@ typedef struct {
 	int32_t arming; /* it was ibv_req_notify_cq that failed */
 } verbena_polled;
 
+/* How an exchange ended. What comes after a failure was not tried. */
 typedef struct {
-	verbena_posted posted;
+	verbena_posted received;
+	verbena_posted sent;
 	verbena_polled polled;
-} verbena_both;
+} verbena_exchanged;
 
 /* What fields may have beside IBV_WC_EX_WITH_*. Each field has a reader. */
 #define VERBENA_EXTENDED (UINT64_C(1) << 63) /* with start_poll, into struct verbena_wc_ex */
@@ -40,8 +42,10 @@ verbena_polled verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *
 verbena_polled verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited);
 verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget);
 
-verbena_both verbena_post_and_spin(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *cq, uint64_t fields, int64_t max,
-				   uint8_t *out, int64_t budget);
+/* Posts receives, then requests, either of which may be NULL, and spins until
+ * there are at least so many completions. ex is qp, or its struct ibv_qp_ex. */
+verbena_exchanged verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests,
+				   uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget);
 
 /* Whether the provider that a function is in is Soft-RoCE's. */
 int32_t verbena_is_rxe(uint8_t *function);

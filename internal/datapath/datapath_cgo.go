@@ -22,8 +22,8 @@ import (
 #cgo nocallback verbena_poll_or_arm
 #cgo noescape verbena_spin
 #cgo nocallback verbena_spin
-#cgo noescape verbena_post_and_spin
-#cgo nocallback verbena_post_and_spin
+#cgo noescape verbena_exchange
+#cgo nocallback verbena_exchange
 #cgo noescape verbena_is_rxe
 #cgo nocallback verbena_is_rxe
 */
@@ -69,14 +69,18 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration) Polled {
 	return polled(C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget)))
 }
 
-// PostAndSpin is PostSend and, if that does not fail, Spin.
-func PostAndSpin(
-	qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr,
-	q Queue, max int, out unsafe.Pointer, budget time.Duration,
-) (Posted, Polled) {
-	r := C.verbena_post_and_spin(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)),
-		bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget))
-	return posted(r.posted), polled(r.polled)
+// Exchange posts receives, then requests as PostSend does, either of which may
+// be nil, and polls until there are at least so many completions or the budget
+// is used up. What comes after a failure is not tried.
+func Exchange(
+	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
+	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
+	cq *libibverbs.Cq, least, max int, out unsafe.Pointer, budget time.Duration,
+) (received, sent Posted, p Polled) {
+	r := C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
+		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)),
+		bytes(unsafe.Pointer(cq)), C.int64_t(least), C.int64_t(max), bytes(out), C.int64_t(budget))
+	return posted(r.received), posted(r.sent), polled(r.polled)
 }
 
 // isRXE reports whether a function is in Soft-RoCE's provider.

@@ -32,11 +32,12 @@ func PollOrArm(Queue, int, unsafe.Pointer, bool) Polled { return cannotPoll }
 // Spin fails.
 func Spin(Queue, int, unsafe.Pointer, time.Duration) Polled { return cannotPoll }
 
-// PostAndSpin fails.
-func PostAndSpin(
-	unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr, Queue, int, unsafe.Pointer, time.Duration,
-) (Posted, Polled) {
-	return cannotPost, cannotPoll
+// Exchange fails.
+func Exchange(
+	*libibverbs.Qp, *libibverbs.RecvWr, unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr,
+	*libibverbs.Cq, int, int, unsafe.Pointer, time.Duration,
+) (received, sent Posted, p Polled) {
+	return Posted{}, cannotPost, cannotPoll
 }
 
 func isRXE(unsafe.Pointer) bool { return false }

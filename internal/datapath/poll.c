@@ -209,14 +209,35 @@ verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *
 	return spin(cq, fields, max, out, budget);
 }
 
-verbena_both verbena_post_and_spin(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *cq, uint64_t fields, int64_t max,
-				   uint8_t *out, int64_t budget)
+/* Spins until there are least completions, of which some may be there when it
+ * fails: then the next call meets the error again. */
+static verbena_polled spin_for(uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget)
 {
-	verbena_both r = {0};
+	verbena_polled r = spin(cq, 0, max, out, budget), more;
+	int64_t end;
 
-	r.posted = verbena_post_send(qp, ops, wr);
-	if (r.posted.value == 0)
-		r.polled = spin(cq, fields, max, out, budget);
+	if (r.value <= 0 || r.value >= least)
+		return r;
+	end = now() + budget;
+	do {
+		more = spin(cq, 0, max - r.value, out + r.value * sizeof(struct ibv_wc), end - now());
+		if (more.value > 0)
+			r.value += more.value;
+	} while (more.value > 0 && r.value < least);
+	return r;
+}
+
+verbena_exchanged verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests,
+				   uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget)
+{
+	verbena_exchanged r = {0};
+
+	if (receives)
+		r.received = verbena_post_recv(qp, receives);
+	if (requests && r.received.value == 0)
+		r.sent = verbena_post_send(ex, ops, requests);
+	if (r.received.value == 0 && r.sent.value == 0)
+		r.polled = spin_for(cq, least, max, out, budget);
 	return r;
 }
 

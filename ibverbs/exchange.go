@@ -1,0 +1,90 @@
+package ibverbs
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
+)
+
+// Exchange posts receives, then requests, and then polls a completion queue
+// until at least so many completions are there or the budget is used up, of
+// which at most MaxSpin counts: a turn of a conversation in one call of C. It
+// returns how many completions it has put into wcs, which has room for at least
+// least; fewer than that when time was up, to be waited for with CQ.Spin. recv
+// and send may be nil or empty.
+//
+// A *PostError says which request could not be posted: if it is a receive
+// (ibv_post_recv), no request was posted either; if it is a request, all
+// receives were. It does not poll then. Anything else is an error of polling.
+// See PostRecv, PostSend and CQ.Spin.
+func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
+	if err := qp.self().Use(); err != nil {
+		return 0, err
+	}
+	defer qp.object.Done()
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	_, n, err := qp.exchange(recv, send, cq, wcs, least, bounded(budget))
+	return n, err
+}
+
+// PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
+// of C. If posting fails, it does not poll; see ibv_post_send(3) and
+// ibv_poll_cq(3).
+func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
+	if err := qp.self().Use(); err != nil {
+		return 0, 0, err
+	}
+	defer qp.object.Done()
+	if err := cq.self().Use(); err != nil {
+		return 0, 0, err
+	}
+	defer cq.object.Done()
+	if b.Len() == 0 {
+		return 0, 0, fmt.Errorf("post no requests to %s: %w", qp.object.Name(), syscall.EINVAL)
+	}
+	return qp.exchange(nil, b, cq, wcs, 1, bounded(budget))
+}
+
+// exchange is apart because the compiler makes a defer cheap only in a function
+// that returns in few places.
+func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (posted, n int, err error) {
+	if least < 1 || least > len(wcs) {
+		return 0, 0, fmt.Errorf("poll %s for %d completions with room for %d: %w", cq.object.Name(), least, len(wcs), syscall.EINVAL)
+	}
+	var receives *libibverbs.RecvWr
+	if recv.Len() > 0 {
+		receives = &recv.arena.wrs[0]
+	}
+	var wrs []libibverbs.SendWr
+	var requests *libibverbs.SendWr
+	if send.Len() > 0 {
+		if wrs, err = qp.sendList(send); err != nil {
+			return 0, 0, err
+		}
+		requests = &wrs[0]
+	}
+	r, s, p := datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
+		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), budget)
+	if requests != nil {
+		send.finish()
+	}
+	runtime.KeepAlive(recv) // whose cleanups would unmap the requests
+	runtime.KeepAlive(send)
+	if r.Value != 0 {
+		bad, err := recvPosted(r)
+		_, err = recv.failed(qp.self(), bad, err)
+		return 0, 0, err
+	}
+	if posted, err = qp.sent(wrs, s); err == nil {
+		n, err = cq.polled(opPoll, len(wcs), p)
+	}
+	return posted, n, err
+}
