@@ -49,8 +49,8 @@ func (n *number) Set(text string) error {
 }
 
 func (n *number) String() string {
-	if n.value == nil { // as pflag asks, to see what is no default to print
-		return "0"
+	if n.value == nil || *n.value < n.low { // which is no default to print
+		return ""
 	}
 	return strconv.Itoa(*n.value)
 }

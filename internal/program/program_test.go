@@ -69,6 +69,18 @@ func TestParseFails(t *testing.T) {
 	}
 }
 
+func TestOperand(t *testing.T) {
+	p, v := newProgram(succeed)
+	var host string
+	p.Operand = &host
+	require.NoError(t, p.Parse([]string{"-v"}))
+	require.Empty(t, host)
+	require.NoError(t, p.Parse([]string{"-v", "host", "-S", "7"}))
+	require.Equal(t, "host", host)
+	require.Equal(t, 7, v.size)
+	require.ErrorContains(t, p.Parse([]string{"host", "more"}), `unexpected argument "more"`)
+}
+
 func FuzzParse(f *testing.F) {
 	for _, args := range []string{"-v", "-vS10 -n x", "--size=7 -t 3", "-S", "-v\xff", "- -- -h"} {
 		f.Add(args)

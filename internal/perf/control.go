@@ -1,0 +1,202 @@
+package perf
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// version is perftest's whose protocol this is.
+const version = "6.06"
+
+// The sizes of messages, in bytes.
+const (
+	versionSize = 16
+	keysSize    = 59  // without a GID
+	keysSizeGID = 108 // with one
+)
+
+// key is what an end tells the other: perftest's "%04x:...:" text.
+type key struct {
+	LID, ReadDepth, QPN, PSN uint32
+	Buffer                   ibverbs.RemoteBuffer // without its length
+	GID                      ibverbs.GID          // zero without RoCE
+	SRQ                      uint32
+}
+
+// text returns the message, with its trailing zero.
+func (k key) text() []byte {
+	s := fmt.Sprintf("%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.ReadDepth, k.QPN, k.PSN, k.Buffer.RKey, k.Buffer.Addr)
+	if k.GID.IsZero() {
+		return append(fmt.Appendf(nil, "%s%08x", s, k.SRQ), 0)
+	}
+	for _, b := range k.GID {
+		s += fmt.Sprintf("%02x:", b)
+	}
+	return append(fmt.Appendf(nil, "%s%08x:", s, k.SRQ), 0)
+}
+
+// parseKey reads a message.
+func parseKey(message []byte) (k key, err error) {
+	text, _, _ := bytes.Cut(message, []byte{0})
+	parts := strings.Split(strings.TrimSuffix(string(text), ":"), ":")
+	hasGID := len(message) == keysSizeGID
+	if want := map[bool]int{false: 7, true: 23}[hasGID]; len(parts) != want {
+		return k, fmt.Errorf("keys of the peer with %d parts, not %d: %q", len(parts), want, text)
+	}
+	values := make([]uint64, len(parts))
+	for i, p := range parts {
+		bits := 32
+		switch {
+		case i == 5:
+			bits = 64
+		case i > 5 && i < len(parts)-1:
+			bits = 8
+		}
+		if values[i], err = strconv.ParseUint(p, 16, bits); err != nil {
+			return k, fmt.Errorf("keys of the peer: %w in %q", err, text)
+		}
+	}
+	k = key{
+		LID: uint32(values[0]), ReadDepth: uint32(values[1]), QPN: uint32(values[2]), PSN: uint32(values[3]),
+		Buffer: ibverbs.RemoteBuffer{RKey: uint32(values[4]), Addr: values[5]}, SRQ: uint32(values[len(values)-1]),
+	}
+	if hasGID {
+		for i := range k.GID {
+			k.GID[i] = byte(values[6+i])
+		}
+	}
+	return k, nil
+}
+
+// control is the TCP connection over which the ends agree.
+type control struct {
+	net.Conn
+	isClient bool
+	mine     key
+	stop     func() bool
+	gone     chan struct{} // see watch
+}
+
+// newControl takes a connection over. When ctx ends, so does what waits for the
+// peer.
+func newControl(ctx context.Context, conn net.Conn, isClient bool) *control {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	return &control{Conn: conn, isClient: isClient, stop: stop}
+}
+
+func (c *control) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// watch returns a channel that is closed when the peer has closed the
+// connection, over which nothing else comes any more.
+func (c *control) watch() <-chan struct{} {
+	if c.gone == nil {
+		c.gone = make(chan struct{})
+		go func() {
+			defer close(c.gone)
+			_, _ = io.Copy(io.Discard, c.Conn) // ends with Close at the latest
+		}()
+	}
+	return c.gone
+}
+
+// exchange sends a message and returns the peer's, which is as long. The client
+// speaks first.
+func (c *control) exchange(mine []byte) ([]byte, error) {
+	theirs := make([]byte, len(mine))
+	write := func() error { _, err := c.Write(mine); return err }
+	read := func() error { _, err := io.ReadFull(c, theirs); return err }
+	steps := []func() error{read, write}
+	if c.isClient {
+		steps = []func() error{write, read}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("agree with the peer: %w", err)
+		}
+	}
+	return theirs, nil
+}
+
+// settle agrees about everything but keys, and returns the peer's MTU.
+func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
+	theirs, err := c.exchange(append([]byte(version), make([]byte, versionSize-len(version))...))
+	if err != nil {
+		return 0, err
+	}
+	text, _, _ := bytes.Cut(theirs, []byte{0})
+	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < 5.7 {
+		return 0, fmt.Errorf("the peer is perftest %q, and 5.70 is the oldest that is understood", text)
+	}
+	for _, number := range []uint32{4096, 64} { // bytes: the cycle of small messages in a buffer, and a cache line
+		if _, err := c.exchange(binary.BigEndian.AppendUint32(nil, number)); err != nil {
+			return 0, err
+		}
+	}
+	theirs, err = c.exchange([]byte{'0' + byte(mtu), 0})
+	if err != nil {
+		return 0, err
+	}
+	if m := ibverbs.MTU(theirs[0] - '0'); m.Bytes() != 0 {
+		return m, nil
+	}
+	return 0, fmt.Errorf("the peer's MTU is %q", theirs)
+}
+
+// keys tells the peer about this end, and returns its key.
+func (c *control) keys() (key, error) {
+	theirs, err := c.exchange(c.mine.text())
+	if err != nil {
+		return key{}, err
+	}
+	return parseKey(theirs)
+}
+
+// sync waits until the peer has come as far as this.
+func (c *control) sync() error {
+	_, err := c.keys()
+	return err
+}
+
+// report tells the peer the client's row, for the server to print.
+func (c *control) report(r Row) (Row, error) {
+	theirs := Row{}
+	for _, field := range []struct {
+		mine   uint64
+		theirs func(uint64)
+	}{
+		{uint64(r.Bytes), func(v uint64) { theirs.Bytes = int(v) }},
+		{uint64(r.Iterations), func(v uint64) { theirs.Iterations = int(v) }},
+		{math.Float64bits(r.Peak), func(v uint64) { theirs.Peak = math.Float64frombits(v) }},
+		{math.Float64bits(r.Average), func(v uint64) { theirs.Average = math.Float64frombits(v) }},
+		{math.Float64bits(r.MessageRate), func(v uint64) { theirs.MessageRate = math.Float64frombits(v) }},
+	} {
+		b, err := c.exchange(binary.BigEndian.AppendUint64(nil, field.mine))
+		if err != nil {
+			return Row{}, err
+		}
+		field.theirs(binary.BigEndian.Uint64(b))
+	}
+	return theirs, nil
+}
+
+// finish says that this end is done, and waits until the other is.
+func (c *control) finish() error {
+	if err := c.sync(); err != nil {
+		return err
+	}
+	_, err := c.Write([]byte("done\x00"))
+	return err
+}

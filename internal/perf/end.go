@@ -1,0 +1,357 @@
+package perf
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Where says which device and peer to measure with.
+type Where struct {
+	Device  string // empty: the one that has the address of the control connection, or else the first
+	Port    int    // 0: the first active one
+	Server  string // empty: this is the server
+	TCPPort int
+	RDMACM  bool // connect queue pairs with rdma_cm, at the same port number
+}
+
+// end is a queue pair with its memory: a half to send from, and one that the
+// peer writes to, or to receive in.
+type end struct {
+	*Test
+	control *control
+	close   []func() error // in the order in which things were made
+
+	context *ibverbs.Context
+	pd      *ibverbs.PD
+	mr      *ibverbs.MR
+	half    int
+	sends   *ibverbs.CQ
+	recvs   *ibverbs.CQ
+	qp      *ibverbs.QP
+	local   ibverbs.QPEndpoint // without rdma_cm
+	peer    ibverbs.RemoteBuffer
+	to      ibverbs.Destination // of datagrams
+}
+
+// shortest is how long a half is at least, as in perftest.
+const shortest = 4096
+
+// newEnd makes and connects an end.
+func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err error) {
+	e := &end{Test: t, control: c, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	if where.RDMACM {
+		return e, e.connectWithCM(ctx, where)
+	}
+	return e, e.connect(where)
+}
+
+// Close gives everything back.
+func (e *end) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(e.close) {
+		errs = append(errs, f())
+	}
+	e.close = nil
+	return errors.Join(errs...)
+}
+
+func (e *end) open(where Where) (err error) {
+	switch local, _ := netip.ParseAddrPort(e.control.LocalAddr().String()); {
+	case where.Device != "":
+		e.context, err = ibverbs.Open(where.Device)
+	default:
+		if e.context, _, err = ibverbs.OpenAddr(local.Addr().Unmap()); err == nil {
+			break
+		}
+		var devices []ibverbs.Device
+		if devices, err = ibverbs.Devices(); err != nil {
+			return err
+		}
+		if len(devices) == 0 {
+			return ibverbs.ErrNoDevice
+		}
+		e.context, err = ibverbs.Open(devices[0].Name)
+	}
+	if err == nil {
+		e.close = append(e.close, e.context.Close)
+	}
+	return err
+}
+
+// allocate makes all but the queue pair, whose config it returns.
+func (e *end) allocate() (config ibverbs.QPConfig, err error) {
+	if e.pd, err = e.context.AllocPD(); err != nil {
+		return config, err
+	}
+	e.close = append(e.close, e.pd.Close)
+	e.mr, err = e.pd.Alloc(2*e.half, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteAtomic)
+	if err != nil {
+		return config, err
+	}
+	e.close = append(e.close, e.mr.Close)
+	if e.sends, err = e.queue(e.Depth + e.Receives); err != nil {
+		return config, err
+	}
+	e.recvs = e.sends
+	if e.Bandwidth { // in latencies, a turn waits for both of its completions
+		if e.recvs, err = e.queue(e.Receives); err != nil {
+			return config, err
+		}
+	}
+	return ibverbs.QPConfig{
+		Type: e.Transport, SendCQ: e.sends, RecvCQ: e.recvs,
+		MaxSendWR: e.Depth, MaxRecvWR: e.Receives, MaxInline: e.Inline,
+	}, nil
+}
+
+// queue makes a completion queue, with a channel if events are wanted.
+func (e *end) queue(entries int) (*ibverbs.CQ, error) {
+	config := ibverbs.CQConfig{Entries: entries}
+	if e.Events {
+		channel, err := e.context.CreateCompChannel()
+		if err != nil {
+			return nil, err
+		}
+		e.close = append(e.close, channel.Close)
+		config.Channel = channel
+	}
+	cq, err := e.context.CreateCQ(config)
+	if err == nil {
+		e.close = append(e.close, cq.Close)
+	}
+	return cq, err
+}
+
+// connect connects through keys that go over the control connection.
+func (e *end) connect(where Where) error {
+	if err := e.open(where); err != nil {
+		return err
+	}
+	config, err := e.allocate()
+	if err != nil {
+		return err
+	}
+	if e.qp, err = e.pd.CreateQP(config); err != nil {
+		return err
+	}
+	e.close = append(e.close, e.qp.Close)
+	options := ibverbs.EndpointOptions{Port: where.Port}
+	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
+		if _, err := e.context.FindGID(addr.Addr().Unmap()); err == nil {
+			options.GID.Addr = addr.Addr().Unmap()
+		}
+	}
+	if e.local, err = e.qp.Endpoint(options); err != nil {
+		return err
+	}
+	mtu, err := e.control.settle(e.local.MTU)
+	if err != nil {
+		return err
+	}
+	e.offer()
+	port, err := e.context.QueryPort(e.local.Port)
+	if err != nil {
+		return err
+	}
+	mine := &e.control.mine
+	mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(e.local.LID), e.local.QPN, e.local.PSN, uint32(e.local.ReadDepth)
+	if port.LinkLayer == ibverbs.LinkEthernet {
+		mine.GID = e.local.GID
+	}
+	theirs, err := e.agree()
+	if err != nil {
+		return err
+	}
+	remote := ibverbs.QPEndpoint{
+		QPN: theirs.QPN, PSN: theirs.PSN, LID: uint16(theirs.LID), GID: theirs.GID, MTU: mtu,
+		ReadDepth: int(theirs.ReadDepth), Port: e.local.Port, QKey: ibverbs.DefaultQKey,
+	}
+	if e.Transport != ibverbs.QPTypeUD {
+		return e.qp.ConnectTo(e.local, remote, ibverbs.ConnectOptions{})
+	}
+	if err := e.qp.Activate(e.local, 0); err != nil {
+		return err
+	}
+	if e.to, err = e.pd.CreateDestination(e.local, remote); err == nil {
+		e.close = append(e.close, e.to.AH.Close)
+	}
+	return err
+}
+
+// offer puts the half that the peer may use into this end's key.
+func (e *end) offer() {
+	e.control.mine.Buffer = e.mr.Remote().Sub(uint64(e.half), uint64(e.half))
+}
+
+// agree exchanges keys, as often as perftest does before it connects.
+func (e *end) agree() (theirs key, err error) {
+	if !e.Bandwidth && e.Op != Send && e.Op != WriteImm {
+		if err := e.control.sync(); err != nil {
+			return theirs, err
+		}
+	}
+	theirs, err = e.control.keys()
+	e.peer = theirs.Buffer
+	e.peer.Len = uint64(e.half)
+	return theirs, err
+}
+
+// connectWithCM connects with rdma_cm, and exchanges keys for memory only.
+func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
+	var config ibverbs.QPConfig
+	prepare := func(ep *rdmacm.Endpoint) error {
+		if e.context, err = ep.ID().Context(); err != nil {
+			return err
+		}
+		if config, err = e.allocate(); err != nil {
+			return err
+		}
+		if e.qp, err = ep.CreateQP(e.pd, config); err == nil {
+			e.close = append(e.close, e.qp.Close)
+		}
+		return err
+	}
+	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	if err != nil {
+		return err
+	}
+	e.close = append(e.close, ep.Close)
+	param := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: ibverbs.RNRRetryForever}
+	if where.Server == "" {
+		if err := ep.BindAddr(local(e.control, where.TCPPort)); err != nil {
+			return err
+		}
+		if err := ep.Listen(1); err != nil {
+			return err
+		}
+		if err := e.meet(); err != nil { // the client may come now
+			return err
+		}
+		request, err := ep.GetRequest(ctx)
+		if err != nil {
+			return err
+		}
+		e.close = append(e.close, request.Close)
+		if err := prepare(request); err != nil {
+			return err
+		}
+		if err := request.Accept(ctx, param); err != nil {
+			return err
+		}
+	} else {
+		if err := e.meet(); err != nil {
+			return err
+		}
+		if err := ep.ResolveAddr(ctx, netip.AddrPort{}, remote(e.control, where.TCPPort)); err != nil {
+			return err
+		}
+		if err := ep.ResolveRoute(ctx); err != nil {
+			return err
+		}
+		if err := prepare(ep); err != nil {
+			return err
+		}
+		if _, err := ep.Connect(ctx, param); err != nil {
+			return err
+		}
+	}
+	e.offer()
+	_, err = e.agree()
+	return err
+}
+
+// meet is what settle is without rdma_cm; the MTU is not needed then.
+func (e *end) meet() error {
+	_, err := e.control.settle(1)
+	return err
+}
+
+func local(c net.Conn, port int) netip.AddrPort  { return withPort(c.LocalAddr(), port) }
+func remote(c net.Conn, port int) netip.AddrPort { return withPort(c.RemoteAddr(), port) }
+
+func withPort(addr net.Addr, port int) netip.AddrPort {
+	a, _ := netip.ParseAddrPort(addr.String())
+	return netip.AddrPortFrom(a.Addr().Unmap(), uint16(port))
+}
+
+// peerBuffer returns what a message of a size goes to, or comes from.
+func (e *end) peerBuffer(size int) ibverbs.RemoteBuffer { return e.peer.Sub(0, uint64(size)) }
+
+// mine returns what a message of a size is sent from.
+func (e *end) mine(size int) ibverbs.Segment { return e.mr.Sub(0, size) }
+
+// theirs returns what a message of a size is received in, behind the header of a
+// datagram.
+func (e *end) theirs(size int) ibverbs.Segment {
+	if e.Transport == ibverbs.QPTypeUD {
+		size += ibverbs.GRHLen
+	}
+	return e.mr.Sub(e.half, size)
+}
+
+// add adds the request to a batch.
+func (e *end) add(b *ibverbs.SendBatch, size int, flags ibverbs.SendFlags) error {
+	if size <= e.Inline && !e.Op.oneSided() {
+		flags |= ibverbs.SendInline
+	}
+	mine := e.mine(size)
+	switch e.Op {
+	case Send:
+		if e.Transport == ibverbs.QPTypeUD {
+			return b.SendTo(sendID, e.to, flags, mine)
+		}
+		return b.Send(sendID, flags, mine)
+	case Write:
+		return b.Write(sendID, e.peerBuffer(size), flags, mine)
+	case WriteImm:
+		return b.WriteImm(sendID, e.peerBuffer(size), uint32(size), flags, mine)
+	case Read:
+		return b.Read(sendID, e.peerBuffer(size), flags, mine)
+	case FetchAdd:
+		return b.FetchAdd(sendID, e.peerBuffer(size), 1, flags, mine)
+	case CompSwap:
+		return b.CompareSwap(sendID, e.peerBuffer(size), 0, 0, flags, mine)
+	}
+	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
+}
+
+// The IDs of requests, which tell completions apart.
+const (
+	sendID = 1
+	recvID = 2
+)
+
+// batch makes a batch of n requests, the last of which may be signaled.
+func (e *end) batch(n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
+	b, err := ibverbs.NewSendBatch(n, 1)
+	for i := 0; i < n && err == nil; i++ {
+		flags := ibverbs.SendFlags(0)
+		if i == n-1 {
+			flags = last
+		}
+		err = e.add(b, size, flags)
+	}
+	return b, err
+}
+
+// receives makes a batch of n receives.
+func (e *end) receives(n, size int) (*ibverbs.RecvBatch, error) {
+	b, err := ibverbs.NewRecvBatch(n, 1)
+	for i := 0; i < n && err == nil; i++ {
+		err = b.Recv(recvID, e.theirs(size))
+	}
+	return b, err
+}

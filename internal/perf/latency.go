@@ -1,0 +1,155 @@
+package perf
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// latency measures messages of a size, one at a time.
+func (e *end) latency(ctx context.Context, size int) (Row, error) {
+	run, ways := e.pingSend, 2
+	switch {
+	case e.Op.oneSided():
+		run, ways = e.pull, 1
+	case e.Op == Write:
+		run = e.pingWrite
+	}
+	posted := make([]time.Duration, 0, e.Iterations)
+	before := cpuTime()
+	posted, err := run(ctx, size, posted)
+	if err != nil {
+		return Row{}, fmt.Errorf("message %d of %d bytes: %w", len(posted), size, err)
+	}
+	r := latencyRow(size, posted, ways)
+	r.CPU = microseconds(cpuTime()-before) / float64(len(posted))
+	return r, nil
+}
+
+// pull is for operations to which the peer does nothing.
+func (e *end) pull(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
+	send, err := e.batch(1, size, ibverbs.SendSignaled)
+	if err != nil {
+		return posted, err
+	}
+	wcs := make([]ibverbs.WC, 1)
+	c := newClock()
+	for range e.Iterations {
+		posted = append(posted, c.now())
+		if err := e.turn(ctx, nil, send, e.sends, wcs, 1); err != nil {
+			return posted, err
+		}
+	}
+	return posted, nil
+}
+
+// pingSend sends messages that the peer answers, or answers them. The client
+// sends first. A turn of either waits for its own message to be sent and for
+// the peer's next one.
+func (e *end) pingSend(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
+	send, err := e.batch(1, size, ibverbs.SendSignaled)
+	if err != nil {
+		return posted, err
+	}
+	recv, err := e.receives(1, size)
+	if err != nil {
+		return posted, err
+	}
+	ahead, err := e.receives(min(e.Receives, e.Iterations), size)
+	if err != nil {
+		return posted, err
+	}
+	if _, err := e.qp.PostRecv(ahead); err != nil {
+		return posted, err
+	}
+	if err := e.control.sync(); err != nil {
+		return posted, err
+	}
+	receives := ahead.Len()
+	wcs := make([]ibverbs.WC, 2)
+	if !e.control.isClient {
+		if err := e.turn(ctx, nil, nil, e.recvs, wcs, 1); err != nil {
+			return posted, err
+		}
+	}
+	c := newClock()
+	for i := range e.Iterations {
+		again := recv
+		if i == 0 && e.control.isClient || receives == e.Iterations {
+			again = nil // there are as many as messages will come
+		} else {
+			receives++
+		}
+		completions := 2
+		if i == e.Iterations-1 && !e.control.isClient {
+			completions = 1 // the client's last message has come before
+		}
+		posted = append(posted, c.now())
+		if err := e.turn(ctx, again, send, e.sends, wcs, completions); err != nil {
+			return posted, err
+		}
+	}
+	return posted, nil
+}
+
+// pingWrite writes messages into the peer's memory and looks for the peer's in
+// this end's, where the last byte counts them. The server writes first.
+func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) ([]time.Duration, error) {
+	send, err := e.batch(1, size, ibverbs.SendSignaled)
+	if err != nil {
+		return posted, err
+	}
+	gone := e.control.watch()
+	memory := e.mr.Bytes()
+	out, in := &memory[size-1], &memory[e.half+size-1]
+	wcs := make([]ibverbs.WC, 1)
+	c := newClock()
+	come := 0
+	for i := range e.Iterations {
+		if i > 0 || e.control.isClient {
+			come++
+			if err := watch(ctx, gone, in, byte(come)); err != nil {
+				return posted, err
+			}
+		}
+		posted = append(posted, c.now())
+		*out = byte(i + 1)
+		if err := e.turn(ctx, nil, send, e.sends, wcs, 1); err != nil {
+			return posted, err
+		}
+	}
+	if come < e.Iterations {
+		return posted, watch(ctx, gone, in, byte(e.Iterations))
+	}
+	return posted, nil
+}
+
+// watch waits until a byte that the device writes has a value.
+func watch(ctx context.Context, gone <-chan struct{}, b *byte, value byte) error {
+	const looks = 1 << 16 // before anything else is looked at
+	for left := false; ; {
+		for range looks {
+			if load(b) == value {
+				return nil
+			}
+		}
+		if left {
+			return fmt.Errorf("the peer has gone: %w", io.EOF)
+		}
+		select {
+		case <-gone:
+			left = true // but may have written before
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+	}
+}
+
+// load reads a byte, each time it is called.
+//
+//go:noinline
+func load(b *byte) byte { return *b }

@@ -1,0 +1,100 @@
+package perf
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Row is what was measured with one size. Latencies are in microseconds, of one
+// way if the peer answers and of the whole if it does not; bandwidths are in
+// MB/s, of 2^20 bytes; the message rate is in millions per second.
+type Row struct {
+	Bytes      int `json:"bytes"`
+	Iterations int `json:"iterations"`
+
+	Min     float64 `json:"min_us,omitempty"`
+	Max     float64 `json:"max_us,omitempty"`
+	Typical float64 `json:"typical_us,omitempty"` // the median
+	Mean    float64 `json:"mean_us,omitempty"`
+	Stdev   float64 `json:"stdev_us,omitempty"`
+	P99     float64 `json:"p99_us,omitempty"`
+	P999    float64 `json:"p99_9_us,omitempty"`
+
+	Peak        float64 `json:"peak_mb_s,omitempty"`
+	Average     float64 `json:"average_mb_s,omitempty"`
+	MessageRate float64 `json:"message_rate_mpps,omitempty"`
+
+	CPU float64 `json:"cpu_us"` // of this process, user and system, for each message
+}
+
+const megabyte = 1 << 20
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// latencyRow makes a row of when each message was posted: the time from one to
+// the next is that of so many ways.
+func latencyRow(size int, posted []time.Duration, ways int) Row {
+	took := make([]float64, len(posted)-1)
+	sum := 0.0
+	for i := range took {
+		took[i] = microseconds(posted[i+1]-posted[i]) / float64(ways)
+		sum += took[i]
+	}
+	slices.Sort(took)
+	n := len(took)
+	at := func(share float64) float64 { return took[min(int(math.Ceil(float64(n)*share)), n-1)] }
+	r := Row{
+		Bytes: size, Iterations: len(posted), Min: took[0], Max: took[n-1], Mean: sum / float64(n),
+		Typical: (took[n/2] + took[(n-1)/2]) / 2, P99: at(0.99), P999: at(0.999),
+	}
+	for _, t := range took {
+		r.Stdev += (t - r.Mean) * (t - r.Mean)
+	}
+	r.Stdev = math.Sqrt(r.Stdev / float64(n))
+	return r
+}
+
+// completion is when the messages before n had all completed.
+type completion struct {
+	n  int
+	at time.Duration
+}
+
+// bandwidthRow makes a row of when messages were posted and when completed. The
+// peak is the best of all stretches from a post to a completion.
+func bandwidthRow(size int, posted []time.Duration, completed []completion) Row {
+	n := len(posted)
+	all := completed[len(completed)-1].at - posted[0]
+	rate := float64(n) / all.Seconds()
+	r := Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}
+	best := all.Seconds() / float64(n)
+	for i, from := range posted {
+		for _, c := range completed {
+			if c.n > i {
+				best = min(best, (c.at-from).Seconds()/float64(c.n-i))
+			}
+		}
+	}
+	r.Peak = float64(size) / best / megabyte
+	return r
+}
+
+// Head is the line above rows.
+func (t *Test) Head() string {
+	if t.Bandwidth {
+		return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]    CPU[usec]"
+	}
+	return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]    CPU[usec]"
+}
+
+// Line is a row as perftest prints it, with the processor's time after it.
+func (t *Test) Line(r Row) string {
+	if t.Bandwidth {
+		return fmt.Sprintf(" %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f     %-7.2f",
+			r.Bytes, r.Iterations, r.Peak, r.Average, r.MessageRate, r.CPU)
+	}
+	return fmt.Sprintf(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f     %-7.2f",
+		r.Bytes, r.Iterations, r.Min, r.Max, r.Typical, r.Mean, r.Stdev, r.P99, r.P999, r.CPU)
+}

@@ -1,0 +1,93 @@
+package perf
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+func TestLatencyRow(t *testing.T) {
+	posted := make([]time.Duration, 1001)
+	for i := 1; i < len(posted); i++ {
+		posted[i] = posted[i-1] + time.Duration(2*i)*time.Microsecond // 1, 2, ... 1000 us one way
+	}
+	r := latencyRow(64, posted, 2)
+	require.Equal(t, 64, r.Bytes)
+	require.Equal(t, 1001, r.Iterations)
+	require.InDelta(t, 1, r.Min, 1e-9)
+	require.InDelta(t, 1000, r.Max, 1e-9)
+	require.InDelta(t, 500.5, r.Typical, 1e-9)
+	require.InDelta(t, 500.5, r.Mean, 1e-9)
+	require.InDelta(t, 288.675, r.Stdev, 1e-3)
+	require.InDelta(t, 991, r.P99, 1e-9)
+	require.InDelta(t, 1000, r.P999, 1e-9)
+	require.Equal(t, 2.0, latencyRow(2, []time.Duration{0, 2000}, 1).P999)
+}
+
+func TestBandwidthRow(t *testing.T) {
+	const ms = time.Millisecond
+	posted := []time.Duration{0, 0, 10 * ms, 10 * ms}
+	r := bandwidthRow(megabyte, posted, []completion{{2, 10 * ms}, {4, 14 * ms}})
+	require.Equal(t, 4, r.Iterations)
+	require.InDelta(t, 4/0.014, r.Average, 1e-6)
+	require.InDelta(t, 4/0.014/1e6, r.MessageRate, 1e-9)
+	require.InDelta(t, 2/0.004, r.Peak, 1e-6)
+}
+
+// The columns are perftest's, with one more.
+func TestLine(t *testing.T) {
+	latency, bandwidth := &Test{Op: Send, Transport: ibverbs.QPTypeRC}, &Test{Op: Write, Transport: ibverbs.QPTypeUC, Bandwidth: true}
+	require.Equal(t, "RC send latency", latency.String())
+	require.Equal(t, "UC write bandwidth", bandwidth.String())
+	require.Equal(t, []string{"2", "1000", "1.00", "9.00", "2.00", "3.00", "0.50", "8.00", "8.50", "4.00"}, fields(
+		latency.Line(Row{Bytes: 2, Iterations: 1000, Min: 1, Max: 9, Typical: 2, Mean: 3, Stdev: 0.5, P99: 8, P999: 8.5, CPU: 4})))
+	require.Equal(t, []string{"65536", "5000", "2.00", "1.00", "0.000016", "4.00"}, fields(
+		bandwidth.Line(Row{Bytes: 65536, Iterations: 5000, Peak: 2, Average: 1, MessageRate: 0.000016, CPU: 4})))
+}
+
+func fields(line string) (f []string) {
+	for _, b := range bytes.Fields([]byte(line)) {
+		f = append(f, string(b))
+	}
+	return f
+}
+
+func TestCheck(t *testing.T) {
+	good := Test{Op: Send, Transport: ibverbs.QPTypeRC, Sizes: []int{2}, Iterations: 10, Depth: 16, List: 1, Moderation: 1, Receives: 1}
+	require.NoError(t, good.Check())
+	for text, change := range map[string]func(t *Test){
+		"UD has no write":           func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUD, Write },
+		"UC has no read":            func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUC, Read },
+		"fetchadd is of 8 bytes":    func(t *Test) { t.Op = FetchAdd },
+		"no event to wait for":      func(t *Test) { t.Op, t.Events = Write, true },
+		"do not go with lists of 3": func(t *Test) { t.List = 3 },
+		"never comes with 16":       func(t *Test) { t.Moderation = 17 },
+	} {
+		bad := good
+		change(&bad)
+		require.ErrorContains(t, bad.Check(), text)
+	}
+}
+
+func TestResult(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	r := Result{Test: "RC send latency", Rows: []Row{{Bytes: 2, Iterations: 5, Min: 1, Typical: 2, CPU: 3}}}
+	var b bytes.Buffer
+	require.NoError(t, r.Encode(&b))
+	write(b.String())
+	got, err := ReadResult(file)
+	require.NoError(t, err)
+	require.Equal(t, r, got)
+	for _, text := range []string{"{", "{}", `{"rows":[]}`} {
+		write(text)
+		_, err := ReadResult(file)
+		require.ErrorContains(t, err, file)
+	}
+}

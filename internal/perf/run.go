@@ -1,0 +1,146 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+)
+
+// Run connects to the peer, or waits for it to connect, and does the test with
+// it. row is called with what was measured with each size. What the peer
+// measures of a test in which it alone does something is given too, for its
+// last size.
+func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
+	conn, err := reach(ctx, where)
+	if err != nil {
+		return err
+	}
+	c := newControl(ctx, conn, where.Server != "")
+	defer func() { err = errors.Join(err, c.Close()) }()
+	e, err := newEnd(ctx, t, where, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	for range 2 { // as often as perftest does
+		if err := c.sync(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !t.Bandwidth && t.Op.oneSided():
+		err = e.runPull(ctx, row)
+	case !t.Bandwidth:
+		err = e.runPing(ctx, row)
+	case t.Op.received():
+		err = e.runStream(ctx, row)
+	default:
+		err = e.runWrites(ctx, row)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// reach makes the control connection.
+func reach(ctx context.Context, where Where) (net.Conn, error) {
+	port := strconv.Itoa(where.TCPPort)
+	if where.Server != "" {
+		return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+port)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+	conn, err := ln.Accept()
+	if ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return conn, errors.Join(err, ln.Close())
+}
+
+func (e *end) runPull(ctx context.Context, row func(Row)) error {
+	if e.control.isClient {
+		for _, size := range e.Sizes {
+			r, err := e.latency(ctx, size)
+			if err != nil {
+				return err
+			}
+			row(r)
+		}
+	}
+	return e.control.finish()
+}
+
+func (e *end) runPing(ctx context.Context, row func(Row)) error {
+	for _, size := range e.Sizes {
+		r, err := e.latency(ctx, size)
+		if err != nil {
+			return err
+		}
+		row(r)
+	}
+	if e.Op != Write {
+		return e.control.finish()
+	}
+	if !e.control.isClient { // whose last write needs this end until it has completed
+		select {
+		case <-e.control.watch():
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (e *end) runStream(ctx context.Context, row func(Row)) error {
+	for _, size := range e.Sizes {
+		run := func() (Row, error) { return e.receiveAll(ctx, size, e.control.sync) }
+		if e.control.isClient {
+			run = func() (Row, error) {
+				if err := e.control.sync(); err != nil {
+					return Row{}, err
+				}
+				return e.sendAll(ctx, size)
+			}
+		}
+		r, err := run()
+		if err != nil {
+			return err
+		}
+		row(r)
+		if len(e.Sizes) > 1 { // as perftest does
+			if err := e.control.sync(); err != nil {
+				return err
+			}
+		}
+	}
+	return e.control.finish()
+}
+
+func (e *end) runWrites(ctx context.Context, row func(Row)) error {
+	last := Row{}
+	if e.control.isClient {
+		for _, size := range e.Sizes {
+			var err error
+			if last, err = e.sendAll(ctx, size); err != nil {
+				return err
+			}
+			row(last)
+		}
+	}
+	if err := e.control.sync(); err != nil {
+		return err
+	}
+	theirs, err := e.control.report(last)
+	if err != nil {
+		return err
+	}
+	if !e.control.isClient {
+		row(theirs)
+	}
+	return e.control.finish()
+}

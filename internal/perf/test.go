@@ -1,0 +1,76 @@
+package perf
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Op is what is measured.
+type Op string
+
+// The operations.
+const (
+	Send     Op = "send"
+	Write    Op = "write"
+	WriteImm Op = "writeimm"
+	Read     Op = "read"
+	FetchAdd Op = "fetchadd"
+	CompSwap Op = "cmpswap"
+)
+
+// Ops are all operations.
+var Ops = []Op{Send, Write, WriteImm, Read, FetchAdd, CompSwap}
+
+// isAtomic says whether the operation is on 8 bytes.
+func (o Op) isAtomic() bool { return o == FetchAdd || o == CompSwap }
+
+// received says whether the peer posts a receive for each.
+func (o Op) received() bool { return o == Send || o == WriteImm }
+
+// oneSided says whether an operation's own completion ends it, so that the peer
+// only waits.
+func (o Op) oneSided() bool { return o == Read || o.isAtomic() }
+
+// Test is what both ends do. All fields must be set.
+type Test struct {
+	Op         Op
+	Transport  ibverbs.QPType // RC, UC or UD
+	Bandwidth  bool           // not latency
+	Sizes      []int          // bytes of a message, one after the other
+	Iterations int            // messages of each size
+	Depth      int            // messages under way (bandwidth)
+	List       int            // requests in each call (bandwidth)
+	Moderation int            // requests for each completion (bandwidth)
+	Receives   int            // posted ahead
+	Inline     int            // messages up to so many bytes are sent inline
+	Events     bool           // sleep until there are completions; otherwise spin
+}
+
+// Check says what cannot be done.
+func (t *Test) Check() error {
+	largest := slices.Max(t.Sizes)
+	switch {
+	case t.Transport == ibverbs.QPTypeUD && t.Op != Send:
+		return fmt.Errorf("UD has no %s", t.Op)
+	case t.Transport == ibverbs.QPTypeUC && t.Op.oneSided():
+		return fmt.Errorf("UC has no %s", t.Op)
+	case t.Op.isAtomic() && (largest != 8 || slices.Min(t.Sizes) != 8):
+		return fmt.Errorf("%s is of 8 bytes", t.Op)
+	case t.Events && t.Op == Write && !t.Bandwidth:
+		return fmt.Errorf("the peer of a write has no event to wait for")
+	case t.Depth%t.List != 0 || t.Moderation%t.List != 0 && t.List > 1:
+		return fmt.Errorf("a depth of %d and a completion for each %d do not go with lists of %d", t.Depth, t.Moderation, t.List)
+	case t.Moderation > t.Depth:
+		return fmt.Errorf("a completion for each %d never comes with %d under way", t.Moderation, t.Depth)
+	}
+	return nil
+}
+
+// String names the test.
+func (t *Test) String() string {
+	transport := strings.TrimPrefix(t.Transport.String(), "IBV_QPT_")
+	return fmt.Sprintf("%s %s %s", transport, t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
+}
