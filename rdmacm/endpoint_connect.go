@@ -209,15 +209,30 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	if !ep.id.wasUp() {
 		return errStep(op, "connect")
 	}
-	if ep.datagrams() || ep.id.isOver() {
-		return ep.id.Disconnect() // which has no event, or has had it
+	if ep.datagrams() {
+		return ep.id.Disconnect() // which has no event
 	}
-	_, err := ep.do(ctx, op, ep.id.Disconnect, anyOf(EventDisconnected))
+	_, err := ep.do(ctx, op, func() error {
+		over := ep.id.isOver() // not before events are waited for: one could come in between
+		if err := ep.id.Disconnect(); err != nil {
+			return err
+		}
+		if over {
+			return errOver
+		}
+		return nil
+	}, anyOf(EventDisconnected))
+	if err == errOver {
+		return nil
+	}
 	if ended, ok := errors.AsType[*EventError](err); ok && ended.Type == EventDisconnected && ended.Status == 0 {
 		return nil
 	}
 	return err
 }
+
+// errOver says that an end has had its event, after which no other comes.
+var errOver = errors.New("the connection is over")
 
 // JoinMulticast makes the endpoint, which must be for datagrams, a member of a
 // multicast group and waits until it is one; see rdma_join_multicast_ex(3). The
