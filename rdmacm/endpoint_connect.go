@@ -179,19 +179,15 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 // for, and waits until the connection is up; see rdma_accept(3). For datagrams
 // there is nothing to wait for.
 func (ep *Endpoint) Accept(ctx context.Context, p ConnParam) error {
-	if ep.datagrams() {
-		if err := ep.usable(); err != nil {
-			return err
-		}
+	if err := ep.usable(); err != nil {
+		return err
+	}
+	if ep.id.isDatagram() {
 		return ep.id.Accept(p)
 	}
 	_, err := ep.do(ctx, "rdma_accept", func() error { return ep.id.Accept(p) },
 		anyOf(EventEstablished, EventRejected, EventUnreachable, EventDisconnected))
 	return err
-}
-
-func (ep *Endpoint) datagrams() bool {
-	return ep.ID() != nil && ep.id.raw.QpType == libibverbs.IBV_QPT_UD
 }
 
 // Reject refuses the connection request, as ID.Reject does.
@@ -209,7 +205,7 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	if !ep.id.wasUp() {
 		return errStep(op, "connect")
 	}
-	if ep.datagrams() {
+	if ep.id.isDatagram() {
 		return ep.id.Disconnect() // which has no event
 	}
 	_, err := ep.do(ctx, op, func() error {

@@ -47,7 +47,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 		}
 	}
 	if config.Type == 0 {
-		config.Type = ep.id.raw.QpType
+		config.Type = ep.id.qpType
 	}
 	if config.SRQ == nil {
 		config.SRQ = ep.srq
