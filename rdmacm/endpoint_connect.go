@@ -27,17 +27,25 @@ func (ep *Endpoint) handle(ev *Event) {
 	}
 }
 
+// ready returns nil, or why no call can begin that waits.
+func (ep *Endpoint) ready(ctx context.Context, op string) error {
+	if err := ep.usable(); err != nil {
+		return err
+	}
+	switch {
+	case ctx == nil:
+		return cerr.Nil(op, "ctx")
+	case ctx.Err() != nil:
+		return ep.failure(op, contextError(ctx))
+	}
+	return nil
+}
+
 // do starts something and waits for the event that answers it. An event that
 // reports a failure is returned as an error.
 func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answers func(*Event) bool) (*Event, error) {
-	if err := ep.usable(); err != nil {
+	if err := ep.ready(ctx, op); err != nil {
 		return nil, err
-	}
-	if ctx == nil {
-		return nil, cerr.Nil(op, "ctx")
-	}
-	if ctx.Err() != nil {
-		return nil, ep.failure(op, contextError(ctx))
 	}
 	c := ep.inbox.expect(answers)
 	if err := start(); err != nil {
@@ -108,20 +116,26 @@ func (ep *Endpoint) route(ctx context.Context, op string, start func() error) er
 // It needs rdma-core 60 and a kernel in which programs can write events, which
 // is Linux 6.17. Asking DNS holds a thread, also after ctx has ended.
 func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
-	_, err := ep.do(ctx, "rdma_resolve_addrinfo", func() error {
-		started := make(chan error, 1)
-		go func() { started <- ep.id.ResolveAddrInfo(host, service, hints) }()
-		select {
-		case err := <-started:
-			return err
-		case <-ctx.Done():
-			return ep.failure("rdma_resolve_addrinfo", contextError(ctx))
-		}
-	}, anyOf(EventAddrinfoResolved, EventAddrinfoError))
-	if err != nil {
+	const op = "rdma_resolve_addrinfo"
+	if err := ep.ready(ctx, op); err != nil {
 		return nil, err
 	}
-	return ep.id.QueryAddrInfo()
+	hints = hints.clone() // ctx may end first
+	done := make(chan error, 1)
+	go func() {
+		_, err := ep.do(ctx, op, func() error { return ep.id.ResolveAddrInfo(host, service, hints) },
+			anyOf(EventAddrinfoResolved, EventAddrinfoError))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, err
+		}
+		return ep.id.QueryAddrInfo()
+	case <-ctx.Done():
+		return nil, ep.failure(op, contextError(ctx))
+	}
 }
 
 // Connect asks the peer for a connection and waits until it is up; see
