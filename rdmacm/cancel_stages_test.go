@@ -90,6 +90,7 @@ func TestCancelDialAtEachStage(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
 			cancelAtEachStage(t, map[string]int{
+				"ended":                   1,
 				"(*Dialer).each":          1,
 				"(*Dialer).resolve.func2": 2, // the address, then the route
 				setupStage:                1,
@@ -146,7 +147,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 		t.Run(modes[mode].name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
-			cancelAtEachStage(t, map[string]int{"(*Conn).accept": 1, setupStage: 1, "(*queues).answer": 1}, func(ctx context.Context) error {
+			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).answer": 1}, func(ctx context.Context) error {
 				dialed := make(chan error, 1)
 				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
 				req, err := ln.Accept(bounded(t))
@@ -188,7 +189,7 @@ func TestCancelListenAtEachStage(t *testing.T) {
 	onlyInGuest(t)
 	noKernelLeaks(t, d)
 	before := newBalance(t, d)
-	cancelAtEachStage(t, map[string]int{"(*ListenConfig).listen": 1}, func(ctx context.Context) error {
+	cancelAtEachStage(t, map[string]int{"ended": 1, "(*ListenConfig).listen": 1}, func(ctx context.Context) error {
 		ln, err := rdmacm.Listen(ctx, d.IPv4.String()+":0", nil)
 		if err == nil {
 			require.NoError(t, ln.Close())

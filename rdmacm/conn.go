@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Conn is a reliable connection. Its methods may be called concurrently.
@@ -188,6 +189,12 @@ func (c *Conn) Err() error { return c.self().Err() }
 // ctx.Err(). The end that has received the last message does well to wait: the
 // peer's device may still need its answer.
 func (c *Conn) Wait(ctx context.Context) error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return cerr.Nil("Wait", "ctx")
+	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():

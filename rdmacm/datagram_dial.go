@@ -69,14 +69,3 @@ func (c *DatagramConn) ask(ctx context.Context) error {
 	c.peerData, c.local, c.remote = ev.PrivateData, c.id.LocalAddr(), c.id.PeerAddr()
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }
-
-// ended returns an error if ctx is over, or nil.
-func ended(op string, ctx context.Context) error {
-	switch {
-	case ctx == nil:
-		return cerr.Nil(op, "ctx")
-	case ctx.Err() != nil:
-		return contextError(ctx)
-	}
-	return nil
-}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Dialer says how to reach a listener. The zero value is usable. Its methods
@@ -41,6 +43,12 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // be reached, or an error that is ctx.Err(). If the host has several addresses,
 // they are tried in turn. The config may be nil.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
+	if d == nil {
+		return nil, cerr.Nil("Dial", "dialer")
+	}
+	if err := ended("Dial", ctx); err != nil {
+		return nil, err
+	}
 	complete := config.withDefaults()
 	var conn *Conn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Listener waits for connections. Its methods may be called concurrently.
@@ -43,6 +45,9 @@ type ListenConfig struct {
 // is syscall.ENODEV, and the listener is to be closed. One without a host goes
 // on, with whatever devices there are.
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
+	if err := ended("Listen", ctx); err != nil {
+		return nil, err
+	}
 	ln, err := config.listen(ctx, PortSpaceTCP, address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
@@ -156,10 +161,24 @@ func (ln *Listener) end(cause error) {
 // Addr returns the address that the listener has.
 func (ln *Listener) Addr() Addr { return Addr{ln.addr} }
 
+// check returns an error for what Listen has not made.
+func (ln *Listener) check() error {
+	if ln == nil || ln.closed == nil {
+		return fmt.Errorf("listener that is nil, or was not made by this package: %w", os.ErrInvalid)
+	}
+	return nil
+}
+
 // Accept waits for a request to connect. The request must be accepted or
-// rejected, which also gives its resources back. Accept returns an error that is ctx.Err() when ctx ends, and one
-// that is os.ErrClosed on Close.
+// rejected, which also gives its resources back. Accept returns an error that
+// is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close.
 func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
+	if err := ln.check(); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, cerr.Nil("Accept", "ctx")
+	}
 	select {
 	case <-ln.closed:
 		return nil, ln.err()
@@ -184,6 +203,9 @@ func (ln *Listener) err() error {
 // Close stops listening and rejects the requests that nobody has accepted.
 // Connections that were accepted stay up.
 func (ln *Listener) Close() error {
+	if err := ln.check(); err != nil {
+		return err
+	}
 	ln.end(os.ErrClosed)
 	return ln.closer.do(func() error {
 		if err := ln.id.Close(); err != nil {
