@@ -94,7 +94,7 @@ func TestCancelDialAtEachStage(t *testing.T) {
 				"(*Dialer).each":          1,
 				"(*Dialer).resolve.func2": 2, // the address, then the route
 				setupStage:                1,
-				"(*queues).answer":        1,
+				"(*queues).ask":           1,
 			}, func(ctx context.Context) error {
 				stop := serve(t, ln)
 				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &rdmacm.Config{ManualQP: mode.manualClient}))
@@ -147,7 +147,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 		t.Run(modes[mode].name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
-			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).answer": 1}, func(ctx context.Context) error {
+			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).ask": 1}, func(ctx context.Context) error {
 				dialed := make(chan error, 1)
 				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
 				req, err := ln.Accept(bounded(t))

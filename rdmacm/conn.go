@@ -111,7 +111,7 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 func (c *Conn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventConnectError:
-		if c.firstAnswer() {
+		if c.isAnswer() {
 			c.answers <- ev
 			return
 		}
@@ -136,9 +136,10 @@ func (c *Conn) disconnect() error {
 	return c.id.Disconnect()
 }
 
-// handshake waits for the event that ends the handshake, and deals with it.
-func (c *Conn) handshake(ctx context.Context) error {
-	ev, err := c.answer(ctx)
+// handshake begins the handshake, waits for the event that ends it, and deals
+// with that.
+func (c *Conn) handshake(ctx context.Context, begin func() error) error {
+	ev, err := c.ask(ctx, begin)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (c *DatagramConn) create() error {
 func (c *DatagramConn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventRejected, EventUnreachable, EventMulticastJoin, EventMulticastError, EventConnectError:
-		if c.firstAnswer() {
+		if c.isAnswer() {
 			c.answers <- ev
 			return
 		}

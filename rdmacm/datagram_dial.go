@@ -51,18 +51,15 @@ func (d *Dialer) dialDatagram(ctx context.Context, local, peer netip.AddrPort, c
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.ask(ctx); err != nil {
+	if err := conn.connect(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// ask gets to know the peer's queue pair.
-func (c *DatagramConn) ask(ctx context.Context) error {
-	if err := c.id.Connect(ConnParam{PrivateData: c.config.PrivateData}); err != nil {
-		return err
-	}
-	ev, err := c.answer(ctx)
+// connect gets to know the peer's queue pair.
+func (c *DatagramConn) connect(ctx context.Context) error {
+	ev, err := c.ask(ctx, func() error { return c.id.Connect(ConnParam{PrivateData: c.config.PrivateData}) })
 	if err != nil {
 		return err
 	}

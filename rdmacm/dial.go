@@ -188,10 +188,7 @@ func (c *Conn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.id.Connect(p); err != nil {
-		return err
-	}
-	return c.handshake(ctx)
+	return c.handshake(ctx, func() error { return c.id.Connect(p) })
 }
 
 // lookup returns the addresses of host:port.

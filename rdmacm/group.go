@@ -131,14 +131,10 @@ func (c *DatagramConn) join(ctx context.Context, group netip.Addr, sendOnly bool
 		flags = JoinSendOnly
 	}
 	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
-	err := c.id.JoinMulticast(group, flags, nil)
-	if group.Is6() && errors.Is(err, errors.ErrUnsupported) {
+	ev, err := c.ask(ctx, func() error { return c.id.JoinMulticast(group, flags, nil) })
+	if ev == nil && group.Is6() && errors.Is(err, errors.ErrUnsupported) {
 		return c.joinIPv6(ctx, group, sendOnly)
 	}
-	if err != nil {
-		return err
-	}
-	ev, err := c.answer(ctx)
 	if err != nil {
 		return err
 	}

@@ -85,10 +85,7 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err != nil {
 		return err
 	}
-	if err := c.id.Accept(p); err != nil {
-		return err
-	}
-	return c.handshake(ctx)
+	return c.handshake(ctx, func() error { return c.id.Accept(p) })
 }
 
 // Reject refuses the connection. The peer gets the private data, of up to 148

@@ -29,9 +29,9 @@ type queues struct {
 	closer  closer
 	leave   closer
 
-	mu       sync.Mutex // guards what follows
-	answered bool
-	cause    error // why it is over
+	mu    sync.Mutex // guards what follows
+	asks  bool       // an answer is to come
+	cause error      // why it is over
 
 	memory sync.Mutex    // guards what follows
 	mrs    []*ibverbs.MR // from Alloc
@@ -91,18 +91,25 @@ func (q *queues) check() error {
 // errClosed is the cause of what Close has ended.
 func (q *queues) errClosed() error { return fmt.Errorf("%s: %w", q.kind, os.ErrClosed) }
 
-// firstAnswer reports, once, that nothing was answered before.
-func (q *queues) firstAnswer() bool {
+// isAnswer reports, once, that the event that has come is what ask waits for.
+func (q *queues) isAnswer() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	first := !q.answered
-	q.answered = true
-	return first
+	asks := q.asks
+	q.asks = false
+	return asks
 }
 
-// answer waits for the event that answers what was asked, or that reports a
-// failure.
-func (q *queues) answer(ctx context.Context) (*Event, error) {
+// ask starts something, at most once, and waits for the event that answers it.
+// One that reports a failure is returned as an error.
+func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
+	q.mu.Lock()
+	q.asks = true
+	q.mu.Unlock()
+	if err := start(); err != nil {
+		q.isAnswer() // none is to come
+		return nil, err
+	}
 	select {
 	case ev := <-q.answers:
 		return ev, ev.Err()
