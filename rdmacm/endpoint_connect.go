@@ -153,13 +153,13 @@ func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 }
 
 // Listen makes the endpoint wait for connection requests, which GetRequest
-// takes; see rdma_listen(3). Up to backlog of them wait, and further ones are
-// rejected; 0 stands for as many as the system allows.
+// takes; see rdma_listen(3). Up to backlog of them wait, 1024 for 0, and further
+// ones are rejected.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	return ep.id.Listen(backlog)
+	return ep.id.listen(min(max(backlog, 0), maxBacklog), unread)
 }
 
 // GetRequest waits for a connection request and returns its endpoint, to be

@@ -113,7 +113,7 @@ func (h *HandledID) SetHandler(handler Handler) error {
 
 // Listen makes the id wait for requests to connect; see rdma_listen(3). Up to
 // backlog of them may be waiting for the handler, or be in its hands with
-// EventConnectRequest; further ones are rejected.
+// EventConnectRequest, 128 for 0; further ones are rejected.
 func (h *HandledID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (h *HandledID) Listen(backlog int) error {
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()
-	return h.id.Listen(kernelBacklog(backlog))
+	return h.id.listen(backlog, unread)
 }
 
 // CreateQP makes a queue pair as ID.CreateQP does, which is closed with the id

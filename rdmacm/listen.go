@@ -111,17 +111,12 @@ func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
 	if err := ln.id.BindAddr(addr); err != nil {
 		return err
 	}
-	if err := ln.id.Listen(kernelBacklog(config.Backlog)); err != nil {
+	if err := ln.id.listen(config.Backlog, unread); err != nil {
 		return err
 	}
 	ln.addr = ln.id.LocalAddr()
 	return nil
 }
-
-// kernelBacklog returns how many requests may wait to be read where up to n may
-// wait for the program. They are read at once, to be kept or rejected, but the
-// kernel does not answer those for which it has no room.
-func kernelBacklog(n int) int { return max(n, 1024) }
 
 // handle is the handler of the listening id's events.
 func (ln *Listener) handle(ev *Event) {
