@@ -32,11 +32,12 @@ type Endpoint struct {
 
 	// mu is held while what the endpoint owns is made or closed. It is taken
 	// before id.mu, and never by the handler of its events.
-	mu      sync.Mutex
-	pd      *ibverbs.PD // its own or the caller's
-	moved   bool        // by Migrate
-	closer  closer
-	leaving closer
+	mu         sync.Mutex
+	pd         *ibverbs.PD // its own or the caller's
+	moved      bool        // by Migrate
+	unanswered []*Endpoint // requests that Close has found
+	closer     closer
+	leaving    closer
 	owned
 }
 
@@ -123,17 +124,19 @@ func (ep *Endpoint) Close() error {
 	_, requests := ep.inbox.end(errEndpointClosed)
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	var errs []error
-	for _, request := range requests {
-		errs = append(errs, request.Close())
-	}
-	errs = append(errs, ep.closer.do(ep.release))
-	return errors.Join(errs...)
+	ep.unanswered = append(ep.unanswered, requests...)
+	return ep.closer.do(ep.release)
 }
 
 // release closes what the endpoint has, in the order that C needs. After an
 // error it can be called again.
 func (ep *Endpoint) release() error {
+	for len(ep.unanswered) > 0 {
+		if err := ep.unanswered[0].Close(); err != nil {
+			return err
+		}
+		ep.unanswered = ep.unanswered[1:]
+	}
 	if !ep.moved && ep.id.wasUp() {
 		_ = ep.id.Disconnect() // it may be over already
 	}

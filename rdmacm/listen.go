@@ -211,6 +211,7 @@ func (ln *Listener) Close() error {
 			select {
 			case req := <-ln.requests:
 				if err := req.drop(); err != nil {
+					ln.requests <- req // there is room, as no more come
 					return err
 				}
 			default:

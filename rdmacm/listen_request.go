@@ -98,7 +98,11 @@ func (r *Request) Reject(privateData []byte) error {
 	return errors.Join(err, r.drop())
 }
 
-// drop gives up the request's id, which rejects it if nobody has answered.
+// drop gives up the request's id, which rejects it if nobody has answered. After
+// an error it can be called again.
 func (r *Request) drop() error {
-	return errors.Join(r.event.ID.Close(), r.dispatcher.release())
+	if err := r.event.ID.Close(); err != nil {
+		return err
+	}
+	return r.dispatcher.release()
 }

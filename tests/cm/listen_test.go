@@ -65,3 +65,38 @@ func TestBacklogs(t *testing.T) {
 		})
 	}
 }
+
+// A request that cannot be destroyed is still the listener's to close.
+func TestCloseRequestsOverLibraries(t *testing.T) {
+	c := open(t)
+	for name, listen := range map[string]func(*testing.T) interface{ Close() error }{
+		"listener": func(t *testing.T) interface{ Close() error } {
+			ln, err := rdmacm.Listen(bounded(t), address, nil)
+			require.NoError(t, err)
+			return ln
+		},
+		"endpoint": func(t *testing.T) interface{ Close() error } {
+			ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+			require.NoError(t, err)
+			require.NoError(t, ep.BindAddr(netip.MustParseAddrPort(address)))
+			require.NoError(t, ep.Listen(0))
+			return ep
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := rdmacm.Dial(bounded(t), address, nil)
+			require.NoError(t, err)
+			ln := listen(t)
+			become(c, rdmacm.EventDisconnected, 0)
+			require.NoError(t, conn.ID().WriteUserEvent(0, 0))
+			require.NoError(t, conn.Wait(bounded(t)), "after the request, which the listener has then")
+			require.NoError(t, conn.Close())
+			for range 2 { // of the listener and the request
+				c.Next("rdma_destroy_id").Returns(-1, syscall.EBUSY)
+				requireErrno(t, ln.Close(), "rdma_destroy_id", syscall.EBUSY)
+				c.Next("rdma_destroy_id") // which succeeds
+			}
+			require.NoError(t, ln.Close())
+		})
+	}
+}
