@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -33,9 +32,9 @@ type queues struct {
 	asks  bool       // an answer is to come
 	cause error      // why it is over
 
-	memory sync.Mutex    // guards what follows
-	mrs    []*ibverbs.MR // from Alloc
-	closed bool          // no more of them
+	memory  sync.Mutex // guards what follows
+	regions regions    // from Alloc
+	closed  bool       // no more of them
 }
 
 // queueSizes are those of a config.
@@ -172,8 +171,7 @@ func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if err != nil {
 		return nil, err
 	}
-	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
-	q.mrs = append(slices.DeleteFunc(q.mrs, isClosed), mr)
+	q.regions.add(mr)
 	return mr, nil
 }
 
@@ -214,13 +212,7 @@ func (q *queues) closeRegions() error {
 	q.memory.Lock()
 	defer q.memory.Unlock()
 	q.closed = true
-	for len(q.mrs) > 0 {
-		if err := q.mrs[0].Close(); err != nil {
-			return err
-		}
-		q.mrs = q.mrs[1:]
-	}
-	return nil
+	return q.regions.close()
 }
 
 func (q *queues) abortOperations() error {
