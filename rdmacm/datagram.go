@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,11 +75,9 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 	if c != nil {
 		out = *c
 	}
-	for n, value := range map[*int]int{&out.SendQueue: defaultQueue, &out.RecvQueue: defaultQueue, &out.Segments: 1} {
-		if *n == 0 {
-			*n = value
-		}
-	}
+	out.SendQueue = cmp.Or(out.SendQueue, defaultQueue)
+	out.RecvQueue = cmp.Or(out.RecvQueue, defaultQueue)
+	out.Segments = cmp.Or(out.Segments, 1)
 	return out
 }
 

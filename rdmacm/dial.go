@@ -118,13 +118,9 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
 func (d *Dialer) resolved(ctx context.Context, ps PortSpace, local, peer netip.AddrPort) (*dispatcher, *ID, error) {
-	ds, err := useDispatcher()
+	ds, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, nil, err
-	}
-	id, err := ds.channel.NewID(ps)
-	if err != nil {
-		return nil, nil, errors.Join(err, ds.release())
 	}
 	if err := d.resolve(ctx, ds, id, local, peer); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())

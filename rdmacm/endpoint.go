@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -47,13 +46,9 @@ var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
 // NewEndpoint makes an endpoint; see rdma_create_id(3). CreateEndpoint does
 // more of what has to follow.
 func NewEndpoint(ps PortSpace) (*Endpoint, error) {
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	return newEndpoint(d, id), nil
 }

@@ -89,13 +89,9 @@ func (c *GroupConfig) located(ctx context.Context, group netip.Addr) (*dispatche
 	if err != nil {
 		return nil, nil, err
 	}
-	ds, err := useDispatcher()
+	ds, id, err := newDispatchedID(PortSpaceUDP)
 	if err != nil {
 		return nil, nil, err
-	}
-	id, err := ds.channel.NewID(PortSpaceUDP)
-	if err != nil {
-		return nil, nil, errors.Join(err, ds.release())
 	}
 	if err := id.BindAddr(netip.AddrPortFrom(local, 0)); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())

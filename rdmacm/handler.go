@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -58,13 +57,9 @@ func NewHandledID(ps PortSpace, handler Handler) (*HandledID, error) {
 	if handler == nil {
 		return nil, cerr.Nil("NewHandledID", "handler")
 	}
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	return handleID(d, id, handler), nil
 }
@@ -88,8 +83,8 @@ func (h *HandledID) made() error {
 	return nil
 }
 
-// ID returns the id, for everything but Close, which it refuses, and Migrate,
-// after which no event would come to the handler.
+// ID returns the id, for everything but Close, Migrate and Endpoint, which it
+// refuses.
 func (h *HandledID) ID() *ID {
 	if h == nil {
 		return nil

@@ -77,13 +77,9 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	ln := &Listener{
 		dispatcher: d, id: id,
