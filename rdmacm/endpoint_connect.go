@@ -44,6 +44,15 @@ func (ep *Endpoint) ready(ctx context.Context, op string) error {
 // do starts something and waits for the event that answers it. An event that
 // reports a failure is returned as an error.
 func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answers func(*Event) bool) (*Event, error) {
+	c, err := ep.begin(ctx, op, start, answers)
+	if err != nil {
+		return nil, err
+	}
+	return ep.finish(ctx, op, c)
+}
+
+// begin is the first half of do.
+func (ep *Endpoint) begin(ctx context.Context, op string, start func() error, answers func(*Event) bool) (*call, error) {
 	if err := ep.ready(ctx, op); err != nil {
 		return nil, err
 	}
@@ -52,6 +61,11 @@ func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answe
 		ep.inbox.cancel(c)
 		return nil, err
 	}
+	return c, nil
+}
+
+// finish is the second half of do.
+func (ep *Endpoint) finish(ctx context.Context, op string, c *call) (*Event, error) {
 	ev, err := ep.inbox.await(ctx, c)
 	if err == nil {
 		err = ev.Err()
@@ -260,17 +274,17 @@ func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group IBAddr, flags Joi
 
 func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, leave func() error) (*Event, error) {
 	const op = "rdma_join_multicast"
-	joined := false
 	value := new(int) // not to be mistaken for any other's
-	ev, err := ep.do(ctx, op, func() error {
-		err := join(value)
-		joined = err == nil
-		return err
-	}, func(ev *Event) bool {
+	c, err := ep.begin(ctx, op, func() error { return join(value) }, func(ev *Event) bool {
 		return (ev.Type == EventMulticastJoin || ev.Type == EventMulticastError) && ev.Value == value
 	})
-	if err != nil && joined {
-		_ = leave() // which fails if the id was closed
+	if err != nil {
+		return nil, err
+	}
+	ev, err := ep.finish(ctx, op, c)
+	if err != nil {
+		_ = leave()        // which fails if the id was closed
+		ep.inbox.cancel(c) // no answer comes any more
 	}
 	return ev, err
 }

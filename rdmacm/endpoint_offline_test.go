@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -23,4 +24,17 @@ func TestClosedEndpointLeavesCAlone(t *testing.T) {
 	require.NoError(t, ep.id.object.Close(nil, func() error { return nil }))
 	require.ErrorIs(t, ep.Accept(t.Context(), ConnParam{}), os.ErrClosed)
 	require.ErrorIs(t, ep.Disconnect(t.Context()), os.ErrClosed)
+}
+
+// A group that is left does not answer any more, so nothing waits for it.
+func TestCanceledJoin(t *testing.T) {
+	ep := offlineEndpoint(t)
+	ep.id.mu.Lock() // as C would be, leaving; so errors do without addresses
+	ctx, cancel := context.WithCancel(t.Context())
+	left := 0
+	join := func(any) error { cancel(); return nil }
+	_, err := ep.joinGroup(ctx, join, func() error { left++; return nil })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, left)
+	require.Zero(t, EndpointCalls(ep))
 }
