@@ -83,7 +83,7 @@ func lookAtSetup(ctx context.Context, config *rdmacm.Config) *rdmacm.Config {
 
 func TestCancelDialAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	for _, mode := range modes[:2] {
 		t.Run(mode.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
 
 func TestCancelAcceptAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	for _, mode := range []int{0, 2} {
 		t.Run(modes[mode].name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func requireGone(t *testing.T, err error) {
 
 func TestCancelListenAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	before := newBalance(t, d)
 	cancelAtEachStage(t, map[string]int{"ended": 1, "(*ListenConfig).listen": 1}, func(ctx context.Context) error {
@@ -203,7 +203,7 @@ func TestCancelListenAtEachStage(t *testing.T) {
 // came meanwhile is the next one's.
 func TestCancelWaitForRequest(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	ln := listenOn(t, d.IPv4)
 	before := newBalance(t, d)
