@@ -28,7 +28,7 @@ type Conn struct {
 // dispatcher and the id become the connection's, also if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
-	c.init("connection", d, id, config.PD)
+	c.init("connection", d, id, config.PD, c.failed)
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
@@ -105,6 +105,14 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 		p.QPNum = c.qp.Num()
 	}
 	return p, nil
+}
+
+// failed takes the first request that failed for why the connection is over. One
+// that was flushed only follows from that.
+func (c *Conn) failed(err *ibverbs.WCError) {
+	if err.Status != ibverbs.WCFlushed {
+		c.end(err)
+	}
 }
 
 // handle is the handler of the id's events.

@@ -45,9 +45,10 @@ type queueSizes struct {
 }
 
 // init is called with an id that has a device. The dispatcher and the id become
-// the queues'. pd may be nil.
-func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD) {
+// the queues'. pd may be nil. failed is told of requests that fail.
+func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
 	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
+	q.ops.failed = failed
 	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
 }
 
@@ -124,14 +125,16 @@ func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 	}
 }
 
-// end notes why it is over, once.
-func (q *queues) end(cause error) {
+// end notes why it is over, and reports whether nobody has before.
+func (q *queues) end(cause error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.cause == nil {
-		q.cause = cause
-		close(q.done)
+	if q.cause != nil {
+		return false
 	}
+	q.cause = cause
+	close(q.done)
+	return true
 }
 
 // Err returns nil, or why it is over.
@@ -149,7 +152,8 @@ func (q *queues) PD() *ibverbs.PD { return q.pd }
 
 // QP returns the queue pair, for requests that there is no method for. The IDs
 // of such requests must be 1<<63 or more. Their completions are not to be had
-// from here, and they must leave room in the queues for other requests.
+// from here, except that a failed one is why it is over, and they must leave
+// room in the queues for other requests.
 func (q *queues) QP() *ibverbs.QP { return q.qp }
 
 // ID returns the id.
