@@ -83,17 +83,18 @@ func lookAtSetup(ctx context.Context, config *rdmacm.Config) *rdmacm.Config {
 
 func TestCancelDialAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	for _, mode := range modes[:2] {
 		t.Run(mode.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
 			cancelAtEachStage(t, map[string]int{
+				"ended":                   1,
 				"(*Dialer).each":          1,
 				"(*Dialer).resolve.func2": 2, // the address, then the route
 				setupStage:                1,
-				"(*queues).answer":        1,
+				"(*queues).ask":           1,
 			}, func(ctx context.Context) error {
 				stop := serve(t, ln)
 				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &rdmacm.Config{ManualQP: mode.manualClient}))
@@ -140,13 +141,13 @@ func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
 
 func TestCancelAcceptAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	for _, mode := range []int{0, 2} {
 		t.Run(modes[mode].name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
-			cancelAtEachStage(t, map[string]int{"(*Conn).accept": 1, setupStage: 1, "(*queues).answer": 1}, func(ctx context.Context) error {
+			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).ask": 1}, func(ctx context.Context) error {
 				dialed := make(chan error, 1)
 				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
 				req, err := ln.Accept(bounded(t))
@@ -185,10 +186,10 @@ func requireGone(t *testing.T, err error) {
 
 func TestCancelListenAtEachStage(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	before := newBalance(t, d)
-	cancelAtEachStage(t, map[string]int{"(*ListenConfig).listen": 1}, func(ctx context.Context) error {
+	cancelAtEachStage(t, map[string]int{"ended": 1, "(*ListenConfig).listen": 1}, func(ctx context.Context) error {
 		ln, err := rdmacm.Listen(ctx, d.IPv4.String()+":0", nil)
 		if err == nil {
 			require.NoError(t, ln.Close())
@@ -202,7 +203,7 @@ func TestCancelListenAtEachStage(t *testing.T) {
 // came meanwhile is the next one's.
 func TestCancelWaitForRequest(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	ln := listenOn(t, d.IPv4)
 	before := newBalance(t, d)

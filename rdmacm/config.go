@@ -1,6 +1,10 @@
 package rdmacm
 
-import "github.com/verbena-go/verbena/ibverbs"
+import (
+	"cmp"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
 
 // Config says how a connection is made. The zero value is usable, and so is a
 // nil *Config.
@@ -56,20 +60,12 @@ func (c *Config) withDefaults() Config {
 	if c != nil {
 		out = *c
 	}
-	or := func(n *int, value int) {
-		if *n == 0 {
-			*n = value
-		}
-	}
-	or(&out.SendQueue, defaultQueue)
-	or(&out.RecvQueue, defaultQueue)
-	or(&out.Segments, 1)
-	or(&out.ReadDepth, defaultReadDepth)
-	out.ReadDepth = min(max(out.ReadDepth, 0), maxReadDepth)
-	or(&out.RetryCount, defaultRetry)
-	or(&out.RNRRetryCount, defaultRetry)
-	out.RetryCount = min(max(out.RetryCount, 0), 7)
-	out.RNRRetryCount = min(max(out.RNRRetryCount, 0), 7)
+	out.SendQueue = cmp.Or(out.SendQueue, defaultQueue)
+	out.RecvQueue = cmp.Or(out.RecvQueue, defaultQueue)
+	out.Segments = cmp.Or(out.Segments, 1)
+	out.ReadDepth = min(max(cmp.Or(out.ReadDepth, defaultReadDepth), 0), maxReadDepth)
+	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), 7)
+	out.RNRRetryCount = min(max(cmp.Or(out.RNRRetryCount, defaultRetry), 0), 7)
 	return out
 }
 

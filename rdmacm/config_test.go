@@ -54,16 +54,10 @@ func TestSetupLeavesMemory(t *testing.T) {
 
 func TestSharedProtectionDomain(t *testing.T) {
 	d := needDevice(t)
-	devices, err := rdmacm.Devices()
+	device := find(t, d.Name)
+	require.NotNil(t, device)
+	pd, err := device.AllocPD()
 	require.NoError(t, err)
-	var pd *ibverbs.PD
-	for _, device := range devices {
-		if device.Name() == d.Name {
-			pd, err = device.AllocPD()
-			require.NoError(t, err)
-		}
-	}
-	require.NotNil(t, pd)
 	mr, err := pd.Alloc(64, ibverbs.AccessLocalWrite)
 	require.NoError(t, err)
 

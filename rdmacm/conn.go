@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Conn is a reliable connection. Its methods may be called concurrently.
@@ -27,7 +28,7 @@ type Conn struct {
 // dispatcher and the id become the connection's, also if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
-	c.init("connection", d, id, config.PD)
+	c.init("connection", d, id, config.PD, c.failed)
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
@@ -106,11 +107,19 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	return p, nil
 }
 
+// failed takes the first request that failed for why the connection is over. One
+// that was flushed only follows from that.
+func (c *Conn) failed(err *ibverbs.WCError) {
+	if err.Status != ibverbs.WCFlushed {
+		c.end(err)
+	}
+}
+
 // handle is the handler of the id's events.
 func (c *Conn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventConnectError:
-		if c.firstAnswer() {
+		if c.isAnswer() {
 			c.answers <- ev
 			return
 		}
@@ -135,9 +144,10 @@ func (c *Conn) disconnect() error {
 	return c.id.Disconnect()
 }
 
-// handshake waits for the event that ends the handshake, and deals with it.
-func (c *Conn) handshake(ctx context.Context) error {
-	ev, err := c.answer(ctx)
+// handshake begins the handshake, waits for the event that ends it, and deals
+// with that.
+func (c *Conn) handshake(ctx context.Context, begin func() error) error {
+	ev, err := c.ask(ctx, begin)
 	if err != nil {
 		return err
 	}
@@ -188,6 +198,12 @@ func (c *Conn) Err() error { return c.self().Err() }
 // ctx.Err(). The end that has received the last message does well to wait: the
 // peer's device may still need its answer.
 func (c *Conn) Wait(ctx context.Context) error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return cerr.Nil("Wait", "ctx")
+	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():

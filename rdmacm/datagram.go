@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,11 +75,9 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 	if c != nil {
 		out = *c
 	}
-	for n, value := range map[*int]int{&out.SendQueue: defaultQueue, &out.RecvQueue: defaultQueue, &out.Segments: 1} {
-		if *n == 0 {
-			*n = value
-		}
-	}
+	out.SendQueue = cmp.Or(out.SendQueue, defaultQueue)
+	out.RecvQueue = cmp.Or(out.RecvQueue, defaultQueue)
+	out.Segments = cmp.Or(out.Segments, 1)
 	return out
 }
 
@@ -93,7 +92,7 @@ func (c *DatagramConfig) sizes() queueSizes {
 // device. The dispatcher and the id become the end's, also if it fails.
 func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
 	c := &DatagramConn{config: config, flags: flags}
-	c.init("datagrams", d, id, config.PD)
+	c.init("datagrams", d, id, config.PD, c.failed)
 	if err := c.create(); err != nil {
 		c.end(c.errClosed())
 		return nil, errors.Join(err, c.giveUp())
@@ -140,7 +139,7 @@ func (c *DatagramConn) create() error {
 func (c *DatagramConn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventRejected, EventUnreachable, EventMulticastJoin, EventMulticastError, EventConnectError:
-		if c.firstAnswer() {
+		if c.isAnswer() {
 			c.answers <- ev
 			return
 		}
@@ -153,12 +152,15 @@ func (c *DatagramConn) handle(ev *Event) {
 	}
 }
 
-// fail ends everything and completes all that is posted.
-func (c *DatagramConn) fail(cause error) {
-	c.end(cause)
-	c.setError()
+// failed sees to it that a failed request ends all others, whatever it fails
+// with, and whatever state it leaves the queue pair in.
+func (c *DatagramConn) failed(err *ibverbs.WCError) {
+	if c.end(err) {
+		c.setError()
+	}
 }
 
+// setError completes all that is posted.
 func (c *DatagramConn) setError() {
 	_ = c.qp.SetError() // it may be there already, or the device be gone
 }

@@ -51,32 +51,18 @@ func (d *Dialer) dialDatagram(ctx context.Context, local, peer netip.AddrPort, c
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.ask(ctx); err != nil {
+	if err := conn.connect(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// ask gets to know the peer's queue pair.
-func (c *DatagramConn) ask(ctx context.Context) error {
-	if err := c.id.Connect(ConnParam{PrivateData: c.config.PrivateData}); err != nil {
-		return err
-	}
-	ev, err := c.answer(ctx)
+// connect gets to know the peer's queue pair.
+func (c *DatagramConn) connect(ctx context.Context) error {
+	ev, err := c.ask(ctx, func() error { return c.id.Connect(ConnParam{PrivateData: c.config.PrivateData}) })
 	if err != nil {
 		return err
 	}
 	c.peerData, c.local, c.remote = ev.PrivateData, c.id.LocalAddr(), c.id.PeerAddr()
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
-}
-
-// ended returns an error if ctx is over, or nil.
-func ended(op string, ctx context.Context) error {
-	switch {
-	case ctx == nil:
-		return cerr.Nil(op, "ctx")
-	case ctx.Err() != nil:
-		return contextError(ctx)
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package rdmacm_test
 
 import (
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,12 +68,4 @@ func memory(t testing.TB, c *rdmacm.DatagramConn) *ibverbs.MR {
 	mr, err := c.Alloc(4096, ibverbs.AccessLocalWrite)
 	require.NoError(t, err)
 	return mr
-}
-
-// needGuest skips the test where what it changes would stay changed.
-func needGuest(t testing.TB) {
-	t.Helper()
-	if os.Getenv("RDMA_VM") == "" {
-		t.Skip("changes the system: runs only in tests/vm's guest")
-	}
 }

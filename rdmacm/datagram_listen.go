@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
-
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // DatagramListener waits for those who want to send datagrams here, and ask
@@ -27,8 +24,6 @@ func ListenDatagram(ctx context.Context, address string, config *ListenConfig) (
 	return &DatagramListener{ln}, nil
 }
 
-var errNoListener = fmt.Errorf("datagram listener that is nil, or was not made by ListenDatagram: %w", os.ErrInvalid)
-
 // Addr returns the address that the listener has.
 func (ln *DatagramListener) Addr() Addr { return ln.listener.Addr() }
 
@@ -36,13 +31,7 @@ func (ln *DatagramListener) Addr() Addr { return ln.listener.Addr() }
 // its resources back. Accept returns an error that is ctx.Err() when ctx ends,
 // and one that is os.ErrClosed on Close.
 func (ln *DatagramListener) Accept(ctx context.Context) (*DatagramRequest, error) {
-	if ln == nil || ln.listener == nil {
-		return nil, errNoListener
-	}
-	if ctx == nil {
-		return nil, cerr.Nil("Accept", "ctx")
-	}
-	req, err := ln.listener.Accept(ctx)
+	req, err := ln.self().Accept(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +40,13 @@ func (ln *DatagramListener) Accept(ctx context.Context) (*DatagramRequest, error
 
 // Close stops listening and rejects the requests that nobody has accepted. What
 // was accepted stays.
-func (ln *DatagramListener) Close() error {
-	if ln == nil || ln.listener == nil {
-		return errNoListener
+func (ln *DatagramListener) Close() error { return ln.self().Close() }
+
+func (ln *DatagramListener) self() *Listener {
+	if ln == nil {
+		return nil
 	}
-	return ln.listener.Close()
+	return ln.listener
 }
 
 // DatagramRequest is a peer's question for a queue pair to send datagrams to.
@@ -76,8 +67,8 @@ func (r *DatagramRequest) Event() *Event { return r.request.Event() }
 
 // answer claims the request for the one answer that it can be given.
 func (r *DatagramRequest) answer() error {
-	if r == nil || r.request == nil {
-		return fmt.Errorf("request that is nil, or did not come from Accept: %w", os.ErrInvalid)
+	if r == nil {
+		return (*Request)(nil).answer()
 	}
 	return r.request.answer()
 }

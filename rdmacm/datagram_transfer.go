@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 
@@ -83,16 +82,7 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 		c.handles.put(h)
 		return err
 	}
-	return c.finished(c.ops.wait(ctx, op))
-}
-
-// finished sees to it that a failed request ends all others, whatever it fails
-// with, and whatever state it leaves the queue pair in.
-func (c *DatagramConn) finished(err error) error {
-	if _, failed := errors.AsType[*ibverbs.WCError](err); failed {
-		c.fail(err)
-	}
-	return err
+	return c.ops.wait(ctx, op)
 }
 
 // DatagramReceive is a receive of a datagram that is posted.
@@ -124,8 +114,7 @@ func (r *DatagramReceive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.conn == nil {
 		return 0, errNoReceive
 	}
-	n, err := r.receive.Wait(ctx)
-	return n, r.conn.finished(err)
+	return r.receive.Wait(ctx)
 }
 
 // Imm returns the immediate data that came with the datagram, and whether there

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Dialer says how to reach a listener. The zero value is usable. Its methods
@@ -41,6 +43,12 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // be reached, or an error that is ctx.Err(). If the host has several addresses,
 // they are tried in turn. The config may be nil.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
+	if d == nil {
+		return nil, cerr.Nil("Dial", "dialer")
+	}
+	if err := ended("Dial", ctx); err != nil {
+		return nil, err
+	}
 	complete := config.withDefaults()
 	var conn *Conn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
@@ -110,13 +118,9 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
 func (d *Dialer) resolved(ctx context.Context, ps PortSpace, local, peer netip.AddrPort) (*dispatcher, *ID, error) {
-	ds, err := useDispatcher()
+	ds, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, nil, err
-	}
-	id, err := ds.channel.NewID(ps)
-	if err != nil {
-		return nil, nil, errors.Join(err, ds.release())
 	}
 	if err := d.resolve(ctx, ds, id, local, peer); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())
@@ -180,10 +184,7 @@ func (c *Conn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.id.Connect(p); err != nil {
-		return err
-	}
-	return c.handshake(ctx)
+	return c.handshake(ctx, func() error { return c.id.Connect(p) })
 }
 
 // lookup returns the addresses of host:port.

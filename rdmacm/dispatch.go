@@ -44,6 +44,20 @@ func useDispatcher() (*dispatcher, error) {
 	return shared.dispatcher, nil
 }
 
+// newDispatchedID makes an id on the dispatcher's channel. The caller is a user
+// of the dispatcher then.
+func newDispatchedID(ps PortSpace) (*dispatcher, *ID, error) {
+	d, err := useDispatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	id, err := d.channel.NewID(ps)
+	if err != nil {
+		return nil, nil, errors.Join(err, d.release())
+	}
+	return d, id, nil
+}
+
 // newDispatcher starts a dispatcher without users.
 func newDispatcher() (*dispatcher, error) {
 	ch, err := NewEventChannel()

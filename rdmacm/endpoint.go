@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -32,11 +31,12 @@ type Endpoint struct {
 
 	// mu is held while what the endpoint owns is made or closed. It is taken
 	// before id.mu, and never by the handler of its events.
-	mu      sync.Mutex
-	pd      *ibverbs.PD // its own or the caller's
-	moved   bool        // by Migrate
-	closer  closer
-	leaving closer
+	mu         sync.Mutex
+	pd         *ibverbs.PD // its own or the caller's
+	moved      bool        // by Migrate
+	unanswered []*Endpoint // requests that Close has found
+	closer     closer
+	leaving    closer
 	owned
 }
 
@@ -46,13 +46,9 @@ var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
 // NewEndpoint makes an endpoint; see rdma_create_id(3). CreateEndpoint does
 // more of what has to follow.
 func NewEndpoint(ps PortSpace) (*Endpoint, error) {
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	return newEndpoint(d, id), nil
 }
@@ -123,17 +119,19 @@ func (ep *Endpoint) Close() error {
 	_, requests := ep.inbox.end(errEndpointClosed)
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	var errs []error
-	for _, request := range requests {
-		errs = append(errs, request.Close())
-	}
-	errs = append(errs, ep.closer.do(ep.release))
-	return errors.Join(errs...)
+	ep.unanswered = append(ep.unanswered, requests...)
+	return ep.closer.do(ep.release)
 }
 
 // release closes what the endpoint has, in the order that C needs. After an
 // error it can be called again.
 func (ep *Endpoint) release() error {
+	for len(ep.unanswered) > 0 {
+		if err := ep.unanswered[0].Close(); err != nil {
+			return err
+		}
+		ep.unanswered = ep.unanswered[1:]
+	}
 	if !ep.moved && ep.id.wasUp() {
 		_ = ep.id.Disconnect() // it may be over already
 	}

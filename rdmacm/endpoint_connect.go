@@ -3,11 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
-	"time"
 
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -27,103 +23,6 @@ func (ep *Endpoint) handle(ev *Event) {
 	}
 }
 
-// do starts something and waits for the event that answers it. An event that
-// reports a failure is returned as an error.
-func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answers func(*Event) bool) (*Event, error) {
-	if err := ep.usable(); err != nil {
-		return nil, err
-	}
-	if ctx == nil {
-		return nil, cerr.Nil(op, "ctx")
-	}
-	if ctx.Err() != nil {
-		return nil, ep.failure(op, contextError(ctx))
-	}
-	c := ep.inbox.expect(answers)
-	if err := start(); err != nil {
-		ep.inbox.cancel(c)
-		return nil, err
-	}
-	ev, err := ep.inbox.await(ctx, c)
-	if err == nil {
-		err = ev.Err()
-	}
-	if err != nil {
-		return nil, ep.failure(op, err)
-	}
-	return ev, nil
-}
-
-// failure names the operation and the endpoint in an error.
-func (ep *Endpoint) failure(op string, err error) error {
-	return fmt.Errorf("%s (%s): %w", op, ep.id.name(), err)
-}
-
-// left returns how long C may try: what is left until ctx ends.
-func left(ctx context.Context) time.Duration {
-	if ctx != nil {
-		if deadline, ok := ctx.Deadline(); ok {
-			return time.Until(deadline)
-		}
-	}
-	return defaultResolve
-}
-
-// ResolveAddr finds the device and the hardware address for a destination; see
-// rdma_resolve_addr(3). The source may be the zero value. Without a deadline of
-// ctx, C gives up after 2 s.
-func (ep *Endpoint) ResolveAddr(ctx context.Context, src, dst netip.AddrPort) error {
-	_, err := ep.do(ctx, "rdma_resolve_addr", func() error {
-		return ep.id.ResolveAddr(src, dst, left(ctx))
-	}, anyOf(EventAddrResolved, EventAddrError))
-	return err
-}
-
-// ResolveIB is ResolveAddr for addresses of InfiniBand's. src may be nil.
-func (ep *Endpoint) ResolveIB(ctx context.Context, src *IBAddr, dst IBAddr) error {
-	_, err := ep.do(ctx, "rdma_resolve_addr", func() error {
-		return ep.id.ResolveIB(src, dst, left(ctx))
-	}, anyOf(EventAddrResolved, EventAddrError))
-	return err
-}
-
-// ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
-// Without a deadline of ctx, C gives up after 2 s.
-func (ep *Endpoint) ResolveRoute(ctx context.Context) error {
-	return ep.route(ctx, "rdma_resolve_route", func() error { return ep.id.ResolveRoute(left(ctx)) })
-}
-
-// SetIBPaths gives the endpoint paths to the peer, in place of ResolveRoute;
-// see rdma_set_option(3). The first is used.
-func (ep *Endpoint) SetIBPaths(ctx context.Context, paths ...libibverbs.PathData) error {
-	return ep.route(ctx, "rdma_set_option", func() error { return ep.id.SetIBPaths(paths...) })
-}
-
-func (ep *Endpoint) route(ctx context.Context, op string, start func() error) error {
-	_, err := ep.do(ctx, op, start, anyOf(EventRouteResolved, EventRouteError))
-	return err
-}
-
-// ResolveAddrInfo looks up a host and a service; see rdma_resolve_addrinfo(3).
-// It needs rdma-core 60 and a kernel in which programs can write events, which
-// is Linux 6.17. Asking DNS holds a thread, also after ctx has ended.
-func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
-	_, err := ep.do(ctx, "rdma_resolve_addrinfo", func() error {
-		started := make(chan error, 1)
-		go func() { started <- ep.id.ResolveAddrInfo(host, service, hints) }()
-		select {
-		case err := <-started:
-			return err
-		case <-ctx.Done():
-			return ep.failure("rdma_resolve_addrinfo", contextError(ctx))
-		}
-	}, anyOf(EventAddrinfoResolved, EventAddrinfoError))
-	if err != nil {
-		return nil, err
-	}
-	return ep.id.QueryAddrInfo()
-}
-
 // Connect asks the peer for a connection and waits until it is up; see
 // rdma_connect(3). The event has what the peer gave. If the endpoint has no
 // queue pair, it is EventConnectResponse, and Establish of the id has to
@@ -139,13 +38,13 @@ func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 }
 
 // Listen makes the endpoint wait for connection requests, which GetRequest
-// takes; see rdma_listen(3). Up to backlog of them wait, and further ones are
-// rejected; 0 stands for as many as the system allows.
+// takes; see rdma_listen(3). Up to backlog of them wait, 1024 for 0, and further
+// ones are rejected.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	return ep.id.Listen(backlog)
+	return ep.id.listen(min(max(backlog, 0), maxBacklog), unread)
 }
 
 // GetRequest waits for a connection request and returns its endpoint, to be
@@ -179,19 +78,15 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 // for, and waits until the connection is up; see rdma_accept(3). For datagrams
 // there is nothing to wait for.
 func (ep *Endpoint) Accept(ctx context.Context, p ConnParam) error {
-	if ep.datagrams() {
-		if err := ep.usable(); err != nil {
-			return err
-		}
+	if err := ep.usable(); err != nil {
+		return err
+	}
+	if ep.id.isDatagram() {
 		return ep.id.Accept(p)
 	}
 	_, err := ep.do(ctx, "rdma_accept", func() error { return ep.id.Accept(p) },
 		anyOf(EventEstablished, EventRejected, EventUnreachable, EventDisconnected))
 	return err
-}
-
-func (ep *Endpoint) datagrams() bool {
-	return ep.ID() != nil && ep.id.raw.QpType == libibverbs.IBV_QPT_UD
 }
 
 // Reject refuses the connection request, as ID.Reject does.
@@ -209,43 +104,27 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	if !ep.id.wasUp() {
 		return errStep(op, "connect")
 	}
-	if ep.datagrams() || ep.id.isOver() {
-		return ep.id.Disconnect() // which has no event, or has had it
+	if ep.id.isDatagram() {
+		return ep.id.Disconnect() // which has no event
 	}
-	_, err := ep.do(ctx, op, ep.id.Disconnect, anyOf(EventDisconnected))
+	_, err := ep.do(ctx, op, func() error {
+		over := ep.id.isOver() // not before events are waited for: one could come in between
+		if err := ep.id.Disconnect(); err != nil {
+			return err
+		}
+		if over {
+			return errOver
+		}
+		return nil
+	}, anyOf(EventDisconnected))
+	if err == errOver {
+		return nil
+	}
 	if ended, ok := errors.AsType[*EventError](err); ok && ended.Type == EventDisconnected && ended.Status == 0 {
 		return nil
 	}
 	return err
 }
 
-// JoinMulticast makes the endpoint, which must be for datagrams, a member of a
-// multicast group and waits until it is one; see rdma_join_multicast_ex(3). The
-// event has the way to the group. If ctx ends before, the group is left.
-func (ep *Endpoint) JoinMulticast(ctx context.Context, group netip.Addr, flags JoinFlags) (*Event, error) {
-	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticast(group, flags, value) },
-		func() error { return ep.id.LeaveMulticast(group) })
-}
-
-// JoinMulticastIB is JoinMulticast for an address of InfiniBand's.
-func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group IBAddr, flags JoinFlags) (*Event, error) {
-	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticastIB(group, flags, value) },
-		func() error { return ep.id.LeaveMulticastIB(group) })
-}
-
-func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, leave func() error) (*Event, error) {
-	const op = "rdma_join_multicast"
-	joined := false
-	value := new(int) // not to be mistaken for any other's
-	ev, err := ep.do(ctx, op, func() error {
-		err := join(value)
-		joined = err == nil
-		return err
-	}, func(ev *Event) bool {
-		return (ev.Type == EventMulticastJoin || ev.Type == EventMulticastError) && ev.Value == value
-	})
-	if err != nil && joined {
-		_ = leave() // which fails if the id was closed
-	}
-	return ev, err
-}
+// errOver says that an end has had its event, after which no other comes.
+var errOver = errors.New("the connection is over")

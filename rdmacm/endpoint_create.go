@@ -55,7 +55,7 @@ func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if has := ep.id.raw.QpType; t != 0 && t != has {
+	if has := ep.id.qpType; t != 0 && t != has {
 		err := fmt.Errorf("rdma_create_ep: queue pairs of type %v in port space %v, which has %v: %w", t, ps, has, syscall.EINVAL)
 		return nil, errors.Join(err, ep.Close())
 	}

@@ -41,7 +41,7 @@ func (in *inbox) expect(answers func(*Event) bool) *call {
 	return c
 }
 
-// cancel ends a call that could not be started.
+// cancel ends a call that will not be answered.
 func (in *inbox) cancel(c *call) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -14,7 +13,7 @@ type owned struct {
 	qp       *ibverbs.QP
 	cqs      []*ibverbs.CQ
 	channels []*ibverbs.CompChannel
-	mrs      []*ibverbs.MR
+	regions  regions
 	send     *ibverbs.SendBatch
 	recv     *ibverbs.RecvBatch
 }
@@ -47,7 +46,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 		}
 	}
 	if config.Type == 0 {
-		config.Type = ep.id.raw.QpType
+		config.Type = ep.id.qpType
 	}
 	if config.SRQ == nil {
 		config.SRQ = ep.srq
@@ -184,11 +183,8 @@ func (ep *Endpoint) closeCQs(n int) error {
 
 // closeRegions closes the memory and the shared receive queue.
 func (ep *Endpoint) closeRegions() error {
-	for len(ep.mrs) > 0 {
-		if err := ep.mrs[0].Close(); err != nil {
-			return err
-		}
-		ep.mrs = ep.mrs[1:]
+	if err := ep.regions.close(); err != nil {
+		return err
 	}
 	if ep.srq != nil {
 		return ep.srq.Close()
@@ -201,10 +197,4 @@ func (ep *Endpoint) closePD() error {
 		return nil
 	}
 	return ep.ownPD.Close()
-}
-
-// keep has a region closed with the endpoint. The caller holds mu.
-func (ep *Endpoint) keep(mr *ibverbs.MR) {
-	closed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
-	ep.mrs = append(slices.DeleteFunc(ep.mrs, closed), mr)
 }

@@ -25,21 +25,14 @@ func (ep *Endpoint) RegWrite(b []byte) (*ibverbs.MR, error) {
 }
 
 func (ep *Endpoint) register(op string, b []byte, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	if _, err := ep.needQP(op); err != nil {
-		return nil, err
-	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	qp, err := ep.needQP(op) // also after Close
-	if err != nil {
-		return nil, err
-	}
-	mr, err := qp.PD().Register(b, access)
-	if err != nil {
-		return nil, err
-	}
-	ep.keep(mr)
-	return mr, nil
+	var mr *ibverbs.MR
+	err := ep.withQP(op, func(qp queuePair) (err error) {
+		if mr, err = qp.PD().Register(b, access); err == nil {
+			ep.regions.add(mr)
+		}
+		return err
+	})
+	return mr, err
 }
 
 // PostRecv posts a receive: the next message that no earlier one takes goes
@@ -136,30 +129,43 @@ func (ep *Endpoint) needQP(op string) (queuePair, error) {
 	return qp, err
 }
 
-// post calls f with the queue pair and the batches its own.
-func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
+// withQP calls f with the queue pair, and with mu held.
+func (ep *Endpoint) withQP(op string, f func(qp queuePair) error) error {
+	if ep.ID() == nil {
+		return ep.ID().self().Use()
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
 	qp, err := ep.needQP(op)
 	if err != nil {
 		return err
 	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if err := f(qp); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	return nil
+	return f(qp)
+}
+
+// post calls f with the queue pair and the batches its own. Errors name the
+// operation.
+func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
+	return ep.withQP(op, func(qp queuePair) error {
+		if err := f(qp); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		return nil
+	})
 }
 
 // SendComp waits for the completion of a request that was sent; see
 // rdma_get_send_comp(3). If the request has failed, the error is an
-// *ibverbs.WCError, and the completion is there as well.
+// *ibverbs.WCError, and the completion is there as well. A wait on a completion
+// queue of the caller's ends with that, not with the endpoint.
 func (ep *Endpoint) SendComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_send_comp", func(qp queuePair) *ibverbs.CQ { return qp.send })
 }
 
 // RecvComp waits for the completion of a receive; see rdma_get_recv_comp(3). If
 // that has failed, the error is an *ibverbs.WCError, and the completion is there
-// as well.
+// as well. A wait on a completion queue of the caller's ends with that, not with
+// the endpoint.
 func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ { return qp.recv })
 }

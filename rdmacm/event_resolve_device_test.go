@@ -26,7 +26,7 @@ func requireEvent(t testing.TB, want rdmacm.Event, got *rdmacm.Event) {
 // address. Nothing answers there.
 func neighbour(t *testing.T, netdev string, ip netip.Addr, last byte) (peer netip.AddrPort, moves func()) {
 	t.Helper()
-	onlyInGuest(t)
+	needGuest(t)
 	bytes := ip.As4()
 	bytes[3] = last
 	peer = netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
@@ -55,7 +55,7 @@ func TestEventsOfResolution(t *testing.T) {
 // Nobody answers the question who has the address.
 func TestEventAddrError(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	e := newEnd(t)
 	bytes := d.IPv4.As4()

@@ -89,13 +89,9 @@ func (c *GroupConfig) located(ctx context.Context, group netip.Addr) (*dispatche
 	if err != nil {
 		return nil, nil, err
 	}
-	ds, err := useDispatcher()
+	ds, id, err := newDispatchedID(PortSpaceUDP)
 	if err != nil {
 		return nil, nil, err
-	}
-	id, err := ds.channel.NewID(PortSpaceUDP)
-	if err != nil {
-		return nil, nil, errors.Join(err, ds.release())
 	}
 	if err := id.BindAddr(netip.AddrPortFrom(local, 0)); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())
@@ -131,14 +127,10 @@ func (c *DatagramConn) join(ctx context.Context, group netip.Addr, sendOnly bool
 		flags = JoinSendOnly
 	}
 	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
-	err := c.id.JoinMulticast(group, flags, nil)
-	if group.Is6() && errors.Is(err, errors.ErrUnsupported) {
+	ev, err := c.ask(ctx, func() error { return c.id.JoinMulticast(group, flags, nil) })
+	if ev == nil && group.Is6() && errors.Is(err, errors.ErrUnsupported) {
 		return c.joinIPv6(ctx, group, sendOnly)
 	}
-	if err != nil {
-		return err
-	}
-	ev, err := c.answer(ctx)
 	if err != nil {
 		return err
 	}

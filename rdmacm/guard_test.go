@@ -233,13 +233,11 @@ func checkGuard(t *testing.T, state, call, want string, err error) {
 // guardObjects returns what queue pairs need, closed with the test.
 func guardObjects(t *testing.T, name string) (*ibverbs.PD, *ibverbs.CQ) {
 	t.Helper()
-	devices, err := rdmacm.Devices()
+	device := find(t, name)
+	require.NotNil(t, device)
+	pd, err := device.AllocPD()
 	require.NoError(t, err)
-	i := slices.IndexFunc(devices, func(c *ibverbs.Context) bool { return c.Name() == name })
-	require.GreaterOrEqual(t, i, 0)
-	pd, err := devices[i].AllocPD()
-	require.NoError(t, err)
-	cq, err := devices[i].CreateCQ(ibverbs.CQConfig{Entries: 2})
+	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, cq.Close())

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testdevice"
 )
 
-// onlyInGuest skips the test where what it changes would stay changed.
-func onlyInGuest(t testing.TB) {
+// needGuest skips the test where what it changes would stay changed.
+func needGuest(t testing.TB) {
 	t.Helper()
 	if os.Getenv("RDMA_VM") == "" {
 		t.Skip("changes the system: runs only in tests/vm's guest")

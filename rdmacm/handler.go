@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -58,13 +57,9 @@ func NewHandledID(ps PortSpace, handler Handler) (*HandledID, error) {
 	if handler == nil {
 		return nil, cerr.Nil("NewHandledID", "handler")
 	}
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	return handleID(d, id, handler), nil
 }
@@ -88,8 +83,8 @@ func (h *HandledID) made() error {
 	return nil
 }
 
-// ID returns the id, for everything but Close, which it refuses, and Migrate,
-// after which no event would come to the handler.
+// ID returns the id, for everything but Close, Migrate and Endpoint, which it
+// refuses.
 func (h *HandledID) ID() *ID {
 	if h == nil {
 		return nil
@@ -113,7 +108,7 @@ func (h *HandledID) SetHandler(handler Handler) error {
 
 // Listen makes the id wait for requests to connect; see rdma_listen(3). Up to
 // backlog of them may be waiting for the handler, or be in its hands with
-// EventConnectRequest; further ones are rejected.
+// EventConnectRequest, 128 for 0; further ones are rejected.
 func (h *HandledID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
@@ -122,7 +117,7 @@ func (h *HandledID) Listen(backlog int) error {
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()
-	return h.id.Listen(kernelBacklog(backlog))
+	return h.id.listen(backlog, unread)
 }
 
 // CreateQP makes a queue pair as ID.CreateQP does, which is closed with the id

@@ -33,6 +33,7 @@ type ID struct {
 	raw     *librdmacm.CmId
 	request *Event // that the id came with
 	ps      PortSpace
+	qpType  ibverbs.QPType
 	value   atomic.Pointer[any]
 
 	endpoint atomic.Bool   // an Endpoint reads its events
@@ -65,7 +66,7 @@ func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
 
 // adopt makes an ID of C's. The caller holds ch.mu.
 func (ch *EventChannel) adopt(raw *librdmacm.CmId) *ID {
-	id := &ID{raw: raw, ps: raw.Ps}
+	id := &ID{raw: raw, ps: raw.Ps, qpType: raw.QpType} // which never change
 	id.channel.Store(ch)
 	id.object.Init(fmt.Sprintf("id %p", raw), &ch.object)
 	ch.ids[raw] = id
@@ -150,6 +151,9 @@ func (id *ID) PortNum() int {
 	defer id.lockChannel()()
 	return int(id.raw.PortNum)
 }
+
+// isDatagram reports whether the id is for datagrams.
+func (id *ID) isDatagram() bool { return id.qpType == ibverbs.QPTypeUD }
 
 // PortSpace returns the kind of service that the id is for.
 func (id *ID) PortSpace() PortSpace {

@@ -61,13 +61,26 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 
 // Listen makes the id wait for connection requests, which come as
 // EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
-// read; 0 stands for as many as the system allows.
+// read from the channel; 0 stands for as many as the system allows, which is
+// net.rdma_ucm.max_backlog. Further ones are not answered at all, and their peers
+// ask again some seconds later.
 func (id *ID) Listen(backlog int) error {
 	backlog = min(max(backlog, 0), maxBacklog)
+	return id.listen(backlog, backlog)
+}
+
+// unread is how many requests may wait to be read by who reads them at once, to
+// keep or to reject them: as many as the system allows, because the kernel does
+// not answer those for which it has no room.
+const unread = 0
+
+// listen is Listen where up to backlog requests wait for the program, and up to
+// kernel to be read.
+func (id *ID) listen(backlog, kernel int) error {
 	return id.call(func() error {
 		before := id.backlog.Load()
 		id.backlog.Store(int32(cmp.Or(backlog, systemBacklog))) // before a request can come
-		err := librdmacm.Listen(id.raw, int32(backlog))
+		err := librdmacm.Listen(id.raw, int32(kernel))
 		if err != nil {
 			id.backlog.Store(before)
 		}

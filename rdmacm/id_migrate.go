@@ -13,9 +13,11 @@ import (
 // rdma_migrate_id(3). Those that nobody has read move with it, in order, and
 // so do connection requests; but one that comes to an id that listens in the
 // very moment in which it moves is lost in the kernel, and its peer gets
-// EventUnreachable after a while. Migrate is refused for an id whose events this package
-// reads itself: that of an Endpoint, which has a Migrate of its own, or of a
-// Conn or a Listener.
+// EventUnreachable after a while.
+//
+// Migrate is refused for an id whose events this package reads itself: that of
+// an Endpoint, which has a Migrate of its own, of a HandledID, or of a Conn or a
+// DatagramConn.
 func (id *ID) Migrate(to *EventChannel) error {
 	if err := id.checkOwnEvents(); err != nil {
 		return err
@@ -35,7 +37,7 @@ func (id *ID) checkOwnEvents() error {
 	}
 	defer id.object.Done()
 	if id.channel.Load().dispatched {
-		return fmt.Errorf("rdma_migrate_id: the id's events are read for an Endpoint, a Conn or a Listener: %w", syscall.EINVAL)
+		return fmt.Errorf("rdma_migrate_id: the id's events are read for an Endpoint, a HandledID, a Conn or a DatagramConn: %w", syscall.EINVAL)
 	}
 	return nil
 }

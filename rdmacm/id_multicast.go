@@ -70,7 +70,7 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
-		if id.raw.QpType != libibverbs.IBV_QPT_UD {
+		if !id.isDatagram() {
 			return fmt.Errorf("rdma_join_multicast (%s): the id is not for datagrams: %w", name, syscall.EINVAL)
 		}
 		// C would keep two memberships, and with the first one's end the queue

@@ -30,8 +30,9 @@ func (id *ID) bind(sa *sockaddr, name string) error {
 }
 
 // ResolveAddr finds the device and the hardware address for a destination; see
-// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows. The
-// source may be the zero value.
+// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows, the latter
+// after the timeout, which C has in milliseconds, at the latest. The source may
+// be the zero value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
 		return fmt.Errorf("rdma_resolve_addr: no destination: %w", syscall.EINVAL)
@@ -69,8 +70,9 @@ func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string
 }
 
 // ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
-// EventRouteResolved or EventRouteError follows. Where the InfiniBand address
-// cache daemon runs, the call waits for its answer.
+// EventRouteResolved or EventRouteError follows, the latter after the timeout at
+// the latest. Where the InfiniBand address cache daemon runs, the call waits for
+// its answer.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
 	const missing = "resolve the address"
 	err := id.callBound("rdma_resolve_route", missing, func() error {

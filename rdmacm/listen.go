@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Listener waits for connections. Its methods may be called concurrently.
@@ -43,6 +45,9 @@ type ListenConfig struct {
 // is syscall.ENODEV, and the listener is to be closed. One without a host goes
 // on, with whatever devices there are.
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
+	if err := ended("Listen", ctx); err != nil {
+		return nil, err
+	}
 	ln, err := config.listen(ctx, PortSpaceTCP, address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
@@ -72,13 +77,9 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
-	d, err := useDispatcher()
+	d, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, err
-	}
-	id, err := d.channel.NewID(ps)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
 	}
 	ln := &Listener{
 		dispatcher: d, id: id,
@@ -106,17 +107,12 @@ func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
 	if err := ln.id.BindAddr(addr); err != nil {
 		return err
 	}
-	if err := ln.id.Listen(kernelBacklog(config.Backlog)); err != nil {
+	if err := ln.id.listen(config.Backlog, unread); err != nil {
 		return err
 	}
 	ln.addr = ln.id.LocalAddr()
 	return nil
 }
-
-// kernelBacklog returns how many requests may wait to be read where up to n may
-// wait for the program. They are read at once, to be kept or rejected, but the
-// kernel does not answer those for which it has no room.
-func kernelBacklog(n int) int { return max(n, 1024) }
 
 // handle is the handler of the listening id's events.
 func (ln *Listener) handle(ev *Event) {
@@ -156,10 +152,24 @@ func (ln *Listener) end(cause error) {
 // Addr returns the address that the listener has.
 func (ln *Listener) Addr() Addr { return Addr{ln.addr} }
 
+// check returns an error for what Listen has not made.
+func (ln *Listener) check() error {
+	if ln == nil || ln.closed == nil {
+		return fmt.Errorf("listener that is nil, or was not made by this package: %w", os.ErrInvalid)
+	}
+	return nil
+}
+
 // Accept waits for a request to connect. The request must be accepted or
-// rejected, which also gives its resources back. Accept returns an error that is ctx.Err() when ctx ends, and one
-// that is os.ErrClosed on Close.
+// rejected, which also gives its resources back. Accept returns an error that
+// is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close.
 func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
+	if err := ln.check(); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, cerr.Nil("Accept", "ctx")
+	}
 	select {
 	case <-ln.closed:
 		return nil, ln.err()
@@ -184,6 +194,9 @@ func (ln *Listener) err() error {
 // Close stops listening and rejects the requests that nobody has accepted.
 // Connections that were accepted stay up.
 func (ln *Listener) Close() error {
+	if err := ln.check(); err != nil {
+		return err
+	}
 	ln.end(os.ErrClosed)
 	return ln.closer.do(func() error {
 		if err := ln.id.Close(); err != nil {
@@ -194,6 +207,7 @@ func (ln *Listener) Close() error {
 			select {
 			case req := <-ln.requests:
 				if err := req.drop(); err != nil {
+					ln.requests <- req // there is room, as no more come
 					return err
 				}
 			default:

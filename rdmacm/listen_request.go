@@ -17,6 +17,9 @@ type Request struct {
 
 // answer claims the request for the one answer that it can be given.
 func (r *Request) answer() error {
+	if r == nil || r.event == nil {
+		return fmt.Errorf("request that is nil, or did not come from Accept: %w", os.ErrInvalid)
+	}
 	if r.answered.Swap(true) {
 		return fmt.Errorf("the request was accepted or rejected before: %w", os.ErrClosed)
 	}
@@ -43,8 +46,7 @@ func (r *Request) Event() *Event { return r.event }
 // the system has tried often enough to reach it. So give ctx a deadline, and
 // accept each request in a goroutine of its own.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
-	err := r.answer()
-	if err != nil {
+	if err := r.answer(); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
 	}
 	conn, err := r.accept(ctx, config.withDefaults())
@@ -55,8 +57,10 @@ func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 }
 
 func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
-	id := r.event.ID
-	conn, err := newConn(r.dispatcher, id, config)
+	if err := ended("accept", ctx); err != nil {
+		return nil, errors.Join(err, r.drop())
+	}
+	conn, err := newConn(r.dispatcher, r.event.ID, config)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +85,7 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err != nil {
 		return err
 	}
-	if err := c.id.Accept(p); err != nil {
-		return err
-	}
-	return c.handshake(ctx)
+	return c.handshake(ctx, func() error { return c.id.Accept(p) })
 }
 
 // Reject refuses the connection. The peer gets the private data, of up to 148
@@ -97,7 +98,11 @@ func (r *Request) Reject(privateData []byte) error {
 	return errors.Join(err, r.drop())
 }
 
-// drop gives up the request's id, which rejects it if nobody has answered.
+// drop gives up the request's id, which rejects it if nobody has answered. After
+// an error it can be called again.
 func (r *Request) drop() error {
-	return errors.Join(r.event.ID.Close(), r.dispatcher.release())
+	if err := r.event.ID.Close(); err != nil {
+		return err
+	}
+	return r.dispatcher.release()
 }

@@ -41,6 +41,10 @@ type operations struct {
 	recv    *ibverbs.RecvBatch
 	headers *headers // of the datagrams that are received, nil on connections
 	closed  error
+
+	// failed is told of every completion that reports a failure, whether
+	// anybody waits for its request or not.
+	failed func(*ibverbs.WCError)
 }
 
 func (o *operations) init(q *queues, size queueSizes) error {
@@ -124,6 +128,9 @@ func (o *operations) handOut(n int) {
 }
 
 func (o *operations) complete(wc *ibverbs.WC) {
+	if err, ok := wc.Err().(*ibverbs.WCError); ok {
+		o.failed(err) // first, so that all who wait know why it is over
+	}
 	o.mu.Lock()
 	op := o.pending[wc.ID()]
 	delete(o.pending, wc.ID())
@@ -171,22 +178,18 @@ func (o *operations) result(op *operation) error {
 	return o.failure(op.wc.Err())
 }
 
-// failure adds why it is over to an error that follows from that. The first
-// failed request is why.
+// failure adds why it is over to an error that follows from that.
 func (o *operations) failure(err error) error {
-	if cause := o.queues.Err(); cause != nil && errors.Is(err, os.ErrClosed) {
+	cause := o.queues.Err()
+	if cause != nil && errors.Is(err, os.ErrClosed) {
 		return cause
 	}
-	wcErr, failed := err.(*ibverbs.WCError)
-	if !failed {
+	flushed, ok := err.(*ibverbs.WCError)
+	if !ok || flushed.Status != ibverbs.WCFlushed || cause == nil {
 		return err
 	}
-	if wcErr.Status != ibverbs.WCFlushed {
-		o.queues.end(err)
+	if first, ok := cause.(*ibverbs.WCError); ok && *first == *flushed {
 		return err
 	}
-	if cause := o.queues.Err(); cause != nil {
-		return fmt.Errorf("%w (%w)", cause, err)
-	}
-	return err
+	return fmt.Errorf("%w (%w)", cause, err)
 }

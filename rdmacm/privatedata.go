@@ -31,10 +31,10 @@ const addressHeader = 36
 // The id must have one.
 func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 	limit := limits.connected
-	if id.raw.QpType == libibverbs.IBV_QPT_UD {
+	if id.isDatagram() {
 		limit = limits.datagram
 	}
-	if id.raw.Ps == PortSpaceIB && limits == limitsOfRequest {
+	if id.ps == PortSpaceIB && limits == limitsOfRequest {
 		limit += addressHeader
 	}
 	if id.verbs().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {

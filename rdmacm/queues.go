@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -29,13 +28,13 @@ type queues struct {
 	closer  closer
 	leave   closer
 
-	mu       sync.Mutex // guards what follows
-	answered bool
-	cause    error // why it is over
+	mu    sync.Mutex // guards what follows
+	asks  bool       // an answer is to come
+	cause error      // why it is over
 
-	memory sync.Mutex    // guards what follows
-	mrs    []*ibverbs.MR // from Alloc
-	closed bool          // no more of them
+	memory  sync.Mutex // guards what follows
+	regions regions    // from Alloc
+	closed  bool       // no more of them
 }
 
 // queueSizes are those of a config.
@@ -46,9 +45,10 @@ type queueSizes struct {
 }
 
 // init is called with an id that has a device. The dispatcher and the id become
-// the queues'. pd may be nil.
-func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD) {
+// the queues'. pd may be nil. failed is told of requests that fail.
+func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
 	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
+	q.ops.failed = failed
 	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
 }
 
@@ -91,18 +91,25 @@ func (q *queues) check() error {
 // errClosed is the cause of what Close has ended.
 func (q *queues) errClosed() error { return fmt.Errorf("%s: %w", q.kind, os.ErrClosed) }
 
-// firstAnswer reports, once, that nothing was answered before.
-func (q *queues) firstAnswer() bool {
+// isAnswer reports, once, that the event that has come is what ask waits for.
+func (q *queues) isAnswer() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	first := !q.answered
-	q.answered = true
-	return first
+	asks := q.asks
+	q.asks = false
+	return asks
 }
 
-// answer waits for the event that answers what was asked, or that reports a
-// failure.
-func (q *queues) answer(ctx context.Context) (*Event, error) {
+// ask starts something, at most once, and waits for the event that answers it.
+// One that reports a failure is returned as an error.
+func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
+	q.mu.Lock()
+	q.asks = true
+	q.mu.Unlock()
+	if err := start(); err != nil {
+		q.isAnswer() // none is to come
+		return nil, err
+	}
 	select {
 	case ev := <-q.answers:
 		return ev, ev.Err()
@@ -118,14 +125,16 @@ func (q *queues) answer(ctx context.Context) (*Event, error) {
 	}
 }
 
-// end notes why it is over, once.
-func (q *queues) end(cause error) {
+// end notes why it is over, and reports whether nobody has before.
+func (q *queues) end(cause error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.cause == nil {
-		q.cause = cause
-		close(q.done)
+	if q.cause != nil {
+		return false
 	}
+	q.cause = cause
+	close(q.done)
+	return true
 }
 
 // Err returns nil, or why it is over.
@@ -143,7 +152,8 @@ func (q *queues) PD() *ibverbs.PD { return q.pd }
 
 // QP returns the queue pair, for requests that there is no method for. The IDs
 // of such requests must be 1<<63 or more. Their completions are not to be had
-// from here, and they must leave room in the queues for other requests.
+// from here, except that a failed one is why it is over, and they must leave
+// room in the queues for other requests.
 func (q *queues) QP() *ibverbs.QP { return q.qp }
 
 // ID returns the id.
@@ -165,8 +175,7 @@ func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if err != nil {
 		return nil, err
 	}
-	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
-	q.mrs = append(slices.DeleteFunc(q.mrs, isClosed), mr)
+	q.regions.add(mr)
 	return mr, nil
 }
 
@@ -207,13 +216,7 @@ func (q *queues) closeRegions() error {
 	q.memory.Lock()
 	defer q.memory.Unlock()
 	q.closed = true
-	for len(q.mrs) > 0 {
-		if err := q.mrs[0].Close(); err != nil {
-			return err
-		}
-		q.mrs = q.mrs[1:]
-	}
-	return nil
+	return q.regions.close()
 }
 
 func (q *queues) abortOperations() error {

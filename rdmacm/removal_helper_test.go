@@ -38,9 +38,7 @@ const aloneEnv = "VERBENA_RDMACM_ALONE"
 func alone(t *testing.T) (d testdevice.Device, isAlone bool) {
 	t.Helper()
 	d = testdevice.Require(t)
-	if os.Getenv("RDMA_VM") == "" {
-		t.Skip("changes the system: runs only in tests/vm's guest")
-	}
+	needGuest(t)
 	if os.Getenv(aloneEnv) != "" {
 		return needDevice(t), true
 	}

@@ -111,7 +111,7 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 // answers.
 func TestSoak(t *testing.T) {
 	d := needDevice(t)
-	onlyInGuest(t)
+	needGuest(t)
 	noKernelLeaks(t, d)
 	long := setting(t, "VERBENA_SOAK", time.Minute, time.ParseDuration)
 	seed := setting(t, "VERBENA_SOAK_SEED", uint64(time.Now().UnixNano()), func(s string) (uint64, error) {

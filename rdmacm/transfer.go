@@ -6,10 +6,7 @@ import (
 	"os"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/netpoll"
 )
-
-func contextError(ctx context.Context) error { return netpoll.ContextError(ctx) }
 
 // Send sends a message made of the segments. It returns when the peer's device
 // has it, which is not to say that the peer's program has seen it.

@@ -235,3 +235,22 @@ func TestRequestThatCannotBePostedLeavesRoom(t *testing.T) {
 	}
 	require.True(t, bytes.Equal(here.Bytes(), there.Bytes()))
 }
+
+// So does one that nobody waits for any more.
+func TestAbandonedTransferEndsTheConnection(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	here, there := alloc(t, client, 64), alloc(t, server, 64)
+	pending, err := client.PostRecv(here.Sub(0, 8))
+	require.NoError(t, err)
+	wrong := there.Remote()
+	wrong.RKey ^= 0xff00
+	err = client.Write(canceled(t), wrong, here.Sub(8, 8))
+	require.Error(t, err)
+	t.Log(err) // as a rule, that of the context
+	_, err = pending.Wait(ctx)
+	require.ErrorIs(t, err, ibverbs.WCRemoteAccess, "why it was flushed")
+	require.ErrorIs(t, client.Err(), ibverbs.WCRemoteAccess)
+	<-client.Done()
+}

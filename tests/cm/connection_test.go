@@ -4,6 +4,7 @@ package cm
 
 import (
 	"context"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,6 +106,28 @@ func TestPointersOverLibraries(t *testing.T) {
 	c.Next("rdma_get_devices").Returns(0, syscall.ENOMEM)
 	_, err := rdmacm.Devices()
 	requireErrno(t, err, "rdma_get_devices", syscall.ENOMEM)
+}
+
+// A wait without a context is refused, and a request that it would have been for
+// is over.
+func TestWithoutContext(t *testing.T) {
+	open(t)
+	var nobody context.Context
+	conn, err := rdmacm.Dial(bounded(t), address, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, conn.Wait(nobody), "ctx is nil")
+	require.NoError(t, conn.Close())
+	ln, err := rdmacm.Listen(bounded(t), address, nil)
+	require.NoError(t, err)
+	_, err = ln.Accept(nobody)
+	require.ErrorContains(t, err, "ctx is nil")
+	req, err := ln.Accept(bounded(t))
+	require.NoError(t, err)
+	_, err = req.Accept(nobody, nil)
+	require.ErrorContains(t, err, "accept: ")
+	require.ErrorContains(t, err, "ctx is nil")
+	require.ErrorIs(t, req.Reject(nil), os.ErrClosed)
+	require.NoError(t, ln.Close())
 }
 
 // That there is no event is no failure, however it is said; that none can be

@@ -117,21 +117,31 @@ static int do_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_
 	return 0;
 }
 
-static int do_rdma_destroy_id(struct rdma_cm_id *id)
+/* take_of removes an event of an id, or of a request to it. */
+static struct rdma_cm_event *take_of(struct rdma_cm_id *id)
 {
+	struct rdma_cm_event *event = NULL;
 	int i;
 
 	pthread_mutex_lock(&lock);
-	for (i = 0; i < unread; i++) {
-		if (events[i]->id == id) {
-			struct rdma_cm_event *event = take(i--);
-
-			pthread_mutex_unlock(&lock);
-			free_object(event);
-			pthread_mutex_lock(&lock);
-		}
-	}
+	for (i = 0; i < unread && events[i]->id != id && events[i]->listen_id != id; i++)
+		;
+	if (i < unread)
+		event = take(i);
 	pthread_mutex_unlock(&lock);
+	return event;
+}
+
+/* What nobody has read of the id goes with it, requests included. */
+static int do_rdma_destroy_id(struct rdma_cm_id *id)
+{
+	struct rdma_cm_event *event;
+
+	while ((event = take_of(id))) {
+		if (event->listen_id == id)
+			free_object(event->id);
+		free_object(event);
+	}
 	return free_object(id);
 }
 

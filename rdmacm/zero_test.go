@@ -1,0 +1,78 @@
+package rdmacm_test
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// What is nil, or was not made by this package, and a context that is nil get an
+// error, with a device or without.
+func TestNilAndZero(t *testing.T) {
+	ctx := t.Context()
+	for name, c := range map[string]*rdmacm.DatagramConn{"nil": nil, "zero": {}} {
+		for method, err := range map[string]error{
+			"Send": c.Send(ctx), "SendImm": c.SendImm(ctx, 1), "SendTo": c.SendTo(ctx, rdmacm.Peer{}),
+			"SendImmTo": c.SendImmTo(ctx, rdmacm.Peer{}, 1), "PostRecv": second(c.PostRecv()),
+			"Alloc": second(c.Alloc(1, 0)), "Err": c.Err(), "Close": c.Close(),
+			"Recv": func() error { _, _, err := c.Recv(ctx); return err }(),
+		} {
+			require.ErrorIs(t, err, os.ErrInvalid, "%s %s", name, method)
+		}
+	}
+	for name, c := range map[string]*rdmacm.Conn{"nil": nil, "zero": {}} {
+		for method, err := range map[string]error{
+			"Send": c.Send(ctx), "Write": c.Write(ctx, ibverbs.RemoteBuffer{}), "PostRecv": second(c.PostRecv()),
+			"Recv": second(c.Recv(ctx)), "Alloc": second(c.Alloc(1, 0)), "Err": c.Err(), "Close": c.Close(),
+			"Wait": c.Wait(ctx),
+		} {
+			require.ErrorIs(t, err, os.ErrInvalid, "%s %s", name, method)
+		}
+	}
+	for name, r := range map[string]*rdmacm.DatagramReceive{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(r.Wait(ctx)), os.ErrInvalid, name)
+		require.ErrorIs(t, second(r.Sender()), syscall.EINVAL, name)
+		_, ok := r.Imm()
+		require.False(t, ok)
+	}
+	for name, r := range map[string]*rdmacm.Receive{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(r.Wait(ctx)), os.ErrInvalid, name)
+		_, ok := r.Imm()
+		require.False(t, ok)
+	}
+	for name, ln := range map[string]*rdmacm.Listener{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(ln.Accept(ctx)), os.ErrInvalid, name)
+		require.ErrorIs(t, ln.Close(), os.ErrInvalid, name)
+	}
+	for name, r := range map[string]*rdmacm.Request{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(r.Accept(ctx, nil)), os.ErrInvalid, name)
+		require.ErrorIs(t, r.Reject(nil), os.ErrInvalid, name)
+	}
+	for name, ln := range map[string]*rdmacm.DatagramListener{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(ln.Accept(ctx)), os.ErrInvalid, name)
+		require.ErrorIs(t, ln.Close(), os.ErrInvalid, name)
+	}
+	for name, r := range map[string]*rdmacm.DatagramRequest{"nil": nil, "zero": {}} {
+		require.ErrorIs(t, second(r.Accept(ctx, nil)), os.ErrInvalid, name)
+		require.ErrorIs(t, r.AcceptOn(nil, nil), os.ErrInvalid, name)
+		require.ErrorIs(t, r.Reject(nil), os.ErrInvalid, name)
+	}
+	var nobody context.Context
+	for name, err := range map[string]error{
+		"Dial":                second(rdmacm.Dial(nobody, "192.0.2.1:7", nil)),
+		"Listen":              second(rdmacm.Listen(nobody, "192.0.2.1:7", nil)),
+		"DialDatagram":        second(rdmacm.DialDatagram(nobody, "192.0.2.1:7", nil)),
+		"ListenDatagram":      second(rdmacm.ListenDatagram(nobody, ":7", nil)),
+		"JoinGroup":           second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
+		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7", nil)),
+		"dialer of datagrams": second((*rdmacm.Dialer)(nil).DialDatagram(ctx, "192.0.2.1:7", nil)),
+	} {
+		require.ErrorContains(t, err, " is nil", name)
+	}
+}
