@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -83,33 +84,42 @@ type control struct {
 	net.Conn
 	isClient bool
 	mine     key
+	from     *io.PipeReader // what the peer says
+	gone     chan struct{}  // closed when the peer has closed the connection, or this end has
 	stop     func() bool
-	gone     chan struct{} // see watch
+	end      context.CancelCauseFunc
 }
 
+// errGone is the cause of what ended because the peer has closed the connection.
+var errGone = fmt.Errorf("the peer has gone: %w", io.EOF)
+
+// grace is how long to go on after that, because what the peer did before may
+// still be on its way.
+const grace = 2 * time.Second
+
 // newControl takes a connection over. When ctx ends, so does what waits for the
-// peer.
-func newControl(ctx context.Context, conn net.Conn, isClient bool) *control {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return &control{Conn: conn, isClient: isClient, stop: stop}
+// peer; the context that it returns also ends when the peer has gone.
+func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, context.Context) {
+	c := &control{Conn: conn, isClient: isClient, gone: make(chan struct{})}
+	c.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	ctx, c.end = context.WithCancelCause(ctx)
+	var to *io.PipeWriter
+	c.from, to = io.Pipe()
+	go func() {
+		defer close(c.gone)
+		_, _ = io.Copy(to, conn) // what is wrong with conn, writing tells too
+		_ = to.Close()
+		time.AfterFunc(grace, func() { c.end(errGone) })
+	}()
+	return c, ctx
 }
 
 func (c *control) Close() error {
 	c.stop()
-	return c.Conn.Close()
-}
-
-// watch returns a channel that is closed when the peer has closed the
-// connection, over which nothing else comes any more.
-func (c *control) watch() <-chan struct{} {
-	if c.gone == nil {
-		c.gone = make(chan struct{})
-		go func() {
-			defer close(c.gone)
-			_, _ = io.Copy(io.Discard, c.Conn) // ends with Close at the latest
-		}()
-	}
-	return c.gone
+	err := errors.Join(c.Conn.Close(), c.from.Close())
+	<-c.gone
+	c.end(nil)
+	return err
 }
 
 // exchange sends a message and returns the peer's, which is as long. The client
@@ -117,7 +127,7 @@ func (c *control) watch() <-chan struct{} {
 func (c *control) exchange(mine []byte) ([]byte, error) {
 	theirs := make([]byte, len(mine))
 	write := func() error { _, err := c.Write(mine); return err }
-	read := func() error { _, err := io.ReadFull(c, theirs); return err }
+	read := func() error { _, err := io.ReadFull(c.from, theirs); return err }
 	steps := []func() error{read, write}
 	if c.isClient {
 		steps = []func() error{write, read}

@@ -3,8 +3,8 @@ package perf
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,7 +71,8 @@ func pair(t *testing.T, ctx context.Context) (client, server *control) {
 	require.NoError(t, err)
 	accepted, err := ln.Accept()
 	require.NoError(t, err)
-	client, server = newControl(ctx, conn, true), newControl(ctx, accepted, false)
+	client, _ = newControl(ctx, conn, true)
+	server, _ = newControl(ctx, accepted, false)
 	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
 	return client, server
 }
@@ -112,7 +113,7 @@ func TestControl(t *testing.T) {
 		return server.finish()
 	}))
 	require.NoError(t, client.Close())
-	<-server.watch()
+	<-server.gone
 }
 
 func TestOldPeer(t *testing.T) {
@@ -132,5 +133,21 @@ func TestControlEndsWithContext(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- client.sync() }()
 	cancel()
-	require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+	require.Error(t, <-done)
+}
+
+func TestPeerHasGone(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	c, ctx := newControl(t.Context(), conn, true)
+	accepted, err := ln.Accept()
+	require.NoError(t, err)
+	require.NoError(t, accepted.Close())
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), errGone)
+	require.ErrorIs(t, c.sync(), io.EOF)
+	require.NoError(t, c.Close())
 }

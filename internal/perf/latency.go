@@ -3,7 +3,6 @@ package perf
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -102,7 +101,6 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 	if err != nil {
 		return posted, err
 	}
-	gone := e.control.watch()
 	memory := e.mr.Bytes()
 	out, in := &memory[size-1], &memory[e.half+size-1]
 	wcs := make([]ibverbs.WC, 1)
@@ -111,7 +109,7 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 	for i := range e.Iterations {
 		if i > 0 || e.control.isClient {
 			come++
-			if err := watch(ctx, gone, in, byte(come)); err != nil {
+			if err := watch(ctx, in, byte(come)); err != nil {
 				return posted, err
 			}
 		}
@@ -122,29 +120,22 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 		}
 	}
 	if come < e.Iterations {
-		return posted, watch(ctx, gone, in, byte(e.Iterations))
+		return posted, watch(ctx, in, byte(e.Iterations))
 	}
 	return posted, nil
 }
 
 // watch waits until a byte that the device writes has a value.
-func watch(ctx context.Context, gone <-chan struct{}, b *byte, value byte) error {
-	const looks = 1 << 16 // before anything else is looked at
-	for left := false; ; {
+func watch(ctx context.Context, b *byte, value byte) error {
+	const looks = 1 << 16 // before ctx is looked at
+	for {
 		for range looks {
 			if load(b) == value {
 				return nil
 			}
 		}
-		if left {
-			return fmt.Errorf("the peer has gone: %w", io.EOF)
-		}
-		select {
-		case <-gone:
-			left = true // but may have written before
-		case <-ctx.Done():
-			return ctx.Err()
-		default:
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 	if err != nil {
 		return err
 	}
-	c := newControl(ctx, conn, where.Server != "")
+	c, ctx := newControl(ctx, conn, where.Server != "")
 	defer func() { err = errors.Join(err, c.Close()) }()
 	e, err := newEnd(ctx, t, where, c)
 	if err != nil {
@@ -38,7 +38,7 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 	default:
 		err = e.runWrites(ctx, row)
 	}
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
@@ -89,7 +89,7 @@ func (e *end) runPing(ctx context.Context, row func(Row)) error {
 	}
 	if !e.control.isClient { // whose last write needs this end until it has completed
 		select {
-		case <-e.control.watch():
+		case <-e.control.gone:
 		case <-ctx.Done():
 		}
 	}

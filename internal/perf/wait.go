@@ -21,8 +21,8 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 		if completions -= n; err != nil || completions <= 0 {
 			return err
 		}
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		n, err = cq.Spin(wcs, ibverbs.MaxSpin)
 	}
@@ -69,7 +69,7 @@ func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 		case n > 0:
 			return n, failed(wcs[:n])
 		case ctx.Err() != nil:
-			return 0, ctx.Err()
+			return 0, context.Cause(ctx)
 		}
 	}
 }

@@ -1,0 +1,146 @@
+package perf
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/perf"
+	"github.com/verbena-go/verbena/internal/rdmaperf"
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+// patience is how long anything may take that must happen.
+const patience = 2 * time.Minute
+
+// selfEnv makes this program be rdmaperf.
+const selfEnv = "VERBENA_TEST_RDMAPERF"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(selfEnv) != "" {
+		os.Exit(rdmaperf.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// measurement is what both programs can do.
+type measurement struct {
+	op        string // as rdmaperf has it
+	bandwidth bool
+}
+
+func (m measurement) String() string {
+	return m.op + map[bool]string{false: " latency", true: " bandwidth"}[m.bandwidth]
+}
+
+// program returns how one of the two programs is started for a measurement.
+type program struct {
+	name    string
+	command func(m measurement) []string
+}
+
+var theirs = program{"C", func(m measurement) []string {
+	kind := map[bool]string{false: "lat", true: "bw"}[m.bandwidth]
+	switch m.op {
+	case "fetchadd":
+		return []string{"ib_atomic_" + kind, "-A", "FETCH_AND_ADD"}
+	case "cmpswap":
+		return []string{"ib_atomic_" + kind, "-A", "CMP_AND_SWAP"}
+	}
+	return []string{"ib_" + m.op + "_" + kind}
+}}
+
+var ours = program{"Go", func(m measurement) []string {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	command := []string{self, "-o", m.op}
+	if m.bandwidth {
+		command = append(command, "-b")
+	}
+	return command
+}}
+
+// port is that of the next run, so that no two meet.
+var port = 18600
+
+// run runs a server and a client to their ends and returns the client's rows.
+func run(t testing.TB, d testdevice.Device, client, server program, m measurement, args ...string) []perf.Row {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	port++
+	args = append(args, "-p", strconv.Itoa(port))
+	start := func(p program, args ...string) (*exec.Cmd, *bytes.Buffer) {
+		command := append(p.command(m), args...)
+		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd.Env = append(os.Environ(), selfEnv+"=1")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		require.NoError(t, cmd.Start())
+		return cmd, &out
+	}
+	serving, said := start(server, args...)
+	require.Eventually(t, func() bool { return listens(port) }, patience, 5*time.Millisecond)
+	asking, out := start(client, append(args, d.IPv4.String())...)
+	require.NoError(t, asking.Wait(), "%s client\n%s\n%s server\n%s", client.name, out, server.name, said)
+	require.NoError(t, serving.Wait(), "%s server\n%s", server.name, said)
+	rows := parse(t, m, out.String())
+	require.NotEmpty(t, rows, "%s client\n%s", client.name, out)
+	return rows
+}
+
+// listens says whether anything listens on the port, without connecting to it:
+// perftest takes the first who comes.
+func listens(port int) bool {
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(b), fmt.Sprintf(":%04X 00000000", port)) {
+			return true
+		}
+	}
+	return false
+}
+
+// parse returns the rows that either program has printed.
+func parse(t testing.TB, m measurement, out string) (rows []perf.Row) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		var v []float64
+		for _, field := range strings.Fields(line) {
+			f, err := strconv.ParseFloat(field, 64)
+			if err != nil {
+				v = nil
+				break
+			}
+			v = append(v, f)
+		}
+		switch {
+		case m.bandwidth && len(v) >= 5:
+			rows = append(rows, perf.Row{Bytes: int(v[0]), Iterations: int(v[1]), Peak: v[2], Average: v[3], MessageRate: v[4]})
+		case !m.bandwidth && len(v) >= 9:
+			rows = append(rows, perf.Row{Bytes: int(v[0]), Iterations: int(v[1]), Min: v[2], Max: v[3], Typical: v[4], Mean: v[5], P99: v[7], P999: v[8]})
+		}
+	}
+	return rows
+}
+
+// tick is how long to wait before looking again.
+const tick = 20 * time.Millisecond
+
+// connected says whether two queue pairs are connected and in use.
+func connected(t testing.TB) bool {
+	t.Helper()
+	out, err := exec.Command("rdma", "resource", "show", "qp").Output()
+	require.NoError(t, err)
+	return strings.Count(string(out), "type RC state RTS") == 2
+}
