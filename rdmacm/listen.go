@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // Listener waits for connections. Its methods may be called concurrently.
@@ -156,9 +158,21 @@ func (ln *Listener) end(cause error) {
 // Addr returns the address that the listener has.
 func (ln *Listener) Addr() Addr { return Addr{ln.addr} }
 
+// Device returns the device that has the listener's address. A protection domain
+// that is made on it can serve all connections, as Config.PD, so that memory need
+// be registered only once. A listener at every address has no one device, and
+// Device fails; its requests have theirs.
+func (ln *Listener) Device() (*ibverbs.Context, error) {
+	device, err := ln.id.Context()
+	if err != nil && ln.addr.Addr().IsUnspecified() {
+		return nil, fmt.Errorf("listener at %v has no one device; listen at an address of one: %w", ln.addr, err)
+	}
+	return device, err
+}
+
 // Accept waits for a request to connect. The request must be accepted or
-// rejected, which also gives its resources back. Accept returns an error that is ctx.Err() when ctx ends, and one
-// that is os.ErrClosed on Close.
+// rejected, which also gives its resources back. Accept returns an error that
+// is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close.
 func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	select {
 	case <-ln.closed:
