@@ -181,6 +181,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	}
 	select {
 	case req := <-ln.requests:
+		req.local, req.peer = req.event.ID.LocalAddr(), req.event.ID.PeerAddr()
 		return req, nil
 	case <-ln.closed:
 		return nil, ln.err()
