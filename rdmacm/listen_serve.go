@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -12,8 +11,8 @@ import (
 // ends, and returns when all of these have returned: nil then, for that is how a
 // server ends. A request that handle neither accepts nor rejects is rejected.
 //
-// If no more requests can be accepted, because the device was removed or the
-// listener closed, Serve ends the context that handle has, and returns why.
+// If no more requests can be accepted before, because the device was removed or
+// the listener closed, Serve ends the context that handle has, and returns why.
 func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, req *Request)) error {
 	switch {
 	case ctx == nil:
@@ -28,7 +27,7 @@ func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, 
 	for {
 		req, err := ln.Accept(ctx)
 		if err != nil {
-			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			if ctx.Err() != nil {
 				return nil
 			}
 			return err
