@@ -125,7 +125,11 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	r.taken, r.next = s, (r.next+1)%len(r.slots)
 	m := &Message{Len: n, receive: s.receive}
 	if len(s.memory) > 0 && !s.receive.isWrite() {
-		m.Data = s.memory[0].Bytes()[:n:n]
+		b := s.memory[0].Bytes()
+		if b == nil { // Close has taken the memory, and the message with it
+			return nil, fmt.Errorf("receiver: %w", os.ErrClosed)
+		}
+		m.Data = b[:n:n]
 	}
 	return m, nil
 }

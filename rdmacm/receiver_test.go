@@ -89,6 +89,24 @@ func TestReceiverAfterTheEnd(t *testing.T) {
 	require.Error(t, err)
 }
 
+// A message that had come, but was not taken before Close, is gone with the memory.
+func TestReceiverAfterClose(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server, r := receiving(t, d.IPv4, 2, 64)
+	answer, err := client.PostRecv()
+	require.NoError(t, err)
+	require.NoError(t, client.Send(ctx, alloc(t, client, 64).All()))
+	require.NoError(t, server.Send(ctx), "whose wait takes the message's completion as well")
+	_, err = answer.Wait(ctx)
+	require.NoError(t, err)
+	require.NoError(t, server.Close())
+	for range 3 {
+		_, err = r.Next(ctx)
+		require.ErrorIs(t, err, os.ErrClosed)
+	}
+}
+
 // The bytes of a write with immediate data are not in the receive's memory.
 func TestReceiverOfWrites(t *testing.T) {
 	d := needDevice(t)
