@@ -175,6 +175,17 @@ func (c *Conn) self() *queues {
 	return &c.queues
 }
 
+// SetPrivateData puts data in the place of Config.PrivateData. It is for Setup,
+// which makes what the peer may have to be told of, such as memory that it may
+// read; later it has no effect.
+func (c *Conn) SetPrivateData(data []byte) error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	c.config.PrivateData = data
+	return nil
+}
+
 // PeerData returns the private data with which the peer accepted the
 // connection, and zeros up to the transport's maximum. It is nil on the
 // accepting end, whose Request has the peer's.

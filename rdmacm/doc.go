@@ -5,7 +5,8 @@
 //
 // [Dial] and [Listen] make a [Conn], on which messages are sent and received
 // and a peer's memory is read and written, each with a context. What the two
-// programs tell each other at the start goes into the private data.
+// programs tell each other at the start goes into the private data. A [Receiver]
+// takes one message after the other.
 //
 // [DialDatagram] and [ListenDatagram] do the same for datagrams, and make a
 // [DatagramConn]; with [JoinGroup] that sends to a multicast group.

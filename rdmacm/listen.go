@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -160,6 +161,21 @@ func (ln *Listener) check() error {
 	return nil
 }
 
+// Device returns the device that has the listener's address. A protection domain
+// that is made on it can serve all connections, as Config.PD, so that memory need
+// be registered only once. A listener at every address has no one device, and
+// Device fails; its requests have theirs.
+func (ln *Listener) Device() (*ibverbs.Context, error) {
+	if err := ln.check(); err != nil {
+		return nil, err
+	}
+	device, err := ln.id.Context()
+	if err != nil && ln.addr.Addr().IsUnspecified() {
+		return nil, fmt.Errorf("listener at %v has no one device; listen at an address of one: %w", ln.addr, err)
+	}
+	return device, err
+}
+
 // Accept waits for a request to connect. The request must be accepted or
 // rejected, which also gives its resources back. Accept returns an error that
 // is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close.
@@ -177,6 +193,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	}
 	select {
 	case req := <-ln.requests:
+		req.local, req.peer = req.event.ID.LocalAddr(), req.event.ID.PeerAddr()
 		return req, nil
 	case <-ln.closed:
 		return nil, ln.err()

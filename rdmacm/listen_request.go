@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"sync/atomic"
 )
 
 // Request is a connection that a peer asks for.
 type Request struct {
-	dispatcher *dispatcher
-	event      *Event
-	answered   atomic.Bool
+	dispatcher  *dispatcher
+	event       *Event
+	answered    atomic.Bool
+	local, peer netip.AddrPort // known after the request is over, too
 }
 
 // answer claims the request for the one answer that it can be given.
@@ -31,10 +33,10 @@ func (r *Request) answer() error {
 func (r *Request) PrivateData() []byte { return r.event.PrivateData }
 
 // RemoteAddr returns the peer's address.
-func (r *Request) RemoteAddr() Addr { return Addr{r.event.ID.PeerAddr()} }
+func (r *Request) RemoteAddr() Addr { return Addr{r.peer} }
 
 // LocalAddr returns the address that the peer connects to.
-func (r *Request) LocalAddr() Addr { return Addr{r.event.ID.LocalAddr()} }
+func (r *Request) LocalAddr() Addr { return Addr{r.local} }
 
 // Event returns the event that brought the request.
 func (r *Request) Event() *Event { return r.event }

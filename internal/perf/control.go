@@ -207,6 +207,10 @@ func (c *control) finish() error {
 	if err := c.sync(); err != nil {
 		return err
 	}
-	_, err := c.Write([]byte("done\x00"))
+	done := []byte("done\x00")
+	if _, err := c.Write(done); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c.from, done)
 	return err
 }

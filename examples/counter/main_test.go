@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/selfexec"
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+func TestMain(m *testing.M) { selfexec.Main(m, main) }
+
+func TestWrongArguments(t *testing.T) {
+	selfexec.Misused(t, "", "-x", "-n -1 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+}
+
+// Clients that take tickets at the same time get each number once.
+func TestTickets(t *testing.T) {
+	d := testdevice.Require(t)
+	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	address := server.Prints(`listening on (\S+)\n`)
+
+	const each = 200
+	var clients []*selfexec.Process
+	for range 4 {
+		clients = append(clients, selfexec.Start(t, "-n", fmt.Sprint(each), address))
+	}
+	taken := map[string]bool{}
+	for _, client := range clients {
+		require.Zero(t, client.Wait())
+		require.Empty(t, client.Stderr())
+		numbers := strings.Fields(client.Stdout())
+		require.Len(t, numbers, each)
+		for _, number := range numbers {
+			require.False(t, taken[number], "twice: %s", number)
+			taken[number] = true
+		}
+	}
+	for i := range len(clients) * each {
+		require.True(t, taken[fmt.Sprint(i)], "nobody has %d", i)
+	}
+	one := selfexec.Run(t, address)
+	require.Zero(t, one.Wait())
+	require.Equal(t, "800\n", one.Stdout())
+	none := selfexec.Run(t, "-n", "0", address)
+	require.Zero(t, none.Wait())
+	require.Empty(t, none.Stdout())
+
+	server.Signal(os.Interrupt)
+	require.Zero(t, server.Wait())
+	server.Prints("\ntickets taken: 801\n")
+	require.Empty(t, server.Stderr())
+}

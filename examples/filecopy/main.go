@@ -1,0 +1,290 @@
+// Filecopy copies a file to another host with RDMA writes, several of them under
+// way at a time, and compares checksums in the end.
+//
+//	filecopy -listen 192.0.2.1:7471 copy.bin
+//	filecopy -to 192.0.2.1:7471 original.bin
+//
+// The receiving end offers a window of slots. The sending end writes each chunk
+// of the file into a slot, and tells its number with the immediate data. When the
+// chunk is in the copy, the receiving end sends that number back, and the slot is
+// free for the next chunk.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+const (
+	chunkSize = 256 << 10
+	slots     = 8
+	maxSize   = chunkSize << 32 // as many chunks as immediate data can tell apart
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("filecopy: ")
+	listen := flag.String("listen", "", "receive at this `address`, such as 192.0.2.1:7471 or :7471")
+	to := flag.String("to", "", "`address` to send to")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: filecopy -listen address copy\n       filecopy -to address original")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if (*listen == "") == (*to == "") || flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if *listen != "" {
+		err = receive(ctx, *listen, flag.Arg(0))
+	} else {
+		err = send(ctx, *to, flag.Arg(0))
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// receive receives one file. It has its name when it is whole.
+func receive(ctx context.Context, address, path string) error {
+	file, err := os.Create(path + ".part")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	fmt.Println("listening on", ln.Addr())
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint64(req.PrivateData())
+	if size > maxSize {
+		_ = req.Reject([]byte("too large"))
+		return fmt.Errorf("%v wants to send %d bytes", req.RemoteAddr(), size)
+	}
+	var window *ibverbs.MR
+	var messages *rdmacm.Receiver
+	setup := func(c *rdmacm.Conn) (err error) {
+		if window, err = c.Alloc(slots*chunkSize, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite); err != nil {
+			return err
+		}
+		if messages, err = c.NewReceiver(sha256.Size); err != nil {
+			return err
+		}
+		offer, err := window.Remote().MarshalBinary()
+		if err != nil {
+			return err
+		}
+		return c.SetPrivateData(offer)
+	}
+	conn, err := req.Accept(ctx, &rdmacm.Config{RecvQueue: slots + 1, Setup: setup})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := store(ctx, conn, messages, window, file, int64(size)); err != nil {
+		return fmt.Errorf("the copy is not whole: %w", err)
+	}
+	original, err := messages.Next(ctx)
+	if err != nil {
+		return err
+	}
+	sum, err := checksum(file)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(sum, original.Data) {
+		return fmt.Errorf("the copy differs: its checksum is %x, the original's %x", sum, original.Data)
+	}
+	fmt.Printf("%x\n", sum)
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	if err := conn.Send(ctx); err != nil { // an empty message says that all is well
+		return err
+	}
+	return conn.Wait(ctx) // until the other end, which has got it then, has closed
+}
+
+// store puts chunks into the copy, in whatever order they come.
+func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, window *ibverbs.MR, file *os.File, size int64) error {
+	start, done := time.Now(), int64(0)
+	defer fmt.Fprintln(os.Stderr)
+	for range chunks(size) {
+		m, err := messages.Next(ctx)
+		if err != nil {
+			return err
+		}
+		number, _ := m.Imm()
+		chunk := int64(number)
+		if chunk >= chunks(size) || m.Len != chunkLen(size, chunk) {
+			return fmt.Errorf("a chunk of %d bytes with number %d in a file of %d bytes", m.Len, chunk, size)
+		}
+		data := window.Sub(int(chunk%slots)*chunkSize, m.Len)
+		if _, err := file.WriteAt(data.Bytes(), chunk*chunkSize); err != nil {
+			return err
+		}
+		if err := conn.SendImm(ctx, number); err != nil { // the slot is free
+			return err
+		}
+		done += int64(m.Len)
+		progress(start, done, size)
+	}
+	return nil
+}
+
+// sender is the end that has the original.
+type sender struct {
+	conn    *rdmacm.Conn
+	file    *os.File
+	size    int64
+	memory  *ibverbs.MR          // with the same slots as
+	window  ibverbs.RemoteBuffer // at the other end
+	answers *rdmacm.Receiver
+	free    [slots]chan struct{} // tell that the slot's chunk is in the copy
+}
+
+// send sends a file.
+func send(ctx context.Context, address, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxSize {
+		return fmt.Errorf("%s is no file, or too large", path)
+	}
+	size := binary.BigEndian.AppendUint64(nil, uint64(info.Size()))
+	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{RecvQueue: slots, PrivateData: size})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s := &sender{conn: conn, file: file, size: info.Size()}
+	if err := s.window.UnmarshalBinary(conn.PeerData()); err != nil {
+		return err
+	}
+	if s.window.Len != slots*chunkSize {
+		return fmt.Errorf("%v offers a window of %d bytes, not %d", conn.RemoteAddr(), s.window.Len, slots*chunkSize)
+	}
+	if s.memory, err = conn.Alloc(slots*chunkSize, 0); err != nil {
+		return err
+	}
+	if s.answers, err = conn.NewReceiver(0); err != nil {
+		return err
+	}
+	if err := s.transfer(ctx); err != nil {
+		return err
+	}
+	sum, err := checksum(file)
+	if err != nil {
+		return err
+	}
+	if err := conn.Send(ctx, s.memory.Sub(0, copy(s.memory.Bytes(), sum))); err != nil {
+		return err
+	}
+	if _, err := s.answers.Next(ctx); err != nil {
+		return fmt.Errorf("the other end does not confirm the checksum %x: %w", sum, err)
+	}
+	fmt.Printf("%x\n", sum)
+	return nil
+}
+
+// transfer sends all chunks. Each slot has a goroutine that fills it.
+func (s *sender) transfer(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var filling sync.WaitGroup
+	defer filling.Wait()
+	defer func() { cancel(err) }()
+	for slot := range s.free {
+		s.free[slot] = make(chan struct{}, 1)
+		filling.Go(func() {
+			if err := s.fill(ctx, int64(slot)); err != nil {
+				cancel(err) // which ends Next below, and the others
+			}
+		})
+	}
+	start, done := time.Now(), int64(0)
+	defer fmt.Fprintln(os.Stderr)
+	for range chunks(s.size) {
+		answer, err := s.answers.Next(ctx)
+		if err != nil {
+			return err
+		}
+		number, _ := answer.Imm()
+		select {
+		case s.free[number%slots] <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		done += int64(chunkLen(s.size, int64(number)))
+		progress(start, done, s.size)
+	}
+	return nil
+}
+
+// fill sends the chunks whose turn it is to go through the slot.
+func (s *sender) fill(ctx context.Context, slot int64) error {
+	for chunk := slot; chunk < chunks(s.size); chunk += slots {
+		data := s.memory.Sub(int(slot)*chunkSize, chunkLen(s.size, chunk))
+		if _, err := s.file.ReadAt(data.Bytes(), chunk*chunkSize); err != nil {
+			return err
+		}
+		to := s.window.Sub(uint64(slot)*chunkSize, chunkSize)
+		if err := s.conn.WriteImm(ctx, to, uint32(chunk), data); err != nil {
+			return err
+		}
+		select {
+		case <-s.free[slot]:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func chunks(size int64) int64 { return (size + chunkSize - 1) / chunkSize }
+
+// chunkLen returns the size of a chunk. The last one may be smaller.
+func chunkLen(size, chunk int64) int { return int(max(min(chunkSize, size-chunk*chunkSize), 0)) }
+
+func checksum(file *os.File) ([]byte, error) {
+	hash := sha256.New()
+	_, err := io.Copy(hash, io.NewSectionReader(file, 0, 1<<62)) // from its beginning
+	return hash.Sum(nil), err
+}
+
+// progress shows how much of a file is in the copy.
+func progress(start time.Time, done, size int64) {
+	bar := strings.Repeat("#", int(30*min(done, size)/size))
+	rate := float64(done) / (1 << 20) / time.Since(start).Seconds()
+	fmt.Fprintf(os.Stderr, "\r[%-30s] %d of %d bytes, %.1f MiB/s", bar, done, size, rate)
+}

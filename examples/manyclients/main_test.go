@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/selfexec"
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+func TestMain(m *testing.M) { selfexec.Main(m, main) }
+
+func TestWrongArguments(t *testing.T) {
+	selfexec.Misused(t, "", "-x", "-n many 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+}
+
+// The clients' threads do not grow with their number, nor do the server's.
+func TestThousandClients(t *testing.T) {
+	d := testdevice.Require(t)
+	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	address := server.Prints(`listening on (\S+)\n`)
+	clients := selfexec.Start(t, address)
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		return n
+	}
+	connected := number(clients.Prints(`1000 clients connected in .*, (\d+) threads\n`))
+	answered := number(clients.Prints(`1000 clients answered in .*, (\d+) threads\n`))
+	require.Zero(t, clients.Wait())
+	t.Log(clients.Stdout())
+	few := number(server.Prints(`100 clients, (\d+) threads\n`))
+	all := number(server.Prints(`1000 clients, (\d+) threads\n`))
+	t.Log(server.Stdout())
+	for _, threads := range []int{connected, answered, few, all} {
+		require.Less(t, threads, 100)
+	}
+	server.Signal(os.Interrupt)
+	require.Zero(t, server.Wait())
+	require.Empty(t, server.Stderr())
+	require.Equal(t, 1, selfexec.Run(t, "-n", "50", address).Wait(), "nobody listens")
+	require.Zero(t, selfexec.Run(t, "-n", "0", address).Wait())
+}
+
+func TestEach(t *testing.T) {
+	for _, atOnce := range []int{1, 3, 200} {
+		var sum atomic.Int64
+		require.NoError(t, each(100, atOnce, func(i int) error { sum.Add(int64(i)); return nil }))
+		require.EqualValues(t, 99*100/2, sum.Load())
+	}
+	failed := errors.New("failed")
+	calls := 0
+	require.Equal(t, failed, each(100, 1, func(int) error { calls++; return failed }))
+	require.Equal(t, 1, calls)
+	require.NoError(t, each(0, 0, nil))
+}

@@ -1,0 +1,125 @@
+// Message exchanges messages: a client sends requests, and the server answers
+// each with its text in capitals.
+//
+//	message -listen 192.0.2.1:7471
+//	message 192.0.2.1:7471 hello world
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+const maxMessage = 4096
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("message: ")
+	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471 or :7471")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: message -listen address\n       message address text...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch {
+	case *listen != "" && flag.NArg() == 0:
+		err = serve(ctx, *listen)
+	case *listen == "" && flag.NArg() >= 2:
+		err = ask(ctx, flag.Arg(0), flag.Args()[1:])
+	default:
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve serves clients until ctx ends.
+func serve(ctx context.Context, address string) error {
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	fmt.Println("listening on", ln.Addr())
+	return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+		if err := answer(ctx, req); err != nil && ctx.Err() == nil {
+			log.Printf("client %v: %v", req.RemoteAddr(), err)
+		}
+	})
+}
+
+// answer answers the requests of one client until that closes the connection.
+func answer(ctx context.Context, req *rdmacm.Request) error {
+	var requests *rdmacm.Receiver
+	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+		requests, err = c.NewReceiver(maxMessage) // here, because the client may send at once
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	reply, err := conn.Alloc(maxMessage, 0)
+	if err != nil {
+		return err
+	}
+	for {
+		request, err := requests.Next(ctx)
+		if errors.Is(err, syscall.ECONNRESET) {
+			return nil // the client has closed
+		}
+		if err != nil {
+			return err
+		}
+		n := copy(reply.Bytes(), bytes.ToUpper(request.Data))
+		if err := conn.Send(ctx, reply.Sub(0, n)); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends requests, one after the other, and prints the replies.
+func ask(ctx context.Context, server string, texts []string) error {
+	conn, err := rdmacm.Dial(ctx, server, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	replies, err := conn.NewReceiver(maxMessage)
+	if err != nil {
+		return err
+	}
+	request, err := conn.Alloc(maxMessage, 0)
+	if err != nil {
+		return err
+	}
+	for _, text := range texts {
+		if len(text) > maxMessage {
+			return fmt.Errorf("a text of %d bytes, where messages have up to %d", len(text), maxMessage)
+		}
+		n := copy(request.Bytes(), text)
+		if err := conn.Send(ctx, request.Sub(0, n)); err != nil {
+			return err
+		}
+		reply, err := replies.Next(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", reply.Data)
+	}
+	return nil
+}

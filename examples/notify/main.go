@@ -1,0 +1,141 @@
+// Notify shows RDMA write with immediate data as a notification: a writer puts
+// texts into the memory of a board, and with each tells it where to look.
+//
+//	notify -listen 192.0.2.1:7471
+//	notify 192.0.2.1:7471 first second
+//
+// The board has to do nothing for the data to arrive. The immediate data, 32
+// bits with which the write ends, take a receive there, which wakes it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// The board has fields of a fixed size, and each writer a board of its own.
+const (
+	fields    = 16
+	fieldSize = 256
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("notify: ")
+	listen := flag.String("listen", "", "be the board at this `address`, such as 192.0.2.1:7471 or :7471")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: notify -listen address\n       notify address text...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch {
+	case *listen != "" && flag.NArg() == 0:
+		err = serve(ctx, *listen)
+	case *listen == "" && flag.NArg() >= 2:
+		err = write(ctx, flag.Arg(0), flag.Args()[1:])
+	default:
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve serves writers until ctx ends.
+func serve(ctx context.Context, address string) error {
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	fmt.Println("listening on", ln.Addr())
+	return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+		if err := watch(ctx, req); err != nil && ctx.Err() == nil {
+			log.Printf("writer %v: %v", req.RemoteAddr(), err)
+		}
+	})
+}
+
+// watch gives a writer a board, and prints what appears on it.
+func watch(ctx context.Context, req *rdmacm.Request) error {
+	var board *ibverbs.MR
+	var notifications *rdmacm.Receiver
+	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+		if board, err = c.Alloc(fields*fieldSize, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite); err != nil {
+			return err
+		}
+		if notifications, err = c.NewReceiver(0); err != nil {
+			return err
+		}
+		offer, err := board.Remote().MarshalBinary()
+		if err != nil {
+			return err
+		}
+		return c.SetPrivateData(offer) // the writer learns where the board is
+	}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for {
+		m, err := notifications.Next(ctx)
+		if errors.Is(err, syscall.ECONNRESET) {
+			return nil // the writer has closed
+		}
+		if err != nil {
+			return err
+		}
+		field, ok := m.Imm()
+		if !ok || field >= fields || m.Len > fieldSize {
+			return fmt.Errorf("a notification of %d bytes in field %d", m.Len, field)
+		}
+		fmt.Printf("field %d: %s\n", field, board.Sub(int(field)*fieldSize, m.Len).Bytes())
+	}
+}
+
+// write writes each text into a field of its own.
+func write(ctx context.Context, address string, texts []string) error {
+	if len(texts) > fields {
+		return fmt.Errorf("%d texts, where the board has %d fields", len(texts), fields)
+	}
+	conn, err := rdmacm.Dial(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var board ibverbs.RemoteBuffer
+	if err := board.UnmarshalBinary(conn.PeerData()); err != nil {
+		return err
+	}
+	if board.Len < fields*fieldSize {
+		return fmt.Errorf("%v is no board: it offers %d bytes", conn.RemoteAddr(), board.Len)
+	}
+	memory, err := conn.Alloc(fieldSize, 0)
+	if err != nil {
+		return err
+	}
+	for i, text := range texts {
+		if len(text) > fieldSize {
+			return fmt.Errorf("a text of %d bytes, where fields have %d", len(text), fieldSize)
+		}
+		n := copy(memory.Bytes(), text)
+		field := board.Sub(uint64(i)*fieldSize, fieldSize)
+		if err := conn.WriteImm(ctx, field, uint32(i), memory.Sub(0, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

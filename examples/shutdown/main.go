@@ -1,0 +1,170 @@
+// Shutdown shows how a server ends without taking work back: interrupted, it
+// accepts no more clients, finishes the requests that it has begun, tells the
+// clients to go, and closes everything. What takes longer than a grace period is
+// cut off.
+//
+//	shutdown -listen 192.0.2.1:7471 -work 2s -grace 10s
+//	shutdown 192.0.2.1:7471
+//
+// A client sends one request after the other until the server says goodbye. Each
+// request was either answered before that, or not begun.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// The server's messages, as immediate data.
+const (
+	done    = 1 // with a request
+	goodbye = 2
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("shutdown: ")
+	var s server
+	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471 or :7471")
+	flag.DurationVar(&s.work, "work", time.Second, "how long each request takes")
+	flag.DurationVar(&s.grace, "grace", 10*time.Second, "how long after an interrupt work is cut off")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: shutdown -listen address [-work time] [-grace time]\n       shutdown address")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	switch {
+	case *listen != "" && flag.NArg() == 0:
+		err = s.serve(ctx, stop, *listen)
+	case *listen == "" && flag.NArg() == 1:
+		err = ask(ctx, flag.Arg(0))
+	default:
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+type server struct {
+	work, grace time.Duration
+	done        atomic.Int64 // requests
+}
+
+// serve serves clients until ctx ends, and then until they are gone. stop makes
+// signals do again what they do by default.
+func (s *server) serve(ctx context.Context, stop func(), address string) error {
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	fmt.Println("listening on", ln.Addr())
+	// What is under way goes on after ctx has ended, until the grace period is over.
+	underWay, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cutOff(nil)
+	finished := make(chan error, 1)
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		defer end() // the listener may have failed
+		finished <- ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+			if err := s.answer(ctx, underWay, req); err != nil {
+				log.Printf("client %v: %v", req.RemoteAddr(), err)
+			}
+		})
+	}()
+
+	<-ctx.Done()
+	stop() // so that a second interrupt ends the program at once
+	fmt.Println("shutting down")
+	ln.Close() // no more clients: they are refused, and may look for another server
+	timer := time.AfterFunc(s.grace, func() { cutOff(fmt.Errorf("cut off after %v", s.grace)) })
+	defer timer.Stop()
+	err = <-finished // when all clients are gone
+	fmt.Println("requests done:", s.done.Load())
+	if err == nil {
+		err = context.Cause(underWay) // nil if nothing was cut off
+	}
+	return err
+}
+
+// answer does one client's requests. After ctx has ended it begins no more, and
+// says goodbye.
+func (s *server) answer(ctx, underWay context.Context, req *rdmacm.Request) error {
+	var requests *rdmacm.Receiver
+	conn, err := req.Accept(underWay, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+		requests, err = c.NewReceiver(0)
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for {
+		_, err := requests.Next(ctx)
+		switch {
+		case errors.Is(err, syscall.ECONNRESET):
+			return nil // the client has closed
+		case ctx.Err() != nil:
+			if err := conn.SendImm(underWay, goodbye); err != nil {
+				return err
+			}
+			return conn.Wait(underWay) // for the client, which may still need an answer of this device
+		case err != nil:
+			return err
+		}
+		fmt.Println("working for", conn.RemoteAddr())
+		select {
+		case <-time.After(s.work): // the work
+		case <-conn.Done():
+			return conn.Err()
+		case <-underWay.Done():
+			return context.Cause(underWay)
+		}
+		if err := conn.SendImm(underWay, done); err != nil {
+			return err
+		}
+		s.done.Add(1)
+	}
+}
+
+// ask sends requests until the server says goodbye.
+func ask(ctx context.Context, address string) error {
+	conn, err := rdmacm.Dial(ctx, address, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	answers, err := conn.NewReceiver(0)
+	if err != nil {
+		return err
+	}
+	for request := 1; ; request++ {
+		if err := conn.Send(ctx); err != nil {
+			return err
+		}
+		answer, err := answers.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("request %d, which may be done or not: %w", request, err)
+		}
+		if code, _ := answer.Imm(); code == goodbye {
+			fmt.Printf("the server ends; request %d is for another one\n", request)
+			return nil
+		}
+		fmt.Printf("request %d is done\n", request)
+	}
+}

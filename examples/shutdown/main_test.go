@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/selfexec"
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+func TestMain(m *testing.M) { selfexec.Main(m, main) }
+
+func TestWrongArguments(t *testing.T) {
+	selfexec.Misused(t, "", "-x", "-work much 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+}
+
+// Every request is done and its client knows, or it is not begun.
+func TestGraceful(t *testing.T) {
+	d := testdevice.Require(t)
+	server := selfexec.Start(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
+	address := server.Prints(`listening on (\S+)\n`)
+	var clients []*selfexec.Process
+	for range 3 {
+		clients = append(clients, selfexec.Start(t, address))
+	}
+	for _, client := range clients {
+		client.Prints("request 2 is done\n")
+	}
+	server.Signal(os.Interrupt)
+	done := 0
+	for _, client := range clients {
+		require.Zero(t, client.Wait())
+		client.Prints(`the server ends; request \d+ is for another one\n$`)
+		require.Empty(t, client.Stderr())
+		done += strings.Count(client.Stdout(), "is done\n")
+	}
+	require.Zero(t, server.Wait())
+	server.Prints(fmt.Sprintf("requests done: %d\n$", done))
+	require.Empty(t, server.Stderr())
+}
+
+// While the server finishes, new clients are refused; when the grace period is
+// over, it finishes no more.
+func TestCutOff(t *testing.T) {
+	d := testdevice.Require(t)
+	server := selfexec.Start(t, "-work", "1h", "-grace", "5s", "-listen", d.IPv4.String()+":0")
+	address := server.Prints(`listening on (\S+)\n`)
+	client := selfexec.Start(t, address)
+	server.Prints("working for")
+	server.Signal(os.Interrupt)
+	server.Prints("shutting down")
+	late := selfexec.Run(t, address)
+	require.Equal(t, 1, late.Wait())
+	require.Contains(t, late.Stderr(), "shutdown: dial "+address+": ")
+
+	require.Equal(t, 1, server.Wait())
+	require.Contains(t, server.Stderr(), "cut off after 5s")
+	server.Prints("requests done: 0\n")
+	require.Equal(t, 1, client.Wait())
+	require.Contains(t, client.Stderr(), "request 1, which may be done or not: disconnected")
+}
+
+// The second interrupt ends the server at once.
+func TestImpatient(t *testing.T) {
+	d := testdevice.Require(t)
+	server := selfexec.Start(t, "-work", "1h", "-grace", "1h", "-listen", d.IPv4.String()+":0")
+	client := selfexec.Start(t, server.Prints(`listening on (\S+)\n`))
+	server.Prints("working for")
+	server.Signal(os.Interrupt)
+	server.Prints("shutting down")
+	server.Signal(os.Interrupt)
+	require.Equal(t, -1, server.Wait())
+	require.Equal(t, 1, client.Wait())
+}
