@@ -64,7 +64,6 @@ func (c *ListenConfig) withDefaults() ListenConfig {
 }
 
 func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string) (*Listener, error) {
-	config := c.withDefaults()
 	addrs, err := lookup(ctx, address)
 	if err != nil {
 		return nil, err
@@ -72,11 +71,16 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
+	return c.listenInfo(AddrInfo{PortSpace: ps, Src: addrs[0]})
+}
+
+func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
+	config := c.withDefaults()
 	d, err := useDispatcher()
 	if err != nil {
 		return nil, err
 	}
-	id, err := d.channel.NewID(ps)
+	id, err := d.channel.NewID(info.PortSpace)
 	if err != nil {
 		return nil, errors.Join(err, d.release())
 	}
@@ -85,14 +89,14 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 		requests: make(chan *Request, config.Backlog), closed: make(chan struct{}),
 	}
 	d.handle(id, ln.handle)
-	if err := ln.start(addrs[0], config); err != nil {
+	if err := ln.start(info, config); err != nil {
 		d.forget(id)
 		return nil, errors.Join(err, id.Close(), d.release())
 	}
 	return ln, nil
 }
 
-func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
+func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 	if config.ReuseAddr {
 		if err := ln.id.SetReuseAddr(true); err != nil {
 			return err
@@ -103,7 +107,7 @@ func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
 			return err
 		}
 	}
-	if err := ln.id.BindAddr(addr); err != nil {
+	if err := ln.id.bindInfo(info); err != nil {
 		return err
 	}
 	if err := ln.id.Listen(kernelBacklog(config.Backlog)); err != nil {

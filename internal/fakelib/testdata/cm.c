@@ -57,6 +57,8 @@ static void emit(struct rdma_cm_id *id, struct rdma_cm_id *listener, enum rdma_c
 	event->event = type;
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE)
 		event->param.conn.qp_num = PEER_QP;
+	if (id->qp_type == IBV_QPT_UD)
+		event->param.ud.ah_attr.port_num = 1;
 	leave(&call);
 	pthread_mutex_lock(&lock);
 	if (unread == EVENTS)
@@ -163,6 +165,13 @@ static int do_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	return 0;
 }
 
+static int do_rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t size)
+{
+	if (level == RDMA_OPTION_IB)
+		emit(id, NULL, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	return 0;
+}
+
 static int do_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	id->qp = ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
@@ -217,6 +226,12 @@ static int do_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 static int do_rdma_disconnect(struct rdma_cm_id *id)
 {
 	emit(id, NULL, RDMA_CM_EVENT_DISCONNECTED);
+	return 0;
+}
+
+static int do_rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *value)
+{
+	emit(id, NULL, RDMA_CM_EVENT_MULTICAST_JOIN);
 	return 0;
 }
 
