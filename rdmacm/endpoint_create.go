@@ -19,6 +19,10 @@ import (
 //
 // The config may be nil, for no queue pair; its type is the info's. What pd and
 // the config lack is made by the endpoint, as CreateQP says.
+//
+// This is the way to extended reliable connections, for which the info has
+// PortSpaceIB and ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with
+// AddrPassive.
 func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) (*Endpoint, error) {
 	if config != nil {
 		own := *config
@@ -44,6 +48,9 @@ func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *
 
 func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 	ps, t := info.PortSpace, info.QPType
+	if isXRC(t) {
+		return newXRCEndpoint(info)
+	}
 	switch {
 	case ps != 0:
 	case t == ibverbs.QPTypeUD:
@@ -66,6 +73,9 @@ func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPCon
 	ep.pd, ep.requestPD, ep.requestQP = pd, pd, config
 	if info.Family != FamilyIB && !info.Src.IsValid() {
 		return fmt.Errorf("rdma_create_ep: no source to listen on: %w", syscall.EINVAL)
+	}
+	if isXRC(info.QPType) { // which has the address already
+		return nil
 	}
 	return ep.id.bindInfo(info)
 }

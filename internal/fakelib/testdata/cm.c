@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #define EVENTS 1024
 #define PEER_QP 99
+#define RAI_PASSIVE 1
 
 /* Events that nobody has read, oldest first. */
 static struct rdma_cm_event *events[EVENTS];
@@ -119,6 +121,44 @@ static int do_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_
 	return 0;
 }
 
+static void bind_device(struct rdma_cm_id *id)
+{
+	id->verbs = open_device();
+	id->port_num = 1;
+}
+
+static int do_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
+			       struct rdma_addrinfo **res)
+{
+	static struct sockaddr_in addr = { .sin_family = AF_INET };
+	struct rdma_addrinfo *info = new_object(sizeof(*info));
+
+	*info = *hints;
+	info->ai_family = AF_INET;
+	if (info->ai_flags & RAI_PASSIVE) {
+		info->ai_src_addr = (struct sockaddr *)&addr;
+		info->ai_src_len = sizeof(addr);
+	} else {
+		info->ai_dst_addr = (struct sockaddr *)&addr;
+		info->ai_dst_len = sizeof(addr);
+	}
+	*res = info;
+	return 0;
+}
+
+static void do_rdma_freeaddrinfo(struct rdma_addrinfo *info)
+{
+	free_object(info);
+}
+
+static int do_rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	*id = new_id(NULL, NULL, res->ai_port_space);
+	(*id)->qp_type = res->ai_qp_type;
+	bind_device(*id);
+	return 0;
+}
+
 static int do_rdma_destroy_id(struct rdma_cm_id *id)
 {
 	int i;
@@ -137,10 +177,9 @@ static int do_rdma_destroy_id(struct rdma_cm_id *id)
 	return free_object(id);
 }
 
-static void bind_device(struct rdma_cm_id *id)
+static void do_rdma_destroy_ep(struct rdma_cm_id *id)
 {
-	id->verbs = open_device();
-	id->port_num = 1;
+	do_rdma_destroy_id(id);
 }
 
 static int do_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
@@ -174,7 +213,12 @@ static int do_rdma_set_option(struct rdma_cm_id *id, int level, int name, void *
 
 static int do_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	id->qp = ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
+	char *verbs = (char *)id->verbs - offsetof(struct verbs_context, context);
+
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
+		id->qp = ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
+	else
+		id->qp = ((struct verbs_context *)verbs)->create_qp_ex(id->verbs, attr);
 	return id->qp ? 0 : -1;
 }
 
@@ -204,6 +248,7 @@ static int do_rdma_listen(struct rdma_cm_id *id, int backlog)
 {
 	struct rdma_cm_id *request = new_id(id->channel, id->context, id->ps);
 
+	request->qp_type = id->qp_type;
 	bind_device(request);
 	request->route.addr.src_storage = id->route.addr.src_storage;
 	request->route.addr.dst_storage = id->route.addr.src_storage;
