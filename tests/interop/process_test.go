@@ -18,6 +18,8 @@ import (
 	"github.com/verbena-go/verbena/internal/mckey"
 	"github.com/verbena-go/verbena/internal/rdmaclient"
 	"github.com/verbena-go/verbena/internal/rdmaserver"
+	"github.com/verbena-go/verbena/internal/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/rping"
 	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/internal/udaddy"
@@ -41,6 +43,10 @@ func TestMain(m *testing.M) {
 		os.Exit(rdmaclient.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "rdmaserver":
 		os.Exit(rdmaserver.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaxclient":
+		os.Exit(rdmaxclient.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaxserver":
+		os.Exit(rdmaxserver.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "datagrams":
 		os.Exit(datagramsMain(os.Args[1], os.Stdout))
 	default:
