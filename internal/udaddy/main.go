@@ -57,7 +57,7 @@ func (o *options) flags(f *program.Flags) {
 	f.StringVarP(&o.bind, "bind", "b", "", "`address` to listen on (default: all of IPv4), or to ask from")
 	f.StringVarP(&o.format, "format", "f", o.format, "`kind` of the addresses: name, ip, ipv6, or gid for InfiniBand's own")
 	f.StringVarP(&o.space, "port-space", "P", o.space, "`kind` of port: udp, or ipoib for queue pairs of IPoIB's partition")
-	f.Uint16VarP(&o.spaceNumber, "port-space-number", "p", 0, "the same as `number`: 0x111 (273) is udp, 2 is ipoib (0: as -P says)")
+	f.Uint16VarP(&o.spaceNumber, "port-space-number", "p", 0, "`number` of the port space, in place of -P: 0x111 is udp, 2 is ipoib")
 	f.Number(&o.connections, "connections", "c", 0, exchange.MaxCount, "`number` of queue pairs")
 	f.Number(&o.count, "count", "C", 0, exchange.MaxCount, "`number` of messages to each")
 	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU; 0: no messages")
