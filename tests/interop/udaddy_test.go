@@ -15,7 +15,7 @@ var (
 
 func TestUdaddy(t *testing.T) {
 	d := needDevice(t)
-	for _, pair := range []struct{ server, client program }{{theirUdaddy, ourUdaddy}, {ourUdaddy, theirUdaddy}, {ourUdaddy, ourUdaddy}} {
+	for _, pair := range []struct{ server, client program }{{theirUdaddy, ourUdaddy}, {ourUdaddy, theirUdaddy}} {
 		for _, with := range []struct {
 			ip                       netip.Addr
 			connections, count, size int
