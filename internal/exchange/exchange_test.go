@@ -11,11 +11,21 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// ends returns what a client and a server have of one exchange.
-func ends(t *testing.T, client, server *End) {
+// needDevice returns the device to test with, and fails the test if it leaves
+// anything behind.
+func needDevice(t *testing.T) testdevice.Device {
 	t.Helper()
 	d := testdevice.Require(t)
+	_, err := rdmacm.Devices() // which stay open
+	require.NoError(t, err)
 	testdevice.NoLeaks(t)
+	return d
+}
+
+// ends makes the two ends of one exchange.
+func ends(t *testing.T, client, server *End) {
+	t.Helper()
+	d := needDevice(t)
 	ctx := t.Context()
 	ln, err := rdmacm.ListenDatagram(ctx, d.IPv4.String()+":0", nil)
 	require.NoError(t, err)
@@ -85,8 +95,7 @@ func TestReceiveIsCanceled(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	d := testdevice.Require(t)
-	testdevice.NoLeaks(t)
+	d := needDevice(t)
 	e := &End{Count: 1, Size: MaxSize + 1}
 	_, err := rdmacm.DialDatagram(t.Context(), d.IPv4.String()+":7198", &rdmacm.DatagramConfig{Setup: e.SetupReceives})
 	require.ErrorIs(t, err, syscall.EMSGSIZE)
