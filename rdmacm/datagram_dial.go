@@ -33,7 +33,7 @@ func (d *Dialer) DialDatagram(ctx context.Context, address string, config *Datag
 	complete := config.withDefaults()
 	var conn *DatagramConn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
-		conn, err = d.dialDatagram(ctx, local, peer, complete)
+		conn, err = d.dialDatagram(ctx, AddrInfo{PortSpace: PortSpaceUDP, Src: local, Dst: peer}, complete)
 		return err
 	})
 	if err != nil {
@@ -42,8 +42,8 @@ func (d *Dialer) DialDatagram(ctx context.Context, address string, config *Datag
 	return conn, nil
 }
 
-func (d *Dialer) dialDatagram(ctx context.Context, local, peer netip.AddrPort, config DatagramConfig) (*DatagramConn, error) {
-	ds, id, err := d.resolved(ctx, PortSpaceUDP, local, peer)
+func (d *Dialer) dialDatagram(ctx context.Context, info AddrInfo, config DatagramConfig) (*DatagramConn, error) {
+	ds, id, err := d.resolved(ctx, info)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 }
 
 func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
-	ds, id, err := d.resolved(ctx, PortSpaceTCP, local, peer)
+	ds, id, err := d.resolved(ctx, AddrInfo{PortSpace: PortSpaceTCP, Src: local, Dst: peer})
 	if err != nil {
 		return nil, err
 	}
@@ -117,19 +117,19 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
-func (d *Dialer) resolved(ctx context.Context, ps PortSpace, local, peer netip.AddrPort) (*dispatcher, *ID, error) {
-	ds, id, err := newDispatchedID(ps)
+func (d *Dialer) resolved(ctx context.Context, info AddrInfo) (*dispatcher, *ID, error) {
+	ds, id, err := newDispatchedID(info.PortSpace)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.resolve(ctx, ds, id, local, peer); err != nil {
+	if err := d.resolve(ctx, ds, id, info); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())
 	}
 	return ds, id, nil
 }
 
 // resolve finds the device, the peer's hardware address and the path to it.
-func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, local, peer netip.AddrPort) error {
+func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo) error {
 	events := make(chan *Event, 4) // more than these steps can cause
 	ds.handle(id, func(ev *Event) {
 		select {
@@ -157,7 +157,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, local, pee
 	if timeout == 0 {
 		timeout = defaultResolve
 	}
-	if err := id.ResolveAddr(local, peer, timeout); err != nil {
+	if err := id.resolveInfo(info, timeout); err != nil {
 		return err
 	}
 	if err := wait(EventAddrResolved); err != nil {
@@ -173,7 +173,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, local, pee
 			return err
 		}
 	}
-	if err := id.ResolveRoute(timeout); err != nil {
+	if err := id.routeInfo(info, timeout); err != nil {
 		return err
 	}
 	return wait(EventRouteResolved)

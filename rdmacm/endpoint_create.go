@@ -19,6 +19,10 @@ import (
 //
 // The config may be nil, for no queue pair; its type is the info's. What pd and
 // the config lack is made by the endpoint, as CreateQP says.
+//
+// This is the way to extended reliable connections, for which the info has
+// PortSpaceIB and ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with
+// AddrPassive.
 func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) (*Endpoint, error) {
 	if config != nil {
 		own := *config
@@ -44,6 +48,9 @@ func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *
 
 func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 	ps, t := info.PortSpace, info.QPType
+	if isXRC(t) {
+		return newXRCEndpoint(info)
+	}
 	switch {
 	case ps != 0:
 	case t == ibverbs.QPTypeUD:
@@ -64,40 +71,28 @@ func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 
 func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
 	ep.pd, ep.requestPD, ep.requestQP = pd, pd, config
-	switch {
-	case info.Family == FamilyIB:
-		return ep.id.BindIB(info.SrcIB)
-	case info.Src.IsValid():
-		return ep.id.BindAddr(info.Src)
+	if info.Family != FamilyIB && !info.Src.IsValid() {
+		return fmt.Errorf("rdma_create_ep: no source to listen on: %w", syscall.EINVAL)
 	}
-	return fmt.Errorf("rdma_create_ep: no source to listen on: %w", syscall.EINVAL)
+	if isXRC(info.QPType) { // which has the address already
+		return nil
+	}
+	return ep.id.bindInfo(info)
 }
 
 func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
-	if err := ep.resolve(ctx, info); err != nil {
+	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return ep.id.resolveInfo(info, left(ctx)) },
+		anyOf(EventAddrResolved, EventAddrError))
+	if err != nil {
 		return err
 	}
-	route := func() error { return ep.ResolveRoute(ctx) }
-	if len(info.Paths) > 0 {
-		route = func() error { return ep.SetIBPaths(ctx, info.Paths...) }
-	}
-	if err := route(); err != nil {
+	if err := ep.route(ctx, "rdma_resolve_route", func() error { return ep.id.routeInfo(info, left(ctx)) }); err != nil {
 		return err
 	}
 	ep.connect = info.Connect
 	if config == nil {
 		return nil
 	}
-	_, err := ep.CreateQP(pd, *config)
+	_, err = ep.CreateQP(pd, *config)
 	return err
-}
-
-func (ep *Endpoint) resolve(ctx context.Context, info AddrInfo) error {
-	if info.Family != FamilyIB {
-		return ep.ResolveAddr(ctx, info.Src, info.Dst)
-	}
-	if info.SrcIB == (IBAddr{}) {
-		return ep.ResolveIB(ctx, nil, info.DstIB)
-	}
-	return ep.ResolveIB(ctx, &info.SrcIB, info.DstIB)
 }

@@ -14,6 +14,7 @@ type owned struct {
 	cqs      []*ibverbs.CQ
 	channels []*ibverbs.CompChannel
 	regions  regions
+	xrc      xrcQueues
 	send     *ibverbs.SendBatch
 	recv     *ibverbs.RecvBatch
 }
@@ -24,6 +25,9 @@ type owned struct {
 // room for all requests, for SendComp and RecvComp. The type is that of the
 // endpoint's port space unless the config says otherwise. All is closed with
 // the endpoint.
+//
+// A queue pair that receives for extended reliable connections gets a domain of
+// its own if the config has none; its shared receive queue is from CreateSRQ.
 func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	device, err := ep.device("rdma_create_qp")
 	if err != nil {
@@ -48,7 +52,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	if config.Type == 0 {
 		config.Type = ep.id.qpType
 	}
-	if config.SRQ == nil {
+	if config.SRQ == nil && !isXRC(config.Type) {
 		config.SRQ = ep.srq
 	}
 	made := len(ep.cqs)
@@ -79,7 +83,16 @@ func (ep *Endpoint) createQP(device *ibverbs.Context, pd *ibverbs.PD, config ibv
 			return nil, err
 		}
 	}
-	return ep.id.CreateQP(pd, config)
+	if !isXRC(config.Type) {
+		return ep.id.CreateQP(pd, config)
+	}
+	if config.Type == ibverbs.QPTypeXRCRecv && config.XRCD == nil {
+		if config.XRCD, err = ep.xrc.open(device); err != nil {
+			return nil, err
+		}
+	}
+	qp, err = ep.id.CreateQP(pd, config)
+	return qp, explainXRC(device, err)
 }
 
 func (ep *Endpoint) createCQ(device *ibverbs.Context, entries int) (*ibverbs.CQ, error) {
@@ -98,6 +111,10 @@ func (ep *Endpoint) createCQ(device *ibverbs.Context, entries int) (*ibverbs.CQ,
 // CreateSRQ makes a shared receive queue, from which queue pairs that CreateQP
 // makes then take their receives; see rdma_create_srq(3). A nil pd stands for a
 // protection domain of the endpoint's own. It is closed with the endpoint.
+//
+// That of an endpoint which receives for extended reliable connections is for
+// these: its completions come from RecvComp, and its number is what peers need to
+// send to it.
 func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
 	device, err := ep.device("rdma_create_srq")
 	if err != nil {
@@ -116,7 +133,11 @@ func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverb
 			return nil, err
 		}
 	}
-	ep.srq, err = pd.CreateSRQ(config)
+	if ep.id.qpType == ibverbs.QPTypeXRCRecv {
+		ep.srq, err = ep.xrc.createSRQ(device, pd, config)
+	} else {
+		ep.srq, err = pd.CreateSRQ(config)
+	}
 	return ep.srq, err
 }
 
@@ -187,9 +208,11 @@ func (ep *Endpoint) closeRegions() error {
 		return err
 	}
 	if ep.srq != nil {
-		return ep.srq.Close()
+		if err := ep.srq.Close(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return ep.xrc.close()
 }
 
 func (ep *Endpoint) closePD() error {

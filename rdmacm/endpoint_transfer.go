@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"syscall"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -40,10 +41,16 @@ func (ep *Endpoint) register(op string, b []byte, access ibverbs.AccessFlags) (*
 // See rdma_post_recv(3). It does not wait.
 func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 	return ep.post("rdma_post_recv", func(qp queuePair) error {
+		srq := qp.srq
+		if qp.Type() == ibverbs.QPTypeXRCRecv {
+			if srq = ep.srq; srq == nil {
+				return fmt.Errorf("create a shared receive queue first: %w", syscall.EINVAL)
+			}
+		}
 		if ep.recv == nil {
 			n := qp.Cap().MaxRecvSGE
-			if qp.srq != nil {
-				attr, err := qp.srq.Query()
+			if srq != nil {
+				attr, err := srq.Query()
 				if err != nil {
 					return err
 				}
@@ -60,8 +67,8 @@ func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 			return err
 		}
 		post := qp.PostRecv
-		if qp.srq != nil {
-			post = qp.srq.PostRecv
+		if srq != nil {
+			post = srq.PostRecv
 		}
 		_, err := post(ep.recv)
 		return err
@@ -167,7 +174,12 @@ func (ep *Endpoint) SendComp(ctx context.Context) (ibverbs.WC, error) {
 // as well. A wait on a completion queue of the caller's ends with that, not with
 // the endpoint.
 func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
-	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ { return qp.recv })
+	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ {
+		if qp.Type() == ibverbs.QPTypeXRCRecv {
+			return ep.srqCQ()
+		}
+		return qp.recv
+	})
 }
 
 func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queuePair) *ibverbs.CQ) (ibverbs.WC, error) {
@@ -175,9 +187,9 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 	if err != nil {
 		return ibverbs.WC{}, err
 	}
-	var wcs [1]ibverbs.WC
-	if _, err := queue(qp).Wait(ctx, wcs[:]); err != nil {
-		return ibverbs.WC{}, err
+	cq := queue(qp)
+	if cq == nil { // as one end of extended reliable connections may
+		return ibverbs.WC{}, fmt.Errorf("%s: the %v queue pair has no completion queue for that: %w", op, qp.Type(), syscall.EINVAL)
 	}
-	return wcs[0], wcs[0].Err()
+	return cq.WaitOne(ctx)
 }

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ type GroupConfig struct {
 	// NoLoopback keeps this end's own datagrams from coming back to it. It
 	// fails with errors.ErrUnsupported on devices that cannot do that.
 	NoLoopback bool
+	// PortSpace may be PortSpaceIPoIB, for groups of IPoIB; 0 stands for
+	// PortSpaceUDP.
+	PortSpace PortSpace
 
 	// What follows is as in DatagramConfig.
 
@@ -64,7 +68,16 @@ func (c *GroupConfig) join(ctx context.Context, group netip.Addr) (*DatagramConn
 	if _, err := groupAddr("rdma_join_multicast", group); err != nil {
 		return nil, err
 	}
-	ds, id, err := c.located(ctx, group)
+	local, err := c.local(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	return c.joinFrom(local, func(conn *DatagramConn) error { return conn.join(ctx, group, c.joinFlags()) })
+}
+
+// joinFrom makes an end on the device that has the local address, and joins.
+func (c *GroupConfig) joinFrom(local netip.Addr, join func(*DatagramConn) error) (*DatagramConn, error) {
+	ds, id, err := c.located(local)
 	if err != nil {
 		return nil, err
 	}
@@ -76,20 +89,27 @@ func (c *GroupConfig) join(ctx context.Context, group netip.Addr) (*DatagramConn
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.join(ctx, group, c.SendOnly); err != nil {
+	if err := join(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
+func (c *GroupConfig) joinFlags() JoinFlags {
+	if c.SendOnly {
+		return JoinSendOnly
+	}
+	return JoinFull
+}
+
 // located makes an id that knows on which device to join. The caller is a user
 // of the dispatcher then.
-func (c *GroupConfig) located(ctx context.Context, group netip.Addr) (*dispatcher, *ID, error) {
-	local, err := c.local(ctx, group)
-	if err != nil {
+func (c *GroupConfig) located(local netip.Addr) (*dispatcher, *ID, error) {
+	ps := cmp.Or(c.PortSpace, PortSpaceUDP)
+	if err := checkDatagrams(ps); err != nil {
 		return nil, nil, err
 	}
-	ds, id, err := newDispatchedID(PortSpaceUDP)
+	ds, id, err := newDispatchedID(ps)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,32 +141,33 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 const multicastQP = 0xFFFFFF
 
 // join enters the group and makes it the peer.
-func (c *DatagramConn) join(ctx context.Context, group netip.Addr, sendOnly bool) error {
-	flags := JoinFull
-	if sendOnly {
-		flags = JoinSendOnly
-	}
+func (c *DatagramConn) join(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
 	ev, err := c.ask(ctx, func() error { return c.id.JoinMulticast(group, flags, nil) })
 	if ev == nil && group.Is6() && errors.Is(err, errors.ErrUnsupported) {
-		return c.joinIPv6(ctx, group, sendOnly)
+		return c.joinIPv6(ctx, group, flags)
 	}
 	if err != nil {
 		return err
 	}
+	return c.joined(ctx, ev)
+}
+
+// joined makes the group, which the event tells of, the peer.
+func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }
 
 // joinIPv6 does what Linux does not for groups of IPv6 on RoCE v2, but does for
 // those of IPv4: the network interface is to be in the group too, and the
 // group's address is the GID.
-func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, sendOnly bool) error {
+func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	from, err := c.pd.Context().FindGID(c.local.Addr())
 	if err != nil {
 		return err
 	}
 	gid := ibverbs.GIDFromAddr(group)
-	if !sendOnly {
+	if flags == JoinFull {
 		nic, err := net.InterfaceByIndex(from.NetDevIndex)
 		if err != nil {
 			return err

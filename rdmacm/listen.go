@@ -70,7 +70,6 @@ func (c *ListenConfig) withDefaults() ListenConfig {
 }
 
 func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string) (*Listener, error) {
-	config := c.withDefaults()
 	addrs, err := lookup(ctx, address)
 	if err != nil {
 		return nil, err
@@ -78,7 +77,12 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
-	d, id, err := newDispatchedID(ps)
+	return c.listenInfo(AddrInfo{PortSpace: ps, Src: addrs[0]})
+}
+
+func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
+	config := c.withDefaults()
+	d, id, err := newDispatchedID(info.PortSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -87,14 +91,14 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 		requests: make(chan *Request, config.Backlog), closed: make(chan struct{}),
 	}
 	d.handle(id, ln.handle)
-	if err := ln.start(addrs[0], config); err != nil {
+	if err := ln.start(info, config); err != nil {
 		d.forget(id)
 		return nil, errors.Join(err, id.Close(), d.release())
 	}
 	return ln, nil
 }
 
-func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
+func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 	if config.ReuseAddr {
 		if err := ln.id.SetReuseAddr(true); err != nil {
 			return err
@@ -105,7 +109,7 @@ func (ln *Listener) start(addr netip.AddrPort, config ListenConfig) error {
 			return err
 		}
 	}
-	if err := ln.id.BindAddr(addr); err != nil {
+	if err := ln.id.bindInfo(info); err != nil {
 		return err
 	}
 	if err := ln.id.listen(config.Backlog, unread); err != nil {

@@ -3,13 +3,94 @@
 package cm
 
 import (
+	"net/netip"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
 )
+
+// called returns the last call of a function.
+func called(t *testing.T, c *fakelib.Provider, function string) fakelib.Call {
+	t.Helper()
+	calls := c.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if calls[i].Name() == function {
+			return calls[i]
+		}
+	}
+	require.Fail(t, "not called", "%s in %v", function, c.Names())
+	return fakelib.Call{}
+}
+
+// Soft-RoCE has neither port spaces of IPoIB nor addresses of InfiniBand for
+// datagrams.
+func TestDatagramInfos(t *testing.T) {
+	c := open(t)
+	ip := netip.MustParseAddrPort(address)
+	gid := rdmacm.IBAddr{GID: ibverbs.GID{0xfe, 0x80, 15: 1}, ServiceID: 0x0111_1c06}
+	for name, tt := range map[string]struct {
+		info           rdmacm.AddrInfo
+		ps             rdmacm.PortSpace
+		family         uint16
+		route, without string // how the path becomes known
+		data           int
+	}{
+		"defaults": {rdmacm.AddrInfo{Dst: ip, Src: ip}, rdmacm.PortSpaceUDP, 2, "rdma_resolve_route", "rdma_set_option", 5},
+		"IPoIB":    {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIPoIB, Dst: ip, Src: ip}, rdmacm.PortSpaceIPoIB, 2, "rdma_resolve_route", "rdma_set_option", 5},
+		"InfiniBand": {
+			rdmacm.AddrInfo{
+				Family: rdmacm.FamilyIB, PortSpace: rdmacm.PortSpaceUDP, DstIB: gid, SrcIB: gid,
+				Paths: make([]libibverbs.PathData, 1), Connect: []byte("for the cache"),
+			},
+			rdmacm.PortSpaceUDP, libibverbs.AF_IB, "rdma_set_option", "rdma_resolve_route", 18,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Forget()
+			conn, err := new(rdmacm.Dialer).DialDatagramInfo(bounded(t), tt.info, &rdmacm.DatagramConfig{PrivateData: []byte("hello")})
+			require.NoError(t, err)
+			require.NoError(t, conn.Close())
+			require.EqualValues(t, tt.ps, called(t, c, "rdma_create_id").Arg(3))
+			resolve := called(t, c, "rdma_resolve_addr")
+			for _, arg := range []int{1, 2} {
+				require.Equal(t, tt.family, fakelib.Struct[librdmacm.Sockaddr](resolve, arg).SaFamily)
+			}
+			require.Contains(t, c.Names(), tt.route)
+			require.NotContains(t, c.Names(), tt.without)
+			require.EqualValues(t, tt.data, fakelib.Struct[librdmacm.ConnParam](called(t, c, "rdma_connect"), 1).PrivateDataLen)
+
+			c.Forget()
+			ln, err := rdmacm.ListenDatagramInfo(bounded(t), tt.info, nil)
+			require.NoError(t, err)
+			req, err := ln.Accept(bounded(t))
+			require.NoError(t, err)
+			require.NoError(t, req.Reject(nil))
+			require.NoError(t, ln.Close())
+			require.EqualValues(t, tt.ps, called(t, c, "rdma_create_id").Arg(3))
+			require.Equal(t, tt.family, fakelib.Struct[librdmacm.Sockaddr](called(t, c, "rdma_bind_addr"), 1).SaFamily)
+		})
+	}
+}
+
+func TestGroupsOfInfiniBand(t *testing.T) {
+	c := open(t)
+	group := rdmacm.IBAddr{GID: ibverbs.GID{0xff, 0x0e, 15: 7}}
+	conn, err := rdmacm.JoinGroupIB(bounded(t), group, &rdmacm.GroupConfig{LocalAddr: "192.0.2.1", PortSpace: rdmacm.PortSpaceIPoIB})
+	require.NoError(t, err)
+	require.Equal(t, "192.0.2.1", conn.LocalAddr().Addr().String())
+	require.False(t, conn.RemoteAddr().IsValid())
+	require.NoError(t, conn.Close())
+	require.EqualValues(t, rdmacm.PortSpaceIPoIB, called(t, c, "rdma_create_id").Arg(3))
+	require.EqualValues(t, libibverbs.AF_IB, fakelib.Struct[librdmacm.Sockaddr](called(t, c, "rdma_join_multicast"), 1).SaFamily)
+	require.Contains(t, c.Names(), "rdma_leave_multicast")
+}
 
 // An accepted end has asked for nothing, so no event is an answer: what says
 // that no more will come ends it.

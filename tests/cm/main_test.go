@@ -73,3 +73,10 @@ func requireErrno(t *testing.T, err error, function string, errno syscall.Errno)
 	require.Equal(t, errno, e.Errno)
 	require.NotErrorIs(t, err, syscall.ENOSPC, "what errno happened to be")
 }
+
+func canceled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

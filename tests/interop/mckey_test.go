@@ -1,115 +1,132 @@
 package interop
 
 import (
-	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"net/netip"
-	"os"
-	"os/signal"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// mckey's members join a group and wait for some messages; some seconds later
-// the sender sends as many.
 var (
 	ourMckey   = program{"Go", true, "mckey"}
 	theirMckey = program{"C", false, "mckey"}
 )
 
-const group = "239.86.69.68"
+const group, group6 = "239.86.69.68", "ff0e::5645:4d43"
 
-// mckeyMain is as much of mckey as the tests need. When C's members have joined
-// cannot be seen, so that the sender sends until it is interrupted.
-func mckeyMain(args []string, stdout io.Writer) int {
-	flags := flag.NewFlagSet("mckey", flag.ContinueOnError)
-	group := flags.String("m", "", "multicast address")
-	bind := flags.String("b", "", "bind address")
-	isSender := flags.Bool("s", false, "sender")
-	sendOnly := flags.Bool("o", false, "join to send only")
-	if flags.Parse(args) != nil {
-		return 2
+// join starts a member and returns when it has joined.
+func join(t *testing.T, p program, args ...string) *process {
+	t.Helper()
+	if !p.self { // whose output would come at its end
+		p.command, args = "stdbuf", append([]string{"-oL", "mckey"}, args...)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	err := func() error {
-		addr, err := netip.ParseAddr(*group)
-		if err != nil {
-			return err
-		}
-		x := &exchange{count: 10, size: 100}
-		c, err := rdmacm.JoinGroup(ctx, addr, &rdmacm.GroupConfig{LocalAddr: *bind, SendOnly: *sendOnly, Setup: x.setUp})
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		fmt.Fprintln(stdout, "joined")
-		if !*isSender {
-			_, err := x.receive(ctx)
-			return err
-		}
-		for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
-			if err := x.send(ctx, c, c.Peer()); err != nil {
-				if errors.Is(err, context.Canceled) {
-					return nil
-				}
-				return err
+	m := p.start(t, args...)
+	m.prints("mckey: joined dgid: ")
+	return m
+}
+
+// sendToMembers has a sender send to members until each has its messages. The
+// sender sends more than those wait for: C's destroys its queue pair at once,
+// with what the kernel has not sent by then, so that of 10 messages Linux 7.2
+// may send few.
+func sendToMembers(t *testing.T, members []*process, sender program, args ...string) {
+	t.Helper()
+	args = append(args, "-s", "-C", "1000")
+	for _, m := range members {
+		m.eventually("has received enough", func() bool {
+			if !m.ended() {
+				s := sender.run(t, args...)
+				require.Zero(t, s.status)
+				require.Contains(t, s.stdout.String(), "data transfers complete")
 			}
-		}
-	}()
-	if err != nil {
-		fmt.Fprintln(stdout, "mckey:", err)
-		return 1
+			return m.ended()
+		})
+		require.Zero(t, m.status)
+		require.Contains(t, m.stdout.String(), "data transfers complete")
 	}
-	fmt.Fprintln(stdout, "data transfers complete")
-	return 0
 }
 
 func TestMckey(t *testing.T) {
 	d := needDevice(t)
-	for _, pair := range []struct{ members, sender program }{{ourMckey, theirMckey}, {theirMckey, ourMckey}} {
-		for _, mode := range []string{"-s", "-s -o"} {
-			t.Run(fmt.Sprintf("%s sender %s", pair.sender.name, mode), func(t *testing.T) {
-				args := []string{"-m", group, "-b", d.IPv4.String()}
-				var members []*process
-				for range 2 {
-					m := pair.members.start(t, args...)
-					if pair.members.self { // C's waits some seconds
-						m.prints("joined")
-					}
-					members = append(members, m)
-				}
-				args = append(args, strings.Fields(mode)...)
-				var sender *process
-				if pair.sender.self {
-					sender = pair.sender.start(t, args...)
-				}
-				for _, m := range members {
-					// C's destroys its queue pair at once, with what the kernel has not
-					// sent by then: of 10 messages, Linux 7.2 may send few.
-					m.eventually("has received enough", func() bool {
-						if !pair.sender.self && !m.ended() {
-							sender = pair.sender.run(t, append(args, "-C", "1000")...)
-						}
-						return m.ended()
-					})
-				}
-				if pair.sender.self {
-					interrupt(sender)
-				}
-				for _, r := range append(members, sender) {
-					require.Zero(t, r.wait())
-					require.Contains(t, r.stdout.String(), "data transfers complete")
-				}
-			})
-		}
+	for _, tt := range []struct {
+		members []program
+		sender  program
+		mode    string
+		size    int
+	}{
+		{[]program{ourMckey, ourMckey, theirMckey}, theirMckey, "", 100},
+		{[]program{ourMckey, ourMckey, theirMckey}, ourMckey, "-o", 1024},
+		{[]program{theirMckey, theirMckey, ourMckey}, ourMckey, "", 1},
+		{[]program{theirMckey, theirMckey, ourMckey}, theirMckey, "-o", 512},
+	} {
+		t.Run(fmt.Sprintf("%s sender %s", tt.sender.name, tt.mode), func(t *testing.T) {
+			args := []string{"-m", group, "-b", d.IPv4.String(), "-S", fmt.Sprint(tt.size)}
+			var members []*process
+			for _, p := range tt.members {
+				members = append(members, join(t, p, args...))
+			}
+			for _, m := range members {
+				require.Contains(t, m.stdout.String(), "mckey: joined dgid: ::ffff:"+group+" mlid 0x0 sl 0\n")
+			}
+			sendToMembers(t, members, tt.sender, append(args, strings.Fields(tt.mode)...)...)
+		})
+	}
+}
+
+// Each queue pair of a member gets all messages of each queue pair of a sender.
+func TestMckeyConnections(t *testing.T) {
+	d := needDevice(t)
+	args := []string{"-m", group, "-b", d.IPv4.String(), "-c", "3"}
+	for _, pair := range []struct{ member, sender program }{{ourMckey, theirMckey}, {theirMckey, ourMckey}} {
+		members := []*process{join(t, pair.member, append(args, "-C", "20")...)}
+		sendToMembers(t, members, pair.sender, args...)
+		require.Equal(t, 3, strings.Count(members[0].stdout.String(), "joined dgid"))
+	}
+}
+
+// C's cannot join groups of IPv6 on RoCE v2, as Linux does not have it; ours
+// can.
+func TestMckeyIPv6(t *testing.T) {
+	d := needDevice(t)
+	args := []string{"-m", group6, "-b", d.IPv6.String()}
+	require.NotZero(t, theirMckey.run(t, args...).status)
+	members := []*process{join(t, ourMckey, args...), join(t, ourMckey, args...)}
+	require.Contains(t, members[0].stdout.String(), "mckey: joined dgid: "+group6+" mlid 0x0 sl 0\n")
+	sendToMembers(t, members, ourMckey, append(args, "-o")...)
+}
+
+func TestMckeyFails(t *testing.T) {
+	d := needDevice(t)
+	ip := d.IPv4.String()
+	for _, tt := range []struct {
+		args []string
+		text string
+	}{
+		{[]string{"-m", "192.0.2.9", "-b", ip}, "join 192.0.2.9: rdma_join_multicast: 192.0.2.9 is not the address of a multicast group: invalid argument\n"},
+		{[]string{"-m", "nobody.invalid", "-b", ip}, "group: lookup nobody.invalid"},
+		{[]string{"-m", group}, "no route to the group"},
+		{[]string{"-m", group, "-b", "203.0.113.7"}, "203.0.113.7"},
+		{[]string{"-m", group, "-b", ip, "-S", "1025"}, "messages of 1025 bytes, where the port's MTU allows 1024: message too long\n"},
+		// Soft-RoCE has none of these.
+		{[]string{"-m", group, "-b", ip, "-l"}, "not supported\n"},
+		{[]string{"-m", group, "-b", ip, "-p", "0x2"}, "rdma_bind_addr (192.0.2.1:0): invalid argument\n"},
+		{[]string{"-M", group6, "-b", ip}, "not supported\n"},
+	} {
+		we, they := ourMckey.run(t, tt.args...), theirMckey.run(t, tt.args...)
+		require.NotZero(t, they.status, tt.args)
+		require.Equal(t, 1, we.status, tt.args)
+		require.Regexp(t, "^mckey: .*\n$", we.stderr.String())
+		require.Contains(t, we.stderr.String(), tt.text, tt.args)
+	}
+}
+
+func TestMckeyIsInterrupted(t *testing.T) {
+	d := needDevice(t)
+	for _, mode := range []string{"-C10", "-s"} { // while it waits for messages, and for the network
+		m := join(t, ourMckey, "-m", group, "-b", d.IPv4.String(), mode)
+		interrupt(m)
+		require.Equal(t, 130, m.wait())
+		require.Equal(t, "mckey: interrupted\n", m.stderr.String())
 	}
 }

@@ -15,8 +15,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/mckey"
+	"github.com/verbena-go/verbena/internal/rdmaclient"
+	"github.com/verbena-go/verbena/internal/rdmaserver"
+	"github.com/verbena-go/verbena/internal/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/rping"
 	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/udaddy"
 )
 
 // patience is how long anything may take that must happen.
@@ -30,9 +36,17 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "udaddy":
-		os.Exit(udaddyMain(os.Args[1:], os.Stdout))
+		os.Exit(udaddy.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "mckey":
-		os.Exit(mckeyMain(os.Args[1:], os.Stdout))
+		os.Exit(mckey.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaclient":
+		os.Exit(rdmaclient.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaserver":
+		os.Exit(rdmaserver.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaxclient":
+		os.Exit(rdmaxclient.Main(os.Args[1:], os.Stdout, os.Stderr))
+	case "rdmaxserver":
+		os.Exit(rdmaxserver.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "datagrams":
 		os.Exit(datagramsMain(os.Args[1], os.Stdout))
 	default:

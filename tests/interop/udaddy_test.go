@@ -1,109 +1,17 @@
 package interop
 
 import (
-	"context"
-	"flag"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// udaddy's client asks for as many queue pairs as it has connections, and sends
-// messages to each; when the server has them all, it sends as many back.
 var (
 	ourUdaddy   = program{"Go", true, "udaddy"}
 	theirUdaddy = program{"C", false, "udaddy"}
 )
-
-// udaddyMain is as much of udaddy as the tests need.
-func udaddyMain(args []string, stdout io.Writer) int {
-	flags := flag.NewFlagSet("udaddy", flag.ContinueOnError)
-	server := flags.String("s", "", "server address")
-	bind := flags.String("b", "", "bind address")
-	connections := flags.Int("c", 1, "connections")
-	count := flags.Int("C", 10, "messages")
-	size := flags.Int("S", 100, "bytes")
-	reject := flags.String("reject", "", "private data to reject with")
-	if flags.Parse(args) != nil {
-		return 2
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	err := func() error {
-		ends := make([]*exchange, *connections)
-		conns := make([]*rdmacm.DatagramConn, *connections)
-		connect := func(i int) error {
-			dialer := rdmacm.Dialer{LocalAddr: *bind}
-			var err error
-			conns[i], err = dialer.DialDatagram(ctx, udaddyAddress(*server), ends[i].config())
-			return err
-		}
-		if *server == "" {
-			ln, err := rdmacm.ListenDatagram(ctx, udaddyAddress(*bind), nil)
-			if err != nil {
-				return err
-			}
-			defer ln.Close()
-			connect = func(i int) error {
-				req, err := ln.Accept(ctx)
-				if err != nil {
-					return err
-				}
-				if *reject != "" {
-					return req.Reject([]byte(*reject))
-				}
-				conns[i], err = req.Accept(ctx, ends[i].config())
-				return err
-			}
-		}
-		for i := range conns {
-			ends[i] = &exchange{count: *count, size: *size}
-			if err := connect(i); err != nil || *reject != "" {
-				return err
-			}
-			defer conns[i].Close()
-		}
-		for i, c := range conns {
-			if *server != "" {
-				if err := ends[i].send(ctx, c, c.Peer()); err != nil {
-					return err
-				}
-			}
-		}
-		for i, c := range conns {
-			from, err := ends[i].receive(ctx)
-			if err != nil {
-				return err
-			}
-			if *server == "" {
-				if err := ends[i].send(ctx, c, from); err != nil {
-					return err
-				}
-			} else if from.QPNum != c.Peer().QPNum {
-				return fmt.Errorf("answer of QP %d, not %d", from.QPNum, c.Peer().QPNum)
-			}
-		}
-		return nil
-	}()
-	if err != nil {
-		fmt.Fprintln(stdout, "udaddy:", err)
-		return 1
-	}
-	fmt.Fprintln(stdout, "data transfers complete")
-	return 0
-}
-
-func udaddyAddress(host string) string { return net.JoinHostPort(host, "7174") }
-
-func (x *exchange) config() *rdmacm.DatagramConfig {
-	return &rdmacm.DatagramConfig{RecvQueue: x.count, Setup: x.setUp}
-}
 
 func TestUdaddy(t *testing.T) {
 	d := needDevice(t)
@@ -111,39 +19,101 @@ func TestUdaddy(t *testing.T) {
 		for _, with := range []struct {
 			ip                       netip.Addr
 			connections, count, size int
-		}{{d.IPv4, 1, 10, 100}, {d.IPv6, 1, 10, 100}, {d.IPv4, 3, 5, 1024}, {d.IPv4, 1, 1, 1}} {
-			name := fmt.Sprintf("%s server, %v, %d*%d messages of %d bytes",
-				pair.server.name, with.ip, with.connections, with.count, with.size)
+			more                     []string
+		}{
+			{d.IPv4, 1, 10, 100, nil},
+			{d.IPv6, 1, 10, 100, []string{"-f", "ipv6"}},
+			{d.IPv4, 3, 5, 1024, []string{"-f", "ip", "-P", "udp"}},
+			{d.IPv6, 2, 40, 512, []string{"-t", "0x20"}},
+			{d.IPv4, 1, 1, 1, []string{"-p", "0x111"}},
+			{d.IPv4, 2, 0, 100, nil},
+			{d.IPv4, 2, 10, 0, nil},
+		} {
+			name := fmt.Sprintf("%s server, %s client, %v, %d*%d messages of %d bytes",
+				pair.server.name, pair.client.name, with.ip, with.connections, with.count, with.size)
 			t.Run(name, func(t *testing.T) {
-				args := []string{
+				args := append([]string{
 					"-b", with.ip.String(), "-c", fmt.Sprint(with.connections),
 					"-C", fmt.Sprint(with.count), "-S", fmt.Sprint(with.size),
-				}
+				}, with.more...)
 				server := pair.server.start(t, args...)
 				server.listens()
 				client := pair.client.run(t, append(args, "-s", with.ip.String())...)
 				for _, r := range []*process{client, server} {
 					require.Zero(t, r.wait())
-					require.Contains(t, r.stdout.String(), "data transfers complete")
+					require.Contains(t, r.stdout.String(), "return status 0")
+					if with.count*with.size > 0 {
+						require.Contains(t, r.stdout.String(), "data transfers complete")
+					}
 				}
 			})
 		}
 	}
 }
 
+// Without -b both listen on every address of IPv4.
+func TestUdaddyListensEverywhere(t *testing.T) {
+	d := needDevice(t)
+	for _, pair := range []struct{ server, client program }{{theirUdaddy, ourUdaddy}, {ourUdaddy, theirUdaddy}} {
+		server := pair.server.start(t)
+		server.listens()
+		require.Zero(t, pair.client.run(t, "-s", d.IPv4.String()).status)
+		require.Zero(t, server.wait())
+	}
+}
+
+// A server refuses who asks when it cannot send messages of its size.
 func TestUdaddyIsRejected(t *testing.T) {
 	d := needDevice(t)
-	server := ourUdaddy.start(t, "-b", d.IPv4.String(), "-reject", "no")
+	ip := d.IPv4.String()
+	server := ourUdaddy.start(t, "-b", ip, "-S", "4096")
 	server.listens()
-	client := theirUdaddy.run(t, "-s", d.IPv4.String())
+	client := theirUdaddy.run(t, "-s", ip)
 	require.NotZero(t, client.status)
 	require.Contains(t, client.stdout.String(), "RDMA_CM_EVENT_UNREACHABLE, error: 2")
-	require.Zero(t, server.wait())
+	require.Equal(t, 1, server.wait())
+	require.Contains(t, server.stderr.String(), "messages of 4096 bytes, where the port's MTU allows 1024: message too long\n")
 
-	client = theirUdaddy.run(t, "-s", d.IPv4.String())
-	require.NotZero(t, client.status)
-	require.Contains(t, client.stdout.String(), "RDMA_CM_EVENT_UNREACHABLE, error: 1")
-	client = ourUdaddy.run(t, "-s", d.IPv4.String())
+	server = theirUdaddy.start(t, "-b", ip, "-S", "4096")
+	server.listens()
+	client = ourUdaddy.run(t, "-s", ip)
 	require.Equal(t, 1, client.status)
-	require.Contains(t, client.stdout.String(), "connection rejected: nobody listens on the port")
+	require.Contains(t, client.stderr.String(), "udaddy: dial 192.0.2.1:7174: connection rejected: ")
+	require.NotContains(t, client.stderr.String(), "nobody listens")
+	server.wait()
+}
+
+func TestUdaddyFails(t *testing.T) {
+	d := needDevice(t)
+	ip := d.IPv4.String()
+	for _, tt := range []struct {
+		args []string
+		text string
+	}{
+		{[]string{"-s", ip}, "udaddy: dial 192.0.2.1:7174: connection rejected: nobody listens on the port\n"},
+		{[]string{"-s", ip, "-S", "1025"}, "messages of 1025 bytes, where the port's MTU allows 1024: message too long\n"},
+		{[]string{"-s", "nobody.invalid"}, "nobody.invalid"},
+		{[]string{"-s", "nobody.invalid", "-f", "ip"}, "nobody.invalid"},
+		{[]string{"-b", "203.0.113.7"}, "listen for datagrams on 203.0.113.7:7174: "},
+		// RoCE has neither.
+		{[]string{"-s", ip, "-P", "ipoib"}, "dial 192.0.2.1:7174: address not resolved: invalid argument\n"},
+		{[]string{"-b", ip, "-p", "2"}, "listen for datagrams on 192.0.2.1:7174: "},
+		{[]string{"-s", d.IPv6.String(), "-f", "gid", "-b", d.IPv6.String()}, "no such device: "},
+		{[]string{"-b", d.IPv6.String(), "-f", "gid"}, "no such device: "},
+	} {
+		we, they := ourUdaddy.run(t, tt.args...), theirUdaddy.run(t, tt.args...)
+		require.NotZero(t, they.status, tt.args)
+		require.Equal(t, 1, we.status, tt.args)
+		require.Regexp(t, "^udaddy: .*\n$", we.stderr.String())
+		require.Contains(t, we.stderr.String(), tt.text, tt.args)
+	}
+}
+
+func TestUdaddyIsInterrupted(t *testing.T) {
+	d := needDevice(t)
+	server := ourUdaddy.start(t, "-b", d.IPv4.String())
+	server.listens()
+	interrupt(server)
+	require.Equal(t, 130, server.wait())
+	require.Equal(t, "udaddy: interrupted\n", server.stderr.String())
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #define EVENTS 1024
 #define PEER_QP 99
+#define RAI_PASSIVE 1
 
 /* Events that nobody has read, oldest first. */
 static struct rdma_cm_event *events[EVENTS];
@@ -57,6 +59,8 @@ static void emit(struct rdma_cm_id *id, struct rdma_cm_id *listener, enum rdma_c
 	event->event = type;
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE)
 		event->param.conn.qp_num = PEER_QP;
+	if (id->qp_type == IBV_QPT_UD)
+		event->param.ud.ah_attr.port_num = 1;
 	leave(&call);
 	pthread_mutex_lock(&lock);
 	if (unread == EVENTS)
@@ -117,6 +121,44 @@ static int do_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_
 	return 0;
 }
 
+static void bind_device(struct rdma_cm_id *id)
+{
+	id->verbs = open_device();
+	id->port_num = 1;
+}
+
+static int do_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
+			       struct rdma_addrinfo **res)
+{
+	static struct sockaddr_in addr = { .sin_family = AF_INET };
+	struct rdma_addrinfo *info = new_object(sizeof(*info));
+
+	*info = *hints;
+	info->ai_family = AF_INET;
+	if (info->ai_flags & RAI_PASSIVE) {
+		info->ai_src_addr = (struct sockaddr *)&addr;
+		info->ai_src_len = sizeof(addr);
+	} else {
+		info->ai_dst_addr = (struct sockaddr *)&addr;
+		info->ai_dst_len = sizeof(addr);
+	}
+	*res = info;
+	return 0;
+}
+
+static void do_rdma_freeaddrinfo(struct rdma_addrinfo *info)
+{
+	free_object(info);
+}
+
+static int do_rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	*id = new_id(NULL, NULL, res->ai_port_space);
+	(*id)->qp_type = res->ai_qp_type;
+	bind_device(*id);
+	return 0;
+}
+
 /* take_of removes an event of an id, or of a request to it. */
 static struct rdma_cm_event *take_of(struct rdma_cm_id *id)
 {
@@ -145,10 +187,9 @@ static int do_rdma_destroy_id(struct rdma_cm_id *id)
 	return free_object(id);
 }
 
-static void bind_device(struct rdma_cm_id *id)
+static void do_rdma_destroy_ep(struct rdma_cm_id *id)
 {
-	id->verbs = open_device();
-	id->port_num = 1;
+	do_rdma_destroy_id(id);
 }
 
 static int do_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
@@ -173,9 +214,21 @@ static int do_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 	return 0;
 }
 
+static int do_rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t size)
+{
+	if (level == RDMA_OPTION_IB)
+		emit(id, NULL, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	return 0;
+}
+
 static int do_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	id->qp = ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
+	char *verbs = (char *)id->verbs - offsetof(struct verbs_context, context);
+
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_PD)
+		id->qp = ibv_create_qp(attr->pd, (struct ibv_qp_init_attr *)attr);
+	else
+		id->qp = ((struct verbs_context *)verbs)->create_qp_ex(id->verbs, attr);
 	return id->qp ? 0 : -1;
 }
 
@@ -205,6 +258,7 @@ static int do_rdma_listen(struct rdma_cm_id *id, int backlog)
 {
 	struct rdma_cm_id *request = new_id(id->channel, id->context, id->ps);
 
+	request->qp_type = id->qp_type;
 	bind_device(request);
 	request->route.addr.src_storage = id->route.addr.src_storage;
 	request->route.addr.dst_storage = id->route.addr.src_storage;
@@ -227,6 +281,12 @@ static int do_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 static int do_rdma_disconnect(struct rdma_cm_id *id)
 {
 	emit(id, NULL, RDMA_CM_EVENT_DISCONNECTED);
+	return 0;
+}
+
+static int do_rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *value)
+{
+	emit(id, NULL, RDMA_CM_EVENT_MULTICAST_JOIN);
 	return 0;
 }
 
