@@ -74,6 +74,16 @@ func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPCon
 }
 
 func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
+	if err := ep.Resolve(ctx, info); err != nil || config == nil {
+		return err
+	}
+	_, err := ep.CreateQP(pd, *config)
+	return err
+}
+
+// Resolve finds the device and the route for what GetAddrInfo has found, as
+// CreateEndpoint does: for an endpoint whose options had to be set before.
+func (ep *Endpoint) Resolve(ctx context.Context, info AddrInfo) error {
 	if err := ep.resolve(ctx, info); err != nil {
 		return err
 	}
@@ -84,12 +94,10 @@ func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, c
 	if err := route(); err != nil {
 		return err
 	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
 	ep.connect = info.Connect
-	if config == nil {
-		return nil
-	}
-	_, err := ep.CreateQP(pd, *config)
-	return err
+	return nil
 }
 
 func (ep *Endpoint) resolve(ctx context.Context, info AddrInfo) error {
