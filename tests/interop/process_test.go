@@ -17,6 +17,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/rping"
 	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/ucmatose"
 )
 
 // patience is how long anything may take that must happen.
@@ -35,6 +36,8 @@ func TestMain(m *testing.M) {
 		os.Exit(mckeyMain(os.Args[1:], os.Stdout))
 	case "datagrams":
 		os.Exit(datagramsMain(os.Args[1], os.Stdout))
+	case "ucmatose":
+		os.Exit(ucmatose.Main(os.Args[1:], os.Stdout, os.Stderr))
 	default:
 		os.Exit(rping.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
