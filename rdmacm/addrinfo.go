@@ -88,6 +88,37 @@ func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]
 	}
 }
 
+// LookUp is GetAddrInfo for both ends of a connection: it returns the first way
+// from the local host, which may be empty, to the service of the remote host.
+// Without a remote host it returns where to listen.
+func LookUp(ctx context.Context, local, remote, service string, hints *AddrInfo) (AddrInfo, error) {
+	to := AddrInfo{}
+	if hints != nil {
+		to = *hints
+	}
+	from := to
+	from.Flags |= AddrPassive
+	if remote == "" {
+		return firstAddrInfo(ctx, local, service, from)
+	}
+	if local != "" {
+		found, err := firstAddrInfo(ctx, local, "", from)
+		if err != nil {
+			return AddrInfo{}, err
+		}
+		to.Src, to.SrcIB = found.Src, found.SrcIB
+	}
+	return firstAddrInfo(ctx, remote, service, to)
+}
+
+func firstAddrInfo(ctx context.Context, host, service string, hints AddrInfo) (AddrInfo, error) {
+	infos, err := GetAddrInfo(ctx, host, service, &hints)
+	if err != nil {
+		return AddrInfo{}, err
+	}
+	return infos[0], nil
+}
+
 func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	var infos []AddrInfo
 	err := hints.with(host, service, func(raw *librdmacm.Addrinfo) error {

@@ -123,6 +123,61 @@ func TestAddrInfoToConnection(t *testing.T) {
 	require.NoError(t, <-connected)
 }
 
+func TestLookUp(t *testing.T) {
+	d := needDevice(t)
+	hints := &rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost, PortSpace: rdmacm.PortSpaceTCP}
+	for _, ip := range []netip.Addr{d.IPv4, d.IPv6} {
+		host, from, to := ip.String(), netip.AddrPortFrom(ip, 0), netip.AddrPortFrom(ip, 7471)
+		for _, tt := range []struct {
+			name, local, remote string
+			flags               rdmacm.AddrInfoFlags
+			src, dst            netip.AddrPort
+		}{
+			{"listen", host, "", rdmacm.AddrPassive, to, netip.AddrPort{}},
+			{"connect", "", host, 0, netip.AddrPort{}, to},
+			{"connect from an address", host, host, 0, from, to},
+		} {
+			t.Run(host+" "+tt.name, func(t *testing.T) {
+				info, err := rdmacm.LookUp(bounded(t), tt.local, tt.remote, "7471", hints)
+				require.NoError(t, err)
+				require.Equal(t, tt.flags, info.Flags&rdmacm.AddrPassive)
+				require.Equal(t, [2]netip.AddrPort{tt.src, tt.dst}, [2]netip.AddrPort{info.Src, info.Dst})
+				require.Equal(t, rdmacm.PortSpaceTCP, info.PortSpace)
+			})
+		}
+	}
+	require.Equal(t, &rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost, PortSpace: rdmacm.PortSpaceTCP}, hints, "left alone")
+	info, err := rdmacm.LookUp(bounded(t), "", d.IPv4.String(), "7471", nil)
+	require.NoError(t, err)
+	require.Equal(t, netip.AddrPortFrom(d.IPv4, 7471), info.Dst, "without hints")
+	for _, hosts := range [][2]string{{"nobody", ""}, {"", "nobody"}, {"nobody", d.IPv4.String()}, {d.IPv4.String(), "nobody"}} {
+		_, err := rdmacm.LookUp(bounded(t), hosts[0], hosts[1], "7471", hints)
+		require.ErrorContains(t, err, `host "nobody"`, hosts)
+	}
+}
+
+// An endpoint whose options were set before it is resolved.
+func TestResolve(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+	client := newEndpoint(t, rdmacm.PortSpaceTCP)
+	require.ErrorContains(t, client.Resolve(ctx, rdmacm.AddrInfo{}), "no destination")
+	require.NoError(t, client.ID().SetTOS(32))
+	prefix := []byte("prefix")
+	require.NoError(t, client.Resolve(ctx, rdmacm.AddrInfo{Dst: ln.LocalAddr(), Connect: prefix}))
+	_, err := client.CreateQP(nil, endpointQueues)
+	require.NoError(t, err)
+	connected := inBackground(func() error {
+		_, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte(" and data")})
+		return err
+	})
+	server := getRequest(t, ln)
+	require.Equal(t, "prefix and data", string(server.Request().PrivateData[:len("prefix and data")]))
+	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, <-connected)
+}
+
 func TestCreateEndpointFails(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)

@@ -23,15 +23,15 @@ type Endpoint struct {
 	id         *ID
 	dispatcher *dispatcher
 	inbox      inbox
-	connect    []byte // of an AddrInfo, to be put before private data
 
 	// Of an endpoint from CreateEndpoint that listens, what its requests get.
 	requestPD *ibverbs.PD
 	requestQP *ibverbs.QPConfig
 
-	// mu is held while what the endpoint owns is made or closed. It is taken
+	// mu is held while what the endpoint has is made or closed. It is taken
 	// before id.mu, and never by the handler of its events.
 	mu         sync.Mutex
+	connect    []byte      // of an AddrInfo, to be put before private data
 	pd         *ibverbs.PD // its own or the caller's
 	moved      bool        // by Migrate
 	unanswered []*Endpoint // requests that Close has found

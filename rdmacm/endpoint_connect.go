@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -30,9 +31,9 @@ func (ep *Endpoint) handle(ev *Event) {
 // datagrams asks for the peer's queue pair, which the event has.
 func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 	return ep.do(ctx, "rdma_connect", func() error {
-		if len(ep.connect) > 0 {
-			p.PrivateData = append(ep.connect[:len(ep.connect):len(ep.connect)], p.PrivateData...)
-		}
+		ep.mu.Lock()
+		p.PrivateData = slices.Concat(ep.connect, p.PrivateData)
+		ep.mu.Unlock()
 		return ep.id.Connect(p)
 	}, anyOf(EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventDisconnected))
 }

@@ -81,6 +81,16 @@ func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPCon
 }
 
 func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
+	if err := ep.Resolve(ctx, info); err != nil || config == nil {
+		return err
+	}
+	_, err := ep.CreateQP(pd, *config)
+	return err
+}
+
+// Resolve finds the device and the route for what GetAddrInfo has found, as
+// CreateEndpoint does: for an endpoint whose options had to be set before.
+func (ep *Endpoint) Resolve(ctx context.Context, info AddrInfo) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return ep.id.resolveInfo(info, left(ctx)) },
 		anyOf(EventAddrResolved, EventAddrError))
 	if err != nil {
@@ -89,10 +99,8 @@ func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, c
 	if err := ep.route(ctx, "rdma_resolve_route", func() error { return ep.id.routeInfo(info, left(ctx)) }); err != nil {
 		return err
 	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
 	ep.connect = info.Connect
-	if config == nil {
-		return nil
-	}
-	_, err = ep.CreateQP(pd, *config)
-	return err
+	return nil
 }

@@ -27,6 +27,9 @@ var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to
 	"ResolveIB": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
 		return ep.ResolveIB(ctx, nil, rdmacm.IBAddr{GID: ibverbs.GID{1}})
 	},
+	"Resolve": func(ctx context.Context, ep *rdmacm.Endpoint, to netip.AddrPort) error {
+		return ep.Resolve(ctx, rdmacm.AddrInfo{Dst: to})
+	},
 	"ResolveRoute": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.ResolveRoute(ctx) },
 	"SetIBPaths":   func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.SetIBPaths(ctx) },
 	"ResolveAddrInfo": func(ctx context.Context, ep *rdmacm.Endpoint, to netip.AddrPort) error {

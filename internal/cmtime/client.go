@@ -2,172 +2,132 @@ package cmtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
+	"io"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/summary"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// client takes all connections through the steps.
-type client struct {
-	*options
-	channel *rdmacm.EventChannel
-	domains domains
-	nodes   []node
-	done    chan error // nil for each connection that has taken the step under way
+// node is an end of a connection, and when it took the step under way.
+type node struct {
+	id         *rdmacm.ID
+	start, end time.Time
+	failures   int // to take it
 }
 
-func (c *client) run(ctx context.Context) (err error) {
-	c.nodes = make([]node, c.connections)
-	c.done = make(chan error, c.connections)
-	reading, stop := context.WithCancel(ctx)
-	read := make(chan struct{})
-	go func() { defer close(read); c.read(reading) }()
-	defer func() {
-		stop()
-		<-read
-		err = errors.Join(err, c.close())
-	}()
-	all := [steps]func(*node) error{
-		createID: c.create, bindAddr: c.bindAddr, resolveAddr: c.resolveAddr, resolveRoute: c.resolveRoute,
-		createQP: c.createQP, connect: c.connect, disconnect: c.disconnect, destroy: c.destroy,
-	}
-	printHead(c.stdout)
-	for s, f := range all {
-		if s := step(s); s != bindAddr || c.bind.IsValid() {
-			if err := c.take(ctx, s, f); err != nil {
-				return fmt.Errorf("%v: %w", s, err)
-			}
-		}
-	}
-	return nil
+// step is what every connection does before any does the next.
+type step struct {
+	name string
+	take func(*node) error
+	ends rdmacm.EventType // which says that it has done it
 }
 
-// take takes all nodes through a step, and prints how long that took. An event
-// says when a node has taken one that is asynchronous.
-func (c *client) take(ctx context.Context, s step, f func(*node) error) error {
-	isAsync := s == resolveAddr || s == resolveRoute || s == connect || s == disconnect
-	all := span{start: time.Now()}
-	for i := range c.nodes {
-		n := &c.nodes[i]
-		n.retries.Store(int32(c.retries))
-		n.times[s].start = time.Now()
-		if err := f(n); err != nil {
-			return err
-		}
-		if !isAsync {
-			n.times[s].end = time.Now()
-		}
-	}
-	if isAsync {
-		for range c.nodes {
-			select {
-			case err := <-c.done:
-				if err != nil {
-					return err
-				}
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-	}
-	all.end = time.Now()
-	each := make([]time.Duration, len(c.nodes))
-	for i := range c.nodes {
-		each[i] = c.nodes[i].times[s].took()
-	}
-	print(c.stdout, s, all.took(), each)
-	return nil
-}
+const none = rdmacm.EventUser // which does not happen here: the step is over at once
 
-// read hands events to their nodes until ctx ends.
-func (c *client) read(ctx context.Context) {
-	for ev, err := range c.channel.Events(ctx) {
-		if err != nil {
-			if ctx.Err() == nil {
-				c.done <- err
-			}
-			return
-		}
-		c.handle(ev)
-	}
-}
-
-func (c *client) handle(ev *rdmacm.Event) {
-	n := ev.ID.Value().(*node)
-	end := func(s step) {
-		n.times[s].end = time.Now()
-		c.done <- nil
-	}
-	switch ev.Type {
-	case rdmacm.EventAddrResolved:
-		end(resolveAddr)
-	case rdmacm.EventRouteResolved:
-		end(resolveRoute)
-	case rdmacm.EventEstablished:
-		end(connect)
-	case rdmacm.EventDisconnected:
-		end(disconnect)
-	case rdmacm.EventAddrError:
-		c.retry(n, ev, c.resolveAddr)
-	case rdmacm.EventRouteError:
-		c.retry(n, ev, c.resolveRoute)
-	default:
-		if err := ev.Err(); err != nil {
-			c.done <- err
-		}
-	}
-}
-
-// retry tries a step once more, if there is a try left.
-func (c *client) retry(n *node, ev *rdmacm.Event, f func(*node) error) {
-	err := ev.Err()
-	if n.retries.Add(-1) >= 0 {
-		err = f(n)
-	}
-	if err != nil {
-		c.done <- err
-	}
-}
-
-func (c *client) from() netip.AddrPort {
-	if !c.bind.IsValid() {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(c.bind, 0)
-}
-
-func (c *client) create(n *node) (err error) {
+func (c *cmtime) create(n *node) (err error) {
 	if n.id, err = c.channel.NewID(rdmacm.PortSpaceTCP); err == nil {
 		n.id.SetValue(n)
 	}
 	return err
 }
 
-func (c *client) bindAddr(n *node) error { return n.id.BindAddr(c.from()) }
-
-func (c *client) resolveAddr(n *node) error {
-	return n.id.ResolveAddr(c.from(), netip.AddrPortFrom(c.server, c.port), c.timeout)
+// connectAll takes all nodes through all steps, and prints how long that took.
+func (c *cmtime) connectAll(ctx context.Context, stdout io.Writer) error {
+	var results []result
+	c.nodes = make([]node, c.connections)
+	each := make([]time.Duration, c.connections)
+	param := rdmacm.ConnParam{PrivateData: c.to.Connect, ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(c.retries)}
+	for _, s := range []step{
+		{"create id", c.create, none},
+		{"bind addr", func(n *node) error { return n.id.BindAddr(c.to.Src) }, none},
+		{"resolve addr", func(n *node) error { return n.id.ResolveAddr(c.to.Src, c.to.Dst, c.timeout) }, rdmacm.EventAddrResolved},
+		{"resolve route", func(n *node) error { return n.id.ResolveRoute(c.timeout) }, rdmacm.EventRouteResolved},
+		{"create qp", func(n *node) error { return c.domains.createQP(n.id) }, none},
+		{"connect", func(n *node) error { return n.id.Connect(param) }, rdmacm.EventEstablished},
+		{"disconnect", func(n *node) error { return errors.Join(n.id.Disconnect(), n.id.QP().Close()) }, rdmacm.EventDisconnected},
+		{"destroy", func(n *node) error { return n.id.Close() }, none},
+	} {
+		if s.name == "bind addr" && c.bind == "" {
+			continue
+		}
+		start := time.Now()
+		if err := c.take(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		all := summary.Microseconds(time.Since(start))
+		for i, n := range c.nodes {
+			each[i] = n.end.Sub(n.start)
+		}
+		results = append(results, result{s.name, all / 1000, all / float64(c.connections), summary.Of(each)})
+	}
+	return print(stdout, results, c.json)
 }
 
-func (c *client) resolveRoute(n *node) error { return n.id.ResolveRoute(c.timeout) }
-func (c *client) createQP(n *node) error     { return c.domains.createQP(n.id) }
-
-func (c *client) connect(n *node) error {
-	return n.id.Connect(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(c.retries)})
-}
-
-func (c *client) disconnect(n *node) error { return errors.Join(n.id.Disconnect(), n.closeQP()) }
-func (c *client) destroy(n *node) error    { return n.id.Close() }
-
-func (c *client) close() error {
-	var errs []error
+// take takes all nodes through a step, and reads events meanwhile.
+func (c *cmtime) take(ctx context.Context, s step) error {
 	for i := range c.nodes {
-		if n := &c.nodes[i]; n.id != nil {
-			errs = append(errs, n.close())
+		n := &c.nodes[i]
+		n.start = time.Now()
+		if err := s.take(n); err != nil {
+			return err
+		}
+		if s.ends == none {
+			n.end = time.Now()
+			continue
+		}
+		c.waiting++
+		ev, _, err := c.channel.Poll()
+		if err := c.handle(ev, err, s); err != nil {
+			return err
 		}
 	}
-	return errors.Join(append(errs, c.domains.close())...)
+	for c.waiting > 0 {
+		ev, err := c.channel.Next(ctx)
+		if err := c.handle(ev, err, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle notes that a node has taken the step, or has it try again.
+func (c *cmtime) handle(ev *rdmacm.Event, err error, s step) error {
+	if ev == nil {
+		return err
+	}
+	n := ev.ID.Value().(*node)
+	switch {
+	case ev.Type == s.ends:
+		n.end, n.failures = time.Now(), 0
+		c.waiting--
+		return nil
+	case (ev.Type == rdmacm.EventAddrError || ev.Type == rdmacm.EventRouteError) && n.failures < c.retries:
+		n.failures++
+		return s.take(n)
+	}
+	return ev.Err()
+}
+
+// result is what a step has taken.
+type result struct {
+	Step          string  `json:"step"`
+	Total         float64 `json:"total_ms"` // of all connections together
+	PerConnection float64 `json:"us_per_connection"`
+	summary.Durations
+}
+
+func print(w io.Writer, results []result, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(results)
+	}
+	fmt.Fprintln(w, "step              total ms  us / conn     min us     avg us     50% us     90% us     99% us     max us")
+	for _, r := range results {
+		fmt.Fprintf(w, "%-13s: %11.2f%11.2f%11.2f%11.2f%11.2f%11.2f%11.2f%11.2f\n",
+			r.Step, r.Total, r.PerConnection, r.Min, r.Mean, r.P50, r.P90, r.P99, r.Max)
+	}
+	return nil
 }

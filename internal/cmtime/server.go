@@ -3,103 +3,78 @@ package cmtime
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"sync"
+	"fmt"
+	"io"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// maxWaiting is how many requests may wait to be read; the kernel allows fewer.
-const maxWaiting = 1 << 16
-
-// server accepts every connection, and gives each up when its peer does.
-type server struct {
-	*options
-	channel  *rdmacm.EventChannel
-	domains  domains
-	requests chan *node // to be accepted
-	ended    chan *node // to be given up
-	mu       sync.Mutex
-	nodes    map[*node]bool // there are
-	failed   []error
-}
-
-func (s *server) run(ctx context.Context) (err error) {
-	s.nodes = map[*node]bool{}
-	s.requests, s.ended = make(chan *node, maxWaiting), make(chan *node, maxWaiting)
-	listener, err := s.channel.NewID(rdmacm.PortSpaceTCP)
+// serve accepts connections, and gives each up when its peer does.
+func (c *cmtime) serve(ctx context.Context, stderr io.Writer) error {
+	listener, err := c.channel.NewID(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, listener.Close()) }()
-	if err := listener.BindAddr(netip.AddrPortFrom(s.bind, s.port)); err != nil {
+	if err := listener.BindAddr(c.to.Src); err != nil {
 		return err
 	}
 	if err := listener.Listen(0); err != nil {
 		return err
 	}
-	var working sync.WaitGroup
-	working.Go(func() { s.work(s.requests, s.accept) })
-	working.Go(func() { s.work(s.ended, s.end) })
-	err = s.read(ctx)
-	close(s.requests)
-	close(s.ended)
-	working.Wait()
-	for n := range s.nodes {
-		err = errors.Join(err, n.close())
-	}
-	return errors.Join(append([]error{err, s.domains.close()}, s.failed...)...)
-}
-
-// read hands events over until ctx ends.
-func (s *server) read(ctx context.Context) error {
-	for ev, err := range s.channel.Events(ctx) {
+	for ev, err := range c.channel.Events(ctx) {
+		if ctx.Err() != nil {
+			return nil // which is how it ends
+		}
 		if err != nil {
 			return err
 		}
-		switch ev.Type {
-		case rdmacm.EventConnectRequest:
-			n := &node{id: ev.ID}
-			n.id.SetValue(n)
-			s.mu.Lock()
-			s.nodes[n] = true
-			s.mu.Unlock()
-			s.requests <- n
-		case rdmacm.EventDisconnected, rdmacm.EventConnectError, rdmacm.EventRejected, rdmacm.EventUnreachable:
-			s.ended <- ev.ID.Value().(*node)
+		if err := c.answer(ev); err != nil {
+			fmt.Fprintln(stderr, "cmtime:", err)
 		}
 	}
 	return nil
 }
 
-func (s *server) work(nodes <-chan *node, f func(*node) error) {
-	for n := range nodes {
-		if err := f(n); err != nil {
-			s.mu.Lock()
-			s.failed = append(s.failed, err)
-			s.mu.Unlock()
+func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
+	switch ev.Type {
+	case rdmacm.EventConnectRequest:
+		if err = c.domains.createQP(ev.ID); err == nil {
+			err = ev.ID.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1})
 		}
+		if err == nil {
+			return nil
+		}
+	case rdmacm.EventDisconnected, rdmacm.EventConnectError, rdmacm.EventRejected, rdmacm.EventUnreachable:
+		_ = ev.ID.Disconnect() // which fails if it is over already
+	default:
+		return nil
 	}
+	_ = ev.ID.QP().Close() // if it has one
+	return errors.Join(err, ev.ID.Close())
 }
 
-func (s *server) accept(n *node) error {
-	if err := s.domains.createQP(n.id); err != nil {
-		return errors.Join(err, s.forget(n))
-	}
-	if err := n.id.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1}); err != nil {
-		return errors.Join(err, s.forget(n))
-	}
-	return nil
+// domains have what the connections of a device share, as in C.
+type domains map[*ibverbs.Context]struct {
+	pd *ibverbs.PD
+	cq *ibverbs.CQ
 }
 
-func (s *server) end(n *node) error {
-	_ = n.id.Disconnect() // which is how it may have ended
-	return s.forget(n)
-}
-
-func (s *server) forget(n *node) error {
-	s.mu.Lock()
-	delete(s.nodes, n)
-	s.mu.Unlock()
-	return n.close()
+func (d domains) createQP(id *rdmacm.ID) error {
+	device, err := id.Context()
+	if err != nil {
+		return err
+	}
+	shared, known := d[device]
+	if !known {
+		if shared.pd, err = device.AllocPD(); err != nil {
+			return err
+		}
+		if shared.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 1}); err != nil {
+			return err
+		}
+		d[device] = shared
+	}
+	_, err = id.CreateQP(shared.pd, ibverbs.QPConfig{SendCQ: shared.cq, RecvCQ: shared.cq, MaxSendWR: 1, MaxRecvWR: 1})
+	return err
 }

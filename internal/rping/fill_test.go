@@ -45,9 +45,3 @@ func TestFill(t *testing.T) {
 	fill(b, math.MaxInt32)
 	require.Equal(t, "rdma-ping-2147483647: \x00", string(b))
 }
-
-func TestText(t *testing.T) {
-	for in, want := range map[string]string{"": "", "\x00": "", "abc": "abc", "abc\x00def\x00": "abc"} {
-		require.Equal(t, want, string(text([]byte(in))))
-	}
-}

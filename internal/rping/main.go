@@ -1,8 +1,6 @@
 // Package rping is the program of the same name, apart from its main function,
-// so that tests can run it.
-//
-// The client offers a buffer with a text; the server reads it, then writes it
-// to a second buffer of the client's. Both say so with messages of 16 bytes.
+// so that tests can run it. The client offers a buffer with a text; the server
+// reads it, then writes it to a second buffer of the client's.
 package rping
 
 import (
@@ -23,12 +21,11 @@ const (
 
 // options are the flags.
 type options struct {
-	client, server, persistent bool
-	manualQP                   bool
-	verbose, validate, debug   bool
-	size, count, port, tos     int
-	address, source            string
-	out                        program.Output
+	client, server, persistent, manualQP bool
+	verbose, validate, debug             bool
+	size, count, port, tos               int
+	address, source                      string
+	out                                  program.Output
 }
 
 // Main runs rping and returns its exit status.
@@ -44,9 +41,7 @@ func (o *options) program() *program.Program {
 rping -s [-P] [-a addr] [-p port] [-vVdq] [-C count]
 rping -c -a addr [-I addr] [-p port] [-vVdq] [-C count] [-S size] [-t tos]`,
 		Text: `
-Tests a connection with RDMA reads and writes. rdma-core's rping may be at the
-other end.
-
+Tests a connection with RDMA reads and writes. The other end may be rdma-core's.
 Exit status: 0 if all went well, or if a server with -P was interrupted; 1 if
 something failed; 22 if the arguments are wrong; 130 if interrupted.
 
@@ -72,23 +67,21 @@ func (o *options) flags(f *program.Flags) {
 
 func (o *options) run(ctx context.Context, out program.Output) error {
 	o.out = out
+	address := net.JoinHostPort(o.address, strconv.Itoa(o.port))
 	switch {
 	case o.client == o.server:
 		return program.Misuse("either -s or -c must be given")
 	case o.client && o.address == "":
 		return program.Misuse("-c needs -a, the server's address")
 	case o.client:
-		return runClient(ctx, o)
+		return o.dial(ctx, address)
 	}
-	err := runServer(ctx, o)
+	err := o.listen(ctx, address)
 	if o.persistent && ctx.Err() != nil {
 		return nil // which is how it ends
 	}
 	return err
 }
-
-// dialAddress is the server's address and port.
-func (o *options) dialAddress() string { return net.JoinHostPort(o.address, strconv.Itoa(o.port)) }
 
 func (o *options) debugf(format string, args ...any) {
 	if o.debug {

@@ -1,6 +1,7 @@
 package rping
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,13 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-func runServer(ctx context.Context, o *options) (err error) {
-	ln, err := rdmacm.Listen(ctx, o.dialAddress(), nil)
+func (o *options) listen(ctx context.Context, address string) (err error) {
+	o.size = maxSize + 1 // clients choose it
+	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ln.Close()) }()
-	o.debugf("listening on %v", ln.Addr())
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {
@@ -24,11 +25,11 @@ func runServer(ctx context.Context, o *options) (err error) {
 			return err
 		}
 		if !o.persistent {
-			return serve(ctx, o, req)
+			return o.serve(ctx, req)
 		}
 		clients.Go(func() {
 			peer := req.RemoteAddr()
-			if err := serve(ctx, o, req); err != nil && ctx.Err() == nil {
+			if err := o.serve(ctx, req); err != nil && ctx.Err() == nil {
 				fmt.Fprintf(o.out.Stderr, "rping: client %v: %v\n", peer, err)
 			}
 		})
@@ -36,24 +37,20 @@ func runServer(ctx context.Context, o *options) (err error) {
 }
 
 // serve answers one client's pings until it disconnects.
-func serve(ctx context.Context, o *options, req *rdmacm.Request) (err error) {
-	l := &link{o: o}
-	if _, err := req.Accept(ctx, l.config()); err != nil {
+func (o *options) serve(ctx context.Context, req *rdmacm.Request) error {
+	l := &link{options: o}
+	conn, err := req.Accept(ctx, l.config())
+	if err != nil {
 		return err
 	}
-	o.debugf("accepted %v", l.conn.RemoteAddr())
-	defer func() { err = errors.Join(err, l.conn.Close()) }()
-	for {
-		err := l.answer(ctx)
-		var ended *rdmacm.EventError
-		if errors.As(err, &ended) && ended.Type == rdmacm.EventDisconnected {
-			fmt.Fprintln(o.out.Stderr, "server DISCONNECT EVENT...")
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	for err == nil {
+		err = l.answer(ctx)
 	}
+	if ended, ok := errors.AsType[*rdmacm.EventError](err); ok && ended.Type == rdmacm.EventDisconnected {
+		fmt.Fprintln(o.out.Stderr, "server DISCONNECT EVENT...")
+		err = nil
+	}
+	return errors.Join(err, conn.Close())
 }
 
 // answer reads a ping from the client and writes it back.
@@ -62,16 +59,12 @@ func (l *link) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if source.Len > uint64(l.data.Len()) {
-		return fmt.Errorf("the client offers %d bytes, more than %d", source.Len, l.data.Len())
-	}
 	if err := l.conn.Read(ctx, l.data.Sub(0, int(source.Len)), source); err != nil {
 		return err
 	}
-	ping := text(l.data.Bytes()[:source.Len])
-	l.o.debugf("read %d bytes", source.Len)
-	if l.o.verbose {
-		fmt.Fprintf(l.o.out.Stdout, "server ping data: %s\n", ping)
+	ping, _, _ := bytes.Cut(l.data.Bytes()[:source.Len], []byte{0})
+	if l.verbose {
+		l.out.Printf("server ping data: %s\n", ping)
 	}
 	if err := l.send(ctx, l.data.Remote()); err != nil {
 		return err
@@ -83,6 +76,5 @@ func (l *link) answer(ctx context.Context) error {
 	if err := l.conn.Write(ctx, sink, l.data.Sub(0, min(len(ping)+1, l.data.Len()))); err != nil {
 		return err
 	}
-	l.o.debugf("wrote %d bytes", len(ping)+1)
 	return l.send(ctx, l.data.Remote())
 }

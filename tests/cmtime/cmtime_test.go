@@ -1,6 +1,7 @@
 package cmtime
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -27,6 +28,36 @@ func TestCMTime(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What the program prints as JSON has every step; -b adds one.
+func TestJSON(t *testing.T) {
+	d := testdevice.Require(t)
+	ours, _ := programs(t)
+	for _, ip := range []string{d.IPv4.String(), d.IPv6.String()} {
+		stop := serve(t, ours, "-b", ip)
+		out, err := ours.command(t.Context(), "-s", ip, "-b", ip, "-p", "7477", "-c", "3", "-j").Output()
+		require.NoError(t, err)
+		stop()
+		var results []map[string]any
+		require.NoError(t, json.Unmarshal(out, &results))
+		var names []string
+		for _, r := range results {
+			names = append(names, r["step"].(string))
+			require.LessOrEqual(t, r["min_us"], r["max_us"])
+			require.LessOrEqual(t, r["max_us"], r["total_ms"].(float64)*1000)
+			require.Positive(t, r["min_us"])
+		}
+		require.Equal(t, slices.Insert(slices.Clone(steps), 1, "bind addr"), names)
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	d := testdevice.Require(t)
+	ours, _ := programs(t)
+	out, err := ours.command(t.Context(), "-s", d.IPv4.String(), "-p", "7478").CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "cmtime: connect: connection rejected: nobody listens on the port\n", string(out))
 }
 
 // number returns what an environment variable says.

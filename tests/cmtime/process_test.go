@@ -53,23 +53,29 @@ func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// serve starts a server, which ends when the function is called.
+func serve(t testing.TB, server program, args ...string) (stop func()) {
+	t.Helper()
+	var said bytes.Buffer
+	serving := server.command(t.Context(), append(args, "-p", "7477")...)
+	serving.Stdout, serving.Stderr = &said, &said
+	require.NoError(t, serving.Start())
+	awaitIDs(t, func(ids string) bool { return strings.Contains(ids, ":7477 ") && strings.Contains(ids, "state LISTEN") })
+	return func() {
+		require.NoError(t, serving.Process.Signal(server.stop))
+		err := serving.Wait()
+		require.True(t, server.stop != os.Interrupt || err == nil && said.Len() == 0, "%v\n%s", err, &said)
+		awaitIDs(t, func(ids string) bool { return ids == "" })
+	}
+}
+
 // measure returns how long all connections together took for each step of the
 // client's, which it runs against a server of either program.
 func measure(t testing.TB, client, server program, d testdevice.Device, connections int) map[string]time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var said bytes.Buffer
-	serving := server.command(ctx, "-p", "7477")
-	serving.Stdout, serving.Stderr = &said, &said
-	require.NoError(t, serving.Start())
-	defer func() {
-		require.NoError(t, serving.Process.Signal(server.stop))
-		err := serving.Wait()
-		require.True(t, server.stop != os.Interrupt || err == nil, "%v\n%s", err, &said)
-		awaitIDs(t, func(ids string) bool { return ids == "" })
-	}()
-	awaitIDs(t, func(ids string) bool { return strings.Contains(ids, ":7477 ") && strings.Contains(ids, "state LISTEN") })
+	defer serve(t, server)()
 	out, err := client.command(ctx, "-s", d.IPv4.String(), "-p", "7477", "-c", fmt.Sprint(connections)).CombinedOutput()
 	require.NoError(t, err, "%s client\n%s", client.name, out)
 	return totals(t, string(out))

@@ -22,6 +22,7 @@ import (
 	"github.com/verbena-go/verbena/internal/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/rping"
 	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/ucmatose"
 	"github.com/verbena-go/verbena/internal/udaddy"
 )
 
@@ -49,6 +50,8 @@ func TestMain(m *testing.M) {
 		os.Exit(rdmaxserver.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "datagrams":
 		os.Exit(datagramsMain(os.Args[1], os.Stdout))
+	case "ucmatose":
+		os.Exit(ucmatose.Main(os.Args[1:], os.Stdout, os.Stderr))
 	default:
 		os.Exit(rping.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
