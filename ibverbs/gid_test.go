@@ -142,6 +142,17 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 	}
 }
 
+func TestSysfsBoardID(t *testing.T) {
+	s := folder(t, map[string]string{"card/board_id": "MT_0000000008\n", "virtual/x": "", "broken/board_id/x": ""})
+	for device, want := range map[string]string{"card": "MT_0000000008", "virtual": "", "none": ""} {
+		got, err := s.boardID(device)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := s.boardID("broken")
+	require.ErrorContains(t, err, "broken/board_id")
+}
+
 func TestSysfsNetDev(t *testing.T) {
 	s := folder(t, map[string]string{
 		"ib/device/net/ib1/dev_port": "1\n", "ib/device/net/ib0/dev_port": "0\n",
