@@ -15,7 +15,7 @@ import (
 func devices(_ context.Context, m *machine) Finding {
 	listed, err := ibverbs.Devices()
 	if err != nil {
-		return Finding{Status: Fail, Found: err.Error()}
+		return Finding{Status: Fail, Found: err.Error(), Remedy: askKernel}
 	}
 	var names []string
 	for _, d := range listed {
@@ -30,6 +30,8 @@ func devices(_ context.Context, m *machine) Finding {
 	return m.judgeDevices(names, err)
 }
 
+const askKernel = "see what the kernel says of it: dmesg"
+
 // judgeDevices is given the devices that could be asked.
 func (m *machine) judgeDevices(names []string, err error) Finding {
 	unlisted := slices.DeleteFunc(m.list("sys/class/infiniband"), func(name string) bool {
@@ -41,7 +43,7 @@ func (m *machine) judgeDevices(names []string, err error) Finding {
 	}
 	switch {
 	case err != nil:
-		return Finding{Status: status, Found: err.Error()}
+		return Finding{Status: status, Found: err.Error(), Remedy: askKernel}
 	case len(unlisted) > 0:
 		f := Finding{
 			Status: status, Found: "libibverbs does not know what to do with " + strings.Join(unlisted, ", "),

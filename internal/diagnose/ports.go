@@ -28,6 +28,9 @@ func ports(_ context.Context, m *machine) Finding {
 		}
 	}
 	f.Found = strings.Join(states, "; ")
+	if len(states) == 0 {
+		f.Found, f.Remedy = "no device has a port", askKernel
+	}
 	if f.Status == OK && (f.Remedy != "" || f.Commands != nil) {
 		f.Status = Warn
 	}
