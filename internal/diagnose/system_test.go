@@ -23,7 +23,7 @@ func TestLibraries(t *testing.T) {
 		"mixed": {maps + "libibverbs.so.1.14.65.0\n" + maps + "librdmacm.so.1.3.44.0", Finding{
 			Status: Warn, Found: "libibverbs is of rdma-core 65.0, librdmacm of 44.0", Remedy: "install both of the same version",
 		}},
-		"unknown": {maps + "libibverbs.so.1\n", Finding{Status: OK, Found: "libibverbs and librdmacm of rdma-core an unknown version"}},
+		"unknown": {maps + "libibverbs.so.1\n", Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not tell the version"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.want, fake(t, map[string]string{"proc/self/maps": tt.maps}).versions())
