@@ -142,6 +142,13 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 	}
 }
 
+func TestGIDEntryAddr(t *testing.T) {
+	for text, want := range map[string]string{"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "fe80::1": "fe80::1%eth0", "169.254.0.1": "169.254.0.1"} {
+		e := GIDEntry{GID: GIDFromAddr(netip.MustParseAddr(text)), NetDev: "eth0"}
+		require.Equal(t, want, e.Addr().String())
+	}
+}
+
 func TestSysfsBoardID(t *testing.T) {
 	s := folder(t, map[string]string{"card/board_id": "MT_0000000008\n", "virtual/x": "", "broken/board_id/x": ""})
 	for device, want := range map[string]string{"card": "MT_0000000008", "virtual": "", "none": ""} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/doctor"
 	"github.com/verbena-go/verbena/internal/rdmadevices"
+	"github.com/verbena-go/verbena/internal/rdmawatch"
 	"github.com/verbena-go/verbena/internal/testdevice"
 )
 
@@ -24,7 +25,7 @@ const programEnv = "VERBENA_DOCTOR_PROGRAM"
 
 func TestMain(m *testing.M) {
 	program := map[string]func(args []string, stdout, stderr io.Writer) int{
-		"rdmadoctor": doctor.Main, "rdmadevices": rdmadevices.Main,
+		"rdmadoctor": doctor.Main, "rdmadevices": rdmadevices.Main, "rdmawatch": rdmawatch.Main,
 	}[os.Getenv(programEnv)]
 	if program != nil {
 		os.Exit(program(os.Args[1:], os.Stdout, os.Stderr))
