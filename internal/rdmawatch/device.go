@@ -15,11 +15,12 @@ type device struct {
 	ids     map[string]*rdmacm.HandledID // bound to an address of the network interface
 }
 
-// addDevices begins to watch the devices that are new.
+// addDevices begins to watch the devices that are new, wanted or not: librdmacm
+// opens all of them, and each must be given up when it is to be removed.
 func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
 	list, err := ibverbs.Devices()
 	for _, found := range list {
-		if w.devices[found.Name] != nil || !w.wants(found.Name) {
+		if w.devices[found.Name] != nil {
 			continue
 		}
 		c, err := ibverbs.Open(found.Name)
@@ -50,8 +51,7 @@ func (w *watcher) watch(ctx context.Context, d *device) {
 	}
 }
 
-// drop gives up a device, unless that was done. Its ids are closed when their
-// handlers have returned.
+// drop gives up a device, once. Its ids close when their handlers have returned.
 func (w *watcher) drop(d *device) {
 	if w.devices[d.name] != d {
 		return
@@ -93,5 +93,6 @@ func (w *watcher) bindTo(ctx context.Context, d *device, gid ibverbs.GIDEntry) e
 		return id.Close() // the address cannot be used yet, or no more
 	}
 	d.ids[gid.NetDev] = id
-	return nil
+	_, err = id.ID().Context() // so that rdmacm, too, gives up the device
+	return err
 }

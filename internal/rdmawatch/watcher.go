@@ -16,8 +16,7 @@ import (
 )
 
 // watcher has everything that is watched. Its goroutines only wait; what is to
-// be done then, and the events to print, they leave to the one that calls
-// events.
+// be done and printed then, they leave to the one that calls events.
 type watcher struct {
 	wanted   []string // nil: all devices
 	stderr   io.Writer
@@ -37,7 +36,7 @@ func (w *watcher) start(ctx context.Context) error {
 	if _, err := w.addDevices(ctx); err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(w.devices))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(w.devices)), func(name string) bool { return !w.wants(name) })
 	fmt.Fprintf(w.stderr, "rdmawatch: watching %s\n", cmp.Or(strings.Join(names, ", "), "for devices to come"))
 	return nil
 }
@@ -48,7 +47,7 @@ func (w *watcher) failed(err error) {
 	}
 }
 
-// wants reports whether a device is to be watched.
+// wants reports whether what happens to a device is to be told.
 func (w *watcher) wants(name string) bool {
 	return len(w.wanted) == 0 || slices.Contains(w.wanted, name)
 }
