@@ -15,7 +15,8 @@ func TestParse(t *testing.T) {
 	}{
 		"added": {
 			"add@/devices/virtual/infiniband/rxe9 ACTION=add DEVPATH=/devices/virtual/infiniband/rxe9 SUBSYSTEM=infiniband NAME=rxe9 SEQNUM=7",
-			Event{"rxe9", true}, true,
+			Event{"rxe9", true},
+			true,
 		},
 		"added for programs": {"ACTION=add DEVPATH=/devices/virtual/infiniband_verbs/uverbs0 SUBSYSTEM=infiniband_verbs", Event{Added: true}, true},
 		"removed":            {"ACTION=remove DEVPATH=/devices/pci0/infiniband/mlx5_0 SUBSYSTEM=infiniband", Event{"mlx5_0", false}, true},
