@@ -66,7 +66,7 @@ var ailments = map[string]ailment{
 		check: "modules", found: "ib_uverbs and rdma_ucm not loaded", command: []string{"modprobe -a ib_uverbs rdma_ucm"},
 	},
 	"one module less": {
-		cause: "modprobe -r rdma_ucm",
+		cause: "rmmod rdma_ucm",
 		check: "modules", found: "rdma_ucm not loaded", command: []string{"modprobe -a rdma_ucm"},
 	},
 	"no device": {
