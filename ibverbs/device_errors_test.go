@@ -77,7 +77,7 @@ func TestImportOfSomethingElse(t *testing.T) {
 }
 
 func TestNoDeviceText(t *testing.T) {
-	require.EqualError(t, noDevice("open x", nil), "open x: no such RDMA device: this machine has none")
+	require.EqualError(t, noDevice("open x", nil), "open x: no such RDMA device: this machine has none; rdmadoctor says more")
 	err := noDevice("open x", []string{"b", "a"})
 	require.EqualError(t, err, "open x: no such RDMA device: this machine has a, b")
 	require.ErrorIs(t, err, ErrNoDevice)

@@ -70,7 +70,7 @@ func openedContext(raw *libibverbs.Context, name string) *Context {
 
 func noDevice(what string, others []string) error {
 	if len(others) == 0 {
-		return fmt.Errorf("%s: %w: this machine has none", what, ErrNoDevice)
+		return fmt.Errorf("%s: %w: this machine has none%s", what, ErrNoDevice, cerr.Doctor)
 	}
 	slices.Sort(others)
 	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))

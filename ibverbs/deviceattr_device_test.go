@@ -79,6 +79,11 @@ func TestQueryDeviceInfo(t *testing.T) {
 	require.Equal(t, d.Name, info.Device.Name)
 	require.Equal(t, sysfs(t, d, "node_guid"), info.Device.GUID.String())
 	require.Len(t, info.Ports, info.Attr.PhysicalPorts)
+	require.Positive(t, info.CompVectors)
+	if said := devinfo(t, d); said != nil {
+		require.Equal(t, said["num_comp_vectors"], strconv.Itoa(info.CompVectors))
+		require.Equal(t, said["board_id"], info.BoardID)
+	}
 	p := info.Ports[d.Port-1]
 	require.Equal(t, d.Port, p.Port)
 	require.Equal(t, d.NetDev, p.NetDev)

@@ -2,6 +2,10 @@ package ibverbs
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -9,9 +13,11 @@ import (
 // DeviceInfo is everything about a device that ibv_devinfo and show_gids
 // print. It can be marshaled to JSON and back.
 type DeviceInfo struct {
-	Device Device
-	Attr   DeviceAttrEx
-	Ports  []PortInfo
+	Device      Device
+	BoardID     string // the model of the card, empty if the driver does not tell
+	CompVectors int    // see Context.CompVectors
+	Attr        DeviceAttrEx
+	Ports       []PortInfo
 }
 
 // PortInfo is everything about a port.
@@ -36,7 +42,7 @@ func QueryDeviceInfo(name string) (DeviceInfo, error) {
 }
 
 // QueryInfo asks the device about everything: what QueryDeviceEx, QueryPort,
-// QueryPortGIDs and NetDev return, for all ports. The first error ends it.
+// QueryPortGIDs, NetDev and CompVectors return, for all ports. The first error ends it.
 func (c *Context) QueryInfo() (DeviceInfo, error) {
 	if err := c.self().Use(); err != nil {
 		return DeviceInfo{}, err
@@ -47,6 +53,10 @@ func (c *Context) QueryInfo() (DeviceInfo, error) {
 	if info.Device, err = describe(c.raw.Device); err != nil {
 		return info, cerr.Wrap(c.Name(), err)
 	}
+	if info.BoardID, err = kernelSysfs.boardID(c.Name()); err != nil {
+		return info, err
+	}
+	info.CompVectors = c.CompVectors()
 	if info.Attr, err = c.QueryDeviceEx(); err != nil {
 		return info, err
 	}
@@ -71,4 +81,13 @@ func (c *Context) QueryInfo() (DeviceInfo, error) {
 		info.Ports = append(info.Ports, p)
 	}
 	return info, nil
+}
+
+// boardID returns what the driver calls the model of the card.
+func (s sysfs) boardID(device string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(string(s), device, "board_id"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
 }

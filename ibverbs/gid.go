@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -27,6 +28,15 @@ func (e GIDEntry) String() string {
 		s += ", " + e.NetDev
 	}
 	return s + ")"
+}
+
+// Addr returns the IP address that a GID of RoCE stands for. That of one link
+// has the network interface as its zone.
+func (e GIDEntry) Addr() netip.Addr {
+	if addr := e.GID.Addr(); addr.IsLinkLocalUnicast() {
+		return addr.WithZone(e.NetDev) // which only IPv6 takes
+	}
+	return e.GID.Addr()
 }
 
 // QueryGID returns an entry of a port's GID table, which is zero if the entry

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // GIDOptions say which GIDs will do. The zero value allows all.
@@ -77,7 +79,7 @@ const gidsShown = 8
 
 func noGID(object string, entries []GIDEntry) error {
 	if len(entries) == 0 {
-		return fmt.Errorf("%s: %w: there is none at all", object, ErrNoGID)
+		return fmt.Errorf("%s: %w: there is none at all%s", object, ErrNoGID, cerr.Doctor)
 	}
 	var list []string
 	for _, e := range entries[:min(len(entries), gidsShown)] {

@@ -57,7 +57,7 @@ func TestBestGID(t *testing.T) {
 }
 
 func TestNoGIDText(t *testing.T) {
-	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all")
+	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; rdmadoctor says more")
 	err := noGID("rxe0 port 1", roce[:2])
 	require.ErrorIs(t, err, ErrNoGID)
 	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+
@@ -140,6 +140,24 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
+}
+
+func TestGIDEntryAddr(t *testing.T) {
+	for text, want := range map[string]string{"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "fe80::1": "fe80::1%eth0", "169.254.0.1": "169.254.0.1"} {
+		e := GIDEntry{GID: GIDFromAddr(netip.MustParseAddr(text)), NetDev: "eth0"}
+		require.Equal(t, want, e.Addr().String())
+	}
+}
+
+func TestSysfsBoardID(t *testing.T) {
+	s := folder(t, map[string]string{"card/board_id": "MT_0000000008\n", "virtual/x": "", "broken/board_id/x": ""})
+	for device, want := range map[string]string{"card": "MT_0000000008", "virtual": "", "none": ""} {
+		got, err := s.boardID(device)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := s.boardID("broken")
+	require.ErrorContains(t, err, "broken/board_id")
 }
 
 func TestSysfsNetDev(t *testing.T) {

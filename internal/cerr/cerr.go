@@ -258,8 +258,8 @@ type LibraryError struct {
 }
 
 func (e *LibraryError) Error() string {
-	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s",
-		e.Library, e.Debian, e.Fedora, e.Reason)
+	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s%s",
+		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
 
 // Unwrap makes errors.Is work with errors.ErrUnsupported.

@@ -34,13 +34,17 @@ var hints = map[string]map[syscall.Errno]string{
 }
 
 const (
-	noModule  = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm"
-	noDevice  = "no RDMA device; load its driver, or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH"
-	noAccess  = "no access to /dev/infiniband"
-	memlock   = "the limit on locked memory may be too low; see ulimit -l"
+	noModule  = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm" + Doctor
+	noDevice  = "no RDMA device; load its driver, or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH" + Doctor
+	noAccess  = "no access to /dev/infiniband" + Doctor
+	memlock   = "the limit on locked memory may be too low; see ulimit -l" + Doctor
 	noAddress = "no RDMA device has this address"
-	noRoute   = "no RDMA device on the route to this address"
+	noRoute   = "no RDMA device on the route to this address" + Doctor
 )
+
+// Doctor ends the texts of errors that come from how the machine is set up, and
+// points to the program that looks into that.
+const Doctor = "; rdmadoctor says more"
 
 // Hint says what can be done about the error, if that is known.
 func (e *Error) Hint() string { return hints[e.Op][e.Errno] }

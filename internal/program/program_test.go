@@ -128,6 +128,17 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+func TestJSON(t *testing.T) {
+	var on bool
+	flags := newFlags("probe")
+	flags.JSON(&on)
+	require.NoError(t, flags.Parse([]string{"-j"}))
+	require.True(t, on)
+	var stdout bytes.Buffer
+	require.NoError(t, Output{Stdout: &stdout}.JSON(map[string]int{"a": 1}))
+	require.Equal(t, "{\n  \"a\": 1\n}\n", stdout.String())
+}
+
 func TestHelp(t *testing.T) {
 	p, _ := newProgram(succeed)
 	var stdout, stderr bytes.Buffer

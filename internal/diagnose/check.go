@@ -1,0 +1,59 @@
+package diagnose
+
+import "context"
+
+// check looks into one thing.
+type check struct {
+	name  string
+	lack  string   // what is missing if it fails, for those that need it
+	needs []string // checks without whose success this one makes no sense
+	look  func(context.Context, *machine) Finding
+}
+
+// checks are in the order in which a failure explains those after it.
+var checks = []check{
+	{name: "libraries", lack: "no C library", look: libraries},
+	{name: "modules", lack: "no kernel modules", look: modules},
+	{name: "device files", lack: "no access to the device files", needs: []string{"modules"}, look: deviceFiles},
+	{name: "locked memory", lack: "too little locked memory", look: lockedMemory},
+	{name: "container", look: container},
+	{name: "limits", lack: "no room under the limits", look: limits},
+	{name: "devices", lack: "no device", needs: []string{"libraries", "device files", "limits"}, look: devices},
+	{name: "ports", lack: "no active port", needs: []string{"devices"}, look: ports},
+	{name: "addresses", lack: "no IP address", needs: []string{"ports"}, look: addresses},
+	{name: "GIDs", lack: "no GID", needs: []string{"addresses"}, look: gids},
+	{name: "routes", needs: []string{"addresses"}, look: routes},
+	{name: "firewall", needs: []string{"ports"}, look: firewall},
+	{name: "connection", needs: []string{"GIDs", "locked memory"}, look: connection},
+}
+
+// Run runs all checks on this machine.
+func Run(ctx context.Context) Report {
+	m, err := thisMachine()
+	if err != nil {
+		return Report{Findings: []Finding{{Check: "system", Status: Fail, Found: err.Error()}}}
+	}
+	return m.run(ctx, checks)
+}
+
+func (m *machine) run(ctx context.Context, checks []check) Report {
+	report := Report{Works: true}
+	lacking := map[string]string{} // by the name of what failed or was left out
+	for _, c := range checks {
+		f := Finding{Status: Skipped}
+		for _, need := range c.needs {
+			if lack := lacking[need]; lack != "" && f.Found == "" {
+				f.Found, lacking[c.name] = "not checked: "+lack, lack
+			}
+		}
+		if f.Found == "" {
+			f = c.look(ctx, m)
+		}
+		f.Check = c.name
+		if f.Status == Fail {
+			report.Works, lacking[c.name] = false, c.lack
+		}
+		report.Findings = append(report.Findings, f)
+	}
+	return report
+}

@@ -1,0 +1,136 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// patience is how long a connection may take to be made, used and ended.
+const patience = 20 * time.Second
+
+// connection connects each port that has an address and a GID to itself.
+func connection(ctx context.Context, m *machine) Finding {
+	f := Finding{Status: OK}
+	var all []string
+	for d, p := range m.active() {
+		addrs := m.addrs(d, p)
+		if _, good := portGIDs(d, p); !good || len(addrs) == 0 {
+			continue
+		}
+		addr := addrs[0].Addr().String()
+		if err := connect(ctx, addr); err != nil {
+			f.Status = Fail
+			f.Remedy = "see the causes above; a firewall, or rules for routing, may keep packets from coming back"
+			all = append(all, fmt.Sprintf("%s to itself at %s: %v", portName(d, p), addr, err))
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s to itself at %s: a message and an RDMA write arrived", portName(d, p), addr))
+	}
+	f.Found = strings.Join(all, "; ")
+	return f
+}
+
+// end is one of the two of a connection.
+type end struct {
+	conn    *rdmacm.Conn
+	memory  *ibverbs.MR     // the first half to send from or for the peer to write to, the second to receive into
+	receive *rdmacm.Receive // that is posted
+}
+
+const half = 64 // of an end's memory
+
+func (e *end) config() *rdmacm.Config {
+	return &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+		if e.memory, err = c.Alloc(2*half, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite); err == nil {
+			e.receive, err = c.PostRecv(e.memory.Sub(half, half))
+		}
+		return err
+	}}
+}
+
+func (e *end) accept(ctx context.Context, ln *rdmacm.Listener) error {
+	req, err := ln.Accept(ctx)
+	if err == nil {
+		e.conn, err = req.Accept(ctx, e.config())
+	}
+	return err
+}
+
+func (e *end) close() error {
+	if e.conn == nil {
+		return nil
+	}
+	return e.conn.Close()
+}
+
+// connect makes a connection from an address to itself and uses it.
+func connect(ctx context.Context, addr string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ln, err := rdmacm.Listen(ctx, net.JoinHostPort(addr, "0"), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
+	var client, server end
+	accepted := make(chan error, 1)
+	go func() { accepted <- server.accept(ctx, ln) }()
+	client.conn, err = (&rdmacm.Dialer{LocalAddr: addr}).Dial(ctx, ln.Addr().String(), client.config())
+	if err != nil {
+		cancel() // nobody else will come
+	}
+	refused := <-accepted
+	defer func() { err = errors.Join(err, client.close(), server.close()) }()
+	switch {
+	case refused != nil && !errors.Is(refused, context.Canceled):
+		return refused // which the other end's error is due to
+	case err != nil:
+		return err
+	}
+	return exchange(ctx, &client, &server)
+}
+
+// exchange has the client send a message, and the server write into the
+// client's memory. The server's own message comes after what it has written.
+func exchange(ctx context.Context, client, server *end) error {
+	n := copy(client.memory.Bytes(), "a message")
+	if err := client.conn.Send(ctx, client.memory.Sub(0, n)); err != nil {
+		return err
+	}
+	if err := server.received(ctx, "a message"); err != nil {
+		return err
+	}
+	n = copy(server.memory.Bytes(), "an RDMA write")
+	if err := server.conn.Write(ctx, client.memory.Remote(), server.memory.Sub(0, n)); err != nil {
+		return err
+	}
+	if err := server.conn.Send(ctx, server.memory.Sub(0, n)); err != nil {
+		return err
+	}
+	if err := client.received(ctx, "an RDMA write"); err != nil {
+		return err
+	}
+	if got := client.memory.Bytes()[:n]; string(got) != "an RDMA write" {
+		return fmt.Errorf("an RDMA write arrived as %q", got)
+	}
+	return nil
+}
+
+// received waits for the message.
+func (e *end) received(ctx context.Context, want string) error {
+	n, err := e.receive.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if got := e.memory.Bytes()[half:][:n]; string(got) != want {
+		return fmt.Errorf("the message %q arrived as %q", want, got)
+	}
+	return nil
+}

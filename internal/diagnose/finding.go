@@ -1,0 +1,48 @@
+package diagnose
+
+import (
+	"fmt"
+	"io"
+)
+
+// Status is what came of a check.
+type Status string
+
+// The statuses.
+const (
+	OK      Status = "ok"
+	Warn    Status = "warn" // RDMA works, but not for everybody or not for everything
+	Fail    Status = "FAIL" // RDMA does not work
+	Skipped Status = "skip" // not checked
+)
+
+// Finding is what a check has found.
+type Finding struct {
+	Check    string   `json:"check"`
+	Status   Status   `json:"status"`
+	Found    string   `json:"found"`
+	Remedy   string   `json:"remedy,omitempty"`   // what to do
+	Commands []string `json:"commands,omitempty"` // what to enter into a shell, as root unless it is a limit of that shell
+}
+
+// Report is what all checks have found.
+type Report struct {
+	Works    bool      `json:"works"` // no check failed
+	Findings []Finding `json:"findings"`
+}
+
+// Text writes the report, a line for each finding, with what to do below it.
+func (r Report) Text(w io.Writer) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%-4s %s: %s\n", f.Status, f.Check, f.Found)
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "     do: %s\n", f.Remedy)
+		}
+		for _, command := range f.Commands {
+			fmt.Fprintf(w, "     run: %s\n", command)
+		}
+	}
+	if r.Works {
+		fmt.Fprintln(w, "RDMA works here.")
+	}
+}

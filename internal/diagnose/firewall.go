@@ -1,0 +1,74 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"regexp"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// roceUDP is the port to which all packets of RoCE v2 go.
+const roceUDP = "4791"
+
+// firewall looks for rules that may drop RoCE v2. They matter for Soft-RoCE
+// here, and for cards only on the way.
+func firewall(ctx context.Context, m *machine) Finding {
+	roce := false
+	for _, p := range m.active() {
+		roce = roce || p.LinkLayer == ibverbs.LinkEthernet
+	}
+	if !roce {
+		return Finding{Status: OK, Found: "none matters for InfiniBand"}
+	}
+	read := false
+	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-save"}, {"ip6tables-save"}} {
+		rules, err := m.output(ctx, command[0], command[1:]...)
+		if errors.Is(err, exec.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return Finding{Status: Skipped, Found: "not checked: the rules cannot be read; try as root"}
+		}
+		read = true
+		if rule := drops(rules); rule != "" {
+			return Finding{
+				Status: Warn, Found: "a rule may drop RoCE v2: " + rule,
+				Remedy: "accept UDP port " + roceUDP + " before it, here and on the peers",
+			}
+		}
+	}
+	if !read {
+		return Finding{Status: Skipped, Found: "not checked: neither nft nor iptables-save is there to read rules with"}
+	}
+	return Finding{Status: OK, Found: "no rule here seems to drop UDP port " + roceUDP}
+}
+
+var (
+	refuses = regexp.MustCompile(`\b(drop|reject|DROP|REJECT)\b`)
+	mention = regexp.MustCompile(`\b` + roceUDP + `\b`)
+	// dropInput is the policy of a chain for what comes in, in both notations.
+	dropInput = regexp.MustCompile(`hook input .*policy drop|^:INPUT (DROP|REJECT)`)
+)
+
+// drops returns the rule that may drop RoCE v2, empty if none seems to.
+func drops(rules string) string {
+	policy, accepted := "", false
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		switch {
+		case mention.MatchString(line) && refuses.MatchString(line):
+			return line
+		case mention.MatchString(line):
+			accepted = true
+		case dropInput.MatchString(line):
+			policy = line
+		}
+	}
+	if accepted {
+		return ""
+	}
+	return policy
+}

@@ -1,0 +1,87 @@
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// libraries calls a function of each C library that does nothing.
+func libraries(_ context.Context, m *machine) Finding {
+	_, verbs := libibverbs.PortStateStr(ibverbs.PortActive)
+	_, cm := librdmacm.EventStr(librdmacm.RDMA_CM_EVENT_ESTABLISHED)
+	err := cmp.Or(verbs, cm)
+	library, missing := errors.AsType[*ibverbs.LibraryError](err)
+	switch {
+	case missing:
+		return m.libraryMissing(library)
+	case err != nil:
+		return Finding{Status: Fail, Found: err.Error(), Remedy: "build the program for 64-bit Linux and with CGO_ENABLED=1"}
+	}
+	return m.versions()
+}
+
+func (m *machine) libraryMissing(err *ibverbs.LibraryError) Finding {
+	f := Finding{Status: Fail, Found: "cannot load " + err.Library + ": " + err.Reason}
+	if command := m.install("libibverbs1 librdmacm1 ibverbs-providers", "libibverbs librdmacm"); command != "" {
+		f.Commands = []string{command}
+	} else {
+		f.Remedy = "install rdma-core's libraries: libibverbs with its providers, and librdmacm"
+	}
+	return f
+}
+
+// install returns the command that installs packages, empty if that is not
+// known.
+func (m *machine) install(debian, fedora string) string {
+	for line := range strings.Lines(m.read("etc/os-release")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if name != "ID" && name != "ID_LIKE" {
+			continue
+		}
+		for id := range strings.FieldsSeq(strings.Trim(value, `"'`)) {
+			switch id {
+			case "debian", "ubuntu":
+				return "apt-get install -y " + debian
+			case "fedora", "rhel", "centos":
+				return "dnf install -y " + fedora
+			}
+		}
+	}
+	return ""
+}
+
+// libraryFile is the name of a library with the version of rdma-core at its
+// end.
+var libraryFile = regexp.MustCompile(`^lib(?:ibverbs|rdmacm)\.so\.\d+\.\d+\.(\d+\.\d+)$`)
+
+// versions finds the libraries among the files that the process has mapped.
+func (m *machine) versions() Finding {
+	found := map[string]string{} // version by library
+	for line := range strings.Lines(m.read("proc/self/maps")) {
+		file := filepath.Base(strings.TrimSpace(line))
+		if match := libraryFile.FindStringSubmatch(file); match != nil {
+			library, _, _ := strings.Cut(file, ".")
+			found[library] = match[1]
+		}
+	}
+	verbs, cm := found["libibverbs"], found["librdmacm"]
+	switch {
+	case verbs == "" || cm == "":
+		return Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not tell the version"}
+	case verbs != cm:
+		return Finding{
+			Status: Warn, Found: fmt.Sprintf("libibverbs is of rdma-core %s, librdmacm of %s", verbs, cm),
+			Remedy: "install both of the same version",
+		}
+	}
+	return Finding{Status: OK, Found: "libibverbs and librdmacm of rdma-core " + verbs}
+}

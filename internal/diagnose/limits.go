@@ -1,0 +1,52 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// What a program with one connection needs of a control group's allowance.
+const (
+	leastHandles = 4
+	leastObjects = 16
+)
+
+const cgroups = "sys/fs/cgroup"
+
+// limits reads what the control groups of this process allow of each device;
+// those above a group count too.
+func limits(_ context.Context, m *machine) Finding {
+	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
+	if !ok {
+		return Finding{Status: Skipped, Found: "not checked: the control groups are of version 1"}
+	}
+	f := Finding{Status: OK, Found: "the control groups leave room"}
+	for ; group != "/" && group != "."; group = path.Dir(group) {
+		file := path.Join(cgroups, group, "rdma.max")
+		for line := range strings.Lines(m.read(file)) {
+			device, values, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if !scarce(values) {
+				continue
+			}
+			f.Status, f.Found = Fail, fmt.Sprintf("the control group %s allows %s only %s", group, device, values)
+			f.Remedy = "raise the limit in the settings of the service or container"
+			f.Commands = append(f.Commands, fmt.Sprintf("echo %s hca_handle=max hca_object=max >/%s", device, file))
+		}
+	}
+	return f
+}
+
+// scarce reads a line such as "hca_handle=2 hca_object=max".
+func scarce(values string) bool {
+	for value := range strings.FieldsSeq(values) {
+		name, text, _ := strings.Cut(value, "=")
+		n, err := strconv.Atoi(text)
+		if err == nil && (name == "hca_handle" && n < leastHandles || name == "hca_object" && n < leastObjects) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package diagnose
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// machine is what is looked into: this one, or one that a test has made up.
+type machine struct {
+	root    string // folder with the file system
+	netDevs []netDev
+	open    func(path string) error                                                // a device file, for reading and writing
+	output  func(ctx context.Context, name string, args ...string) (string, error) // of a program
+
+	devices []ibverbs.DeviceInfo // what the check of that name has found
+}
+
+// netDev is a network interface.
+type netDev struct {
+	name                  string
+	up, carrier, loopback bool
+	addrs                 []netip.Prefix
+}
+
+// reachable returns the addresses that do not only count on one link.
+func (d netDev) reachable() (addrs []netip.Prefix) {
+	for _, a := range d.addrs {
+		if ip := a.Addr(); ip.IsGlobalUnicast() {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+func thisMachine() (*machine, error) {
+	m := &machine{root: "/", open: openDevice, output: func(ctx context.Context, name string, args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		return string(out), err
+	}}
+	interfaces, err := net.Interfaces()
+	for _, i := range interfaces {
+		d := netDev{
+			name: i.Name, up: i.Flags&net.FlagUp != 0, carrier: i.Flags&net.FlagRunning != 0, loopback: i.Flags&net.FlagLoopback != 0,
+		}
+		addrs, _ := i.Addrs() // it may have gone
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				d.addrs = append(d.addrs, prefix)
+			}
+		}
+		m.netDevs = append(m.netDevs, d)
+	}
+	return m, err
+}
+
+func openDevice(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// netDev returns an interface, the zero value if there is none of the name.
+func (m *machine) netDev(name string) netDev {
+	for _, d := range m.netDevs {
+		if d.name == name {
+			return d
+		}
+	}
+	return netDev{}
+}
+
+func (m *machine) path(path string) string { return filepath.Join(m.root, path) }
+
+func (m *machine) exists(path string) bool {
+	_, err := os.Stat(m.path(path))
+	return err == nil
+}
+
+// read returns what a file has, without space around it, empty if it cannot be
+// read.
+func (m *machine) read(path string) string {
+	b, _ := os.ReadFile(m.path(path))
+	return strings.TrimSpace(string(b))
+}
+
+// list returns the names in a folder, sorted, none if there is no such folder.
+func (m *machine) list(path string) (names []string) {
+	entries, _ := os.ReadDir(m.path(path))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}

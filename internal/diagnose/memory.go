@@ -1,0 +1,88 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// The limits on locked memory below which connections fail, and below which
+// only small programs work.
+const (
+	leastLocked  = 1 << 20
+	enoughLocked = 64 << 20
+)
+
+const (
+	capIPCLock = 14 // the capability that no limit on locked memory holds for
+	allUsers   = "0          0 4294967295"
+)
+
+func lockedMemory(_ context.Context, m *machine) Finding {
+	soft, hard, ok := m.memlock()
+	if !ok {
+		return Finding{Status: Skipped, Found: "not checked: the limit cannot be read"}
+	}
+	switch {
+	case soft == math.MaxUint64:
+		return Finding{Status: OK, Found: "no limit"}
+	case m.unlimited():
+		return Finding{Status: OK, Found: fmt.Sprintf("the limit of %s does not hold for this user", size(soft))}
+	case soft >= enoughLocked:
+		return Finding{Status: OK, Found: "up to " + size(soft)}
+	}
+	f := Finding{Status: Warn, Found: fmt.Sprintf("only %s may be locked: large buffers cannot be registered", size(soft))}
+	if soft < leastLocked {
+		f = Finding{Status: Fail, Found: fmt.Sprintf("only %s may be locked: buffers and queues do not fit", size(soft))}
+	}
+	switch {
+	case m.inContainer():
+		f.Remedy = "start the container without the limit: docker run --ulimit memlock=-1"
+	case hard > soft && (hard >= leastLocked || soft >= leastLocked):
+		f.Remedy = "raise the limit in the shell that starts the program; for a service: LimitMEMLOCK=infinity"
+		f.Commands = []string{"ulimit -l $(ulimit -H -l)"}
+	default:
+		f.Remedy = `put "* - memlock unlimited" into /etc/security/limits.d/rdma.conf and log in again; for a service: LimitMEMLOCK=infinity`
+	}
+	return f
+}
+
+// memlock returns the limits in bytes.
+func (m *machine) memlock() (soft, hard uint64, ok bool) {
+	for line := range strings.Lines(m.read("proc/self/limits")) {
+		values, found := strings.CutPrefix(line, "Max locked memory")
+		if words := strings.Fields(values); found && len(words) >= 2 {
+			soft, softErr := limit(words[0])
+			hard, hardErr := limit(words[1])
+			return soft, hard, softErr == nil && hardErr == nil
+		}
+	}
+	return 0, 0, false
+}
+
+func limit(text string) (uint64, error) {
+	if text == "unlimited" {
+		return math.MaxUint64, nil
+	}
+	return strconv.ParseUint(text, 10, 64)
+}
+
+// unlimited reports whether the kernel lets this process exceed the limit.
+func (m *machine) unlimited() bool {
+	for line := range strings.Lines(m.read("proc/self/status")) {
+		if value, found := strings.CutPrefix(line, "CapEff:"); found {
+			caps, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			return err == nil && caps&(1<<capIPCLock) != 0 && m.read("proc/self/uid_map") == allUsers
+		}
+	}
+	return false
+}
+
+func size(bytes uint64) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
+}

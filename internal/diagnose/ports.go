@@ -1,0 +1,85 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+func ports(_ context.Context, m *machine) Finding {
+	f := Finding{Status: Fail}
+	var states []string
+	for d, p := range m.ports() {
+		if p.State == ibverbs.PortActive {
+			f.Status = OK
+			states = append(states, portName(d, p)+" is active")
+			continue
+		}
+		why, remedy, command := m.whyDown(d, p)
+		states = append(states, fmt.Sprintf("%s is %s: %s", portName(d, p), p.State, why))
+		if f.Remedy == "" {
+			f.Remedy = remedy
+		}
+		if command != "" {
+			f.Commands = append(f.Commands, command)
+		}
+	}
+	f.Found = strings.Join(states, "; ")
+	if len(states) == 0 {
+		f.Found, f.Remedy = "no device has a port", askKernel
+	}
+	if f.Status == OK && (f.Remedy != "" || f.Commands != nil) {
+		f.Status = Warn
+	}
+	return f
+}
+
+// ports returns all ports of all devices.
+func (m *machine) ports() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
+	return func(yield func(ibverbs.DeviceInfo, ibverbs.PortInfo) bool) {
+		for _, d := range m.devices {
+			for _, p := range d.Ports {
+				if !yield(d, p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// active returns the ports that are up.
+func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
+	return func(yield func(ibverbs.DeviceInfo, ibverbs.PortInfo) bool) {
+		for d, p := range m.ports() {
+			if p.State == ibverbs.PortActive && !yield(d, p) {
+				return
+			}
+		}
+	}
+}
+
+// whyDown returns why a port is not active, and what to do or to enter.
+func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy, command string) {
+	link := m.netDev(m.netDevOf(d, p))
+	switch {
+	case p.LinkLayer == ibverbs.LinkInfiniBand && p.PhysicalState == ibverbs.PhysLinkUp:
+		return "no subnet manager has set it up", "start one on any host of the fabric, such as opensm", ""
+	case p.LinkLayer == ibverbs.LinkInfiniBand, link.name == "":
+		return "the link is " + p.PhysicalState.String(), "plug the cable in, and see that the other end is up", ""
+	case !link.up:
+		return "network interface " + link.name + " is down", "", "ip link set " + link.name + " up"
+	}
+	return "network interface " + link.name + " has no carrier", "plug the cable in, and see that the other end is up", ""
+}
+
+// netDevOf returns the name of a port's interface. A device of software tells
+// which one it is on even if that is down.
+func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
+	if p.NetDev != "" {
+		return p.NetDev
+	}
+	return m.read("sys/class/infiniband/" + d.Device.Name + "/parent")
+}

@@ -1,0 +1,200 @@
+package diagnose
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+func TestLibraries(t *testing.T) {
+	const maps = "7f00-7f01 r-xp 0 0:1 9 /usr/lib/"
+	for name, tt := range map[string]struct {
+		maps string
+		want Finding
+	}{
+		"same": {
+			maps + "libibverbs.so.1.14.44.0\n" + maps + "libc.so.6\n" + maps + "librdmacm.so.1.3.44.0\n",
+			Finding{Status: OK, Found: "libibverbs and librdmacm of rdma-core 44.0"},
+		},
+		"mixed": {maps + "libibverbs.so.1.14.65.0\n" + maps + "librdmacm.so.1.3.44.0", Finding{
+			Status: Warn, Found: "libibverbs is of rdma-core 65.0, librdmacm of 44.0", Remedy: "install both of the same version",
+		}},
+		"unknown": {maps + "libibverbs.so.1\n", Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not tell the version"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tt.want, fake(t, map[string]string{"proc/self/maps": tt.maps}).versions())
+		})
+	}
+}
+
+func TestLibraryMissing(t *testing.T) {
+	missing := &cerr.LibraryError{Library: "libx.so.1", Reason: "no such file"}
+	for release, command := range map[string]string{
+		"ID=debian\n": "apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",
+		"NAME=x\nID=mint\nID_LIKE=\"ubuntu foo\"": "apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",
+		"ID=\"rocky\"\nID_LIKE='rhel centos'\n":   "dnf install -y libibverbs librdmacm",
+		"ID=other":                                "",
+		"":                                        "",
+	} {
+		f := fake(t, map[string]string{"etc/os-release": release}).libraryMissing(missing)
+		require.Equal(t, Fail, f.Status)
+		require.Equal(t, "cannot load libx.so.1: no such file", f.Found)
+		if command == "" {
+			require.Empty(t, f.Commands)
+			require.Contains(t, f.Remedy, "install rdma-core's libraries")
+			continue
+		}
+		require.Equal(t, []string{command}, f.Commands)
+	}
+}
+
+func TestModules(t *testing.T) {
+	kernel := map[string]string{"proc/sys/kernel/osrelease": "6.1.0\n"}
+	dep := with(kernel, map[string]string{"lib/modules/6.1.0/modules.dep": "kernel/ib_uverbs.ko.xz: a\nkernel/rdma_ucm.ko: b"})
+	signs := map[string]string{"sys/class/infiniband_verbs/abi_version": "6", "sys/class/misc/rdma_cm/dev": "10:124"}
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  Finding
+	}{
+		"loaded": {signs, Finding{Status: OK, Found: "ib_uverbs and rdma_ucm are loaded"}},
+		"none": {dep, Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded", Commands: []string{"modprobe -a ib_uverbs rdma_ucm"},
+		}},
+		"one": {with(dep, map[string]string{"sys/class/infiniband_verbs/abi_version": "6"}), Finding{
+			Status: Fail, Found: "rdma_ucm not loaded", Commands: []string{"modprobe -a rdma_ucm"},
+		}},
+		"a kernel without": {with(kernel, map[string]string{"lib/modules/6.1.0/modules.dep": "kernel/other.ko:"}), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 has no such modules here",
+			Remedy: "install the rest of the kernel's modules (on Ubuntu linux-modules-extra-6.1.0), then: modprobe -a ib_uverbs rdma_ucm",
+		}},
+		"no list": {kernel, Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded", Remedy: "on the host: modprobe -a ib_uverbs rdma_ucm",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, modules(t.Context(), fake(t, tt.files))) })
+	}
+}
+
+func TestDeviceFiles(t *testing.T) {
+	kernel := map[string]string{
+		"sys/class/misc/rdma_cm/dev": "10:124\n", "sys/class/infiniband_verbs/uverbs0/dev": "231:192\n", "sys/class/infiniband_verbs/abi_version": "6",
+	}
+	both := map[string]string{"dev/infiniband/rdma_cm": "", "dev/infiniband/uverbs0": ""}
+	for name, tt := range map[string]struct {
+		files   map[string]string
+		refused string // of which no file can be opened
+		want    Finding
+	}{
+		"all": {files: with(outside, both), want: Finding{Status: OK, Found: "rdma_cm, uverbs0 in /dev/infiniband can be opened"}},
+		"missing": {files: outside, want: Finding{
+			Status: Fail, Found: "no rdma_cm, uverbs0 in /dev/infiniband",
+			Remedy: "see why udev has not made them; until then make them by hand",
+			Commands: []string{
+				"mkdir -p /dev/infiniband", "mknod -m 666 /dev/infiniband/rdma_cm c 10 124", "mknod -m 666 /dev/infiniband/uverbs0 c 231 192",
+			},
+		}},
+		"missing in a container": {files: inside, want: Finding{
+			Status: Fail, Found: "no rdma_cm, uverbs0 in /dev/infiniband", Remedy: passFiles,
+		}},
+		"refused": {files: with(outside, both), refused: "uverbs0", want: Finding{
+			Status: Fail, Found: "no permission to open uverbs0 in /dev/infiniband", Commands: []string{"chmod 666 /dev/infiniband/uverbs0"},
+			Remedy: "the udev rules of the package rdma-core do this for good; until then do it by hand",
+		}},
+		"refused in a container": {files: with(inside, both), refused: "infiniband", want: Finding{
+			Status: Fail, Found: "no permission to open rdma_cm, uverbs0 in /dev/infiniband", Remedy: passFiles,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fake(t, with(kernel, tt.files))
+			if tt.refused != "" {
+				m.open = func(path string) error {
+					if strings.Contains(path, tt.refused) {
+						return fs.ErrPermission
+					}
+					return nil
+				}
+			}
+			require.Equal(t, tt.want, deviceFiles(t.Context(), m))
+		})
+	}
+}
+
+func TestLockedMemory(t *testing.T) {
+	const (
+		head   = "Limit                     Soft Limit           Hard Limit           Units     \nMax processes  1 1 processes\nMax locked memory         "
+		user   = "Name:\tx\nCapEff:\t0000000000000000\n"
+		root   = "Name:\tx\nCapEff:\t000001ffffffffff\n"
+		always = "put \"* - memlock unlimited\" into /etc/security/limits.d/rdma.conf and log in again; for a service: LimitMEMLOCK=infinity"
+		raise  = "raise the limit in the shell that starts the program; for a service: LimitMEMLOCK=infinity"
+		all    = "         0          0 4294967295\n"
+	)
+	command := []string{"ulimit -l $(ulimit -H -l)"}
+	for name, tt := range map[string]struct {
+		limit, status, users string
+		base                 map[string]string
+		want                 Finding
+	}{
+		"none":       {"unlimited unlimited bytes", user, all, outside, Finding{Status: OK, Found: "no limit"}},
+		"root":       {"65536 65536 bytes", root, all, outside, Finding{Status: OK, Found: "the limit of 64 KiB does not hold for this user"}},
+		"much":       {"1073741824 1073741824 bytes", user, all, outside, Finding{Status: OK, Found: "up to 1024 MiB"}},
+		"unreadable": {"x y", user, all, outside, Finding{Status: Skipped, Found: "not checked: the limit cannot be read"}},
+		"little":     {"8388608 8388608 bytes", user, all, outside, Finding{Status: Warn, Found: "only 8 MiB may be locked: large buffers cannot be registered", Remedy: always}},
+		"too little": {"65536 65536 bytes", user, all, outside, Finding{Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit", Remedy: always}},
+		"can be raised": {"65536 unlimited bytes", user, all, outside, Finding{
+			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit", Remedy: raise, Commands: command,
+		}},
+		"in a container": {"65536 65536 bytes", user, all, inside, Finding{
+			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit",
+			Remedy: "start the container without the limit: docker run --ulimit memlock=-1",
+		}},
+		"root of a namespace": {"65536 65536 bytes", root, "         0     100000      65536", outside, Finding{
+			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit", Remedy: always,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fake(t, with(tt.base, map[string]string{
+				"proc/self/limits": head + tt.limit + "\n", "proc/self/status": tt.status, "proc/self/uid_map": tt.users,
+			}))
+			require.Equal(t, tt.want, lockedMemory(t.Context(), m))
+		})
+	}
+}
+
+func TestContainer(t *testing.T) {
+	require.Equal(t, Finding{Status: OK, Found: "not in one"}, container(t.Context(), fake(t, outside)))
+	require.Contains(t, container(t.Context(), fake(t, inside)).Found, "in a container")
+	require.Equal(t, Finding{Status: OK, Found: "not in one"}, container(t.Context(), fake(t, nil)), "where this cannot be told")
+}
+
+func TestLimits(t *testing.T) {
+	group := map[string]string{"proc/self/cgroup": "0::/system/x\n"}
+	max := func(folder, text string) map[string]string {
+		return with(group, map[string]string{"sys/fs/cgroup/" + folder + "/rdma.max": text})
+	}
+	scarce := func(group, values string) Finding {
+		return Finding{
+			Status: Fail, Found: "the control group " + group + " allows rxe0 only " + values,
+			Remedy:   "raise the limit in the settings of the service or container",
+			Commands: []string{"echo rxe0 hca_handle=max hca_object=max >/sys/fs/cgroup" + group + "/rdma.max"},
+		}
+	}
+	room := Finding{Status: OK, Found: "the control groups leave room"}
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  Finding
+	}{
+		"no file":        {group, room},
+		"much":           {max("system/x", "rxe0 hca_handle=max hca_object=2000\n"), room},
+		"few handles":    {max("system/x", "mlx5_0 hca_handle=max hca_object=max\nrxe0 hca_handle=1 hca_object=max\n"), scarce("/system/x", "hca_handle=1 hca_object=max")},
+		"no objects":     {max("system/x", "rxe0 hca_handle=9 hca_object=0\n"), scarce("/system/x", "hca_handle=9 hca_object=0")},
+		"of a parent":    {max("system", "rxe0 hca_handle=max hca_object=0\n"), scarce("/system", "hca_handle=max hca_object=0")},
+		"of version 1":   {map[string]string{"proc/self/cgroup": "3:rdma:/x\n"}, Finding{Status: Skipped, Found: "not checked: the control groups are of version 1"}},
+		"nonsense there": {max("system/x", "rxe0\nrxe0 =\n hca_handle\n"), room},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, limits(t.Context(), fake(t, tt.files))) })
+	}
+}

@@ -1,0 +1,2 @@
+// Package hotplug hears from the kernel of RDMA devices that come and go.
+package hotplug

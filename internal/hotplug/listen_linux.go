@@ -1,0 +1,58 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"syscall"
+)
+
+// fromKernel is the group of messages that come from the kernel itself, not
+// from udev.
+const fromKernel = 1
+
+// Listener hears of devices from when it was made.
+type Listener struct{ socket *os.File }
+
+// Listen makes a Listener. Any user may.
+func Listen() (*Listener, error) {
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, syscall.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: fromKernel}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("bind", err), syscall.Close(fd))
+	}
+	return &Listener{os.NewFile(uintptr(fd), "the kernel's events")}, nil // which waits on the netpoller
+}
+
+// Events returns what happens until ctx ends, which closes the Listener.
+func (l *Listener) Events(ctx context.Context) iter.Seq[Event] {
+	return func(yield func(Event) bool) {
+		defer context.AfterFunc(ctx, func() { _ = l.socket.Close() })()
+		for {
+			ev, err := l.next()
+			if err != nil || !yield(ev) {
+				return
+			}
+		}
+	}
+}
+
+// next waits for an event.
+func (l *Listener) next() (Event, error) {
+	message := make([]byte, os.Getpagesize())
+	for {
+		n, err := l.socket.Read(message)
+		if errors.Is(err, syscall.ENOBUFS) {
+			return Event{Added: true}, nil // some were lost: there may be new devices
+		}
+		if err != nil {
+			return Event{}, err
+		}
+		if ev, ok := parse(message[:n]); ok {
+			return ev, nil
+		}
+	}
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// Listener cannot be made here.
+type Listener struct{}
+
+// Listen returns errors.ErrUnsupported.
+func Listen() (*Listener, error) { return nil, errors.ErrUnsupported }
+
+// Events returns nothing.
+func (*Listener) Events(context.Context) iter.Seq[Event] { return func(func(Event) bool) {} }

@@ -1,0 +1,79 @@
+package rdmadevices
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+const none = "-" // what is printed for nothing
+
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+func printPorts(w io.Writer, devices []ibverbs.DeviceInfo) error {
+	t := newTable(w)
+	fmt.Fprintln(t, "DEVICE\tNODE GUID\tFIRMWARE\tPORT\tPORT GUID\tSTATE\tLINK\tMTU\tSPEED\tINTERFACE")
+	for _, d := range devices {
+		for _, p := range d.Ports {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s of %s\t%s\t%s\n",
+				d.Device.Name, d.Device.GUID, cmp.Or(d.Attr.FirmwareVersion, none), p.Port, portGUID(p), p.State,
+				linkLayer(p.LinkLayer), p.ActiveMTU, p.MaxMTU, speed(p), cmp.Or(p.NetDev, none))
+		}
+	}
+	return t.Flush()
+}
+
+func linkLayer(l ibverbs.LinkLayer) string {
+	return strings.ToLower(strings.TrimPrefix(l.String(), "IBV_LINK_LAYER_"))
+}
+
+func speed(p ibverbs.PortInfo) string {
+	if p.Rate == 0 { // the link is down
+		return none
+	}
+	return fmt.Sprintf("%g (%s %s)", p.Rate, p.ActiveWidth, p.ActiveSpeed)
+}
+
+// portGUID is in the first GID of InfiniBand.
+func portGUID(p ibverbs.PortInfo) string {
+	if p.LinkLayer != ibverbs.LinkInfiniBand || len(p.GIDs) == 0 || p.GIDs[0].Index != 0 {
+		return none
+	}
+	return p.GIDs[0].GID.String()[len("fe80:0000:0000:0000:"):]
+}
+
+// gid is a line of what -g prints.
+type gid struct {
+	Device string
+	ibverbs.GIDEntry
+}
+
+func gids(devices []ibverbs.DeviceInfo) []gid {
+	all := []gid{}
+	for _, d := range devices {
+		for _, p := range d.Ports {
+			for _, e := range p.GIDs {
+				all = append(all, gid{d.Device.Name, e})
+			}
+		}
+	}
+	return all
+}
+
+func printGIDs(w io.Writer, all []gid) error {
+	t := newTable(w)
+	fmt.Fprintln(t, "DEVICE\tPORT\tINDEX\tGID\tIPV4\tTYPE\tINTERFACE")
+	for _, g := range all {
+		address := none
+		if ip := g.GID.Addr(); g.Type != ibverbs.GIDTypeIB && ip.Is4() {
+			address = ip.String()
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n",
+			g.Device, g.Port, g.Index, g.GID, address, g.Type, cmp.Or(g.NetDev, none))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,98 @@
+package rdmawatch
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// device is one that is watched.
+type device struct {
+	name    string
+	context *ibverbs.Context
+	ids     map[string]*rdmacm.HandledID // bound to an address of the network interface
+}
+
+// addDevices begins to watch the devices that are new, wanted or not: librdmacm
+// opens all of them, and each must be given up when it is to be removed.
+func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
+	list, err := ibverbs.Devices()
+	for _, found := range list {
+		if w.devices[found.Name] != nil {
+			continue
+		}
+		c, err := ibverbs.Open(found.Name)
+		if err != nil {
+			w.failed(err)
+			continue
+		}
+		d := &device{found.Name, c, map[string]*rdmacm.HandledID{}}
+		w.devices[d.name] = d
+		w.waiters.Go(func() { w.watch(ctx, d) })
+		added = append(added, event{Device: d.name, Event: "device added"})
+	}
+	w.bind(ctx)
+	return added, err
+}
+
+// watch waits for the device's events until it is gone.
+func (w *watcher) watch(ctx context.Context, d *device) {
+	for ev, err := range d.context.Events(ctx) {
+		w.send(ctx, func() []event {
+			if err != nil {
+				w.drop(d)
+				return nil
+			}
+			w.bind(ctx) // there may be an address now
+			return []event{{Device: d.name, Port: ev.Port(), Event: ev.Type.String()}}
+		})
+	}
+}
+
+// drop gives up a device, once. Its ids close when their handlers have returned.
+func (w *watcher) drop(d *device) {
+	if w.devices[d.name] != d {
+		return
+	}
+	delete(w.devices, d.name)
+	for _, id := range d.ids {
+		w.waiters.Go(func() { w.failed(id.Shutdown(context.Background())) })
+	}
+	w.failed(d.context.Close())
+}
+
+// bind makes an id for each network interface of RoCE that has none yet. It also
+// tells when the device is to be removed, for which some drivers wait for close.
+func (w *watcher) bind(ctx context.Context) {
+	for _, d := range w.devices {
+		gids, _ := d.context.QueryGIDTable() // the device may be gone already
+		for _, e := range gids {
+			if e.NetDev != "" && d.ids[e.NetDev] == nil {
+				w.failed(w.bindTo(ctx, d, e))
+			}
+		}
+	}
+}
+
+func (w *watcher) bindTo(ctx context.Context, d *device, gid ibverbs.GIDEntry) error {
+	id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(_ *rdmacm.HandledID, ev *rdmacm.Event) error {
+		w.send(ctx, func() []event {
+			if ev.Type == rdmacm.EventDeviceRemoval {
+				w.drop(d)
+			}
+			return []event{{Device: d.name, Port: gid.Port, Event: ev.Type.String()}}
+		})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if id.ID().BindAddr(netip.AddrPortFrom(gid.Addr(), 0)) != nil {
+		return id.Close() // the address cannot be used yet, or no more
+	}
+	d.ids[gid.NetDev] = id
+	_, err = id.ID().Context() // so that rdmacm, too, gives up the device
+	return err
+}
