@@ -1,11 +1,12 @@
 # Everything that is done with this repository, from its top folder.
 
+SHELL := /bin/bash
 GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 NEWEST := $(lastword $(VERSIONS))
 # What is proven with a device, in the VM.
-DEVICE_TESTS := ./ibverbs ./rdmacm ./tests/interop ./tests/cmtime ./tests/versions
+DEVICE_TESTS := ./ibverbs ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/doctor ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
 # by commas. Only clang knows loong64 on Debian 12.
 LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
@@ -14,7 +15,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device scale generate headers loong64 check arch coverage measure bench cmtime soak upgrade clean
+.PHONY: help demo test build cross lint unit device interop scale generate headers loong64 check arch coverage measure bench cmtime soak upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,7 +38,7 @@ cross: ## build for where C cannot be called
 lint: ## vet, staticcheck and gofumpt
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck ./...
-	@files=$$($(GO) run mvdan.cc/gofumpt -l cmd gen ibverbs internal rdmacm tests tools.go doc.go); \
+	@files=$$($(GO) run mvdan.cc/gofumpt -l cmd examples gen ibverbs internal rdmacm tests tools.go doc.go); \
 	if [ -n "$$files" ]; then echo "gofumpt would change:"; echo "$$files"; exit 1; fi
 
 unit: ## the tests that need no device
@@ -45,6 +46,12 @@ unit: ## the tests that need no device
 
 device: ## the tests that need a device, in the VM
 	VERBENA_VM_TIMEOUT=$${VERBENA_VM_TIMEOUT:-1200} $(GO) test -race -timeout 20m -p 1 -exec $(VM) $(DEVICE_TESTS)
+
+# INTEROP= runs the most telling cases only.
+interop: INTEROP ?= all
+interop: ## our programs against the C ones between two hosts, in the VM: a row for each case
+	set -o pipefail; VERBENA_INTEROP=$(INTEROP) VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G VERBENA_VM_TIMEOUT=1200 \
+		$(GO) test -count 1 -v -run Matrix -exec $(VM) ./tests/matrix | grep -v '^ *\(=== \|--- PASS\)'
 
 scale: ## 1,000 connections between two hosts, in the VM
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \

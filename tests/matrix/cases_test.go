@@ -1,0 +1,165 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// cases are the rows of the matrix.
+func cases() []kase {
+	var all []kase
+	add := func(telling, v6 bool, name string, run func(meeting)) {
+		all = append(all, kase{name, telling, v6, run})
+	}
+	for _, v6 := range []bool{false, true} {
+		for _, size := range []int{23, 4096, 65535} {
+			server, client := fmt.Sprintf("-s -a {S} -v -V -S %d", size), fmt.Sprintf("-c -a {S} -v -V -C 10 -S %d", size)
+			add(size == 4096, v6, fmt.Sprintf("rping, 10 pings of %d bytes", size), plain("rping", server, "rping", client))
+		}
+		add(false, v6, "rping, from an address, own queue pairs", plain("rping", "-s -a {S} -q", "rping", "-c -a {S} -I {C} -q -C 5 -V"))
+		add(v6, v6, "ucmatose, 10 connections, 5 messages of 1000 bytes", plain(
+			"ucmatose", "-b {S} -f {F} -c 10 -C 5 -S 1000", "ucmatose", "-s {S} -f {F} -c 10 -C 5 -S 1000"))
+		add(!v6, v6, "udaddy, 3 queue pairs, 10 datagrams of 500 bytes", plain(
+			"udaddy", "-b {S} -c 3 -C 10 -S 500", "udaddy", "-s {S} -c 3 -C 10 -S 500"))
+		add(v6, v6, "rdma_client, a message each way", plain("rdma_server", "-s {S}", "rdma_client", "-s {S}"))
+	}
+	add(true, false, "rping, 20 clients at once", crowd)
+	add(true, false, "rping, the client is killed and another one comes", killedClient)
+	add(true, false, "rping, the server is killed", killedServer)
+	add(true, false, "rping, wrong port", wrongPort("rping", "-s -a {S} -p 7175", "rping", "-c -a {S} -p 7176 -C 1"))
+	add(false, false, "udaddy, nobody there", nobody("udaddy", "-s {S}"))
+	add(false, false, "ucmatose, nobody there", nobody("ucmatose", "-s {S}"))
+	add(true, false, "ucmatose, 100 connections that migrate", plain("ucmatose", "-b {S} -m -c 100 -C 3", "ucmatose", "-s {S} -m -c 100 -C 3"))
+	add(false, false, "ucmatose, messages of 100,000 bytes, type of service", plain(
+		"ucmatose", "-b {S} -C 3 -S 100000", "ucmatose", "-s {S} -C 3 -S 100000 -t 32"))
+	add(false, false, "ucmatose, the InfiniBand port space", plain("ucmatose", "-b {S} -P ib", "ucmatose", "-s {S} -P ib"))
+	add(true, false, "ucmatose, C's messages are too long", mismatched)
+	add(false, false, "rdma_xclient, a message through a shared receive queue", plain("rdma_xserver", "-c r", "rdma_xclient", "-s {S} -c r"))
+	add(true, false, "mckey, three members", members)
+	add(true, false, "cmtime, 50 connections", timed)
+	for _, test := range [][2]string{{"ib_send_lat", "-o send"}, {"ib_write_bw", "-b -o write -s 1024"}, {"ib_read_lat", "-o read"}} {
+		add(test[0] == "ib_send_lat", false, test[0]+", 50 messages", perftest(test[0], test[1]))
+	}
+	return all
+}
+
+// crowd is a persistent server with 20 clients at a time. C's server loses one of
+// two requests that come at the same moment, so its clients come one after the
+// other, and stay.
+func crowd(m meeting) {
+	server := m.serve("rping", "-s -P -a {S} -S 1000")
+	var clients []*process
+	for range 20 {
+		c := m.ask("rping", "-c -a {S} -v -V -C 100 -S 1000")
+		if m.server == theirs {
+			c.prints("ping data: rdma-ping-0")
+		}
+		clients = append(clients, c)
+	}
+	for _, c := range clients {
+		c.succeeds()
+	}
+	require.False(m, server.ended())
+	server.kill()
+}
+
+func killedClient(m meeting) {
+	server := m.serve("rping", "-s -P -a {S} -v")
+	client := m.ask("rping", "-c -a {S} -v")
+	client.prints("ping data: rdma-ping-3")
+	client.kill()
+	m.ask("rping", "-c -a {S} -C 3").succeeds()
+	require.False(m, server.ended())
+	server.kill()
+}
+
+func killedServer(m meeting) {
+	server := m.serve("rping", "-s -a {S} -v")
+	client := m.ask("rping", "-c -a {S} -v")
+	client.prints("ping data: rdma-ping-3")
+	server.kill()
+	client.eventually("ends", client.ended) // C's says 0, as it does for any disconnect
+	if m.client == ours {
+		client.fails()
+	}
+}
+
+func wrongPort(serverName, serverArgs, clientName, clientArgs string) func(meeting) {
+	return func(m meeting) {
+		server := m.serve(serverName, serverArgs)
+		m.ask(clientName, clientArgs).fails()
+		require.False(m, server.ended())
+		server.kill()
+	}
+}
+
+func nobody(name, args string) func(meeting) {
+	return func(m meeting) { m.ask(name, args).fails() }
+}
+
+// mismatched has C's program send more than ours has room for. Ours ends and says
+// that something failed, which C's does not look for.
+func mismatched(m meeting) {
+	sizes := map[side]string{ours: "100", theirs: "1000"}
+	server := m.serve("ucmatose", "-b {S} -C 3 -S "+sizes[m.server])
+	client := m.ask("ucmatose", "-s {S} -C 3 -S "+sizes[m.client])
+	if m.server == ours {
+		server.fails()
+		return
+	}
+	client.fails()
+	server.kill()
+}
+
+// members are three in a group: two of the client's and one of the server's
+// side, to whom the server's side sends until all have enough.
+func members(m meeting) {
+	const args = "-m 239.86.69.68 -b {C} -C 10 -S 100"
+	var all []*process
+	for _, s := range []side{m.client, m.client, m.server} {
+		p := s.start(m.T, m.from, "mckey", m.expand(args))
+		p.prints("mckey: joined dgid: ")
+		all = append(all, p)
+	}
+	for _, p := range all {
+		p.eventually("has its messages", func() bool {
+			if !p.ended() {
+				m.server.start(m.T, m.from, "mckey", m.expand(strings.Replace(args, "-C 10", "-s -C 1000", 1))).succeeds()
+			}
+			return p.ended()
+		})
+		p.succeeds()
+	}
+}
+
+// timed has a server that goes on until it is stopped.
+func timed(m meeting) {
+	server := m.serve("cmtime", "-b {S}")
+	m.ask("cmtime", "-s {S} -c 50").succeeds()
+	server.kill()
+}
+
+// perftest is a program of it against rdmaperf with flags that mean the same.
+func perftest(name, flags string) func(meeting) {
+	return func(m meeting) {
+		start := func(s side, h host, args string) *process {
+			if s == ours {
+				return s.start(m.T, h, "rdmaperf", flags+" -n 50 "+m.expand(args))
+			}
+			more := ""
+			if _, size, ok := strings.Cut(flags, "-s "); ok {
+				more = "-s " + size
+			}
+			if h.device != "" { // C's takes the first, not the one with the address
+				more += " -d " + h.device
+			}
+			return s.start(m.T, h, name, more+" -n 50 "+m.expand(args))
+		}
+		server := start(m.server, m.at, "")
+		server.eventually("listens", func() bool { return server.ended() || m.at.sees(":18515", "ss", "-ltn") })
+		start(m.client, m.from, "{S}").succeeds()
+		server.succeeds()
+	}
+}

@@ -1,0 +1,45 @@
+package matrix
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+// host is where a program runs.
+type host struct {
+	namespace string // of the network; empty: the first one
+	v4, v6    netip.Addr
+	device    string // empty: the only one
+}
+
+// hosts returns where servers and clients run: the two hosts that tests/vm makes,
+// or one.
+func hosts(t testing.TB) (server, client host) {
+	t.Helper()
+	d := testdevice.Require(t)
+	if os.Getenv("VERBENA_VM_HOSTS") == "2" {
+		return host{"ns1", netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("2001:db8:1::2"), "rxe1"},
+			host{"", netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1"), "rxe2"}
+	}
+	one := host{"", d.IPv4, d.IPv6, ""}
+	return one, one
+}
+
+// command returns one that runs on the host.
+func (h host) command(path string, args ...string) *exec.Cmd {
+	if h.namespace == "" {
+		return exec.Command(path, args...)
+	}
+	return exec.Command("ip", append([]string{"netns", "exec", h.namespace, path}, args...)...)
+}
+
+// sees says whether what a command prints on the host contains a text.
+func (h host) sees(text, path string, args ...string) bool {
+	out, err := h.command(path, args...).Output()
+	return err == nil && strings.Contains(string(out), text)
+}
