@@ -17,8 +17,15 @@ const iterations = "30"
 func TestPerftest(t *testing.T) {
 	d := testdevice.Require(t)
 	for _, m := range []measurement{
-		{"send", false}, {"write", false}, {"read", false}, {"fetchadd", false}, {"cmpswap", false},
-		{"send", true}, {"write", true}, {"read", true}, {"fetchadd", true},
+		{"send", false},
+		{"write", false},
+		{"read", false},
+		{"fetchadd", false},
+		{"cmpswap", false},
+		{"send", true},
+		{"write", true},
+		{"read", true},
+		{"fetchadd", true},
 	} {
 		for _, pair := range [][2]program{{ours, theirs}, {theirs, ours}} {
 			t.Run(m.String()+", "+pair[0].name+" client", func(t *testing.T) {
