@@ -15,7 +15,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device interop scale generate headers loong64 check arch coverage measure bench cmtime soak upgrade clean
+.PHONY: help demo test build cross lint unit device interop scale generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -88,6 +88,9 @@ measure: ## time and memory that scan, emit and a cold build take
 
 bench: ## posting and polling beside C, here and in the VM; installs what is missing
 	scripts/bench
+
+baseline: ## the data path takes as many instructions as it did; UPDATE=-update writes them anew
+	$(GO) test -count 1 -v -run '^TestInstructions$$' ./ibverbs $(UPDATE)
 
 cmtime: ## connection rate and the time of each step beside C's, in the VM
 	$(GO) test -run '^$$' -bench CMTime -benchtime 1x -exec $(VM) ./tests/cmtime

@@ -1,0 +1,66 @@
+package perf
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testdevice"
+)
+
+// BenchmarkPerftest measures with perftest's programs at both ends and with
+// rdmaperf at both ends, in turn, VERBENA_PERF_ROUNDS times, and prints the
+// medians as a table.
+func BenchmarkPerftest(b *testing.B) {
+	d := testdevice.Require(b)
+	rounds := 5
+	if text := os.Getenv("VERBENA_PERF_ROUNDS"); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		require.NoError(b, err)
+	}
+	for b.Loop() {
+		fmt.Printf("\n| what, median of %d | bytes | C | Go | Go/C |\n|---|---|---|---|---|\n", rounds)
+		for _, m := range []measurement{{"send", false}, {"write", false}, {"read", false}, {"send", true}, {"write", true}, {"read", true}} {
+			for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
+				compare(b, d, m, size, rounds)
+			}
+		}
+		compare(b, d, measurement{"send", false}, 64, rounds, "-e")
+	}
+}
+
+// compare prints a row: microseconds typical for latency, MiB/s on average for
+// bandwidth.
+func compare(b *testing.B, d testdevice.Device, m measurement, size, rounds int, more ...string) {
+	b.Helper()
+	iterations := 400
+	if size > 64<<10 {
+		iterations = 40
+	}
+	args := append([]string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(iterations)}, more...)
+	var of [2][]float64
+	for range rounds {
+		for i, p := range []program{theirs, ours} {
+			r := run(b, d, p, p, m, args...)[0]
+			of[i] = append(of[i], r.Typical+r.Average) // one of which is not there
+		}
+	}
+	c, g := median(of[0]), median(of[1])
+	what, unit := m.String(), "us"
+	if m.bandwidth {
+		unit = "MiB/s"
+	}
+	for _, arg := range more {
+		what += " " + arg
+	}
+	fmt.Printf("| %s | %d | %.1f %s | %.1f %s | %.2f |\n", what, size, c, unit, g, unit, g/c)
+}
+
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
