@@ -10,8 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/program/programtest"
+
 	"github.com/verbena-go/verbena/internal/summary"
 )
+
+var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	with := func(change func(c *cmtime)) *cmtime {
@@ -36,31 +40,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestExitStatus(t *testing.T) {
-	run := func(args string) (status int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		status = Main(strings.Fields(args), &out, &errs)
-		return status, out.String(), errs.String()
-	}
-	status, stdout, stderr := run("-h")
-	require.Zero(t, status)
-	require.Contains(t, stdout, "microseconds")
-	require.Empty(t, stderr)
-	for args, text := range map[string]string{
+func TestWrongArguments(t *testing.T) {
+	main.WrongArguments(t, "cmtime", 1, map[string]string{
 		"-c 0":     "expected a number from 1 to 1048576",
 		"-p 65536": "expected a number from 1 to 65535",
 		"-r 8":     "expected a number from 0 to 7",
 		"-t 0":     "expected milliseconds from 1 to 1048576",
 		"-x":       "unknown shorthand flag",
 		"more":     `unexpected argument "more"`,
-	} {
-		status, stdout, stderr := run(args)
-		require.Equal(t, 1, status, "as C's")
-		require.Empty(t, stdout)
-		require.Regexp(t, "^cmtime: .*; -h lists the flags\n$", stderr)
-		require.Contains(t, stderr, text)
-	}
-	status, stdout, stderr = run("-s nobody.invalid")
+	})
+}
+
+func TestHelp(t *testing.T) { main.Help(t, "microseconds") }
+
+func TestFails(t *testing.T) {
+	status, stdout, stderr := main.Run("-s nobody.invalid")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
 	require.NotEmpty(t, stderr)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/internal/program/programtest"
 )
+
+var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	with := func(change func(o *options)) *options {
@@ -35,7 +37,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	for args, text := range map[string]string{
+	main.WrongArguments(t, "mckey", 1, map[string]string{
 		"":                        "either -m or -M must be given",
 		"-s":                      "either -m or -M must be given",
 		"-m 239.1.2.3 -M ff0e::1": "either -m or -M must be given",
@@ -45,13 +47,7 @@ func TestWrongArguments(t *testing.T) {
 		"-m 239.1.2.3 -S 4097":    "expected a number from 0 to 4096",
 		"-m 239.1.2.3 -p 65536":   "out of range",
 		"239.1.2.3":               "unexpected argument",
-	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(strings.Fields(args), &stdout, &stderr), args)
-		require.Empty(t, stdout.String())
-		require.Regexp(t, "^mckey: .*; -h lists the flags\n$", stderr.String())
-		require.Contains(t, stderr.String(), text, args)
-	}
+	})
 }
 
 func TestFails(t *testing.T) {
@@ -78,20 +74,8 @@ func TestLookup(t *testing.T) {
 	require.True(t, addr.IsLoopback())
 }
 
-func TestHelp(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, Main([]string{"-h"}, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "-M, --unmapped GID")
-	require.Empty(t, stderr.String())
-}
+func TestHelp(t *testing.T) { main.Help(t, "-M, --unmapped GID") }
 
 func TestWithoutDevice(t *testing.T) {
-	ch, err := rdmacm.NewEventChannel()
-	if err == nil {
-		require.NoError(t, ch.Close())
-		t.Skip("this machine has RDMA")
-	}
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 1, Main([]string{"-m", "239.1.2.3", "-b", "127.0.0.1"}, &stdout, &stderr))
-	require.Contains(t, stderr.String(), err.Error())
+	main.WithoutDevice(t, "mckey", "-m 239.1.2.3 -b 127.0.0.1")
 }

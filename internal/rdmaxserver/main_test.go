@@ -1,15 +1,17 @@
 package rdmaxserver
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/program/programtest"
+
 	"github.com/verbena-go/verbena/internal/rdmax"
-	"github.com/verbena-go/verbena/rdmacm"
 )
+
+var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	for args, want := range map[string]options{
@@ -24,39 +26,17 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	for args, text := range map[string]string{
+	main.WrongArguments(t, "rdmaxserver", 1, map[string]string{
 		"-x":       "unknown shorthand flag",
 		"-c u":     "expected r or x",
 		"-c":       "flag needs an argument",
 		"-p 65536": "expected a number from 1 to 65535",
 		"host":     "unexpected argument",
-	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(strings.Fields(args), &stdout, &stderr), args)
-		require.Empty(t, stdout.String())
-		require.Regexp(t, "^rdmaxserver: .*; -h lists the flags\n$", stderr.String())
-		require.Contains(t, stderr.String(), text, args)
-	}
+	})
 }
 
-func TestHelp(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, Main([]string{"-h"}, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "-c, --connection kind")
-	require.Contains(t, stdout.String(), "(default r)")
-	require.Empty(t, stderr.String())
-}
+func TestHelp(t *testing.T) { main.Help(t, "-c, --connection kind", "(default r)") }
 
 func TestWithoutDevice(t *testing.T) {
-	ch, err := rdmacm.NewEventChannel()
-	if err == nil {
-		require.NoError(t, ch.Close())
-		t.Skip("this machine has RDMA")
-	}
-	for _, kind := range []string{"r", "x"} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main([]string{"-c", kind}, &stdout, &stderr))
-		require.Equal(t, "rdmaxserver: start\n", stdout.String())
-		require.Contains(t, stderr.String(), "rdmaxserver: ")
-	}
+	main.WithoutDevice(t, "rdmaxserver", "-c r", "-c x")
 }

@@ -1,7 +1,6 @@
 package rping
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -40,8 +39,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// The status is C's.
 func TestWrongArguments(t *testing.T) {
-	for args, text := range map[string]string{
+	main.WrongArguments(t, "rping", 22, map[string]string{
 		"":                 "either -s or -c must be given",
 		"-v":               "either -s or -c must be given",
 		"-s -c -a 1.2.3.4": "either -s or -c must be given",
@@ -52,11 +52,5 @@ func TestWrongArguments(t *testing.T) {
 		"-s -C -1":         "expected a number from 0 to 2147483647",
 		"-s -C 2147483648": "expected a number",
 		"-c -a h -t 256":   "expected a number from 0 to 255",
-	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 22, Main(strings.Fields(args), &stdout, &stderr), "as C's")
-		require.Empty(t, stdout.String())
-		require.Regexp(t, "^rping: .*; -h lists the flags\n$", stderr.String())
-		require.Contains(t, stderr.String(), text, "%q", args)
-	}
+	})
 }

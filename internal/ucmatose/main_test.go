@@ -1,15 +1,18 @@
 package ucmatose
 
 import (
-	"bytes"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/program/programtest"
+
 	"github.com/verbena-go/verbena/rdmacm"
 )
+
+var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	with := func(change func(o *options)) *options {
@@ -40,18 +43,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestExitStatus(t *testing.T) {
-	run := func(args string) (status int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		status = Main(strings.Fields(args), &out, &errs)
-		return status, out.String(), errs.String()
-	}
-	status, stdout, stderr := run("-h")
-	require.Zero(t, status)
-	require.Contains(t, stdout, "Example: ")
-	require.Empty(t, stderr)
-
-	for args, text := range map[string]string{
+func TestWrongArguments(t *testing.T) {
+	main.WrongArguments(t, "ucmatose", 1, map[string]string{
 		"-c 0":     "expected a number from 1 to 65535",
 		"-C -1":    "expected a number from 0 to 65535",
 		"-S large": "expected a number from 0 to 1073741824",
@@ -62,16 +55,14 @@ func TestExitStatus(t *testing.T) {
 		"-P udp":   "expected one of ib, tcp",
 		"-x":       "unknown shorthand flag",
 		"more":     `unexpected argument "more"`,
-	} {
-		status, stdout, stderr = run(args)
-		require.Equal(t, 1, status, "as C's")
-		require.Empty(t, stdout)
-		require.Regexp(t, "^ucmatose: .*; -h lists the flags\n$", stderr)
-		require.Contains(t, stderr, text)
-	}
+	})
+}
 
+func TestHelp(t *testing.T) { main.Help(t, "--port-space") }
+
+func TestFails(t *testing.T) {
 	for _, args := range []string{"-s localhost -f ip", "-b localhost -f ip", "-s fe80::1 -b localhost -f gid"} {
-		status, stdout, stderr = run(args)
+		status, stdout, stderr := main.Run(args)
 		require.Equal(t, 1, status)
 		require.Equal(t, "test complete\nreturn status 1\n", stdout)
 		require.NotEmpty(t, stderr)

@@ -1,14 +1,17 @@
 package udaddy
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/program/programtest"
+
 	"github.com/verbena-go/verbena/rdmacm"
 )
+
+var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	with := func(change func(o *options)) *options {
@@ -55,7 +58,7 @@ func TestHints(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	for args, text := range map[string]string{
+	main.WrongArguments(t, "udaddy", 1, map[string]string{
 		"-x":          "unknown shorthand flag",
 		"-c":          "flag needs an argument",
 		"-c -1":       "expected a number from 0 to 65536",
@@ -67,31 +70,11 @@ func TestWrongArguments(t *testing.T) {
 		"-P tcp":      `-P "tcp" is neither udp nor ipoib`,
 		"192.0.2.1":   `unexpected argument "192.0.2.1"`,
 		"-p 262 -f x": "none of name",
-	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(strings.Fields(args), &stdout, &stderr), args)
-		require.Empty(t, stdout.String())
-		require.Regexp(t, "^udaddy: .*; -h lists the flags\n$", stderr.String())
-		require.Contains(t, stderr.String(), text, args)
-	}
+	})
 }
 
-func TestHelp(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, Main([]string{"-h"}, &stdout, &stderr))
-	require.Contains(t, stdout.String(), "-S, --size bytes")
-	require.Empty(t, stderr.String())
-}
+func TestHelp(t *testing.T) { main.Help(t, "-S, --size bytes") }
 
 func TestWithoutDevice(t *testing.T) {
-	ch, err := rdmacm.NewEventChannel()
-	if err == nil {
-		require.NoError(t, ch.Close())
-		t.Skip("this machine has RDMA")
-	}
-	for _, args := range [][]string{{"-s", "192.0.2.1"}, {}} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(args, &stdout, &stderr))
-		require.Contains(t, stderr.String(), "udaddy: ")
-	}
+	main.WithoutDevice(t, "udaddy", "-s 192.0.2.1", "")
 }
