@@ -57,6 +57,34 @@ func ExampleQP_PostSendAndSpin() {
 	fmt.Println(completions[0].Err())
 }
 
+// A request and the answer to it: the receive for the answer is posted before the
+// request, and both completions, of the request and of the answer, come back from
+// the same call, unless the peer takes longer.
+func ExampleQP_Exchange() {
+	var qp *ibverbs.QP
+	var cq *ibverbs.CQ // of its sends and receives
+	var request *ibverbs.SendBatch
+	var answer *ibverbs.RecvBatch
+
+	completions := make([]ibverbs.WC, 2)
+	n, err := qp.Exchange(answer, request, cq, completions, 2, ibverbs.MaxSpin)
+	for left := 2; ; n, err = cq.Spin(completions, ibverbs.MaxSpin) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for i := range completions[:n] {
+			if err := completions[i].Err(); err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+		if left -= n; left == 0 {
+			break
+		}
+	}
+}
+
 // Completions with the time at which the device made them.
 func ExampleCQ_PollEx() {
 	var device *ibverbs.Context
