@@ -100,11 +100,13 @@ func TestPeerGoes(t *testing.T) {
 		var out strings.Builder
 		client.Stderr = &out
 		require.NoError(t, client.Start())
-		require.Eventually(t, func() bool { return connected(t) }, patience, tick)
+		ended := make(chan error, 1)
+		go func() { ended <- client.Wait() }()
+		require.Eventually(t, func() bool { return connected(t) || len(ended) > 0 }, patience, tick)
 		require.NoError(t, server.Process.Kill())
 		require.Error(t, server.Wait())
 		var failed *exec.ExitError
-		require.ErrorAs(t, client.Wait(), &failed, m)
+		require.ErrorAs(t, <-ended, &failed, m)
 		require.Equal(t, 1, failed.ExitCode(), "%v: %s", m, &out)
 		require.Contains(t, out.String(), "rdmaperf: ")
 	}
