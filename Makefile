@@ -90,7 +90,7 @@ bench: ## posting and polling beside C, here and in the VM; installs what is mis
 	scripts/bench
 
 baseline: ## the data path takes as many instructions as it did; UPDATE=-update writes them anew
-	$(GO) test -count 1 -v -run '^TestInstructions$$' ./ibverbs $(UPDATE)
+	VERBENA_REQUIRE_VALGRIND=1 $(GO) test -count 1 -v -run '^TestInstructions$$' ./ibverbs $(UPDATE)
 
 cmtime: ## connection rate and the time of each step beside C's, in the VM
 	$(GO) test -run '^$$' -bench CMTime -benchtime 1x -exec $(VM) ./tests/cmtime

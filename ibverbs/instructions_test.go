@@ -81,6 +81,7 @@ func TestCounted(t *testing.T) {
 // line; -update writes it anew.
 func TestInstructions(t *testing.T) {
 	if _, err := exec.LookPath("valgrind"); err != nil {
+		require.Empty(t, os.Getenv("VERBENA_REQUIRE_VALGRIND"), "there is no valgrind")
 		t.Skip("there is no valgrind to count instructions with")
 	}
 	release := strings.Join(strings.Split(runtime.Version(), ".")[:2], ".")

@@ -213,12 +213,11 @@ verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *
  * fails: then the next call meets the error again. */
 static verbena_polled spin_for(uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget)
 {
+	int64_t end = least > 1 ? now() + budget : 0; /* of all looks together */
 	verbena_polled r = spin(cq, 0, max, out, budget), more;
-	int64_t end;
 
 	if (r.value <= 0 || r.value >= least)
 		return r;
-	end = now() + budget;
 	do {
 		more = spin(cq, 0, max - r.value, out + r.value * sizeof(struct ibv_wc), end - now());
 		if (more.value > 0)
