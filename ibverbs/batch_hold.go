@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -48,15 +49,16 @@ func (b *SendBatch) find() {
 	}
 }
 
-// begin makes the batch, which is not empty, ready for C until finish: the list
-// ends with its last request, and what C looks at is kept from being destroyed.
-func (b *SendBatch) begin() error {
+// begin makes the batch, which has these requests, ready for C until finish: the
+// list ends with its last request, and what C looks at is kept from being
+// destroyed.
+func (b *SendBatch) begin(wrs []libibverbs.SendWr) error {
 	if b.holds > 0 {
 		if err := b.hold(); err != nil {
 			return err
 		}
 	}
-	b.arena.wrs[b.arena.n-1].Next = nil
+	wrs[len(wrs)-1].Next = nil
 	return nil
 }
 

@@ -25,7 +25,7 @@ func sendList(t *testing.T, b *SendBatch) []*libibverbs.SendWr {
 	if b.Len() == 0 {
 		return nil
 	}
-	require.NoError(t, b.begin())
+	require.NoError(t, b.begin(b.arena.used()))
 	defer b.finish()
 	return follow(b.arena.used(), func(wr *libibverbs.SendWr) *libibverbs.SendWr { return wr.Next })
 }

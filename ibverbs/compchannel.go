@@ -92,27 +92,33 @@ func (ch *CompChannel) remove(cq *CQ) {
 // channel is destroyed, because a waiting queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
-		raw, _, err := libibverbs.GetCqEvent(ch.raw)
+		cq, err := ch.readOne()
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			return done, nil
-		case errors.Is(err, syscall.EINTR):
-			continue
 		case err != nil:
-			return false, cerr.Wrap(ch.object.Name(), err)
-		}
-		ch.mu.Lock()
-		cq := ch.cqs[raw]
-		ch.mu.Unlock()
-		switch {
+			return false, err
 		case cq == wanted:
 			done = true
 		case cq != nil:
 			cq.signal()
 		}
-		// At once, so that destroying the queue never waits for it.
-		if err := libibverbs.AckCqEvents(raw, 1); err != nil {
-			return false, err
-		}
 	}
+}
+
+// readOne takes one event off the channel and returns the queue that it is for,
+// nil if it has been closed. If there is no event, the error is syscall.EAGAIN.
+func (ch *CompChannel) readOne() (*CQ, error) {
+	raw, _, err := libibverbs.GetCqEvent(ch.raw)
+	for errors.Is(err, syscall.EINTR) {
+		raw, _, err = libibverbs.GetCqEvent(ch.raw)
+	}
+	if err != nil {
+		return nil, cerr.Wrap(ch.object.Name(), err)
+	}
+	ch.mu.Lock()
+	cq := ch.cqs[raw]
+	ch.mu.Unlock()
+	// At once, so that destroying the queue never waits for it.
+	return cq, libibverbs.AckCqEvents(raw, 1)
 }

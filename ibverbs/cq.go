@@ -25,7 +25,8 @@ type CQ struct {
 	extended  datapath.Queue // not used without fields
 	fields    WCFields
 	solicited bool
-	lost      atomic.Bool // completions, in an overrun
+	lost      atomic.Bool  // completions, in an overrun
+	spinning  atomic.Int64 // nanoseconds since the runtime could last schedule; see spun
 
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another queue's waiter read our event

@@ -115,6 +115,16 @@ func TestSpinStops(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
+func TestSleepRefuses(t *testing.T) {
+	f := newFakeDevice(t)
+	_, err := f.cq.Sleep(nil, time.Second)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = f.cq.SleepEx(nil, time.Second)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = f.cq.Sleep(make([]WC, 1), time.Second)
+	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
+}
+
 // A completion that comes between the first look and the arming is found.
 func TestPollOrArm(t *testing.T) {
 	f := newFakeDevice(t)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -20,7 +21,7 @@ var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue 
 
 // MaxSpin is how long a call that spins takes at most. Nothing else can happen
 // to the objects that it works with, so that a Close waits for it.
-const MaxSpin = 10 * time.Millisecond
+const MaxSpin = 5 * time.Millisecond
 
 const (
 	opPoll   = "ibv_poll_cq"
@@ -34,11 +35,12 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
-	defer cq.object.Done()
-	if len(wcs) == 0 {
-		return 0, nil
+	n, err := 0, error(nil)
+	if len(wcs) > 0 {
+		n, err = cq.polled(opPoll, len(wcs), datapath.Poll(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0])))
 	}
-	return cq.polled(opPoll, len(wcs), datapath.Poll(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0])))
+	cq.object.Done() // not deferred: see PostSend
+	return n, err
 }
 
 // Spin is Poll that looks again and again, in one call of C, until there are
@@ -53,7 +55,7 @@ func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
 	if len(wcs) == 0 {
 		return 0, noRoom(cq)
 	}
-	return cq.polled(opPoll, len(wcs), datapath.Spin(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+	return cq.spun(opPoll, len(wcs), datapath.Spin(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
 }
 
 // PollEx is Poll for a queue that was made with CQConfig.Fields; see
@@ -78,7 +80,7 @@ func (cq *CQ) SpinEx(wcs []WCEx, budget time.Duration) (int, error) {
 	if len(wcs) == 0 {
 		return 0, noRoom(cq)
 	}
-	return cq.polled(opPollEx, len(wcs), datapath.Spin(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+	return cq.spun(opPollEx, len(wcs), datapath.Spin(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
 }
 
 func (cq *CQ) useExtended() error {
@@ -95,6 +97,18 @@ func (cq *CQ) useExtended() error {
 // plain returns the queue for polling without fields, which every queue has.
 func (cq *CQ) plain() datapath.Queue { return datapath.NewQueue(cq.raw) }
 
+// spun is polled after spinning. When goroutines have spun with the queue for long
+// enough together, it lets the runtime schedule: otherwise the runtime's monitor
+// takes the goroutine's processor away after 10 ms, and wakes every 20 us for some
+// time after that.
+func (cq *CQ) spun(op string, limit int, p datapath.Polled) (int, error) {
+	if p.Spent > 0 && cq.spinning.Add(p.Spent) >= int64(MaxSpin) {
+		cq.spinning.Store(0)
+		runtime.Gosched()
+	}
+	return cq.polled(op, limit, p)
+}
+
 // polled makes an error of what C said, for at most limit completions.
 func (cq *CQ) polled(op string, limit int, p datapath.Polled) (int, error) {
 	if p.Value > 0 && p.Value <= int64(limit) {
@@ -102,7 +116,7 @@ func (cq *CQ) polled(op string, limit int, p datapath.Polled) (int, error) {
 	}
 	var err error
 	switch {
-	case p.Arming && p.Value != 0:
+	case p.Arming != 0 && p.Value != 0:
 		err = cerr.Code("ibv_req_notify_cq", p.Value, p.Errno)
 	case p.Value != 0:
 		err = cerr.Poll(op, p.Value, limit, p.Errno)

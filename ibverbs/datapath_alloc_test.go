@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
 // allocatesNothing tests that what succeeds allocates nothing.
@@ -22,7 +23,7 @@ func allocatesNothing(t *testing.T, all map[string]func() error) {
 func TestDataPathAllocatesNothing(t *testing.T) {
 	f := newFakeDevice(t)
 	f.Endless()
-	f.cq.channel = &CompChannel{} // for Wait, which never gets as far as to use it
+	f.cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
 	mr := fakeMR(t, 4096, 1)
 	b := filled(t, mr, 32)
 	recv, err := NewRecvBatch(1, 1)
@@ -45,9 +46,11 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		"spin":                   func() error { return second(f.cq.Spin(wcs, MaxSpin)) },
 		"wait for one":           func() error { return oneErr(f.cq.WaitOne(ctx)) },
 		"wait":                   func() error { return second(f.cq.Wait(ctx, wcs)) },
+		"sleep":                  func() error { return second(f.cq.Sleep(wcs, MaxSpin)) },
 		"poll extended":          func() error { return second(f.cq.PollEx(ex)) },
 		"spin extended":          func() error { return second(f.cq.SpinEx(ex, MaxSpin)) },
 		"wait extended":          func() error { return second(f.cq.WaitEx(ctx, ex)) },
+		"sleep extended":         func() error { return second(f.cq.SleepEx(ex, MaxSpin)) },
 		"look at completions": func() error {
 			for i := range wcs {
 				_, _ = wcs[i].Imm()

@@ -48,7 +48,14 @@
 //
 // Requests are collected in a [SendBatch] or [RecvBatch] and posted in one
 // call of C; completions are polled into a slice of [WC]. None of this
-// allocates. [CQ.Spin] polls for a bounded time inside one call.
+// allocates.
+//
+// There are four ways to a completion. [CQ.Poll] looks once. [CQ.Spin] looks
+// again and again inside one call of C, for a bounded time: it answers soonest
+// and uses a processor. [CQ.Sleep] sleeps for an event inside one call of C, for a
+// bounded time: it uses a thread. [CQ.Wait] leaves the waiting to the runtime, for
+// as long as its context lasts: thousands of goroutines can do so, and each pays
+// for being woken.
 //
 // # Connecting by hand
 //

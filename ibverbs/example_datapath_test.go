@@ -1,6 +1,7 @@
 package ibverbs_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"time"
@@ -81,6 +82,25 @@ func ExampleQP_Exchange() {
 		}
 		if left -= n; left == 0 {
 			break
+		}
+	}
+}
+
+// A loop that has a thread of its own answers an event nearly as soon as C does,
+// and looks at its context between the calls.
+func ExampleCQ_Sleep() {
+	var ctx context.Context
+	var cq *ibverbs.CQ // with a channel of its own
+
+	completions := make([]ibverbs.WC, 16)
+	for ctx.Err() == nil {
+		n, err := cq.Sleep(completions, ibverbs.MaxSpin)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for i := range completions[:n] {
+			fmt.Println(completions[i].ID(), completions[i].Err())
 		}
 	}
 }

@@ -71,20 +71,22 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		}
 		requests = &wrs[0]
 	}
-	r, s, p := datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
+	e := datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
 		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), budget)
 	if requests != nil {
 		send.finish()
 	}
 	runtime.KeepAlive(recv) // whose cleanups would unmap the requests
 	runtime.KeepAlive(send)
-	if r.Value != 0 {
-		bad, err := recvPosted(r)
+	if e.Received.Value != 0 {
+		bad, err := recvPosted(e.Received)
 		_, err = recv.failed(qp.self(), bad, err)
 		return 0, 0, err
 	}
-	if posted, err = qp.sent(wrs, s); err == nil {
-		n, err = cq.polled(opPoll, len(wcs), p)
+	if e.Sent.Value != 0 {
+		posted, err = qp.notSent(wrs, e.Sent)
+		return posted, 0, err
 	}
-	return posted, n, err
+	n, err = cq.spun(opPoll, len(wcs), e.Polled)
+	return len(wrs), n, err
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Posted says how a post ended.
+// Posted says how a post ended. C writes it, so that it is as datapath.h says.
 type Posted struct {
 	Value int64 // C's result, 0 for success
 	Errno int32
-	None  bool           // not even the requests before Bad were posted
+	None  int32          // not 0: not even the requests before Bad were posted
 	Bad   unsafe.Pointer // the request that failed, nil if C does not say
 }
 
@@ -18,7 +18,15 @@ type Posted struct {
 type Polled struct {
 	Value  int64 // completions, or what C failed with
 	Errno  int32
-	Arming bool // ibv_req_notify_cq gave Value, not 0
+	Arming int16 // not 0: ibv_req_notify_cq gave Value
+	Events int16 // not 0: the channel may have some
+	Spent  int64 // nanoseconds that it has spun, at least
+}
+
+// Exchanged says how an exchange ended.
+type Exchanged struct {
+	Received, Sent Posted
+	Polled         Polled
 }
 
 // Queue is a completion queue to poll.

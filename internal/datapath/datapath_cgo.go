@@ -20,6 +20,8 @@ import (
 #cgo nocallback verbena_poll
 #cgo noescape verbena_poll_or_arm
 #cgo nocallback verbena_poll_or_arm
+#cgo noescape verbena_sleep
+#cgo nocallback verbena_sleep
 #cgo noescape verbena_spin
 #cgo nocallback verbena_spin
 #cgo noescape verbena_exchange
@@ -29,44 +31,60 @@ import (
 */
 import "C"
 
+// Negative, and so an error, if Go's struct is not as large as C's.
+const (
+	_ = -(unsafe.Sizeof(Posted{}) ^ C.sizeof_struct_verbena_posted)
+	_ = -(unsafe.Sizeof(Polled{}) ^ C.sizeof_struct_verbena_polled)
+	_ = -(unsafe.Sizeof(Exchanged{}) ^ C.sizeof_struct_verbena_exchanged)
+)
+
 func bytes(p unsafe.Pointer) *C.uint8_t { return (*C.uint8_t)(p) }
 
-func posted(r C.verbena_posted) Posted {
-	return Posted{int64(r.value), int32(r.error), r.none != 0, unsafe.Pointer(r.bad)}
-}
-
-func polled(r C.verbena_polled) Polled {
-	return Polled{int64(r.value), int32(r.error), r.arming != 0}
+func flag(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // PostSend posts a list, with ibv_wr_* if ops is not 0: what the queue pair,
 // which is then a libibverbs.QpEx, was made with.
-func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr) Posted {
-	return posted(C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr))))
+func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr) (p Posted) {
+	C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(&p)))
+	return p
 }
 
 // PostRecv posts a list.
-func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr) Posted {
-	return posted(C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr))))
+func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr) (p Posted) {
+	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(&p)))
+	return p
 }
 
 // Poll polls once.
-func Poll(q Queue, max int, out unsafe.Pointer) Polled {
-	return polled(C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out)))
+func Poll(q Queue, max int, out unsafe.Pointer) (p Polled) {
+	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(&p)))
+	return p
 }
 
 // PollOrArm polls and, if there is nothing, arms the queue and polls again.
-func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool) Polled {
-	var s C.int32_t
-	if solicited {
-		s = 1
-	}
-	return polled(C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), s))
+func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool) (p Polled) {
+	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(&p)))
+	return p
+}
+
+// Sleep is PollOrArm that sleeps, if there is nothing, until the channel with a
+// descriptor has an event, or else polls once more when the budget, less than a
+// second, is used up.
+func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, channel int, budget time.Duration) (p Polled) {
+	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), C.int32_t(channel),
+		C.int64_t(budget), bytes(unsafe.Pointer(&p)))
+	return p
 }
 
 // Spin polls until there is something or the budget is used up.
-func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration) Polled {
-	return polled(C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget)))
+func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration) (p Polled) {
+	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(&p)))
+	return p
 }
 
 // Exchange posts receives, then requests as PostSend does, either of which may
@@ -76,11 +94,11 @@ func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
 	cq *libibverbs.Cq, least, max int, out unsafe.Pointer, budget time.Duration,
-) (received, sent Posted, p Polled) {
-	r := C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
-		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)),
-		bytes(unsafe.Pointer(cq)), C.int64_t(least), C.int64_t(max), bytes(out), C.int64_t(budget))
-	return posted(r.received), posted(r.sent), polled(r.polled)
+) (e Exchanged) {
+	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
+		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(unsafe.Pointer(cq)),
+		C.int64_t(least), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(&e)))
+	return e
 }
 
 // isRXE reports whether a function is in Soft-RoCE's provider.

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	cannotPost = Posted{Value: int64(syscall.ENOSYS), None: true}
+	cannotPost = Posted{Value: int64(syscall.ENOSYS), None: 1}
 	cannotPoll = Polled{Value: -int64(syscall.ENOSYS)}
 )
 
@@ -29,6 +29,9 @@ func Poll(Queue, int, unsafe.Pointer) Polled { return cannotPoll }
 // PollOrArm fails.
 func PollOrArm(Queue, int, unsafe.Pointer, bool) Polled { return cannotPoll }
 
+// Sleep fails.
+func Sleep(Queue, int, unsafe.Pointer, bool, int, time.Duration) Polled { return cannotPoll }
+
 // Spin fails.
 func Spin(Queue, int, unsafe.Pointer, time.Duration) Polled { return cannotPoll }
 
@@ -36,8 +39,8 @@ func Spin(Queue, int, unsafe.Pointer, time.Duration) Polled { return cannotPoll 
 func Exchange(
 	*libibverbs.Qp, *libibverbs.RecvWr, unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr,
 	*libibverbs.Cq, int, int, unsafe.Pointer, time.Duration,
-) (received, sent Posted, p Polled) {
-	return Posted{}, cannotPost, cannotPoll
+) Exchanged {
+	return Exchanged{Sent: cannotPost}
 }
 
 func isRXE(unsafe.Pointer) bool { return false }

@@ -1,10 +1,11 @@
 //go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, ppoll */
 #include "datapath.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -86,20 +87,22 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex
 		read_rare(cq, fields, out);
 }
 
-static verbena_polled poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc_ex *out)
+/* Returns how many completions it has read, or what C failed with. */
+static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc_ex *out,
+			     int32_t *failed)
 {
-	verbena_polled r = {0};
 	struct ibv_poll_cq_attr attr = {0};
+	int64_t n = 0;
 	int error = 0;
 
-	while (r.value < max) {
+	while (n < max) {
 		errno = 0;
 		error = cq->start_poll(cq, &attr);
 		if (error)
 			break;
 		do {
-			read_one(cq, fields, &out[r.value++]);
-			if (r.value == max || (fields & VERBENA_ONE_BY_ONE))
+			read_one(cq, fields, &out[n++]);
+			if (n == max || (fields & VERBENA_ONE_BY_ONE))
 				break;
 			error = cq->next_poll(cq);
 		} while (!error);
@@ -108,60 +111,84 @@ static verbena_polled poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64
 			break;
 	}
 	/* What was read must not be lost; the next call meets the error again. */
-	if (r.value == 0 && error && error != ENOENT) {
-		r.value = error > 0 ? -error : error;
-		r.error = errno;
-	}
-	return r;
+	if (n > 0 || !error || error == ENOENT)
+		return n;
+	*failed = errno;
+	return error > 0 ? -error : error;
 }
 
-static inline verbena_polled poll_once(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out)
+static inline int64_t poll_once(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t *failed)
 {
-	verbena_polled r = {0};
 	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
 	struct ibv_wc *wc = (struct ibv_wc *)out;
+	int n;
 
 	if (fields & VERBENA_EXTENDED)
-		return poll_extended((struct ibv_cq_ex *)p_cq, fields, max, (struct verbena_wc_ex *)out);
-	if (!cq->context->ops.poll_cq) {
-		r.value = -EOPNOTSUPP;
-		return r;
-	}
+		return poll_extended((struct ibv_cq_ex *)p_cq, fields, max, (struct verbena_wc_ex *)out, failed);
+	if (!cq->context->ops.poll_cq)
+		return -EOPNOTSUPP;
 	errno = 0;
-	r.value = cq->context->ops.poll_cq(cq, max, wc);
-	if (r.value > 0 && r.value != EOPNOTSUPP)
-		return r;
-	r.error = errno;
+	n = cq->context->ops.poll_cq(cq, max, wc);
+	if (n >= 0 && n != EOPNOTSUPP)
+		return n;
+	*failed = errno;
 	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
 	 * when asked for none. */
-	if (r.value == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
-		r.value = -EOPNOTSUPP;
-	return r;
+	if (n == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
+		return -EOPNOTSUPP;
+	return n;
 }
 
-verbena_polled verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out)
+void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled)
 {
-	return poll_once(cq, fields, max, out);
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+
+	p->value = poll_once(cq, fields, max, out, &p->error);
 }
 
-verbena_polled verbena_poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited)
+/* Polls and, if there is nothing, arms the queue and polls again. */
+static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited,
+			struct verbena_polled *p)
 {
 	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
-	verbena_polled r = poll_once(p_cq, fields, max, out);
 
-	if (r.value != 0)
-		return r;
-	r.arming = 1;
-	r.value = -EOPNOTSUPP;
+	p->value = poll_once(p_cq, fields, max, out, &p->error);
+	if (p->value != 0)
+		return;
+	p->arming = 1;
+	p->value = -EOPNOTSUPP;
 	if (!cq->context->ops.req_notify_cq)
-		return r;
+		return;
 	errno = 0;
-	r.value = cq->context->ops.req_notify_cq(cq, solicited);
-	r.error = errno;
-	if (r.value != 0)
-		return r;
+	p->value = cq->context->ops.req_notify_cq(cq, solicited);
+	p->error = errno;
+	if (p->value != 0)
+		return;
 	/* What came before the queue was armed gives no event. */
-	return poll_once(p_cq, fields, max, out);
+	p->arming = 0;
+	p->value = poll_once(p_cq, fields, max, out, &p->error);
+}
+
+void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled)
+{
+	poll_or_arm(cq, fields, max, out, solicited, (struct verbena_polled *)polled);
+}
+
+void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int32_t channel,
+		   int64_t budget, uint8_t *polled)
+{
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+	struct pollfd fd = {.fd = channel, .events = POLLIN};
+	struct timespec t = {.tv_nsec = budget}; /* less than a second */
+
+	poll_or_arm(cq, fields, max, out, solicited, p);
+	if (p->value != 0)
+		return;
+	/* The caller takes the event off the channel before it looks again, and
+	 * finds none if this was a signal. */
+	p->events = ppoll(&fd, 1, &t, NULL) != 0;
+	if (!p->events)
+		p->value = poll_once(cq, fields, max, out, &p->error);
 }
 
 static int64_t now(void)
@@ -184,60 +211,65 @@ static inline void relax(void)
 /* Looking at the clock costs as much as a poll or two. */
 #define POLLS_PER_LOOK 8
 
-static inline verbena_polled spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget)
+static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget,
+			   struct verbena_polled *p)
 {
-	verbena_polled r = poll_once(cq, fields, max, out);
-	int64_t end;
+	int64_t n = poll_once(cq, fields, max, out, &p->error);
+	int64_t begin, before = p->spent;
 	int i;
 
-	if (r.value != 0 || budget <= 0)
-		return r;
-	end = now() + budget;
+	if (n != 0 || budget <= 0)
+		return n;
+	begin = now();
 	do {
 		for (i = 0; i < POLLS_PER_LOOK; i++) {
 			relax();
-			r = poll_once(cq, fields, max, out);
-			if (r.value != 0)
-				return r;
+			n = poll_once(cq, fields, max, out, &p->error);
+			if (n != 0)
+				return n;
 		}
-	} while (now() < end);
-	return r;
+		p->spent = before + (now() - begin);
+	} while (p->spent - before < budget);
+	return 0;
 }
 
-verbena_polled verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget)
+void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget, uint8_t *polled)
 {
-	return spin(cq, fields, max, out, budget);
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+
+	p->value = spin(cq, fields, max, out, budget, p);
 }
 
 /* Spins until there are least completions, of which some may be there when it
  * fails: then the next call meets the error again. */
-static verbena_polled spin_for(uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget)
+static int64_t spin_for(uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget,
+			struct verbena_polled *p)
 {
-	int64_t end = least > 1 ? now() + budget : 0; /* of all looks together */
-	verbena_polled r = spin(cq, 0, max, out, budget), more;
+	int64_t n = spin(cq, 0, max, out, budget, p), more;
 
-	if (r.value <= 0 || r.value >= least)
-		return r;
-	do {
-		more = spin(cq, 0, max - r.value, out + r.value * sizeof(struct ibv_wc), end - now());
-		if (more.value > 0)
-			r.value += more.value;
-	} while (more.value > 0 && r.value < least);
-	return r;
+	if (n <= 0)
+		return n;
+	while (n < least) {
+		/* The budget is that of all looks together. */
+		more = spin(cq, 0, max - n, out + n * sizeof(struct ibv_wc), budget - p->spent, p);
+		if (more <= 0)
+			break;
+		n += more;
+	}
+	return n;
 }
 
-verbena_exchanged verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests,
-				   uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget)
+void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests, uint8_t *cq,
+		      int64_t least, int64_t max, uint8_t *out, int64_t budget, uint8_t *exchanged)
 {
-	verbena_exchanged r = {0};
+	struct verbena_exchanged *e = (struct verbena_exchanged *)exchanged;
 
 	if (receives)
-		r.received = verbena_post_recv(qp, receives);
-	if (requests && r.received.value == 0)
-		r.sent = verbena_post_send(ex, ops, requests);
-	if (r.received.value == 0 && r.sent.value == 0)
-		r.polled = spin_for(cq, least, max, out, budget);
-	return r;
+		verbena_post_recv(qp, receives, (uint8_t *)&e->received);
+	if (requests && e->received.value == 0)
+		verbena_post_send(ex, ops, requests, (uint8_t *)&e->sent);
+	if (e->received.value == 0 && e->sent.value == 0)
+		e->polled.value = spin_for(cq, least, max, out, budget, &e->polled);
 }
 
 int32_t verbena_is_rxe(uint8_t *function)

@@ -183,75 +183,85 @@ static int add_one(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *wr)
 	return error ? error : add_data(qp, wr);
 }
 
-static verbena_posted post_list(struct ibv_qp *qp, struct ibv_send_wr *wr)
+static void failed(struct verbena_posted *out, int value, void *bad)
 {
-	verbena_posted r = {0};
-	struct ibv_send_wr *bad = NULL;
+	out->value = value;
+	out->error = errno;
+	out->bad = bad;
+}
 
-	if (!qp->context->ops.post_send) {
-		r.value = EOPNOTSUPP;
-		return r;
+static void post_list(struct ibv_qp *qp, struct ibv_send_wr *wr, struct verbena_posted *out)
+{
+	struct ibv_send_wr *bad = NULL;
+	int value = EOPNOTSUPP;
+
+	if (qp->context->ops.post_send) {
+		errno = 0;
+		value = qp->context->ops.post_send(qp, wr, &bad);
 	}
-	errno = 0;
-	r.value = qp->context->ops.post_send(qp, wr, &bad);
-	r.error = errno;
-	r.bad = (uint8_t *)bad;
-	return r;
+	if (value)
+		failed(out, value, bad);
 }
 
 /* Posts without ibv_wr_*, which may be mixed with it, if that can be done. */
-static verbena_posted post_otherwise(struct ibv_qp *qp, struct ibv_send_wr *list, verbena_posted failed)
+static void post_otherwise(struct ibv_qp *qp, struct ibv_send_wr *list, struct verbena_posted *out, void *bad)
 {
 	struct ibv_send_wr *wr;
 
 	for (wr = list; wr; wr = wr->next)
 		if (wr->opcode == IBV_WR_FLUSH || wr->opcode == IBV_WR_ATOMIC_WRITE) {
-			failed.value = EOPNOTSUPP;
-			return failed;
+			failed(out, EOPNOTSUPP, bad);
+			out->none = 1;
+			return;
 		}
-	return post_list(qp, list);
+	post_list(qp, list, out);
 }
 
-static verbena_posted post_extended(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *list)
+static void post_extended(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *list, struct verbena_posted *out)
 {
-	verbena_posted r = {.none = 1};
 	struct ibv_send_wr *wr;
+	int value;
 
 	qp->wr_start(qp);
 	for (wr = list; wr; wr = wr->next) {
-		r.value = add_one(qp, ops, wr);
-		if (r.value) {
+		value = add_one(qp, ops, wr);
+		if (value) {
 			qp->wr_abort(qp);
-			r.bad = (uint8_t *)wr;
-			return r.value == MISCOUNTED ? post_otherwise(&qp->qp_base, list, r) : r;
+			if (value == MISCOUNTED) {
+				post_otherwise(&qp->qp_base, list, out, wr);
+				return;
+			}
+			break;
 		}
 	}
-	errno = 0;
-	r.value = qp->wr_complete(qp);
-	r.error = errno;
-	return r;
+	if (!wr) {
+		errno = 0;
+		value = qp->wr_complete(qp);
+	}
+	if (value) {
+		failed(out, value, wr);
+		out->none = 1;
+	}
 }
 
-verbena_posted verbena_post_send(uint8_t *qp, uint64_t ops, uint8_t *wr)
+void verbena_post_send(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *posted)
 {
 	if (ops)
-		return post_extended((struct ibv_qp_ex *)qp, ops, (struct ibv_send_wr *)wr);
-	return post_list((struct ibv_qp *)qp, (struct ibv_send_wr *)wr);
+		post_extended((struct ibv_qp_ex *)qp, ops, (struct ibv_send_wr *)wr, (struct verbena_posted *)posted);
+	else
+		post_list((struct ibv_qp *)qp, (struct ibv_send_wr *)wr, (struct verbena_posted *)posted);
 }
 
-verbena_posted verbena_post_recv(uint8_t *p_qp, uint8_t *p_wr)
+void verbena_post_recv(uint8_t *p_qp, uint8_t *wr, uint8_t *posted)
 {
-	verbena_posted r = {0};
 	struct ibv_qp *qp = (struct ibv_qp *)p_qp;
 	struct ibv_recv_wr *bad = NULL;
+	int value = EOPNOTSUPP;
 
-	if (!qp->context->ops.post_recv) {
-		r.value = EOPNOTSUPP;
-		return r;
+	if (qp->context->ops.post_recv) {
+		errno = 0;
+		value = qp->context->ops.post_recv(qp, (struct ibv_recv_wr *)wr, &bad);
 	}
-	errno = 0;
-	r.value = qp->context->ops.post_recv(qp, (struct ibv_recv_wr *)p_wr, &bad);
-	r.error = errno;
-	r.bad = (uint8_t *)bad;
-	return r;
+	if (value)
+		failed((struct verbena_posted *)posted, value, bad);
 }

@@ -40,7 +40,7 @@ func TestMissingOperations(t *testing.T) {
 	require.EqualValues(t, 95, datapath.PostRecv(&qp.QpBase, &recv).Value)
 	var wcs [1]libibverbs.Wc
 	q := datapath.NewQueue(d.PlainCQ())
-	require.Equal(t, datapath.Polled{Value: -95, Arming: true}, datapath.PollOrArm(q, 1, ptr(&wcs), false))
+	require.Equal(t, datapath.Polled{Value: -95, Arming: 1}, datapath.PollOrArm(q, 1, ptr(&wcs), false))
 	ops.PollCq = nil
 	require.EqualValues(t, -95, datapath.Poll(q, 1, ptr(&wcs)).Value)
 }

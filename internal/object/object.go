@@ -102,13 +102,18 @@ func (o *Object) Use() error {
 	return nil
 }
 
-// Done ends what Use began.
+// Done ends what Use began. It is small enough to be inlined.
 func (o *Object) Done() {
 	if o.state.Add(-1) == closedBit {
-		select {
-		case o.drained <- struct{}{}:
-		default:
-		}
+		o.wakeClose()
+	}
+}
+
+// wakeClose tells the Close that waits in drain.
+func (o *Object) wakeClose() {
+	select {
+	case o.drained <- struct{}{}:
+	default:
 	}
 }
 

@@ -3,6 +3,7 @@ package perf
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -127,13 +128,14 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 
 // watch waits until a byte that the device writes has a value.
 func watch(ctx context.Context, b *byte, value byte) error {
-	const looks = 1 << 16 // before ctx is looked at
+	const looks = 1 << 16 // before the runtime may schedule, which it would do with a signal
 	for {
 		for range looks {
 			if load(b) == value {
 				return nil
 			}
 		}
+		runtime.Gosched()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -40,10 +40,7 @@ func (e *end) sleepTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibve
 		}
 	}
 	for completions > 0 {
-		n, err := cq.Wait(ctx, wcs)
-		if err == nil {
-			err = failed(wcs[:n])
-		}
+		n, err := e.poll(ctx, cq, wcs)
 		if err != nil {
 			return err
 		}
@@ -54,15 +51,12 @@ func (e *end) sleepTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibve
 
 // poll returns completions when there are any.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
+	look := cq.Spin
 	if e.Events {
-		n, err := cq.Wait(ctx, wcs)
-		if err == nil {
-			err = failed(wcs[:n])
-		}
-		return n, err
+		look = cq.Sleep
 	}
 	for {
-		n, err := cq.Spin(wcs, ibverbs.MaxSpin)
+		n, err := look(wcs, ibverbs.MaxSpin)
 		switch {
 		case err != nil:
 			return 0, err
