@@ -35,12 +35,14 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
-	n, err := 0, error(nil)
-	if len(wcs) > 0 {
-		n, err = cq.polled(opPoll, len(wcs), datapath.Poll(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0])))
+	if len(wcs) == 0 {
+		cq.object.Done()
+		return 0, nil
 	}
+	var p datapath.Polled
+	datapath.Poll(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), &p)
 	cq.object.Done() // not deferred: see PostSend
-	return n, err
+	return cq.polled(opPoll, len(wcs), &p)
 }
 
 // Spin is Poll that looks again and again, in one call of C, until there are
@@ -55,7 +57,9 @@ func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
 	if len(wcs) == 0 {
 		return 0, noRoom(cq)
 	}
-	return cq.spun(opPoll, len(wcs), datapath.Spin(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+	var p datapath.Polled
+	datapath.Spin(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget), &p)
+	return cq.spun(opPoll, len(wcs), &p)
 }
 
 // PollEx is Poll for a queue that was made with CQConfig.Fields; see
@@ -68,7 +72,9 @@ func (cq *CQ) PollEx(wcs []WCEx) (int, error) {
 	if len(wcs) == 0 {
 		return 0, nil
 	}
-	return cq.polled(opPollEx, len(wcs), datapath.Poll(cq.extended, count(wcs), unsafe.Pointer(&wcs[0])))
+	var p datapath.Polled
+	datapath.Poll(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), &p)
+	return cq.polled(opPollEx, len(wcs), &p)
 }
 
 // SpinEx is Spin for a queue that was made with CQConfig.Fields.
@@ -80,7 +86,9 @@ func (cq *CQ) SpinEx(wcs []WCEx, budget time.Duration) (int, error) {
 	if len(wcs) == 0 {
 		return 0, noRoom(cq)
 	}
-	return cq.spun(opPollEx, len(wcs), datapath.Spin(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget)))
+	var p datapath.Polled
+	datapath.Spin(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget), &p)
+	return cq.spun(opPollEx, len(wcs), &p)
 }
 
 func (cq *CQ) useExtended() error {
@@ -101,7 +109,7 @@ func (cq *CQ) plain() datapath.Queue { return datapath.NewQueue(cq.raw) }
 // enough together, it lets the runtime schedule: otherwise the runtime's monitor
 // takes the goroutine's processor away after 10 ms, and wakes every 20 us for some
 // time after that.
-func (cq *CQ) spun(op string, limit int, p datapath.Polled) (int, error) {
+func (cq *CQ) spun(op string, limit int, p *datapath.Polled) (int, error) {
 	if p.Spent > 0 && cq.spinning.Add(p.Spent) >= int64(MaxSpin) {
 		cq.spinning.Store(0)
 		runtime.Gosched()
@@ -110,10 +118,14 @@ func (cq *CQ) spun(op string, limit int, p datapath.Polled) (int, error) {
 }
 
 // polled makes an error of what C said, for at most limit completions.
-func (cq *CQ) polled(op string, limit int, p datapath.Polled) (int, error) {
+func (cq *CQ) polled(op string, limit int, p *datapath.Polled) (int, error) {
 	if p.Value > 0 && p.Value <= int64(limit) {
 		return int(p.Value), nil
 	}
+	return 0, cq.notPolled(op, limit, p)
+}
+
+func (cq *CQ) notPolled(op string, limit int, p *datapath.Polled) error {
 	var err error
 	switch {
 	case p.Arming != 0 && p.Value != 0:
@@ -121,9 +133,9 @@ func (cq *CQ) polled(op string, limit int, p datapath.Polled) (int, error) {
 	case p.Value != 0:
 		err = cerr.Poll(op, p.Value, limit, p.Errno)
 	case cq.lost.Load():
-		return 0, fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
+		return fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
 	}
-	return 0, cerr.Wrap(cq.object.Name(), err)
+	return cerr.Wrap(cq.object.Name(), err)
 }
 
 func noRoom(cq *CQ) error {

@@ -46,8 +46,9 @@ func (cq *CQ) sleep(op string, q datapath.Queue, limit int, out unsafe.Pointer, 
 	}
 	begin := time.Now()
 	for left := budget; ; left = budget - time.Since(begin) {
-		p := datapath.Sleep(q, limit, out, cq.solicited, int(cq.channel.raw.Fd), max(left, 0))
-		if n, err := cq.polled(op, limit, p); n != 0 || err != nil {
+		var p datapath.Polled
+		datapath.Sleep(q, limit, out, cq.solicited, int(cq.channel.raw.Fd), max(left, 0), &p)
+		if n, err := cq.polled(op, limit, &p); n != 0 || err != nil {
 			return n, err
 		}
 		if p.Events == 0 || left <= 0 {

@@ -76,5 +76,7 @@ func (cq *CQ) pollOrArm(op string, q datapath.Queue, limit int, out unsafe.Point
 		return 0, err
 	}
 	defer cq.object.Done()
-	return cq.polled(op, limit, datapath.PollOrArm(q, limit, out, cq.solicited))
+	var p datapath.Polled
+	datapath.PollOrArm(q, limit, out, cq.solicited, &p)
+	return cq.polled(op, limit, &p)
 }

@@ -26,12 +26,13 @@ func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
-	defer qp.object.Done()
 	if err := cq.self().Use(); err != nil {
+		qp.object.Done()
 		return 0, err
 	}
-	defer cq.object.Done()
 	_, n, err := qp.exchange(recv, send, cq, wcs, least, bounded(budget))
+	cq.object.Done() // not deferred: see PostSend
+	qp.object.Done()
 	return n, err
 }
 
@@ -42,19 +43,20 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 	if err := qp.self().Use(); err != nil {
 		return 0, 0, err
 	}
-	defer qp.object.Done()
 	if err := cq.self().Use(); err != nil {
+		qp.object.Done()
 		return 0, 0, err
 	}
-	defer cq.object.Done()
-	if b.Len() == 0 {
-		return 0, 0, fmt.Errorf("post no requests to %s: %w", qp.object.Name(), syscall.EINVAL)
+	if b.Len() > 0 {
+		posted, n, err = qp.exchange(nil, b, cq, wcs, 1, bounded(budget))
+	} else {
+		err = fmt.Errorf("post no requests to %s: %w", qp.object.Name(), syscall.EINVAL)
 	}
-	return qp.exchange(nil, b, cq, wcs, 1, bounded(budget))
+	cq.object.Done() // not deferred: see PostSend
+	qp.object.Done()
+	return posted, n, err
 }
 
-// exchange is apart because the compiler makes a defer cheap only in a function
-// that returns in few places.
 func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (posted, n int, err error) {
 	if least < 1 || least > len(wcs) {
 		return 0, 0, fmt.Errorf("poll %s for %d completions with room for %d: %w", cq.object.Name(), least, len(wcs), syscall.EINVAL)
@@ -71,22 +73,23 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		}
 		requests = &wrs[0]
 	}
-	e := datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
-		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), budget)
+	var e datapath.Exchanged
+	datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
+		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), budget, &e)
 	if requests != nil {
 		send.finish()
 	}
 	runtime.KeepAlive(recv) // whose cleanups would unmap the requests
 	runtime.KeepAlive(send)
 	if e.Received.Value != 0 {
-		bad, err := recvPosted(e.Received)
+		bad, err := recvPosted(&e.Received)
 		_, err = recv.failed(qp.self(), bad, err)
 		return 0, 0, err
 	}
 	if e.Sent.Value != 0 {
-		posted, err = qp.notSent(wrs, e.Sent)
+		posted, err = qp.notSent(wrs, &e.Sent)
 		return posted, 0, err
 	}
-	n, err = cq.spun(opPoll, len(wcs), e.Polled)
+	n, err = cq.spun(opPoll, len(wcs), &e.Polled)
 	return len(wrs), n, err
 }

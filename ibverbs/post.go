@@ -36,10 +36,11 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 	if len(wrs) == 0 {
 		return 0, err
 	}
-	p := datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0])
+	var p datapath.Posted
+	datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0], &p)
 	b.finish()
 	if p.Value != 0 {
-		return qp.notSent(wrs, p)
+		return qp.notSent(wrs, &p)
 	}
 	runtime.KeepAlive(b) // whose cleanup would unmap the requests
 	return len(wrs), nil
@@ -92,7 +93,7 @@ func (qp *QP) takes(b *SendBatch) error {
 }
 
 // notSent makes an error of what C failed with, and says how many were posted.
-func (qp *QP) notSent(wrs []libibverbs.SendWr, p datapath.Posted) (int, error) {
+func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) {
 	op := "ibv_post_send"
 	if p.None != 0 {
 		op = "ibv_wr_complete"
@@ -114,12 +115,14 @@ func (qp *QP) notSent(wrs []libibverbs.SendWr, p datapath.Posted) (int, error) {
 // regions must stay open until their receives have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(qp.self(), func(first *libibverbs.RecvWr) (*libibverbs.RecvWr, error) {
-		return recvPosted(datapath.PostRecv(qp.raw, first))
+		var p datapath.Posted
+		datapath.PostRecv(qp.raw, first, &p)
+		return recvPosted(&p)
 	})
 }
 
 // recvPosted makes an error of what C said, and says which receive it is.
-func recvPosted(p datapath.Posted) (bad *libibverbs.RecvWr, err error) {
+func recvPosted(p *datapath.Posted) (bad *libibverbs.RecvWr, err error) {
 	return (*libibverbs.RecvWr)(p.Bad), cerr.Code("ibv_post_recv", p.Value, p.Errno)
 }
 

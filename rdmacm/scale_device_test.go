@@ -102,14 +102,19 @@ func TestScale(t *testing.T) {
 
 	peer := startCrowd(t, ln.Addr().String())
 	ours, theirs := map[int]usage{}, map[int]usage{}
-	for _, n := range []int{0, few, most} {
+	for _, n := range []int{0, 1, few, most} {
 		start := time.Now()
 		theirs[n] = peer.grow(t, n)
 		s.waitFor(ctx, t, n)
 		took := time.Since(start)
 		ours[n], err = measure()
 		require.NoError(t, err)
-		t.Logf("%d connections, in %v: threads %d here, %d there", n, took.Round(time.Millisecond), ours[n].Threads, theirs[n].Threads)
+		t.Logf("%d connections, in %v: threads %d here, %d there; a message there and back over one of them takes %v",
+			n, took.Round(time.Millisecond), ours[n].Threads, theirs[n].Threads, theirs[n].RoundTrip.Round(time.Microsecond))
+	}
+	for _, n := range []int{1, few, most} { // make bench collects these
+		fmt.Printf("| connections of rdmacm: threads of the server | %d | | %d | |\n", n, ours[n].Threads)
+		fmt.Printf("| connections of rdmacm: a message there and back over one | %d | | %d us | |\n", n, theirs[n].RoundTrip.Microseconds())
 	}
 	t.Logf("each here: %s", ours[most].each(ours[few], most-few))
 	t.Logf("each there: %s", theirs[most].each(theirs[few], most-few))

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -23,7 +25,8 @@ const crowdEnv = "VERBENA_RDMACM_CROWD"
 // usage is what a process takes from the system.
 type usage struct {
 	Threads, Files, Maps int
-	RSS, Heap, Stacks    int // KiB
+	RSS, Heap, Stacks    int           // KiB
+	RoundTrip            time.Duration // the median of the first connection's
 }
 
 func measure() (u usage, err error) {
@@ -67,10 +70,17 @@ func crowd(address string) {
 	fmt.Fprintln(os.Stderr, "crowd:", func() error {
 		ctx := context.Background()
 		conns := 0
+		var first *client
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			want, err := strconv.Atoi(in.Text())
 			if err != nil {
 				return err
+			}
+			if conns == 0 && want > 0 {
+				if first, err = join(ctx, address, 0); err != nil {
+					return err
+				}
+				conns = 1
 			}
 			if err := joinMany(ctx, address, conns, want); err != nil {
 				return err
@@ -79,6 +89,11 @@ func crowd(address string) {
 			u, err := measure()
 			if err != nil {
 				return err
+			}
+			if first != nil {
+				if u.RoundTrip, err = first.roundTrip(ctx); err != nil {
+					return err
+				}
 			}
 			if err := json.NewEncoder(os.Stdout).Encode(u); err != nil {
 				return err
@@ -89,6 +104,21 @@ func crowd(address string) {
 	os.Exit(1)
 }
 
+// roundTrip returns how long the peer takes to answer, with all that lies between
+// two goroutines that wait: the median of many messages.
+func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
+	times := make([]time.Duration, 101)
+	for i := range times {
+		begin := time.Now()
+		if err := c.ask(ctx, uint64(i)); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(begin)
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
 // joinMany makes the connections from the first number up to the limit, a few at
 // a time.
 func joinMany(ctx context.Context, address string, first, limit int) error {
@@ -97,10 +127,12 @@ func joinMany(ctx context.Context, address string, first, limit int) error {
 	for i := range atOnce {
 		go func() {
 			for number := first + i; number < limit; number += atOnce {
-				if err := join(ctx, address, uint64(number)); err != nil {
+				c, err := join(ctx, address, uint64(number))
+				if err != nil {
 					results <- fmt.Errorf("connection %d: %w", number, err)
 					return
 				}
+				go func() { _, _ = c.conn.Recv(ctx, c.mr.Sub(8, 8)) }() // for a message that never comes
 			}
 			results <- nil
 		}()
@@ -112,26 +144,42 @@ func joinMany(ctx context.Context, address string, first, limit int) error {
 	return errors.Join(errs...)
 }
 
-// join connects, has a number sent back, and leaves the connection waiting for
-// a message.
-func join(ctx context.Context, address string, number uint64) error {
-	var mr *ibverbs.MR
-	var answer *rdmacm.Receive
-	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{Setup: receiveFirst(&mr, &answer)})
+// client is a connection that asks for numbers.
+type client struct {
+	conn *rdmacm.Conn
+	mr   *ibverbs.MR
+	next *rdmacm.Receive
+}
+
+// join connects, and has a number sent back.
+func join(ctx context.Context, address string, number uint64) (*client, error) {
+	c := &client{}
+	var err error
+	if c.conn, err = rdmacm.Dial(ctx, address, &rdmacm.Config{Setup: receiveFirst(&c.mr, &c.next)}); err != nil {
+		return nil, err
+	}
+	return c, c.ask(ctx, number)
+}
+
+// ask sends a number and waits for the answer.
+func (c *client) ask(ctx context.Context, number uint64) (err error) {
+	if c.next == nil {
+		if c.next, err = c.conn.PostRecv(c.mr.Sub(8, 8)); err != nil {
+			return err
+		}
+	}
+	binary.NativeEndian.PutUint64(c.mr.Bytes(), number)
+	if err := c.conn.Send(ctx, c.mr.Sub(0, 8)); err != nil {
+		return err
+	}
+	_, err = c.next.Wait(ctx)
+	c.next = nil
 	if err != nil {
 		return err
 	}
-	binary.NativeEndian.PutUint64(mr.Bytes(), number)
-	if err := conn.Send(ctx, mr.Sub(0, 8)); err != nil {
-		return err
-	}
-	if _, err := answer.Wait(ctx); err != nil {
-		return err
-	}
-	if got := binary.NativeEndian.Uint64(mr.Bytes()[8:]); got != ^number {
+	if got := binary.NativeEndian.Uint64(c.mr.Bytes()[8:]); got != ^number {
 		return fmt.Errorf("answer %#x", got)
 	}
-	go func() { _, _ = conn.Recv(ctx, mr.Sub(8, 8)) }()
 	return nil
 }
 
@@ -147,28 +195,29 @@ func receiveFirst(mr **ibverbs.MR, first **rdmacm.Receive) func(*rdmacm.Conn) er
 	}
 }
 
-// serveOne accepts a request, answers the first message, and returns what ended
-// the connection then.
+// serveOne accepts a request, answers every message, says so for the first one,
+// and returns what ended the connection.
 func serveOne(ctx context.Context, req *rdmacm.Request, answered func(*rdmacm.Conn, uint64)) error {
 	var mr *ibverbs.MR
-	var first *rdmacm.Receive
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: receiveFirst(&mr, &first)})
+	var next *rdmacm.Receive
+	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: receiveFirst(&mr, &next)})
 	if err != nil {
 		return err
 	}
-	if _, err := first.Wait(ctx); err != nil {
-		return err
+	for first := true; ; first = false {
+		if _, err := next.Wait(ctx); err != nil {
+			return err
+		}
+		number := binary.NativeEndian.Uint64(mr.Bytes()[8:])
+		if next, err = conn.PostRecv(mr.Sub(8, 8)); err != nil {
+			return err
+		}
+		binary.NativeEndian.PutUint64(mr.Bytes(), ^number)
+		if err := conn.Send(ctx, mr.Sub(0, 8)); err != nil {
+			return err
+		}
+		if first {
+			answered(conn, number)
+		}
 	}
-	number := binary.NativeEndian.Uint64(mr.Bytes()[8:])
-	next, err := conn.PostRecv(mr.Sub(8, 8))
-	if err != nil {
-		return err
-	}
-	binary.NativeEndian.PutUint64(mr.Bytes(), ^number)
-	if err := conn.Send(ctx, mr.Sub(0, 8)); err != nil {
-		return err
-	}
-	answered(conn, number)
-	_, err = next.Wait(ctx)
-	return err
 }

@@ -16,31 +16,33 @@ var (
 )
 
 // PostSend fails.
-func PostSend(unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr) Posted {
-	return cannotPost
+func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr, p *Posted) {
+	*p = cannotPost
 }
 
 // PostRecv fails.
-func PostRecv(*libibverbs.Qp, *libibverbs.RecvWr) Posted { return cannotPost }
+func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
 // Poll fails.
-func Poll(Queue, int, unsafe.Pointer) Polled { return cannotPoll }
+func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 
 // PollOrArm fails.
-func PollOrArm(Queue, int, unsafe.Pointer, bool) Polled { return cannotPoll }
+func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
 
 // Sleep fails.
-func Sleep(Queue, int, unsafe.Pointer, bool, int, time.Duration) Polled { return cannotPoll }
+func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ int, _ time.Duration, p *Polled) {
+	*p = cannotPoll
+}
 
 // Spin fails.
-func Spin(Queue, int, unsafe.Pointer, time.Duration) Polled { return cannotPoll }
+func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = cannotPoll }
 
 // Exchange fails.
 func Exchange(
-	*libibverbs.Qp, *libibverbs.RecvWr, unsafe.Pointer, libibverbs.QpCreateSendOpsFlags, *libibverbs.SendWr,
-	*libibverbs.Cq, int, int, unsafe.Pointer, time.Duration,
-) Exchanged {
-	return Exchanged{Sent: cannotPost}
+	_ *libibverbs.Qp, _ *libibverbs.RecvWr, _ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr,
+	_ *libibverbs.Cq, _, _ int, _ unsafe.Pointer, _ time.Duration, e *Exchanged,
+) {
+	e.Sent = cannotPost
 }
 
 func isRXE(unsafe.Pointer) bool { return false }

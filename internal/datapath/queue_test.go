@@ -36,13 +36,18 @@ func TestMissingOperations(t *testing.T) {
 	var recv libibverbs.RecvWr
 	ops.PostSend, ops.PostRecv, ops.ReqNotifyCq = nil, nil, nil
 	qp := d.QP()
-	require.EqualValues(t, 95, datapath.PostSend(ptr(qp), 0, &wr).Value)
-	require.EqualValues(t, 95, datapath.PostRecv(&qp.QpBase, &recv).Value)
+	var sent, received datapath.Posted
+	datapath.PostSend(ptr(qp), 0, &wr, &sent)
+	datapath.PostRecv(&qp.QpBase, &recv, &received)
+	require.EqualValues(t, 95, sent.Value)
+	require.EqualValues(t, 95, received.Value)
 	var wcs [1]libibverbs.Wc
 	q := datapath.NewQueue(d.PlainCQ())
-	require.Equal(t, datapath.Polled{Value: -95, Arming: 1}, datapath.PollOrArm(q, 1, ptr(&wcs), false))
+	var p datapath.Polled
+	datapath.PollOrArm(q, 1, ptr(&wcs), false, &p)
+	require.Equal(t, datapath.Polled{Value: -95, Arming: 1}, p)
 	ops.PollCq = nil
-	require.EqualValues(t, -95, datapath.Poll(q, 1, ptr(&wcs)).Value)
+	require.EqualValues(t, -95, poll(q, wcs[:]))
 }
 
 // libibverbs' stand-in for a missing ibv_poll_cq answers 95, which is not 95
@@ -53,9 +58,15 @@ func TestPollWithoutProvider(t *testing.T) {
 	wcs := make([]libibverbs.Wc, 100)
 	q := datapath.NewQueue(d.PlainCQ())
 	d.Set(fakeverbs.Script{PollError: 95})
-	require.EqualValues(t, -95, datapath.Poll(q, len(wcs), ptr(&wcs[0])).Value)
+	require.EqualValues(t, -95, poll(q, wcs))
 	d.Set(fakeverbs.Script{Completions: 95})
-	require.EqualValues(t, 95, datapath.Poll(q, len(wcs), ptr(&wcs[0])).Value)
+	require.EqualValues(t, 95, poll(q, wcs))
+}
+
+func poll(q datapath.Queue, wcs []libibverbs.Wc) int64 {
+	var p datapath.Polled
+	datapath.Poll(q, len(wcs), ptr(&wcs[0]), &p)
+	return p.Value
 }
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }

@@ -94,7 +94,7 @@ func BenchmarkCMTime(b *testing.B) {
 				samples[i]["all"] = append(samples[i]["all"], sum(times, steps))
 			}
 		}
-		fmt.Print(table(samples, connections)) // a benchmark's log is cut short
+		fmt.Print("\n", table(samples, connections)) // a benchmark's log is cut short
 		c, g := median(samples[0]["until connected"]), median(samples[1]["until connected"])
 		b.ReportMetric(float64(connections)/g.Seconds(), "conn/s")
 		b.ReportMetric(c.Seconds()/g.Seconds(), "C/Go")
@@ -113,13 +113,22 @@ func median(times []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// table has microseconds for each connection, and how fast Go is beside C.
+// table is Markdown: microseconds for each connection, with Go at both ends, and
+// with Go's client and C's server, beside C at both ends.
 func table(samples [3]map[string][]time.Duration, connections int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nmedian us of %d connections\n%-16s%10s%10s%12s%10s%12s\n", connections, "", "C", "Go", "rate Go/C", "Go to C", "rate Go/C")
-	for _, s := range append(slices.Clone(steps), "until connected", "all") {
-		us := func(i int) float64 { return float64(median(samples[i][s]).Microseconds()) / float64(connections) }
-		fmt.Fprintf(&b, "%-16s%10.1f%10.1f%12.2f%10.1f%12.2f\n", s, us(0), us(1), us(0)/us(1), us(2), us(0)/us(2))
+	us := func(i int, step string) float64 {
+		return float64(median(samples[i][step]).Microseconds()) / float64(connections)
+	}
+	for i, server := range []string{1: "", 2: ", C's server"} {
+		if i == 0 {
+			continue // C alone
+		}
+		for _, s := range append(slices.Clone(steps), "until connected", "all") {
+			fmt.Fprintf(&b, "| cmtime, %s%s | %d | %.1f us | %.1f us | %.2f |\n", s, server, connections, us(0, s), us(i, s), us(i, s)/us(0, s))
+		}
+		c, g := 1e6/us(0, "until connected"), 1e6/us(i, "until connected")
+		fmt.Fprintf(&b, "| cmtime, connections a second%s | %d | %.0f | %.0f | %.2f |\n", server, connections, c, g, g/c)
 	}
 	return b.String()
 }

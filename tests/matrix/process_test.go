@@ -50,7 +50,7 @@ func (s side) String() string { return map[side]string{ours: "Go", theirs: "C"}[
 
 // process is a program that runs on a host.
 type process struct {
-	t    *testing.T
+	t    testing.TB
 	host host
 	cmd  *exec.Cmd
 	out  *output
@@ -77,7 +77,7 @@ func (o *output) String() string {
 
 // start runs a program of either side, with C's flags. It is killed if it
 // outlives the test.
-func (s side) start(t *testing.T, h host, name, args string) *process {
+func (s side) start(t testing.TB, h host, name, args string) *process {
 	t.Helper()
 	path, words := "stdbuf", append([]string{"-oL", name}, strings.Fields(args)...)
 	if s == ours {
@@ -104,7 +104,7 @@ func (s side) start(t *testing.T, h host, name, args string) *process {
 	return p
 }
 
-func self(t *testing.T) string {
+func self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 
 // BenchmarkPerftest measures with perftest's programs at both ends and with
 // rdmaperf at both ends, in turn, VERBENA_PERF_ROUNDS times, and prints the
-// medians as a table.
+// medians as rows of a Markdown table.
 func BenchmarkPerftest(b *testing.B) {
 	d := testdevice.Require(b)
 	rounds := 5
@@ -23,14 +23,14 @@ func BenchmarkPerftest(b *testing.B) {
 		rounds, err = strconv.Atoi(text)
 		require.NoError(b, err)
 	}
-	for b.Loop() {
-		fmt.Printf("\n| what, median of %d | bytes | C | Go | Go/C |\n|---|---|---|---|---|\n", rounds)
-		for _, m := range []measurement{{"send", false}, {"write", false}, {"read", false}, {"send", true}, {"write", true}, {"read", true}} {
-			for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
-				compare(b, d, m, size, rounds)
-			}
+	for _, m := range []measurement{{"send", false}, {"write", false}, {"read", false}, {"send", true}, {"write", true}, {"read", true}} {
+		for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%v/%d", m, size), func(b *testing.B) { compare(b, d, m, size, rounds) })
 		}
-		compare(b, d, measurement{"send", false}, 64, rounds, "-e")
+	}
+	for _, op := range []string{"send", "read"} {
+		m := measurement{op, false}
+		b.Run(fmt.Sprintf("%v-e/64", m), func(b *testing.B) { compare(b, d, m, 64, rounds, "-e") })
 	}
 }
 
@@ -44,10 +44,12 @@ func compare(b *testing.B, d testdevice.Device, m measurement, size, rounds int,
 	}
 	args := append([]string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(iterations)}, more...)
 	var of [2][]float64
-	for range rounds {
-		for i, p := range []program{theirs, ours} {
-			r := run(b, d, p, p, m, args...)[0]
-			of[i] = append(of[i], r.Typical+r.Average) // one of which is not there
+	for b.Loop() {
+		for range rounds {
+			for i, p := range []program{theirs, ours} {
+				r := run(b, d, p, p, m, args...)[0]
+				of[i] = append(of[i], r.Typical+r.Average) // one of which is not there
+			}
 		}
 	}
 	c, g := median(of[0]), median(of[1])
@@ -58,7 +60,7 @@ func compare(b *testing.B, d testdevice.Device, m measurement, size, rounds int,
 	for _, arg := range more {
 		what += " " + arg
 	}
-	fmt.Printf("| %s | %d | %.1f %s | %.1f %s | %.2f |\n", what, size, c, unit, g, unit, g/c)
+	fmt.Printf("\n| %s | %d | %.1f %s | %.1f %s | %.2f |\n", what, size, c, unit, g, unit, g/c)
 }
 
 func median(values []float64) float64 {
