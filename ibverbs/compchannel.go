@@ -21,10 +21,14 @@ type CompChannel struct {
 	object  object.Object
 	context *Context
 	raw     *libibverbs.CompChannel
-	fd      *netpoll.FD
 
 	mu  sync.Mutex
 	cqs map[*libibverbs.Cq]*CQ
+
+	// nil until somebody waits: once the netpoller has the descriptor, each event
+	// wakes a thread of the runtime, also while somebody sleeps.
+	fd        *netpoll.FD
+	beginning sync.Mutex // guards fd
 }
 
 // CreateCompChannel makes a completion channel; see
@@ -39,11 +43,10 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		return nil, cerr.Wrap(c.Name(), err)
 	}
 	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, c.Name())
-	fd, err := netpoll.New(int(raw.Fd), name)
-	if err != nil {
-		return nil, errors.Join(err, libibverbs.DestroyCompChannel(raw))
+	if err := syscall.SetNonblock(int(raw.Fd), true); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: set non-blocking: %w", name, err), libibverbs.DestroyCompChannel(raw))
 	}
-	ch := &CompChannel{context: c, raw: raw, fd: fd, cqs: map[*libibverbs.Cq]*CQ{}}
+	ch := &CompChannel{context: c, raw: raw, cqs: map[*libibverbs.Cq]*CQ{}}
 	ch.object.Init(name, &c.object)
 	return ch, nil
 }
@@ -61,7 +64,9 @@ func (ch *CompChannel) Close() error {
 		if err := ch.destroy(); err != nil {
 			return cerr.Wrap(ch.object.Name(), err)
 		}
-		_ = ch.fd.Close() // a duplicate, and there is no second try
+		if ch.fd != nil {
+			_ = ch.fd.Close() // a duplicate, and there is no second try
+		}
 		return nil
 	})
 }
@@ -87,38 +92,57 @@ func (ch *CompChannel) remove(cq *CQ) {
 	delete(ch.cqs, cq.raw)
 }
 
+// waiter returns what to wait on, which there is from the first wait on.
+func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
+	ch.beginning.Lock()
+	defer ch.beginning.Unlock()
+	if ch.fd == nil {
+		ch.fd, err = netpoll.New(int(ch.raw.Fd), ch.object.Name())
+	}
+	return ch.fd, err
+}
+
+// wake makes whoever waits for a queue look at it again.
+func (ch *CompChannel) wake(cq *CQ) {
+	cq.signal()
+	ch.beginning.Lock()
+	defer ch.beginning.Unlock()
+	if ch.fd != nil { // or the first to wait begins after this, and finds his queue signaled
+		ch.fd.Kick()
+	}
+}
+
+// of returns the queue that is open with a channel's event, nil if it has been
+// closed.
+func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.cqs[raw]
+}
+
 // read takes events off the channel until one is for the queue wanted, or
 // there are no more. It runs in one goroutine at a time, and not while the
 // channel is destroyed, because a waiting queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
-		cq, err := ch.readOne()
+		raw, _, err := libibverbs.GetCqEvent(ch.raw)
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
 			return done, nil
+		case errors.Is(err, syscall.EINTR):
+			continue
 		case err != nil:
-			return false, err
+			return false, cerr.Wrap(ch.object.Name(), err)
+		}
+		switch cq := ch.of(raw); {
 		case cq == wanted:
 			done = true
 		case cq != nil:
 			cq.signal()
 		}
+		// At once, so that destroying the queue never waits for it.
+		if err := libibverbs.AckCqEvents(raw, 1); err != nil {
+			return false, err
+		}
 	}
-}
-
-// readOne takes one event off the channel and returns the queue that it is for,
-// nil if it has been closed. If there is no event, the error is syscall.EAGAIN.
-func (ch *CompChannel) readOne() (*CQ, error) {
-	raw, _, err := libibverbs.GetCqEvent(ch.raw)
-	for errors.Is(err, syscall.EINTR) {
-		raw, _, err = libibverbs.GetCqEvent(ch.raw)
-	}
-	if err != nil {
-		return nil, cerr.Wrap(ch.object.Name(), err)
-	}
-	ch.mu.Lock()
-	cq := ch.cqs[raw]
-	ch.mu.Unlock()
-	// At once, so that destroying the queue never waits for it.
-	return cq, libibverbs.AckCqEvents(raw, 1)
 }

@@ -26,7 +26,7 @@ type CQ struct {
 	fields    WCFields
 	solicited bool
 	lost      atomic.Bool  // completions, in an overrun
-	spinning  atomic.Int64 // nanoseconds since the runtime could last schedule; see spun
+	scheduled atomic.Int64 // when spun has last let the runtime schedule
 
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another queue's waiter read our event
@@ -190,8 +190,7 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 func (cq *CQ) overran() {
 	cq.lost.Store(true)
 	if cq.channel != nil {
-		cq.signal()
-		cq.channel.fd.Kick()
+		cq.channel.wake(cq)
 	}
 }
 
@@ -229,8 +228,7 @@ func (cq *CQ) interrupt() {
 	if cq.channel == nil {
 		return
 	}
-	cq.signal()
-	cq.channel.fd.Kick()
+	cq.channel.wake(cq)
 	cq.turn <- struct{}{}
 	<-cq.turn
 }

@@ -3,6 +3,7 @@
 package ibverbs
 
 import (
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +124,10 @@ func TestSleepRefuses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 	_, err = f.cq.Sleep(make([]WC, 1), time.Second)
 	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
+	_, err = f.qp.ExchangeAndSleep(nil, nil, f.cq, make([]WC, 1), 1, time.Second)
+	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
+	_, err = f.qp.ExchangeAndSleep(nil, nil, nil, make([]WC, 1), 1, time.Second)
+	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
 // A completion that comes between the first look and the arming is found.

@@ -105,13 +105,17 @@ func (cq *CQ) useExtended() error {
 // plain returns the queue for polling without fields, which every queue has.
 func (cq *CQ) plain() datapath.Queue { return datapath.NewQueue(cq.raw) }
 
-// spun is polled after spinning. When goroutines have spun with the queue for long
-// enough together, it lets the runtime schedule: otherwise the runtime's monitor
-// takes the goroutine's processor away after 10 ms, and wakes every 20 us for some
-// time after that.
+// scheduleEvery is how often a goroutine that spins lets the runtime schedule. The
+// runtime's monitor looks every 10 ms whether it has.
+const scheduleEvery = 8 * time.Millisecond
+
+// spun is polled after C has looked at the clock. It lets the runtime schedule if
+// a goroutine that does nothing but such calls has not for some time: otherwise,
+// after 10 ms, the runtime's monitor takes the goroutine's processor away and
+// interrupts its thread, and wakes every 20 us for some time after that.
 func (cq *CQ) spun(op string, limit int, p *datapath.Polled) (int, error) {
-	if p.Spent > 0 && cq.spinning.Add(p.Spent) >= int64(MaxSpin) {
-		cq.spinning.Store(0)
+	if p.Now-cq.scheduled.Load() >= int64(scheduleEvery) {
+		cq.scheduled.Store(p.Now)
 		runtime.Gosched()
 	}
 	return cq.polled(op, limit, p)
@@ -128,8 +132,10 @@ func (cq *CQ) polled(op string, limit int, p *datapath.Polled) (int, error) {
 func (cq *CQ) notPolled(op string, limit int, p *datapath.Polled) error {
 	var err error
 	switch {
-	case p.Arming != 0 && p.Value != 0:
+	case p.Step == datapath.Arming && p.Value != 0:
 		err = cerr.Code("ibv_req_notify_cq", p.Value, p.Errno)
+	case p.Step == datapath.Reading && p.Value != 0:
+		err = cerr.Code("ibv_get_cq_event", p.Value, p.Errno)
 	case p.Value != 0:
 		err = cerr.Poll(op, p.Value, limit, p.Errno)
 	case cq.lost.Load():

@@ -1,31 +1,33 @@
 package ibverbs
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 	"unsafe"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// Sleep is Wait in a call of C that ends when the budget is used up, of which at
-// most MaxSpin counts: it sleeps there with its thread, which another goroutine
+// Sleep is Wait in one call of C, which ends when the budget is used up, of which
+// at most MaxSpin counts: it sleeps there with its thread, which another goroutine
 // cannot have until the runtime's monitor notices. So it answers nearly as soon
 // as C does, where Wait pays for the runtime's scheduler, and uses no processor,
 // as Spin does. It is for a few goroutines, each with a queue and a channel of
-// its own: if another one takes the queue's event off the channel, Sleep learns
-// of it when the budget is used up. See ibv_get_cq_event(3) and poll(2).
+// its own: an event of another queue of the channel ends it too, and if somebody
+// else takes this queue's event, it learns of that when the budget is used up.
+// See ibv_get_cq_event(3) and poll(2).
 func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
 	defer cq.object.Done()
-	if len(wcs) == 0 {
-		return 0, noRoom(cq)
+	if err := cq.canSleep(len(wcs)); err != nil {
+		return 0, err
 	}
-	return cq.sleep(opPoll, cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget))
+	var p datapath.Polled
+	datapath.Sleep(cq.plain(), count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, bounded(budget), &p)
+	return cq.slept(opPoll, len(wcs), &p)
 }
 
 // SleepEx is Sleep for a queue that was made with CQConfig.Fields.
@@ -34,44 +36,30 @@ func (cq *CQ) SleepEx(wcs []WCEx, budget time.Duration) (int, error) {
 		return 0, err
 	}
 	defer cq.object.Done()
-	if len(wcs) == 0 {
-		return 0, noRoom(cq)
+	if err := cq.canSleep(len(wcs)); err != nil {
+		return 0, err
 	}
-	return cq.sleep(opPollEx, cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget))
+	var p datapath.Polled
+	datapath.Sleep(cq.extended, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, bounded(budget), &p)
+	return cq.slept(opPollEx, len(wcs), &p)
 }
 
-func (cq *CQ) sleep(op string, q datapath.Queue, limit int, out unsafe.Pointer, budget time.Duration) (int, error) {
+func (cq *CQ) canSleep(room int) error {
+	if room == 0 {
+		return noRoom(cq)
+	}
 	if cq.channel == nil {
-		return 0, fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
+		return fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
 	}
-	begin := time.Now()
-	for left := budget; ; left = budget - time.Since(begin) {
-		var p datapath.Polled
-		datapath.Sleep(q, limit, out, cq.solicited, int(cq.channel.raw.Fd), max(left, 0), &p)
-		if n, err := cq.polled(op, limit, &p); n != 0 || err != nil {
-			return n, err
-		}
-		if p.Events == 0 || left <= 0 {
-			return 0, nil
-		}
-		// The event comes off the channel, or the next sleep would be none.
-		if err := cq.channel.fd.Take(cq.takeOne); err != nil {
-			return 0, err
-		}
-	}
+	return nil
 }
 
-// takeOne takes an event off the channel. It is for this queue or wakes whoever
-// waits for the other one.
-func (cq *CQ) takeOne() (bool, error) {
-	got, err := cq.channel.readOne()
-	switch {
-	case errors.Is(err, syscall.EAGAIN):
-		return false, nil
-	case err != nil:
-		return false, err
-	case got != nil:
-		got.signal()
+// slept is spun after sleeping, which may have met another queue's event.
+func (cq *CQ) slept(op string, limit int, p *datapath.Polled) (int, error) {
+	if p.Other != nil {
+		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
+			cq.channel.wake(other)
+		}
 	}
-	return true, nil
+	return cq.spun(op, limit, p)
 }

@@ -1,6 +1,7 @@
 package ibverbs_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -74,6 +75,43 @@ func TestSleepBesideWait(t *testing.T) {
 		require.Equal(t, id, sleep(t, b.recvCQ, 1)[0].ID())
 	}
 	require.NoError(t, <-waited)
+}
+
+// A conversation, both ends of which sleep until the other one has spoken.
+func TestExchangeAndSleep(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(r.channel())
+	const turns = depth / 2 // as nobody looks at the sender's completions
+	speak := func(e *end, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch) error {
+		wcs := make([]ibverbs.WC, 1)
+		n, err := e.qp.ExchangeAndSleep(recv, send, e.recvCQ, wcs, 1, ibverbs.MaxSpin)
+		for end := time.Now().Add(patience); n == 0 && err == nil && time.Now().Before(end); {
+			n, err = e.recvCQ.Sleep(wcs, ibverbs.MaxSpin)
+		}
+		return errors.Join(err, wcs[0].Err())
+	}
+	batches := func(e *end) (*ibverbs.RecvBatch, *ibverbs.SendBatch) {
+		recv, send := must(ibverbs.NewRecvBatch(1, 1))(t), must(ibverbs.NewSendBatch(1, 1))(t)
+		require.NoError(t, recv.Recv(1, e.mr.Sub(0, 64)))
+		require.NoError(t, send.Send(2, 0, e.mr.Sub(64, 64)))
+		return recv, send
+	}
+	recv, send := batches(b)
+	_ = must(b.qp.PostRecv(recv))(t)
+	finished := make(chan error, 1)
+	go func() {
+		err := speak(b, nil, nil) // the first message comes
+		for range turns - 1 {
+			err = errors.Join(err, speak(b, recv, send))
+		}
+		_, last := b.qp.PostSend(send)
+		finished <- errors.Join(err, last)
+	}()
+	recv, send = batches(a)
+	for range turns {
+		require.NoError(t, speak(a, recv, send))
+	}
+	require.NoError(t, <-finished)
 }
 
 // Close waits for a sleep, and ends those to come.

@@ -63,7 +63,11 @@ func (cq *CQ) wait(ctx context.Context, op string, q datapath.Queue, limit int, 
 		if n > 0 || err != nil {
 			return n, err
 		}
-		if err := cq.channel.fd.Wait(ctx, cq.ready, cq.try); err != nil {
+		fd, err := cq.channel.waiter()
+		if err != nil {
+			return 0, err
+		}
+		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
 			return 0, err
 		}
 	}

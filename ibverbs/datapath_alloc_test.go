@@ -42,15 +42,18 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		"post and spin":          func() error { return third(f.qp.PostSendAndSpin(b, f.cq, wcs, MaxSpin)) },
 		"post extended and spin": func() error { return third(f.ex.PostSendAndSpin(b, f.cq, wcs, MaxSpin)) },
 		"exchange":               func() error { return second(f.qp.Exchange(recv, b, f.cq, wcs, 32, MaxSpin)) },
-		"poll":                   func() error { return second(f.cq.Poll(wcs)) },
-		"spin":                   func() error { return second(f.cq.Spin(wcs, MaxSpin)) },
-		"wait for one":           func() error { return oneErr(f.cq.WaitOne(ctx)) },
-		"wait":                   func() error { return second(f.cq.Wait(ctx, wcs)) },
-		"sleep":                  func() error { return second(f.cq.Sleep(wcs, MaxSpin)) },
-		"poll extended":          func() error { return second(f.cq.PollEx(ex)) },
-		"spin extended":          func() error { return second(f.cq.SpinEx(ex, MaxSpin)) },
-		"wait extended":          func() error { return second(f.cq.WaitEx(ctx, ex)) },
-		"sleep extended":         func() error { return second(f.cq.SleepEx(ex, MaxSpin)) },
+		"exchange and sleep": func() error {
+			return second(f.qp.ExchangeAndSleep(recv, b, f.cq, wcs, 32, MaxSpin))
+		},
+		"poll":           func() error { return second(f.cq.Poll(wcs)) },
+		"spin":           func() error { return second(f.cq.Spin(wcs, MaxSpin)) },
+		"wait for one":   func() error { return oneErr(f.cq.WaitOne(ctx)) },
+		"wait":           func() error { return second(f.cq.Wait(ctx, wcs)) },
+		"sleep":          func() error { return second(f.cq.Sleep(wcs, MaxSpin)) },
+		"poll extended":  func() error { return second(f.cq.PollEx(ex)) },
+		"spin extended":  func() error { return second(f.cq.SpinEx(ex, MaxSpin)) },
+		"wait extended":  func() error { return second(f.cq.WaitEx(ctx, ex)) },
+		"sleep extended": func() error { return second(f.cq.SleepEx(ex, MaxSpin)) },
 		"look at completions": func() error {
 			for i := range wcs {
 				_, _ = wcs[i].Imm()

@@ -55,7 +55,13 @@
 // and uses a processor. [CQ.Sleep] sleeps for an event inside one call of C, for a
 // bounded time: it uses a thread. [CQ.Wait] leaves the waiting to the runtime, for
 // as long as its context lasts: thousands of goroutines can do so, and each pays
-// for being woken.
+// for being woken. [QP.Exchange] and [QP.ExchangeAndSleep] post in the call that
+// spins or sleeps.
+//
+// A goroutine that posts and polls without ever blocking should call
+// [runtime.Gosched] every few milliseconds: the runtime's monitor, which looks
+// every 10 ms, interrupts it otherwise. What spins or sleeps here does so by
+// itself.
 //
 // # Connecting by hand
 //

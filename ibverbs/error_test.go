@@ -86,6 +86,9 @@ func TestNotOpened(t *testing.T) {
 			return err
 		},
 		"QP.Exchange": func(zero bool) error { return second(pick(zero, &QP{}).Exchange(nil, nil, &CQ{}, nil, 1, 0)) },
+		"QP.ExchangeAndSleep": func(zero bool) error {
+			return second(pick(zero, &QP{}).ExchangeAndSleep(nil, nil, &CQ{}, nil, 1, 0))
+		},
 		"QP.Close":    func(zero bool) error { return pick(zero, &QP{}).Close() },
 		"QP.SetError": func(zero bool) error { return pick(zero, &QP{}).SetError() },
 		"QP.State":    func(zero bool) error { return second(pick(zero, &QP{}).State()) },

@@ -23,6 +23,22 @@ import (
 // receives were. It does not poll then. Anything else is an error of polling.
 // See PostRecv, PostSend and CQ.Spin.
 func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
+	return qp.converse(recv, send, cq, wcs, least, datapath.Spinning, budget)
+}
+
+// ExchangeAndSleep is Exchange that sleeps as CQ.Sleep does instead of spinning:
+// it may end before the budget does. The queue needs a channel. Each completion
+// may give an event and wake the thread, so that a queue for receives alone, and
+// another one for requests, to be polled now and then, suits it best.
+func (qp *QP) ExchangeAndSleep(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
+	how := datapath.Sleeping
+	if cq != nil && cq.solicited {
+		how = datapath.SleepingSolicited
+	}
+	return qp.converse(recv, send, cq, wcs, least, how, budget)
+}
+
+func (qp *QP) converse(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, how datapath.How, budget time.Duration) (int, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
@@ -30,7 +46,7 @@ func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		qp.object.Done()
 		return 0, err
 	}
-	_, n, err := qp.exchange(recv, send, cq, wcs, least, bounded(budget))
+	_, n, err := qp.exchange(recv, send, cq, wcs, least, how, bounded(budget))
 	cq.object.Done() // not deferred: see PostSend
 	qp.object.Done()
 	return n, err
@@ -48,7 +64,7 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 		return 0, 0, err
 	}
 	if b.Len() > 0 {
-		posted, n, err = qp.exchange(nil, b, cq, wcs, 1, bounded(budget))
+		posted, n, err = qp.exchange(nil, b, cq, wcs, 1, datapath.Spinning, bounded(budget))
 	} else {
 		err = fmt.Errorf("post no requests to %s: %w", qp.object.Name(), syscall.EINVAL)
 	}
@@ -57,9 +73,12 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 	return posted, n, err
 }
 
-func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (posted, n int, err error) {
+func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, how datapath.How, budget time.Duration) (posted, n int, err error) {
 	if least < 1 || least > len(wcs) {
 		return 0, 0, fmt.Errorf("poll %s for %d completions with room for %d: %w", cq.object.Name(), least, len(wcs), syscall.EINVAL)
+	}
+	if how != datapath.Spinning && cq.channel == nil {
+		return 0, 0, fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
 	}
 	var receives *libibverbs.RecvWr
 	if recv.Len() > 0 {
@@ -75,7 +94,7 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	}
 	var e datapath.Exchanged
 	datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
-		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), budget, &e)
+		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), how, budget, &e)
 	if requests != nil {
 		send.finish()
 	}
@@ -90,6 +109,6 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		posted, err = qp.notSent(wrs, &e.Sent)
 		return posted, 0, err
 	}
-	n, err = cq.spun(opPoll, len(wcs), &e.Polled)
+	n, err = cq.slept(opPoll, len(wcs), &e.Polled)
 	return len(wrs), n, err
 }

@@ -16,12 +16,32 @@ type Posted struct {
 
 // Polled says how polling ended.
 type Polled struct {
-	Value  int64 // completions, or what C failed with
-	Errno  int32
-	Arming int16 // not 0: ibv_req_notify_cq gave Value
-	Events int16 // not 0: the channel may have some
-	Spent  int64 // nanoseconds that it has spun, at least
+	Value int64 // completions, or what C failed with
+	Errno int32
+	Step  Step           // what failed
+	Now   int64          // C's clock, in nanoseconds, when it was last looked at; 0 if it was not
+	Other unsafe.Pointer // the queue that an event was for, which was acknowledged, if not this one
 }
+
+// Step is a part of polling.
+type Step int32
+
+// The steps.
+const (
+	Polling Step = iota
+	Arming       // ibv_req_notify_cq
+	Reading      // ibv_get_cq_event
+)
+
+// How says what Exchange does until there are completions.
+type How int32
+
+// The ways.
+const (
+	Spinning How = iota
+	Sleeping
+	SleepingSolicited // for solicited events
+)
 
 // Exchanged says how an exchange ended.
 type Exchanged struct {

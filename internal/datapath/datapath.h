@@ -16,12 +16,15 @@ struct verbena_posted {
 
 /* How polling ended. */
 struct verbena_polled {
-	int64_t value;  /* completions, or C's own failure */
-	int32_t error;  /* errno */
-	int16_t arming; /* it was ibv_req_notify_cq that failed */
-	int16_t events; /* the channel has some */
-	int64_t spent;	/* nanoseconds that it has spun, at least */
+	int64_t value;	/* completions, or C's own failure */
+	int32_t error;	/* errno */
+	int32_t step;	/* what failed */
+	int64_t now;	/* the clock, in nanoseconds, when it was last looked at; 0 if it was not */
+	uint8_t *other; /* the queue that an event was for, if not this one; NULL: none */
 };
+#define VERBENA_POLLING 0
+#define VERBENA_ARMING 1  /* ibv_req_notify_cq */
+#define VERBENA_READING 2 /* ibv_get_cq_event */
 
 /* How an exchange ended. What comes after a failure was not tried. */
 struct verbena_exchanged {
@@ -46,14 +49,18 @@ void verbena_post_recv(uint8_t *qp, uint8_t *wr, uint8_t *posted);
 
 void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled);
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled);
-void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int32_t channel,
-		   int64_t budget, uint8_t *polled);
+void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
+		   uint8_t *polled);
 void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget, uint8_t *polled);
 
-/* Posts receives, then requests, either of which may be NULL, and spins until
- * there are at least so many completions. ex is qp, or its struct ibv_qp_ex. */
+/* Posts receives, then requests, either of which may be NULL, and spins or sleeps
+ * until there are at least so many completions. ex is qp, or its struct
+ * ibv_qp_ex. */
 void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests, uint8_t *cq,
-		      int64_t least, int64_t max, uint8_t *out, int64_t budget, uint8_t *exchanged);
+		      int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget, uint8_t *exchanged);
+#define VERBENA_SPIN 0
+#define VERBENA_SLEEP 1
+#define VERBENA_SLEEP_SOLICITED 2
 
 /* Whether the provider that a function is in is Soft-RoCE's. */
 int32_t verbena_is_rxe(uint8_t *function);

@@ -72,11 +72,11 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) 
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
 }
 
-// Sleep is PollOrArm that sleeps, if there is nothing, until the channel with a
-// descriptor has an event, or else polls once more when the budget, less than a
-// second, is used up.
-func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, channel int, budget time.Duration, p *Polled) {
-	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), C.int32_t(channel),
+// Sleep is PollOrArm that sleeps, if there is nothing, until the queue's channel,
+// which does not block, has an event, and looks again. It ends when the budget,
+// less than a second, is used up, or with an event for another queue.
+func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, budget time.Duration, p *Polled) {
+	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited),
 		C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
@@ -86,16 +86,16 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 }
 
 // Exchange posts receives, then requests as PostSend does, either of which may
-// be nil, and polls until there are at least so many completions or the budget
-// is used up. What comes after a failure is not tried.
+// be nil, and polls until there are at least so many completions, or Spin or Sleep
+// would end. What comes after a failure is not tried.
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
-	cq *libibverbs.Cq, least, max int, out unsafe.Pointer, budget time.Duration, e *Exchanged,
+	cq *libibverbs.Cq, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
 ) {
 	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
 		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(unsafe.Pointer(cq)),
-		C.int64_t(least), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(e)))
+		C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))
 }
 
 // isRXE reports whether a function is in Soft-RoCE's provider.

@@ -30,7 +30,7 @@ func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
 
 // Sleep fails.
-func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ int, _ time.Duration, p *Polled) {
+func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ time.Duration, p *Polled) {
 	*p = cannotPoll
 }
 
@@ -40,7 +40,7 @@ func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = c
 // Exchange fails.
 func Exchange(
 	_ *libibverbs.Qp, _ *libibverbs.RecvWr, _ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr,
-	_ *libibverbs.Cq, _, _ int, _ unsafe.Pointer, _ time.Duration, e *Exchanged,
+	_ *libibverbs.Cq, _, _ int, _ unsafe.Pointer, _ How, _ time.Duration, e *Exchanged,
 ) {
 	e.Sent = cannotPost
 }

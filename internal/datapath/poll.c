@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -146,6 +147,14 @@ void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8
 	p->value = poll_once(cq, fields, max, out, &p->error);
 }
 
+static int64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
 /* Polls and, if there is nothing, arms the queue and polls again. */
 static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited,
 			struct verbena_polled *p)
@@ -155,7 +164,7 @@ static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *ou
 	p->value = poll_once(p_cq, fields, max, out, &p->error);
 	if (p->value != 0)
 		return;
-	p->arming = 1;
+	p->step = VERBENA_ARMING;
 	p->value = -EOPNOTSUPP;
 	if (!cq->context->ops.req_notify_cq)
 		return;
@@ -165,7 +174,7 @@ static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *ou
 	if (p->value != 0)
 		return;
 	/* What came before the queue was armed gives no event. */
-	p->arming = 0;
+	p->step = VERBENA_POLLING;
 	p->value = poll_once(p_cq, fields, max, out, &p->error);
 }
 
@@ -174,29 +183,84 @@ void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out
 	poll_or_arm(cq, fields, max, out, solicited, (struct verbena_polled *)polled);
 }
 
-void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int32_t channel,
-		   int64_t budget, uint8_t *polled)
-{
-	struct verbena_polled *p = (struct verbena_polled *)polled;
-	struct pollfd fd = {.fd = channel, .events = POLLIN};
-	struct timespec t = {.tv_nsec = budget}; /* less than a second */
+static int (*get_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
+static void (*ack_events)(struct ibv_cq *, unsigned int);
 
-	poll_or_arm(cq, fields, max, out, solicited, p);
-	if (p->value != 0)
-		return;
-	/* The caller takes the event off the channel before it looks again, and
-	 * finds none if this was a signal. */
-	p->events = ppoll(&fd, 1, &t, NULL) != 0;
-	if (!p->events)
-		p->value = poll_once(cq, fields, max, out, &p->error);
+static void find_functions(void)
+{
+	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD); /* which has made the channel */
+
+	if (library) {
+		*(void **)&get_event = dlsym(library, "ibv_get_cq_event");
+		*(void **)&ack_events = dlsym(library, "ibv_ack_cq_events");
+	}
 }
 
-static int64_t now(void)
+/* Waits for an event and takes it off the channel. Returns a negative errno if that
+ * fails. */
+static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *p)
 {
-	struct timespec t;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct pollfd fd = {.fd = cq->channel->fd, .events = POLLIN};
+	struct timespec t = {.tv_nsec = budget}; /* less than a second */
+	struct ibv_cq *of = NULL;
+	void *context;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+	pthread_once(&once, find_functions);
+	if (!get_event || !ack_events)
+		return -EOPNOTSUPP;
+	if (ppoll(&fd, 1, &t, NULL) == 0)
+		return 0;
+	if (get_event(cq->channel, &of, &context)) {
+		p->error = errno;
+		/* Somebody else has taken it, or this was a signal. */
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	}
+	ack_events(of, 1); /* at once, so that destroying the queue never waits for it */
+	if (of != cq)
+		p->other = (uint8_t *)of;
+	return 0;
+}
+
+/* Sleeps until there are least completions, of which some may be there when it
+ * fails, or until an event comes that is for another queue. */
+static int64_t sleep_for(uint8_t *p_cq, uint64_t fields, int64_t least, int64_t max, uint8_t *out, int32_t solicited,
+			 int64_t budget, struct verbena_polled *p)
+{
+	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
+	size_t size = fields & VERBENA_EXTENDED ? sizeof(struct verbena_wc_ex) : sizeof(struct ibv_wc);
+	int64_t n = 0, late = 0;
+
+	for (;;) {
+		poll_or_arm(p_cq, fields, max - n, out + n * size, solicited, p);
+		if (p->value < 0)
+			return n ? n : p->value;
+		n += p->value;
+		if (n >= least)
+			return n;
+		if (p->value > 0)
+			continue; /* it is not armed */
+		p->now = now();
+		if (!late)
+			late = p->now + budget;
+		if (p->now >= late)
+			return n;
+		p->value = wait_event(cq, late - p->now, p);
+		if (p->value < 0) {
+			p->step = VERBENA_READING;
+			return n ? n : p->value;
+		}
+		if (p->other)
+			return n;
+	}
+}
+
+void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
+		   uint8_t *polled)
+{
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+
+	p->value = sleep_for(cq, fields, 1, max, out, solicited, budget, p);
 }
 
 static inline void relax(void)
@@ -209,67 +273,56 @@ static inline void relax(void)
 }
 
 /* Looking at the clock costs as much as a poll or two. */
-#define POLLS_PER_LOOK 8
+#define LOOKS_PER_CLOCK 8
 
-static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget,
+/* Spins until there are least completions, of which some may be there when it
+ * fails: then the next call meets the error again. More than one can only be asked
+ * for without fields. */
+static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t least, int64_t max, uint8_t *out, int64_t budget,
 			   struct verbena_polled *p)
 {
-	int64_t n = poll_once(cq, fields, max, out, &p->error);
-	int64_t begin, before = p->spent;
-	int i;
+	int64_t n = poll_once(cq, fields, max, out, &p->error), more, late;
+	int looks = 0;
 
-	if (n != 0 || budget <= 0)
+	if (n < 0 || n >= least || budget <= 0)
 		return n;
-	begin = now();
+	p->now = now();
+	late = p->now + budget;
 	do {
-		for (i = 0; i < POLLS_PER_LOOK; i++) {
-			relax();
-			n = poll_once(cq, fields, max, out, &p->error);
-			if (n != 0)
-				return n;
-		}
-		p->spent = before + (now() - begin);
-	} while (p->spent - before < budget);
-	return 0;
+		relax();
+		more = poll_once(cq, fields, max - n, out + n * sizeof(struct ibv_wc), &p->error);
+		if (more < 0)
+			return n ? n : more;
+		n += more;
+		if (++looks % LOOKS_PER_CLOCK == 0)
+			p->now = now();
+	} while (n < least && p->now < late);
+	return n;
 }
 
 void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget, uint8_t *polled)
 {
 	struct verbena_polled *p = (struct verbena_polled *)polled;
 
-	p->value = spin(cq, fields, max, out, budget, p);
-}
-
-/* Spins until there are least completions, of which some may be there when it
- * fails: then the next call meets the error again. */
-static int64_t spin_for(uint8_t *cq, int64_t least, int64_t max, uint8_t *out, int64_t budget,
-			struct verbena_polled *p)
-{
-	int64_t n = spin(cq, 0, max, out, budget, p), more;
-
-	if (n <= 0)
-		return n;
-	while (n < least) {
-		/* The budget is that of all looks together. */
-		more = spin(cq, 0, max - n, out + n * sizeof(struct ibv_wc), budget - p->spent, p);
-		if (more <= 0)
-			break;
-		n += more;
-	}
-	return n;
+	p->value = spin(cq, fields, 1, max, out, budget, p);
 }
 
 void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests, uint8_t *cq,
-		      int64_t least, int64_t max, uint8_t *out, int64_t budget, uint8_t *exchanged)
+		      int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget, uint8_t *exchanged)
 {
 	struct verbena_exchanged *e = (struct verbena_exchanged *)exchanged;
+	struct verbena_polled *p = &e->polled;
 
 	if (receives)
 		verbena_post_recv(qp, receives, (uint8_t *)&e->received);
 	if (requests && e->received.value == 0)
 		verbena_post_send(ex, ops, requests, (uint8_t *)&e->sent);
-	if (e->received.value == 0 && e->sent.value == 0)
-		e->polled.value = spin_for(cq, least, max, out, budget, &e->polled);
+	if (e->received.value != 0 || e->sent.value != 0)
+		return;
+	if (how == VERBENA_SPIN)
+		p->value = spin(cq, 0, least, max, out, budget, p);
+	else
+		p->value = sleep_for(cq, 0, least, max, out, how == VERBENA_SLEEP_SOLICITED, budget, p);
 }
 
 int32_t verbena_is_rxe(uint8_t *function)

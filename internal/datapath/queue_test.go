@@ -45,7 +45,7 @@ func TestMissingOperations(t *testing.T) {
 	q := datapath.NewQueue(d.PlainCQ())
 	var p datapath.Polled
 	datapath.PollOrArm(q, 1, ptr(&wcs), false, &p)
-	require.Equal(t, datapath.Polled{Value: -95, Arming: 1}, p)
+	require.Equal(t, datapath.Polled{Value: -95, Step: datapath.Arming}, p)
 	ops.PollCq = nil
 	require.EqualValues(t, -95, poll(q, wcs[:]))
 }

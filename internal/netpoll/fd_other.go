@@ -21,9 +21,6 @@ func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done b
 	return errors.ErrUnsupported
 }
 
-// Take returns errors.ErrUnsupported.
-func (f *FD) Take(try func() (done bool, err error)) error { return errors.ErrUnsupported }
-
 // Kick does nothing.
 func (f *FD) Kick() {}
 

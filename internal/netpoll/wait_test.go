@@ -270,29 +270,3 @@ func TestGoexitInTryFreesLead(t *testing.T) {
 	write(w, 1)
 	require.NoError(t, end(t, begin(context.Background(), f, nil, reader(r))))
 }
-
-func TestTake(t *testing.T) {
-	r, w := pipe(t)
-	f := open(t, r)
-	calls := 0
-	try := func() (bool, error) {
-		calls++
-		return read(r, make([]byte, 1))
-	}
-	require.NoError(t, f.Take(try), "there is nothing")
-	write(w, 1, 2)
-	require.NoError(t, f.Take(try))
-	require.NoError(t, f.Wait(context.Background(), nil, reader(r)), "the second one was left")
-	broken := errors.New("broken")
-	require.Same(t, broken, f.Take(func() (bool, error) { return false, broken }))
-	require.Equal(t, 2, calls)
-
-	result := begin(context.Background(), f, nil, reader(r))
-	parked(t, 1, 0)
-	require.NoError(t, f.Take(never), "who leads reads")
-	write(w, 3)
-	require.NoError(t, end(t, result))
-
-	require.NoError(t, f.Close())
-	require.NoError(t, f.Take(never), "Close leads for ever")
-}

@@ -43,23 +43,6 @@ func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done b
 	return f.waitAsLeader(ctx, ready)
 }
 
-// Take calls try once, without waiting, unless somebody leads, who then reads
-// what there is. For who learns in another way that there may be an event.
-func (f *FD) Take(try func() (done bool, err error)) error {
-	select {
-	case f.lead <- struct{}{}:
-	default:
-		return nil
-	}
-	defer f.resign()
-	if f.isClosing() {
-		return f.closedError()
-	}
-	f.turn.try = try
-	_, err := f.callTry()
-	return err
-}
-
 // follow waits until the caller leads or its wait is over.
 func (f *FD) follow(ctx context.Context, ready <-chan struct{}) (leads bool, err error) {
 	select {

@@ -21,7 +21,10 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	s := stream{end: e, clock: newClock(), wcs: make([]ibverbs.WC, pollBatch)}
+	s := stream{
+		end: e, clock: newClock(), wcs: make([]ibverbs.WC, pollBatch),
+		posted: make([]time.Duration, 0, e.Iterations), completed: make([]completion, 0, e.Iterations),
+	}
 	before := cpuTime()
 	for len(s.completed) == 0 || s.done() < e.Iterations {
 		batch, marked := quiet, false
@@ -40,7 +43,7 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 // stream is messages under way.
 type stream struct {
 	*end
-	clock
+	*clock
 	wcs       []ibverbs.WC
 	posted    []time.Duration // when each was
 	marks     []int           // how many were posted with each request that gives a completion, of those to come
@@ -101,8 +104,7 @@ func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row
 	posted, come, free := ahead.Len(), 0, 0
 	wcs := make([]ibverbs.WC, pollBatch)
 	c, before := newClock(), cpuTime()
-	var times []time.Duration
-	var completed []completion
+	times, completed := make([]time.Duration, 0, e.Iterations), make([]completion, 0, e.Iterations)
 	for come < e.Iterations {
 		n, err := e.poll(ctx, e.recvs, wcs)
 		if err != nil {

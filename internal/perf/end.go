@@ -29,16 +29,17 @@ type end struct {
 	control *control
 	close   []func() error // in the order in which things were made
 
-	context *ibverbs.Context
-	pd      *ibverbs.PD
-	mr      *ibverbs.MR
-	half    int
-	sends   *ibverbs.CQ
-	recvs   *ibverbs.CQ
-	qp      *ibverbs.QP
-	local   ibverbs.QPEndpoint // without rdma_cm
-	peer    ibverbs.RemoteBuffer
-	to      ibverbs.Destination // of datagrams
+	context  *ibverbs.Context
+	pd       *ibverbs.PD
+	mr       *ibverbs.MR
+	half     int
+	sends    *ibverbs.CQ
+	recvs    *ibverbs.CQ
+	unpolled int // see answeredTurn
+	qp       *ibverbs.QP
+	local    ibverbs.QPEndpoint // without rdma_cm
+	peer     ibverbs.RemoteBuffer
+	to       ibverbs.Destination // of datagrams
 }
 
 // shortest is how long a half is at least, as in perftest.
@@ -102,25 +103,32 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 		return config, err
 	}
 	e.close = append(e.close, e.mr.Close)
-	if e.sends, err = e.queue(e.Depth + e.Receives); err != nil {
+	// Spinning, a turn waits for both of its completions. With events, it sleeps
+	// only for the peer's message, as in perftest.
+	answered := e.Events && !e.Bandwidth && e.Op.received()
+	depth := e.Depth
+	if answered {
+		depth = max(depth, 2*pollBatch)
+	}
+	if e.sends, err = e.queue(depth+e.Receives, e.Events && !answered); err != nil {
 		return config, err
 	}
 	e.recvs = e.sends
-	if e.Bandwidth { // in latencies, a turn waits for both of its completions
-		if e.recvs, err = e.queue(e.Receives); err != nil {
+	if e.Bandwidth || answered {
+		if e.recvs, err = e.queue(e.Receives, e.Events); err != nil {
 			return config, err
 		}
 	}
 	return ibverbs.QPConfig{
 		Type: e.Transport, SendCQ: e.sends, RecvCQ: e.recvs,
-		MaxSendWR: e.Depth, MaxRecvWR: e.Receives, MaxInline: e.Inline,
+		MaxSendWR: depth, MaxRecvWR: e.Receives, MaxInline: e.Inline,
 	}, nil
 }
 
 // queue makes a completion queue, with a channel if events are wanted.
-func (e *end) queue(entries int) (*ibverbs.CQ, error) {
+func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
 	config := ibverbs.CQConfig{Entries: entries}
-	if e.Events {
+	if events {
 		channel, err := e.context.CreateCompChannel()
 		if err != nil {
 			return nil, err

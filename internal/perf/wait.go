@@ -2,6 +2,8 @@ package perf
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -10,10 +12,14 @@ import (
 // turn posts receives and requests, either of which may be nil, and waits for
 // so many completions.
 func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
+	exchange, look := e.qp.Exchange, cq.Spin
 	if e.Events {
-		return e.sleepTurn(ctx, recv, send, cq, wcs, completions)
+		exchange, look = e.qp.ExchangeAndSleep, cq.Sleep
+		if send != nil && e.sends != e.recvs {
+			return e.answeredTurn(ctx, recv, send, completions-1)
+		}
 	}
-	n, err := e.qp.Exchange(recv, send, cq, wcs, completions, ibverbs.MaxSpin)
+	n, err := exchange(recv, send, cq, wcs, completions, ibverbs.MaxSpin)
 	for {
 		if err == nil {
 			err = failed(wcs[:n])
@@ -24,29 +30,37 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		n, err = cq.Spin(wcs, ibverbs.MaxSpin)
+		n, err = look(wcs, ibverbs.MaxSpin)
 	}
 }
 
-func (e *end) sleepTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
-	if recv != nil {
-		if _, err := e.qp.PostRecv(recv); err != nil {
-			return err
+// answeredTurn is turn that sleeps for the peer's message only. That this end's
+// has been sent is looked at now and then, and does not wake it.
+func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, messages int) error {
+	var wcs [pollBatch]ibverbs.WC
+	if e.unpolled >= len(wcs) {
+		n, err := e.sends.Poll(wcs[:])
+		if err == nil {
+			err = failed(wcs[:n])
 		}
-	}
-	if send != nil {
-		if _, err := e.qp.PostSend(send); err != nil {
-			return err
-		}
-	}
-	for completions > 0 {
-		n, err := e.poll(ctx, cq, wcs)
 		if err != nil {
 			return err
 		}
-		completions -= n
+		e.unpolled -= n
 	}
-	return nil
+	e.unpolled++
+	if messages == 0 {
+		_, err := e.qp.PostSend(send)
+		return err
+	}
+	n, err := e.qp.ExchangeAndSleep(recv, send, e.recvs, wcs[:1], 1, ibverbs.MaxSpin)
+	for err == nil && n == 0 && ctx.Err() == nil {
+		n, err = e.recvs.Sleep(wcs[:1], ibverbs.MaxSpin)
+	}
+	if err == nil && n == 0 {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, failed(wcs[:n]))
 }
 
 // poll returns completions when there are any.
@@ -78,9 +92,21 @@ func failed(wcs []ibverbs.WC) error {
 	return nil
 }
 
-// clock tells how long it has been running.
-type clock struct{ start time.Time }
+// clock tells how long it has been running. As loops that never block look at it,
+// it lets the runtime schedule now and then: otherwise the runtime's monitor, which
+// looks every 10 ms, would interrupt them. While spinning, ibverbs does so.
+type clock struct {
+	start     time.Time
+	scheduled time.Duration
+}
 
-func newClock() clock { return clock{time.Now()} }
+func newClock() *clock { return &clock{start: time.Now()} }
 
-func (c clock) now() time.Duration { return time.Since(c.start) }
+func (c *clock) now() time.Duration {
+	t := time.Since(c.start)
+	if t-c.scheduled >= 8*time.Millisecond {
+		c.scheduled = t
+		runtime.Gosched()
+	}
+	return t
+}

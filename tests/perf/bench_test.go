@@ -38,10 +38,7 @@ func BenchmarkPerftest(b *testing.B) {
 // bandwidth.
 func compare(b *testing.B, d testdevice.Device, m measurement, size, rounds int, more ...string) {
 	b.Helper()
-	iterations := 400
-	if size > 64<<10 {
-		iterations = 40
-	}
+	iterations := min(5000, max(50, 32<<20/size)) // a second or so, so that starting counts for little
 	args := append([]string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(iterations)}, more...)
 	var of [2][]float64
 	for b.Loop() {
