@@ -136,6 +136,21 @@ func sendAndSpin(s, to *speaker, batch *ibverbs.SendBatch) error {
 	return s.wcs[0].Err()
 }
 
+func sendAndSleep(s, to *speaker, batch *ibverbs.SendBatch) error {
+	if _, err := s.qp.PostSend(batch); err != nil {
+		return err
+	}
+	for {
+		n, err := to.recvCQ.Sleep(s.wcs, ibverbs.MaxSpin)
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			return s.wcs[0].Err()
+		}
+	}
+}
+
 func sendAndWait(ctx context.Context) func(s, to *speaker, batch *ibverbs.SendBatch) error {
 	return func(s, to *speaker, batch *ibverbs.SendBatch) error {
 		if _, err := s.qp.PostSend(batch); err != nil {
@@ -150,15 +165,14 @@ func sendAndWait(ctx context.Context) func(s, to *speaker, batch *ibverbs.SendBa
 
 // A round is a message of 64 bytes there and one back.
 func BenchmarkSendLatency(b *testing.B) {
-	for _, wait := range []bool{false, true} {
-		b.Run(map[bool]string{false: "spin", true: "wait"}[wait], func(b *testing.B) {
+	for _, how := range []string{"spin", "sleep", "wait"} {
+		b.Run(how, func(b *testing.B) {
 			x, y := speakers(b)
-			send := sendAndSpin
-			if wait {
-				ctx, cancel := context.WithCancel(b.Context())
-				defer cancel()
-				send = sendAndWait(ctx)
-			}
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			send := map[string]func(s, to *speaker, batch *ibverbs.SendBatch) error{
+				"spin": sendAndSpin, "sleep": sendAndSleep, "wait": sendAndWait(ctx),
+			}[how]
 			inGo := func(rounds int) error {
 				for i := range rounds {
 					loud := i%loudEvery == loudEvery-1
@@ -171,7 +185,7 @@ func BenchmarkSendLatency(b *testing.B) {
 				}
 				return nil
 			}
-			inTurn(b, 64, inGo, func(rounds int) time.Duration { return cloops.PingPong(x.inC(), y.inC(), wait, rounds) })
+			inTurn(b, 64, inGo, func(rounds int) time.Duration { return cloops.PingPong(x.inC(), y.inC(), how != "spin", rounds) })
 		})
 	}
 }

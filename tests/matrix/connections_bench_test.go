@@ -35,7 +35,7 @@ func BenchmarkConnections(b *testing.B) {
 }
 
 func row(what string, n int, c, g float64) {
-	fmt.Printf("| %s | %d | %.4g | %.4g | %.2f |\n", what, n, c, g, g/c)
+	fmt.Printf("| %s | %d | %.0f | %.0f | %.2f |\n", what, n, c, g, g/c)
 }
 
 // footprint is what a process takes from the system at most.
