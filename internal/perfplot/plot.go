@@ -75,7 +75,7 @@ func panel(series []Series, bandwidth bool) (*plot.Plot, error) {
 	}
 	p.X.Label.Text = "bytes"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(powersOfTwo), plot.LogTicks{Prec: -1}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(powersOfTwo), plot.TickerFunc(powersOfTen)
 	p.Add(plotter.NewGrid())
 	p.Legend.Top, p.Legend.Left = true, true
 	for i, s := range series {
@@ -127,6 +127,19 @@ func powersOfTwo(low, high float64) []plot.Tick {
 			t.Label = human(int(t.Value))
 		}
 		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// powersOfTen leaves room behind the labels, as the font that they are shown with
+// may be wider than the one that they were placed with.
+func powersOfTen(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i := range ticks {
+		if ticks[i].IsMinor() {
+			continue
+		}
+		ticks[i].Label += "\u00a0\u00a0"
 	}
 	return ticks
 }
