@@ -43,8 +43,8 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		return nil, cerr.Wrap(c.Name(), err)
 	}
 	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, c.Name())
-	if err := syscall.SetNonblock(int(raw.Fd), true); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: set non-blocking: %w", name, err), libibverbs.DestroyCompChannel(raw))
+	if err := netpoll.SetNonblock(int(raw.Fd)); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), libibverbs.DestroyCompChannel(raw))
 	}
 	ch := &CompChannel{context: c, raw: raw, cqs: map[*libibverbs.Cq]*CQ{}}
 	ch.object.Init(name, &c.object)

@@ -27,5 +27,8 @@ func (f *FD) Kick() {}
 // Close does nothing.
 func (f *FD) Close() error { return nil }
 
+// SetNonblock is for descriptors of Unix.
+func SetNonblock(int) error { return errors.ErrUnsupported }
+
 // Dup is for descriptors of Unix.
 func Dup(int) (int, error) { return -1, errors.ErrUnsupported }

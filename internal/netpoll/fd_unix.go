@@ -47,14 +47,22 @@ type turn struct {
 	disarm func() bool // nil while ctx is not being watched
 }
 
+// SetNonblock switches a descriptor to non-blocking mode.
+func SetNonblock(fd int) error {
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return fmt.Errorf("set non-blocking: %w", err)
+	}
+	return nil
+}
+
 // New registers a duplicate of fd with the netpoller. The name appears in
 // errors.
 //
 // The original is switched to non-blocking mode, which the duplicate shares,
 // and stays so even if New fails. It is never closed.
 func New(fd int, name string) (*FD, error) {
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		return nil, fmt.Errorf("%s: set non-blocking: %w", name, err)
+	if err := SetNonblock(fd); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	dup, err := Dup(fd)
 	if err != nil {
