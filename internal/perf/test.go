@@ -47,6 +47,7 @@ type Test struct {
 	Receives   int            // posted ahead
 	Inline     int            // messages up to so many bytes are sent inline
 	Events     bool           // sleep until there are completions; otherwise spin
+	Netpoll    bool           // with Events: on Go's netpoller, not in C
 }
 
 // Check says what cannot be done.

@@ -9,17 +9,46 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
+// exchange posts receives and requests, either of which may be nil, and looks for
+// completions.
+func (e *end) exchange(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, least int) (int, error) {
+	switch {
+	case !e.Events:
+		return e.qp.Exchange(recv, send, cq, wcs, least, ibverbs.MaxSpin)
+	case !e.Netpoll:
+		return e.qp.ExchangeAndSleep(recv, send, cq, wcs, least, ibverbs.MaxSpin)
+	}
+	if recv != nil {
+		if _, err := e.qp.PostRecv(recv); err != nil {
+			return 0, err
+		}
+	}
+	if send != nil {
+		if _, err := e.qp.PostSend(send); err != nil {
+			return 0, err
+		}
+	}
+	return cq.Wait(ctx, wcs)
+}
+
+// look looks for completions for some time.
+func (e *end) look(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
+	switch {
+	case !e.Events:
+		return cq.Spin(wcs, ibverbs.MaxSpin)
+	case !e.Netpoll:
+		return cq.Sleep(wcs, ibverbs.MaxSpin)
+	}
+	return cq.Wait(ctx, wcs)
+}
+
 // turn posts receives and requests, either of which may be nil, and waits for
 // so many completions.
 func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
-	exchange, look := e.qp.Exchange, cq.Spin
-	if e.Events {
-		exchange, look = e.qp.ExchangeAndSleep, cq.Sleep
-		if send != nil && e.sends != e.recvs {
-			return e.answeredTurn(ctx, recv, send, completions-1)
-		}
+	if send != nil && e.answered() {
+		return e.answeredTurn(ctx, recv, send, completions-1)
 	}
-	n, err := exchange(recv, send, cq, wcs, completions, ibverbs.MaxSpin)
+	n, err := e.exchange(ctx, recv, send, cq, wcs, completions)
 	for {
 		if err == nil {
 			err = failed(wcs[:n])
@@ -30,11 +59,11 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		n, err = look(wcs, ibverbs.MaxSpin)
+		n, err = e.look(ctx, cq, wcs)
 	}
 }
 
-// answeredTurn is turn that sleeps for the peer's message only. That this end's
+// answeredTurn is turn that waits for the peer's message only. That this end's
 // has been sent is looked at now and then, and does not wake it.
 func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, messages int) error {
 	var wcs [pollBatch]ibverbs.WC
@@ -53,9 +82,9 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 		_, err := e.qp.PostSend(send)
 		return err
 	}
-	n, err := e.qp.ExchangeAndSleep(recv, send, e.recvs, wcs[:1], 1, ibverbs.MaxSpin)
+	n, err := e.exchange(ctx, recv, send, e.recvs, wcs[:1], 1)
 	for err == nil && n == 0 && ctx.Err() == nil {
-		n, err = e.recvs.Sleep(wcs[:1], ibverbs.MaxSpin)
+		n, err = e.look(ctx, e.recvs, wcs[:1])
 	}
 	if err == nil && n == 0 {
 		err = context.Cause(ctx)
@@ -65,12 +94,8 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 
 // poll returns completions when there are any.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
-	look := cq.Spin
-	if e.Events {
-		look = cq.Sleep
-	}
 	for {
-		n, err := look(wcs, ibverbs.MaxSpin)
+		n, err := e.look(ctx, cq, wcs)
 		switch {
 		case err != nil:
 			return 0, err

@@ -18,14 +18,15 @@ import (
 
 // options are the flags.
 type options struct {
-	op, transport                string
-	bandwidth, all, events, json bool
-	size, iterations             int
-	depth, receives, list        int
-	moderation, inline           int
-	where                        perf.Where
-	plot                         string
-	compare                      []string
+	op, transport         string
+	bandwidth, all, json  bool
+	events, netpoll       bool
+	size, iterations      int
+	depth, receives, list int
+	moderation, inline    int
+	where                 perf.Where
+	plot                  string
+	compare               []string
 }
 
 // Main runs rdmaperf and returns its exit status.
@@ -81,6 +82,7 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (without it 100, or the post list)")
 	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "`bytes` up to which a message is sent inline (without it 220 for latency, 0 for bandwidth)")
 	f.BoolVarP(&o.events, "events", "e", false, "sleep until there are completions")
+	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: leave the sleeping to Go's runtime, as CQ.Wait does, instead of C")
 	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device`; without it the one with the control connection's address, or the first")
 	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device; 0: the first active one")
 	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
@@ -154,7 +156,7 @@ func or(value, otherwise int) int {
 func (o *options) test() (*perf.Test, error) {
 	types := map[string]ibverbs.QPType{"RC": ibverbs.QPTypeRC, "UC": ibverbs.QPTypeUC, "UD": ibverbs.QPTypeUD}
 	t := &perf.Test{
-		Op: perf.Op(o.op), Transport: types[strings.ToUpper(o.transport)], Bandwidth: o.bandwidth, Events: o.events,
+		Op: perf.Op(o.op), Transport: types[strings.ToUpper(o.transport)], Bandwidth: o.bandwidth, Events: o.events, Netpoll: o.netpoll,
 		List: o.list, Receives: o.receives,
 	}
 	if !slices.Contains(perf.Ops, t.Op) || t.Transport == 0 {

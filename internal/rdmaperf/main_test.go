@@ -29,6 +29,7 @@ func TestParse(t *testing.T) {
 	for args, want := range map[string]perf.Test{
 		"":                       latency,
 		"-o write -b":            bandwidth,
+		"-e --netpoll":           with(latency, func(t *perf.Test) { t.Events, t.Netpoll = true, true }),
 		"-s 64 -n 7 -I 0 -e":     with(latency, func(t *perf.Test) { t.Sizes, t.Iterations, t.Inline, t.Events = []int{64}, 7, 0, true }),
 		"-c ud -r 9":             with(latency, func(t *perf.Test) { t.Transport, t.Receives = ibverbs.QPTypeUD, 9 }),
 		"-o fetchadd":            with(latency, func(t *perf.Test) { t.Op, t.Sizes = perf.FetchAdd, []int{8} }),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,31 +32,40 @@ func BenchmarkPerftest(b *testing.B) {
 	for _, op := range []string{"send", "read"} {
 		m := measurement{op, false}
 		b.Run(fmt.Sprintf("%v-e/64", m), func(b *testing.B) { compare(b, d, m, 64, rounds, "-e") })
+		b.Run(fmt.Sprintf("%v-netpoll/64", m), func(b *testing.B) { compare(b, d, m, 64, rounds, "-e", "--netpoll") })
 	}
 }
 
 // compare prints a row: microseconds typical for latency, MiB/s on average for
-// bandwidth.
+// bandwidth. Flags that begin with two dashes are only ours.
 func compare(b *testing.B, d testdevice.Device, m measurement, size, rounds int, more ...string) {
 	b.Helper()
 	iterations := min(5000, max(50, 32<<20/size)) // a second or so, so that starting counts for little
-	args := append([]string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(iterations)}, more...)
+	what := m.String()
+	args := [2][]string{}
+	for i := range args {
+		args[i] = []string{"-s", strconv.Itoa(size), "-n", strconv.Itoa(iterations)}
+	}
+	for _, arg := range more {
+		what += " " + arg
+		if !strings.HasPrefix(arg, "--") {
+			args[0] = append(args[0], arg)
+		}
+		args[1] = append(args[1], arg)
+	}
 	var of [2][]float64
 	for b.Loop() {
 		for range rounds {
 			for i, p := range []program{theirs, ours} {
-				r := run(b, d, p, p, m, args...)[0]
+				r := run(b, d, p, p, m, args[i]...)[0]
 				of[i] = append(of[i], r.Typical+r.Average) // one of which is not there
 			}
 		}
 	}
 	c, g := median(of[0]), median(of[1])
-	what, unit := m.String(), "us"
+	unit := "us"
 	if m.bandwidth {
 		unit = "MiB/s"
-	}
-	for _, arg := range more {
-		what += " " + arg
 	}
 	fmt.Printf("\n| %s | %d | %.1f %s | %.1f %s | %.2f |\n", what, size, c, unit, g, unit, g/c)
 }

@@ -59,6 +59,8 @@ func TestBothEndsOurs(t *testing.T) {
 		{measurement{"send", false}, "-a -c UD", 10},
 		{measurement{"write", false}, "-R", 1},
 		{measurement{"send", false}, "-R -e", 1},
+		{measurement{"send", false}, "-e --netpoll", 1},
+		{measurement{"read", true}, "-e --netpoll", 1},
 		{measurement{"read", true}, "-R -e", 1},
 		{measurement{"write", true}, "-l 4 -t 16 -s 512", 1},
 		{measurement{"send", true}, "-l 8 -Q 16 -t 32 -r 64 -s 100", 1},
