@@ -54,8 +54,13 @@ func (cq *CQ) canSleep(room int) error {
 	return nil
 }
 
-// slept is spun after sleeping, which may have met another queue's event.
+// slept is spun after sleeping, which may have taken events that others wait for:
+// those of another queue, or of this one, which may have more completions than
+// there was room for.
 func (cq *CQ) slept(op string, limit int, p *datapath.Polled) (int, error) {
+	if p.Events > 0 {
+		cq.channel.wake(cq)
+	}
 	if p.Other != nil {
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
 			cq.channel.wake(other)

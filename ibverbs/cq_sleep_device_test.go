@@ -77,6 +77,35 @@ func TestSleepBesideWait(t *testing.T) {
 	require.NoError(t, <-waited)
 }
 
+// One goroutine sleeps for a queue and one waits for it, and each has room for one
+// completion: whoever takes the event leaves the other one its own.
+func TestSleepAndWaitForOneQueue(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(r.channel())
+	ctx := limit(t)
+	wcs := make([]ibverbs.WC, 1)
+	for range 50 {
+		waited := make(chan error, 1)
+		go func() {
+			n, err := b.recvCQ.Wait(ctx, wcs)
+			if err == nil && n != 1 {
+				err = errors.New("no completion")
+			}
+			waited <- err
+		}()
+		untilWaiting(t, b.recvCQ)
+		for id := range uint64(2) {
+			b.postRecv(t, id, b.mr.Sub(0, 100))
+		}
+		a.postSend(t, func(batch *ibverbs.SendBatch) error {
+			return errors.Join(batch.Send(1, 0, a.mr.Sub(0, 100)), batch.Send(2, ibverbs.SendSignaled, a.mr.Sub(0, 100)))
+		})
+		sleep(t, b.recvCQ, 1)
+		require.NoError(t, <-waited)
+		collectOK(t, a.sendCQ, 1)
+	}
+}
+
 // A conversation, both ends of which sleep until the other one has spoken.
 func TestExchangeAndSleep(t *testing.T) {
 	r := open(t)

@@ -18,9 +18,13 @@ type Posted struct {
 type Polled struct {
 	Value int64 // completions, or what C failed with
 	Errno int32
-	Step  Step           // what failed
-	Now   int64          // C's clock, in nanoseconds, when it was last looked at; 0 if it was not
-	Other unsafe.Pointer // the queue that an event was for, which was acknowledged, if not this one
+	Step  Step  // what failed
+	Now   int64 // C's clock, in nanoseconds, when it was last looked at; 0 if it was not
+
+	// Events of this queue that were taken off the channel, and the other queue
+	// that one was for. They are acknowledged.
+	Events int64
+	Other  unsafe.Pointer
 }
 
 // Step is a part of polling.

@@ -20,6 +20,7 @@ struct verbena_polled {
 	int32_t error;	/* errno */
 	int32_t step;	/* what failed */
 	int64_t now;	/* the clock, in nanoseconds, when it was last looked at; 0 if it was not */
+	int64_t events; /* of this queue that were taken off the channel */
 	uint8_t *other; /* the queue that an event was for, if not this one; NULL: none */
 };
 #define VERBENA_POLLING 0

@@ -217,7 +217,9 @@ static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	}
 	ack_events(of, 1); /* at once, so that destroying the queue never waits for it */
-	if (of != cq)
+	if (of == cq)
+		p->events++;
+	else
 		p->other = (uint8_t *)of;
 	return 0;
 }
