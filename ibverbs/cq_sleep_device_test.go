@@ -47,64 +47,42 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// Sleeping and waiting for queues that share a channel take each other's events:
-// who waits is woken, and who sleeps finds its completions at the latest when its
-// budget is used up.
-func TestSleepBesideWait(t *testing.T) {
-	r := open(t)
-	channel := r.channel()
-	a, b := r.pair(channel)
+// besideWait has one goroutine wait for one queue while another one sleeps for
+// another one, or the same, each with room for one completion, and then posts two
+// requests: whoever takes an event, neither must miss its completion.
+func besideWait(t *testing.T, waits, sleeps *ibverbs.CQ, post func()) {
+	t.Helper()
 	ctx := limit(t)
-	const messages = 100
-	waited := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() {
-		wcs := make([]ibverbs.WC, 1)
-		for range messages {
-			if _, err := a.sendCQ.Wait(ctx, wcs); err != nil {
-				waited <- err
-				return
-			}
-		}
-		waited <- nil
+		_, err := waits.Wait(ctx, make([]ibverbs.WC, 1))
+		ended <- err
 	}()
-	for id := range uint64(messages) {
-		b.postRecv(t, id, b.mr.Sub(0, 100))
-		a.postSend(t, func(batch *ibverbs.SendBatch) error {
-			return batch.Send(id, ibverbs.SendSignaled, a.mr.Sub(0, 100))
-		})
-		require.Equal(t, id, sleep(t, b.recvCQ, 1)[0].ID())
-	}
-	require.NoError(t, <-waited)
+	go func() {
+		n, err := 0, error(nil)
+		for n == 0 && err == nil && ctx.Err() == nil {
+			n, err = sleeps.Sleep(make([]ibverbs.WC, 1), ibverbs.MaxSpin)
+		}
+		ended <- errors.Join(err, ctx.Err())
+	}()
+	untilWaiting(t, waits)
+	post()
+	require.NoError(t, <-ended)
+	require.NoError(t, <-ended)
 }
 
-// One goroutine sleeps for a queue and one waits for it, and each has room for one
-// completion: whoever takes the event leaves the other one its own.
-func TestSleepAndWaitForOneQueue(t *testing.T) {
+func TestSleepBesideWait(t *testing.T) {
 	r := open(t)
 	a, b := r.pair(r.channel())
-	ctx := limit(t)
+	message := func(flags ibverbs.SendFlags) {
+		b.postRecv(t, 1, b.mr.Sub(0, 100))
+		a.postSend(t, func(batch *ibverbs.SendBatch) error { return batch.Send(2, flags, a.mr.Sub(0, 100)) })
+	}
 	for range 100 {
-		ended := make(chan error, 2)
-		go func() {
-			_, err := b.recvCQ.Wait(ctx, make([]ibverbs.WC, 1))
-			ended <- err
-		}()
-		go func() {
-			n, err := 0, error(nil)
-			for n == 0 && err == nil && ctx.Err() == nil {
-				n, err = b.recvCQ.Sleep(make([]ibverbs.WC, 1), ibverbs.MaxSpin)
-			}
-			ended <- errors.Join(err, ctx.Err())
-		}()
-		untilWaiting(t, b.recvCQ)
-		for id := range uint64(2) {
-			b.postRecv(t, id, b.mr.Sub(0, 100))
-		}
-		a.postSend(t, func(batch *ibverbs.SendBatch) error {
-			return errors.Join(batch.Send(1, 0, a.mr.Sub(0, 100)), batch.Send(2, ibverbs.SendSignaled, a.mr.Sub(0, 100)))
-		})
-		require.NoError(t, <-ended)
-		require.NoError(t, <-ended)
+		besideWait(t, a.sendCQ, b.recvCQ, func() { message(ibverbs.SendSignaled) })
+	}
+	for range 100 {
+		besideWait(t, b.recvCQ, b.recvCQ, func() { message(0); message(ibverbs.SendSignaled) })
 		collectOK(t, a.sendCQ, 1)
 	}
 }
