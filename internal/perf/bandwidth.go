@@ -3,6 +3,7 @@ package perf
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -43,7 +44,8 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 // stream is messages under way.
 type stream struct {
 	*end
-	*clock
+	clock
+	scheduled time.Duration // see giveWay
 	wcs       []ibverbs.WC
 	posted    []time.Duration // when each was
 	marks     []int           // how many were posted with each request that gives a completion, of those to come
@@ -57,11 +59,22 @@ func (s *stream) done() int {
 	return s.completed[len(s.completed)-1].n
 }
 
+// giveWay lets the runtime schedule now and then, as ibverbs does while it spins:
+// otherwise the runtime's monitor, which looks every 10 ms, would interrupt the
+// posting.
+func (s *stream) giveWay(now time.Duration) {
+	if now-s.scheduled >= 8*time.Millisecond {
+		s.scheduled = now
+		runtime.Gosched()
+	}
+}
+
 // step posts a batch if there is room, and takes completions if there is none
 // for another one.
 func (s *stream) step(ctx context.Context, batch *ibverbs.SendBatch, marked bool) error {
 	if len(s.posted) < s.Iterations && len(s.posted)-s.done()+s.List <= s.Depth {
 		now := s.now()
+		s.giveWay(now)
 		for range s.List {
 			s.posted = append(s.posted, now)
 		}

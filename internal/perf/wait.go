@@ -3,7 +3,6 @@ package perf
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -117,21 +116,9 @@ func failed(wcs []ibverbs.WC) error {
 	return nil
 }
 
-// clock tells how long it has been running. As loops that never block look at it,
-// it lets the runtime schedule now and then: otherwise the runtime's monitor, which
-// looks every 10 ms, would interrupt them. While spinning, ibverbs does so.
-type clock struct {
-	start     time.Time
-	scheduled time.Duration
-}
+// clock tells how long it has been running.
+type clock struct{ start time.Time }
 
-func newClock() *clock { return &clock{start: time.Now()} }
+func newClock() clock { return clock{time.Now()} }
 
-func (c *clock) now() time.Duration {
-	t := time.Since(c.start)
-	if t-c.scheduled >= 8*time.Millisecond {
-		c.scheduled = t
-		runtime.Gosched()
-	}
-	return t
-}
+func (c clock) now() time.Duration { return time.Since(c.start) }
