@@ -29,21 +29,21 @@ type CQ struct {
 	scheduled atomic.Int64 // when spun has last let the runtime schedule
 
 	turn  chan struct{} // full while a goroutine waits
-	ready chan struct{} // receives when another queue's waiter read our event
+	ready chan struct{} // receives when somebody else has read our event
 	try   func() (bool, error)
 }
 
 // CQConfig says how to make a completion queue.
 type CQConfig struct {
 	Entries       int          // at least; the queue must never hold more completions
-	Channel       *CompChannel // for Wait; nil: the queue can only be polled
+	Channel       *CompChannel // for Wait and Sleep; nil: the queue can only be polled
 	Vector        int          // interrupt vector, below Context.CompVectors
 	SolicitedOnly bool         // what comes without SendSolicited, and has not failed, wakes nobody who waits
 
 	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
 	// every device has.
 
-	Fields         WCFields // for PollEx, WaitEx and SpinEx; 0: only for Poll, Wait and Spin
+	Fields         WCFields // for PollEx, SpinEx, SleepEx and WaitEx; 0: only for those without Ex
 	SingleThreaded bool     // no two calls with the queue at a time, for which the device may need no lock
 	IgnoreOverrun  bool     // too many completions overwrite others without any error
 	ParentDomain   *PD      // from AllocParentDomain; with a thread domain, the queue needs no lock; nil: none

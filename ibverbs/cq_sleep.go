@@ -11,9 +11,9 @@ import (
 
 // Sleep is Wait in one call of C, which ends when the budget is used up, of which
 // at most MaxSpin counts: it sleeps there with its thread, which another goroutine
-// cannot have until the runtime's monitor notices. So it answers nearly as soon
-// as C does, where Wait pays for the runtime's scheduler, and uses no processor,
-// as Spin does. It is for a few goroutines, each with a queue and a channel of
+// cannot have until the runtime's monitor notices. So it answers sooner than Wait,
+// which pays for the runtime's scheduler, and uses no processor, as Spin does. It
+// is for a few goroutines, each with a queue and a channel of
 // its own: an event of another queue of the channel ends it too, and if somebody
 // else takes this queue's event, it learns of that when the budget is used up.
 // See ibv_get_cq_event(3) and poll(2).

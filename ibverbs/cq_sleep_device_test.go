@@ -34,13 +34,10 @@ func TestSleep(t *testing.T) {
 	}
 	for id := range uint64(50) {
 		b.postRecv(t, id, b.mr.Sub(0, 100))
-		received := make(chan []ibverbs.WC)
-		go func() { received <- sleep(t, b.recvCQ, 1) }()
 		a.postSend(t, func(batch *ibverbs.SendBatch) error {
 			return batch.Send(id, ibverbs.SendSignaled, a.mr.Sub(0, 100))
 		})
-		sent := sleep(t, a.sendCQ, 1)
-		for _, wc := range append(sent, <-received...) {
+		for _, wc := range append(sleep(t, b.recvCQ, 1), sleep(t, a.sendCQ, 1)...) {
 			require.NoError(t, wc.Err())
 			require.Equal(t, id, wc.ID())
 		}
@@ -48,8 +45,8 @@ func TestSleep(t *testing.T) {
 }
 
 // besideWait has one goroutine wait for one queue while another one sleeps for
-// another one, or the same, each with room for one completion, and then posts two
-// requests: whoever takes an event, neither must miss its completion.
+// another one, or the same, each with room for one completion, and then posts what
+// gives each one: whoever takes an event, neither must miss its completion.
 func besideWait(t *testing.T, waits, sleeps *ibverbs.CQ, post func()) {
 	t.Helper()
 	ctx := limit(t)
@@ -97,6 +94,9 @@ func TestExchangeAndSleep(t *testing.T) {
 		n, err := e.qp.ExchangeAndSleep(recv, send, e.recvCQ, wcs, 1, ibverbs.MaxSpin)
 		for end := time.Now().Add(patience); n == 0 && err == nil && time.Now().Before(end); {
 			n, err = e.recvCQ.Sleep(wcs, ibverbs.MaxSpin)
+		}
+		if n == 0 && err == nil {
+			err = os.ErrDeadlineExceeded
 		}
 		return errors.Join(err, wcs[0].Err())
 	}

@@ -86,8 +86,8 @@ func ExampleQP_Exchange() {
 	}
 }
 
-// A loop that has a thread of its own answers an event nearly as soon as C does,
-// and looks at its context between the calls.
+// A loop that has a thread of its own answers an event sooner than with Wait, and
+// looks at its context between the calls.
 func ExampleCQ_Sleep() {
 	var ctx context.Context
 	var cq *ibverbs.CQ // with a channel of its own

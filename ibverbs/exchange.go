@@ -103,10 +103,12 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	if e.Received.Value != 0 {
 		bad, err := recvPosted(&e.Received)
 		_, err = recv.failed(qp.self(), bad, err)
+		runtime.KeepAlive(recv)
 		return 0, 0, err
 	}
 	if e.Sent.Value != 0 {
 		posted, err = qp.notSent(wrs, &e.Sent)
+		runtime.KeepAlive(send)
 		return posted, 0, err
 	}
 	n, err = cq.slept(opPoll, len(wcs), &e.Polled)

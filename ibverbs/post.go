@@ -39,11 +39,12 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 	var p datapath.Posted
 	datapath.PostSend(qp.forSending(), qp.sendOps, &wrs[0], &p)
 	b.finish()
+	n := len(wrs)
 	if p.Value != 0 {
-		return qp.notSent(wrs, &p)
+		n, err = qp.notSent(wrs, &p)
 	}
 	runtime.KeepAlive(b) // whose cleanup would unmap the requests
-	return len(wrs), nil
+	return n, err
 }
 
 // sendList returns what C posts, with the batch ready for it: nothing if there

@@ -120,10 +120,8 @@ func table(samples [3]map[string][]time.Duration, connections int) string {
 	us := func(i int, step string) float64 {
 		return float64(median(samples[i][step]).Microseconds()) / float64(connections)
 	}
-	for i, server := range []string{1: "", 2: ", C's server"} {
-		if i == 0 {
-			continue // C alone
-		}
+	for i, server := range []string{"", ", C's server"} {
+		i++ // the first samples are C's alone
 		for _, s := range append(slices.Clone(steps), "until connected", "all") {
 			fmt.Fprintf(&b, "| cmtime, %s%s | %d | %.1f us | %.1f us | %.2f |\n", s, server, connections, us(0, s), us(i, s), us(i, s)/us(0, s))
 		}
