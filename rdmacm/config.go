@@ -15,7 +15,10 @@ type Config struct {
 	// Segments is how many pieces of memory one request may have; 0 stands
 	// for 1.
 	Segments int
-	// MaxInline is how many bytes may be sent inline.
+	// MaxInline is up to how many bytes a Send or a Write is sent inline: C copies
+	// the bytes when it posts the request, and the device need not fetch them.
+	// Such bytes may also come from ibverbs.InlineBytes. 0 is none; each device
+	// has its limit.
 	MaxInline int
 	// PrivateData goes to the peer with the request, up to 56 bytes on
 	// InfiniBand and RoCE, or with the acceptance, up to 196. iWARP carries up

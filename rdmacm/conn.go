@@ -15,8 +15,8 @@ import (
 // A message goes from a Send into a receive that the peer has posted before;
 // reads and writes reach the peer's memory without its help. Each method that
 // transfers something returns when its completion is in. If its context ends
-// earlier, it returns, but the transfer goes on: the memory must be left alone
-// until the connection is closed.
+// earlier, it returns a *PendingError, which can be waited for again, because the
+// transfer goes on and its memory must be left alone.
 type Conn struct {
 	queues
 	config      Config
@@ -33,6 +33,7 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 		c.end(c.errClosed()) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
 	}
+	watched.add(&c.ops)
 	d.handle(id, c.handle) // before this, nothing happens to the id that a later call would not report
 	return c, nil
 }
@@ -107,12 +108,17 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	return p, nil
 }
 
-// failed takes the first request that failed for why the connection is over. One
-// that was flushed only follows from that.
+// failed takes the first request that failed for why the connection is over. If
+// that was flushed, the queue pair has failed without a request of this end's.
 func (c *Conn) failed(err *ibverbs.WCError) {
-	if err.Status != ibverbs.WCFlushed {
-		c.end(err)
+	if err.Status == ibverbs.WCFlushed {
+		if c.isAsking() {
+			return // librdmacm has dealt with an event that is still to come here
+		}
+		c.end(fmt.Errorf("the queue pair has failed, as it does when the peer asks for what it may not: %w", err))
+		return
 	}
+	c.end(err)
 }
 
 // handle is the handler of the id's events.
@@ -162,8 +168,10 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	return c.id.Establish()
 }
 
-// Alloc maps and registers memory as PD().Alloc does. The region is closed with
-// the connection, if not before.
+// Alloc registers size bytes of new memory, zeroed, which begin a page. The region
+// is closed with the connection, if not before; its bytes then stay what they are for as
+// long as the program refers to them. The memory is of Go's heap: for gigabytes, use
+// PD().Alloc, whose memory the garbage collector does not count.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }
@@ -200,14 +208,19 @@ func (c *Conn) RemoteAddr() Addr { return Addr{c.peer} }
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
 // peer ended it, a *RejectedError if the peer gave up at the very end of the
-// handshake, an *ibverbs.WCError if a transfer failed, or an error that is
-// os.ErrClosed if Close came first.
+// handshake, an error with an *ibverbs.WCError if a transfer or the queue pair
+// failed, or an error that is os.ErrClosed if Close came first.
+//
+// On InfiniBand and RoCE the kernel of a peer that was killed ends its connections
+// as the program would have. A program that has to tell the two apart sends a last
+// message. On iWARP the Status of the EventError tells: 0 for an orderly end.
 func (c *Conn) Err() error { return c.self().Err() }
 
-// Wait waits until the peer ends the connection, and then returns nil. If it ends
-// otherwise, Wait returns what Err does; if ctx ends first, an error that is
-// ctx.Err(). The end that has received the last message does well to wait: the
-// peer's device may still need its answer.
+// Wait waits until the peer ends the connection in an orderly way, as far as the
+// transport can tell (see Err), and then returns nil. If it ends otherwise, Wait
+// returns what Err does; if ctx ends first, an error that is ctx.Err(). The end
+// that has received the last message does well to wait: the peer's device may
+// still need its answer.
 func (c *Conn) Wait(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -221,7 +234,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return contextError(ctx)
 	}
 	err := c.Err()
-	if ended, ok := err.(*EventError); ok && ended.Type == EventDisconnected {
+	if ended, ok := err.(*EventError); ok && ended.Type == EventDisconnected && ended.Status == 0 {
 		return nil
 	}
 	return err

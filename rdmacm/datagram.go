@@ -20,9 +20,8 @@ import (
 //
 // A datagram goes from a Send into a receive that the peer has posted before;
 // without one it is lost, and the sender does not learn of that. A Send returns
-// when the device here is done with the memory. A method whose context ends
-// earlier returns, but what it posted stays so: the memory must be left alone
-// until the DatagramConn is closed.
+// when the device here is done with the memory. If its context ends earlier, the
+// error is a *PendingError, and the memory must be left alone for longer.
 type DatagramConn struct {
 	queues
 	config   DatagramConfig
@@ -56,7 +55,8 @@ type DatagramConfig struct {
 	// Segments is how many pieces of memory one request may have; 0 stands
 	// for 1.
 	Segments int
-	// MaxInline is how many bytes may be sent inline.
+	// MaxInline is up to how many bytes a datagram is sent inline, as for
+	// Config.MaxInline.
 	MaxInline int
 	// PrivateData goes to the peer with the request, up to 180 bytes, or with
 	// the acceptance, up to 136. The peer sees zeros after it.
@@ -97,6 +97,7 @@ func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, flags ibverbs
 		c.end(c.errClosed())
 		return nil, errors.Join(err, c.giveUp())
 	}
+	watched.add(&c.ops)
 	d.handle(id, c.handle)
 	return c, nil
 }
@@ -195,8 +196,10 @@ func (c *DatagramConn) LocalAddr() Addr { return Addr{c.local} }
 // RemoteAddr returns the peer's address, or that of the group with port 0.
 func (c *DatagramConn) RemoteAddr() Addr { return Addr{c.remote} }
 
-// Alloc maps and registers memory as PD().Alloc does. The region is closed with
-// the DatagramConn, if not before.
+// Alloc registers size bytes of new memory, zeroed, which begin a page. The region
+// is closed with the DatagramConn, if not before; its bytes then stay what they are for as
+// long as the program refers to them. The memory is of Go's heap: for gigabytes, use
+// PD().Alloc, whose memory the garbage collector does not count.
 func (c *DatagramConn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }

@@ -34,15 +34,15 @@ func (c *DatagramConn) SendImmTo(ctx context.Context, to Peer, imm uint32, segme
 }
 
 // add adds a datagram to a batch.
-type add func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error
+type add func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, flags ibverbs.SendFlags, segments []ibverbs.Segment) error
 
-func sendTo(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error {
-	return b.SendTo(id, to, ibverbs.SendSignaled, segments...)
+func sendTo(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, flags ibverbs.SendFlags, segments []ibverbs.Segment) error {
+	return b.SendTo(id, to, flags, segments...)
 }
 
 func sendImmTo(imm uint32) add {
-	return func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, segments []ibverbs.Segment) error {
-		return b.SendImmTo(id, to, imm, ibverbs.SendSignaled, segments...)
+	return func(b *ibverbs.SendBatch, id uint64, to ibverbs.Destination, flags ibverbs.SendFlags, segments []ibverbs.Segment) error {
+		return b.SendImmTo(id, to, imm, flags, segments...)
 	}
 }
 
@@ -75,14 +75,15 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 		return err
 	}
 	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
+	flags := c.ops.sendFlags(segments)
 	op, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
-		return add(b, id, d, segments)
+		return add(b, id, d, flags, segments)
 	}, func() { c.handles.put(h) })
 	if err != nil {
 		c.handles.put(h)
 		return err
 	}
-	return c.ops.wait(ctx, op)
+	return (&Transfer{&c.ops, op}).Wait(ctx)
 }
 
 // DatagramReceive is a receive of a datagram that is posted.
@@ -114,8 +115,14 @@ func (r *DatagramReceive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.conn == nil {
 		return 0, errNoReceive
 	}
-	return r.receive.Wait(ctx)
+	if _, err := r.receive.Wait(ctx); err != nil {
+		return 0, err
+	}
+	return r.len(), nil
 }
+
+// len returns the length of a datagram that has come.
+func (r *DatagramReceive) len() int { return max(r.receive.op.wc.ByteLen()-ibverbs.GRHLen, 0) }
 
 // Imm returns the immediate data that came with the datagram, and whether there
 // was any. It is known when Wait has returned.
@@ -155,17 +162,17 @@ func (r *DatagramReceive) Sender() (Peer, error) {
 }
 
 // Recv posts a receive, waits for its datagram, and returns its length in bytes
-// and its sender. If ctx ends earlier, the receive stays posted and takes a
-// datagram that nobody will see; use PostRecv to wait again.
+// and its sender. If ctx ends earlier, the receive stays posted, as that of
+// Conn.Recv does.
 func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, Peer, error) {
-	r, err := c.PostRecv(segments...)
+	if err := c.self().check(); err != nil {
+		return 0, Peer{}, err
+	}
+	op, err := c.ops.receive(ctx, segments)
 	if err != nil {
 		return 0, Peer{}, err
 	}
-	n, err := r.Wait(ctx)
-	if err != nil {
-		return 0, Peer{}, err
-	}
+	r := &DatagramReceive{Receive{&c.ops, op}, c}
 	from, err := r.Sender()
-	return n, from, err
+	return r.len(), from, err
 }

@@ -32,6 +32,19 @@
 // No wait holds a thread: goroutines are parked on Go's netpoller, and their
 // contexts end them.
 //
+// A Send, Write, Read or atomic operation waits for a place in the send queue
+// (Config.SendQueue), and then until it is done. A context that ends before the
+// request is posted stops it. One that ends later ends the wait, not the
+// transfer: the error is a [*PendingError], which can be waited for again.
+//
+// # Memory
+//
+// What a transfer reads or writes is the device's until the transfer is done.
+// Memory from Conn.Alloc outlives the connection for who still reads it. Whoever
+// knows a region's remote key can reach it from every connection of its protection
+// domain; a connection has one of its own, unless Config.PD says otherwise.
+// docs/memory.md has the whole of it.
+//
 // # Errors
 //
 // A failed C call is an [*Error] with the errno, a peer's refusal a

@@ -3,8 +3,8 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -25,14 +25,11 @@ type operation struct {
 // operations are the work requests of a queue pair. Whoever waits for one polls
 // the completion queue for all: one goroutine leads, and tells the others.
 type operations struct {
-	queues *queues
-	lead   chan struct{} // full while somebody polls
-	wcs    []ibverbs.WC  // of the leader
-
-	// A place in the completion queue for each request, until its completion
-	// is taken from there: the queue must never overflow.
-	slots     chan struct{} // of send requests
-	recvSlots chan struct{}
+	queues    *queues
+	lead      chan struct{} // full while somebody polls
+	wcs       []ibverbs.WC  // of the leader
+	turns     uint          // that leaders have had; of the leader
+	maxInline int           // bytes
 
 	mu      sync.Mutex // guards what follows, and posting
 	pending map[uint64]*operation
@@ -41,10 +38,21 @@ type operations struct {
 	recv    *ibverbs.RecvBatch
 	headers *headers // of the datagrams that are received, nil on connections
 	closed  error
+	left    []leftReceive
+
+	// What is posted, until its completion is taken from the completion queue,
+	// which must never overflow.
+	sends, recvs room
 
 	// failed is told of every completion that reports a failure, whether
 	// anybody waits for its request or not.
 	failed func(*ibverbs.WCError)
+}
+
+// leftReceive is a receive that Recv has posted, and whose context ended first.
+type leftReceive struct {
+	op       *operation
+	segments []ibverbs.Segment
 }
 
 func (o *operations) init(q *queues, size queueSizes) error {
@@ -58,8 +66,8 @@ func (o *operations) init(q *queues, size queueSizes) error {
 	o.queues = q
 	o.lead = make(chan struct{}, 1)
 	o.wcs = make([]ibverbs.WC, 16)
-	o.slots = make(chan struct{}, size.send)
-	o.recvSlots = make(chan struct{}, size.recv)
+	o.maxInline = size.inline
+	o.sends.size, o.recvs.size = size.send, size.recv
 	o.pending = map[uint64]*operation{}
 	return nil
 }
@@ -74,6 +82,11 @@ func (o *operations) check(ctx context.Context) error {
 	}
 	return nil
 }
+
+// yieldEvery is after how many turns of waiting other goroutines may run. A
+// completion that is there at once parks nobody, so that a few goroutines could
+// have the processors to themselves for long.
+const yieldEvery = 8
 
 // wait returns when op is done, or ctx ends.
 func (o *operations) wait(ctx context.Context, op *operation) error {
@@ -96,9 +109,14 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 			default:
 				err = o.collect(ctx)
 			}
+			o.turns++
+			yield := o.turns%yieldEvery == 0
 			<-o.lead
 			if err != nil {
 				return o.failure(err)
+			}
+			if yield {
+				runtime.Gosched()
 			}
 		case <-ctx.Done():
 			return contextError(ctx)
@@ -131,23 +149,43 @@ func (o *operations) complete(wc *ibverbs.WC) {
 	if err, ok := wc.Err().(*ibverbs.WCError); ok {
 		o.failed(err) // first, so that all who wait know why it is over
 	}
-	o.mu.Lock()
-	op := o.pending[wc.ID()]
-	delete(o.pending, wc.ID())
-	if op != nil && !op.isSend && o.headers != nil {
-		o.headers.take(op)
-	}
-	o.mu.Unlock()
+	op := o.take(wc.ID())
 	if op == nil {
 		return // posted by the caller on the bare queue pair
 	}
-	if op.isSend {
-		<-o.slots
-	} else {
-		<-o.recvSlots
-	}
 	op.wc = *wc
 	op.end()
+}
+
+// take gives up the place of a request whose completion has come, and returns the
+// request.
+func (o *operations) take(id uint64) *operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	op := o.pending[id]
+	if op == nil {
+		return nil
+	}
+	delete(o.pending, id)
+	if op.isSend {
+		o.sends.free()
+		return op
+	}
+	o.recvs.free()
+	if o.headers != nil {
+		o.headers.take(op)
+	}
+	return op
+}
+
+// isDone reports whether the request is done with.
+func (op *operation) isDone() bool {
+	select {
+	case <-op.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // end tells whoever waits that the request is done with.
@@ -168,6 +206,7 @@ func (o *operations) abort(err error) {
 		op.end()
 		delete(o.pending, id)
 	}
+	o.sends.wakeAll()
 }
 
 // result returns how a finished operation went.
@@ -178,18 +217,14 @@ func (o *operations) result(op *operation) error {
 	return o.failure(op.wc.Err())
 }
 
-// failure adds why it is over to an error that follows from that.
+// failure replaces an error that only follows from the end by why it is over.
 func (o *operations) failure(err error) error {
 	cause := o.queues.Err()
-	if cause != nil && errors.Is(err, os.ErrClosed) {
+	if cause == nil {
+		return err
+	}
+	if failed, ok := err.(*ibverbs.WCError); ok && failed.Status == ibverbs.WCFlushed || errors.Is(err, os.ErrClosed) {
 		return cause
 	}
-	flushed, ok := err.(*ibverbs.WCError)
-	if !ok || flushed.Status != ibverbs.WCFlushed || cause == nil {
-		return err
-	}
-	if first, ok := cause.(*ibverbs.WCError); ok && *first == *flushed {
-		return err
-	}
-	return fmt.Errorf("%w (%w)", cause, err)
+	return err
 }

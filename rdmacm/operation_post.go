@@ -17,11 +17,36 @@ func (o *operations) postSend(
 	if err := o.check(ctx); err != nil {
 		return nil, err
 	}
-	if err := o.takeSlot(ctx); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
 	}
 	op := &operation{isSend: true, finish: finish, done: make(chan struct{})}
-	err := o.post(op, func(id uint64) error {
+	for {
+		turn, err := o.trySend(op, fill)
+		if err != nil {
+			return nil, err
+		}
+		if turn == nil {
+			return op, nil
+		}
+		if err := o.waitForRoom(ctx, turn); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// trySend posts the request, or returns the caller's turn to try again.
+func (o *operations) trySend(op *operation, fill func(b *ibverbs.SendBatch, id uint64) error) (turn chan struct{}, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.over(); err != nil {
+		o.sends.wakeAll() // to learn of it too
+		return nil, err
+	}
+	if o.sends.isFull() {
+		return o.sends.wait(), nil
+	}
+	err = o.post(op, &o.sends, func(id uint64) error {
 		o.send.Reset()
 		if err := fill(o.send, id); err != nil {
 			return err
@@ -30,45 +55,80 @@ func (o *operations) postSend(
 		return err
 	})
 	if err != nil {
-		<-o.slots
-		return nil, err
+		o.sends.wakeNext() // the caller may have been told of room that it does not use
 	}
-	return op, nil
+	return nil, err
 }
 
-// takeSlot waits until a send request may be posted. Completions make room, so
-// it takes its turn in polling for them.
-func (o *operations) takeSlot(ctx context.Context) error {
-	for {
-		select {
-		case o.slots <- struct{}{}:
-			return nil
-		default:
-		}
-		select {
-		case o.slots <- struct{}{}:
-			return nil
-		case o.lead <- struct{}{}:
-			err := o.collect(ctx)
-			<-o.lead
-			if err != nil {
-				return o.failure(err)
-			}
-		case <-ctx.Done():
-			return contextError(ctx)
-		}
+// waitForRoom waits until a send request may be posted. Completions make room, so
+// the caller takes its turn in polling for them.
+func (o *operations) waitForRoom(ctx context.Context, turn chan struct{}) error {
+	select {
+	case <-turn:
+		return nil
+	default:
 	}
+	var err error
+	select {
+	case <-turn:
+		return nil
+	case o.lead <- struct{}{}:
+		// The leader before may have made room, so that none is to come.
+		if o.isFull() {
+			err = o.collect(ctx)
+		}
+		<-o.lead
+		if err != nil {
+			err = o.failure(err)
+		}
+	case <-o.queues.done:
+	case <-ctx.Done():
+		err = contextError(ctx)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sends.leave(turn)
+	return err
+}
+
+func (o *operations) isFull() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sends.isFull()
 }
 
 func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
-	if err := o.takeRecvSlot(); err != nil {
+	for {
+		op, err := o.tryRecv(segments)
+		if op != nil || err != nil {
+			return op, err
+		}
+		// Messages may have arrived that nobody has waited for yet.
+		n, err := o.pollOnce()
+		if err != nil {
+			return nil, o.failure(err)
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("%d receives are posted, as many as Config.RecvQueue allows: %w", o.recvs.size, syscall.ENOBUFS)
+		}
+	}
+}
+
+// tryRecv posts a receive, or returns nil if there is no room.
+func (o *operations) tryRecv(segments []ibverbs.Segment) (*operation, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.over(); err != nil {
 		return nil, err
 	}
+	if o.recvs.isFull() {
+		return nil, nil
+	}
 	op := &operation{done: make(chan struct{})}
-	err := o.post(op, func(id uint64) error {
+	err := o.post(op, &o.recvs, func(id uint64) error {
 		o.recv.Reset()
 		if o.headers != nil {
 			segments = o.headers.add(op, segments)
@@ -83,30 +143,9 @@ func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 		return err
 	})
 	if err != nil {
-		<-o.recvSlots
 		return nil, err
 	}
 	return op, nil
-}
-
-// takeRecvSlot takes a place for a receive if there is one. Messages may have
-// arrived that nobody has waited for yet.
-func (o *operations) takeRecvSlot() error {
-	for {
-		select {
-		case o.recvSlots <- struct{}{}:
-			return nil
-		default:
-		}
-		n, err := o.pollOnce()
-		if err != nil {
-			return o.failure(err)
-		}
-		if n == 0 {
-			return fmt.Errorf("%d receives are posted, as many as Config.RecvQueue allows: %w",
-				cap(o.recvSlots), syscall.ENOBUFS)
-		}
-	}
 }
 
 // pollOnce hands out what completions there are, unless somebody else is doing
@@ -121,21 +160,23 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
-func (o *operations) post(op *operation, post func(id uint64) error) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// over returns nil, or why nothing can be posted any more.
+func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed
 	}
-	if err := o.queues.Err(); err != nil {
-		return err
-	}
+	return o.queues.Err()
+}
+
+// post posts a request for which there is room. The caller holds o.mu.
+func (o *operations) post(op *operation, r *room, post func(id uint64) error) error {
 	o.lastID++
 	// Before it is posted, because the completion may be faster.
 	o.pending[o.lastID] = op
-	err := post(o.lastID)
-	if err != nil {
+	if err := post(o.lastID); err != nil {
 		delete(o.pending, o.lastID)
+		return err
 	}
-	return err
+	r.used++
+	return nil
 }

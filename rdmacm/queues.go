@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -100,6 +101,13 @@ func (q *queues) isAnswer() bool {
 	return asks
 }
 
+// isAsking reports whether ask waits for an event.
+func (q *queues) isAsking() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.asks
+}
+
 // ask starts something, at most once, and waits for the event that answers it.
 // One that reports a failure is returned as an error.
 func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
@@ -162,6 +170,17 @@ func (q *queues) ID() *ID { return q.id }
 // Done returns a channel that is closed when it is over; Err then says why.
 func (q *queues) Done() <-chan struct{} { return q.done }
 
+// pages returns memory that begins a page. It is Go's, so that whoever still reads
+// it when the connection is closed reads on.
+func pages(size int) []byte {
+	page := os.Getpagesize()
+	b := make([]byte, size+page-1)
+	past := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page))
+	first := (page - past) % page
+	return b[first : first+size : first+size]
+}
+
+// alloc registers memory until Close.
 func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -171,7 +190,10 @@ func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if q.closed {
 		return nil, q.errClosed()
 	}
-	mr, err := q.pd.Alloc(size, access)
+	if size <= 0 {
+		return nil, fmt.Errorf("%d bytes of memory for a %s: %w", size, q.kind, syscall.EINVAL)
+	}
+	mr, err := q.pd.Register(pages(size), access)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +242,7 @@ func (q *queues) closeRegions() error {
 }
 
 func (q *queues) abortOperations() error {
+	watched.remove(&q.ops)
 	q.ops.abort(q.errClosed())
 	return nil
 }

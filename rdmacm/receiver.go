@@ -9,13 +9,14 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Receiver takes messages, and keeps receives posted for those to come. It is
-// for one goroutine, and for ends on which nobody else receives.
+// Receiver takes messages, and keeps receives posted for those to come: while
+// the caller has a message, as many as before. It is for one goroutine, and for
+// ends on which nobody else receives.
 type Receiver struct {
-	post  func(...ibverbs.Segment) (incoming, error)
-	slots []slot // whose receives are posted in turn, and so take messages in turn
-	next  int
-	taken *slot // whose message the caller has
+	post   func(...ibverbs.Segment) (incoming, error)
+	posted []slot // in the order in which they take messages
+	next   int    // the one that takes the next message
+	spare  []ibverbs.Segment
 }
 
 // slot is a receive with its memory.
@@ -29,8 +30,9 @@ type slot struct {
 type incoming interface {
 	Wait(ctx context.Context) (int, error)
 	Imm() (uint32, bool)
+	Written() (int, bool)
+	InvalidatedRKey() (uint32, bool)
 	Sender() (Peer, error)
-	isWrite() bool
 }
 
 // connReceive is a receive of a Conn.
@@ -40,16 +42,18 @@ func (connReceive) Sender() (Peer, error) {
 	return Peer{}, fmt.Errorf("sender of a message of a connection, which is its peer: %w", syscall.EINVAL)
 }
 
-func (r *Receive) isWrite() bool { return r.op.wc.Opcode() == ibverbs.WCRecvImm }
+// datagramReceive is a receive of a DatagramConn, on which nobody writes or
+// invalidates.
+type datagramReceive struct{ *DatagramReceive }
 
-func (r *DatagramReceive) isWrite() bool { return false }
+func (datagramReceive) Written() (int, bool) { return 0, false }
+
+func (datagramReceive) InvalidatedRKey() (uint32, bool) { return 0, false }
 
 // Message is one that a Receiver has taken. It is valid until the next call of
 // Next, and so are its bytes.
 type Message struct {
-	Data []byte // in the receiver's memory; empty for WriteImm
-	// Len is how many bytes the peer has sent, or has written with WriteImm.
-	Len     int
+	Data    []byte // in the receiver's memory; empty for WriteImm, whose bytes are elsewhere
 	receive incoming
 }
 
@@ -75,33 +79,38 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
-	return c.newReceiver(c.mtu, func(s ...ibverbs.Segment) (incoming, error) { return c.PostRecv(s...) })
+	return c.newReceiver(c.mtu, func(s ...ibverbs.Segment) (incoming, error) {
+		r, err := c.PostRecv(s...)
+		return datagramReceive{r}, err
+	})
 }
 
 func (q *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, error)) (*Receiver, error) {
-	r := &Receiver{post: post, slots: make([]slot, cap(q.ops.recvSlots))}
-	var memory *ibverbs.MR
+	r := &Receiver{post: post, posted: make([]slot, q.ops.recvs.size)}
+	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the message that the caller has
 	if size > 0 {
-		var err error
-		if memory, err = q.alloc(len(r.slots)*size, ibverbs.AccessLocalWrite); err != nil {
+		memory, err := q.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
+		if err != nil {
 			return nil, err
 		}
-	}
-	for i := range r.slots {
-		s := &r.slots[i]
-		if memory != nil {
-			s.memory = []ibverbs.Segment{memory.Sub(i*size, size)}
+		for i := range pieces {
+			pieces[i] = []ibverbs.Segment{memory.Sub(i*size, size)}
 		}
+	}
+	for i := range r.posted {
+		s := &r.posted[i]
+		s.memory = pieces[i]
 		if s.receive, s.err = post(s.memory...); s.err != nil {
 			return nil, s.err
 		}
 	}
+	r.spare = pieces[len(r.posted)]
 	return r, nil
 }
 
-// Next waits for a message. That of the call before is over then: its receive
-// is posted again. If ctx ends earlier, nothing is lost, and Next can be called
-// again.
+// Next waits for a message, and posts a receive in the place of the one that took
+// it. The message of the call before is over then. If ctx ends earlier, nothing is
+// lost, and Next can be called again.
 //
 // When the peer has ended the connection and its last message was taken, the
 // error is syscall.ECONNRESET; see Err for others.
@@ -109,12 +118,7 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if r == nil || r.post == nil {
 		return nil, fmt.Errorf("receiver that is nil, or was not made by this package: %w", os.ErrInvalid)
 	}
-	if s := r.taken; s != nil {
-		r.taken = nil
-		// If that fails, it is over, but the other receives may have messages still.
-		s.receive, s.err = r.post(s.memory...)
-	}
-	s := &r.slots[r.next]
+	s := &r.posted[r.next]
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -122,15 +126,18 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.taken, r.next = s, (r.next+1)%len(r.slots)
-	m := &Message{Len: n, receive: s.receive}
-	if len(s.memory) > 0 && !s.receive.isWrite() {
+	m := &Message{receive: s.receive}
+	if len(s.memory) > 0 {
 		b := s.memory[0].Bytes()
 		if b == nil { // Close has taken the memory, and the message with it
 			return nil, fmt.Errorf("receiver: %w", os.ErrClosed)
 		}
 		m.Data = b[:n:n]
 	}
+	s.memory, r.spare = r.spare, s.memory
+	// If that fails, it is over, but the other receives may have messages still.
+	s.receive, s.err = r.post(s.memory...)
+	r.next = (r.next + 1) % len(r.posted)
 	return m, nil
 }
 
@@ -141,6 +148,24 @@ func (m *Message) Imm() (uint32, bool) {
 		return 0, false
 	}
 	return m.receive.Imm()
+}
+
+// Written returns how many bytes the peer has written with WriteImm, and whether
+// the message was one; see Receive.Written.
+func (m *Message) Written() (int, bool) {
+	if m == nil || m.receive == nil {
+		return 0, false
+	}
+	return m.receive.Written()
+}
+
+// InvalidatedRKey returns the remote key of this end's memory that the message
+// made invalid, and whether there is one.
+func (m *Message) InvalidatedRKey() (uint32, bool) {
+	if m == nil || m.receive == nil {
+		return 0, false
+	}
+	return m.receive.InvalidatedRKey()
 }
 
 // Sender returns who sent a datagram, for SendTo, as DatagramReceive.Sender does.

@@ -8,38 +8,46 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Send sends a message made of the segments. It returns when the peer's device
-// has it, which is not to say that the peer's program has seen it.
+// Send sends a message made of the segments. It waits for a place in the send
+// queue, then until the peer's device has the message, which is not to say that
+// the peer's program has seen it. If ctx ends before the message is posted,
+// nothing was sent, and the error is ctx.Err(). If it ends later, the error is a
+// *PendingError.
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
+	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
-		return b.Send(id, ibverbs.SendSignaled, segments...)
+		return b.Send(id, flags, segments...)
 	})
 }
 
-// SendImm sends a message with 32 bits of immediate data.
+// SendImm is Send with 32 bits of immediate data.
 func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
+	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
-		return b.SendImm(id, imm, ibverbs.SendSignaled, segments...)
+		return b.SendImm(id, imm, flags, segments...)
 	})
 }
 
-// Write writes the segments to a peer's memory. It returns when the peer's
-// device has the data.
+// Write writes the segments to a peer's memory. It waits as Send does, until the
+// peer's device has the data.
 func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...ibverbs.Segment) error {
+	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
-		return b.Write(id, to, ibverbs.SendSignaled, segments...)
+		return b.Write(id, to, flags, segments...)
 	})
 }
 
 // WriteImm is Write that also takes a receive of the peer's and tells it 32
 // bits of immediate data.
 func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32, segments ...ibverbs.Segment) error {
+	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
-		return b.WriteImm(id, to, imm, ibverbs.SendSignaled, segments...)
+		return b.WriteImm(id, to, imm, flags, segments...)
 	})
 }
 
-// Read reads a peer's memory into the segment, which may be shorter.
+// Read reads a peer's memory into the segment, which may be shorter. It waits as
+// Send does, until the data is there.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
@@ -64,84 +72,76 @@ func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64
 	})
 }
 
+func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
+	if c == nil {
+		return 0
+	}
+	return c.ops.sendFlags(segments)
+}
+
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if err := c.self().check(); err != nil {
 		return err
 	}
-	op, err := c.ops.postSend(ctx, fill, nil)
+	return c.ops.transfer(ctx, fill, nil)
+}
+
+// sendFlags are those of a request that sends the segments: inline, if they fit.
+func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
+	if o.maxInline == 0 {
+		return ibverbs.SendSignaled
+	}
+	size := 0
+	for _, s := range segments {
+		if s.Bytes() == nil { // only the device reaches it
+			return ibverbs.SendSignaled
+		}
+		size += s.Len()
+	}
+	if size > o.maxInline {
+		return ibverbs.SendSignaled
+	}
+	return ibverbs.SendSignaled | ibverbs.SendInline
+}
+
+// transfer posts a request as postSend does, and waits for it.
+func (o *operations) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
+	op, err := o.postSend(ctx, fill, finish)
 	if err != nil {
 		return err
 	}
-	return c.ops.wait(ctx, op)
+	return (&Transfer{o, op}).Wait(ctx)
 }
 
-// Receive is a receive that is posted.
-type Receive struct {
+// Transfer is a send, a write, a read or an atomic operation that is posted.
+type Transfer struct {
 	ops *operations
 	op  *operation
 }
 
-// PostRecv posts a receive: the next message that no earlier receive takes
-// goes into the segments, in order. It does not wait. At most
-// Config.RecvQueue receives may be posted.
-func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
-	if err := c.self().check(); err != nil {
-		return nil, err
+// Wait waits until the transfer is done, and returns nil or why it failed. If ctx
+// ends earlier, the error is a *PendingError, and Wait can be called again.
+func (t *Transfer) Wait(ctx context.Context) error {
+	if t == nil || t.op == nil {
+		return fmt.Errorf("transfer that was not posted: %w", os.ErrInvalid)
 	}
-	op, err := c.ops.postRecv(segments)
-	if err != nil {
-		return nil, err
+	err := t.ops.wait(ctx, t.op)
+	if err != nil && ctx != nil && ctx.Err() != nil && !t.op.isDone() {
+		return &PendingError{Transfer: t, Err: err}
 	}
-	return &Receive{&c.ops, op}, nil
+	return err
 }
 
-// Wait waits for the message and returns its length in bytes. If ctx ends
-// earlier, the receive stays posted, and Wait can be called again.
-func (r *Receive) Wait(ctx context.Context) (int, error) {
-	if r == nil || r.op == nil {
-		return 0, errNoReceive
-	}
-	if err := r.ops.wait(ctx, r.op); err != nil {
-		return 0, err
-	}
-	n := r.op.wc.ByteLen()
-	if r.ops.headers != nil {
-		n = max(n-ibverbs.GRHLen, 0)
-	}
-	return n, nil
+// PendingError says that a wait for a transfer has ended, and the transfer has
+// not: the device still reads or writes the memory, of this end and the peer's.
+// Leave the memory alone until Transfer.Wait has returned nil or another error, or
+// the connection was closed.
+type PendingError struct {
+	Transfer *Transfer
+	Err      error // why the wait has ended, as a rule that of a context
 }
 
-var errNoReceive = fmt.Errorf("receive that was not posted: %w", os.ErrInvalid)
+func (e *PendingError) Error() string { return "the transfer goes on: " + e.Err.Error() }
 
-// Imm returns the immediate data that came with the message, and whether there
-// was any. It is known when Wait has returned.
-func (r *Receive) Imm() (uint32, bool) {
-	if !r.isDone() {
-		return 0, false
-	}
-	return r.op.wc.Imm()
-}
-
-// isDone reports whether the message is there, or will never be.
-func (r *Receive) isDone() bool {
-	if r == nil || r.op == nil {
-		return false
-	}
-	select {
-	case <-r.op.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// Recv posts a receive and waits for its message. If ctx ends earlier, the
-// receive stays posted and takes a message that nobody will see; use PostRecv
-// to wait again.
-func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
-	r, err := c.PostRecv(segments...)
-	if err != nil {
-		return 0, err
-	}
-	return r.Wait(ctx)
-}
+// Unwrap returns why the wait has ended.
+func (e *PendingError) Unwrap() error { return e.Err }

@@ -141,17 +141,18 @@ func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, wi
 		}
 		number, _ := m.Imm()
 		chunk := int64(number)
-		if chunk >= chunks(size) || m.Len != chunkLen(size, chunk) {
-			return fmt.Errorf("a chunk of %d bytes with number %d in a file of %d bytes", m.Len, chunk, size)
+		n, _ := m.Written()
+		if chunk >= chunks(size) || n != chunkLen(size, chunk) {
+			return fmt.Errorf("a chunk of %d bytes with number %d in a file of %d bytes", n, chunk, size)
 		}
-		data := window.Sub(int(chunk%slots)*chunkSize, m.Len)
+		data := window.Sub(int(chunk%slots)*chunkSize, n)
 		if _, err := file.WriteAt(data.Bytes(), chunk*chunkSize); err != nil {
 			return err
 		}
 		if err := conn.SendImm(ctx, number); err != nil { // the slot is free
 			return err
 		}
-		done += int64(m.Len)
+		done += int64(n)
 		progress(start, done, size)
 	}
 	return nil

@@ -99,10 +99,11 @@ func watch(ctx context.Context, req *rdmacm.Request) error {
 			return err
 		}
 		field, ok := m.Imm()
-		if !ok || field >= fields || m.Len > fieldSize {
-			return fmt.Errorf("a notification of %d bytes in field %d", m.Len, field)
+		n, _ := m.Written()
+		if !ok || field >= fields || n > fieldSize {
+			return fmt.Errorf("a notification of %d bytes in field %d", n, field)
 		}
-		fmt.Printf("field %d: %s\n", field, board.Sub(int(field)*fieldSize, m.Len).Bytes())
+		fmt.Printf("field %d: %s\n", field, board.Sub(int(field)*fieldSize, n).Bytes())
 	}
 }
 

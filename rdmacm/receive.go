@@ -1,0 +1,153 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Receive is a receive that is posted.
+type Receive struct {
+	ops *operations
+	op  *operation
+}
+
+// PostRecv posts a receive: the next message that no earlier receive takes
+// goes into the segments, in order. It does not wait. At most
+// Config.RecvQueue receives may be posted.
+func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
+	if err := c.self().check(); err != nil {
+		return nil, err
+	}
+	op, err := c.ops.postRecv(segments)
+	if err != nil {
+		return nil, err
+	}
+	return &Receive{&c.ops, op}, nil
+}
+
+// Wait waits for the message and returns how many bytes of it are in the
+// segments: 0 for WriteImm, whose bytes are elsewhere. If ctx ends earlier, the
+// receive stays posted, and Wait can be called again.
+func (r *Receive) Wait(ctx context.Context) (int, error) {
+	if r == nil || r.op == nil {
+		return 0, errNoReceive
+	}
+	if err := r.ops.wait(ctx, r.op); err != nil {
+		return 0, err
+	}
+	return r.op.received(), nil
+}
+
+var errNoReceive = fmt.Errorf("receive that was not posted: %w", os.ErrInvalid)
+
+// Imm returns the immediate data that came with the message, and whether there
+// was any. It is known when Wait has returned.
+func (r *Receive) Imm() (uint32, bool) {
+	if !r.isDone() {
+		return 0, false
+	}
+	return r.op.wc.Imm()
+}
+
+// Written returns how many bytes the peer has written with WriteImm, and whether
+// the message was one. It is known when Wait has returned. Where the bytes are is
+// for the two programs to know. A peer can write any number of bytes wherever it
+// may write at all.
+func (r *Receive) Written() (int, bool) {
+	if !r.isDone() || !r.op.isWrite() {
+		return 0, false
+	}
+	return r.op.wc.ByteLen(), true
+}
+
+// InvalidatedRKey returns the remote key of this end's memory that the message
+// made invalid, and whether there is one. It is known when Wait has returned.
+func (r *Receive) InvalidatedRKey() (uint32, bool) {
+	if !r.isDone() {
+		return 0, false
+	}
+	return r.op.wc.InvalidatedRKey()
+}
+
+// isDone reports whether the message is there, or will never be.
+func (r *Receive) isDone() bool { return r != nil && r.op != nil && r.op.isDone() }
+
+// received returns how many bytes a receive that has succeeded has in its
+// segments.
+func (op *operation) received() int {
+	if op.isWrite() {
+		return 0
+	}
+	return op.wc.ByteLen()
+}
+
+// isWrite reports whether a receive was taken by a WriteImm.
+func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm }
+
+// Recv posts a receive, waits for its message, and returns how many bytes of it
+// are in the segments. If ctx ends earlier, the receive stays posted, for the next
+// Recv with the same segments; one with other segments then fails with
+// syscall.EBUSY, so that no message is lost. With goroutines that receive at the
+// same time, or to have more than one receive posted, use PostRecv or a Receiver.
+func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
+	if err := c.self().check(); err != nil {
+		return 0, err
+	}
+	op, err := c.ops.receive(ctx, segments)
+	if err != nil {
+		return 0, err
+	}
+	return op.received(), nil
+}
+
+// receive returns a receive whose message is in the segments. One whose context
+// ends is left for the next call with the same segments.
+func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*operation, error) {
+	if err := o.check(ctx); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	op, err := o.takeUp(segments)
+	if err == nil && op == nil {
+		op, err = o.postRecv(segments)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = o.wait(ctx, op)
+	if err != nil && !op.isDone() {
+		o.leave(op, segments)
+	}
+	return op, err
+}
+
+// takeUp returns the receive that an earlier call has left with the segments, nil
+// if none was left.
+func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, left := range o.left {
+		if slices.Equal(left.segments, segments) {
+			o.left = slices.Delete(o.left, i, i+1)
+			return left.op, nil
+		}
+	}
+	if len(o.left) > 0 {
+		return nil, fmt.Errorf("receive of an earlier Recv is still posted, with other memory: call Recv with that memory again: %w",
+			syscall.EBUSY)
+	}
+	return nil, nil
+}
+
+func (o *operations) leave(op *operation, segments []ibverbs.Segment) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left = append(o.left, leftReceive{op, slices.Clone(segments)})
+}
