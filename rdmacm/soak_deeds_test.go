@@ -26,6 +26,8 @@ var deeds = []deed{
 	{"cancel dialing", 20, (*soak).cancelDialing},
 	{"be given up", 10, (*soak).beGivenUp},
 	{"close while busy", 10, (*soak).closeWhileBusy},
+	{"crowd a connection", 10, (*soak).crowd},
+	{"attack", 10, (*soak).attack},
 	{"close the listener", 5, (*soak).closeListener},
 	{"kill a server", 1, (*soak).killServer},
 	{"kill a client", 1, (*soak).killClient},
@@ -35,7 +37,7 @@ var deeds = []deed{
 func (s *soak) dial(ctx context.Context, w *worker, do verb, number uint32) (*rdmacm.Conn, *ibverbs.MR, error) {
 	var mr *ibverbs.MR
 	o := order{do, uint8(w.n), number}
-	conn, err := rdmacm.Dial(ctx, s.ln.Addr().String(), &rdmacm.Config{PrivateData: o.bytes(), Setup: func(c *rdmacm.Conn) (err error) {
+	conn, err := rdmacm.Dial(ctx, s.address, &rdmacm.Config{PrivateData: o.bytes(), Setup: func(c *rdmacm.Conn) (err error) {
 		mr, err = c.Alloc(2*maxMessage, ibverbs.AccessLocalWrite)
 		return err
 	}})

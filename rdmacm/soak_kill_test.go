@@ -96,7 +96,7 @@ func (s *soak) killServer(w *worker) error {
 
 // killClient kills another process that has connected to the server.
 func (s *soak) killClient(w *worker) error {
-	cmd, lines, err := startVictim(dialPrefix + s.ln.Addr().String())
+	cmd, lines, err := startVictim(dialPrefix + s.address)
 	if err != nil {
 		return err
 	}
