@@ -98,8 +98,9 @@ cmtime: ## connection rate and the time of each step beside C's, in the VM
 # VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak: for how long, and the seed that an earlier run has printed.
 soak: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
 soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
-soak: ## connect, transfer, reject, cancel, kill and close at random, in the VM, for VERBENA_SOAK
-	$(GO) test -race -v -timeout 0 -run '^TestSoak$$' -exec $(VM) ./rdmacm
+soak: ## connect, transfer, crowd, attack, reject, cancel, kill and close at random, in the VM: for VERBENA_SOAK on one host, and between two with loss
+	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
+		$(GO) test -race -v -timeout 0 -run '^TestSoak' -exec $(VM) ./rdmacm
 
 upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
 	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))

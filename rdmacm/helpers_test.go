@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(crowdEnv); address != "" {
 		crowd(address)
 	}
+	if order := os.Getenv(soakEnv); order != "" {
+		soakClients(order)
+	}
 	os.Exit(m.Run())
 }
 
