@@ -33,6 +33,12 @@ func node(f *api.Function, node string) *api.Function {
 
 func functions(list ...*api.Function) *api.API { return &api.API{Functions: list} }
 
+// exporting adds a function that the library exports and the headers lack.
+func exporting(a *api.API, name, node string) *api.API {
+	a.Undeclared = append(a.Undeclared, &api.Export{Name: name, Node: node})
+	return a
+}
+
 func enum(name string, values ...api.Enumerator) *api.Enum {
 	return &api.Enum{Name: name, Header: "h.h", Values: values}
 }
@@ -76,7 +82,7 @@ func macros(list ...*api.Macro) *api.API { return &api.API{Macros: list} }
 func aliases(list ...*api.Alias) *api.API { return &api.API{Aliases: list} }
 
 // compare has what changed as kind, name and from -> to, with ! before an ABI
-// break and ? before a source break.
+// break, ~ before what can be one and ? before a source break.
 func compare(a, b *api.API) []string {
 	out := []string{}
 	for _, c := range Compare(a, b).Changes {
@@ -84,6 +90,8 @@ func compare(a, b *api.API) []string {
 		switch {
 		case c.Break:
 			mark = "!"
+		case c.Undecided:
+			mark = "~"
 		case c.Source:
 			mark = "?"
 		}
@@ -123,6 +131,23 @@ func TestFunctions(t *testing.T) {
 		},
 		{"removed", functions(fn("f", "func() int")), functions(), []string{"!function removed: f: int f(void) -> "}},
 		{
+			"removed from the headers, still exported", functions(node(fn("f", "func() int"), "N_1")), exporting(functions(), "f", "N_1"),
+			[]string{"?function removed: f: int f(void), N_1 -> "},
+		},
+		{
+			"removed from the headers, exported in another way", functions(node(fn("f", "func() int"), "N_1")), exporting(functions(), "f", "N_2"),
+			[]string{"!function removed: f: int f(void), N_1 -> "},
+		},
+		{
+			"removed, never exported", functions(fn("f", "func() int"), node(fn("g", "func() int"), "N_1")), functions(node(fn("g", "func() int"), "N_1")),
+			[]string{"?function removed: f: int f(void) -> "},
+		},
+		{
+			"exported to inline, exported in another way", functions(node(fn("f", "func() int"), "N_1")),
+			exporting(functions(inline(fn("f", "func() int"), "p->f")), "f", "N_2"),
+			[]string{"!function now inline: f: exported -> inline, calls p->f"},
+		},
+		{
 			"removed inline", functions(inline(fn("f", "func() int"), "")), functions(),
 			[]string{"?function removed: f: int f(void), inline with logic of its own -> "},
 		},
@@ -160,7 +185,7 @@ func TestFunctions(t *testing.T) {
 		},
 		{
 			"exported to inline, still exported", functions(node(fn("f", "func() int"), "N_1")),
-			functions(node(inline(fn("f", "func() int"), "p->f"), "N_1")),
+			exporting(functions(inline(fn("f", "func() int"), "p->f")), "f", "N_1"),
 			[]string{"function now inline: f: exported -> inline, calls p->f"},
 		},
 		{
