@@ -68,6 +68,22 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
+// TestParamNames has parameters that the header leaves without a name.
+func TestParamNames(t *testing.T) {
+	prototype, err := ParseType("func(int, int, int) void")
+	require.NoError(t, err)
+	for _, tt := range []struct{ params, want []string }{
+		{[]string{"a", "b", "c"}, []string{"a", "b", "c"}},
+		{[]string{"a", "", "c"}, []string{"a", "arg2", "c"}},
+		{[]string{"arg2", "", "arg2_"}, []string{"arg2", "arg2__", "arg2_"}},
+		{[]string{"", "arg1", ""}, []string{"arg1_", "arg1", "arg3"}},
+		{nil, []string{"arg1", "arg2", "arg3"}},
+		{[]string{"a", "b", "c", "d"}, []string{"a", "b", "c"}},
+	} {
+		require.Equal(t, tt.want, (&Function{Type: prototype, Params: tt.params}).ParamNames())
+	}
+}
+
 func TestKey(t *testing.T) {
 	require.Equal(t, "ibv_mtu", (&Enum{Name: "ibv_mtu"}).Key())
 	require.Equal(t, ":FIRST", (&Enum{Values: []Enumerator{{Name: "FIRST"}, {Name: "SECOND"}}}).Key())

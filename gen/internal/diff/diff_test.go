@@ -121,6 +121,35 @@ func (tests table) run(t *testing.T) {
 	}
 }
 
+func TestHeaders(t *testing.T) {
+	headers := func(names ...string) *api.API {
+		a := new(api.API)
+		for _, name := range names {
+			a.Headers = append(a.Headers, &api.Header{Name: name})
+		}
+		return a
+	}
+	table{
+		{"added", headers("a.h"), headers("a.h", "b.h"), []string{"header added: b.h:  -> "}},
+		{"gone", headers("a.h", "b.h"), headers("a.h"), []string{"?header removed: b.h:  -> "}},
+		{"not recorded before", headers(), headers("a.h"), []string{}},
+		{"not recorded any more", headers("a.h"), headers(), []string{}},
+	}.run(t)
+}
+
+// TestRemovedWhy has what is said of a function that the headers lack.
+func TestRemovedWhy(t *testing.T) {
+	why := func(a, b *api.API) string { return Compare(a, b).Changes[0].Why }
+	f, g := node(fn("f", "func() int"), "N_1"), node(fn("g", "func() int"), "N_1")
+	require.Equal(t, "programs that call it cannot be linked or started", why(functions(f, g), functions(g)))
+	require.Equal(t, "the library exports it under another node, N_2", why(functions(f), exporting(functions(), "f", "N_2")))
+	require.Equal(t, "the library still exports it, so compiled programs start", why(functions(f), exporting(functions(), "f", "N_1")))
+	require.Equal(t, "the library did not export it, so no program was linked with it",
+		why(functions(fn("f", "func() int"), g), functions(g)))
+	require.Equal(t, "programs that call it cannot be compiled, nor started unless the library still exports it: the snapshot was made without it",
+		why(functions(f), functions()))
+}
+
 func TestFunctions(t *testing.T) {
 	table{
 		{"added", functions(), functions(fn("f", "func(int) int", "a")), []string{"function added: f:  -> int f(int)"}},

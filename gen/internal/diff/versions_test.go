@@ -126,6 +126,8 @@ func FuzzCompare(f *testing.F) {
 		`{"structs": [{"name": "struct s"}, {"name": "struct s", "size": 4}], "macros": [{"name": "M", "type": "int", "value": 1}], "aliases": [{"name": "a", "target": "b"}]}`,
 		`{"structs": [{"name": "struct s", "align": 2, "members": [{"name": "b", "type": "A"}]}]}`,
 		`{"structs": [{"name": "struct s", "size": 2, "members": [{"name": "0", "type": "A"}, {"aggregate": "0", "offset": 1, "members": [{"name": "0", "type": "A"}]}]}]}`,
+		`{"headers": [{"name": "a.h", "included": true}, {"name": "b.h"}], "undeclared": [{"name": "f", "node": "N_1"}]}`,
+		`{"headers": [{"name": "b.h"}], "structs": [{"name": "struct t", "size": 16, "align": 8, "members": [{"name": "list", "type": "*struct s"}, {"name": "num_s", "offset": 8, "type": "int"}]}]}`,
 		`{"macros": [{"name": "M", "type": "pointer", "value": -1, "enumerator": "A"}], "aliases": [{"name": "a", "target": "c"}], "unvalued": [{"name": "M"}, {"name": "N"}]}`,
 	}
 	for _, a := range seeds {

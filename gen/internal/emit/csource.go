@@ -147,7 +147,7 @@ func (p *pkg) stub(f *function) stub {
 		Void:  f.Type.Elem.IsVoid(),
 		Errno: f.leavesErrno(),
 	}
-	var params, args []string
+	var params, args, none []string // none are the arguments that ask for no results
 	for _, param := range f.params {
 		wire := p.wire(param.t)
 		if wire == "void *" {
@@ -156,7 +156,10 @@ func (p *pkg) stub(f *function) stub {
 		} else {
 			params = append(params, wire+" "+param.stub)
 		}
-		args = append(args, param.stub)
+		args, none = append(args, param.stub), append(none, param.stub)
+		if param.name == f.limit() {
+			none[len(none)-1] = "0"
+		}
 	}
 	s.Params = strings.Join(params, ", ")
 	if s.Params == "" {
@@ -179,7 +182,7 @@ func (p *pkg) stub(f *function) stub {
 	}
 	s.Call = callee + "(" + strings.Join(args, ", ") + ")"
 	if f.Class == conventions.Poll {
-		s.Again = strings.Replace(s.Call, limits[f.Class], "0", 1)
+		s.Again = callee + "(" + strings.Join(none, ", ") + ")"
 	}
 	return s
 }

@@ -134,33 +134,33 @@ func (in Input) Home(header string) string {
 // pointers.
 func (p *pkg) findOpaque() {
 	p.spoken = map[string]api.Finding{}
-	visit := func(t *api.Type) {
-		name, ok := t.Tag("struct")
-		if ok && p.declared(t.Name) == nil && strings.HasPrefix(strings.TrimLeft(name, "_"), p.ownPrefix()) &&
-			!slices.Contains(p.opaque, name) {
-			p.opaque = append(p.opaque, name)
-			p.spoken[name] = p.at
+	visit := func(at api.Finding) func(*api.Type) {
+		prefix := p.prefix // tells the library's opaque structs from libc's and the other library's
+		if p.verbs == nil && p.Home(at.Header) == p.name {
+			prefix = "" // libibverbs refers to no opaque struct of libc
+		}
+		return func(t *api.Type) {
+			name, ok := t.Tag("struct")
+			if ok && p.declared(t.Name) == nil && strings.HasPrefix(strings.TrimLeft(name, "_"), prefix) &&
+				!slices.Contains(p.opaque, name) {
+				p.opaque = append(p.opaque, name)
+				p.spoken[name] = at
+			}
 		}
 	}
-	for _, f := range p.functions {
-		p.at = of("func", f.Name(), f.Header)
-		f.Type.Walk(visit)
+	mine := func(header string) bool { return p.verbs == nil || p.Home(header) == p.name } // librdmacm speaks of libibverbs' too
+	for _, f := range p.API.Functions {
+		if mine(f.Header) {
+			f.Type.Walk(visit(of("func", f.Name, f.Header)))
+		}
 	}
-	for _, s := range p.structs {
-		kind, tag, _ := strings.Cut(s.Name, " ")
-		p.at = of(kind, tag, s.Header)
-		api.WalkMembers(s.Members, visit)
+	for _, s := range p.API.Structs {
+		if mine(s.Header) {
+			kind, tag, _ := strings.Cut(s.Name, " ")
+			api.WalkMembers(s.Members, visit(of(kind, tag, s.Header)))
+		}
 	}
-	p.at = api.Finding{}
 	slices.Sort(p.opaque)
-}
-
-// ownPrefix tells the library's opaque structs from libc's.
-func (p *pkg) ownPrefix() string {
-	if p.verbs == nil {
-		return "" // libibverbs refers to no opaque struct of libc
-	}
-	return p.prefix
 }
 
 // declared returns the complete struct or union of that name.

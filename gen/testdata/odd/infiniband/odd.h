@@ -40,6 +40,11 @@ static inline int ibv_odd_polled(struct ibv_odd_ops *lib, int num_entries, struc
 	return lib->poll(lib, num_entries, nil);
 }
 
+static inline int ibv_odd_again(struct ibv_odd_ops *old_num_entries, int num_entries, struct ibv_wc *wc)
+{
+	return old_num_entries->poll_num_entries(old_num_entries, num_entries, wc);
+}
+
 static inline int ibv_odd_guarded(struct ibv_xrcd *lib)
 {
 	struct verbs_context *vctx = verbs_get_ctx_op(lib->context, close_xrcd);

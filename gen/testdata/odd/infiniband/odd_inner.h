@@ -36,4 +36,5 @@ struct ibv_odd_ops {
 	struct ibv_odd_ops *self;
 	int (*call)(struct ibv_odd_ops *, int);
 	int (*poll)(struct ibv_odd_ops *, int, struct ibv_wc *);
+	int (*poll_num_entries)(struct ibv_odd_ops *, int, struct ibv_wc *);
 };

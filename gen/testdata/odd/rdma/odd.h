@@ -11,6 +11,7 @@ struct rdma_odd {
 	struct foreign *foreign;
 };
 
+int rdma_odd_hide(struct ibv_odd_hidden *, const struct rdma_odd_hidden *const);
 int rdma_odd_do(struct rdma_odd *libibverbs, enum rdma_odd_kind, enum ibv_odd_kind ibv, struct foreign *, struct ibv_sge *);
 
 #define RDMA_ODD_SAME IBV_ODD_B
