@@ -42,7 +42,7 @@ func scanFiles(t *testing.T, files map[string]string, lines string, draft bool) 
 // however it is included. What is bound is all that newer declares: a function,
 // an enum, a macro and a struct.
 func TestHeaders(t *testing.T) {
-	const newer = "#pragma once\nint ibv_new(int n);\nenum ibv_new_kind { IBV_NEW };\n#define IBV_NEWER 7\nstruct ibv_newer { int a; };\n"
+	const newer = "#pragma once\nint ibv_new(int n);\n#pragma once\nenum ibv_new_kind { IBV_NEW };\n#define IBV_NEWER 7\nstruct ibv_newer { int a; };\n"
 	const lines = "func ibv_new code\nenum ibv_new_kind values\n"
 	verbs := func(include string) string { return "#include " + include + "\nint ibv_plain(void);\n" }
 	unknown := func(name string) string {
@@ -73,6 +73,11 @@ func TestHeaders(t *testing.T) {
 		{
 			"in the other folder",
 			map[string]string{"infiniband/verbs.h": verbs(`"../rdma/new.h"`), "rdma/new.h": newer},
+			"header rdma/new.h libibverbs\n", unknown("rdma/new.h"),
+		},
+		{
+			"twice, by two names",
+			map[string]string{"infiniband/verbs.h": verbs(`"../rdma/new.h"`) + "#include <rdma/new.h>\n", "rdma/new.h": newer},
 			"header rdma/new.h libibverbs\n", unknown("rdma/new.h"),
 		},
 		{

@@ -145,10 +145,12 @@ func pragmas(atMark func()) func([]cc.Token) error {
 		at, name := words[0].Position(), words[0].SrcStr()
 		switch {
 		case name == "once":
-			if seen[at.Filename] {
+			// A second one in the same header says nothing new.
+			place := fmt.Sprintf("%s:%d", filepath.Clean(at.Filename), at.Line)
+			if seen[place] {
 				return cc.SkipSource
 			}
-			seen[at.Filename] = true
+			seen[place] = true
 		case at.Filename == endName:
 			atMark()
 		case len(words) > 1 && slices.Contains([]string{"GCC diagnostic", "GCC visibility", "GCC system_header"}, name+" "+words[1].SrcStr()):

@@ -2,6 +2,9 @@
 
 enum rdma_odd_kind { RDMA_ODD_A };
 
+struct ibv_odd_hidden;
+struct rdma_odd_hidden;
+
 struct rdma_odd {
 	struct ibv_odd *odd;
 	enum ibv_odd_kind kind;
