@@ -29,7 +29,7 @@ func runCheck(o checkOptions) error {
 	if err != nil {
 		return err
 	}
-	verbs := func(header string) bool { return emit.Home(header) == "libibverbs" }
+	verbs := func(header string) bool { return in.Home(header) == "libibverbs" }
 	all := []check.Declarations{
 		{
 			Name: "headers of " + in.API.Version, Source: filepath.Join(o.facts, "umbrella.h"),
@@ -38,7 +38,7 @@ func runCheck(o checkOptions) error {
 		{Name: "librdmacm/abi.h", Source: filepath.Join(o.generated, "librdmacm", "abi.h")},
 		{Name: "libibverbs/abi.h", Source: filepath.Join(o.generated, "libibverbs", "abi.h"), Has: verbs},
 	}
-	golden := check.Golden{Dir: o.golden, API: in.API, Home: emit.Home, Update: o.update}
+	golden := check.Golden{Dir: o.golden, API: in.API, Home: in.Home, Update: o.update}
 	compared, different, agree := 0, 0, true
 	for command := range strings.SplitSeq(o.compilers, ",") {
 		cc, err := check.Find(strings.Fields(command)...)

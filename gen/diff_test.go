@@ -25,7 +25,7 @@ func TestDiff(t *testing.T) {
 
 	var b bytes.Buffer
 	require.NoError(t, runDiff(facts, "1.0", "2.0", false, &b))
-	require.Equal(t, "# rdma-core 1.0 -> 2.0\n\n**Compatible**: 0 ABI breaks, 0 source breaks; 1 function added.\n\n"+
+	require.Equal(t, "# rdma-core 1.0 -> 2.0\n\n**Compatible**: 0 ABI breaks, 0 undecided, 0 source breaks; 1 function added.\n\n"+
 		"## Functions added\n\n- `int g(void)`\n", b.String())
 
 	b.Reset()
@@ -39,10 +39,10 @@ func TestDiff(t *testing.T) {
 	var report map[string]any
 	require.NoError(t, json.Unmarshal(b.Bytes(), &report))
 	require.Equal(t, map[string]any{
-		"from": "2.0", "to": "1.0", "breaks": 1.0, "sources": 0.0,
+		"from": "2.0", "to": "1.0", "breaks": 1.0, "undecided": 0.0, "sources": 0.0,
 		"changes": []any{map[string]any{
-			"kind": "function removed", "name": "g", "of": "", "from": "int g(void)", "to": "", "break": true, "source": false,
-			"why": "programs that call it cannot be linked or started",
+			"kind": "function removed", "name": "g", "of": "", "from": "int g(void)", "to": "", "break": true, "undecided": false, "source": false,
+			"why": "programs that call it cannot be compiled, nor started unless the library still exports it: the snapshot was made without it",
 		}},
 	}, report)
 

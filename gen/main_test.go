@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,10 +47,16 @@ func TestCommands(t *testing.T) {
 	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
 	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, filepath.Join(facts, snapshot)))
 
-	// A draft needs no conventions.
+	// A draft needs no conventions but those of the headers.
 	draft := filepath.Join(t.TempDir(), "draft.json")
 	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest, "-draft", draft}))
-	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), nil, 0o600))
+	var lines string
+	for line := range strings.Lines(read(t, filepath.Join(facts, "conventions.txt"))) {
+		if strings.HasPrefix(line, "header ") {
+			lines += line
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(lines), 0o600))
 	require.Error(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest}))
 	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", newest, "-draft", draft}))
 	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, draft))

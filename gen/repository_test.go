@@ -85,7 +85,7 @@ func (r *repository) edit(t *testing.T, name string, change func(string) string)
 
 // What the files of facts say, with the name that they say it of.
 var (
-	convention = regexp.MustCompile(`(?m)^(?:func|enum|macro) (\S+) .*\n`)
+	convention = regexp.MustCompile(`(?m)^(?:header|func|enum|macro) (\S+) +[^o\s].*\n`) // but for other=
 	release    = regexp.MustCompile(`(?m)^\d\S* (\w+ \S+).*\n`)
 	text       = regexp.MustCompile(`(?m)^([A-Z]\w+) ".*\n`)
 	manualWord = regexp.MustCompile(`(?m) (\w+)\b`)
@@ -105,6 +105,9 @@ func (r *repository) forget(t *testing.T) {
 	known := map[string]bool{}
 	for _, name := range a.Names() {
 		known[name.Name], known[name.String()] = true, true
+	}
+	for _, h := range a.Headers {
+		known[h.Name] = true
 	}
 	for _, m := range a.Unvalued {
 		known[m.Name] = true

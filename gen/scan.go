@@ -10,12 +10,13 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/nodes"
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
 // runScan writes the snapshot of one version of the headers. A draft goes to a
-// file that is named, and asks for no conventions.
+// file that is named, and asks for no lines in the conventions.
 func runScan(facts, headers, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")
@@ -23,16 +24,15 @@ func runScan(facts, headers, version, draft string) error {
 	if _, err := api.ParseVersion(version); err != nil {
 		return err
 	}
+	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
+	if err != nil {
+		return err
+	}
 	path := draft
-	var known *conventions.Table
 	if draft == "" {
 		path = filepath.Join(facts, "api", version+".json")
-		var err error
-		if known, err = conventions.Load(filepath.Join(facts, "conventions.txt")); err != nil {
-			return err
-		}
 	}
-	snapshot, err := makeSnapshot(facts, headers, version, known, os.Stderr)
+	snapshot, err := makeSnapshot(facts, headers, version, known, draft != "", os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -45,11 +45,15 @@ func runScan(facts, headers, version, draft string) error {
 
 // makeSnapshot scans the headers and, if they are there, the libraries; notes
 // is where it says that they are not.
-func makeSnapshot(facts, headers, version string, known *conventions.Table, notes io.Writer) (*api.API, error) {
-	snapshot, err := scan.Scan(scan.Options{
+func makeSnapshot(facts, headers, version string, known *conventions.Table, draft bool, notes io.Writer) (*api.API, error) {
+	options := scan.Options{
 		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
-		Version: version, Known: known,
-	})
+		Version: version, Known: known, Draft: draft,
+	}
+	if !draft { // a name can be settled in the conventions
+		options.Check = func(a *api.API) []api.Finding { return emit.Check(a, known) }
+	}
+	snapshot, err := scan.Scan(options)
 	if err != nil {
 		return nil, err
 	}
@@ -61,5 +65,5 @@ func makeSnapshot(facts, headers, version string, known *conventions.Table, note
 	if err != nil {
 		return nil, err
 	}
-	return snapshot, nodes.Record(snapshot, exported, known)
+	return snapshot, nodes.Record(snapshot, exported, known, draft)
 }

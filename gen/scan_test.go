@@ -31,7 +31,7 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, []string{"33.2", "44.0", "56.1", "65.0"}, versions)
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, knownIn(t, facts), io.Discard)
+			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, knownIn(t, facts), false, io.Discard)
 			require.NoError(t, err)
 			got, err := snapshot.Marshal()
 			require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestScanWithoutLibraries(t *testing.T) {
 	with, plain := headertest.Dir(t, "65.0"), t.TempDir()
 	require.NoError(t, os.CopyFS(plain, os.DirFS(filepath.Join(with, "usr", "include"))))
 	var notes bytes.Buffer
-	got, err := makeSnapshot(facts, plain, "65.0", knownIn(t, facts), &notes)
+	got, err := makeSnapshot(facts, plain, "65.0", knownIn(t, facts), false, &notes)
 	require.NoError(t, err)
 	require.Equal(t, "gen scan: the snapshot says nothing of version nodes: file does not exist: "+
 		"libibverbs.so.1 and librdmacm.so.1 in "+filepath.Join(plain, "usr", "lib")+"\n", notes.String())
@@ -56,8 +56,9 @@ func TestScanWithoutLibraries(t *testing.T) {
 	want, err := api.Load(filepath.Join(facts, "api", "65.0.json"))
 	require.NoError(t, err)
 	for _, f := range want.Functions {
-		f.Node = ""
+		f.Node, f.Private = "", false
 	}
+	want.Undeclared = nil
 	require.Equal(t, want, got)
 }
 
@@ -71,7 +72,7 @@ func TestScanRefusesPrivate(t *testing.T) {
 	changed := strings.Replace(known, `skip="exported only with a private symbol version"`, "", 1)
 	require.NotEqual(t, known, changed)
 	require.NoError(t, os.WriteFile(filepath.Join(facts, "conventions.txt"), []byte(changed), 0o600))
-	_, err := makeSnapshot(facts, headers, "65.0", knownIn(t, facts), io.Discard)
+	_, err := makeSnapshot(facts, headers, "65.0", knownIn(t, facts), false, io.Discard)
 	require.EqualError(t, err, "infiniband/verbs.h declares ibv_wr_opcode_str, which the library exports under the private node "+
 		`IBVERBS_PRIVATE_65 only; if that is right, add skip="reason" to its line in the conventions`)
 }
@@ -84,6 +85,6 @@ func TestScanRefusesLibraries(t *testing.T) {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(headertest.Dir(t, "65.0"))))
 	library := filepath.Join(dir, "usr", "lib", "librdmacm.so.1")
 	require.NoError(t, os.WriteFile(library, []byte("not a library"), 0o600))
-	_, err := makeSnapshot(facts, dir, "65.0", knownIn(t, facts), io.Discard)
+	_, err := makeSnapshot(facts, dir, "65.0", knownIn(t, facts), false, io.Discard)
 	require.ErrorContains(t, err, library+" is not a whole library")
 }

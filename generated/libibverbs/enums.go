@@ -4805,6 +4805,91 @@ func (v *TmhOp) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Constants of infiniband/opcode.h.
+const (
+	IBV_OPCODE_RC                                = 0
+	IBV_OPCODE_UC                                = 32
+	IBV_OPCODE_RD                                = 64
+	IBV_OPCODE_UD                                = 96
+	IBV_OPCODE_SEND_FIRST                        = 0
+	IBV_OPCODE_SEND_MIDDLE                       = 1
+	IBV_OPCODE_SEND_LAST                         = 2
+	IBV_OPCODE_SEND_LAST_WITH_IMMEDIATE          = 3
+	IBV_OPCODE_SEND_ONLY                         = 4
+	IBV_OPCODE_SEND_ONLY_WITH_IMMEDIATE          = 5
+	IBV_OPCODE_RDMA_WRITE_FIRST                  = 6
+	IBV_OPCODE_RDMA_WRITE_MIDDLE                 = 7
+	IBV_OPCODE_RDMA_WRITE_LAST                   = 8
+	IBV_OPCODE_RDMA_WRITE_LAST_WITH_IMMEDIATE    = 9
+	IBV_OPCODE_RDMA_WRITE_ONLY                   = 10
+	IBV_OPCODE_RDMA_WRITE_ONLY_WITH_IMMEDIATE    = 11
+	IBV_OPCODE_RDMA_READ_REQUEST                 = 12
+	IBV_OPCODE_RDMA_READ_RESPONSE_FIRST          = 13
+	IBV_OPCODE_RDMA_READ_RESPONSE_MIDDLE         = 14
+	IBV_OPCODE_RDMA_READ_RESPONSE_LAST           = 15
+	IBV_OPCODE_RDMA_READ_RESPONSE_ONLY           = 16
+	IBV_OPCODE_ACKNOWLEDGE                       = 17
+	IBV_OPCODE_ATOMIC_ACKNOWLEDGE                = 18
+	IBV_OPCODE_COMPARE_SWAP                      = 19
+	IBV_OPCODE_FETCH_ADD                         = 20
+	IBV_OPCODE_RC_SEND_FIRST                     = 0
+	IBV_OPCODE_RC_SEND_MIDDLE                    = 1
+	IBV_OPCODE_RC_SEND_LAST                      = 2
+	IBV_OPCODE_RC_SEND_LAST_WITH_IMMEDIATE       = 3
+	IBV_OPCODE_RC_SEND_ONLY                      = 4
+	IBV_OPCODE_RC_SEND_ONLY_WITH_IMMEDIATE       = 5
+	IBV_OPCODE_RC_RDMA_WRITE_FIRST               = 6
+	IBV_OPCODE_RC_RDMA_WRITE_MIDDLE              = 7
+	IBV_OPCODE_RC_RDMA_WRITE_LAST                = 8
+	IBV_OPCODE_RC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 9
+	IBV_OPCODE_RC_RDMA_WRITE_ONLY                = 10
+	IBV_OPCODE_RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 11
+	IBV_OPCODE_RC_RDMA_READ_REQUEST              = 12
+	IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST       = 13
+	IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE      = 14
+	IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST        = 15
+	IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY        = 16
+	IBV_OPCODE_RC_ACKNOWLEDGE                    = 17
+	IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE             = 18
+	IBV_OPCODE_RC_COMPARE_SWAP                   = 19
+	IBV_OPCODE_RC_FETCH_ADD                      = 20
+	IBV_OPCODE_UC_SEND_FIRST                     = 32
+	IBV_OPCODE_UC_SEND_MIDDLE                    = 33
+	IBV_OPCODE_UC_SEND_LAST                      = 34
+	IBV_OPCODE_UC_SEND_LAST_WITH_IMMEDIATE       = 35
+	IBV_OPCODE_UC_SEND_ONLY                      = 36
+	IBV_OPCODE_UC_SEND_ONLY_WITH_IMMEDIATE       = 37
+	IBV_OPCODE_UC_RDMA_WRITE_FIRST               = 38
+	IBV_OPCODE_UC_RDMA_WRITE_MIDDLE              = 39
+	IBV_OPCODE_UC_RDMA_WRITE_LAST                = 40
+	IBV_OPCODE_UC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 41
+	IBV_OPCODE_UC_RDMA_WRITE_ONLY                = 42
+	IBV_OPCODE_UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 43
+	IBV_OPCODE_RD_SEND_FIRST                     = 64
+	IBV_OPCODE_RD_SEND_MIDDLE                    = 65
+	IBV_OPCODE_RD_SEND_LAST                      = 66
+	IBV_OPCODE_RD_SEND_LAST_WITH_IMMEDIATE       = 67
+	IBV_OPCODE_RD_SEND_ONLY                      = 68
+	IBV_OPCODE_RD_SEND_ONLY_WITH_IMMEDIATE       = 69
+	IBV_OPCODE_RD_RDMA_WRITE_FIRST               = 70
+	IBV_OPCODE_RD_RDMA_WRITE_MIDDLE              = 71
+	IBV_OPCODE_RD_RDMA_WRITE_LAST                = 72
+	IBV_OPCODE_RD_RDMA_WRITE_LAST_WITH_IMMEDIATE = 73
+	IBV_OPCODE_RD_RDMA_WRITE_ONLY                = 74
+	IBV_OPCODE_RD_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 75
+	IBV_OPCODE_RD_RDMA_READ_REQUEST              = 76
+	IBV_OPCODE_RD_RDMA_READ_RESPONSE_FIRST       = 77
+	IBV_OPCODE_RD_RDMA_READ_RESPONSE_MIDDLE      = 78
+	IBV_OPCODE_RD_RDMA_READ_RESPONSE_LAST        = 79
+	IBV_OPCODE_RD_RDMA_READ_RESPONSE_ONLY        = 80
+	IBV_OPCODE_RD_ACKNOWLEDGE                    = 81
+	IBV_OPCODE_RD_ATOMIC_ACKNOWLEDGE             = 82
+	IBV_OPCODE_RD_COMPARE_SWAP                   = 83
+	IBV_OPCODE_RD_FETCH_ADD                      = 84
+	IBV_OPCODE_UD_SEND_ONLY                      = 100
+	IBV_OPCODE_UD_SEND_ONLY_WITH_IMMEDIATE       = 101
+)
+
 // AdviseMrAdvice is enum ibv_advise_mr_advice, another name of ib_uverbs_advise_mr_advice.
 type AdviseMrAdvice = IbUverbsAdviseMrAdvice
 

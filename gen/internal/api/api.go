@@ -8,17 +8,32 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 )
 
 // API is everything that one version of the headers declares.
 type API struct {
 	Version   string
+	Headers   []*Header
 	Functions []*Function
 	Enums     []*Enum
 	Structs   []*Struct
 	Macros    []*Macro
 	Aliases   []*Alias
 	Unvalued  []*Unvalued
+	// Undeclared is what the libraries export, for programs that were compiled
+	// with older headers, and these headers do not declare as exported.
+	Undeclared []*Export
+}
+
+// Header is one of rdma-core's headers, or one of the kernel's that these
+// include.
+type Header struct {
+	Name string `json:"name"` // as a program includes it
+	// Included is whether it is read: because it is bound, or because one that
+	// is bound includes it.
+	Included bool `json:"included,omitempty"`
 }
 
 // Function is an exported or static inline function.
@@ -29,8 +44,28 @@ type Function struct {
 	Params []string `json:"params,omitempty"`
 	// Node is the ELF version node of an exported function, such as
 	// IBVERBS_1.15; empty if the libraries were not at hand.
-	Node   string  `json:"node,omitempty"`
-	Inline *Inline `json:"inline,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Private is whether the library exports the function for its own use only.
+	Private bool    `json:"private,omitempty"`
+	Inline  *Inline `json:"inline,omitempty"`
+}
+
+// ParamNames returns a name for each parameter. One that the header leaves
+// without is called by its place, such as arg2.
+func (f *Function) ParamNames() []string {
+	names := make([]string, len(f.Type.Params))
+	copy(names, f.Params)
+	for i, name := range names {
+		if name != "" {
+			continue
+		}
+		name = "arg" + strconv.Itoa(i+1)
+		for slices.Contains(names, name) {
+			name += "_"
+		}
+		names[i] = name
+	}
+	return names
 }
 
 // Inline says what a static inline function does.
@@ -110,6 +145,12 @@ type Unvalued struct {
 	Header string `json:"header"`
 }
 
+// Export is a function that a library exports.
+type Export struct {
+	Name string `json:"name"`
+	Node string `json:"node"`
+}
+
 // Load reads a snapshot.
 func Load(path string) (*API, error) {
 	data, err := os.ReadFile(path)
@@ -136,6 +177,9 @@ func Parse(data []byte) (*API, error) {
 func (a *API) Marshal() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "{\n\"version\": %q", a.Version)
+	if err := writeSection(&b, "headers", a.Headers); err != nil {
+		return nil, err
+	}
 	if err := writeSection(&b, "functions", a.Functions); err != nil {
 		return nil, err
 	}
@@ -152,6 +196,9 @@ func (a *API) Marshal() ([]byte, error) {
 		return nil, err
 	}
 	if err := writeSection(&b, "unvalued", a.Unvalued); err != nil {
+		return nil, err
+	}
+	if err := writeSection(&b, "undeclared", a.Undeclared); err != nil {
 		return nil, err
 	}
 	b.WriteString("\n}\n")

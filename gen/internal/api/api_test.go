@@ -57,12 +57,30 @@ func TestParseErrors(t *testing.T) {
 		`{"structs": [{"name": "struct s", "members": [{"type": "int"}]}]}`:                         "struct s: a member without",
 		`{"structs": [{"name": "struct s", "members": [{"name": "m"}]}]}`:                           "struct s: a member without",
 		`{"structs": [{"name": "struct s", "members": [{"aggregate": "union", "members": [{}]}]}]}`: "struct s: a member without",
-		`{"macros": [{}]}`:   "macro 1 has no name",
-		`{"aliases": [{}]}`:  "alias 1 has no name",
-		`{"unvalued": [{}]}`: "macro 1 without a value has no name",
+		`{"headers": [{}]}`:               "header 1 has no name",
+		`{"undeclared": [{"name": "f"}]}`: "undeclared function 1 has no name or no node",
+		`{"macros": [{}]}`:                "macro 1 has no name",
+		`{"aliases": [{}]}`:               "alias 1 has no name",
+		`{"unvalued": [{}]}`:              "macro 1 without a value has no name",
 	} {
 		_, err := Parse([]byte(text))
 		require.ErrorContains(t, err, want, text)
+	}
+}
+
+// TestParamNames has parameters that the header leaves without a name.
+func TestParamNames(t *testing.T) {
+	prototype, err := ParseType("func(int, int, int) void")
+	require.NoError(t, err)
+	for _, tt := range []struct{ params, want []string }{
+		{[]string{"a", "b", "c"}, []string{"a", "b", "c"}},
+		{[]string{"a", "", "c"}, []string{"a", "arg2", "c"}},
+		{[]string{"arg2", "", "arg2_"}, []string{"arg2", "arg2__", "arg2_"}},
+		{[]string{"", "arg1", ""}, []string{"arg1_", "arg1", "arg3"}},
+		{nil, []string{"arg1", "arg2", "arg3"}},
+		{[]string{"a", "b", "c", "d"}, []string{"a", "b", "c"}},
+	} {
+		require.Equal(t, tt.want, (&Function{Type: prototype, Params: tt.params}).ParamNames())
 	}
 }
 

@@ -11,6 +11,21 @@ type Name struct {
 
 func (n Name) String() string { return n.Kind + " " + n.Name }
 
+// Finding is what is wrong with a declaration. Without a name, it is about
+// none.
+type Finding struct {
+	Of     Name
+	Header string
+	Text   string
+}
+
+func (f Finding) String() string {
+	if f.Of == (Name{}) {
+		return f.Text
+	}
+	return f.Header + ": " + f.Of.String() + ": " + f.Text
+}
+
 // Kinds are the kinds of names.
 var Kinds = []string{"func", "enum", "enumerator", "struct", "union", "member", "macro", "alias"}
 

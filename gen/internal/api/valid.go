@@ -7,6 +7,11 @@ import (
 
 // valid returns an error if a lacks what all readers of a snapshot rely on.
 func (a *API) valid() error {
+	for i, h := range a.Headers {
+		if h == nil || h.Name == "" {
+			return fmt.Errorf("header %d has no name", i+1)
+		}
+	}
 	for i, f := range a.Functions {
 		if f == nil || f.Name == "" || f.Type == nil || f.Type.Kind != Func {
 			return fmt.Errorf("function %d has no name or no prototype", i+1)
@@ -38,6 +43,11 @@ func (a *API) valid() error {
 	for i, m := range a.Unvalued {
 		if m == nil || m.Name == "" {
 			return fmt.Errorf("macro %d without a value has no name", i+1)
+		}
+	}
+	for i, e := range a.Undeclared {
+		if e == nil || e.Name == "" || e.Node == "" {
+			return fmt.Errorf("undeclared function %d has no name or no node", i+1)
 		}
 	}
 	return nil

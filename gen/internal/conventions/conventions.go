@@ -1,5 +1,5 @@
-// Package conventions reads headers/conventions.txt: what is true of each
-// function and enum and stands in no C declaration.
+// Package conventions reads headers/conventions.txt: which headers are bound,
+// and what is true of each function and enum and stands in no C declaration.
 package conventions
 
 import (
@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 )
@@ -69,11 +70,33 @@ type Enum struct {
 	Modifier string
 }
 
+// Header is the line of a header. One of Package, Skip and Other is set.
+type Header struct {
+	Name    string // as a program includes it; where Other is set, a pattern for path.Match
+	Package string // the Go package that binds it
+	Skip    string // why it is not bound
+	Other   string // the package of the distribution that it comes from, if not from rdma-core's
+}
+
+// The Go packages that bind headers.
+var packages = []string{"libibverbs", "librdmacm"}
+
 // Table is the whole file.
 type Table struct {
-	Funcs  map[string]*Func
-	Enums  map[string]*Enum
-	Macros map[string]string // without a value: why they are not bound
+	Headers []*Header
+	Funcs   map[string]*Func
+	Enums   map[string]*Enum
+	Macros  map[string]string // without a value: why they are not bound
+}
+
+// Header returns the line for the header of that name, or nil.
+func (t *Table) Header(name string) *Header {
+	for _, h := range t.Headers {
+		if match, _ := path.Match(h.Name, name); match && h.Other != "" || h.Name == name { // Parse has tried the pattern
+			return h
+		}
+	}
+	return nil
 }
 
 // Load reads the table from a file.
@@ -106,6 +129,8 @@ func (t *Table) line(line string) error {
 		return fmt.Errorf("expected at least three words, found %q", line)
 	}
 	switch words[0] {
+	case "header":
+		return t.header(words[1:])
 	case "func":
 		return t.function(words[1:])
 	case "enum":
@@ -113,7 +138,30 @@ func (t *Table) line(line string) error {
 	case "macro":
 		return t.macro(words[1:])
 	}
-	return fmt.Errorf("expected func, enum or macro, found %q", words[0])
+	return fmt.Errorf("expected header, func, enum or macro, found %q", words[0])
+}
+
+func (t *Table) header(words []string) error {
+	h := &Header{Name: words[0]}
+	key, value, isReason := strings.Cut(words[1], "=")
+	switch {
+	case len(words) == 2 && slices.Contains(packages, words[1]):
+		h.Package = words[1]
+	case len(words) == 2 && isReason && value != "" && key == "skip":
+		h.Skip = value
+	case len(words) == 2 && isReason && value != "" && key == "other":
+		h.Other = value
+	default:
+		return fmt.Errorf("header %s: expected only %s, skip= or other=", h.Name, strings.Join(packages, ", "))
+	}
+	if _, err := path.Match(h.Name, ""); err != nil {
+		return fmt.Errorf("header %s: %w", h.Name, err)
+	}
+	if slices.ContainsFunc(t.Headers, func(old *Header) bool { return old.Name == h.Name }) {
+		return fmt.Errorf("header %s: a second line", h.Name)
+	}
+	t.Headers = append(t.Headers, h)
+	return nil
 }
 
 // fields splits a line at blanks outside quotes and drops a comment.

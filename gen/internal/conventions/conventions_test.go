@@ -11,6 +11,9 @@ import (
 func TestParse(t *testing.T) {
 	table, err := Parse("c.txt", []byte(`
 # A comment.
+header infiniband/verbs.h libibverbs
+header infiniband/arch.h skip="of old"
+header rdma/*-abi.h other=linux-libc-dev
 func ibv_all  status blocks nil=a,b keeps=c out=d,e # rest
 func ibv_own	code	inline=own
 func ibv_left_out string skip="two words # no comment"
@@ -24,6 +27,11 @@ macro ibv_get skip="a call"
 `))
 	require.NoError(t, err)
 	require.Equal(t, &Table{
+		Headers: []*Header{
+			{Name: "infiniband/verbs.h", Package: "libibverbs"},
+			{Name: "infiniband/arch.h", Skip: "of old"},
+			{Name: "rdma/*-abi.h", Other: "linux-libc-dev"},
+		},
 		Funcs: map[string]*Func{
 			"ibv_all": {
 				Name: "ibv_all", Class: Status, Blocks: true,
@@ -45,13 +53,25 @@ macro ibv_get skip="a call"
 		Macros: map[string]string{"ibv_get": "a call"},
 	}, table)
 	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())
+	for name, want := range map[string]*Header{
+		"infiniband/verbs.h": table.Headers[0], "infiniband/arch.h": table.Headers[1], "rdma/hns-abi.h": table.Headers[2],
+		"rdma/*-abi.h": table.Headers[2], "rdma/hfi/hns-abi.h": nil, "infiniband/new.h": nil, "verbs.h": nil,
+	} {
+		require.Equal(t, want, table.Header(name), name)
+	}
 }
 
 func TestParseErrors(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"func", `expected at least three words, found "func"`},
 		{"func ibv_x", `expected at least three words, found "func ibv_x"`},
-		{"struct ibv_x code", `expected func, enum or macro, found "struct"`},
+		{"struct ibv_x code", `expected header, func, enum or macro, found "struct"`},
+		{"header a.h libmlx5", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
+		{"header a.h libibverbs skip=b", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
+		{"header a.h skip=", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
+		{"header a.h why=b", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
+		{"header [.h other=b", "header [.h: syntax error in pattern"},
+		{"header twice.h skip=b", "header twice.h: a second line"},
 		{"macro ibv_x code", "macro ibv_x: expected only skip="},
 		{"macro ibv_x skip=a b", "macro ibv_x: expected only skip="},
 		{"macro ibv_x skip=", "macro ibv_x: expected only skip="},
@@ -80,8 +100,8 @@ func TestParseErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
-			_, err := Parse("c.txt", []byte("func ibv_twice code\nenum ibv_twice values\nmacro ibv_twice skip=a\n"+tt.line))
-			require.EqualError(t, err, "c.txt:4: "+tt.want)
+			_, err := Parse("c.txt", []byte("func ibv_twice code\nenum ibv_twice values\nmacro ibv_twice skip=a\nheader twice.h skip=a\n"+tt.line))
+			require.EqualError(t, err, "c.txt:5: "+tt.want)
 		})
 	}
 }
@@ -172,10 +192,15 @@ func TestOurs(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("func a code nil=,b blocks\nenum :A flags name=\"x y\" # rest"))
 	f.Add([]byte("func a pointer keeps=b out=c inline=own skip=\"no # no\"\nenum a values"))
+	f.Add([]byte("header a.h libibverbs\nheader */b.h other=\"c d\"\nheader c.h skip=e"))
 	f.Add([]byte("strings f e \"other\"\nA \"text\""))
 	f.Add([]byte("a(3) a b # rest\nc(7) c"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if table, err := Parse("c.txt", text); err == nil {
+			for _, h := range table.Headers {
+				require.NotEmpty(t, h.Package+h.Skip+h.Other)
+				require.NotNil(t, table.Header(h.Name))
+			}
 			for name, fn := range table.Funcs {
 				require.Equal(t, name, fn.Name)
 				require.Contains(t, classes, fn.Class)

@@ -21,6 +21,11 @@ func missing(a *api.API, known *conventions.Table) []string {
 		}
 		lines[header] = append(lines[header], line)
 	}
+	for _, h := range a.Headers {
+		if known.Header(h.Name) == nil {
+			add(h.Name, headerLine(h))
+		}
+	}
 	for _, e := range a.Enums {
 		if known.Enums[e.Key()] == nil {
 			add(e.Header, enumLine(e))
@@ -37,8 +42,11 @@ func missing(a *api.API, known *conventions.Table) []string {
 			if ownLogic(f) || shadowed[f.Name] {
 				line += " inline=own"
 			}
-			if f.Inline == nil && f.Node == "" && hasNodes {
+			switch {
+			case f.Private:
 				line += ` skip="exported only with a private symbol version"`
+			case f.Inline == nil && f.Node == "" && hasNodes:
+				line += ` skip="declared, but not exported by the library"`
 			}
 			add(f.Header, line+" # "+declaration(f))
 		}
@@ -54,6 +62,18 @@ func missing(a *api.API, known *conventions.Table) []string {
 		out = append(out, lines[h]...)
 	}
 	return out
+}
+
+// headerLine has the library that the header's folder tells. What nothing
+// includes cannot be bound.
+func headerLine(h *api.Header) string {
+	switch {
+	case !h.Included:
+		return fmt.Sprintf(`header %s skip="nothing that is bound includes it"`, h.Name)
+	case strings.HasPrefix(h.Name, "rdma/"):
+		return "header " + h.Name + " librdmacm"
+	}
+	return "header " + h.Name + " libibverbs"
 }
 
 func enumLine(e *api.Enum) string {

@@ -57,7 +57,7 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 		l.Look = append(l.Look, "headers/manual.txt has no manual page for "+strings.Join(undescribed, ", "))
 	}
 	for _, c := range diff.Compare(a, b).Changes {
-		if c.Break || c.Why == diff.NoCompMask {
+		if c.Break || c.Undecided {
 			l.Look = append(l.Look, c.String())
 		}
 	}
@@ -103,7 +103,8 @@ func (l *List) Print(w io.Writer) {
 		}
 	}
 	section("Lines for headers/conventions.txt, each below its neighbours in the header. The class is a guess, and so is\n"+
-		"values or flags; decide also blocks, nil=, keeps=, out= and skip=, as the file explains.", l.Conventions, "")
+		"values or flags; decide also blocks, nil=, keeps=, out= and skip=, as the file explains. Of a header that gets\n"+
+		"skip=, nothing else is needed.", l.Conventions, "")
 	section("Lines for headers/since.txt, with the first release that has the name: the one here is right if no release\n"+
 		"lies between the two versions.", l.Since, "")
 	section("Lines for headers/strings.txt, in the list of their enum.", l.Strings, "")

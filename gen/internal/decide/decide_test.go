@@ -107,19 +107,46 @@ func TestEnumLines(t *testing.T) {
 	}
 }
 
-// TestShadowAndPrivate has functions that a macro stands in front of, or that
-// the library keeps to itself.
+// TestHeaderLines has headers of which nothing is said.
+func TestHeaderLines(t *testing.T) {
+	a := &api.API{Headers: []*api.Header{
+		{Name: "infiniband/new.h", Included: true},
+		{Name: "infiniband/new_dv.h"},
+		{Name: "rdma/new.h", Included: true},
+		{Name: "rdma/new-abi.h", Included: true},
+		{Name: "infiniband/known.h"},
+	}}
+	known := facts(t)
+	var err error
+	known.Known, err = conventions.Parse("c", []byte("header infiniband/known.h skip=why\nheader rdma/*-abi.h other=linux\n"))
+	require.NoError(t, err)
+	l := list(t, a, a, known)
+	require.Equal(t, []string{
+		"# infiniband/new.h", "header infiniband/new.h libibverbs",
+		"# infiniband/new_dv.h", `header infiniband/new_dv.h skip="nothing that is bound includes it"`,
+		"# rdma/new.h", "header rdma/new.h librdmacm",
+	}, l.Conventions)
+	require.True(t, l.Open())
+	_, err = conventions.Parse("c", []byte(strings.Join(l.Conventions, "\n")))
+	require.NoError(t, err)
+}
+
+// TestShadowAndPrivate has functions that a macro stands in front of, and that
+// the library keeps to itself or lacks.
 func TestShadowAndPrivate(t *testing.T) {
 	exported := fn("g", "h", "func() int")
 	exported.Node = "N_1"
+	private := fn("private", "h", "func() int")
+	private.Private = true
 	a := &api.API{
-		Functions: []*api.Function{exported, fn("private", "h", "func() int")},
+		Functions: []*api.Function{exported, private, fn("absent", "h", "func() int")},
 		Unvalued:  []*api.Unvalued{{Name: "M", Header: "h"}, {Name: "g", Header: "h"}},
 	}
 	l := list(t, a, a, facts(t))
 	require.Equal(t, []string{
 		"# h", "func g code inline=own # int g(void)",
 		`func private code skip="exported only with a private symbol version" # int private(void)`,
+		`func absent code skip="declared, but not exported by the library" # int absent(void)`,
 		`macro g skip="no value"`,
 	}, l.Conventions)
 	_, err := conventions.Parse("c", []byte(strings.Join(l.Conventions, "\n")))
@@ -185,8 +212,9 @@ func TestWriteAndLook(t *testing.T) {
 	require.Equal(t, []string{"own_g for int g(void)", "own_h for int h(int x)"}, l.Write)
 	require.Equal(t, []string{
 		"headers/manual.txt has no manual page for h, written, plain",
-		"`f`, function removed: `int f(void)`; programs that call it cannot be linked or started",
-		"`struct s`: `4 bytes` -> `8 bytes`; it has no comp_mask: safe only if the library allocates it or is told its size",
+		"`f`, function removed: `int f(void)`; programs that call it cannot be compiled, nor started unless the library still exports it: " +
+			"the snapshot was made without it",
+		"`struct s`, struct grown: `4 bytes` -> `8 bytes`; it has no comp_mask: safe only if the library allocates it or is told its size",
 	}, l.Look)
 	var b strings.Builder
 	l.Print(&b)

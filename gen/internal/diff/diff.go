@@ -9,27 +9,31 @@ type Change struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"`
 	// Of is the enum of an enumerator or the struct of a member.
-	Of     string `json:"of"`
-	From   string `json:"from"`
-	To     string `json:"to"`
-	Break  bool   `json:"break"`  // of the ABI
-	Source bool   `json:"source"` // only a source break
-	Why    string `json:"why"`
+	Of   string `json:"of"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// At most one of these is true.
+	Break     bool   `json:"break"`     // of the ABI
+	Undecided bool   `json:"undecided"` // can be a break of the ABI, which the snapshots do not tell
+	Source    bool   `json:"source"`    // only a source break
+	Why       string `json:"why"`
 }
 
 // Report is everything that changed from one version to another.
 type Report struct {
-	From    string   `json:"from"`
-	To      string   `json:"to"`
-	Breaks  int      `json:"breaks"`
-	Sources int      `json:"sources"`
-	Changes []Change `json:"changes"` // by kind, then as the headers have them
+	From      string   `json:"from"`
+	To        string   `json:"to"`
+	Breaks    int      `json:"breaks"`
+	Undecided int      `json:"undecided"`
+	Sources   int      `json:"sources"`
+	Changes   []Change `json:"changes"` // by kind, then as the headers have them
 }
 
 // Compare returns what changed from a to b.
 func Compare(a, b *api.API) *Report {
 	r := &Report{From: a.Version, To: b.Version, Changes: []Change{}}
 	c := &comparer{from: a, to: b, byKind: map[Kind][]Change{}}
+	c.headers()
 	c.functions()
 	c.enums()
 	c.structs()
@@ -40,6 +44,9 @@ func Compare(a, b *api.API) *Report {
 			r.Changes = append(r.Changes, change)
 			if change.Break {
 				r.Breaks++
+			}
+			if change.Undecided {
+				r.Undecided++
 			}
 			if change.Source {
 				r.Sources++
@@ -60,6 +67,7 @@ type severity int
 const (
 	compatible severity = iota
 	source
+	undecided
 	abi
 )
 
@@ -72,8 +80,23 @@ func (s severity) when(bad bool) severity {
 }
 
 func (c *comparer) add(s severity, change Change) {
-	change.Break, change.Source = s == abi, s == source
+	change.Break, change.Undecided, change.Source = s == abi, s == undecided, s == source
 	c.byKind[change.Kind] = append(c.byKind[change.Kind], change)
+}
+
+// headers compares the lists of headers, which old snapshots lack.
+func (c *comparer) headers() {
+	if len(c.from.Headers) == 0 || len(c.to.Headers) == 0 {
+		return
+	}
+	pairs(c.from.Headers, c.to.Headers, func(h *api.Header) string { return h.Name }, func(name string, a, b *api.Header) {
+		switch {
+		case a == nil:
+			c.add(compatible, Change{Kind: HeaderAdded, Name: name})
+		case b == nil:
+			c.add(source, Change{Kind: HeaderRemoved, Name: name, Why: "a program that includes it does not compile"})
+		}
+	})
 }
 
 // header notes that a declaration is found elsewhere.

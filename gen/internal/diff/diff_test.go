@@ -33,6 +33,12 @@ func node(f *api.Function, node string) *api.Function {
 
 func functions(list ...*api.Function) *api.API { return &api.API{Functions: list} }
 
+// exporting adds a function that the library exports and the headers lack.
+func exporting(a *api.API, name, node string) *api.API {
+	a.Undeclared = append(a.Undeclared, &api.Export{Name: name, Node: node})
+	return a
+}
+
 func enum(name string, values ...api.Enumerator) *api.Enum {
 	return &api.Enum{Name: name, Header: "h.h", Values: values}
 }
@@ -76,7 +82,7 @@ func macros(list ...*api.Macro) *api.API { return &api.API{Macros: list} }
 func aliases(list ...*api.Alias) *api.API { return &api.API{Aliases: list} }
 
 // compare has what changed as kind, name and from -> to, with ! before an ABI
-// break and ? before a source break.
+// break, ~ before what can be one and ? before a source break.
 func compare(a, b *api.API) []string {
 	out := []string{}
 	for _, c := range Compare(a, b).Changes {
@@ -84,6 +90,8 @@ func compare(a, b *api.API) []string {
 		switch {
 		case c.Break:
 			mark = "!"
+		case c.Undecided:
+			mark = "~"
 		case c.Source:
 			mark = "?"
 		}
@@ -113,6 +121,35 @@ func (tests table) run(t *testing.T) {
 	}
 }
 
+func TestHeaders(t *testing.T) {
+	headers := func(names ...string) *api.API {
+		a := new(api.API)
+		for _, name := range names {
+			a.Headers = append(a.Headers, &api.Header{Name: name})
+		}
+		return a
+	}
+	table{
+		{"added", headers("a.h"), headers("a.h", "b.h"), []string{"header added: b.h:  -> "}},
+		{"gone", headers("a.h", "b.h"), headers("a.h"), []string{"?header removed: b.h:  -> "}},
+		{"not recorded before", headers(), headers("a.h"), []string{}},
+		{"not recorded any more", headers("a.h"), headers(), []string{}},
+	}.run(t)
+}
+
+// TestRemovedWhy has what is said of a function that the headers lack.
+func TestRemovedWhy(t *testing.T) {
+	why := func(a, b *api.API) string { return Compare(a, b).Changes[0].Why }
+	f, g := node(fn("f", "func() int"), "N_1"), node(fn("g", "func() int"), "N_1")
+	require.Equal(t, "programs that call it cannot be linked or started", why(functions(f, g), functions(g)))
+	require.Equal(t, "the library exports it under another node, N_2", why(functions(f), exporting(functions(), "f", "N_2")))
+	require.Equal(t, "the library still exports it, so compiled programs start", why(functions(f), exporting(functions(), "f", "N_1")))
+	require.Equal(t, "the library did not export it, so no program was linked with it",
+		why(functions(fn("f", "func() int"), g), functions(g)))
+	require.Equal(t, "programs that call it cannot be compiled, nor started unless the library still exports it: the snapshot was made without it",
+		why(functions(f), functions()))
+}
+
 func TestFunctions(t *testing.T) {
 	table{
 		{"added", functions(), functions(fn("f", "func(int) int", "a")), []string{"function added: f:  -> int f(int)"}},
@@ -122,6 +159,23 @@ func TestFunctions(t *testing.T) {
 			[]string{"function added: f:  -> int f(void), inline, calls p->f"},
 		},
 		{"removed", functions(fn("f", "func() int")), functions(), []string{"!function removed: f: int f(void) -> "}},
+		{
+			"removed from the headers, still exported", functions(node(fn("f", "func() int"), "N_1")), exporting(functions(), "f", "N_1"),
+			[]string{"?function removed: f: int f(void), N_1 -> "},
+		},
+		{
+			"removed from the headers, exported in another way", functions(node(fn("f", "func() int"), "N_1")), exporting(functions(), "f", "N_2"),
+			[]string{"!function removed: f: int f(void), N_1 -> "},
+		},
+		{
+			"removed, never exported", functions(fn("f", "func() int"), node(fn("g", "func() int"), "N_1")), functions(node(fn("g", "func() int"), "N_1")),
+			[]string{"?function removed: f: int f(void) -> "},
+		},
+		{
+			"exported to inline, exported in another way", functions(node(fn("f", "func() int"), "N_1")),
+			exporting(functions(inline(fn("f", "func() int"), "p->f")), "f", "N_2"),
+			[]string{"!function now inline: f: exported -> inline, calls p->f"},
+		},
 		{
 			"removed inline", functions(inline(fn("f", "func() int"), "")), functions(),
 			[]string{"?function removed: f: int f(void), inline with logic of its own -> "},
@@ -160,7 +214,7 @@ func TestFunctions(t *testing.T) {
 		},
 		{
 			"exported to inline, still exported", functions(node(fn("f", "func() int"), "N_1")),
-			functions(node(inline(fn("f", "func() int"), "p->f"), "N_1")),
+			exporting(functions(inline(fn("f", "func() int"), "p->f")), "f", "N_1"),
 			[]string{"function now inline: f: exported -> inline, calls p->f"},
 		},
 		{

@@ -1,22 +1,28 @@
 // Package diff compares two snapshots of the headers and says what each change
 // does to programs that were written, or compiled, for the old one.
 //
-// A change is one of three:
+// A change is one of four:
 //
 //   - an ABI break: a program that was compiled with the old headers can fail
 //     with a library of the new version;
+//   - undecided: it is an ABI break or none, which the headers do not tell;
 //   - a source break: such a program goes on working, but might not compile
 //     with the new headers;
 //   - compatible: neither.
 //
 // The rules, with what they rest on:
 //
+//   - A header that is added is compatible; one that is gone breaks the source of
+//     programs that include it.
 //   - A function that is added is compatible, whether exported or inline. One
-//     that is removed is a break if it was exported. An inline one was compiled
-//     into the program, so its removal breaks the source only, and a change of
-//     its body nothing. An exported one that turns inline is a break, because
-//     its symbol may be gone, unless the new snapshot has an ELF version node
-//     for it. One that turns from inline to exported is compatible.
+//     that is removed is a break if it was exported and the library does not
+//     export it under its node any more; while it does, programs start, and only
+//     the source breaks. A snapshot that was made without the libraries does not
+//     tell, and counts as one whose library does not. An inline function was
+//     compiled into the program, so its removal breaks the source only, and a
+//     change of its body nothing. An exported one that turns inline is a break
+//     unless the library still exports it. One that turns from inline to
+//     exported is compatible.
 //   - An ELF version node that changes or is lost is a break: the program asks
 //     for the symbol with the node that it was linked with. A snapshot in which
 //     no function has a node was made without the libraries and says nothing.
@@ -28,12 +34,15 @@
 //   - A struct may gain members in its padding and at its end. Members that
 //     move, vanish, or change to a type of another form are breaks, and so are
 //     a smaller size, another alignment, and a struct that turns opaque.
-//   - A struct that grows at its end is reported, but is a break only where that
-//     is visible: if it is passed by value, or held in an array by value. If
-//     other members follow it in another struct, these move, which is a break
-//     of that struct. The headers do not say whether a caller allocates it: that
-//     is safe only with a comp_mask or a size beside it, and the report tells
-//     those with a comp_mask from the others.
+//   - A struct that grows at its end is a break where that is visible: if it is
+//     passed by value, or held in an array. Programs also have arrays of it where
+//     a function, or another struct, has a pointer to it beside a number of
+//     elements, which the names of both tell: sg_list and num_sge. Not if an
+//     exported function returns it, since the library then allocates each by
+//     itself, nor if the function is told the size. If other members follow it
+//     in another struct, these move, which is a break of that struct. For all
+//     others, the headers do not say whether a caller allocates them: with a
+//     comp_mask that is safe, without one it is undecided.
 //   - A struct that grows at its front is compatible if all of its members keep
 //     their types and their distances from its end, the last one included, and
 //     if no exported function and no member of a struct refers to it. Then a

@@ -8,23 +8,15 @@ import (
 )
 
 func (c *comparer) functions() {
-	hasNodes := func(a *api.API) bool {
-		return slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
-	}
 	nodes := hasNodes(c.from) && hasNodes(c.to)
 	pairs(c.from.Functions, c.to.Functions, func(f *api.Function) string { return f.Name },
 		func(name string, a, b *api.Function) {
 			switch {
 			case a == nil:
 				c.add(compatible, Change{Kind: FunctionAdded, Name: name, To: declaration(b)})
-			case b == nil && a.Inline == nil:
-				c.add(abi, Change{
-					Kind: FunctionRemoved, Name: name, From: declaration(a), Why: "programs that call it cannot be linked or started",
-				})
 			case b == nil:
-				c.add(source, Change{
-					Kind: FunctionRemoved, Name: name, From: declaration(a), Why: "it was inline, so compiled programs have it",
-				})
+				bad, why := c.removed(a)
+				c.add(bad, Change{Kind: FunctionRemoved, Name: name, From: declaration(a), Why: why})
 			default:
 				c.function(name, a, b)
 				if nodes {
@@ -32,6 +24,40 @@ func (c *comparer) functions() {
 				}
 			}
 		})
+}
+
+// hasNodes reports whether a snapshot was made with the libraries at hand.
+func hasNodes(a *api.API) bool {
+	return len(a.Undeclared) > 0 || slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
+}
+
+// removed says what it does that the headers do not have f any more.
+func (c *comparer) removed(f *api.Function) (severity, string) {
+	node := c.leftNode(f.Name)
+	switch {
+	case f.Inline != nil:
+		return source, "it was inline, so compiled programs have it"
+	case hasNodes(c.from) && f.Node == "":
+		return source, "the library did not export it, so no program was linked with it"
+	case !hasNodes(c.to):
+		return abi, "programs that call it cannot be compiled, nor started unless the library still exports it: the snapshot was made without it"
+	case node == "":
+		return abi, "programs that call it cannot be linked or started"
+	case f.Node != "" && f.Node != node:
+		return abi, "the library exports it under another node, " + node
+	}
+	return source, "the library still exports it, so compiled programs start"
+}
+
+// leftNode returns the node under which the new library exports a function that
+// the headers do not declare as exported; empty if it does not.
+func (c *comparer) leftNode(name string) string {
+	for _, e := range c.to.Undeclared {
+		if e.Name == name {
+			return e.Node
+		}
+	}
+	return ""
 }
 
 func (c *comparer) function(name string, a, b *api.Function) {
@@ -51,9 +77,12 @@ func (c *comparer) function(name string, a, b *api.Function) {
 	}
 	switch {
 	case a.Inline == nil && b.Inline != nil:
-		c.add(abi.when(b.Node == ""), Change{
-			Kind: NowInline, Name: name, From: "exported", To: body(b), Why: "the library need not have it any more",
-		})
+		change := Change{Kind: NowInline, Name: name, From: "exported", To: body(b), Why: "the library need not have it any more"}
+		left := c.leftNode(name)
+		if left != "" {
+			change.Why = "the library still exports it under the node " + left
+		}
+		c.add(abi.when(left == "" || a.Node != "" && a.Node != left), change)
 	case a.Inline != nil && b.Inline == nil:
 		c.add(compatible, Change{Kind: NowExported, Name: name, From: body(a), To: "exported"})
 	case a.Inline != nil && *a.Inline != *b.Inline:
@@ -65,7 +94,7 @@ func (c *comparer) node(name string, a, b *api.Function) {
 	change := Change{Kind: NodeChanged, Name: name, From: a.Node, To: b.Node}
 	const why = "a program that was linked with the old node asks for it"
 	switch {
-	case a.Node == b.Node:
+	case a.Node == b.Node, a.Inline == nil && b.Inline != nil: // which is a change of its own
 	case a.Node == "":
 		change.Kind = NodeGained
 		c.add(compatible, change)

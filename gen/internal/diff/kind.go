@@ -5,6 +5,8 @@ type Kind string
 
 // The kinds, as they stand in the JSON output.
 const (
+	HeaderAdded       Kind = "header added"
+	HeaderRemoved     Kind = "header removed"
 	FunctionAdded     Kind = "function added"
 	FunctionRemoved   Kind = "function removed"
 	PrototypeChanged  Kind = "prototype changed"
@@ -51,6 +53,8 @@ var kinds = []struct {
 	kind      Kind
 	one, many string
 }{
+	{HeaderAdded, "header added", "headers added"},
+	{HeaderRemoved, "header removed", "headers removed"},
 	{FunctionAdded, "function added", "functions added"},
 	{FunctionRemoved, "function removed", "functions removed"},
 	{PrototypeChanged, "prototype changed", "prototypes changed"},

@@ -21,6 +21,8 @@ func (r *Report) Verdict() string {
 	switch {
 	case r.Breaks > 0:
 		return "ABI break"
+	case r.Undecided > 0:
+		return "Undecided"
 	case r.Sources > 0:
 		return "Source break"
 	case len(r.Changes) > 0:
@@ -44,7 +46,7 @@ func (r *Report) Summary() string {
 	if len(parts) == 0 {
 		return fmt.Sprintf("**%s**: no change.", r.Verdict())
 	}
-	return fmt.Sprintf("**%s**: %s, %s; %s.", r.Verdict(), count(r.Breaks, "ABI break", "ABI breaks"),
+	return fmt.Sprintf("**%s**: %s, %d undecided, %s; %s.", r.Verdict(), count(r.Breaks, "ABI break", "ABI breaks"), r.Undecided,
 		count(r.Sources, "source break", "source breaks"), strings.Join(parts, ", "))
 }
 
@@ -55,8 +57,8 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Markdown returns the report for readers: first the breaks, then everything
-// that is compatible, kind by kind.
+// Markdown returns the report for readers: first the breaks and what can be one,
+// then everything that is compatible, kind by kind.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# rdma-core %s -> %s\n\n%s\n", r.From, r.To, r.Summary())
@@ -72,6 +74,7 @@ func (r *Report) Markdown() string {
 		}
 	}
 	section("ABI breaks", func(c Change) bool { return c.Break }, described)
+	section("Undecided: a break, or none", func(c Change) bool { return c.Undecided }, described)
 	section("Source breaks", func(c Change) bool { return c.Source }, described)
 	for _, k := range kinds {
 		lines := described
@@ -82,7 +85,7 @@ func (r *Report) Markdown() string {
 			lines = values
 		}
 		section(strings.ToUpper(k.many[:1])+k.many[1:],
-			func(c Change) bool { return c.Kind == k.kind && !c.Break && !c.Source }, lines)
+			func(c Change) bool { return c.Kind == k.kind && !c.Break && !c.Undecided && !c.Source }, lines)
 	}
 	return b.String()
 }
@@ -107,7 +110,7 @@ func (c Change) String() string {
 		name = c.Of + "." + name
 	}
 	fmt.Fprintf(&b, "`%s`", name)
-	if c.Break || c.Source {
+	if c.Break || c.Undecided || c.Source {
 		fmt.Fprintf(&b, ", %s", c.Kind)
 	}
 	switch {

@@ -53,25 +53,22 @@ func (c *comparer) structure(name string, a, b *api.Struct) {
 		old = shifted(old, b.Size-a.Size)
 	case b.Size > a.Size:
 		change.Kind = StructGrown
-		holder := c.holder(name)
+		holder, bad := c.holder(name), compatible
 		switch {
 		case holder != "":
-			change.Why = holder
+			change.Why, bad = holder, abi
 		case hasCompMask(b):
 			change.Why = "it has a comp_mask"
 		default:
-			change.Why = NoCompMask
+			change.Why, bad = "it has no comp_mask: safe only if the library allocates it or is told its size", undecided
 		}
-		c.add(abi.when(holder != ""), change)
+		c.add(bad, change)
 	case b.Size < a.Size:
 		change.Kind, change.Why = StructShrunk, "the library may write where old programs expect it, or leave members unset"
 		c.add(abi, change)
 	}
 	c.members(name, old, now)
 }
-
-// NoCompMask is why a person must look at a struct that has grown.
-const NoCompMask = "it has no comp_mask: safe only if the library allocates it or is told its size"
 
 func opaque(s *api.Struct) bool { return len(s.Members) == 0 }
 

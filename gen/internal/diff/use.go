@@ -2,7 +2,9 @@ package diff
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
@@ -31,7 +33,7 @@ func (c *comparer) user(name string) string {
 // holder says which function or array has a struct by value, so that it cannot
 // grow, if there is one.
 func (c *comparer) holder(name string) string {
-	byValue := func(t *api.Type) bool { return t != nil && t.Kind == api.Named && t.Name == name }
+	byValue := isNamed(name)
 	for _, f := range c.from.Functions {
 		if f.Inline == nil && (byValue(f.Type.Elem) || slices.ContainsFunc(f.Type.Params, byValue)) {
 			return fmt.Sprintf("%s passes it by value", f.Name)
@@ -48,5 +50,73 @@ func (c *comparer) holder(name string) string {
 			}
 		}
 	}
+	return c.counted(name)
+}
+
+func isNamed(name string) func(*api.Type) bool {
+	return func(t *api.Type) bool { return t != nil && t.Kind == api.Named && t.Name == name }
+}
+
+// number matches the names that the headers give to a number of elements.
+var number = regexp.MustCompile(`^(num|nr|n)_\w+$|^max_?\w+$|^n[a-z]+s$|^nsge$|(cnt|count)$`)
+
+// counted says which function, or which struct, has a pointer to a struct beside
+// a number of them, so that programs have arrays of it. What a function of the
+// library returns is allocated there, one by one.
+func (c *comparer) counted(name string) string {
+	is := isNamed(name)
+	for _, f := range c.from.Functions {
+		if t := f.Type.Elem; t.Kind == api.Pointer && is(t.Elem) {
+			return ""
+		}
+	}
+	beside := func(names []string, types []*api.Type) (pointer, count string) {
+		for i, t := range types {
+			if t == nil || t.Kind != api.Pointer || !is(t.Elem) {
+				continue
+			}
+			for _, j := range []int{i - 1, i + 1} {
+				if j >= 0 && j < len(types) && types[j] != nil && types[j].Kind == api.Named && scalarSize(types[j].Name) != 0 && number.MatchString(names[j]) {
+					return names[i], names[j]
+				}
+			}
+		}
+		return "", ""
+	}
+	for _, f := range c.from.Functions {
+		// The code of the others is in the programs, and passes on the size that
+		// these were compiled with.
+		if ownLogic := f.Inline != nil && f.Inline.Call == ""; ownLogic || len(f.Params) != len(f.Type.Params) || slices.ContainsFunc(f.Params, isSize) {
+			continue
+		}
+		if pointer, count := beside(f.Params, f.Type.Params); pointer != "" {
+			return fmt.Sprintf("%s takes an array of it, %s with %s", f.Name, pointer, count)
+		}
+	}
+	for _, s := range c.from.Structs {
+		if pointer, count := besideMember(s.Members, beside); pointer != "" {
+			return fmt.Sprintf("%s has an array of it, %s with %s", s.Name, pointer, count)
+		}
+	}
 	return ""
+}
+
+func isSize(name string) bool { return strings.HasSuffix(name, "size") }
+
+// besideMember looks for what beside finds among members, at any depth.
+func besideMember(members []*api.Member, beside func([]string, []*api.Type) (string, string)) (pointer, count string) {
+	var names []string
+	var types []*api.Type
+	for _, m := range members {
+		names, types = append(names, m.Name), append(types, m.Type)
+	}
+	if pointer, count = beside(names, types); pointer != "" {
+		return pointer, count
+	}
+	for _, m := range members {
+		if pointer, count = besideMember(m.Members, beside); pointer != "" {
+			return pointer, count
+		}
+	}
+	return "", ""
 }

@@ -28,7 +28,7 @@ var classDocs = map[conventions.Class]string{
 func (p *pkg) doc(f *function) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s binds %s, %s %s:\n\n\t%s\n\n%s", f.goName, f.Name(), f.how(), f.Header,
-		prototype(f.Function), classDocs[f.Class])
+		prototype(f.Function, f.ParamNames()), classDocs[f.Class])
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\n"+format, args...) }
 
 	if len(f.Out) > 0 {

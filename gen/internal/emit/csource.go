@@ -41,7 +41,7 @@ var pthreadOther string
 
 func (p *pkg) execute(text string, data any) ([]byte, error) {
 	t, err := template.New("").Funcs(template.FuncMap{
-		"member": member, "enumerator": enumerator, "prototype": prototype,
+		"member": member, "enumerator": enumerator, "prototype": safePrototype,
 	}).Parse(text)
 	if err != nil {
 		return nil, err
@@ -49,6 +49,17 @@ func (p *pkg) execute(text string, data any) ([]byte, error) {
 	var b bytes.Buffer
 	err = t.Execute(&b, data)
 	return b.Bytes(), err
+}
+
+// safePrototype leaves out the names that something else has in our own C code.
+func safePrototype(f *api.Function) string {
+	names := f.ParamNames()
+	for i, name := range names {
+		if slices.Contains(cReserved, name) {
+			names[i] = ""
+		}
+	}
+	return prototype(f, names)
 }
 
 // abiHeader writes the C declarations: of both libraries in librdmacm, so that
@@ -68,22 +79,23 @@ func (p *pkg) abiHeader() ([]byte, error) {
 		d.Opaque = slices.Concat(p.verbs.opaque, p.opaque)
 	}
 	for _, s := range p.API.Structs {
-		if isLibc(s.Header) || (p.verbs == nil && Home(s.Header) != p.name) {
+		if p.isLibc(s.Header) || (p.verbs == nil && p.Home(s.Header) != p.name) {
 			continue
 		}
 		d.Structs = append(d.Structs, s)
 		d.Forwards = append(d.Forwards, s.Name)
 	}
 	for _, f := range p.API.Functions {
-		if p.verbs != nil || Home(f.Header) == p.name {
+		if p.verbs != nil || p.Home(f.Header) == p.name {
 			d.Functions = append(d.Functions, f)
 		}
 	}
 	return p.execute(abiTemplate, d)
 }
 
-func isLibc(header string) bool {
-	return !strings.HasPrefix(header, "infiniband/") && !strings.HasPrefix(header, "rdma/")
+func (p *pkg) isLibc(header string) bool {
+	return !strings.HasPrefix(header, "infiniband/") && !strings.HasPrefix(header, "rdma/") &&
+		!slices.ContainsFunc(p.API.Headers, func(h *api.Header) bool { return h.Name == header })
 }
 
 // member writes a struct's member as C.
@@ -135,16 +147,19 @@ func (p *pkg) stub(f *function) stub {
 		Void:  f.Type.Elem.IsVoid(),
 		Errno: f.leavesErrno(),
 	}
-	var params, args []string
+	var params, args, none []string // none are the arguments that ask for no results
 	for _, param := range f.params {
 		wire := p.wire(param.t)
 		if wire == "void *" {
-			params = append(params, "void *p_"+param.cName)
-			s.Locals = append(s.Locals, param.t.C(param.cName)+" = p_"+param.cName+";")
+			params = append(params, "void *p_"+param.stub)
+			s.Locals = append(s.Locals, param.t.C(param.stub)+" = p_"+param.stub+";")
 		} else {
-			params = append(params, wire+" "+param.cName)
+			params = append(params, wire+" "+param.stub)
 		}
-		args = append(args, param.cName)
+		args, none = append(args, param.stub), append(none, param.stub)
+		if param.name == f.limit() {
+			none[len(none)-1] = "0"
+		}
 	}
 	s.Params = strings.Join(params, ", ")
 	if s.Params == "" {
@@ -158,17 +173,32 @@ func (p *pkg) stub(f *function) stub {
 	case own:
 		callee = "own_" + f.Name()
 	case dispatch:
-		callee, s.Test, s.Refuse = f.Inline.Call, f.Inline.Call, p.refusal(f)
+		callee = f.inStub(f.Inline.Call)
+		s.Test, s.Refuse = callee, p.refusal(f)
 	case guarded:
 		s.Refuse = p.refusal(f)
-		callee, s.Guard, s.Test = f.Inline.Call, f.Inline.Guard, "vctx"
+		callee, s.Guard, s.Test = f.Inline.Call, f.inStub(f.Inline.Guard), "vctx"
 		s.Op = strings.TrimPrefix(f.Inline.Call, "vctx->")
 	}
 	s.Call = callee + "(" + strings.Join(args, ", ") + ")"
 	if f.Class == conventions.Poll {
-		s.Again = strings.Replace(s.Call, "num_entries", "0", 1)
+		s.Again = callee + "(" + strings.Join(none, ", ") + ")"
 	}
 	return s
+}
+
+// inStub returns an expression of the header's, which begins with a parameter,
+// with the name that this has in the stub.
+func (f *function) inStub(expression string) string {
+	root, rest, _ := strings.Cut(expression, "->")
+	for _, param := range f.params {
+		if param.cName == root && rest != "" {
+			return param.stub + "->" + rest
+		} else if param.cName == root {
+			return param.stub
+		}
+	}
+	return expression
 }
 
 // refusal returns the C statement with which a stub says, as the function's
@@ -182,7 +212,7 @@ func (p *pkg) refusal(f *function) string {
 	case conventions.Pointer, conventions.Void, conventions.Value:
 		return "r.error = EOPNOTSUPP;"
 	}
-	p.fail("%s: a function of class %s cannot say that it lacks an operation", f.Name(), f.Class)
+	p.fail("a function of class %s cannot say that it lacks an operation", f.Class)
 	return ""
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"go/format"
+	"slices"
 	"text/template"
 )
 
@@ -16,15 +17,23 @@ func (p *pkg) docFile() ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	headers := "infiniband/verbs.h, and what that uses of its neighbours"
-	if p.verbs != nil {
-		headers = "rdma/rdma_cma.h, rdma/rdma_verbs.h and rdma/rsocket.h"
-	}
-	if err := t.Execute(&b, map[string]string{
-		"Marker": marker, "Name": p.name, "Prefix": p.prefix, "Headers": headers,
+	if err := t.Execute(&b, map[string]any{
+		"Marker": marker, "Name": p.name, "Prefix": p.prefix, "Headers": p.headers(),
 		"Soname": p.library.Soname, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
 	}); err != nil {
 		return nil, err
 	}
 	return format.Source(b.Bytes())
+}
+
+// headers names those that the package binds.
+func (p *pkg) headers() []string {
+	var names []string
+	for _, h := range p.Known.Headers {
+		if h.Package == p.name {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -40,14 +40,15 @@ type pkg struct {
 
 	functions []*function
 	structs   []*api.Struct
-	opaque    []string // tags of structs that are declared only
+	opaque    []string               // tags of structs that are declared only
+	spoken    map[string]api.Finding // which declaration speaks of each of them
 	enums     []*api.Enum
 	macros    []*api.Macro
 	aliases   []*api.Alias
 	own       string // C source of the functions with logic of their own
-	names     map[string]string
 	engine    *layout.Engine
-	errs      []error
+	at        api.Finding // the declaration that is being looked at
+	findings  []api.Finding
 }
 
 type library struct{ Soname, Debian, Fedora string }
@@ -75,6 +76,11 @@ func packages(in Input) ([]*pkg, error) {
 	if err := stale(in); err != nil {
 		return nil, err
 	}
+	return prepare(in), nil
+}
+
+// prepare sorts the declarations into the packages.
+func prepare(in Input) []*pkg {
 	verbs := &pkg{
 		Input: in, name: "libibverbs", prefix: "ibv_", own: ownVerbs,
 		library: library{"libibverbs.so.1", "libibverbs1 and ibverbs-providers", "libibverbs"},
@@ -85,10 +91,10 @@ func packages(in Input) ([]*pkg, error) {
 	}
 	all := []*pkg{verbs, rdmacm}
 	for _, p := range all {
-		p.names = map[string]string{}
 		p.engine = layout.New(in.API, layout.AMD64)
 		for _, f := range in.API.Functions {
-			if Home(f.Header) == p.name {
+			if in.Home(f.Header) == p.name {
+				p.at = of("func", f.Name, f.Header)
 				p.functions = append(p.functions, p.function(f))
 			}
 		}
@@ -98,24 +104,27 @@ func packages(in Input) ([]*pkg, error) {
 		p.aliases = selectBy(in.API.Aliases, p, func(a *api.Alias) string { return a.Header })
 		p.findOpaque()
 	}
-	return all, nil
+	return all
 }
 
 func selectBy[T any](items []T, p *pkg, header func(T) string) []T {
 	var out []T
 	for _, item := range items {
-		if Home(header(item)) == p.name {
+		if p.Home(header(item)) == p.name {
 			out = append(out, item)
 		}
 	}
 	return out
 }
 
-// Home returns the package for the declarations of a header.
-func Home(header string) string {
+// Home returns the package for the declarations of a header, also of one that
+// is not bound but has structs which bound ones hold by value.
+func (in Input) Home(header string) string {
+	if line := in.Known.Header(header); line != nil && line.Package != "" {
+		return line.Package
+	}
 	switch header {
-	case "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h",
-		"netinet/in.h", "sys/socket.h":
+	case "netinet/in.h", "sys/socket.h":
 		return "librdmacm"
 	}
 	return "libibverbs"
@@ -124,28 +133,34 @@ func Home(header string) string {
 // findOpaque collects the structs of the libraries that appear only behind
 // pointers.
 func (p *pkg) findOpaque() {
-	visit := func(t *api.Type) {
-		name, ok := t.Tag("struct")
-		if ok && p.declared(t.Name) == nil && strings.HasPrefix(strings.TrimLeft(name, "_"), p.ownPrefix()) &&
-			!slices.Contains(p.opaque, name) {
-			p.opaque = append(p.opaque, name)
+	p.spoken = map[string]api.Finding{}
+	visit := func(at api.Finding) func(*api.Type) {
+		prefix := p.prefix // tells the library's opaque structs from libc's and the other library's
+		if p.verbs == nil && p.Home(at.Header) == p.name {
+			prefix = "" // libibverbs refers to no opaque struct of libc
+		}
+		return func(t *api.Type) {
+			name, ok := t.Tag("struct")
+			if ok && p.declared(t.Name) == nil && strings.HasPrefix(strings.TrimLeft(name, "_"), prefix) &&
+				!slices.Contains(p.opaque, name) {
+				p.opaque = append(p.opaque, name)
+				p.spoken[name] = at
+			}
 		}
 	}
-	for _, f := range p.functions {
-		f.Type.Walk(visit)
+	mine := func(header string) bool { return p.verbs == nil || p.Home(header) == p.name } // librdmacm speaks of libibverbs' too
+	for _, f := range p.API.Functions {
+		if mine(f.Header) {
+			f.Type.Walk(visit(of("func", f.Name, f.Header)))
+		}
 	}
-	for _, s := range p.structs {
-		api.WalkMembers(s.Members, visit)
+	for _, s := range p.API.Structs {
+		if mine(s.Header) {
+			kind, tag, _ := strings.Cut(s.Name, " ")
+			api.WalkMembers(s.Members, visit(of(kind, tag, s.Header)))
+		}
 	}
 	slices.Sort(p.opaque)
-}
-
-// ownPrefix tells the library's opaque structs from libc's.
-func (p *pkg) ownPrefix() string {
-	if p.verbs == nil {
-		return "" // libibverbs refers to no opaque struct of libc
-	}
-	return p.prefix
 }
 
 // declared returns the complete struct or union of that name.

@@ -142,6 +142,9 @@ func TestRefused(t *testing.T) {
 		{"stale function", func(in *Input) {
 			in.Known.Funcs["ibv_gone"] = &conventions.Func{Name: "ibv_gone", Class: conventions.Code}
 		}, "conventions: a line for the function ibv_gone" + lack},
+		{"stale header", func(in *Input) {
+			in.Known.Headers = append(in.Known.Headers, &conventions.Header{Name: "infiniband/gone.h", Package: "libibverbs"})
+		}, "conventions: a line for the header infiniband/gone.h" + lack},
 		{"stale parameter", func(in *Input) {
 			in.Known.Funcs["ibv_poll_cq"].Nil = []string{"gone"}
 		}, "conventions: the line for ibv_poll_cq names a parameter gone" + lack},
@@ -162,10 +165,10 @@ func TestRefused(t *testing.T) {
 		}, "func ibv_new came after rdma-core 56.1, at the latest with 65.0; add the line, with the first release that has it: 65 func ibv_new"},
 		{"function without a convention", func(in *Input) {
 			delete(in.Known.Funcs, "ibv_poll_cq")
-		}, "package libibverbs: ibv_poll_cq: no line in the conventions"},
+		}, "package libibverbs: infiniband/verbs.h: func ibv_poll_cq: no line in the conventions"},
 		{"enum without a kind", func(in *Input) {
 			delete(in.Known.Enums, "ibv_mtu")
-		}, "package libibverbs: no kind for enum ibv_mtu"},
+		}, "package libibverbs: infiniband/verbs.h: enum ibv_mtu: no kind in the conventions"},
 		{"unknown inline", func(in *Input) {
 			in.Known.Funcs["ibv_query_port"].Own = false
 			for _, f := range in.API.Functions {
@@ -173,47 +176,71 @@ func TestRefused(t *testing.T) {
 					f.Inline = &api.Inline{}
 				}
 			}
-		}, "package libibverbs: ibv_query_port: inline of a shape that is not recognised and not marked as inline=own"},
+		}, "package libibverbs: infiniband/verbs.h: func ibv_query_port: inline of a shape that is not recognised and not marked as inline=own"},
 		{"modifier that is gone", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].Modifier = "IBV_GONE"
 		}, "the line for the enum ibv_mtu names a modifier IBV_GONE" + lack},
 		{"anonymous struct in a struct", func(in *Input) {
 			wrapMembers(in, "struct ibv_sge")
-		}, "struct ibv_sge in infiniband/verbs.h: an anonymous struct inside a struct has no form in Go yet"},
+		}, "infiniband/verbs.h: struct ibv_sge: an anonymous struct inside a struct has no form in Go yet"},
 		{"anonymous struct in a union", func(in *Input) {
 			wrapMembers(in, "union ibv_gid")
-		}, "union ibv_gid in infiniband/verbs.h: an anonymous struct inside a union has no form in Go yet"},
+		}, "infiniband/verbs.h: union ibv_gid: an anonymous struct inside a union has no form in Go yet"},
 		{"two with one name", func(in *Input) {
 			in.Known.Enums["ibv_mtu"].GoName = "Context"
 		}, "would both be called Context"},
 		{"type without a form in Go", func(in *Input) {
 			in.API.Structs[0].Members[0].Type = &api.Type{Name: "float"}
-		}, "no Go type for float"},
+		}, "time.h: member timespec.tv_sec: no Go type for float"},
 		{"struct passed by value", func(in *Input) {
 			for _, f := range in.API.Functions {
 				if f.Name == "ibv_close_device" {
 					f.Type.Params[0] = f.Type.Params[0].Elem
 				}
 			}
-		}, "struct ibv_context cannot be passed by value"},
+		}, "infiniband/verbs.h: func ibv_close_device: struct ibv_context cannot be passed by value"},
 		{"variadic function without a form", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms = nil
-		}, "package librdmacm: rfcntl: variadic functions, and no others, have forms in the conventions"},
+		}, "package librdmacm: rdma/rsocket.h: func rfcntl: variadic functions, and no others, have forms in the conventions"},
 		{"form of a function that is not variadic", func(in *Input) {
 			in.Known.Funcs["rdma_listen"].Forms = []conventions.Form{{Name: "rdma_listen"}}
-		}, "package librdmacm: rdma_listen: variadic functions, and no others, have forms in the conventions"},
+		}, "package librdmacm: rdma/rdma_cma.h: func rdma_listen: variadic functions, and no others, have forms in the conventions"},
 		{"form with a bad type", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms[1].Args[0].Type = "int*"
-		}, `package librdmacm: rfcntl_int: type "int*": unexpected "*"`},
+		}, `package librdmacm: rdma/rsocket.h: func rfcntl: rfcntl_int: type "int*": unexpected "*"`},
 		{"two forms with one name", func(in *Input) {
 			in.Known.Funcs["rfcntl"].Forms[1].Name = "rfcntl"
-		}, "package librdmacm: rfcntl and rfcntl would both be called Rfcntl"},
+		}, "package librdmacm: rdma/rsocket.h: func rfcntl: rfcntl and rfcntl would both be called Rfcntl"},
 		{"operation of a class without a refusal", func(in *Input) {
-			in.Known.Funcs["ibv_poll_cq"].Class = conventions.Wait
-		}, "package libibverbs: ibv_poll_cq: a function of class wait cannot say that it lacks an operation"},
+			in.Known.Funcs["ibv_post_send"].Class = conventions.Status
+		}, "infiniband/verbs.h: func ibv_post_send: a function of class status cannot say that it lacks an operation"},
+		{"class that does not fit", func(in *Input) {
+			in.Known.Funcs["ibv_alloc_pd"].Class = conventions.Code
+		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class code returns a number, not struct ibv_pd *"},
+		{"class of a function without a result", func(in *Input) {
+			in.Known.Funcs["ibv_free_device_list"].Class = conventions.Status
+		}, "infiniband/verbs.h: func ibv_free_device_list: a function of class status returns a number, not void"},
+		{"class of a string", func(in *Input) {
+			in.Known.Funcs["ibv_alloc_pd"].Class = conventions.String
+		}, "infiniband/verbs.h: func ibv_alloc_pd: a function of class string returns const char *, not struct ibv_pd *"},
+		{"result through what is no pointer", func(in *Input) {
+			in.Known.Funcs["ibv_create_cq"].Out = []string{"cqe"}
+		}, "infiniband/verbs.h: func ibv_create_cq: the conventions say that C stores something through cqe, which is no pointer to a number or to a pointer"},
+		{"result that is a struct", func(in *Input) {
+			in.Known.Funcs["ibv_query_device"].Out = []string{"device_attr"}
+		}, "func ibv_query_device: the conventions say that C stores something through device_attr, which is no pointer to a number or to a pointer"},
+		{"poll without a limit", func(in *Input) {
+			in.Known.Funcs["ibv_resize_cq"].Class = conventions.Poll
+		}, "infiniband/verbs.h: func ibv_resize_cq: a function of class poll has a parameter num_entries"},
+		{"enum with a tag and without a name", func(in *Input) {
+			in.Known.Enums["ibv_mtu"].GoName = "-"
+		}, "infiniband/verbs.h: enum ibv_mtu: name=- is for enums without a tag"},
+		{"name that cannot be exported", func(in *Input) {
+			in.Known.Enums["ibv_mtu"].GoName = "mtu"
+		}, `infiniband/verbs.h: enum ibv_mtu: enum ibv_mtu would be called "mtu" in Go, which programs cannot use`},
 		{"only in librdmacm", func(in *Input) {
 			delete(in.Known.Funcs, "rdma_listen")
-		}, "package librdmacm: rdma_listen: no line in the conventions"},
+		}, "package librdmacm: rdma/rdma_cma.h: func rdma_listen: no line in the conventions"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +266,7 @@ func wrapMembers(in *Input, name string) {
 func TestCoverageRefuses(t *testing.T) {
 	in := load(t)
 	delete(in.Known.Enums, "ibv_mtu")
-	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "no kind for enum ibv_mtu")
+	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "enum ibv_mtu: no kind in the conventions")
 	in.Known.Funcs["ibv_gone"] = &conventions.Func{Name: "ibv_gone"}
 	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "ibv_gone")
 }
@@ -250,7 +277,7 @@ func TestCoverage(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Coverage(load(t), &b))
 	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "coverage.md"), b.String())
-	require.Regexp(t, `(?m)^\| total +\| 271/280 +\| 107/107 \| 612/612 +\| 143/143 \| 52/52 +\| 9/9 +\|$`, b.String())
+	require.Regexp(t, `(?m)^\| total +\| 271/280 +\| 108/108 \| 693/693 +\| 143/143 \| 52/52 +\| 9/9 +\|$`, b.String())
 }
 
 // TestCoverageReports shows that what is missing in the generated code, and
@@ -293,6 +320,19 @@ func TestCoverageReports(t *testing.T) {
 	}
 }
 
+// TestCoverageNamesHeaders has each header of the packages in one of the tables.
+func TestCoverageNamesHeaders(t *testing.T) {
+	in := load(t)
+	var b bytes.Buffer
+	require.NoError(t, Coverage(in, &b))
+	require.NotEmpty(t, in.API.Headers)
+	for _, h := range in.API.Headers {
+		require.Regexp(t, `(?m)^\| `+regexp.QuoteMeta(h.Name)+` +\|`, b.String())
+	}
+	in.API.Headers = append(in.API.Headers, &api.Header{Name: "infiniband/new.h"})
+	require.EqualError(t, Coverage(in, new(bytes.Buffer)), "infiniband/new.h: the header is neither bound nor explained")
+}
+
 // TestCoverageFindsReasonsMissing has macros, which are never bound.
 func TestCoverageFindsReasonsMissing(t *testing.T) {
 	in := load(t)
@@ -308,7 +348,7 @@ func TestNames(t *testing.T) {
 		require.Equal(t, want, p.typeName(c))
 	}
 	for c, want := range map[string]string{
-		"qp": "qp", "num_entries": "numEntries", "type": "typ", "r": "r_", "len": "len_", "range": "range_",
+		"qp": "qp", "num_entries": "numEntries", "type": "typ", "r": "r", "len": "len", "_": "arg", "_2": "arg2", "range": "range_",
 	} {
 		require.Equal(t, want, local(c))
 	}

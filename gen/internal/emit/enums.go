@@ -19,10 +19,6 @@ func (p *pkg) enumName(e *api.Enum) string {
 
 func (p *pkg) enumsFile(f *jen.File) {
 	for _, e := range p.enums {
-		if p.Known.Enums[e.Key()] == nil {
-			p.fail("no kind for enum %s", e.Key())
-			continue
-		}
 		if name := p.enumName(e); name == "-" {
 			p.untyped(f, e)
 		} else {
@@ -31,14 +27,14 @@ func (p *pkg) enumsFile(f *jen.File) {
 	}
 	for _, a := range p.aliases {
 		kind := "struct"
-		for _, e := range p.enums {
+		for _, e := range p.API.Enums {
 			if e.Name == a.Target {
 				kind = "enum"
 			}
 		}
 		f.Commentf("%s is %s %s, another name of %s.%s",
 			p.typeName(a.Name), kind, a.Name, a.Target, sinceSentence(p.Since.Release("alias", a.Name)))
-		f.Type().Id(p.typeName(a.Name)).Op("=").Id(p.typeName(a.Target))
+		f.Type().Id(p.typeName(a.Name)).Op("=").Add(p.tagged(a.Target))
 	}
 }
 
@@ -178,11 +174,13 @@ func (p *pkg) constsFile(f *jen.File) {
 	f.Comment("Macros with a value.")
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, m := range p.macros {
-			name := strings.TrimLeft(m.Name, "_")
+			name := constName(m.Name)
 			from := m.Header + sinceClause(p.Since.Release("macro", m.Name))
 			switch {
 			case m.Enumerator != "":
-				g.Id(name).Op("=").Id(m.Enumerator).Comment(from)
+				g.Id(name).Op("=").Add(p.enumerator(m.Enumerator)).Comment(from)
+			case m.Type == "pointer" && m.Value >= 0:
+				g.Id(name).Op("=").Id("uintptr").Call(jen.Lit(int(m.Value))).Comment(from + ", an address")
 			case m.Type == "pointer":
 				g.Id(name).Op("=").Op("^").Id("uintptr").Call(jen.Lit(int(^m.Value))).Comment(from + ", an address")
 			case m.Type == "unsigned long long" || m.Type == "unsigned long":

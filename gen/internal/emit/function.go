@@ -2,6 +2,7 @@ package emit
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/dave/jennifer/jen"
 
@@ -25,11 +26,29 @@ func (f *function) Name() string { return f.Function.Name }
 
 type param struct {
 	name   string // in Go
-	cName  string
+	cName  string // in the header
+	stub   string // in the C stub
 	t      *api.Type
 	mayNil bool
 	out    bool
 	text   bool // const char *, a string in Go
+}
+
+// copied is the Go variable with C's copy of a string.
+func (p *param) copied() string { return "c" + strings.ToUpper(p.name[:1]) + p.name[1:] }
+
+// limits are the parameters that say how many results a function of a class may
+// give.
+var limits = map[conventions.Class]string{conventions.Poll: "num_entries", conventions.Wait: "maxevents"}
+
+// limit returns the Go name of that parameter; empty if there is none.
+func (f *function) limit() string {
+	for _, param := range f.params {
+		if param.cName == limits[f.Class] && param.t.Kind == api.Named {
+			return param.name
+		}
+	}
+	return ""
 }
 
 // call says how the stub reaches the function.
@@ -87,7 +106,7 @@ func (p *pkg) function(fn *api.Function) *function {
 	switch {
 	case f.Func == nil:
 		f.why = "no line in the conventions"
-		p.fail("%s: %s", fn.Name, f.why)
+		p.fail("%s", f.why)
 		return f
 	case f.Skip != "":
 		f.why = f.Skip
@@ -95,15 +114,16 @@ func (p *pkg) function(fn *api.Function) *function {
 		f.why = notWritten
 	case !f.Own && f.Inline != nil && f.Inline.Call == "":
 		f.why = "inline of a shape that is not recognised"
-		p.fail("%s: %s and not marked as inline=own", fn.Name, f.why)
+		p.fail("%s and not marked as inline=own", f.why)
 	case fn.Type.Variadic != (len(f.Forms) > 0):
 		f.why = "variadic functions, and no others, have forms in the conventions"
-		p.fail("%s: %s", fn.Name, f.why)
+		p.fail("%s", f.why)
 	}
+	names := fn.ParamNames()
 	for i, t := range fn.Type.Params {
-		name := fn.Params[i]
-		f.params = append(f.params, f.param(name, actual(t)))
+		f.params = append(f.params, f.param(names[i], actual(t)))
 	}
+	f.settle()
 	for _, form := range f.Forms {
 		f.forms = append(f.forms, p.form(f, form))
 	}
@@ -112,10 +132,10 @@ func (p *pkg) function(fn *api.Function) *function {
 
 func (f *function) param(name string, t *api.Type) param {
 	return param{
-		name: local(name), cName: name, t: t,
+		cName: name, t: t,
 		mayNil: slices.Contains(f.Nil, name),
 		out:    slices.Contains(f.Out, name),
-		text:   t.Kind == api.Pointer && t.Elem.Name == "char" && t.Elem.Const,
+		text:   isText(t),
 	}
 }
 
@@ -131,6 +151,7 @@ func (p *pkg) form(variadic *function, form conventions.Form) *function {
 		}
 		f.params = append(f.params, f.param(arg.Name, t))
 	}
+	f.settle()
 	return &f
 }
 

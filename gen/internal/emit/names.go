@@ -33,18 +33,27 @@ func (p *pkg) funcName(c string) string { return goName(p.trimmed(c)) }
 // local returns a Go parameter name.
 func local(c string) string {
 	name := goName(c)
-	name = strings.ToLower(name[:1]) + name[1:]
-	if token.IsKeyword(name) || name == "r" || name == "len" || name == "err" {
-		name += "_"
+	if name == "" || name[0] <= '9' { // of _ or _1
+		name = "arg" + name
 	}
-	return strings.Replace(name, "type_", "typ", 1)
+	name = strings.ToLower(name[:1]) + name[1:]
+	switch {
+	case name == "type":
+		return "typ"
+	case token.IsKeyword(name):
+		return name + "_"
+	}
+	return name
 }
 
-// prototype returns f as C declares it, with the names of the parameters.
-func prototype(f *api.Function) string {
+// constName returns the Go name of a macro.
+func constName(c string) string { return strings.TrimLeft(c, "_") }
+
+// prototype returns f as C declares it, with these names of its parameters.
+func prototype(f *api.Function, names []string) string {
 	var params []string
 	for i, t := range f.Type.Params {
-		params = append(params, t.C(f.Params[i]))
+		params = append(params, t.C(names[i]))
 	}
 	if f.Type.Variadic {
 		params = append(params, "...")

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/dave/jennifer/jen"
 )
@@ -27,10 +26,9 @@ func renderAll(all []*pkg) (map[*pkg]map[string][]byte, error) {
 
 // render returns the package's files by name.
 func (p *pkg) render() (map[string][]byte, error) {
-	p.claimNames()
-	p.checkForms()
-	if len(p.errs) > 0 { // rendering would fail in ways that say less
-		return nil, errors.Join(p.errs...)
+	p.check()
+	if len(p.findings) > 0 { // rendering would fail in ways that say less
+		return nil, p.failed()
 	}
 	files := map[string]func() ([]byte, error){
 		"doc.go":         p.docFile,
@@ -62,7 +60,16 @@ func (p *pkg) render() (map[string][]byte, error) {
 		}
 		written[name] = text
 	}
-	return written, errors.Join(p.errs...)
+	return written, p.failed()
+}
+
+// failed joins the findings.
+func (p *pkg) failed() error {
+	var errs []error
+	for _, f := range p.findings {
+		errs = append(errs, errors.New(f.String()))
+	}
+	return errors.Join(errs...)
 }
 
 // replaceFolder makes dir hold exactly the given files.
@@ -104,38 +111,5 @@ func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
 		var b bytes.Buffer
 		err := f.Render(&b)
 		return b.Bytes(), err
-	}
-}
-
-// fail notes why the package cannot be written, once.
-func (p *pkg) fail(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	if !slices.ContainsFunc(p.errs, func(old error) bool { return old.Error() == err.Error() }) {
-		p.errs = append(p.errs, err)
-	}
-}
-
-// claimNames fails if two C names give the same Go name.
-func (p *pkg) claimNames() {
-	claim := func(name, c string) {
-		if other, taken := p.names[name]; taken {
-			p.fail("%s and %s would both be called %s", other, c, name)
-		}
-		p.names[name] = c
-	}
-	for _, f := range p.bound() {
-		claim(f.goName, f.stub)
-	}
-	for _, s := range p.structs {
-		_, tag, _ := strings.Cut(s.Name, " ")
-		claim(p.typeName(tag), s.Name)
-	}
-	for _, tag := range p.opaque {
-		claim(p.typeName(tag), "struct "+tag)
-	}
-	for _, e := range p.enums {
-		if name := p.enumName(e); name != "-" {
-			claim(name, "enum "+e.Key())
-		}
 	}
 }

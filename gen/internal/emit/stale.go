@@ -17,6 +17,11 @@ func stale(in Input) error {
 	report := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("conventions: "+format+", which the headers of rdma-core "+in.API.Version+" do not have", args...))
 	}
+	for _, h := range in.Known.Headers {
+		if h.Other == "" && !slices.ContainsFunc(in.API.Headers, func(have *api.Header) bool { return have.Name == h.Name }) {
+			report("a line for the header %s", h.Name)
+		}
+	}
 	functions := map[string]*api.Function{}
 	for _, f := range in.API.Functions {
 		functions[f.Name] = f
@@ -32,7 +37,7 @@ func stale(in Input) error {
 			continue
 		}
 		for _, param := range in.Known.Funcs[name].Named() {
-			if !slices.Contains(f.Params, param) {
+			if !slices.Contains(f.ParamNames(), param) {
 				report("the line for %s names a parameter %s", name, param)
 			}
 		}

@@ -25,23 +25,6 @@ func (p *pkg) structsFile(f *jen.File) {
 	}
 }
 
-// checkForms fails for structs that have no form in Go yet. No header has one.
-func (p *pkg) checkForms() {
-	for _, s := range p.structs {
-		kind, _, _ := strings.Cut(s.Name, " ")
-		p.checkMembers(s, kind, s.Members)
-	}
-}
-
-func (p *pkg) checkMembers(s *api.Struct, kind string, members []*api.Member) {
-	for _, m := range members {
-		if m.Name == "" && (kind == "union" || m.Aggregate == "struct") {
-			p.fail("%s in %s: an anonymous %s inside a %s has no form in Go yet", s.Name, s.Header, m.Aggregate, kind)
-		}
-		p.checkMembers(s, m.Aggregate, m.Members)
-	}
-}
-
 // scope is a struct or union as C knows it.
 type scope struct {
 	path    string // ibv_qp, or rdma_cm_event.param
@@ -82,7 +65,7 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 			switch {
 			case m.Type != nil:
 				g.Id(goName(m.Name)).Add(p.goType(m.Type)).Comment(m.Name + sinceClause(p.member(in, m).release))
-			case m.Name == "": // a union; see checkForms
+			case m.Name == "": // a union; see checkMembers
 				field := fmt.Sprintf("union%d", m.Offset)
 				g.Id(field).Add(storage(msize)).Comment(memberNames(m.Members))
 				nested = append(nested, func() { p.views(f, name, in, field, m.Members) })

@@ -156,7 +156,7 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 		before = []jen.Code{jen.Var().Id(param.name).Add(p.goType(param.t.Elem))}
 		return before, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Add(name))
 	case param.text:
-		c := "c" + strings.ToUpper(param.name[:1]) + param.name[1:]
+		c := param.copied()
 		before = []jen.Code{
 			jen.Var().Id(c).Qual("unsafe", "Pointer"),
 			jen.If(name.Clone().Op("!=").Lit("")).Block(
@@ -187,16 +187,14 @@ func (p *pkg) decoded(fn *function) jen.Code {
 	switch fn.Class {
 	case conventions.Rereg:
 		return jen.Qual(cerrPkg, "Rereg").Call(number, code)
-	case conventions.Poll:
-		return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, jen.Int().Call(jen.Id("numEntries")), code)
-	case conventions.Wait:
-		return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, jen.Int().Call(jen.Id("maxevents")), code)
+	case conventions.Poll, conventions.Wait:
+		return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, jen.Int().Call(jen.Id(fn.limit())), code)
 	}
 	return jen.Qual(cerrPkg, readers[fn.Class]).Call(jen.Lit(fn.Name()), number, code)
 }
 
-// failed returns if the call has failed.
-func (p *pkg) failed(fn *function) jen.Code {
+// onFailure returns if the call has failed.
+func (p *pkg) onFailure(fn *function) jen.Code {
 	return jen.If(jen.Err().Op(":=").Add(p.decoded(fn)), jen.Err().Op("!=").Nil()).Block(p.fails(fn, jen.Err()))
 }
 
@@ -212,9 +210,9 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 		if len(outs) == 0 {
 			return []jen.Code{jen.Return(p.decoded(fn))}
 		}
-		return []jen.Code{p.failed(fn), jen.Return(append(outs, jen.Nil())...)}
+		return []jen.Code{p.onFailure(fn), jen.Return(append(outs, jen.Nil())...)}
 	case conventions.Count, conventions.Negative, conventions.Poll, conventions.Wait:
-		return []jen.Code{p.failed(fn), success(jen.Int().Call(value))}
+		return []jen.Code{p.onFailure(fn), success(jen.Int().Call(value))}
 	case conventions.Pointer:
 		null := jen.Qual(cerrPkg, "Null").Call(jen.Lit(fn.Name()), jen.Int32().Call(jen.Id("r").Dot("error")))
 		return []jen.Code{

@@ -42,7 +42,7 @@ func (p *pkg) tableFunctions() []*api.Function {
 	}
 	if p.verbs != nil {
 		for _, f := range p.API.Functions {
-			if Home(f.Header) == p.verbs.name && f.Inline == nil && strings.Contains(p.own, "LIB("+f.Name+")") {
+			if p.Home(f.Header) == p.verbs.name && f.Inline == nil && strings.Contains(p.own, "LIB("+f.Name+")") {
 				out = append(out, f)
 			}
 		}

@@ -24,6 +24,7 @@ var scalars = map[string]scalar{
 	"__u8": {"uint8", "uint8_t"}, "__u16": {"uint16", "uint16_t"}, "__u32": {"uint32", "uint32_t"}, "__u64": {"uint64", "uint64_t"},
 	"__be16": {"Be16", "uint16_t"}, "__be32": {"Be32", "uint32_t"}, "__be64": {"Be64", "uint64_t"},
 	"size_t": {"uint64", "uint64_t"}, "ssize_t": {"int64", "int64_t"}, "off_t": {"int64", "int64_t"},
+	"uintptr_t": {"uint64", "uint64_t"}, "intptr_t": {"int64", "int64_t"},
 	"socklen_t": {"uint32", "uint32_t"}, "nfds_t": {"uint64", "uint64_t"}, "sa_family_t": {"uint16", "uint16_t"},
 	"pthread_mutex_t": {"PthreadMutex", ""}, "pthread_cond_t": {"PthreadCond", ""},
 }
@@ -51,19 +52,15 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 		return jen.Id(s.goType)
 	}
 	if tag, ok := t.Tag("enum"); ok {
-		for _, e := range p.API.Enums {
-			if e.Name == tag {
-				return p.qualified(Home(e.Header), tag)
-			}
-		}
+		return p.tagged(tag)
 	}
 	if s := p.declared(t.Name); s != nil {
 		_, tag, _ := strings.Cut(t.Name, " ")
-		return p.qualified(Home(s.Header), tag)
+		return p.tagged(tag)
 	}
 	if tag, ok := t.Tag("struct"); ok {
 		if p.verbs != nil && strings.HasPrefix(tag, p.verbs.prefix) {
-			return p.qualified(p.verbs.name, tag)
+			return jen.Qual(verbsPkg, p.verbs.typeName(tag))
 		}
 		return jen.Id(p.typeName(tag))
 	}
@@ -71,16 +68,46 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 	return jen.Id("invalid")
 }
 
-// qualified names a struct or enum of the package called where.
-func (p *pkg) qualified(where, tag string) *jen.Statement {
+// tagged returns the type of a struct, union or enum that is declared with this
+// tag in either package.
+func (p *pkg) tagged(tag string) *jen.Statement {
+	for _, e := range p.API.Enums {
+		if e.Name == tag {
+			return p.qualified(e.Header, func(p *pkg) string { return p.enumName(e) })
+		}
+	}
+	for _, s := range p.API.Structs {
+		if _, name, _ := strings.Cut(s.Name, " "); name == tag {
+			return p.qualified(s.Header, func(p *pkg) string { return p.typeName(tag) })
+		}
+	}
+	p.fail("no Go type for %s", tag)
+	return jen.Id("invalid")
+}
+
+// enumerator returns the constant for an enumerator of either package.
+func (p *pkg) enumerator(name string) *jen.Statement {
+	for _, e := range p.API.Enums {
+		if has(e, name) {
+			return p.qualified(e.Header, func(*pkg) string { return name })
+		}
+	}
+	p.fail("no Go constant for %s", name)
+	return jen.Id("invalid")
+}
+
+// qualified refers to something that a header declares, by the name that its
+// package gives it.
+func (p *pkg) qualified(header string, name func(*pkg) string) *jen.Statement {
+	where := p.Home(header)
 	if where == p.name {
-		return jen.Id(p.typeName(tag))
+		return jen.Id(name(p))
 	}
 	if p.verbs == nil {
-		p.fail("%s is declared in %s", tag, where)
+		p.fail("what %s declares is in %s, which libibverbs cannot refer to", header, where)
 		return jen.Id("invalid")
 	}
-	return jen.Qual(verbsPkg, p.verbs.typeName(tag))
+	return jen.Qual(verbsPkg, name(p.verbs))
 }
 
 // isForeign reports whether t is a struct that only libc knows, such as

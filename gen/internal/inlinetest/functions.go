@@ -8,7 +8,6 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
-	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
 // withoutErrno are the classes of functions that leave errno alone.
@@ -111,7 +110,7 @@ func (g *generator) ours(name, dir string, table []string) string {
 	}
 	g.printf("}\n\n")
 	for _, f := range Tested(g.Input) {
-		if emit.Home(f.Header) != name {
+		if g.Home(f.Header) != name {
 			continue
 		}
 		var args []string

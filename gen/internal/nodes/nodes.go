@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
@@ -68,20 +70,35 @@ func read(path string, nodes map[string]string) error {
 	return nil
 }
 
-// Record writes the nodes into a snapshot. The error joins the functions that
-// the headers declare and the libraries have not, or not for programs, unless
-// the conventions, if they are given, say that they are not bound.
-func Record(a *api.API, nodes map[string]string, known *conventions.Table) error {
+// Record writes the nodes into a snapshot, and the functions that are exported
+// and not declared as such. The error joins the functions that the headers declare
+// and the libraries have not, or not for programs, unless the conventions say
+// that they are not bound, and those of the library that another package opens; a
+// draft is not checked.
+func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft bool) error {
+	declared := map[string]bool{}
+	for _, f := range a.Functions {
+		declared[f.Name] = f.Inline == nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if !declared[name] && !isPrivate(nodes[name]) {
+			a.Undeclared = append(a.Undeclared, &api.Export{Name: name, Node: nodes[name]})
+		}
+	}
 	var errs []error
 	for _, f := range a.Functions {
 		if f.Inline != nil {
 			continue
 		}
 		node := nodes[f.Name]
-		if !strings.Contains(node, "_PRIVATE_") {
+		if f.Private = isPrivate(node); !f.Private {
 			f.Node = node
 		}
-		if f.Node != "" || known == nil || known.Funcs[f.Name].Skip != "" {
+		if f.Node != "" && !draft && !belongs(f.Node, known.Header(f.Header)) {
+			errs = append(errs, fmt.Errorf("%s declares %s, which is exported under the node %s, and not by the library of the package "+
+				"that the conventions name for the header", f.Header, f.Name, f.Node))
+		}
+		if f.Node != "" || draft || known.Funcs[f.Name].Skip != "" {
 			continue
 		}
 		why := "neither " + strings.Join(Libraries, " nor ") + " exports under a version node"
@@ -93,3 +110,12 @@ func Record(a *api.API, nodes map[string]string, known *conventions.Table) error
 	}
 	return errors.Join(errs...)
 }
+
+// belongs reports whether a node such as IBVERBS_1.15 is of the library that the
+// header's package opens.
+func belongs(node string, header *conventions.Header) bool {
+	library, _, _ := strings.Cut(node, "_")
+	return header != nil && header.Package == "lib"+strings.ToLower(library)
+}
+
+func isPrivate(node string) bool { return strings.Contains(node, "_PRIVATE_") }

@@ -86,34 +86,48 @@ func TestReadErrors(t *testing.T) {
 
 // TestRecord has functions that a snapshot may and may not have.
 func TestRecord(t *testing.T) {
-	nodes := map[string]string{"ibv_a": "IBVERBS_1.0", "ibv_private": "IBVERBS_PRIVATE_34"}
+	nodes := map[string]string{"ibv_a": "IBVERBS_1.0", "ibv_private": "IBVERBS_PRIVATE_34", "ibv_left": "IBVERBS_1.1", "rdma_a": "RDMACM_1.0"}
 	tests := []struct {
 		name      string
 		f         api.Function
 		skip      string
+		draft     bool
 		node, err string
 	}{
 		{name: "exported", f: api.Function{Name: "ibv_a"}, node: "IBVERBS_1.0"},
 		{name: "exported and skipped", f: api.Function{Name: "ibv_a"}, skip: "why", node: "IBVERBS_1.0"},
+		{name: "of the other library", f: api.Function{Name: "rdma_a"}, err: "infiniband/verbs.h declares rdma_a, " +
+			"which is exported under the node RDMACM_1.0, and not by the library of the package that the conventions name for the header"},
+		{name: "of the other library in a draft", f: api.Function{Name: "rdma_a"}, draft: true, node: "RDMACM_1.0"},
 		{name: "inline", f: api.Function{Name: "ibv_inline", Inline: &api.Inline{}}},
-		{name: "private", f: api.Function{Name: "ibv_private", Header: "infiniband/verbs.h"}, err: "infiniband/verbs.h declares ibv_private, " +
+		{name: "private", f: api.Function{Name: "ibv_private"}, err: "infiniband/verbs.h declares ibv_private, " +
 			`which the library exports under the private node IBVERBS_PRIVATE_34 only; if that is right, add skip="reason" to its line in the conventions`},
 		{name: "private and skipped", f: api.Function{Name: "ibv_private"}, skip: "why"},
-		{name: "absent", f: api.Function{Name: "ibv_absent", Header: "infiniband/verbs.h"}, err: "infiniband/verbs.h declares ibv_absent, " +
+		{name: "absent", f: api.Function{Name: "ibv_absent"}, err: "infiniband/verbs.h declares ibv_absent, " +
 			`which neither libibverbs.so.1 nor librdmacm.so.1 exports under a version node; if that is right, add skip="reason" to its line in the conventions`},
+		{name: "absent in a draft", f: api.Function{Name: "ibv_absent"}, draft: true},
 		{name: "absent and skipped", f: api.Function{Name: "ibv_absent"}, skip: "why"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			known := &conventions.Table{Funcs: map[string]*conventions.Func{tt.f.Name: {Name: tt.f.Name, Skip: tt.skip}}}
+			tt.f.Header = "infiniband/verbs.h"
+			known := &conventions.Table{
+				Headers: []*conventions.Header{{Name: "infiniband/verbs.h", Package: "libibverbs"}},
+				Funcs:   map[string]*conventions.Func{tt.f.Name: {Name: tt.f.Name, Skip: tt.skip}},
+			}
 			a := &api.API{Functions: []*api.Function{&tt.f}}
-			err := Record(a, nodes, known)
+			err := Record(a, nodes, known, tt.draft)
 			if tt.err != "" {
 				require.EqualError(t, err, tt.err)
 				return
 			}
 			require.NoError(t, err)
 			require.Equal(t, tt.node, tt.f.Node)
+			require.Equal(t, tt.f.Name == "ibv_private", tt.f.Private)
+			require.Contains(t, a.Undeclared, &api.Export{Name: "ibv_left", Node: "IBVERBS_1.1"})
+			for _, e := range a.Undeclared {
+				require.NotContains(t, []string{tt.f.Name, "ibv_private"}, e.Name)
+			}
 		})
 	}
 }

@@ -136,7 +136,7 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	switch {
 	case old == nil:
 		s.declare(n, f.Name)
-		if s.known != nil {
+		if !s.draft {
 			s.convention(n, f)
 		}
 		s.api.Functions = append(s.api.Functions, f)
@@ -153,7 +153,7 @@ func (s *scanner) convention(n cc.Node, f *api.Function) {
 		return
 	}
 	for _, name := range known.Named() {
-		if !slices.Contains(f.Params, name) {
+		if !slices.Contains(f.ParamNames(), name) {
 			s.reject(n, "the conventions name a parameter %s of %s, which has none such", name, f.Name)
 		}
 	}

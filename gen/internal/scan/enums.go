@@ -8,7 +8,7 @@ import (
 
 // enum records an enum of a bound header.
 func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
-	if !isBound(header) {
+	if _, bound := s.header(e); !bound {
 		return
 	}
 	t := e.Type()
@@ -29,7 +29,7 @@ func (s *scanner) enum(header string, e *cc.EnumSpecifier) {
 		}
 		s.enums[out.Name] = e
 	}
-	if s.known != nil && s.known.Enums[out.Key()] == nil {
+	if !s.draft && s.known.Enums[out.Key()] == nil {
 		name := ""
 		if out.Name == "" {
 			name = " name=GoName"

@@ -134,9 +134,11 @@ func marshal(t *testing.T, a *api.API) string {
 	return string(text)
 }
 
-// forgetSpelling takes out what render does not bring back: the guards of
-// inline functions, and the type that cc gives to an enumerator.
+// forgetSpelling takes out what render does not bring back: the headers that
+// were included, the guards of inline functions, and the type that cc gives to
+// an enumerator.
 func forgetSpelling(a *api.API) {
+	a.Headers = nil
 	for _, f := range a.Functions {
 		if f.Inline != nil && f.Inline.Guard != "" {
 			f.Inline = new(api.Inline)

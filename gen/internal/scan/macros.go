@@ -35,6 +35,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 			continue
 		}
 		s.name(m, name)
+		s.defines[name] = s.place(m)
 		if m.IsFnLike {
 			s.unvalued(s.place(m), name, header)
 			continue
@@ -61,7 +62,7 @@ func (s *scanner) macros(ast *cc.AST, unusable map[string]problem) {
 
 // unvalued records a macro that the conventions must explain.
 func (s *scanner) unvalued(at problem, name, header string) {
-	if s.known != nil {
+	if !s.draft {
 		s.explained(at, name)
 	}
 	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})

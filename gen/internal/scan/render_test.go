@@ -19,7 +19,7 @@ func render(a *api.API) string {
 		b.WriteString("};\n")
 	}
 	for _, s := range a.Structs {
-		if isBound(s.Header) {
+		if s.Header == generatedHeader {
 			fmt.Fprintf(&b, "%s {\n%s};\n", s.Name, renderMembers(a, s.Members))
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"modernc.org/cc/v4"
@@ -26,18 +25,15 @@ type Options struct {
 	Shim    string // folder with our libc headers and predefined.h
 	Source  string // the file that includes what is to be bound
 	Version string
-	// Known is what a person has said about the declarations. Without it, none
-	// of them is missed.
+	// Known is what a person has said about the headers and declarations. The
+	// declarations of the headers that it names as bound are recorded, and what
+	// these use of other headers by value.
 	Known *conventions.Table
-}
-
-// Headers names the headers whose declarations are bound. What these use of
-// other headers, by value, is recorded too.
-var Headers = []string{
-	"infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
-	"infiniband/sa.h", "infiniband/tm_types.h", "infiniband/ib.h",
-	"rdma/ib_user_ioctl_verbs.h",
-	"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h",
+	// Draft is whether nothing that Known lacks is asked for. A header that it
+	// does not know counts as bound then.
+	Draft bool
+	// Check, if set, finds what else is wrong with the declarations.
+	Check func(*api.API) []api.Finding
 }
 
 // Scan reads the headers. The error joins everything that it could not
@@ -45,20 +41,26 @@ var Headers = []string{
 func Scan(opts Options) (*api.API, error) {
 	include := IncludeDir(opts.Headers)
 	opts.Shim = filepath.Clean(opts.Shim) // as cc spells it in positions
-	ast, unusable, err := translate(opts, include)
+	ast, unusable, opened, err := translate(opts, include)
 	if err != nil {
 		return nil, err
 	}
 	s := &scanner{
 		known:    opts.Known,
+		draft:    opts.Draft,
 		api:      &api.API{Version: opts.Version},
 		include:  include + string(filepath.Separator),
 		shim:     opts.Shim + string(filepath.Separator),
 		structs:  map[string]*structure{},
+		memberAt: map[*api.Member]cc.Node{},
 		kinds:    map[string]string{},
 		enums:    map[string]cc.Node{},
 		ordinary: map[string]cc.Node{},
 		bodiless: map[string]cc.Node{},
+		defines:  map[string]problem{},
+	}
+	if err := s.headers(opened, opts.Source); err != nil {
+		return nil, err
 	}
 	for u := ast.TranslationUnit; u != nil; u = u.TranslationUnit {
 		s.external(u.ExternalDeclaration)
@@ -67,6 +69,11 @@ func Scan(opts Options) (*api.API, error) {
 	s.closure()
 	s.everything(ast)
 	s.checkLayouts()
+	if len(s.problems) == 0 && opts.Check != nil {
+		for _, f := range opts.Check(s.api) {
+			s.rejectAt(s.placeOf(f), "%s: %s", f.Of, f.Text)
+		}
+	}
 	if len(s.problems) == 0 && len(s.api.Functions)+len(s.api.Enums)+len(s.api.Structs) == 0 {
 		s.problems = append(s.problems, problem{opts.Source, 1, 1, "nothing is declared in the headers that are bound"})
 	}
@@ -78,14 +85,17 @@ func Scan(opts Options) (*api.API, error) {
 
 type scanner struct {
 	known         *conventions.Table
+	draft         bool
 	api           *api.API
 	include, shim string
 	structs       map[string]*structure // by name with keyword
 	order         []*structure          // as the headers have them
-	kinds         map[string]string     // of tags: struct, union or enum
-	enums         map[string]cc.Node    // of the bound headers, by tag
-	ordinary      map[string]cc.Node    // functions and enumerators of the bound headers
-	bodiless      map[string]cc.Node    // static functions without a body so far
+	memberAt      map[*api.Member]cc.Node
+	kinds         map[string]string  // of tags: struct, union or enum
+	enums         map[string]cc.Node // of the bound headers, by tag
+	ordinary      map[string]cc.Node // functions and enumerators of the bound headers
+	bodiless      map[string]cc.Node // static functions without a body so far
+	defines       map[string]problem // where the macros of the bound headers are
 	current       *cc.ExternalDeclaration
 	problems      []problem
 }
@@ -108,20 +118,55 @@ func (s *scanner) place(n cc.Node) problem {
 	return problem{file: at.Filename, line: at.Line, column: at.Column}
 }
 
+// placeOf returns where the declaration stands that a finding is about. An enum
+// may have no name; its first enumerator then has.
+func (s *scanner) placeOf(f api.Finding) problem {
+	name := strings.TrimPrefix(f.Of.Name, ":")
+	var n cc.Node
+	switch f.Of.Kind {
+	case "struct", "union":
+		if st := s.structs[f.Of.String()]; st != nil {
+			n = st.node
+		}
+	case "enum":
+		if e := s.enums[name]; e != nil {
+			n = e
+		} else {
+			n = s.ordinary[name]
+		}
+	case "member":
+		n = s.memberNode(name)
+	case "macro", "alias":
+		return s.defines[name]
+	default:
+		n = s.ordinary[name]
+	}
+	if n == nil {
+		return problem{file: s.include + f.Header, line: 1, column: 1}
+	}
+	return s.place(n)
+}
+
 // header returns the name by which a program includes the file that n stands
 // in, and whether it is one that is bound.
 func (s *scanner) header(n cc.Node) (string, bool) { return s.headerName(n.Position().Filename) }
 
 func (s *scanner) headerName(file string) (string, bool) {
+	file = filepath.Clean(file) // of "../rdma/rdma_cma.h", for example
 	name, ok := strings.CutPrefix(file, s.include)
 	if !ok {
 		name = strings.TrimPrefix(file, s.shim)
+		return filepath.ToSlash(name), false
 	}
 	name = filepath.ToSlash(name)
-	return name, isBound(name)
+	return name, s.isBound(name)
 }
 
-func isBound(header string) bool { return slices.Contains(Headers, header) }
+// isBound is about a header that the shims do not have.
+func (s *scanner) isBound(header string) bool {
+	line := s.known.Header(header)
+	return line == nil && s.draft || line != nil && line.Package != ""
+}
 
 func (s *scanner) isShim(n cc.Node) bool { return strings.HasPrefix(n.Position().Filename, s.shim) }
 

@@ -1,7 +1,7 @@
 package scan
 
 import (
-	"slices"
+	"strings"
 
 	"modernc.org/cc/v4"
 
@@ -48,12 +48,49 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 		}
 		added := s.member(header, l.StructDeclaration)
 		s.distinct(l.StructDeclaration, added, names)
+		for _, m := range added {
+			s.memberAt[m] = l.StructDeclaration
+		}
 		out = append(out, added...)
 	}
 	if u.StructDeclarationList == nil {
 		s.reject(u, "a %s without members cannot be represented", keyword(u))
 	}
 	return out
+}
+
+// memberNode returns where the member stands that a path such as ibv_send_wr.wr
+// leads to, or nil. What is in an anonymous struct or union counts as a member of
+// the outer one.
+func (s *scanner) memberNode(path string) cc.Node {
+	tag, path, _ := strings.Cut(path, ".")
+	st := s.structs["struct "+tag]
+	if st == nil {
+		st = s.structs["union "+tag]
+	}
+	if st == nil {
+		return nil
+	}
+	var find func(path string, members []*api.Member) cc.Node
+	find = func(path string, members []*api.Member) cc.Node {
+		first, rest, deeper := strings.Cut(path, ".")
+		for _, m := range members {
+			n := cc.Node(nil)
+			switch {
+			case m.Name == "":
+				n = find(path, m.Members)
+			case m.Name == first && deeper:
+				n = find(rest, m.Members)
+			case m.Name == first:
+				n = s.memberAt[m]
+			}
+			if n != nil {
+				return n
+			}
+		}
+		return nil
+	}
+	return find(path, st.Members)
 }
 
 // distinct rejects a second member of one name. What is in an anonymous struct
@@ -118,7 +155,7 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 func (s *scanner) closure() {
 	kept := map[*structure]bool{}
 	for _, st := range s.order {
-		if slices.Contains(Headers, st.Header) {
+		if _, bound := s.header(st.node); bound {
 			s.keep(st, kept)
 		}
 	}

@@ -2,6 +2,7 @@ package scan
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,22 +31,23 @@ type translation struct {
 }
 
 // translate has cc preprocess, parse and type-check the headers. It also returns
-// where the macros are that cannot be evaluated, which the AST lacks.
-func translate(opts Options, include string) (*cc.AST, map[string]problem, error) {
+// where the macros are that cannot be evaluated, which the AST lacks, and the
+// files that were opened.
+func translate(opts Options, include string) (*cc.AST, map[string]problem, []string, error) {
 	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	umbrella, err := os.ReadFile(opts.Source)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	t := &translation{
 		shim: opts.Shim, include: include, source: opts.Source, predefined: string(predefined), umbrella: string(umbrella),
 		files: newFiles(opts.Shim + string(filepath.Separator)),
 	}
 	if !t.files.passes(t.source, t.umbrella) {
-		return nil, nil, report(t.files.problems)
+		return nil, nil, nil, report(t.files.problems)
 	}
 	type result struct {
 		ast      *cc.AST
@@ -59,9 +61,9 @@ func translate(opts Options, include string) (*cc.AST, map[string]problem, error
 	}()
 	select {
 	case r := <-done:
-		return r.ast, r.unusable, report(r.problems)
+		return r.ast, r.unusable, slices.Collect(maps.Keys(t.files.checked)), report(r.problems)
 	case <-time.After(patience):
-		return nil, nil, problem{t.source, 1, 1, "the C parser finds no end"}
+		return nil, nil, nil, problem{t.source, 1, 1, "the C parser finds no end"}
 	}
 }
 
@@ -143,10 +145,12 @@ func pragmas(atMark func()) func([]cc.Token) error {
 		at, name := words[0].Position(), words[0].SrcStr()
 		switch {
 		case name == "once":
-			if seen[at.Filename] {
+			// A second one in the same header says nothing new.
+			place := fmt.Sprintf("%s:%d", filepath.Clean(at.Filename), at.Line)
+			if seen[place] {
 				return cc.SkipSource
 			}
-			seen[at.Filename] = true
+			seen[place] = true
 		case at.Filename == endName:
 			atMark()
 		case len(words) > 1 && slices.Contains([]string{"GCC diagnostic", "GCC visibility", "GCC system_header"}, name+" "+words[1].SrcStr()):

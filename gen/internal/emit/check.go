@@ -1,0 +1,275 @@
+package emit
+
+import (
+	"fmt"
+	"go/types"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/since"
+)
+
+// Check returns the declarations that no bindings can be made of.
+func Check(a *api.API, known *conventions.Table) []api.Finding {
+	var all []api.Finding
+	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table)}) {
+		p.check()
+		all = append(all, p.findings...)
+	}
+	return all
+}
+
+// check notes everything that rendering the package could fail with.
+func (p *pkg) check() {
+	p.claimNames()
+	for _, f := range p.bound() {
+		p.at = of("func", f.Name(), f.Header)
+		p.checkFunction(f)
+	}
+	for _, e := range p.enums {
+		p.at = of("enum", e.Key(), e.Header)
+		p.checkEnum(e)
+	}
+	for _, s := range p.structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		p.at = of(kind, tag, s.Header)
+		p.checkMembers(kind, tag, s.Members)
+	}
+	p.at = api.Finding{}
+}
+
+// of names a declaration.
+func of(kind, name, header string) api.Finding {
+	return api.Finding{Of: api.Name{Kind: kind, Name: name}, Header: header}
+}
+
+// fail notes why the package cannot be written, once. It is about the
+// declaration that is being looked at.
+func (p *pkg) fail(format string, args ...any) {
+	finding := p.at
+	finding.Text = fmt.Sprintf(format, args...)
+	if !slices.Contains(p.findings, finding) {
+		p.findings = append(p.findings, finding)
+	}
+}
+
+// results says for each class what a function of it returns.
+var results = map[conventions.Class]string{
+	conventions.Void:    "void",
+	conventions.Pointer: "a pointer", conventions.Interior: "a pointer",
+	conventions.String: "const char *",
+}
+
+func (p *pkg) checkFunction(f *function) {
+	result := f.Type.Elem
+	got := "a number"
+	switch {
+	case result.IsVoid():
+		got = "void"
+	case isText(result) && f.Class == conventions.String:
+		got = "const char *"
+	case result.Kind == api.Pointer:
+		got = "a pointer"
+	}
+	want := results[f.Class]
+	if want == "" {
+		want = "a number"
+	}
+	if got != want {
+		p.fail("a function of class %s returns %s, not %s", f.Class, want, result.C(""))
+		return
+	}
+	before := len(p.findings)
+	if !result.IsVoid() {
+		p.goType(result)
+	}
+	for _, param := range f.params {
+		p.goType(param.t)
+		if param.out && !isOut(param.t) {
+			p.fail("the conventions say that C stores something through %s, which is no pointer to a number or to a pointer", param.cName)
+		}
+	}
+	if limit := limits[f.Class]; limit != "" && f.limit() == "" {
+		p.fail("a function of class %s has a parameter %s", f.Class, limit)
+	}
+	if len(p.findings) == before {
+		p.stub(f)
+	}
+}
+
+// isOut reports whether something that Go returns can come through t.
+func isOut(t *api.Type) bool {
+	if t.Kind != api.Pointer || t.Elem.Const {
+		return false
+	}
+	_, isEnum := t.Elem.Tag("enum")
+	return t.Elem.Kind == api.Pointer || t.Elem.Kind == api.Named && (isEnum || scalars[t.Elem.Name].wire != "")
+}
+
+func isText(t *api.Type) bool {
+	return t.Kind == api.Pointer && t.Elem.Kind == api.Named && t.Elem.Name == "char" && t.Elem.Const
+}
+
+func (p *pkg) checkEnum(e *api.Enum) {
+	switch {
+	case p.Known.Enums[e.Key()] == nil:
+		p.fail("no kind in the conventions")
+	case e.Name != "" && p.enumName(e) == "-":
+		p.fail("name=- is for enums without a tag")
+	}
+}
+
+func (p *pkg) checkMembers(kind, path string, members []*api.Member) {
+	for _, m := range members {
+		inner := path
+		if m.Name != "" {
+			inner += "." + m.Name
+		}
+		if m.Name == "" && (kind == "union" || m.Aggregate == "struct") {
+			p.fail("an anonymous %s inside a %s has no form in Go yet", m.Aggregate, kind)
+		}
+		if m.Type != nil {
+			around := p.at
+			p.at = of("member", inner, around.Header)
+			p.goType(m.Type)
+			p.at = around
+		}
+		p.checkMembers(m.Aggregate, inner, m.Members)
+	}
+}
+
+// exported is what the name of anything must be that Go programs can use.
+var exported = regexp.MustCompile(`^[A-Z][0-9A-Za-z_]*$`)
+
+// claims are the names of a package or of one type, each with the C name that it
+// comes from.
+type claims map[string]string
+
+// claim fails if two C names give the same Go name, and if one gives none.
+func (p *pkg) claim(in claims, name, c string) {
+	other, taken := in[name]
+	switch {
+	case !exported.MatchString(name):
+		p.fail("%s would be called %q in Go, which programs cannot use", c, name)
+	case taken:
+		p.fail("%s and %s would both be called %s", other, c, name)
+	default:
+		in[name] = c
+	}
+}
+
+// ours are the package's names that come from no declaration.
+var ours = []string{
+	"Be16", "NewBe16", "Be32", "NewBe32", "Be64", "NewBe64", "PthreadMutex", "PthreadCond",
+	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs",
+}
+
+// claimNames claims everything that the package declares.
+func (p *pkg) claimNames() {
+	all := claims{}
+	for _, name := range ours {
+		all[name] = "the bindings' own " + name
+	}
+	for _, tag := range p.opaque {
+		p.at = p.spoken[tag]
+		p.claim(all, p.typeName(tag), "struct "+tag)
+	}
+	for _, f := range p.bound() {
+		p.at = of("func", f.Name(), f.Header)
+		p.claim(all, f.goName, f.stub)
+		if slices.Contains(cReserved, f.Name()) {
+			p.fail("%s is a name that the bindings' own C code has", f.Name())
+		}
+	}
+	for _, s := range p.structs {
+		kind, tag, _ := strings.Cut(s.Name, " ")
+		p.at = of(kind, tag, s.Header)
+		p.claim(all, p.typeName(tag), s.Name)
+		p.claimMembers(all, claims{}, p.typeName(tag), tag, s.Members)
+	}
+	for _, e := range p.enums {
+		p.at = of("enum", e.Key(), e.Header)
+		if name := p.enumName(e); name != "-" {
+			p.claim(all, name, "enum "+e.Key())
+			p.claim(all, "Parse"+name, "the parser of enum "+e.Key())
+		}
+		for _, v := range e.Values {
+			p.at = of("enumerator", v.Name, e.Header)
+			p.claim(all, v.Name, v.Name)
+		}
+	}
+	for _, a := range p.aliases {
+		p.at = of("alias", a.Name, a.Header)
+		p.claim(all, p.typeName(a.Name), "macro "+a.Name)
+	}
+	for _, m := range p.macros {
+		p.at = of("macro", m.Name, m.Header)
+		p.claim(all, constName(m.Name), "macro "+m.Name)
+	}
+	p.at = api.Finding{}
+}
+
+// claimMembers claims the fields and views of a type, and the types of members
+// that are written in place.
+func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api.Member) {
+	for _, m := range members {
+		if m.Name == "" { // its members are the enclosing type's
+			p.claimMembers(all, fields, name, path, m.Members)
+			continue
+		}
+		inner := path + "." + m.Name
+		p.at = of("member", inner, p.at.Header)
+		p.claim(fields, goName(m.Name), "member "+inner)
+		if m.Type == nil {
+			p.claim(all, name+goName(m.Name), "the type of member "+inner)
+			p.claimMembers(all, claims{}, name+goName(m.Name), inner, m.Members)
+		}
+	}
+}
+
+// goReserved are the names that the Go stubs use for something else than a
+// parameter.
+var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r")
+
+// cReserved are the names that the C stubs use for something else than a
+// parameter, and the keywords of newer C.
+var cReserved = []string{
+	"r", "lib", "vctx", "null", "lacking", "context_with", "LIB", "MISSING", "CONTEXT_WITH",
+	"errno", "offsetof", "NULL", "EOPNOTSUPP", "INT32_MIN", "UINTPTR_MAX",
+	"alignas", "alignof", "bool", "constexpr", "false", "nullptr", "static_assert", "thread_local", "true", "typeof", "typeof_unqual",
+	"verbena_int", "verbena_ptr", "linux", "unix",
+}
+
+// settle gives each parameter a name in Go and one in the C stub, which nothing
+// else has there.
+func (f *function) settle() {
+	inGo, inC := map[string]bool{}, map[string]bool{"own_" + f.Name(): true}
+	for _, name := range goReserved {
+		inGo[name] = true
+	}
+	for _, name := range cReserved {
+		inC[name] = true
+	}
+	for name, s := range scalars {
+		inC[name], inC[s.wire] = true, true
+	}
+	for i := range f.params {
+		param := &f.params[i]
+		param.name = local(param.cName)
+		for inGo[param.name] || param.text && inGo[param.copied()] {
+			param.name += "_"
+		}
+		inGo[param.name] = true
+		if param.text {
+			inGo[param.copied()] = true
+		}
+		param.stub = param.cName
+		for inC[param.stub] || inC["p_"+param.stub] {
+			param.stub += "_"
+		}
+		inC[param.stub], inC["p_"+param.stub] = true, true
+	}
+}

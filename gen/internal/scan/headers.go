@@ -1,0 +1,63 @@
+package scan
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+)
+
+// folders are where rdma-core has its headers.
+var folders = []string{"infiniband", "rdma"}
+
+// headers records the headers that were opened and those that lie beside them
+// unread, and rejects those of which the conventions do not know.
+func (s *scanner) headers(opened []string, source string) error {
+	included := map[string]bool{}
+	for _, file := range opened {
+		file = filepath.Clean(file)
+		if name, ok := strings.CutPrefix(file, s.include); ok && file != filepath.Clean(source) {
+			included[filepath.ToSlash(name)] = true
+		}
+	}
+	all := maps.Clone(included)
+	for _, folder := range folders {
+		err := filepath.WalkDir(filepath.Join(s.include, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				all[filepath.ToSlash(strings.TrimPrefix(file, s.include))] = true
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if line := s.known.Header(name); line != nil && line.Other != "" {
+			continue
+		}
+		if !s.draft {
+			s.explainedHeader(name, included[name])
+		}
+		s.api.Headers = append(s.api.Headers, &api.Header{Name: name, Included: included[name]})
+	}
+	return nil
+}
+
+// explainedHeader rejects a header of which the conventions do not know, and
+// one that is to be bound and was not read.
+func (s *scanner) explainedHeader(name string, included bool) {
+	at := problem{file: filepath.Join(s.include, filepath.FromSlash(name)), line: 1, column: 1}
+	switch line := s.known.Header(name); {
+	case line == nil && included:
+		s.rejectAt(at, "the header %s is included and neither bound nor explained; add to the conventions a line such as: header %s libibverbs", name, name)
+	case line == nil:
+		s.rejectAt(at, "the header %s is neither bound nor explained; add to the conventions a line such as: header %s skip=\"why\"", name, name)
+	case line.Package != "" && !included:
+		s.rejectAt(at, "the header %s is to be bound, and neither the umbrella nor what it includes includes it", name)
+	}
+}

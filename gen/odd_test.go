@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/emit"
+	"github.com/verbena-go/verbena/gen/internal/headertest"
+	"github.com/verbena-go/verbena/gen/internal/since"
+)
+
+// newestHeaders returns a copy of the newest headers, for a test to change.
+func newestHeaders(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(headertest.Dir(t, newest), "usr", "include"))))
+	return dir
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(read(t, path)+text), 0o600))
+}
+
+// changedInput scans changed headers and returns what the bindings are made from;
+// lines are added to the conventions.
+func changedInput(t *testing.T, dir, lines string) (emit.Input, error) {
+	t.Helper()
+	facts := filepath.Join(headertest.Top(t), "headers")
+	text := read(t, filepath.Join(facts, "conventions.txt")) + "\n" + lines
+	known, err := conventions.Parse("conventions.txt", []byte(text))
+	require.NoError(t, err)
+	snapshot, err := makeSnapshot(facts, dir, newest, known, false, io.Discard)
+	if err != nil {
+		return emit.Input{}, errors.New(strings.ReplaceAll(err.Error(), dir+"/", ""))
+	}
+	in, err := emit.Load(facts)
+	require.NoError(t, err)
+	in.API, in.Snapshots, in.Known = snapshot, []*api.API{snapshot}, known
+	in.Since, err = since.Parse("since.txt", nil)
+	require.NoError(t, err)
+	return in, nil
+}
+
+// TestOddHeaders makes bindings of headers with everything that C allows and
+// has a form in Go: all of it compiles, with cgo and without.
+func TestOddHeaders(t *testing.T) {
+	dir, odd := newestHeaders(t), filepath.Join("testdata", "odd")
+	for _, folder := range []string{"infiniband", "rdma"} {
+		require.NoError(t, os.CopyFS(filepath.Join(dir, folder), os.DirFS(filepath.Join(odd, folder))))
+	}
+	appendTo(t, filepath.Join(dir, "infiniband", "verbs.h"), "\n#include <infiniband/odd.h>\n")
+	appendTo(t, filepath.Join(dir, "rdma", "rdma_cma.h"), "\n#include \"odd.h\"\n")
+	in, err := changedInput(t, dir, read(t, filepath.Join(odd, "conventions.txt")))
+	require.NoError(t, err)
+	out, top := t.TempDir(), headertest.Top(t)
+	require.NoError(t, emit.Emit(in, out))
+
+	// The packages stand where the real ones do, for what they import.
+	overlay := map[string]map[string]string{"Replace": {}}
+	for _, name := range []string{"libibverbs", "librdmacm"} {
+		entries, err := os.ReadDir(filepath.Join(out, name))
+		require.NoError(t, err)
+		for _, e := range entries {
+			overlay["Replace"][filepath.Join(top, "generated", name, e.Name())] = filepath.Join(out, name, e.Name())
+		}
+	}
+	text, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "overlay.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	for _, cgo := range []string{"1", "0"} {
+		cmd := exec.Command("go", "vet", "-overlay", path, "./generated/...")
+		cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED="+cgo)
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "CGO_ENABLED=%s\n%s", cgo, output)
+	}
+	for _, name := range []string{"libibverbs", "librdmacm"} {
+		output, err := exec.Command("cc", "-Wall", "-Werror", "-fsyntax-only", filepath.Join(out, name, "stubs.c")).CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
+}
+
+// TestOddHeadersRefused has headers that lawful C may have and Go has no form
+// for: the error has the line and names the declaration.
+func TestOddHeadersRefused(t *testing.T) {
+	tests := []struct{ name, text, lines, want string }{
+		{
+			"a bool member", "struct ibv_x {\n\tint a;\n\t_Bool on;\n};", "",
+			"3:2: member ibv_x.on: no Go type for _Bool",
+		},
+		{
+			"a bool parameter", "\nint ibv_x(int a, _Bool on);", "func ibv_x code",
+			"2:5: func ibv_x: no Go type for _Bool",
+		},
+		{
+			"a bool result", "_Bool ibv_x(void);", "func ibv_x value",
+			"1:7: func ibv_x: no Go type for _Bool",
+		},
+		{
+			"an anonymous struct in a struct", "struct ibv_x {\n\tint a;\n\tstruct { int b; };\n};", "",
+			"1:1: struct ibv_x: an anonymous struct inside a struct has no form in Go yet",
+		},
+		{
+			"an anonymous union in a union", "union ibv_x {\n\tint a;\n\tunion { int b; };\n};", "",
+			"1:1: union ibv_x: an anonymous union inside a union has no form in Go yet",
+		},
+		{
+			"an opaque union", "struct ibv_x {\n\tint a;\n\tunion ibv_y *y;\n};", "",
+			"3:2: member ibv_x.y: no Go type for union ibv_y",
+		},
+		{
+			"functions with one name", "int ibv_x_y(int);\nint ibv_xY(int);", "func ibv_x_y code\nfunc ibv_xY code",
+			"2:5: func ibv_xY: ibv_x_y and ibv_xY would both be called XY",
+		},
+		{
+			"a function with the name of a struct", "int _ibv_x(int);\nstruct ibv_x { int a; };", "func _ibv_x code",
+			"2:1: struct ibv_x: _ibv_x and struct ibv_x would both be called X",
+		},
+		{
+			"a function with the name of a parser", "enum ibv_x { IBV_X };\nint ibv_parse_x(int);", "enum ibv_x values\nfunc ibv_parse_x code",
+			"1:1: enum ibv_x: ibv_parse_x and the parser of enum ibv_x would both be called ParseX",
+		},
+		{
+			"a function with the name of our own", "int ibv_be16(int);", "func ibv_be16 code",
+			"1:5: func ibv_be16: the bindings' own Be16 and ibv_be16 would both be called Be16",
+		},
+		{
+			"a function with the name of our C code", "int lacking(int);", "func lacking code",
+			"1:5: func lacking: lacking is a name that the bindings' own C code has",
+		},
+		{
+			"members with one name", "struct ibv_x {\n\tint a_b;\n\tint aB;\n};", "",
+			"3:2: member ibv_x.aB: member ibv_x.a_b and member ibv_x.aB would both be called AB",
+		},
+		{
+			"a member and a view with one name", "struct ibv_x {\n\tint a_b;\n\tunion {\n\t\tint aB;\n\t\tint c;\n\t};\n};", "",
+			"4:3: member ibv_x.aB: member ibv_x.a_b and member ibv_x.aB would both be called AB",
+		},
+		{
+			"members of a nested struct with one name", "struct ibv_x {\n\tstruct {\n\t\tint a_;\n\t\tint A;\n\t} in;\n};", "",
+			"4:3: member ibv_x.in.A: member ibv_x.in.a_ and member ibv_x.in.A would both be called A",
+		},
+		{
+			"a member's type with the name of a struct", "struct ibv_x_in { int a; };\nstruct ibv_x {\n\tstruct { int a; } in;\n};", "",
+			"3:2: member ibv_x.in: struct ibv_x_in and the type of member ibv_x.in would both be called XIn",
+		},
+		{
+			"a member without a letter", "struct ibv_x {\n\tint _;\n};", "",
+			`2:2: member ibv_x._: member ibv_x._ would be called "" in Go, which programs cannot use`,
+		},
+		{
+			"a member that begins with a digit", "struct ibv_x {\n\tint _1;\n};", "",
+			`2:2: member ibv_x._1: member ibv_x._1 would be called "1" in Go, which programs cannot use`,
+		},
+		{
+			"a lower-case enumerator", "enum ibv_x {\n\tIBV_X,\n\tibv_y\n};", "enum ibv_x values",
+			`3:2: enumerator ibv_y: ibv_y would be called "ibv_y" in Go, which programs cannot use`,
+		},
+		{
+			"an enumerator with the name of a type", "enum ibv_x { IBV_X, Qp };", "enum ibv_x values",
+			"1:21: enumerator Qp: struct ibv_qp and Qp would both be called Qp",
+		},
+		{
+			"a lower-case macro", "\n#define ibv_x 5", "",
+			`2:9: macro ibv_x: macro ibv_x would be called "ibv_x" in Go, which programs cannot use`,
+		},
+		{
+			"macros with one name", "#define IBV_X 5\n#define __IBV_X 6", "",
+			"2:9: macro __IBV_X: macro IBV_X and macro __IBV_X would both be called IBV_X",
+		},
+		{
+			"a second name that is taken", "struct ibv_x { int a; };\n#define ibv__x ibv_x", "",
+			"2:9: alias ibv__x: struct ibv_x and macro ibv__x would both be called X",
+		},
+		{
+			"opaque structs with one name", "int ibv_x(struct ibv_o_a *, struct ibv_oA *);", "func ibv_x code",
+			"1:5: func ibv_x: struct ibv_oA and struct ibv_o_a would both be called OA",
+		},
+		{
+			"a type of the other library", "struct sockaddr_in;\nint ibv_x(struct rdma_cm_id *id);", "func ibv_x code",
+			"2:5: func ibv_x: what rdma/rdma_cma.h declares is in librdmacm, which libibverbs cannot refer to",
+		},
+		{
+			"a class that does not fit", "void ibv_x(int);", "func ibv_x code",
+			"1:6: func ibv_x: a function of class code returns a number, not void",
+		},
+		{
+			"a nameless enum that is named as a type", "enum ibv_x { IBV_X };", "enum ibv_x values name=-",
+			"1:1: enum ibv_x: name=- is for enums without a tag",
+		},
+	}
+	dir := newestHeaders(t)
+	appendTo(t, filepath.Join(dir, "infiniband", "verbs.h"), "\n#ifndef X\n#define X\n#include <infiniband/x.h>\n#endif\n")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", "x.h"), []byte(tt.text+"\n"), 0o600))
+			_, err := changedInput(t, dir, "header infiniband/x.h libibverbs\n"+tt.lines+"\n")
+			require.EqualError(t, err, "infiniband/x.h:"+tt.want)
+		})
+	}
+}
