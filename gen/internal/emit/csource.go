@@ -138,8 +138,8 @@ func (p *pkg) stub(f *function) stub {
 	var params, args []string
 	for _, param := range f.params {
 		wire := p.wire(param.t)
-		if wire == "void *" {
-			params = append(params, "void *p_"+param.cName)
+		if param.t.Kind == api.Pointer {
+			params = append(params, wire+"p_"+param.cName)
 			s.Locals = append(s.Locals, param.t.C(param.cName)+" = p_"+param.cName+";")
 		} else {
 			params = append(params, wire+" "+param.cName)
