@@ -5,12 +5,14 @@ package dl
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
 // #include <stdlib.h>
+// #include <string.h>
 //
-// /* In one call, because dlerror's text belongs to the thread. */
-// static void *verbena_open(const char *name, const char **error)
+// /* Copies dlerror's text, which belongs to the thread: before Go reads it, the
+//  * goroutine may be on another one. The caller frees the copy. */
+// static void *verbena_open(const char *name, char **error)
 // {
 //	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-//	*error = handle ? NULL : dlerror();
+//	*error = handle ? NULL : strdup(dlerror());
 //	return handle;
 // }
 import "C"
@@ -54,6 +56,7 @@ func (l *Library) load() {
 	var reason *C.char
 	handle := C.verbena_open(name, &reason)
 	if handle == nil {
+		defer C.free(unsafe.Pointer(reason))
 		l.err = &cerr.LibraryError{
 			Library: l.Name, Debian: l.Debian, Fedora: l.Fedora, Reason: C.GoString(reason),
 		}
