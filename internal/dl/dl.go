@@ -4,6 +4,7 @@ package dl
 
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
+// #include <errno.h>
 // #include <stdlib.h>
 // #include <string.h>
 //
@@ -14,6 +15,15 @@ package dl
 //	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 //	*error = handle ? NULL : strdup(dlerror());
 //	return handle;
+// }
+//
+// /* Reports whether the library's errno is another one than ours. */
+// static int verbena_other_errno(void *handle)
+// {
+//	int *(*location)(void);
+//
+//	*(void **)&location = dlsym(handle, "__errno_location");
+//	return location && location() != &errno;
 // }
 import "C"
 
@@ -60,6 +70,10 @@ func (l *Library) load() {
 		l.err = &cerr.LibraryError{
 			Library: l.Name, Debian: l.Debian, Fedora: l.Fedora, Reason: C.GoString(reason),
 		}
+		return
+	}
+	if C.verbena_other_errno(handle) != 0 {
+		l.err = &cerr.StaticError{Library: l.Name}
 		return
 	}
 	for i, symbol := range l.Symbols {

@@ -20,7 +20,7 @@ func TestReasonsOfManyThreads(t *testing.T) {
 	var group sync.WaitGroup
 	for g := range 16 {
 		group.Go(func() {
-			for i := range 2000 {
+			for i := range 1000 {
 				l := dl.Library{Name: fmt.Sprintf("libverbena-%d-%d.so.1", g, i)}
 				var missing *cerr.LibraryError
 				if err := l.Load(); !errors.As(err, &missing) || !strings.HasPrefix(missing.Reason, l.Name+": cannot open") {
