@@ -37,7 +37,7 @@ func TestSegmentsToWrite(t *testing.T) {
 		"AddTag":      func(first, second Segment) error { return tags.Add(TagOp{}, TagRecv{}, first, second) },
 		"read, changed": func(first, second Segment) error {
 			require.NoError(t, send.Read(1, at, 0))
-			return send.Request(send.Len() - 1).SetSegments(first, second)
+			return send.Request(send.Len()-1).SetSegments(first, second)
 		},
 		"atomic, changed": func(_, second Segment) error {
 			require.NoError(t, send.FetchAdd(1, at, 1, 0, open.Sub(0, 8)))
@@ -45,7 +45,7 @@ func TestSegmentsToWrite(t *testing.T) {
 		},
 		"receive, changed": func(first, second Segment) error {
 			require.NoError(t, recv.Recv(1))
-			return recv.Request(recv.Len() - 1).SetSegments(first, second)
+			return recv.Request(recv.Len()-1).SetSegments(first, second)
 		},
 	} {
 		err := add(open.Sub(0, 8), sealed.Sub(0, 8))
