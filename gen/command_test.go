@@ -78,7 +78,7 @@ func BenchmarkCommands(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			var peak int64
 			for b.Loop() {
-				peak = max(peak, runAtTop(b, env, program, args...).Maxrss)
+				peak = max(peak, int64(runAtTop(b, env, program, args...).Maxrss))
 			}
 			b.ReportMetric(float64(peak)/1024, "MiB-peak")
 		})

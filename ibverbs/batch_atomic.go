@@ -45,7 +45,11 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 	if result.n != atomicSize {
 		return fmt.Errorf("atomic operation with a result of %d bytes, not 8: %w", result.n, syscall.EINVAL)
 	}
-	wr, err := b.add(op, 0, id, flags, at.Len, []Segment{result})
+	segments := []Segment{result}
+	if err := written(segments); err != nil {
+		return err
+	}
+	wr, err := b.add(op, 0, id, flags, at.Len, segments)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,19 @@ func inlineData(b *SendBatch, i int) (data []byte) {
 	return data
 }
 
+// requireCopied says that what came from InlineBytes is in the memory which the
+// batch has now. What it had before stays mapped until a collection.
+func requireCopied(t *testing.T, b *SendBatch, i int) {
+	t.Helper()
+	first := addressOf(b.copies.of(i))
+	for k, mr := range b.owners(i) {
+		if sge := b.arena.place(i)[k]; mr == nil {
+			require.GreaterOrEqual(t, sge.Addr, first)
+			require.LessOrEqual(t, sge.Addr+uint64(sge.Length), first+uint64(b.copies.slot))
+		}
+	}
+}
+
 func TestInlineBytes(t *testing.T) {
 	mr := fakeMR(t, 64, 7)
 	copy(mr.bytes, "region")
@@ -58,6 +71,7 @@ func TestInlineBytes(t *testing.T) {
 		require.Equal(t, data, inlineData(b, 2))
 		for _, i := range []int{0, 1, 3, 6} {
 			require.Equal(t, "oneregiontwo", string(inlineData(b, i)))
+			requireCopied(t, b, i)
 		}
 	}
 	require.NoError(t, b.Request(2).SetSegments(mr.Sub(0, 2)))
@@ -77,6 +91,7 @@ func TestInlineBytesGrow(t *testing.T) {
 	}
 	for i := range 16 {
 		require.Equal(t, string(data(i)), string(inlineData(b, i)), i)
+		requireCopied(t, b, i)
 	}
 }
 

@@ -63,6 +63,11 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 		if !segments[k].sound() {
 			return a.refused(segments, false)
 		}
+		if segments[k].mr.readOnly {
+			if err := written(segments[:k+1]); err != nil {
+				return err
+			}
+		}
 		a.sges[first+k] = segments[k].sge()
 	}
 	wr := &a.wrs[i]
@@ -112,6 +117,9 @@ func (r RecvRequest) SetSegments(segments ...Segment) error {
 		return err
 	}
 	if err := r.batch.arena.check(segments, false); err != nil {
+		return err
+	}
+	if err := written(segments); err != nil {
 		return err
 	}
 	wr.NumSge = int32(len(segments))

@@ -21,6 +21,12 @@ func (r SendRequest) SetSegments(segments ...Segment) error {
 		if len(segments) != 1 || segments[0].n != atomicSize {
 			return fmt.Errorf("atomic operation without a result of 8 bytes: %w", syscall.EINVAL)
 		}
+		err = written(segments)
+	case libibverbs.IBV_WR_RDMA_READ:
+		err = written(segments)
+	}
+	if err != nil {
+		return err
 	}
 	b, inline := r.batch, SendFlags(wr.SendFlags)&SendInline != 0
 	if len(segments) > b.arena.segments {

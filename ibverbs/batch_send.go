@@ -217,5 +217,8 @@ func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendF
 // Read adds an RDMA read of a peer's memory into the segments; see
 // ibv_post_send(3).
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
+	if err := written(segments); err != nil {
+		return err
+	}
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }

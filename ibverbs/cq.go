@@ -89,7 +89,9 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 		context: c, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
+	c.watchEvents()
 	if err := cq.create(config); err != nil {
+		c.unwatchEvents()
 		return nil, cerr.Wrap(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), err)
 	}
 	cq.noteLen()
@@ -210,6 +212,7 @@ func (cq *CQ) Close() error {
 			// Before it is destroyed, because the next one may have its address.
 			cq.channel.remove(cq)
 		}
+		handle := cq.raw.Handle
 		unregister(unsafe.Pointer(cq.raw))
 		if err := cq.context.unlessRemoved(libibverbs.DestroyCq(cq.raw)); err != nil {
 			register(unsafe.Pointer(cq.raw), cq)
@@ -218,6 +221,8 @@ func (cq *CQ) Close() error {
 			}
 			return cerr.Wrap(cq.object.Name(), err)
 		}
+		cq.context.unwatchEvents()
+		cq.context.forgetEvents(EventClassCQ, handle)
 		return nil
 	})
 }

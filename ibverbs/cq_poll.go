@@ -14,8 +14,9 @@ import (
 )
 
 // ErrCQOverrun says that more requests completed than the queue could hold, so
-// that completions are lost. Poll returns it when those that are not lost have
-// been taken. The queue and its queue pairs have to be made again, with Entries
+// that completions are lost. Poll and Wait return it when those that are not lost
+// have been taken and the device has told of the overrun, by an event that nobody
+// has to ask for. The queue and its queue pairs have to be made again, with Entries
 // for all requests that can be under way.
 var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
 

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -10,6 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// tooLarge is more than C's int can have, and less where Go's cannot have more.
+var tooLarge = func() int {
+	n := math.MaxInt32
+	n++
+	return n
+}()
 
 // A nil or zero object answers the questions about devices with an error.
 func TestDeviceNotOpened(t *testing.T) {
@@ -51,7 +59,7 @@ func TestBadDeviceArguments(t *testing.T) {
 	}{
 		"speed port 0":     {second(c.QueryPortSpeed(0)), "ibv_query_port_speed (port 0): invalid argument"},
 		"GID entry port":   {second(c.QueryGIDEntry(256, 0)), "ibv_query_gid_ex (port 256): invalid argument"},
-		"GID entry index":  {second(c.QueryGIDEntry(1, math.MaxInt32+1)), "ibv_query_gid_ex (index 2147483648): invalid argument"},
+		"GID entry index":  {second(c.QueryGIDEntry(1, tooLarge)), fmt.Sprintf("ibv_query_gid_ex (index %d): invalid argument", tooLarge)},
 		"GIDs of port 0":   {second(c.QueryPortGIDs(0)), "ibv_query_gid_table (port 0): invalid argument"},
 		"P_Key port":       {second(c.QueryPKey(0, 0)), "ibv_query_pkey (port 0): invalid argument"},
 		"P_Key index":      {second(c.QueryPKey(1, -1)), "ibv_query_pkey (index -1): invalid argument"},

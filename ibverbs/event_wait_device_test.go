@@ -188,7 +188,7 @@ func TestCloseWithEvents(t *testing.T) {
 	t.Logf("%d events named a queue pair before it was closed", named)
 }
 
-// Events cost nothing until they are asked for, and then one descriptor.
+// Waiting for events costs one descriptor, and no thread.
 func TestEventsCostNoThread(t *testing.T) {
 	r := open(t)
 	_, _, err := r.c.PollEvent()

@@ -16,8 +16,12 @@ import (
 // Context has a descriptor of its own, a duplicate, also if two stand for one
 // device of C's: an event wakes the waiters of both, and one of them gets it.
 type asyncEvents struct {
-	mu sync.Mutex
-	fd *netpoll.FD // nil until somebody asks for events
+	mu    sync.Mutex
+	fd    *netpoll.FD // nil until somebody asks for events
+	queue *eventQueue // nil until events are read
+
+	watch *netpoll.FD // of the goroutine that reads what nobody asks for; nil: there is none
+	cqs   int         // completion queues that need it
 }
 
 // NextEvent waits for an event of the device and of the objects on it; see
@@ -28,9 +32,11 @@ type asyncEvents struct {
 //
 // NextEvent returns an error that is ctx.Err() when ctx ends, one that is
 // os.ErrClosed on Close, and syscall.EIO after EventDeviceFatal when the device
-// was removed. Nobody needs to read events: the kernel keeps them until then,
-// and drops those of an object that is closed. From the first call on,
-// ibv_get_async_event(3) no longer blocks for others that use the C object.
+// was removed. Nobody needs to read events: they are kept until then, and dropped
+// when their object is closed; of several that say the same of one object, one
+// after the other, one may be kept. From the first completion queue on, and from
+// the first call on, this package reads the events that C has, so that programs
+// cannot read them with ibv_get_async_event(3), which no longer blocks either.
 func (c *Context) NextEvent(ctx context.Context) (Event, error) {
 	if err := c.self().Use(); err != nil {
 		return Event{}, err
@@ -39,13 +45,13 @@ func (c *Context) NextEvent(ctx context.Context) (Event, error) {
 	if ctx == nil {
 		return Event{}, cerr.Nil("NextEvent", "ctx")
 	}
-	fd, err := c.eventFD()
+	fd, q, err := c.readEvents()
 	if err != nil {
 		return Event{}, err
 	}
 	var ev Event
 	err = fd.Wait(ctx, nil, func() (ok bool, err error) {
-		ev, ok, err = c.readEvent()
+		ev, ok, err = q.next(c)
 		return ok, err
 	})
 	return ev, err
@@ -58,10 +64,11 @@ func (c *Context) PollEvent() (ev Event, ok bool, err error) {
 		return Event{}, false, err
 	}
 	defer c.object.Done()
-	if _, err := c.eventFD(); err != nil { // which makes reading not block
+	_, q, err := c.readEvents() // which makes reading not block
+	if err != nil {
 		return Event{}, false, err
 	}
-	return c.readEvent()
+	return q.next(c)
 }
 
 // Events returns an iterator over what NextEvent returns. It ends after the
@@ -84,21 +91,76 @@ func (c *Context) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// eventFD returns the descriptor to wait on. The caller uses c. Making it
-// switches C's own to non-blocking mode.
-func (c *Context) eventFD() (*netpoll.FD, error) {
+// readEvents returns the descriptor to wait on and the queue to look into. The
+// caller uses c. Making the descriptor switches C's own to non-blocking mode.
+func (c *Context) readEvents() (*netpoll.FD, *eventQueue, error) {
 	c.events.mu.Lock()
 	defer c.events.mu.Unlock()
-	if c.events.fd != nil {
-		return c.events.fd, nil
+	if c.events.fd == nil {
+		fd, err := c.newEventFD()
+		if err != nil {
+			return nil, nil, err
+		}
+		c.events.fd = fd
 	}
+	return c.events.fd, c.events.queue, nil
+}
+
+// newEventFD is called with events.mu held, and sees to it that there is a queue.
+func (c *Context) newEventFD() (*netpoll.FD, error) {
 	// stopEvents may have run already, and a Close waits for the caller.
 	if err := c.object.Err(); err != nil {
 		return nil, err
 	}
 	fd, err := netpoll.New(int(c.raw.AsyncFd), "events of "+c.Name())
-	c.events.fd = fd
+	if err == nil && c.events.queue == nil {
+		c.events.queue = shareQueue(c.raw)
+	}
 	return fd, err
+}
+
+// watchEvents has the events read until unwatchEvents, because a completion queue
+// learns only from them that it has overrun. If that cannot be, as on a device
+// that is gone, the queue goes without. The caller uses c.
+func (c *Context) watchEvents() {
+	c.events.mu.Lock()
+	defer c.events.mu.Unlock()
+	c.events.cqs++
+	if c.events.watch != nil {
+		return
+	}
+	fd, err := c.newEventFD()
+	if err != nil {
+		return
+	}
+	q := c.events.queue
+	c.events.watch = fd
+	// It ends with the descriptor, or with a failure of C's, which whoever asks for
+	// events meets too.
+	go func() {
+		_ = fd.Wait(context.Background(), nil, func() (bool, error) { return false, q.fill(c) })
+	}()
+}
+
+// unwatchEvents ends what watchEvents began.
+func (c *Context) unwatchEvents() {
+	c.events.mu.Lock()
+	defer c.events.mu.Unlock()
+	c.events.cqs--
+	if c.events.cqs == 0 && c.events.watch != nil {
+		_ = c.events.watch.Close() // a duplicate, and there is no second try
+		c.events.watch = nil
+	}
+}
+
+// forgetEvents drops the events of an object that was destroyed.
+func (c *Context) forgetEvents(class EventClass, number uint32) {
+	c.events.mu.Lock()
+	q := c.events.queue
+	c.events.mu.Unlock()
+	if q != nil {
+		q.forget(class, number)
+	}
 }
 
 // stopEvents ends all waits, when c has begun to close. If c turns out to be
@@ -109,6 +171,10 @@ func (c *Context) stopEvents() {
 	if c.events.fd != nil {
 		_ = c.events.fd.Close() // a duplicate, and there is no second try
 		c.events.fd = nil
+	}
+	if c.events.queue != nil && c.events.watch == nil {
+		leaveQueue(c.raw)
+		c.events.queue = nil
 	}
 }
 

@@ -57,6 +57,10 @@ func (c *Context) QueryGID(port, index int) (GID, error) {
 	return GID(*g.Raw()), nil
 }
 
+// noData is what the kernel answers for an empty entry: ENODATA, which not every
+// system has a name for.
+const noData = syscall.Errno(61)
+
 // QueryGIDEntry returns an entry of a port's GID table with its type and
 // network interface. An empty entry is ErrNoGID; see ibv_query_gid_ex(3). If
 // that cannot be asked, it reads what the kernel has in /sys.
@@ -74,7 +78,7 @@ func (c *Context) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		return c.sysfsGID(port, index)
-	case errors.Is(err, syscall.ENODATA):
+	case errors.Is(err, noData):
 		return GIDEntry{}, fmt.Errorf("%s: %w at index %d", portName(c, port), ErrNoGID, index)
 	case err != nil:
 		return GIDEntry{}, cerr.Wrap(portName(c, port), err)

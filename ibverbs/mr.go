@@ -38,11 +38,13 @@ type region struct {
 	release    func() // gives the memory back
 	lkey, rkey uint32
 	keyOnly    bool // RawSegment's: nothing else is known
+	readOnly   bool // for the device, as far as is known
 }
 
 // newMR is called with the domain and other parents in use.
 func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	r.lkey, r.rkey = raw.Lkey, raw.Rkey
+	r.readOnly = r.access&AccessLocalWrite == 0
 	if r.release == nil {
 		r.release = func() {}
 	}

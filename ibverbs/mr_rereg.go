@@ -85,6 +85,7 @@ func (mr *MR) rereg(config ReregConfig) error {
 	if config.Access != nil {
 		flags |= libibverbs.IBV_REREG_MR_CHANGE_ACCESS
 		access, next.access = *config.Access, *config.Access
+		next.readOnly = access&AccessLocalWrite == 0
 	}
 	if config.Memory != nil {
 		flags |= libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION

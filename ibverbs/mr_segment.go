@@ -94,6 +94,17 @@ func (s *Segment) sound() bool {
 // may therefore stay on its function's stack.
 func (s *Segment) owner() *MR { return s.mr.itself }
 
+// written returns nil if the device may write to all segments that are sound.
+func written(segments []Segment) error {
+	for k := range segments {
+		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.n > 0 && s.sound() {
+			return fmt.Errorf("segment %d: %s is without AccessLocalWrite, so the device cannot write to it: %w",
+				k, s.mr.object.Name(), syscall.EINVAL)
+		}
+	}
+	return nil
+}
+
 // check returns nil if a work request can have the segment.
 func (s Segment) check() error {
 	if err := s.inside(); err != nil {

@@ -106,7 +106,7 @@ func TestOpcodes(t *testing.T) {
 				a.done(t, func(s *ibverbs.SendBatch) error { return s.SendImm(1, 0xA1B2C3D4, signaled, from...) })
 				imm, ok := received(t, ibverbs.WCRecv, joined(from)).Imm()
 				require.True(t, ok)
-				require.EqualValues(t, 0xA1B2C3D4, imm)
+				require.EqualValues(t, uint32(0xA1B2C3D4), imm)
 				holds(t, joined(from), 0)
 			})
 			t.Run("write", func(t *testing.T) {

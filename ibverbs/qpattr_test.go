@@ -62,7 +62,7 @@ func TestBadQPAttr(t *testing.T) {
 		{QPAttrPathMTU, QPAttr{PathMTU: 1024}, "path MTU is 1024, not from 1 to 5"},
 		{QPAttrDestQPNum, QPAttr{DestQPNum: 1 << 24}, "destination QP number is 16777216, not from 0 to 16777215"},
 		{QPAttrRecvPSN, QPAttr{RecvPSN: 1 << 24}, "receive PSN is 16777216, not from 0 to 16777215"},
-		{QPAttrSendPSN, QPAttr{SendPSN: 1 << 31}, "send PSN is 2147483648, not from 0 to 16777215"},
+		{QPAttrSendPSN, QPAttr{SendPSN: 1 << 30}, "send PSN is 1073741824, not from 0 to 16777215"},
 		{QPAttrRetryCount, QPAttr{RetryCount: 8}, "retry count is 8, not from 0 to 7"},
 		{QPAttrRNRRetry, QPAttr{RNRRetry: -1}, "RNR retry count is -1, not from 0 to 7"},
 		{QPAttrMaxReadAtomic, QPAttr{MaxReadAtomic: 256}, "number of reads and atomics under way is 256, not from 0 to 255"},

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -24,7 +25,7 @@ func TestBadQPConfig(t *testing.T) {
 		"driver":                {QPConfig{Type: libibverbs.IBV_QPT_DRIVER, SendCQ: cq, RecvCQ: cq}, "of type IBV_QPT_DRIVER"},
 		"unknown":               {QPConfig{Type: 1, SendCQ: cq, RecvCQ: cq}, "of type QpType(1)"},
 		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1}, "size of -1"},
-		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: 1 << 31}, "size of 2147483648"},
+		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: tooLarge}, fmt.Sprint("size of ", tooLarge)},
 		"header":                {QPConfig{SendCQ: cq, RecvCQ: cq, MaxTSOHeader: 1 << 16}, "TSO header of 65536 bytes"},
 		"source":                {QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPN: 5}, "source QP number 5"},
 		"large source": {
@@ -118,7 +119,7 @@ func TestBadSRQConfig(t *testing.T) {
 	for want, config := range map[string]SRQConfig{
 		"0 receives with 0 segments":            {},
 		"1 receives with -1 segments":           {MaxWR: 1, MaxSGE: -1},
-		"4294967296 receives":                   {MaxWR: 1 << 32},
+		fmt.Sprint(tooLarge, " receives"):       {MaxWR: tooLarge},
 		"1 receives with 0 segments, -1 tags":   {MaxWR: 1, MaxTags: -1},
 		"SrqType(3)":                            {MaxWR: 1, Type: 3},
 		"an XRC domain, for SRQTypeXRC":         {MaxWR: 1, XRCD: xrcd},

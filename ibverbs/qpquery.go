@@ -57,7 +57,7 @@ func (qp *QP) SetRateLimit(limit RateLimit) error {
 		return err
 	}
 	defer qp.object.Done()
-	if limit.MaxBurst < 0 || limit.MaxBurst > math.MaxUint32 ||
+	if limit.MaxBurst < 0 || int64(limit.MaxBurst) > math.MaxUint32 ||
 		limit.TypicalPacket < 0 || limit.TypicalPacket > math.MaxUint16 {
 		return &cerr.Error{
 			Op: "ibv_modify_qp_rate_limit", Errno: syscall.EINVAL,

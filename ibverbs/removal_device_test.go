@@ -3,6 +3,7 @@ package ibverbs_test
 import (
 	"context"
 	"errors"
+	"math"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -39,7 +40,7 @@ func (r *rig) load(ctx context.Context, pairs int) (ends []*end, results chan er
 		for _, e := range []*end{a, b} {
 			e.postRecv(r.t, 0, e.mr.Sub(8, 8))
 			e.postRecv(r.t, 1, e.mr.Sub(8, 8))
-			go func() { results <- pingPong(ctx, e, e == a, 1<<40) }()
+			go func() { results <- pingPong(ctx, e, e == a, math.MaxInt) }()
 			ends = append(ends, e)
 		}
 	}

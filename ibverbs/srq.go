@@ -137,11 +137,13 @@ func (srq *SRQ) self() *object.Object {
 // returns a BusyError.
 func (srq *SRQ) Close() error {
 	return srq.self().Close(nil, func() error {
+		handle := srq.raw.Handle
 		unregister(unsafe.Pointer(srq.raw))
 		if err := srq.context.unlessRemoved(libibverbs.DestroySrq(srq.raw)); err != nil {
 			register(unsafe.Pointer(srq.raw), srq)
 			return cerr.Wrap(srq.object.Name(), err)
 		}
+		srq.context.forgetEvents(EventClassSRQ, handle)
 		return nil
 	})
 }

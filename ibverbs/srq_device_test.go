@@ -2,6 +2,7 @@ package ibverbs_test
 
 import (
 	"errors"
+	"math"
 	"os"
 	"syscall"
 	"testing"
@@ -73,7 +74,7 @@ func TestSRQLimitAndSize(t *testing.T) {
 	require.NoError(t, srq.SetLimit(0))
 	require.Zero(t, must(srq.Query())(t).Limit)
 
-	for _, err := range []error{srq.SetLimit(-1), srq.Resize(-1), srq.Resize(1 << 40), srq.SetLimit(a.MaxWR + 1)} {
+	for _, err := range []error{srq.SetLimit(-1), srq.Resize(-1), srq.Resize(math.MaxInt), srq.SetLimit(a.MaxWR + 1)} {
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, "ibv_modify_srq (SRQ ")
 	}
@@ -211,7 +212,8 @@ func TestUnsupported(t *testing.T) {
 		require.Error(t, err, name)
 		require.True(t, errors.Is(err, errors.ErrUnsupported), "%s: %v", name, err)
 	}
-	for _, limit := range []ibverbs.RateLimit{{MaxBurst: -1}, {MaxBurst: 1 << 32}, {TypicalPacket: -1}, {TypicalPacket: 1 << 16}} {
+	tooLong := int64(1) << 32 // converted when the test runs, to compile where int has 32 bits
+	for _, limit := range []ibverbs.RateLimit{{MaxBurst: -1}, {MaxBurst: int(tooLong)}, {TypicalPacket: -1}, {TypicalPacket: 1 << 16}} {
 		require.ErrorIs(t, e.qp.SetRateLimit(limit), syscall.EINVAL)
 	}
 	require.Zero(t, must(e.qp.DataInOrder(0))(t), "rxe does not know")

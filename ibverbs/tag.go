@@ -129,6 +129,9 @@ func (b *TagBatch) add(
 	if err := a.check(segments, false); err != nil {
 		return err
 	}
+	if err := written(segments); err != nil {
+		return err
+	}
 	tm.UnexpectedCnt = op.Unexpected
 	if len(segments) > 0 {
 		sges := a.place(a.n)

@@ -136,9 +136,7 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
-		// A copy, because C may not be given memory near which there are pointers of Go's.
-		data := slices.Clone(privateData)
-		return call(id.raw, unsafe.Pointer(unsafe.SliceData(data)), uint8(len(data)))
+		return call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
 	})
 }
 

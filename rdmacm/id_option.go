@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -62,7 +61,6 @@ func (id *ID) SetIBPaths(paths ...libibverbs.PathData) error {
 	if len(paths) == 0 {
 		return fmt.Errorf("rdma_set_option: no path: %w", syscall.EINVAL)
 	}
-	paths = slices.Clone(paths) // C may not be given memory near which there are pointers of Go's
 	return id.setOption(librdmacm.RDMA_OPTION_IB, int32(librdmacm.RDMA_OPTION_IB_PATH),
 		unsafe.Pointer(&paths[0]), unsafe.Sizeof(paths[0])*uintptr(len(paths)))
 }

@@ -697,7 +697,7 @@ verbena_int verbena_ibv_wr_send_inv(void *p_qp, uint32_t invalidate_rkey)
 	return r;
 }
 
-verbena_int verbena_ibv_wr_send_tso(void *p_qp, void *p_hdr, uint16_t hdr_sz, uint16_t mss)
+verbena_int verbena_ibv_wr_send_tso(void *p_qp, uint8_t *p_hdr, uint16_t hdr_sz, uint16_t mss)
 {
 	verbena_int r = {0};
 	struct ibv_qp_ex *qp = p_qp;
@@ -738,7 +738,7 @@ verbena_int verbena_ibv_wr_set_xrc_srqn(void *p_qp, uint32_t remote_srqn)
 	return r;
 }
 
-verbena_int verbena_ibv_wr_set_inline_data(void *p_qp, void *p_addr, uint64_t length)
+verbena_int verbena_ibv_wr_set_inline_data(void *p_qp, uint8_t *p_addr, uint64_t length)
 {
 	verbena_int r = {0};
 	struct ibv_qp_ex *qp = p_qp;
@@ -834,7 +834,7 @@ verbena_int verbena_ibv_wr_abort(void *p_qp)
 	return r;
 }
 
-verbena_int verbena_ibv_wr_atomic_write(void *p_qp, uint32_t rkey, uint64_t remote_addr, void *p_atomic_wr)
+verbena_int verbena_ibv_wr_atomic_write(void *p_qp, uint32_t rkey, uint64_t remote_addr, uint8_t *p_atomic_wr)
 {
 	verbena_int r = {0};
 	struct ibv_qp_ex *qp = p_qp;
@@ -1602,7 +1602,7 @@ verbena_int verbena_ibv_close_xrcd(void *p_xrcd)
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr_iova2(void *p_pd, void *p_addr, uint64_t length, uint64_t iova, uint32_t access)
+verbena_ptr verbena_ibv_reg_mr_iova2(void *p_pd, uint8_t *p_addr, uint64_t length, uint64_t iova, uint32_t access)
 {
 	verbena_ptr r = {0};
 	struct ibv_pd *pd = p_pd;
@@ -1618,7 +1618,7 @@ verbena_ptr verbena_ibv_reg_mr_iova2(void *p_pd, void *p_addr, uint64_t length, 
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr(void *p_pd, void *p_addr, uint64_t length, int32_t access)
+verbena_ptr verbena_ibv_reg_mr(void *p_pd, uint8_t *p_addr, uint64_t length, int32_t access)
 {
 	verbena_ptr r = {0};
 	struct ibv_pd *pd = p_pd;
@@ -1629,7 +1629,7 @@ verbena_ptr verbena_ibv_reg_mr(void *p_pd, void *p_addr, uint64_t length, int32_
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_mr_iova(void *p_pd, void *p_addr, uint64_t length, uint64_t iova, int32_t access)
+verbena_ptr verbena_ibv_reg_mr_iova(void *p_pd, uint8_t *p_addr, uint64_t length, uint64_t iova, int32_t access)
 {
 	verbena_ptr r = {0};
 	struct ibv_pd *pd = p_pd;
@@ -1671,7 +1671,7 @@ verbena_ptr verbena_ibv_reg_mr_ex(void *p_pd, void *p_mr_init_attr)
 	return r;
 }
 
-verbena_int verbena_ibv_rereg_mr(void *p_mr, int32_t flags, void *p_pd, void *p_addr, uint64_t length, int32_t access)
+verbena_int verbena_ibv_rereg_mr(void *p_mr, int32_t flags, void *p_pd, uint8_t *p_addr, uint64_t length, int32_t access)
 {
 	verbena_int r = {0};
 	struct ibv_mr *mr = p_mr;
@@ -1842,7 +1842,7 @@ verbena_int verbena_ibv_dm_export_dmabuf_fd(void *p_dm)
 	return r;
 }
 
-verbena_int verbena_ibv_memcpy_to_dm(void *p_dm, uint64_t dm_offset, void *p_host_addr, uint64_t length)
+verbena_int verbena_ibv_memcpy_to_dm(void *p_dm, uint64_t dm_offset, uint8_t *p_host_addr, uint64_t length)
 {
 	verbena_int r = {0};
 	struct ibv_dm *dm = p_dm;
@@ -1858,7 +1858,7 @@ verbena_int verbena_ibv_memcpy_to_dm(void *p_dm, uint64_t dm_offset, void *p_hos
 	return r;
 }
 
-verbena_int verbena_ibv_memcpy_from_dm(void *p_host_addr, void *p_dm, uint64_t dm_offset, uint64_t length)
+verbena_int verbena_ibv_memcpy_from_dm(uint8_t *p_host_addr, void *p_dm, uint64_t dm_offset, uint64_t length)
 {
 	verbena_int r = {0};
 	void *host_addr = p_host_addr;
@@ -1907,7 +1907,7 @@ verbena_ptr verbena_ibv_reg_dm_mr(void *p_pd, void *p_dm, uint64_t dm_offset, ui
 	return r;
 }
 
-verbena_ptr verbena_ibv_create_cq(void *p_context, int32_t cqe, void *p_cq_context, void *p_channel, int32_t comp_vector)
+verbena_ptr verbena_ibv_create_cq(void *p_context, int32_t cqe, uint8_t *p_cq_context, void *p_channel, int32_t comp_vector)
 {
 	verbena_ptr r = {0};
 	struct ibv_context *context = p_context;
@@ -2428,7 +2428,7 @@ verbena_int verbena_ibv_free_buf(void *p_buf)
 	return r;
 }
 
-verbena_ptr verbena_ibv_reg_buf_mr(void *p_pd, void *p_buf, void *p_addr, uint64_t length, int32_t access)
+verbena_ptr verbena_ibv_reg_buf_mr(void *p_pd, void *p_buf, uint8_t *p_addr, uint64_t length, int32_t access)
 {
 	verbena_ptr r = {0};
 	struct ibv_pd *pd = p_pd;

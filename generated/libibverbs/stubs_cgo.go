@@ -728,7 +728,7 @@ func WrSendTso(qp *QpEx, hdr unsafe.Pointer, hdrSz uint16, mss uint16) error {
 	if hdr == nil {
 		return cerr.Nil("ibv_wr_send_tso", "hdr")
 	}
-	r := C.verbena_ibv_wr_send_tso(unsafe.Pointer(qp), hdr, C.uint16_t(hdrSz), C.uint16_t(mss))
+	r := C.verbena_ibv_wr_send_tso(unsafe.Pointer(qp), (*C.uint8_t)(hdr), C.uint16_t(hdrSz), C.uint16_t(mss))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_send_tso", int64(r.error), 0)
 	}
@@ -792,7 +792,7 @@ func WrSetInlineData(qp *QpEx, addr unsafe.Pointer, length uint64) error {
 	if qp == nil {
 		return cerr.Nil("ibv_wr_set_inline_data", "qp")
 	}
-	r := C.verbena_ibv_wr_set_inline_data(unsafe.Pointer(qp), addr, C.uint64_t(length))
+	r := C.verbena_ibv_wr_set_inline_data(unsafe.Pointer(qp), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_set_inline_data", int64(r.error), 0)
 	}
@@ -935,7 +935,7 @@ func WrAtomicWrite(qp *QpEx, rkey uint32, remoteAddr uint64, atomicWr unsafe.Poi
 	if atomicWr == nil {
 		return cerr.Nil("ibv_wr_atomic_write", "atomic_wr")
 	}
-	r := C.verbena_ibv_wr_atomic_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), atomicWr)
+	r := C.verbena_ibv_wr_atomic_write(unsafe.Pointer(qp), C.uint32_t(rkey), C.uint64_t(remoteAddr), (*C.uint8_t)(atomicWr))
 	if r.error != 0 {
 		return cerr.Code("ibv_wr_atomic_write", int64(r.error), 0)
 	}
@@ -2148,7 +2148,7 @@ func RegMrIova2(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access 
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr_iova2(unsafe.Pointer(pd), addr, C.uint64_t(length), C.uint64_t(iova), C.uint32_t(access))
+	r := C.verbena_ibv_reg_mr_iova2(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.uint32_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr_iova2")
 	}
@@ -2175,7 +2175,7 @@ func RegMr(pd *Pd, addr unsafe.Pointer, length uint64, access int32) (*Mr, error
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr(unsafe.Pointer(pd), addr, C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_ibv_reg_mr(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr")
 	}
@@ -2202,7 +2202,7 @@ func RegMrIova(pd *Pd, addr unsafe.Pointer, length uint64, iova uint64, access i
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_mr_iova(unsafe.Pointer(pd), addr, C.uint64_t(length), C.uint64_t(iova), C.int32_t(access))
+	r := C.verbena_ibv_reg_mr_iova(unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.uint64_t(iova), C.int32_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_mr_iova")
 	}
@@ -2282,7 +2282,7 @@ func ReregMr(mr *Mr, flags int32, pd *Pd, addr unsafe.Pointer, length uint64, ac
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_ibv_rereg_mr(unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(pd), addr, C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_ibv_rereg_mr(unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(pd), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
 	if r.error == cerr.Missing {
 		return library.Lacks("ibv_rereg_mr")
 	}
@@ -2548,7 +2548,7 @@ func MemcpyToDm(dm *Dm, dmOffset uint64, hostAddr unsafe.Pointer, length uint64)
 	if hostAddr == nil {
 		return cerr.Nil("ibv_memcpy_to_dm", "host_addr")
 	}
-	r := C.verbena_ibv_memcpy_to_dm(unsafe.Pointer(dm), C.uint64_t(dmOffset), hostAddr, C.uint64_t(length))
+	r := C.verbena_ibv_memcpy_to_dm(unsafe.Pointer(dm), C.uint64_t(dmOffset), (*C.uint8_t)(hostAddr), C.uint64_t(length))
 	return cerr.Code("ibv_memcpy_to_dm", int64(r.value), int32(r.error))
 }
 
@@ -2568,7 +2568,7 @@ func MemcpyFromDm(hostAddr unsafe.Pointer, dm *Dm, dmOffset uint64, length uint6
 	if dm == nil {
 		return cerr.Nil("ibv_memcpy_from_dm", "dm")
 	}
-	r := C.verbena_ibv_memcpy_from_dm(hostAddr, unsafe.Pointer(dm), C.uint64_t(dmOffset), C.uint64_t(length))
+	r := C.verbena_ibv_memcpy_from_dm((*C.uint8_t)(hostAddr), unsafe.Pointer(dm), C.uint64_t(dmOffset), C.uint64_t(length))
 	return cerr.Code("ibv_memcpy_from_dm", int64(r.value), int32(r.error))
 }
 
@@ -2632,7 +2632,7 @@ func CreateCq(context *Context, cqe int32, cqContext unsafe.Pointer, channel *Co
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_create_cq(unsafe.Pointer(context), C.int32_t(cqe), cqContext, unsafe.Pointer(channel), C.int32_t(compVector))
+	r := C.verbena_ibv_create_cq(unsafe.Pointer(context), C.int32_t(cqe), (*C.uint8_t)(cqContext), unsafe.Pointer(channel), C.int32_t(compVector))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_create_cq")
 	}
@@ -3452,7 +3452,7 @@ func RegBufMr(pd *Pd, buf *Buf, addr unsafe.Pointer, length uint64, access int32
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_ibv_reg_buf_mr(unsafe.Pointer(pd), unsafe.Pointer(buf), addr, C.uint64_t(length), C.int32_t(access))
+	r := C.verbena_ibv_reg_buf_mr(unsafe.Pointer(pd), unsafe.Pointer(buf), (*C.uint8_t)(addr), C.uint64_t(length), C.int32_t(access))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("ibv_reg_buf_mr")
 	}

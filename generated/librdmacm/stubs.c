@@ -407,7 +407,7 @@ verbena_int verbena_rdma_destroy_event_channel(void *p_channel)
 	return r;
 }
 
-verbena_int verbena_rdma_create_id(void *p_channel, void *p_id, void *p_context, uint32_t ps)
+verbena_int verbena_rdma_create_id(void *p_channel, void *p_id, uint8_t *p_context, uint32_t ps)
 {
 	verbena_int r = {0};
 	struct rdma_event_channel *channel = p_channel;
@@ -642,7 +642,7 @@ verbena_int verbena_rdma_accept(void *p_id, void *p_conn_param)
 	return r;
 }
 
-verbena_int verbena_rdma_reject(void *p_id, void *p_private_data, uint8_t private_data_len)
+verbena_int verbena_rdma_reject(void *p_id, uint8_t *p_private_data, uint8_t private_data_len)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -658,7 +658,7 @@ verbena_int verbena_rdma_reject(void *p_id, void *p_private_data, uint8_t privat
 	return r;
 }
 
-verbena_int verbena_rdma_reject_ece(void *p_id, void *p_private_data, uint8_t private_data_len)
+verbena_int verbena_rdma_reject_ece(void *p_id, uint8_t *p_private_data, uint8_t private_data_len)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -704,7 +704,7 @@ verbena_int verbena_rdma_disconnect(void *p_id)
 	return r;
 }
 
-verbena_int verbena_rdma_join_multicast(void *p_id, void *p_addr, void *p_context)
+verbena_int verbena_rdma_join_multicast(void *p_id, void *p_addr, uint8_t *p_context)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -737,7 +737,7 @@ verbena_int verbena_rdma_leave_multicast(void *p_id, void *p_addr)
 	return r;
 }
 
-verbena_int verbena_rdma_join_multicast_ex(void *p_id, void *p_mc_join_attr, void *p_context)
+verbena_int verbena_rdma_join_multicast_ex(void *p_id, void *p_mc_join_attr, uint8_t *p_context)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -867,7 +867,7 @@ verbena_ptr verbena_rdma_event_str(uint32_t event)
 	return r;
 }
 
-verbena_int verbena_rdma_set_option(void *p_id, int32_t level, int32_t optname, void *p_optval, uint64_t optlen)
+verbena_int verbena_rdma_set_option(void *p_id, int32_t level, int32_t optname, uint8_t *p_optval, uint64_t optlen)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1074,7 +1074,7 @@ verbena_int verbena_rdma_destroy_srq(void *p_id)
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_msgs(void *p_id, void *p_addr, uint64_t length)
+verbena_ptr verbena_rdma_reg_msgs(void *p_id, uint8_t *p_addr, uint64_t length)
 {
 	verbena_ptr r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1085,7 +1085,7 @@ verbena_ptr verbena_rdma_reg_msgs(void *p_id, void *p_addr, uint64_t length)
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_read(void *p_id, void *p_addr, uint64_t length)
+verbena_ptr verbena_rdma_reg_read(void *p_id, uint8_t *p_addr, uint64_t length)
 {
 	verbena_ptr r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1096,7 +1096,7 @@ verbena_ptr verbena_rdma_reg_read(void *p_id, void *p_addr, uint64_t length)
 	return r;
 }
 
-verbena_ptr verbena_rdma_reg_write(void *p_id, void *p_addr, uint64_t length)
+verbena_ptr verbena_rdma_reg_write(void *p_id, uint8_t *p_addr, uint64_t length)
 {
 	verbena_ptr r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1117,7 +1117,7 @@ verbena_int verbena_rdma_dereg_mr(void *p_mr)
 	return r;
 }
 
-verbena_int verbena_rdma_post_recvv(void *p_id, void *p_context, void *p_sgl, int32_t nsge)
+verbena_int verbena_rdma_post_recvv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1129,7 +1129,7 @@ verbena_int verbena_rdma_post_recvv(void *p_id, void *p_context, void *p_sgl, in
 	return r;
 }
 
-verbena_int verbena_rdma_post_sendv(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags)
+verbena_int verbena_rdma_post_sendv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1141,7 +1141,7 @@ verbena_int verbena_rdma_post_sendv(void *p_id, void *p_context, void *p_sgl, in
 	return r;
 }
 
-verbena_int verbena_rdma_post_readv(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+verbena_int verbena_rdma_post_readv(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1153,7 +1153,7 @@ verbena_int verbena_rdma_post_readv(void *p_id, void *p_context, void *p_sgl, in
 	return r;
 }
 
-verbena_int verbena_rdma_post_writev(void *p_id, void *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+verbena_int verbena_rdma_post_writev(void *p_id, uint8_t *p_context, void *p_sgl, int32_t nsge, int32_t flags, uint64_t remote_addr, uint32_t rkey)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1165,7 +1165,7 @@ verbena_int verbena_rdma_post_writev(void *p_id, void *p_context, void *p_sgl, i
 	return r;
 }
 
-verbena_int verbena_rdma_post_recv(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr)
+verbena_int verbena_rdma_post_recv(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1178,7 +1178,7 @@ verbena_int verbena_rdma_post_recv(void *p_id, void *p_context, void *p_addr, ui
 	return r;
 }
 
-verbena_int verbena_rdma_post_send(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags)
+verbena_int verbena_rdma_post_send(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1191,7 +1191,7 @@ verbena_int verbena_rdma_post_send(void *p_id, void *p_context, void *p_addr, ui
 	return r;
 }
 
-verbena_int verbena_rdma_post_read(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+verbena_int verbena_rdma_post_read(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1204,7 +1204,7 @@ verbena_int verbena_rdma_post_read(void *p_id, void *p_context, void *p_addr, ui
 	return r;
 }
 
-verbena_int verbena_rdma_post_write(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
+verbena_int verbena_rdma_post_write(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, uint64_t remote_addr, uint32_t rkey)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1217,7 +1217,7 @@ verbena_int verbena_rdma_post_write(void *p_id, void *p_context, void *p_addr, u
 	return r;
 }
 
-verbena_int verbena_rdma_post_ud_send(void *p_id, void *p_context, void *p_addr, uint64_t length, void *p_mr, int32_t flags, void *p_ah, uint32_t remote_qpn)
+verbena_int verbena_rdma_post_ud_send(void *p_id, uint8_t *p_context, uint8_t *p_addr, uint64_t length, void *p_mr, int32_t flags, void *p_ah, uint32_t remote_qpn)
 {
 	verbena_int r = {0};
 	struct rdma_cm_id *id = p_id;
@@ -1355,7 +1355,7 @@ verbena_int verbena_rclose(int32_t socket)
 	return r;
 }
 
-verbena_int verbena_rrecv(int32_t socket, void *p_buf, uint64_t len, int32_t flags)
+verbena_int verbena_rrecv(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags)
 {
 	verbena_int r = {0};
 	void *buf = p_buf;
@@ -1370,7 +1370,7 @@ verbena_int verbena_rrecv(int32_t socket, void *p_buf, uint64_t len, int32_t fla
 	return r;
 }
 
-verbena_int verbena_rrecvfrom(int32_t socket, void *p_buf, uint64_t len, int32_t flags, void *p_src_addr, void *p_addrlen)
+verbena_int verbena_rrecvfrom(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags, void *p_src_addr, void *p_addrlen)
 {
 	verbena_int r = {0};
 	void *buf = p_buf;
@@ -1402,7 +1402,7 @@ verbena_int verbena_rrecvmsg(int32_t socket, void *p_msg, int32_t flags)
 	return r;
 }
 
-verbena_int verbena_rsend(int32_t socket, void *p_buf, uint64_t len, int32_t flags)
+verbena_int verbena_rsend(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags)
 {
 	verbena_int r = {0};
 	const void *buf = p_buf;
@@ -1417,7 +1417,7 @@ verbena_int verbena_rsend(int32_t socket, void *p_buf, uint64_t len, int32_t fla
 	return r;
 }
 
-verbena_int verbena_rsendto(int32_t socket, void *p_buf, uint64_t len, int32_t flags, void *p_dest_addr, uint32_t addrlen)
+verbena_int verbena_rsendto(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t flags, void *p_dest_addr, uint32_t addrlen)
 {
 	verbena_int r = {0};
 	const void *buf = p_buf;
@@ -1448,7 +1448,7 @@ verbena_int verbena_rsendmsg(int32_t socket, void *p_msg, int32_t flags)
 	return r;
 }
 
-verbena_int verbena_rread(int32_t socket, void *p_buf, uint64_t count)
+verbena_int verbena_rread(int32_t socket, uint8_t *p_buf, uint64_t count)
 {
 	verbena_int r = {0};
 	void *buf = p_buf;
@@ -1478,7 +1478,7 @@ verbena_int verbena_rreadv(int32_t socket, void *p_iov, int32_t iovcnt)
 	return r;
 }
 
-verbena_int verbena_rwrite(int32_t socket, void *p_buf, uint64_t count)
+verbena_int verbena_rwrite(int32_t socket, uint8_t *p_buf, uint64_t count)
 {
 	verbena_int r = {0};
 	const void *buf = p_buf;
@@ -1573,7 +1573,7 @@ verbena_int verbena_rgetsockname(int32_t socket, void *p_addr, void *p_addrlen)
 	return r;
 }
 
-verbena_int verbena_rsetsockopt(int32_t socket, int32_t level, int32_t optname, void *p_optval, uint32_t optlen)
+verbena_int verbena_rsetsockopt(int32_t socket, int32_t level, int32_t optname, uint8_t *p_optval, uint32_t optlen)
 {
 	verbena_int r = {0};
 	const void *optval = p_optval;
@@ -1588,7 +1588,7 @@ verbena_int verbena_rsetsockopt(int32_t socket, int32_t level, int32_t optname, 
 	return r;
 }
 
-verbena_int verbena_rgetsockopt(int32_t socket, int32_t level, int32_t optname, void *p_optval, void *p_optlen)
+verbena_int verbena_rgetsockopt(int32_t socket, int32_t level, int32_t optname, uint8_t *p_optval, void *p_optlen)
 {
 	verbena_int r = {0};
 	void *optval = p_optval;
@@ -1632,7 +1632,7 @@ verbena_int verbena_rfcntl_int(int32_t socket, int32_t cmd, int32_t arg)
 	return r;
 }
 
-verbena_int verbena_riomap(int32_t socket, void *p_buf, uint64_t len, int32_t prot, int32_t flags, int64_t offset)
+verbena_int verbena_riomap(int32_t socket, uint8_t *p_buf, uint64_t len, int32_t prot, int32_t flags, int64_t offset)
 {
 	verbena_int r = {0};
 	void *buf = p_buf;
@@ -1647,7 +1647,7 @@ verbena_int verbena_riomap(int32_t socket, void *p_buf, uint64_t len, int32_t pr
 	return r;
 }
 
-verbena_int verbena_riounmap(int32_t socket, void *p_buf, uint64_t len)
+verbena_int verbena_riounmap(int32_t socket, uint8_t *p_buf, uint64_t len)
 {
 	verbena_int r = {0};
 	void *buf = p_buf;
@@ -1662,7 +1662,7 @@ verbena_int verbena_riounmap(int32_t socket, void *p_buf, uint64_t len)
 	return r;
 }
 
-verbena_int verbena_riowrite(int32_t socket, void *p_buf, uint64_t count, int64_t offset, int32_t flags)
+verbena_int verbena_riowrite(int32_t socket, uint8_t *p_buf, uint64_t count, int64_t offset, int32_t flags)
 {
 	verbena_int r = {0};
 	const void *buf = p_buf;

@@ -255,7 +255,7 @@ func CreateId(channel *EventChannel, context unsafe.Pointer, ps PortSpace) (*CmI
 		return nil, err
 	}
 	var id *CmId
-	r := C.verbena_rdma_create_id(unsafe.Pointer(channel), unsafe.Pointer(&id), context, C.uint32_t(ps))
+	r := C.verbena_rdma_create_id(unsafe.Pointer(channel), unsafe.Pointer(&id), (*C.uint8_t)(context), C.uint32_t(ps))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_create_id")
 	}
@@ -616,7 +616,7 @@ func Reject(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_reject(unsafe.Pointer(id), privateData, C.uint8_t(privateDataLen))
+	r := C.verbena_rdma_reject(unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint8_t(privateDataLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_reject")
 	}
@@ -639,7 +639,7 @@ func RejectEce(id *CmId, privateData unsafe.Pointer, privateDataLen uint8) error
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_reject_ece(unsafe.Pointer(id), privateData, C.uint8_t(privateDataLen))
+	r := C.verbena_rdma_reject_ece(unsafe.Pointer(id), (*C.uint8_t)(privateData), C.uint8_t(privateDataLen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_reject_ece")
 	}
@@ -710,7 +710,7 @@ func JoinMulticast(id *CmId, addr *Sockaddr, context unsafe.Pointer) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_join_multicast(unsafe.Pointer(id), unsafe.Pointer(addr), context)
+	r := C.verbena_rdma_join_multicast(unsafe.Pointer(id), unsafe.Pointer(addr), (*C.uint8_t)(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_join_multicast")
 	}
@@ -762,7 +762,7 @@ func JoinMulticastEx(id *CmId, mcJoinAttr *CmJoinMcAttrEx, context unsafe.Pointe
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_join_multicast_ex(unsafe.Pointer(id), unsafe.Pointer(mcJoinAttr), context)
+	r := C.verbena_rdma_join_multicast_ex(unsafe.Pointer(id), unsafe.Pointer(mcJoinAttr), (*C.uint8_t)(context))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_join_multicast_ex")
 	}
@@ -989,7 +989,7 @@ func SetOption(id *CmId, level int32, optname int32, optval unsafe.Pointer, optl
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_set_option(unsafe.Pointer(id), C.int32_t(level), C.int32_t(optname), optval, C.uint64_t(optlen))
+	r := C.verbena_rdma_set_option(unsafe.Pointer(id), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), C.uint64_t(optlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_set_option")
 	}
@@ -1330,7 +1330,7 @@ func RegMsgs(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_msgs(unsafe.Pointer(id), addr, C.uint64_t(length))
+	r := C.verbena_rdma_reg_msgs(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_msgs")
 	}
@@ -1359,7 +1359,7 @@ func RegRead(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, erro
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_read(unsafe.Pointer(id), addr, C.uint64_t(length))
+	r := C.verbena_rdma_reg_read(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_read")
 	}
@@ -1388,7 +1388,7 @@ func RegWrite(id *CmId, addr unsafe.Pointer, length uint64) (*libibverbs.Mr, err
 	if err := library.Load(); err != nil {
 		return nil, err
 	}
-	r := C.verbena_rdma_reg_write(unsafe.Pointer(id), addr, C.uint64_t(length))
+	r := C.verbena_rdma_reg_write(unsafe.Pointer(id), (*C.uint8_t)(addr), C.uint64_t(length))
 	if r.error == cerr.Missing {
 		return nil, library.Lacks("rdma_reg_write")
 	}
@@ -1437,7 +1437,7 @@ func PostRecvv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_recvv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge))
+	r := C.verbena_rdma_post_recvv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_recvv")
 	}
@@ -1461,7 +1461,7 @@ func PostSendv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_sendv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags))
+	r := C.verbena_rdma_post_sendv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_sendv")
 	}
@@ -1485,7 +1485,7 @@ func PostReadv(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int32
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_readv(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_rdma_post_readv(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_readv")
 	}
@@ -1509,7 +1509,7 @@ func PostWritev(id *CmId, context unsafe.Pointer, sgl *libibverbs.Sge, nsge int3
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_writev(unsafe.Pointer(id), context, unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_rdma_post_writev(unsafe.Pointer(id), (*C.uint8_t)(context), unsafe.Pointer(sgl), C.int32_t(nsge), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_writev")
 	}
@@ -1536,7 +1536,7 @@ func PostRecv(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_recv(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr))
+	r := C.verbena_rdma_post_recv(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_recv")
 	}
@@ -1560,7 +1560,7 @@ func PostSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags))
+	r := C.verbena_rdma_post_send(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_send")
 	}
@@ -1587,7 +1587,7 @@ func PostRead(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uint
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_read(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_rdma_post_read(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_read")
 	}
@@ -1611,7 +1611,7 @@ func PostWrite(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length uin
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_write(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
+	r := C.verbena_rdma_post_write(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), C.uint64_t(remoteAddr), C.uint32_t(rkey))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_write")
 	}
@@ -1638,7 +1638,7 @@ func PostUdSend(id *CmId, context unsafe.Pointer, addr unsafe.Pointer, length ui
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rdma_post_ud_send(unsafe.Pointer(id), context, addr, C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(ah), C.uint32_t(remoteQpn))
+	r := C.verbena_rdma_post_ud_send(unsafe.Pointer(id), (*C.uint8_t)(context), (*C.uint8_t)(addr), C.uint64_t(length), unsafe.Pointer(mr), C.int32_t(flags), unsafe.Pointer(ah), C.uint32_t(remoteQpn))
 	if r.error == cerr.Missing {
 		return library.Lacks("rdma_post_ud_send")
 	}
@@ -1860,7 +1860,7 @@ func Rrecv(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, err
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rrecv(C.int32_t(socket), buf, C.uint64_t(len_), C.int32_t(flags))
+	r := C.verbena_rrecv(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rrecv")
 	}
@@ -1883,7 +1883,7 @@ func Rrecvfrom(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, srcAd
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rrecvfrom(C.int32_t(socket), buf, C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(srcAddr), unsafe.Pointer(addrlen))
+	r := C.verbena_rrecvfrom(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(srcAddr), unsafe.Pointer(addrlen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rrecvfrom")
 	}
@@ -1931,7 +1931,7 @@ func Rsend(socket int32, buf unsafe.Pointer, len_ uint64, flags int32) (int, err
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsend(C.int32_t(socket), buf, C.uint64_t(len_), C.int32_t(flags))
+	r := C.verbena_rsend(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsend")
 	}
@@ -1954,7 +1954,7 @@ func Rsendto(socket int32, buf unsafe.Pointer, len_ uint64, flags int32, destAdd
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rsendto(C.int32_t(socket), buf, C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(destAddr), C.uint32_t(addrlen))
+	r := C.verbena_rsendto(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(flags), unsafe.Pointer(destAddr), C.uint32_t(addrlen))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rsendto")
 	}
@@ -2002,7 +2002,7 @@ func Rread(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rread(C.int32_t(socket), buf, C.uint64_t(count))
+	r := C.verbena_rread(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rread")
 	}
@@ -2050,7 +2050,7 @@ func Rwrite(socket int32, buf unsafe.Pointer, count uint64) (int, error) {
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_rwrite(C.int32_t(socket), buf, C.uint64_t(count))
+	r := C.verbena_rwrite(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("rwrite")
 	}
@@ -2196,7 +2196,7 @@ func Rsetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rsetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), optval, C.uint32_t(optlen))
+	r := C.verbena_rsetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), C.uint32_t(optlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rsetsockopt")
 	}
@@ -2221,7 +2221,7 @@ func Rgetsockopt(socket int32, level int32, optname int32, optval unsafe.Pointer
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_rgetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), optval, unsafe.Pointer(optlen))
+	r := C.verbena_rgetsockopt(C.int32_t(socket), C.int32_t(level), C.int32_t(optname), (*C.uint8_t)(optval), unsafe.Pointer(optlen))
 	if r.error == cerr.Missing {
 		return library.Lacks("rgetsockopt")
 	}
@@ -2288,7 +2288,7 @@ func Riomap(socket int32, buf unsafe.Pointer, len_ uint64, prot int32, flags int
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_riomap(C.int32_t(socket), buf, C.uint64_t(len_), C.int32_t(prot), C.int32_t(flags), C.int64_t(offset))
+	r := C.verbena_riomap(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_), C.int32_t(prot), C.int32_t(flags), C.int64_t(offset))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("riomap")
 	}
@@ -2313,7 +2313,7 @@ func Riounmap(socket int32, buf unsafe.Pointer, len_ uint64) error {
 	if err := library.Load(); err != nil {
 		return err
 	}
-	r := C.verbena_riounmap(C.int32_t(socket), buf, C.uint64_t(len_))
+	r := C.verbena_riounmap(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(len_))
 	if r.error == cerr.Missing {
 		return library.Lacks("riounmap")
 	}
@@ -2333,7 +2333,7 @@ func Riowrite(socket int32, buf unsafe.Pointer, count uint64, offset int64, flag
 	if err := library.Load(); err != nil {
 		return 0, err
 	}
-	r := C.verbena_riowrite(C.int32_t(socket), buf, C.uint64_t(count), C.int64_t(offset), C.int32_t(flags))
+	r := C.verbena_riowrite(C.int32_t(socket), (*C.uint8_t)(buf), C.uint64_t(count), C.int64_t(offset), C.int32_t(flags))
 	if r.error == cerr.Missing {
 		return 0, library.Lacks("riowrite")
 	}

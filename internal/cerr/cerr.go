@@ -187,6 +187,9 @@ const (
 	eaiSystem   = -11
 )
 
+// socktNoSupport is Linux's ESOCKTNOSUPPORT, which not every system has a name for.
+const socktNoSupport = syscall.Errno(94)
+
 var eai = map[int]struct {
 	text  string
 	errno syscall.Errno
@@ -196,7 +199,7 @@ var eai = map[int]struct {
 	-3:          {"temporary failure in name resolution", syscall.EAGAIN},
 	-4:          {"permanent failure in name resolution", 0},
 	-6:          {"address family not supported", syscall.EAFNOSUPPORT},
-	-7:          {"socket type not supported", syscall.ESOCKTNOSUPPORT},
+	-7:          {"socket type not supported", socktNoSupport},
 	-8:          {"service not supported for the socket type", 0},
 	-10:         {"out of memory", syscall.ENOMEM},
 }
@@ -264,6 +267,17 @@ func (e *LibraryError) Error() string {
 
 // Unwrap makes errors.Is work with errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
+
+// StaticError is a C library in a program that is linked statically. The library
+// comes with a C library of its own there, whose errno the program does not see.
+type StaticError struct{ Library string }
+
+func (e *StaticError) Error() string {
+	return "cannot use " + e.Library + " in a program that is linked statically: link it dynamically, without -static"
+}
+
+// Unwrap makes errors.Is work with errors.ErrUnsupported.
+func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
 
 // PlatformError is a call in a program built for a system or in a way that
 // cannot call the C libraries.

@@ -205,6 +205,7 @@ func TestIs(t *testing.T) {
 		{"rereg", Rereg(-4, enomem), syscall.ENOMEM, true},
 		{"missing symbol", &SymbolError{}, errors.ErrUnsupported, true},
 		{"missing library", &LibraryError{}, errors.ErrUnsupported, true},
+		{"static program", &StaticError{}, errors.ErrUnsupported, true},
 		{"platform", Platform(op), errors.ErrUnsupported, true},
 	}
 	for _, tt := range tests {

@@ -24,7 +24,7 @@ func libraries(_ context.Context, m *machine) Finding {
 	case missing:
 		return m.libraryMissing(library)
 	case err != nil:
-		return Finding{Status: Fail, Found: err.Error(), Remedy: "build the program for 64-bit Linux and with CGO_ENABLED=1"}
+		return Finding{Status: Fail, Found: err.Error(), Remedy: "build the program for 64-bit Linux, with CGO_ENABLED=1, and link it dynamically"}
 	}
 	return m.versions()
 }

@@ -4,14 +4,26 @@ package dl
 
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
+// #include <errno.h>
 // #include <stdlib.h>
+// #include <string.h>
 //
-// /* In one call, because dlerror's text belongs to the thread. */
-// static void *verbena_open(const char *name, const char **error)
+// /* Copies dlerror's text, which belongs to the thread: before Go reads it, the
+//  * goroutine may be on another one. The caller frees the copy. */
+// static void *verbena_open(const char *name, char **error)
 // {
 //	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-//	*error = handle ? NULL : dlerror();
+//	*error = handle ? NULL : strdup(dlerror());
 //	return handle;
+// }
+//
+// /* Reports whether the library's errno is another one than ours. */
+// static int verbena_other_errno(void *handle)
+// {
+//	int *(*location)(void);
+//
+//	*(void **)&location = dlsym(handle, "__errno_location");
+//	return location && location() != &errno;
 // }
 import "C"
 
@@ -54,9 +66,14 @@ func (l *Library) load() {
 	var reason *C.char
 	handle := C.verbena_open(name, &reason)
 	if handle == nil {
+		defer C.free(unsafe.Pointer(reason))
 		l.err = &cerr.LibraryError{
 			Library: l.Name, Debian: l.Debian, Fedora: l.Fedora, Reason: C.GoString(reason),
 		}
+		return
+	}
+	if C.verbena_other_errno(handle) != 0 {
+		l.err = &cerr.StaticError{Library: l.Name}
 		return
 	}
 	for i, symbol := range l.Symbols {

@@ -102,7 +102,10 @@ func TestMethods(t *testing.T) {
 
 func TestFilled(t *testing.T) {
 	o := &object{}
-	for n, want := range map[int64]int{-1: -2, 1: 2, 7: 14, math.MaxInt64: math.MaxInt8 + math.MaxInt32, math.MinInt64: math.MinInt8 + math.MinInt32} {
+	sum := func(a int8, b int32) int { return int(a) + int(b) }
+	for n, want := range map[int64]int{
+		-1: -2, 1: 2, 7: 14, math.MaxInt64: sum(math.MaxInt8, math.MaxInt32), math.MinInt64: sum(math.MinInt8, math.MinInt32),
+	} {
 		results, err := byName(t, o)["Take"].Call(Filled(n))
 		require.NoError(t, err, n)
 		require.Equal(t, []any{want}, results)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -37,24 +38,33 @@ func (g *guarded) destroy() error {
 }
 
 func TestCloseWaitsForUses(t *testing.T) {
-	o := made(t, "o")
-	require.NoError(t, o.Use())
-	interrupted, closed := make(chan struct{}), make(chan error)
-	var inUse atomic.Bool
-	inUse.Store(true)
-	go func() {
-		closed <- o.Close(func() { close(interrupted) }, func() error {
-			if inUse.Load() {
-				return errors.New("destroyed in use")
-			}
-			return nil
+	for name, interrupt := range map[string]func(o *Object){
+		"":     func(*Object) {},
+		"late": (*Object).wakeClose, // as of a use that ended under an earlier Close, which failed
+	} {
+		t.Run("wake "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := made(t, "o")
+				require.NoError(t, o.Use())
+				require.NoError(t, o.Use())
+				closed := false
+				go func() {
+					closed = o.Close(func() {
+						require.ErrorIs(t, o.Use(), os.ErrClosed, "new uses are refused before the old ones are asked to end")
+						interrupt(o)
+					}, destroyed) == nil
+				}()
+				synctest.Wait()
+				require.False(t, closed)
+				o.Done()
+				synctest.Wait()
+				require.False(t, closed)
+				o.Done()
+				synctest.Wait()
+				require.True(t, closed)
+			})
 		})
-	}()
-	<-interrupted
-	require.ErrorIs(t, o.Use(), os.ErrClosed, "new uses are refused before the old ones are asked to end")
-	inUse.Store(false)
-	o.Done()
-	require.NoError(t, <-closed)
+	}
 }
 
 // A use that makes a child while its parent is being closed keeps the parent.

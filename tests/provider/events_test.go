@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -179,5 +180,68 @@ func TestAsyncEventFails(t *testing.T) {
 	r.p.Forget()
 	_, _, err = r.c.PollEvent()
 	require.NoError(t, err)
-	require.Equal(t, []string{"ibv_get_async_event"}, r.p.Names())
+	require.Empty(t, r.p.Names())
+}
+
+// A completion queue that has overrun says so to whoever polls or waits, without
+// anybody who asks for events; who asks later gets them all, once.
+func TestOverrunIsToldByTheQueue(t *testing.T) {
+	r := open(t)
+	channel := keep(t, must(r.c.CreateCompChannel())(t))
+	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Channel: channel}))(t))
+	other, qp := r.cq(), r.qp(ibverbs.QPTypeRC)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	wcs := make([]ibverbs.WC, 1)
+	waits := make(chan error)
+	go func() {
+		_, err := cq.Wait(ctx, wcs)
+		waits <- err
+	}()
+	r.tell(ibverbs.EventQPFatal, uint64(address(qp.Raw())))
+	for range 3 { // as for each completion that is lost
+		r.tell(ibverbs.EventCQError, uint64(address(cq.Raw())))
+	}
+	r.tell(ibverbs.EventCQError, uint64(address(other.Raw())))
+	require.ErrorIs(t, <-waits, ibverbs.ErrCQOverrun)
+	_, err := cq.Poll(wcs)
+	require.ErrorIs(t, err, ibverbs.ErrCQOverrun)
+	require.Eventually(t, func() bool {
+		_, err := other.Poll(wcs)
+		return errors.Is(err, ibverbs.ErrCQOverrun)
+	}, patience, time.Millisecond)
+
+	second := keep(t, must(ibverbs.ContextFromRaw(r.c.Raw(), nil))(t)) // has the same events
+	require.Same(t, qp, r.next().QP())
+	ev, ok, err := second.PollEvent()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, ibverbs.Event{Type: ibverbs.EventCQError, Context: second, Object: cq, Number: cq.Raw().Handle}, ev)
+	require.Same(t, other, r.next().CQ())
+	_, ok, err = r.c.PollEvent()
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+// Events that nobody has asked for go away with their objects.
+func TestEventsOfClosedObjects(t *testing.T) {
+	r := open(t)
+	cq := r.cq() // from here on, events are read
+	for range 3 {
+		closed := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8}))(t)
+		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: closed, RecvCQ: closed}))(t)
+		srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4}))(t)
+		r.tell(ibverbs.EventQPFatal, uint64(address(qp.Raw())))
+		r.tell(ibverbs.EventSRQError, uint64(address(srq.Raw())))
+		r.tell(ibverbs.EventCQError, uint64(address(closed.Raw())))
+		require.Eventually(t, func() bool {
+			_, err := closed.Poll(make([]ibverbs.WC, 1))
+			return errors.Is(err, ibverbs.ErrCQOverrun)
+		}, patience, time.Millisecond)
+		require.NoError(t, qp.Close())
+		require.NoError(t, srq.Close())
+		require.NoError(t, closed.Close())
+	}
+	r.tell(ibverbs.EventCQError, uint64(address(cq.Raw())))
+	require.Same(t, cq, r.next().CQ())
 }

@@ -150,8 +150,8 @@ func (p *pkg) stub(f *function) stub {
 	var params, args, none []string // none are the arguments that ask for no results
 	for _, param := range f.params {
 		wire := p.wire(param.t)
-		if wire == "void *" {
-			params = append(params, "void *p_"+param.stub)
+		if param.t.Kind == api.Pointer {
+			params = append(params, wire+"p_"+param.stub)
 			s.Locals = append(s.Locals, param.t.C(param.stub)+" = p_"+param.stub+";")
 		} else {
 			params = append(params, wire+" "+param.stub)

@@ -155,6 +155,8 @@ func (p *pkg) argument(param param) (before []jen.Code, arg jen.Code) {
 	case param.out:
 		before = []jen.Code{jen.Var().Id(param.name).Add(p.goType(param.t.Elem))}
 		return before, jen.Qual("unsafe", "Pointer").Call(jen.Op("&").Add(name))
+	case param.t.Kind == api.Pointer && param.t.Elem.IsVoid():
+		return nil, jen.Parens(jen.Op("*").Qual("C", "uint8_t")).Call(name)
 	case param.text:
 		c := param.copied()
 		before = []jen.Code{

@@ -123,9 +123,15 @@ func (p *pkg) isForeign(t *api.Type) bool {
 	return p.verbs != nil && !strings.HasPrefix(tag, p.prefix) && !strings.HasPrefix(tag, p.verbs.prefix)
 }
 
-// wire returns the type with which a value goes into a stub.
+// wire returns the type with which a value goes into a stub. Memory without a
+// type is passed as bytes: cgo refuses a pointer to memory that has, anywhere in
+// the same object of Go's, pointers that are not pinned, unless the pointer's type
+// says that C gets none of them.
 func (p *pkg) wire(t *api.Type) string {
 	if t.Kind == api.Pointer {
+		if t.Elem.IsVoid() {
+			return "uint8_t *"
+		}
 		return "void *"
 	}
 	if _, ok := t.Tag("enum"); ok {
