@@ -103,5 +103,8 @@ func (c *Context) copyEvent(raw *libibverbs.AsyncEvent) Event {
 	if cq := ev.CQ(); cq != nil && ev.Type == EventCQError {
 		cq.overran()
 	}
+	if qp := ev.QP(); qp != nil && ev.Type.Fatal() {
+		qp.failure.CompareAndSwap(nil, &ev.Type)
+	}
 	return ev
 }

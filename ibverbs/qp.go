@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -34,6 +35,22 @@ type QP struct {
 	state sync.Mutex
 
 	groups groups
+
+	failure atomic.Pointer[EventType] // the first fatal event
+}
+
+// Failure returns nil, or an error with the first event that has said that the
+// queue pair can do nothing any more; see EventType.Fatal. Many devices tell so of
+// a queue pair whose peer has asked for what it may not. The error is
+// syscall.EIO. A queue pair that is reset and used again keeps it.
+func (qp *QP) Failure() error {
+	if qp == nil {
+		return nil
+	}
+	if event := qp.failure.Load(); event != nil {
+		return fmt.Errorf("%s: %v: %w", qp.object.Name(), *event, syscall.EIO)
+	}
+	return nil
 }
 
 // CreateQP makes a queue pair in the reset state; see ibv_create_qp(3) and

@@ -112,8 +112,8 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 // that was flushed, the queue pair has failed without a request of this end's.
 func (c *Conn) failed(err *ibverbs.WCError) {
 	if err.Status == ibverbs.WCFlushed {
-		if c.isAsking() {
-			return // librdmacm has dealt with an event that is still to come here
+		if c.isAsking() || c.noteFailure() {
+			return // the event that has ended it is still to come here, or has come
 		}
 		c.end(fmt.Errorf("the queue pair has failed, as it does when the peer asks for what it may not: %w", err))
 		return

@@ -145,6 +145,16 @@ func (q *queues) end(cause error) bool {
 	return true
 }
 
+// noteFailure ends it if the queue pair has had an event that does, and reports
+// whether it has.
+func (q *queues) noteFailure() bool {
+	err := q.qp.Failure()
+	if err != nil {
+		q.end(err)
+	}
+	return err != nil
+}
+
 // Err returns nil, or why it is over.
 func (q *queues) Err() error {
 	if err := q.check(); err != nil {

@@ -11,9 +11,9 @@ import (
 // for.
 const watchEvery = 250 * time.Millisecond
 
-// watched are the ends of all connections. Their completion queues are looked at
-// from time to time: a queue pair that fails completes what is posted, and is
-// otherwise silent with many devices.
+// watched are the ends of all connections. They are looked at from time to time:
+// of a queue pair that has failed some devices have an event, and others only the
+// completions of what was posted.
 var watched watch
 
 // watch has a timer while there is something to watch.
@@ -49,6 +49,7 @@ func (w *watch) look() {
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))
 	w.mu.Unlock()
 	for _, o := range all {
+		o.queues.noteFailure()
 		_, _ = o.pollOnce() // who waits next has the error
 	}
 	w.mu.Lock()

@@ -223,6 +223,23 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 	require.False(t, ok)
 }
 
+// A queue pair knows of the first event that has ended it, without anybody who
+// reads events.
+func TestFailureOfQP(t *testing.T) {
+	r := open(t)
+	qp := r.qp(ibverbs.QPTypeRC)
+	element := uint64(address(qp.Raw()))
+	r.tell(ibverbs.EventCommEstablished, element)
+	r.tell(ibverbs.EventLastWQEReached, element)
+	require.NoError(t, qp.Failure())
+	r.tell(ibverbs.EventQPAccessError, element)
+	r.tell(ibverbs.EventQPFatal, element)
+	require.Eventually(t, func() bool { return qp.Failure() != nil }, patience, time.Millisecond)
+	require.ErrorContains(t, qp.Failure(), ibverbs.EventQPAccessError.String())
+	require.ErrorIs(t, qp.Failure(), syscall.EIO)
+	require.NoError(t, (*ibverbs.QP)(nil).Failure())
+}
+
 // Events that nobody has asked for go away with their objects.
 func TestEventsOfClosedObjects(t *testing.T) {
 	r := open(t)
