@@ -33,8 +33,9 @@ build: ## build everything
 # Without C, the packages are compiled for every platform of Go's, and everything,
 # programs included, for one of each kind. Plan 9 has no errnos, which this
 # module's errors are made of. Not optimised, and not linked, to be quick.
-cross: ## build for where C cannot be called
-	@set -e; for platform in $$($(GO) tool dist list | grep -v '^plan9/'); do \
+cross: PLATFORMS ?= $(filter-out plan9/%,$(shell $(GO) tool dist list))
+cross: ## build for where C cannot be called: PLATFORMS, or all of Go's
+	@set -e; for platform in $(PLATFORMS); do \
 		packages="./ibverbs ./rdmacm"; \
 		case $$platform in linux/386|linux/amd64|darwin/arm64|freebsd/amd64|windows/amd64) packages=./...;; esac; \
 		echo "$$platform $$packages"; \
