@@ -137,7 +137,7 @@ func (c *Conn) handle(ev *Event) {
 		c.end(ev.Err())
 		// The queue pair goes into the error state, which completes all that
 		// is posted. It may be there already.
-		c.dispatcher.later.add(func() { _ = c.disconnect() })
+		background.add(func() { _ = c.disconnect() })
 	}
 }
 

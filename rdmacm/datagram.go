@@ -149,7 +149,7 @@ func (c *DatagramConn) handle(ev *Event) {
 	// A later EventUnreachable says that a neighbour has changed, no more.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
 		c.end(ev.Err())
-		c.dispatcher.later.add(c.setError)
+		background.add(c.setError)
 	}
 }
 

@@ -118,7 +118,7 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
 func (d *Dialer) resolved(ctx context.Context, info AddrInfo) (*dispatcher, *ID, error) {
-	ds, id, err := newDispatchedID(info.PortSpace)
+	ds, id, err := newDispatchedID(info.PortSpace, useDispatcher)
 	if err != nil {
 		return nil, nil, err
 	}

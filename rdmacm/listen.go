@@ -82,7 +82,7 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 
 func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	config := c.withDefaults()
-	d, id, err := newDispatchedID(info.PortSpace)
+	d, id, err := newDispatchedID(info.PortSpace, ownDispatcher)
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,9 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	if err := ended("accept", ctx); err != nil {
 		return nil, errors.Join(err, r.drop())
 	}
+	if err := r.leaveListener(); err != nil {
+		return nil, errors.Join(err, r.drop())
+	}
 	conn, err := newConn(r.dispatcher, r.event.ID, config)
 	if err != nil {
 		return nil, err
@@ -71,6 +74,16 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
+}
+
+// leaveListener moves the request's id from its listener's dispatcher to that of
+// all connections.
+func (r *Request) leaveListener() error {
+	d, err := r.dispatcher.move(r.event.ID, useDispatcher, nil)
+	if d != nil {
+		r.dispatcher = d
+	}
+	return err
 }
 
 // accept answers the request and waits until the peer has heard it.

@@ -174,3 +174,24 @@ func TestCloseOverLibraries(t *testing.T) {
 		})
 	}
 }
+
+// An error of reading events that may pass ends nothing: the event is read when
+// it has passed.
+func TestReadingAgainOverLibraries(t *testing.T) {
+	c := open(t)
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE} {
+		for _, w := range ways {
+			t.Run(errno.Error()+"/"+w.name, func(t *testing.T) {
+				conn, err := rdmacm.Dial(bounded(t), address, nil)
+				require.NoError(t, err)
+				for range 3 {
+					w.fail(c, "rdma_get_cm_event", errno)
+				}
+				require.NoError(t, accept(bounded(t)))
+				require.NoError(t, dial(bounded(t)))
+				require.NoError(t, conn.Err())
+				require.NoError(t, conn.Close())
+			})
+		}
+	}
+}
