@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -42,6 +43,10 @@ type Config struct {
 	// and RNRRetryCount without a receive posted at the peer. The zero value
 	// stands for 7, which for the latter means for ever; negative is never.
 	RetryCount, RNRRetryCount int
+	// Linger is how long the system may go on to tell the peer of the end after
+	// Close has returned, if the peer does not answer; 0 stands for 30 s.
+	// Negative tells it once.
+	Linger time.Duration
 	// ManualQP makes the queue pair with verbs and moves it through its
 	// states here, instead of leaving both to librdmacm.
 	ManualQP bool
@@ -51,6 +56,7 @@ const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultRetry     = 7
+	defaultLinger    = 30 * time.Second
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
 	systemBacklog    = 1024 // what the kernel takes 0 for, unless net.rdma_ucm.max_backlog says otherwise
@@ -68,6 +74,7 @@ func (c *Config) withDefaults() Config {
 	out.Segments = cmp.Or(out.Segments, 1)
 	out.ReadDepth = min(max(cmp.Or(out.ReadDepth, defaultReadDepth), 0), maxReadDepth)
 	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), 7)
+	out.Linger = cmp.Or(out.Linger, defaultLinger)
 	out.RNRRetryCount = min(max(cmp.Or(out.RNRRetryCount, defaultRetry), 0), 7)
 	return out
 }

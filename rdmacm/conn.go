@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -22,6 +23,7 @@ type Conn struct {
 	config      Config
 	peerData    []byte
 	local, peer netip.AddrPort
+	ending      sync.Once // of Close, which tells the peer
 }
 
 // newConn makes what a connection needs around an id that has a device. The
@@ -159,13 +161,16 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	}
 	c.peerData = ev.PrivateData
 	c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
-	if ev.Type != EventConnectResponse {
-		return nil
+	if ev.Type == EventConnectResponse {
+		if err := c.moveQP(statesToRTS...); err != nil {
+			return err
+		}
+		if err := c.id.Establish(); err != nil {
+			return err
+		}
+		c.id.note(EventEstablished) // which does not come
 	}
-	if err := c.moveQP(statesToRTS...); err != nil {
-		return err
-	}
-	return c.id.Establish()
+	return nil
 }
 
 // Alloc registers size bytes of new memory, zeroed, which begin a page. The region
@@ -238,18 +243,4 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// Close ends the connection and gives up everything that belongs to it,
-// including the memory from Alloc. Transfers that are under way fail. Memory
-// that was registered on the connection's own protection domain by other means
-// is to be closed before; while there is any, Close returns a BusyError, and
-// can be called again.
-func (c *Conn) Close() error {
-	if err := c.self().check(); err != nil {
-		return err
-	}
-	c.end(c.errClosed())
-	_ = c.disconnect() // it may be over already
-	return c.release()
 }

@@ -3,6 +3,7 @@ package rdmacm_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -21,6 +22,18 @@ import (
 // peerEnv holds what this program does when it runs as a test's peer: a role
 // and its arguments.
 const peerEnv = "VERBENA_RDMACM_PEER"
+
+// there is the address of the other one of the guest's two hosts.
+var there = netip.MustParseAddr("198.51.100.2")
+
+// needOtherHost skips the test where the peer cannot be on another host, whose
+// packets can be lost on the way.
+func needOtherHost(t testing.TB) {
+	t.Helper()
+	if !twoHosts() {
+		t.Skip("needs two hosts: runs with VERBENA_VM_HOSTS=2")
+	}
+}
 
 // peer is another process, and with two hosts on the other host.
 type peer struct {
@@ -89,10 +102,35 @@ func (p *peer) hear(within time.Duration) string {
 // playPeer is what a peer's process does.
 func playPeer(role []string) {
 	roles := map[string]func([]string, *bufio.Scanner) error{
-		"flood": playFlood,
+		"server": playServer,
+		"flood":  playFlood,
 	}
 	fmt.Fprintln(os.Stderr, role, roles[role[0]](role[1:], bufio.NewScanner(os.Stdin)))
 	os.Exit(1)
+}
+
+// playServer accepts connections at an address, and says how each ends.
+func playServer(args []string, _ *bufio.Scanner) error {
+	ctx := context.Background()
+	ln, err := rdmacm.Listen(ctx, args[0], nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	for {
+		req, err := ln.Accept(ctx)
+		if err != nil {
+			return err
+		}
+		go func() {
+			conn, err := req.Accept(ctx, nil)
+			if err == nil {
+				fmt.Println("up")
+				err = errors.Join(conn.Wait(ctx), conn.Close())
+			}
+			fmt.Println("over:", err)
+		}()
+	}
 }
 
 // playFlood asks for many connections at once, and says when all were refused.
@@ -154,4 +192,29 @@ func resolveMany(address string, n int) (*rdmacm.EventChannel, []*rdmacm.ID, err
 		}
 	}
 	return ch, ids, nil
+}
+
+// cut makes all packets that this host sends to the other one be lost, until
+// mend.
+func cut(t testing.TB) (mend func()) {
+	t.Helper()
+	run(t, "tc", "qdisc", "replace", "dev", "rdma2", "root", "netem", "loss", "100%")
+	mended := false
+	mend = func() {
+		if !mended {
+			mended = true
+			run(t, "tc", "qdisc", "del", "dev", "rdma2", "root")
+		}
+	}
+	t.Cleanup(mend)
+	return mend
+}
+
+// lost waits until cut has cost a packet.
+func lost(t testing.TB) {
+	t.Helper()
+	soon(t, "a packet is lost", func() bool {
+		_, after, _ := strings.Cut(command(t, "tc -s qdisc show dev rdma2"), "dropped ")
+		return after != "" && !strings.HasPrefix(after, "0,")
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -28,6 +29,8 @@ type queues struct {
 	done    chan struct{} // closed when it is over
 	closer  closer
 	leave   closer
+	linger  time.Duration // how long the peer is told of the end after release
+	parting parting
 
 	mu    sync.Mutex // guards what follows
 	asks  bool       // an answer is to come
@@ -51,6 +54,7 @@ func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
 	q.ops.failed = failed
 	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
+	q.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
 // allocate makes all but the queue pair, whose config it returns.
@@ -226,7 +230,7 @@ func (q *queues) release(others ...func() error) error {
 			steps = append(steps, q.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, q.closeRegions, q.id.Close, func() error { return q.leave.do(q.leaveDispatcher) })
+		steps = append(steps, q.closeRegions, func() error { return q.leave.do(q.leaveID) })
 		if q.pd != nil && !q.foreignPD {
 			steps = append(steps, q.pd.Close)
 		}
@@ -239,7 +243,15 @@ func (q *queues) release(others ...func() error) error {
 	})
 }
 
-func (q *queues) leaveDispatcher() error {
+// leaveID closes the id, now or when the peer has been told.
+func (q *queues) leaveID() error {
+	if q.linger > 0 {
+		return q.parting.start(q.linger)
+	}
+	if err := q.id.Close(); err != nil {
+		return err
+	}
+	q.parting.end(nil)
 	q.dispatcher.forget(q.id)
 	return q.dispatcher.release()
 }

@@ -195,3 +195,33 @@ func TestReadingAgainOverLibraries(t *testing.T) {
 		}
 	}
 }
+
+// The id of a connection whose peer has not answered its end stays until it
+// does, or until nobody can any more.
+func TestLingerOverLibraries(t *testing.T) {
+	c := open(t)
+	for name, tt := range map[string]struct {
+		event  rdmacm.EventType
+		status int
+		is     error
+	}{
+		"answered":        {rdmacm.EventDisconnected, 0, nil},
+		"given up":        {rdmacm.EventDisconnected, -int(syscall.ETIMEDOUT), syscall.ETIMEDOUT},
+		"device removed":  {rdmacm.EventDeviceRemoval, 0, syscall.ENODEV},
+		"no more events":  {rdmacm.EventConnectError, -int(syscall.EIO), syscall.EIO},
+		"not for the end": {rdmacm.EventTimewaitExit, 0, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{Linger: 100 * time.Millisecond})
+			require.NoError(t, err)
+			become(c, tt.event, tt.status) // what rdma_disconnect brings
+			ctx := bounded(t)
+			if tt.is == context.DeadlineExceeded {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+				defer cancel()
+			}
+			require.ErrorIs(t, conn.Shutdown(ctx), tt.is)
+		})
+	}
+}
