@@ -22,7 +22,7 @@ const toldBound = 30 * time.Second
 func TestCloseOverLossyLink(t *testing.T) {
 	needOtherHost(t)
 	needDevice(t)
-	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String())
+	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), "-1s")
 	address := server.hear(patience)
 	for name, tt := range map[string]struct {
 		config rdmacm.Config

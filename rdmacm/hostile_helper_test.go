@@ -104,14 +104,20 @@ func playPeer(role []string) {
 	roles := map[string]func([]string, *bufio.Scanner) error{
 		"server": playServer,
 		"flood":  playFlood,
+		"asker":  playAsker,
 	}
 	fmt.Fprintln(os.Stderr, role, roles[role[0]](role[1:], bufio.NewScanner(os.Stdin)))
 	os.Exit(1)
 }
 
-// playServer accepts connections at an address, and says how each ends.
+// playServer accepts connections at an address, with a KeepAlive, and says how
+// each ends.
 func playServer(args []string, _ *bufio.Scanner) error {
 	ctx := context.Background()
+	often, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
 	ln, err := rdmacm.Listen(ctx, args[0], nil)
 	if err != nil {
 		return err
@@ -123,13 +129,34 @@ func playServer(args []string, _ *bufio.Scanner) error {
 			return err
 		}
 		go func() {
-			conn, err := req.Accept(ctx, nil)
+			conn, err := req.Accept(ctx, &rdmacm.Config{KeepAlive: often})
 			if err == nil {
 				fmt.Println("up")
 				err = errors.Join(conn.Wait(ctx), conn.Close())
 			}
 			fmt.Println("over:", err)
 		}()
+	}
+}
+
+// playAsker asks for a connection, and does not go on with the handshake.
+func playAsker(args []string, in *bufio.Scanner) error {
+	ch, ids, err := resolveMany(args[0], 1)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	in.Scan()
+	if err := ids[0].Connect(rdmacm.ConnParam{QPNum: newQP()}); err != nil {
+		return err
+	}
+	fmt.Println("asked")
+	for {
+		ev, err := ch.Next(context.Background())
+		if err != nil {
+			return err
+		}
+		fmt.Println(ev.Type)
 	}
 }
 

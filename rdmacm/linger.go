@@ -94,6 +94,7 @@ func (c *Conn) Close() error {
 		return err
 	}
 	c.end(c.errClosed())
+	c.stopKeepAlive()
 	c.ending.Do(func() {
 		wasUp := c.id.saw(EventEstablished)
 		c.parting.watch()

@@ -26,6 +26,7 @@ type queues struct {
 	ops        operations
 
 	answers chan *Event   // receives the event that answers what was asked
+	within  time.Duration // how long that may take; no limit if not positive
 	done    chan struct{} // closed when it is over
 	closer  closer
 	leave   closer
@@ -122,6 +123,12 @@ func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		q.isAnswer() // none is to come
 		return nil, err
 	}
+	var late <-chan time.Time
+	if q.within > 0 {
+		timer := time.NewTimer(q.within)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case ev := <-q.answers:
 		return ev, ev.Err()
@@ -134,6 +141,8 @@ func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		}
 	case <-ctx.Done():
 		return nil, contextError(ctx)
+	case <-late:
+		return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", q.within, syscall.ETIMEDOUT)
 	}
 }
 
@@ -175,7 +184,7 @@ func (q *queues) PD() *ibverbs.PD { return q.pd }
 // QP returns the queue pair, for requests that there is no method for. The IDs
 // of such requests must be 1<<63 or more. Their completions are not to be had
 // from here, except that a failed one is why it is over, and they must leave
-// room in the queues for other requests.
+// room in the queues for other requests, of which Config.KeepAlive makes some.
 func (q *queues) QP() *ibverbs.QP { return q.qp }
 
 // ID returns the id.

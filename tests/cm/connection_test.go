@@ -196,6 +196,37 @@ func TestReadingAgainOverLibraries(t *testing.T) {
 	}
 }
 
+// A step that fails as invalid because the peer has given up says so, and one
+// whose arguments are invalid does not.
+func TestGoneOverLibraries(t *testing.T) {
+	c := open(t)
+	for name, tt := range map[string]struct {
+		connect  func(context.Context) error
+		function string
+	}{
+		"dial, queue pair":   {dial, "rdma_create_qp_ex"},
+		"dial":               {dial, "rdma_connect"},
+		"accept, queue pair": {accept, "rdma_create_qp_ex"},
+		"accept":             {accept, "rdma_accept"},
+		"manual":             {dialManually, "rdma_establish"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ways[0].fail(c, tt.function, syscall.EINVAL)
+			requireErrno(t, tt.connect(bounded(t)), tt.function, syscall.EINVAL)
+			ways[0].fail(c, tt.function, syscall.EINVAL)
+			if name == "manual" {
+				for range 4 { // moves its queue pair before
+					c.Next("rdma_init_qp_attr").Returns(0, 0)
+				}
+			}
+			ways[0].fail(c, "rdma_init_qp_attr", syscall.EINVAL)
+			err := tt.connect(bounded(t))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.NotErrorIs(t, err, syscall.EINVAL)
+		})
+	}
+}
+
 // The id of a connection whose peer has not answered its end stays until it
 // does, or until nobody can any more.
 func TestLingerOverLibraries(t *testing.T) {
