@@ -37,19 +37,28 @@ type EventChannel struct {
 
 // NewEventChannel makes an event channel; see rdma_create_event_channel(3).
 func NewEventChannel() (*EventChannel, error) {
+	ch, err := newEventChannel()
+	if err != nil {
+		return nil, err
+	}
+	ch.object.Init(ch.name())
+	return ch, nil
+}
+
+// newEventChannel makes a channel whose object is to be initialised.
+func newEventChannel() (*EventChannel, error) {
 	raw, err := librdmacm.CreateEventChannel()
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("event channel %d", raw.Fd)
-	fd, err := netpoll.New(int(raw.Fd), name)
-	if err != nil {
+	ch := &EventChannel{raw: raw, ids: map[*librdmacm.CmId]*ID{}}
+	if ch.fd, err = netpoll.New(int(raw.Fd), ch.name()); err != nil {
 		return nil, errors.Join(err, librdmacm.DestroyEventChannel(raw))
 	}
-	ch := &EventChannel{raw: raw, fd: fd, ids: map[*librdmacm.CmId]*ID{}}
-	ch.object.Init(name)
 	return ch, nil
 }
+
+func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.raw.Fd) }
 
 func (ch *EventChannel) self() *object.Object {
 	if ch == nil {

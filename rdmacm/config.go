@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -42,6 +43,24 @@ type Config struct {
 	// and RNRRetryCount without a receive posted at the peer. The zero value
 	// stands for 7, which for the latter means for ever; negative is never.
 	RetryCount, RNRRetryCount int
+	// HandshakeTimeout is how long the peer may take to answer the request, or
+	// the acceptance, beside what the context allows; 0 stands for 30 s;
+	// negative leaves it to the context, and to the system, which gives up after
+	// a minute or so. A message that is lost is sent again after some 4 s.
+	HandshakeTimeout time.Duration
+	// KeepAlive is how often an end that sends nothing asks whether the peer's
+	// device is still there, which costs a packet there and back, and nothing of
+	// its program. Without an answer for as long, the connection is over, with an
+	// *EventError that is syscall.ETIMEDOUT. 0 stands for 30 s; negative is
+	// never. While transfers are under way, RetryCount bounds those instead. What
+	// is asked is an RDMA write of no bytes, which rdma_cm permits at every peer;
+	// one whose program has forbidden writes on its queue pair breaks the
+	// connection over it, and is for a negative KeepAlive.
+	KeepAlive time.Duration
+	// Linger is how long the system may go on to tell the peer of the end after
+	// Close has returned, if the peer does not answer; 0 stands for 30 s.
+	// Negative tells it once.
+	Linger time.Duration
 	// ManualQP makes the queue pair with verbs and moves it through its
 	// states here, instead of leaving both to librdmacm.
 	ManualQP bool
@@ -51,6 +70,9 @@ const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultRetry     = 7
+	defaultHandshake = 30 * time.Second
+	defaultKeepAlive = 30 * time.Second
+	defaultLinger    = 30 * time.Second
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
 	systemBacklog    = 1024 // what the kernel takes 0 for, unless net.rdma_ucm.max_backlog says otherwise
@@ -68,6 +90,9 @@ func (c *Config) withDefaults() Config {
 	out.Segments = cmp.Or(out.Segments, 1)
 	out.ReadDepth = min(max(cmp.Or(out.ReadDepth, defaultReadDepth), 0), maxReadDepth)
 	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), 7)
+	out.HandshakeTimeout = cmp.Or(out.HandshakeTimeout, defaultHandshake)
+	out.KeepAlive = cmp.Or(out.KeepAlive, defaultKeepAlive)
+	out.Linger = cmp.Or(out.Linger, defaultLinger)
 	out.RNRRetryCount = min(max(cmp.Or(out.RNRRetryCount, defaultRetry), 0), 7)
 	return out
 }

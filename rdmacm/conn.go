@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -22,6 +24,8 @@ type Conn struct {
 	config      Config
 	peerData    []byte
 	local, peer netip.AddrPort
+	ending      sync.Once // of Close, which tells the peer
+	keepAlive   keepAlive
 }
 
 // newConn makes what a connection needs around an id that has a device. The
@@ -29,12 +33,11 @@ type Conn struct {
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
 	c.init("connection", d, id, config.PD, c.failed)
+	c.within = config.HandshakeTimeout
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // for whom Setup has given c to
 		return nil, errors.Join(err, c.release())
 	}
-	watched.add(&c.ops)
-	d.handle(id, c.handle) // before this, nothing happens to the id that a later call would not report
 	return c, nil
 }
 
@@ -44,12 +47,21 @@ func (c *Conn) create() error {
 		return err
 	}
 	if err := c.createQP(config); err != nil {
-		return err
+		return c.orGone(err)
 	}
-	if c.config.Setup != nil {
-		if err := c.config.Setup(c); err != nil {
-			return fmt.Errorf("set up the connection: %w", err)
-		}
+	// Before this, nothing happens to the id that a later call would not report;
+	// and Setup may close the connection, which takes both away again.
+	c.dispatcher.handle(c.id, c.handle)
+	watched.add(&c.ops)
+	if c.config.Setup == nil {
+		return nil
+	}
+	err = c.config.Setup(c)
+	if err == nil {
+		err = c.orGone(c.Err()) // Setup may have closed it
+	}
+	if err != nil {
+		return fmt.Errorf("set up the connection: %w", err)
 	}
 	return nil
 }
@@ -137,7 +149,7 @@ func (c *Conn) handle(ev *Event) {
 		c.end(ev.Err())
 		// The queue pair goes into the error state, which completes all that
 		// is posted. It may be there already.
-		c.dispatcher.later.add(func() { _ = c.disconnect() })
+		background.add(func() { _ = c.disconnect() })
 	}
 }
 
@@ -159,13 +171,37 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	}
 	c.peerData = ev.PrivateData
 	c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
-	if ev.Type != EventConnectResponse {
-		return nil
+	if ev.Type == EventConnectResponse {
+		if err := c.moveQP(statesToRTS...); err != nil {
+			return err
+		}
+		if err := c.id.Establish(); err != nil {
+			return err
+		}
+		c.id.note(EventEstablished) // which does not come
 	}
-	if err := c.moveQP(statesToRTS...); err != nil {
+	c.startKeepAlive()
+	return nil
+}
+
+// errGone is why a handshake fails whose peer has not finished it.
+var errGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
+
+// orGone returns errGone if that is where a failure of the handshake comes from,
+// and the error otherwise, which may be nil. C then refuses every step as
+// invalid; what it says of a queue pair tells that from a wrong configuration.
+func (c *Conn) orGone(err error) error {
+	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	failed, ok := errors.AsType[*EventError](err)
+	if !errors.Is(err, syscall.EINVAL) && !(ok && failed.Type == EventConnectError) {
 		return err
 	}
-	return c.id.Establish()
+	if _, _, stateErr := c.id.InitQPAttr(ibverbs.QPStateInit); errors.Is(stateErr, syscall.EINVAL) {
+		return errGone
+	}
+	return err
 }
 
 // Alloc registers size bytes of new memory, zeroed, which begin a page. The region
@@ -207,7 +243,8 @@ func (c *Conn) RemoteAddr() Addr { return Addr{c.peer} }
 
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
-// peer ended it, a *RejectedError if the peer gave up at the very end of the
+// peer ended it, or syscall.ETIMEDOUT if the peer has not answered for as long as
+// Config.KeepAlive says, a *RejectedError if the peer gave up at the very end of the
 // handshake, an error with an *ibverbs.WCError if a transfer or the queue pair
 // failed, or an error that is os.ErrClosed if Close came first.
 //
@@ -238,18 +275,4 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// Close ends the connection and gives up everything that belongs to it,
-// including the memory from Alloc. Transfers that are under way fail. Memory
-// that was registered on the connection's own protection domain by other means
-// is to be closed before; while there is any, Close returns a BusyError, and
-// can be called again.
-func (c *Conn) Close() error {
-	if err := c.self().check(); err != nil {
-		return err
-	}
-	c.end(c.errClosed())
-	_ = c.disconnect() // it may be over already
-	return c.release()
 }

@@ -97,8 +97,6 @@ func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, flags ibverbs
 		c.end(c.errClosed())
 		return nil, errors.Join(err, c.giveUp())
 	}
-	watched.add(&c.ops)
-	d.handle(id, c.handle)
 	return c, nil
 }
 
@@ -128,10 +126,16 @@ func (c *DatagramConn) create() error {
 		return err
 	}
 	c.ops.headers = newHeaders(mr, c.config.RecvQueue)
-	if c.config.Setup != nil {
-		if err := c.config.Setup(c); err != nil {
-			return fmt.Errorf("set up the queue pair: %w", err)
-		}
+	c.dispatcher.handle(c.id, c.handle) // before Setup, which may close c and so take both away again
+	watched.add(&c.ops)
+	if c.config.Setup == nil {
+		return nil
+	}
+	if err = c.config.Setup(c); err == nil {
+		err = c.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("set up the queue pair: %w", err)
 	}
 	return nil
 }
@@ -149,7 +153,7 @@ func (c *DatagramConn) handle(ev *Event) {
 	// A later EventUnreachable says that a neighbour has changed, no more.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
 		c.end(ev.Err())
-		c.dispatcher.later.add(c.setError)
+		background.add(c.setError)
 	}
 }
 

@@ -91,6 +91,9 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 	if err := ended("accept", ctx); err != nil {
 		return nil, errors.Join(err, r.request.drop())
 	}
+	if err := r.request.leaveListener(); err != nil {
+		return nil, errors.Join(err, r.request.drop())
+	}
 	id := r.request.event.ID
 	conn, err := newDatagramConn(r.request.dispatcher, id, config, 0)
 	if err != nil {

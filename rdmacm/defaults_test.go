@@ -13,13 +13,14 @@ func TestConfigDefaults(t *testing.T) {
 	defaults := Config{
 		SendQueue: 16, RecvQueue: 16, Segments: 1, ReadDepth: 16,
 		RetryCount: 7, RNRRetryCount: 7,
+		HandshakeTimeout: 30 * time.Second, KeepAlive: 30 * time.Second, Linger: 30 * time.Second,
 	}
 	require.Equal(t, defaults, (*Config)(nil).withDefaults())
 	require.Equal(t, defaults, new(Config).withDefaults())
 
 	c := &Config{
 		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 6, RNRRetryCount: 1,
-		ManualQP: true, PrivateData: []byte("data"),
+		HandshakeTimeout: 1, KeepAlive: -1, Linger: 2, ManualQP: true, PrivateData: []byte("data"),
 	}
 	require.Equal(t, *c, c.withDefaults(), "what is set stays")
 

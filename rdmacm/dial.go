@@ -40,8 +40,10 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 
 // Dial connects to a listener at host:port. It returns when the connection is
 // up, or with a *RejectedError if the peer refuses, an *EventError if it cannot
-// be reached, or an error that is ctx.Err(). If the host has several addresses,
-// they are tried in turn. The config may be nil.
+// be reached, an error that is syscall.ECONNRESET if it gave up in the middle,
+// one that is syscall.ETIMEDOUT after Config.HandshakeTimeout, or one that is
+// ctx.Err(). If the host has several addresses, they are tried in turn. The config
+// may be nil.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dial", "dialer")
@@ -118,7 +120,7 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
 func (d *Dialer) resolved(ctx context.Context, info AddrInfo) (*dispatcher, *ID, error) {
-	ds, id, err := newDispatchedID(info.PortSpace)
+	ds, id, err := newDispatchedID(info.PortSpace, useDispatcher)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +186,7 @@ func (c *Conn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.handshake(ctx, func() error { return c.id.Connect(p) })
+	return c.orGone(c.handshake(ctx, func() error { return c.id.Connect(p) }))
 }
 
 // lookup returns the addresses of host:port.

@@ -4,26 +4,30 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // dispatcher reads one event channel and hands every event to its id's
 // handler. It serves any number of ids with one goroutine, which holds no
 // thread.
 type dispatcher struct {
-	channel *EventChannel
-	stop    context.CancelFunc
-	done    chan struct{} // closed when the goroutine has ended
-	users   int           // guarded by shared
-	later   queue         // what handlers leave to others, because it calls C
+	channel  *EventChannel
+	stop     context.CancelFunc
+	done     chan struct{} // closed when the goroutine has ended
+	users    int           // guarded by shared
+	refusals queue         // of requests that nobody wants
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
 	failed   error // why no events will come any more
 }
 
-// shared is the dispatcher of all connections, as long as there are any.
+// shared is the dispatcher of all connections, as long as there are any. What
+// listens has one of its own, so that no connection's events wait behind the
+// requests that others send.
 var shared struct {
 	sync.Mutex
 	*dispatcher
@@ -44,10 +48,20 @@ func useDispatcher() (*dispatcher, error) {
 	return shared.dispatcher, nil
 }
 
-// newDispatchedID makes an id on the dispatcher's channel. The caller is a user
-// of the dispatcher then.
-func newDispatchedID(ps PortSpace) (*dispatcher, *ID, error) {
-	d, err := useDispatcher()
+// ownDispatcher returns a dispatcher that nobody else finds, whose user the
+// caller is until release.
+func ownDispatcher() (*dispatcher, error) {
+	d, err := newDispatcher()
+	if err == nil {
+		d.acquire()
+	}
+	return d, err
+}
+
+// newDispatchedID makes an id on the channel of a dispatcher, which use returns.
+// The caller is a user of the dispatcher then.
+func newDispatchedID(ps PortSpace, use func() (*dispatcher, error)) (*dispatcher, *ID, error) {
+	d, err := use()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,10 +74,12 @@ func newDispatchedID(ps PortSpace) (*dispatcher, *ID, error) {
 
 // newDispatcher starts a dispatcher without users.
 func newDispatcher() (*dispatcher, error) {
-	ch, err := NewEventChannel()
+	ch, err := newEventChannel()
 	if err != nil {
 		return nil, err
 	}
+	// Unlisted, because it is nobody's to close.
+	ch.object.InitUnlisted(ch.name())
 	ch.dispatched = true
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{channel: ch, stop: stop, done: make(chan struct{}), handlers: map[*ID]func(*Event){}}
@@ -86,7 +102,7 @@ func (d *dispatcher) release() error {
 	// Nobody finds it any more.
 	d.stop()
 	<-d.done
-	d.later.wait() // for ids that nobody has wanted
+	d.refusals.wait()
 	return d.channel.Close()
 }
 
@@ -105,16 +121,38 @@ func (d *dispatcher) leave() bool {
 
 func (d *dispatcher) run(ctx context.Context) {
 	defer close(d.done)
+	var delay time.Duration
 	for {
 		ev, err := d.channel.Next(ctx)
-		if err != nil {
-			if ctx.Err() == nil { // the channel is of no use any more
-				d.failAll(err)
-			}
+		switch {
+		case err == nil:
+			delay = 0
+			d.dispatch(ev)
+		case ctx.Err() != nil:
 			return
+		case !mayPass(err): // the channel is of no use any more
+			d.failAll(err)
+			return
+		default: // C reads the same event again then
+			delay = min(max(2*delay, minRetry), maxRetry)
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+			}
 		}
-		d.dispatch(ev)
 	}
+}
+
+// minRetry and maxRetry bound how long to wait before events are read again
+// after an error that may pass.
+const minRetry, maxRetry = time.Millisecond, time.Second
+
+// mayPass reports whether reading events may succeed later: what the system
+// lacks may come back.
+func mayPass(err error) bool {
+	return slices.ContainsFunc([]error{
+		syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE,
+	}, func(target error) bool { return errors.Is(err, target) })
 }
 
 // dispatch hands an event to the handler of its id, or of the id that listens.
@@ -136,7 +174,7 @@ func (d *dispatcher) dispatch(ev *Event) {
 // drop refuses a request that nobody wants. The kernel may take its time for
 // that, so the events of others do not wait for it.
 func (d *dispatcher) drop(id *ID) {
-	d.later.add(id.refuse)
+	d.refusals.add(id.refuse)
 }
 
 func (d *dispatcher) failure() error {
@@ -175,6 +213,30 @@ func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	if failed != nil {
 		f(failedEvent(id, failed))
 	}
+}
+
+// move makes another dispatcher, which use returns, hand out an id's events to f,
+// which may be nil. The id's owner is a user of that one then, and not of d.
+func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispatcher, *Event)) (*dispatcher, error) {
+	to, err := use()
+	if err != nil {
+		return nil, err
+	}
+	if to == d { // the id's own Listen was called, which moves nothing
+		return d, d.release()
+	}
+	if f != nil {
+		to.handle(id, func(ev *Event) { f(to, ev) })
+	}
+	resume := to.channel.pause()
+	err = id.migrate(to.channel)
+	resume()
+	if err != nil {
+		to.forget(id)
+		return nil, errors.Join(err, to.release())
+	}
+	d.forget(id)
+	return to, d.release()
 }
 
 // forget removes the handler of an id, which may still be running.

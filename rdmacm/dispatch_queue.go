@@ -2,22 +2,31 @@ package rdmacm
 
 import "sync"
 
-// queue calls functions one after the other, on a goroutine that exists only
-// while there are any. The zero value is ready.
+// queue calls functions in the order in which they come, on goroutines that
+// exist only while there are any. The zero value is ready.
 type queue struct {
-	mu      sync.Mutex
+	atOnce int // how many functions may run at once; 0 stands for 1
+
+	mu      sync.Mutex // guards what follows
 	waiting []func()
-	working bool
+	workers int
+
+	working sync.WaitGroup
 }
+
+// background is for calls of C that nobody waits for, such as those that end
+// connections. The kernel may hold some of them up, so there are several at
+// once; each holds a thread, so there are few.
+var background = queue{atOnce: 4}
 
 // add puts a function at the end of the queue. It does not wait.
 func (q *queue) add(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, f)
-	if !q.working {
-		q.working = true
-		go q.work()
+	if q.workers < max(q.atOnce, 1) {
+		q.workers++
+		q.working.Go(q.work)
 	}
 }
 
@@ -25,7 +34,8 @@ func (q *queue) work() {
 	for {
 		q.mu.Lock()
 		if len(q.waiting) == 0 {
-			q.waiting, q.working = nil, false
+			q.waiting = nil
+			q.workers--
 			q.mu.Unlock()
 			return
 		}
@@ -37,9 +47,5 @@ func (q *queue) work() {
 	}
 }
 
-// wait returns when all has been done that was added before.
-func (q *queue) wait() {
-	done := make(chan struct{})
-	q.add(func() { close(done) })
-	<-done
-}
+// wait returns when all has been done. Nobody may add anything meanwhile.
+func (q *queue) wait() { q.working.Wait() }

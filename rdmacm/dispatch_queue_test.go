@@ -40,3 +40,24 @@ func TestQueueKeepsOrder(t *testing.T) {
 	defer q.mu.Unlock()
 	require.Empty(t, q.waiting)
 }
+
+// Functions that take long hold up no more than their own number.
+func TestQueueAtOnce(t *testing.T) {
+	const atOnce = 3
+	q := queue{atOnce: atOnce}
+	begun, leave := make(chan struct{}, 2*atOnce), make(chan struct{})
+	for range 2 * atOnce {
+		q.add(func() { begun <- struct{}{}; <-leave })
+	}
+	for range atOnce {
+		<-begun
+	}
+	q.mu.Lock()
+	require.Equal(t, atOnce, q.workers)
+	require.Len(t, q.waiting, atOnce)
+	q.mu.Unlock()
+	close(leave)
+	q.wait()
+	require.Len(t, begun, atOnce, "the rest has been done, too")
+	require.Zero(t, q.workers)
+}

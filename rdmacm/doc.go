@@ -11,6 +11,11 @@
 // [DialDatagram] and [ListenDatagram] do the same for datagrams, and make a
 // [DatagramConn]; with [JoinGroup] that sends to a multicast group.
 //
+// A Conn ends with Close at either end, which tells the other. A peer that has
+// vanished is noticed by transfers, and by ends that are idle, after
+// [Config.KeepAlive]. A program that ends right after it has closed a connection
+// calls [Conn.Shutdown], which waits until the peer has heard of that.
+//
 // # Full control
 //
 // An [EventChannel] delivers the events of its [ID]s, one at a time and in the

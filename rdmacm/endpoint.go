@@ -46,7 +46,7 @@ var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
 // NewEndpoint makes an endpoint; see rdma_create_id(3). CreateEndpoint does
 // more of what has to follow.
 func NewEndpoint(ps PortSpace) (*Endpoint, error) {
-	d, id, err := newDispatchedID(ps)
+	d, id, err := newDispatchedID(ps, useDispatcher)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +60,22 @@ func newEndpoint(d *dispatcher, id *ID) *Endpoint {
 	id.endpoint.Store(true)
 	ep := &Endpoint{id: id, dispatcher: d}
 	ep.inbox.changed = make(chan struct{})
-	d.handle(id, ep.handle)
+	d.handle(id, func(ev *Event) { ep.handle(d, ev) })
 	return ep
+}
+
+// move makes another dispatcher hand out the id's events.
+func (ep *Endpoint) move(use func() (*dispatcher, error)) error {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if err := ep.usable(); err != nil { // meanwhile
+		return err
+	}
+	d, err := ep.dispatcher.move(ep.id, use, ep.handle)
+	if d != nil {
+		ep.dispatcher = d
+	}
+	return err
 }
 
 // leave ends the endpoint's use of the dispatcher.
@@ -107,7 +121,9 @@ func (ep *Endpoint) BindAddr(addr netip.AddrPort) error { return ep.ID().BindAdd
 // Close ends the connection and closes what the endpoint has: its id, and the
 // queues, the memory regions and the protection domain that it has made. A
 // request that nobody has answered is rejected. Calls that wait end with an
-// error that is os.ErrClosed. See rdma_destroy_ep(3).
+// error that is os.ErrClosed. See rdma_destroy_ep(3). The peer is told of the end
+// once, and hears nothing if that message is lost; Disconnect tells it until it
+// answers.
 //
 // While something else that the caller has made needs one of them, Close
 // returns a BusyError, and can be called again. After Migrate the id is left

@@ -9,18 +9,18 @@ import (
 )
 
 // handle is the handler of the id's events.
-func (ep *Endpoint) handle(ev *Event) {
+func (ep *Endpoint) handle(d *dispatcher, ev *Event) {
 	if ev.Type != EventConnectRequest {
 		ep.inbox.put(ev)
 		return
 	}
 	kept := ep.inbox.addRequest(int(ep.id.backlog.Load()), func() *Endpoint {
 		// The endpoint has not begun to close, so its own use keeps the dispatcher.
-		ep.dispatcher.acquire()
-		return newEndpoint(ep.dispatcher, ev.ID)
+		d.acquire()
+		return newEndpoint(d, ev.ID)
 	})
 	if !kept { // nobody takes it; the peer may try again
-		ep.dispatcher.drop(ev.ID)
+		d.drop(ev.ID)
 	}
 }
 
@@ -45,6 +45,11 @@ func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
+	if ep.id.backlog.Load() == 0 { // requests come with the channel's other events
+		if err := ep.move(ownDispatcher); err != nil {
+			return err
+		}
+	}
 	return ep.id.listen(min(max(backlog, 0), maxBacklog), unread)
 }
 
@@ -66,6 +71,9 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	request, err := ep.inbox.nextRequest(ctx)
 	if err != nil {
 		return nil, ep.failure(op, err)
+	}
+	if err := request.move(useDispatcher); err != nil { // away from where more requests come
+		return nil, errors.Join(err, request.Close())
 	}
 	if ep.requestQP != nil {
 		if _, err := request.CreateQP(ep.requestPD, *ep.requestQP); err != nil {

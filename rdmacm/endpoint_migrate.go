@@ -21,7 +21,11 @@ func (id *ID) Endpoint() (*Endpoint, error) {
 	if id.endpoint.Swap(true) {
 		return nil, fmt.Errorf("rdma_migrate_id: the id has an endpoint: %w", syscall.EINVAL)
 	}
-	d, err := useDispatcher()
+	use := useDispatcher
+	if id.backlog.Load() != 0 {
+		use = ownDispatcher
+	}
+	d, err := use()
 	if err != nil {
 		id.endpoint.Store(false)
 		return nil, err

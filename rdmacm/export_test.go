@@ -62,3 +62,45 @@ func EndpointCalls(ep *Endpoint) int {
 	defer ep.inbox.mu.Unlock()
 	return len(ep.inbox.calls)
 }
+
+// Refusing returns how many requests wait to be refused.
+func Refusing(ln *Listener) int {
+	q := &ln.dispatcher.refusals
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
+// Handlers returns how many ids have a handler on the dispatcher of all
+// connections, which somebody must be using.
+func Handlers() int {
+	shared.Lock()
+	defer shared.Unlock()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	return len(shared.handlers)
+}
+
+// CheckPeer asks now whether a connection's peer is there.
+func CheckPeer(c *Conn) { c.checkPeer() }
+
+// Sending returns how many send requests of a connection are under way.
+func Sending(c *Conn) int { return c.ops.sending() }
+
+// HoldEvents keeps events from being read where something's events come, as C
+// does that is at work on one, until the function is called.
+func HoldEvents(of any) (release func()) {
+	var d *dispatcher
+	switch of := of.(type) {
+	case *Listener:
+		d = of.dispatcher
+	case *DatagramListener:
+		d = of.listener.dispatcher
+	case *HandledID:
+		d = of.dispatcher
+	case *Endpoint:
+		d = of.dispatcher
+	}
+	d.channel.mu.Lock()
+	return d.channel.mu.Unlock
+}

@@ -109,7 +109,7 @@ func (c *GroupConfig) located(local netip.Addr) (*dispatcher, *ID, error) {
 	if err := checkDatagrams(ps); err != nil {
 		return nil, nil, err
 	}
-	ds, id, err := newDispatchedID(ps)
+	ds, id, err := newDispatchedID(ps, useDispatcher)
 	if err != nil {
 		return nil, nil, err
 	}

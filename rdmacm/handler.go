@@ -29,17 +29,17 @@ type Handler func(id *HandledID, ev *Event) error
 //
 // Its methods may be called concurrently.
 type HandledID struct {
-	id         *ID
-	dispatcher *dispatcher
-	listener   *HandledID    // of a request
-	keep       object.Object // a child of the id's, so that nobody else closes that
-	done       chan struct{}
+	id       *ID
+	listener *HandledID    // of a request
+	keep     object.Object // a child of the id's, so that nobody else closes that
+	done     chan struct{}
 
 	// closing is held by who closes the id, and by who begins to run the
 	// handler. It is taken before mu, and guards what follows.
-	closing sync.Mutex
-	qp      *ibverbs.QP // from CreateQP
-	closed  bool
+	closing    sync.Mutex
+	dispatcher *dispatcher
+	qp         *ibverbs.QP // from CreateQP
+	closed     bool
 
 	mu       sync.Mutex // guards what follows
 	handler  Handler
@@ -57,7 +57,7 @@ func NewHandledID(ps PortSpace, handler Handler) (*HandledID, error) {
 	if handler == nil {
 		return nil, cerr.Nil("NewHandledID", "handler")
 	}
-	d, id, err := newDispatchedID(ps)
+	d, id, err := newDispatchedID(ps, useDispatcher)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func handleID(d *dispatcher, id *ID, handler Handler) *HandledID {
 		id: id, dispatcher: d, handler: handler, backlog: defaultBacklog, done: make(chan struct{}),
 	}
 	h.keep.InitUnlisted("the HandledID, which has a Close of its own", &id.object)
-	d.handle(id, h.dispatch)
+	d.handle(id, func(ev *Event) { h.dispatch(d, ev) })
 	return h
 }
 
@@ -117,7 +117,23 @@ func (h *HandledID) Listen(backlog int) error {
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()
+	if h.id.backlog.Load() == 0 { // requests come with the channel's other events
+		if err := h.move(ownDispatcher); err != nil {
+			return err
+		}
+	}
 	return h.id.listen(backlog, unread)
+}
+
+// move makes another dispatcher hand out the id's events.
+func (h *HandledID) move(use func() (*dispatcher, error)) error {
+	h.closing.Lock()
+	defer h.closing.Unlock()
+	d, err := h.dispatcher.move(h.id, use, h.dispatch)
+	if d != nil {
+		h.dispatcher = d
+	}
+	return err
 }
 
 // CreateQP makes a queue pair as ID.CreateQP does, which is closed with the id

@@ -12,7 +12,9 @@ import (
 
 // Close closes the id, with the queue pair that CreateQP has made; a connection
 // ends with it, and a request that nobody has answered is rejected. Events that
-// have not been handled are dropped.
+// have not been handled are dropped. The peer is told of the end once, and hears
+// nothing if that message is lost; ID().Disconnect tells it again until
+// EventDisconnected comes.
 //
 // While a handler of the id runs, Close does nothing and returns an error that
 // is syscall.EBUSY, from anywhere: a handler ends its id by returning an error,

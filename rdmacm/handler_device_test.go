@@ -239,3 +239,30 @@ func TestHandledOptions(t *testing.T) {
 	require.NoError(t, a.ID().BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 	require.NoError(t, b.ID().BindAddr(a.ID().LocalAddr()))
 }
+
+// An id that listens by its own Listen, and not the HandledID's or the
+// Endpoint's, brings requests whose events are handled, too.
+func TestListenByID(t *testing.T) {
+	b := newBench(t, needDevice(t))
+	note, seen := record()
+	ln := handled(t, b.accepting(note))
+	require.NoError(t, ln.ID().BindAddr(netip.AddrPortFrom(b.ip, 0)))
+	require.NoError(t, ln.ID().Listen(1))
+	conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
+	require.NoError(t, err)
+	await(t, seen, rdmacm.EventEstablished)
+	require.NoError(t, conn.Close())
+	server := await(t, seen, rdmacm.EventDisconnected)
+	take(t, server.id.Done(), "the end")
+
+	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
+	require.NoError(t, ep.BindAddr(netip.AddrPortFrom(b.ip, 0)))
+	require.NoError(t, ep.ID().Listen(1))
+	dialed := inBackground(func() error {
+		_, err := rdmacm.Dial(bounded(t), ep.LocalAddr().String(), nil)
+		return err
+	})
+	request := getRequest(t, ep)
+	require.NoError(t, request.Close())
+	require.ErrorIs(t, take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
+}

@@ -1,31 +1,31 @@
 package rdmacm
 
-// dispatch takes an event of the id. It is called by the dispatcher, and so
-// waits for nothing.
-func (h *HandledID) dispatch(ev *Event) {
+// dispatch takes an event of the id. It is called by a dispatcher, and so waits
+// for nothing.
+func (h *HandledID) dispatch(d *dispatcher, ev *Event) {
 	if ev.Type != EventConnectRequest {
 		h.add(ev)
 		return
 	}
-	request := h.adopt(ev.ID)
+	request := h.adopt(d, ev.ID)
 	if request == nil {
-		h.dispatcher.drop(ev.ID)
+		d.drop(ev.ID)
 		return
 	}
 	request.add(ev)
 }
 
 // adopt makes a HandledID of a request, unless there are too many.
-func (h *HandledID) adopt(id *ID) *HandledID {
+func (h *HandledID) adopt(d *dispatcher, id *ID) *HandledID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cause != nil || h.requests >= h.backlog {
 		return nil
 	}
 	h.requests++
-	h.dispatcher.acquire() // while this id still uses it
+	d.acquire() // while this id still uses it
 	id.SetValue(h.id.Value())
-	request := handleID(h.dispatcher, id, h.handler)
+	request := handleID(d, id, h.handler)
 	request.listener = h
 	return request
 }
@@ -52,10 +52,15 @@ func (h *HandledID) handleAll() {
 		if ev == nil {
 			return
 		}
-		err := handler(h, ev)
-		if ev.Type == EventConnectRequest {
-			h.listener.handled()
+		if ev.Type != EventConnectRequest {
+			h.finish(handler(h, ev))
+			continue
 		}
+		err := h.move(useDispatcher) // away from the listener's, where more requests come
+		if err == nil {
+			err = handler(h, ev)
+		}
+		h.listener.handled()
 		h.finish(err)
 	}
 }

@@ -52,10 +52,10 @@ func TestHandledIDThatIsOver(t *testing.T) {
 	h := handleID(d, new(ID), func(*HandledID, *Event) error { return nil })
 	h.cause = errors.New("over")
 	request := new(ID)
-	h.dispatch(&Event{Type: EventConnectRequest, ID: request, ListenID: h.id})
-	d.later.wait()
+	h.dispatch(d, &Event{Type: EventConnectRequest, ID: request, ListenID: h.id})
+	d.refusals.wait()
 	require.NotContains(t, d.handlers, request)
-	h.dispatch(&Event{Type: EventDisconnected, ID: h.id}) // dropped without its handler
+	h.dispatch(d, &Event{Type: EventDisconnected, ID: h.id}) // dropped without its handler
 	require.Eventually(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return !h.working }, time.Minute, time.Millisecond)
 	require.Empty(t, h.events)
 }

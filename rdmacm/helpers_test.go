@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ func TestMain(m *testing.M) {
 	}
 	if order := os.Getenv(soakEnv); order != "" {
 		soakClients(order)
+	}
+	if role := os.Getenv(peerEnv); role != "" {
+		playPeer(strings.Fields(role))
 	}
 	os.Exit(m.Run())
 }

@@ -204,19 +204,45 @@ func (id *ID) Raw() *librdmacm.CmId {
 // is closed with the last id on it, unless it has other objects still.
 func (id *ID) Close() error {
 	var device *libibverbs.Context
-	err := id.self().Close(nil, func() error {
-		id.mu.Lock()
-		defer id.mu.Unlock()
-		if id.hasQP {
-			return &ibverbs.BusyError{Object: id.object.Name(), Children: []string{"its queue pair"}}
-		}
+	err := id.close(func() error {
 		device = id.verbs()
-		id.leaveAll()
 		return id.destroy()
 	})
 	if err != nil {
 		return err
 	}
+	id.closed(device)
+	return nil
+}
+
+// retire is Close, but C keeps the id, whose events still come, until finish.
+func (id *ID) retire() error { return id.close(func() error { return nil }) }
+
+// finish does what retire has left out.
+func (id *ID) finish() error {
+	device := id.verbs()
+	if err := id.destroy(); err != nil {
+		return err
+	}
+	id.closed(device)
+	return nil
+}
+
+// close closes the id but for what destroy has to do with C's.
+func (id *ID) close(destroy func() error) error {
+	return id.self().Close(nil, func() error {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		if id.hasQP {
+			return &ibverbs.BusyError{Object: id.object.Name(), Children: []string{"its queue pair"}}
+		}
+		id.leaveAll()
+		return destroy()
+	})
+}
+
+// closed gives up what C's id, which is destroyed, has held.
+func (id *ID) closed(device *libibverbs.Context) {
 	if device != nil {
 		contexts.letGo(device)
 	}
@@ -225,7 +251,6 @@ func (id *ID) Close() error {
 			ev.ID.refuse()
 		}
 	}
-	return nil
 }
 
 // destroy waits in C until the events of the id that were read are acknowledged,

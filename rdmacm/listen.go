@@ -18,6 +18,7 @@ type Listener struct {
 	id         *ID
 	addr       netip.AddrPort
 	requests   chan *Request // each uses the dispatcher
+	serving    chan struct{} // has an element for each request that Serve handles; nil without a limit
 	closed     chan struct{}
 	closer     closer
 
@@ -32,6 +33,9 @@ type ListenConfig struct {
 	// net.rdma_ucm.max_backlog arrive at once, some are not answered at all,
 	// and their peers ask again some seconds later.
 	Backlog int
+	// MaxServed is how many requests Serve has handled at once; 0 stands for no
+	// limit. Further ones wait as Backlog says.
+	MaxServed int
 	// ReuseAddr lets ids that do not listen share the address; of those that
 	// have it, one at a time can listen. AFOnly keeps a listener at all
 	// addresses of IPv6 from taking those of IPv4 too.
@@ -82,13 +86,16 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 
 func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	config := c.withDefaults()
-	d, id, err := newDispatchedID(info.PortSpace)
+	d, id, err := newDispatchedID(info.PortSpace, ownDispatcher)
 	if err != nil {
 		return nil, err
 	}
 	ln := &Listener{
 		dispatcher: d, id: id,
 		requests: make(chan *Request, config.Backlog), closed: make(chan struct{}),
+	}
+	if config.MaxServed > 0 {
+		ln.serving = make(chan struct{}, config.MaxServed)
 	}
 	d.handle(id, ln.handle)
 	if err := ln.start(info, config); err != nil {

@@ -44,9 +44,10 @@ func (r *Request) Event() *Event { return r.event }
 // Accept makes the connection and returns when it is up. After an error the
 // request is over; the peer was told. The config may be nil.
 //
-// That a peer has vanished in the middle may be known only after a minute, when
-// the system has tried often enough to reach it. So give ctx a deadline, and
-// accept each request in a goroutine of its own.
+// A peer that has given up, before or meanwhile, makes Accept fail with an error
+// that is syscall.ECONNRESET, and one that does not go on with the handshake with
+// one that is syscall.ETIMEDOUT, after Config.HandshakeTimeout. So accept each
+// request in a goroutine of its own.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer(); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
@@ -62,6 +63,9 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	if err := ended("accept", ctx); err != nil {
 		return nil, errors.Join(err, r.drop())
 	}
+	if err := r.leaveListener(); err != nil {
+		return nil, errors.Join(err, r.drop())
+	}
 	conn, err := newConn(r.dispatcher, r.event.ID, config)
 	if err != nil {
 		return nil, err
@@ -73,6 +77,16 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	return conn, nil
 }
 
+// leaveListener moves the request's id from its listener's dispatcher to that of
+// all connections.
+func (r *Request) leaveListener() error {
+	d, err := r.dispatcher.move(r.event.ID, useDispatcher, nil)
+	if d != nil {
+		r.dispatcher = d
+	}
+	return err
+}
+
 // accept answers the request and waits until the peer has heard it.
 func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err := ctx.Err(); err != nil {
@@ -80,14 +94,14 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	}
 	if c.config.ManualQP {
 		if err := c.moveQP(statesToRTS...); err != nil {
-			return err
+			return c.orGone(err)
 		}
 	}
 	p, err := c.param(request)
 	if err != nil {
 		return err
 	}
-	return c.handshake(ctx, func() error { return c.id.Accept(p) })
+	return c.orGone(c.handshake(ctx, func() error { return c.id.Accept(p) }))
 }
 
 // Reject refuses the connection. The peer gets the private data, of up to 148

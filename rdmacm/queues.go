@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -25,9 +26,12 @@ type queues struct {
 	ops        operations
 
 	answers chan *Event   // receives the event that answers what was asked
+	within  time.Duration // how long that may take; no limit if not positive
 	done    chan struct{} // closed when it is over
 	closer  closer
 	leave   closer
+	linger  time.Duration // how long the peer is told of the end after release
+	parting parting
 
 	mu    sync.Mutex // guards what follows
 	asks  bool       // an answer is to come
@@ -51,6 +55,7 @@ func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
 	q.ops.failed = failed
 	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
+	q.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
 // allocate makes all but the queue pair, whose config it returns.
@@ -118,6 +123,12 @@ func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		q.isAnswer() // none is to come
 		return nil, err
 	}
+	var late <-chan time.Time
+	if q.within > 0 {
+		timer := time.NewTimer(q.within)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case ev := <-q.answers:
 		return ev, ev.Err()
@@ -130,6 +141,8 @@ func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		}
 	case <-ctx.Done():
 		return nil, contextError(ctx)
+	case <-late:
+		return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", q.within, syscall.ETIMEDOUT)
 	}
 }
 
@@ -171,7 +184,7 @@ func (q *queues) PD() *ibverbs.PD { return q.pd }
 // QP returns the queue pair, for requests that there is no method for. The IDs
 // of such requests must be 1<<63 or more. Their completions are not to be had
 // from here, except that a failed one is why it is over, and they must leave
-// room in the queues for other requests.
+// room in the queues for other requests, of which Config.KeepAlive makes some.
 func (q *queues) QP() *ibverbs.QP { return q.qp }
 
 // ID returns the id.
@@ -226,7 +239,7 @@ func (q *queues) release(others ...func() error) error {
 			steps = append(steps, q.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, q.closeRegions, q.id.Close, func() error { return q.leave.do(q.leaveDispatcher) })
+		steps = append(steps, q.closeRegions, func() error { return q.leave.do(q.leaveID) })
 		if q.pd != nil && !q.foreignPD {
 			steps = append(steps, q.pd.Close)
 		}
@@ -239,7 +252,15 @@ func (q *queues) release(others ...func() error) error {
 	})
 }
 
-func (q *queues) leaveDispatcher() error {
+// leaveID closes the id, now or when the peer has been told.
+func (q *queues) leaveID() error {
+	if q.linger > 0 {
+		return q.parting.start(q.linger)
+	}
+	if err := q.id.Close(); err != nil {
+		return err
+	}
+	q.parting.end(nil)
 	q.dispatcher.forget(q.id)
 	return q.dispatcher.release()
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -86,7 +87,7 @@ func open(t testing.TB, name string) *Provider {
 	live := p.c.live
 	t.Cleanup(func() {
 		if !t.Failed() {
-			require.Equal(t, live, p.c.live, "objects of C are left")
+			require.Eventually(t, func() bool { return p.c.live == live }, 10*time.Second, time.Millisecond, "objects of C are left")
 			require.Zero(t, p.c.plans, "plans are left")
 		}
 	})

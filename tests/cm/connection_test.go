@@ -174,3 +174,85 @@ func TestCloseOverLibraries(t *testing.T) {
 		})
 	}
 }
+
+// An error of reading events that may pass ends nothing: the event is read when
+// it has passed.
+func TestReadingAgainOverLibraries(t *testing.T) {
+	c := open(t)
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE} {
+		for _, w := range ways {
+			t.Run(errno.Error()+"/"+w.name, func(t *testing.T) {
+				conn, err := rdmacm.Dial(bounded(t), address, nil)
+				require.NoError(t, err)
+				for range 3 {
+					w.fail(c, "rdma_get_cm_event", errno)
+				}
+				require.NoError(t, accept(bounded(t)))
+				require.NoError(t, dial(bounded(t)))
+				require.NoError(t, conn.Err())
+				require.NoError(t, conn.Close())
+			})
+		}
+	}
+}
+
+// A step that fails as invalid because the peer has given up says so, and one
+// whose arguments are invalid does not.
+func TestGoneOverLibraries(t *testing.T) {
+	c := open(t)
+	for name, tt := range map[string]struct {
+		connect  func(context.Context) error
+		function string
+	}{
+		"dial, queue pair":   {dial, "rdma_create_qp_ex"},
+		"dial":               {dial, "rdma_connect"},
+		"accept, queue pair": {accept, "rdma_create_qp_ex"},
+		"accept":             {accept, "rdma_accept"},
+		"manual":             {dialManually, "rdma_establish"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ways[0].fail(c, tt.function, syscall.EINVAL)
+			requireErrno(t, tt.connect(bounded(t)), tt.function, syscall.EINVAL)
+			ways[0].fail(c, tt.function, syscall.EINVAL)
+			if name == "manual" {
+				for range 4 { // moves its queue pair before
+					c.Next("rdma_init_qp_attr").Returns(0, 0)
+				}
+			}
+			ways[0].fail(c, "rdma_init_qp_attr", syscall.EINVAL)
+			err := tt.connect(bounded(t))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.NotErrorIs(t, err, syscall.EINVAL)
+		})
+	}
+}
+
+// The id of a connection whose peer has not answered its end stays until it
+// does, or until nobody can any more.
+func TestLingerOverLibraries(t *testing.T) {
+	c := open(t)
+	for name, tt := range map[string]struct {
+		event  rdmacm.EventType
+		status int
+		is     error
+	}{
+		"answered":        {rdmacm.EventDisconnected, 0, nil},
+		"given up":        {rdmacm.EventDisconnected, -int(syscall.ETIMEDOUT), syscall.ETIMEDOUT},
+		"device removed":  {rdmacm.EventDeviceRemoval, 0, syscall.ENODEV},
+		"no more events":  {rdmacm.EventConnectError, -int(syscall.EIO), syscall.EIO},
+		"not for the end": {rdmacm.EventTimewaitExit, 0, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{Linger: 100 * time.Millisecond})
+			require.NoError(t, err)
+			become(c, tt.event, tt.status) // what rdma_disconnect brings
+			ctx := bounded(t)
+			if tt.is == context.DeadlineExceeded {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+				defer cancel()
+			}
+			require.ErrorIs(t, conn.Shutdown(ctx), tt.is)
+		})
+	}
+}
