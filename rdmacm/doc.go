@@ -11,6 +11,9 @@
 // [DialDatagram] and [ListenDatagram] do the same for datagrams, and make a
 // [DatagramConn]; with [JoinGroup] that sends to a multicast group.
 //
+// docs/connections.md in the repository says which end's settings of a Config
+// rule what, and how long it takes to notice that a peer has vanished.
+//
 // # Full control
 //
 // An [EventChannel] delivers the events of its [ID]s, one at a time and in the

@@ -78,8 +78,8 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	if c.config.ManualQP {
-		if err := c.moveQP(statesToRTS...); err != nil {
+	if c.config.AckTimeout != 0 {
+		if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,12 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err != nil {
 		return err
 	}
-	return c.handshake(ctx, func() error { return c.id.Accept(p) })
+	if c.movesQP {
+		if err := c.moveQP(&p, statesToRTS...); err != nil {
+			return err
+		}
+	}
+	return c.handshake(ctx, func() error { return c.id.accept(p, c.movesQP) })
 }
 
 // Reject refuses the connection. The peer gets the private data, of up to 148

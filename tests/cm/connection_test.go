@@ -16,8 +16,8 @@ import (
 )
 
 func dial(ctx context.Context) error {
-	dialer := rdmacm.Dialer{TOS: 8, AckTimeout: time.Second}
-	conn, err := dialer.Dial(ctx, address, nil)
+	dialer := rdmacm.Dialer{TOS: 8}
+	conn, err := dialer.Dial(ctx, address, &rdmacm.Config{AckTimeout: time.Second})
 	if err != nil {
 		return err
 	}
