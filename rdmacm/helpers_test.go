@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(crowdEnv); address != "" {
 		crowd(address)
 	}
+	if job := os.Getenv(farEnv); job != "" {
+		far(job)
+	}
 	os.Exit(m.Run())
 }
 
