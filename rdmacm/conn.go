@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -171,6 +172,11 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	if ev.Type != EventConnectResponse {
 		return nil
 	}
+	return c.orGone(c.establish())
+}
+
+// establish makes the queue pair ready and tells the peer.
+func (c *Conn) establish() error {
 	if err := c.agreeECE(); err != nil {
 		return err
 	}
@@ -178,6 +184,22 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 		return err
 	}
 	return c.id.Establish()
+}
+
+// errGone is why a handshake fails whose peer has not finished it.
+var errGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
+
+// orGone returns errGone if that is where a failure of the handshake comes from,
+// and the error otherwise, which may be nil. C then refuses every step as
+// invalid; what it says of a queue pair tells that from a wrong configuration.
+func (c *Conn) orGone(err error) error {
+	if !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	if _, _, stateErr := c.id.InitQPAttr(ibverbs.QPStateInit); errors.Is(stateErr, syscall.EINVAL) {
+		return errGone
+	}
+	return err
 }
 
 // agreeECE makes the queue pair use those of the enhancements that it offered

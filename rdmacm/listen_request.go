@@ -89,7 +89,7 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	}
 	if c.movesQP {
 		if err := c.moveQP(&p, statesToRTS...); err != nil {
-			return err
+			return c.orGone(err)
 		}
 	}
 	return c.handshake(ctx, func() error { return c.id.accept(p, c.movesQP) })
