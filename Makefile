@@ -15,7 +15,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device interop scale generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
+.PHONY: help demo test build cross lint unit device interop scale loss generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -64,6 +64,10 @@ interop: ## our programs against the C ones between two hosts, in the VM: a row 
 scale: ## 1,000 connections between two hosts, in the VM
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -count 1 -v -run 'TestScale$$' -exec $(VM) ./rdmacm
+
+loss: ## connections between two hosts that lose packets and vanish, in the VM
+	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_TIMEOUT=1200 \
+		$(GO) test -count 1 -v -timeout 20m -run 'TestLoss|TestTransferToVanishedPeer' -exec $(VM) ./rdmacm
 
 generate: headers ## C headers -> headers/api -> generated
 	@for v in $(VERSIONS); do (set -x; $(GO) run ./gen scan -headers .cache/headers/$$v -version $$v) || exit 1; done

@@ -27,7 +27,7 @@ type ConnectOptions struct {
 
 	// Of reliable connections only.
 	Timeout    time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n; the zero value is 67 ms
-	Retries    int           // after timeouts, up to 7; the zero value is 7, -1 is none
+	Retries    int           // after timeouts, up to 7, which Soft-RoCE takes for endless; the zero value is 6, -1 is none
 	RNRRetries int           // when the peer has no receive, up to 6; the zero value is endless, -1 is none
 	RNRTimer   time.Duration // that a sender is told to wait then, rounded up; the zero value is 0.64 ms
 	ReadDepth  int           // RDMA reads and atomics under way; the zero value is as many as both sides can, -1 is none

@@ -20,6 +20,7 @@ const (
 	defaultTimeout  = 67 * time.Millisecond // 4.096 us * 2^14
 	defaultRNRTimer = 640 * time.Microsecond
 	endlessRNR      = 7
+	defaultRetries  = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
 	mostRetries     = 7
 )
 
@@ -58,14 +59,14 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 		v.MaxMTU = MTU(libibverbs.IBV_MTU_4096)
 	}
 	v.HopLimit = orDefault(o.HopLimit, defaultHopLimit)
-	v.retries = uint8(max(orDefault(o.Retries, mostRetries), 0))
+	v.retries = uint8(max(orDefault(o.Retries, defaultRetries), 0))
 	v.rnrRetries = uint8(max(orDefault(o.RNRRetries, endlessRNR), 0))
 	v.readDepth = uint8(max(orDefault(o.ReadDepth, min(readDepth, maxReadDepth)), 0))
 	var err error
 	if v.timeout, err = timeoutCode(orDefault(o.Timeout, defaultTimeout)); err != nil {
 		return connectValues{}, err
 	}
-	if v.rnrTimer, err = rnrTimerCode(orDefault(o.RNRTimer, defaultRNRTimer)); err != nil {
+	if v.rnrTimer, err = RNRTimerCode(orDefault(o.RNRTimer, defaultRNRTimer)); err != nil {
 		return connectValues{}, err
 	}
 	return v, nil

@@ -128,7 +128,7 @@ func TestConnectSteps(t *testing.T) {
 		MaxDestRdAtomic: 16, MinRnrTimer: 12,
 	}, steps[1].attr)
 	require.Equal(t, libibverbs.QpAttr{
-		QpState: QPStateRTS, SqPsn: 0xa1b2c, Timeout: 14, RetryCnt: 7, RnrRetry: 7, MaxRdAtomic: 4,
+		QpState: QPStateRTS, SqPsn: 0xa1b2c, Timeout: 14, RetryCnt: 6, RnrRetry: 7, MaxRdAtomic: 4,
 	}, steps[2].attr)
 
 	o, err = ConnectOptions{PKeyIndex: 2, TrafficClass: 9, FlowLabel: 8, HopLimit: 7, MaxMTU: 2, Access: AccessLocalWrite}.complete(QPTypeUC, 0)

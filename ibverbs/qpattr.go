@@ -97,7 +97,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 		return fmt.Errorf("the capacities cannot be modified: %w", syscall.EINVAL)
 	})
 	set(QPAttrPath, func() (err error) { r.AhAttr, err = a.Path.raw(); return err })
-	set(QPAttrMinRNRTimer, func() (err error) { r.MinRnrTimer, err = rnrTimerCode(a.MinRNRTimer); return err })
+	set(QPAttrMinRNRTimer, func() (err error) { r.MinRnrTimer, err = RNRTimerCode(a.MinRNRTimer); return err })
 	set(QPAttrTimeout, func() (err error) { r.Timeout, err = timeoutCode(a.Timeout); return err })
 	set(QPAttrAltPath, func() (err error) {
 		if r.AltAhAttr, err = a.AltPath.raw(); err == nil {

@@ -39,10 +39,6 @@ type Config struct {
 	// direction; 0 stands for 16, or fewer if the device or the peer allows
 	// fewer; negative is none.
 	ReadDepth int
-	// RetryCount is how often a message is sent again without an answer,
-	// and RNRRetryCount without a receive posted at the peer. The zero value
-	// stands for 7, which for the latter means for ever; negative is never.
-	RetryCount, RNRRetryCount int
 	// HandshakeTimeout is how long the peer may take to answer the request, or
 	// the acceptance, beside what the context allows; 0 stands for 30 s;
 	// negative leaves it to the context, and to the system, which gives up after
@@ -61,18 +57,41 @@ type Config struct {
 	// Close has returned, if the peer does not answer; 0 stands for 30 s.
 	// Negative tells it once.
 	Linger time.Duration
-	// ManualQP makes the queue pair with verbs and moves it through its
-	// states here, instead of leaving both to librdmacm.
+	// AckTimeout is how long this end waits for the peer's device to
+	// acknowledge a message before it sends it again; 0 leaves that to the
+	// system. See ID.SetAckTimeout. The dialer's rules the accepting end too,
+	// unless that one has its own.
+	AckTimeout time.Duration
+	// RetryCount is how often a message is sent again that nobody
+	// acknowledges, before the transfer fails with ibverbs.WCRetryExceeded and
+	// the connection is over. The accepting end takes the smaller one of the
+	// dialer's and its own. 0 stands for 6; negative is never; 7 is the most,
+	// and with Soft-RoCE means for ever.
+	RetryCount int
+	// PeerRNRRetryCount is how often the peer sends a message again for which
+	// this end has posted no receive, before the peer's transfer fails with
+	// ibverbs.WCRNRRetryExceeded. How often this end does so, the peer says.
+	// 0 stands for 7, which means for ever; negative is never.
+	PeerRNRRetryCount int
+	// MinRNRTimer is how long the peer waits each time before it does so,
+	// rounded up to one of 32 steps from 10 us to 655.36 ms; 0 stands for
+	// 0.64 ms.
+	MinRNRTimer time.Duration
+	// ManualQP makes the queue pair with verbs instead of with librdmacm, and
+	// so without the enhancements that librdmacm agrees on with the peer.
 	ManualQP bool
 }
 
 const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
-	defaultRetry     = 7
 	defaultHandshake = 30 * time.Second
 	defaultKeepAlive = 30 * time.Second
 	defaultLinger    = 30 * time.Second
+	defaultRetry     = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
+	defaultRNRRetry  = ibverbs.RNRRetryForever
+	defaultRNRTimer  = 640 * time.Microsecond
+	maxRetry         = 7
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
 	systemBacklog    = 1024 // what the kernel takes 0 for, unless net.rdma_ucm.max_backlog says otherwise
@@ -89,11 +108,12 @@ func (c *Config) withDefaults() Config {
 	out.RecvQueue = cmp.Or(out.RecvQueue, defaultQueue)
 	out.Segments = cmp.Or(out.Segments, 1)
 	out.ReadDepth = min(max(cmp.Or(out.ReadDepth, defaultReadDepth), 0), maxReadDepth)
-	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), 7)
 	out.HandshakeTimeout = cmp.Or(out.HandshakeTimeout, defaultHandshake)
 	out.KeepAlive = cmp.Or(out.KeepAlive, defaultKeepAlive)
 	out.Linger = cmp.Or(out.Linger, defaultLinger)
-	out.RNRRetryCount = min(max(cmp.Or(out.RNRRetryCount, defaultRetry), 0), 7)
+	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), maxRetry)
+	out.PeerRNRRetryCount = min(max(cmp.Or(out.PeerRNRRetryCount, defaultRNRRetry), 0), maxRetry)
+	out.MinRNRTimer = cmp.Or(out.MinRNRTimer, defaultRNRTimer)
 	return out
 }
 

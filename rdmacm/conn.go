@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -22,6 +23,8 @@ import (
 type Conn struct {
 	queues
 	config      Config
+	movesQP     bool // through its states; otherwise librdmacm and the kernel do
+	rnrTimer    uint8
 	peerData    []byte
 	local, peer netip.AddrPort
 	ending      sync.Once // of Close, which tells the peer
@@ -41,11 +44,17 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) create() error {
+func (c *Conn) create() (err error) {
+	if c.rnrTimer, err = ibverbs.RNRTimerCode(c.config.MinRNRTimer); err != nil {
+		return fmt.Errorf("Config.MinRNRTimer: %w", err)
+	}
 	config, err := c.allocate(c.config.sizes())
 	if err != nil {
 		return err
 	}
+	// On the way, librdmacm would leave a minimal RNR timer of 655 ms, and keep
+	// the channel's other events waiting.
+	c.movesQP = c.config.ManualQP || c.pd.Context().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
 	if err := c.createQP(config); err != nil {
 		return c.orGone(err)
 	}
@@ -74,7 +83,7 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	if c.qp, err = c.pd.CreateQP(config); err != nil {
 		return err
 	}
-	return c.moveQP(ibverbs.QPStateInit) // so that receives can be posted
+	return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
 }
 
 // statesToRTS are the states that a queue pair passes on its way to use. It is
@@ -82,12 +91,18 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 // may read here.
 var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibverbs.QPStateRTS}
 
-// moveQP takes a queue pair of ours through states of the connection.
-func (c *Conn) moveQP(states ...ibverbs.QPState) error {
+// moveQP takes the queue pair through states of the connection. With p, the
+// kernel does not know yet how many reads and atomics it may have.
+func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	for _, state := range states {
 		attr, mask, err := c.id.InitQPAttr(state)
 		if err != nil {
 			return err
+		}
+		// Which the mask of one of the states has.
+		attr.MinRnrTimer, attr.RetryCnt = c.rnrTimer, min(attr.RetryCnt, uint8(c.config.RetryCount))
+		if p != nil {
+			attr.MaxDestRdAtomic, attr.MaxRdAtomic = p.ResponderResources, p.InitiatorDepth
 		}
 		if err := c.qp.Modify(attr, mask); err != nil {
 			return err
@@ -108,13 +123,13 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 		ResponderResources: uint8(min(c.config.ReadDepth, attr.MaxQPReadAtomic)),
 		InitiatorDepth:     uint8(min(c.config.ReadDepth, attr.MaxQPInitReadAtomic)),
 		RetryCount:         uint8(c.config.RetryCount),
-		RNRRetryCount:      uint8(c.config.RNRRetryCount),
+		RNRRetryCount:      uint8(c.config.PeerRNRRetryCount),
 	}
 	if request != nil {
 		p.ResponderResources = min(p.ResponderResources, request.ResponderResources)
 		p.InitiatorDepth = min(p.InitiatorDepth, request.InitiatorDepth)
 	}
-	if c.config.ManualQP {
+	if c.movesQP {
 		p.QPNum = c.qp.Num()
 	}
 	return p, nil
@@ -172,16 +187,24 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	c.peerData = ev.PrivateData
 	c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
 	if ev.Type == EventConnectResponse {
-		if err := c.moveQP(statesToRTS...); err != nil {
-			return err
-		}
-		if err := c.id.Establish(); err != nil {
+		if err := c.establish(); err != nil {
 			return err
 		}
 		c.id.note(EventEstablished) // which does not come
 	}
 	c.startKeepAlive()
 	return nil
+}
+
+// establish makes the queue pair ready and tells the peer.
+func (c *Conn) establish() error {
+	if err := c.agreeECE(); err != nil {
+		return err
+	}
+	if err := c.moveQP(nil, statesToRTS...); err != nil {
+		return err
+	}
+	return c.id.Establish()
 }
 
 // errGone is why a handshake fails whose peer has not finished it.
@@ -204,10 +227,33 @@ func (c *Conn) orGone(err error) error {
 	return err
 }
 
+// agreeECE makes the queue pair use those of the enhancements that it offered
+// which the peer has taken.
+func (c *Conn) agreeECE() error {
+	if c.config.ManualQP {
+		return nil
+	}
+	offered, err := c.qp.QueryECE()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	taken, err := c.id.RemoteECE()
+	if err != nil {
+		return err
+	}
+	if taken.VendorID != offered.VendorID {
+		taken = ibverbs.ECE{VendorID: offered.VendorID}
+	}
+	return c.qp.SetECE(taken)
+}
+
 // Alloc registers size bytes of new memory, zeroed, which begin a page. The region
-// is closed with the connection, if not before; its bytes then stay what they are for as
-// long as the program refers to them. The memory is of Go's heap: for gigabytes, use
-// PD().Alloc, whose memory the garbage collector does not count.
+// is closed with the connection, if not before; its bytes then stay what they are
+// for as long as the program refers to them. The memory is of Go's heap: for
+// gigabytes, use PD().Alloc, whose memory the garbage collector does not count.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }

@@ -120,7 +120,7 @@ func (c *DatagramConn) create() error {
 		return err
 	}
 	c.qkey = attr.QKey
-	c.handles.init(c.pd)
+	c.handles.init(c.pd.CreateAH)
 	mr, err := c.alloc(c.config.RecvQueue*ibverbs.GRHLen, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return err

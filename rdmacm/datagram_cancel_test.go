@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -143,13 +144,46 @@ func TestSendToNobody(t *testing.T) {
 	require.ErrorIs(t, client.SendTo(ctx, nobody), context.DeadlineExceeded)
 	err := client.SendTo(bounded(t), nobody)
 	require.ErrorContains(t, err, "ibv_create_ah (PD ")
-	t.Log(err)
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NoError(t, client.Err(), "others can be sent to")
 	require.NoError(t, client.Send(bounded(t)))
-	require.Equal(t, 1, rdmacm.KnownPaths(client), "the failure is not kept")
+	require.Equal(t, err, client.SendTo(ctx, nobody), "the failure is kept for a while, and known at once")
 
+	nobody.Path.DGID = ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.98"))
 	require.ErrorIs(t, client.SendTo(ctx, nobody), context.DeadlineExceeded)
 	require.NoError(t, client.Close())
+}
+
+// Peers that are not there take a few threads, however many they are.
+func TestSendToManyAbsentPeers(t *testing.T) {
+	const absent = 40
+	d := needDevice(t)
+	needGuest(t)
+	client, server := datagrams(t, d.IPv4, nil, nil)
+	before := testdevice.Threads(t)
+	results := make(chan error, absent)
+	for i := range absent {
+		to := client.Peer()
+		to.Path.DGID = ibverbs.GIDFromAddr(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		go func() { results <- client.SendTo(bounded(t), to) }()
+	}
+	most := 0
+	for done := 0; done < absent; {
+		select {
+		case err := <-results:
+			require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			done++
+		case <-time.After(time.Millisecond):
+			most = max(most, testdevice.Threads(t)-before)
+		}
+	}
+	t.Logf("%d threads more", most)
+	require.Less(t, most, absent/2)
+	got, err := server.PostRecv()
+	require.NoError(t, err)
+	require.NoError(t, client.Send(bounded(t)))
+	_, err = got.Wait(bounded(t))
+	require.NoError(t, err)
 }
 
 // Paths that are not used any more do not pile up.

@@ -43,7 +43,7 @@ func (d *Dialer) DialDatagram(ctx context.Context, address string, config *Datag
 }
 
 func (d *Dialer) dialDatagram(ctx context.Context, info AddrInfo, config DatagramConfig) (*DatagramConn, error) {
-	ds, id, err := d.resolved(ctx, info)
+	ds, id, err := d.resolved(ctx, info, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,10 @@ func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibve
 
 // SendTo is Send to somebody else, such as the sender of a datagram. The first
 // time that it takes a path, it may wait while the kernel looks for the other
-// end's hardware address.
+// end's hardware address, for up to three seconds. If nobody answers, it fails
+// with syscall.ETIMEDOUT, and does so at once for the next three seconds. Eight
+// ends are looked for at a time, and 64 more may wait for that; with still more
+// of them, SendTo fails with syscall.ENOBUFS. Paths that are known do not wait.
 func (c *DatagramConn) SendTo(ctx context.Context, to Peer, segments ...ibverbs.Segment) error {
 	return c.transfer(ctx, to, segments, sendTo)
 }

@@ -12,25 +12,26 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	defaults := Config{
 		SendQueue: 16, RecvQueue: 16, Segments: 1, ReadDepth: 16,
-		RetryCount: 7, RNRRetryCount: 7,
 		HandshakeTimeout: 30 * time.Second, KeepAlive: 30 * time.Second, Linger: 30 * time.Second,
+		RetryCount: 6, PeerRNRRetryCount: 7, MinRNRTimer: 640 * time.Microsecond,
 	}
 	require.Equal(t, defaults, (*Config)(nil).withDefaults())
 	require.Equal(t, defaults, new(Config).withDefaults())
 
 	c := &Config{
-		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 6, RNRRetryCount: 1,
+		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 5, PeerRNRRetryCount: 1,
+		MinRNRTimer: time.Millisecond, AckTimeout: time.Second,
 		HandshakeTimeout: 1, KeepAlive: -1, Linger: 2, ManualQP: true, PrivateData: []byte("data"),
 	}
 	require.Equal(t, *c, c.withDefaults(), "what is set stays")
 
-	out := (&Config{RetryCount: -1, RNRRetryCount: -1, ReadDepth: -1}).withDefaults()
+	out := (&Config{RetryCount: -1, PeerRNRRetryCount: -1, ReadDepth: -1}).withDefaults()
 	require.Zero(t, out.RetryCount)
-	require.Zero(t, out.RNRRetryCount)
+	require.Zero(t, out.PeerRNRRetryCount)
 	require.Zero(t, out.ReadDepth)
-	out = (&Config{RetryCount: 8, RNRRetryCount: 99, ReadDepth: 1000}).withDefaults()
+	out = (&Config{RetryCount: 8, PeerRNRRetryCount: 99, ReadDepth: 1000}).withDefaults()
 	require.Equal(t, 7, out.RetryCount)
-	require.Equal(t, 7, out.RNRRetryCount)
+	require.Equal(t, 7, out.PeerRNRRetryCount)
 	require.Equal(t, 254, out.ReadDepth)
 }
 

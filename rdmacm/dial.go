@@ -26,9 +26,6 @@ type Dialer struct {
 	// TOS is the type of service, which stands in the IP header of RoCE and
 	// iWARP, and chooses the service level on InfiniBand.
 	TOS uint8
-	// AckTimeout is how long to wait for an acknowledgement before a message
-	// is sent again; 0 leaves that to the system. See ID.SetAckTimeout.
-	AckTimeout time.Duration
 }
 
 const defaultResolve = 2 * time.Second
@@ -103,7 +100,7 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 }
 
 func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
-	ds, id, err := d.resolved(ctx, AddrInfo{PortSpace: PortSpaceTCP, Src: local, Dst: peer})
+	ds, id, err := d.resolved(ctx, AddrInfo{PortSpace: PortSpaceTCP, Src: local, Dst: peer}, config.AckTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -119,19 +116,19 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 
 // resolved makes an id that knows the way to the peer. The caller is a user of
 // the dispatcher then.
-func (d *Dialer) resolved(ctx context.Context, info AddrInfo) (*dispatcher, *ID, error) {
+func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Duration) (*dispatcher, *ID, error) {
 	ds, id, err := newDispatchedID(info.PortSpace, useDispatcher)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.resolve(ctx, ds, id, info); err != nil {
+	if err := d.resolve(ctx, ds, id, info, ackTimeout); err != nil {
 		return nil, nil, errors.Join(err, id.Close(), ds.release())
 	}
 	return ds, id, nil
 }
 
 // resolve finds the device, the peer's hardware address and the path to it.
-func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo) error {
+func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
 	events := make(chan *Event, 4) // more than these steps can cause
 	ds.handle(id, func(ev *Event) {
 		select {
@@ -170,8 +167,8 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 			return err
 		}
 	}
-	if d.AckTimeout != 0 {
-		if err := id.SetAckTimeout(d.AckTimeout); err != nil {
+	if ackTimeout != 0 { // now, so that the peer is told
+		if err := id.SetAckTimeout(ackTimeout); err != nil {
 			return err
 		}
 	}
@@ -186,7 +183,7 @@ func (c *Conn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.orGone(c.handshake(ctx, func() error { return c.id.Connect(p) }))
+	return c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) }))
 }
 
 // lookup returns the addresses of host:port.

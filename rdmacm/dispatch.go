@@ -134,7 +134,7 @@ func (d *dispatcher) run(ctx context.Context) {
 			d.failAll(err)
 			return
 		default: // C reads the same event again then
-			delay = min(max(2*delay, minRetry), maxRetry)
+			delay = min(max(2*delay, shortestPause), longestPause)
 			select {
 			case <-time.After(delay):
 			case <-ctx.Done():
@@ -143,9 +143,9 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// minRetry and maxRetry bound how long to wait before events are read again
+// shortestPause and longestPause bound how long to wait before events are read again
 // after an error that may pass.
-const minRetry, maxRetry = time.Millisecond, time.Second
+const shortestPause, longestPause = time.Millisecond, time.Second
 
 // mayPass reports whether reading events may succeed later: what the system
 // lacks may come back.

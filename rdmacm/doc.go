@@ -16,6 +16,9 @@
 // [Config.KeepAlive]. A program that ends right after it has closed a connection
 // calls [Conn.Shutdown], which waits until the peer has heard of that.
 //
+// docs/connections.md in the repository says which end's settings of a Config
+// rule what, and how long it takes to notice that a peer has vanished.
+//
 // # Full control
 //
 // An [EventChannel] delivers the events of its [ID]s, one at a time and in the

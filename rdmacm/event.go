@@ -53,8 +53,8 @@ type Event struct {
 	ResponderResources uint8 // RDMA reads and atomics that the peer wants to have under way
 	InitiatorDepth     uint8 // and that it can answer
 	FlowControl        bool
-	RetryCount         uint8
-	RNRRetryCount      uint8
+	RetryCount         uint8 // that the peer wants this end to have
+	RNRRetryCount      uint8 // and without a receive at the peer
 	SRQ                bool
 
 	// Of datagrams, with EventEstablished and EventMulticastJoin.

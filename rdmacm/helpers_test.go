@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(peerEnv); role != "" {
 		playPeer(strings.Fields(role))
 	}
+	if job := os.Getenv(farEnv); job != "" {
+		far(job)
+	}
 	os.Exit(m.Run())
 }
 

@@ -20,8 +20,7 @@ const toldBound = 30 * time.Second
 // Close tells the peer even if the message of the end is lost: the system sends
 // it again after Close has returned.
 func TestCloseOverLossyLink(t *testing.T) {
-	needOtherHost(t)
-	needDevice(t)
+	needTwoHosts(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), "-1s")
 	address := server.hear(patience)
 	for name, tt := range map[string]struct {

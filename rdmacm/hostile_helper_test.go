@@ -26,15 +26,6 @@ const peerEnv = "VERBENA_RDMACM_PEER"
 // there is the address of the other one of the guest's two hosts.
 var there = netip.MustParseAddr("198.51.100.2")
 
-// needOtherHost skips the test where the peer cannot be on another host, whose
-// packets can be lost on the way.
-func needOtherHost(t testing.TB) {
-	t.Helper()
-	if !twoHosts() {
-		t.Skip("needs two hosts: runs with VERBENA_VM_HOSTS=2")
-	}
-}
-
 // peer is another process, and with two hosts on the other host.
 type peer struct {
 	t     testing.TB

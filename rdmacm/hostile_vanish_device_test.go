@@ -28,8 +28,9 @@ func TestKeepAlive(t *testing.T) {
 			const often = 500 * time.Millisecond
 			ln := listenOn(t, d.IPv4)
 			result := acceptOne(bounded(t), ln, &rdmacm.Config{KeepAlive: -1})
-			dialer := rdmacm.Dialer{AckTimeout: time.Millisecond}
-			client, err := dialer.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{KeepAlive: often, RetryCount: tt.retries, SendQueue: 1})
+			client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{
+				KeepAlive: often, RetryCount: tt.retries, AckTimeout: time.Millisecond, SendQueue: 1,
+			})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, client.Close()) }()
 			a := take(t, result, "the server's end")
@@ -93,8 +94,7 @@ func TestKeepAliveBehindSend(t *testing.T) {
 // When the way to the peer is cut, both idle ends notice, each by itself.
 func TestIdleEndsNoticeThatPeerVanished(t *testing.T) {
 	const often = time.Second
-	needOtherHost(t)
-	needDevice(t)
+	needTwoHosts(t)
 	ctx := bounded(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), often.String())
 	conn, err := rdmacm.Dial(ctx, server.hear(patience), &rdmacm.Config{KeepAlive: often})

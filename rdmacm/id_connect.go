@@ -17,8 +17,8 @@ type ConnParam struct {
 	ResponderResources uint8  // RDMA reads and atomics that the peer may have under way here
 	InitiatorDepth     uint8  // and that this end may have under way there
 	FlowControl        bool   // the device may tell the peer how many receives are posted
-	RetryCount         uint8  // times to send again without an answer, up to 7
-	RNRRetryCount      uint8  // times to send again without a receive at the peer; 7 is for ever
+	RetryCount         uint8  // times that either end sends again without an answer, up to 7; Connect's counts, not Accept's
+	RNRRetryCount      uint8  // times that the peer sends again while there is no receive here; 7 is for ever
 
 	// Of a queue pair that was not made by CreateQP; otherwise they are ignored.
 
@@ -33,7 +33,7 @@ type ConnParam struct {
 func DefaultConnParam() ConnParam {
 	return ConnParam{
 		ResponderResources: librdmacm.RDMA_MAX_RESP_RES, InitiatorDepth: librdmacm.RDMA_MAX_INIT_DEPTH,
-		RetryCount: defaultRetry, RNRRetryCount: defaultRetry,
+		RetryCount: maxRetry, RNRRetryCount: ibverbs.RNRRetryForever,
 	}
 }
 
@@ -92,11 +92,18 @@ func (id *ID) listen(backlog, kernel int) error {
 // EventEstablished follows, or EventConnectResponse if the id has no queue
 // pair of its own, or an event that reports a failure. An id for datagrams asks
 // for the peer's queue pair, which EventEstablished has.
-func (id *ID) Connect(p ConnParam) error {
+func (id *ID) Connect(p ConnParam) error { return id.connect(p, false) }
+
+// connect is Connect. If the caller moves the queue pair through its states,
+// librdmacm does not see it until Establish.
+func (id *ID) connect(p ConnParam, movesQP bool) error {
 	const missing = "resolve the address and the route"
 	err := id.callBound("rdma_connect", missing, func() error {
 		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
 			return fmt.Errorf("rdma_connect: %w", err)
+		}
+		if movesQP {
+			id.setQP(nil)
 		}
 		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Connect(id.raw, raw) })
 	})
@@ -105,13 +112,21 @@ func (id *ID) Connect(p ConnParam) error {
 
 // Accept answers a connection request; see rdma_accept(3). EventEstablished
 // follows, but not for datagrams.
-func (id *ID) Accept(p ConnParam) error {
+func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
+
+// accept is Accept. If the caller has moved the queue pair through its states,
+// librdmacm does not see it meanwhile.
+func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
 			return errStep("rdma_accept", "create a queue pair")
 		}
 		if err := id.checkPrivateData(limitsOfReply, p.PrivateData); err != nil {
 			return fmt.Errorf("rdma_accept: %w", err)
+		}
+		if movedQP {
+			defer id.setQP(id.raw.Qp)
+			id.setQP(nil)
 		}
 		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
 	})
@@ -159,7 +174,12 @@ func (id *ID) answer(op string, f func() error) error {
 // after EventConnectResponse; see rdma_establish(3).
 func (id *ID) Establish() error {
 	const missing = "connect"
-	err := id.callBound("rdma_establish", missing, func() error { return librdmacm.Establish(id.raw) })
+	err := id.callBound("rdma_establish", missing, func() error {
+		if id.qp.QP != nil { // which connect has hidden
+			defer id.setQP(id.qp.Raw())
+		}
+		return librdmacm.Establish(id.raw)
+	})
 	return explain(err, id.wasUp(), missing)
 }
 

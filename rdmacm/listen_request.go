@@ -92,16 +92,21 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	if c.config.ManualQP {
-		if err := c.moveQP(statesToRTS...); err != nil {
-			return c.orGone(err)
+	if c.config.AckTimeout != 0 {
+		if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
+			return err
 		}
 	}
 	p, err := c.param(request)
 	if err != nil {
 		return err
 	}
-	return c.orGone(c.handshake(ctx, func() error { return c.id.Accept(p) }))
+	if c.movesQP {
+		if err := c.moveQP(&p, statesToRTS...); err != nil {
+			return c.orGone(err)
+		}
+	}
+	return c.orGone(c.handshake(ctx, func() error { return c.id.accept(p, c.movesQP) }))
 }
 
 // Reject refuses the connection. The peer gets the private data, of up to 148

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testdevice"
 )
 
 // soakEnv holds the soakOrder of this program when it runs as the other host of
@@ -43,14 +45,12 @@ func soakClients(order string) {
 
 // The soak goes on between two hosts whose network loses packets.
 func TestSoakWithLoss(t *testing.T) {
-	if !twoHosts() {
-		t.Skip("needs two hosts: VERBENA_VM_HOSTS=2")
-	}
-	d := needDevice(t)
-	d.Name = "rxe2"
+	needTwoHosts(t)
+	d := testdevice.Device{Name: "rxe2"}
 	noKernelLeaks(t, d)
 	long, seed := soakSettings(t)
-	lose(t, "1%")
+	lose(t, 1)
+	defer lose(t, 0)
 	s := newSoak(t, d.Name, netip.MustParseAddr("198.51.100.1"), seed)
 	order, err := json.Marshal(soakOrder{s.address, "198.51.100.2", s.nobody, seed, long})
 	require.NoError(t, err)
@@ -62,15 +62,4 @@ func TestSoakWithLoss(t *testing.T) {
 	t.Logf("\n%s", out)
 	require.NoError(t, err, "VERBENA_SOAK_SEED=%d", seed)
 	s.stop(t)
-}
-
-// lose makes the network between the two hosts lose a share of the packets, each
-// way, until the test ends.
-func lose(t *testing.T, share string) {
-	t.Helper()
-	command(t, "modprobe sch_netem")
-	for _, tc := range []string{"tc qdisc %s dev rdma2 root netem%s", "ip netns exec ns1 tc qdisc %s dev rdma3 root netem%s"} {
-		command(t, fmt.Sprintf(tc, "add", " loss "+share))
-		t.Cleanup(func() { command(t, fmt.Sprintf(tc, "del", "")) })
-	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 func dial(ctx context.Context) error {
-	dialer := rdmacm.Dialer{TOS: 8, AckTimeout: time.Second}
-	conn, err := dialer.Dial(ctx, address, nil)
+	dialer := rdmacm.Dialer{TOS: 8}
+	conn, err := dialer.Dial(ctx, address, &rdmacm.Config{AckTimeout: time.Second})
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,13 @@ func TestConnectionsOverLibraries(t *testing.T) {
 	}{
 		{"dial", "dial " + address + ": ", dial, []string{
 			"rdma_create_id", "rdma_resolve_addr", "rdma_set_option", "rdma_resolve_route", "rdma_create_qp_ex", "rdma_connect",
+			"rdma_get_remote_ece", "rdma_init_qp_attr", "rdma_establish",
 		}},
 		{"dial manually", "dial " + address + ": ", dialManually, []string{
 			"rdma_create_id", "rdma_resolve_addr", "rdma_resolve_route", "rdma_init_qp_attr", "rdma_connect", "rdma_establish",
 		}},
 		{"accept", "", accept, []string{
-			"rdma_create_id", "rdma_set_option", "rdma_bind_addr", "rdma_listen", "rdma_create_qp_ex", "rdma_accept",
+			"rdma_create_id", "rdma_set_option", "rdma_bind_addr", "rdma_listen", "rdma_create_qp_ex", "rdma_init_qp_attr", "rdma_accept",
 		}},
 		{"reject", "", reject, []string{"rdma_create_id", "rdma_bind_addr", "rdma_listen", "rdma_reject"}},
 	} {

@@ -1,0 +1,77 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// What a C program asks of its peer rules ours: ucmatose wants 5 retries and none
+// without a receive, rping 7 of both, of which ours takes no more than its own.
+func TestPeersRetryCounts(t *testing.T) {
+	_, err := rdmacm.Devices() // which librdmacm opens once and for all
+	require.NoError(t, err)
+	d := needDevice(t)
+	for _, tt := range []struct {
+		client         program
+		address        string
+		args           string
+		retry, ourMost int
+		rnrRetry       int
+	}{
+		{theirUcmatose, ":7471", "-c 1 -C 0 -s", 5, 0, 0},
+		{theirUcmatose, ":7471", "-c 1 -C 0 -s", 2, 2, 0},
+		{theirs, ":7174", "-c -C 1 -a", 6, 0, ibverbs.RNRRetryForever},
+		{theirs, ":7174", "-c -C 1 -a", 7, 7, ibverbs.RNRRetryForever},
+	} {
+		t.Run(tt.client.command, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			ln, err := rdmacm.Listen(ctx, d.IPv4.String()+tt.address, nil)
+			require.NoError(t, err)
+			defer ln.Close()
+			client := tt.client.start(t, append(strings.Fields(tt.args), d.IPv4.String())...)
+			req, err := ln.Accept(ctx)
+			require.NoError(t, err)
+			conn, err := req.Accept(ctx, &rdmacm.Config{RetryCount: tt.ourMost})
+			require.NoError(t, err)
+			attr, err := conn.QP().Query()
+			require.NoError(t, err)
+			require.Equal(t, tt.retry, attr.RetryCount)
+			require.Equal(t, tt.rnrRetry, attr.RNRRetry)
+			require.NoError(t, conn.Close())
+			client.wait()
+		})
+	}
+}
+
+// How often C's rping sends its answer again is for the end to say that has no
+// receive for it.
+func TestPeerRNRRetryCount(t *testing.T) {
+	_, err := rdmacm.Devices() // which librdmacm opens once and for all
+	require.NoError(t, err)
+	d := needDevice(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	server := theirs.serve(t, "-a", d.IPv4.String(), "-C", "1")
+	conn, err := rdmacm.Dial(ctx, d.IPv4.String()+":7174", &rdmacm.Config{PeerRNRRetryCount: -1})
+	require.NoError(t, err)
+	defer conn.Close()
+	data, err := conn.Alloc(64, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
+	require.NoError(t, err)
+	hello, err := conn.Alloc(16, 0)
+	require.NoError(t, err)
+	binary.BigEndian.PutUint64(hello.Bytes(), data.Remote().Addr)
+	binary.BigEndian.PutUint32(hello.Bytes()[8:], data.Remote().RKey)
+	binary.BigEndian.PutUint32(hello.Bytes()[12:], 64)
+	require.NoError(t, conn.Send(ctx, hello.All()))
+	server.eventually("fails", func() bool {
+		return strings.Contains(server.stderr.String(), "cq completion failed status 13") // IBV_WC_RNR_RETRY_EXC_ERR
+	})
+}
