@@ -17,7 +17,8 @@ type sysfs string
 const kernelSysfs sysfs = "/sys/class/infiniband"
 
 // gids returns the entries of a port's GID table that are not empty. They are
-// without NetDevIndex.
+// without NetDevIndex, and NetDev may be the name of an interface of another
+// network namespace.
 func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error) {
 	files, err := os.ReadDir(s.port(device, port, "gids"))
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *Context) sysfsGID(port, index int) (GIDEntry, error) {
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	e.NetDevIndex = netDevIndex(e.NetDev)
+	e.setNetDev(byName(e.NetDev))
 	return e, nil
 }
 
@@ -122,7 +123,7 @@ func (c *Context) sysfsGIDs(ports []int) ([]GIDEntry, error) {
 			return nil, err
 		}
 		for i := range entries {
-			entries[i].NetDevIndex = netDevIndex(entries[i].NetDev)
+			entries[i].setNetDev(byName(entries[i].NetDev))
 		}
 		all = append(all, entries...)
 	}
