@@ -16,6 +16,15 @@ type sysfs string
 
 const kernelSysfs sysfs = "/sys/class/infiniband"
 
+// devices returns the names of the kernel's devices, none without RDMA.
+func (s sysfs) devices() (names []string) {
+	entries, _ := os.ReadDir(string(s))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 // gids returns the entries of a port's GID table that are not empty. They are
 // without NetDevIndex, and NetDev may be the name of an interface of another
 // network namespace.
