@@ -21,6 +21,9 @@ func addresses(_ context.Context, m *machine) Finding {
 	f := Finding{Status: Fail}
 	var all, bare []string
 	for d, p := range m.active() {
+		if m.elsewhere(d, p) {
+			continue // which the check of interfaces has said
+		}
 		addrs := m.addrs(d, p)
 		if len(addrs) == 0 {
 			name := m.netDevOf(d, p)

@@ -22,11 +22,15 @@ func interfaces(_ context.Context, m *machine) Finding {
 	bad := false
 	for d, p := range m.active() {
 		on := m.interfaces(d, p)
-		if len(on) == 0 {
+		switch {
+		case m.elsewhere(d, p):
 			bad = true
-			all = append(all, fmt.Sprintf("that of %s%s is not in this network namespace", portName(d, p), m.foreignName(d, p)))
+			all = append(all, fmt.Sprintf("%s is on %s, which is not in this network namespace", portName(d, p), m.foreignName(d, p)))
 			f.Remedy = m.bringInterface()
-			continue
+		case len(on) == 0:
+			bad = true
+			all = append(all, portName(d, p)+" has none")
+			f.Remedy = "rdma_cm finds devices by the IP addresses of their interfaces; for InfiniBand, load the module ib_ipoib"
 		}
 		for _, i := range on {
 			if i.mtu < leastMTU && isRoCE(d, p) {
@@ -93,13 +97,13 @@ func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	return m.read("sys/class/infiniband/" + d.Device.Name + "/parent")
 }
 
-// foreignName returns the name of a port's interface in the network namespace
-// that it is in, for a text, as far as the kernel tells it.
+// foreignName returns what a text calls a port's interface that is in another
+// network namespace: by its name there, if the kernel tells it.
 func (m *machine) foreignName(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
 	for _, e := range p.GIDs {
 		if name := m.read(fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%d", d.Device.Name, p.Port, e.Index)); name != "" {
-			return ", " + name + ","
+			return name
 		}
 	}
-	return ""
+	return "an interface"
 }

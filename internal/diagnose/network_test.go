@@ -122,7 +122,7 @@ func TestPorts(t *testing.T) {
 			Status: Fail, Found: "mlx5_0 port 1 is down: the link is Polling", Remedy: plug,
 		}},
 		"of another network namespace": {[]ibverbs.DeviceInfo{roce("rxe8", "", ibverbs.PortDown, "203.0.113.1")}, Finding{
-			Status: Fail, Found: "rxe8 port 1 is down: its network interface, eth0, is not in this network namespace", Remedy: runThere,
+			Status: Fail, Found: "rxe8 port 1 is down: it is on eth0, which is not in this network namespace", Remedy: runThere,
 		}},
 		"no port": {[]ibverbs.DeviceInfo{{}}, Finding{
 			Status: Fail, Found: "no device has a port", Remedy: "see what the kernel says of it: dmesg",
@@ -151,18 +151,22 @@ func TestInterfaces(t *testing.T) {
 		"here":                             {outside, []ibverbs.DeviceInfo{here}, Finding{Status: OK, Found: "rxe0 port 1 is on eth0"}},
 		"a device of software without GID": {outside, []ibverbs.DeviceInfo{bare}, Finding{Status: OK, Found: "rxe8 port 1 is on eth0"}},
 		"away": {outside, []ibverbs.DeviceInfo{away}, Finding{
-			Status: Fail, Found: "that of rxe8 port 1, eth0, is not in this network namespace", Remedy: runThere,
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace", Remedy: runThere,
 		}},
 		"away from a container": {inside, []ibverbs.DeviceInfo{away}, Finding{
-			Status: Fail, Found: "that of rxe8 port 1, eth0, is not in this network namespace",
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace",
 			Remedy: "give the container the host's network, with docker run --network=host, or an interface of the device",
 		}},
 		"away from a pod": {pod, []ibverbs.DeviceInfo{away}, Finding{
-			Status: Fail, Found: "that of rxe8 port 1, eth0, is not in this network namespace",
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace",
 			Remedy: "give the pod the node's network, with hostNetwork: true, or an interface of the device, as SR-IOV's CNI plugin does",
 		}},
 		"one of two away": {outside, []ibverbs.DeviceInfo{away, here}, Finding{
-			Status: Warn, Found: "that of rxe8 port 1, eth0, is not in this network namespace; rxe0 port 1 is on eth0", Remedy: runThere,
+			Status: Warn, Found: "rxe8 port 1 is on eth0, which is not in this network namespace; rxe0 port 1 is on eth0", Remedy: runThere,
+		}},
+		"none": {outside, []ibverbs.DeviceInfo{fabric(ibverbs.PortActive, ibverbs.PhysLinkUp)}, Finding{
+			Status: Fail, Found: "mlx5_0 port 1 has none",
+			Remedy: "rdma_cm finds devices by the IP addresses of their interfaces; for InfiniBand, load the module ib_ipoib",
 		}},
 		"small": {outside, []ibverbs.DeviceInfo{small}, Finding{
 			Status: Fail, Found: "rxe2 port 1 is on eth2, whose MTU of 351 is below the 352 bytes that RoCE needs",
@@ -189,14 +193,16 @@ func TestAddresses(t *testing.T) {
 	vlan := roce("rxe1", "eth1", ibverbs.PortActive, "fe80::2")
 	vlan.Ports[0].GIDs = append(vlan.Ports[0].GIDs, ibverbs.GIDEntry{NetDev: "eth2"})
 	down := roce("rxe3", "off", ibverbs.PortDown)
+	away := roce("rxe8", "", ibverbs.PortActive, "203.0.113.1")
 	const give = "rdma_cm finds devices by IP address, so give the interface one: ip address add ADDRESS/PREFIX dev eth1"
 	for name, tt := range map[string]struct {
 		devices []ibverbs.DeviceInfo
 		want    Finding
 	}{
-		"some":       {[]ibverbs.DeviceInfo{good, down}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
-		"of a VLAN":  {[]ibverbs.DeviceInfo{vlan}, Finding{Status: OK, Found: "rxe1 port 1 has 198.51.100.1/24"}},
-		"link-local": {[]ibverbs.DeviceInfo{bare}, Finding{Status: Fail, Found: "rxe1 port 1 (eth1) has none", Remedy: give}},
+		"some":            {[]ibverbs.DeviceInfo{good, down}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
+		"of a VLAN":       {[]ibverbs.DeviceInfo{vlan}, Finding{Status: OK, Found: "rxe1 port 1 has 198.51.100.1/24"}},
+		"one of two away": {[]ibverbs.DeviceInfo{good, away}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
+		"link-local":      {[]ibverbs.DeviceInfo{bare}, Finding{Status: Fail, Found: "rxe1 port 1 (eth1) has none", Remedy: give}},
 		"one of two": {[]ibverbs.DeviceInfo{good, bare}, Finding{
 			Status: Warn, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64; rxe1 port 1 (eth1) has none", Remedy: give,
 		}},

@@ -66,7 +66,7 @@ func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy
 	link := m.netDev(m.netDevOf(d, p))
 	switch {
 	case m.elsewhere(d, p):
-		return "its network interface" + m.foreignName(d, p) + " is not in this network namespace", m.bringInterface(), ""
+		return "it is on " + m.foreignName(d, p) + ", which is not in this network namespace", m.bringInterface(), ""
 	case p.LinkLayer == ibverbs.LinkInfiniBand && p.PhysicalState == ibverbs.PhysLinkUp:
 		return "no subnet manager has set it up", "start one on any host of the fabric, such as opensm", ""
 	case p.LinkLayer == ibverbs.LinkInfiniBand, link.name == "":

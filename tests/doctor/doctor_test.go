@@ -129,7 +129,7 @@ var ailments = map[string]ailment{
 	},
 	"another network namespace": {
 		cause: "ip netns add pod; " + sameInterface, start: inPod,
-		check: "interfaces", found: "that of rxe0 port 1, rdma0, is not in this network namespace",
+		check: "interfaces", found: "rxe0 port 1 is on rdma0, which is not in this network namespace",
 		remedy: "nsenter --net=/proc/1/ns/net PROGRAM", cure: "true", cureStart: append(inPod, "nsenter", "--net=/proc/1/ns/net"),
 		undo: "ip netns delete pod",
 	},

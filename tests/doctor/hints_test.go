@@ -27,7 +27,8 @@ func TestHints(t *testing.T) {
 			noAccess,
 		},
 		"no permission for connections": {
-			"chmod 600 /dev/infiniband/rdma_cm", "chmod 666 /dev/infiniband/rdma_cm", nobody("unlimited"), "rdmaclient", []string{"-s", "192.0.2.1"},
+			"chmod 600 /dev/infiniband/rdma_cm", "chmod 666 /dev/infiniband/rdma_cm", nobody("unlimited"), "rdmaclient",
+			[]string{"-s", "192.0.2.1"},
 			noAccess,
 		},
 		"no permission for the folder: devices": {
@@ -35,15 +36,18 @@ func TestHints(t *testing.T) {
 			"this machine has rxe0, but libibverbs has no access to /dev/infiniband, or no provider for it; rdmadoctor says more\n",
 		},
 		"no permission for the folder: connections": {
-			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmaclient", []string{"-s", "192.0.2.1"},
+			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmaclient",
+			[]string{"-s", "192.0.2.1"},
 			"no RDMA device that can be opened; give access to /dev/infiniband, ",
 		},
 		"loopback": {
-			"true", "true", nil, "rdmaclient", []string{"-s", "127.0.0.1"},
+			"true", "true", nil, "rdmaclient",
+			[]string{"-s", "127.0.0.1"},
 			"to 127.0.0.1:7471): no such device: no RDMA device is there; loopback addresses such as 127.0.0.1 have none, ",
 		},
 		"tiny MTU": {
-			"ip link set rdma0 mtu 351", "ip link set rdma0 mtu 1500; " + address6, nil, "rdmaclient", []string{"-s", "192.0.2.1"},
+			"ip link set rdma0 mtu 351", "ip link set rdma0 mtu 1500; " + address6, nil, "rdmaclient",
+			[]string{"-s", "192.0.2.1"},
 			"to 192.0.2.1:7471): invalid argument: the MTU of the network interface may be too small: RoCE needs 352 bytes; rdmadoctor says more\n",
 		},
 	} {

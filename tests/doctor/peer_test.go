@@ -12,9 +12,10 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// far is a host on the link that has no RDMA.
+// far is a host on the link that has no RDMA, and is known there.
 const far = "ip netns add far; ip link set rdma1 netns far; ip -n far link set lo up; ip -n far link set rdma1 up; " +
-	"ip -n far address add 192.0.2.9/24 dev rdma1"
+	"ip -n far address add 192.0.2.9/24 dev rdma1; " +
+	"ip neighbour replace 192.0.2.9 dev rdma0 lladdr $(ip netns exec far cat /sys/class/net/rdma1/address)"
 
 // serve takes connections, and returns the port.
 func serve(t *testing.T) string {
@@ -62,7 +63,8 @@ func TestPeer(t *testing.T) {
 		{"nobody there", "", []string{"192.0.2.77"}, "way to the peer", "nobody answers on the link for 192.0.2.77"},
 		{
 			"through another interface", "ip link add other type dummy; ip link set other up; ip address add 203.0.113.1/24 dev other",
-			[]string{"203.0.113.9"}, "way to the peer", "packets to 203.0.113.9 leave through other, which no RDMA device is on",
+			[]string{"203.0.113.9"},
+			"way to the peer", "packets to 203.0.113.9 leave through other, which no RDMA device is on",
 		},
 		{"a host without RDMA", far, []string{"192.0.2.9"}, "peer", "192.0.2.9 is there, but does not answer requests to connect"},
 	} {
