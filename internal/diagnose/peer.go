@@ -28,7 +28,7 @@ const unusedPort = 1
 
 // lookTime is how long the kernel may look for a peer on the link, for which it
 // asks three times, a second apart.
-const lookTime = 5 * time.Second
+const lookTime = 4 * time.Second
 
 // peerChecks are those of the way to a peer, after all others.
 var peerChecks = []check{
@@ -87,6 +87,11 @@ func peerWay(ctx context.Context, m *machine) Finding {
 	var failed Finding
 	for _, addr := range m.peerAddrs {
 		through, err := way(ctx, addr)
+		if isAny(err, notThere...) {
+			// Linux 6.1 has asked for the peer's hardware address, but looks
+			// for the answer only when the time is over.
+			through, err = way(ctx, addr)
+		}
 		if err == nil {
 			m.peerAddrs = []netip.Addr{addr}
 			return Finding{Status: OK, Found: fmt.Sprintf("to %s through %s", addr, through)}
@@ -118,11 +123,14 @@ func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	return fmt.Sprintf("%s port %d, from %s", device.Name(), ep.ID().PortNum(), ep.ID().LocalAddr().Addr()), nil
 }
 
+// notThere are the errors of an address that nobody answers for.
+var notThere = []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded}
+
 // noWay says why there is none.
 func (m *machine) noWay(addr netip.Addr, err error) Finding {
 	f := Finding{Status: Fail, Found: fmt.Sprintf("none to %s: %v", addr, err), Remedy: whyNot(err)}
 	switch {
-	case isAny(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded):
+	case isAny(err, notThere...):
 		f.Found = fmt.Sprintf("nobody answers on the link for %s, or for the gateway to it", addr)
 		f.Remedy = fmt.Sprintf("see that the peer is up and has this address: ping %s", addr)
 	case isAny(err, syscall.ENODEV, syscall.ENETUNREACH, syscall.EADDRNOTAVAIL):
@@ -191,7 +199,7 @@ func (m *machine) judgeAnswer(addr string, err error) Finding {
 		}
 	case answered:
 		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: %v", addr, err)}
-	case isAny(err, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, context.DeadlineExceeded):
+	case isAny(err, notThere...):
 		return Finding{
 			Status: Fail, Found: fmt.Sprintf("%s is there, but does not answer requests to connect", addr),
 			Remedy: strings.Join([]string{
