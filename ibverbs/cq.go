@@ -92,7 +92,7 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	c.watchEvents()
 	if err := cq.create(config); err != nil {
 		c.unwatchEvents()
-		return nil, cerr.Wrap(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), err)
+		return nil, c.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), cqSizes(config.Entries))
 	}
 	cq.noteLen()
 	if cq.channel != nil {
@@ -102,6 +102,10 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, c.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
 	return cq, nil
+}
+
+func cqSizes(entries int) func(DeviceAttr) []size {
+	return func(a DeviceAttr) []size { return []size{{"Entries", entries, a.MaxCQE}} }
 }
 
 func badCQ(what string) error {
@@ -163,7 +167,7 @@ func (cq *CQ) Resize(entries int) error {
 		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
 	}
 	defer cq.noteLen()
-	return cerr.Wrap(what, libibverbs.ResizeCq(cq.raw, int32(entries)))
+	return cq.context.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
 }
 
 // Moderate makes the device wait for so many completions, or for so long after

@@ -85,8 +85,10 @@ func TestImportOfSomethingElse(t *testing.T) {
 }
 
 func TestNoDeviceText(t *testing.T) {
-	require.EqualError(t, noDevice("open x", nil), "open x: no such RDMA device: this machine has none; rdmadoctor says more")
-	err := noDevice("open x", []string{"b", "a"})
+	require.EqualError(t, noDevice("open x", nil, nil), "open x: no such RDMA device: this machine has none; rdmadoctor says more")
+	require.EqualError(t, noDevice("open x", nil, []string{"a", "b"}), "open x: no such RDMA device: "+
+		"this machine has a, b, but libibverbs has no access to /dev/infiniband, or no provider for it; rdmadoctor says more")
+	err := noDevice("open x", []string{"b", "a"}, []string{"a", "b", "c"})
 	require.EqualError(t, err, "open x: no such RDMA device: this machine has a, b")
 	require.ErrorIs(t, err, ErrNoDevice)
 }

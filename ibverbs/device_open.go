@@ -54,7 +54,7 @@ func openFirst(what string, match func(Device) bool) (*Context, error) {
 	case openErr != nil:
 		return nil, cerr.Wrap(device.Name, openErr)
 	case raw == nil:
-		return nil, noDevice(what, names)
+		return nil, noDevice(what, names, kernelSysfs.devices())
 	}
 	return openedContext(raw, device.Name), nil
 }
@@ -68,8 +68,14 @@ func openedContext(raw *libibverbs.Context, name string) *Context {
 	return c
 }
 
-func noDevice(what string, others []string) error {
-	if len(others) == 0 {
+// noDevice is given the devices that libibverbs lists, and those that the
+// kernel has: libibverbs leaves out what it cannot open or does not know.
+func noDevice(what string, others, kernels []string) error {
+	switch {
+	case len(others) == 0 && len(kernels) > 0:
+		return fmt.Errorf("%s: %w: this machine has %s, but libibverbs has no access to /dev/infiniband, or no provider for it%s",
+			what, ErrNoDevice, strings.Join(kernels, ", "), cerr.Doctor)
+	case len(others) == 0:
 		return fmt.Errorf("%s: %w: this machine has none%s", what, ErrNoDevice, cerr.Doctor)
 	}
 	slices.Sort(others)
@@ -138,5 +144,5 @@ func openLooking(what string, look func(*Context) (found bool, has string, err e
 		others = append(others, d.Name+" ("+has+")")
 		failed = append(failed, err, c.Close())
 	}
-	return nil, errors.Join(append([]error{noDevice(what, others)}, failed...)...)
+	return nil, errors.Join(append([]error{noDevice(what, others, kernelSysfs.devices())}, failed...)...)
 }

@@ -1,6 +1,11 @@
 package ibverbs
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"syscall"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -89,4 +94,38 @@ func deviceAttr(a *libibverbs.DeviceAttr) DeviceAttr {
 		LocalAckDelay:         a.LocalCaAckDelay,
 		PhysicalPorts:         int(a.PhysPortCnt),
 	}
+}
+
+// size is what a config asks for, and the most that the device has of it.
+type size struct {
+	name     string
+	n, limit int
+}
+
+const untold = -1 // the limit of a size that devices do not tell
+
+// tooMuch names the object in the error of a call that was to make it, and the
+// sizes that are above the device's limits. C has a bare errno for these.
+func (c *Context) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) {
+		if attr, e := c.QueryDevice(); e == nil {
+			object += above(sizes(attr))
+		}
+	}
+	return cerr.Wrap(object, err)
+}
+
+// above names the sizes that are above their limits. If none is, it is those
+// whose limits nobody knows that may be.
+func above(sizes []size) string {
+	var text, maybe string
+	for _, s := range sizes {
+		switch {
+		case s.limit == untold && s.n > 0:
+			maybe += fmt.Sprintf(", %s %d may be above the device's limit, which it does not tell", s.name, s.n)
+		case s.limit != untold && s.n > s.limit:
+			text += fmt.Sprintf(", %s %d is above the device's %d", s.name, s.n, s.limit)
+		}
+	}
+	return cmp.Or(text, maybe)
 }

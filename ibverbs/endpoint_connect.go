@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // ConnectOptions say how a queue pair behaves once it is connected. The zero
@@ -48,7 +49,7 @@ func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error 
 	if err != nil {
 		return fmt.Errorf("connect %s: %w", qp.object.Name(), err)
 	}
-	return qp.modifyAll(s)
+	return explainGIDs(qp.modifyAll(s), local, remote)
 }
 
 // Activate makes a queue pair of type UD ready to send and receive, with what
@@ -79,6 +80,16 @@ func (qp *QP) Activate(local QPEndpoint, pkeyIndex int) error {
 			libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_SQ_PSN,
 		},
 	})
+}
+
+// explainGIDs says why C refuses the way between two endpoints, with a bare
+// EINVAL, if their GIDs are of different kinds.
+func explainGIDs(err error, local, peer QPEndpoint) error {
+	here, there := local.GID.Addr(), peer.GID.Addr()
+	if e, ok := err.(*cerr.Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
+		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see EndpointOptions.GID", err, here, there)
+	}
+	return err
 }
 
 // step is a change of a queue pair.

@@ -34,7 +34,7 @@ func (pd *PD) CreateDestination(local, peer QPEndpoint) (Destination, error) {
 	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
 	ah, err := pd.CreateAH(AHAttrFromRaw(&way))
 	if err != nil {
-		return Destination{}, err
+		return Destination{}, explainGIDs(err, local, peer)
 	}
 	return Destination{AH: ah, QPNum: peer.QPN, QKey: peer.QKey}, nil
 }

@@ -3,6 +3,7 @@ package ibverbs_test
 import (
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -164,4 +165,28 @@ func TestConnectToRefuses(t *testing.T) {
 		require.Error(t, err)
 		require.False(t, errors.Is(err, syscall.ENETDOWN), "there is no such port")
 	}
+}
+
+// C refuses GIDs of different kinds without a word.
+func TestGIDsOfDifferentKinds(t *testing.T) {
+	r := open(t)
+	at := func(e *end, addr netip.Addr) ibverbs.QPEndpoint {
+		return must(e.qp.Endpoint(ibverbs.EndpointOptions{GID: ibverbs.GIDOptions{Addr: addr}}))(t)
+	}
+	d := r.device
+	if !d.IPv4.IsValid() || !d.IPv6.IsValid() {
+		t.Skip("the device has no addresses of both kinds")
+	}
+	a, b := r.end(nil), r.end(nil)
+	err := a.qp.ConnectTo(at(a, d.IPv4), at(b, d.IPv6), ibverbs.ConnectOptions{})
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "the GID is of "+d.IPv4.String()+" here and of "+d.IPv6.String()+" there")
+	err = b.qp.ConnectTo(at(b, d.IPv6), at(a, d.IPv4), ibverbs.ConnectOptions{})
+	require.ErrorContains(t, err, "the GID is of "+d.IPv6.String()+" here and of "+d.IPv4.String()+" there")
+
+	c, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
+	require.NoError(t, c.qp.ConnectTo(at(c, d.IPv4), at(b, d.IPv4), ibverbs.ConnectOptions{}))
+	_, err = r.pd.CreateDestination(at(ud, d.IPv4), at(ud, d.IPv6))
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "both must be of IPv4 or both of IPv6")
 }

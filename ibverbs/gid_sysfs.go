@@ -16,8 +16,18 @@ type sysfs string
 
 const kernelSysfs sysfs = "/sys/class/infiniband"
 
+// devices returns the names of the kernel's devices, none without RDMA.
+func (s sysfs) devices() (names []string) {
+	entries, _ := os.ReadDir(string(s))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 // gids returns the entries of a port's GID table that are not empty. They are
-// without NetDevIndex.
+// without NetDevIndex, and NetDev may be the name of an interface of another
+// network namespace.
 func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error) {
 	files, err := os.ReadDir(s.port(device, port, "gids"))
 	if err != nil {
@@ -105,7 +115,7 @@ func (c *Context) sysfsGID(port, index int) (GIDEntry, error) {
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	e.NetDevIndex = netDevIndex(e.NetDev)
+	e.setNetDev(byName(e.NetDev))
 	return e, nil
 }
 
@@ -122,7 +132,7 @@ func (c *Context) sysfsGIDs(ports []int) ([]GIDEntry, error) {
 			return nil, err
 		}
 		for i := range entries {
-			entries[i].NetDevIndex = netDevIndex(entries[i].NetDev)
+			entries[i].setNetDev(byName(entries[i].NetDev))
 		}
 		all = append(all, entries...)
 	}

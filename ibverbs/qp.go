@@ -107,7 +107,7 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		err = cerr.Nil("NewQP", "what create returned")
 	}
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, pd.context.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	qp := &QP{context: pd.context, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}
 	if config.SendOps != 0 {

@@ -134,6 +134,16 @@ func (c QPConfig) check() error {
 	return nil
 }
 
+func (c QPConfig) sizes(a DeviceAttr) []size {
+	return []size{
+		{"MaxSendWR", c.MaxSendWR, a.MaxQPWR},
+		{"MaxRecvWR", c.MaxRecvWR, a.MaxQPWR},
+		{"MaxSendSGE", c.MaxSendSGE, a.MaxSGE},
+		{"MaxRecvSGE", c.MaxRecvSGE, a.MaxSGE},
+		{"MaxInline", c.MaxInline, untold},
+	}
+}
+
 // initAttrEx returns the whole config as C takes it.
 func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 	basic, err := c.InitAttr()

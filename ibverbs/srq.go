@@ -49,7 +49,7 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	}
 	raw, err := config.create(pd)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, pd.context.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	srq := &SRQ{context: pd.context, pd: pd, srqType: config.Type, raw: raw}
 	srq.object.Init(fmt.Sprintf("SRQ %d of %s", raw.Handle, pd.context.Name()), parents...)

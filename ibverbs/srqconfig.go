@@ -68,6 +68,10 @@ func (c SRQConfig) parents() (objects []*object.Object, contexts []*Context) {
 	return objects, contexts
 }
 
+func (c SRQConfig) sizes(a DeviceAttr) []size {
+	return []size{{"MaxWR", c.MaxWR, a.MaxSRQWR}, {"MaxSGE", c.MaxSGE, a.MaxSRQSGE}}
+}
+
 func (c SRQConfig) create(pd *PD) (*libibverbs.Srq, error) {
 	size := libibverbs.SrqAttr{MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1))}
 	if c.Type == SRQTypeBasic {

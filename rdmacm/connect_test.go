@@ -2,6 +2,7 @@ package rdmacm_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -181,7 +182,7 @@ func TestDialFails(t *testing.T) {
 		text          string
 	}{
 		{name: "no listener", address: at(d.IPv4, 7), is: syscall.ECONNREFUSED, text: "nobody listens on the port"},
-		{name: "no route", address: "127.0.0.1:7471", is: syscall.ENODEV, text: "127.0.0.1:7471"},
+		{name: "loopback", address: "127.0.0.1:7471", is: syscall.ENODEV, text: "127.0.0.1:7471): no such device: no RDMA device is there"},
 		{name: "unknown host", address: "nobody.invalid:7471", text: "nobody.invalid"},
 		{name: "no host", address: ":7471", is: syscall.EINVAL, text: "missing host"},
 		{name: "no port", address: "192.0.2.1", text: "missing port"},
@@ -226,6 +227,11 @@ func TestListenFails(t *testing.T) {
 	}{
 		{name: "foreign address", address: "203.0.113.9:0", is: syscall.EADDRNOTAVAIL, text: "no RDMA device has this address"},
 		{name: "used port", address: used.Addr().String(), is: syscall.EADDRINUSE, text: "another listener has this address and port"},
+		{name: "beside one at an address", address: fmt.Sprintf(":%d", used.Addr().Port()), is: syscall.EADDRNOTAVAIL, text: fmt.Sprintf("rdma_bind_addr (:%d): ", used.Addr().Port())},
+		{name: "loopback", address: "127.0.0.1:0", is: syscall.EADDRNOTAVAIL, text: "127.0.0.1 is a loopback address"},
+		{name: "another loopback", address: "127.0.1.1:0", is: syscall.EADDRNOTAVAIL, text: "127.0.1.1 is a loopback address"},
+		{name: "loopback of IPv6", address: "[::1]:0", is: syscall.EADDRNOTAVAIL, text: "::1 is a loopback address"},
+		{name: "localhost", address: "localhost:0", is: syscall.EADDRNOTAVAIL, text: "listen at the address of a device"},
 		{name: "unknown host", address: "nobody.invalid:0", text: "nobody.invalid"},
 		{name: "bad port", address: ":http-no-such", text: "http-no-such"},
 		{name: "empty", address: "", text: "missing port"},

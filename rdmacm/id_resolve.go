@@ -11,13 +11,18 @@ import (
 )
 
 // BindAddr gives the id a local address; see rdma_bind_addr(3). Port 0 lets
-// the system choose one.
+// the system choose one. An address without an IP stands for every address of
+// every device, and so does a loopback address.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	sa, err := newSockaddr(addr)
 	if err != nil {
 		return err
 	}
-	return id.bind(sa, addr.String())
+	name := addr.String()
+	if !addr.Addr().IsValid() {
+		name = fmt.Sprintf(":%d", addr.Port()) // as Listen is given it
+	}
+	return id.bind(sa, name)
 }
 
 // BindIB gives the id a local address of InfiniBand's; see rdma_bind_addr(3).

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -45,6 +46,11 @@ type ListenConfig struct {
 // Listen waits for connections at host:port. Without a host it listens on
 // every address of every device, for both IPv4 and IPv6; port 0 lets the
 // system choose one. The config may be nil.
+//
+// A loopback address, such as 127.0.0.1, is refused with
+// syscall.EADDRNOTAVAIL: the kernel takes it for every address of every device,
+// so that the listener would be open to the network, but not to who dials the
+// loopback address.
 //
 // If the device is removed that has the address, Accept returns an error that
 // is syscall.ENODEV, and the listener is to be closed. One without a host goes
@@ -85,6 +91,9 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 }
 
 func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
+	if err := refuseLoopback(info.Src.Addr()); err != nil {
+		return nil, err
+	}
 	config := c.withDefaults()
 	d, id, err := newDispatchedID(info.PortSpace, ownDispatcher)
 	if err != nil {
@@ -103,6 +112,16 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 		return nil, errors.Join(err, id.Close(), d.release())
 	}
 	return ln, nil
+}
+
+// refuseLoopback keeps what is meant for this machine alone from being open to
+// the network.
+func refuseLoopback(addr netip.Addr) error {
+	if !addr.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%v is a loopback address, which the kernel takes for every address of every RDMA device: "+
+		"listen at the address of a device, or without a host at every one: %w", addr, syscall.EADDRNOTAVAIL)
 }
 
 func (ln *Listener) start(info AddrInfo, config ListenConfig) error {

@@ -4,25 +4,29 @@ import "syscall"
 
 // hints say what a user can do about an error of a C function.
 var hints = map[string]map[syscall.Errno]string{
-	"ibv_get_device_list":       {syscall.ENOSYS: noModule},
-	"ibv_open_device":           {syscall.EACCES: noAccess, syscall.EPERM: noAccess},
-	"ibv_reg_mr":                {syscall.ENOMEM: memlock},
-	"ibv_reg_mr_iova":           {syscall.ENOMEM: memlock},
-	"ibv_reg_mr_ex":             {syscall.ENOMEM: memlock},
-	"ibv_create_cq":             {syscall.ENOMEM: memlock},
-	"ibv_create_qp":             {syscall.ENOMEM: memlock},
-	"ibv_create_qp_ex":          {syscall.ENOMEM: memlock},
-	"ibv_create_srq":            {syscall.ENOMEM: memlock},
-	"ibv_create_srq_ex":         {syscall.ENOMEM: memlock},
-	"rdma_create_qp":            {syscall.ENOMEM: memlock},
-	"rdma_create_qp_ex":         {syscall.ENOMEM: memlock},
-	"rdma_create_event_channel": {syscall.ENODEV: noDevice},
-	"rdma_get_devices":          {syscall.ENODEV: noDevice},
-	"rdma_create_id":            {syscall.ENODEV: noDevice},
-	"rdma_getaddrinfo":          {syscall.ENODEV: noDevice},
+	"ibv_get_device_list": {syscall.ENOSYS: noModule},
+	"ibv_reg_mr":          {syscall.ENOMEM: memlock},
+	"ibv_reg_mr_iova":     {syscall.ENOMEM: memlock},
+	"ibv_reg_mr_ex":       {syscall.ENOMEM: memlock},
+	"ibv_create_cq":       {syscall.ENOMEM: memlock},
+	"ibv_create_qp":       {syscall.ENOMEM: memlock},
+	"ibv_create_qp_ex":    {syscall.ENOMEM: memlock},
+	"ibv_create_srq":      {syscall.ENOMEM: memlock},
+	"ibv_create_srq_ex":   {syscall.ENOMEM: memlock},
+	"rdma_create_qp":      {syscall.ENOMEM: memlock},
+	"rdma_create_qp_ex":   {syscall.ENOMEM: memlock},
+	"rdma_get_devices":    {syscall.ENODEV: noDevice},
+	"rdma_create_id":      {syscall.ENODEV: noDevice},
+	"rdma_getaddrinfo":    {syscall.ENODEV: noDevice},
+	// If a file in /dev/infiniband cannot be opened, the libraries try another
+	// place, so that the errno is ENOENT even for want of permission.
+	"ibv_open_device": {syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess},
+	"rdma_create_event_channel": {
+		syscall.ENODEV: noDevice, syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess,
+	},
 	"rdma_bind_addr": {
 		syscall.ENODEV:        noAddress,
-		syscall.EADDRNOTAVAIL: noAddress + ", or an id has the port at all addresses",
+		syscall.EADDRNOTAVAIL: noAddress + ", or the port is taken: an id at every address excludes ids at one, and the other way round",
 		syscall.EADDRINUSE:    "another listener has this address and port",
 	},
 	"rdma_listen": {syscall.EADDRINUSE: "another listener has this address and port"},
@@ -31,11 +35,16 @@ var hints = map[string]map[syscall.Errno]string{
 		syscall.ENETUNREACH:   noRoute,
 		syscall.EADDRNOTAVAIL: "no RDMA device has the local address",
 	},
+	"rdma_resolve_route": {
+		syscall.ENODEV: "no RDMA device is there; loopback addresses such as 127.0.0.1 have none, so use the address of a device" + Doctor,
+		syscall.EINVAL: "the MTU of the network interface may be too small: RoCE needs 352 bytes" + Doctor,
+	},
 }
 
 const (
-	noModule  = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm" + Doctor
-	noDevice  = "no RDMA device; load its driver, or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH" + Doctor
+	noModule = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm" + Doctor
+	noDevice = "no RDMA device that can be opened; give access to /dev/infiniband, load the device's driver, " +
+		"or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH" + Doctor
 	noAccess  = "no access to /dev/infiniband" + Doctor
 	memlock   = "the limit on locked memory may be too low; see ulimit -l" + Doctor
 	noAddress = "no RDMA device has this address"

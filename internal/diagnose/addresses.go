@@ -4,27 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
-
-// interfaces returns the network interfaces of a port: its own, and those that
-// its GIDs are of, such as VLANs.
-func (m *machine) interfaces(d ibverbs.DeviceInfo, p ibverbs.PortInfo) []netDev {
-	names := []string{m.netDevOf(d, p)}
-	for _, e := range p.GIDs {
-		names = append(names, e.NetDev)
-	}
-	var found []netDev
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		if i := m.netDev(name); i.name != "" {
-			found = append(found, i)
-		}
-	}
-	return found
-}
 
 // addrs returns the addresses by which a port can be reached.
 func (m *machine) addrs(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (addrs []netip.Prefix) {
@@ -38,6 +21,9 @@ func addresses(_ context.Context, m *machine) Finding {
 	f := Finding{Status: Fail}
 	var all, bare []string
 	for d, p := range m.active() {
+		if m.elsewhere(d, p) {
+			continue // which the check of interfaces has said
+		}
 		addrs := m.addrs(d, p)
 		if len(addrs) == 0 {
 			name := m.netDevOf(d, p)

@@ -1,6 +1,9 @@
 package diagnose
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // check looks into one thing.
 type check struct {
@@ -20,20 +23,28 @@ var checks = []check{
 	{name: "limits", lack: "no room under the limits", look: limits},
 	{name: "devices", lack: "no device", needs: []string{"libraries", "device files", "limits"}, look: devices},
 	{name: "ports", lack: "no active port", needs: []string{"devices"}, look: ports},
-	{name: "addresses", lack: "no IP address", needs: []string{"ports"}, look: addresses},
+	{name: "interfaces", lack: "no network interface", needs: []string{"ports"}, look: interfaces},
+	{name: "addresses", lack: "no IP address", needs: []string{"interfaces"}, look: addresses},
 	{name: "GIDs", lack: "no GID", needs: []string{"addresses"}, look: gids},
 	{name: "routes", needs: []string{"addresses"}, look: routes},
 	{name: "firewall", needs: []string{"ports"}, look: firewall},
 	{name: "connection", needs: []string{"GIDs", "locked memory"}, look: connection},
 }
 
-// Run runs all checks on this machine.
-func Run(ctx context.Context) Report {
+// Run runs all checks on this machine, and those of the way to a peer, unless
+// it is the zero value.
+func Run(ctx context.Context, peer Peer) Report {
 	m, err := thisMachine()
 	if err != nil {
 		return Report{Findings: []Finding{{Check: "system", Status: Fail, Found: err.Error()}}}
 	}
-	return m.run(ctx, checks)
+	if peer.Host == "" {
+		return m.run(ctx, checks)
+	}
+	m.peer = peer
+	report := m.run(ctx, slices.Concat(checks, peerChecks))
+	report.Peer = peer.Host
+	return report
 }
 
 func (m *machine) run(ctx context.Context, checks []check) Report {

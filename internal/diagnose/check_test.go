@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,10 +33,9 @@ FAIL cable: there is none
      do: plug one in
      run: plug
      run: plug harder
-skip light: not checked: no cable
+skip light, heat: not checked: no cable
 warn noise: loud
      do: cover your ears
-skip heat: not checked: no cable
 `
 
 const madeUpJSON = `{
@@ -65,13 +65,17 @@ func TestReportOfAMachineThatWorks(t *testing.T) {
 	var text bytes.Buffer
 	report.Text(&text)
 	require.Equal(t, "ok   power: on\nRDMA works here.\n", text.String())
+	report.Peer = "host"
+	text.Reset()
+	report.Text(&text)
+	require.Equal(t, "ok   power: on\nRDMA works here, and to host.\n", text.String())
 }
 
 // Each check has a name of its own, needs only earlier ones, and those have a
 // word for what is missing.
 func TestChecks(t *testing.T) {
 	lacks := map[string]string{}
-	for _, c := range checks {
+	for _, c := range slices.Concat(checks, peerChecks) {
 		require.NotContains(t, lacks, c.name)
 		for _, need := range c.needs {
 			require.NotEmpty(t, lacks[need], "%s needs %s", c.name, need)
@@ -84,8 +88,9 @@ func TestChecks(t *testing.T) {
 // Wherever this runs, every check finds something, and what fails says what to
 // do.
 func TestRun(t *testing.T) {
-	report := Run(t.Context())
-	require.Len(t, report.Findings, len(checks))
+	require.Len(t, Run(t.Context(), Peer{}).Findings, len(checks))
+	report := Run(t.Context(), Peer{Host: "127.0.0.1"})
+	require.Len(t, report.Findings, len(checks)+len(peerChecks))
 	works := true
 	for _, f := range report.Findings {
 		require.NotEmpty(t, f.Found, f.Check)
@@ -95,4 +100,5 @@ func TestRun(t *testing.T) {
 		}
 	}
 	require.Equal(t, works, report.Works)
+	require.False(t, works, "nobody is reached at 127.0.0.1")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -27,7 +28,7 @@ func connection(ctx context.Context, m *machine) Finding {
 		addr := addrs[0].Addr().String()
 		if err := connect(ctx, addr); err != nil {
 			f.Status = Fail
-			f.Remedy = "see the causes above; a firewall, or rules for routing, may keep packets from coming back"
+			f.Remedy = whyNot(err)
 			all = append(all, fmt.Sprintf("%s to itself at %s: %v", portName(d, p), addr, err))
 			continue
 		}
@@ -35,6 +36,19 @@ func connection(ctx context.Context, m *machine) Finding {
 	}
 	f.Found = strings.Join(all, "; ")
 	return f
+}
+
+// whyNot returns what to do about a connection that failed.
+func whyNot(err error) string {
+	switch {
+	case isAny(err, syscall.EMFILE, syscall.ENFILE):
+		return moreFiles
+	case errors.Is(err, syscall.ENOMEM):
+		return "raise the limit on locked memory: ulimit -l"
+	case isAny(err, context.DeadlineExceeded, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, ibverbs.WCRetryExceeded):
+		return "see the causes above; a firewall, or rules for routing, may keep packets from coming back"
+	}
+	return "see the causes above, and what the kernel says: dmesg"
 }
 
 // end is one of the two of a connection.

@@ -67,8 +67,14 @@ var rdmaModules = map[string]string{
 
 func (m *machine) noDevice() Finding {
 	f := Finding{Status: Fail, Found: "there is no RDMA device"}
-	if m.inContainer() {
-		f.Remedy = "make one on the host; if it has one, pass /dev/infiniband to the container, and the device to its network namespace"
+	const pass = "; if it has one, pass /dev/infiniband to the container, and the device to its network namespace"
+	switch {
+	case m.inContainer():
+		f.Remedy = m.where("", "make one on the host"+pass, "make one on the node"+pass+", as its device plugin and SR-IOV's CNI plugin do")
+		return f
+	case m.inOtherNetwork():
+		f.Remedy = "look in the first network namespace, too: where rdma system says \"netns exclusive\", " +
+			"its devices must be moved here, with: rdma dev set NAME netns NAMESPACE"
 		return f
 	}
 	for _, d := range m.netDevs {

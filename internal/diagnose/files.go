@@ -11,12 +11,14 @@ import (
 
 const deviceFolder = "/dev/infiniband"
 
-// deviceFiles opens each device file that the kernel has a device for.
+// deviceFiles opens each device file that the kernel has a device for in this
+// network namespace.
 func deviceFiles(_ context.Context, m *machine) Finding {
 	numbers := map[string]string{"rdma_cm": m.read("sys/class/misc/rdma_cm/dev")}
 	names := []string{"rdma_cm"}
 	for _, name := range m.list("sys/class/infiniband_verbs") {
-		if strings.HasPrefix(name, "uverbs") {
+		device := m.read("sys/class/infiniband_verbs/" + name + "/ibdev")
+		if strings.HasPrefix(name, "uverbs") && m.exists("sys/class/infiniband/"+device) {
 			names = append(names, name)
 			numbers[name] = m.read("sys/class/infiniband_verbs/" + name + "/dev")
 		}
@@ -40,12 +42,15 @@ func deviceFiles(_ context.Context, m *machine) Finding {
 	return Finding{Status: OK, Found: fmt.Sprintf("%s in %s can be opened", strings.Join(names, ", "), deviceFolder)}
 }
 
-const passFiles = "start the container with access to them, such as: docker run --device=/dev/infiniband"
+const (
+	passFiles      = "start the container with access to them, such as: docker run --device=/dev/infiniband"
+	passFilesToPod = "have the pod request the device from its device plugin, which passes them: under resources, limits, such as rdma/hca: 1"
+)
 
 func (m *machine) filesMissing(names []string, numbers map[string]string) Finding {
 	f := Finding{Status: Fail, Found: "no " + strings.Join(names, ", ") + " in " + deviceFolder}
 	if m.inContainer() {
-		f.Remedy = passFiles
+		f.Remedy = m.where("", passFiles, passFilesToPod)
 		return f
 	}
 	f.Commands = []string{"mkdir -p " + deviceFolder}
@@ -59,7 +64,7 @@ func (m *machine) filesMissing(names []string, numbers map[string]string) Findin
 func (m *machine) filesRefused(names []string) Finding {
 	f := Finding{Status: Fail, Found: "no permission to open " + strings.Join(names, ", ") + " in " + deviceFolder}
 	if m.inContainer() {
-		f.Remedy = passFiles
+		f.Remedy = m.where("", passFiles, passFilesToPod)
 		return f
 	}
 	command := "chmod 666"

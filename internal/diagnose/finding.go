@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Status is what came of a check.
@@ -27,14 +28,29 @@ type Finding struct {
 
 // Report is what all checks have found.
 type Report struct {
-	Works    bool      `json:"works"` // no check failed
+	Works    bool      `json:"works"`          // no check failed
+	Peer     string    `json:"peer,omitempty"` // to which the way was checked
 	Findings []Finding `json:"findings"`
 }
 
 // Text writes the report, a line for each finding, with what to do below it.
+// Checks that were left out for one reason share a line.
 func (r Report) Text(w io.Writer) {
+	skipped := map[string][]string{} // names by reason
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%-4s %s: %s\n", f.Status, f.Check, f.Found)
+		if f.Status == Skipped {
+			skipped[f.Found] = append(skipped[f.Found], f.Check)
+		}
+	}
+	for _, f := range r.Findings {
+		name := f.Check
+		if names := skipped[f.Found]; f.Status == Skipped {
+			if f.Check != names[0] {
+				continue
+			}
+			name = strings.Join(names, ", ")
+		}
+		fmt.Fprintf(w, "%-4s %s: %s\n", f.Status, name, f.Found)
 		if f.Remedy != "" {
 			fmt.Fprintf(w, "     do: %s\n", f.Remedy)
 		}
@@ -42,7 +58,10 @@ func (r Report) Text(w io.Writer) {
 			fmt.Fprintf(w, "     run: %s\n", command)
 		}
 	}
-	if r.Works {
+	switch {
+	case r.Works && r.Peer != "":
+		fmt.Fprintf(w, "RDMA works here, and to %s.\n", r.Peer)
+	case r.Works:
 		fmt.Fprintln(w, "RDMA works here.")
 	}
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,17 +16,23 @@ import (
 // begins with "-> " is a link.
 func fake(t *testing.T, files map[string]string) *machine {
 	t.Helper()
-	root := t.TempDir()
+	m := &machine{root: t.TempDir(), open: openDevice}
 	for name, text := range files {
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		if target, ok := cutLink(text); ok {
-			require.NoError(t, os.Symlink(target, path))
-			continue
-		}
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		add(t, m, name, text)
 	}
-	return &machine{root: root, open: openDevice}
+	return m
+}
+
+// add gives the machine a file.
+func add(t *testing.T, m *machine, name, text string) {
+	t.Helper()
+	path := m.path(name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	if target, ok := cutLink(text); ok {
+		require.NoError(t, os.Symlink(target, path))
+		return
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func cutLink(text string) (target string, ok bool) {
@@ -37,20 +44,21 @@ func cutLink(text string) (target string, ok bool) {
 }
 
 // inside are the files of a machine in a container, outside those of one that
-// is not.
+// is not, and pod those of one that Kubernetes has started.
 var (
 	inside  = map[string]string{"proc/self/ns/pid": "-> pid:[4026532201]"}
 	outside = map[string]string{"proc/self/ns/pid": "-> pid:[4026531836]"}
+	// A pod may see the host's processes.
+	pod = map[string]string{"proc/self/ns/pid": "-> pid:[4026531836]", "proc/self/environ": "A=1\x00KUBERNETES_SERVICE_HOST=192.0.2.9\x00B=\x00"}
+	// otherNetwork is a machine's network namespace that is not the first.
+	otherNetwork = with(outside, map[string]string{"proc/self/ns/net": "-> net:[4026532175]", "proc/1/ns/net": "-> net:[4026531840]"})
 )
 
-// with returns the files of both.
-func with(base, more map[string]string) map[string]string {
+// with returns the files of all.
+func with(files ...map[string]string) map[string]string {
 	all := map[string]string{}
-	for name, text := range base {
-		all[name] = text
-	}
-	for name, text := range more {
-		all[name] = text
+	for _, some := range files {
+		maps.Copy(all, some)
 	}
 	return all
 }

@@ -16,9 +16,34 @@ const (
 
 const cgroups = "sys/fs/cgroup"
 
-// limits reads what the control groups of this process allow of each device;
-// those above a group count too.
+// limits looks into what may be opened and made.
 func limits(_ context.Context, m *machine) Finding {
+	if f := m.openFiles(); f.Status == Fail {
+		return f
+	}
+	return m.controlGroups()
+}
+
+// leastFiles is how many files a program with one connection opens. Where they
+// may not be, the libraries fail in ways that say nothing of it.
+const leastFiles = 6
+
+func (m *machine) openFiles() Finding {
+	soft, _, ok := m.limit("Max open files")
+	if open := uint64(len(m.list("proc/self/fd"))); !ok || soft >= open+leastFiles {
+		return Finding{Status: OK}
+	}
+	return Finding{
+		Status: Fail, Found: fmt.Sprintf("only %d files may be open at a time", soft),
+		Remedy: m.where(moreFiles, "start the container with more: docker run --ulimit nofile=65536", "raise LimitNOFILE of the node's container runtime"),
+	}
+}
+
+const moreFiles = `raise the limit: put "* - nofile 65536" into /etc/security/limits.d/rdma.conf and log in again; for a service: LimitNOFILE=65536`
+
+// controlGroups reads what the control groups of this process allow of each
+// device; those above a group count too.
+func (m *machine) controlGroups() Finding {
 	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
 	if !ok {
 		return Finding{Status: Skipped, Found: "not checked: the control groups are of version 1"}

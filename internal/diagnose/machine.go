@@ -18,14 +18,18 @@ type machine struct {
 	netDevs []netDev
 	open    func(path string) error                                                // a device file, for reading and writing
 	output  func(ctx context.Context, name string, args ...string) (string, error) // of a program
+	source  func(netip.Addr) (netip.Addr, error)                                   // from which packets go to another
+	peer    Peer                                                                   // if one is to be checked
 
-	devices []ibverbs.DeviceInfo // what the check of that name has found
+	devices   []ibverbs.DeviceInfo // what the check of that name has found
+	peerAddrs []netip.Addr         // and those of the peer
 }
 
 // netDev is a network interface.
 type netDev struct {
 	name                  string
 	up, carrier, loopback bool
+	mtu                   int
 	addrs                 []netip.Prefix
 }
 
@@ -40,14 +44,14 @@ func (d netDev) reachable() (addrs []netip.Prefix) {
 }
 
 func thisMachine() (*machine, error) {
-	m := &machine{root: "/", open: openDevice, output: func(ctx context.Context, name string, args ...string) (string, error) {
+	m := &machine{root: "/", open: openDevice, source: sourceOf, output: func(ctx context.Context, name string, args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, name, args...).Output()
 		return string(out), err
 	}}
 	interfaces, err := net.Interfaces()
 	for _, i := range interfaces {
 		d := netDev{
-			name: i.Name, up: i.Flags&net.FlagUp != 0, carrier: i.Flags&net.FlagRunning != 0, loopback: i.Flags&net.FlagLoopback != 0,
+			name: i.Name, mtu: i.MTU, up: i.Flags&net.FlagUp != 0, carrier: i.Flags&net.FlagRunning != 0, loopback: i.Flags&net.FlagLoopback != 0,
 		}
 		addrs, _ := i.Addrs() // it may have gone
 		for _, a := range addrs {

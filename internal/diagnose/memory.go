@@ -21,7 +21,7 @@ const (
 )
 
 func lockedMemory(_ context.Context, m *machine) Finding {
-	soft, hard, ok := m.memlock()
+	soft, hard, ok := m.limit("Max locked memory")
 	if !ok {
 		return Finding{Status: Skipped, Found: "not checked: the limit cannot be read"}
 	}
@@ -39,7 +39,8 @@ func lockedMemory(_ context.Context, m *machine) Finding {
 	}
 	switch {
 	case m.inContainer():
-		f.Remedy = "start the container without the limit: docker run --ulimit memlock=-1"
+		f.Remedy = m.where("", "start the container without the limit: docker run --ulimit memlock=-1",
+			"give the container IPC_LOCK, under securityContext, capabilities, add, or the node's container runtime LimitMEMLOCK=infinity")
 	case hard > soft && (hard >= leastLocked || soft >= leastLocked):
 		f.Remedy = "raise the limit in the shell that starts the program; for a service: LimitMEMLOCK=infinity"
 		f.Commands = []string{"ulimit -l $(ulimit -H -l)"}
@@ -49,20 +50,20 @@ func lockedMemory(_ context.Context, m *machine) Finding {
 	return f
 }
 
-// memlock returns the limits in bytes.
-func (m *machine) memlock() (soft, hard uint64, ok bool) {
+// limit returns one of the process's limits.
+func (m *machine) limit(name string) (soft, hard uint64, ok bool) {
 	for line := range strings.Lines(m.read("proc/self/limits")) {
-		values, found := strings.CutPrefix(line, "Max locked memory")
+		values, found := strings.CutPrefix(line, name)
 		if words := strings.Fields(values); found && len(words) >= 2 {
-			soft, softErr := limit(words[0])
-			hard, hardErr := limit(words[1])
+			soft, softErr := number(words[0])
+			hard, hardErr := number(words[1])
 			return soft, hard, softErr == nil && hardErr == nil
 		}
 	}
 	return 0, 0, false
 }
 
-func limit(text string) (uint64, error) {
+func number(text string) (uint64, error) {
 	if text == "unlimited" {
 		return math.MaxUint64, nil
 	}

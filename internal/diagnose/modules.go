@@ -1,7 +1,10 @@
 package diagnose
 
 import (
+	"compress/gzip"
 	"context"
+	"io"
+	"os"
 	"strings"
 )
 
@@ -28,15 +31,28 @@ func modules(_ context.Context, m *machine) Finding {
 	release := m.read("proc/sys/kernel/osrelease")
 	load := "modprobe -a " + strings.Join(missing, " ")
 	switch list := "lib/modules/" + release + "/modules.dep"; {
+	case !m.exists("proc/modules"):
+		f.Found += ", and the kernel " + release + " can load no modules"
+		f.Remedy = m.otherKernel()
 	case m.hasModules(list, missing):
 		f.Commands = []string{load}
+	case m.withoutRDMA(release):
+		f.Found += ", and the kernel " + release + " was built without RDMA"
+		f.Remedy = m.otherKernel()
 	case m.exists(list):
 		f.Found += ", and the kernel " + release + " has no such modules here"
 		f.Remedy = "install the rest of the kernel's modules (on Ubuntu linux-modules-extra-" + release + "), then: " + load
 	default: // as in a container
-		f.Remedy = "on the host: " + load
+		f.Remedy = m.where("on the host: ", "on the host: ", "on the node: ") + load
 	}
 	return f
+}
+
+// otherKernel is what to do where modprobe cannot help.
+func (m *machine) otherKernel() string {
+	return m.where("boot", "have the host boot", "use a node with") + " another kernel, or use a virtual machine with one: " +
+		"those of Debian's linux-image-amd64, but not its cloud kernels, and of Ubuntu with linux-modules-extra have RDMA, " +
+		"and with it Soft-RoCE, a device of software that needs no card"
 }
 
 func (m *machine) hasModules(list string, names []string) bool {
@@ -47,4 +63,32 @@ func (m *machine) hasModules(list string, names []string) bool {
 		}
 	}
 	return true
+}
+
+// withoutRDMA reports whether the kernel's configuration can be read and has no
+// RDMA for programs, neither as modules nor built in.
+func (m *machine) withoutRDMA(release string) bool {
+	config := m.read("boot/config-" + release)
+	if config == "" {
+		config = m.unzip("proc/config.gz")
+	}
+	return config != "" && !strings.Contains(config, "\nCONFIG_INFINIBAND_USER_ACCESS=")
+}
+
+// unzip returns what a compressed file has, empty if it cannot be read.
+func (m *machine) unzip(path string) string {
+	f, err := os.Open(m.path(path))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return ""
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }

@@ -15,9 +15,9 @@ import (
 
 var (
 	loopback = netDev{name: "lo", up: true, carrier: true, loopback: true, addrs: prefixes("127.0.0.1/8", "::1/128")}
-	eth0     = netDev{name: "eth0", up: true, carrier: true, addrs: prefixes("192.0.2.1/24", "2001:db8::1/64", "fe80::1/64")}
-	eth1     = netDev{name: "eth1", up: true, carrier: true, addrs: prefixes("fe80::2/64")}
-	eth2     = netDev{name: "eth2", up: true, carrier: true, addrs: prefixes("198.51.100.1/24")}
+	eth0     = netDev{name: "eth0", mtu: 1500, up: true, carrier: true, addrs: prefixes("192.0.2.1/24", "2001:db8::1/64", "fe80::1/64")}
+	eth1     = netDev{name: "eth1", mtu: 1500, up: true, carrier: true, addrs: prefixes("fe80::2/64")}
+	eth2     = netDev{name: "eth2", mtu: 351, up: true, carrier: true, addrs: prefixes("198.51.100.1/24")}
 )
 
 func TestJudgeDevices(t *testing.T) {
@@ -54,6 +54,16 @@ func TestJudgeDevices(t *testing.T) {
 			Status: Fail, Found: "there is no RDMA device",
 			Remedy: "make one on the host; if it has one, pass /dev/infiniband to the container, and the device to its network namespace",
 		}},
+		"in a pod": {files: with(pod, ethernet), netDevs: []netDev{eth0}, want: Finding{
+			Status: Fail, Found: "there is no RDMA device",
+			Remedy: "make one on the node; if it has one, pass /dev/infiniband to the container, and the device to its network namespace, " +
+				"as its device plugin and SR-IOV's CNI plugin do",
+		}},
+		"in another network namespace": {files: with(otherNetwork, ethernet), netDevs: []netDev{eth0}, want: Finding{
+			Status: Fail, Found: "there is no RDMA device",
+			Remedy: "look in the first network namespace, too: where rdma system says \"netns exclusive\", " +
+				"its devices must be moved here, with: rdma dev set NAME netns NAMESPACE",
+		}},
 		"without a provider": {files: with(known, map[string]string{"etc/os-release": "ID=debian"}), want: Finding{
 			Status: Fail, Found: "libibverbs does not know what to do with rxe0",
 			Remedy: "install libibverbs' provider for the driver", Commands: []string{"apt-get install -y ibverbs-providers"},
@@ -76,7 +86,10 @@ func TestJudgeDevices(t *testing.T) {
 // network makes a machine with these devices and all interfaces.
 func network(t *testing.T, devices ...ibverbs.DeviceInfo) *machine {
 	t.Helper()
-	m := fake(t, map[string]string{"sys/class/infiniband/rxe7/parent": "off\n"})
+	m := fake(t, map[string]string{
+		"sys/class/infiniband/rxe7/parent": "off\n", "sys/class/infiniband/rxe8/parent": "eth0\n",
+		"sys/class/infiniband/rxe8/ports/1/gid_attrs/ndevs/0": "eth0\n",
+	})
 	m.netDevs = []netDev{loopback, eth0, eth1, eth2, {name: "off"}, {name: "unplugged", up: true}}
 	m.devices = devices
 	return m
@@ -108,11 +121,69 @@ func TestPorts(t *testing.T) {
 		"no cable": {[]ibverbs.DeviceInfo{fabric(ibverbs.PortDown, ibverbs.PhysPolling)}, Finding{
 			Status: Fail, Found: "mlx5_0 port 1 is down: the link is Polling", Remedy: plug,
 		}},
+		"of another network namespace": {[]ibverbs.DeviceInfo{roce("rxe8", "", ibverbs.PortDown, "203.0.113.1")}, Finding{
+			Status: Fail, Found: "rxe8 port 1 is down: it is on eth0, which is not in this network namespace", Remedy: runThere,
+		}},
 		"no port": {[]ibverbs.DeviceInfo{{}}, Finding{
 			Status: Fail, Found: "no device has a port", Remedy: "see what the kernel says of it: dmesg",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, ports(t.Context(), network(t, tt.devices...))) })
+	}
+}
+
+const runThere = "run the program in the network namespace of the interface, such as the first, with: nsenter --net=/proc/1/ns/net PROGRAM; " +
+	"or move an interface of the device here"
+
+func TestInterfaces(t *testing.T) {
+	here := roce("rxe0", "eth0", ibverbs.PortActive, "192.0.2.1")
+	small := roce("rxe2", "eth2", ibverbs.PortActive, "198.51.100.1")
+	iWARP := roce("siw0", "eth2", ibverbs.PortActive)
+	iWARP.Device.Transport = libibverbs.IBV_TRANSPORT_IWARP
+	// Its interface has the name of one that is here, and is not it.
+	away := roce("rxe8", "", ibverbs.PortActive, "203.0.113.1")
+	bare := roce("rxe8", "", ibverbs.PortActive)
+	for name, tt := range map[string]struct {
+		files   map[string]string
+		devices []ibverbs.DeviceInfo
+		want    Finding
+	}{
+		"here":                             {outside, []ibverbs.DeviceInfo{here}, Finding{Status: OK, Found: "rxe0 port 1 is on eth0"}},
+		"a device of software without GID": {outside, []ibverbs.DeviceInfo{bare}, Finding{Status: OK, Found: "rxe8 port 1 is on eth0"}},
+		"away": {outside, []ibverbs.DeviceInfo{away}, Finding{
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace", Remedy: runThere,
+		}},
+		"away from a container": {inside, []ibverbs.DeviceInfo{away}, Finding{
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace",
+			Remedy: "give the container the host's network, with docker run --network=host, or an interface of the device",
+		}},
+		"away from a pod": {pod, []ibverbs.DeviceInfo{away}, Finding{
+			Status: Fail, Found: "rxe8 port 1 is on eth0, which is not in this network namespace",
+			Remedy: "give the pod the node's network, with hostNetwork: true, or an interface of the device, as SR-IOV's CNI plugin does",
+		}},
+		"one of two away": {outside, []ibverbs.DeviceInfo{away, here}, Finding{
+			Status: Warn, Found: "rxe8 port 1 is on eth0, which is not in this network namespace; rxe0 port 1 is on eth0", Remedy: runThere,
+		}},
+		"none": {outside, []ibverbs.DeviceInfo{fabric(ibverbs.PortActive, ibverbs.PhysLinkUp)}, Finding{
+			Status: Fail, Found: "mlx5_0 port 1 has none",
+			Remedy: "rdma_cm finds devices by the IP addresses of their interfaces; for InfiniBand, load the module ib_ipoib",
+		}},
+		"small": {outside, []ibverbs.DeviceInfo{small}, Finding{
+			Status: Fail, Found: "rxe2 port 1 is on eth2, whose MTU of 351 is below the 352 bytes that RoCE needs",
+			Commands: []string{"ip link set eth2 mtu 1500"},
+		}},
+		"small for iWARP": {outside, []ibverbs.DeviceInfo{iWARP}, Finding{Status: OK, Found: "siw0 port 1 is on eth2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := network(t, tt.devices...)
+			for file, text := range tt.files {
+				add(t, m, file, text)
+			}
+			require.Equal(t, tt.want, interfaces(t.Context(), m))
+			for _, d := range tt.devices {
+				require.Equal(t, d.Device.Name == "rxe8" && len(d.Ports[0].GIDs) > 0, m.elsewhere(d, d.Ports[0]))
+			}
+		})
 	}
 }
 
@@ -122,14 +193,16 @@ func TestAddresses(t *testing.T) {
 	vlan := roce("rxe1", "eth1", ibverbs.PortActive, "fe80::2")
 	vlan.Ports[0].GIDs = append(vlan.Ports[0].GIDs, ibverbs.GIDEntry{NetDev: "eth2"})
 	down := roce("rxe3", "off", ibverbs.PortDown)
+	away := roce("rxe8", "", ibverbs.PortActive, "203.0.113.1")
 	const give = "rdma_cm finds devices by IP address, so give the interface one: ip address add ADDRESS/PREFIX dev eth1"
 	for name, tt := range map[string]struct {
 		devices []ibverbs.DeviceInfo
 		want    Finding
 	}{
-		"some":       {[]ibverbs.DeviceInfo{good, down}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
-		"of a VLAN":  {[]ibverbs.DeviceInfo{vlan}, Finding{Status: OK, Found: "rxe1 port 1 has 198.51.100.1/24"}},
-		"link-local": {[]ibverbs.DeviceInfo{bare}, Finding{Status: Fail, Found: "rxe1 port 1 (eth1) has none", Remedy: give}},
+		"some":            {[]ibverbs.DeviceInfo{good, down}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
+		"of a VLAN":       {[]ibverbs.DeviceInfo{vlan}, Finding{Status: OK, Found: "rxe1 port 1 has 198.51.100.1/24"}},
+		"one of two away": {[]ibverbs.DeviceInfo{good, away}, Finding{Status: OK, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64"}},
+		"link-local":      {[]ibverbs.DeviceInfo{bare}, Finding{Status: Fail, Found: "rxe1 port 1 (eth1) has none", Remedy: give}},
 		"one of two": {[]ibverbs.DeviceInfo{good, bare}, Finding{
 			Status: Warn, Found: "rxe0 port 1 has 192.0.2.1/24, 2001:db8::1/64; rxe1 port 1 (eth1) has none", Remedy: give,
 		}},

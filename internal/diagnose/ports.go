@@ -65,6 +65,8 @@ func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy, command string) {
 	link := m.netDev(m.netDevOf(d, p))
 	switch {
+	case m.elsewhere(d, p):
+		return "it is on " + m.foreignName(d, p) + ", which is not in this network namespace", m.bringInterface(), ""
 	case p.LinkLayer == ibverbs.LinkInfiniBand && p.PhysicalState == ibverbs.PhysLinkUp:
 		return "no subnet manager has set it up", "start one on any host of the fabric, such as opensm", ""
 	case p.LinkLayer == ibverbs.LinkInfiniBand, link.name == "":
@@ -73,13 +75,4 @@ func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy
 		return "network interface " + link.name + " is down", "", "ip link set " + link.name + " up"
 	}
 	return "network interface " + link.name + " has no carrier", "plug the cable in, and see that the other end is up", ""
-}
-
-// netDevOf returns the name of a port's interface. A device of software tells
-// which one it is on even if that is down.
-func (m *machine) netDevOf(d ibverbs.DeviceInfo, p ibverbs.PortInfo) string {
-	if p.NetDev != "" {
-		return p.NetDev
-	}
-	return m.read("sys/class/infiniband/" + d.Device.Name + "/parent")
 }

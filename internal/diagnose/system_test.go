@@ -1,6 +1,9 @@
 package diagnose
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"io/fs"
 	"strings"
 	"testing"
@@ -53,7 +56,12 @@ func TestLibraryMissing(t *testing.T) {
 }
 
 func TestModules(t *testing.T) {
-	kernel := map[string]string{"proc/sys/kernel/osrelease": "6.1.0\n"}
+	kernel := map[string]string{"proc/sys/kernel/osrelease": "6.1.0\n", "proc/modules": ""}
+	rigid := map[string]string{"proc/sys/kernel/osrelease": "6.1.0\n"}
+	without := map[string]string{"boot/config-6.1.0": "CONFIG_MODULES=y\n# CONFIG_INFINIBAND is not set\n"}
+	built := map[string]string{"boot/config-6.1.0": "CONFIG_MODULES=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_ACCESS=m\n"}
+	const other = " another kernel, or use a virtual machine with one: those of Debian's linux-image-amd64, but not its cloud kernels, " +
+		"and of Ubuntu with linux-modules-extra have RDMA, and with it Soft-RoCE, a device of software that needs no card"
 	dep := with(kernel, map[string]string{"lib/modules/6.1.0/modules.dep": "kernel/ib_uverbs.ko.xz: a\nkernel/rdma_ucm.ko: b"})
 	signs := map[string]string{"sys/class/infiniband_verbs/abi_version": "6", "sys/class/misc/rdma_cm/dev": "10:124"}
 	for name, tt := range map[string]struct {
@@ -61,6 +69,28 @@ func TestModules(t *testing.T) {
 		want  Finding
 	}{
 		"loaded": {signs, Finding{Status: OK, Found: "ib_uverbs and rdma_ucm are loaded"}},
+		"none that can be loaded": {rigid, Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 can load no modules", Remedy: "boot" + other,
+		}},
+		"none that can be loaded, in a pod": {with(rigid, pod), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 can load no modules", Remedy: "use a node with" + other,
+		}},
+		"built without": {with(kernel, without), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 was built without RDMA", Remedy: "boot" + other,
+		}},
+		"built without, in a container": {with(with(kernel, inside), map[string]string{"proc/config.gz": zipped("CONFIG_MODULES=y\n")}), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 was built without RDMA", Remedy: "have the host boot" + other,
+		}},
+		"built with, but not installed": {with(kernel, built, map[string]string{"lib/modules/6.1.0/modules.dep": "kernel/other.ko:"}), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded, and the kernel 6.1.0 has no such modules here",
+			Remedy: "install the rest of the kernel's modules (on Ubuntu linux-modules-extra-6.1.0), then: modprobe -a ib_uverbs rdma_ucm",
+		}},
+		"configuration that cannot be read": {with(kernel, map[string]string{"proc/config.gz": "no gzip"}), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded", Remedy: "on the host: modprobe -a ib_uverbs rdma_ucm",
+		}},
+		"in a pod": {with(kernel, pod), Finding{
+			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded", Remedy: "on the node: modprobe -a ib_uverbs rdma_ucm",
+		}},
 		"none": {dep, Finding{
 			Status: Fail, Found: "ib_uverbs and rdma_ucm not loaded", Commands: []string{"modprobe -a ib_uverbs rdma_ucm"},
 		}},
@@ -79,9 +109,21 @@ func TestModules(t *testing.T) {
 	}
 }
 
+// zipped returns a text as gzip compresses it.
+func zipped(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, text) // a buffer takes everything
+	_ = z.Close()
+	return b.String()
+}
+
 func TestDeviceFiles(t *testing.T) {
 	kernel := map[string]string{
 		"sys/class/misc/rdma_cm/dev": "10:124\n", "sys/class/infiniband_verbs/uverbs0/dev": "231:192\n", "sys/class/infiniband_verbs/abi_version": "6",
+		"sys/class/infiniband_verbs/uverbs0/ibdev": "rxe0\n", "sys/class/infiniband/rxe0/node_guid": "",
+		// Of a device of another network namespace the file is no concern.
+		"sys/class/infiniband_verbs/uverbs1/dev": "231:193\n", "sys/class/infiniband_verbs/uverbs1/ibdev": "rxe1\n",
 	}
 	both := map[string]string{"dev/infiniband/rdma_cm": "", "dev/infiniband/uverbs0": ""}
 	for name, tt := range map[string]struct {
@@ -99,6 +141,9 @@ func TestDeviceFiles(t *testing.T) {
 		}},
 		"missing in a container": {files: inside, want: Finding{
 			Status: Fail, Found: "no rdma_cm, uverbs0 in /dev/infiniband", Remedy: passFiles,
+		}},
+		"missing in a pod": {files: pod, want: Finding{
+			Status: Fail, Found: "no rdma_cm, uverbs0 in /dev/infiniband", Remedy: passFilesToPod,
 		}},
 		"refused": {files: with(outside, both), refused: "uverbs0", want: Finding{
 			Status: Fail, Found: "no permission to open uverbs0 in /dev/infiniband", Commands: []string{"chmod 666 /dev/infiniband/uverbs0"},
@@ -151,6 +196,10 @@ func TestLockedMemory(t *testing.T) {
 			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit",
 			Remedy: "start the container without the limit: docker run --ulimit memlock=-1",
 		}},
+		"in a pod": {"65536 65536 bytes", user, all, pod, Finding{
+			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit",
+			Remedy: "give the container IPC_LOCK, under securityContext, capabilities, add, or the node's container runtime LimitMEMLOCK=infinity",
+		}},
 		"root of a namespace": {"65536 65536 bytes", root, "         0     100000      65536", outside, Finding{
 			Status: Fail, Found: "only 64 KiB may be locked: buffers and queues do not fit", Remedy: always,
 		}},
@@ -167,7 +216,11 @@ func TestLockedMemory(t *testing.T) {
 func TestContainer(t *testing.T) {
 	require.Equal(t, Finding{Status: OK, Found: "not in one"}, container(t.Context(), fake(t, outside)))
 	require.Contains(t, container(t.Context(), fake(t, inside)).Found, "in a container")
+	require.Contains(t, container(t.Context(), fake(t, pod)).Found, "in a pod of Kubernetes")
 	require.Equal(t, Finding{Status: OK, Found: "not in one"}, container(t.Context(), fake(t, nil)), "where this cannot be told")
+	require.Equal(t, Finding{Status: OK, Found: "not in one, but in another network namespace than the machine's first process"},
+		container(t.Context(), fake(t, otherNetwork)))
+	require.NotContains(t, container(t.Context(), fake(t, with(otherNetwork, inside))).Found, "network")
 }
 
 func TestLimits(t *testing.T) {
@@ -182,12 +235,20 @@ func TestLimits(t *testing.T) {
 			Commands: []string{"echo rxe0 hca_handle=max hca_object=max >/sys/fs/cgroup" + group + "/rdma.max"},
 		}
 	}
+	opened := map[string]string{"proc/self/fd/0": "", "proc/self/fd/1": "", "proc/self/fd/2": ""}
 	room := Finding{Status: OK, Found: "the control groups leave room"}
 	for name, tt := range map[string]struct {
 		files map[string]string
 		want  Finding
 	}{
-		"no file":        {group, room},
+		"no file": {group, room},
+		"few files": {with(group, opened, map[string]string{"proc/self/limits": "Max open files            8          8          files\n"}), Finding{
+			Status: Fail, Found: "only 8 files may be open at a time", Remedy: moreFiles,
+		}},
+		"few files in a container": {with(inside, opened, map[string]string{"proc/self/limits": "Max open files            8          8          files\n"}), Finding{
+			Status: Fail, Found: "only 8 files may be open at a time", Remedy: "start the container with more: docker run --ulimit nofile=65536",
+		}},
+		"enough files":   {with(group, opened, map[string]string{"proc/self/limits": "Max open files            9          9          files\n"}), room},
 		"much":           {max("system/x", "rxe0 hca_handle=max hca_object=2000\n"), room},
 		"few handles":    {max("system/x", "mlx5_0 hca_handle=max hca_object=max\nrxe0 hca_handle=1 hca_object=max\n"), scarce("/system/x", "hca_handle=1 hca_object=max")},
 		"no objects":     {max("system/x", "rxe0 hca_handle=9 hca_object=0\n"), scarce("/system/x", "hca_handle=9 hca_object=0")},

@@ -30,10 +30,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (o *options) program() *program.Program {
-	*o = options{server: "127.0.0.1", port: 7471}
+	*o = options{port: 7471}
 	return &program.Program{
 		Name: "rdmaclient", Flags: o.flags, Run: o.run,
-		Usage: "rdmaclient [-s server] [-p port]",
+		Usage: "rdmaclient -s server [-p port]",
 		Text: `
 Connects, sends a message of 16 bytes, and receives one. The server is
 rdmaserver, or rdma_server of rdma-core.
@@ -46,11 +46,14 @@ Example: rdmaserver   and   rdmaclient -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", o.server, "`address` of the server")
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
 	f.Port(&o.port, "`port` of the server")
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.server == "" {
+		return program.Misuse("-s is missing")
+	}
 	out.Printf("rdmaclient: start\n")
 	if err := o.exchange(ctx); err != nil {
 		return err

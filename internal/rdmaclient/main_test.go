@@ -13,7 +13,7 @@ var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	for args, want := range map[string]options{
-		"":                     {"127.0.0.1", 7471},
+		"":                     {"", 7471},
 		"-s host -p 7500":      {"host", 7500},
 		"--server :: --port 1": {"::", 1},
 	} {
@@ -29,6 +29,8 @@ func TestWrongArguments(t *testing.T) {
 		"-p 0":     "expected a number from 1 to 65535",
 		"-p 65536": "expected a number from 1 to 65535",
 		"host":     "unexpected argument",
+		"":         "-s is missing",
+		"-p 7471":  "-s is missing",
 	})
 }
 

@@ -29,10 +29,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (o *options) program() *program.Program {
-	*o = options{server: "127.0.0.1", port: 7471}
+	*o = options{port: 7471}
 	return &program.Program{
 		Name: "rdmaxclient", Flags: o.flags, Run: o.run,
-		Usage: "rdmaxclient [-s server] [-p port] [-c r|x]",
+		Usage: "rdmaxclient -s server [-p port] [-c r|x]",
 		Text: `
 Connects, and sends a message of 16 bytes. The server is rdmaxserver, or
 rdma_xserver of rdma-core, with the same -c. Extended reliable connections need
@@ -46,12 +46,15 @@ Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", o.server, "`address` of the server")
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
 	f.Port(&o.port, "`port` of the server")
 	o.kind.Add(f)
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.server == "" {
+		return program.Misuse("-s is missing")
+	}
 	out.Printf("rdmaxclient: start\n")
 	if err := o.send(ctx); err != nil {
 		return err

@@ -15,7 +15,7 @@ var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	for args, want := range map[string]options{
-		"":                     {"127.0.0.1", 7471, rdmax.Kind{}},
+		"":                     {"", 7471, rdmax.Kind{}},
 		"-s host -p 7500 -c r": {"host", 7500, rdmax.Kind{}},
 		"-c x --port 1 -s ::":  {"::", 1, rdmax.Kind{Extended: true}},
 	} {
@@ -32,6 +32,7 @@ func TestWrongArguments(t *testing.T) {
 		"-c":       "flag needs an argument",
 		"-p 65536": "expected a number from 1 to 65535",
 		"host":     "unexpected argument",
+		"":         "-s is missing",
 	})
 }
 

@@ -204,21 +204,20 @@ func TestGoneOverLibraries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		connect  func(context.Context) error
 		function string
+		states   int // of the queue pair, which the function comes after
 	}{
-		"dial, queue pair":   {dial, "rdma_create_qp_ex"},
-		"dial":               {dial, "rdma_connect"},
-		"accept, queue pair": {accept, "rdma_create_qp_ex"},
-		"accept":             {accept, "rdma_accept"},
-		"manual":             {dialManually, "rdma_establish"},
+		"dial, queue pair":   {dial, "rdma_create_qp_ex", 0},
+		"dial":               {dial, "rdma_connect", 0},
+		"accept, queue pair": {accept, "rdma_create_qp_ex", 0},
+		"accept":             {accept, "rdma_accept", 3},
+		"manual":             {dialManually, "rdma_establish", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways[0].fail(c, tt.function, syscall.EINVAL)
 			requireErrno(t, tt.connect(bounded(t)), tt.function, syscall.EINVAL)
 			ways[0].fail(c, tt.function, syscall.EINVAL)
-			if name == "manual" {
-				for range 4 { // moves its queue pair before
-					c.Next("rdma_init_qp_attr").Returns(0, 0)
-				}
+			for range tt.states {
+				c.Next("rdma_init_qp_attr").Returns(0, 0)
 			}
 			ways[0].fail(c, "rdma_init_qp_attr", syscall.EINVAL)
 			err := tt.connect(bounded(t))

@@ -45,6 +45,19 @@ func nobody(memlock string) []string {
 	return []string{"prlimit", "--memlock=" + memlock, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 }
 
+var inPod = []string{"ip", "netns", "exec", "pod"}
+
+// sameInterface makes an interface in the network namespace pod that has the
+// name and the number of the device's, which stays outside.
+const sameInterface = "ip -n pod link add rdma0 index $(cat /sys/class/net/rdma0/ifindex) type dummy; " +
+	"ip -n pod link set lo up; ip -n pod link set rdma0 up; ip -n pod address add 203.0.113.2/24 dev rdma0"
+
+// netnsMode sets whether all network namespaces share devices, once the kernel
+// has done with those that were deleted.
+func netnsMode(mode string) string {
+	return "timeout 60 sh -c 'until rdma system set netns " + mode + " 2>/dev/null; do sleep 0.1; done'"
+}
+
 var ailments = map[string]ailment{
 	"no libibverbs": {
 		start: hide(libraryFolder+"libibverbs.so.1", "/dev/null"),
@@ -104,6 +117,31 @@ var ailments = map[string]ailment{
 		check: "limits", found: "the control group /few allows rxe0 only hca_handle=max hca_object=3",
 		command: []string{"echo rxe0 hca_handle=max hca_object=max >/sys/fs/cgroup/few/rdma.max"},
 		undo:    "rmdir /sys/fs/cgroup/few",
+	},
+	"few open files": {
+		start: []string{"prlimit", "--nofile=10"},
+		check: "limits", found: "only 10 files may be open", remedy: "LimitNOFILE", cure: "true",
+	},
+	"no device file in a pod": {
+		cause: "mv /dev/infiniband/uverbs0 /dev/hidden", start: []string{"env", "KUBERNETES_SERVICE_HOST=192.0.2.9"},
+		check: "device files", found: "no uverbs0 in /dev/infiniband", remedy: "device plugin",
+		cure: "mv /dev/hidden /dev/infiniband/uverbs0",
+	},
+	"another network namespace": {
+		cause: "ip netns add pod; " + sameInterface, start: inPod,
+		check: "interfaces", found: "rxe0 port 1 is on rdma0, which is not in this network namespace",
+		remedy: "nsenter --net=/proc/1/ns/net PROGRAM", cure: "true", cureStart: append(inPod, "nsenter", "--net=/proc/1/ns/net"),
+		undo: "ip netns delete pod",
+	},
+	"a device that is another network namespace's own": {
+		cause: netnsMode("exclusive") + "; ip netns add pod; " + sameInterface, start: inPod,
+		check: "devices", found: "there is no RDMA device", remedy: "rdma dev set NAME netns", cure: "true",
+		undo: "ip netns delete pod; " + netnsMode("shared"),
+	},
+	"tiny MTU": {
+		cause: "ip link set rdma0 mtu 351",
+		check: "interfaces", found: "rdma0, whose MTU of 351 is below the 352 bytes", command: []string{"ip link set rdma0 mtu 1500"},
+		undo: address6,
 	},
 	"interface down": {
 		cause: "ip link set rdma0 down",

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/doctor"
+	"github.com/verbena-go/verbena/internal/rdmaclient"
 	"github.com/verbena-go/verbena/internal/rdmadevices"
 	"github.com/verbena-go/verbena/internal/rdmawatch"
 	"github.com/verbena-go/verbena/internal/testdevice"
@@ -26,6 +27,7 @@ const programEnv = "VERBENA_DOCTOR_PROGRAM"
 func TestMain(m *testing.M) {
 	program := map[string]func(args []string, stdout, stderr io.Writer) int{
 		"rdmadoctor": doctor.Main, "rdmadevices": rdmadevices.Main, "rdmawatch": rdmawatch.Main,
+		"rdmaclient": rdmaclient.Main,
 	}[os.Getenv(programEnv)]
 	if program != nil {
 		os.Exit(program(os.Args[1:], os.Stdout, os.Stderr))

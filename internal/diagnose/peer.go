@@ -1,0 +1,212 @@
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Peer is another host to which the way is checked.
+type Peer struct {
+	Host string // name or address
+	Port int    // at which a server should listen; 0: none needs to
+}
+
+// unusedPort is where a peer is asked for a connection that nobody should take:
+// its refusal proves that packets come and go as much as a connection does.
+const unusedPort = 1
+
+// lookTime is how long the kernel may look for a peer on the link, for which it
+// asks three times, a second apart.
+const lookTime = 4 * time.Second
+
+// peerChecks are those of the way to a peer, after all others.
+var peerChecks = []check{
+	{name: "peer's address", lack: "no address of the peer", look: peerAddress},
+	{name: "way to the peer", lack: "no way to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerWay},
+	{name: "peer", needs: []string{"way to the peer"}, look: peerAnswer},
+}
+
+// peerAddress finds the addresses that the peer may have.
+func peerAddress(ctx context.Context, m *machine) Finding {
+	addrs, err := resolve(ctx, m.peer.Host)
+	if err != nil {
+		return Finding{Status: Fail, Found: err.Error(), Remedy: "give the peer's IP address, or see why the name has none"}
+	}
+	return m.judgeAddresses(addrs)
+}
+
+// resolve looks a host up.
+func resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil { // the resolver would lose its zone
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	for i := range addrs {
+		addrs[i] = addrs[i].Unmap()
+	}
+	return addrs, err
+}
+
+// judgeAddresses keeps those addresses that a device can be reached at.
+func (m *machine) judgeAddresses(addrs []netip.Addr) Finding {
+	m.peerAddrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.IsLoopback() || a.IsUnspecified() })
+	if len(m.peerAddrs) == 0 {
+		return Finding{
+			Status: Fail, Found: join(addrs) + " is this machine's loopback, at which no RDMA device is",
+			Remedy: "give an address of one of the peer's devices, as its rdmadevices -g shows them",
+		}
+	}
+	f := Finding{Status: OK, Found: join(m.peerAddrs)}
+	if m.isOwn(m.peerAddrs[0]) {
+		f.Found += ", which is this machine"
+	}
+	return f
+}
+
+// isOwn reports whether an interface of this machine has the address.
+func (m *machine) isOwn(addr netip.Addr) bool {
+	return slices.ContainsFunc(m.netDevs, func(d netDev) bool {
+		return slices.ContainsFunc(d.addrs, func(p netip.Prefix) bool { return p.Addr() == addr.WithZone("") })
+	})
+}
+
+// peerWay finds the device and the route to the first of the peer's addresses
+// that has one.
+func peerWay(ctx context.Context, m *machine) Finding {
+	var failed Finding
+	for _, addr := range m.peerAddrs {
+		through, err := way(ctx, addr)
+		if isAny(err, notThere...) {
+			// Linux 6.1 has asked for the peer's hardware address, but looks
+			// for the answer only when the time is over.
+			through, err = way(ctx, addr)
+		}
+		if err == nil {
+			m.peerAddrs = []netip.Addr{addr}
+			return Finding{Status: OK, Found: fmt.Sprintf("to %s through %s", addr, through)}
+		}
+		if failed.Found == "" {
+			failed = m.noWay(addr, err)
+		}
+	}
+	return failed
+}
+
+// way resolves an address and the route to it, and says where that begins.
+func way(ctx context.Context, addr netip.Addr) (through string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, ep.Close()) }()
+	info := rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, Dst: netip.AddrPortFrom(addr, unusedPort)}
+	if err := ep.Resolve(ctx, info); err != nil {
+		return "", err
+	}
+	device, err := ep.ID().Context()
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s port %d, from %s", device.Name(), ep.ID().PortNum(), ep.ID().LocalAddr().Addr()), nil
+}
+
+// notThere are the errors of an address that nobody answers for.
+var notThere = []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded}
+
+// noWay says why there is none.
+func (m *machine) noWay(addr netip.Addr, err error) Finding {
+	f := Finding{Status: Fail, Found: fmt.Sprintf("none to %s: %v", addr, err), Remedy: whyNot(err)}
+	switch {
+	case isAny(err, notThere...):
+		f.Found = fmt.Sprintf("nobody answers on the link for %s, or for the gateway to it", addr)
+		f.Remedy = fmt.Sprintf("see that the peer is up and has this address: ping %s", addr)
+	case isAny(err, syscall.ENODEV, syscall.ENETUNREACH, syscall.EADDRNOTAVAIL):
+		source, err := m.source(addr)
+		if err != nil {
+			f.Found, f.Remedy = fmt.Sprintf("this machine has no route to %s: %v", addr, err), "add a route through the interface of an RDMA device"
+			break
+		}
+		f.Found = fmt.Sprintf("packets to %s leave through %s, which no RDMA device is on", addr, m.nameOf(source))
+		f.Remedy = "give the address of a device of the peer's in a network that this machine's devices are in, or change the route"
+	}
+	return f
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
+// sourceOf returns the local address from which packets go to another.
+func sourceOf(addr netip.Addr) (netip.Addr, error) {
+	conn, err := net.Dial("udp", net.JoinHostPort(addr.String(), roceUDP)) // sends nothing
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// nameOf returns the name of the interface that has an address.
+func (m *machine) nameOf(addr netip.Addr) string {
+	for _, d := range m.netDevs {
+		for _, p := range d.addrs {
+			if p.Addr() == addr.WithZone("") {
+				return d.name
+			}
+		}
+	}
+	return addr.String()
+}
+
+// peerAnswer asks the peer for a connection.
+func peerAnswer(ctx context.Context, m *machine) Finding {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	addr, port := m.peerAddrs[0].String(), strconv.Itoa(cmp.Or(m.peer.Port, unusedPort))
+	conn, err := rdmacm.Dial(ctx, net.JoinHostPort(addr, port), nil)
+	if err == nil {
+		err = conn.Close()
+	}
+	return m.judgeAnswer(addr, err)
+}
+
+// judgeAnswer is given what came of asking for a connection.
+func (m *machine) judgeAnswer(addr string, err error) Finding {
+	rejected, answered := errors.AsType[*rdmacm.RejectedError](err)
+	nobody := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -int(syscall.ECONNREFUSED))
+	switch {
+	case err == nil:
+		return Finding{Status: OK, Found: fmt.Sprintf("%s takes connections at port %d", addr, cmp.Or(m.peer.Port, unusedPort))}
+	case nobody && m.peer.Port == 0:
+		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: it refuses port %d, at which nobody listens", addr, unusedPort)}
+	case nobody:
+		return Finding{
+			Status: Fail, Found: fmt.Sprintf("%s answers, but nobody listens at port %d", addr, m.peer.Port),
+			Remedy: "start the server, at this address or at every one, or give its port",
+		}
+	case answered:
+		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: %v", addr, err)}
+	case isAny(err, notThere...):
+		return Finding{
+			Status: Fail, Found: fmt.Sprintf("%s is there, but does not answer requests to connect", addr),
+			Remedy: strings.Join([]string{
+				"run rdmadoctor on the peer: it needs an active RDMA device of the same kind at this address",
+				"see that nothing on the way drops UDP port " + roceUDP + ", and on the peer that no firewall does",
+			}, "; "),
+		}
+	}
+	return Finding{Status: Fail, Found: fmt.Sprintf("connecting to %s: %v", addr, err), Remedy: whyNot(err)}
+}
