@@ -345,6 +345,7 @@ func TestMissingPieces(t *testing.T) {
 	for kernel, want := range map[string]string{
 		"stable":     "run tests/vm/fetch-kernel stable",
 		"current":    "run tests/vm/fetch-kernel current",
+		"trixie":     "run tests/vm/fetch-kernel trixie",
 		"/no/kernel": "no kernel /no/kernel",
 	} {
 		t.Run("kernel "+kernel, func(t *testing.T) {
