@@ -356,3 +356,24 @@ func TestMissingPieces(t *testing.T) {
 		})
 	}
 }
+
+// Whatever is no suite is refused before anybody is asked for it. The suites of
+// the two names are the same kernels.
+func TestFetchKernel(t *testing.T) {
+	fetch := func(args ...string) outcome { return run(t, exec.Command("./fetch-kernel", args...)) }
+	for _, args := range [][]string{{}, {""}, {"-x"}, {"../x"}, {"Trixie"}, {"trixie", "sid"}} {
+		got := fetch(args...)
+		require.Equal(t, 1, got.status, args)
+		require.Contains(t, got.stderr, "usage: fetch-kernel stable|current|SUITE", args)
+	}
+	needVM(t, "stable")
+	for name, suite := range map[string]string{"stable": "bookworm", "current": "sid"} {
+		needVM(t, name)
+		got := fetch(suite)
+		require.Zero(t, got.status, got.stderr)
+		require.Equal(t, fetch(name).stdout, got.stdout)
+		link, err := os.Readlink(filepath.Join(cacheFolder(t), "kernel", suite))
+		require.NoError(t, err)
+		require.Equal(t, name, link)
+	}
+}
