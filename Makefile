@@ -15,7 +15,7 @@ CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-
 # GOARCH and the emulator that runs its programs.
 EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device interop scale loss generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
+.PHONY: help demo test build cross lint unit device kernels interop scale loss generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
 
 help: ## print this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -54,6 +54,10 @@ unit: ## the tests that need no device
 
 device: ## the tests that need a device, in the VM
 	VERBENA_VM_TIMEOUT=$${VERBENA_VM_TIMEOUT:-1200} $(GO) test -race -timeout 20m -p 1 -exec $(VM) $(DEVICE_TESTS)
+
+# KERNELS="trixie sid" runs only those.
+kernels: ## the tests that need a device, on the kernels of four Debian suites; prints a table
+	@DEVICE_TESTS="$(DEVICE_TESTS)" scripts/kernels $(KERNELS)
 
 # INTEROP= runs the most telling cases only.
 interop: INTEROP ?= all

@@ -10,12 +10,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
 )
 
-// Soft-RoCE cannot be taken from its users: it lacks what the kernel calls
-// disassociation, which drivers of hardware mostly have. So the kernel sends no
-// event, waits for the last user, and goes on when that has closed the device.
-// TestRemovedDeviceRefuses has what users of the others meet.
+// Before Linux 7.3 Soft-RoCE cannot be taken from its users: it lacks what the
+// kernel calls disassociation, which drivers of hardware mostly have. So the
+// kernel sends no event, waits for the last user, and goes on when that has closed
+// the device. From 7.3 on it does not wait: it destroys all that is on the device,
+// and answers EIO to whatever is asked of it. TestRemovedDeviceRefuses has that on
+// all kernels.
 
 // start runs a command of the system's that waits for something.
 func start(t testing.TB, args ...string) (ended <-chan error) {
@@ -56,6 +59,10 @@ func hasty(peer *ibverbs.QP) link {
 
 // A device that is to be removed works until its last user has gone.
 func TestRemovalWaits(t *testing.T) {
+	needGuest(t)
+	if testdevice.TakesDevices(t) {
+		t.Skip("this kernel does not wait: TestRemovalTakes")
+	}
 	r := openOwn(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -93,6 +100,59 @@ func TestRemovalWaits(t *testing.T) {
 	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
 }
 
+// A device that is removed is taken from its users: every wait ends, every call
+// fails, and everything can be closed.
+func TestRemovalTakes(t *testing.T) {
+	needGuest(t)
+	if !testdevice.TakesDevices(t) {
+		t.Skip("this kernel waits: TestRemovalWaits")
+	}
+	r := openOwn(t)
+	t.Run("in use", func(t *testing.T) {
+		sub := &rig{t: t, device: r.device, c: r.c, pd: r.pd}
+		idle, _ := sub.pair(sub.channel()) // waits for what never comes
+		idle.postRecv(t, 1)
+		completion := waiter(context.Background(), idle.recvCQ)
+		untilWaiting(t, idle.recvCQ)
+		fatal := make(chan error, 1)
+		go func() { fatal <- untilEvent(limit(t), r.c, ibverbs.EventDeviceFatal) }()
+		ends, results := sub.load(context.Background(), 4)
+		require.False(t, r.c.Removed())
+		removal := start(t, "rdma", "link", "delete", ownName)
+		require.NoError(t, ended(t, removal), "with all that in use")
+		require.True(t, r.c.Removed())
+		require.ErrorIs(t, ended(t, completion).err, syscall.EIO)
+		require.NoError(t, ended(t, fatal))
+		for range ends {
+			err := ended(t, results)
+			var wcErr *ibverbs.WCError // of one whose peer went first
+			require.True(t, errors.Is(err, syscall.EIO) || errors.As(err, &wcErr), "%v", err)
+		}
+		for name, err := range map[string]error{
+			"SetError": idle.qp.SetError(),
+			"State":    second(idle.qp.State()),
+			"CreateCQ": second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1})),
+			"Alloc":    second(r.pd.Alloc(1, 0)),
+		} {
+			require.ErrorIs(t, err, syscall.EIO, name)
+		}
+	})
+	require.NoError(t, r.pd.Close())
+	require.NoError(t, r.c.Close())
+	_, err := ibverbs.Open(ownName)
+	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
+}
+
+// untilEvent waits for an event of a type, which others may precede.
+func untilEvent(ctx context.Context, c *ibverbs.Context, want ibverbs.EventType) error {
+	for {
+		ev, err := c.NextEvent(ctx)
+		if err != nil || ev.Type == want {
+			return err
+		}
+	}
+}
+
 // eventsNow gives the events that are there.
 func (r *rig) eventsNow() func(yield func(ibverbs.Event) bool) {
 	return func(yield func(ibverbs.Event) bool) {
@@ -107,8 +167,8 @@ func (r *rig) eventsNow() func(yield func(ibverbs.Event) bool) {
 }
 
 // The interface goes away under load. Requests fail, and moving the queue pairs
-// to the error state ends every other wait. Linux 6.1 also says that the port
-// is down; 7.2 does not get to it.
+// to the error state ends every other wait, if the kernel has not taken the device
+// by then. Linux 6.1 also says that the port is down; 7.2 does not get to it.
 func TestInterfaceRemoved(t *testing.T) {
 	r := openOwn(t)
 	var removal <-chan error
@@ -120,23 +180,31 @@ func TestInterfaceRemoved(t *testing.T) {
 		ends, results := sub.load(context.Background(), 4)
 		removal = start(t, "ip", "link", "delete", ownNetDev)
 		errs := []error{ended(t, results)}
-		for _, e := range append(ends, idle) {
-			require.NoError(t, e.qp.SetError())
+		taken := func(err error) bool {
+			return err != nil && errors.Is(err, syscall.EIO) && testdevice.TakesDevices(t)
 		}
-		got := ended(t, w)
-		require.NoError(t, got.err)
-		require.Equal(t, ibverbs.WCFlushed, got.wcs[0].Status())
+		for _, e := range append(ends, idle) {
+			if err := e.qp.SetError(); !taken(err) {
+				require.NoError(t, err)
+			}
+		}
+		if got := ended(t, w); !taken(got.err) {
+			require.NoError(t, got.err)
+			require.Equal(t, ibverbs.WCFlushed, got.wcs[0].Status())
+		}
 		for len(errs) < len(ends) {
 			errs = append(errs, ended(t, results))
 		}
 		for _, err := range errs {
 			var wcErr *ibverbs.WCError
 			var postErr *ibverbs.PostError
-			require.True(t, errors.As(err, &wcErr) || errors.As(err, &postErr), "%v", err)
+			require.True(t, errors.As(err, &wcErr) || errors.As(err, &postErr) || taken(err), "%v", err)
 			t.Log(err)
 		}
-		for ev := range sub.eventsNow() {
-			t.Log(ev)
+		if !testdevice.TakesDevices(t) {
+			for ev := range sub.eventsNow() {
+				t.Log(ev)
+			}
 		}
 	})
 	require.NoError(t, r.pd.Close())

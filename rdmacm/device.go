@@ -205,3 +205,14 @@ func (o *openDevices) closed(raw *libibverbs.Context) {
 		giveBack(raw)
 	}
 }
+
+// unlessRemoved returns the error of a wait, or that the device was removed if that
+// is why. The kernel may take a device from its users before it says so.
+func (q *queues) unlessRemoved(err error) error {
+	if !errors.Is(err, syscall.EIO) || !q.pd.Context().Removed() {
+		return err
+	}
+	err = (&Event{Type: EventDeviceRemoval}).Err()
+	q.end(err)
+	return err
+}

@@ -1,8 +1,8 @@
 package rdmacm_test
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
@@ -43,10 +43,9 @@ func ExampleConn_Read() {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-	offer := conn.PeerData()
-	remote := ibverbs.RemoteBuffer{
-		Addr: binary.BigEndian.Uint64(offer), RKey: binary.BigEndian.Uint32(offer[8:]),
-		Len: uint64(binary.BigEndian.Uint32(offer[12:])),
+	var remote ibverbs.RemoteBuffer
+	if err := remote.UnmarshalBinary(conn.PeerData()); err != nil {
+		log.Fatal(err)
 	}
 	memory, err := conn.Alloc(int(remote.Len), ibverbs.AccessLocalWrite)
 	if err != nil {
@@ -72,7 +71,7 @@ func ExampleListener() {
 			log.Fatal(err)
 		}
 		go func() {
-			if string(req.PrivateData()[:9]) != "version 2" {
+			if !bytes.HasPrefix(req.PrivateData(), []byte("version 2")) {
 				_ = req.Reject([]byte("version 2 only"))
 				return
 			}

@@ -77,14 +77,18 @@ func (id *ID) needQP(op string) (queuePair, error) {
 
 // destroyQP is what rdma_destroy_qp does, but for its silence about errors. The
 // id forgets the queue pair before, because reading an event may change the
-// state of the one that it has.
+// state of the one that it has. The kernel may take a minute: the id is not
+// locked meanwhile, so that nobody waits for that who has an event of it.
 func (id *ID) destroyQP(device *ibverbs.Context, qp *libibverbs.Qp) error {
 	id.mu.Lock()
-	defer id.mu.Unlock()
 	id.leaveAll()
 	id.setQP(nil)
+	id.mu.Unlock()
 	err := libibverbs.DestroyQp(qp)
-	if err != nil && !(errors.Is(err, syscall.EIO) && device.Removed()) {
+	failed := err != nil && !(errors.Is(err, syscall.EIO) && device.Removed())
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if failed {
 		id.setQP(qp)
 		return err
 	}

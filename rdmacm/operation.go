@@ -128,7 +128,7 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 func (o *operations) collect(ctx context.Context) error {
 	n, err := o.queues.cq.Wait(ctx, o.wcs)
 	o.handOut(n)
-	return err
+	return o.queues.unlessRemoved(err)
 }
 
 // poll hands out the completions that there are, and returns how many. The

@@ -99,9 +99,13 @@ func listenAt(t *testing.T, address string) *rdmacm.Listener {
 	return ln
 }
 
-// stillWaits requires that a removal waits for something.
+// stillWaits requires that a removal waits for something, unless the kernel takes
+// devices from their users.
 func stillWaits(t *testing.T, removal <-chan error) {
 	t.Helper()
+	if testdevice.TakesDevices(t) {
+		return
+	}
 	select {
 	case err := <-removal:
 		require.FailNow(t, "removed under its user", "%v", err)
@@ -166,8 +170,12 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	require.Nil(t, find(t, ownName))
 	require.NotNil(t, find(t, d.Name), "the others are there")
 	other, err := pd.Alloc(4096, ibverbs.AccessLocalWrite)
-	require.NoError(t, err, "the device works on")
-	require.NoError(t, other.Close())
+	if testdevice.TakesDevices(t) {
+		require.ErrorIs(t, err, syscall.EIO)
+	} else {
+		require.NoError(t, err, "the device works on")
+		require.NoError(t, other.Close())
+	}
 	require.NoError(t, mr.Close())
 	stillWaits(t, removal)
 	require.NoError(t, pd.Close())

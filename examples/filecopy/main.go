@@ -81,10 +81,10 @@ func receive(ctx context.Context, address, path string) error {
 	if err != nil {
 		return err
 	}
-	size := binary.BigEndian.Uint64(req.PrivateData())
-	if size > maxSize {
-		_ = req.Reject([]byte("too large"))
-		return fmt.Errorf("%v wants to send %d bytes", req.RemoteAddr(), size)
+	size, err := parseSize(req.PrivateData())
+	if err != nil {
+		_ = req.Reject([]byte(err.Error()))
+		return fmt.Errorf("%v: %w", req.RemoteAddr(), err)
 	}
 	var window *ibverbs.MR
 	var messages *rdmacm.Receiver
@@ -106,7 +106,7 @@ func receive(ctx context.Context, address, path string) error {
 		return err
 	}
 	defer conn.Close()
-	if err := store(ctx, conn, messages, window, file, int64(size)); err != nil {
+	if err := store(ctx, conn, messages, window, file, size); err != nil {
 		return fmt.Errorf("the copy is not whole: %w", err)
 	}
 	original, err := messages.Next(ctx)
@@ -130,10 +130,23 @@ func receive(ctx context.Context, address, path string) error {
 	return conn.Wait(ctx) // until the other end, which has got it then, has closed
 }
 
+// parseSize returns the size of the file from the sender's private data, which
+// may be anything, and of any length.
+func parseSize(privateData []byte) (int64, error) {
+	if len(privateData) < 8 {
+		return 0, fmt.Errorf("private data of %d bytes has no size of a file", len(privateData))
+	}
+	size := binary.BigEndian.Uint64(privateData)
+	if size > maxSize {
+		return 0, fmt.Errorf("a file of %d bytes is too large", size)
+	}
+	return int64(size), nil
+}
+
 // store puts chunks into the copy, in whatever order they come.
 func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, window *ibverbs.MR, file *os.File, size int64) error {
-	start, done := time.Now(), int64(0)
-	defer fmt.Fprintln(os.Stderr)
+	bar := newProgress(os.Stderr, size)
+	defer bar.end()
 	for range chunks(size) {
 		m, err := messages.Next(ctx)
 		if err != nil {
@@ -152,8 +165,7 @@ func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, wi
 		if err := conn.SendImm(ctx, number); err != nil { // the slot is free
 			return err
 		}
-		done += int64(n)
-		progress(start, done, size)
+		bar.add(n)
 	}
 	return nil
 }
@@ -233,8 +245,8 @@ func (s *sender) transfer(ctx context.Context) (err error) {
 			}
 		})
 	}
-	start, done := time.Now(), int64(0)
-	defer fmt.Fprintln(os.Stderr)
+	bar := newProgress(os.Stderr, s.size)
+	defer bar.end()
 	for range chunks(s.size) {
 		answer, err := s.answers.Next(ctx)
 		if err != nil {
@@ -246,8 +258,7 @@ func (s *sender) transfer(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		done += int64(chunkLen(s.size, int64(number)))
-		progress(start, done, s.size)
+		bar.add(chunkLen(s.size, int64(number)))
 	}
 	return nil
 }
@@ -283,9 +294,27 @@ func checksum(file *os.File) ([]byte, error) {
 	return hash.Sum(nil), err
 }
 
-// progress shows how much of a file is in the copy.
-func progress(start time.Time, done, size int64) {
-	bar := strings.Repeat("#", int(30*min(done, size)/size))
-	rate := float64(done) / (1 << 20) / time.Since(start).Seconds()
-	fmt.Fprintf(os.Stderr, "\r[%-30s] %d of %d bytes, %.1f MiB/s", bar, done, size, rate)
+// progress shows how much of a file is in the copy, to whoever looks at a
+// terminal.
+type progress struct {
+	out        io.Writer
+	start      time.Time
+	done, size int64
 }
+
+func newProgress(out *os.File, size int64) *progress {
+	p := &progress{out: io.Discard, start: time.Now(), size: size}
+	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		p.out = out
+	}
+	return p
+}
+
+func (p *progress) add(n int) {
+	p.done += int64(n)
+	bar := strings.Repeat("#", int(30*min(p.done, p.size)/p.size))
+	rate := float64(p.done) / (1 << 20) / time.Since(p.start).Seconds()
+	fmt.Fprintf(p.out, "\r[%-30s] %d of %d bytes, %.1f MiB/s", bar, p.done, p.size, rate)
+}
+
+func (p *progress) end() { fmt.Fprintln(p.out) }

@@ -4,6 +4,7 @@ package fakelib
 
 import (
 	"bytes"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type provider struct {
 	plans int64
 	plan  [maxPlans]Plan
 	live  int64
+
+	held, released int64 // atomically
 }
 
 // Provider is the libibverbs of a process that ProviderMain made. It has one
@@ -130,6 +133,7 @@ func (p *Provider) Only(name string) Call {
 // Plan says what a call does.
 type Plan struct {
 	name              [48]byte
+	holds             int64
 	instead           int64
 	result, error     int64
 	arg, offset, size int64
@@ -151,6 +155,23 @@ func (p *Provider) Next(name string) *Plan {
 func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 	p.instead, p.result, p.error = 1, result, int64(errno)
 	return p
+}
+
+// Hold plans that the next call of a function stays in C, as in a kernel that does
+// not let it go. reached returns when the call is there, and release lets it
+// go on; if nobody calls it, the end of the test does.
+func (p *Provider) Hold(name string) (reached, release func()) {
+	p.t.Helper()
+	atomic.StoreInt64(&p.c.released, 0)
+	p.Next(name).holds = 1
+	reached = func() {
+		for atomic.LoadInt64(&p.c.held) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	release = func() { atomic.StoreInt64(&p.c.released, 1) }
+	p.t.Cleanup(release)
+	return reached, release
 }
 
 // Writes makes the call write the bytes, up to 256, where the argument points

@@ -36,8 +36,9 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 			return Row{}, fmt.Errorf("message %d of %d bytes: %w", len(s.posted), size, err)
 		}
 	}
+	used := cpuTime() - before
 	r := bandwidthRow(size, s.posted, s.completed)
-	r.CPU = microseconds(cpuTime()-before) / float64(len(s.posted))
+	r.CPU = microseconds(used) / float64(len(s.posted))
 	return r, nil
 }
 
@@ -117,18 +118,12 @@ func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row
 	posted, come, free := ahead.Len(), 0, 0
 	wcs := make([]ibverbs.WC, pollBatch)
 	c, before := newClock(), cpuTime()
-	times, completed := make([]time.Duration, 0, e.Iterations), make([]completion, 0, e.Iterations)
 	for come < e.Iterations {
 		n, err := e.poll(ctx, e.recvs, wcs)
 		if err != nil {
 			return Row{}, fmt.Errorf("message %d of %d bytes: %w", come, size, err)
 		}
-		now := c.now()
-		for range n {
-			times = append(times, now)
-		}
 		come, free = come+n, free+n
-		completed = append(completed, completion{come, now})
 		if more := min(free, e.Iterations-posted, pollBatch); more == pollBatch || more == e.Iterations-posted && more > 0 {
 			if more < pollBatch {
 				if again, err = e.receives(more, size); err != nil {
@@ -141,7 +136,7 @@ func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row
 			posted, free = posted+more, free-more
 		}
 	}
-	r := bandwidthRow(size, times, completed)
+	r := receivedRow(size, come, c.now())
 	r.CPU = microseconds(cpuTime()-before) / float64(come)
 	return r, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -83,9 +84,13 @@ func parseKey(message []byte) (k key, err error) {
 type control struct {
 	net.Conn
 	isClient bool
+	plan     plan
 	mine     key
+	peerQPN  uint32         // once it is known
 	from     *io.PipeReader // what the peer says
-	gone     chan struct{}  // closed when the peer has closed the connection, or this end has
+	started  time.Time
+	unread   atomic.Int64  // when what the peer says first came that nobody has read yet: nanoseconds after started, or 0
+	gone     chan struct{} // closed when the peer has closed the connection, or this end has
 	stop     func() bool
 	end      context.CancelCauseFunc
 }
@@ -97,26 +102,60 @@ var errGone = fmt.Errorf("the peer has gone: %w", io.EOF)
 // still be on its way.
 const grace = 2 * time.Second
 
+// patience is how long a peer that is done is believed to have sent something
+// that is still on its way, lost packets included.
+const patience = 10 * time.Second
+
 // newControl takes a connection over. When ctx ends, so does what waits for the
 // peer; the context that it returns also ends when the peer has gone.
 func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, context.Context) {
-	c := &control{Conn: conn, isClient: isClient, gone: make(chan struct{})}
+	c := &control{Conn: conn, isClient: isClient, started: time.Now(), gone: make(chan struct{})}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	ctx, c.end = context.WithCancelCause(ctx)
 	var to *io.PipeWriter
 	c.from, to = io.Pipe()
 	go func() {
 		defer close(c.gone)
-		_, _ = io.Copy(to, conn) // what is wrong with conn, writing tells too
+		_, _ = io.Copy(noting{to, c}, conn) // what is wrong with conn, writing tells too
 		_ = to.Close()
 		time.AfterFunc(grace, func() { c.end(errGone) })
 	}()
 	return c, ctx
 }
 
+// noting hands on what the peer says, and notes since when it is unread.
+type noting struct {
+	*io.PipeWriter
+	c *control
+}
+
+func (n noting) Write(b []byte) (int, error) {
+	n.c.unread.Store(int64(time.Since(n.c.started)))
+	defer n.c.unread.Store(0)
+	return n.PipeWriter.Write(b) // when all is read
+}
+
+// ahead returns an error if the peer has been done for long, and speaks of what
+// comes next, although this end still waits for messages.
+func (c *control) ahead() error {
+	since := c.unread.Load()
+	if since == 0 || time.Since(c.started)-time.Duration(since) < patience {
+		return nil
+	}
+	return errors.New("the peer is done, and messages are missing here: give both ends the same operation (-o, -b) and number of messages (-n)")
+}
+
+// hangUp tells the peer that this end has failed, however long it takes to close
+// the rest.
+func (c *control) hangUp() { _ = c.Conn.Close() }
+
 func (c *control) Close() error {
 	c.stop()
-	err := errors.Join(c.Conn.Close(), c.from.Close())
+	err := c.Conn.Close()
+	if errors.Is(err, net.ErrClosed) { // by hangUp
+		err = nil
+	}
+	err = errors.Join(err, c.from.Close())
 	<-c.gone
 	c.end(nil)
 	return err
@@ -142,13 +181,16 @@ func (c *control) exchange(mine []byte) ([]byte, error) {
 
 // settle agrees about everything but keys, and returns the peer's MTU.
 func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
-	theirs, err := c.exchange(append([]byte(version), make([]byte, versionSize-len(version))...))
+	theirs, err := c.exchange(append([]byte(version+"\x00"), c.plan.bytes()...))
 	if err != nil {
 		return 0, err
 	}
-	text, _, _ := bytes.Cut(theirs, []byte{0})
+	text, rest, _ := bytes.Cut(theirs, []byte{0})
 	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < 5.7 {
 		return 0, fmt.Errorf("the peer is perftest %q, and 5.70 is the oldest that is understood", text)
+	}
+	if err := c.plan.compare(rest); err != nil {
+		return 0, err
 	}
 	for _, number := range []uint32{4096, 64} { // bytes: the cycle of small messages in a buffer, and a cache line
 		if _, err := c.exchange(binary.BigEndian.AppendUint32(nil, number)); err != nil {
@@ -174,9 +216,13 @@ func (c *control) keys() (key, error) {
 	return parseKey(theirs)
 }
 
-// sync waits until the peer has come as far as this.
+// sync waits until the peer has come as far as this. It says so with its key once
+// more, unless it has a second queue pair and that one's key is still to come.
 func (c *control) sync() error {
-	_, err := c.keys()
+	theirs, err := c.keys()
+	if err == nil && c.peerQPN != 0 && theirs.QPN != c.peerQPN {
+		return errors.New("the peer uses several queue pairs, and rdmaperf only one: start perftest without -q")
+	}
 	return err
 }
 
@@ -198,6 +244,11 @@ func (c *control) report(r Row) (Row, error) {
 			return Row{}, err
 		}
 		field.theirs(binary.BigEndian.Uint64(b))
+	}
+	for _, rate := range []*float64{&theirs.Peak, &theirs.Average, &theirs.MessageRate} {
+		if math.IsInf(*rate, 0) || math.IsNaN(*rate) { // which is no measurement
+			*rate = 0
+		}
 	}
 	return theirs, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,6 +89,7 @@ func both(client, server func() error) error {
 
 func TestControl(t *testing.T) {
 	client, server := pair(t, t.Context())
+	client.plan, server.plan = newPlan(&someTest, Where{}), newPlan(&someTest, Where{})
 	client.mine, server.mine = keys["with a GID"], keys["with a GID"]
 	server.mine.QPN = 0x22
 	row := Row{Bytes: 64, Iterations: 5000, Peak: 2.5, Average: 1.25, MessageRate: 0.5}
@@ -114,6 +117,50 @@ func TestControl(t *testing.T) {
 	}))
 	require.NoError(t, client.Close())
 	<-server.gone
+}
+
+// What is no number is not measured, and JSON has no word for it.
+func TestReportOfNoNumbers(t *testing.T) {
+	client, server := pair(t, t.Context())
+	require.NoError(t, both(func() error {
+		_, err := client.report(Row{Bytes: 2, Iterations: 5, Peak: math.Inf(1), Average: math.NaN(), MessageRate: math.Inf(-1)})
+		return err
+	}, func() error {
+		theirs, err := server.report(Row{})
+		require.NoError(t, err)
+		require.Equal(t, Row{Bytes: 2, Iterations: 5}, theirs)
+		return Result{Rows: []Row{theirs}}.Encode(io.Discard)
+	}))
+}
+
+// A peer that is done, as it wants to go on to what comes next, has sent all
+// that it will.
+func TestPeerIsAhead(t *testing.T) {
+	client, server := pair(t, t.Context())
+	client.mine, server.mine = keys["without"], keys["without"]
+	require.NoError(t, server.ahead())
+	synced := make(chan error, 1)
+	go func() { synced <- client.sync() }()
+	for server.unread.Load() == 0 {
+		runtime.Gosched()
+	}
+	require.NoError(t, server.ahead(), "not at once")
+	server.started = server.started.Add(-patience)
+	require.ErrorContains(t, server.ahead(), "give both ends the same operation (-o, -b) and number of messages (-n)")
+	require.NoError(t, server.sync())
+	require.NoError(t, <-synced)
+	require.NoError(t, server.ahead())
+}
+
+// perftest's -q sends a key for each queue pair, where one would say that it is
+// as far as this end.
+func TestSeveralQueuePairs(t *testing.T) {
+	client, server := pair(t, t.Context())
+	client.mine, server.mine = keys["without"], keys["without"]
+	server.peerQPN = client.mine.QPN
+	require.NoError(t, both(client.sync, server.sync))
+	client.mine.QPN--
+	require.ErrorContains(t, both(client.sync, server.sync), "start perftest without -q")
 }
 
 func TestOldPeer(t *testing.T) {

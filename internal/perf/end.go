@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // Where says which device and peer to measure with.
@@ -18,6 +19,43 @@ type Where struct {
 	Server  string // empty: this is the server
 	TCPPort int
 	RDMACM  bool // connect queue pairs with rdma_cm, at the same port number
+}
+
+// Check returns why no test can be done here, so that a server can say so before
+// it waits for somebody.
+func (w Where) Check() error {
+	if w.RDMACM {
+		ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+		if err == nil {
+			err = ep.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	names := []string{w.Device}
+	if w.Device == "" {
+		devices, err := ibverbs.Devices()
+		if err != nil {
+			return err
+		}
+		if len(devices) == 0 {
+			return ibverbs.ErrNoDevice
+		}
+		names = nil
+		for _, d := range devices {
+			names = append(names, d.Name)
+		}
+	}
+	var errs []error
+	for _, name := range names { // one that can be opened is enough
+		c, err := ibverbs.Open(name)
+		if err == nil {
+			return c.Close()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // end is a queue pair with its memory: a half to send from, and one that the
@@ -211,6 +249,7 @@ func (e *end) agree() (theirs key, err error) {
 		}
 	}
 	theirs, err = e.control.keys()
+	e.control.peerQPN = theirs.QPN
 	e.peer = theirs.Buffer
 	e.peer.Len = uint64(e.half)
 	return theirs, err

@@ -24,8 +24,9 @@ func (e *end) latency(ctx context.Context, size int) (Row, error) {
 	if err != nil {
 		return Row{}, fmt.Errorf("message %d of %d bytes: %w", len(posted), size, err)
 	}
+	used := cpuTime() - before
 	r := latencyRow(size, posted, ways)
-	r.CPU = microseconds(cpuTime()-before) / float64(len(posted))
+	r.CPU = microseconds(used) / float64(len(posted))
 	return r, nil
 }
 
@@ -110,7 +111,7 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 	for i := range e.Iterations {
 		if i > 0 || e.control.isClient {
 			come++
-			if err := watch(ctx, in, byte(come)); err != nil {
+			if err := e.watch(ctx, in, byte(come)); err != nil {
 				return posted, err
 			}
 		}
@@ -121,13 +122,13 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 		}
 	}
 	if come < e.Iterations {
-		return posted, watch(ctx, in, byte(e.Iterations))
+		return posted, e.watch(ctx, in, byte(e.Iterations))
 	}
 	return posted, nil
 }
 
 // watch waits until a byte that the device writes has a value.
-func watch(ctx context.Context, b *byte, value byte) error {
+func (e *end) watch(ctx context.Context, b *byte, value byte) error {
 	const looks = 1 << 16 // before the runtime may schedule, which it would do with a signal
 	for {
 		for range looks {
@@ -136,8 +137,8 @@ func watch(ctx context.Context, b *byte, value byte) error {
 			}
 		}
 		runtime.Gosched()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := e.hopeless(ctx); err != nil {
+			return err
 		}
 	}
 }

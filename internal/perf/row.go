@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -62,23 +63,56 @@ type completion struct {
 	at time.Duration
 }
 
-// bandwidthRow makes a row of when messages were posted and when completed. The
-// peak is the best of all stretches from a post to a completion.
+// bandwidthRow makes a row of when messages were posted and when completed.
 func bandwidthRow(size int, posted []time.Duration, completed []completion) Row {
-	n := len(posted)
-	all := completed[len(completed)-1].at - posted[0]
-	rate := float64(n) / all.Seconds()
-	r := Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}
-	best := all.Seconds() / float64(n)
-	for i, from := range posted {
-		for _, c := range completed {
-			if c.n > i {
-				best = min(best, (c.at-from).Seconds()/float64(c.n-i))
+	r := receivedRow(size, len(posted), completed[len(completed)-1].at-posted[0])
+	r.Peak = peak(posted, completed) * float64(size) / megabyte
+	return r
+}
+
+// receivedRow makes a row of n messages that took so long. A receiver has no
+// peak, as with perftest: it knows when it looked, not when messages came.
+func receivedRow(size, n int, took time.Duration) Row {
+	rate := float64(n) / max(took, 1).Seconds() // no clock is finer
+	return Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}
+}
+
+// peak returns the messages per second of the best stretch from a post to a
+// completion.
+//
+// A stretch is a line from (posted[i], i) to (c.at, c.n), and its slope is the
+// rate. The steepest line to a completion touches the lower right of the convex
+// hull of all posts before, so only that hull is kept and searched.
+func peak(posted []time.Duration, completed []completion) (best float64) {
+	point := func(i int) completion { return completion{i, posted[i]} }
+	var hull []completion // from left to right, each line steeper than the one before
+	for _, c := range completed {
+		for i := hullEnd(hull); i < c.n; i++ {
+			for len(hull) > 1 && !isSteeper(hull[len(hull)-2], point(i), hull[len(hull)-1]) {
+				hull = hull[:len(hull)-1]
 			}
+			hull = append(hull, point(i))
+		}
+		k := sort.Search(len(hull)-1, func(k int) bool { return !isSteeper(hull[k], c, hull[k+1]) })
+		if from := hull[k]; c.at > from.at {
+			best = max(best, float64(c.n-from.n)/(c.at-from.at).Seconds())
 		}
 	}
-	r.Peak = float64(size) / best / megabyte
-	return r
+	return best
+}
+
+// hullEnd returns the number of the first post that a hull has not seen; the
+// last that it has seen is always part of it.
+func hullEnd(hull []completion) int {
+	if len(hull) == 0 {
+		return 0
+	}
+	return hull[len(hull)-1].n + 1
+}
+
+// isSteeper says whether the line from a to b is steeper than that from a to c.
+func isSteeper(a, b, c completion) bool {
+	return float64(b.n-a.n)*float64(c.at-a.at) > float64(c.n-a.n)*float64(b.at-a.at)
 }
 
 // Head is the line above rows.

@@ -2,6 +2,8 @@ package perf
 
 import (
 	"bytes"
+	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,6 +40,68 @@ func TestBandwidthRow(t *testing.T) {
 	require.InDelta(t, 4/0.014, r.Average, 1e-6)
 	require.InDelta(t, 4/0.014/1e6, r.MessageRate, 1e-9)
 	require.InDelta(t, 2/0.004, r.Peak, 1e-6)
+}
+
+// slowPeak is what peak returns, by looking at every stretch.
+func slowPeak(posted []time.Duration, completed []completion) (best float64) {
+	for i, from := range posted {
+		for _, c := range completed {
+			if c.n > i && c.at > from {
+				best = max(best, float64(c.n-i)/(c.at-from).Seconds())
+			}
+		}
+	}
+	return best
+}
+
+// Runs of any shape: bursts of posts at one time, completions for one message or
+// for many, and stretches without any.
+func TestPeak(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var posted []time.Duration
+		var completed []completion
+		now, done := time.Duration(0), 0
+		for n := 1 + random.IntN(40); done < n; {
+			for range random.IntN(min(6, n-len(posted)+1)) {
+				posted = append(posted, now)
+				now += time.Duration(random.IntN(3))
+			}
+			now += time.Duration(random.IntN(1 + random.IntN(50)))
+			if under := len(posted) - done; under > 0 {
+				done += 1 + random.IntN(under)
+				now++
+				completed = append(completed, completion{done, now})
+			}
+		}
+		require.InEpsilon(t, slowPeak(posted, completed), peak(posted, completed), 1e-9, "%v %v", posted, completed)
+	}
+}
+
+// A completion for each of a million messages: to look at every stretch would
+// take hours.
+func TestPeakOfManyCompletions(t *testing.T) {
+	const n = 1_000_000
+	posted, completed := make([]time.Duration, n), make([]completion, n)
+	for i := range n {
+		posted[i] = time.Duration(i) * time.Microsecond
+		completed[i] = completion{i + 1, posted[i] + 10*time.Microsecond - time.Duration(i%2)}
+	}
+	r := bandwidthRow(1, posted, completed)
+	require.InDelta(t, 1, r.MessageRate, 1e-3)
+	require.InDelta(t, 1, r.Peak*megabyte/1e6, 1e-3)
+}
+
+// What a receiver tells can be written as JSON, even if all messages were there
+// when it looked first.
+func TestReceivedRow(t *testing.T) {
+	for _, at := range []time.Duration{0, 1, time.Second} {
+		r := receivedRow(4096, 5, at)
+		require.NoError(t, Result{Rows: []Row{r}}.Encode(io.Discard))
+		require.Equal(t, 5, r.Iterations)
+		require.Zero(t, r.Peak)
+	}
+	require.InDelta(t, 5.0*4096/megabyte, receivedRow(4096, 5, time.Second).Average, 1e-9)
 }
 
 // The columns are perftest's, with one more.

@@ -17,12 +17,18 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 		return err
 	}
 	c, ctx := newControl(ctx, conn, where.Server != "")
+	c.plan = newPlan(t, where)
 	defer func() { err = errors.Join(err, c.Close()) }()
 	e, err := newEnd(ctx, t, where, c)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() {
+		if err != nil {
+			c.hangUp()
+		}
+		err = errors.Join(err, e.Close())
+	}()
 	for range 2 { // as often as perftest does
 		if err := c.sync(); err != nil {
 			return err

@@ -72,6 +72,7 @@ func (t *Test) Check() error {
 
 // String names the test.
 func (t *Test) String() string {
-	transport := strings.TrimPrefix(t.Transport.String(), "IBV_QPT_")
-	return fmt.Sprintf("%s %s %s", transport, t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
+	return fmt.Sprintf("%s %s %s", transportName(t.Transport), t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
 }
+
+func transportName(t ibverbs.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }

@@ -41,9 +41,21 @@ func (e *end) look(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	return cq.Wait(ctx, wcs)
 }
 
+// hopeless returns why a wait that has found nothing yet is to end: because ctx
+// has ended, or because the peer is done and nothing more will come.
+func (e *end) hopeless(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return e.control.ahead()
+}
+
 // turn posts receives and requests, either of which may be nil, and waits for
 // so many completions.
 func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, completions int) error {
+	if ctx.Err() != nil { // even if all that it waits for is there at once
+		return context.Cause(ctx)
+	}
 	if send != nil && e.answered() {
 		return e.answeredTurn(ctx, recv, send, completions-1)
 	}
@@ -55,8 +67,10 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 		if completions -= n; err != nil || completions <= 0 {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if n == 0 {
+			if err := e.hopeless(ctx); err != nil {
+				return err
+			}
 		}
 		n, err = e.look(ctx, cq, wcs)
 	}
@@ -82,17 +96,19 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 		return err
 	}
 	n, err := e.exchange(ctx, recv, send, e.recvs, wcs[:1], 1)
-	for err == nil && n == 0 && ctx.Err() == nil {
-		n, err = e.look(ctx, e.recvs, wcs[:1])
-	}
-	if err == nil && n == 0 {
-		err = context.Cause(ctx)
+	for err == nil && n == 0 {
+		if err = e.hopeless(ctx); err == nil {
+			n, err = e.look(ctx, e.recvs, wcs[:1])
+		}
 	}
 	return errors.Join(err, failed(wcs[:n]))
 }
 
 // poll returns completions when there are any.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
+	if ctx.Err() != nil { // even if there are some at once, each time
+		return 0, context.Cause(ctx)
+	}
 	for {
 		n, err := e.look(ctx, cq, wcs)
 		switch {
@@ -100,8 +116,9 @@ func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 			return 0, err
 		case n > 0:
 			return n, failed(wcs[:n])
-		case ctx.Err() != nil:
-			return 0, context.Cause(ctx)
+		}
+		if err := e.hopeless(ctx); err != nil {
+			return 0, err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -45,10 +46,15 @@ func (e *misuse) Error() string { return e.text }
 // together.
 func Misuse(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
 
+// linger is how long after an interrupt Run may go on closing what it has. The
+// kernel may take a minute for a queue pair.
+const linger = 10 * time.Second
+
 // Main runs the program with its arguments, those after its name, and returns
 // its exit status. The context that Run gets ends with the first SIGINT or
 // SIGTERM; the second one ends the program. Where that is how the program is
-// meant to end, Run returns nil.
+// meant to end, Run returns nil. If Run does not return within ten seconds of
+// that, Main does without it.
 func (p *Program) Main(args []string, stdout, stderr io.Writer) int {
 	err := p.Parse(args)
 	switch {
@@ -61,19 +67,42 @@ func (p *Program) Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	err = p.Run(ctx, Output{stdout, stderr})
+	err = p.runUntil(ctx, Output{stdout, stderr})
 	if _, wrong := errors.AsType[*misuse](err); wrong {
 		return p.misused(stderr, err)
 	}
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errLingers):
+		fmt.Fprintf(stderr, "%s: interrupted, %v\n", p.Name, err)
+		return exitInterrupted
 	case ctx.Err() != nil:
 		fmt.Fprintf(stderr, "%s: interrupted\n", p.Name)
 		return exitInterrupted
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 	return exitFailed
+}
+
+// errLingers says that Run has not returned.
+var errLingers = errors.New("and the system has not closed everything yet")
+
+// runUntil calls Run, for which it waits only so long after ctx has ended.
+func (p *Program) runUntil(ctx context.Context, out Output) error {
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, out) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(linger):
+		return errLingers
+	}
 }
 
 // Parse sets what the flags are for. It is part of Main.

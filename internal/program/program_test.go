@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -126,6 +127,22 @@ func TestExitStatus(t *testing.T) {
 			require.Equal(t, tt.stderr, stderr.String())
 		})
 	}
+}
+
+// A Run that the kernel holds does not hold the program.
+func TestInterruptedButHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan struct{})
+		p, _ := newProgram(func(context.Context, Output) error { <-held; return nil })
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.runUntil(ctx, Output{}) }()
+		time.Sleep(time.Hour)
+		require.Empty(t, ended, "as long as nobody interrupts")
+		interrupt()
+		require.ErrorIs(t, <-ended, errLingers)
+		close(held)
+	})
 }
 
 func TestJSON(t *testing.T) {

@@ -58,6 +58,12 @@ message. Latencies are of one way (of the whole for reads and atomics), in
 microseconds; MB are 2^20 bytes. Without -e, both ends use a processor each to
 look for completions.
 
+Two rdmaperfs tell each other their flags, and refuse if operation, type, sizes,
+number of messages or -R differ. perftest tells nothing: with another program or
+another -n at its end, both may wait for ever. In perftest -b means both
+directions at once and -q several queue pairs, which rdmaperf has not; it refuses
+-q, but with -b both wait.
+
 Exit status: 0 if all went well; 1 if something failed or the arguments are
 wrong; 130 if interrupted.
 
@@ -99,6 +105,11 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 	t, err := o.test()
 	if err != nil {
 		return err
+	}
+	if o.where.Server == "" {
+		if err := o.where.Check(); err != nil {
+			return err
+		}
 	}
 	result := perf.Result{Test: t.String(), Bandwidth: t.Bandwidth}
 	if !o.json {

@@ -77,6 +77,16 @@ func TestNobodyThere(t *testing.T) {
 	require.Contains(t, stderr, "connection refused")
 }
 
+// A server that could serve nobody does not wait for anybody.
+func TestNoDevice(t *testing.T) {
+	for _, args := range []string{"-d nosuch", "-d nosuch -b -o write", "-d nosuch -R"} {
+		status, stdout, stderr := main.Run(args)
+		require.Equal(t, 1, status, args)
+		require.Empty(t, stdout, args)
+		require.Contains(t, stderr, "rdmaperf: ", args)
+	}
+}
+
 func TestPlotOfRuns(t *testing.T) {
 	dir := t.TempDir()
 	file, svg := filepath.Join(dir, "a.json"), filepath.Join(dir, "a.svg")

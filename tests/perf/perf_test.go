@@ -1,13 +1,15 @@
 package perf
 
 import (
-	"context"
-	"os/exec"
+	"encoding/json"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/perf"
 	"github.com/verbena-go/verbena/internal/testdevice"
 )
 
@@ -86,30 +88,107 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A peer that is killed, and one that is not there, end the other one.
-func TestPeerGoes(t *testing.T) {
+// An end that is killed or interrupted ends, and so does the other one, in the
+// middle of whatever they measure.
+func TestEndGoes(t *testing.T) {
 	d := testdevice.Require(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for _, m := range []measurement{{"write", false}, {"send", false}, {"send", true}} {
-		command := append(ours.command(m), "-n", "1000000", "-p", "18599")
-		server := exec.CommandContext(ctx, command[0], command[1:]...)
-		server.Env = append(server.Environ(), selfEnv+"=1")
-		require.NoError(t, server.Start())
-		require.Eventually(t, func() bool { return listens(18599) }, patience, tick)
-		client := exec.CommandContext(ctx, command[0], append(command[1:], d.IPv4.String())...)
-		client.Env = server.Env
-		var out strings.Builder
-		client.Stderr = &out
-		require.NoError(t, client.Start())
-		ended := make(chan error, 1)
-		go func() { ended <- client.Wait() }()
-		require.Eventually(t, func() bool { return connected(t) || len(ended) > 0 }, patience, tick)
-		require.NoError(t, server.Process.Kill())
-		require.Error(t, server.Wait())
-		var failed *exec.ExitError
-		require.ErrorAs(t, <-ended, &failed, m)
-		require.Equal(t, 1, failed.ExitCode(), "%v: %s", m, &out)
-		require.Contains(t, out.String(), "rdmaperf: ")
+	const killed, failed, interrupted = -1, 1, 130
+	for _, m := range []measurement{{"write", false}, {"send", false}, {"read", false}, {"send", true}, {"write", true}, {"read", true}} {
+		for _, tt := range []struct {
+			name           string
+			toServer       bool
+			signal         os.Signal
+			client, server int
+		}{
+			{"server is killed", true, os.Kill, failed, killed},
+			{"server is interrupted", true, os.Interrupt, failed, interrupted},
+			{"client is interrupted", false, os.Interrupt, interrupted, failed},
+		} {
+			t.Run(m.String()+"/"+tt.name, func(t *testing.T) {
+				port++
+				args := []string{"-n", "10000000", "-p", strconv.Itoa(port)}
+				server := start(t, ours, m, args...)
+				require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+				client := start(t, ours, m, append(args, d.IPv4.String())...)
+				require.Eventually(t, func() bool { return connected(t) || client.hasEnded() }, patience, tick)
+				target := client
+				if tt.toServer {
+					target = server
+				}
+				require.NoError(t, target.cmd.Process.Signal(tt.signal))
+				require.Equal(t, tt.client, client.wait(t), &client.out)
+				require.Equal(t, tt.server, server.wait(t), &server.out)
+				for status, p := range map[int]*process{tt.client: client, tt.server: server} {
+					if status == interrupted {
+						require.Contains(t, p.out.String(), "rdmaperf: interrupted")
+					}
+				}
+			})
+		}
+	}
+}
+
+// Ends that are not started alike are told so, instead of waiting for each other.
+func TestEndsDiffer(t *testing.T) {
+	d := testdevice.Require(t)
+	ends := func(t *testing.T, server, client program, of, to measurement, serverArgs, clientArgs string) (said, out string) {
+		port++
+		common := []string{"-p", strconv.Itoa(port)}
+		s := start(t, server, of, append(strings.Fields(serverArgs), common...)...)
+		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		c := start(t, client, to, append(append(strings.Fields(clientArgs), common...), d.IPv4.String())...)
+		for _, p := range []*process{s, c} {
+			status := p.wait(t)
+			if p.program.name == ours.name {
+				require.Equal(t, 1, status, &p.out)
+			}
+		}
+		return s.out.String(), c.out.String()
+	}
+	send, sendBandwidth, writeBandwidth := measurement{"send", false}, measurement{"send", true}, measurement{"write", true}
+	for name, tt := range map[string]struct {
+		of, to         measurement
+		server, client string
+	}{
+		"operation":      {sendBandwidth, writeBandwidth, "-n 100", "-n 100"},
+		"latency or not": {send, sendBandwidth, "-s 64 -n 100", "-s 64 -n 100"},
+		"more":           {sendBandwidth, sendBandwidth, "-n 100", "-n 101"},
+		"fewer":          {sendBandwidth, sendBandwidth, "-n 101", "-n 100"},
+		"rdma_cm":        {send, send, "-R", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said, out := ends(t, ours, ours, tt.of, tt.to, tt.server, tt.client)
+			require.Contains(t, said, "rdmaperf: the ends differ: ")
+			require.Contains(t, out, "rdmaperf: the ends differ: ")
+		})
+	}
+	t.Run("several queue pairs", func(t *testing.T) {
+		said, _ := ends(t, ours, theirs, writeBandwidth, writeBandwidth, "-n 100", "-n 100 -q 2")
+		require.Contains(t, said, "start perftest without -q")
+		_, out := ends(t, theirs, ours, writeBandwidth, writeBandwidth, "-n 100 -q 2", "-n 100")
+		require.Contains(t, out, "start perftest without -q")
+	})
+	t.Run("perftest sends fewer", func(t *testing.T) {
+		said, _ := ends(t, ours, theirs, sendBandwidth, sendBandwidth, "-n 101", "-n 100")
+		require.Contains(t, said, "the peer is done, and messages are missing here")
+	})
+}
+
+// Both ends' JSON can be read, also where a receiver finds all messages at once.
+func TestJSON(t *testing.T) {
+	d := testdevice.Require(t)
+	for _, m := range []measurement{{"send", true}, {"write", true}, {"send", false}} {
+		port++
+		args := []string{"-j", "-n", "5", "-s", "2", "-p", strconv.Itoa(port)}
+		server := start(t, ours, m, args...)
+		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		client := start(t, ours, m, append(args, d.IPv4.String())...)
+		for _, p := range []*process{client, server} {
+			require.Zero(t, p.wait(t), &p.out)
+			var r perf.Result
+			require.NoError(t, json.Unmarshal(p.out.Bytes(), &r), &p.out)
+			require.Len(t, r.Rows, 1)
+			require.Equal(t, 5, r.Rows[0].Iterations)
+		}
 	}
 }

@@ -73,29 +73,59 @@ var ours = program{"Go", func(m measurement) []string {
 // port is that of the next run, so that no two meet.
 var port = 18600
 
+// process is a program that was started. It ends with the test, or when the
+// test's patience does.
+type process struct {
+	program program
+	cmd     *exec.Cmd
+	out     bytes.Buffer
+	ended   chan struct{}
+}
+
+func start(t testing.TB, p program, m measurement, args ...string) *process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	command := append(p.command(m), args...)
+	s := &process{program: p, cmd: exec.CommandContext(ctx, command[0], command[1:]...), ended: make(chan struct{})}
+	s.cmd.Env = append(os.Environ(), selfEnv+"=1")
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	require.NoError(t, s.cmd.Start())
+	go func() {
+		defer close(s.ended)
+		_ = s.cmd.Wait()
+	}()
+	return s
+}
+
+func (s *process) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait returns the exit status, -1 after a signal.
+func (s *process) wait(t testing.TB) int {
+	t.Helper()
+	<-s.ended
+	return s.cmd.ProcessState.ExitCode()
+}
+
 // run runs a server and a client to their ends and returns the client's rows.
 func run(t testing.TB, d testdevice.Device, client, server program, m measurement, args ...string) []perf.Row {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	port++
 	args = append(args, "-p", strconv.Itoa(port))
-	start := func(p program, args ...string) (*exec.Cmd, *bytes.Buffer) {
-		command := append(p.command(m), args...)
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-		cmd.Env = append(os.Environ(), selfEnv+"=1")
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		require.NoError(t, cmd.Start())
-		return cmd, &out
-	}
-	serving, said := start(server, args...)
+	serving := start(t, server, m, args...)
 	require.Eventually(t, func() bool { return listens(port) }, patience, 5*time.Millisecond)
-	asking, out := start(client, append(args, d.IPv4.String())...)
-	require.NoError(t, asking.Wait(), "%s client\n%s\n%s server\n%s", client.name, out, server.name, said)
-	require.NoError(t, serving.Wait(), "%s server\n%s", server.name, said)
-	rows := parse(t, m, out.String())
-	require.NotEmpty(t, rows, "%s client\n%s", client.name, out)
+	asking := start(t, client, m, append(args, d.IPv4.String())...)
+	require.Zero(t, asking.wait(t), "%s client\n%s", client.name, &asking.out)
+	require.Zero(t, serving.wait(t), "%s server\n%s", server.name, &serving.out)
+	rows := parse(t, m, asking.out.String())
+	require.NotEmpty(t, rows, "%s client\n%s", client.name, &asking.out)
 	return rows
 }
 

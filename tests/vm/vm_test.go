@@ -345,6 +345,7 @@ func TestMissingPieces(t *testing.T) {
 	for kernel, want := range map[string]string{
 		"stable":     "run tests/vm/fetch-kernel stable",
 		"current":    "run tests/vm/fetch-kernel current",
+		"trixie":     "run tests/vm/fetch-kernel trixie",
 		"/no/kernel": "no kernel /no/kernel",
 	} {
 		t.Run("kernel "+kernel, func(t *testing.T) {
@@ -353,5 +354,26 @@ func TestMissingPieces(t *testing.T) {
 			require.Equal(t, 125, got.status)
 			require.Contains(t, got.stderr, want)
 		})
+	}
+}
+
+// Whatever is no suite is refused before anybody is asked for it. The suites of
+// the two names are the same kernels.
+func TestFetchKernel(t *testing.T) {
+	fetch := func(args ...string) outcome { return run(t, exec.Command("./fetch-kernel", args...)) }
+	for _, args := range [][]string{{}, {""}, {"-x"}, {"../x"}, {"Trixie"}, {"trixie", "sid"}} {
+		got := fetch(args...)
+		require.Equal(t, 1, got.status, args)
+		require.Contains(t, got.stderr, "usage: fetch-kernel stable|current|SUITE", args)
+	}
+	needVM(t, "stable")
+	for name, suite := range map[string]string{"stable": "bookworm", "current": "sid"} {
+		needVM(t, name)
+		got := fetch(suite)
+		require.Zero(t, got.status, got.stderr)
+		require.Equal(t, fetch(name).stdout, got.stdout)
+		link, err := os.Readlink(filepath.Join(cacheFolder(t), "kernel", suite))
+		require.NoError(t, err)
+		require.Equal(t, name, link)
 	}
 }

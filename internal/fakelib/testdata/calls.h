@@ -18,6 +18,7 @@ struct copy {
 /* What Go wants of the next call of a function. */
 struct plan {
 	char name[NAME_SIZE];
+	int64_t holds; /* 1: the call waits for Go before it does anything */
 	int64_t instead; /* 1: nothing is done, but result and error are given */
 	int64_t result;
 	int64_t error;
@@ -43,6 +44,8 @@ struct provider {
 	int64_t plans; /* oldest first */
 	struct plan plan[PLANS];
 	int64_t live; /* objects that are not destroyed */
+	int64_t held; /* calls that wait for Go */
+	int64_t released; /* 1: they need not any more */
 } provider;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,6 +94,12 @@ static struct call enter(const char *name, int64_t count, const int64_t *args)
 /* planned says whether the call has a result already. */
 static int planned(struct call *call)
 {
+	if (call->plan.holds) {
+		__atomic_add_fetch(&provider.held, 1, __ATOMIC_SEQ_CST);
+		while (!__atomic_load_n(&provider.released, __ATOMIC_SEQ_CST))
+			usleep(1000);
+		__atomic_sub_fetch(&provider.held, 1, __ATOMIC_SEQ_CST);
+	}
 	if (call->plan.instead)
 		call->result = call->plan.result;
 	return (int)call->plan.instead;

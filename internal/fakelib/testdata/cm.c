@@ -104,9 +104,15 @@ static int do_rdma_ack_cm_event(struct rdma_cm_event *event)
 	return free_object(event);
 }
 
+/* An id, with what only this library knows of it. */
+struct own_id {
+	struct rdma_cm_id id;
+	int disconnected;
+};
+
 static struct rdma_cm_id *new_id(struct rdma_event_channel *channel, void *value, enum rdma_port_space ps)
 {
-	struct rdma_cm_id *id = new_object(sizeof(*id));
+	struct rdma_cm_id *id = new_object(sizeof(struct own_id));
 
 	id->channel = channel;
 	id->context = value;
@@ -280,7 +286,8 @@ static int do_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 
 static int do_rdma_disconnect(struct rdma_cm_id *id)
 {
-	emit(id, NULL, RDMA_CM_EVENT_DISCONNECTED);
+	if (!__atomic_exchange_n(&((struct own_id *)id)->disconnected, 1, __ATOMIC_SEQ_CST))
+		emit(id, NULL, RDMA_CM_EVENT_DISCONNECTED);
 	return 0;
 }
 
