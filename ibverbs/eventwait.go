@@ -30,9 +30,9 @@ type asyncEvents struct {
 // too for the Contexts of one device that ContextFromRaw made of the same C
 // object. It holds no thread.
 //
-// NextEvent returns an error that is ctx.Err() when ctx ends, one that is
-// os.ErrClosed on Close, and syscall.EIO after EventDeviceFatal when the device
-// was removed. Nobody needs to read events: they are kept until then, and dropped
+// NextEvent returns an error that is ctx.Err() when ctx ends, and one that is
+// os.ErrClosed on Close. After EventDeviceFatal, which also says that the device
+// was removed, it may return syscall.EIO, or wait on. Nobody needs to read events: they are kept until then, and dropped
 // when their object is closed; of several that say the same of one object, one
 // after the other, one may be kept. From the first completion queue on, and from
 // the first call on, this package reads the events that C has, so that programs
