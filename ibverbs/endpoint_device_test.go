@@ -50,7 +50,7 @@ func TestConnectTo(t *testing.T) {
 	require.EqualValues(t, 77, attr.RqPsn)
 	require.EqualValues(t, atA.ReadDepth, attr.MaxDestRdAtomic)
 	require.EqualValues(t, atB.ReadDepth, attr.MaxRdAtomic)
-	require.Equal(t, []uint8{14, 7, 7, 12}, []uint8{attr.Timeout, attr.RetryCnt, attr.RnrRetry, attr.MinRnrTimer})
+	require.Equal(t, []uint8{14, 6, 7, 12}, []uint8{attr.Timeout, attr.RetryCnt, attr.RnrRetry, attr.MinRnrTimer})
 
 	message := pattern(a.mr.Bytes()[:5000], 3)
 	b.postRecv(t, 1, b.mr.All())

@@ -39,18 +39,19 @@ type QP struct {
 	failure atomic.Pointer[EventType] // the first fatal event
 }
 
-// Failure returns nil, or an error with the first event that has said that the
-// queue pair can do nothing any more; see EventType.Fatal. Many devices tell so of
-// a queue pair whose peer has asked for what it may not. The error is
-// syscall.EIO. A queue pair that is reset and used again keeps it.
-func (qp *QP) Failure() error {
+// Failure returns the first event that has said that the queue pair can do nothing
+// any more (see EventType.Fatal), and whether there was one. Many devices tell so
+// of a queue pair whose peer has asked for what it may not. A queue pair that is
+// reset and used again keeps it.
+func (qp *QP) Failure() (EventType, bool) {
 	if qp == nil {
-		return nil
+		return 0, false
 	}
-	if event := qp.failure.Load(); event != nil {
-		return fmt.Errorf("%s: %v: %w", qp.object.Name(), *event, syscall.EIO)
+	event := qp.failure.Load()
+	if event == nil {
+		return 0, false
 	}
-	return nil
+	return *event, true
 }
 
 // CreateQP makes a queue pair in the reset state; see ibv_create_qp(3) and

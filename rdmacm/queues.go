@@ -161,11 +161,11 @@ func (q *queues) end(cause error) bool {
 // noteFailure ends it if the queue pair has had an event that does, and reports
 // whether it has.
 func (q *queues) noteFailure() bool {
-	err := q.qp.Failure()
-	if err != nil {
-		q.end(err)
+	event, failed := q.qp.Failure()
+	if failed {
+		q.end(fmt.Errorf("queue pair %d: %v: %w", q.qp.Num(), event, syscall.EIO))
 	}
-	return err != nil
+	return failed
 }
 
 // Err returns nil, or why it is over.
