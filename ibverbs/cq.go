@@ -226,7 +226,7 @@ func (cq *CQ) Close() error {
 			return cerr.Wrap(cq.object.Name(), err)
 		}
 		cq.context.unwatchEvents()
-		cq.context.forgetEvents(EventClassCQ, handle)
+		cq.context.forgetEvents(cq, EventClassCQ, handle)
 		return nil
 	})
 }

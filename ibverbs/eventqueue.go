@@ -76,8 +76,12 @@ func (q *eventQueue) fill(c *Context) error {
 	}
 }
 
+// maxEvents is how many events are kept for a program that does not ask.
+const maxEvents = 1024
+
 // add puts an event at the end, unless it is the last of its object too: a
-// completion queue that has overrun may have one for each lost completion.
+// completion queue that has overrun may have one for each lost completion. Of too
+// many events it drops the first.
 func (q *eventQueue) add(ev Event) {
 	for _, last := range slices.Backward(q.events) {
 		if last == ev {
@@ -87,14 +91,20 @@ func (q *eventQueue) add(ev Event) {
 			break
 		}
 	}
+	if len(q.events) == maxEvents {
+		q.events = slices.Delete(q.events, 0, 1)
+	}
 	q.events = append(q.events, ev)
 }
 
 // forget drops the events of an object that C has destroyed, as the kernel does.
-func (q *eventQueue) forget(class EventClass, number uint32) {
+// By then, another one may have its number.
+func (q *eventQueue) forget(object any, class EventClass, number uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.events = slices.DeleteFunc(q.events, func(ev Event) bool { return ev.about(class, number) })
+	q.events = slices.DeleteFunc(q.events, func(ev Event) bool {
+		return ev.Object == object || ev.Object == nil && ev.about(class, number)
+	})
 }
 
 func (e Event) about(class EventClass, number uint32) bool {

@@ -32,11 +32,14 @@ type asyncEvents struct {
 //
 // NextEvent returns an error that is ctx.Err() when ctx ends, and one that is
 // os.ErrClosed on Close. After EventDeviceFatal, which also says that the device
-// was removed, it may return syscall.EIO, or wait on. Nobody needs to read events: they are kept until then, and dropped
-// when their object is closed; of several that say the same of one object, one
-// after the other, one may be kept. From the first completion queue on, and from
-// the first call on, this package reads the events that C has, so that programs
-// cannot read them with ibv_get_async_event(3), which no longer blocks either.
+// was removed, it may return syscall.EIO, or wait on.
+//
+// Nobody needs to read events: they are kept until then, and dropped when their
+// object is closed. Of several that say the same of one object, one after the
+// other, one may be kept; of more than 1024 events the last ones are. From the
+// first completion queue on, and from the first call on, this package reads the
+// events that C has, so that programs cannot read them with
+// ibv_get_async_event(3), which no longer blocks either.
 func (c *Context) NextEvent(ctx context.Context) (Event, error) {
 	if err := c.self().Use(); err != nil {
 		return Event{}, err
@@ -120,7 +123,7 @@ func (c *Context) newEventFD() (*netpoll.FD, error) {
 }
 
 // watchEvents has the events read until unwatchEvents, because a completion queue
-// learns only from them that it has overrun. If that cannot be, as on a device
+// learns only from them that it has overrun, and a queue pair that it has failed. If that cannot be, as on a device
 // that is gone, the queue goes without. The caller uses c.
 func (c *Context) watchEvents() {
 	c.events.mu.Lock()
@@ -154,12 +157,12 @@ func (c *Context) unwatchEvents() {
 }
 
 // forgetEvents drops the events of an object that was destroyed.
-func (c *Context) forgetEvents(class EventClass, number uint32) {
+func (c *Context) forgetEvents(object any, class EventClass, number uint32) {
 	c.events.mu.Lock()
 	q := c.events.queue
 	c.events.mu.Unlock()
 	if q != nil {
-		q.forget(class, number)
+		q.forget(object, class, number)
 	}
 }
 

@@ -163,7 +163,7 @@ func (qp *QP) Close() error {
 			register(unsafe.Pointer(qp.raw), qp)
 			return cerr.Wrap(qp.object.Name(), err)
 		}
-		qp.context.forgetEvents(EventClassQP, qp.num)
+		qp.context.forgetEvents(qp, EventClassQP, qp.num)
 		return nil
 	})
 }

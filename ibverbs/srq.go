@@ -143,7 +143,7 @@ func (srq *SRQ) Close() error {
 			register(unsafe.Pointer(srq.raw), srq)
 			return cerr.Wrap(srq.object.Name(), err)
 		}
-		srq.context.forgetEvents(EventClassSRQ, handle)
+		srq.context.forgetEvents(srq, EventClassSRQ, handle)
 		return nil
 	})
 }

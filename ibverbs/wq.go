@@ -171,7 +171,7 @@ func (wq *WQ) Close() error {
 			register(unsafe.Pointer(wq.raw), wq)
 			return cerr.Wrap(wq.object.Name(), err)
 		}
-		wq.pd.context.forgetEvents(EventClassWQ, wq.num)
+		wq.pd.context.forgetEvents(wq, EventClassWQ, wq.num)
 		return nil
 	})
 }

@@ -35,11 +35,13 @@ func (b *balance) require(stage string, others bool) {
 	if !others {
 		require.Len(b.t, ibverbs.OpenObjects(), b.objects, stage)
 	}
-	var now map[string]int
-	require.Eventually(b.t, func() bool {
+	now := kernelObjects(b.t, b.device)
+	for end := time.Now().Add(patience); len(ibverbs.OpenObjects()) != b.objects || !maps.Equal(b.kernel, now); {
+		require.True(b.t, time.Now().Before(end), "%s: %d objects of ours and %v of the kernel's, now %v and %v\n%s",
+			stage, b.objects, b.kernel, ibverbs.OpenObjects(), now, command(b.t, "rdma resource show cm_id"))
+		time.Sleep(5 * time.Millisecond)
 		now = kernelObjects(b.t, b.device)
-		return len(ibverbs.OpenObjects()) == b.objects && maps.Equal(b.kernel, now)
-	}, patience, 5*time.Millisecond, "%s: the kernel had %v, and has %v", stage, b.kernel, now)
+	}
 }
 
 // cancelAtEachStage calls try with contexts that end when somebody looks at

@@ -45,17 +45,21 @@ type Config struct {
 	// a minute or so. A message that is lost is sent again after some 4 s.
 	HandshakeTimeout time.Duration
 	// KeepAlive is how often an end that sends nothing asks whether the peer's
-	// device is still there, which costs a packet there and back, and nothing of
-	// its program. Without an answer for as long, the connection is over, with an
-	// *EventError that is syscall.ETIMEDOUT. 0 stands for 30 s; negative is
-	// never. While transfers are under way, RetryCount bounds those instead. What
-	// is asked is an RDMA write of no bytes, which rdma_cm permits at every peer;
-	// one whose program has forbidden writes on its queue pair breaks the
-	// connection over it, and is for a negative KeepAlive.
+	// device is still there; 0 stands for 30 s; negative is never. On InfiniBand
+	// and RoCE that costs a packet there and back, and nothing of the peer's
+	// program. Without an answer the connection is over: with an
+	// *ibverbs.WCError that is ibverbs.WCRetryExceeded when RetryCount is used
+	// up, or with an *EventError that is syscall.ETIMEDOUT after another
+	// KeepAlive and a second, whichever comes first. While transfers are under
+	// way, RetryCount bounds those instead.
+	//
+	// It sends an RDMA write of no bytes, which rdma_cm permits at every peer. If
+	// the peer's program has forbidden writes on its queue pair, this breaks the
+	// connection: set KeepAlive negative.
 	KeepAlive time.Duration
 	// Linger is how long the system may go on to tell the peer of the end after
 	// Close has returned, if the peer does not answer; 0 stands for 30 s.
-	// Negative tells it once.
+	// Negative tells it once. The end's local port is in use until then.
 	Linger time.Duration
 	// AckTimeout is how long this end waits for the peer's device to
 	// acknowledge a message before it sends it again; 0 leaves that to the
@@ -73,9 +77,9 @@ type Config struct {
 	// ibverbs.WCRNRRetryExceeded. How often this end does so, the peer says.
 	// 0 stands for 7, which means for ever; negative is never.
 	PeerRNRRetryCount int
-	// MinRNRTimer is how long the peer waits each time before it does so,
-	// rounded up to one of 32 steps from 10 us to 655.36 ms; 0 stands for
-	// 0.64 ms.
+	// MinRNRTimer is how long the peer waits each time before it sends again a
+	// message for which this end had no receive, rounded up to one of 32 steps
+	// from 10 us to 655.36 ms; 0 stands for 0.64 ms. iWARP has no such time.
 	MinRNRTimer time.Duration
 	// ManualQP makes the queue pair with verbs instead of with librdmacm, and
 	// so without the enhancements that librdmacm agrees on with the peer.

@@ -25,9 +25,9 @@ type Conn struct {
 	config      Config
 	movesQP     bool // through its states; otherwise librdmacm and the kernel do
 	rnrTimer    uint8
-	peerData    []byte
-	local, peer netip.AddrPort
-	ending      sync.Once // of Close, which tells the peer
+	peerData    []byte         // guarded by mu, for whom Setup has given the connection to
+	local, peer netip.AddrPort // likewise
+	ending      sync.Once      // of Close, which tells the peer
 	keepAlive   keepAlive
 }
 
@@ -99,7 +99,7 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 		if err != nil {
 			return err
 		}
-		// Which the mask of one of the states has.
+		// C ignores these unless the state's mask includes them.
 		attr.MinRnrTimer, attr.RetryCnt = c.rnrTimer, min(attr.RetryCnt, uint8(c.config.RetryCount))
 		if p != nil {
 			attr.MaxDestRdAtomic, attr.MaxRdAtomic = p.ResponderResources, p.InitiatorDepth
@@ -135,17 +135,15 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	return p, nil
 }
 
-// failed takes the first request that failed for why the connection is over. If
-// that was flushed, the queue pair has failed without a request of this end's.
+// failed takes the first request that failed for why the connection is over. One
+// that was flushed only follows from that: from an event that is about to be read,
+// or from a failure of the queue pair, which look finds then.
 func (c *Conn) failed(err *ibverbs.WCError) {
 	if err.Status == ibverbs.WCFlushed {
-		if c.isAsking() || c.noteFailure() {
-			return // the event that has ended it is still to come here, or has come
-		}
-		c.end(fmt.Errorf("the queue pair has failed, as it does when the peer asks for what it may not: %w", err))
+		c.flushed.CompareAndSwap(nil, err)
 		return
 	}
-	c.end(err)
+	c.fail(err)
 }
 
 // handle is the handler of the id's events.
@@ -162,10 +160,15 @@ func (c *Conn) handle(ev *Event) {
 	// handshake, which this end has sent, rejects what is up here.
 	case EventDisconnected, EventDeviceRemoval, EventConnectError, EventRejected:
 		c.end(ev.Err())
-		// The queue pair goes into the error state, which completes all that
-		// is posted. It may be there already.
-		background.add(func() { _ = c.disconnect() })
+		background.add(c.hangUp)
 	}
+}
+
+// hangUp answers the peer's end of the connection, or tells it of this one's, and
+// completes all that is posted.
+func (c *Conn) hangUp() {
+	_ = c.disconnect()
+	c.flush()
 }
 
 // disconnect ends the connection and moves the queue pair into the error
@@ -184,8 +187,10 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	if err != nil {
 		return err
 	}
-	c.peerData = ev.PrivateData
-	c.local, c.peer = c.id.LocalAddr(), c.id.PeerAddr()
+	local, peer := c.id.LocalAddr(), c.id.PeerAddr()
+	c.mu.Lock()
+	c.peerData, c.local, c.peer = ev.PrivateData, local, peer
+	c.mu.Unlock()
 	if ev.Type == EventConnectResponse {
 		if err := c.establish(); err != nil {
 			return err
@@ -279,20 +284,34 @@ func (c *Conn) SetPrivateData(data []byte) error {
 // PeerData returns the private data with which the peer accepted the
 // connection, and zeros up to the transport's maximum. It is nil on the
 // accepting end, whose Request has the peer's.
-func (c *Conn) PeerData() []byte { return c.peerData }
+func (c *Conn) PeerData() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peerData
+}
 
 // LocalAddr returns this end's address.
-func (c *Conn) LocalAddr() Addr { return Addr{c.local} }
+func (c *Conn) LocalAddr() Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Addr{c.local}
+}
 
 // RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() Addr { return Addr{c.peer} }
+func (c *Conn) RemoteAddr() Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Addr{c.peer}
+}
 
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
 // peer ended it, or syscall.ETIMEDOUT if the peer has not answered for as long as
 // Config.KeepAlive says, a *RejectedError if the peer gave up at the very end of the
-// handshake, an error with an *ibverbs.WCError if a transfer or the queue pair
-// failed, or an error that is os.ErrClosed if Close came first.
+// handshake, an error with an *ibverbs.WCError if a transfer failed, or with one or
+// a *QPError if the queue pair did, an *EventError that is syscall.ETIMEDOUT if the
+// peer has vanished (see Config.KeepAlive), or an error that is os.ErrClosed if
+// Close came first.
 //
 // On InfiniBand and RoCE the kernel of a peer that was killed ends its connections
 // as the program would have. A program that has to tell the two apart sends a last

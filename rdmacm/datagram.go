@@ -153,22 +153,13 @@ func (c *DatagramConn) handle(ev *Event) {
 	// A later EventUnreachable says that a neighbour has changed, no more.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
 		c.end(ev.Err())
-		background.add(c.setError)
+		background.add(c.flush)
 	}
 }
 
 // failed sees to it that a failed request ends all others, whatever it fails
 // with, and whatever state it leaves the queue pair in.
-func (c *DatagramConn) failed(err *ibverbs.WCError) {
-	if c.end(err) {
-		c.setError()
-	}
-}
-
-// setError completes all that is posted.
-func (c *DatagramConn) setError() {
-	_ = c.qp.SetError() // it may be there already, or the device be gone
-}
+func (c *DatagramConn) failed(err *ibverbs.WCError) { c.fail(err) }
 
 // setPeer makes p the one whom Send sends to.
 func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
@@ -217,7 +208,8 @@ func (c *DatagramConn) self() *queues {
 
 // Err returns nil while datagrams can be sent and received, and then why not,
 // which does not change any more: an *EventError if the device was removed or
-// the group is lost, an *ibverbs.WCError if a request failed, or an error that
+// the group is lost, an *ibverbs.WCError if a request failed, a *QPError if the
+// device says that the queue pair has, or an error that
 // is os.ErrClosed if Close came first.
 func (c *DatagramConn) Err() error { return c.self().Err() }
 

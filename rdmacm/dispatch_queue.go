@@ -19,6 +19,10 @@ type queue struct {
 // once; each holds a thread, so there are few.
 var background = queue{atOnce: 4}
 
+// partings give back the ids of connections that have ended. Destroying one may
+// take the kernel long, so that nothing else stands behind it.
+var partings = queue{atOnce: 4}
+
 // add puts a function at the end of the queue. It does not wait.
 func (q *queue) add(f func()) {
 	q.mu.Lock()

@@ -83,16 +83,19 @@ func (id *ID) destroyQP(device *ibverbs.Context, qp *libibverbs.Qp) error {
 	id.mu.Lock()
 	id.leaveAll()
 	id.setQP(nil)
+	known := id.qp
+	id.qp = queuePair{}
 	id.mu.Unlock()
 	err := libibverbs.DestroyQp(qp)
 	failed := err != nil && !(errors.Is(err, syscall.EIO) && device.Removed())
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if failed {
+		id.qp = known
 		id.setQP(qp)
 		return err
 	}
-	id.hasQP, id.qp = false, queuePair{}
+	id.hasQP = false
 	return err
 }
 

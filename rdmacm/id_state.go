@@ -16,8 +16,11 @@ func (id *ID) saw(types ...EventType) bool {
 
 // wasUp reports whether the id has had a connection, isOver whether that has
 // ended.
-func (id *ID) wasUp() bool  { return id.saw(EventEstablished, EventConnectResponse) }
-func (id *ID) isOver() bool { return id.saw(EventDisconnected, EventDeviceRemoval) }
+func (id *ID) wasUp() bool { return id.saw(EventEstablished, EventConnectResponse) }
+
+func (id *ID) isOver() bool {
+	return id.saw(EventDisconnected, EventRejected, EventTimewaitExit, EventDeviceRemoval)
+}
 
 // errExists says that the id has what was to be made.
 func errExists(op, what string) error {

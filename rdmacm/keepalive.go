@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// keepAlive is what asks, now and then, whether the peer is still there.
+// keepAlive asks periodically whether the peer is still there.
 type keepAlive struct {
 	mu    sync.Mutex
 	timer *time.Timer // nil before the connection is up, and after its Close
@@ -40,7 +40,7 @@ func (c *Conn) stopKeepAlive() {
 // has itself called again.
 func (c *Conn) checkPeer() {
 	if c.isPeerGone() && c.end(&EventError{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}) {
-		background.add(func() { _ = c.disconnect() })
+		background.add(c.hangUp)
 	}
 	c.keepAlive.mu.Lock()
 	defer c.keepAlive.mu.Unlock()
@@ -65,7 +65,17 @@ func (c *Conn) isPeerGone() bool {
 		}
 		return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
 	}, nil)
-	return err == nil && errors.Is(c.ops.wait(ctx, op), os.ErrDeadlineExceeded)
+	if err != nil {
+		return false
+	}
+	if done, err := c.ops.wait(ctx, op); done || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	// The program itself may have been stopped meanwhile, and the answer be there.
+	ctx, cancel = context.WithTimeout(context.Background(), min(c.config.KeepAlive, time.Second))
+	defer cancel()
+	done, err := c.ops.wait(ctx, op)
+	return !done && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // errSending says that transfers are under way.

@@ -25,11 +25,11 @@ type parting struct {
 	timer  *time.Timer // nil before start
 }
 
-// watch begins to wait for the answer, before the peer is told.
-func (p *parting) watch() {
+// expect begins to wait for the answer, before the peer is told.
+func (p *parting) expect() {
 	p.dispatcher.handle(p.id, func(ev *Event) {
 		switch {
-		case ev.Type == EventDisconnected && ev.Status == 0:
+		case ev.Type == EventDisconnected && ev.Status == 0, ev.Type == EventRejected, ev.Type == EventTimewaitExit:
 			p.end(nil)
 		case ev.Type == EventDisconnected, ev.Type == EventDeviceRemoval, ev.Type == EventConnectError:
 			p.end(ev.Err())
@@ -46,7 +46,7 @@ func (p *parting) start(linger time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isOver {
-		background.add(p.finish)
+		partings.add(p.finish)
 		return nil
 	}
 	p.timer = time.AfterFunc(linger, func() {
@@ -66,7 +66,7 @@ func (p *parting) end(err error) {
 	close(p.over)
 	if p.timer != nil {
 		p.timer.Stop()
-		background.add(p.finish)
+		partings.add(p.finish)
 	}
 }
 
@@ -96,10 +96,15 @@ func (c *Conn) Close() error {
 	c.end(c.errClosed())
 	c.stopKeepAlive()
 	c.ending.Do(func() {
-		wasUp := c.id.saw(EventEstablished)
-		c.parting.watch()
+		established := c.id.saw(EventEstablished)
+		c.parting.expect()
 		isOver := c.id.isOver() // and needs no answer
-		if err := c.disconnect(); err == nil && wasUp && !isOver {
+		err := c.disconnect()
+		switch {
+		case !established || isOver:
+		case err != nil:
+			c.untold = err
+		default:
 			c.linger = max(c.config.Linger, 0)
 		}
 	})
@@ -110,7 +115,8 @@ func (c *Conn) Close() error {
 // end; it need not wait if the peer has ended the connection itself. If ctx
 // ends before, Shutdown returns an error that is ctx.Err(); the connection is
 // closed all the same, and the peer is told on, as after Close. If there is no
-// answer within Config.Linger, it returns one that is syscall.ETIMEDOUT.
+// answer within Config.Linger, it returns one that is syscall.ETIMEDOUT; with a
+// negative Linger it waits for none.
 //
 // The answer comes from the peer's system when its program hears of the end and
 // closes the connection, too.

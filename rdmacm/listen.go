@@ -34,7 +34,7 @@ type ListenConfig struct {
 	// net.rdma_ucm.max_backlog arrive at once, some are not answered at all,
 	// and their peers ask again some seconds later.
 	Backlog int
-	// MaxServed is how many requests Serve has handled at once; 0 stands for no
+	// MaxServed is the most requests that Serve handles at once; 0 stands for no
 	// limit. Further ones wait as Backlog says.
 	MaxServed int
 	// ReuseAddr lets ids that do not listen share the address; of those that

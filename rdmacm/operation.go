@@ -38,7 +38,7 @@ type operations struct {
 	recv    *ibverbs.RecvBatch
 	headers *headers // of the datagrams that are received, nil on connections
 	closed  error
-	left    []leftReceive
+	kept    []keptReceive
 
 	// What is posted, until its completion is taken from the completion queue,
 	// which must never overflow.
@@ -49,8 +49,8 @@ type operations struct {
 	failed func(*ibverbs.WCError)
 }
 
-// leftReceive is a receive that Recv has posted, and whose context ended first.
-type leftReceive struct {
+// keptReceive is a receive that Recv has posted, and whose context ended first.
+type keptReceive struct {
 	op       *operation
 	segments []ibverbs.Segment
 }
@@ -88,25 +88,26 @@ func (o *operations) check(ctx context.Context) error {
 // have the processors to themselves for long.
 const yieldEvery = 8
 
-// wait returns when op is done, or ctx ends.
-func (o *operations) wait(ctx context.Context, op *operation) error {
+// wait returns when op is done, and how it went, or when ctx ends. An op that is
+// done wins over a ctx that has ended.
+func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
-		return err
+		return false, err
 	}
-	for {
+	err = o.waitUntilDone(ctx, op)
+	if op.isDone() {
+		return true, o.result(ctx, op)
+	}
+	return false, err
+}
+
+func (o *operations) waitUntilDone(ctx context.Context, op *operation) error {
+	for !op.isDone() {
 		select {
 		case <-op.done:
-			return o.result(op)
-		default:
-		}
-		select {
-		case <-op.done:
-			return o.result(op)
 		case o.lead <- struct{}{}:
 			var err error
-			select {
-			case <-op.done: // the leader before told us and left
-			default:
+			if !op.isDone() { // or the leader before told us and left
 				err = o.collect(ctx)
 			}
 			o.turns++
@@ -122,6 +123,7 @@ func (o *operations) wait(ctx context.Context, op *operation) error {
 			return contextError(ctx)
 		}
 	}
+	return nil
 }
 
 // collect waits for completions and hands them out. The caller leads.
@@ -209,12 +211,20 @@ func (o *operations) abort(err error) {
 	o.sends.wakeAll()
 }
 
-// result returns how a finished operation went.
-func (o *operations) result(op *operation) error {
+// result returns how a finished operation went. Of one that was flushed, why it is
+// over may be known only a little later.
+func (o *operations) result(ctx context.Context, op *operation) error {
 	if op.err != nil {
 		return op.err
 	}
-	return o.failure(op.wc.Err())
+	err := op.wc.Err()
+	if op.wc.Status() == ibverbs.WCFlushed {
+		select {
+		case <-o.queues.done:
+		case <-ctx.Done():
+		}
+	}
+	return o.failure(err)
 }
 
 // failure replaces an error that only follows from the end by why it is over.

@@ -121,6 +121,53 @@ func TestDatagramRecvInALoop(t *testing.T) {
 	require.Equal(t, client.QP().Num(), from.QPNum)
 }
 
+// A context that ends just as the message comes loses neither the message nor what
+// became of a transfer.
+func TestContextEndsWithTheTransfer(t *testing.T) {
+	const rounds = 150
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	there, out := alloc(t, server, 8), alloc(t, client, 8)
+	_, err := client.PostRecv() // for another leader than the one that gives up
+	require.NoError(t, err)
+	brief := func(i int) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(t.Context(), time.Duration(i%30)*100*time.Microsecond)
+	}
+	sent := make(chan error, 1)
+	each(sent, func() error {
+		for i := range rounds {
+			out.Bytes()[0] = byte(i)
+			ctx, cancel := brief(i)
+			err := client.Send(ctx, out.Sub(0, 1))
+			cancel()
+			if pending, ok := errors.AsType[*rdmacm.PendingError](err); ok {
+				err = pending.Transfer.Wait(t.Context())
+			} else if errors.Is(err, context.DeadlineExceeded) { // nothing was sent
+				err = client.Send(t.Context(), out.Sub(0, 1))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range rounds {
+		for attempt := 7; ; attempt++ {
+			ctx, cancel := brief(i + attempt)
+			n, err := server.Recv(ctx, there.All())
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) {
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.Equal(t, byte(i), there.Bytes()[0], "none is lost, and none comes twice")
+			break
+		}
+	}
+	require.NoError(t, <-sent)
+}
+
 // Who reads the connection's memory reads on while it is closed.
 func TestMemoryOutlivesItsReaders(t *testing.T) {
 	d := needDevice(t)

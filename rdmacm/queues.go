@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -31,7 +32,11 @@ type queues struct {
 	closer  closer
 	leave   closer
 	linger  time.Duration // how long the peer is told of the end after release
+	untold  error         // why the peer could not be told of the end
 	parting parting
+
+	flushed    atomic.Pointer[ibverbs.WCError] // the first request of a connection that was
+	wasFlushed bool                            // at the last look
 
 	mu    sync.Mutex // guards what follows
 	asks  bool       // an answer is to come
@@ -158,14 +163,37 @@ func (q *queues) end(cause error) bool {
 	return true
 }
 
-// noteFailure ends it if the queue pair has had an event that does, and reports
-// whether it has.
-func (q *queues) noteFailure() bool {
-	event, failed := q.qp.Failure()
-	if failed {
-		q.end(fmt.Errorf("queue pair %d: %v: %w", q.qp.Num(), event, syscall.EIO))
+// fail ends it, and completes all that is posted.
+func (q *queues) fail(cause error) {
+	if q.end(cause) {
+		background.add(q.flush)
 	}
-	return failed
+}
+
+// flush completes all that is posted, and comes after end. The queue pair may be
+// in the error state already; but a device such as Soft-RoCE does not look at
+// receives that are posted there until it is put there again.
+func (q *queues) flush() {
+	q.ops.mu.Lock() // so that who posts has been before, or knows of the end
+	defer q.ops.mu.Unlock()
+	_ = q.qp.SetError() // the device may be gone
+}
+
+// look ends it if the queue pair has failed. A request that was flushed says so if
+// no event has told why since the look before.
+func (q *queues) look() {
+	if event, failed := q.qp.Failure(); failed {
+		q.fail(&QPError{Num: q.qp.Num(), Event: event})
+		return
+	}
+	flushed := q.flushed.Load()
+	if flushed == nil || q.isAsking() {
+		return
+	}
+	if q.wasFlushed {
+		q.fail(fmt.Errorf("the queue pair has failed: %w", flushed))
+	}
+	q.wasFlushed = true
 }
 
 // Err returns nil, or why it is over.
@@ -260,7 +288,7 @@ func (q *queues) leaveID() error {
 	if err := q.id.Close(); err != nil {
 		return err
 	}
-	q.parting.end(nil)
+	q.parting.end(q.untold)
 	q.dispatcher.forget(q.id)
 	return q.dispatcher.release()
 }

@@ -37,7 +37,7 @@ func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.op == nil {
 		return 0, errNoReceive
 	}
-	if err := r.ops.wait(ctx, r.op); err != nil {
+	if _, err := r.ops.wait(ctx, r.op); err != nil {
 		return 0, err
 	}
 	return r.op.received(), nil
@@ -121,9 +121,9 @@ func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*
 	if err != nil {
 		return nil, err
 	}
-	err = o.wait(ctx, op)
-	if err != nil && !op.isDone() {
-		o.leave(op, segments)
+	done, err := o.wait(ctx, op)
+	if !done {
+		o.keep(op, segments)
 	}
 	return op, err
 }
@@ -133,21 +133,25 @@ func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*
 func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i, left := range o.left {
-		if slices.Equal(left.segments, segments) {
-			o.left = slices.Delete(o.left, i, i+1)
-			return left.op, nil
+	for i, kept := range o.kept {
+		if slices.Equal(kept.segments, segments) {
+			o.kept = slices.Delete(o.kept, i, i+1)
+			return kept.op, nil
 		}
 	}
-	if len(o.left) > 0 {
+	if err := o.over(); err != nil {
+		return nil, err
+	}
+	if len(o.kept) > 0 {
 		return nil, fmt.Errorf("receive of an earlier Recv is still posted, with other memory: call Recv with that memory again: %w",
 			syscall.EBUSY)
 	}
 	return nil, nil
 }
 
-func (o *operations) leave(op *operation, segments []ibverbs.Segment) {
+// keep leaves a receive for the next call with its segments.
+func (o *operations) keep(op *operation, segments []ibverbs.Segment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.left = append(o.left, leftReceive{op, slices.Clone(segments)})
+	o.kept = append(o.kept, keptReceive{op, slices.Clone(segments)})
 }

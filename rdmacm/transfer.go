@@ -125,8 +125,8 @@ func (t *Transfer) Wait(ctx context.Context) error {
 	if t == nil || t.op == nil {
 		return fmt.Errorf("transfer that was not posted: %w", os.ErrInvalid)
 	}
-	err := t.ops.wait(ctx, t.op)
-	if err != nil && ctx != nil && ctx.Err() != nil && !t.op.isDone() {
+	done, err := t.ops.wait(ctx, t.op)
+	if !done && ctx != nil && ctx.Err() != nil {
 		return &PendingError{Transfer: t, Err: err}
 	}
 	return err

@@ -49,8 +49,8 @@ func (w *watch) look() {
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))
 	w.mu.Unlock()
 	for _, o := range all {
-		o.queues.noteFailure()
 		_, _ = o.pollOnce() // who waits next has the error
+		o.queues.look()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -240,7 +240,9 @@ func TestLingerOverLibraries(t *testing.T) {
 		"given up":        {rdmacm.EventDisconnected, -int(syscall.ETIMEDOUT), syscall.ETIMEDOUT},
 		"device removed":  {rdmacm.EventDeviceRemoval, 0, syscall.ENODEV},
 		"no more events":  {rdmacm.EventConnectError, -int(syscall.EIO), syscall.EIO},
-		"not for the end": {rdmacm.EventTimewaitExit, 0, context.DeadlineExceeded},
+		"rejected":        {rdmacm.EventRejected, 28, nil}, // by a peer that was not up yet
+		"over":            {rdmacm.EventTimewaitExit, 0, nil},
+		"not for the end": {rdmacm.EventAddrChange, 0, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{Linger: 100 * time.Millisecond})

@@ -35,7 +35,7 @@ func TestCloseIsHeld(t *testing.T) {
 		{cm, "rdma_destroy_id"},
 	} {
 		t.Run(tt.function, func(t *testing.T) {
-			conn, err := rdmacm.Dial(bounded(t), address, nil)
+			conn, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{Linger: -1}) // so that Close destroys the id itself
 			require.NoError(t, err)
 			_, err = conn.Alloc(1, ibverbs.AccessLocalWrite)
 			require.NoError(t, err)
