@@ -15,8 +15,9 @@ type RemoteBuffer struct {
 	Len  uint64 // bytes
 }
 
-// Sub returns n bytes of the buffer from offset on. It does not check bounds;
-// the peer's device does.
+// Sub returns n bytes of the buffer from offset on. It does not check bounds; the
+// peer's device checks those of the memory region, which may be larger than the
+// buffer.
 func (r RemoteBuffer) Sub(offset, n uint64) RemoteBuffer {
 	return RemoteBuffer{Addr: r.Addr + offset, RKey: r.RKey, Len: n}
 }
@@ -66,7 +67,9 @@ func (s Segment) Bytes() []byte {
 func (s Segment) Len() int { return s.n }
 
 // Remote describes the segment to a peer, which may use it as far as the
-// region's access flags allow. It fails if the region does not have it.
+// region's access flags allow. The key in it is that of the whole region, all of
+// which the peer can reach with it. It fails if the region does not have the
+// segment.
 func (s Segment) Remote() (RemoteBuffer, error) {
 	if err := s.inside(); err != nil {
 		return RemoteBuffer{}, err

@@ -99,6 +99,29 @@ func TestForeignProtectionDomain(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
+// Where one end allows no reads and atomics, they are refused instead of waiting
+// for ever, and the rest goes on.
+func TestReadsWithoutDepth(t *testing.T) {
+	d := needDevice(t)
+	for _, depths := range [][2]int{{-1, 0}, {0, -1}, {-1, -1}} {
+		for _, mode := range modes {
+			client, server := connect(t, d.IPv4,
+				&rdmacm.Config{ReadDepth: depths[0], ManualQP: mode.manualClient},
+				&rdmacm.Config{ReadDepth: depths[1], ManualQP: mode.manualServer})
+			here, there := alloc(t, client, 8), alloc(t, server, 8)
+			ctx := bounded(t)
+			for _, err := range []error{
+				client.Read(ctx, here.All(), there.Remote()), server.Read(ctx, there.All(), here.Remote()),
+				client.FetchAdd(ctx, there.Remote(), 1, here.All()), client.CompareSwap(ctx, there.Remote(), 0, 1, here.All()),
+			} {
+				require.ErrorIs(t, err, syscall.EINVAL)
+				require.ErrorContains(t, err, "ReadDepth")
+			}
+			require.NoError(t, client.Write(ctx, there.Remote(), here.All()))
+		}
+	}
+}
+
 func TestReadDepth(t *testing.T) {
 	d := needDevice(t)
 	for _, tt := range []struct{ depth, want int }{{1, 1}, {4, 4}, {-1, 0}} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -27,6 +28,7 @@ type Conn struct {
 	rnrTimer    uint8
 	peerData    []byte         // guarded by mu, for whom Setup has given the connection to
 	local, peer netip.AddrPort // likewise
+	noReads     atomic.Bool    // or atomics: one end allows none
 	ending      sync.Once      // of Close, which tells the peer
 	keepAlive   keepAlive
 }
@@ -132,6 +134,7 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	if c.movesQP {
 		p.QPNum = c.qp.Num()
 	}
+	c.noReads.Store(p.InitiatorDepth == 0)
 	return p, nil
 }
 
@@ -192,6 +195,9 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	c.peerData, c.local, c.peer = ev.PrivateData, local, peer
 	c.mu.Unlock()
 	if ev.Type == EventConnectResponse {
+		if ev.InitiatorDepth == 0 {
+			c.noReads.Store(true)
+		}
 		if err := c.establish(); err != nil {
 			return err
 		}

@@ -47,7 +47,10 @@ func greet(ctx context.Context, server string) error {
 		return err
 	}
 	n := copy(memory.Bytes(), "hello over RDMA")
-	return conn.Send(ctx, memory.Sub(0, n))
+	if err := conn.Send(ctx, memory.Sub(0, n)); err != nil {
+		return err
+	}
+	return conn.Shutdown(ctx) // the server hears of the end, although this program ends
 }
 
 // A server receives a message from a client. Usually they are two programs.

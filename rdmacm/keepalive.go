@@ -68,14 +68,21 @@ func (c *Conn) isPeerGone() bool {
 	if err != nil {
 		return false
 	}
-	if done, err := c.ops.wait(ctx, op); done || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
+	for {
+		before := c.ops.completions()
+		// Twice, because the program itself may have been stopped for some time.
+		for _, patience := range []time.Duration{c.config.KeepAlive, min(c.config.KeepAlive, time.Second)} {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			done, err := c.ops.wait(ctx, op)
+			cancel()
+			if done || !errors.Is(err, os.ErrDeadlineExceeded) {
+				return false
+			}
+		}
+		if c.ops.completions() == before {
+			return true
+		}
 	}
-	// The program itself may have been stopped meanwhile, and the answer be there.
-	ctx, cancel = context.WithTimeout(context.Background(), min(c.config.KeepAlive, time.Second))
-	defer cancel()
-	done, err := c.ops.wait(ctx, op)
-	return !done && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // errSending says that transfers are under way.
@@ -86,4 +93,11 @@ func (o *operations) sending() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.sends.used
+}
+
+// completions returns how many requests have completed.
+func (o *operations) completions() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lastID - uint64(len(o.pending))
 }

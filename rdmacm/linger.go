@@ -83,7 +83,7 @@ func (p *parting) finish() {
 // including the memory from Alloc. Transfers that are under way fail. Memory
 // that was registered on the connection's own protection domain by other means
 // is to be closed before; while there is any, Close returns a BusyError, and
-// can be called again.
+// can be called again. The connection has ended all the same.
 //
 // Close tells the peer, and does not wait for its answer. If that message is
 // lost, the system sends it again, every 4 seconds or so, for as long as
@@ -118,8 +118,8 @@ func (c *Conn) Close() error {
 // answer within Config.Linger, it returns one that is syscall.ETIMEDOUT; with a
 // negative Linger it waits for none.
 //
-// The answer comes from the peer's system when its program hears of the end and
-// closes the connection, too.
+// A Conn at the other end answers by itself; its program need do nothing, but must
+// be running. A program of C's answers when it disconnects, too.
 func (c *Conn) Shutdown(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err

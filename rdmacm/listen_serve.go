@@ -12,6 +12,8 @@ import (
 // server ends. A request that handle neither accepts nor rejects is rejected.
 // ListenConfig.MaxServed bounds how many there are at once.
 //
+// Requests that come after that wait, until Close of the listener rejects them.
+//
 // If no more requests can be accepted before, because the device was removed or
 // the listener closed, Serve ends the context that handle has, and returns why.
 func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, req *Request)) error {

@@ -148,6 +148,20 @@ func (o *operations) tryRecv(segments []ibverbs.Segment) (*operation, error) {
 	return op, nil
 }
 
+// receivesNothing returns nil, or why there is no room for all receives that can be
+// posted.
+func (o *operations) receivesNothing() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.over(); err != nil {
+		return err
+	}
+	if o.recvs.used > 0 {
+		return fmt.Errorf("receiver beside %d receives that are posted already: %w", o.recvs.used, syscall.ENOBUFS)
+	}
+	return nil
+}
+
 // pollOnce hands out what completions there are, unless somebody else is doing
 // so.
 func (o *operations) pollOnce() (int, error) {

@@ -86,6 +86,9 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 }
 
 func (q *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, error)) (*Receiver, error) {
+	if err := q.ops.receivesNothing(); err != nil {
+		return nil, err
+	}
 	r := &Receiver{post: post, posted: make([]slot, q.ops.recvs.size)}
 	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the message that the caller has
 	if size > 0 {

@@ -183,6 +183,14 @@ func TestReceiverMistakes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.NewReceiver(16)
 	require.ErrorIs(t, err, syscall.ENOBUFS, "there is room for one")
+	_, err = server.PostRecv()
+	require.NoError(t, err)
+	_, err = server.NewReceiver(16)
+	require.ErrorIs(t, err, syscall.ENOBUFS, "before it has posted anything")
+	for range 15 {
+		_, err = server.PostRecv()
+		require.NoError(t, err, "the other receives are free")
+	}
 	require.NoError(t, client.Close())
 	_, err = r.Next(ctx)
 	require.ErrorIs(t, err, os.ErrClosed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -49,7 +50,7 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 // Read reads a peer's memory into the segment, which may be shorter. It waits as
 // Send does, until the data is there.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
 	})
 }
@@ -59,7 +60,7 @@ func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.Remo
 // which has 8 bytes. All numbers have the byte order of the host whose memory it
 // is.
 func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
 	})
 }
@@ -67,7 +68,7 @@ func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare
 // FetchAdd adds to the first 8 bytes of a peer's memory, as CompareSwap changes
 // them.
 func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
 	})
 }
@@ -77,6 +78,15 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 		return 0
 	}
 	return c.ops.sendFlags(segments)
+}
+
+// fetch is transfer for what brings something back. Without a depth for that, a
+// device would wait for ever.
+func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
+	if c != nil && c.noReads.Load() {
+		return fmt.Errorf("the ends allow no reads and atomics here, as Config.ReadDepth says: %w", syscall.EINVAL)
+	}
+	return c.transfer(ctx, fill)
 }
 
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {

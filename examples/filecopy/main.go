@@ -228,7 +228,7 @@ func send(ctx context.Context, address, path string) error {
 		return fmt.Errorf("the other end does not confirm the checksum %x: %w", sum, err)
 	}
 	fmt.Printf("%x\n", sum)
-	return nil
+	return conn.Shutdown(ctx) // so that the other end hears of it before this program has ended
 }
 
 // transfer sends all chunks. Each slot has a goroutine that fills it.

@@ -121,5 +121,5 @@ func ask(ctx context.Context, server string, texts []string) error {
 		}
 		fmt.Printf("%s\n", reply.Data)
 	}
-	return nil
+	return conn.Shutdown(ctx) // so that the server hears of the end before this program has ended
 }

@@ -124,5 +124,5 @@ func read(ctx context.Context, server string, numbers []string) error {
 		}
 		fmt.Printf("%s\n", bytes.TrimRight(row.Bytes(), "\x00"))
 	}
-	return nil
+	return conn.Shutdown(ctx) // so that the server hears of the end before this program has ended
 }
