@@ -46,12 +46,13 @@ func soakClients(order string) {
 // The soak goes on between two hosts whose network loses packets.
 func TestSoakWithLoss(t *testing.T) {
 	needTwoHosts(t)
-	d := testdevice.Device{Name: "rxe2"}
+	d := testdevice.Device{Name: "rxe2", IPv4: netip.MustParseAddr("198.51.100.1")}
+	require.NoError(t, listenOn(t, d.IPv4).Close()) // librdmacm keeps what it opens for that
 	noKernelLeaks(t, d)
 	long, seed := soakSettings(t)
 	lose(t, 1)
 	defer lose(t, 0)
-	s := newSoak(t, d.Name, netip.MustParseAddr("198.51.100.1"), seed)
+	s := newSoak(t, d.Name, d.IPv4, seed)
 	order, err := json.Marshal(soakOrder{s.address, "198.51.100.2", s.nobody, seed, long})
 	require.NoError(t, err)
 	self, err := os.Executable()

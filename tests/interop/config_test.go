@@ -9,15 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
+
+// needDeviceHere is needDevice for tests that connect in this process, where
+// librdmacm opens the device once and for all.
+func needDeviceHere(t *testing.T) testdevice.Device {
+	t.Helper()
+	testdevice.Require(t)
+	_, err := rdmacm.Devices()
+	require.NoError(t, err)
+	return needDevice(t)
+}
 
 // What a C program asks of its peer rules ours: ucmatose wants 5 retries and none
 // without a receive, rping 7 of both, of which ours takes no more than its own.
 func TestPeersRetryCounts(t *testing.T) {
-	_, err := rdmacm.Devices() // which librdmacm opens once and for all
-	require.NoError(t, err)
-	d := needDevice(t)
+	d := needDeviceHere(t)
 	for _, tt := range []struct {
 		client         program
 		address        string
@@ -54,9 +63,7 @@ func TestPeersRetryCounts(t *testing.T) {
 // How often C's rping sends its answer again is for the end to say that has no
 // receive for it.
 func TestPeerRNRRetryCount(t *testing.T) {
-	_, err := rdmacm.Devices() // which librdmacm opens once and for all
-	require.NoError(t, err)
-	d := needDevice(t)
+	d := needDeviceHere(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	server := theirs.serve(t, "-a", d.IPv4.String(), "-C", "1")
