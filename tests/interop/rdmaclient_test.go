@@ -134,7 +134,7 @@ func TestRDMAXClientFails(t *testing.T) {
 	}{
 		{ourXClient, []string{"-s", d.IPv4.String()}, "connection rejected: nobody listens on the port\n"},
 		{ourXClient, []string{"-s", "nobody.invalid"}, "nobody.invalid"},
-		{ourXServer, []string{"-p", "7504"}, "or an id has the port at all addresses\n"},
+		{ourXServer, []string{"-p", "7504"}, "an id at every address excludes ids at one, and the other way round\n"},
 	} {
 		r := tt.we.run(t, tt.args...)
 		require.Equal(t, 1, r.status, tt.args)
