@@ -305,22 +305,22 @@ func TestTransferToVanishedPeer(t *testing.T) {
 	far := "ip netns exec " + farNamespace + " "
 	for _, way := range []struct {
 		name, cut, mend string
-		want            ibverbs.WCStatus
+		want            []ibverbs.WCStatus
 	}{
-		{
+		{ // or, if the queue of the link has refused one, Soft-RoCE fails its own queue pair
 			"packets are lost",
 			"tc qdisc replace dev " + nearLink + " root netem loss 100%", "tc qdisc del dev " + nearLink + " root",
-			ibverbs.WCRetryExceeded,
+			[]ibverbs.WCStatus{ibverbs.WCRetryExceeded, ibverbs.WCFlushed},
 		},
 		{
 			"answers are lost",
 			far + "tc qdisc replace dev " + farLink + " root netem loss 100%", far + "tc qdisc del dev " + farLink + " root",
-			ibverbs.WCRetryExceeded,
+			[]ibverbs.WCStatus{ibverbs.WCRetryExceeded},
 		},
 		{ // which the kernel notices, and tells the queue pair
 			"this link is down",
 			"ip link set " + nearLink + " down", "ip link set " + nearLink + " up",
-			ibverbs.WCFlushed,
+			[]ibverbs.WCStatus{ibverbs.WCFlushed},
 		},
 	} {
 		for kind, transfer := range map[string]func(context.Context, *lossyEnd) error{
@@ -362,8 +362,8 @@ func TestTransferToVanishedPeer(t *testing.T) {
 				t.Logf("after %v: %v", time.Since(start).Round(time.Millisecond), err)
 				failed, ok := errors.AsType[*ibverbs.WCError](err)
 				require.True(t, ok, "%v", err)
-				require.Equal(t, way.want, failed.Status)
-				if way.want == ibverbs.WCRetryExceeded {
+				require.Contains(t, way.want, failed.Status)
+				if failed.Status == ibverbs.WCRetryExceeded {
 					<-e.Done()
 					require.Equal(t, failed, e.Err())
 				}
