@@ -312,8 +312,7 @@ func (c *Conn) RemoteAddr() Addr {
 
 // Err returns nil while the connection is up, and then why it is over, which
 // does not change any more: an *EventError that is syscall.ECONNRESET if the
-// peer ended it, or syscall.ETIMEDOUT if the peer has not answered for as long as
-// Config.KeepAlive says, a *RejectedError if the peer gave up at the very end of the
+// peer ended it, a *RejectedError if the peer gave up at the very end of the
 // handshake, an error with an *ibverbs.WCError if a transfer failed, or with one or
 // a *QPError if the queue pair did, an *EventError that is syscall.ETIMEDOUT if the
 // peer has vanished (see Config.KeepAlive), or an error that is os.ErrClosed if

@@ -192,9 +192,9 @@ func (c *DatagramConn) LocalAddr() Addr { return Addr{c.local} }
 func (c *DatagramConn) RemoteAddr() Addr { return Addr{c.remote} }
 
 // Alloc registers size bytes of new memory, zeroed, which begin a page. The region
-// is closed with the DatagramConn, if not before; its bytes then stay what they are for as
-// long as the program refers to them. The memory is of Go's heap: for gigabytes, use
-// PD().Alloc, whose memory the garbage collector does not count.
+// is closed with the DatagramConn, if not before; its bytes then stay what they are
+// for as long as the program refers to them. The memory is of Go's heap: for
+// gigabytes, use PD().Alloc, whose memory the garbage collector does not count.
 func (c *DatagramConn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }
