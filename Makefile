@@ -6,7 +6,7 @@ VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 NEWEST := $(lastword $(VERSIONS))
 # What is proven with a device, in the VM.
-DEVICE_TESTS := ./ibverbs ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/doctor ./tests/versions
+DEVICE_TESTS := ./ibverbs ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/rdmadoctor ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
 # by commas. Only clang knows loong64 on Debian 12.
 LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu

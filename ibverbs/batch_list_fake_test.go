@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/internal/fakeverbs"
+	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
 // Each post gives C the requests that the batch has then and no others,

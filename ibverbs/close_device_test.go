@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // Parents close after their children, and say which those are.

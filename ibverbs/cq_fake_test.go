@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/internal/fakeverbs"
+	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
 // polls are the ways to get completions' IDs.

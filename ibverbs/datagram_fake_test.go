@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/fakeverbs"
+	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
 func TestExtendedDatagrams(t *testing.T) {

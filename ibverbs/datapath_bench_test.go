@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/internal/cloops"
+	"github.com/verbena-go/verbena/internal/testutil/cloops"
 )
 
 // batchSizes are the requests or completions of one call.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cloops"
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/cloops"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
 // countedEnv makes TestCounted do an operation so many times, for valgrind to

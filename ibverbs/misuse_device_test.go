@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
 // objects are one of each kind that the device has, parents last.

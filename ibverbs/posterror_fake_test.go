@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/fakeverbs"
+	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
 // Only what the queue pair was made with is called, whatever there seems to be.

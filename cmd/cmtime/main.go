@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/cmtime"
+	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 )
 
 func main() { os.Exit(cmtime.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/mckey"
 )
 
 func main() { os.Exit(mckey.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
 )
 
 func main() { os.Exit(rdmaclient.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmadevices"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 )
 
 func main() { os.Exit(rdmadevices.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/doctor"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 )
 
-func main() { os.Exit(doctor.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(rdmadoctor.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 )
 
 func main() { os.Exit(rdmaperf.Main(os.Args[1:], os.Stdout, os.Stderr)) }

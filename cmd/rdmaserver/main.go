@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmaserver"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 )
 
 func main() { os.Exit(rdmaserver.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmawatch"
+	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
 )
 
 func main() { os.Exit(rdmawatch.Main(os.Args[1:], os.Stdout, os.Stderr)) }

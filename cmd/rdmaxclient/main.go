@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
 )
 
 func main() { os.Exit(rdmaxclient.Main(os.Args[1:], os.Stdout, os.Stderr)) }

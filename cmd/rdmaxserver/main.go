@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rdmaxserver"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
 )
 
 func main() { os.Exit(rdmaxserver.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/rping"
+	"github.com/verbena-go/verbena/internal/cmd/rping"
 )
 
 func main() { os.Exit(rping.Main(os.Args[1:], os.Stdout, os.Stderr)) }

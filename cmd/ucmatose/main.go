@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 )
 
 func main() { os.Exit(ucmatose.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/verbena-go/verbena/internal/udaddy"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 )
 
 func main() { os.Exit(udaddy.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/selfexec"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 func TestMain(m *testing.M) { selfexec.Main(m, main) }

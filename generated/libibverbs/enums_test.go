@@ -3,7 +3,7 @@
 package libibverbs
 
 import (
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 	"testing"
 )
 

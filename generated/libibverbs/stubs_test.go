@@ -4,7 +4,7 @@
 package libibverbs
 
 import (
-	"github.com/verbena-go/verbena/internal/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"testing"
 )
 

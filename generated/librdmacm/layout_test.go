@@ -3,7 +3,7 @@
 package librdmacm
 
 import (
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 	"testing"
 	"unsafe"
 )

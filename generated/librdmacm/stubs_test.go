@@ -4,7 +4,7 @@
 package librdmacm
 
 import (
-	"github.com/verbena-go/verbena/internal/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"testing"
 )
 

@@ -1,6 +1,6 @@
 //go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
-#define _GNU_SOURCE /* dladdr, ppoll */
+#define _GNU_SOURCE /* ppoll */
 #include "datapath.h"
 
 #include <dlfcn.h>
@@ -325,11 +325,4 @@ void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops,
 		p->value = spin(cq, 0, least, max, out, budget, p);
 	else
 		p->value = sleep_for(cq, 0, least, max, out, how == VERBENA_SLEEP_SOLICITED, budget, p);
-}
-
-int32_t verbena_is_rxe(uint8_t *function)
-{
-	Dl_info info;
-
-	return function && dladdr(function, &info) && info.dli_fname && strstr(info.dli_fname, "/librxe-");
 }

@@ -1,3 +1,3 @@
-// Package cm tests rdmacm over C libraries of its own (internal/fakelib), where
+// Package cm tests rdmacm over C libraries of its own (internal/testutil/fakelib), where
 // every call can fail in every way, and every event can come.
 package cm

@@ -14,9 +14,9 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/fakelib"
-	"github.com/verbena-go/verbena/internal/rdmaxclient"
-	"github.com/verbena-go/verbena/internal/rdmaxserver"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 // openForProgram is open for a test in which a program runs that waits for

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmtime"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/cmd/cmtime"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.

@@ -15,15 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/mckey"
-	"github.com/verbena-go/verbena/internal/rdmaclient"
-	"github.com/verbena-go/verbena/internal/rdmaserver"
-	"github.com/verbena-go/verbena/internal/rdmaxclient"
-	"github.com/verbena-go/verbena/internal/rdmaxserver"
-	"github.com/verbena-go/verbena/internal/rping"
-	"github.com/verbena-go/verbena/internal/testdevice"
-	"github.com/verbena-go/verbena/internal/ucmatose"
-	"github.com/verbena-go/verbena/internal/udaddy"
+	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
+	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.

@@ -13,16 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmtime"
-	"github.com/verbena-go/verbena/internal/mckey"
-	"github.com/verbena-go/verbena/internal/rdmaclient"
-	"github.com/verbena-go/verbena/internal/rdmaperf"
-	"github.com/verbena-go/verbena/internal/rdmaserver"
-	"github.com/verbena-go/verbena/internal/rdmaxclient"
-	"github.com/verbena-go/verbena/internal/rdmaxserver"
-	"github.com/verbena-go/verbena/internal/rping"
-	"github.com/verbena-go/verbena/internal/ucmatose"
-	"github.com/verbena-go/verbena/internal/udaddy"
+	"github.com/verbena-go/verbena/internal/cmd/cmtime"
+	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
+	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 )
 
 // programs are ours, by the names of those that they are to work with.

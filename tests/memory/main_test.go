@@ -11,8 +11,8 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/fakelib"
 	"github.com/verbena-go/verbena/internal/mem"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakelib.Main(m)) }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/perf"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 const iterations = "30"

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/perf"
-	"github.com/verbena-go/verbena/internal/rdmaperf"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.

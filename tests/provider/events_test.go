@@ -16,7 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 // told is what the kernel writes to a device's descriptor for an event.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
 // A call with an object that is closed fails as one of a closed object does,

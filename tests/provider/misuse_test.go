@@ -16,7 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
 // A closed object answers every call with os.ErrClosed, whatever the arguments

@@ -11,7 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 func (r *rig) xrcd() *ibverbs.XRCD {

@@ -11,7 +11,7 @@ import (
 
 	verbs "github.com/verbena-go/verbena/generated/libibverbs"
 	cm "github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // objects are real ones, of the low-level bindings, for calls to be made with.

@@ -11,7 +11,7 @@ import (
 
 	verbs "github.com/verbena-go/verbena/generated/libibverbs"
 	cm "github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/testdevice"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // testRepoll waits with repoll for an rsocket to be connected to.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
 var versions = []string{"33.2", "44.0", "56.1", "65.0"}

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 	"github.com/verbena-go/verbena/gen/internal/since"
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
 // load reads what the bindings are made from, anew so that a test may change it.

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
-	"github.com/verbena-go/verbena/internal/golden"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
 // scanFile scans one of the headers in testdata with their conventions.

@@ -1,0 +1,75 @@
+// Package cmtime is the program of the same name, apart from its main function,
+// so that tests can run it. It times the steps that many connections take together.
+package cmtime
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// cmtime is a run of the program, with its flags.
+type cmtime struct {
+	server, bind               string
+	connections, port, retries int
+	timeout                    time.Duration
+	json                       bool
+
+	to      rdmacm.AddrInfo // or where to listen
+	channel *rdmacm.EventChannel
+	domains domains
+	nodes   []node // of the client
+	waiting int    // for so many of them
+}
+
+// Main runs cmtime and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&cmtime{}).program().Main(args, stdout, stderr)
+}
+
+func (c *cmtime) program() *program.Program {
+	*c = cmtime{connections: 100, port: 7471, retries: 2, timeout: 2 * time.Second}
+	return &program.Program{
+		Name: "cmtime", Flags: c.flags, Run: c.run,
+		Usage: "cmtime [-s addr] [-b addr] [-p port] [-c connections] [-r retries] [-t ms] [-j]",
+		Text: `
+The client prints for each step in how many milliseconds all connections took
+it, and in microseconds the share of each, and the shortest, the mean, three
+percentiles and the longest of the single connections' times. JSON is a list of
+the same, with the unit in each name. The other end may be C's.
+
+Exit status: 0 if all went well, or if a server was interrupted; 1 if something
+failed or the arguments are wrong; 130 if a client was interrupted.
+
+Example: cmtime   and   cmtime -s 192.0.2.1 -c 1000`,
+	}
+}
+
+func (c *cmtime) flags(f *program.Flags) {
+	f.StringVarP(&c.server, "server", "s", "", "`address` of the server; without it, this is the server")
+	f.StringVarP(&c.bind, "bind", "b", "", "`address` to connect from, or to listen on (default: the system's choice, or all)")
+	f.Port(&c.port, "`port` of the server")
+	f.Number(&c.connections, "connections", "c", 1, 1<<20, "`number` of connections")
+	f.Number(&c.retries, "retries", "r", 0, 7, "`times` to try again to resolve, and to send again")
+	f.Milliseconds(&c.timeout, "timeout", "t", "how long resolving may take")
+	f.BoolVarP(&c.json, "json", "j", false, "print JSON")
+}
+
+// run leaves it to the system to close what is open at the end, as C's does.
+func (c *cmtime) run(ctx context.Context, out program.Output) (err error) {
+	if c.to, err = rdmacm.LookUp(ctx, c.bind, c.server, strconv.Itoa(c.port), nil); err != nil {
+		return err
+	}
+	if c.channel, err = rdmacm.NewEventChannel(); err != nil {
+		return err
+	}
+	c.domains = domains{}
+	if c.server == "" {
+		return c.serve(ctx, out.Stderr)
+	}
+	return c.connectAll(ctx, out.Stdout)
+}

@@ -1,0 +1,100 @@
+// Package rdmaclient is the program of the same name, apart from its main
+// function, so that tests can run it.
+//
+// It shows rdmacm's synchronous way: every call waits for what it starts.
+package rdmaclient
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// messageSize is that of the message in each direction; as in C.
+const messageSize = 16
+
+// options are the flags.
+type options struct {
+	server string
+	port   int
+}
+
+// Main runs rdmaclient and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return new(options).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{port: 7471}
+	return &program.Program{
+		Name: "rdmaclient", Flags: o.flags, Run: o.run,
+		Usage: "rdmaclient -s server [-p port]",
+		Text: `
+Connects, sends a message of 16 bytes, and receives one. The server is
+rdmaserver, or rdma_server of rdma-core.
+
+Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+wrong; 130 if interrupted.
+
+Example: rdmaserver   and   rdmaclient -s 192.0.2.1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
+	f.Port(&o.port, "`port` of the server")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.server == "" {
+		return program.Misuse("-s is missing")
+	}
+	out.Printf("rdmaclient: start\n")
+	if err := o.exchange(ctx); err != nil {
+		return err
+	}
+	out.Printf("rdmaclient: end 0\n")
+	return nil
+}
+
+func (o *options) exchange(ctx context.Context) (err error) {
+	infos, err := rdmacm.GetAddrInfo(ctx, o.server, strconv.Itoa(o.port), &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
+	if err != nil {
+		return err
+	}
+	queues := ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
+	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &queues)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ep.Close()) }()
+	received, err := ep.RegMsgs(make([]byte, messageSize))
+	if err != nil {
+		return err
+	}
+	sent, err := ep.RegMsgs(make([]byte, messageSize))
+	if err != nil {
+		return err
+	}
+	if err := ep.PostRecv(0, received.All()); err != nil { // before the server can send
+		return err
+	}
+	if _, err := ep.Connect(ctx, rdmacm.DefaultConnParam()); err != nil {
+		return err
+	}
+	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+		return err
+	}
+	if _, err := ep.SendComp(ctx); err != nil {
+		return err
+	}
+	if _, err := ep.RecvComp(ctx); err != nil {
+		return err
+	}
+	return ep.Disconnect(ctx)
+}

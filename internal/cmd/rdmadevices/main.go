@@ -1,0 +1,94 @@
+// Package rdmadevices is the program of the same name, apart from its main
+// function, so that tests can run it: it shows what the RDMA devices of this
+// machine are and can do.
+package rdmadevices
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+)
+
+// options are the flags.
+type options struct {
+	device            string
+	all, gids, asJSON bool
+}
+
+// Main runs rdmadevices and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&options{}).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	return &program.Program{
+		Name: "rdmadevices", Flags: o.flags, Run: o.run,
+		Usage: "rdmadevices [-d device] [-v | -g] [-j]",
+		Text: `
+Shows the RDMA devices of this machine and their ports, one line for each port:
+the MTU in bytes, in use and at most; the speed of the link, in Gb/s, and what
+it is made of; and the network interface.
+
+With -g, one line for each GID of each port, with its type and, where the GID is
+that of an IPv4 address, the address.
+
+Exit status: 0 if there is a device and all of them could be asked; 1 if not.
+
+Example: rdmadevices -g -d rxe0`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.device, "device", "d", "", "`name` of the only device to show (default: all)")
+	f.BoolVarP(&o.all, "verbose", "v", false, "print everything that is known of the devices")
+	f.BoolVarP(&o.gids, "gids", "g", false, "print the GIDs only")
+	f.JSON(&o.asJSON)
+}
+
+func (o *options) run(_ context.Context, out program.Output) error {
+	if o.all && o.gids {
+		return program.Misuse("-v and -g exclude each other")
+	}
+	devices, err := query(o.device)
+	if len(devices) == 0 {
+		return err
+	}
+	return errors.Join(o.print(out, devices), err)
+}
+
+// query asks the device of the name, or all. It returns those that could be
+// asked even if others could not.
+func query(name string) (devices []ibverbs.DeviceInfo, err error) {
+	found, err := ibverbs.Devices()
+	if name != "" || err != nil || len(found) == 0 {
+		found = []ibverbs.Device{{Name: name}} // whose error says what there is
+	}
+	err = nil
+	for _, d := range found {
+		info, e := ibverbs.QueryDeviceInfo(d.Name)
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		devices = append(devices, info)
+	}
+	return devices, err
+}
+
+func (o *options) print(out program.Output, devices []ibverbs.DeviceInfo) error {
+	switch {
+	case o.gids && o.asJSON:
+		return out.JSON(gids(devices))
+	case o.gids:
+		return printGIDs(out.Stdout, gids(devices))
+	case o.asJSON:
+		return out.JSON(devices)
+	case o.all:
+		printAll(out.Stdout, devices)
+		return nil
+	}
+	return printPorts(out.Stdout, devices)
+}

@@ -1,0 +1,210 @@
+// Package rdmaperf is the program of the same name, apart from its main
+// function, so that tests can run it.
+package rdmaperf
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/plot"
+)
+
+// options are the flags.
+type options struct {
+	op, transport         string
+	bandwidth, all, json  bool
+	events, netpoll       bool
+	size, iterations      int
+	depth, receives, list int
+	moderation, inline    int
+	where                 perf.Where
+	plot                  string
+	compare               []string
+}
+
+// Main runs rdmaperf and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&options{}).program().Main(args, stdout, stderr)
+}
+
+const unset = -1 // a default that depends on the test
+
+func (o *options) program() *program.Program {
+	*o = options{
+		op: string(perf.Send), transport: "RC", size: unset, iterations: unset, depth: unset, receives: 512,
+		list: 1, moderation: unset, inline: unset, where: perf.Where{TCPPort: 18515},
+	}
+	return &program.Program{
+		Name: "rdmaperf", Flags: o.flags, Run: o.run, Operand: &o.where.Server,
+		Usage: `
+rdmaperf [flags]          the server
+rdmaperf [flags] host     the client, with the same flags
+rdmaperf --plot file.svg --compare name=file.json ...`,
+		Text: `
+Measures the latency or the bandwidth of an operation between two ends. The
+other end may be perftest's ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw,
+ib_read_lat, ib_read_bw, ib_atomic_lat or ib_atomic_bw, with the same flags;
+writeimm and -R need rdmaperf at both ends.
+
+Rows have perftest's columns, and the processor time of this process for each
+message. Latencies are of one way (of the whole for reads and atomics), in
+microseconds; MB are 2^20 bytes. Without -e, both ends use a processor each to
+look for completions.
+
+Two rdmaperfs tell each other their flags, and refuse if operation, type, sizes,
+number of messages or -R differ. perftest tells nothing: with another program or
+another -n at its end, both may wait for ever. In perftest -b means both
+directions at once and -q several queue pairs, which rdmaperf has not; it refuses
+-q, but with -b both wait.
+
+Exit status: 0 if all went well; 1 if something failed or the arguments are
+wrong; 130 if interrupted.
+
+Example: rdmaperf -a -o write   and   rdmaperf -a -o write --plot lat.svg 192.0.2.1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	names := make([]string, len(perf.Ops))
+	for i, op := range perf.Ops {
+		names[i] = string(op)
+	}
+	f.StringVarP(&o.op, "op", "o", o.op, "`operation`: "+strings.Join(names, ", "))
+	f.BoolVarP(&o.bandwidth, "bandwidth", "b", false, "measure bandwidth, not latency")
+	f.StringVarP(&o.transport, "connection", "c", o.transport, "`type` of the queue pair: RC, UC or UD")
+	f.BoolVarP(&o.all, "all", "a", false, "all sizes from 2 bytes to 8 MiB, for UD to the MTU")
+	f.Number(&o.size, "size", "s", 1, 1<<30, "`bytes` of a message (without it 2 for latency, 65536 for bandwidth, 8 for atomics)")
+	f.Number(&o.iterations, "iters", "n", 5, math.MaxInt32, "`messages` of each size (without it 1000, for the bandwidth of writes 5000)")
+	f.Number(&o.depth, "tx-depth", "t", 1, 1<<15, "`messages` under way (without it 128 for bandwidth)")
+	f.Number(&o.receives, "rx-depth", "r", 1, 1<<15, "`receives` posted ahead")
+	f.Number(&o.list, "post-list", "l", 1, 1<<10, "`messages` posted in one call")
+	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (without it 100, or the post list)")
+	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "`bytes` up to which a message is sent inline (without it 220 for latency, 0 for bandwidth)")
+	f.BoolVarP(&o.events, "events", "e", false, "sleep until there are completions")
+	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: leave the sleeping to Go's runtime, as CQ.Wait does, instead of C")
+	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device`; without it the one with the control connection's address, or the first")
+	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device; 0: the first active one")
+	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
+	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
+	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
+	f.StringVarP(&o.plot, "plot", "", "", "draw what was measured against the size, into an SVG `file`")
+	f.StringArrayVarP(&o.compare, "compare", "", nil, "`name=file` with JSON of another run to draw too; may be repeated")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.plot != "" && len(o.compare) > 0 && o.where.Server == "" {
+		return o.draw(nil)
+	}
+	t, err := o.test()
+	if err != nil {
+		return err
+	}
+	if o.where.Server == "" {
+		if err := o.where.Check(); err != nil {
+			return err
+		}
+	}
+	result := perf.Result{Test: t.String(), Bandwidth: t.Bandwidth}
+	if !o.json {
+		out.Printf("%s\n%s\n", t, t.Head())
+	}
+	err = perf.Run(ctx, t, o.where, func(r perf.Row) {
+		result.Rows = append(result.Rows, r)
+		if !o.json {
+			out.Printf("%s\n", t.Line(r))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		if err := result.Encode(out.Stdout); err != nil {
+			return err
+		}
+	}
+	if o.plot != "" {
+		return o.draw(&result)
+	}
+	return nil
+}
+
+// draw plots what was measured, if anything, and what is compared with it.
+func (o *options) draw(result *perf.Result) error {
+	var series []plot.Series
+	if result != nil {
+		series = append(series, plot.Series{Name: result.Test, Result: *result})
+	}
+	for _, c := range o.compare {
+		name, file, ok := strings.Cut(c, "=")
+		if !ok {
+			return program.Misuse("--compare %s: expected name=file", c)
+		}
+		r, err := perf.ReadResult(file)
+		if err != nil {
+			return err
+		}
+		series = append(series, plot.Series{Name: name, Result: r})
+	}
+	return plot.Draw(o.plot, series)
+}
+
+// or returns a flag's value, or the default of this test.
+func or(value, otherwise int) int {
+	if value == unset {
+		return otherwise
+	}
+	return value
+}
+
+// test returns what the flags say.
+func (o *options) test() (*perf.Test, error) {
+	types := map[string]ibverbs.QPType{"RC": ibverbs.QPTypeRC, "UC": ibverbs.QPTypeUC, "UD": ibverbs.QPTypeUD}
+	t := &perf.Test{
+		Op: perf.Op(o.op), Transport: types[strings.ToUpper(o.transport)], Bandwidth: o.bandwidth, Events: o.events, Netpoll: o.netpoll,
+		List: o.list, Receives: o.receives,
+	}
+	if !slices.Contains(perf.Ops, t.Op) || t.Transport == 0 {
+		return nil, program.Misuse("-o %s -c %s: there is no such operation or type", o.op, o.transport)
+	}
+	iterations, depth, size, inline := 1000, 16, 2, 220
+	if t.Bandwidth {
+		depth, size, inline = 128, 64<<10, 0
+		if t.Op == perf.Write {
+			iterations = 5000
+		}
+	}
+	moderation := 100
+	if t.List > 1 {
+		moderation = t.List
+	}
+	if t.Op == perf.FetchAdd || t.Op == perf.CompSwap {
+		size = 8
+	}
+	t.Iterations, t.Depth, t.Inline = or(o.iterations, iterations), or(o.depth, depth), or(o.inline, inline)
+	t.Moderation = or(o.moderation, min(moderation, t.Depth))
+	t.Iterations += (t.List - t.Iterations%t.List) % t.List
+	t.Sizes = []int{or(o.size, size)}
+	if o.all {
+		t.Sizes = nil
+		for bytes := 2; bytes <= cmp.Or(largest[t.Transport], 8<<20); bytes *= 2 {
+			t.Sizes = append(t.Sizes, bytes)
+		}
+	}
+	if err := t.Check(); err != nil {
+		return nil, program.Misuse("%v", err)
+	}
+	if o.where.RDMACM && t.Transport != ibverbs.QPTypeRC {
+		return nil, program.Misuse("-R connects queue pairs of type RC")
+	}
+	return t, nil
+}
+
+// largest is what -a ends with, if it is not 8 MiB.
+var largest = map[ibverbs.QPType]int{ibverbs.QPTypeUD: 1024}

@@ -1,0 +1,111 @@
+// Package rdmaserver is the program of the same name, apart from its main
+// function, so that tests can run it.
+//
+// It shows rdmacm's synchronous way: every call waits for what it starts.
+package rdmaserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// messageSize is that of the message in each direction; as in C.
+const messageSize = 16
+
+// options are the flags.
+type options struct {
+	address string
+	port    int
+}
+
+// Main runs rdmaserver and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return new(options).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{address: "0.0.0.0", port: 7471}
+	return &program.Program{
+		Name: "rdmaserver", Flags: o.flags, Run: o.run,
+		Usage: "rdmaserver [-s address] [-p port]",
+		Text: `
+Accepts one connection, receives a message of 16 bytes, and sends one. The
+client is rdmaclient, or rdma_client of rdma-core.
+
+Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+wrong; 130 if interrupted.
+
+Example: rdmaserver -s ::   and   rdmaclient -s 2001:db8::1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.address, "server", "s", o.address, "`address` to listen on (::, all of both families)")
+	f.Port(&o.port, "`port` to listen on")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	out.Printf("rdmaserver: start\n")
+	if err := o.serve(ctx); err != nil {
+		return err
+	}
+	out.Printf("rdmaserver: end 0\n")
+	return nil
+}
+
+func (o *options) serve(ctx context.Context) (err error) {
+	hints := &rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: rdmacm.PortSpaceTCP}
+	infos, err := rdmacm.GetAddrInfo(ctx, o.address, strconv.Itoa(o.port), hints)
+	if err != nil {
+		return err
+	}
+	// The endpoint of each request gets such a queue pair.
+	queues := ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
+	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &queues)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
+	if err := ln.Listen(0); err != nil {
+		return err
+	}
+	ep, err := ln.GetRequest(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ep.Close()) }()
+	return exchange(ctx, ep)
+}
+
+func exchange(ctx context.Context, ep *rdmacm.Endpoint) error {
+	received, err := ep.RegMsgs(make([]byte, messageSize))
+	if err != nil {
+		return err
+	}
+	sent, err := ep.RegMsgs(make([]byte, messageSize))
+	if err != nil {
+		return err
+	}
+	if err := ep.PostRecv(0, received.All()); err != nil { // before the client can send
+		return err
+	}
+	if err := ep.Accept(ctx, rdmacm.DefaultConnParam()); err != nil {
+		return err
+	}
+	if _, err := ep.RecvComp(ctx); err != nil {
+		return err
+	}
+	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+		return err
+	}
+	if _, err := ep.SendComp(ctx); err != nil {
+		return err
+	}
+	return ep.Disconnect(ctx)
+}

@@ -1,0 +1,96 @@
+// Package rdmawatch is the program of the same name, apart from its main
+// function, so that tests can run it.
+package rdmawatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
+)
+
+// options are the flags.
+type options struct {
+	devices []string
+	count   int
+	asJSON  bool
+}
+
+// Main runs rdmawatch and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&options{}).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	return &program.Program{
+		Name: "rdmawatch", Flags: o.flags, Run: o.run,
+		Usage: "rdmawatch [-d device]... [-c count] [-j]",
+		Text: `
+Prints what happens to the RDMA devices of this machine, a line each: the time,
+the device, its port or -, and the event: those of devices and ports in the
+words of libibverbs; RDMA_CM_EVENT_..., as an id gets them that is bound to an
+address of RoCE; "device added" and "device removed". It takes no part in
+connections, and says on standard error when it has begun.
+
+Exit status: 0 when it was interrupted, or has printed -c events; 1 if it cannot
+watch, or if the arguments are wrong.
+
+Example: rdmawatch -d rxe0`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringSliceVarP(&o.devices, "device", "d", nil, "`name` of a device to watch, there or yet to come (default: all)")
+	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "`number` of events to end after (0: until interrupted)")
+	f.BoolVarP(&o.asJSON, "json", "j", false, "print a JSON object on each line")
+}
+
+// event is what a line tells.
+type event struct {
+	Time   time.Time `json:"time"`
+	Device string    `json:"device"`
+	Port   int       `json:"port,omitempty"` // 0: of the whole device
+	Event  string    `json:"event"`
+}
+
+func (o *options) print(out io.Writer, e event) error {
+	if o.asJSON {
+		return json.NewEncoder(out).Encode(e)
+	}
+	port := "-"
+	if e.Port != 0 {
+		port = strconv.Itoa(e.Port)
+	}
+	_, err := fmt.Fprintf(out, "%s %s %s %s\n", e.Time.Format(time.RFC3339Nano), e.Device, port, e.Event)
+	return err
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	w := &watcher{wanted: o.devices, stderr: out.Stderr, happened: make(chan func() []event), devices: map[string]*device{}}
+	defer w.waiters.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer func() {
+		for _, d := range w.devices {
+			w.drop(d)
+		}
+	}()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	left := o.count
+	for e := range w.events(ctx) {
+		if err := o.print(out.Stdout, e); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			break
+		}
+	}
+	return nil
+}

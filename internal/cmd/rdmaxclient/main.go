@@ -1,0 +1,112 @@
+// Package rdmaxclient is the program of the same name, apart from its main
+// function, so that tests can run it.
+package rdmaxclient
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/internal/cmd/rdmax"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// options are the flags.
+type options struct {
+	server string
+	port   int
+	kind   rdmax.Kind
+}
+
+// Main runs rdmaxclient and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return new(options).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{port: 7471}
+	return &program.Program{
+		Name: "rdmaxclient", Flags: o.flags, Run: o.run,
+		Usage: "rdmaxclient -s server [-p port] [-c r|x]",
+		Text: `
+Connects, and sends a message of 16 bytes. The server is rdmaxserver, or
+rdma_xserver of rdma-core, with the same -c. Extended reliable connections need
+devices that have them.
+
+Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+wrong; 130 if interrupted.
+
+Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
+	f.Port(&o.port, "`port` of the server")
+	o.kind.Add(f)
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.server == "" {
+		return program.Misuse("-s is missing")
+	}
+	out.Printf("rdmaxclient: start\n")
+	if err := o.send(ctx); err != nil {
+		return err
+	}
+	out.Printf("rdmaxclient: end 0\n")
+	return nil
+}
+
+func (o *options) send(ctx context.Context) (err error) {
+	infos, err := rdmacm.GetAddrInfo(ctx, o.server, strconv.Itoa(o.port), o.kind.Hints(ibverbs.QPTypeXRCSend))
+	if err != nil {
+		return err
+	}
+	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &ibverbs.QPConfig{MaxSendWR: 1, SignalAll: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ep.Close()) }()
+	message, err := ep.RegMsgs(make([]byte, rdmax.MessageSize))
+	if err != nil {
+		return err
+	}
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	if err != nil {
+		return err
+	}
+	if err := batch.Send(0, 0, message.All()); err != nil {
+		return err
+	}
+	accepted, err := ep.Connect(ctx, rdmacm.DefaultConnParam())
+	if err != nil {
+		return err
+	}
+	if o.kind.Extended {
+		if err := address(batch, accepted.PrivateData); err != nil {
+			return err
+		}
+	}
+	if _, err := ep.QP().PostSend(batch); err != nil {
+		return err
+	}
+	if _, err := ep.SendComp(ctx); err != nil {
+		return err
+	}
+	return ep.Disconnect(ctx)
+}
+
+// address sends a message to the shared receive queue that the server has told
+// the number of: an extended connection leads to all of a process.
+func address(batch *ibverbs.SendBatch, privateData []byte) error {
+	if len(privateData) < 4 {
+		return fmt.Errorf("the server's private data has %d bytes, too few for the number of its shared receive queue", len(privateData))
+	}
+	return batch.Request(0).SetXRCSRQ(binary.BigEndian.Uint32(privateData))
+}

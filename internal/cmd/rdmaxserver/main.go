@@ -1,0 +1,139 @@
+// Package rdmaxserver is the program of the same name, apart from its main
+// function, so that tests can run it.
+package rdmaxserver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/internal/cmd/rdmax"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// options are the flags.
+type options struct {
+	port int
+	kind rdmax.Kind
+}
+
+// Main runs rdmaxserver and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return new(options).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{port: 7471}
+	return &program.Program{
+		Name: "rdmaxserver", Flags: o.flags, Run: o.run,
+		Usage: "rdmaxserver [-p port] [-c r|x]",
+		Text: `
+Accepts one connection, and receives a message of 16 bytes through a shared
+receive queue. The client is rdmaxclient, or rdma_xclient of rdma-core, with the
+same -c. Extended reliable connections need devices that have them.
+
+Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+wrong; 130 if interrupted.
+
+Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.Port(&o.port, "`port` to listen on, at all addresses of IPv4")
+	o.kind.Add(f)
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	out.Printf("rdmaxserver: start\n")
+	if o.kind.Extended {
+		if err := checkXRC(); err != nil {
+			return err
+		}
+	}
+	if err := o.serve(ctx); err != nil {
+		return err
+	}
+	out.Printf("rdmaxserver: end 0\n")
+	return nil
+}
+
+// checkXRC returns an error if no device has extended reliable connections, for
+// which the server would wait in vain.
+func checkXRC() error {
+	devices, err := rdmacm.Devices()
+	if err != nil {
+		return err
+	}
+	none := errors.New("no device has extended reliable connections (XRC)")
+	for _, device := range devices {
+		domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
+		if err == nil {
+			return domain.Close()
+		}
+		none = fmt.Errorf("%w: %w", none, err)
+	}
+	return none
+}
+
+func (o *options) serve(ctx context.Context) (err error) {
+	hints := o.kind.Hints(ibverbs.QPTypeXRCRecv)
+	hints.Flags = rdmacm.AddrPassive
+	infos, err := rdmacm.GetAddrInfo(ctx, "", strconv.Itoa(o.port), hints)
+	if err != nil {
+		return err
+	}
+	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ln.Close()) }()
+	if err := ln.Listen(0); err != nil {
+		return err
+	}
+	ep, err := ln.GetRequest(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ep.Close()) }()
+	return o.receive(ctx, ep)
+}
+
+func (o *options) receive(ctx context.Context, ep *rdmacm.Endpoint) error {
+	// First, because the queue pair of a reliable connection takes its receives
+	// from it.
+	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
+	if err != nil {
+		return err
+	}
+	if _, err := ep.CreateQP(nil, ibverbs.QPConfig{}); err != nil {
+		return err
+	}
+	message, err := ep.RegMsgs(make([]byte, rdmax.MessageSize))
+	if err != nil {
+		return err
+	}
+	if err := ep.PostRecv(0, message.All()); err != nil { // before the client can send
+		return err
+	}
+	answer := rdmacm.DefaultConnParam()
+	if o.kind.Extended {
+		number, err := srq.Num() // which the client's message must carry
+		if err != nil {
+			return err
+		}
+		answer.PrivateData = binary.BigEndian.AppendUint32(nil, number)
+	}
+	if err := ep.Accept(ctx, answer); err != nil {
+		return err
+	}
+	if _, err := ep.RecvComp(ctx); err != nil {
+		return err
+	}
+	return ep.Disconnect(ctx)
+}

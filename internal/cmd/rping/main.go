@@ -1,0 +1,90 @@
+// Package rping is the program of the same name, apart from its main function,
+// so that tests can run it. The client offers a buffer with a text; the server
+// reads it, then writes it to a second buffer of the client's.
+package rping
+
+import (
+	"context"
+	"io"
+	"math"
+	"net"
+	"strconv"
+	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
+)
+
+const (
+	minSize = len("rdma-ping-2147483647: ") + 1 // the longest beginning, and a zero; as in C
+	maxSize = 64<<10 - 1                        // as in C
+)
+
+// options are the flags.
+type options struct {
+	client, server, persistent, manualQP bool
+	verbose, validate, debug             bool
+	size, count, port, tos               int
+	address, source                      string
+	out                                  program.Output
+}
+
+// Main runs rping and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return (&options{}).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{size: 64, port: 7174}
+	return &program.Program{
+		Name: "rping", Misused: int(syscall.EINVAL), Flags: o.flags, Run: o.run,
+		Usage: `
+rping -s [-P] [-a addr] [-p port] [-vVdq] [-C count]
+rping -c -a addr [-I addr] [-p port] [-vVdq] [-C count] [-S size] [-t tos]`,
+		Text: `
+Tests a connection with RDMA reads and writes. The other end may be rdma-core's.
+Exit status: 0 if all went well, or if a server with -P was interrupted; 1 if
+something failed; 22 if the arguments are wrong; 130 if interrupted.
+
+Example: rping -s -P -v   and   rping -c -a 192.0.2.1 -v -C 10`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.BoolVarP(&o.client, "client", "c", false, "be a client")
+	f.StringVarP(&o.source, "source", "I", "", "`address` to connect from (client)")
+	f.BoolVarP(&o.server, "server", "s", false, "be a server")
+	f.BoolVarP(&o.persistent, "persistent", "P", false, "serve any number of clients, at once and one after the other")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the data of each ping")
+	f.BoolVarP(&o.validate, "validate", "V", false, "verify the data of each ping")
+	f.BoolVarP(&o.debug, "debug", "d", false, "print each step")
+	f.Number(&o.size, "size", "S", minSize, maxSize, "`bytes` of each ping")
+	f.Number(&o.count, "count", "C", 0, math.MaxInt32, "`number` of pings (0: until interrupted)")
+	f.StringVarP(&o.address, "address", "a", "", "`address` of the server; for a server, the one to listen on (default: all)")
+	f.Port(&o.port, "`port` of the server")
+	f.BoolVarP(&o.manualQP, "manual-qp", "q", false, "make the queue pair here, and move it through its states here")
+	f.Number(&o.tos, "tos", "t", 0, math.MaxUint8, "type of service `byte` of the packets (client)")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	o.out = out
+	address := net.JoinHostPort(o.address, strconv.Itoa(o.port))
+	switch {
+	case o.client == o.server:
+		return program.Misuse("either -s or -c must be given")
+	case o.client && o.address == "":
+		return program.Misuse("-c needs -a, the server's address")
+	case o.client:
+		return o.dial(ctx, address)
+	}
+	err := o.listen(ctx, address)
+	if o.persistent && ctx.Err() != nil {
+		return nil // which is how it ends
+	}
+	return err
+}
+
+func (o *options) debugf(format string, args ...any) {
+	if o.debug {
+		o.out.Printf(format+"\n", args...)
+	}
+}

@@ -1,0 +1,26 @@
+package rping
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/programtest"
+)
+
+var main = programtest.Main(Main)
+
+func TestExitStatus(t *testing.T) {
+	for _, args := range []string{"-c -a nobody.invalid", "-s -a nobody.invalid"} {
+		status, stdout, stderr := main.Run(args)
+		require.Equal(t, 1, status)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "nobody.invalid")
+	}
+}
+
+func TestHelp(t *testing.T) {
+	main.Help(t, "--size bytes        bytes of each ping, from 23 to 65535 (default 64)")
+}
+
+func TestWithoutDevice(t *testing.T) { main.WithoutDevice(t, "rping", "-c -a 192.0.2.1") }

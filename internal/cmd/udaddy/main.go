@@ -1,0 +1,121 @@
+// Package udaddy is the program of the same name, apart from its main function,
+// so that tests can run it.
+//
+// The client asks for as many queue pairs as it has connections, and sends
+// messages to each; when the server has them all, it sends as many back.
+package udaddy
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/verbena-go/verbena/internal/cmd/exchange"
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+const port = "7174" // as in C, which has no flag for it
+
+// options are the flags.
+type options struct {
+	server, bind             string
+	format, space            string
+	spaceNumber              uint16
+	connections, count, size int
+	tos                      uint8
+	out                      program.Output
+}
+
+// Main runs udaddy and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return new(options).program().Main(args, stdout, stderr)
+}
+
+func (o *options) program() *program.Program {
+	*o = options{format: "name", space: "udp", connections: 1, count: 10, size: 100}
+	return &program.Program{
+		Name: "udaddy", Flags: o.flags, Run: o.run,
+		Usage: `
+udaddy [-b addr] [-c connections] [-C count] [-S size]
+udaddy -s addr [-b addr] [-c connections] [-C count] [-S size] [-t tos]`,
+		Text: `
+Exchanges datagrams: with -s it is the client, otherwise the server. Both are to
+have the same -c, -C and -S. rdma-core's udaddy may be at the other end. A
+datagram that is lost is waited for until an interrupt.
+
+Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+wrong; 130 if interrupted.
+
+Example: udaddy -b 192.0.2.1   and   udaddy -s 192.0.2.1`,
+	}
+}
+
+func (o *options) flags(f *program.Flags) {
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server")
+	f.StringVarP(&o.bind, "bind", "b", "", "`address` to listen on (default: all of IPv4), or to ask from")
+	f.StringVarP(&o.format, "format", "f", o.format, "`kind` of the addresses: name, ip, ipv6, or gid for InfiniBand's own")
+	f.StringVarP(&o.space, "port-space", "P", o.space, "`kind` of port: udp, or ipoib for queue pairs of IPoIB's partition")
+	f.Uint16VarP(&o.spaceNumber, "port-space-number", "p", 0, "`number` of the port space, in place of -P: 0x111 is udp, 2 is ipoib")
+	f.Number(&o.connections, "connections", "c", 0, exchange.MaxCount, "`number` of queue pairs")
+	f.Number(&o.count, "count", "C", 0, exchange.MaxCount, "`number` of messages to each")
+	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU; 0: no messages")
+	f.Uint8VarP(&o.tos, "tos", "t", 0, "type of service `byte` of the packets (client)")
+}
+
+func (o *options) run(ctx context.Context, out program.Output) error {
+	hints, err := o.hints()
+	if err != nil {
+		return err
+	}
+	if o.size == 0 {
+		o.count = 0
+	}
+	o.out = out
+	run := o.runServer
+	if o.server != "" {
+		run = o.runClient
+	}
+	if err := run(ctx, hints); err != nil {
+		return err
+	}
+	out.Printf("test complete\nreturn status 0\n")
+	return nil
+}
+
+// hints returns what the flags say about addresses.
+func (o *options) hints() (hints rdmacm.AddrInfo, err error) {
+	switch strings.ToLower(o.format) {
+	case "name":
+	case "ip", "ipv6":
+		hints.Flags = rdmacm.AddrNumericHost
+	case "gid":
+		hints.Flags, hints.Family = rdmacm.AddrNumericHost|rdmacm.AddrFamily, rdmacm.FamilyIB
+	default:
+		return hints, program.Misuse("-f %q is none of name, ip, ipv6 and gid", o.format)
+	}
+	switch strings.ToLower(o.space) {
+	case "udp":
+		hints.PortSpace = rdmacm.PortSpaceUDP
+	case "ipoib":
+		hints.PortSpace = rdmacm.PortSpaceIPoIB
+	default:
+		return hints, program.Misuse("-P %q is neither udp nor ipoib", o.space)
+	}
+	hints.PortSpace = cmp.Or(rdmacm.PortSpace(o.spaceNumber), hints.PortSpace)
+	return hints, nil
+}
+
+// ends are those of all connections, which are yet to be made.
+func (o *options) ends() []*exchange.End {
+	var ends []*exchange.End
+	for range o.connections {
+		ends = append(ends, &exchange.End{Count: o.count, Size: o.size})
+	}
+	return ends
+}
+
+func (o *options) config(e *exchange.End) *rdmacm.DatagramConfig {
+	return &rdmacm.DatagramConfig{RecvQueue: o.count, Setup: e.SetupReceives}
+}

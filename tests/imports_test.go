@@ -1,0 +1,117 @@
+package tests
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rooms are the folders of the module, and for each the folders whose packages its own
+// may import, besides each other. Where one is in another, the inner one counts.
+var rooms = map[string][]string{
+	"internal/cerr":     {},
+	"internal/enum":     {},
+	"internal/mem":      {},
+	"internal/netpoll":  {},
+	"internal/object":   {},
+	"internal/dl":       {"internal/cerr"},
+	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
+	"internal/datapath": {"generated"},
+	"ibverbs": {
+		"generated", "internal/cerr", "internal/datapath", "internal/enum", "internal/mem", "internal/netpoll",
+		"internal/object",
+	},
+	"rdmacm":       {"ibverbs", "generated", "internal/cerr", "internal/netpoll", "internal/object"},
+	"internal/cmd": {"rdmacm", "ibverbs", "generated"},
+	"cmd":          {"internal/cmd"},
+	"examples":     {"rdmacm", "ibverbs"},
+	"gen":          {},
+	"":             {}, // doc.go
+
+	// What tests alone import.
+	"internal/testutil": {"rdmacm", "ibverbs", "generated", "internal/dl", "internal/enum"},
+	"tests":             {},
+}
+
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+// list returns the packages of this module, by their folders. What they import is in
+// the same form, without what is not of this module but C.
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"...")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+
+	folder := func(path string) (string, bool) {
+		rest, ok := strings.CutPrefix(path+"/", module)
+		return strings.TrimSuffix(rest, "/"), ok || path == "C"
+	}
+	ours := func(paths []string) []string {
+		var names []string
+		for _, path := range paths {
+			if name, ok := folder(path); ok {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	all := map[string]listed{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p listed
+		require.NoError(t, d.Decode(&p))
+		name, _ := folder(p.ImportPath)
+		all[name] = listed{name, ours(p.Imports), ours(p.TestImports), ours(p.XTestImports)}
+	}
+	return all
+}
+
+// room returns the room that a package is in.
+func room(pkg string) string {
+	found := ""
+	for name := range rooms {
+		if (pkg == name || strings.HasPrefix(pkg, name+"/")) && len(name) > len(found) {
+			found = name
+		}
+	}
+	return found
+}
+
+// below reports whether packages of a room stand on those of another, be it by others.
+func below(in, other string) bool {
+	return slices.ContainsFunc(rooms[in], func(name string) bool { return name == other || below(name, other) })
+}
+
+func TestImports(t *testing.T) {
+	all := list(t)
+	for name := range rooms {
+		require.Truef(t, slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(pkg string) bool { return room(pkg) == name }),
+			"no package is in the room %q", name)
+	}
+	for name, pkg := range all {
+		in := room(name)
+		for _, imported := range pkg.Imports {
+			if imported == "C" {
+				require.Truef(t, in == "generated" || strings.HasPrefix(in, "internal/"), "%s imports C", name)
+				continue
+			}
+			to := room(imported)
+			require.Truef(t, to == in || slices.Contains(rooms[in], to), "%s imports %s, which is not below it", name, imported)
+		}
+		for _, imported := range slices.Concat(pkg.TestImports, pkg.XTestImports) {
+			to := room(imported)
+			require.NotEqualf(t, "C", imported, "the tests of %s import C", name)
+			require.Truef(t, to == in || in == "tests" || to == "internal/testutil" || below(in, to),
+				"the tests of %s import %s, which is not below it", name, imported)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package rdmadoctor
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// In another network namespace the number of the device's interface is that of
+// another one, which has nothing to do with the device.
+func TestInterfaceOfAnotherNamespace(t *testing.T) {
+	needGuest(t)
+	t.Cleanup(func() { system(t, "ip netns delete pod") })
+	system(t, "ip netns add pod; "+sameInterface)
+	status, stdout, stderr := run(t, "rdmadevices", append(inPod, self(t), "-g", "-j")...)
+	require.Zero(t, status, stderr)
+	var gids []ibverbs.GIDEntry
+	require.NoError(t, json.Unmarshal([]byte(stdout), &gids))
+	require.NotEmpty(t, gids)
+	for _, g := range gids {
+		require.Empty(t, g.NetDev, g)
+		require.Zero(t, g.NetDevIndex, g)
+	}
+	status, stdout, stderr = run(t, "rdmadevices", append(inPod, self(t), "-j")...)
+	require.Zero(t, status, stderr)
+	var devices []ibverbs.DeviceInfo
+	require.NoError(t, json.Unmarshal([]byte(stdout), &devices))
+	require.Len(t, devices, 1)
+	require.Empty(t, devices[0].Ports[0].NetDev)
+}
