@@ -65,7 +65,7 @@ func badMR(op string, pd *PD, what string) error {
 // demand: the kernel would only say that an argument is invalid.
 func (pd *PD) checkOnDemand(op string, need libibverbs.OdpGeneralCaps) error {
 	var attr libibverbs.DeviceAttrEx
-	if err := libibverbs.QueryDeviceEx(pd.context.raw, nil, &attr); err != nil {
+	if err := libibverbs.QueryDeviceEx(pd.device.raw, nil, &attr); err != nil {
 		return nil
 	}
 	if libibverbs.OdpGeneralCaps(attr.OdpCaps.GeneralCaps)&need == need {

@@ -51,7 +51,7 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 		return nil, err
 	}
 	defer pd.object.Done()
-	header, n, err := received(op, pd.context, wc, grh, port)
+	header, n, err := received(op, pd.device, wc, grh, port)
 	if err != nil {
 		return nil, err
 	}
@@ -65,27 +65,27 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 
 // AHAttrFromWC returns the way back to the sender of a datagram, as
 // CreateAHFromWC finds it; see ibv_init_ah_from_wc(3).
-func (c *Context) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
+func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	const op = "ibv_init_ah_from_wc"
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return AHAttr{}, err
 	}
-	defer c.object.Done()
-	header, n, err := received(op, c, wc, grh, port)
+	defer d.object.Done()
+	header, n, err := received(op, d, wc, grh, port)
 	if err != nil {
 		return AHAttr{}, err
 	}
 	alone := wc.raw // because C must not see what else the caller's struct may have
 	var raw libibverbs.AhAttr
-	if err := libibverbs.InitAhFromWc(c.raw, n, &alone, &header, &raw); err != nil {
-		return AHAttr{}, cerr.Wrap(c.Name(), err)
+	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
+		return AHAttr{}, cerr.Wrap(d.Name(), err)
 	}
 	return AHAttrFromRaw(&raw), nil
 }
 
 // received checks a received datagram and returns its header, which is zero if
 // it came without one, as it may on InfiniBand.
-func received(op string, c *Context, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
+func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
 	bad := func(what string) error {
 		return &cerr.Error{Op: op, Object: c.Name() + ", " + what, Errno: syscall.EINVAL}
 	}
@@ -111,7 +111,7 @@ func received(op string, c *Context, wc *WC, grh []byte, port int) (header libib
 
 func (pd *PD) newAH(raw *libibverbs.Ah) *AH {
 	ah := &AH{pd: pd, raw: raw}
-	ah.object.Init(fmt.Sprintf("AH %d of %s", raw.Handle, pd.context.Name()), &pd.object)
+	ah.object.Init(fmt.Sprintf("AH %d of %s", raw.Handle, pd.device.Name()), &pd.object)
 	return ah
 }
 
@@ -133,6 +133,6 @@ func (ah *AH) self() *object.Object {
 // have completed.
 func (ah *AH) Close() error {
 	return ah.self().Close(nil, func() error {
-		return cerr.Wrap(ah.object.Name(), ah.pd.context.unlessRemoved(libibverbs.DestroyAh(ah.raw)))
+		return cerr.Wrap(ah.object.Name(), ah.pd.device.unlessRemoved(libibverbs.DestroyAh(ah.raw)))
 	})
 }

@@ -36,7 +36,7 @@ func TestAnswerADatagram(t *testing.T) {
 	})
 	collectOK(t, a.sendCQ, 1)
 	wc := collectOK(t, b.recvCQ, 1)[0]
-	require.Equal(t, a.qp.Num(), wc.SrcQP())
+	require.Equal(t, a.qp.Num(), wc.SrcQPNum())
 	require.Equal(t, question, b.mr.Bytes()[ibverbs.GRHLen:][:8])
 
 	grh := must(ibverbs.ParseGRH(b.mr.Bytes()))(t)
@@ -56,12 +56,12 @@ func TestAnswerADatagram(t *testing.T) {
 	fromWC := must(r.pd.CreateAHFromWC(&wc, b.mr.Bytes(), r.device.Port))(t)
 	r.cleanup(fromWC)
 	for _, to := range []*ibverbs.AH{fromAttr, fromWC} {
-		answer := pattern(b.mr.Bytes()[900:908], byte(wc.SrcQP()))
+		answer := pattern(b.mr.Bytes()[900:908], byte(wc.SrcQPNum()))
 		b.postSend(t, func(s *ibverbs.SendBatch) error {
-			return s.SendTo(4, ibverbs.Destination{AH: to, QPNum: wc.SrcQP(), QKey: qkey}, ibverbs.SendSignaled, b.mr.Sub(900, 8))
+			return s.SendTo(4, ibverbs.Destination{AH: to, QPNum: wc.SrcQPNum(), QKey: qkey}, ibverbs.SendSignaled, b.mr.Sub(900, 8))
 		})
 		collectOK(t, b.sendCQ, 1)
-		require.Equal(t, b.qp.Num(), collectOK(t, a.recvCQ, 1)[0].SrcQP())
+		require.Equal(t, b.qp.Num(), collectOK(t, a.recvCQ, 1)[0].SrcQPNum())
 		require.Equal(t, answer, a.mr.Bytes()[ibverbs.GRHLen:][:8])
 		a.postRecv(t, 1, a.mr.Sub(0, 100))
 	}
@@ -151,7 +151,7 @@ func TestMulticast(t *testing.T) {
 	})
 	collectOK(t, a.sendCQ, 1)
 	wc := collectOK(t, b.recvCQ, 1)[0]
-	require.Equal(t, a.qp.Num(), wc.SrcQP())
+	require.Equal(t, a.qp.Num(), wc.SrcQPNum())
 	require.Equal(t, message, b.mr.Bytes()[ibverbs.GRHLen:][:16])
 }
 

@@ -10,9 +10,9 @@ import (
 
 // What is no datagram with a header is refused before C reads it.
 func TestAHFromBadCompletion(t *testing.T) {
-	c := &Context{}
+	c := &Device{}
 	c.object.InitUnlisted("fake")
-	pd := &PD{context: c}
+	pd := &PD{device: c}
 	pd.object.InitUnlisted("fake PD")
 	good := libibverbs.Wc{Opcode: WCRecv, WcFlags: uint32(libibverbs.IBV_WC_GRH)}
 	failed, sent := good, good

@@ -46,13 +46,13 @@ func TestChangingAllocatesNothing(t *testing.T) {
 		send.CompareSwap(3, remote, 1, 2, 0, mr.Sub(0, 8)), send.Send(4, 0), recv.Recv(0)))
 	change := func() error {
 		return errors.Join(
-			send.Request(0).SetID(7), send.Request(0).SetImm(8),
-			send.Request(0).SetFlags(SendInline), send.Request(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)), send.Request(0).SetFlags(0),
-			send.Request(1).SetInvalidate(9), send.Request(1).SetXRCSRQ(9),
-			send.Request(2).SetRemote(remote), send.Request(2).SetSegments(mr.Sub(1, 2)),
-			send.Request(3).SetOperands(3, 4), send.Request(3).SetRemote(remote), send.Request(3).SetSegments(mr.Sub(8, 8)),
-			send.Request(4).SetDestination(Destination{AH: ah}),
-			recv.Request(0).SetID(7), recv.Request(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)),
+			send.WR(0).SetID(7), send.WR(0).SetImm(8),
+			send.WR(0).SetFlags(SendInline), send.WR(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)), send.WR(0).SetFlags(0),
+			send.WR(1).SetInvalidate(9), send.WR(1).SetXRCSRQ(9),
+			send.WR(2).SetRemote(remote), send.WR(2).SetSegments(mr.Sub(1, 2)),
+			send.WR(3).SetOperands(3, 4), send.WR(3).SetRemote(remote), send.WR(3).SetSegments(mr.Sub(8, 8)),
+			send.WR(4).SetDestination(Destination{AH: ah}),
+			recv.WR(0).SetID(7), recv.WR(0).SetSegments(mr.Sub(1, 2), mr.Sub(3, 4)),
 		)
 	}
 	require.NoError(t, change())

@@ -53,7 +53,7 @@ func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64
 
 // TSO adds a large message that the device cuts into packets with mss bytes of
 // data each, every one behind a copy of the header; for a queue pair of type
-// QPTypeRawPacket, or of QPTypeUD with [SendRequest.SetDestination]; see
+// QPTypeRawPacket, or of QPTypeUD with [SendWR.SetDestination]; see
 // ibv_post_send(3). The header lies in a memory region.
 func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, segments ...Segment) error {
 	if err := header.check(); err != nil {

@@ -67,15 +67,15 @@ func TestInlineBytes(t *testing.T) {
 	// What is set later replaces it, and others are as they were, however large.
 	for _, n := range []int{1, 64, 65, 4096, 3} {
 		data := bytes.Repeat([]byte{byte(n)}, n)
-		require.NoError(t, b.Request(2).SetSegments(InlineBytes(data[:n/2]), InlineBytes(data[n/2:])))
+		require.NoError(t, b.WR(2).SetSegments(InlineBytes(data[:n/2]), InlineBytes(data[n/2:])))
 		require.Equal(t, data, inlineData(b, 2))
 		for _, i := range []int{0, 1, 3, 6} {
 			require.Equal(t, "oneregiontwo", string(inlineData(b, i)))
 			requireCopied(t, b, i)
 		}
 	}
-	require.NoError(t, b.Request(2).SetSegments(mr.Sub(0, 2)))
-	require.NoError(t, b.Request(2).SetFlags(0))
+	require.NoError(t, b.WR(2).SetSegments(mr.Sub(0, 2)))
+	require.NoError(t, b.WR(2).SetFlags(0))
 	b.Reset()
 	require.NoError(t, add(0, mr.All()))
 }
@@ -123,9 +123,9 @@ func TestInlineBytesRefused(t *testing.T) {
 		"too long":         {b.Send(1, SendInline, InlineBytes(make([]byte, 4097))), "4097 bytes from InlineBytes, more than 4096"},
 		"too long in two":  {b.Send(1, SendInline, InlineBytes(make([]byte, 4090)), some), "4098 bytes from InlineBytes, more than 4096"},
 		"remote too small": {b.Write(1, at.Sub(0, 7), SendInline, some), "8 bytes for a remote buffer of 7"},
-		"flags":            {b.Request(0).SetFlags(0), "segment 0 is from InlineBytes, and stays inline"},
-		"set too long":     {b.Request(0).SetSegments(InlineBytes(make([]byte, 5000))), "bytes from InlineBytes, more than 4096"},
-		"set a wrong one":  {b.Request(0).SetSegments(some, mr.Sub(64, 1)), "segment 1: segment of 1 bytes at 64"},
+		"flags":            {b.WR(0).SetFlags(0), "segment 0 is from InlineBytes, and stays inline"},
+		"set too long":     {b.WR(0).SetSegments(InlineBytes(make([]byte, 5000))), "bytes from InlineBytes, more than 4096"},
+		"set a wrong one":  {b.WR(0).SetSegments(some, mr.Sub(64, 1)), "segment 1: segment of 1 bytes at 64"},
 	} {
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
 		require.ErrorContains(t, tt.err, tt.want, name)
@@ -133,7 +133,7 @@ func TestInlineBytesRefused(t *testing.T) {
 	require.Equal(t, 1, b.Len())
 	require.Len(t, inlineData(b, 0), 8)
 	require.NoError(t, b.Send(2, 0, mr.All()))
-	require.ErrorContains(t, b.Request(1).SetSegments(some), only)
+	require.ErrorContains(t, b.WR(1).SetSegments(some), only)
 }
 
 // Neither a batch nor the memory of what is sent is allocated, even if it is on
@@ -148,7 +148,7 @@ func TestInlineBytesAllocateNothing(t *testing.T) {
 		b.Reset()
 		_ = b.Send(1, SendInline, InlineBytes(header[:]), mr.Sub(0, 8))
 		_ = b.Write(2, RemoteBuffer{Len: 64}, SendInline, InlineBytes(header[:8]))
-		_ = b.Request(0).SetSegments(InlineBytes(header[:]), InlineBytes(header[8:]))
+		_ = b.WR(0).SetSegments(InlineBytes(header[:]), InlineBytes(header[8:]))
 	}
 	fill()
 	require.Equal(t, 2, b.Len())

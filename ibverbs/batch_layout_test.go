@@ -91,7 +91,7 @@ func TestSendBatchLayout(t *testing.T) {
 				b.Reset()
 				for i := range 2 {
 					require.NoError(t, b.Write(1, RemoteBuffer{Addr: 1, RKey: 1, Len: 99}, SendFence, mr.Sub(5, 5), mr.Sub(6, 6)))
-					require.NoError(t, b.Request(i).SetXRCSRQ(5))
+					require.NoError(t, b.WR(i).SetXRCSRQ(5))
 				}
 				b.Reset()
 				require.NoError(t, b.Write(1, RemoteBuffer{Addr: 1, RKey: 1, Len: 99}, SendFence, mr.Sub(5, 5), mr.Sub(6, 6)))

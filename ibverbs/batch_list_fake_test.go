@@ -62,7 +62,7 @@ func TestPostedList(t *testing.T) {
 	_, err = f.qp.PostSend(b)
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.Empty(t, posted(fakeverbs.Script{}))
-	require.NoError(t, b.Request(1).SetFlags(0))
+	require.NoError(t, b.WR(1).SetFlags(0))
 	add(8)
 	require.Equal(t, []uint64{6, 7, 8}, posted(fakeverbs.Script{}))
 }

@@ -80,19 +80,19 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	return nil
 }
 
-// Request returns the receive at index i, to be changed in place. It may have
+// WR returns the receive at index i, to be changed in place. It may have
 // been posted: what C was given does not change any more.
-func (b *RecvBatch) Request(i int) RecvRequest { return RecvRequest{b, i} }
+func (b *RecvBatch) WR(i int) RecvWR { return RecvWR{b, i} }
 
-// RecvRequest is a receive of a batch. It is valid until Reset. Setting
+// RecvWR is a receive of a batch. It is valid until Reset. Setting
 // something of a receive that the batch does not have gives an error, and so
 // does what Recv would refuse; the receive is then as it was.
-type RecvRequest struct {
+type RecvWR struct {
 	batch *RecvBatch
 	i     int
 }
 
-func (r RecvRequest) wr() (*libibverbs.RecvWr, error) {
+func (r RecvWR) wr() (*libibverbs.RecvWr, error) {
 	if r.i < 0 || r.i >= r.batch.Len() {
 		return nil, fmt.Errorf("receive %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
 	}
@@ -100,7 +100,7 @@ func (r RecvRequest) wr() (*libibverbs.RecvWr, error) {
 }
 
 // SetID changes the ID.
-func (r RecvRequest) SetID(id uint64) error {
+func (r RecvWR) SetID(id uint64) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (r RecvRequest) SetID(id uint64) error {
 }
 
 // SetSegments changes where the message goes.
-func (r RecvRequest) SetSegments(segments ...Segment) error {
+func (r RecvWR) SetSegments(segments ...Segment) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err

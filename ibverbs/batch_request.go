@@ -8,19 +8,19 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Request returns the request at index i, to be changed in place. It may have
+// WR returns the request at index i, to be changed in place. It may have
 // been posted: what C was given does not change any more.
-func (b *SendBatch) Request(i int) SendRequest { return SendRequest{b, i} }
+func (b *SendBatch) WR(i int) SendWR { return SendWR{b, i} }
 
-// SendRequest is a request of a batch. It is valid until Reset. Setting
+// SendWR is a request of a batch. It is valid until Reset. Setting
 // something that the request does not have gives an error, and so does what
 // adding the request would refuse; the request is then as it was.
-type SendRequest struct {
+type SendWR struct {
 	batch *SendBatch
 	i     int
 }
 
-func (r SendRequest) wr() (*libibverbs.SendWr, error) {
+func (r SendWR) wr() (*libibverbs.SendWr, error) {
 	if uint(r.i) >= uint(r.batch.Len()) {
 		return nil, r.missing()
 	}
@@ -28,11 +28,11 @@ func (r SendRequest) wr() (*libibverbs.SendWr, error) {
 }
 
 // missing is apart from wr so that wr can be inlined.
-func (r SendRequest) missing() error {
+func (r SendWR) missing() error {
 	return fmt.Errorf("request %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
 }
 
-func (r SendRequest) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpcode) error {
+func (r SendWR) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpcode) error {
 	for _, op := range ops {
 		if wr.Opcode == op {
 			return nil
@@ -42,7 +42,7 @@ func (r SendRequest) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.W
 }
 
 // SetID changes the ID.
-func (r SendRequest) SetID(id uint64) error {
+func (r SendWR) SetID(id uint64) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (r SendRequest) SetID(id uint64) error {
 }
 
 // SetFlags changes the flags.
-func (r SendRequest) SetFlags(flags SendFlags) error {
+func (r SendWR) SetFlags(flags SendFlags) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (b *SendBatch) count(before bool, i int) {
 }
 
 // SetImm changes the immediate data, given in this host's byte order.
-func (r SendRequest) SetImm(imm uint32) error {
+func (r SendWR) SetImm(imm uint32) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r SendRequest) SetImm(imm uint32) error {
 }
 
 // SetInvalidate changes the key that is made invalid.
-func (r SendRequest) SetInvalidate(rkey uint32) error {
+func (r SendWR) SetInvalidate(rkey uint32) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r SendRequest) SetInvalidate(rkey uint32) error {
 
 // SetRemote changes the memory of the peer that is written, read, or operated
 // on.
-func (r SendRequest) SetRemote(remote RemoteBuffer) error {
+func (r SendWR) SetRemote(remote RemoteBuffer) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (r SendRequest) SetRemote(remote RemoteBuffer) error {
 	return nil
 }
 
-func (r SendRequest) length(wr *libibverbs.SendWr) (n uint64) {
+func (r SendWR) length(wr *libibverbs.SendWr) (n uint64) {
 	for _, sge := range r.batch.arena.place(r.i)[:wr.NumSge] {
 		n += uint64(sge.Length)
 	}
@@ -151,7 +151,7 @@ func (r SendRequest) length(wr *libibverbs.SendWr) (n uint64) {
 
 // SetOperands changes the numbers of an atomic operation: those of CompareSwap,
 // or the one of FetchAdd, whose second is not used.
-func (r SendRequest) SetOperands(compareOrAdd, swap uint64) error {
+func (r SendWR) SetOperands(compareOrAdd, swap uint64) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (r SendRequest) SetOperands(compareOrAdd, swap uint64) error {
 }
 
 // SetDestination changes who gets the datagram.
-func (r SendRequest) SetDestination(to Destination) error {
+func (r SendWR) SetDestination(to Destination) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (r SendRequest) SetDestination(to Destination) error {
 
 // SetXRCSRQ says which shared receive queue of the peer's takes the message,
 // for a queue pair that sends to XRC.
-func (r SendRequest) SetXRCSRQ(number uint32) error {
+func (r SendWR) SetXRCSRQ(number uint32) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err

@@ -26,29 +26,29 @@ func TestChangeRequests(t *testing.T) {
 	))
 	wr := func(i int) *libibverbs.SendWr { return &b.arena.wrs[i] }
 
-	require.NoError(t, b.Request(0).SetID(70))
+	require.NoError(t, b.WR(0).SetID(70))
 	require.EqualValues(t, 70, wr(0).WrId)
-	require.NoError(t, b.Request(0).SetImm(0x01020304))
+	require.NoError(t, b.WR(0).SetImm(0x01020304))
 	require.EqualValues(t, 0x01020304, wr(0).ImmData().Host())
-	require.NoError(t, b.Request(0).SetFlags(SendSignaled|SendInline))
+	require.NoError(t, b.WR(0).SetFlags(SendSignaled|SendInline))
 	require.Equal(t, uint32(SendSignaled|SendInline), wr(0).SendFlags)
-	require.NoError(t, b.Request(0).SetSegments(mr.Sub(5, 6), mr.Sub(7, 8)))
+	require.NoError(t, b.WR(0).SetSegments(mr.Sub(5, 6), mr.Sub(7, 8)))
 	require.Equal(t, []libibverbs.Sge{{Addr: mr.addr() + 5, Length: 6, Lkey: 0x55}, {Addr: mr.addr() + 7, Length: 8, Lkey: 0x55}},
 		sgesOf(wr(0).SgList, wr(0).NumSge))
-	require.NoError(t, b.Request(0).SetSegments())
+	require.NoError(t, b.WR(0).SetSegments())
 	require.Zero(t, wr(0).NumSge)
 
-	require.NoError(t, b.Request(1).SetRemote(moved))
+	require.NoError(t, b.WR(1).SetRemote(moved))
 	require.Equal(t, libibverbs.SendWrWrRdma{RemoteAddr: 0x2000, Rkey: 0x78}, *wr(1).Wr.Rdma())
-	require.NoError(t, b.Request(2).SetOperands(3, 4))
-	require.NoError(t, b.Request(2).SetRemote(moved))
+	require.NoError(t, b.WR(2).SetOperands(3, 4))
+	require.NoError(t, b.WR(2).SetRemote(moved))
 	require.Equal(t, libibverbs.SendWrWrAtomic{RemoteAddr: 0x2000, CompareAdd: 3, Swap: 4, Rkey: 0x78}, *wr(2).Wr.Atomic())
-	require.NoError(t, b.Request(3).SetInvalidate(9))
+	require.NoError(t, b.WR(3).SetInvalidate(9))
 	require.EqualValues(t, 9, *wr(3).InvalidateRkey())
-	require.NoError(t, b.Request(4).SetRemote(moved))
+	require.NoError(t, b.WR(4).SetRemote(moved))
 	require.Equal(t, libibverbs.SendWrWrAtomic{RemoteAddr: 0x2000, CompareAdd: 50, Swap: 1, Rkey: 0x78}, *wr(4).Wr.Atomic())
 	data := wr(5).Wr.Atomic().CompareAdd
-	require.NoError(t, b.Request(5).SetRemote(moved))
+	require.NoError(t, b.WR(5).SetRemote(moved))
 	require.Equal(t, libibverbs.SendWrWrAtomic{RemoteAddr: 0x2000, CompareAdd: data, Rkey: 0x78}, *wr(5).Wr.Atomic())
 	require.Len(t, sendList(t, b), 7, "the list is as it was")
 }
@@ -69,27 +69,27 @@ func TestRefusedChanges(t *testing.T) {
 		err  error
 		want string
 	}{
-		"index":               {b.Request(6).SetID(1), "request 6 of a batch of 6"},
-		"negative":            {b.Request(-1).SetFlags(0), "request -1 of a batch of 6"},
-		"nil":                 {(*SendBatch)(nil).Request(0).SetSegments(), "request 0 of a batch of 0"},
-		"zero":                {SendRequest{}.SetRemote(remote), "request 0 of a batch of 0"},
-		"inline":              {b.Request(2).SetFlags(SendInline), "IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline"},
-		"imm of a send":       {b.Request(0).SetImm(1), "request 0 of the batch, which is IBV_WR_SEND, has no immediate data"},
-		"remote of a send":    {b.Request(0).SetRemote(remote), "has no remote buffer"},
-		"operands":            {b.Request(1).SetOperands(1, 2), "has no operands"},
-		"invalidate":          {b.Request(1).SetInvalidate(2), "has no key to invalidate"},
-		"destination":         {b.Request(1).SetDestination(Destination{}), "has no destination"},
-		"no handle":           {b.Request(0).SetDestination(Destination{}), "datagram without an address handle"},
-		"too many":            {b.Request(0).SetSegments(mr.All(), mr.All(), mr.All()), "3 segments in a batch made for 2"},
-		"second outside":      {b.Request(0).SetSegments(mr.Sub(1, 1), mr.Sub(4096, 1)), "segment 1: segment of 1 bytes at 4096 is outside"},
-		"more than remote":    {b.Request(1).SetSegments(mr.Sub(0, 101)), "101 bytes for a remote buffer of 100"},
-		"remote too small":    {b.Request(1).SetRemote(remote.Sub(0, 9)), "10 bytes for a remote buffer of 9"},
-		"result":              {b.Request(2).SetSegments(mr.Sub(0, 9)), "atomic operation without a result of 8 bytes"},
-		"no result":           {b.Request(2).SetSegments(), "atomic operation without a result of 8 bytes"},
-		"unaligned":           {b.Request(2).SetRemote(remote.Sub(4, 8)), "atomic operation at 0x1004, which is not a multiple of 8"},
-		"unaligned write":     {b.Request(5).SetRemote(remote.Sub(4, 8)), "which is not a multiple of 8"},
-		"segment of LocalInv": {b.Request(3).SetSegments(mr.Sub(0, 1)), "has no segments"},
-		"segment of Flush":    {b.Request(4).SetSegments(mr.Sub(0, 1)), "has no segments"},
+		"index":               {b.WR(6).SetID(1), "request 6 of a batch of 6"},
+		"negative":            {b.WR(-1).SetFlags(0), "request -1 of a batch of 6"},
+		"nil":                 {(*SendBatch)(nil).WR(0).SetSegments(), "request 0 of a batch of 0"},
+		"zero":                {SendWR{}.SetRemote(remote), "request 0 of a batch of 0"},
+		"inline":              {b.WR(2).SetFlags(SendInline), "IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline"},
+		"imm of a send":       {b.WR(0).SetImm(1), "request 0 of the batch, which is IBV_WR_SEND, has no immediate data"},
+		"remote of a send":    {b.WR(0).SetRemote(remote), "has no remote buffer"},
+		"operands":            {b.WR(1).SetOperands(1, 2), "has no operands"},
+		"invalidate":          {b.WR(1).SetInvalidate(2), "has no key to invalidate"},
+		"destination":         {b.WR(1).SetDestination(Destination{}), "has no destination"},
+		"no handle":           {b.WR(0).SetDestination(Destination{}), "datagram without an address handle"},
+		"too many":            {b.WR(0).SetSegments(mr.All(), mr.All(), mr.All()), "3 segments in a batch made for 2"},
+		"second outside":      {b.WR(0).SetSegments(mr.Sub(1, 1), mr.Sub(4096, 1)), "segment 1: segment of 1 bytes at 4096 is outside"},
+		"more than remote":    {b.WR(1).SetSegments(mr.Sub(0, 101)), "101 bytes for a remote buffer of 100"},
+		"remote too small":    {b.WR(1).SetRemote(remote.Sub(0, 9)), "10 bytes for a remote buffer of 9"},
+		"result":              {b.WR(2).SetSegments(mr.Sub(0, 9)), "atomic operation without a result of 8 bytes"},
+		"no result":           {b.WR(2).SetSegments(), "atomic operation without a result of 8 bytes"},
+		"unaligned":           {b.WR(2).SetRemote(remote.Sub(4, 8)), "atomic operation at 0x1004, which is not a multiple of 8"},
+		"unaligned write":     {b.WR(5).SetRemote(remote.Sub(4, 8)), "which is not a multiple of 8"},
+		"segment of LocalInv": {b.WR(3).SetSegments(mr.Sub(0, 1)), "has no segments"},
+		"segment of Flush":    {b.WR(4).SetSegments(mr.Sub(0, 1)), "has no segments"},
 	} {
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
 		require.ErrorContains(t, tt.err, tt.want, name)
@@ -143,14 +143,14 @@ func TestHoldsFollowChanges(t *testing.T) {
 	require.NoError(t, b.TSO(2, mr.Sub(0, 8), 9, 0, mr.All()))
 	require.Equal(t, 1, b.holds)
 	for range 2 {
-		require.NoError(t, b.Request(0).SetFlags(SendInline))
+		require.NoError(t, b.WR(0).SetFlags(SendInline))
 		require.Equal(t, 2, b.holds)
-		require.NoError(t, b.Request(1).SetFlags(SendInline))
+		require.NoError(t, b.WR(1).SetFlags(SendInline))
 		require.Equal(t, 2, b.holds, "its header is held anyway")
 	}
 	for range 2 {
-		require.NoError(t, b.Request(0).SetFlags(0))
-		require.NoError(t, b.Request(1).SetFlags(0))
+		require.NoError(t, b.WR(0).SetFlags(0))
+		require.NoError(t, b.WR(1).SetFlags(0))
 		require.Equal(t, 1, b.holds)
 	}
 	b.Reset()
@@ -162,14 +162,14 @@ func TestChangeReceives(t *testing.T) {
 	b, err := NewRecvBatch(2, 1)
 	require.NoError(t, err)
 	require.NoError(t, b.Recv(1, mr.All()))
-	require.NoError(t, b.Request(0).SetID(9))
-	require.NoError(t, b.Request(0).SetSegments(mr.Sub(8, 8)))
+	require.NoError(t, b.WR(0).SetID(9))
+	require.NoError(t, b.WR(0).SetSegments(mr.Sub(8, 8)))
 	wr := &b.arena.wrs[0]
 	require.EqualValues(t, 9, wr.WrId)
 	require.Equal(t, []libibverbs.Sge{{Addr: mr.addr() + 8, Length: 8, Lkey: 0x55}}, sgesOf(wr.SgList, wr.NumSge))
-	require.ErrorContains(t, b.Request(1).SetID(1), "receive 1 of a batch of 1")
-	require.ErrorContains(t, b.Request(0).SetSegments(mr.All(), mr.All()), "2 segments in a batch made for 1")
-	require.ErrorContains(t, RecvRequest{}.SetSegments(), "receive 0 of a batch of 0")
-	require.NoError(t, b.Request(0).SetSegments())
+	require.ErrorContains(t, b.WR(1).SetID(1), "receive 1 of a batch of 1")
+	require.ErrorContains(t, b.WR(0).SetSegments(mr.All(), mr.All()), "2 segments in a batch made for 1")
+	require.ErrorContains(t, RecvWR{}.SetSegments(), "receive 0 of a batch of 0")
+	require.NoError(t, b.WR(0).SetSegments())
 	require.Zero(t, wr.NumSge)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // SetSegments changes what is sent, written or read into.
-func (r SendRequest) SetSegments(segments ...Segment) error {
+func (r SendWR) SetSegments(segments ...Segment) error {
 	wr, err := r.wr()
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestCloseOrder(t *testing.T) {
 	mr := must(pd.Alloc(64, 0))(t)
 	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}))(t)
 	require.Len(t, ibverbs.OpenObjects(), 6)
-	require.Same(t, c, pd.Context())
+	require.Same(t, c, pd.Device())
 	require.Same(t, pd, qp.PD())
 	require.Equal(t, ibverbs.QPTypeRC, qp.Type())
 	require.NotZero(t, qp.Num())

@@ -18,9 +18,9 @@ import (
 // they then share the cost of each other's events. Its methods may be called
 // concurrently.
 type CompChannel struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.CompChannel
+	object object.Object
+	device *Device
+	raw    *libibverbs.CompChannel
 
 	mu  sync.Mutex
 	cqs map[*libibverbs.Cq]*CQ
@@ -33,21 +33,21 @@ type CompChannel struct {
 
 // CreateCompChannel makes a completion channel; see
 // ibv_create_comp_channel(3).
-func (c *Context) CreateCompChannel() (*CompChannel, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) CreateCompChannel() (*CompChannel, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.CreateCompChannel(c.raw)
+	defer d.object.Done()
+	raw, err := libibverbs.CreateCompChannel(d.raw)
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, c.Name())
+	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, d.Name())
 	if err := netpoll.SetNonblock(int(raw.Fd)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), libibverbs.DestroyCompChannel(raw))
 	}
-	ch := &CompChannel{context: c, raw: raw, cqs: map[*libibverbs.Cq]*CQ{}}
-	ch.object.Init(name, &c.object)
+	ch := &CompChannel{device: d, raw: raw, cqs: map[*libibverbs.Cq]*CQ{}}
+	ch.object.Init(name, &d.object)
 	return ch, nil
 }
 
@@ -73,7 +73,7 @@ func (ch *CompChannel) Close() error {
 
 func (ch *CompChannel) destroy() error {
 	err := libibverbs.DestroyCompChannel(ch.raw)
-	if errors.Is(err, syscall.EBUSY) && ch.context.isRemoved() {
+	if errors.Is(err, syscall.EBUSY) && ch.device.isRemoved() {
 		// C counts the queues that it keeps for ever, and keeps the descriptor.
 		return os.NewFile(uintptr(ch.raw.Fd), ch.object.Name()).Close()
 	}

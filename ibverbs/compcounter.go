@@ -17,9 +17,9 @@ import (
 // A number that was set or added to may be read a little later only. Set
 // numbers while nothing is under way: changes at the same time may be lost.
 type CompCounter struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.CompCntr
+	object object.Object
+	device *Device
+	raw    *libibverbs.CompCntr
 }
 
 // CompCounterUnit is what a completion counter adds up.
@@ -55,14 +55,14 @@ type CompCounterCaps struct {
 
 // QueryCompCounterCaps returns what the device's completion counters can do;
 // see ibv_query_comp_cntr_caps(3).
-func (c *Context) QueryCompCounterCaps() (CompCounterCaps, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) QueryCompCounterCaps() (CompCounterCaps, error) {
+	if err := d.self().Use(); err != nil {
 		return CompCounterCaps{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var caps libibverbs.CompCntrCaps
-	if err := libibverbs.QueryCompCntrCaps(c.raw, &caps); err != nil {
-		return CompCounterCaps{}, cerr.Wrap(c.Name(), err)
+	if err := libibverbs.QueryCompCntrCaps(d.raw, &caps); err != nil {
+		return CompCounterCaps{}, cerr.Wrap(d.Name(), err)
 	}
 	return CompCounterCaps{
 		MaxValue: caps.MaxValue, MaxCounters: int(caps.MaxCounters), Ops: CompCounterOps(caps.SupportedQpAttachOps),
@@ -70,17 +70,17 @@ func (c *Context) QueryCompCounterCaps() (CompCounterCaps, error) {
 }
 
 // CreateCompCounter makes a completion counter; see ibv_create_comp_cntr(3).
-func (c *Context) CreateCompCounter(unit CompCounterUnit) (*CompCounter, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) CreateCompCounter(unit CompCounterUnit) (*CompCounter, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.CreateCompCntr(c.raw, &libibverbs.CompCntrInitAttr{Type: unit})
+	defer d.object.Done()
+	raw, err := libibverbs.CreateCompCntr(d.raw, &libibverbs.CompCntrInitAttr{Type: unit})
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	cc := &CompCounter{context: c, raw: raw}
-	cc.object.Init(fmt.Sprintf("completion counter %d of %s", raw.Handle, c.Name()), &c.object)
+	cc := &CompCounter{device: d, raw: raw}
+	cc.object.Init(fmt.Sprintf("completion counter %d of %s", raw.Handle, d.Name()), &d.object)
 	return cc, nil
 }
 
@@ -101,7 +101,7 @@ func (qp *QP) AttachCompCounter(cc *CompCounter, ops CompCounterOps) error {
 		return err
 	}
 	defer done()
-	if err := sameDevice(qp.object.Name(), qp.raw.Context, &cc.object, cc.context.raw); err != nil {
+	if err := sameDevice(qp.object.Name(), qp.raw.Context, &cc.object, cc.device.raw); err != nil {
 		return err
 	}
 	if ops == 0 {
@@ -169,6 +169,6 @@ func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
 // count with it, Close does nothing and returns a BusyError.
 func (cc *CompCounter) Close() error {
 	return cc.self().Close(nil, func() error {
-		return cerr.Wrap(cc.object.Name(), cc.context.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))
+		return cerr.Wrap(cc.object.Name(), cc.device.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))
 	})
 }

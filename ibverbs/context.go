@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Context is an open device. Its methods may be called concurrently.
-type Context struct {
+// Device is an open device. Its methods may be called concurrently.
+type Device struct {
 	object  object.Object
 	raw     *libibverbs.Context
 	vectors int
@@ -24,41 +24,41 @@ type Context struct {
 // until the Context is closed, as librdmacm can: its Close calls the function,
 // which may be nil, in place of ibv_close_device(3). OpenObjects does not list
 // it.
-func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Context, error) {
+func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Device, error) {
 	if raw == nil || raw.Device == nil {
 		return nil, cerr.Nil("ContextFromRaw", "raw")
 	}
 	if closed == nil {
 		closed = func() error { return nil }
 	}
-	c := &Context{raw: raw, vectors: int(raw.NumCompVectors), destroy: closed}
+	c := &Device{raw: raw, vectors: int(raw.NumCompVectors), destroy: closed}
 	c.object.InitUnlisted(cString(raw.Device.Name[:]))
 	return c, nil
 }
 
 // Name returns the device's name.
-func (c *Context) Name() string { return c.object.Name() }
+func (d *Device) Name() string { return d.object.Name() }
 
 // CompVectors returns how many interrupt vectors the device has for completions:
 // CQConfig.Vector is below it.
-func (c *Context) CompVectors() int { return c.vectors }
+func (d *Device) CompVectors() int { return d.vectors }
 
 // Raw returns the C object, for the functions of package libibverbs. It is
 // valid until Close.
-func (c *Context) Raw() *libibverbs.Context { return c.raw }
+func (d *Device) Raw() *libibverbs.Context { return d.raw }
 
 // Close closes the device, and wakes whoever waits for its events; see
 // ibv_close_device(3). While the context has protection domains, completion
 // channels or completion queues, it does nothing and returns a BusyError.
-func (c *Context) Close() error {
-	return c.self().Close(c.stopEvents, func() error { return cerr.Wrap(c.Name(), c.destroy()) })
+func (d *Device) Close() error {
+	return d.self().Close(d.stopEvents, func() error { return cerr.Wrap(d.Name(), d.destroy()) })
 }
 
 // CloseWhenUnused closes the device now, or together with the last object that
 // was made on it.
-func (c *Context) CloseWhenUnused() {
-	if o := c.self(); o != nil {
-		o.WhenIdle(func() { _ = c.Close() }) // if it fails, an object has come that calls this again
+func (d *Device) CloseWhenUnused() {
+	if o := d.self(); o != nil {
+		o.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // Counters count what steering rules match. Their methods may be called
 // concurrently.
 type Counters struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Counters
+	object object.Object
+	device *Device
+	raw    *libibverbs.Counters
 }
 
 // CounterKind is what a counter counts.
@@ -29,17 +29,17 @@ const (
 
 // CreateCounters makes an object for counters, all of them 0; see
 // ibv_create_counters(3). Few devices have them: expect errors.ErrUnsupported.
-func (c *Context) CreateCounters() (*Counters, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) CreateCounters() (*Counters, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.CreateCounters(c.raw, &libibverbs.CountersInitAttr{})
+	defer d.object.Done()
+	raw, err := libibverbs.CreateCounters(d.raw, &libibverbs.CountersInitAttr{})
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	cs := &Counters{context: c, raw: raw}
-	cs.object.Init("counters of "+c.Name(), &c.object)
+	cs := &Counters{device: d, raw: raw}
+	cs.object.Init("counters of "+d.Name(), &d.object)
 	return cs, nil
 }
 
@@ -68,7 +68,7 @@ func (cs *Counters) AttachFlow(index int, kind CounterKind, flow *Flow) error {
 	}
 	defer done()
 	if flow != nil {
-		if err := sameDevice(cs.object.Name(), cs.context.raw, &flow.object, flow.raw.Context); err != nil {
+		if err := sameDevice(cs.object.Name(), cs.device.raw, &flow.object, flow.raw.Context); err != nil {
 			return err
 		}
 	}
@@ -119,6 +119,6 @@ func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 // them, Close does nothing and returns a BusyError.
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
-		return cerr.Wrap(cs.object.Name(), cs.context.unlessRemoved(libibverbs.DestroyCounters(cs.raw)))
+		return cerr.Wrap(cs.object.Name(), cs.device.unlessRemoved(libibverbs.DestroyCounters(cs.raw)))
 	})
 }

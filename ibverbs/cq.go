@@ -18,7 +18,7 @@ import (
 // is SingleThreaded; several goroutines may wait, and one gets each completion.
 type CQ struct {
 	object    object.Object
-	context   *Context
+	device    *Device
 	channel   *CompChannel // nil: no events
 	raw       *libibverbs.Cq
 	entries   atomic.Int32   // as C has it while the queue is open
@@ -37,7 +37,7 @@ type CQ struct {
 type CQConfig struct {
 	Entries       int          // at least; the queue must never hold more completions
 	Channel       *CompChannel // for Wait and Sleep; nil: the queue can only be polled
-	Vector        int          // interrupt vector, below Context.CompVectors
+	Vector        int          // interrupt vector, below Device.CompVectors
 	SolicitedOnly bool         // what comes without SendSolicited, and has not failed, wakes nobody who waits
 
 	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
@@ -51,8 +51,8 @@ type CQConfig struct {
 
 // CreateCQ makes a completion queue; see ibv_create_cq(3). What the device
 // cannot do gives an error that is errors.ErrUnsupported.
-func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
-	parents := []*object.Object{c.self()}
+func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
+	parents := []*object.Object{d.self()}
 	if config.Channel != nil {
 		parents = append(parents, &config.Channel.object)
 	}
@@ -65,12 +65,12 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	defer done()
 	if config.Channel != nil {
-		if err := sameDevice("CQ of "+c.Name(), c.raw, config.Channel.self(), config.Channel.context.raw); err != nil {
+		if err := sameDevice("CQ of "+d.Name(), d.raw, config.Channel.self(), config.Channel.device.raw); err != nil {
 			return nil, err
 		}
 	}
 	if domain := config.ParentDomain; domain != nil {
-		if err := sameDevice("CQ of "+c.Name(), c.raw, domain.self(), domain.context.raw); err != nil {
+		if err := sameDevice("CQ of "+d.Name(), d.raw, domain.self(), domain.device.raw); err != nil {
 			return nil, err
 		}
 		if domain.parent == nil {
@@ -80,26 +80,26 @@ func (c *Context) CreateCQ(config CQConfig) (*CQ, error) {
 		}
 	}
 	if config.Entries < 1 || config.Entries > math.MaxInt32 {
-		return nil, badCQ(fmt.Sprintf("%d entries on %s", config.Entries, c.Name()))
+		return nil, badCQ(fmt.Sprintf("%d entries on %s", config.Entries, d.Name()))
 	}
-	if vectors := max(c.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
-		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, c.Name(), vectors-1))
+	if vectors := max(d.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
+		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, d.Name(), vectors-1))
 	}
 	cq := &CQ{
-		context: c, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
+		device: d, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
-	c.watchEvents()
+	d.watchEvents()
 	if err := cq.create(config); err != nil {
-		c.unwatchEvents()
-		return nil, c.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, c.Name()), cqSizes(config.Entries))
+		d.unwatchEvents()
+		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, d.Name()), cqSizes(config.Entries))
 	}
 	cq.noteLen()
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
 	}
-	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, c.Name()), parents...)
+	cq.object.Init(fmt.Sprintf("CQ %d of %s", cq.raw.Handle, d.Name()), parents...)
 	register(unsafe.Pointer(cq.raw), cq)
 	return cq, nil
 }
@@ -118,7 +118,7 @@ func (cq *CQ) create(config CQConfig) (err error) {
 		channel = config.Channel.raw
 	}
 	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun && config.ParentDomain == nil {
-		cq.raw, err = libibverbs.CreateCq(cq.context.raw, int32(config.Entries), nil, channel, int32(config.Vector))
+		cq.raw, err = libibverbs.CreateCq(cq.device.raw, int32(config.Entries), nil, channel, int32(config.Vector))
 		return err
 	}
 	attr := libibverbs.CqInitAttrEx{
@@ -137,7 +137,7 @@ func (cq *CQ) create(config CQConfig) (err error) {
 		attr.CompMask |= uint32(libibverbs.IBV_CQ_INIT_ATTR_MASK_PD)
 		attr.ParentDomain = config.ParentDomain.raw
 	}
-	ex, err := libibverbs.CreateCqEx(cq.context.raw, &attr)
+	ex, err := libibverbs.CreateCqEx(cq.device.raw, &attr)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (cq *CQ) Resize(entries int) error {
 		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
 	}
 	defer cq.noteLen()
-	return cq.context.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
+	return cq.device.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
 }
 
 // Moderate makes the device wait for so many completions, or for so long after
@@ -218,15 +218,15 @@ func (cq *CQ) Close() error {
 		}
 		handle := cq.raw.Handle
 		unregister(unsafe.Pointer(cq.raw))
-		if err := cq.context.unlessRemoved(libibverbs.DestroyCq(cq.raw)); err != nil {
+		if err := cq.device.unlessRemoved(libibverbs.DestroyCq(cq.raw)); err != nil {
 			register(unsafe.Pointer(cq.raw), cq)
 			if cq.channel != nil {
 				cq.channel.add(cq)
 			}
 			return cerr.Wrap(cq.object.Name(), err)
 		}
-		cq.context.unwatchEvents()
-		cq.context.forgetEvents(cq, EventClassCQ, handle)
+		cq.device.unwatchEvents()
+		cq.device.forgetEvents(cq, EventClassCQ, handle)
 		return nil
 	})
 }

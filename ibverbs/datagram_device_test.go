@@ -67,7 +67,7 @@ func TestDatagrams(t *testing.T) {
 			wcs := collectOK(t, b.recvCQ, 2)
 			for i, want := range [][]byte{a.mr.Sub(0, 100).Bytes(), a.mr.Sub(5, 20).Bytes()} {
 				require.True(t, wcs[i].HasGRH())
-				require.Equal(t, a.qp.Num(), wcs[i].SrcQP())
+				require.Equal(t, a.qp.Num(), wcs[i].SrcQPNum())
 				require.Equal(t, grhLen+len(want), wcs[i].ByteLen())
 				require.Equal(t, want, b.mr.Sub(i*1000+grhLen, len(want)).Bytes())
 			}
@@ -92,8 +92,8 @@ func TestDatagrams(t *testing.T) {
 func TestDestination(t *testing.T) {
 	r := open(t)
 	a, b := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, MaxInline: inline}), r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
-	atA := must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
-	atB := must(b.qp.Endpoint(ibverbs.EndpointOptions{QKey: 0x1234}))(t)
+	atA := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
+	atB := must(b.qp.Addr(ibverbs.QPAddrOptions{QKey: 0x1234}))(t)
 	require.NoError(t, a.qp.Activate(atA, 0))
 	require.NoError(t, b.qp.Activate(atB, 0))
 	to := must(r.pd.CreateDestination(atA, atB))(t)

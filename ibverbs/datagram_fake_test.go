@@ -22,7 +22,7 @@ func TestExtendedDatagrams(t *testing.T) {
 	require.NoError(t, b.SendTo(1, to, SendInline, mr.Sub(0, 1)))
 	require.NoError(t, b.SendImmTo(2, to, 7, 0, mr.All()))
 	require.NoError(t, b.TSO(3, mr.Sub(0, 14), 100, 0, mr.All()))
-	require.NoError(t, b.Request(2).SetDestination(to))
+	require.NoError(t, b.WR(2).SetDestination(to))
 
 	f.Set(fakeverbs.Script{})
 	n, err := f.ex.PostSend(b)
@@ -84,7 +84,7 @@ func TestXRCDestination(t *testing.T) {
 	f := newFakeDevice(t)
 	f.QP().QpBase.QpType = libibverbs.IBV_QPT_XRC_SEND
 	b := filled(t, fakeMR(t, 64, 1), 1)
-	require.NoError(t, b.Request(0).SetXRCSRQ(77))
+	require.NoError(t, b.WR(0).SetXRCSRQ(77))
 	f.Set(fakeverbs.Script{})
 	_, err := f.ex.PostSend(b)
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func BenchmarkPostInline(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, mr *MR, n int) {
 		batch := filled(b, mr, n)
 		for i := range n {
-			require.NoError(b, batch.Request(i).SetFlags(SendSignaled|SendInline))
+			require.NoError(b, batch.WR(i).SetFlags(SendSignaled|SendInline))
 		}
 		against(b, n, func() error { _, err := f.qp.PostSend(batch); return err },
 			func(rounds int) time.Duration { return cloops.Post(f.qp.raw, &batch.arena.wrs[0], rounds) })
@@ -121,7 +121,7 @@ func BenchmarkChangeAndPost(b *testing.B) {
 		batch := filled(b, mr, n)
 		round := func() error {
 			for i := range n {
-				if err := batch.Request(i).SetSegments(mr.Sub(64, 32)); err != nil {
+				if err := batch.WR(i).SetSegments(mr.Sub(64, 32)); err != nil {
 					return err
 				}
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Device describes an RDMA device of this machine.
-type Device struct {
+// DeviceEntry describes an RDMA device of this machine.
+type DeviceEntry struct {
 	Name      string // such as mlx5_0 or rxe0
 	GUID      GUID   // of the node
 	NodeType  NodeType
@@ -21,16 +21,16 @@ type Device struct {
 // Devices lists the RDMA devices that are there now; see
 // ibv_get_device_list(3). A machine whose kernel has no RDMA support loaded
 // has none.
-func Devices() ([]Device, error) {
-	var devices []Device
-	err := eachDevice(func(d Device, _ *libibverbs.Device) { devices = append(devices, d) })
+func Devices() ([]DeviceEntry, error) {
+	var devices []DeviceEntry
+	err := eachDevice(func(d DeviceEntry, _ *libibverbs.Device) { devices = append(devices, d) })
 	if errors.Is(err, syscall.ENOSYS) {
 		return nil, nil
 	}
 	return devices, err
 }
 
-func eachDevice(f func(Device, *libibverbs.Device)) error {
+func eachDevice(f func(DeviceEntry, *libibverbs.Device)) error {
 	list, n, err := libibverbs.GetDeviceList()
 	if err != nil {
 		return err
@@ -46,16 +46,16 @@ func eachDevice(f func(Device, *libibverbs.Device)) error {
 	return nil
 }
 
-func describe(raw *libibverbs.Device) (Device, error) {
+func describe(raw *libibverbs.Device) (DeviceEntry, error) {
 	guid, err := libibverbs.GetDeviceGuid(raw)
 	if err != nil {
-		return Device{}, err
+		return DeviceEntry{}, err
 	}
 	index, err := libibverbs.GetDeviceIndex(raw)
 	if err != nil {
-		return Device{}, err
+		return DeviceEntry{}, err
 	}
-	return Device{
+	return DeviceEntry{
 		Name: cString(raw.Name[:]), GUID: GUID(guid.Host()),
 		NodeType: raw.NodeType, Transport: raw.TransportType, Index: int(index),
 	}, nil

@@ -22,27 +22,27 @@ var tooLarge = func() int {
 // A nil or zero object answers the questions about devices with an error.
 func TestDeviceNotOpened(t *testing.T) {
 	for name, call := range map[string]func(bool) error{
-		"Context.QueryDeviceEx":  func(zero bool) error { return second(pick(zero, &Context{}).QueryDeviceEx()) },
-		"Context.QueryPortSpeed": func(zero bool) error { return second(pick(zero, &Context{}).QueryPortSpeed(1)) },
-		"Context.QueryGIDEntry":  func(zero bool) error { return second(pick(zero, &Context{}).QueryGIDEntry(1, 0)) },
-		"Context.QueryGIDTable":  func(zero bool) error { return second(pick(zero, &Context{}).QueryGIDTable()) },
-		"Context.QueryPortGIDs":  func(zero bool) error { return second(pick(zero, &Context{}).QueryPortGIDs(1)) },
-		"Context.BestGID":        func(zero bool) error { return second(pick(zero, &Context{}).BestGID(1, GIDOptions{})) },
-		"Context.FindGID":        func(zero bool) error { return second(pick(zero, &Context{}).FindGID(netip.Addr{})) },
-		"Context.NetDev":         func(zero bool) error { return second(pick(zero, &Context{}).NetDev(1)) },
-		"Context.QueryPKey":      func(zero bool) error { return second(pick(zero, &Context{}).QueryPKey(1, 0)) },
-		"Context.QueryPKeyTable": func(zero bool) error { return second(pick(zero, &Context{}).QueryPKeyTable(1)) },
-		"Context.PKeyIndex":      func(zero bool) error { return second(pick(zero, &Context{}).PKeyIndex(1, PKeyDefault)) },
-		"Context.RawClock":       func(zero bool) error { return second(pick(zero, &Context{}).RawClock()) },
-		"Context.QueryInfo":      func(zero bool) error { return second(pick(zero, &Context{}).QueryInfo()) },
-		"Context.Export":         func(zero bool) error { return second(pick(zero, &Context{}).Export()) },
-		"Context.ImportPD":       func(zero bool) error { return second(pick(zero, &Context{}).ImportPD(1)) },
-		"PD.ImportMR":            func(zero bool) error { return second(pick(zero, &PD{}).ImportMR(MRExport{})) },
-		"ImportedMR.Close":       func(zero bool) error { return pick(zero, &ImportedMR{}).Close() },
-		"QP.Endpoint":            func(zero bool) error { return second(pick(zero, &QP{}).Endpoint(EndpointOptions{})) },
-		"QP.ConnectTo":           func(zero bool) error { return pick(zero, &QP{}).ConnectTo(here, there, ConnectOptions{}) },
-		"QP.Activate":            func(zero bool) error { return pick(zero, &QP{}).Activate(here, 0) },
-		"ImportDevice":           func(bool) error { return second(ImportDevice(nil)) },
+		"Device.QueryDeviceEx":  func(zero bool) error { return second(pick(zero, &Device{}).QueryDeviceEx()) },
+		"Device.QueryPortSpeed": func(zero bool) error { return second(pick(zero, &Device{}).QueryPortSpeed(1)) },
+		"Device.QueryGIDEntry":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDEntry(1, 0)) },
+		"Device.QueryGIDTable":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDTable()) },
+		"Device.QueryPortGIDs":  func(zero bool) error { return second(pick(zero, &Device{}).QueryPortGIDs(1)) },
+		"Device.BestGID":        func(zero bool) error { return second(pick(zero, &Device{}).BestGID(1, GIDOptions{})) },
+		"Device.FindGID":        func(zero bool) error { return second(pick(zero, &Device{}).FindGID(netip.Addr{})) },
+		"Device.NetDev":         func(zero bool) error { return second(pick(zero, &Device{}).NetDev(1)) },
+		"Device.QueryPKey":      func(zero bool) error { return second(pick(zero, &Device{}).QueryPKey(1, 0)) },
+		"Device.QueryPKeyTable": func(zero bool) error { return second(pick(zero, &Device{}).QueryPKeyTable(1)) },
+		"Device.PKeyIndex":      func(zero bool) error { return second(pick(zero, &Device{}).PKeyIndex(1, PKeyDefault)) },
+		"Device.RawClock":       func(zero bool) error { return second(pick(zero, &Device{}).RawClock()) },
+		"Device.QueryInfo":      func(zero bool) error { return second(pick(zero, &Device{}).QueryInfo()) },
+		"Device.Export":         func(zero bool) error { return second(pick(zero, &Device{}).Export()) },
+		"Device.ImportPD":       func(zero bool) error { return second(pick(zero, &Device{}).ImportPD(1)) },
+		"PD.ImportMR":           func(zero bool) error { return second(pick(zero, &PD{}).ImportMR(MRExport{})) },
+		"ImportedMR.Close":      func(zero bool) error { return pick(zero, &ImportedMR{}).Close() },
+		"QP.Addr":               func(zero bool) error { return second(pick(zero, &QP{}).Addr(QPAddrOptions{})) },
+		"QP.ConnectTo":          func(zero bool) error { return pick(zero, &QP{}).ConnectTo(here, there, ConnectOptions{}) },
+		"QP.Activate":           func(zero bool) error { return pick(zero, &QP{}).Activate(here, 0) },
+		"ImportDevice":          func(bool) error { return second(ImportDevice(nil)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, call(true), os.ErrInvalid)
@@ -52,7 +52,7 @@ func TestDeviceNotOpened(t *testing.T) {
 }
 
 func TestBadDeviceArguments(t *testing.T) {
-	c := &Context{}
+	c := &Device{}
 	for name, tt := range map[string]struct {
 		err  error
 		want string

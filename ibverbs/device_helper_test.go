@@ -19,7 +19,7 @@ const patience = 20 * time.Second
 type rig struct {
 	t      testing.TB
 	device testdevice.Device
-	c      *ibverbs.Context
+	c      *ibverbs.Device
 	pd     *ibverbs.PD
 }
 

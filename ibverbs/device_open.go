@@ -16,26 +16,26 @@ import (
 // Open opens the device of the given name; see ibv_open_device(3). Without a
 // name it opens the first device. If there is no such device, the error is
 // ErrNoDevice.
-func Open(name string) (*Context, error) {
+func Open(name string) (*Device, error) {
 	what := "open " + name
 	if name == "" {
 		what = "open a device"
 	}
-	return openFirst(what, func(d Device) bool { return name == "" || d.Name == name })
+	return openFirst(what, func(d DeviceEntry) bool { return name == "" || d.Name == name })
 }
 
 // OpenGUID opens the device whose node has the GUID, the first if there are
 // several; see ibv_open_device(3). If there is none, the error is ErrNoDevice.
-func OpenGUID(guid GUID) (*Context, error) {
-	return openFirst("open the device "+guid.String(), func(d Device) bool { return d.GUID == guid })
+func OpenGUID(guid GUID) (*Device, error) {
+	return openFirst("open the device "+guid.String(), func(d DeviceEntry) bool { return d.GUID == guid })
 }
 
-func openFirst(what string, match func(Device) bool) (*Context, error) {
+func openFirst(what string, match func(DeviceEntry) bool) (*Device, error) {
 	var names []string
 	var raw *libibverbs.Context
-	var device Device
+	var device DeviceEntry
 	var openErr error
-	err := eachDevice(func(d Device, dev *libibverbs.Device) {
+	err := eachDevice(func(d DeviceEntry, dev *libibverbs.Device) {
 		names = append(names, d.Name)
 		if raw == nil && openErr == nil && match(d) {
 			device = d
@@ -60,8 +60,8 @@ func openFirst(what string, match func(Device) bool) (*Context, error) {
 }
 
 // openedContext makes a Context that closes the device with it.
-func openedContext(raw *libibverbs.Context, name string) *Context {
-	c := &Context{
+func openedContext(raw *libibverbs.Context, name string) *Device {
+	c := &Device{
 		raw: raw, vectors: int(raw.NumCompVectors), destroy: func() error { return libibverbs.CloseDevice(raw) },
 	}
 	c.object.Init(name)
@@ -86,12 +86,12 @@ func noDevice(what string, others, kernels []string) error {
 // ports, and returns the port, from 1 on; see ibv_open_device(3). If there is
 // none, the error is ErrNoDevice. It looks into every device, so it needs
 // access to them.
-func OpenNetDev(name string) (*Context, int, error) {
+func OpenNetDev(name string) (*Device, int, error) {
 	if name == "" {
 		return nil, 0, fmt.Errorf("open the device of a network interface without a name: %w", syscall.EINVAL)
 	}
 	port := 0
-	c, err := openLooking("open the device of network interface "+name, func(c *Context) (bool, string, error) {
+	c, err := openLooking("open the device of network interface "+name, func(c *Device) (bool, string, error) {
 		interfaces, err := c.netDevs()
 		port = interfaces[name]
 		return port != 0, strings.Join(slices.Sorted(maps.Keys(interfaces)), ", "), err
@@ -103,12 +103,12 @@ func OpenNetDev(name string) (*Context, int, error) {
 // table, and returns that entry; RoCE v2 comes first. See ibv_open_device(3).
 // If there is none, the error is ErrNoDevice. It looks into every device, so it
 // needs access to them.
-func OpenAddr(addr netip.Addr) (*Context, GIDEntry, error) {
+func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	if !addr.IsValid() {
 		return nil, GIDEntry{}, fmt.Errorf("open the device of no IP address: %w", syscall.EINVAL)
 	}
 	var found GIDEntry
-	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Context) (ok bool, has string, err error) {
+	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Device) (ok bool, has string, err error) {
 		entries, err := c.QueryGIDTable()
 		found, ok = bestGID(entries, GIDOptions{Addr: addr})
 		var addrs []string
@@ -124,7 +124,7 @@ func OpenAddr(addr netip.Addr) (*Context, GIDEntry, error) {
 
 // openLooking opens one device after the other until look finds there what is
 // wanted. Look also describes the device to whoever reads that there was none.
-func openLooking(what string, look func(*Context) (found bool, has string, err error)) (*Context, error) {
+func openLooking(what string, look func(*Device) (found bool, has string, err error)) (*Device, error) {
 	devices, err := Devices()
 	if err != nil {
 		return nil, err

@@ -47,14 +47,14 @@ type DeviceAttr struct {
 }
 
 // QueryDevice returns what the device can do; see ibv_query_device(3).
-func (c *Context) QueryDevice() (DeviceAttr, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) QueryDevice() (DeviceAttr, error) {
+	if err := d.self().Use(); err != nil {
 		return DeviceAttr{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var a libibverbs.DeviceAttr
-	if err := libibverbs.QueryDevice(c.raw, &a); err != nil {
-		return DeviceAttr{}, cerr.Wrap(c.Name(), err)
+	if err := libibverbs.QueryDevice(d.raw, &a); err != nil {
+		return DeviceAttr{}, cerr.Wrap(d.Name(), err)
 	}
 	return deviceAttr(&a), nil
 }
@@ -106,9 +106,9 @@ const untold = -1 // the limit of a size that devices do not tell
 
 // tooMuch names the object in the error of a call that was to make it, and the
 // sizes that are above the device's limits. C has a bare errno for these.
-func (c *Context) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
+func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) {
-		if attr, e := c.QueryDevice(); e == nil {
+		if attr, e := d.QueryDevice(); e == nil {
 			object += above(sizes(attr))
 		}
 	}

@@ -76,14 +76,14 @@ type PCIAtomicCaps struct {
 
 // QueryDeviceEx returns what the device can do, with the extended
 // capabilities; see ibv_query_device_ex(3).
-func (c *Context) QueryDeviceEx() (DeviceAttrEx, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) QueryDeviceEx() (DeviceAttrEx, error) {
+	if err := d.self().Use(); err != nil {
 		return DeviceAttrEx{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var a libibverbs.DeviceAttrEx
-	if err := libibverbs.QueryDeviceEx(c.raw, nil, &a); err != nil {
-		return DeviceAttrEx{}, cerr.Wrap(c.Name(), err)
+	if err := libibverbs.QueryDeviceEx(d.raw, nil, &a); err != nil {
+		return DeviceAttrEx{}, cerr.Wrap(d.Name(), err)
 	}
 	return deviceAttrEx(&a), nil
 }

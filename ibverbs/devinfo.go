@@ -13,9 +13,9 @@ import (
 // DeviceInfo is everything about a device that ibv_devinfo and show_gids
 // print. It can be marshaled to JSON and back.
 type DeviceInfo struct {
-	Device      Device
+	Device      DeviceEntry
 	BoardID     string // the model of the card, empty if the driver does not tell
-	CompVectors int    // see Context.CompVectors
+	CompVectors int    // see Device.CompVectors
 	Attr        DeviceAttrEx
 	Ports       []PortInfo
 }
@@ -43,30 +43,30 @@ func QueryDeviceInfo(name string) (DeviceInfo, error) {
 
 // QueryInfo asks the device about everything: what QueryDeviceEx, QueryPort,
 // QueryPortGIDs, NetDev and CompVectors return, for all ports. The first error ends it.
-func (c *Context) QueryInfo() (DeviceInfo, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) QueryInfo() (DeviceInfo, error) {
+	if err := d.self().Use(); err != nil {
 		return DeviceInfo{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var info DeviceInfo
 	var err error
-	if info.Device, err = describe(c.raw.Device); err != nil {
-		return info, cerr.Wrap(c.Name(), err)
+	if info.Device, err = describe(d.raw.Device); err != nil {
+		return info, cerr.Wrap(d.Name(), err)
 	}
-	if info.BoardID, err = kernelSysfs.boardID(c.Name()); err != nil {
+	if info.BoardID, err = kernelSysfs.boardID(d.Name()); err != nil {
 		return info, err
 	}
-	info.CompVectors = c.CompVectors()
-	if info.Attr, err = c.QueryDeviceEx(); err != nil {
+	info.CompVectors = d.CompVectors()
+	if info.Attr, err = d.QueryDeviceEx(); err != nil {
 		return info, err
 	}
-	gids, err := c.QueryGIDTable()
+	gids, err := d.QueryGIDTable()
 	if err != nil {
 		return info, err
 	}
 	for port := 1; port <= info.Attr.PhysicalPorts; port++ {
 		p := PortInfo{Port: port}
-		if p.PortAttr, err = c.QueryPort(port); err != nil {
+		if p.PortAttr, err = d.QueryPort(port); err != nil {
 			return info, err
 		}
 		p.Rate = p.PortAttr.Rate()
@@ -75,7 +75,7 @@ func (c *Context) QueryInfo() (DeviceInfo, error) {
 				p.GIDs = append(p.GIDs, e)
 			}
 		}
-		if p.NetDev, err = c.NetDev(port); err != nil {
+		if p.NetDev, err = d.NetDev(port); err != nil {
 			return info, err
 		}
 		info.Ports = append(info.Ports, p)

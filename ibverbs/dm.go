@@ -15,11 +15,11 @@ import (
 // DM is memory on the device. Its methods may be called concurrently; copies of
 // the same bytes at the same time may mix.
 type DM struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Dm
-	handle  uint32
-	size    int
+	object object.Object
+	device *Device
+	raw    *libibverbs.Dm
+	handle uint32
+	size   int
 
 	imported bool // of another process
 }
@@ -27,24 +27,24 @@ type DM struct {
 // AllocDM takes size bytes of the device's own memory, at an address that is a
 // multiple of align, a power of two; 0 leaves that to the device. See
 // ibv_alloc_dm(3). A device without such memory gives errors.ErrUnsupported.
-func (c *Context) AllocDM(size, align int) (*DM, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) AllocDM(size, align int) (*DM, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	what := fmt.Sprintf("%d bytes of %s", size, c.Name())
+	defer d.object.Done()
+	what := fmt.Sprintf("%d bytes of %s", size, d.Name())
 	if size <= 0 || align < 0 || align&(align-1) != 0 {
 		return nil, &cerr.Error{
 			Op: "ibv_alloc_dm", Object: fmt.Sprintf("%s, aligned to %d", what, align), Errno: syscall.EINVAL,
 		}
 	}
 	attr := libibverbs.AllocDmAttr{Length: uint64(size), LogAlignReq: uint32(max(bits.Len(uint(align))-1, 0))}
-	raw, err := libibverbs.AllocDm(c.raw, &attr)
+	raw, err := libibverbs.AllocDm(d.raw, &attr)
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	dm := &DM{context: c, raw: raw, handle: raw.Handle, size: size}
-	dm.object.Init("DM of "+what, &c.object)
+	dm := &DM{device: d, raw: raw, handle: raw.Handle, size: size}
+	dm.object.Init("DM of "+what, &d.object)
 	return dm, nil
 }
 
@@ -135,6 +135,6 @@ func (dm *DM) Close() error {
 		if dm.imported {
 			return cerr.Wrap(dm.object.Name(), libibverbs.UnimportDm(dm.raw))
 		}
-		return cerr.Wrap(dm.object.Name(), dm.context.unlessRemoved(libibverbs.FreeDm(dm.raw)))
+		return cerr.Wrap(dm.object.Name(), dm.device.unlessRemoved(libibverbs.FreeDm(dm.raw)))
 	})
 }

@@ -39,7 +39,7 @@
 //
 // # Events
 //
-// [Context.NextEvent] waits for what happens to the device and its objects, in
+// [Device.NextEvent] waits for what happens to the device and its objects, in
 // the same way, and names our object that it happened to. A program whose
 // device may be removed should read events: not every driver notices a removal
 // while posting.
@@ -65,7 +65,7 @@
 //
 // # Connecting by hand
 //
-// Without package rdmacm, two sides exchange what [QP.Endpoint] returns, as
+// Without package rdmacm, two sides exchange what [QP.Addr] returns, as
 // text or JSON, and call [QP.ConnectTo].
 //
 // # Errors

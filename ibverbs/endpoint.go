@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// QPEndpoint is what the other side needs to connect with a queue pair. It
+// QPAddr is what the other side needs to connect with a queue pair. It
 // can be sent as a line of text or as JSON, over a socket for example.
-type QPEndpoint struct {
-	QPN       uint32 // the queue pair's number, 24 bits
+type QPAddr struct {
+	QPNum     uint32 // the queue pair's number, 24 bits
 	PSN       uint32 // of the first packet that it sends, 24 bits
 	QKey      uint32 // that datagrams to it need; 0 for connected queue pairs
 	LID       uint16 // of the port, 0 for RoCE
@@ -22,8 +22,8 @@ type QPEndpoint struct {
 	GIDIndex  int    // in its own port's table
 }
 
-// EndpointOptions say which address of the device a queue pair takes.
-type EndpointOptions struct {
+// QPAddrOptions say which address of the device a queue pair takes.
+type QPAddrOptions struct {
 	Port int        // the zero value is the first active one
 	GID  GIDOptions // which GIDs BestGID may take
 	PSN  uint32     // the zero value is a random one
@@ -36,30 +36,30 @@ const DefaultQKey = 0x11111111
 // maxReadDepth is as much as an endpoint takes without being told to.
 const maxReadDepth = 16
 
-// Endpoint describes the queue pair to a peer, for ConnectTo on both sides, or
+// Addr describes the queue pair to a peer, for ConnectTo on both sides, or
 // for Activate. It asks the device for its port and GIDs; see
 // ibv_query_port(3) and ibv_query_gid_ex(3). A port that is down is refused
 // with syscall.ENETDOWN, and a GID that there is not with ErrNoGID.
-func (qp *QP) Endpoint(options EndpointOptions) (QPEndpoint, error) {
+func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	if err := qp.self().Use(); err != nil {
-		return QPEndpoint{}, err
+		return QPAddr{}, err
 	}
 	defer qp.object.Done()
-	c := qp.context
+	c := qp.device
 	device, err := c.QueryDevice()
 	if err != nil {
-		return QPEndpoint{}, err
+		return QPAddr{}, err
 	}
 	number, port, err := activePort(c, device.PhysicalPorts, options.Port)
 	if err != nil {
-		return QPEndpoint{}, err
+		return QPAddr{}, err
 	}
 	gid, err := c.BestGID(number, options.GID)
 	if err != nil {
-		return QPEndpoint{}, err
+		return QPAddr{}, err
 	}
-	e := QPEndpoint{
-		QPN: qp.Num(), PSN: options.PSN, LID: port.LID, GID: gid.GID, MTU: port.ActiveMTU,
+	e := QPAddr{
+		QPNum: qp.Num(), PSN: options.PSN, LID: port.LID, GID: gid.GID, MTU: port.ActiveMTU,
 		Port: number, GIDIndex: gid.Index,
 	}
 	if e.PSN == 0 {
@@ -79,7 +79,7 @@ func (qp *QP) Endpoint(options EndpointOptions) (QPEndpoint, error) {
 
 // activePort returns a port that is active: the one wanted, or the first of
 // the device if that is 0.
-func activePort(c *Context, ports, wanted int) (int, PortAttr, error) {
+func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
 	first, last := wanted, wanted
 	if wanted == 0 {
 		first, last = 1, ports
@@ -100,10 +100,10 @@ func activePort(c *Context, ports, wanted int) (int, PortAttr, error) {
 }
 
 // check refuses what cannot be an endpoint.
-func (e QPEndpoint) check() error {
+func (e QPAddr) check() error {
 	switch {
-	case e.QPN == 0 || e.QPN >= 1<<24:
-		return badEndpoint("queue pair number %#x", e.QPN)
+	case e.QPNum == 0 || e.QPNum >= 1<<24:
+		return badEndpoint("queue pair number %#x", e.QPNum)
 	case e.PSN >= 1<<24:
 		return badEndpoint("packet sequence number %#x", e.PSN)
 	case e.LID == 0 && e.GID.IsZero():
@@ -125,7 +125,7 @@ func badEndpoint(format string, args ...any) error {
 }
 
 // needsGRH says whether packets from e to the peer need a global address.
-func (e QPEndpoint) needsGRH(peer QPEndpoint, port PortAttr) bool {
+func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 	var own, its [8]byte // subnet prefixes
 	copy(own[:], e.GID[:8])
 	copy(its[:], peer.GID[:8])
@@ -134,8 +134,8 @@ func (e QPEndpoint) needsGRH(peer QPEndpoint, port PortAttr) bool {
 }
 
 // address returns the way from e to the peer.
-func (e QPEndpoint) address(peer QPEndpoint, port PortAttr, options ConnectOptions) libibverbs.AhAttr {
-	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.ServiceLevel}
+func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectOptions) libibverbs.AhAttr {
+	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.SL}
 	if e.needsGRH(peer, port) {
 		a.IsGlobal = 1
 		a.Grh = libibverbs.GlobalRoute{

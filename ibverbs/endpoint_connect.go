@@ -21,17 +21,17 @@ type ConnectOptions struct {
 	MaxMTU    MTU // the zero value is no limit; the smaller one of both ports counts anyway
 
 	// For InfiniBand the way through the subnet, for RoCE the IP header.
-	ServiceLevel uint8
+	SL           uint8
 	TrafficClass uint8
 	FlowLabel    uint32
 	HopLimit     uint8 // the zero value is 64
 
 	// Of reliable connections only.
-	Timeout    time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n; the zero value is 67 ms
-	Retries    int           // after timeouts, up to 7, which Soft-RoCE takes for endless; the zero value is 6, -1 is none
-	RNRRetries int           // when the peer has no receive, up to 6; the zero value is endless, -1 is none
-	RNRTimer   time.Duration // that a sender is told to wait then, rounded up; the zero value is 0.64 ms
-	ReadDepth  int           // RDMA reads and atomics under way; the zero value is as many as both sides can, -1 is none
+	Timeout       time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n; the zero value is 67 ms
+	RetryCount    int           // after timeouts, up to 7, which Soft-RoCE takes for endless; the zero value is 6, negative is none
+	RNRRetryCount int           // while the peer has no receive, up to 7; the zero value is RNRRetryForever, negative is none
+	MinRNRTimer   time.Duration // that a sender is told to wait then, rounded up; the zero value is 0.64 ms
+	ReadDepth     int           // RDMA reads and atomics under way; the zero value is as many as both sides can, negative is none
 }
 
 // ConnectTo connects a queue pair of type RC or UC without package rdmacm: it
@@ -40,7 +40,7 @@ type ConnectOptions struct {
 // Receives may be posted before or after, but must be there before the peer
 // sends. See ibv_modify_qp(3). On RoCE it may hold a thread for seconds, as
 // Modify says. If it fails, the queue pair may be left in a state in between.
-func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error {
+func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	if err := qp.self().Use(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (qp *QP) ConnectTo(local, remote QPEndpoint, options ConnectOptions) error 
 // Endpoint gave for it; see ibv_modify_qp(3). pkeyIndex is that of its
 // partition in the port's table. Peers need the same endpoint's address, number
 // and key. If it fails, the queue pair may be left in a state in between.
-func (qp *QP) Activate(local QPEndpoint, pkeyIndex int) error {
+func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	if err := qp.self().Use(); err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func (qp *QP) Activate(local QPEndpoint, pkeyIndex int) error {
 
 // explainGIDs says why C refuses the way between two endpoints, with a bare
 // EINVAL, if their GIDs are of different kinds.
-func explainGIDs(err error, local, peer QPEndpoint) error {
+func explainGIDs(err error, local, peer QPAddr) error {
 	here, there := local.GID.Addr(), peer.GID.Addr()
 	if e, ok := err.(*cerr.Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
-		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see EndpointOptions.GID", err, here, there)
+		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see QPAddrOptions.GID", err, here, there)
 	}
 	return err
 }
@@ -107,12 +107,12 @@ func (qp *QP) modifyAll(steps []step) error {
 	return nil
 }
 
-func (qp *QP) checkLocal(local QPEndpoint, pkeyIndex int) error {
+func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 	if err := local.check(); err != nil {
 		return fmt.Errorf("local %w", err)
 	}
-	if local.QPN != qp.Num() {
-		return fmt.Errorf("local endpoint is that of QP %d: %w", local.QPN, syscall.EINVAL)
+	if local.QPNum != qp.Num() {
+		return fmt.Errorf("local endpoint is that of QP %d: %w", local.QPNum, syscall.EINVAL)
 	}
 	if pkeyIndex < 0 || pkeyIndex > 1<<16-1 {
 		return fmt.Errorf("P_Key index %d: %w", pkeyIndex, syscall.EINVAL)
@@ -121,18 +121,18 @@ func (qp *QP) checkLocal(local QPEndpoint, pkeyIndex int) error {
 }
 
 // steps returns the changes that connect the queue pair.
-func (qp *QP) steps(local, remote QPEndpoint, options ConnectOptions) ([]step, error) {
+func (qp *QP) steps(local, remote QPAddr, options ConnectOptions) ([]step, error) {
 	if err := qp.checkLocal(local, options.PKeyIndex); err != nil {
 		return nil, err
 	}
 	if err := remote.check(); err != nil {
 		return nil, fmt.Errorf("remote %w", err)
 	}
-	port, err := qp.context.QueryPort(local.Port)
+	port, err := qp.device.QueryPort(local.Port)
 	if err != nil {
 		return nil, err
 	}
-	device, err := qp.context.QueryDevice()
+	device, err := qp.device.QueryDevice()
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (qp *QP) steps(local, remote QPEndpoint, options ConnectOptions) ([]step, e
 }
 
 // connectSteps returns the changes for options that are complete.
-func connectSteps(t QPType, local, remote QPEndpoint, port PortAttr, o connectValues) []step {
+func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues) []step {
 	init := step{
 		libibverbs.QpAttr{
 			QpState: QPStateInit, PkeyIndex: uint16(o.PKeyIndex), PortNum: uint8(local.Port), QpAccessFlags: uint32(o.Access),
@@ -153,7 +153,7 @@ func connectSteps(t QPType, local, remote QPEndpoint, port PortAttr, o connectVa
 	}
 	rtr := step{
 		libibverbs.QpAttr{
-			QpState: QPStateRTR, AhAttr: local.address(remote, port, o.ConnectOptions), DestQpNum: remote.QPN, RqPsn: remote.PSN,
+			QpState: QPStateRTR, AhAttr: local.address(remote, port, o.ConnectOptions), DestQpNum: remote.QPNum, RqPsn: remote.PSN,
 			PathMtu: libibverbs.Mtu(min(local.MTU, remote.MTU, o.MaxMTU)),
 		},
 		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU |
@@ -166,7 +166,7 @@ func connectSteps(t QPType, local, remote QPEndpoint, port PortAttr, o connectVa
 	if t == QPTypeRC {
 		rtr.attr.MaxDestRdAtomic, rtr.attr.MinRnrTimer = uint8(local.ReadDepth), o.rnrTimer
 		rtr.mask |= libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER
-		rts.attr.Timeout, rts.attr.RetryCnt, rts.attr.RnrRetry = o.timeout, o.retries, o.rnrRetries
+		rts.attr.Timeout, rts.attr.RetryCnt, rts.attr.RnrRetry = o.timeout, o.retryCount, o.rnrRetryCount
 		rts.attr.MaxRdAtomic = o.readDepth
 		rts.mask |= libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY |
 			libibverbs.IBV_QP_MAX_QP_RD_ATOMIC

@@ -10,7 +10,7 @@ import (
 // peer's number and key. The caller closes its AH when the datagrams have
 // completed. CreateAH can say more of the way. It waits as CreateAH does; see
 // ibv_create_ah(3).
-func (pd *PD) CreateDestination(local, peer QPEndpoint) (Destination, error) {
+func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 	if err := pd.self().Use(); err != nil {
 		return Destination{}, err
 	}
@@ -27,7 +27,7 @@ func (pd *PD) CreateDestination(local, peer QPEndpoint) (Destination, error) {
 	if peer.QKey == 0 {
 		return fail(fmt.Errorf("peer's endpoint is not of type %s: it has no key: %w", QPTypeUD, syscall.EINVAL))
 	}
-	port, err := pd.context.QueryPort(local.Port)
+	port, err := pd.device.QueryPort(local.Port)
 	if err != nil {
 		return fail(err)
 	}
@@ -36,5 +36,5 @@ func (pd *PD) CreateDestination(local, peer QPEndpoint) (Destination, error) {
 	if err != nil {
 		return Destination{}, explainGIDs(err, local, peer)
 	}
-	return Destination{AH: ah, QPNum: peer.QPN, QKey: peer.QKey}, nil
+	return Destination{AH: ah, QPNum: peer.QPNum, QKey: peer.QKey}, nil
 }

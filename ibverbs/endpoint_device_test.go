@@ -15,12 +15,12 @@ import (
 )
 
 // connectTo connects two ends with each other, each with what the other sent.
-func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectOptions) (atA, atB ibverbs.QPEndpoint) {
+func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectOptions) (atA, atB ibverbs.QPAddr) {
 	t.Helper()
-	atA = must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
-	atB = must(b.qp.Endpoint(ibverbs.EndpointOptions{Port: b.rig.device.Port, PSN: 77}))(t)
-	toA := must(ibverbs.ParseQPEndpoint(atB.String()))(t)
-	var toB ibverbs.QPEndpoint
+	atA = must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
+	atB = must(b.qp.Addr(ibverbs.QPAddrOptions{Port: b.rig.device.Port, PSN: 77}))(t)
+	toA := must(ibverbs.ParseQPAddr(atB.String()))(t)
+	var toB ibverbs.QPAddr
 	require.NoError(t, json.Unmarshal(must(json.Marshal(atA))(t), &toB))
 	require.NoError(t, a.qp.ConnectTo(atA, toA, options))
 	require.NoError(t, b.qp.ConnectTo(atB, toB, options))
@@ -34,7 +34,7 @@ func TestConnectTo(t *testing.T) {
 	r := open(t)
 	a, b := r.end(nil), r.end(nil)
 	atA, atB := connectTo(t, a, b, ibverbs.ConnectOptions{})
-	require.Equal(t, a.qp.Num(), atA.QPN)
+	require.Equal(t, a.qp.Num(), atA.QPNum)
 	require.Equal(t, r.device.Port, atA.Port)
 	require.Equal(t, r.device.GID, atA.GID)
 	require.Equal(t, r.device.GIDIndex, atA.GIDIndex)
@@ -46,7 +46,7 @@ func TestConnectTo(t *testing.T) {
 	var init libibverbs.QpInitAttr
 	require.NoError(t, libibverbs.QueryQp(a.qp.Raw(), &attr, int32(libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|libibverbs.IBV_QP_TIMEOUT), &init))
 	require.Equal(t, atA.MTU, ibverbs.MTU(attr.PathMtu))
-	require.Equal(t, atB.QPN, attr.DestQpNum)
+	require.Equal(t, atB.QPNum, attr.DestQpNum)
 	require.EqualValues(t, 77, attr.RqPsn)
 	require.EqualValues(t, atA.ReadDepth, attr.MaxDestRdAtomic)
 	require.EqualValues(t, atB.ReadDepth, attr.MaxRdAtomic)
@@ -96,8 +96,8 @@ func (r *rig) endOf(t ibverbs.QPType) *end {
 func TestActivate(t *testing.T) {
 	r := open(t)
 	a, b := r.endOf(ibverbs.QPTypeUD), r.endOf(ibverbs.QPTypeUD)
-	atA := must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
-	atB := must(b.qp.Endpoint(ibverbs.EndpointOptions{QKey: 0x1234}))(t)
+	atA := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
+	atB := must(b.qp.Addr(ibverbs.QPAddrOptions{QKey: 0x1234}))(t)
 	require.EqualValues(t, ibverbs.DefaultQKey, atA.QKey)
 	require.EqualValues(t, 0x1234, atB.QKey)
 	require.NoError(t, a.qp.Activate(atA, 0))
@@ -121,7 +121,7 @@ func TestActivate(t *testing.T) {
 	wr := &libibverbs.SendWr{
 		SgList: segment, NumSge: 1, Opcode: libibverbs.IBV_WR_SEND, SendFlags: uint32(ibverbs.SendSignaled),
 	}
-	*wr.Wr.Ud() = libibverbs.SendWrWrUd{Ah: ah, RemoteQpn: atB.QPN, RemoteQkey: atB.QKey}
+	*wr.Wr.Ud() = libibverbs.SendWrWrUd{Ah: ah, RemoteQpn: atB.QPNum, RemoteQkey: atB.QKey}
 	var bad *libibverbs.SendWr
 	require.NoError(t, libibverbs.PostSend(a.qp.Raw(), wr, &bad))
 	collectOK(t, a.sendCQ, 1)
@@ -132,36 +132,36 @@ func TestActivate(t *testing.T) {
 func TestConnectToRefuses(t *testing.T) {
 	r := open(t)
 	a, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
-	local := must(a.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
+	local := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
 	other := local
-	other.QPN++
-	name := "QP " + strconv.Itoa(int(local.QPN)) + " of " + r.device.Name
+	other.QPNum++
+	name := "QP " + strconv.Itoa(int(local.QPNum)) + " of " + r.device.Name
 	for want, err := range map[string]error{
-		"connect " + name + ": local endpoint is that of QP " + strconv.Itoa(int(other.QPN)) + ": invalid argument": a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
-		"connect " + name + ": remote endpoint with queue pair number 0x0: invalid argument":                        a.qp.ConnectTo(local, ibverbs.QPEndpoint{}, ibverbs.ConnectOptions{}),
-		"connect " + name + ": local endpoint with queue pair number 0x0: invalid argument":                         a.qp.ConnectTo(ibverbs.QPEndpoint{}, local, ibverbs.ConnectOptions{}),
-		"connect " + name + ": 9 retries: invalid argument":                                                         a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{Retries: 9}),
-		"connect " + name + ": P_Key index 65536: invalid argument":                                                 a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
-		"activate " + name + ": it is of type IBV_QPT_RC: invalid argument":                                         a.qp.Activate(local, 0),
+		"connect " + name + ": local endpoint is that of QP " + strconv.Itoa(int(other.QPNum)) + ": invalid argument": a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
+		"connect " + name + ": remote endpoint with queue pair number 0x0: invalid argument":                          a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
+		"connect " + name + ": local endpoint with queue pair number 0x0: invalid argument":                           a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectOptions{}),
+		"connect " + name + ": 9 retries: invalid argument":                                                           a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
+		"connect " + name + ": P_Key index 65536: invalid argument":                                                   a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
+		"activate " + name + ": it is of type IBV_QPT_RC: invalid argument":                                           a.qp.Activate(local, 0),
 	} {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	require.Equal(t, ibverbs.QPStateReset, must(a.qp.State())(t), "nothing was done")
 
-	datagram := must(ud.qp.Endpoint(ibverbs.EndpointOptions{}))(t)
+	datagram := must(ud.qp.Addr(ibverbs.QPAddrOptions{}))(t)
 	require.ErrorContains(t, ud.qp.ConnectTo(datagram, local, ibverbs.ConnectOptions{}), "it is of type IBV_QPT_UD")
 	require.NoError(t, a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{}))
 	err := a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{})
 	require.ErrorIs(t, err, syscall.EINVAL, "it is connected")
 	require.ErrorContains(t, err, "ibv_modify_qp ("+name+")")
 
-	_, err = a.qp.Endpoint(ibverbs.EndpointOptions{GID: ibverbs.GIDOptions{NetDev: "no_such0"}})
+	_, err = a.qp.Addr(ibverbs.QPAddrOptions{GID: ibverbs.GIDOptions{NetDev: "no_such0"}})
 	require.ErrorIs(t, err, ibverbs.ErrNoGID)
-	_, err = a.qp.Endpoint(ibverbs.EndpointOptions{PSN: 1 << 24})
+	_, err = a.qp.Addr(ibverbs.QPAddrOptions{PSN: 1 << 24})
 	require.ErrorContains(t, err, "packet sequence number 0x1000000")
 	for _, port := range []int{-1, 200, 256} {
-		_, err = a.qp.Endpoint(ibverbs.EndpointOptions{Port: port})
+		_, err = a.qp.Addr(ibverbs.QPAddrOptions{Port: port})
 		require.Error(t, err)
 		require.False(t, errors.Is(err, syscall.ENETDOWN), "there is no such port")
 	}
@@ -170,8 +170,8 @@ func TestConnectToRefuses(t *testing.T) {
 // C refuses GIDs of different kinds without a word.
 func TestGIDsOfDifferentKinds(t *testing.T) {
 	r := open(t)
-	at := func(e *end, addr netip.Addr) ibverbs.QPEndpoint {
-		return must(e.qp.Endpoint(ibverbs.EndpointOptions{GID: ibverbs.GIDOptions{Addr: addr}}))(t)
+	at := func(e *end, addr netip.Addr) ibverbs.QPAddr {
+		return must(e.qp.Addr(ibverbs.QPAddrOptions{GID: ibverbs.GIDOptions{Addr: addr}}))(t)
 	}
 	d := r.device
 	if !d.IPv4.IsValid() || !d.IPv6.IsValid() {

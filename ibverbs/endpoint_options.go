@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 	"time"
@@ -12,17 +13,21 @@ import (
 // and in C's encodings.
 type connectValues struct {
 	ConnectOptions
-	timeout, retries, rnrRetries, rnrTimer, readDepth uint8
+	timeout, retryCount, rnrRetryCount, rnrTimer, readDepth uint8
 }
 
 const (
-	defaultHopLimit = 64
-	defaultTimeout  = 67 * time.Millisecond // 4.096 us * 2^14
-	defaultRNRTimer = 640 * time.Microsecond
-	endlessRNR      = 7
-	defaultRetries  = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
-	mostRetries     = 7
+	defaultHopLimit      = 64
+	defaultTimeout       = 67 * time.Millisecond // 4.096 us * 2^14
+	defaultRNRTimer      = 640 * time.Microsecond
+	defaultRetryCount    = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
+	defaultRNRRetryCount = RNRRetryForever
+	maxRetryCount        = 7
 )
+
+// countOr returns what a count stands for whose zero value is the default, and whose
+// negative values are none.
+func countOr(count, zero int) int { return max(cmp.Or(count, zero), 0) }
 
 // complete checks the options, for a queue pair that can have readDepth RDMA
 // reads and atomics under way.
@@ -36,17 +41,17 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 		return fail("it is of type %s", t)
 	case o.MaxMTU != 0 && o.MaxMTU.Bytes() == 0:
 		return fail("MTU %d", uint32(o.MaxMTU))
-	case o.ServiceLevel > 15:
-		return fail("service level %d", o.ServiceLevel)
+	case o.SL > 15:
+		return fail("service level %d", o.SL)
 	case o.FlowLabel >= 1<<20:
 		return fail("flow label %#x", o.FlowLabel)
-	case o.Retries < -1 || o.Retries > mostRetries:
-		return fail("%d retries", o.Retries)
-	case o.RNRRetries < -1 || o.RNRRetries >= endlessRNR:
-		return fail("%d RNR retries", o.RNRRetries)
-	case o.ReadDepth < -1 || o.ReadDepth > readDepth:
+	case o.RetryCount > maxRetryCount:
+		return fail("retry count %d", o.RetryCount)
+	case o.RNRRetryCount > maxRetryCount:
+		return fail("RNR retry count %d", o.RNRRetryCount)
+	case o.ReadDepth > readDepth:
 		return fail("read depth %d of at most %d", o.ReadDepth, readDepth)
-	case o.Timeout < 0 || o.RNRTimer < 0:
+	case o.Timeout < 0 || o.MinRNRTimer < 0:
 		return fail("negative timeout")
 	}
 	if v.Access == 0 {
@@ -58,24 +63,16 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 	if v.MaxMTU == 0 {
 		v.MaxMTU = MTU(libibverbs.IBV_MTU_4096)
 	}
-	v.HopLimit = orDefault(o.HopLimit, defaultHopLimit)
-	v.retries = uint8(max(orDefault(o.Retries, defaultRetries), 0))
-	v.rnrRetries = uint8(max(orDefault(o.RNRRetries, endlessRNR), 0))
-	v.readDepth = uint8(max(orDefault(o.ReadDepth, min(readDepth, maxReadDepth)), 0))
+	v.HopLimit = cmp.Or(o.HopLimit, defaultHopLimit)
+	v.retryCount = uint8(countOr(o.RetryCount, defaultRetryCount))
+	v.rnrRetryCount = uint8(countOr(o.RNRRetryCount, defaultRNRRetryCount))
+	v.readDepth = uint8(countOr(o.ReadDepth, min(readDepth, maxReadDepth)))
 	var err error
-	if v.timeout, err = timeoutCode(orDefault(o.Timeout, defaultTimeout)); err != nil {
+	if v.timeout, err = timeoutCode(cmp.Or(o.Timeout, defaultTimeout)); err != nil {
 		return connectValues{}, err
 	}
-	if v.rnrTimer, err = RNRTimerCode(orDefault(o.RNRTimer, defaultRNRTimer)); err != nil {
+	if v.rnrTimer, err = RNRTimerCode(cmp.Or(o.MinRNRTimer, defaultRNRTimer)); err != nil {
 		return connectValues{}, err
 	}
 	return v, nil
-}
-
-func orDefault[T comparable](v, zeroMeans T) T {
-	var zero T
-	if v == zero {
-		return zeroMeans
-	}
-	return v
 }

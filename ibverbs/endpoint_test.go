@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	here  = QPEndpoint{QPN: 0x11, PSN: 0xa1b2c, GID: gidOf("192.0.2.1"), MTU: 3, ReadDepth: 16, Port: 1, GIDIndex: 1}
-	there = QPEndpoint{QPN: 0x12, PSN: 0xffffff, GID: gidOf("192.0.2.2"), MTU: 5, ReadDepth: 4, Port: 2, GIDIndex: 3}
+	here  = QPAddr{QPNum: 0x11, PSN: 0xa1b2c, GID: gidOf("192.0.2.1"), MTU: 3, ReadDepth: 16, Port: 1, GIDIndex: 1}
+	there = QPAddr{QPNum: 0x12, PSN: 0xffffff, GID: gidOf("192.0.2.2"), MTU: 5, ReadDepth: 4, Port: 2, GIDIndex: 3}
 )
 
 const hereText = "qpn=0x000011 psn=0x0a1b2c qkey=0x00000000 lid=0 gid=0000:0000:0000:0000:0000:ffff:c000:0201 " +
@@ -22,8 +22,8 @@ const hereText = "qpn=0x000011 psn=0x0a1b2c qkey=0x00000000 lid=0 gid=0000:0000:
 
 func TestQPEndpointText(t *testing.T) {
 	require.Equal(t, hereText, here.String())
-	text[QPEndpoint](t, []QPEndpoint{here, there, {QPN: 1, LID: 65535, MTU: 1, Port: 255, GIDIndex: 255, QKey: 1<<32 - 1, ReadDepth: 255}})
-	got, err := ParseQPEndpoint("  qpn=17 psn=0xA1B2C  qkey=0 lid=0 gid=192.0.2.1\tmtu=1024 reads=16 port=1 gidindex=0x1\n")
+	text[QPAddr](t, []QPAddr{here, there, {QPNum: 1, LID: 65535, MTU: 1, Port: 255, GIDIndex: 255, QKey: 1<<32 - 1, ReadDepth: 255}})
+	got, err := ParseQPAddr("  qpn=17 psn=0xA1B2C  qkey=0 lid=0 gid=192.0.2.1\tmtu=1024 reads=16 port=1 gidindex=0x1\n")
 	require.NoError(t, err)
 	require.Equal(t, here, got)
 }
@@ -53,7 +53,7 @@ func TestQPEndpointThatIsWrong(t *testing.T) {
 		"name without sign": {"port=1", "port1", "field 8 is not port="},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseQPEndpoint(strings.Replace(hereText, tt.old, tt.new, 1))
+			_, err := ParseQPAddr(strings.Replace(hereText, tt.old, tt.new, 1))
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
@@ -62,17 +62,17 @@ func TestQPEndpointThatIsWrong(t *testing.T) {
 func TestQPEndpointJSON(t *testing.T) {
 	b, err := json.Marshal(here)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"QPN":17,"PSN":662316,"QKey":0,"LID":0,"GID":"0000:0000:0000:0000:0000:ffff:c000:0201",
+	require.JSONEq(t, `{"QPNum":17,"PSN":662316,"QKey":0,"LID":0,"GID":"0000:0000:0000:0000:0000:ffff:c000:0201",
 		"MTU":"1024","ReadDepth":16,"Port":1,"GIDIndex":1}`, string(b))
-	var got QPEndpoint
+	var got QPAddr
 	require.NoError(t, json.Unmarshal(b, &got))
 	require.Equal(t, here, got)
 	for _, bad := range []string{
-		`{}`, `"x"`, `{"QPN":-1}`, `{"QPN":17,"MTU":"1024","Port":1}`,
+		`{}`, `"x"`, `{"QPNum":-1}`, `{"QPN":17,"MTU":"1024","Port":1}`,
 		strings.Replace(string(b), `"ReadDepth":16`, `"ReadDepth":-1`, 1),
 	} {
 		kept := there
-		require.Error(t, json.Unmarshal([]byte(`[`+bad+`]`), &[]*QPEndpoint{&kept}), bad)
+		require.Error(t, json.Unmarshal([]byte(`[`+bad+`]`), &[]*QPAddr{&kept}), bad)
 		require.Equal(t, there, kept)
 	}
 }
@@ -81,16 +81,16 @@ func FuzzParseQPEndpoint(f *testing.F) {
 	f.Add(hereText)
 	f.Add(there.String())
 	f.Fuzz(func(t *testing.T, s string) {
-		e, err := ParseQPEndpoint(s)
+		e, err := ParseQPAddr(s)
 		if err != nil {
 			return
 		}
-		again, err := ParseQPEndpoint(e.String())
+		again, err := ParseQPAddr(e.String())
 		require.NoError(t, err)
 		require.Equal(t, e, again)
 		b, err := json.Marshal(e)
 		require.NoError(t, err)
-		var back QPEndpoint
+		var back QPAddr
 		require.NoError(t, json.Unmarshal(b, &back))
 		require.Equal(t, e, back)
 	})
@@ -101,10 +101,10 @@ func FuzzQPEndpointJSON(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var e QPEndpoint
+		var e QPAddr
 		if e.UnmarshalJSON(b) == nil {
 			require.NoError(t, e.check())
-			again, err := ParseQPEndpoint(e.String())
+			again, err := ParseQPAddr(e.String())
 			require.NoError(t, err)
 			require.Equal(t, e, again)
 		}
@@ -145,21 +145,21 @@ func TestConnectSteps(t *testing.T) {
 
 func TestNeedsGRH(t *testing.T) {
 	ib := PortAttr{LinkLayer: LinkInfiniBand}
-	a := QPEndpoint{LID: 1, GID: gidOf("fe80::1")}
+	a := QPAddr{LID: 1, GID: gidOf("fe80::1")}
 	for name, tt := range map[string]struct {
-		peer QPEndpoint
+		peer QPAddr
 		port PortAttr
 		want bool
 	}{
-		"same subnet":       {QPEndpoint{LID: 2, GID: gidOf("fe80::2")}, ib, false},
-		"peer without GID":  {QPEndpoint{LID: 2}, ib, false},
-		"another subnet":    {QPEndpoint{LID: 2, GID: gidOf("fec0::2")}, ib, true},
-		"peer without LID":  {QPEndpoint{GID: gidOf("fe80::2")}, ib, true},
-		"port that asks so": {QPEndpoint{LID: 2, GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkInfiniBand, GRHRequired: true}, true},
-		"RoCE":              {QPEndpoint{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkEthernet}, true},
+		"same subnet":       {QPAddr{LID: 2, GID: gidOf("fe80::2")}, ib, false},
+		"peer without GID":  {QPAddr{LID: 2}, ib, false},
+		"another subnet":    {QPAddr{LID: 2, GID: gidOf("fec0::2")}, ib, true},
+		"peer without LID":  {QPAddr{GID: gidOf("fe80::2")}, ib, true},
+		"port that asks so": {QPAddr{LID: 2, GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkInfiniBand, GRHRequired: true}, true},
+		"RoCE":              {QPAddr{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkEthernet}, true},
 	} {
 		require.Equal(t, tt.want, a.needsGRH(tt.peer, tt.port), name)
-		av := a.address(tt.peer, tt.port, ConnectOptions{ServiceLevel: 3})
+		av := a.address(tt.peer, tt.port, ConnectOptions{SL: 3})
 		require.Equal(t, tt.peer.LID, av.Dlid)
 		require.EqualValues(t, 3, av.Sl)
 		require.Equal(t, tt.want, av.IsGlobal == 1)
@@ -168,29 +168,27 @@ func TestNeedsGRH(t *testing.T) {
 
 func TestConnectOptions(t *testing.T) {
 	v, err := ConnectOptions{
-		Timeout: time.Second, Retries: -1, RNRRetries: -1, RNRTimer: time.Millisecond, ReadDepth: -1,
+		Timeout: time.Second, RetryCount: -1, RNRRetryCount: -1, MinRNRTimer: time.Millisecond, ReadDepth: -1,
 	}.complete(QPTypeRC, 255)
 	require.NoError(t, err)
-	require.Equal(t, []uint8{18, 0, 0, 14, 0}, []uint8{v.timeout, v.retries, v.rnrRetries, v.rnrTimer, v.readDepth})
-	v, err = ConnectOptions{Retries: 2, RNRRetries: 6, ReadDepth: 200}.complete(QPTypeRC, 255)
+	require.Equal(t, []uint8{18, 0, 0, 14, 0}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
+	v, err = ConnectOptions{RetryCount: 2, RNRRetryCount: 6, ReadDepth: 200}.complete(QPTypeRC, 255)
 	require.NoError(t, err)
-	require.Equal(t, []uint8{14, 2, 6, 12, 200}, []uint8{v.timeout, v.retries, v.rnrRetries, v.rnrTimer, v.readDepth})
+	require.Equal(t, []uint8{14, 2, 6, 12, 200}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
 	v, err = ConnectOptions{}.complete(QPTypeUC, 0)
 	require.NoError(t, err)
 	require.Equal(t, AccessRemoteWrite, v.Access)
 
 	for want, o := range map[string]ConnectOptions{
 		"MTU 9":                     {MaxMTU: 9},
-		"service level 16":          {ServiceLevel: 16},
+		"service level 16":          {SL: 16},
 		"flow label 0x100000":       {FlowLabel: 1 << 20},
-		"8 retries":                 {Retries: 8},
-		"-2 retries":                {Retries: -2},
-		"7 RNR retries":             {RNRRetries: 7},
-		"-2 RNR retries":            {RNRRetries: -2},
+		"retry count 8":             {RetryCount: 8},
+		"RNR retry count 8":         {RNRRetryCount: 8},
 		"read depth 5 of at most 4": {ReadDepth: 5},
 		"negative timeout":          {Timeout: -1},
 		"timeout of 3h0m0s, the longest is 2h26m36.093022208s": {Timeout: 3 * time.Hour},
-		"RNR timer of 1s, the longest is 655.36ms":             {RNRTimer: time.Second},
+		"RNR timer of 1s, the longest is 655.36ms":             {MinRNRTimer: time.Second},
 	} {
 		_, err := o.complete(QPTypeRC, 4)
 		require.EqualError(t, err, want+": invalid argument")
@@ -202,9 +200,9 @@ func TestConnectOptions(t *testing.T) {
 
 // A queue pair that was opened in an XRC domain has no protection domain.
 func TestEndpointWithoutPD(t *testing.T) {
-	qp := &QP{context: &Context{}, num: here.QPN}
+	qp := &QP{device: &Device{}, num: here.QPNum}
 	qp.object.InitUnlisted("opened QP")
-	_, err := qp.Endpoint(EndpointOptions{})
+	_, err := qp.Addr(QPAddrOptions{})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	require.ErrorIs(t, qp.ConnectTo(here, there, ConnectOptions{}), os.ErrInvalid)
 }

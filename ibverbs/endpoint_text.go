@@ -14,20 +14,20 @@ import (
 //	qpn=0x000011 psn=0x0a1b2c qkey=0x00000000 lid=0 gid=0000:0000:0000:0000:0000:ffff:c000:0201 mtu=1024 reads=16 port=1 gidindex=1
 //
 // Numbers may be in decimal or, after 0x, hexadecimal. The MTU is in bytes.
-func (e QPEndpoint) String() string {
+func (e QPAddr) String() string {
 	return fmt.Sprintf("qpn=0x%06x psn=0x%06x qkey=0x%08x lid=%d gid=%s mtu=%s reads=%d port=%d gidindex=%d",
-		e.QPN, e.PSN, e.QKey, e.LID, e.GID, e.MTU, e.ReadDepth, e.Port, e.GIDIndex)
+		e.QPNum, e.PSN, e.QKey, e.LID, e.GID, e.MTU, e.ReadDepth, e.Port, e.GIDIndex)
 }
 
-// ParseQPEndpoint reads what String gives, and refuses what cannot be an
+// ParseQPAddr reads what String gives, and refuses what cannot be an
 // endpoint.
-func ParseQPEndpoint(s string) (QPEndpoint, error) {
-	var e QPEndpoint
+func ParseQPAddr(s string) (QPAddr, error) {
+	var e QPAddr
 	fields := []struct {
 		name string
 		to   any
 	}{
-		{"qpn", &e.QPN},
+		{"qpn", &e.QPNum},
 		{"psn", &e.PSN},
 		{"qkey", &e.QKey},
 		{"lid", &e.LID},
@@ -39,19 +39,19 @@ func ParseQPEndpoint(s string) (QPEndpoint, error) {
 	}
 	words := strings.Fields(s)
 	if len(words) != len(fields) {
-		return QPEndpoint{}, fmt.Errorf("%q is no endpoint: it has %d fields, not %d", shorten(s), len(words), len(fields))
+		return QPAddr{}, fmt.Errorf("%q is no endpoint: it has %d fields, not %d", shorten(s), len(words), len(fields))
 	}
 	for i, f := range fields {
 		value, ok := strings.CutPrefix(words[i], f.name+"=")
 		if !ok {
-			return QPEndpoint{}, fmt.Errorf("%q is no endpoint: field %d is not %s=", shorten(s), i+1, f.name)
+			return QPAddr{}, fmt.Errorf("%q is no endpoint: field %d is not %s=", shorten(s), i+1, f.name)
 		}
 		if err := parseField(value, f.to); err != nil {
-			return QPEndpoint{}, fmt.Errorf("%q is no endpoint: %s: %w", shorten(s), f.name, err)
+			return QPAddr{}, fmt.Errorf("%q is no endpoint: %s: %w", shorten(s), f.name, err)
 		}
 	}
 	if err := e.check(); err != nil {
-		return QPEndpoint{}, err
+		return QPAddr{}, err
 	}
 	return e, nil
 }
@@ -89,33 +89,33 @@ func shorten(s string) string {
 }
 
 // MarshalText is String.
-func (e QPEndpoint) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+func (e QPAddr) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText is ParseQPEndpoint.
-func (e *QPEndpoint) UnmarshalText(text []byte) error {
-	parsed, err := ParseQPEndpoint(string(text))
+// UnmarshalText is ParseQPAddr.
+func (e *QPAddr) UnmarshalText(text []byte) error {
+	parsed, err := ParseQPAddr(string(text))
 	if err == nil {
 		*e = parsed
 	}
 	return err
 }
 
-// endpointFields is a QPEndpoint without methods, which JSON would use.
-type endpointFields QPEndpoint
+// endpointFields is a QPAddr without methods, which JSON would use.
+type endpointFields QPAddr
 
 // MarshalJSON gives an object with the fields of the struct.
-func (e QPEndpoint) MarshalJSON() ([]byte, error) { return json.Marshal(endpointFields(e)) }
+func (e QPAddr) MarshalJSON() ([]byte, error) { return json.Marshal(endpointFields(e)) }
 
 // UnmarshalJSON reads what MarshalJSON gives, and refuses what cannot be an
 // endpoint.
-func (e *QPEndpoint) UnmarshalJSON(text []byte) error {
+func (e *QPAddr) UnmarshalJSON(text []byte) error {
 	var parsed endpointFields
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return err
 	}
-	if err := QPEndpoint(parsed).check(); err != nil {
+	if err := QPAddr(parsed).check(); err != nil {
 		return err
 	}
-	*e = QPEndpoint(parsed)
+	*e = QPAddr(parsed)
 	return nil
 }

@@ -51,16 +51,16 @@ func TestPosition(t *testing.T) {
 func TestNotOpened(t *testing.T) {
 	ctx := context.Background()
 	for name, call := range map[string]func(bool) error{
-		"Context.Close":       func(zero bool) error { return pick(zero, &Context{}).Close() },
-		"Context.QueryDevice": func(zero bool) error { return second(pick(zero, &Context{}).QueryDevice()) },
-		"Context.QueryPort":   func(zero bool) error { return second(pick(zero, &Context{}).QueryPort(1)) },
-		"Context.QueryGID":    func(zero bool) error { return second(pick(zero, &Context{}).QueryGID(1, 0)) },
-		"Context.AllocPD":     func(zero bool) error { return second(pick(zero, &Context{}).AllocPD()) },
-		"Context.CreateCompChannel": func(zero bool) error {
-			return second(pick(zero, &Context{}).CreateCompChannel())
+		"Device.Close":       func(zero bool) error { return pick(zero, &Device{}).Close() },
+		"Device.QueryDevice": func(zero bool) error { return second(pick(zero, &Device{}).QueryDevice()) },
+		"Device.QueryPort":   func(zero bool) error { return second(pick(zero, &Device{}).QueryPort(1)) },
+		"Device.QueryGID":    func(zero bool) error { return second(pick(zero, &Device{}).QueryGID(1, 0)) },
+		"Device.AllocPD":     func(zero bool) error { return second(pick(zero, &Device{}).AllocPD()) },
+		"Device.CreateCompChannel": func(zero bool) error {
+			return second(pick(zero, &Device{}).CreateCompChannel())
 		},
-		"Context.CreateCQ": func(zero bool) error {
-			return second(pick(zero, &Context{}).CreateCQ(CQConfig{Entries: 1}))
+		"Device.CreateCQ": func(zero bool) error {
+			return second(pick(zero, &Device{}).CreateCQ(CQConfig{Entries: 1}))
 		},
 		"PD.Close":    func(zero bool) error { return pick(zero, &PD{}).Close() },
 		"PD.Alloc":    func(zero bool) error { return second(pick(zero, &PD{}).Alloc(-1, 0)) },
@@ -114,7 +114,7 @@ func pick[T any](zero bool, value *T) *T {
 func second[T any](_ T, err error) error { return err }
 
 func TestBadArguments(t *testing.T) {
-	c := &Context{}
+	c := &Device{}
 	for name, tt := range map[string]struct {
 		err  error
 		want string

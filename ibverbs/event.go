@@ -10,8 +10,8 @@ import (
 // Event is something that happened to a device, or to an object on it, without
 // a request of the program's. It is a copy: C's own is acknowledged already.
 type Event struct {
-	Type    EventType
-	Context *Context // the one that the event was read from
+	Type   EventType
+	Device *Device // the one that the event was read from
 
 	// Object is what the event happened to, as Type.Class says: a *CQ, *QP,
 	// *SRQ or *WQ. It may be closed by now. It is nil if it was being closed
@@ -63,8 +63,8 @@ func (e Event) Port() int {
 // drained".
 func (e Event) String() string {
 	name := "a device"
-	if e.Context != nil {
-		name = e.Context.Name()
+	if e.Device != nil {
+		name = e.Device.Name()
 	}
 	switch class := e.Type.Class(); class {
 	case EventClassDevice:
@@ -80,8 +80,8 @@ func (e Event) String() string {
 
 // copyEvent copies an event that is not acknowledged yet: until then C keeps
 // the object that it names.
-func (c *Context) copyEvent(raw *libibverbs.AsyncEvent) Event {
-	ev := Event{Type: EventType(raw.EventType), Context: c}
+func (d *Device) copyEvent(raw *libibverbs.AsyncEvent) Event {
+	ev := Event{Type: EventType(raw.EventType), Device: d}
 	var object unsafe.Pointer
 	switch ev.Type.Class() {
 	case EventClassCQ:

@@ -41,12 +41,12 @@ import (
 
 // wantEvent waits for an event of a type. Addresses and links may change at any
 // time; no other event may come before it.
-func wantEvent(t testing.TB, c *ibverbs.Context, want ibverbs.EventType) ibverbs.Event {
+func wantEvent(t testing.TB, c *ibverbs.Device, want ibverbs.EventType) ibverbs.Event {
 	t.Helper()
 	ctx := limit(t)
 	for {
 		ev := must(c.NextEvent(ctx))(t)
-		require.Same(t, c, ev.Context)
+		require.Same(t, c, ev.Device)
 		if ev.Type == want {
 			return ev
 		}

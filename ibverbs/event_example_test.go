@@ -11,7 +11,7 @@ import (
 
 // A program that uses queue pairs on a device lets a goroutine read the
 // device's events.
-func ExampleContext_Events() {
+func ExampleDevice_Events() {
 	c, err := ibverbs.Open("")
 	if err != nil {
 		log.Fatal(err)

@@ -11,8 +11,8 @@ import (
 )
 
 // fakeContext returns a device that C does not know.
-func fakeContext() *Context {
-	c := new(Context)
+func fakeContext() *Device {
+	c := new(Device)
 	c.object.InitUnlisted("rxe0")
 	return c
 }
@@ -39,7 +39,7 @@ func TestCopyEvent(t *testing.T) {
 		class := eventType.Class()
 		raw := libibverbs.AsyncEvent{EventType: libibverbs.EventType(eventType)}
 		element[class](&raw.Element)
-		want := Event{Type: eventType, Context: c}
+		want := Event{Type: eventType, Device: c}
 		text := ""
 		switch class {
 		case EventClassCQ:
@@ -99,11 +99,11 @@ func TestEventsRefused(t *testing.T) {
 	closed := fakeContext()
 	require.NoError(t, closed.object.Close(nil, func() error { return nil }))
 	for name, tt := range map[string]struct {
-		c    *Context
+		c    *Device
 		want error
 	}{
 		"nil":    {nil, os.ErrInvalid},
-		"zero":   {new(Context), os.ErrInvalid},
+		"zero":   {new(Device), os.ErrInvalid},
 		"closed": {closed, os.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {

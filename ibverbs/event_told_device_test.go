@@ -73,7 +73,7 @@ func TestToldEvents(t *testing.T) {
 		require.True(t, ok, "%v", typ)
 		tell(want.element, typ)
 		ev := must(r.c.NextEvent(limit(t)))(t)
-		require.Equal(t, ibverbs.Event{Type: typ, Context: r.c, Object: want.object, Number: want.number}, ev, "%v", typ)
+		require.Equal(t, ibverbs.Event{Type: typ, Device: r.c, Object: want.object, Number: want.number}, ev, "%v", typ)
 		if want.acks != nil {
 			require.EqualValues(t, 1, *want.acks, "%v", typ)
 			*want.acks = 0 // the kernel has told of none, and what destroys the object waits for as many

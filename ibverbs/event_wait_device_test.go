@@ -14,7 +14,7 @@ import (
 )
 
 // eventWaiter runs NextEvent in a goroutine.
-func eventWaiter(ctx context.Context, c *ibverbs.Context) <-chan error {
+func eventWaiter(ctx context.Context, c *ibverbs.Device) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		_, err := c.NextEvent(ctx)
@@ -81,13 +81,13 @@ type counts struct {
 }
 
 // read counts the port going up and down, until ctx ends.
-func (n *counts) read(ctx context.Context, t testing.TB, c *ibverbs.Context) {
+func (n *counts) read(ctx context.Context, t testing.TB, c *ibverbs.Device) {
 	for ev, err := range c.Events(ctx) {
 		switch {
 		case errors.Is(err, context.Canceled):
 		case err != nil:
 			t.Error(err)
-		case ev.Context != c:
+		case ev.Device != c:
 			t.Errorf("%v has another context", ev)
 		case ev.Type == ibverbs.EventPortActive, ev.Type == ibverbs.EventPortError:
 			n.Lock()
@@ -116,7 +116,7 @@ func TestEachEventOnce(t *testing.T) {
 	want, got := counts{of: map[ibverbs.EventType]int{}}, counts{of: map[ibverbs.EventType]int{}}
 	readers.Go(func() { want.read(ctx, t, other) })
 	for i := range 8 {
-		readers.Go(func() { got.read(ctx, t, []*ibverbs.Context{r.c, second}[i%2]) })
+		readers.Go(func() { got.read(ctx, t, []*ibverbs.Device{r.c, second}[i%2]) })
 	}
 	const times = 10
 	for range times {

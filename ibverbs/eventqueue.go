@@ -51,19 +51,19 @@ func leaveQueue(raw *libibverbs.Context) {
 }
 
 // next returns the first event: of the queue, or else of C.
-func (q *eventQueue) next(c *Context) (ev Event, ok bool, err error) {
+func (q *eventQueue) next(c *Device) (ev Event, ok bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.events) == 0 {
 		return c.readEvent()
 	}
 	ev, q.events = q.events[0], q.events[1:]
-	ev.Context = c
+	ev.Device = c
 	return ev, true, nil
 }
 
 // fill moves the events that C has to the queue.
-func (q *eventQueue) fill(c *Context) error {
+func (q *eventQueue) fill(c *Device) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -71,7 +71,7 @@ func (q *eventQueue) fill(c *Context) error {
 		if !ok || err != nil {
 			return err
 		}
-		ev.Context = nil
+		ev.Device = nil
 		q.add(ev)
 	}
 }

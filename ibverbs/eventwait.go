@@ -40,21 +40,21 @@ type asyncEvents struct {
 // first completion queue on, and from the first call on, this package reads the
 // events that C has, so that programs cannot read them with
 // ibv_get_async_event(3), which no longer blocks either.
-func (c *Context) NextEvent(ctx context.Context) (Event, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) NextEvent(ctx context.Context) (Event, error) {
+	if err := d.self().Use(); err != nil {
 		return Event{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	if ctx == nil {
 		return Event{}, cerr.Nil("NextEvent", "ctx")
 	}
-	fd, q, err := c.readEvents()
+	fd, q, err := d.readEvents()
 	if err != nil {
 		return Event{}, err
 	}
 	var ev Event
 	err = fd.Wait(ctx, nil, func() (ok bool, err error) {
-		ev, ok, err = q.next(c)
+		ev, ok, err = q.next(d)
 		return ok, err
 	})
 	return ev, err
@@ -62,16 +62,16 @@ func (c *Context) NextEvent(ctx context.Context) (Event, error) {
 
 // PollEvent returns an event if there is one, ok, without waiting; its errors
 // are those of NextEvent. See ibv_get_async_event(3).
-func (c *Context) PollEvent() (ev Event, ok bool, err error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) PollEvent() (ev Event, ok bool, err error) {
+	if err := d.self().Use(); err != nil {
 		return Event{}, false, err
 	}
-	defer c.object.Done()
-	_, q, err := c.readEvents() // which makes reading not block
+	defer d.object.Done()
+	_, q, err := d.readEvents() // which makes reading not block
 	if err != nil {
 		return Event{}, false, err
 	}
-	return q.next(c)
+	return q.next(d)
 }
 
 // Events returns an iterator over what NextEvent returns. It ends after the
@@ -83,10 +83,10 @@ func (c *Context) PollEvent() (ev Event, ok bool, err error) {
 //		}
 //		log.Print(ev)
 //	}
-func (c *Context) Events(ctx context.Context) iter.Seq2[Event, error] {
+func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
-			ev, err := c.NextEvent(ctx)
+			ev, err := d.NextEvent(ctx)
 			if !yield(ev, err) || err != nil {
 				return
 			}
@@ -96,28 +96,28 @@ func (c *Context) Events(ctx context.Context) iter.Seq2[Event, error] {
 
 // readEvents returns the descriptor to wait on and the queue to look into. The
 // caller uses c. Making the descriptor switches C's own to non-blocking mode.
-func (c *Context) readEvents() (*netpoll.FD, *eventQueue, error) {
-	c.events.mu.Lock()
-	defer c.events.mu.Unlock()
-	if c.events.fd == nil {
-		fd, err := c.newEventFD()
+func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	if d.events.fd == nil {
+		fd, err := d.newEventFD()
 		if err != nil {
 			return nil, nil, err
 		}
-		c.events.fd = fd
+		d.events.fd = fd
 	}
-	return c.events.fd, c.events.queue, nil
+	return d.events.fd, d.events.queue, nil
 }
 
 // newEventFD is called with events.mu held, and sees to it that there is a queue.
-func (c *Context) newEventFD() (*netpoll.FD, error) {
+func (d *Device) newEventFD() (*netpoll.FD, error) {
 	// stopEvents may have run already, and a Close waits for the caller.
-	if err := c.object.Err(); err != nil {
+	if err := d.object.Err(); err != nil {
 		return nil, err
 	}
-	fd, err := netpoll.New(int(c.raw.AsyncFd), "events of "+c.Name())
-	if err == nil && c.events.queue == nil {
-		c.events.queue = shareQueue(c.raw)
+	fd, err := netpoll.New(int(d.raw.AsyncFd), "events of "+d.Name())
+	if err == nil && d.events.queue == nil {
+		d.events.queue = shareQueue(d.raw)
 	}
 	return fd, err
 }
@@ -125,42 +125,42 @@ func (c *Context) newEventFD() (*netpoll.FD, error) {
 // watchEvents has the events read until unwatchEvents, because a completion queue
 // learns only from them that it has overrun, and a queue pair that it has failed. If that cannot be, as on a device
 // that is gone, the queue goes without. The caller uses c.
-func (c *Context) watchEvents() {
-	c.events.mu.Lock()
-	defer c.events.mu.Unlock()
-	c.events.cqs++
-	if c.events.watch != nil {
+func (d *Device) watchEvents() {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	d.events.cqs++
+	if d.events.watch != nil {
 		return
 	}
-	fd, err := c.newEventFD()
+	fd, err := d.newEventFD()
 	if err != nil {
 		return
 	}
-	q := c.events.queue
-	c.events.watch = fd
+	q := d.events.queue
+	d.events.watch = fd
 	// It ends with the descriptor, or with a failure of C's, which whoever asks for
 	// events meets too.
 	go func() {
-		_ = fd.Wait(context.Background(), nil, func() (bool, error) { return false, q.fill(c) })
+		_ = fd.Wait(context.Background(), nil, func() (bool, error) { return false, q.fill(d) })
 	}()
 }
 
 // unwatchEvents ends what watchEvents began.
-func (c *Context) unwatchEvents() {
-	c.events.mu.Lock()
-	defer c.events.mu.Unlock()
-	c.events.cqs--
-	if c.events.cqs == 0 && c.events.watch != nil {
-		_ = c.events.watch.Close() // a duplicate, and there is no second try
-		c.events.watch = nil
+func (d *Device) unwatchEvents() {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	d.events.cqs--
+	if d.events.cqs == 0 && d.events.watch != nil {
+		_ = d.events.watch.Close() // a duplicate, and there is no second try
+		d.events.watch = nil
 	}
 }
 
 // forgetEvents drops the events of an object that was destroyed.
-func (c *Context) forgetEvents(object any, class EventClass, number uint32) {
-	c.events.mu.Lock()
-	q := c.events.queue
-	c.events.mu.Unlock()
+func (d *Device) forgetEvents(object any, class EventClass, number uint32) {
+	d.events.mu.Lock()
+	q := d.events.queue
+	d.events.mu.Unlock()
 	if q != nil {
 		q.forget(object, class, number)
 	}
@@ -168,16 +168,16 @@ func (c *Context) forgetEvents(object any, class EventClass, number uint32) {
 
 // stopEvents ends all waits, when c has begun to close. If c turns out to be
 // needed still, the next wait makes a new descriptor.
-func (c *Context) stopEvents() {
-	c.events.mu.Lock()
-	defer c.events.mu.Unlock()
-	if c.events.fd != nil {
-		_ = c.events.fd.Close() // a duplicate, and there is no second try
-		c.events.fd = nil
+func (d *Device) stopEvents() {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	if d.events.fd != nil {
+		_ = d.events.fd.Close() // a duplicate, and there is no second try
+		d.events.fd = nil
 	}
-	if c.events.queue != nil && c.events.watch == nil {
-		leaveQueue(c.raw)
-		c.events.queue = nil
+	if d.events.queue != nil && d.events.watch == nil {
+		leaveQueue(d.raw)
+		d.events.queue = nil
 	}
 }
 
@@ -197,21 +197,21 @@ func (c *Context) stopEvents() {
 //     one that the event names, never a later one at the same address.
 //
 // After the acknowledgement only the Go object is left, which may be closed.
-func (c *Context) readEvent() (ev Event, ok bool, err error) {
+func (d *Device) readEvent() (ev Event, ok bool, err error) {
 	var raw libibverbs.AsyncEvent
-	err = libibverbs.GetAsyncEvent(c.raw, &raw)
+	err = libibverbs.GetAsyncEvent(d.raw, &raw)
 	for errors.Is(err, syscall.EINTR) {
-		err = libibverbs.GetAsyncEvent(c.raw, &raw)
+		err = libibverbs.GetAsyncEvent(d.raw, &raw)
 	}
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
 		return Event{}, false, nil
 	case err != nil:
-		return Event{}, false, cerr.Wrap(c.Name(), err)
+		return Event{}, false, cerr.Wrap(d.Name(), err)
 	}
-	ev = c.copyEvent(&raw)
+	ev = d.copyEvent(&raw)
 	if err := libibverbs.AckAsyncEvent(&raw); err != nil {
-		return Event{}, false, cerr.Wrap(c.Name(), err)
+		return Event{}, false, cerr.Wrap(d.Name(), err)
 	}
 	return ev, true, nil
 }

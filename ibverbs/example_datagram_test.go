@@ -14,11 +14,11 @@ func ExampleQP_Activate() {
 	var (
 		ctx  context.Context
 		pd   *ibverbs.PD
-		qp   *ibverbs.QP        // of type QPTypeUD, made with MaxInline
-		cq   *ibverbs.CQ        // of its sends, made with a CompChannel
-		peer ibverbs.QPEndpoint // what QP.Endpoint gave to the peer
+		qp   *ibverbs.QP    // of type QPTypeUD, made with MaxInline
+		cq   *ibverbs.CQ    // of its sends, made with a CompChannel
+		peer ibverbs.QPAddr // what QP.Addr gave to the peer
 	)
-	local, err := qp.Endpoint(ibverbs.EndpointOptions{})
+	local, err := qp.Addr(ibverbs.QPAddrOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -76,6 +76,6 @@ func ExampleRecvBatch_Recv() {
 			log.Fatal(err)
 		}
 		received := mr.Sub(int(wc.ID())*size, wc.ByteLen()).Bytes()
-		fmt.Printf("%q from QP %d\n", received[ibverbs.GRHLen:], wc.SrcQP())
+		fmt.Printf("%q from QP %d\n", received[ibverbs.GRHLen:], wc.SrcQPNum())
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Make a batch once, and change and post it again and again.
-func ExampleSendBatch_Request() {
+func ExampleSendBatch_WR() {
 	var qp *ibverbs.QP // connected; see package rdmacm
 	var mr *ibverbs.MR
 	var peer ibverbs.RemoteBuffer // as the peer sent it
@@ -23,7 +23,7 @@ func ExampleSendBatch_Request() {
 		log.Fatal(err)
 	}
 	write := func(number uint32, offset, n int) error {
-		request := batch.Request(0)
+		request := batch.WR(0)
 		if err := request.SetImm(number); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func ExampleCQ_Sleep() {
 
 // Completions with the time at which the device made them.
 func ExampleCQ_PollEx() {
-	var device *ibverbs.Context
+	var device *ibverbs.Device
 
 	cq, err := device.CreateCQ(ibverbs.CQConfig{
 		Entries: 256, Fields: ibverbs.WCStandard | ibverbs.WCWithWallclock,

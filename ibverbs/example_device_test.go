@@ -10,7 +10,7 @@ import (
 )
 
 // List the GIDs of all ports, as show_gids does, and the one to connect with.
-func ExampleContext_QueryGIDTable() {
+func ExampleDevice_QueryGIDTable() {
 	device, err := ibverbs.Open("")
 	if err != nil {
 		log.Fatal(err)
@@ -31,8 +31,8 @@ func ExampleContext_QueryGIDTable() {
 }
 
 // Ask a device what it can do before relying on it.
-func ExampleContext_QueryDeviceEx() {
-	var device *ibverbs.Context // opened before
+func ExampleDevice_QueryDeviceEx() {
+	var device *ibverbs.Device // opened before
 
 	attr, err := device.QueryDeviceEx()
 	if err != nil {
@@ -49,8 +49,8 @@ func ExampleContext_QueryDeviceEx() {
 
 // Hand an open device with memory on it to another process, which this one
 // starts. The other one is ExampleImportDevice.
-func ExampleContext_Export() {
-	var device *ibverbs.Context // opened before
+func ExampleDevice_Export() {
+	var device *ibverbs.Device // opened before
 	var pd *ibverbs.PD
 	var mr *ibverbs.MR
 

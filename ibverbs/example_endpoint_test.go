@@ -22,7 +22,7 @@ func ExampleQP_ConnectTo() {
 	}
 	defer conn.Close()
 
-	local, err := qp.Endpoint(ibverbs.EndpointOptions{})
+	local, err := qp.Addr(ibverbs.QPAddrOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func ExampleQP_ConnectTo() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	remote, err := ibverbs.ParseQPEndpoint(line)
+	remote, err := ibverbs.ParseQPAddr(line)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,12 +40,12 @@ func ExampleQP_ConnectTo() {
 	}
 }
 
-func ExampleParseQPEndpoint() {
-	e, err := ibverbs.ParseQPEndpoint("qpn=17 psn=0xa1b2c qkey=0 lid=0 gid=192.0.2.1 mtu=1024 reads=16 port=1 gidindex=1")
+func ExampleParseQPAddr() {
+	e, err := ibverbs.ParseQPAddr("qpn=17 psn=0xa1b2c qkey=0 lid=0 gid=192.0.2.1 mtu=1024 reads=16 port=1 gidindex=1")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(e.QPN, e.GID.Addr(), e.MTU.Bytes())
+	fmt.Println(e.QPNum, e.GID.Addr(), e.MTU.Bytes())
 	fmt.Println(e)
 	// Output:
 	// 17 192.0.2.1 1024

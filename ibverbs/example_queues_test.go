@@ -39,7 +39,7 @@ func ExampleQP_ToRTS() {
 		log.Fatal(err)
 	}
 	err = qp.ToRTS(ibverbs.RTS{
-		SendPSN: ownPSN, Timeout: 100 * time.Millisecond, RetryCount: 7, RNRRetry: ibverbs.RNRRetryForever, MaxReadAtomic: 16,
+		SendPSN: ownPSN, Timeout: 100 * time.Millisecond, RetryCount: 7, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: 16,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -105,5 +105,5 @@ func ExamplePD_CreateAHFromWC() {
 		log.Fatal(err)
 	}
 	defer ah.Close()
-	fmt.Printf("%q from QP %d\n", mr.Bytes()[ibverbs.GRHLen:wc.ByteLen()], wc.SrcQP())
+	fmt.Printf("%q from QP %d\n", mr.Bytes()[ibverbs.GRHLen:wc.ByteLen()], wc.SrcQPNum())
 }

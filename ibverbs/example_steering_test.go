@@ -11,8 +11,8 @@ import (
 
 // Bring packets for a TCP port to a queue pair, and count them.
 func ExampleQP_CreateFlow() {
-	var device *ibverbs.Context // opened before
-	var qp *ibverbs.QP          // of type QPTypeRawPacket
+	var device *ibverbs.Device // opened before
+	var qp *ibverbs.QP         // of type QPTypeRawPacket
 
 	counters, err := device.CreateCounters()
 	if err != nil {
@@ -42,7 +42,7 @@ func ExampleQP_CreateFlow() {
 
 // Spread UDP over four work queues, so that four goroutines can receive it.
 func ExamplePD_CreateRSSQP() {
-	var device *ibverbs.Context // opened before
+	var device *ibverbs.Device // opened before
 	var pd *ibverbs.PD
 
 	var wqs []*ibverbs.WQ

@@ -10,9 +10,9 @@ import (
 
 // Let a peer's single queue pair reach the receives of several processes here,
 // which all run this.
-func ExampleContext_OpenXRCD() {
+func ExampleDevice_OpenXRCD() {
 	var (
-		device *ibverbs.Context
+		device *ibverbs.Device
 		pd     *ibverbs.PD
 		cq     *ibverbs.CQ
 	)
@@ -35,7 +35,7 @@ func ExampleContext_OpenXRCD() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("peers send to", number, "with SendRequest.SetXRCSRQ")
+	fmt.Println("peers send to", number, "with SendWR.SetXRCSRQ")
 
 	// One of the processes makes the receiving queue pair and connects it; the
 	// others open it by its number, so that it outlives the first.

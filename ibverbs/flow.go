@@ -81,7 +81,7 @@ func (qp *QP) CreateFlow(config FlowConfig) (*Flow, error) {
 		return nil, cerr.Wrap(qp.object.Name(), err)
 	}
 	flow := &Flow{qp: qp, raw: raw}
-	flow.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, qp.context.Name()), parents...)
+	flow.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, qp.device.Name()), parents...)
 	return flow, nil
 }
 
@@ -139,6 +139,6 @@ func (f *Flow) Raw() *libibverbs.Flow { return f.raw }
 // Close takes the rule away; see ibv_destroy_flow(3).
 func (f *Flow) Close() error {
 	return f.self().Close(nil, func() error {
-		return cerr.Wrap(f.object.Name(), f.qp.context.unlessRemoved(libibverbs.DestroyFlow(f.raw)))
+		return cerr.Wrap(f.object.Name(), f.qp.device.unlessRemoved(libibverbs.DestroyFlow(f.raw)))
 	})
 }

@@ -40,7 +40,7 @@ type FlowCount struct{ Counters *Counters }
 func (s FlowCount) acts() *object.Object { return s.Counters.self() }
 
 func (s FlowCount) put(b *flowBuffer, device *libibverbs.Context) error {
-	if err := sameDevice("rule", device, s.acts(), s.Counters.context.raw); err != nil {
+	if err := sameDevice("rule", device, s.acts(), s.Counters.device.raw); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecCounterAction{
@@ -57,7 +57,7 @@ type FlowHandle struct{ Action *FlowAction }
 func (s FlowHandle) acts() *object.Object { return s.Action.self() }
 
 func (s FlowHandle) put(b *flowBuffer, device *libibverbs.Context) error {
-	if err := sameDevice("rule", device, s.acts(), s.Action.context.raw); err != nil {
+	if err := sameDevice("rule", device, s.acts(), s.Action.device.raw); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecActionHandle{

@@ -16,9 +16,9 @@ import (
 // with [FlowHandle]: it encrypts or decrypts ESP, the payload of IPsec. Its
 // methods may be called concurrently.
 type FlowAction struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.FlowAction
+	object object.Object
+	device *Device
+	raw    *libibverbs.FlowAction
 }
 
 // ESPFlags are options of an ESP action; combine them with |. Without them a
@@ -114,26 +114,26 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 // CreateESPAction makes an action that encrypts or decrypts ESP; see
 // ibv_create_flow_action(3). Hardly any device does: expect
 // errors.ErrUnsupported.
-func (c *Context) CreateESPAction(config ESPConfig) (*FlowAction, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) CreateESPAction(config ESPConfig) (*FlowAction, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	if config.Key == nil {
-		return nil, badESP("ibv_create_flow_action_esp", "no key", c.Name())
+		return nil, badESP("ibv_create_flow_action_esp", "no key", d.Name())
 	}
 	var pinner runtime.Pinner // C is handed pointers to pointers
 	defer pinner.Unpin()
 	attr, wrong := config.attr(&pinner)
 	if wrong != "" {
-		return nil, badESP("ibv_create_flow_action_esp", wrong, c.Name())
+		return nil, badESP("ibv_create_flow_action_esp", wrong, d.Name())
 	}
-	raw, err := libibverbs.CreateFlowActionEsp(c.raw, attr)
+	raw, err := libibverbs.CreateFlowActionEsp(d.raw, attr)
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	a := &FlowAction{context: c, raw: raw}
-	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, c.Name()), &c.object)
+	a := &FlowAction{device: d, raw: raw}
+	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, d.Name()), &d.object)
 	return a, nil
 }
 
@@ -171,6 +171,6 @@ func (a *FlowAction) Raw() *libibverbs.FlowAction { return a.raw }
 // it, Close does nothing and returns a BusyError.
 func (a *FlowAction) Close() error {
 	return a.self().Close(nil, func() error {
-		return cerr.Wrap(a.object.Name(), a.context.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
+		return cerr.Wrap(a.object.Name(), a.device.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

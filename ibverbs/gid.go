@@ -41,18 +41,18 @@ func (e GIDEntry) Addr() netip.Addr {
 
 // QueryGID returns an entry of a port's GID table, which is zero if the entry
 // is empty; see ibv_query_gid(3).
-func (c *Context) QueryGID(port, index int) (GID, error) {
+func (d *Device) QueryGID(port, index int) (GID, error) {
 	n, err := gidNumbers("ibv_query_gid", port, index)
 	if err != nil {
 		return GID{}, err
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return GID{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var g libibverbs.Gid
-	if err := libibverbs.QueryGid(c.raw, n, int32(index), &g); err != nil {
-		return GID{}, cerr.Wrap(portName(c, port), err)
+	if err := libibverbs.QueryGid(d.raw, n, int32(index), &g); err != nil {
+		return GID{}, cerr.Wrap(portName(d, port), err)
 	}
 	return GID(*g.Raw()), nil
 }
@@ -64,24 +64,24 @@ const noData = syscall.Errno(61)
 // QueryGIDEntry returns an entry of a port's GID table with its type and
 // network interface. An empty entry is ErrNoGID; see ibv_query_gid_ex(3). If
 // that cannot be asked, it reads what the kernel has in /sys.
-func (c *Context) QueryGIDEntry(port, index int) (GIDEntry, error) {
+func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	n, err := gidNumbers("ibv_query_gid_ex", port, index)
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return GIDEntry{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var raw libibverbs.GidEntry
-	err = libibverbs.QueryGidEx(c.raw, uint32(n), uint32(index), &raw, 0)
+	err = libibverbs.QueryGidEx(d.raw, uint32(n), uint32(index), &raw, 0)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return c.sysfsGID(port, index)
+		return d.sysfsGID(port, index)
 	case errors.Is(err, noData):
-		return GIDEntry{}, fmt.Errorf("%s: %w at index %d", portName(c, port), ErrNoGID, index)
+		return GIDEntry{}, fmt.Errorf("%s: %w at index %d", portName(d, port), ErrNoGID, index)
 	case err != nil:
-		return GIDEntry{}, cerr.Wrap(portName(c, port), err)
+		return GIDEntry{}, cerr.Wrap(portName(d, port), err)
 	}
 	return netDevs{}.entry(&raw), nil
 }
@@ -89,18 +89,18 @@ func (c *Context) QueryGIDEntry(port, index int) (GIDEntry, error) {
 // QueryGIDTable returns the entries of all ports' GID tables that are not
 // empty, by port and index; see ibv_query_gid_table(3). If that cannot be
 // asked, it reads what the kernel has in /sys.
-func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	ports, err := c.portNumbers()
+	defer d.object.Done()
+	ports, err := d.portNumbers()
 	if err != nil {
 		return nil, err
 	}
 	size := 0
 	for _, port := range ports {
-		p, err := c.QueryPort(port)
+		p, err := d.QueryPort(port)
 		if err != nil {
 			return nil, err
 		}
@@ -110,12 +110,12 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 		return nil, nil
 	}
 	raw := make([]libibverbs.GidEntry, size)
-	n, err := libibverbs.QueryGidTable(c.raw, &raw[0], uint64(size), 0)
+	n, err := libibverbs.QueryGidTable(d.raw, &raw[0], uint64(size), 0)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return c.sysfsGIDs(ports)
+		return d.sysfsGIDs(ports)
 	case err != nil:
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
 	devices := netDevs{}
 	entries := make([]GIDEntry, 0, n)
@@ -126,14 +126,14 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 }
 
 // QueryPortGIDs is QueryGIDTable for one port, which the device must have.
-func (c *Context) QueryPortGIDs(port int) ([]GIDEntry, error) {
+func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
 	if _, err := portNumber("ibv_query_gid_table", port); err != nil {
 		return nil, err
 	}
-	if _, err := c.QueryPort(port); err != nil { // the table would only be empty
+	if _, err := d.QueryPort(port); err != nil { // the table would only be empty
 		return nil, err
 	}
-	all, err := c.QueryGIDTable()
+	all, err := d.QueryGIDTable()
 	var entries []GIDEntry
 	for _, e := range all {
 		if e.Port == port {
@@ -144,8 +144,8 @@ func (c *Context) QueryPortGIDs(port int) ([]GIDEntry, error) {
 }
 
 // portNumbers returns the device's ports that QueryPort can be asked about.
-func (c *Context) portNumbers() ([]int, error) {
-	a, err := c.QueryDevice()
+func (d *Device) portNumbers() ([]int, error) {
+	a, err := d.QueryDevice()
 	if err != nil {
 		return nil, err
 	}

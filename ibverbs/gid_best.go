@@ -27,28 +27,28 @@ func (o GIDOptions) allow(e GIDEntry) bool {
 // v1; of several that are equally good the first, which for InfiniBand is that
 // at index 0. If none will do, the error is ErrNoGID and lists those that
 // there are.
-func (c *Context) BestGID(port int, options GIDOptions) (GIDEntry, error) {
-	entries, err := c.QueryPortGIDs(port)
+func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
+	entries, err := d.QueryPortGIDs(port)
 	if err != nil {
 		return GIDEntry{}, err
 	}
 	best, ok := bestGID(entries, options)
 	if !ok {
-		return GIDEntry{}, noGID(portName(c, port), entries)
+		return GIDEntry{}, noGID(portName(d, port), entries)
 	}
 	return best, nil
 }
 
 // FindGID returns the GID of an IP address on any port; RoCE v2 comes first.
 // Without one, the error is ErrNoGID and lists those that there are.
-func (c *Context) FindGID(addr netip.Addr) (GIDEntry, error) {
-	entries, err := c.QueryGIDTable()
+func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
+	entries, err := d.QueryGIDTable()
 	if err != nil {
 		return GIDEntry{}, err
 	}
 	best, ok := bestGID(entries, GIDOptions{Addr: addr})
 	if !ok || !addr.IsValid() {
-		return GIDEntry{}, noGID(fmt.Sprintf("%s: address %s", c.Name(), addr), entries)
+		return GIDEntry{}, noGID(fmt.Sprintf("%s: address %s", d.Name(), addr), entries)
 	}
 	return best, nil
 }

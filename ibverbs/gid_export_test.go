@@ -1,13 +1,13 @@
 package ibverbs
 
 // SysfsGIDTable is QueryGIDTable by way of /sys.
-func (c *Context) SysfsGIDTable() ([]GIDEntry, error) {
-	ports, err := c.portNumbers()
+func (d *Device) SysfsGIDTable() ([]GIDEntry, error) {
+	ports, err := d.portNumbers()
 	if err != nil {
 		return nil, err
 	}
-	return c.sysfsGIDs(ports)
+	return d.sysfsGIDs(ports)
 }
 
 // SysfsGIDEntry is QueryGIDEntry by way of /sys.
-func (c *Context) SysfsGIDEntry(port, index int) (GIDEntry, error) { return c.sysfsGID(port, index) }
+func (d *Device) SysfsGIDEntry(port, index int) (GIDEntry, error) { return d.sysfsGID(port, index) }

@@ -106,12 +106,12 @@ func (s sysfs) optional(device string, port int, attr string, index int) (string
 }
 
 // sysfsGID is QueryGIDEntry where C cannot be asked.
-func (c *Context) sysfsGID(port, index int) (GIDEntry, error) {
-	p, err := c.QueryPort(port)
+func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
+	p, err := d.QueryPort(port)
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	e, err := kernelSysfs.gid(c.Name(), port, index, p.LinkLayer)
+	e, err := kernelSysfs.gid(d.Name(), port, index, p.LinkLayer)
 	if err != nil {
 		return GIDEntry{}, err
 	}
@@ -120,14 +120,14 @@ func (c *Context) sysfsGID(port, index int) (GIDEntry, error) {
 }
 
 // sysfsGIDs is QueryGIDTable where C cannot be asked.
-func (c *Context) sysfsGIDs(ports []int) ([]GIDEntry, error) {
+func (d *Device) sysfsGIDs(ports []int) ([]GIDEntry, error) {
 	var all []GIDEntry
 	for _, port := range ports {
-		p, err := c.QueryPort(port)
+		p, err := d.QueryPort(port)
 		if err != nil {
 			return nil, err
 		}
-		entries, err := kernelSysfs.gids(c.Name(), port, p.LinkLayer)
+		entries, err := kernelSysfs.gids(d.Name(), port, p.LinkLayer)
 		if err != nil {
 			return nil, err
 		}

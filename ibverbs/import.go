@@ -22,22 +22,22 @@ import (
 // have to agree on who closes what when: once the original is closed, all that
 // may be done with an import is to close it too. The memory of a region stays
 // that of the process which registered it.
-func (c *Context) Export() (*os.File, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) Export() (*os.File, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	fd, err := netpoll.Dup(int(c.raw.CmdFd))
+	defer d.object.Done()
+	fd, err := netpoll.Dup(int(d.raw.CmdFd))
 	if err != nil {
-		return nil, fmt.Errorf("export %s: %w", c.Name(), err)
+		return nil, fmt.Errorf("export %s: %w", d.Name(), err)
 	}
-	return os.NewFile(uintptr(fd), c.Name()), nil
+	return os.NewFile(uintptr(fd), d.Name()), nil
 }
 
 // ImportDevice opens a device that another process has opened and exported,
 // and shares its objects; see ibv_import_device(3). The file stays the
 // caller's. Few drivers can do this; the others give errors.ErrUnsupported.
-func ImportDevice(file *os.File) (*Context, error) {
+func ImportDevice(file *os.File) (*Device, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("import a device: %w", err)
@@ -73,17 +73,17 @@ func (pd *PD) Handle() uint32 { return pd.handle }
 // ImportPD makes a protection domain of the process that exported the device
 // usable in this one; see ibv_import_pd(3). Its Close leaves the original
 // alone.
-func (c *Context) ImportPD(handle uint32) (*PD, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) ImportPD(handle uint32) (*PD, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.ImportPd(c.raw, handle)
+	defer d.object.Done()
+	raw, err := libibverbs.ImportPd(d.raw, handle)
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("PD %d of %s", handle, c.Name()), err)
+		return nil, cerr.Wrap(fmt.Sprintf("PD %d of %s", handle, d.Name()), err)
 	}
-	pd := &PD{context: c, raw: raw, handle: raw.Handle, imported: true}
-	pd.object.Init(fmt.Sprintf("imported PD %d of %s", handle, c.Name()), &c.object)
+	pd := &PD{device: d, raw: raw, handle: raw.Handle, imported: true}
+	pd.object.Init(fmt.Sprintf("imported PD %d of %s", handle, d.Name()), &d.object)
 	return pd, nil
 }
 
@@ -123,7 +123,7 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 		pd: pd, start: export.Addr, size: int(export.Len), lkey: raw.Lkey, rkey: raw.Rkey,
 	}}
 	mr.itself = mr
-	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.context.Name()), &pd.object)
+	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.device.Name()), &pd.object)
 	return &ImportedMR{mr}, nil
 }
 

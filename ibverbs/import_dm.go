@@ -20,20 +20,20 @@ func (dm *DM) Export() DMExport { return DMExport{Handle: dm.handle, Len: uint64
 
 // ImportDM makes device memory of the process that exported the device usable
 // in this one; see ibv_import_dm(3). Its Close leaves the original alone.
-func (c *Context) ImportDM(export DMExport) (*DM, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) ImportDM(export DMExport) (*DM, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	what := fmt.Sprintf("DM %d of %d bytes of %s", export.Handle, export.Len, c.Name())
+	defer d.object.Done()
+	what := fmt.Sprintf("DM %d of %d bytes of %s", export.Handle, export.Len, d.Name())
 	if export.Len == 0 || export.Len > math.MaxInt {
 		return nil, &cerr.Error{Op: "ibv_import_dm", Object: what, Errno: syscall.EINVAL}
 	}
-	raw, err := libibverbs.ImportDm(c.raw, export.Handle)
+	raw, err := libibverbs.ImportDm(d.raw, export.Handle)
 	if err != nil {
 		return nil, cerr.Wrap(what, err)
 	}
-	dm := &DM{context: c, raw: raw, handle: raw.Handle, size: int(export.Len), imported: true}
-	dm.object.Init("imported "+what, &c.object)
+	dm := &DM{device: d, raw: raw, handle: raw.Handle, size: int(export.Len), imported: true}
+	dm.object.Init("imported "+what, &d.object)
 	return dm, nil
 }

@@ -14,10 +14,10 @@ import (
 // IndirectionTable says which work queue receives a packet: the hash of the
 // packet's header chooses an entry. Its methods may be called concurrently.
 type IndirectionTable struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.RwqIndTable
-	num     int
+	object object.Object
+	device *Device
+	raw    *libibverbs.RwqIndTable
+	num    int
 }
 
 // maxTable is far beyond what a device has room for.
@@ -27,12 +27,12 @@ const maxTable = 1 << 20
 // power of two; a queue may have several entries. See
 // ibv_create_rwq_ind_table(3). Few devices have them: expect
 // errors.ErrUnsupported.
-func (c *Context) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
+func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
 		return nil, fmt.Errorf("indirection table of %d work queues, which is no power of two up to %d: %w",
 			n, maxTable, syscall.EINVAL)
 	}
-	parents := []*object.Object{c.self()}
+	parents := []*object.Object{d.self()}
 	for _, wq := range wqs {
 		parents = append(parents, wq.self())
 	}
@@ -43,7 +43,7 @@ func (c *Context) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 	defer done()
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {
-		if err := sameDevice("indirection table on "+c.Name(), c.raw, wq.self(), wq.pd.context.raw); err != nil {
+		if err := sameDevice("indirection table on "+d.Name(), d.raw, wq.self(), wq.pd.device.raw); err != nil {
 			return nil, err
 		}
 		raws[i] = wq.raw
@@ -51,14 +51,14 @@ func (c *Context) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 	var pinner runtime.Pinner // C is handed a pointer to a pointer
 	defer pinner.Unpin()
 	pinner.Pin(&raws[0])
-	raw, err := libibverbs.CreateRwqIndTable(c.raw, &libibverbs.RwqIndTableInitAttr{
+	raw, err := libibverbs.CreateRwqIndTable(d.raw, &libibverbs.RwqIndTableInitAttr{
 		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
 	})
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), c.Name()), err)
+		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), d.Name()), err)
 	}
-	t := &IndirectionTable{context: c, raw: raw, num: int(raw.IndTblNum)}
-	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, c.Name()), parents...)
+	t := &IndirectionTable{device: d, raw: raw, num: int(raw.IndTblNum)}
+	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, d.Name()), parents...)
 	return t, nil
 }
 
@@ -79,6 +79,6 @@ func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 // pairs use it, Close does nothing and returns a BusyError.
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return cerr.Wrap(t.object.Name(), t.context.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
+		return cerr.Wrap(t.object.Name(), t.device.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

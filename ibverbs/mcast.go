@@ -77,7 +77,7 @@ func (qp *QP) leaveAll() error {
 	qp.groups.Lock()
 	defer qp.groups.Unlock()
 	for g := range qp.groups.joined {
-		if err := qp.context.unlessRemoved(libibverbs.DetachMcast(qp.raw, rawGID(g.gid), g.lid)); err != nil {
+		if err := qp.device.unlessRemoved(libibverbs.DetachMcast(qp.raw, rawGID(g.gid), g.lid)); err != nil {
 			return cerr.Wrap(qp.object.Name(), err)
 		}
 		delete(qp.groups.joined, g)

@@ -50,7 +50,7 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	}
 	mr := &MR{raw: raw, handle: raw.Handle, region: r}
 	mr.itself = mr
-	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.context.Name()), append(parents, &r.pd.object)...)
+	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.device.Name()), append(parents, &r.pd.object)...)
 	return mr
 }
 
@@ -105,7 +105,7 @@ func (mr *MR) usable() error {
 // them, or have them unbound or invalidated.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
-		if err := mr.pd.context.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
+		if err := mr.pd.device.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
 			if windows := mr.boundWindows(); len(windows) > 0 && refusesBound(err) {
 				return &object.BusyError{Object: mr.object.Name(), Children: windows}
 			}

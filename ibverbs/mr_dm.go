@@ -22,7 +22,7 @@ func (pd *PD) RegisterDM(dm *DM, offset, n int, access AccessFlags) (*MR, error)
 	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, dm.object.Name())
 	access |= AccessZeroBased
 	switch {
-	case dm.context.raw != pd.context.raw:
+	case dm.device.raw != pd.device.raw:
 		err = &cerr.Error{Op: op, Object: what + " on " + pd.object.Name() + ": not the same open device", Errno: syscall.EINVAL}
 	case offset < 0 || n <= 0 || offset > dm.size-n:
 		err = badMR(op, pd, what)

@@ -70,7 +70,7 @@ func (pd *PD) withHandle(h *DMAHandle) (done func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opRegisterDMA, err)
 	}
-	if h.context.raw != pd.context.raw {
+	if h.device.raw != pd.device.raw {
 		done()
 		return nil, badMR(opRegisterDMA, pd, h.object.Name()+", which is not of the same open device,")
 	}

@@ -49,7 +49,7 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
 		return nil, badMR(op, pd, accessProblem(access)+" for "+what)
 	case (b.Offset^b.IOVA)%page != 0:
 		return nil, badMR(op, pd, fmt.Sprintf("%s for address %#x, elsewhere in a page", what, b.IOVA))
-	case b.Handle != nil && b.Handle.context.raw != pd.context.raw:
+	case b.Handle != nil && b.Handle.device.raw != pd.device.raw:
 		return nil, badMR(op, pd, b.Handle.object.Name()+", which is not of the same open device,")
 	}
 	raw, err := b.register(pd, access)

@@ -29,30 +29,30 @@ type DMAHandleConfig struct {
 // DMAHandle is a way to memory for regions made by RegisterDMA and the like, and
 // by RegisterDMABuf with DMABuf.Handle.
 type DMAHandle struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Dmah
+	object object.Object
+	device *Device
+	raw    *libibverbs.Dmah
 }
 
 // AllocDMAHandle makes a handle; see ibv_alloc_dmah(3). A device or a library
 // that cannot do it gives errors.ErrUnsupported.
-func (c *Context) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
+func (d *Device) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
 	const op = "ibv_alloc_dmah"
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var attr libibverbs.DmahInitAttr
 	if cpu := config.CPU; cpu != nil {
 		if *cpu < 0 || uint64(*cpu) > 1<<32-1 {
-			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("CPU %d, %s", *cpu, c.Name()), Errno: syscall.EINVAL}
+			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("CPU %d, %s", *cpu, d.Name()), Errno: syscall.EINVAL}
 		}
 		attr.CpuId = uint32(*cpu)
 		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_CPU_ID)
 	}
 	if hint := config.ProcessingHint; hint != nil {
 		if *hint < 0 || *hint > 3 {
-			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("hint %d, %s", *hint, c.Name()), Errno: syscall.EINVAL}
+			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("hint %d, %s", *hint, d.Name()), Errno: syscall.EINVAL}
 		}
 		attr.Ph = uint8(*hint)
 		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH)
@@ -61,12 +61,12 @@ func (c *Context) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
 		attr.TphMemType = uint8(*typ)
 		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
 	}
-	raw, err := libibverbs.AllocDmah(c.raw, &attr)
+	raw, err := libibverbs.AllocDmah(d.raw, &attr)
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	h := &DMAHandle{context: c, raw: raw}
-	h.object.Init("DMA handle of "+c.Name(), &c.object)
+	h := &DMAHandle{device: d, raw: raw}
+	h.object.Init("DMA handle of "+d.Name(), &d.object)
 	return h, nil
 }
 
@@ -84,6 +84,6 @@ func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
 // regions, Close does nothing and returns a BusyError.
 func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
-		return cerr.Wrap(h.object.Name(), h.context.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
+		return cerr.Wrap(h.object.Name(), h.device.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
 	})
 }

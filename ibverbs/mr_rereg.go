@@ -60,7 +60,7 @@ func (mr *MR) checkRereg(config ReregConfig) error {
 		problem = "nothing to change"
 	case config.Memory != nil && len(config.Memory) == 0:
 		problem = "no memory"
-	case config.PD != nil && config.PD.context.raw != mr.pd.context.raw:
+	case config.PD != nil && config.PD.device.raw != mr.pd.device.raw:
 		problem = "to " + config.PD.object.Name() + ": not the same open device"
 	case config.Access != nil && *config.Access&AccessZeroBased != 0:
 		problem = "to AccessZeroBased"

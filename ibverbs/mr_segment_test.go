@@ -113,7 +113,7 @@ func TestRawSegment(t *testing.T) {
 		_ = batch.Send(1, 0, s.Sub(1, 2))
 	}))
 
-	pd := &PD{context: &Context{}}
+	pd := &PD{device: &Device{}}
 	pd.object.InitUnlisted("fake PD")
 	require.ErrorContains(t, pd.Advise(AdvicePrefetch, false, s), "raw memory with key 0x66 is of no memory region")
 	mw := &MW{pd: pd, typ: MWType2}

@@ -11,7 +11,7 @@ import (
 // What the device may not write to is refused where it would be written to, and
 // nowhere else.
 func TestSegmentsToWrite(t *testing.T) {
-	pd := &PD{context: &Context{}}
+	pd := &PD{device: &Device{}}
 	pd.object.InitUnlisted("fake PD")
 	region := func(access AccessFlags) *MR {
 		b := make([]byte, 64)
@@ -37,15 +37,15 @@ func TestSegmentsToWrite(t *testing.T) {
 		"AddTag":      func(first, second Segment) error { return tags.Add(TagOp{}, TagRecv{}, first, second) },
 		"read, changed": func(first, second Segment) error {
 			require.NoError(t, send.Read(1, at, 0))
-			return send.Request(send.Len()-1).SetSegments(first, second)
+			return send.WR(send.Len()-1).SetSegments(first, second)
 		},
 		"atomic, changed": func(_, second Segment) error {
 			require.NoError(t, send.FetchAdd(1, at, 1, 0, open.Sub(0, 8)))
-			return send.Request(send.Len() - 1).SetSegments(second)
+			return send.WR(send.Len() - 1).SetSegments(second)
 		},
 		"receive, changed": func(first, second Segment) error {
 			require.NoError(t, recv.Recv(1))
-			return recv.Request(recv.Len()-1).SetSegments(first, second)
+			return recv.WR(recv.Len()-1).SetSegments(first, second)
 		},
 	} {
 		err := add(open.Sub(0, 8), sealed.Sub(0, 8))

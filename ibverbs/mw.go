@@ -52,7 +52,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
 	mw := &MW{pd: pd, raw: raw, typ: t, rkey: raw.Rkey}
-	mw.object.Init(fmt.Sprintf("MW %d of %s", raw.Handle, pd.context.Name()), &pd.object)
+	mw.object.Init(fmt.Sprintf("MW %d of %s", raw.Handle, pd.device.Name()), &pd.object)
 	return mw, nil
 }
 
@@ -91,7 +91,7 @@ func (mw *MW) Raw() *libibverbs.Mw { return mw.raw }
 // Close takes the window away from peers; see ibv_dealloc_mw(3).
 func (mw *MW) Close() error {
 	return mw.self().Close(nil, func() error {
-		if err := mw.pd.context.unlessRemoved(libibverbs.DeallocMw(mw.raw)); err != nil {
+		if err := mw.pd.device.unlessRemoved(libibverbs.DeallocMw(mw.raw)); err != nil {
 			return cerr.Wrap(mw.object.Name(), err)
 		}
 		mw.mu.Lock()

@@ -5,11 +5,11 @@ import "github.com/verbena-go/verbena/internal/object"
 // The self methods give an object's lifetime. That of a nil pointer is nil,
 // which answers every use with an error instead of a panic.
 
-func (c *Context) self() *object.Object {
-	if c == nil {
+func (d *Device) self() *object.Object {
+	if d == nil {
 		return nil
 	}
-	return &c.object
+	return &d.object
 }
 
 func (pd *PD) self() *object.Object {

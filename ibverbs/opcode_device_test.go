@@ -172,7 +172,7 @@ func TestOpcodes(t *testing.T) {
 					return errors.Join(s.Write(1, b.mr.Remote(), 0, a.mr.Sub(0, 10)), s.Write(2, b.mr.Remote(), signaled, a.mr.Sub(0, 10)))
 				})
 				collectOK(t, a.sendCQ, 1)
-				second := a.send.Request(1)
+				second := a.send.WR(1)
 				require.NoError(t, second.SetRemote(b.mr.Remote().Sub(1000, 100)))
 				require.NoError(t, second.SetSegments(a.mr.Sub(50, 100)))
 				require.NoError(t, second.SetID(99))

@@ -42,7 +42,7 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 		return nil, &cerr.Error{
 			Op: "ibv_alloc_parent_domain", Object: pd.object.Name() + ", which is one itself", Errno: syscall.EINVAL,
 		}
-	case td != nil && td.context.raw != pd.context.raw:
+	case td != nil && td.device.raw != pd.device.raw:
 		return nil, &cerr.Error{
 			Op:     "ibv_alloc_parent_domain",
 			Object: pd.object.Name() + " with " + td.object.Name() + ": not the same open device", Errno: syscall.EINVAL,
@@ -50,11 +50,11 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	case td != nil:
 		attr.Td = td.raw
 	}
-	raw, err := libibverbs.AllocParentDomain(pd.context.raw, &attr)
+	raw, err := libibverbs.AllocParentDomain(pd.device.raw, &attr)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	domain := &PD{context: pd.context, raw: raw, handle: raw.Handle, parent: pd}
+	domain := &PD{device: pd.device, raw: raw, handle: raw.Handle, parent: pd}
 	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)
 	return domain, nil
 }

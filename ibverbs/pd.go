@@ -11,32 +11,32 @@ import (
 // PD is a protection domain: memory regions can be used only by queue pairs
 // of the same one. Its methods may be called concurrently.
 type PD struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Pd
-	handle  uint32
-	parent  *PD // of a parent domain, what it was made of
+	object object.Object
+	device *Device
+	raw    *libibverbs.Pd
+	handle uint32
+	parent *PD // of a parent domain, what it was made of
 
 	imported bool // of another process
 }
 
 // AllocPD makes a protection domain; see ibv_alloc_pd(3).
-func (c *Context) AllocPD() (*PD, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) AllocPD() (*PD, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.AllocPd(c.raw)
+	defer d.object.Done()
+	raw, err := libibverbs.AllocPd(d.raw)
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	pd := &PD{context: c, raw: raw, handle: raw.Handle}
-	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, c.Name()), &c.object)
+	pd := &PD{device: d, raw: raw, handle: raw.Handle}
+	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, d.Name()), &d.object)
 	return pd, nil
 }
 
-// Context returns the device that the domain belongs to.
-func (pd *PD) Context() *Context { return pd.context }
+// Device returns the device that the domain belongs to.
+func (pd *PD) Device() *Device { return pd.device }
 
 // Raw returns the C object, which is valid until Close.
 func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
@@ -49,6 +49,6 @@ func (pd *PD) Close() error {
 		if pd.imported {
 			return cerr.Wrap(pd.object.Name(), libibverbs.UnimportPd(pd.raw))
 		}
-		return cerr.Wrap(pd.object.Name(), pd.context.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
+		return cerr.Wrap(pd.object.Name(), pd.device.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
 	})
 }

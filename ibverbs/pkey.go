@@ -26,7 +26,7 @@ func (p PKey) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
 
 // QueryPKey returns an entry of a port's P_Key table, 0 if it is empty; see
 // ibv_query_pkey(3).
-func (c *Context) QueryPKey(port, index int) (PKey, error) {
+func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	n, err := portNumber("ibv_query_pkey", port)
 	if err != nil {
 		return 0, err
@@ -34,26 +34,26 @@ func (c *Context) QueryPKey(port, index int) (PKey, error) {
 	if index < 0 || index > math.MaxInt32 {
 		return 0, &cerr.Error{Op: "ibv_query_pkey", Object: fmt.Sprintf("index %d", index), Errno: syscall.EINVAL}
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
-	defer c.object.Done()
-	pkey, err := libibverbs.QueryPkey(c.raw, n, int32(index))
+	defer d.object.Done()
+	pkey, err := libibverbs.QueryPkey(d.raw, n, int32(index))
 	if err != nil {
-		return 0, cerr.Wrap(portName(c, port), err)
+		return 0, cerr.Wrap(portName(d, port), err)
 	}
 	return PKey(pkey.Host()), nil
 }
 
 // QueryPKeyTable returns a port's whole P_Key table, empty entries included.
-func (c *Context) QueryPKeyTable(port int) ([]PKey, error) {
-	p, err := c.QueryPort(port)
+func (d *Device) QueryPKeyTable(port int) ([]PKey, error) {
+	p, err := d.QueryPort(port)
 	if err != nil {
 		return nil, err
 	}
 	table := make([]PKey, p.PKeyTableLen)
 	for i := range table {
-		if table[i], err = c.QueryPKey(port, i); err != nil {
+		if table[i], err = d.QueryPKey(port, i); err != nil {
 			return nil, err
 		}
 	}
@@ -65,23 +65,23 @@ var ErrNoPKey = errors.New("no such P_Key")
 
 // PKeyIndex returns where in a port's P_Key table pkey is, with its membership
 // bit. If it is not there, the error is ErrNoPKey; see ibv_get_pkey_index(3).
-func (c *Context) PKeyIndex(port int, pkey PKey) (int, error) {
+func (d *Device) PKeyIndex(port int, pkey PKey) (int, error) {
 	n, err := portNumber("ibv_get_pkey_index", port)
 	if err != nil {
 		return 0, err
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
-	defer c.object.Done()
-	index, err := libibverbs.GetPkeyIndex(c.raw, n, libibverbs.NewBe16(uint16(pkey)))
+	defer d.object.Done()
+	index, err := libibverbs.GetPkeyIndex(d.raw, n, libibverbs.NewBe16(uint16(pkey)))
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return 0, cerr.Wrap(portName(c, port), err)
+		return 0, cerr.Wrap(portName(d, port), err)
 	case err != nil:
 		// C goes through the table until it cannot read on, and the errno is
 		// whatever that left.
-		return 0, fmt.Errorf("%s: %w as %s: %w", portName(c, port), ErrNoPKey, pkey, cerr.Wrap(portName(c, port), err))
+		return 0, fmt.Errorf("%s: %w as %s: %w", portName(d, port), ErrNoPKey, pkey, cerr.Wrap(portName(d, port), err))
 	}
 	return index, nil
 }

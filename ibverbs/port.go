@@ -43,18 +43,18 @@ var virtualLanes = [...]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
 
 // QueryPort returns the state of a port, the first of which is 1; see
 // ibv_query_port(3).
-func (c *Context) QueryPort(port int) (PortAttr, error) {
+func (d *Device) QueryPort(port int) (PortAttr, error) {
 	n, err := portNumber("ibv_query_port", port)
 	if err != nil {
 		return PortAttr{}, err
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return PortAttr{}, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	var a libibverbs.PortAttr
-	if err := libibverbs.QueryPort(c.raw, n, &a); err != nil {
-		return PortAttr{}, cerr.Wrap(portName(c, port), err)
+	if err := libibverbs.QueryPort(d.raw, n, &a); err != nil {
+		return PortAttr{}, cerr.Wrap(portName(d, port), err)
 	}
 	return portAttr(&a), nil
 }
@@ -97,18 +97,18 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 // QueryPortSpeed returns what a port carries in effect, in Gb/s, which
 // may be less than PortAttr.Rate. Libraries before rdma-core 62 and devices
 // that cannot tell give errors.ErrUnsupported; see ibv_query_port_speed(3).
-func (c *Context) QueryPortSpeed(port int) (float64, error) {
+func (d *Device) QueryPortSpeed(port int) (float64, error) {
 	n, err := portNumber("ibv_query_port_speed", port)
 	if err != nil {
 		return 0, err
 	}
-	if err := c.self().Use(); err != nil {
+	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
-	defer c.object.Done()
-	speed, err := libibverbs.QueryPortSpeed(c.raw, uint32(n))
+	defer d.object.Done()
+	speed, err := libibverbs.QueryPortSpeed(d.raw, uint32(n))
 	if err != nil {
-		return 0, cerr.Wrap(portName(c, port), err)
+		return 0, cerr.Wrap(portName(d, port), err)
 	}
 	return float64(speed) / 10, nil // of 100 Mb/s
 }
@@ -121,4 +121,4 @@ func portNumber(op string, port int) (uint8, error) {
 	return uint8(port), nil
 }
 
-func portName(c *Context, port int) string { return fmt.Sprintf("%s port %d", c.Name(), port) }
+func portName(c *Device, port int) string { return fmt.Sprintf("%s port %d", c.Name(), port) }

@@ -12,8 +12,8 @@ import (
 // NetDev returns the name of a port's network interface: that of RoCE, or of
 // IP over InfiniBand. It is empty if the port has none in this network
 // namespace.
-func (c *Context) NetDev(port int) (string, error) {
-	entries, err := c.QueryPortGIDs(port)
+func (d *Device) NetDev(port int) (string, error) {
+	entries, err := d.QueryPortGIDs(port)
 	if err != nil {
 		return "", err
 	}
@@ -22,13 +22,13 @@ func (c *Context) NetDev(port int) (string, error) {
 			return e.NetDev, nil
 		}
 	}
-	return kernelSysfs.netDev(c.Name(), port)
+	return kernelSysfs.netDev(d.Name(), port)
 }
 
 // netDevs returns all of the device's network interfaces with their ports.
-func (c *Context) netDevs() (map[string]int, error) {
+func (d *Device) netDevs() (map[string]int, error) {
 	interfaces := map[string]int{}
-	entries, err := c.QueryGIDTable()
+	entries, err := d.QueryGIDTable()
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,12 @@ func (c *Context) netDevs() (map[string]int, error) {
 			interfaces[e.NetDev] = e.Port
 		}
 	}
-	ports, err := c.portNumbers()
+	ports, err := d.portNumbers()
 	if err != nil {
 		return nil, err
 	}
 	for _, port := range ports {
-		name, err := kernelSysfs.netDev(c.Name(), port)
+		name, err := kernelSysfs.netDev(d.Name(), port)
 		if err != nil {
 			return nil, err
 		}

@@ -137,7 +137,7 @@ func TestParseGUID(t *testing.T) {
 
 func TestPortInfoJSON(t *testing.T) {
 	want := DeviceInfo{
-		Device: Device{Name: "mlx5_0", GUID: 0x0002c90300014aef, NodeType: libibverbs.IBV_NODE_CA, Index: 3},
+		Device: DeviceEntry{Name: "mlx5_0", GUID: 0x0002c90300014aef, NodeType: libibverbs.IBV_NODE_CA, Index: 3},
 		Attr: DeviceAttrEx{
 			DeviceAttr: DeviceAttr{FirmwareVersion: "16.35", MaxQP: 9, Capabilities: libibverbs.IBV_DEVICE_XRC, AtomicCap: 2},
 			ODP:        ODPCaps{RC: libibverbs.IBV_ODP_SUPPORT_READ}, TSO: TSOCaps{QPTypes: 1 << 8},

@@ -17,7 +17,7 @@ import (
 // methods may be called concurrently.
 type QP struct {
 	object  object.Object
-	context *Context
+	device  *Device
 	pd      *PD // nil for a queue pair of an XRC domain that was opened
 	raw     *libibverbs.Qp
 	num     uint32
@@ -66,7 +66,7 @@ func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 
 func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 	if attr.CompMask != uint32(libibverbs.IBV_QP_INIT_ATTR_PD) {
-		return libibverbs.CreateQpEx(pd.context.raw, attr)
+		return libibverbs.CreateQpEx(pd.device.raw, attr)
 	}
 	basic := libibverbs.QpInitAttr{
 		SendCq: attr.SendCq, RecvCq: attr.RecvCq, Srq: attr.Srq, Cap: attr.Cap,
@@ -95,7 +95,7 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	}
 	defer done()
 	for i, c := range contexts {
-		if err := sameDevice("QP on "+pd.object.Name(), pd.context.raw, parents[i+1], c.raw); err != nil {
+		if err := sameDevice("QP on "+pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
 			return nil, err
 		}
 	}
@@ -108,9 +108,9 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		err = cerr.Nil("NewQP", "what create returned")
 	}
 	if err != nil {
-		return nil, pd.context.tooMuch(err, pd.object.Name(), config.sizes)
+		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
-	qp := &QP{context: pd.context, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}
+	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}
 	if config.SendOps != 0 {
 		if qp.ex, err = libibverbs.QpToQpEx(raw); err == nil && qp.ex == nil {
 			err = &cerr.Error{Op: "ibv_qp_to_qp_ex", Object: pd.object.Name(), Errno: syscall.EOPNOTSUPP}
@@ -126,7 +126,7 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 // init is called with the parents in use.
 func (qp *QP) init(parents ...*object.Object) {
 	qp.num, qp.typ = qp.raw.QpNum, qp.raw.QpType
-	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.num, qp.context.Name()), parents...)
+	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.num, qp.device.Name()), parents...)
 	register(unsafe.Pointer(qp.raw), qp)
 }
 
@@ -159,11 +159,11 @@ func (qp *QP) Close() error {
 			return err
 		}
 		unregister(unsafe.Pointer(qp.raw))
-		if err := qp.context.unlessRemoved(qp.destroy()); err != nil {
+		if err := qp.device.unlessRemoved(qp.destroy()); err != nil {
 			register(unsafe.Pointer(qp.raw), qp)
 			return cerr.Wrap(qp.object.Name(), err)
 		}
-		qp.context.forgetEvents(qp, EventClassQP, qp.num)
+		qp.device.forgetEvents(qp, EventClassQP, qp.num)
 		return nil
 	})
 }

@@ -40,7 +40,7 @@ func (r *rig) rtr(t ibverbs.QPType, peer uint32) ibverbs.RTR {
 func (r *rig) rts(t ibverbs.QPType) ibverbs.RTS {
 	if t == ibverbs.QPTypeRC {
 		return ibverbs.RTS{
-			SendPSN: psn, Timeout: time.Second, RetryCount: 5, RNRRetry: ibverbs.RNRRetryForever, MaxReadAtomic: 2,
+			SendPSN: psn, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: 2,
 		}
 	}
 	return ibverbs.RTS{SendPSN: psn}

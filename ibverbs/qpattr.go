@@ -42,9 +42,9 @@ type QPAttr struct {
 	// NoTimeout; how often to try again without one, up to 7; and how often to
 	// try again while the peer has no receive, up to 6, or RNRRetryForever.
 	// Time is rounded up to 4.096 us * 2^n.
-	Timeout    time.Duration
-	RetryCount int
-	RNRRetry   int
+	Timeout       time.Duration
+	RetryCount    int
+	RNRRetryCount int
 
 	MaxReadAtomic     int // RDMA reads and atomics under way to the peer
 	MaxDestReadAtomic int // and from the peer
@@ -65,7 +65,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 		Qkey: a.QKey, RqPsn: a.RecvPSN, SqPsn: a.SendPSN, DestQpNum: a.DestQPNum, QpAccessFlags: uint32(a.Access),
 		PkeyIndex: uint16(a.PKeyIndex), AltPkeyIndex: uint16(a.AltPKeyIndex),
 		MaxRdAtomic: uint8(a.MaxReadAtomic), MaxDestRdAtomic: uint8(a.MaxDestReadAtomic),
-		PortNum: uint8(a.Port), RetryCnt: uint8(a.RetryCount), RnrRetry: uint8(a.RNRRetry),
+		PortNum: uint8(a.Port), RetryCnt: uint8(a.RetryCount), RnrRetry: uint8(a.RNRRetryCount),
 		AltPortNum: uint8(a.AltPath.Port), RateLimit: a.RateLimit,
 	}
 	if a.NotifyDrained {
@@ -89,7 +89,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	number(QPAttrRecvPSN, "receive PSN", int(a.RecvPSN), 0, maxPSN)
 	number(QPAttrSendPSN, "send PSN", int(a.SendPSN), 0, maxPSN)
 	number(QPAttrRetryCount, "retry count", a.RetryCount, 0, 7)
-	number(QPAttrRNRRetry, "RNR retry count", a.RNRRetry, 0, RNRRetryForever)
+	number(QPAttrRNRRetryCount, "RNR retry count", a.RNRRetryCount, 0, RNRRetryForever)
 	number(QPAttrMaxReadAtomic, "number of reads and atomics under way", a.MaxReadAtomic, 0, 255)
 	number(QPAttrMaxDestReadAtomic, "number of reads and atomics from the peer", a.MaxDestReadAtomic, 0, 255)
 	number(QPAttrAltPath, "alternate P_Key index", a.AltPKeyIndex, 0, math.MaxUint16)
@@ -114,7 +114,7 @@ func qpAttrOf(r *libibverbs.QpAttr) QPAttr {
 		Access: AccessFlags(r.QpAccessFlags), Port: int(r.PortNum), PKeyIndex: int(r.PkeyIndex), QKey: r.Qkey,
 		Path: AHAttrFromRaw(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
 		RecvPSN: r.RqPsn, SendPSN: r.SqPsn, MinRNRTimer: rnrTimerOf(r.MinRnrTimer),
-		Timeout: timeoutOf(r.Timeout), RetryCount: int(r.RetryCnt), RNRRetry: int(r.RnrRetry),
+		Timeout: timeoutOf(r.Timeout), RetryCount: int(r.RetryCnt), RNRRetryCount: int(r.RnrRetry),
 		MaxReadAtomic: int(r.MaxRdAtomic), MaxDestReadAtomic: int(r.MaxDestRdAtomic),
 		Migration: r.PathMigState, AltPath: AHAttrFromRaw(&r.AltAhAttr), AltPKeyIndex: int(r.AltPkeyIndex),
 		AltTimeout: timeoutOf(r.AltTimeout), RateLimit: r.RateLimit, Cap: qpCapOf(r.Cap),

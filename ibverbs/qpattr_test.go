@@ -23,7 +23,7 @@ func TestQPAttrBothWays(t *testing.T) {
 		State: QPStateSQD, CurState: QPStateRTS, NotifyDrained: true, Access: AccessRemoteRead | AccessRemoteAtomic,
 		Port: 2, PKeyIndex: 0x1FF, QKey: 0x11111111, Path: somePath(), PathMTU: MTU(libibverbs.IBV_MTU_2048),
 		DestQPNum: 0xABCDEF, RecvPSN: 0xFFFFFF, SendPSN: 0x123456, MinRNRTimer: 640 * time.Microsecond,
-		Timeout: timeoutOf(14), RetryCount: 7, RNRRetry: 6, MaxReadAtomic: 16, MaxDestReadAtomic: 255,
+		Timeout: timeoutOf(14), RetryCount: 7, RNRRetryCount: 6, MaxReadAtomic: 16, MaxDestReadAtomic: 255,
 		Migration: MigrationArmed, AltPath: alt, AltPKeyIndex: 3, AltTimeout: NoTimeout, RateLimit: 1000,
 	}
 	raw, err := a.raw(^libibverbs.IBV_QP_CAP)
@@ -64,7 +64,7 @@ func TestBadQPAttr(t *testing.T) {
 		{QPAttrRecvPSN, QPAttr{RecvPSN: 1 << 24}, "receive PSN is 16777216, not from 0 to 16777215"},
 		{QPAttrSendPSN, QPAttr{SendPSN: 1 << 30}, "send PSN is 1073741824, not from 0 to 16777215"},
 		{QPAttrRetryCount, QPAttr{RetryCount: 8}, "retry count is 8, not from 0 to 7"},
-		{QPAttrRNRRetry, QPAttr{RNRRetry: -1}, "RNR retry count is -1, not from 0 to 7"},
+		{QPAttrRNRRetryCount, QPAttr{RNRRetryCount: -1}, "RNR retry count is -1, not from 0 to 7"},
 		{QPAttrMaxReadAtomic, QPAttr{MaxReadAtomic: 256}, "number of reads and atomics under way is 256, not from 0 to 255"},
 		{QPAttrMaxDestReadAtomic, QPAttr{MaxDestReadAtomic: -5}, "number of reads and atomics from the peer is -5, not from 0 to 255"},
 		{QPAttrTimeout, QPAttr{}, "timeout of 0s"},

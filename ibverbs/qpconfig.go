@@ -24,7 +24,7 @@ const (
 	QPCreateBlockSelfMulticast = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // datagrams to a group do not come back to the QP
 	QPCreateScatterFCS         = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their checksum
 	QPCreateCVLANStripping     = libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING       // received frames lose their VLAN tag
-	QPCreateSourceQPN          = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPN
+	QPCreateSourceQPNum        = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPNum
 	QPCreatePCIWriteEndPadding = libibverbs.IBV_QP_CREATE_PCI_WRITE_END_PADDING // writes to memory fill whole cache lines
 )
 
@@ -51,7 +51,7 @@ type QPConfig struct {
 	// every device has.
 
 	CreateFlags  QPCreateFlags
-	SourceQPN    uint32       // with QPCreateSourceQPN
+	SourceQPNum  uint32       // with QPCreateSourceQPN
 	MaxTSOHeader int          // bytes of the header of a segmentation offload; 0: none
 	SendOps      SendOpsFlags // 0: requests are posted with ibv_post_send alone
 }
@@ -128,8 +128,8 @@ func (c QPConfig) check() error {
 	if c.MaxTSOHeader < 0 || c.MaxTSOHeader > math.MaxUint16 {
 		return bad("queue pair with a TSO header of %d bytes", c.MaxTSOHeader)
 	}
-	if c.SourceQPN > maxQPN || c.SourceQPN != 0 && c.CreateFlags&QPCreateSourceQPN == 0 {
-		return bad("queue pair with source QP number %d", c.SourceQPN)
+	if c.SourceQPNum > maxQPN || c.SourceQPNum != 0 && c.CreateFlags&QPCreateSourceQPNum == 0 {
+		return bad("queue pair with source QP number %d", c.SourceQPNum)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 	}
 	if c.CreateFlags != 0 {
 		mask |= libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS
-		a.CreateFlags, a.SourceQpn = uint32(c.CreateFlags), c.SourceQPN
+		a.CreateFlags, a.SourceQpn = uint32(c.CreateFlags), c.SourceQPNum
 	}
 	if c.MaxTSOHeader != 0 {
 		mask |= libibverbs.IBV_QP_INIT_ATTR_MAX_TSO_HEADER
@@ -179,17 +179,17 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 
 // parents returns the objects that the queue pair needs, which check has found
 // to be there as far as they must, and the open devices that they belong to.
-func (c QPConfig) parents() (objects []*object.Object, contexts []*Context) {
+func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 	for _, cq := range []*CQ{c.SendCQ, c.RecvCQ} {
 		if cq != nil {
-			objects, contexts = append(objects, cq.self()), append(contexts, cq.context)
+			objects, contexts = append(objects, cq.self()), append(contexts, cq.device)
 		}
 	}
 	if c.SRQ != nil {
-		objects, contexts = append(objects, c.SRQ.self()), append(contexts, c.SRQ.context)
+		objects, contexts = append(objects, c.SRQ.self()), append(contexts, c.SRQ.device)
 	}
 	if c.XRCD != nil {
-		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.context)
+		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.device)
 	}
 	return objects, contexts
 }

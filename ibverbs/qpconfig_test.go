@@ -27,9 +27,9 @@ func TestBadQPConfig(t *testing.T) {
 		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1}, "size of -1"},
 		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: tooLarge}, fmt.Sprint("size of ", tooLarge)},
 		"header":                {QPConfig{SendCQ: cq, RecvCQ: cq, MaxTSOHeader: 1 << 16}, "TSO header of 65536 bytes"},
-		"source":                {QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPN: 5}, "source QP number 5"},
+		"source":                {QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPNum: 5}, "source QP number 5"},
 		"large source": {
-			QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPN: 1 << 24, CreateFlags: QPCreateSourceQPN}, "source QP number 16777216",
+			QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPNum: 1 << 24, CreateFlags: QPCreateSourceQPNum}, "source QP number 16777216",
 		},
 		"domain":               {QPConfig{SendCQ: cq, RecvCQ: cq, XRCD: xrcd}, "of type IBV_QPT_RC with an XRC domain"},
 		"XRC send without CQ":  {QPConfig{Type: QPTypeXRCSend}, "XRC send queue pair without"},
@@ -75,8 +75,8 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 		},
 		"extended": {
 			QPConfig{
-				Type: QPTypeRawPacket, SendCQ: cq, RecvCQ: cq, CreateFlags: QPCreateScatterFCS | QPCreateSourceQPN,
-				SourceQPN: 77, MaxTSOHeader: 64, SendOps: libibverbs.IBV_QP_EX_WITH_SEND,
+				Type: QPTypeRawPacket, SendCQ: cq, RecvCQ: cq, CreateFlags: QPCreateScatterFCS | QPCreateSourceQPNum,
+				SourceQPNum: 77, MaxTSOHeader: 64, SendOps: libibverbs.IBV_QP_EX_WITH_SEND,
 			},
 			libibverbs.QpInitAttrEx{
 				QpType: QPTypeRawPacket, SendCq: cq.raw, RecvCq: cq.raw, Pd: pd.raw,
@@ -110,10 +110,10 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 }
 
 func TestBadSRQConfig(t *testing.T) {
-	pd := &PD{context: &Context{}}
+	pd := &PD{device: &Device{}}
 	pd.object.InitUnlisted("fake PD")
-	xrcd := &XRCD{context: pd.context}
-	cq := &CQ{context: pd.context}
+	xrcd := &XRCD{device: pd.device}
+	cq := &CQ{device: pd.device}
 	xrcd.object.InitUnlisted("fake XRCD")
 	cq.object.InitUnlisted("fake CQ")
 	for want, config := range map[string]SRQConfig{
@@ -160,11 +160,11 @@ func TestQueuesThatNobodyMade(t *testing.T) {
 		}
 	}
 	_, openErr := (*XRCD)(nil).OpenQP(1)
-	_, xrcdErr := (*Context)(nil).OpenXRCD(XRCDConfig{})
+	_, xrcdErr := (*Device)(nil).OpenXRCD(XRCDConfig{})
 	_, srqErr := (*PD)(nil).CreateSRQ(SRQConfig{})
 	_, ahErr := (*PD)(nil).CreateAH(AHAttr{})
 	_, wcErr := (*PD)(nil).CreateAHFromWC(nil, nil, 1)
-	_, initErr := (*Context)(nil).AHAttrFromWC(nil, nil, 1)
+	_, initErr := (*Device)(nil).AHAttrFromWC(nil, nil, 1)
 	for i, err := range []error{
 		openErr, xrcdErr, srqErr, ahErr, wcErr, initErr, (*XRCD)(nil).Close(), (&XRCD{}).Close(), (*AH)(nil).Close(), (&AH{}).Close(),
 	} {

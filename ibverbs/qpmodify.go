@@ -69,7 +69,7 @@ func (qp *QP) noted() QPState {
 // refusal returns what is wrong with a change in a state. The tables are those
 // of InfiniBand and RoCE; other transports have states of their own.
 func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
-	if qp.context.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
 		return nil
 	}
 	if mask&QPAttrCurState != 0 {

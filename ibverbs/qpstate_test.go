@@ -122,7 +122,7 @@ func TestTransitionErrorTexts(t *testing.T) {
 // fakeQP returns a queue pair of a device that is not there.
 func fakeQP(qpType QPType, transport libibverbs.TransportType) *QP {
 	c := &libibverbs.Context{Device: &libibverbs.Device{TransportType: transport}}
-	qp := &QP{context: &Context{raw: c}, raw: &libibverbs.Qp{Context: c}, typ: qpType}
+	qp := &QP{device: &Device{raw: c}, raw: &libibverbs.Qp{Context: c}, typ: qpType}
 	qp.object.InitUnlisted("fake QP")
 	return qp
 }

@@ -15,7 +15,7 @@ const (
 	udInit   = QPAttrPKeyIndex | QPAttrPort | QPAttrQKey
 	connPath = QPAttrPath | QPAttrPathMTU | QPAttrDestQPNum | QPAttrRecvPSN
 	answers  = QPAttrMaxDestReadAtomic | QPAttrMinRNRTimer // what a responder needs to know
-	retries  = QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetry | QPAttrMaxReadAtomic
+	retries  = QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetryCount | QPAttrMaxReadAtomic
 
 	rtrConn = QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex
 	rtsUD   = QPAttrCurState | QPAttrQKey
@@ -107,7 +107,7 @@ const (
 	QPAttrPathMTU           = libibverbs.IBV_QP_PATH_MTU
 	QPAttrTimeout           = libibverbs.IBV_QP_TIMEOUT
 	QPAttrRetryCount        = libibverbs.IBV_QP_RETRY_CNT
-	QPAttrRNRRetry          = libibverbs.IBV_QP_RNR_RETRY
+	QPAttrRNRRetryCount     = libibverbs.IBV_QP_RNR_RETRY
 	QPAttrRecvPSN           = libibverbs.IBV_QP_RQ_PSN
 	QPAttrMaxReadAtomic     = libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
 	QPAttrAltPath           = libibverbs.IBV_QP_ALT_PATH // AltPath, AltPKeyIndex and AltTimeout

@@ -1,6 +1,9 @@
 package ibverbs
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Init says how to initialise a queue pair.
 type Init struct {
@@ -21,19 +24,18 @@ type RTR struct {
 	// For the end of a reliable connection that answers.
 
 	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have under way
-	MinRNRTimer       time.Duration // for which the peer shall wait if there is no receive, up to 655.36 ms; rounded up
+	MinRNRTimer       time.Duration // how long the peer waits if there is no receive, up to 655.36 ms, rounded up; the zero value is 0.64 ms
 }
 
 // RTS says how to make a queue pair ready to send.
 type RTS struct {
 	SendPSN uint32 // of the first packet, 24 bits; not for raw packets
 
-	// For the end of a reliable connection that asks. A wait of Timeout, or
-	// NoTimeout, is needed; it is rounded up to 4.096 us * 2^n.
+	// For the end of a reliable connection that asks.
 
-	Timeout       time.Duration // without an acknowledgement, at least 8.192 us
-	RetryCount    int           // tries after a timeout, up to 7
-	RNRRetry      int           // tries while the peer has no receive, up to 6, or RNRRetryForever
+	Timeout       time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n, or NoTimeout; the zero value is 67 ms
+	RetryCount    int           // tries after a timeout, up to 7, which Soft-RoCE takes for endless; the zero value is 6, negative is none
+	RNRRetryCount int           // tries while the peer has no receive, up to 7; the zero value is RNRRetryForever, negative is none
 	MaxReadAtomic int           // RDMA reads and atomics under way, within the peer's MaxDestReadAtomic
 }
 
@@ -55,7 +57,7 @@ func (qp *QP) ToInit(init Init) error {
 func (qp *QP) ToRTR(rtr RTR) error {
 	return qp.move(QPStateInit, QPAttr{
 		State: QPStateRTR, Path: rtr.Path, PathMTU: rtr.PathMTU, DestQPNum: rtr.DestQPNum, RecvPSN: rtr.RecvPSN,
-		MaxDestReadAtomic: rtr.MaxDestReadAtomic, MinRNRTimer: rtr.MinRNRTimer,
+		MaxDestReadAtomic: rtr.MaxDestReadAtomic, MinRNRTimer: cmp.Or(rtr.MinRNRTimer, defaultRNRTimer),
 	}, when(rtr.Path != AHAttr{}, QPAttrPath)|when(rtr.PathMTU != 0, QPAttrPathMTU)|
 		when(rtr.DestQPNum != 0, QPAttrDestQPNum)|when(rtr.RecvPSN != 0, QPAttrRecvPSN)|
 		when(rtr.MaxDestReadAtomic != 0, QPAttrMaxDestReadAtomic)|when(rtr.MinRNRTimer != 0, QPAttrMinRNRTimer),
@@ -67,12 +69,13 @@ func (qp *QP) ToRTR(rtr RTR) error {
 // rts has, or less.
 func (qp *QP) ToRTS(rts RTS) error {
 	return qp.move(QPStateRTR, QPAttr{
-		State: QPStateRTS, SendPSN: rts.SendPSN, Timeout: rts.Timeout, RetryCount: rts.RetryCount,
-		RNRRetry: rts.RNRRetry, MaxReadAtomic: rts.MaxReadAtomic,
+		State: QPStateRTS, SendPSN: rts.SendPSN, Timeout: cmp.Or(rts.Timeout, defaultTimeout),
+		RetryCount:    countOr(rts.RetryCount, defaultRetryCount),
+		RNRRetryCount: countOr(rts.RNRRetryCount, defaultRNRRetryCount), MaxReadAtomic: rts.MaxReadAtomic,
 	}, when(rts.SendPSN != 0, QPAttrSendPSN)|when(rts.Timeout != 0, QPAttrTimeout)|
-		when(rts.RetryCount != 0, QPAttrRetryCount)|when(rts.RNRRetry != 0, QPAttrRNRRetry)|
+		when(rts.RetryCount != 0, QPAttrRetryCount)|when(rts.RNRRetryCount != 0, QPAttrRNRRetryCount)|
 		when(rts.MaxReadAtomic != 0, QPAttrMaxReadAtomic),
-		QPAttrSendPSN|QPAttrRetryCount|QPAttrRNRRetry|QPAttrMaxReadAtomic)
+		QPAttrSendPSN|QPAttrTimeout|QPAttrRetryCount|QPAttrRNRRetryCount|QPAttrMaxReadAtomic)
 }
 
 // ToSQD stops the queue pair from sending what is posted from now on, so that
@@ -104,7 +107,7 @@ func when(given bool, bit QPAttrMask) QPAttrMask {
 }
 
 // move changes the state and the attributes that are given, together with
-// those that the type requires and that zero is a value of.
+// those that the type requires and whose zero value means something.
 func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err

@@ -11,4 +11,4 @@ func Registered() int {
 func (ch *CompChannel) FD() int32 { return ch.raw.Fd }
 
 // UnlessRemoved is what a Close does with the result of C.
-func (c *Context) UnlessRemoved(err error) error { return c.unlessRemoved(err) }
+func (d *Device) UnlessRemoved(err error) error { return d.unlessRemoved(err) }

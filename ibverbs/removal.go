@@ -14,8 +14,8 @@ import (
 // C keeps its own part of the object, a little memory, for ever then. It would
 // free it with RDMAV_ALLOW_DISASSOC_DESTROY in the environment, but no longer
 // wait for events to be acknowledged, which reading them relies on.
-func (c *Context) unlessRemoved(err error) error {
-	if errors.Is(err, syscall.EIO) && c.isRemoved() {
+func (d *Device) unlessRemoved(err error) error {
+	if errors.Is(err, syscall.EIO) && d.isRemoved() {
 		return nil
 	}
 	return err
@@ -24,20 +24,20 @@ func (c *Context) unlessRemoved(err error) error {
 // Removed reports whether the device was removed from the machine, as far as the
 // kernel lets programs know. It asks for something that no driver takes part
 // in, so that a device which merely fails is not taken for one that is gone.
-func (c *Context) Removed() bool {
-	if c.self().Use() != nil {
+func (d *Device) Removed() bool {
+	if d.self().Use() != nil {
 		return false
 	}
-	defer c.object.Done()
-	return c.isRemoved()
+	defer d.object.Done()
+	return d.isRemoved()
 }
 
 // isRemoved is Removed for a device that something keeps open.
-func (c *Context) isRemoved() bool {
-	if c.removed.Load() {
+func (d *Device) isRemoved() bool {
+	if d.removed.Load() {
 		return true
 	}
-	ch, err := libibverbs.CreateCompChannel(c.raw)
+	ch, err := libibverbs.CreateCompChannel(d.raw)
 	if err == nil {
 		_ = libibverbs.DestroyCompChannel(ch) // cannot fail: nothing uses it
 		return false
@@ -45,6 +45,6 @@ func (c *Context) isRemoved() bool {
 	if !errors.Is(err, syscall.EIO) {
 		return false
 	}
-	c.removed.Store(true)
+	d.removed.Store(true)
 	return true
 }

@@ -144,7 +144,7 @@ func TestRemovalTakes(t *testing.T) {
 }
 
 // untilEvent waits for an event of a type, which others may precede.
-func untilEvent(ctx context.Context, c *ibverbs.Context, want ibverbs.EventType) error {
+func untilEvent(ctx context.Context, c *ibverbs.Device, want ibverbs.EventType) error {
 	for {
 		ev, err := c.NextEvent(ctx)
 		if err != nil || ev.Type == want {

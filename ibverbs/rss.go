@@ -91,7 +91,7 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("QP on "+pd.object.Name(), pd.context.raw, config.Table.self(), config.Table.context.raw); err != nil {
+	if err := sameDevice("QP on "+pd.object.Name(), pd.device.raw, config.Table.self(), config.Table.device.raw); err != nil {
 		return nil, err
 	}
 	attr, err := config.attr(pd)
@@ -102,11 +102,11 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 	defer pinner.Unpin()
 	pinner.Pin(&config.Key[0])
 	attr.RxHashConf.RxHashKey = &config.Key[0]
-	raw, err := libibverbs.CreateQpEx(pd.context.raw, attr)
+	raw, err := libibverbs.CreateQpEx(pd.device.raw, attr)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
-	qp := &QP{context: pd.context, pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
 	qp.init(parents...)
 	return qp, nil
 }

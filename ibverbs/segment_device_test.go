@@ -40,7 +40,7 @@ func TestInlineBytesArrive(t *testing.T) {
 			require.Equal(t, "anything", string(b.mr.Bytes()[200:208]))
 
 			// The same batch, with other bytes.
-			require.NoError(t, a.send.Request(1).SetSegments(ibverbs.InlineBytes([]byte("else"))))
+			require.NoError(t, a.send.WR(1).SetSegments(ibverbs.InlineBytes([]byte("else"))))
 			b.postRecv(t, 1, b.mr.Sub(0, 100))
 			b.postRecv(t, 2)
 			must(a.qp.PostSend(a.send))(t)

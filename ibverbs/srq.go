@@ -15,7 +15,7 @@ import (
 // Its methods may be called concurrently.
 type SRQ struct {
 	object  object.Object
-	context *Context
+	device  *Device
 	pd      *PD
 	srqType SRQType
 	raw     *libibverbs.Srq
@@ -43,16 +43,16 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 		return nil, err
 	}
 	for i, c := range contexts {
-		if err := sameDevice("SRQ on "+pd.object.Name(), pd.context.raw, parents[i+1], c.raw); err != nil {
+		if err := sameDevice("SRQ on "+pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
 			return nil, err
 		}
 	}
 	raw, err := config.create(pd)
 	if err != nil {
-		return nil, pd.context.tooMuch(err, pd.object.Name(), config.sizes)
+		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
-	srq := &SRQ{context: pd.context, pd: pd, srqType: config.Type, raw: raw}
-	srq.object.Init(fmt.Sprintf("SRQ %d of %s", raw.Handle, pd.context.Name()), parents...)
+	srq := &SRQ{device: pd.device, pd: pd, srqType: config.Type, raw: raw}
+	srq.object.Init(fmt.Sprintf("SRQ %d of %s", raw.Handle, pd.device.Name()), parents...)
 	register(unsafe.Pointer(raw), srq)
 	return srq, nil
 }
@@ -139,11 +139,11 @@ func (srq *SRQ) Close() error {
 	return srq.self().Close(nil, func() error {
 		handle := srq.raw.Handle
 		unregister(unsafe.Pointer(srq.raw))
-		if err := srq.context.unlessRemoved(libibverbs.DestroySrq(srq.raw)); err != nil {
+		if err := srq.device.unlessRemoved(libibverbs.DestroySrq(srq.raw)); err != nil {
 			register(unsafe.Pointer(srq.raw), srq)
 			return cerr.Wrap(srq.object.Name(), err)
 		}
-		srq.context.forgetEvents(srq, EventClassSRQ, handle)
+		srq.device.forgetEvents(srq, EventClassSRQ, handle)
 		return nil
 	})
 }

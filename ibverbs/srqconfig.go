@@ -58,12 +58,12 @@ func (c SRQConfig) check(pd *PD) error {
 
 // parents returns the objects that the queue needs besides its domain, and the
 // open devices that they belong to.
-func (c SRQConfig) parents() (objects []*object.Object, contexts []*Context) {
+func (c SRQConfig) parents() (objects []*object.Object, contexts []*Device) {
 	if c.XRCD != nil {
-		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.context)
+		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.device)
 	}
 	if c.CQ != nil {
-		objects, contexts = append(objects, c.CQ.self()), append(contexts, c.CQ.context)
+		objects, contexts = append(objects, c.CQ.self()), append(contexts, c.CQ.device)
 	}
 	return objects, contexts
 }
@@ -88,5 +88,5 @@ func (c SRQConfig) create(pd *PD) (*libibverbs.Srq, error) {
 		attr.CompMask |= uint32(libibverbs.IBV_SRQ_INIT_ATTR_TM)
 		attr.TmCap = libibverbs.TmCap{MaxNumTags: uint32(c.MaxTags), MaxOps: uint32(c.MaxTagOps)}
 	}
-	return libibverbs.CreateSrqEx(pd.context.raw, &attr)
+	return libibverbs.CreateSrqEx(pd.device.raw, &attr)
 }

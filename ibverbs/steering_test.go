@@ -16,18 +16,18 @@ func TestSteeringNotOpened(t *testing.T) {
 		"PD.CreateRSSQP": func(zero bool) error {
 			return second(pick(zero, &PD{}).CreateRSSQP(RSSConfig{Table: &IndirectionTable{}, Key: make([]byte, RSSKeyLen)}))
 		},
-		"Context.CreateIndirectionTable": func(zero bool) error {
-			return second(pick(zero, &Context{}).CreateIndirectionTable([]*WQ{pick(zero, &WQ{})}))
+		"Device.CreateIndirectionTable": func(zero bool) error {
+			return second(pick(zero, &Device{}).CreateIndirectionTable([]*WQ{pick(zero, &WQ{})}))
 		},
-		"Context.CreateESPAction": func(zero bool) error {
-			return second(pick(zero, &Context{}).CreateESPAction(ESPConfig{}))
+		"Device.CreateESPAction": func(zero bool) error {
+			return second(pick(zero, &Device{}).CreateESPAction(ESPConfig{}))
 		},
-		"Context.CreateCounters": func(zero bool) error { return second(pick(zero, &Context{}).CreateCounters()) },
-		"Context.CreateCompCounter": func(zero bool) error {
-			return second(pick(zero, &Context{}).CreateCompCounter(CountRequests))
+		"Device.CreateCounters": func(zero bool) error { return second(pick(zero, &Device{}).CreateCounters()) },
+		"Device.CreateCompCounter": func(zero bool) error {
+			return second(pick(zero, &Device{}).CreateCompCounter(CountRequests))
 		},
-		"Context.QueryCompCounterCaps": func(zero bool) error {
-			return second(pick(zero, &Context{}).QueryCompCounterCaps())
+		"Device.QueryCompCounterCaps": func(zero bool) error {
+			return second(pick(zero, &Device{}).QueryCompCounterCaps())
 		},
 		"QP.CreateFlow": func(zero bool) error { return second(pick(zero, &QP{}).CreateFlow(FlowConfig{})) },
 		"QP.AttachCompCounter": func(zero bool) error {

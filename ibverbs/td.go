@@ -10,24 +10,24 @@ import (
 // domain, is used by one goroutine at a time, so that C can do without locks.
 // Its own methods may be called concurrently.
 type TD struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Td
+	object object.Object
+	device *Device
+	raw    *libibverbs.Td
 }
 
 // AllocTD makes a thread domain; see ibv_alloc_td(3). A device without them
 // gives errors.ErrUnsupported.
-func (c *Context) AllocTD() (*TD, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) AllocTD() (*TD, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
-	raw, err := libibverbs.AllocTd(c.raw, &libibverbs.TdInitAttr{})
+	defer d.object.Done()
+	raw, err := libibverbs.AllocTd(d.raw, &libibverbs.TdInitAttr{})
 	if err != nil {
-		return nil, cerr.Wrap(c.Name(), err)
+		return nil, cerr.Wrap(d.Name(), err)
 	}
-	td := &TD{context: c, raw: raw}
-	td.object.Init("TD of "+c.Name(), &c.object)
+	td := &TD{device: d, raw: raw}
+	td.object.Init("TD of "+d.Name(), &d.object)
 	return td, nil
 }
 
@@ -45,6 +45,6 @@ func (td *TD) Raw() *libibverbs.Td { return td.raw }
 // it, Close does nothing and returns a BusyError.
 func (td *TD) Close() error {
 	return td.self().Close(nil, func() error {
-		return cerr.Wrap(td.object.Name(), td.context.unlessRemoved(libibverbs.DeallocTd(td.raw)))
+		return cerr.Wrap(td.object.Name(), td.device.unlessRemoved(libibverbs.DeallocTd(td.raw)))
 	})
 }

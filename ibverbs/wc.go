@@ -65,8 +65,8 @@ func (wc *WC) PKeyIndex() uint16 { return wc.raw.PkeyIndex }
 // sent to.
 func (wc *WC) DLIDPathBits() uint8 { return wc.raw.DlidPathBits }
 
-// SrcQP is the number of the sender's queue pair, for datagrams.
-func (wc *WC) SrcQP() uint32 { return wc.raw.SrcQp }
+// SrcQPNum is the number of the sender's queue pair, for datagrams.
+func (wc *WC) SrcQPNum() uint32 { return wc.raw.SrcQp }
 
 // VendorError is the device's own code for a failure.
 func (wc *WC) VendorError() uint32 { return wc.raw.VendorErr }

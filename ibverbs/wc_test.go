@@ -28,7 +28,7 @@ func TestWCAccessors(t *testing.T) {
 	require.EqualValues(t, 0x1234, wc.VendorError())
 	require.Equal(t, 1<<31-1, wc.ByteLen())
 	require.EqualValues(t, 0xABCDEF, wc.QPNum())
-	require.EqualValues(t, 0xFEDCBA, wc.SrcQP())
+	require.EqualValues(t, 0xFEDCBA, wc.SrcQPNum())
 	require.NoError(t, wc.Err())
 
 	_, ok := wc.Imm()

@@ -17,7 +17,7 @@ const (
 	WCWithByteLen      = libibverbs.IBV_WC_EX_WITH_BYTE_LEN
 	WCWithImm          = libibverbs.IBV_WC_EX_WITH_IMM // and invalidated keys
 	WCWithQPNum        = libibverbs.IBV_WC_EX_WITH_QP_NUM
-	WCWithSrcQP        = libibverbs.IBV_WC_EX_WITH_SRC_QP
+	WCWithSrcQPNum     = libibverbs.IBV_WC_EX_WITH_SRC_QP
 	WCWithSLID         = libibverbs.IBV_WC_EX_WITH_SLID
 	WCWithSL           = libibverbs.IBV_WC_EX_WITH_SL
 	WCWithDLIDPathBits = libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS
@@ -28,7 +28,7 @@ const (
 	WCWithWallclock    = libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 
 	// WCStandard is what [CQ.Poll] gives.
-	WCStandard = WCWithByteLen | WCWithImm | WCWithQPNum | WCWithSrcQP | WCWithSLID | WCWithSL | WCWithDLIDPathBits
+	WCStandard = WCWithByteLen | WCWithImm | WCWithQPNum | WCWithSrcQPNum | WCWithSLID | WCWithSL | WCWithDLIDPathBits
 )
 
 // WCEx is a completion of a queue that was made with CQConfig.Fields. It has

@@ -33,7 +33,7 @@ func TestWCExFields(t *testing.T) {
 		require.True(t, wc.HasGRH())
 		require.Equal(t, 64, wc.ByteLen())
 		require.EqualValues(t, 17, wc.QPNum())
-		require.EqualValues(t, 18, wc.SrcQP())
+		require.EqualValues(t, 18, wc.SrcQPNum())
 		require.EqualValues(t, 0xF0013, wc.SLID())
 		require.EqualValues(t, 0x13, wc.WC.SLID(), "what fits")
 		require.EqualValues(t, 20, wc.SL())

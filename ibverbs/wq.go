@@ -82,19 +82,19 @@ func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("WQ on "+pd.object.Name(), pd.context.raw, config.CQ.self(), config.CQ.context.raw); err != nil {
+	if err := sameDevice("WQ on "+pd.object.Name(), pd.device.raw, config.CQ.self(), config.CQ.device.raw); err != nil {
 		return nil, err
 	}
 	attr, err := config.initAttr(pd)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := libibverbs.CreateWq(pd.context.raw, attr)
+	raw, err := libibverbs.CreateWq(pd.device.raw, attr)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
 	}
 	wq := &WQ{pd: pd, cq: config.CQ, raw: raw, num: raw.WqNum, maxWR: int(attr.MaxWr), maxSGEs: int(attr.MaxSge)}
-	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.context.Name()), parents...)
+	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.device.Name()), parents...)
 	register(unsafe.Pointer(raw), wq)
 	return wq, nil
 }
@@ -167,11 +167,11 @@ func (wq *WQ) Modify(attr *libibverbs.WqAttr) error {
 func (wq *WQ) Close() error {
 	return wq.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(wq.raw))
-		if err := wq.pd.context.unlessRemoved(libibverbs.DestroyWq(wq.raw)); err != nil {
+		if err := wq.pd.device.unlessRemoved(libibverbs.DestroyWq(wq.raw)); err != nil {
 			register(unsafe.Pointer(wq.raw), wq)
 			return cerr.Wrap(wq.object.Name(), err)
 		}
-		wq.pd.context.forgetEvents(wq, EventClassWQ, wq.num)
+		wq.pd.device.forgetEvents(wq, EventClassWQ, wq.num)
 		return nil
 	})
 }

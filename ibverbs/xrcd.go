@@ -14,9 +14,9 @@ import (
 // pairs get goes to its shared receive queues, which several processes may
 // have. Its methods may be called concurrently.
 type XRCD struct {
-	object  object.Object
-	context *Context
-	raw     *libibverbs.Xrcd
+	object object.Object
+	device *Device
+	raw    *libibverbs.Xrcd
 }
 
 // XRCDConfig says how to open a domain.
@@ -28,11 +28,11 @@ type XRCDConfig struct {
 
 // OpenXRCD opens a domain; see ibv_open_xrcd(3). It fails with
 // errors.ErrUnsupported if the device has none.
-func (c *Context) OpenXRCD(config XRCDConfig) (*XRCD, error) {
-	if err := c.self().Use(); err != nil {
+func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
+	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
-	defer c.object.Done()
+	defer d.object.Done()
 	attr := libibverbs.XrcdInitAttr{
 		CompMask: uint32(libibverbs.IBV_XRCD_INIT_ATTR_FD | libibverbs.IBV_XRCD_INIT_ATTR_OFLAGS), Fd: -1,
 	}
@@ -43,13 +43,13 @@ func (c *Context) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 		attr.Oflags |= syscall.O_EXCL
 	}
 	var raw *libibverbs.Xrcd
-	name := "anonymous XRCD of " + c.Name()
+	name := "anonymous XRCD of " + d.Name()
 	open := func() (err error) {
-		raw, err = libibverbs.OpenXrcd(c.raw, &attr)
+		raw, err = libibverbs.OpenXrcd(d.raw, &attr)
 		return err
 	}
 	if config.File != nil {
-		name = fmt.Sprintf("XRCD %s of %s", config.File.Name(), c.Name())
+		name = fmt.Sprintf("XRCD %s of %s", config.File.Name(), d.Name())
 		conn, err := config.File.SyscallConn() // Fd would make the file block
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", name, err)
@@ -67,8 +67,8 @@ func (c *Context) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 	if err := open(); err != nil {
 		return nil, cerr.Wrap(name, err)
 	}
-	x := &XRCD{context: c, raw: raw}
-	x.object.Init(name, &c.object)
+	x := &XRCD{device: d, raw: raw}
+	x.object.Init(name, &d.object)
 	return x, nil
 }
 
@@ -84,17 +84,17 @@ func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 		CompMask: uint32(libibverbs.IBV_QP_OPEN_ATTR_NUM | libibverbs.IBV_QP_OPEN_ATTR_XRCD | libibverbs.IBV_QP_OPEN_ATTR_TYPE),
 		QpNum:    num, Xrcd: x.raw, QpType: QPTypeXRCRecv,
 	}
-	raw, err := libibverbs.OpenQp(x.context.raw, &attr)
+	raw, err := libibverbs.OpenQp(x.device.raw, &attr)
 	if err != nil {
 		return nil, cerr.Wrap(fmt.Sprintf("QP %d in %s", num, x.object.Name()), err)
 	}
-	qp := &QP{context: x.context, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
+	qp := &QP{device: x.device, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
 	qp.init(&x.object)
 	return qp, nil
 }
 
-// Context returns the device that the domain belongs to.
-func (x *XRCD) Context() *Context { return x.context }
+// Device returns the device that the domain belongs to.
+func (x *XRCD) Device() *Device { return x.device }
 
 // Raw returns the C object, which is valid until Close.
 func (x *XRCD) Raw() *libibverbs.Xrcd { return x.raw }
@@ -110,6 +110,6 @@ func (x *XRCD) self() *object.Object {
 // receive queues here are in it, Close does nothing and returns a BusyError.
 func (x *XRCD) Close() error {
 	return x.self().Close(nil, func() error {
-		return cerr.Wrap(x.object.Name(), x.context.unlessRemoved(libibverbs.CloseXrcd(x.raw)))
+		return cerr.Wrap(x.object.Name(), x.device.unlessRemoved(libibverbs.CloseXrcd(x.raw)))
 	})
 }

@@ -95,9 +95,3 @@ func addrPort(s *librdmacm.Sockaddr) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
-
-// Addr is the address of an end of a connection, as a net.Addr.
-type Addr struct{ netip.AddrPort }
-
-// Network returns "rdma".
-func (Addr) Network() string { return "rdma" }

@@ -61,7 +61,7 @@ type AddrInfo struct {
 //
 // In FamilyIB with AddrFamily and AddrNumericHost, the host is a GID.
 //
-// An error of the look-up itself is an *AddrinfoError.
+// An error of the look-up itself is an *AddrInfoError.
 func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("rdma_getaddrinfo", "ctx")
@@ -133,7 +133,7 @@ func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 }
 
 // ResolveAddrInfo starts to look up a host and a service for the id;
-// EventAddrinfoResolved or EventAddrinfoError follows. See
+// EventAddrInfoResolved or EventAddrInfoError follows. See
 // rdma_resolve_addrinfo(3). It needs rdma-core 60.
 func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	return id.call(func() error {

@@ -82,7 +82,7 @@ func TestGetAddrInfoFails(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := rdmacm.GetAddrInfo(bounded(t), tt.host, tt.service, tt.hints)
-			var failed *rdmacm.AddrinfoError
+			var failed *rdmacm.AddrInfoError
 			require.ErrorAs(t, err, &failed)
 			require.Equal(t, tt.code, failed.Code)
 			require.ErrorContains(t, err, "rdma_getaddrinfo")
@@ -118,8 +118,8 @@ func TestAddrInfoToConnection(t *testing.T) {
 	client, err := rdmacm.CreateEndpoint(ctx, active[0], nil, &endpointQueues)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
-	require.NoError(t, getRequest(t, ln).Accept(ctx, rdmacm.DefaultConnParam()))
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
+	require.NoError(t, getRequest(t, ln).Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 }
 
@@ -174,7 +174,7 @@ func TestResolve(t *testing.T) {
 	})
 	server := getRequest(t, ln)
 	require.Equal(t, "prefix and data", string(server.Request().PrivateData[:len("prefix and data")]))
-	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 }
 
@@ -212,7 +212,7 @@ func TestGetRequestFails(t *testing.T) {
 	defer func() { require.NoError(t, ln.Close()) }()
 	require.NoError(t, ln.Listen(1))
 	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	_, err = ln.GetRequest(ctx)
 	require.Error(t, err)
 	require.ErrorIs(t, <-connected, syscall.ECONNREFUSED)

@@ -14,7 +14,7 @@ import (
 func TestAsyncEventNamesTheConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
-	device, err := ibverbs.ContextFromRaw(client.PD().Context().Raw(), nil)
+	device, err := ibverbs.ContextFromRaw(client.PD().Device().Raw(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	for _, qp := range []*ibverbs.QP{client.QP(), server.QP()} {

@@ -98,8 +98,8 @@ const (
 	maxRetry         = 7
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
-	systemBacklog    = 1024 // what the kernel takes 0 for, unless net.rdma_ucm.max_backlog says otherwise
-	maxReadDepth     = 254  // 255 has a meaning of its own in C
+	maxReadDepth     = 254 // 255 has a meaning of its own in C
+	none             = -1  // of a count whose zero value is the default
 )
 
 // withDefaults returns a copy in which no zero value is left to interpret.
@@ -111,12 +111,12 @@ func (c *Config) withDefaults() Config {
 	out.SendQueue = cmp.Or(out.SendQueue, defaultQueue)
 	out.RecvQueue = cmp.Or(out.RecvQueue, defaultQueue)
 	out.Segments = cmp.Or(out.Segments, 1)
-	out.ReadDepth = min(max(cmp.Or(out.ReadDepth, defaultReadDepth), 0), maxReadDepth)
+	out.ReadDepth = orDefault(out.ReadDepth, defaultReadDepth, maxReadDepth)
 	out.HandshakeTimeout = cmp.Or(out.HandshakeTimeout, defaultHandshake)
 	out.KeepAlive = cmp.Or(out.KeepAlive, defaultKeepAlive)
 	out.Linger = cmp.Or(out.Linger, defaultLinger)
-	out.RetryCount = min(max(cmp.Or(out.RetryCount, defaultRetry), 0), maxRetry)
-	out.PeerRNRRetryCount = min(max(cmp.Or(out.PeerRNRRetryCount, defaultRNRRetry), 0), maxRetry)
+	out.RetryCount = orDefault(out.RetryCount, defaultRetry, maxRetry)
+	out.PeerRNRRetryCount = orDefault(out.PeerRNRRetryCount, defaultRNRRetry, maxRetry)
 	out.MinRNRTimer = cmp.Or(out.MinRNRTimer, defaultRNRTimer)
 	return out
 }

@@ -78,7 +78,7 @@ func TestWhoseSettingRules(t *testing.T) {
 					attr, err := c.conn.QP().Query()
 					require.NoError(t, err)
 					got := rules{
-						attr.RetryCount, attr.RNRRetry, attr.MinRNRTimer, attr.Timeout,
+						attr.RetryCount, attr.RNRRetryCount, attr.MinRNRTimer, attr.Timeout,
 						attr.MaxReadAtomic, attr.MaxDestReadAtomic, attr.Path.TrafficClass,
 					}
 					if c.want.Timeout == 0 {

@@ -56,7 +56,7 @@ func (c *Conn) create() (err error) {
 	}
 	// On the way, librdmacm would leave a minimal RNR timer of 655 ms, and keep
 	// the channel's other events waiting.
-	c.movesQP = c.config.ManualQP || c.pd.Context().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
+	c.movesQP = c.config.ManualQP || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
 	if err := c.createQP(config); err != nil {
 		return c.orGone(err)
 	}
@@ -104,7 +104,7 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 		// C ignores these unless the state's mask includes them.
 		attr.MinRnrTimer, attr.RetryCnt = c.rnrTimer, min(attr.RetryCnt, uint8(c.config.RetryCount))
 		if p != nil {
-			attr.MaxDestRdAtomic, attr.MaxRdAtomic = p.ResponderResources, p.InitiatorDepth
+			attr.MaxDestRdAtomic, attr.MaxRdAtomic = uint8(max(p.ResponderResources, 0)), uint8(max(p.InitiatorDepth, 0))
 		}
 		if err := c.qp.Modify(attr, mask); err != nil {
 			return err
@@ -116,25 +116,30 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 // param returns the connection's parameters, within what the device and, if
 // there is a request, the peer allow.
 func (c *Conn) param(request *Event) (ConnParam, error) {
-	attr, err := c.pd.Context().QueryDevice()
+	attr, err := c.pd.Device().QueryDevice()
 	if err != nil {
 		return ConnParam{}, err
 	}
 	p := ConnParam{
 		PrivateData:        c.config.PrivateData,
-		ResponderResources: uint8(min(c.config.ReadDepth, attr.MaxQPReadAtomic)),
-		InitiatorDepth:     uint8(min(c.config.ReadDepth, attr.MaxQPInitReadAtomic)),
-		RetryCount:         uint8(c.config.RetryCount),
-		RNRRetryCount:      uint8(c.config.PeerRNRRetryCount),
+		ResponderResources: min(c.config.ReadDepth, attr.MaxQPReadAtomic),
+		InitiatorDepth:     min(c.config.ReadDepth, attr.MaxQPInitReadAtomic),
+		RetryCount:         c.config.RetryCount,
+		PeerRNRRetryCount:  c.config.PeerRNRRetryCount,
 	}
 	if request != nil {
 		p.ResponderResources = min(p.ResponderResources, request.ResponderResources)
 		p.InitiatorDepth = min(p.InitiatorDepth, request.InitiatorDepth)
 	}
+	for _, count := range []*int{&p.ResponderResources, &p.InitiatorDepth, &p.RetryCount, &p.PeerRNRRetryCount} {
+		if *count == 0 { // which is the default for Connect and Accept
+			*count = none
+		}
+	}
 	if c.movesQP {
 		p.QPNum = c.qp.Num()
 	}
-	c.noReads.Store(p.InitiatorDepth == 0)
+	c.noReads.Store(p.InitiatorDepth == none)
 	return p, nil
 }
 
@@ -190,7 +195,7 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	if err != nil {
 		return err
 	}
-	local, peer := c.id.LocalAddr(), c.id.PeerAddr()
+	local, peer := c.id.LocalAddr(), c.id.RemoteAddr()
 	c.mu.Lock()
 	c.peerData, c.local, c.peer = ev.PrivateData, local, peer
 	c.mu.Unlock()
@@ -297,17 +302,17 @@ func (c *Conn) PeerData() []byte {
 }
 
 // LocalAddr returns this end's address.
-func (c *Conn) LocalAddr() Addr {
+func (c *Conn) LocalAddr() netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Addr{c.local}
+	return c.local
 }
 
 // RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() Addr {
+func (c *Conn) RemoteAddr() netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Addr{c.peer}
+	return c.peer
 }
 
 // Err returns nil while the connection is up, and then why it is over, which

@@ -118,7 +118,7 @@ func TestFullControl(t *testing.T) {
 	require.Equal(t, d.Port, client.id.PortNum())
 	client.createQP()
 	require.NoError(t, client.id.Connect(rdmacm.ConnParam{
-		PrivateData: []byte("step by step"), ResponderResources: 1, InitiatorDepth: 2, RetryCount: 3, RNRRetryCount: 4,
+		PrivateData: []byte("step by step"), ResponderResources: 1, InitiatorDepth: 2, RetryCount: 3, PeerRNRRetryCount: 4,
 	}))
 
 	request := next(t, ln.ch, rdmacm.EventConnectRequest)
@@ -139,7 +139,7 @@ func TestFullControl(t *testing.T) {
 	require.Equal(t, padded([]byte("welcome"), maxReplyData), established.PrivateData)
 	require.Equal(t, server.qp.Num(), established.QPNum)
 	require.Same(t, server.id, next(t, ln.ch, rdmacm.EventEstablished).ID)
-	require.Equal(t, client.id.LocalAddr(), server.id.PeerAddr())
+	require.Equal(t, client.id.LocalAddr(), server.id.RemoteAddr())
 
 	// A message, to show that both queue pairs are up.
 	mr, err := server.pd.Alloc(16, ibverbs.AccessLocalWrite)

@@ -106,7 +106,7 @@ func (c *DatagramConn) create() error {
 		return err
 	}
 	c.port = c.id.PortNum()
-	port, err := c.pd.Context().QueryPort(c.port)
+	port, err := c.pd.Device().QueryPort(c.port)
 	if err != nil {
 		return err
 	}
@@ -186,10 +186,10 @@ func (c *DatagramConn) MTU() int { return c.mtu }
 func (c *DatagramConn) PeerData() []byte { return c.peerData }
 
 // LocalAddr returns this end's address.
-func (c *DatagramConn) LocalAddr() Addr { return Addr{c.local} }
+func (c *DatagramConn) LocalAddr() netip.AddrPort { return c.local }
 
 // RemoteAddr returns the peer's address, or that of the group with port 0.
-func (c *DatagramConn) RemoteAddr() Addr { return Addr{c.remote} }
+func (c *DatagramConn) RemoteAddr() netip.AddrPort { return c.remote }
 
 // Alloc registers size bytes of new memory, zeroed, which begin a page. The region
 // is closed with the DatagramConn, if not before; its bytes then stay what they are

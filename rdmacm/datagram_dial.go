@@ -63,6 +63,6 @@ func (c *DatagramConn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.peerData, c.local, c.remote = ev.PrivateData, c.id.LocalAddr(), c.id.PeerAddr()
+	c.peerData, c.local, c.remote = ev.PrivateData, c.id.LocalAddr(), c.id.RemoteAddr()
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }

@@ -42,7 +42,7 @@ func TestDatagramEvents(t *testing.T) {
 			require.Equal(t, padded([]byte("who is there?"), maxDatagramRequest), request.PrivateData)
 			require.Zero(t, request.QPNum, "a request does not say")
 			require.Zero(t, request.QKey)
-			require.Equal(t, client.id.LocalAddr(), request.ID.PeerAddr())
+			require.Equal(t, client.id.LocalAddr(), request.ID.RemoteAddr())
 			require.Equal(t, ln.id.LocalAddr(), request.ID.LocalAddr())
 			require.ErrorContains(t, request.ID.Accept(rdmacm.ConnParam{}), "rdma_accept: create a queue pair first")
 			server.makeQP()

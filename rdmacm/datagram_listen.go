@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 )
 
@@ -25,7 +26,7 @@ func ListenDatagram(ctx context.Context, address string, config *ListenConfig) (
 }
 
 // Addr returns the address that the listener has.
-func (ln *DatagramListener) Addr() Addr { return ln.listener.Addr() }
+func (ln *DatagramListener) Addr() netip.AddrPort { return ln.listener.Addr() }
 
 // Accept waits for a request. It must be accepted or rejected, which also gives
 // its resources back. Accept returns an error that is ctx.Err() when ctx ends,
@@ -57,10 +58,10 @@ type DatagramRequest struct{ request *Request }
 func (r *DatagramRequest) PrivateData() []byte { return r.request.PrivateData() }
 
 // RemoteAddr returns the peer's address.
-func (r *DatagramRequest) RemoteAddr() Addr { return r.request.RemoteAddr() }
+func (r *DatagramRequest) RemoteAddr() netip.AddrPort { return r.request.RemoteAddr() }
 
 // LocalAddr returns the address that the peer asks at.
-func (r *DatagramRequest) LocalAddr() Addr { return r.request.LocalAddr() }
+func (r *DatagramRequest) LocalAddr() netip.AddrPort { return r.request.LocalAddr() }
 
 // Event returns the event that brought the request.
 func (r *DatagramRequest) Event() *Event { return r.request.Event() }
@@ -99,7 +100,7 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 	if err != nil {
 		return nil, err
 	}
-	conn.local, conn.remote = id.LocalAddr(), id.PeerAddr()
+	conn.local, conn.remote = id.LocalAddr(), id.RemoteAddr()
 	// Closing an id with a request on it rejects that.
 	if err = ended("accept", ctx); err == nil {
 		err = id.Accept(ConnParam{PrivateData: config.PrivateData})
@@ -133,7 +134,7 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 	if err != nil {
 		return err
 	}
-	if conn.pd.Context() != device || conn.port != id.PortNum() {
+	if conn.pd.Device() != device || conn.port != id.PortNum() {
 		return fmt.Errorf("the queue pair is on another port than the one that the peer asks at: %w", syscall.EINVAL)
 	}
 	return id.Accept(ConnParam{QPNum: conn.qp.Num(), PrivateData: privateData})

@@ -157,11 +157,11 @@ func (r *DatagramReceive) Sender() (Peer, error) {
 	}
 	if !known {
 		var err error
-		if path, err = r.conn.pd.Context().AHAttrFromWC(&op.wc, op.header[:], r.conn.port); err != nil {
+		if path, err = r.conn.pd.Device().AHAttrFromWC(&op.wc, op.header[:], r.conn.port); err != nil {
 			return Peer{}, err
 		}
 	}
-	return Peer{Path: path, QPNum: op.wc.SrcQP(), QKey: r.conn.qkey}, nil
+	return Peer{Path: path, QPNum: op.wc.SrcQPNum(), QKey: r.conn.qkey}, nil
 }
 
 // Recv posts a receive, waits for its datagram, and returns its length in bytes

@@ -30,8 +30,8 @@ type openDevices struct {
 
 // openDevice is a device in a list that is held.
 type openDevice struct {
-	context *ibverbs.Context // nil: closed here
-	gone    bool             // removed from the machine
+	context *ibverbs.Device // nil: closed here
+	gone    bool            // removed from the machine
 }
 
 // Devices returns the RDMA devices as librdmacm has them open; see
@@ -42,14 +42,14 @@ type openDevice struct {
 // nothing uses it any more: neither an id nor anything made of its Context,
 // which is closed by itself then. A program that has no id on it does not hear
 // of the removal; its next call of Devices does.
-func Devices() ([]*ibverbs.Context, error) {
+func Devices() ([]*ibverbs.Device, error) {
 	devices, err := contexts.list()
 	contexts.letGoUnlisted()
 	return devices, err
 }
 
 // contextOf returns the device that an id is bound to.
-func contextOf(raw *libibverbs.Context) (*ibverbs.Context, error) {
+func contextOf(raw *libibverbs.Context) (*ibverbs.Device, error) {
 	if c := contexts.context(raw); c != nil {
 		return c, nil
 	}
@@ -62,7 +62,7 @@ func contextOf(raw *libibverbs.Context) (*ibverbs.Context, error) {
 	return nil, fmt.Errorf("device of an id: %w", ibverbs.ErrNoDevice)
 }
 
-func (o *openDevices) context(raw *libibverbs.Context) *ibverbs.Context {
+func (o *openDevices) context(raw *libibverbs.Context) *ibverbs.Device {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if d := o.known[raw]; d != nil {
@@ -72,7 +72,7 @@ func (o *openDevices) context(raw *libibverbs.Context) *ibverbs.Context {
 }
 
 // list asks librdmacm for the devices.
-func (o *openDevices) list() ([]*ibverbs.Context, error) {
+func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	o.calling.Lock()
 	defer o.calling.Unlock()
 	list, raws, err := getDevices()
@@ -87,7 +87,7 @@ func (o *openDevices) list() ([]*ibverbs.Context, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	devices := make([]*ibverbs.Context, 0, len(raws))
+	devices := make([]*ibverbs.Device, 0, len(raws))
 	for _, raw := range raws {
 		d := o.known[raw]
 		if d.context == nil {
@@ -208,11 +208,11 @@ func (o *openDevices) closed(raw *libibverbs.Context) {
 
 // unlessRemoved returns the error of a wait, or that the device was removed if that
 // is why. The kernel may take a device from its users before it says so.
-func (q *queues) unlessRemoved(err error) error {
-	if !errors.Is(err, syscall.EIO) || !q.pd.Context().Removed() {
+func (c *queues) unlessRemoved(err error) error {
+	if !errors.Is(err, syscall.EIO) || !c.pd.Device().Removed() {
 		return err
 	}
 	err = (&Event{Type: EventDeviceRemoval}).Err()
-	q.end(err)
+	c.end(err)
 	return err
 }

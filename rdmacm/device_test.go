@@ -29,7 +29,7 @@ func TestListsThatAreHeld(t *testing.T) {
 		{"the same", nil, []*libibverbs.Context{a}, list[:1], list[1:2]},
 		{"one more", nil, []*libibverbs.Context{a, b}, list[1:2], list[2:3]},
 		{
-			"one less, which is in use", func() { o.known[b].context = new(ibverbs.Context) },
+			"one less, which is in use", func() { o.known[b].context = new(ibverbs.Device) },
 			[]*libibverbs.Context{a},
 			list[3:4], list[2:3],
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -51,7 +52,7 @@ func TestAddrsWhileDialing(t *testing.T) {
 	var all sync.WaitGroup
 	look := func(c *rdmacm.Conn) error {
 		all.Go(func() {
-			for c.RemoteAddr().String() == (rdmacm.Addr{}).String() && c.PeerData() == nil && c.Err() == nil {
+			for c.RemoteAddr().String() == (netip.AddrPort{}).String() && c.PeerData() == nil && c.Err() == nil {
 				runtime.Gosched()
 			}
 		})

@@ -112,8 +112,8 @@ func (ep *Endpoint) Request() *Event { return ep.ID().Request() }
 // LocalAddr returns the endpoint's own address, as ID.LocalAddr does.
 func (ep *Endpoint) LocalAddr() netip.AddrPort { return ep.ID().LocalAddr() }
 
-// PeerAddr returns the peer's address, as ID.PeerAddr does.
-func (ep *Endpoint) PeerAddr() netip.AddrPort { return ep.ID().PeerAddr() }
+// RemoteAddr returns the peer's address, as ID.RemoteAddr does.
+func (ep *Endpoint) RemoteAddr() netip.AddrPort { return ep.ID().RemoteAddr() }
 
 // BindAddr gives the endpoint a local address, as ID.BindAddr does.
 func (ep *Endpoint) BindAddr(addr netip.AddrPort) error { return ep.ID().BindAddr(addr) }

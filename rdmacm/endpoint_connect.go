@@ -39,7 +39,7 @@ func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 }
 
 // Listen makes the endpoint wait for connection requests, which GetRequest
-// takes; see rdma_listen(3). Up to backlog of them wait, 1024 for 0, and further
+// takes; see rdma_listen(3). Up to backlog of them wait, 128 for 0, and further
 // ones are rejected.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
@@ -50,7 +50,7 @@ func (ep *Endpoint) Listen(backlog int) error {
 			return err
 		}
 	}
-	return ep.id.listen(min(max(backlog, 0), maxBacklog), unread)
+	return ep.id.listen(backlogOf(backlog), unread)
 }
 
 // GetRequest waits for a connection request and returns its endpoint, to be

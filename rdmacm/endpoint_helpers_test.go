@@ -65,9 +65,9 @@ func connectEndpoints(t testing.TB, ip netip.Addr) (client, server *rdmacm.Endpo
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, ip)
 	client = activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server = getRequest(t, ln)
-	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 	require.NoError(t, ln.Close())
 	return client, server

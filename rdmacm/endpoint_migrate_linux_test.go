@@ -61,7 +61,7 @@ func TestEndpointOfID(t *testing.T) {
 	client.resolve(ln.id.LocalAddr())
 	client.createQP()
 	require.Same(t, client.qp, client.id.QP())
-	require.NoError(t, client.id.Connect(rdmacm.DefaultConnParam()))
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{}))
 	require.Eventually(t, func() bool { return rdmacm.Readable(ln.ch) }, patience, time.Millisecond)
 
 	listener, err := ln.id.Endpoint() // with a request that nobody has read
@@ -69,7 +69,7 @@ func TestEndpointOfID(t *testing.T) {
 	server := getRequest(t, listener)
 	_, err = server.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
-	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.DefaultConnParam()) })
+	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.ConnParam{}) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
 	ep, err := client.id.Endpoint() // with the answer, which nobody has read
 	require.NoError(t, err)
@@ -196,9 +196,9 @@ func TestMigrateKeepsOrder(t *testing.T) {
 	client := newEnd(t)
 	client.resolve(ln.LocalAddr())
 	client.createQP()
-	require.NoError(t, client.id.Connect(rdmacm.DefaultConnParam()))
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{}))
 	server := getRequest(t, ln)
-	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.DefaultConnParam()) })
+	accepted := inBackground(func() error { return server.Accept(ctx, rdmacm.ConnParam{}) })
 	require.Eventually(t, func() bool { return rdmacm.Readable(client.ch) }, patience, time.Millisecond)
 	require.NoError(t, client.id.Migrate(other)) // which reads the answer, and so completes the handshake
 	require.NoError(t, <-accepted)
@@ -217,7 +217,7 @@ func TestCloseAfterMigrate(t *testing.T) {
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	require.Eventually(t, func() bool { return rdmacm.EndpointRequests(ln) == 1 }, patience, time.Millisecond)
 	ch, other := newChannel(t), newChannel(t)
 	id, err := ln.Migrate(ch)

@@ -64,7 +64,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	return qp, nil
 }
 
-func (ep *Endpoint) createQP(device *ibverbs.Context, pd *ibverbs.PD, config ibverbs.QPConfig) (qp *ibverbs.QP, err error) {
+func (ep *Endpoint) createQP(device *ibverbs.Device, pd *ibverbs.PD, config ibverbs.QPConfig) (qp *ibverbs.QP, err error) {
 	if config.SendCQ == nil && config.Type != ibverbs.QPTypeXRCRecv {
 		if config.SendCQ, err = ep.createCQ(device, config.MaxSendWR); err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (ep *Endpoint) createQP(device *ibverbs.Context, pd *ibverbs.PD, config ibv
 	return qp, explainXRC(device, err)
 }
 
-func (ep *Endpoint) createCQ(device *ibverbs.Context, entries int) (*ibverbs.CQ, error) {
+func (ep *Endpoint) createCQ(device *ibverbs.Device, entries int) (*ibverbs.CQ, error) {
 	channel, err := device.CreateCompChannel()
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverb
 }
 
 // device returns the endpoint's device, for an operation that needs one.
-func (ep *Endpoint) device(op string) (*ibverbs.Context, error) {
+func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	if err := ep.ID().callBound(op, "bind or resolve the address", func() error { return nil }); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (ep *Endpoint) device(op string) (*ibverbs.Context, error) {
 
 // domain returns the endpoint's protection domain, which it makes if there is
 // none. The caller holds mu.
-func (ep *Endpoint) domain(device *ibverbs.Context) (*ibverbs.PD, error) {
+func (ep *Endpoint) domain(device *ibverbs.Device) (*ibverbs.PD, error) {
 	if ep.pd == nil {
 		pd, err := device.AllocPD()
 		if err != nil {

@@ -65,7 +65,7 @@ func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, h
 	done := make(chan error, 1)
 	go func() {
 		_, err := ep.do(ctx, op, func() error { return ep.id.ResolveAddrInfo(host, service, hints) },
-			anyOf(EventAddrinfoResolved, EventAddrinfoError))
+			anyOf(EventAddrInfoResolved, EventAddrInfoError))
 		done <- err
 	}()
 	select {

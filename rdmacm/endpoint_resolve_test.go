@@ -27,8 +27,8 @@ func TestAbandonedLookup(t *testing.T) {
 	require.ErrorIs(t, <-result, context.Canceled)
 	hints.Flags = 0
 
-	first, second := &Event{Type: EventAddrinfoResolved}, &Event{Type: EventAddrinfoResolved}
-	c := ep.inbox.expect(anyOf(EventAddrinfoResolved))
+	first, second := &Event{Type: EventAddrInfoResolved}, &Event{Type: EventAddrInfoResolved}
+	c := ep.inbox.expect(anyOf(EventAddrInfoResolved))
 	ep.inbox.put(first)
 	require.Nil(t, c.event)
 	ep.inbox.put(second)

@@ -31,7 +31,7 @@ func TestEndpointSteps(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, qp, client.QP())
 	require.Same(t, qp.PD(), client.PD())
-	p := rdmacm.DefaultConnParam()
+	p := rdmacm.ConnParam{}
 	p.PrivateData = []byte("step by step")
 	answer := make(chan *rdmacm.Event, 1)
 	connected := inBackground(func() error {
@@ -58,7 +58,7 @@ func TestEndpointSteps(t *testing.T) {
 	require.NoError(t, server.Accept(ctx, p))
 	require.NoError(t, <-connected)
 	require.Equal(t, padded(p.PrivateData, maxReplyData), (<-answer).PrivateData)
-	require.Equal(t, client.LocalAddr(), server.PeerAddr())
+	require.Equal(t, client.LocalAddr(), server.RemoteAddr())
 	require.Equal(t, ln.LocalAddr(), server.LocalAddr())
 
 	disconnected := inBackground(func() error { return client.Disconnect(ctx) })
@@ -180,10 +180,10 @@ func TestEndpointSRQ(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, attr.MaxWR, 4)
 
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
 	require.True(t, server.Request().SRQ)
-	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 	out, err := server.RegMsgs([]byte("shared"))
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func TestEndpointBacklog(t *testing.T) {
 	for range 3 {
 		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
 		connected = append(connected, inBackground(func() error {
-			_, err := client.Connect(ctx, rdmacm.DefaultConnParam())
+			_, err := client.Connect(ctx, rdmacm.ConnParam{})
 			return err
 		}))
 	}
@@ -240,7 +240,7 @@ func TestEndpointWaitsEnd(t *testing.T) {
 		},
 		"Connect": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
 			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr()) // nobody answers there
-			return ep, func(ctx context.Context) error { _, err := ep.Connect(ctx, rdmacm.DefaultConnParam()); return err }
+			return ep, func(ctx context.Context) error { _, err := ep.Connect(ctx, rdmacm.ConnParam{}); return err }
 		},
 		"RecvComp": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
 			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
@@ -278,11 +278,11 @@ func TestEndpointAbandonedCall(t *testing.T) {
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
 	ctx, cancel := context.WithCancel(t.Context())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
 	cancel()
 	require.ErrorIs(t, <-connected, context.Canceled)
-	require.NoError(t, server.Accept(bounded(t), rdmacm.DefaultConnParam()))
+	require.NoError(t, server.Accept(bounded(t), rdmacm.ConnParam{}))
 	nextOf(t, client, rdmacm.EventEstablished)
 	disconnected := inBackground(func() error { return client.Disconnect(bounded(t)) })
 	nextOf(t, server, rdmacm.EventDisconnected)
@@ -456,12 +456,12 @@ func TestEndpointStress(t *testing.T) {
 		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
 		ctx, cancel := context.WithCancel(bounded(t))
 		var all sync.WaitGroup
-		all.Go(func() { _, _ = client.Connect(ctx, rdmacm.DefaultConnParam()) })
+		all.Go(func() { _, _ = client.Connect(ctx, rdmacm.ConnParam{}) })
 		all.Go(func() { _, _ = client.Next(ctx) })
 		all.Go(func() { _, _ = client.RecvComp(ctx) })
 		all.Go(func() {
 			if request, err := ln.GetRequest(ctx); err == nil {
-				_ = request.Accept(ctx, rdmacm.DefaultConnParam())
+				_ = request.Accept(ctx, rdmacm.ConnParam{})
 				if err := request.Close(); err != nil {
 					t.Error(err)
 				}

@@ -76,7 +76,7 @@ func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
 }
 
 // explainXRC says what it means that a device does not support an operation.
-func explainXRC(device *ibverbs.Context, err error) error {
+func explainXRC(device *ibverbs.Device, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("%s has no extended reliable connections (XRC): %w", device.Name(), err)
 	}
@@ -94,7 +94,7 @@ type xrcQueues struct {
 }
 
 // open returns the domain, which it opens if there is none.
-func (x *xrcQueues) open(device *ibverbs.Context) (*ibverbs.XRCD, error) {
+func (x *xrcQueues) open(device *ibverbs.Device) (*ibverbs.XRCD, error) {
 	if x.domain == nil {
 		domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
 		if err != nil {
@@ -106,7 +106,7 @@ func (x *xrcQueues) open(device *ibverbs.Context) (*ibverbs.XRCD, error) {
 }
 
 // createSRQ makes the shared receive queue, and what the config lacks.
-func (x *xrcQueues) createSRQ(device *ibverbs.Context, pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
+func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
 	config.Type = ibverbs.SRQTypeXRC
 	var err error
 	if config.XRCD == nil {
@@ -128,7 +128,7 @@ func (x *xrcQueues) createSRQ(device *ibverbs.Context, pd *ibverbs.PD, config ib
 	return srq, nil
 }
 
-func (x *xrcQueues) createCQ(device *ibverbs.Context, entries int) (err error) {
+func (x *xrcQueues) createCQ(device *ibverbs.Device, entries int) (err error) {
 	if x.cq != nil { // of an attempt before
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 // Error is a failed call of the C library; it is ibverbs.Error.
 type Error = ibverbs.Error
 
-// AddrinfoError is a host or a service that could not be looked up.
-type AddrinfoError = cerr.AddrinfoError
+// AddrInfoError is a host or a service that could not be looked up.
+type AddrInfoError = cerr.AddrInfoError
 
 // QPError says that the device has told of a queue pair that can do nothing any
 // more, as many do when the peer asks for what it may not. It is syscall.EIO.

@@ -31,8 +31,8 @@ const (
 	EventMulticastError   = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
 	EventAddrChange       = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
 	EventTimewaitExit     = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
-	EventAddrinfoResolved = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
-	EventAddrinfoError    = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
+	EventAddrInfoResolved = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
+	EventAddrInfoError    = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
 	EventUser             = librdmacm.RDMA_CM_EVENT_USER
 )
 
@@ -50,11 +50,11 @@ type Event struct {
 
 	// Of connections.
 
-	ResponderResources uint8 // RDMA reads and atomics that the peer wants to have under way
-	InitiatorDepth     uint8 // and that it can answer
+	ResponderResources int // RDMA reads and atomics that the peer wants to have under way
+	InitiatorDepth     int // and that it can answer
 	FlowControl        bool
-	RetryCount         uint8 // that the peer wants this end to have
-	RNRRetryCount      uint8 // and without a receive at the peer
+	RetryCount         int // that the peer wants this end to have
+	RNRRetryCount      int // and without a receive at the peer
 	SRQ                bool
 
 	// Of datagrams, with EventEstablished and EventMulticastJoin.
@@ -79,9 +79,9 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 		}
 		p := raw.Param.Conn()
 		ev.copyData(p.PrivateData, p.PrivateDataLen)
-		ev.ResponderResources, ev.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
+		ev.ResponderResources, ev.InitiatorDepth = int(p.ResponderResources), int(p.InitiatorDepth)
 		ev.FlowControl, ev.SRQ = p.FlowControl != 0, p.Srq != 0
-		ev.RetryCount, ev.RNRRetryCount = p.RetryCount, p.RnrRetryCount
+		ev.RetryCount, ev.RNRRetryCount = int(p.RetryCount), int(p.RnrRetryCount)
 		ev.QPNum = p.QpNum
 	case EventMulticastJoin, EventMulticastError:
 		ud := raw.Param.Ud()
@@ -124,7 +124,7 @@ func (ev *Event) Err() error {
 		}
 		return &EventError{Type: ev.Type, Status: ev.Status}
 	case EventAddrError, EventRouteError, EventConnectError, EventMulticastError,
-		EventAddrinfoError, EventDisconnected, EventDeviceRemoval, EventAddrChange:
+		EventAddrInfoError, EventDisconnected, EventDeviceRemoval, EventAddrChange:
 		return &EventError{Type: ev.Type, Status: ev.Status}
 	}
 	return nil
@@ -164,7 +164,7 @@ var eventTexts = map[EventType]string{
 	EventAddrChange:    "address changed",
 
 	EventMulticastError: "multicast group not joined",
-	EventAddrinfoError:  "name not resolved",
+	EventAddrInfoError:  "name not resolved",
 }
 
 // errno returns the errno in the status, 0 if it has none: -1 stands for a
@@ -174,7 +174,7 @@ func (e *EventError) errno() syscall.Errno {
 	switch {
 	case e.Status < -1:
 		return syscall.Errno(-e.Status)
-	case e.Status > 0 && (e.Type == EventConnectError || e.Type == EventAddrinfoError):
+	case e.Status > 0 && (e.Type == EventConnectError || e.Type == EventAddrInfoError):
 		return syscall.Errno(e.Status)
 	}
 	return 0

@@ -39,7 +39,7 @@ func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 		Type: rdmacm.EventConnectRequest, ID: ev.ID, ListenID: ln.id,
 		PrivateData: padded(p.PrivateData, maxRequestData), QPNum: p.QPNum,
 		ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources, // as the peer has them
-		FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetryCount: p.RNRRetryCount, SRQ: p.SRQ,
+		FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetryCount: p.PeerRNRRetryCount, SRQ: p.SRQ,
 	}, ev)
 	require.NoError(t, ev.Err())
 	return asked{p, ln, client, &end{t: t, ch: ln.ch, id: ev.ID}}
@@ -50,7 +50,7 @@ func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
 func (a asked) up(t testing.TB) {
 	t.Helper()
 	answer := rdmacm.ConnParam{
-		PrivateData: []byte("yes"), ResponderResources: 5, InitiatorDepth: 3, FlowControl: true, RNRRetryCount: 6, QPNum: newQP(), SRQ: true,
+		PrivateData: []byte("yes"), ResponderResources: 5, InitiatorDepth: 3, FlowControl: true, PeerRNRRetryCount: 6, QPNum: newQP(), SRQ: true,
 	}
 	require.NoError(t, a.server.id.Accept(answer))
 	requireEvent(t, rdmacm.Event{
@@ -70,7 +70,7 @@ func newQP() uint32 { return 0x800000 + lastQP.Add(1) }
 
 func plainRequest() rdmacm.ConnParam {
 	return rdmacm.ConnParam{
-		PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 7,
+		PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, PeerRNRRetryCount: 7,
 		QPNum: newQP(),
 	}
 }

@@ -29,7 +29,7 @@ func TestEventErr(t *testing.T) {
 		{EventConnectError, -1, "connection failed", syscall.EIO},
 
 		{EventConnectError, int(syscall.EINVAL), "connection failed: invalid argument", syscall.EINVAL},
-		{EventAddrinfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
+		{EventAddrInfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
 
 		{EventUnreachable, 3, "connection rejected: no queue pair available", syscall.ECONNREFUSED}, // of datagrams
 		{EventUnreachable, 99, "peer unreachable: reason 99", syscall.EHOSTUNREACH},
@@ -57,7 +57,7 @@ func TestEventErr(t *testing.T) {
 func TestEventWithoutErr(t *testing.T) {
 	for _, event := range []EventType{
 		EventAddrResolved, EventRouteResolved, EventConnectRequest, EventConnectResponse, EventEstablished,
-		EventMulticastJoin, EventTimewaitExit, EventAddrinfoResolved, EventUser,
+		EventMulticastJoin, EventTimewaitExit, EventAddrInfoResolved, EventUser,
 	} {
 		require.NoError(t, (&Event{Type: event}).Err(), event)
 	}

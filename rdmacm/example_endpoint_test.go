@@ -40,7 +40,7 @@ func endpointServer(ctx context.Context, listens chan<- struct{}) error {
 	if err := ep.PostRecv(0, memory.All()); err != nil { // before the client can send
 		return err
 	}
-	if err := ep.Accept(ctx, rdmacm.DefaultConnParam()); err != nil {
+	if err := ep.Accept(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
 	received, err := ep.RecvComp(ctx)
@@ -79,7 +79,7 @@ func endpointClient(ctx context.Context) error {
 	if err := ep.PostRecv(0, in.All()); err != nil {
 		return err
 	}
-	if _, err := ep.Connect(ctx, rdmacm.DefaultConnParam()); err != nil {
+	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
 	if err := ep.PostSend(0, 0, out.All()); err != nil {

@@ -114,7 +114,7 @@ func ExampleEventChannel() {
 		case rdmacm.EventAddrResolved:
 			err = ev.ID.ResolveRoute(time.Second)
 		case rdmacm.EventRouteResolved:
-			fmt.Println("from", ev.ID.LocalAddr(), "to", ev.ID.PeerAddr())
+			fmt.Println("from", ev.ID.LocalAddr(), "to", ev.ID.RemoteAddr())
 			return // next: id.Context, CreateQP, Connect, EventEstablished
 		}
 		if err != nil {

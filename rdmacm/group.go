@@ -162,7 +162,7 @@ func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 // those of IPv4: the network interface is to be in the group too, and the
 // group's address is the GID.
 func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags JoinFlags) error {
-	from, err := c.pd.Context().FindGID(c.local.Addr())
+	from, err := c.pd.Device().FindGID(c.local.Addr())
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to
 		return err
 	},
 	"accessors": func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
-		_, _, _ = ep.ID(), ep.LocalAddr(), ep.PeerAddr()
+		_, _, _ = ep.ID(), ep.LocalAddr(), ep.RemoteAddr()
 		_, _, _ = ep.Request(), ep.PD(), ep.QP()
 		return nil
 	},

@@ -76,7 +76,7 @@ var idCalls = map[string]func(g guarded) error{
 	},
 	// What cannot fail must not crash.
 	"addresses": func(g guarded) error {
-		_, _, _, _ = g.id.LocalAddr(), g.id.PeerAddr(), g.id.LocalIB(), g.id.PeerIB()
+		_, _, _, _ = g.id.LocalAddr(), g.id.RemoteAddr(), g.id.LocalIBAddr(), g.id.RemoteIBAddr()
 		_, _, _, _, _ = g.id.PortNum(), g.id.PortSpace(), g.id.Raw(), g.id.QP(), g.id.Request()
 		g.id.SetValue(1)
 		_ = g.id.Value()

@@ -113,7 +113,7 @@ func (h *HandledID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
 	}
-	backlog = (&ListenConfig{Backlog: backlog}).withDefaults().Backlog
+	backlog = backlogOf(backlog)
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()

@@ -33,7 +33,7 @@ func ExampleHandledID() {
 			}
 			return ev.ID.Accept(rdmacm.ConnParam{})
 		case rdmacm.EventEstablished:
-			fmt.Println("connected to", ev.ID.PeerAddr())
+			fmt.Println("connected to", ev.ID.RemoteAddr())
 		case rdmacm.EventDisconnected:
 			_ = ev.ID.Disconnect() // tells the peer that this end knows
 		}

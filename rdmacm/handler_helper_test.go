@@ -91,7 +91,7 @@ func (b *bench) dialing(then rdmacm.Handler) rdmacm.Handler {
 			if err := b.createQP(id); err != nil {
 				return err
 			}
-			return ev.ID.Connect(rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7})
+			return ev.ID.Connect(rdmacm.ConnParam{RetryCount: 7, PeerRNRRetryCount: 7})
 		}
 		return then(id, ev)
 	}
@@ -106,7 +106,7 @@ func (b *bench) accepting(then rdmacm.Handler) rdmacm.Handler {
 		if err := b.createQP(id); err != nil {
 			return err
 		}
-		return ev.ID.Accept(rdmacm.ConnParam{RNRRetryCount: 7})
+		return ev.ID.Accept(rdmacm.ConnParam{PeerRNRRetryCount: 7})
 	}
 }
 

@@ -102,7 +102,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 					if request, err = ln.GetRequest(bounded(t)); err != nil {
 						return err
 					}
-					return request.Accept(bounded(t), rdmacm.DefaultConnParam())
+					return request.Accept(bounded(t), rdmacm.ConnParam{})
 				})
 				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
 				require.NoError(t, err)

@@ -126,7 +126,7 @@ func (id *ID) verbs() *libibverbs.Context {
 }
 
 // Context returns the device that the id is bound to.
-func (id *ID) Context() (*ibverbs.Context, error) {
+func (id *ID) Context() (*ibverbs.Device, error) {
 	if err := id.self().Use(); err != nil {
 		return nil, err
 	}

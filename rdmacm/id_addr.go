@@ -11,17 +11,17 @@ import (
 // has one of InfiniBand's.
 func (id *ID) LocalAddr() netip.AddrPort { return address(id, librdmacm.GetLocalAddr, addrPort) }
 
-// PeerAddr returns the peer's address, the zero value while there is none, or
+// RemoteAddr returns the peer's address, the zero value while there is none, or
 // if it is one of InfiniBand's.
-func (id *ID) PeerAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
+func (id *ID) RemoteAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
 
-// LocalIB returns the id's own address of InfiniBand's, the zero value if it
+// LocalIBAddr returns the id's own address of InfiniBand's, the zero value if it
 // has none.
-func (id *ID) LocalIB() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
+func (id *ID) LocalIBAddr() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
 
-// PeerIB returns the peer's address of InfiniBand's, the zero value if it has
+// RemoteIBAddr returns the peer's address of InfiniBand's, the zero value if it has
 // none.
-func (id *ID) PeerIB() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }
+func (id *ID) RemoteIBAddr() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }
 
 func address[T any](
 	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,

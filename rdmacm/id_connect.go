@@ -11,39 +11,47 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// ConnParam is what the two ends of a connection tell each other.
+// ConnParam is what the two ends of a connection tell each other; see
+// rdma_connect(3). The zero value is usable.
 type ConnParam struct {
-	PrivateData        []byte // see Config.PrivateData for how much
-	ResponderResources uint8  // RDMA reads and atomics that the peer may have under way here
-	InitiatorDepth     uint8  // and that this end may have under way there
-	FlowControl        bool   // the device may tell the peer how many receives are posted
-	RetryCount         uint8  // times that either end sends again without an answer, up to 7; Connect's counts, not Accept's
-	RNRRetryCount      uint8  // times that the peer sends again while there is no receive here; 7 is for ever
+	// PrivateData goes to the peer; see Config.PrivateData for how much.
+	PrivateData []byte
+	// ResponderResources is how many RDMA reads and atomics the peer may have
+	// under way here, and InitiatorDepth how many this end may have under way
+	// there. 0 stands for as many as the device and, for Accept, the peer allow;
+	// negative is none.
+	ResponderResources, InitiatorDepth int
+	// FlowControl lets the device tell the peer how many receives are posted.
+	FlowControl bool
+	// RetryCount is how often either end sends again what nobody acknowledges.
+	// That of Connect counts, not that of Accept. 0 stands for 6; negative is
+	// never; 7 is the most, and with Soft-RoCE means for ever.
+	RetryCount int
+	// PeerRNRRetryCount is how often the peer sends again while there is no
+	// receive here. 0 stands for ibverbs.RNRRetryForever; negative is never.
+	PeerRNRRetryCount int
 
-	// Of a queue pair that was not made by CreateQP; otherwise they are ignored.
-
+	// QPNum is the number of a queue pair that CreateQP has not made, and SRQ
+	// says that it takes its receives from a shared queue. With one that
+	// CreateQP has made, neither has an effect.
 	QPNum uint32
-	SRQ   bool // it takes its receives from a shared queue
+	SRQ   bool
 }
 
-// DefaultConnParam returns what C takes where its caller gives no parameters: as
-// many RDMA reads and atomics as the device, and for Accept the peer, allow, 7
-// retries, and any number of them where the peer has no receive. The zero
-// ConnParam has no reads and no retries.
-func DefaultConnParam() ConnParam {
-	return ConnParam{
-		ResponderResources: librdmacm.RDMA_MAX_RESP_RES, InitiatorDepth: librdmacm.RDMA_MAX_INIT_DEPTH,
-		RetryCount: maxRetry, RNRRetryCount: ibverbs.RNRRetryForever,
-	}
-}
+// orDefault returns what a count stands for whose zero value is the default, and
+// whose negative values are none, within the most that there may be.
+func orDefault(count, zero, most int) int { return min(max(cmp.Or(count, zero), 0), most) }
 
 // with calls f with the parameters as C takes them. The length of the private
 // data has been checked.
 func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 	raw := &librdmacm.ConnParam{
 		PrivateDataLen:     uint8(len(p.PrivateData)),
-		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		RetryCount: p.RetryCount, RnrRetryCount: p.RNRRetryCount, QpNum: p.QPNum,
+		ResponderResources: uint8(orDefault(p.ResponderResources, librdmacm.RDMA_MAX_RESP_RES, librdmacm.RDMA_MAX_RESP_RES)),
+		InitiatorDepth:     uint8(orDefault(p.InitiatorDepth, librdmacm.RDMA_MAX_INIT_DEPTH, librdmacm.RDMA_MAX_INIT_DEPTH)),
+		RetryCount:         uint8(orDefault(p.RetryCount, defaultRetry, maxRetry)),
+		RnrRetryCount:      uint8(orDefault(p.PeerRNRRetryCount, defaultRNRRetry, maxRetry)),
+		QpNum:              p.QPNum,
 	}
 	if p.FlowControl {
 		raw.FlowControl = 1
@@ -61,12 +69,20 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 
 // Listen makes the id wait for connection requests, which come as
 // EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
-// read from the channel; 0 stands for as many as the system allows, which is
-// net.rdma_ucm.max_backlog. Further ones are not answered at all, and their peers
-// ask again some seconds later.
+// read from the channel, 128 for 0, and at most net.rdma_ucm.max_backlog of the
+// system. The kernel does not answer further ones, and their peers ask again some
+// seconds later.
 func (id *ID) Listen(backlog int) error {
-	backlog = min(max(backlog, 0), maxBacklog)
+	backlog = backlogOf(backlog)
 	return id.listen(backlog, backlog)
+}
+
+// backlogOf returns how many requests may wait where the caller has said backlog.
+func backlogOf(backlog int) int {
+	if backlog <= 0 {
+		return defaultBacklog
+	}
+	return min(backlog, maxBacklog)
 }
 
 // unread is how many requests may wait to be read by who reads them at once, to
@@ -79,7 +95,7 @@ const unread = 0
 func (id *ID) listen(backlog, kernel int) error {
 	return id.call(func() error {
 		before := id.backlog.Load()
-		id.backlog.Store(int32(cmp.Or(backlog, systemBacklog))) // before a request can come
+		id.backlog.Store(int32(backlog)) // before a request can come
 		err := librdmacm.Listen(id.raw, int32(kernel))
 		if err != nil {
 			id.backlog.Store(before)

@@ -22,7 +22,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 			if id.hasQP {
 				return errExists("rdma_create_qp", "queue pair")
 			}
-			if id.verbs() != pd.Context().Raw() {
+			if id.verbs() != pd.Device().Raw() {
 				return fmt.Errorf("rdma_create_qp: the protection domain is not of the id's device, as in Devices: %w", syscall.EINVAL)
 			}
 			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
@@ -33,7 +33,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 			qp = id.raw.Qp
 			return nil
 		})
-		return qp, func() error { return id.destroyQP(pd.Context(), qp) }, err
+		return qp, func() error { return id.destroyQP(pd.Device(), qp) }, err
 	})
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (id *ID) needQP(op string) (queuePair, error) {
 // id forgets the queue pair before, because reading an event may change the
 // state of the one that it has. The kernel may take a minute: the id is not
 // locked meanwhile, so that nobody waits for that who has an event of it.
-func (id *ID) destroyQP(device *ibverbs.Context, qp *libibverbs.Qp) error {
+func (id *ID) destroyQP(device *ibverbs.Device, qp *libibverbs.Qp) error {
 	id.mu.Lock()
 	id.leaveAll()
 	id.setQP(nil)

@@ -72,10 +72,7 @@ func (c *ListenConfig) withDefaults() ListenConfig {
 	if c != nil {
 		out = *c
 	}
-	if out.Backlog <= 0 {
-		out.Backlog = defaultBacklog
-	}
-	out.Backlog = min(out.Backlog, maxBacklog)
+	out.Backlog = backlogOf(out.Backlog)
 	return out
 }
 
@@ -181,7 +178,7 @@ func (ln *Listener) end(cause error) {
 }
 
 // Addr returns the address that the listener has.
-func (ln *Listener) Addr() Addr { return Addr{ln.addr} }
+func (ln *Listener) Addr() netip.AddrPort { return ln.addr }
 
 // check returns an error for what Listen has not made.
 func (ln *Listener) check() error {
@@ -195,7 +192,7 @@ func (ln *Listener) check() error {
 // that is made on it can serve all connections, as Config.PD, so that memory need
 // be registered only once. A listener at every address has no one device, and
 // Device fails; its requests have theirs.
-func (ln *Listener) Device() (*ibverbs.Context, error) {
+func (ln *Listener) Device() (*ibverbs.Device, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
 	}
@@ -223,7 +220,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	}
 	select {
 	case req := <-ln.requests:
-		req.local, req.peer = req.event.ID.LocalAddr(), req.event.ID.PeerAddr()
+		req.local, req.peer = req.event.ID.LocalAddr(), req.event.ID.RemoteAddr()
 		return req, nil
 	case <-ln.closed:
 		return nil, ln.err()

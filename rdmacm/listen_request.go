@@ -33,10 +33,10 @@ func (r *Request) answer() error {
 func (r *Request) PrivateData() []byte { return r.event.PrivateData }
 
 // RemoteAddr returns the peer's address.
-func (r *Request) RemoteAddr() Addr { return Addr{r.peer} }
+func (r *Request) RemoteAddr() netip.AddrPort { return r.peer }
 
 // LocalAddr returns the address that the peer connects to.
-func (r *Request) LocalAddr() Addr { return Addr{r.local} }
+func (r *Request) LocalAddr() netip.AddrPort { return r.local }
 
 // Event returns the event that brought the request.
 func (r *Request) Event() *Event { return r.event }

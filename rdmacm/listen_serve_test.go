@@ -2,6 +2,7 @@ package rdmacm_test
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func TestServeRefuses(t *testing.T) {
 	ctx := bounded(t)
 	ln := listenOn(t, d.IPv4)
 	serving, stop := context.WithCancel(ctx)
-	peers, served := make(chan rdmacm.Addr, 2), make(chan error, 1)
+	peers, served := make(chan netip.AddrPort, 2), make(chan error, 1)
 	go func() {
 		served <- ln.Serve(serving, func(_ context.Context, req *rdmacm.Request) {
 			if string(req.PrivateData()[:2]) == "no" {

@@ -26,10 +26,10 @@ func TestQueuePairOptions(t *testing.T) {
 	require.NoError(t, client.ID().SetAckTimeout(time.Second)) // 4.096 us * 2^18 is the next above
 	_, err := client.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.DefaultConnParam()); return err })
+	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
 	require.NoError(t, server.ID().SetAckTimeout(time.Millisecond))
-	require.NoError(t, server.Accept(ctx, rdmacm.DefaultConnParam()))
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 	for name, tt := range map[string]struct {
 		ep      *rdmacm.Endpoint

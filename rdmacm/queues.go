@@ -56,170 +56,170 @@ type queueSizes struct {
 
 // init is called with an id that has a device. The dispatcher and the id become
 // the queues'. pd may be nil. failed is told of requests that fail.
-func (q *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
-	q.kind, q.dispatcher, q.id, q.pd, q.foreignPD = kind, d, id, pd, pd != nil
-	q.ops.failed = failed
-	q.answers, q.done = make(chan *Event, 1), make(chan struct{})
-	q.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
+func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
+	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
+	c.ops.failed = failed
+	c.answers, c.done = make(chan *Event, 1), make(chan struct{})
+	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
 // allocate makes all but the queue pair, whose config it returns.
-func (q *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
+func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
 	if n := min(size.send, size.recv); n < 0 {
 		return config, fmt.Errorf("queue with a size of %d: %w", n, syscall.EINVAL)
 	}
-	device, err := q.id.Context()
+	device, err := c.id.Context()
 	if err != nil {
 		return config, err
 	}
-	if q.pd == nil {
-		if q.pd, err = device.AllocPD(); err != nil {
+	if c.pd == nil {
+		if c.pd, err = device.AllocPD(); err != nil {
 			return config, err
 		}
-	} else if q.pd.Context() != device {
-		return config, fmt.Errorf("the protection domain is not of the %s's device as in Devices: %w", q.kind, syscall.EINVAL)
+	} else if c.pd.Device() != device {
+		return config, fmt.Errorf("the protection domain is not of the %s's device as in Devices: %w", c.kind, syscall.EINVAL)
 	}
-	if q.channel, err = device.CreateCompChannel(); err != nil {
+	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return config, err
 	}
-	if q.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: q.channel}); err != nil {
+	if c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel}); err != nil {
 		return config, err
 	}
 	return ibverbs.QPConfig{
-		SendCQ: q.cq, RecvCQ: q.cq, MaxSendWR: size.send, MaxRecvWR: size.recv,
+		SendCQ: c.cq, RecvCQ: c.cq, MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
-	}, q.ops.init(q, size)
+	}, c.ops.init(c, size)
 }
 
 // check returns why the queues are of no use at all.
-func (q *queues) check() error {
-	if q == nil || q.done == nil {
+func (c *queues) check() error {
+	if c == nil || c.done == nil {
 		return fmt.Errorf("connection that is nil, or was not made by this package: %w", os.ErrInvalid)
 	}
 	return nil
 }
 
 // errClosed is the cause of what Close has ended.
-func (q *queues) errClosed() error { return fmt.Errorf("%s: %w", q.kind, os.ErrClosed) }
+func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.kind, os.ErrClosed) }
 
 // isAnswer reports, once, that the event that has come is what ask waits for.
-func (q *queues) isAnswer() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	asks := q.asks
-	q.asks = false
+func (c *queues) isAnswer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asks := c.asks
+	c.asks = false
 	return asks
 }
 
 // isAsking reports whether ask waits for an event.
-func (q *queues) isAsking() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.asks
+func (c *queues) isAsking() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asks
 }
 
 // ask starts something, at most once, and waits for the event that answers it.
 // One that reports a failure is returned as an error.
-func (q *queues) ask(ctx context.Context, start func() error) (*Event, error) {
-	q.mu.Lock()
-	q.asks = true
-	q.mu.Unlock()
+func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
+	c.mu.Lock()
+	c.asks = true
+	c.mu.Unlock()
 	if err := start(); err != nil {
-		q.isAnswer() // none is to come
+		c.isAnswer() // none is to come
 		return nil, err
 	}
 	var late <-chan time.Time
-	if q.within > 0 {
-		timer := time.NewTimer(q.within)
+	if c.within > 0 {
+		timer := time.NewTimer(c.within)
 		defer timer.Stop()
 		late = timer.C
 	}
 	select {
-	case ev := <-q.answers:
+	case ev := <-c.answers:
 		return ev, ev.Err()
-	case <-q.done:
+	case <-c.done:
 		select {
-		case ev := <-q.answers: // it was there, if not for long
+		case ev := <-c.answers: // it was there, if not for long
 			return ev, ev.Err()
 		default:
-			return nil, q.Err()
+			return nil, c.Err()
 		}
 	case <-ctx.Done():
 		return nil, contextError(ctx)
 	case <-late:
-		return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", q.within, syscall.ETIMEDOUT)
+		return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", c.within, syscall.ETIMEDOUT)
 	}
 }
 
 // end notes why it is over, and reports whether nobody has before.
-func (q *queues) end(cause error) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.cause != nil {
+func (c *queues) end(cause error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
 		return false
 	}
-	q.cause = cause
-	close(q.done)
+	c.cause = cause
+	close(c.done)
 	return true
 }
 
 // fail ends it, and completes all that is posted.
-func (q *queues) fail(cause error) {
-	if q.end(cause) {
-		background.add(q.flush)
+func (c *queues) fail(cause error) {
+	if c.end(cause) {
+		background.add(c.flush)
 	}
 }
 
 // flush completes all that is posted, and comes after end. The queue pair may be
 // in the error state already; but a device such as Soft-RoCE does not look at
 // receives that are posted there until it is put there again.
-func (q *queues) flush() {
-	q.ops.mu.Lock() // so that who posts has been before, or knows of the end
-	defer q.ops.mu.Unlock()
-	_ = q.qp.SetError() // the device may be gone
+func (c *queues) flush() {
+	c.ops.mu.Lock() // so that who posts has been before, or knows of the end
+	defer c.ops.mu.Unlock()
+	_ = c.qp.SetError() // the device may be gone
 }
 
 // look ends it if the queue pair has failed. A request that was flushed says so if
 // no event has told why since the look before.
-func (q *queues) look() {
-	if event, failed := q.qp.Failure(); failed {
-		q.fail(&QPError{Num: q.qp.Num(), Event: event})
+func (c *queues) look() {
+	if event, failed := c.qp.Failure(); failed {
+		c.fail(&QPError{Num: c.qp.Num(), Event: event})
 		return
 	}
-	flushed := q.flushed.Load()
-	if flushed == nil || q.isAsking() {
+	flushed := c.flushed.Load()
+	if flushed == nil || c.isAsking() {
 		return
 	}
-	if q.wasFlushed {
-		q.fail(fmt.Errorf("the queue pair has failed: %w", flushed))
+	if c.wasFlushed {
+		c.fail(fmt.Errorf("the queue pair has failed: %w", flushed))
 	}
-	q.wasFlushed = true
+	c.wasFlushed = true
 }
 
 // Err returns nil, or why it is over.
-func (q *queues) Err() error {
-	if err := q.check(); err != nil {
+func (c *queues) Err() error {
+	if err := c.check(); err != nil {
 		return err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.cause
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
 }
 
 // PD returns the protection domain, to register memory with.
-func (q *queues) PD() *ibverbs.PD { return q.pd }
+func (c *queues) PD() *ibverbs.PD { return c.pd }
 
 // QP returns the queue pair, for requests that there is no method for. The IDs
 // of such requests must be 1<<63 or more. Their completions are not to be had
 // from here, except that a failed one is why it is over, and they must leave
 // room in the queues for other requests, of which Config.KeepAlive makes some.
-func (q *queues) QP() *ibverbs.QP { return q.qp }
+func (c *queues) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the id.
-func (q *queues) ID() *ID { return q.id }
+func (c *queues) ID() *ID { return c.id }
 
 // Done returns a channel that is closed when it is over; Err then says why.
-func (q *queues) Done() <-chan struct{} { return q.done }
+func (c *queues) Done() <-chan struct{} { return c.done }
 
 // pages returns memory that begins a page. It is Go's, so that whoever still reads
 // it when the connection is closed reads on.
@@ -232,44 +232,44 @@ func pages(size int) []byte {
 }
 
 // alloc registers memory until Close.
-func (q *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
-	if err := q.check(); err != nil {
+func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
-	q.memory.Lock() // held to the end, so that Close finds every region
-	defer q.memory.Unlock()
-	if q.closed {
-		return nil, q.errClosed()
+	c.memory.Lock() // held to the end, so that Close finds every region
+	defer c.memory.Unlock()
+	if c.closed {
+		return nil, c.errClosed()
 	}
 	if size <= 0 {
-		return nil, fmt.Errorf("%d bytes of memory for a %s: %w", size, q.kind, syscall.EINVAL)
+		return nil, fmt.Errorf("%d bytes of memory for a %s: %w", size, c.kind, syscall.EINVAL)
 	}
-	mr, err := q.pd.Register(pages(size), access)
+	mr, err := c.pd.Register(pages(size), access)
 	if err != nil {
 		return nil, err
 	}
-	q.regions.add(mr)
+	c.regions.add(mr)
 	return mr, nil
 }
 
 // release closes everything, in the order that C needs, and what others have on
 // the protection domain after the queues. After an error it can be called again.
-func (q *queues) release(others ...func() error) error {
-	return q.closer.do(func() error {
+func (c *queues) release(others ...func() error) error {
+	return c.closer.do(func() error {
 		var steps []func() error
-		if q.qp != nil {
-			steps = append(steps, q.qp.Close)
+		if c.qp != nil {
+			steps = append(steps, c.qp.Close)
 		}
-		if q.cq != nil {
-			steps = append(steps, q.cq.Close, q.abortOperations)
+		if c.cq != nil {
+			steps = append(steps, c.cq.Close, c.abortOperations)
 		}
-		if q.channel != nil {
-			steps = append(steps, q.channel.Close)
+		if c.channel != nil {
+			steps = append(steps, c.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, q.closeRegions, func() error { return q.leave.do(q.leaveID) })
-		if q.pd != nil && !q.foreignPD {
-			steps = append(steps, q.pd.Close)
+		steps = append(steps, c.closeRegions, func() error { return c.leave.do(c.leaveID) })
+		if c.pd != nil && !c.foreignPD {
+			steps = append(steps, c.pd.Close)
 		}
 		for _, step := range steps {
 			if err := step(); err != nil {
@@ -281,27 +281,27 @@ func (q *queues) release(others ...func() error) error {
 }
 
 // leaveID closes the id, now or when the peer has been told.
-func (q *queues) leaveID() error {
-	if q.linger > 0 {
-		return q.parting.start(q.linger)
+func (c *queues) leaveID() error {
+	if c.linger > 0 {
+		return c.parting.start(c.linger)
 	}
-	if err := q.id.Close(); err != nil {
+	if err := c.id.Close(); err != nil {
 		return err
 	}
-	q.parting.end(q.untold)
-	q.dispatcher.forget(q.id)
-	return q.dispatcher.release()
+	c.parting.end(c.untold)
+	c.dispatcher.forget(c.id)
+	return c.dispatcher.release()
 }
 
-func (q *queues) closeRegions() error {
-	q.memory.Lock()
-	defer q.memory.Unlock()
-	q.closed = true
-	return q.regions.close()
+func (c *queues) closeRegions() error {
+	c.memory.Lock()
+	defer c.memory.Unlock()
+	c.closed = true
+	return c.regions.close()
 }
 
-func (q *queues) abortOperations() error {
-	watched.remove(&q.ops)
-	q.ops.abort(q.errClosed())
+func (c *queues) abortOperations() error {
+	watched.remove(&c.ops)
+	c.ops.abort(c.errClosed())
 	return nil
 }

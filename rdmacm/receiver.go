@@ -85,14 +85,14 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	})
 }
 
-func (q *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, error)) (*Receiver, error) {
-	if err := q.ops.receivesNothing(); err != nil {
+func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, error)) (*Receiver, error) {
+	if err := c.ops.receivesNothing(); err != nil {
 		return nil, err
 	}
-	r := &Receiver{post: post, posted: make([]slot, q.ops.recvs.size)}
+	r := &Receiver{post: post, posted: make([]slot, c.ops.recvs.size)}
 	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the message that the caller has
 	if size > 0 {
-		memory, err := q.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
+		memory, err := c.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
 		if err != nil {
 			return nil, err
 		}

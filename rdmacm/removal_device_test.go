@@ -82,7 +82,7 @@ func (p *pairs) close(t *testing.T) {
 }
 
 // onPort returns an address with the port of another.
-func onPort(t *testing.T, address string, other rdmacm.Addr) string {
+func onPort(t *testing.T, address string, other netip.AddrPort) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(address)
 	require.NoError(t, err)

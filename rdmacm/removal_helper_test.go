@@ -125,15 +125,15 @@ func isListed(t testing.TB, name string) bool {
 	t.Helper()
 	devices, err := ibverbs.Devices()
 	require.NoError(t, err)
-	return slices.ContainsFunc(devices, func(d ibverbs.Device) bool { return d.Name == name })
+	return slices.ContainsFunc(devices, func(d ibverbs.DeviceEntry) bool { return d.Name == name })
 }
 
 // find returns a device as librdmacm has it, nil if it has it not.
-func find(t testing.TB, name string) *ibverbs.Context {
+func find(t testing.TB, name string) *ibverbs.Device {
 	t.Helper()
 	devices, err := rdmacm.Devices()
 	require.NoError(t, err)
-	i := slices.IndexFunc(devices, func(c *ibverbs.Context) bool { return c.Name() == name })
+	i := slices.IndexFunc(devices, func(c *ibverbs.Device) bool { return c.Name() == name })
 	if i < 0 {
 		return nil
 	}

@@ -146,7 +146,7 @@ func newSoak(t *testing.T, device string, host netip.Addr, seed uint64) *soak {
 	t.Helper()
 	devices, err := rdmacm.Devices()
 	require.NoError(t, err)
-	i := slices.IndexFunc(devices, func(c *ibverbs.Context) bool { return c.Name() == device })
+	i := slices.IndexFunc(devices, func(c *ibverbs.Device) bool { return c.Name() == device })
 	pd, err := devices[i].AllocPD()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pd.Close()) })

@@ -164,18 +164,18 @@ func Rereg(result int64, errno int32) error {
 	return &ReregError{Code: int(result), Errno: normalise(-1, errno)}
 }
 
-// AddrinfoError is a name that rdma_getaddrinfo could not resolve.
-type AddrinfoError struct {
+// AddrInfoError is a name that rdma_getaddrinfo could not resolve.
+type AddrInfoError struct {
 	Op   string
 	Code int // EAI_*
 	Text string
 }
 
-func (e *AddrinfoError) Error() string { return e.Op + ": " + e.Text }
+func (e *AddrInfoError) Error() string { return e.Op + ": " + e.Text }
 
 // Unwrap makes errors.Is work with the errno that says the same, if there is
 // one.
-func (e *AddrinfoError) Unwrap() error {
+func (e *AddrInfoError) Unwrap() error {
 	if errno := eai[e.Code].errno; errno != 0 {
 		return errno
 	}
@@ -216,7 +216,7 @@ func Addrinfo(op string, result int64, errno int32) error {
 	if text == "" {
 		text = "name resolution failed with code " + strconv.FormatInt(result, 10)
 	}
-	return &AddrinfoError{op, int(result), text}
+	return &AddrInfoError{op, int(result), text}
 }
 
 // NilError is a nil pointer passed where C would follow it.

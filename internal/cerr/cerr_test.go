@@ -148,7 +148,7 @@ func TestAddrinfoCodes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		err := Addrinfo("rdma_getaddrinfo", tt.result, tt.errno)
-		var e *AddrinfoError
+		var e *AddrInfoError
 		require.ErrorAs(t, err, &e)
 		require.EqualValues(t, tt.result, e.Code)
 		require.EqualError(t, err, "rdma_getaddrinfo: "+tt.text)

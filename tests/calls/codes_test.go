@@ -59,7 +59,7 @@ func TestEAI(t *testing.T) {
 	for _, tt := range []struct {
 		result int64
 		errno  int32
-		code   int           // of the *cerr.AddrinfoError, or 0: it is a *cerr.Error
+		code   int           // of the *cerr.AddrInfoError, or 0: it is a *cerr.Error
 		is     syscall.Errno // 0: none
 		text   string        // "" for success
 	}{
@@ -91,7 +91,7 @@ func TestEAI(t *testing.T) {
 				require.ErrorAs(t, err, &e)
 				return
 			}
-			var e *cerr.AddrinfoError
+			var e *cerr.AddrInfoError
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, tt.code, e.Code)
 		})

@@ -21,7 +21,7 @@ func connectEndpoint(t *testing.T) *rdmacm.Endpoint {
 	ep, err := rdmacm.CreateEndpoint(bounded(t), to, nil, &ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ep.Close()) })
-	_, err = ep.Connect(bounded(t), rdmacm.DefaultConnParam())
+	_, err = ep.Connect(bounded(t), rdmacm.ConnParam{})
 	require.NoError(t, err)
 	return ep
 }

@@ -130,7 +130,7 @@ func TestLateEvents(t *testing.T) {
 	conn, err := rdmacm.Dial(bounded(t), address, nil)
 	require.NoError(t, err)
 	for _, event := range []rdmacm.EventType{
-		rdmacm.EventTimewaitExit, rdmacm.EventAddrChange, rdmacm.EventUnreachable, rdmacm.EventUser, rdmacm.EventAddrinfoResolved,
+		rdmacm.EventTimewaitExit, rdmacm.EventAddrChange, rdmacm.EventUnreachable, rdmacm.EventUser, rdmacm.EventAddrInfoResolved,
 	} {
 		become(c, event, 0)
 		require.NoError(t, conn.ID().WriteUserEvent(0, 0))

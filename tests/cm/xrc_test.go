@@ -40,7 +40,7 @@ func TestXRCClient(t *testing.T) {
 	require.Equal(t, ibverbs.QPTypeXRCSend, ep.QP().Type())
 	require.NotContains(t, p.Names(), "ibv_open_xrcd")
 
-	ev, err := ep.Connect(bounded(t), rdmacm.DefaultConnParam())
+	ev, err := ep.Connect(bounded(t), rdmacm.ConnParam{})
 	require.NoError(t, err)
 	require.Equal(t, rdmacm.EventEstablished, ev.Type)
 	_, err = ep.RecvComp(bounded(t))

@@ -53,7 +53,7 @@ func TestPeersRetryCounts(t *testing.T) {
 			attr, err := conn.QP().Query()
 			require.NoError(t, err)
 			require.Equal(t, tt.retry, attr.RetryCount)
-			require.Equal(t, tt.rnrRetry, attr.RNRRetry)
+			require.Equal(t, tt.rnrRetry, attr.RNRRetryCount)
 			require.NoError(t, conn.Close())
 			client.wait()
 		})

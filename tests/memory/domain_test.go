@@ -38,7 +38,7 @@ func TestParentDomain(t *testing.T) {
 	raw.Context = r.c.Raw()
 	require.Same(t, r.pd, domain.Parent())
 	require.Nil(t, r.pd.Parent())
-	require.Same(t, r.c, domain.Context())
+	require.Same(t, r.c, domain.Device())
 	require.EqualError(t, td.Close(), "TD of fake0: close first: parent domain of PD 0 of fake0")
 	require.EqualError(t, r.pd.Close(), "PD 0 of fake0: close first: parent domain of PD 0 of fake0")
 	_, err = domain.AllocParentDomain(nil)

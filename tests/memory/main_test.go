@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(fakelib.Main(m)) }
 type rig struct {
 	t   *testing.T
 	lib *fakelib.Library
-	c   *ibverbs.Context
+	c   *ibverbs.Device
 	pd  *ibverbs.PD
 }
 

@@ -115,7 +115,7 @@ func TestCompletionFields(t *testing.T) {
 		uint64(1<<63 + 1), ibverbs.WCSuccess, ibverbs.WCRecv, uint32(2), 3, uint32(4), uint32(5),
 		libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH, uint16(6), uint16(7), uint8(8), uint8(9),
 	}, []any{
-		wc.ID(), wc.Status(), wc.Opcode(), wc.VendorError(), wc.ByteLen(), wc.QPNum(), wc.SrcQP(),
+		wc.ID(), wc.Status(), wc.Opcode(), wc.VendorError(), wc.ByteLen(), wc.QPNum(), wc.SrcQPNum(),
 		wc.Flags(), wc.PKeyIndex(), wc.SLID(), wc.SL(), wc.DLIDPathBits(),
 	})
 }

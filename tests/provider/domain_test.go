@@ -90,7 +90,7 @@ func TestCQOnParentDomainRefused(t *testing.T) {
 	domain := r.parentDomain(nil)
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
 	r.p.Forget()
-	create := func(c *ibverbs.Context, domain *ibverbs.PD) error {
+	create := func(c *ibverbs.Device, domain *ibverbs.PD) error {
 		_, err := c.CreateCQ(ibverbs.CQConfig{Entries: 1, ParentDomain: domain})
 		return err
 	}

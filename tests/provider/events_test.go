@@ -101,7 +101,7 @@ func TestAsyncEvents(t *testing.T) {
 		want := classes[class]
 		r.tell(typ, want.element)
 		ev := r.next()
-		require.Equal(t, ibverbs.Event{Type: typ, Context: r.c, Object: want.object, Number: want.number}, ev, "%v", typ)
+		require.Equal(t, ibverbs.Event{Type: typ, Device: r.c, Object: want.object, Number: want.number}, ev, "%v", typ)
 		r.acknowledged(typ, want.element)
 		seen[class]++
 		if want.acks != nil {
@@ -161,7 +161,7 @@ func TestAsyncEventOfForeignObject(t *testing.T) {
 	r.p.Forget()
 	element := uint64(address(raw))
 	r.tell(ibverbs.EventSRQError, element)
-	require.Equal(t, ibverbs.Event{Type: ibverbs.EventSRQError, Context: r.c, Number: raw.Handle}, r.next())
+	require.Equal(t, ibverbs.Event{Type: ibverbs.EventSRQError, Device: r.c, Number: raw.Handle}, r.next())
 	r.acknowledged(ibverbs.EventSRQError, element)
 	require.EqualValues(t, 1, raw.EventsCompleted)
 	require.NoError(t, libibverbs.DestroySrq(raw))
@@ -216,7 +216,7 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 	ev, ok, err := second.PollEvent()
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, ibverbs.Event{Type: ibverbs.EventCQError, Context: second, Object: cq, Number: cq.Raw().Handle}, ev)
+	require.Equal(t, ibverbs.Event{Type: ibverbs.EventCQError, Device: second, Object: cq, Number: cq.Raw().Handle}, ev)
 	require.Same(t, other, r.next().CQ())
 	_, ok, err = r.c.PollEvent()
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func TestImportDM(t *testing.T) {
 	_, err = r.c.ImportDM(ibverbs.DMExport{Handle: 5, Len: 6})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_import_dm (DM 5 of 6 bytes of fake0)")
-	_, err = (*ibverbs.Context)(nil).ImportDM(export)
+	_, err = (*ibverbs.Device)(nil).ImportDM(export)
 	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
@@ -113,7 +113,7 @@ func TestImportMR(t *testing.T) {
 	require.Equal(t, []libibverbs.Sge{{Addr: 0x7000 + 96, Length: 4000, Lkey: mr.LKey()}},
 		fakelib.Follow[libibverbs.Sge](call, &fakelib.Struct[libibverbs.RecvWr](call, 1).SgList, 1))
 	for _, none := range []*ibverbs.ImportedMR{nil, {}} {
-		require.ErrorIs(t, recv.Request(0).SetSegments(none.Sub(0, 0)), syscall.EINVAL)
+		require.ErrorIs(t, recv.WR(0).SetSegments(none.Sub(0, 0)), syscall.EINVAL)
 	}
 	send := must(ibverbs.NewSendBatch(1, 1))(t)
 	require.ErrorIs(t, send.Send(1, ibverbs.SendInline, mr.Sub(0, 1)), syscall.EINVAL)
@@ -123,7 +123,7 @@ func TestImportMR(t *testing.T) {
 	require.NoError(t, mr.Close())
 	require.NoError(t, mr.Close())
 	require.Equal(t, []int64{raw}, r.p.Only("ibv_unimport_mr").Args())
-	require.ErrorIs(t, recv.Request(0).SetSegments(mr.Sub(0, 1)), os.ErrClosed)
+	require.ErrorIs(t, recv.WR(0).SetSegments(mr.Sub(0, 1)), os.ErrClosed)
 	export.Len = math.MaxUint64
 	_, err := pd.ImportMR(export)
 	require.ErrorIs(t, err, syscall.EINVAL)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(fakelib.ProviderMain(m)) }
 type rig struct {
 	t  *testing.T
 	p  *fakelib.Provider
-	c  *ibverbs.Context
+	c  *ibverbs.Device
 	pd *ibverbs.PD
 }
 

@@ -134,8 +134,8 @@ func TestUnreachable(t *testing.T) {
 
 func TestCreateDestination(t *testing.T) {
 	r := open(t)
-	local := ibverbs.QPEndpoint{QPN: 7, GID: ibverbs.GID{0xfe, 0x80, 15: 1}, MTU: 5, Port: 1, GIDIndex: 3}
-	peer := ibverbs.QPEndpoint{QPN: 8, QKey: 0x1234, LID: 6, GID: ibverbs.GID{0xfe, 0x80, 15: 2}, MTU: 5, Port: 2, GIDIndex: 4}
+	local := ibverbs.QPAddr{QPNum: 7, GID: ibverbs.GID{0xfe, 0x80, 15: 1}, MTU: 5, Port: 1, GIDIndex: 3}
+	peer := ibverbs.QPAddr{QPNum: 8, QKey: 0x1234, LID: 6, GID: ibverbs.GID{0xfe, 0x80, 15: 2}, MTU: 5, Port: 2, GIDIndex: 4}
 	to := must(r.pd.CreateDestination(local, peer))(t)
 	keep(t, to.AH)
 	require.Equal(t, ibverbs.Destination{AH: to.AH, QPNum: 8, QKey: 0x1234}, to)
@@ -146,7 +146,7 @@ func TestCreateDestination(t *testing.T) {
 
 	connected, nowhere := peer, local
 	connected.QKey, nowhere.Port = 0, 0
-	for want, ends := range map[string][2]ibverbs.QPEndpoint{
+	for want, ends := range map[string][2]ibverbs.QPAddr{
 		"of fake0: peer's endpoint is not of type IBV_QPT_UD: it has no key": {local, connected},
 		"of fake0: peer's endpoint with queue pair number 0x0":               {local, {}},
 		"of fake0: local endpoint with port 0":                               {nowhere, peer},

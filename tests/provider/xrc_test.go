@@ -42,7 +42,7 @@ func TestOpenXRCD(t *testing.T) {
 		require.Equal(t, address(r.c.Raw()), call.Arg(0), name)
 		require.Equal(t, libibverbs.XrcdInitAttr{CompMask: 3, Fd: tt.fd, Oflags: int32(tt.flags)},
 			*fakelib.Struct[libibverbs.XrcdInitAttr](call, 1), name)
-		require.Same(t, r.c, x.Context(), name)
+		require.Same(t, r.c, x.Device(), name)
 		require.NoError(t, x.Close(), name)
 		require.Equal(t, []int64{call.Result()}, r.p.Only("ibv_close_xrcd").Args(), name)
 	}
@@ -71,7 +71,7 @@ func TestXRCQueuePairs(t *testing.T) {
 	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
 	batch := must(ibverbs.NewSendBatch(1, 1))(t)
 	require.NoError(t, batch.Send(1, ibverbs.SendSignaled, mr.All()))
-	require.NoError(t, batch.Request(0).SetXRCSRQ(77))
+	require.NoError(t, batch.WR(0).SetXRCSRQ(77))
 	r.p.Forget()
 	require.Equal(t, 1, must(send.PostSend(batch))(t))
 	wr := fakelib.Struct[libibverbs.SendWr](r.p.Only("ibv_post_send"), 1)

@@ -39,7 +39,7 @@ func testAddrInfo(t *testing.T) {
 	require.Equal(t, netip.AddrPortFrom(d.IPv4, 7471), infos[0].Dst)
 	for code, look := range map[int][2]string{-2: {"no name", "7471"}, -8: {d.IPv4.String(), "no service"}} {
 		_, err = ep.ResolveAddrInfo(ctx, look[0], look[1], hints)
-		var failed *rdmacm.AddrinfoError
+		var failed *rdmacm.AddrInfoError
 		require.ErrorAs(t, err, &failed)
 		require.Equal(t, code, failed.Code)
 	}
@@ -76,7 +76,7 @@ func testAddrInfo(t *testing.T) {
 	require.NoError(t, id.ResolveAddrInfo(d.IPv4.String(), "9", hints))
 	ev, err = ch.Next(ctx)
 	require.NoError(t, err)
-	require.Equal(t, rdmacm.EventAddrinfoResolved, ev.Type)
+	require.Equal(t, rdmacm.EventAddrInfoResolved, ev.Type)
 	infos, err = id.QueryAddrInfo()
 	require.NoError(t, err)
 	require.EqualValues(t, 9, infos[0].Dst.Port())

@@ -1,6 +1,7 @@
 package cmtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,7 @@ func (c *cmtime) connectAll(ctx context.Context, stdout io.Writer) error {
 	var results []result
 	c.nodes = make([]node, c.connections)
 	each := make([]time.Duration, c.connections)
-	param := rdmacm.ConnParam{PrivateData: c.to.Connect, ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(c.retries)}
+	param := rdmacm.ConnParam{PrivateData: c.to.Connect, ResponderResources: 1, InitiatorDepth: 1, RetryCount: cmp.Or(c.retries, -1), PeerRNRRetryCount: -1}
 	for _, s := range []step{
 		{"create id", c.create, none},
 		{"bind addr", func(n *node) error { return n.id.BindAddr(c.to.Src) }, none},

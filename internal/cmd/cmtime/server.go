@@ -40,7 +40,7 @@ func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
 	switch ev.Type {
 	case rdmacm.EventConnectRequest:
 		if err = c.domains.createQP(ev.ID); err == nil {
-			err = ev.ID.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1})
+			err = ev.ID.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, PeerRNRRetryCount: -1})
 		}
 		if err == nil {
 			return nil
@@ -55,7 +55,7 @@ func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
 }
 
 // domains have what the connections of a device share, as in C.
-type domains map[*ibverbs.Context]struct {
+type domains map[*ibverbs.Device]struct {
 	pd *ibverbs.PD
 	cq *ibverbs.CQ
 }

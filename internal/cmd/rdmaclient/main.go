@@ -84,7 +84,7 @@ func (o *options) exchange(ctx context.Context) (err error) {
 	if err := ep.PostRecv(0, received.All()); err != nil { // before the server can send
 		return err
 	}
-	if _, err := ep.Connect(ctx, rdmacm.DefaultConnParam()); err != nil {
+	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {

@@ -64,7 +64,7 @@ func (o *options) run(_ context.Context, out program.Output) error {
 func query(name string) (devices []ibverbs.DeviceInfo, err error) {
 	found, err := ibverbs.Devices()
 	if name != "" || err != nil || len(found) == 0 {
-		found = []ibverbs.Device{{Name: name}} // whose error says what there is
+		found = []ibverbs.DeviceEntry{{Name: name}} // whose error says what there is
 	}
 	err = nil
 	for _, d := range found {

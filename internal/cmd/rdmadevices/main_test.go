@@ -36,11 +36,11 @@ func madeUp() []ibverbs.DeviceInfo {
 		}},
 	}
 	first := ibverbs.DeviceInfo{
-		Device: ibverbs.Device{Name: "mlx5_0", GUID: 0x2400000000000001}, BoardID: "MT_1", Ports: []ibverbs.PortInfo{fabric, down},
+		Device: ibverbs.DeviceEntry{Name: "mlx5_0", GUID: 0x2400000000000001}, BoardID: "MT_1", Ports: []ibverbs.PortInfo{fabric, down},
 	}
 	first.Attr.FirmwareVersion = "20.1"
 	first.Attr.MaxQP = 7
-	return []ibverbs.DeviceInfo{first, {Device: ibverbs.Device{Name: "rxe0", GUID: 2}, Ports: []ibverbs.PortInfo{roce}}}
+	return []ibverbs.DeviceInfo{first, {Device: ibverbs.DeviceEntry{Name: "rxe0", GUID: 2}, Ports: []ibverbs.PortInfo{roce}}}
 }
 
 const portTable = `

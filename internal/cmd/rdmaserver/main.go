@@ -95,7 +95,7 @@ func exchange(ctx context.Context, ep *rdmacm.Endpoint) error {
 	if err := ep.PostRecv(0, received.All()); err != nil { // before the client can send
 		return err
 	}
-	if err := ep.Accept(ctx, rdmacm.DefaultConnParam()); err != nil {
+	if err := ep.Accept(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
 	if _, err := ep.RecvComp(ctx); err != nil {

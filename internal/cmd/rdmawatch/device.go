@@ -11,7 +11,7 @@ import (
 // device is one that is watched.
 type device struct {
 	name    string
-	context *ibverbs.Context
+	context *ibverbs.Device
 	ids     map[string]*rdmacm.HandledID // bound to an address of the network interface
 }
 

@@ -84,7 +84,7 @@ func (o *options) send(ctx context.Context) (err error) {
 	if err := batch.Send(0, 0, message.All()); err != nil {
 		return err
 	}
-	accepted, err := ep.Connect(ctx, rdmacm.DefaultConnParam())
+	accepted, err := ep.Connect(ctx, rdmacm.ConnParam{})
 	if err != nil {
 		return err
 	}
@@ -108,5 +108,5 @@ func address(batch *ibverbs.SendBatch, privateData []byte) error {
 	if len(privateData) < 4 {
 		return fmt.Errorf("the server's private data has %d bytes, too few for the number of its shared receive queue", len(privateData))
 	}
-	return batch.Request(0).SetXRCSRQ(binary.BigEndian.Uint32(privateData))
+	return batch.WR(0).SetXRCSRQ(binary.BigEndian.Uint32(privateData))
 }

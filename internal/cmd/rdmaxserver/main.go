@@ -121,7 +121,7 @@ func (o *options) receive(ctx context.Context, ep *rdmacm.Endpoint) error {
 	if err := ep.PostRecv(0, message.All()); err != nil { // before the client can send
 		return err
 	}
-	answer := rdmacm.DefaultConnParam()
+	answer := rdmacm.ConnParam{}
 	if o.kind.Extended {
 		number, err := srq.Num() // which the client's message must carry
 		if err != nil {

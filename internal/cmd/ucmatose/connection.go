@@ -41,11 +41,11 @@ func (t *test) prepare(c *connection) (err error) {
 }
 
 func (t *test) connect(c *connection) error {
-	_, err := c.Connect(c.life, rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5})
+	_, err := c.Connect(c.life, rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5, PeerRNRRetryCount: -1})
 	return err
 }
 
-func (t *test) accept(c *connection) error { return c.Accept(c.life, rdmacm.DefaultConnParam()) }
+func (t *test) accept(c *connection) error { return c.Accept(c.life, rdmacm.ConnParam{}) }
 
 func (t *test) send(c *connection) error {
 	return t.repeat(func() error { return c.PostSend(0, 0, c.memory.All()) })

@@ -88,7 +88,7 @@ func activePort(name string) (Device, error) {
 }
 
 // findGID prefers the GID of an IPv4 address with RoCE v2, then any other.
-func (d *Device) findGID(c *ibverbs.Context, entries int) error {
+func (d *Device) findGID(c *ibverbs.Device, entries int) error {
 	best := 0
 	for i := range entries {
 		gid, err := c.QueryGID(d.Port, i)

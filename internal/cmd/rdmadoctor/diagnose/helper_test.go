@@ -81,7 +81,7 @@ func roce(name, netDev string, state ibverbs.PortState, gids ...string) ibverbs.
 			Port: 1, Index: i, GID: ibverbs.GIDFromAddr(netip.MustParseAddr(text)), Type: ibverbs.GIDTypeRoCEv2, NetDev: netDev,
 		})
 	}
-	return ibverbs.DeviceInfo{Device: ibverbs.Device{Name: name}, Ports: []ibverbs.PortInfo{p}}
+	return ibverbs.DeviceInfo{Device: ibverbs.DeviceEntry{Name: name}, Ports: []ibverbs.PortInfo{p}}
 }
 
 // fabric is a device with a port of InfiniBand.

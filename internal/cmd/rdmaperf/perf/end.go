@@ -65,7 +65,7 @@ type end struct {
 	control *control
 	close   []func() error // in the order in which things were made
 
-	context  *ibverbs.Context
+	context  *ibverbs.Device
 	pd       *ibverbs.PD
 	mr       *ibverbs.MR
 	half     int
@@ -73,7 +73,7 @@ type end struct {
 	recvs    *ibverbs.CQ
 	unpolled int // see answeredTurn
 	qp       *ibverbs.QP
-	local    ibverbs.QPEndpoint // without rdma_cm
+	local    ibverbs.QPAddr // without rdma_cm
 	peer     ibverbs.RemoteBuffer
 	to       ibverbs.Destination // of datagrams
 }
@@ -113,7 +113,7 @@ func (e *end) open(where Where) (err error) {
 		if e.context, _, err = ibverbs.OpenAddr(local.Addr().Unmap()); err == nil {
 			break
 		}
-		var devices []ibverbs.Device
+		var devices []ibverbs.DeviceEntry
 		if devices, err = ibverbs.Devices(); err != nil {
 			return err
 		}
@@ -193,13 +193,13 @@ func (e *end) connect(where Where) error {
 		return err
 	}
 	e.close = append(e.close, e.qp.Close)
-	options := ibverbs.EndpointOptions{Port: where.Port}
+	options := ibverbs.QPAddrOptions{Port: where.Port}
 	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
 		if _, err := e.context.FindGID(addr.Addr().Unmap()); err == nil {
 			options.GID.Addr = addr.Addr().Unmap()
 		}
 	}
-	if e.local, err = e.qp.Endpoint(options); err != nil {
+	if e.local, err = e.qp.Addr(options); err != nil {
 		return err
 	}
 	mtu, err := e.control.settle(e.local.MTU)
@@ -212,7 +212,7 @@ func (e *end) connect(where Where) error {
 		return err
 	}
 	mine := &e.control.mine
-	mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(e.local.LID), e.local.QPN, e.local.PSN, uint32(e.local.ReadDepth)
+	mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(e.local.LID), e.local.QPNum, e.local.PSN, uint32(e.local.ReadDepth)
 	if port.LinkLayer == ibverbs.LinkEthernet {
 		mine.GID = e.local.GID
 	}
@@ -220,8 +220,8 @@ func (e *end) connect(where Where) error {
 	if err != nil {
 		return err
 	}
-	remote := ibverbs.QPEndpoint{
-		QPN: theirs.QPN, PSN: theirs.PSN, LID: uint16(theirs.LID), GID: theirs.GID, MTU: mtu,
+	remote := ibverbs.QPAddr{
+		QPNum: theirs.QPN, PSN: theirs.PSN, LID: uint16(theirs.LID), GID: theirs.GID, MTU: mtu,
 		ReadDepth: int(theirs.ReadDepth), Port: e.local.Port, QKey: ibverbs.DefaultQKey,
 	}
 	if e.Transport != ibverbs.QPTypeUD {

@@ -29,7 +29,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		return err
 	}
 	e.close = append(e.close, ep.Close)
-	param := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 6, RNRRetryCount: ibverbs.RNRRetryForever}
+	param := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1}
 	if where.Server == "" {
 		if err := ep.BindAddr(local(e.control, where.TCPPort)); err != nil {
 			return err
