@@ -42,7 +42,7 @@ func TestMissingPermissions(t *testing.T) {
 				a, b := r.opEnd(0, tt.a), r.opEnd(0, tt.b)
 				r.connect(a, linkTo(b.qp))
 				r.connect(b, linkTo(a.qp))
-				require.NoError(t, b.qp.ModifyAttr(ibverbs.QPAttr{Access: tt.qp}, ibverbs.QPAttrAccess))
+				require.NoError(t, b.qp.Modify(ibverbs.QPAttr{Access: tt.qp}, ibverbs.QPAttrAccess))
 				k := requests[kind]
 				// The batch refuses a region that the device may not write to, unless it
 				// knows the key only.

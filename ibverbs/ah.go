@@ -80,7 +80,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
 		return AHAttr{}, cerr.Wrap(d.Name(), err)
 	}
-	return AHAttrFromRaw(&raw), nil
+	return ahAttrOf(&raw), nil
 }
 
 // received checks a received datagram and returns its header, which is zero if

@@ -86,8 +86,7 @@ func towards(name string, a *libibverbs.AhAttr, err error) string {
 	return name
 }
 
-// AHAttrFromRaw reads a path from C, as librdmacm gives it.
-func AHAttrFromRaw(raw *libibverbs.AhAttr) AHAttr {
+func ahAttrOf(raw *libibverbs.AhAttr) AHAttr {
 	a := AHAttr{
 		Port: int(raw.PortNum), DLID: raw.Dlid, SL: raw.Sl, SrcPathBits: raw.SrcPathBits,
 		StaticRate: libibverbs.Rate(raw.StaticRate),

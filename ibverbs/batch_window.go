@@ -12,7 +12,7 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	case b.arena.n == len(b.arena.wrs):
 		return ErrBatchFull // before the window takes its next key
 	}
-	request, err := mw.BindRequest(binding)
+	request, err := mw.BindWR(binding)
 	if err != nil {
 		return err
 	}

@@ -241,7 +241,7 @@ func (c *churn) connect(qp *ibverbs.QP) error {
 		{rts, libibverbs.IBV_QP_SQ_PSN | libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT |
 			libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC},
 	} {
-		if err := qp.Modify(step.attr, step.mask|libibverbs.IBV_QP_STATE); err != nil {
+		if err := qp.ModifyRaw(step.attr, step.mask|libibverbs.IBV_QP_STATE); err != nil {
 			return fmt.Errorf("to %v: %w", step.attr.QpState, err)
 		}
 	}

@@ -20,22 +20,6 @@ type Device struct {
 	removed atomic.Bool // the kernel said so; see isRemoved
 }
 
-// ContextFromRaw makes a Context of a device that something else keeps open
-// until the Context is closed, as librdmacm can: its Close calls the function,
-// which may be nil, in place of ibv_close_device(3). OpenObjects does not list
-// it.
-func ContextFromRaw(raw *libibverbs.Context, closed func() error) (*Device, error) {
-	if raw == nil || raw.Device == nil {
-		return nil, cerr.Nil("ContextFromRaw", "raw")
-	}
-	if closed == nil {
-		closed = func() error { return nil }
-	}
-	c := &Device{raw: raw, vectors: int(raw.NumCompVectors), destroy: closed}
-	c.object.InitUnlisted(cString(raw.Device.Name[:]))
-	return c, nil
-}
-
 // Name returns the device's name.
 func (d *Device) Name() string { return d.object.Name() }
 
@@ -54,12 +38,10 @@ func (d *Device) Close() error {
 	return d.self().Close(d.stopEvents, func() error { return cerr.Wrap(d.Name(), d.destroy()) })
 }
 
-// CloseWhenUnused closes the device now, or together with the last object that
+// closeWhenUnused closes the device now, or together with the last object that
 // was made on it.
-func (d *Device) CloseWhenUnused() {
-	if o := d.self(); o != nil {
-		o.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
-	}
+func (d *Device) closeWhenUnused() {
+	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
 }
 
 // sameDevice refuses to make what with an object of another open device: C

@@ -37,7 +37,7 @@ func (r *rig) datagramEnd(ops libibverbs.QpCreateSendOpsFlags) *end {
 		{libibverbs.QpAttr{QpState: ibverbs.QPStateRTR}, 0},
 		{libibverbs.QpAttr{QpState: ibverbs.QPStateRTS, SqPsn: psn}, libibverbs.IBV_QP_SQ_PSN},
 	} {
-		require.NoError(r.t, e.qp.Modify(&step.attr, step.mask|libibverbs.IBV_QP_STATE))
+		require.NoError(r.t, e.qp.ModifyRaw(&step.attr, step.mask|libibverbs.IBV_QP_STATE))
 	}
 	return e
 }

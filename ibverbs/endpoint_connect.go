@@ -100,7 +100,7 @@ type step struct {
 
 func (qp *QP) modifyAll(steps []step) error {
 	for _, s := range steps {
-		if err := qp.Modify(&s.attr, s.mask); err != nil {
+		if err := qp.modify(&s.attr, s.mask); err != nil {
 			return err
 		}
 	}

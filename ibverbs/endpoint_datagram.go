@@ -32,7 +32,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 		return fail(err)
 	}
 	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
-	ah, err := pd.CreateAH(AHAttrFromRaw(&way))
+	ah, err := pd.CreateAH(ahAttrOf(&way))
 	if err != nil {
 		return Destination{}, explainGIDs(err, local, peer)
 	}

@@ -71,7 +71,7 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 	if v.timeout, err = timeoutCode(cmp.Or(o.Timeout, defaultTimeout)); err != nil {
 		return connectValues{}, err
 	}
-	if v.rnrTimer, err = RNRTimerCode(cmp.Or(o.MinRNRTimer, defaultRNRTimer)); err != nil {
+	if v.rnrTimer, err = rnrTimerCode(cmp.Or(o.MinRNRTimer, defaultRNRTimer)); err != nil {
 		return connectValues{}, err
 	}
 	return v, nil

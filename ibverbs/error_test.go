@@ -92,7 +92,7 @@ func TestNotOpened(t *testing.T) {
 		"QP.Close":    func(zero bool) error { return pick(zero, &QP{}).Close() },
 		"QP.SetError": func(zero bool) error { return pick(zero, &QP{}).SetError() },
 		"QP.State":    func(zero bool) error { return second(pick(zero, &QP{}).State()) },
-		"QP.Modify":   func(zero bool) error { return pick(zero, &QP{}).Modify(nil, 0) },
+		"QP.Modify":   func(zero bool) error { return pick(zero, &QP{}).Modify(QPAttr{}, 0) },
 		"QP.PostSend": func(zero bool) error { return second(pick(zero, &QP{}).PostSend(nil)) },
 		"QP.PostRecv": func(zero bool) error { return second(pick(zero, &QP{}).PostRecv(nil)) },
 	} {
@@ -123,11 +123,9 @@ func TestBadArguments(t *testing.T) {
 		"port 256":     {second(c.QueryPort(256)), "ibv_query_port (port 256): invalid argument"},
 		"GID port":     {second(c.QueryGID(-1, 0)), "ibv_query_gid (port -1): invalid argument"},
 		"GID index":    {second(c.QueryGID(1, -1)), "ibv_query_gid (index -1): invalid argument"},
-		"raw nil":      {second(ContextFromRaw(nil, nil)), "ContextFromRaw: raw is nil"},
-		"raw zero":     {second(ContextFromRaw(&libibverbs.Context{}, nil)), "ContextFromRaw: raw is nil"},
-		"no queues":    {second(QPConfig{}.InitAttr()), "queue pair without a completion queue for each direction: invalid argument"},
-		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.InitAttr()), "queue pair without a completion queue for each direction: invalid argument"},
-		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, MaxSendWR: -1}.InitAttr()), "queue pair with a size of -1: invalid argument"},
+		"no queues":    {second(QPConfig{}.initAttr()), "queue pair without a completion queue for each direction: invalid argument"},
+		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "queue pair without a completion queue for each direction: invalid argument"},
+		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, MaxSendWR: -1}.initAttr()), "queue pair with a size of -1: invalid argument"},
 	} {
 		require.EqualError(t, tt.err, tt.want, name)
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
@@ -136,13 +134,13 @@ func TestBadArguments(t *testing.T) {
 
 func TestQPConfigDefaults(t *testing.T) {
 	cq := &CQ{raw: &libibverbs.Cq{}}
-	a, err := QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 3, MaxRecvWR: 4, MaxInline: 5}.InitAttr()
+	a, err := QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 3, MaxRecvWR: 4, MaxInline: 5}.initAttr()
 	require.NoError(t, err)
 	require.Equal(t, libibverbs.QpInitAttr{
 		SendCq: cq.raw, RecvCq: cq.raw, QpType: QPTypeRC,
 		Cap: libibverbs.QpCap{MaxSendWr: 3, MaxRecvWr: 4, MaxSendSge: 1, MaxRecvSge: 1, MaxInlineData: 5},
 	}, a)
-	a, err = QPConfig{SendCQ: cq, RecvCQ: cq, Type: QPTypeUD, MaxSendSGE: 6, MaxRecvSGE: 7, SignalAll: true}.InitAttr()
+	a, err = QPConfig{SendCQ: cq, RecvCQ: cq, Type: QPTypeUD, MaxSendSGE: 6, MaxRecvSGE: 7, SignalAll: true}.initAttr()
 	require.NoError(t, err)
 	require.Equal(t, libibverbs.QpInitAttr{
 		SendCq: cq.raw, RecvCq: cq.raw, QpType: QPTypeUD, SqSigAll: 1,

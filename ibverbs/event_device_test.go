@@ -56,7 +56,7 @@ func wantEvent(t testing.TB, c *ibverbs.Device, want ibverbs.EventType) ibverbs.
 
 // drain makes the QP, which must be ready to send, raise EventSQDrained.
 func drain(qp *ibverbs.QP) error {
-	return qp.Modify(&libibverbs.QpAttr{QpState: ibverbs.QPStateSQD, EnSqdAsyncNotify: 1},
+	return qp.ModifyRaw(&libibverbs.QpAttr{QpState: ibverbs.QPStateSQD, EnSqdAsyncNotify: 1},
 		libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -103,13 +104,13 @@ func (n *counts) copy() map[ibverbs.EventType]int {
 	return maps.Clone(n.of)
 }
 
-// Each event goes to one of all that wait, whichever Context of the C object
+// Each event goes to one of all that wait, whichever Device of the C object
 // they wait on. Another open device has events of its own to compare with.
 func TestEachEventOnce(t *testing.T) {
 	r := openOwn(t)
 	other := must(ibverbs.Open(r.device.Name))(t)
 	r.cleanup(other)
-	second := must(ibverbs.ContextFromRaw(r.c.Raw(), nil))(t)
+	second := bridge.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var readers sync.WaitGroup

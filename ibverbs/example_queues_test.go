@@ -47,9 +47,9 @@ func ExampleQP_ToRTS() {
 }
 
 // Change an attribute of a queue pair that is in use.
-func ExampleQP_ModifyAttr() {
+func ExampleQP_Modify() {
 	var qp *ibverbs.QP // ready to send
-	err := qp.ModifyAttr(ibverbs.QPAttr{MinRNRTimer: 2 * time.Millisecond}, ibverbs.QPAttrMinRNRTimer)
+	err := qp.Modify(ibverbs.QPAttr{MinRNRTimer: 2 * time.Millisecond}, ibverbs.QPAttrMinRNRTimer)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,3 +10,9 @@ func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 func RawSends(b *SendBatch) []libibverbs.SendWr { return b.arena.used() }
 
 func RawRecvs(b *RecvBatch) []libibverbs.RecvWr { return b.arena.used() }
+
+// ModifyRaw is Modify with the attributes as C has them.
+func (qp *QP) ModifyRaw(attr *libibverbs.QpAttr, mask QPAttrMask) error { return qp.modify(attr, mask) }
+
+// RawConfig returns a config as C takes it.
+func RawConfig(c QPConfig) (libibverbs.QpInitAttr, error) { return c.initAttr() }

@@ -76,10 +76,10 @@ func TestModifyRefusedByDevice(t *testing.T) {
 			return e.qp.ToRTS(rts)
 		}, syscall.EINVAL},
 		"unknown attribute": {ibverbs.QPStateInit, func(e *end) error {
-			return e.qp.Modify(&libibverbs.QpAttr{}, 1<<30)
+			return e.qp.ModifyRaw(&libibverbs.QpAttr{}, 1<<30)
 		}, syscall.EINVAL},
 		"unknown state": {ibverbs.QPStateInit, func(e *end) error {
-			return e.qp.Modify(&libibverbs.QpAttr{QpState: 9}, libibverbs.IBV_QP_STATE)
+			return e.qp.ModifyRaw(&libibverbs.QpAttr{QpState: 9}, libibverbs.IBV_QP_STATE)
 		}, syscall.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {

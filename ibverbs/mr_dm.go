@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// RegisterDM registers n bytes of the device's own memory from offset on; see
-// ibv_alloc_dm(3). Work requests address the region from 0 on: AccessZeroBased
-// need not be given. The region has no Bytes.
-func (pd *PD) RegisterDM(dm *DM, offset, n int, access AccessFlags) (*MR, error) {
+// Register registers n bytes of the memory from offset on, in a protection domain of
+// the device; see ibv_alloc_dm(3). Work requests address the region from 0 on:
+// AccessZeroBased need not be given. The region has no Bytes.
+func (dm *DM) Register(pd *PD, offset, n int, access AccessFlags) (*MR, error) {
 	const op = "ibv_reg_dm_mr"
 	done, err := object.UseAll(pd.self(), dm.self())
 	if err != nil {

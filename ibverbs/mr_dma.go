@@ -12,15 +12,8 @@ import (
 
 const opRegisterDMA = "ibv_reg_mr_ex"
 
-// RegisterDMA is Register for memory that the device reaches as the handle
-// says; see ibv_reg_mr_ex(3).
-func (pd *PD) RegisterDMA(b []byte, h *DMAHandle, access AccessFlags) (*MR, error) {
-	return pd.RegisterDMAIOVA(b, addressOf(b), h, access)
-}
-
-// RegisterDMAIOVA is RegisterIOVA for memory that the device reaches as the
-// handle says; see ibv_reg_mr_ex(3).
-func (pd *PD) RegisterDMAIOVA(b []byte, iova uint64, h *DMAHandle, access AccessFlags) (*MR, error) {
+// registerDMA is Register with a handle.
+func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
 		return nil, err
@@ -43,10 +36,8 @@ func (pd *PD) RegisterDMAIOVA(b []byte, iova uint64, h *DMAHandle, access Access
 	return newMR(raw, r, &h.object), nil
 }
 
-// RegisterDMAImplicit is RegisterImplicit for memory that the device reaches as
-// the handle says; see ibv_reg_mr_ex(3). Kernels and devices that cannot have
-// both give an error: errors.ErrUnsupported, or syscall.EINVAL.
-func (pd *PD) RegisterDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error) {
+// registerDMAImplicit is RegisterImplicit with a handle.
+func (pd *PD) registerDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type DMAHandleConfig struct {
 	MemType        *TPHMemType
 }
 
-// DMAHandle is a way to memory for regions made by RegisterDMA and the like, and
+// DMAHandle is a way to memory for regions made WithDMAHandle, and
 // by RegisterDMABuf with DMABuf.Handle.
 type DMAHandle struct {
 	object object.Object

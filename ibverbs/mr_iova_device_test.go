@@ -30,7 +30,7 @@ func TestRegisterIOVA(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
 			a, b := r.pair(nil)
-			mr := must(r.pd.RegisterIOVA(tt.memory, tt.start, tt.access))(t)
+			mr := must(r.pd.Register(tt.memory, tt.access, ibverbs.WithIOVA(tt.start)))(t)
 			r.cleanup(mr)
 			n := uint64(len(tt.memory))
 			require.Equal(t, ibverbs.RemoteBuffer{Addr: tt.want, RKey: mr.RKey(), Len: n}, mr.Remote())
@@ -72,9 +72,9 @@ func TestRegisterIOVARefused(t *testing.T) {
 		err  error
 		want string
 	}{
-		"elsewhere in a page":     {second(r.pd.RegisterIOVA(memory, 8, 0)), "memory at 0x0 of a page for address 0x8, at 0x8 of one on PD "},
+		"elsewhere in a page":     {second(r.pd.Register(memory, 0, ibverbs.WithIOVA(8))), "memory at 0x0 of a page for address 0x8, at 0x8 of one on PD "},
 		"zero based, no page":     {second(r.pd.Register(memory[1:], ibverbs.AccessZeroBased)), "memory at 0x1 of a page for address 0x0"},
-		"beyond the last address": {second(r.pd.RegisterIOVA(two, math.MaxUint64-4095, 0)), "8192 bytes at address 0xfffffffffffff000"},
+		"beyond the last address": {second(r.pd.Register(two, 0, ibverbs.WithIOVA(math.MaxUint64-4095))), "8192 bytes at address 0xfffffffffffff000"},
 		"huge pages, not paged":   {second(r.pd.Register(memory, ibverbs.AccessHugeTLB)), "AccessHugeTLB without AccessOnDemand on PD "},
 		"unknown flags":           {second(r.pd.Alloc(64, 1<<31)), "unknown access flags 0x80000000 on PD "},
 	} {

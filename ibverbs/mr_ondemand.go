@@ -15,8 +15,11 @@ import (
 // ibv_reg_mr(3). Segments and remote buffers of it have addresses as offsets.
 // Memory of Go's heap must be pinned (runtime.Pinner) while a request uses it.
 // The region has no Bytes. A device that cannot do it gives
-// errors.ErrUnsupported.
-func (pd *PD) RegisterImplicit(access AccessFlags) (*MR, error) {
+// errors.ErrUnsupported, or syscall.EINVAL if it cannot do it WithDMAHandle.
+func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
+	if o := registerOptionsOf(options, 0); o.withHandle {
+		return pd.registerDMAImplicit(o.handle, access)
+	}
 	if err := pd.self().Use(); err != nil {
 		return nil, err
 	}

@@ -48,19 +48,45 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: unmap})
 }
 
-// Register registers memory that the caller has; see ibv_reg_mr(3). Memory of
-// Go's heap is pinned until Close. The pages around the slice are registered
-// too as far as they are in the same pages, but peers reach only the slice.
-// With AccessZeroBased, which takes memory that begins a page, work requests
-// address the region from 0 on.
-func (pd *PD) Register(b []byte, access AccessFlags) (*MR, error) {
-	return pd.RegisterIOVA(b, addressOf(b), access)
+// RegisterOption says how Register and RegisterImplicit differ from the usual.
+type RegisterOption func(*registerOptions)
+
+type registerOptions struct {
+	iova       uint64
+	withHandle bool
+	handle     *DMAHandle
 }
 
-// RegisterIOVA is Register with the address by which work requests, of this
-// program and of peers, name the first byte; see ibv_reg_mr_iova(3). It must
-// be at the same place within a page as the memory.
-func (pd *PD) RegisterIOVA(b []byte, iova uint64, access AccessFlags) (*MR, error) {
+// WithIOVA makes work requests, of this program and of peers, name the first byte of
+// the region by an address of the caller's; see ibv_reg_mr_iova(3). It must be at the
+// same place within a page as the memory. RegisterImplicit takes no notice of it.
+func WithIOVA(iova uint64) RegisterOption {
+	return func(o *registerOptions) { o.iova = iova }
+}
+
+// WithDMAHandle makes the device reach the memory as the handle says; see
+// ibv_reg_mr_ex(3). It needs rdma-core 59.
+func WithDMAHandle(handle *DMAHandle) RegisterOption {
+	return func(o *registerOptions) { o.withHandle, o.handle = true, handle }
+}
+
+func registerOptionsOf(options []RegisterOption, iova uint64) registerOptions {
+	o := registerOptions{iova: iova}
+	for _, set := range options {
+		set(&o)
+	}
+	return o
+}
+
+// Register registers memory that the caller has; see ibv_reg_mr(3). Memory of Go's
+// heap is pinned until Close. The device learns of whole pages, but peers reach only
+// the slice. With AccessZeroBased, which takes memory that begins a page, work requests
+// address the region from 0 on.
+func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) (*MR, error) {
+	o := registerOptionsOf(options, addressOf(b))
+	if o.withHandle {
+		return pd.registerDMA(b, o.iova, o.handle, access)
+	}
 	if err := pd.self().Use(); err != nil {
 		return nil, err
 	}
@@ -68,7 +94,7 @@ func (pd *PD) RegisterIOVA(b []byte, iova uint64, access AccessFlags) (*MR, erro
 	if len(b) == 0 {
 		return nil, badMR("ibv_reg_mr", pd, "no memory")
 	}
-	return pd.register(region{bytes: b, start: iova, access: access, release: pin(b)})
+	return pd.register(region{bytes: b, start: o.iova, access: access, release: pin(b)})
 }
 
 // pin keeps memory of Go's heap where it is until the function is called.

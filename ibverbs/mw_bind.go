@@ -53,14 +53,14 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	return nil
 }
 
-// BindRequest returns what a work request of type IBV_WR_BIND_MW has to say to
+// BindWR returns what a work request of type IBV_WR_BIND_MW has to say to
 // bind a window of type 2, and takes the next key for it; SendBatch.BindMW does
 // it for batches. See ibv_post_send(3). RKey and Remote
 // speak of that bind then, and are right once the request has completed. The
 // window must not be bound when the request is executed: invalidate it before,
 // with a request of this program's or of a peer's. If the request fails, the
 // window is of no use any more.
-func (mw *MW) BindRequest(b Binding) (libibverbs.SendWrBindMw, error) {
+func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	const op = "bind a memory window"
 	var request libibverbs.SendWrBindMw
 	done, err := object.UseAll(mw.self(), b.Memory.mr.self())

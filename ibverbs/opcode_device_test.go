@@ -45,7 +45,7 @@ func (r *rig) opPair(ops libibverbs.QpCreateSendOpsFlags, access ibverbs.AccessF
 	r.connect(a, linkTo(b.qp))
 	r.connect(b, linkTo(a.qp))
 	for _, e := range []*end{a, b} {
-		require.NoError(r.t, e.qp.Modify(
+		require.NoError(r.t, e.qp.ModifyRaw(
 			&libibverbs.QpAttr{QpAccessFlags: uint32(access &^ ibverbs.AccessWindowBind)}, libibverbs.IBV_QP_ACCESS_FLAGS))
 	}
 	return a, b

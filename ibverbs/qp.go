@@ -58,7 +58,7 @@ func (qp *QP) Failure() (EventType, bool) {
 // ibv_create_qp_ex(3). It fails with errors.ErrUnsupported if the device does
 // not have what the config asks for.
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
-	return pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
+	return pd.newQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := pd.createQP(attr)
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
 	})
@@ -77,13 +77,9 @@ func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 	return raw, err
 }
 
-// NewQP makes a queue pair with a function of the caller's, which returns the
-// C object and a function that destroys it. It is for packages that make queue
-// pairs through another library, as rdmacm does.
-func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
-	if create == nil {
-		return nil, cerr.Nil("NewQP", "create")
-	}
+// newQP makes a queue pair with a function that returns the C object, and one that
+// destroys it.
+func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
@@ -104,9 +100,6 @@ func (pd *PD) NewQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		return nil, err
 	}
 	raw, destroy, err := create(&attr)
-	if err == nil && (raw == nil || destroy == nil) {
-		err = cerr.Nil("NewQP", "what create returned")
-	}
 	if err != nil {
 		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}

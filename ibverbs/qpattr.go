@@ -19,12 +19,12 @@ const (
 	MigrationArmed = libibverbs.IBV_MIG_ARMED    // ready to change to it
 )
 
-// QPAttr has the attributes of a queue pair, for ModifyAttr and from Query.
+// QPAttr has the attributes of a queue pair, for Modify and from Query.
 // Numbers have the host's byte order.
 type QPAttr struct {
 	State         QPState
-	CurState      QPState // for ModifyAttr: what the device shall take for the state
-	NotifyDrained bool    // for ModifyAttr to SQD: an event says when the queue is drained
+	CurState      QPState // for Modify: what the device shall take for the state
+	NotifyDrained bool    // for Modify to SQD: an event says when the queue is drained
 	Draining      bool    // from Query: requests are still being processed
 	Access        AccessFlags
 	Port          int // from 1
@@ -54,7 +54,7 @@ type QPAttr struct {
 	AltPKeyIndex int
 	AltTimeout   time.Duration
 
-	RateLimit uint32 // for ModifyAttr: kilobits per second, 0: none
+	RateLimit uint32 // for Modify: kilobits per second, 0: none
 	Cap       QPCap  // from Query
 }
 
@@ -97,7 +97,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 		return fmt.Errorf("the capacities cannot be modified: %w", syscall.EINVAL)
 	})
 	set(QPAttrPath, func() (err error) { r.AhAttr, err = a.Path.raw(); return err })
-	set(QPAttrMinRNRTimer, func() (err error) { r.MinRnrTimer, err = RNRTimerCode(a.MinRNRTimer); return err })
+	set(QPAttrMinRNRTimer, func() (err error) { r.MinRnrTimer, err = rnrTimerCode(a.MinRNRTimer); return err })
 	set(QPAttrTimeout, func() (err error) { r.Timeout, err = timeoutCode(a.Timeout); return err })
 	set(QPAttrAltPath, func() (err error) {
 		if r.AltAhAttr, err = a.AltPath.raw(); err == nil {
@@ -112,11 +112,11 @@ func qpAttrOf(r *libibverbs.QpAttr) QPAttr {
 	return QPAttr{
 		State: r.QpState, CurState: r.CurQpState, NotifyDrained: r.EnSqdAsyncNotify != 0, Draining: r.SqDraining != 0,
 		Access: AccessFlags(r.QpAccessFlags), Port: int(r.PortNum), PKeyIndex: int(r.PkeyIndex), QKey: r.Qkey,
-		Path: AHAttrFromRaw(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
+		Path: ahAttrOf(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
 		RecvPSN: r.RqPsn, SendPSN: r.SqPsn, MinRNRTimer: rnrTimerOf(r.MinRnrTimer),
 		Timeout: timeoutOf(r.Timeout), RetryCount: int(r.RetryCnt), RNRRetryCount: int(r.RnrRetry),
 		MaxReadAtomic: int(r.MaxRdAtomic), MaxDestReadAtomic: int(r.MaxDestRdAtomic),
-		Migration: r.PathMigState, AltPath: AHAttrFromRaw(&r.AltAhAttr), AltPKeyIndex: int(r.AltPkeyIndex),
+		Migration: r.PathMigState, AltPath: ahAttrOf(&r.AltAhAttr), AltPKeyIndex: int(r.AltPkeyIndex),
 		AltTimeout: timeoutOf(r.AltTimeout), RateLimit: r.RateLimit, Cap: qpCapOf(r.Cap),
 	}
 }

@@ -64,9 +64,9 @@ func (c QPConfig) qpType() QPType {
 	return c.Type
 }
 
-// InitAttr returns the config as C takes it, without what needs extended
+// initAttr returns the config as C takes it, without what needs extended
 // creation. It fails if a queue is missing or a number cannot be right.
-func (c QPConfig) InitAttr() (libibverbs.QpInitAttr, error) {
+func (c QPConfig) initAttr() (libibverbs.QpInitAttr, error) {
 	var a libibverbs.QpInitAttr
 	if err := c.check(); err != nil {
 		return a, err
@@ -146,7 +146,7 @@ func (c QPConfig) sizes(a DeviceAttr) []size {
 
 // initAttrEx returns the whole config as C takes it.
 func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
-	basic, err := c.InitAttr()
+	basic, err := c.initAttr()
 	if err != nil {
 		return libibverbs.QpInitAttrEx{}, err
 	}

@@ -40,7 +40,7 @@ func TestBadQPConfig(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := tt.config.InitAttr()
+			_, err := tt.config.initAttr()
 			require.ErrorContains(t, err, tt.want)
 			require.ErrorIs(t, err, syscall.EINVAL)
 			_, err = (*PD)(nil).CreateQP(tt.config)
@@ -144,7 +144,7 @@ func TestQueuesThatNobodyMade(t *testing.T) {
 		_, eceErr := qp.QueryECE()
 		_, orderErr := qp.DataInOrder(0)
 		for i, err := range []error{
-			stateErr, queryErr, eceErr, orderErr, qp.Modify(nil, 0), qp.ModifyAttr(QPAttr{}, 0), qp.ToInit(Init{}),
+			stateErr, queryErr, eceErr, orderErr, qp.Modify(QPAttr{}, 0), qp.ToInit(Init{}),
 			qp.ToRTR(RTR{}), qp.ToRTS(RTS{}), qp.ToSQD(true), qp.Resume(), qp.ToReset(), qp.SetError(), qp.SetECE(ECE{}),
 			qp.SetRateLimit(RateLimit{}), qp.AttachMulticast(GID{}, 0), qp.DetachMulticast(GID{}, 0), qp.Close(),
 		} {

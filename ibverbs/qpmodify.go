@@ -11,19 +11,29 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Modify changes the attributes that mask names; see ibv_modify_qp(3). It
-// returns a *TransitionError if there is no such change in the queue pair's
-// state, or if attributes are missing or too many for it. A new path on RoCE
-// may take seconds, while the kernel looks for the peer's hardware address; the
-// call then holds a thread. ModifyAttr does the same with Go's units.
-func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
+// Modify changes the attributes that mask names; see ibv_modify_qp(3). It returns a
+// *TransitionError if the queue pair's state allows no such change, or if it needs
+// other attributes. A number that the mask names and that cannot be right is refused
+// with syscall.EINVAL. A new path on RoCE may take seconds, while the kernel looks for
+// the peer's hardware address; the call then holds a thread.
+func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
 	}
 	defer qp.object.Done()
-	if attr == nil {
-		return cerr.Nil("ibv_modify_qp", "attr")
+	raw, err := attr.raw(mask)
+	if err != nil {
+		return fmt.Errorf("ibv_modify_qp (%s): %w", qp.object.Name(), err)
 	}
+	return qp.modify(&raw, mask)
+}
+
+// modify is Modify with the attributes as C has them.
+func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
+	if err := qp.self().Use(); err != nil {
+		return err
+	}
+	defer qp.object.Done()
 	qp.state.Lock()
 	defer qp.state.Unlock()
 	// What C noted may be out of date, because errors change the state too. So
@@ -44,20 +54,6 @@ func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error 
 		name = towards(name, &attr.AhAttr, err)
 	}
 	return cerr.Wrap(name, err)
-}
-
-// ModifyAttr is Modify with the attributes in Go's units. A number that the
-// mask names and that cannot be right is refused with syscall.EINVAL.
-func (qp *QP) ModifyAttr(attr QPAttr, mask QPAttrMask) error {
-	if err := qp.self().Use(); err != nil {
-		return err
-	}
-	defer qp.object.Done()
-	raw, err := attr.raw(mask)
-	if err != nil {
-		return fmt.Errorf("ibv_modify_qp (%s): %w", qp.object.Name(), err)
-	}
-	return qp.Modify(&raw, mask)
 }
 
 // noted returns the state that C noted after its last call, for whichever

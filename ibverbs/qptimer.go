@@ -55,10 +55,10 @@ var rnrTimers = [...]time.Duration{
 
 const rnrUnit = 10 * time.Microsecond
 
-// RNRTimerCode returns the code that libibverbs.QpAttr.MinRnrTimer has for the
+// rnrTimerCode returns the code that libibverbs.QpAttr.MinRnrTimer has for the
 // shortest delay, from 10 us to 655.36 ms, that is not shorter than d. Code 0
 // is the longest.
-func RNRTimerCode(d time.Duration) (uint8, error) {
+func rnrTimerCode(d time.Duration) (uint8, error) {
 	if d < 0 {
 		return 0, fmt.Errorf("RNR timer of %v: %w", d, syscall.EINVAL)
 	}
@@ -70,5 +70,5 @@ func RNRTimerCode(d time.Duration) (uint8, error) {
 	return 0, fmt.Errorf("RNR timer of %v, the longest is %v: %w", d, rnrTimers[31]*rnrUnit, syscall.EINVAL)
 }
 
-// rnrTimerOf is the reverse of RNRTimerCode.
+// rnrTimerOf is the reverse of rnrTimerCode.
 func rnrTimerOf(code uint8) time.Duration { return rnrTimers[(code+31)%32] * rnrUnit }

@@ -54,19 +54,19 @@ func TestRNRTimerCodes(t *testing.T) {
 		d := rnrTimerOf(uint8(code))
 		require.InDelta(t, ms, d.Seconds()*1000, 1e-9)
 		for _, less := range []time.Duration{0, 1} {
-			back, err := RNRTimerCode(d - less)
+			back, err := rnrTimerCode(d - less)
 			require.NoError(t, err)
 			require.EqualValues(t, code, back)
 		}
 	}
-	shortest, err := RNRTimerCode(0)
+	shortest, err := rnrTimerCode(0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, shortest)
 	for d, text := range map[time.Duration]string{
 		-1:                                  "RNR timer of -1ns: invalid argument",
 		655*time.Millisecond + 360*1000 + 1: "RNR timer of 655.360001ms, the longest is 655.36ms: invalid argument",
 	} {
-		_, err := RNRTimerCode(d)
+		_, err := rnrTimerCode(d)
 		require.EqualError(t, err, text)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}

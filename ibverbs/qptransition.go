@@ -114,5 +114,5 @@ func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	}
 	defer qp.object.Done()
 	required := transitions[transition{from, attr.State}][qp.Type()].required
-	return qp.ModifyAttr(attr, QPAttrState|given|required&zeros)
+	return qp.Modify(attr, QPAttrState|given|required&zeros)
 }

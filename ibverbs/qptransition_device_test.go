@@ -137,7 +137,7 @@ func TestRefusedTransitions(t *testing.T) {
 	require.Equal(t, ibverbs.QPStateReset, must(e.qp.State())(t))
 	r.bring(e.qp, 5, ibverbs.QPStateInit)
 	refused(e.qp.ToRTR(ibverbs.RTR{}), "RC init -> rtr: missing ah_attr, path_mtu, dest_qp_num")
-	refused(e.qp.Modify(&libibverbs.QpAttr{QpState: ibverbs.QPStateRTR, Timeout: 1},
+	refused(e.qp.ModifyRaw(&libibverbs.QpAttr{QpState: ibverbs.QPStateRTR, Timeout: 1},
 		libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_TIMEOUT|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|
 			libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC|libibverbs.IBV_QP_MIN_RNR_TIMER),
 		"RC init -> rtr: missing rq_psn, dest_qp_num; not allowed: timeout")
@@ -248,7 +248,7 @@ func TestQuery(t *testing.T) {
 	require.GreaterOrEqual(t, granted.MaxInline, 100)
 	t.Logf("granted %+v, asked %+v", granted, a.Cap)
 
-	require.NoError(t, e.qp.ModifyAttr(ibverbs.QPAttr{MinRNRTimer: time.Millisecond}, ibverbs.QPAttrMinRNRTimer))
+	require.NoError(t, e.qp.Modify(ibverbs.QPAttr{MinRNRTimer: time.Millisecond}, ibverbs.QPAttrMinRNRTimer))
 	require.Equal(t, 1280*time.Microsecond, must(e.qp.Query())(t).MinRNRTimer)
 
 	ud := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})

@@ -13,7 +13,7 @@ import (
 // destroys it, which is also done at the end of the test.
 func hiddenQP(t *testing.T, r *rig, cq *ibverbs.CQ) (destroy func()) {
 	t.Helper()
-	attr, err := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}.InitAttr()
+	attr, err := ibverbs.RawConfig(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1})
 	require.NoError(t, err)
 	raw := must(libibverbs.CreateQp(r.pd.Raw(), &attr))(t)
 	destroy = sync.OnceFunc(func() { require.NoError(t, libibverbs.DestroyQp(raw)) })

@@ -24,7 +24,7 @@ const psn = 0x1234
 
 func (r *rig) toInit(qp *ibverbs.QP) {
 	r.t.Helper()
-	require.NoError(r.t, qp.Modify(&libibverbs.QpAttr{
+	require.NoError(r.t, qp.ModifyRaw(&libibverbs.QpAttr{
 		QpState: ibverbs.QPStateInit, PortNum: uint8(r.device.Port), QpAccessFlags: uint32(anyAccess),
 	}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_PKEY_INDEX|libibverbs.IBV_QP_PORT|libibverbs.IBV_QP_ACCESS_FLAGS))
 }
@@ -41,14 +41,14 @@ func (r *rig) toRTR(qp *ibverbs.QP, l link) {
 		},
 	}
 	*attr.AhAttr.Grh.Dgid.Raw() = r.device.GID
-	require.NoError(r.t, qp.Modify(attr, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|
+	require.NoError(r.t, qp.ModifyRaw(attr, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|
 		libibverbs.IBV_QP_DEST_QPN|libibverbs.IBV_QP_RQ_PSN|libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC|
 		libibverbs.IBV_QP_MIN_RNR_TIMER))
 }
 
 func (r *rig) toRTS(qp *ibverbs.QP, l link) {
 	r.t.Helper()
-	require.NoError(r.t, qp.Modify(&libibverbs.QpAttr{
+	require.NoError(r.t, qp.ModifyRaw(&libibverbs.QpAttr{
 		QpState: ibverbs.QPStateRTS, SqPsn: psn, Timeout: l.timeout, RetryCnt: l.retries,
 		RnrRetry: l.rnrRetry, MaxRdAtomic: 1,
 	}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_SQ_PSN|libibverbs.IBV_QP_TIMEOUT|libibverbs.IBV_QP_RETRY_CNT|

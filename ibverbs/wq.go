@@ -140,19 +140,19 @@ func (wq *WQ) State() (WQState, error) {
 // becomes ready; receives can be posted then. From any state it becomes reset,
 // or error, where everything that is posted completes as flushed.
 func (wq *WQ) SetState(state WQState) error {
-	return wq.Modify(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
+	return wq.change(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
 }
 
 // SetFlags turns the options that mask names on or off; see ibv_modify_wq(3).
 // A device may be able to change none or some of them.
 func (wq *WQ) SetFlags(flags, mask WQFlags) error {
-	return wq.Modify(&libibverbs.WqAttr{
+	return wq.change(&libibverbs.WqAttr{
 		AttrMask: uint32(libibverbs.IBV_WQ_ATTR_FLAGS), Flags: uint32(flags), FlagsMask: uint32(mask),
 	})
 }
 
-// Modify changes the attributes that attr's mask names; see ibv_modify_wq(3).
-func (wq *WQ) Modify(attr *libibverbs.WqAttr) error {
+// change changes the attributes that attr's mask names.
+func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 	if err := wq.self().Use(); err != nil {
 		return err
 	}

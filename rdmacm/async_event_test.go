@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
 )
 
 // An event of a device that librdmacm has open names the connection's queue
@@ -14,11 +14,10 @@ import (
 func TestAsyncEventNamesTheConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
-	device, err := ibverbs.ContextFromRaw(client.PD().Device().Raw(), nil)
-	require.NoError(t, err)
+	device := bridge.DeviceFromRaw(client.PD().Device().Raw(), func() error { return nil }).(*ibverbs.Device)
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	for _, qp := range []*ibverbs.QP{client.QP(), server.QP()} {
-		require.NoError(t, qp.Modify(&libibverbs.QpAttr{QpState: ibverbs.QPStateSQD}, libibverbs.IBV_QP_STATE))
+		require.NoError(t, qp.Modify(ibverbs.QPAttr{State: ibverbs.QPStateSQD}, ibverbs.QPAttrState))
 		for ev, err := range device.Events(bounded(t)) {
 			require.NoError(t, err)
 			if ev.Type == ibverbs.EventSQDrained {

@@ -47,7 +47,7 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 }
 
 func (c *Conn) create() (err error) {
-	if c.rnrTimer, err = ibverbs.RNRTimerCode(c.config.MinRNRTimer); err != nil {
+	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return fmt.Errorf("Config.MinRNRTimer: %w", err)
 	}
 	config, err := c.allocate(c.config.sizes())
@@ -97,7 +97,7 @@ var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibv
 // kernel does not know yet how many reads and atomics it may have.
 func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	for _, state := range states {
-		attr, mask, err := c.id.InitQPAttr(state)
+		attr, mask, err := c.id.initQPAttr(state)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 		if p != nil {
 			attr.MaxDestRdAtomic, attr.MaxRdAtomic = uint8(max(p.ResponderResources, 0)), uint8(max(p.InitiatorDepth, 0))
 		}
-		if err := c.qp.Modify(attr, mask); err != nil {
+		if err := modifyQP(c.qp, attr, mask); err != nil {
 			return err
 		}
 	}

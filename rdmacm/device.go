@@ -91,9 +91,7 @@ func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	for _, raw := range raws {
 		d := o.known[raw]
 		if d.context == nil {
-			if d.context, err = ibverbs.ContextFromRaw(raw, func() error { o.closed(raw); return nil }); err != nil {
-				return nil, err
-			}
+			d.context = deviceFromRaw(raw, func() error { o.closed(raw); return nil })
 		}
 		devices = append(devices, d.context)
 	}
@@ -176,7 +174,7 @@ func (o *openDevices) letGo(raw *libibverbs.Context) {
 		o.closed(raw)
 		return
 	}
-	c.CloseWhenUnused()
+	closeWhenUnused(c)
 }
 
 // letGoUnlisted does so with each device that is gone.

@@ -17,7 +17,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 	if pd == nil {
 		return nil, cerr.Nil("rdma_create_qp", "pd")
 	}
-	qp, err := pd.NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
+	qp, err := newQP(pd, config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
 		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
 			if id.hasQP {
 				return errExists("rdma_create_qp", "queue pair")
@@ -104,20 +104,26 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 	id.raw.Qp = qp
 }
 
-// InitQPAttr returns the attributes with which to move a queue pair that was
-// not made by CreateQP into a state of the connection; see
+// InitQPAttr returns the attributes, and which they are, with which QP.Modify moves a
+// queue pair that CreateQP has not made into a state of the connection; see
 // rdma_init_qp_attr(3).
-func (id *ID) InitQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, libibverbs.QpAttrMask, error) {
+func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrMask, error) {
+	raw, mask, err := id.initQPAttr(state)
+	if err != nil {
+		return ibverbs.QPAttr{}, 0, err
+	}
+	return qpAttrOf(raw), mask, nil
+}
+
+// initQPAttr is InitQPAttr with the attributes as C has them.
+func (id *ID) initQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, ibverbs.QPAttrMask, error) {
 	attr := &libibverbs.QpAttr{QpState: state}
 	var mask int32
 	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
 		mask, err = librdmacm.InitQpAttr(id.raw, attr)
 		return err
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return attr, libibverbs.QpAttrMask(mask), nil
+	return attr, ibverbs.QPAttrMask(mask), err
 }
 
 func rawECE(ece ibverbs.ECE) *libibverbs.Ece {

@@ -185,8 +185,8 @@ func TestInitQPAttr(t *testing.T) {
 	attr, mask, err := client.id.InitQPAttr(ibverbs.QPStateInit)
 	require.NoError(t, err)
 	require.Equal(t, ibverbs.QPAttrState|ibverbs.QPAttrPKeyIndex|ibverbs.QPAttrPort|ibverbs.QPAttrAccess, mask)
-	require.EqualValues(t, d.Port, attr.PortNum)
-	require.Equal(t, ibverbs.QPStateInit, attr.QpState)
+	require.EqualValues(t, d.Port, attr.Port)
+	require.Equal(t, ibverbs.QPStateInit, attr.State)
 	_, _, err = client.id.InitQPAttr(ibverbs.QPState(77))
 	require.ErrorIs(t, err, syscall.EINVAL)
 }

@@ -108,7 +108,7 @@ func TestDeviceMemoryRegion(t *testing.T) {
 	dm := r.newDM()
 	raw := gives(r, object[libibverbs.Mr](t))
 	raw.Lkey, raw.Rkey = 5, 6
-	mr, err := r.pd.RegisterDM(dm, 16, 48, ibverbs.AccessLocalWrite)
+	mr, err := dm.Register(r.pd, 16, 48, ibverbs.AccessLocalWrite)
 	require.NoError(t, err)
 	zeroBased := uint64(ibverbs.AccessLocalWrite | ibverbs.AccessZeroBased)
 	r.requireCalled("ibv_reg_dm_mr", address(r.pd.Raw()), address(dm.Raw()), 16, 48, zeroBased)
@@ -139,12 +139,12 @@ func TestDeviceMemoryRegion(t *testing.T) {
 		{0, 8, ibverbs.AccessRemoteWrite},
 		{0, 8, ibverbs.AccessOnDemand},
 	} {
-		_, err := r.pd.RegisterDM(dm, tt.offset, tt.n, tt.access)
+		_, err := dm.Register(r.pd, tt.offset, tt.n, tt.access)
 		require.ErrorIs(t, err, syscall.EINVAL, tt)
 	}
-	_, err = r.pd.RegisterDM(nil, 0, 8, 0)
+	_, err = (*ibverbs.DM)(nil).Register(r.pd, 0, 8, 0)
 	require.ErrorIs(t, err, os.ErrInvalid)
 	r.closes(mr, dm, r.pd)
-	_, err = r.newPD().RegisterDM(dm, 0, 8, 0)
+	_, err = dm.Register(r.newPD(), 0, 8, 0)
 	require.ErrorIs(t, err, os.ErrClosed)
 }

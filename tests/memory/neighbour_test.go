@@ -37,14 +37,14 @@ func TestMemoryBesidePointers(t *testing.T) {
 	}
 	for name, hand := range map[string]func(r *rig, b []byte){
 		"Register": region(func(r *rig, b []byte) (*ibverbs.MR, error) { return r.pd.Register(b, 0) }),
-		"RegisterIOVA": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
-			return r.pd.RegisterIOVA(b, address(&b[0])+1<<20, 0)
+		"WithIOVA": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
+			return r.pd.Register(b, 0, ibverbs.WithIOVA(address(&b[0])+1<<20))
 		}),
-		"RegisterDMA": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
+		"WithDMAHandle": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
 			h, err := r.newHandle(ibverbs.DMAHandleConfig{})
 			require.NoError(r.t, err)
 			gives(r, object[libibverbs.Mr](r.t))
-			return r.pd.RegisterDMA(b, h, 0)
+			return r.pd.Register(b, 0, ibverbs.WithDMAHandle(h))
 		}),
 		"Rereg": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
 			mr := r.newMR(0)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -211,7 +212,7 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 		return errors.Is(err, ibverbs.ErrCQOverrun)
 	}, patience, time.Millisecond)
 
-	second := keep(t, must(ibverbs.ContextFromRaw(r.c.Raw(), nil))(t)) // has the same events
+	second := keep(t, bridge.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)) // has the same events
 	require.Same(t, qp, r.next().QP())
 	ev, ok, err := second.PollEvent()
 	require.NoError(t, err)

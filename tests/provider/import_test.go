@@ -31,7 +31,7 @@ func TestImportDM(t *testing.T) {
 	_, err := dm.WriteAt([]byte{1, 2, 3, 4}, 61)
 	require.ErrorIs(t, err, syscall.EINVAL)
 
-	mr := must(r.pd.RegisterDM(dm, 0, 64, ibverbs.AccessLocalWrite))(t)
+	mr := must(dm.Register(r.pd, 0, 64, ibverbs.AccessLocalWrite))(t)
 	require.Equal(t, address(dm.Raw()), r.p.Only("ibv_reg_dm_mr").Arg(1))
 	require.ErrorContains(t, dm.Close(), "imported DM ")
 	require.ErrorIs(t, dm.Close(), syscall.EBUSY)
@@ -94,7 +94,7 @@ func TestImportMR(t *testing.T) {
 	require.Equal(t, ibverbs.MRExport{Handle: original.Raw().Handle, Addr: original.Remote().Addr, Len: 4096}, export)
 	export.Addr = 0x7000
 	dm := keep(t, must(r.c.AllocDM(64, 0))(t))
-	onDM := keep(t, must(r.pd.RegisterDM(dm, 16, 48, 0))(t))
+	onDM := keep(t, must(dm.Register(r.pd, 16, 48, 0))(t))
 	require.Equal(t, ibverbs.MRExport{Handle: onDM.Raw().Handle, Len: 48}, onDM.Export())
 	pd := keep(t, must(r.c.ImportPD(r.pd.Handle()))(t))
 	qp := r.qp(ibverbs.QPTypeRC)

@@ -31,7 +31,7 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 	},
 	"imported MR": func(t *testing.T, r *rig) closer { return must(r.pd.ImportMR(ibverbs.MRExport{Handle: 7, Len: 64}))(t) },
 	"MR of DM": func(t *testing.T, r *rig) closer {
-		return must(r.pd.RegisterDM(keep(t, must(r.c.AllocDM(64, 0))(t)), 0, 64, 0))(t)
+		return must(keep(t, must(r.c.AllocDM(64, 0))(t)).Register(r.pd, 0, 64, 0))(t)
 	},
 	"DM":          func(t *testing.T, r *rig) closer { return must(r.c.AllocDM(64, 0))(t) },
 	"imported DM": func(t *testing.T, r *rig) closer { return must(r.c.ImportDM(ibverbs.DMExport{Handle: 7, Len: 64}))(t) },

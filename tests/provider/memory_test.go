@@ -56,7 +56,7 @@ func TestRegisterDMA(t *testing.T) {
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
 	h := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	keep(t, must(r.pd.RegisterDMA(memory, h, ibverbs.AccessLocalWrite))(t))
+	keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithDMAHandle(h)))(t))
 	call := r.p.Only("ibv_reg_mr_ex")
 	require.Equal(t, address(r.pd.Raw()), call.Arg(0))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](call, 1)
@@ -73,7 +73,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
 	h := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	mr := keep(t, must(r.pd.RegisterDMAIOVA(memory, 0x7000, h, ibverbs.AccessLocalWrite))(t))
+	mr := keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7000), ibverbs.WithDMAHandle(h)))(t))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](r.p.Only("ibv_reg_mr_ex"), 1)
 	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
 	const mask = uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH)
@@ -83,33 +83,37 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	require.EqualValues(t, 0x7008, must(mr.Sub(8, 8).Remote())(t).Addr)
 	require.ErrorIs(t, h.Close(), syscall.EBUSY)
 
-	_, err := r.pd.RegisterDMAIOVA(memory, 0x7001, h, 0)
+	_, err := r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7001), ibverbs.WithDMAHandle(h))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex")
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
 	foreign := keep(t, must(other.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
 	for name, register := range map[string]func(*ibverbs.DMAHandle) (*ibverbs.MR, error){
-		"IOVA":     func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) { return r.pd.RegisterDMAIOVA(memory, 0x7000, h, 0) },
-		"implicit": func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) { return r.pd.RegisterDMAImplicit(h, 0) },
+		"IOVA": func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) {
+			return r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7000), ibverbs.WithDMAHandle(h))
+		},
+		"implicit": func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) {
+			return r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h))
+		},
 	} {
 		_, err = register(foreign)
 		require.ErrorContains(t, err, "not of the same open device", name)
 		_, err = register(nil)
 		require.ErrorIs(t, err, os.ErrInvalid, name)
 	}
-	_, err = r.pd.RegisterDMAImplicit(h, 0) // the device has no paging on demand
+	_, err = r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h)) // the device has no paging on demand
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (AccessOnDemand for the whole address space")
 
 	r.p.Forget()
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can
-	keep(t, must(r.pd.RegisterDMAImplicit(h, ibverbs.AccessLocalWrite))(t))
+	keep(t, must(r.pd.RegisterImplicit(ibverbs.AccessLocalWrite, ibverbs.WithDMAHandle(h)))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: math.MaxUint64, Access: int32(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
 	}, *fakelib.Struct[libibverbs.MrInitAttr](r.p.Calls()[1], 1))
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.pd.RegisterDMAImplicit(h, 0)
+	_, err = r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (the whole address space with DMA handle of fake0 on PD")
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
@@ -181,21 +180,4 @@ func TestHeaderOnDevice(t *testing.T) {
 		require.ErrorContains(t, err, "only the device reaches it")
 	}
 	require.Zero(t, s.Len())
-}
-
-// A function of the caller's that makes no queue pair is no reason to panic.
-func TestQPThatNobodyMade(t *testing.T) {
-	r := open(t)
-	cq := r.cq()
-	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq}
-	type attr = *libibverbs.QpInitAttrEx
-	for name, create := range map[string]func(attr) (*libibverbs.Qp, func() error, error){
-		"no function":           nil,
-		"no queue pair":         func(attr) (*libibverbs.Qp, func() error, error) { return nil, func() error { return nil }, nil },
-		"no way to destroy one": func(attr) (*libibverbs.Qp, func() error, error) { return &libibverbs.Qp{}, nil, nil },
-	} {
-		_, err := r.pd.NewQP(config, create)
-		require.ErrorIs(t, err, syscall.EINVAL, name)
-		require.ErrorContains(t, err, "NewQP", name)
-	}
 }

@@ -60,7 +60,7 @@ func TestAlternatePath(t *testing.T) {
 	require.NoError(t, qp.ToRTS(ibverbs.RTS{Timeout: time.Second, RetryCount: 7, MaxReadAtomic: 1}))
 	r.p.Forget()
 	alt := ibverbs.AHAttr{Port: 2, DLID: 6, SL: 3, SrcPathBits: 4, StaticRate: libibverbs.IBV_RATE_100_GBPS}
-	require.NoError(t, qp.ModifyAttr(ibverbs.QPAttr{
+	require.NoError(t, qp.Modify(ibverbs.QPAttr{
 		AltPath: alt, AltPKeyIndex: 8, AltTimeout: ibverbs.NoTimeout, Migration: ibverbs.MigrationRearm,
 	}, ibverbs.QPAttrAltPath|ibverbs.QPAttrMigration))
 	call := r.p.Only("ibv_modify_qp")

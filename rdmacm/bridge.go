@@ -1,0 +1,35 @@
+package rdmacm
+
+import (
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
+)
+
+func deviceFromRaw(raw *libibverbs.Context, closed func() error) *ibverbs.Device {
+	return bridge.DeviceFromRaw(raw, closed).(*ibverbs.Device)
+}
+
+func closeWhenUnused(device *ibverbs.Device) { bridge.CloseWhenUnused(device) }
+
+func newQP(
+	pd *ibverbs.PD, config ibverbs.QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
+) (*ibverbs.QP, error) {
+	qp, err := bridge.NewQP(pd, config, create)
+	if err != nil {
+		return nil, err
+	}
+	return qp.(*ibverbs.QP), nil
+}
+
+func modifyQP(qp *ibverbs.QP, attr *libibverbs.QpAttr, mask ibverbs.QPAttrMask) error {
+	return bridge.ModifyQP(qp, attr, mask)
+}
+
+func qpAttrOf(raw *libibverbs.QpAttr) ibverbs.QPAttr { return bridge.QPAttr(raw).(ibverbs.QPAttr) }
+
+func ahAttrOf(raw *libibverbs.AhAttr) ibverbs.AHAttr { return bridge.AHAttr(raw).(ibverbs.AHAttr) }
+
+func rnrTimerCode(d time.Duration) (uint8, error) { return bridge.RNRTimer(d) }
