@@ -165,7 +165,7 @@ func TestResolve(t *testing.T) {
 	require.ErrorContains(t, client.Resolve(ctx, rdmacm.AddrInfo{}), "no destination")
 	require.NoError(t, client.ID().SetTOS(32))
 	prefix := []byte("prefix")
-	require.NoError(t, client.Resolve(ctx, rdmacm.AddrInfo{Dst: ln.LocalAddr(), Connect: prefix}))
+	require.NoError(t, client.Resolve(ctx, rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Connect: prefix}))
 	_, err := client.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
 	connected := inBackground(func() error {
@@ -173,7 +173,7 @@ func TestResolve(t *testing.T) {
 		return err
 	})
 	server := getRequest(t, ln)
-	require.Equal(t, "prefix and data", string(server.Request().PrivateData[:len("prefix and data")]))
+	require.Equal(t, "prefix and data", string(server.ID().Request().PrivateData[:len("prefix and data")]))
 	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 }
@@ -211,7 +211,7 @@ func TestGetRequestFails(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ln.Close()) }()
 	require.NoError(t, ln.Listen(1))
-	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	_, err = ln.GetRequest(ctx)
 	require.Error(t, err)

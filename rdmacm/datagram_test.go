@@ -23,7 +23,7 @@ func TestDatagramExchange(t *testing.T) {
 			ctx := bounded(t)
 			ln := listenDatagram(t, ip)
 			require.Equal(t, ip, ln.Addr().Addr())
-			var question *rdmacm.DatagramReceive
+			var question *rdmacm.Receive
 			var serverMR *ibverbs.MR
 			result := acceptDatagram(t, ln, &rdmacm.DatagramConfig{
 				PrivateData: []byte("welcome"),

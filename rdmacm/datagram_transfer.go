@@ -89,19 +89,13 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	return (&Transfer{&c.ops, op}).Wait(ctx)
 }
 
-// DatagramReceive is a receive of a datagram that is posted.
-type DatagramReceive struct {
-	receive Receive
-	conn    *DatagramConn
-}
-
 // PostRecv posts a receive: the next datagram that no earlier receive takes
 // goes into the segments, in order, without the header that C puts before it. It
 // does not wait. At most DatagramConfig.RecvQueue receives may be posted.
 //
 // Receives should have MTU bytes: a datagram that is larger than its receive is
 // lost, and with many devices ends the DatagramConn.
-func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*DatagramReceive, error) {
+func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
@@ -109,59 +103,7 @@ func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*DatagramReceive, 
 	if err != nil {
 		return nil, err
 	}
-	return &DatagramReceive{Receive{&c.ops, op}, c}, nil
-}
-
-// Wait waits for the datagram and returns its length in bytes. If ctx ends
-// earlier, the receive stays posted, and Wait can be called again.
-func (r *DatagramReceive) Wait(ctx context.Context) (int, error) {
-	if r == nil || r.conn == nil {
-		return 0, errNoReceive
-	}
-	if _, err := r.receive.Wait(ctx); err != nil {
-		return 0, err
-	}
-	return r.len(), nil
-}
-
-// len returns the length of a datagram that has come.
-func (r *DatagramReceive) len() int { return max(r.receive.op.wc.ByteLen()-ibverbs.GRHLen, 0) }
-
-// Imm returns the immediate data that came with the datagram, and whether there
-// was any. It is known when Wait has returned.
-func (r *DatagramReceive) Imm() (uint32, bool) {
-	if r == nil {
-		return 0, false
-	}
-	return r.receive.Imm()
-}
-
-// Sender returns who sent the datagram, for SendTo. It is known when Wait has
-// returned. The QKey is this end's, which is that of the whole port space UDP
-// unless a program has chosen another one.
-func (r *DatagramReceive) Sender() (Peer, error) {
-	if r == nil || !r.receive.isDone() {
-		return Peer{}, fmt.Errorf("sender of a datagram that has not come: %w", syscall.EINVAL)
-	}
-	op := r.receive.op
-	if op.err != nil {
-		return Peer{}, op.err
-	}
-	if err := op.wc.Err(); err != nil {
-		return Peer{}, err
-	}
-	var path ibverbs.AHAttr
-	known := false
-	if r.conn.peer.QPNum == multicastQP {
-		path, known = groupSender(r.conn.peer.Path, &op.wc, op.header[:])
-	}
-	if !known {
-		var err error
-		if path, err = r.conn.pd.Device().AHAttrFromWC(&op.wc, op.header[:], r.conn.port); err != nil {
-			return Peer{}, err
-		}
-	}
-	return Peer{Path: path, QPNum: op.wc.SrcQPNum(), QKey: r.conn.qkey}, nil
+	return &Receive{&c.ops, op, c}, nil
 }
 
 // Recv posts a receive, waits for its datagram, and returns its length in bytes
@@ -175,7 +117,7 @@ func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (i
 	if err != nil {
 		return 0, Peer{}, err
 	}
-	r := &DatagramReceive{Receive{&c.ops, op}, c}
+	r := &Receive{&c.ops, op, c}
 	from, err := r.Sender()
 	return r.len(), from, err
 }

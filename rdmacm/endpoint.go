@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 
@@ -104,19 +103,6 @@ func (ep *Endpoint) ID() *ID {
 	}
 	return ep.id
 }
-
-// Request returns the event that brought the connection request which GetRequest
-// has made the endpoint of, with the peer's private data; nil for others.
-func (ep *Endpoint) Request() *Event { return ep.ID().Request() }
-
-// LocalAddr returns the endpoint's own address, as ID.LocalAddr does.
-func (ep *Endpoint) LocalAddr() netip.AddrPort { return ep.ID().LocalAddr() }
-
-// RemoteAddr returns the peer's address, as ID.RemoteAddr does.
-func (ep *Endpoint) RemoteAddr() netip.AddrPort { return ep.ID().RemoteAddr() }
-
-// BindAddr gives the endpoint a local address, as ID.BindAddr does.
-func (ep *Endpoint) BindAddr(addr netip.AddrPort) error { return ep.ID().BindAddr(addr) }
 
 // Close ends the connection and closes what the endpoint has: its id, and the
 // queues, the memory regions and the protection domain that it has made. A

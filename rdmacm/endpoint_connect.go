@@ -98,9 +98,6 @@ func (ep *Endpoint) Accept(ctx context.Context, p ConnParam) error {
 	return err
 }
 
-// Reject refuses the connection request, as ID.Reject does.
-func (ep *Endpoint) Reject(privateData []byte) error { return ep.ID().Reject(privateData) }
-
 // Disconnect ends the connection and waits until the peer has answered, with
 // Disconnect or Close of its own; see rdma_disconnect(3). If the peer has ended
 // it before, there is nothing to wait for. A peer that is gone is known to be

@@ -64,7 +64,7 @@ func connectEndpoints(t testing.TB, ip netip.Addr) (client, server *rdmacm.Endpo
 	t.Helper()
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, ip)
-	client = activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	client = activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server = getRequest(t, ln)
 	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))

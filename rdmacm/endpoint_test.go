@@ -21,11 +21,11 @@ func TestEndpointSteps(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	ln := newEndpoint(t, rdmacm.PortSpaceTCP)
-	require.NoError(t, ln.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, ln.ID().BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 	require.NoError(t, ln.Listen(1))
 
 	client := newEndpoint(t, rdmacm.PortSpaceTCP)
-	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.LocalAddr()))
+	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.ID().LocalAddr()))
 	require.NoError(t, client.ResolveRoute(ctx))
 	qp, err := client.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestEndpointSteps(t *testing.T) {
 	server, err := ln.GetRequest(ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, server.Close()) }()
-	request := server.Request()
+	request := server.ID().Request()
 	require.Equal(t, rdmacm.EventConnectRequest, request.Type)
 	require.Equal(t, padded(p.PrivateData, maxRequestData), request.PrivateData)
 	require.Same(t, ln.ID(), request.ListenID)
@@ -58,8 +58,8 @@ func TestEndpointSteps(t *testing.T) {
 	require.NoError(t, server.Accept(ctx, p))
 	require.NoError(t, <-connected)
 	require.Equal(t, padded(p.PrivateData, maxReplyData), (<-answer).PrivateData)
-	require.Equal(t, client.LocalAddr(), server.RemoteAddr())
-	require.Equal(t, ln.LocalAddr(), server.LocalAddr())
+	require.Equal(t, client.ID().LocalAddr(), server.ID().RemoteAddr())
+	require.Equal(t, ln.ID().LocalAddr(), server.ID().LocalAddr())
 
 	disconnected := inBackground(func() error { return client.Disconnect(ctx) })
 	require.ErrorIs(t, nextOf(t, server, rdmacm.EventDisconnected).Err(), syscall.ECONNRESET)
@@ -72,14 +72,14 @@ func TestEndpointRejected(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
-	require.NoError(t, server.Reject([]byte("not today")))
+	require.NoError(t, server.ID().Reject([]byte("not today")))
 	err := <-connected
 	var rejected *rdmacm.RejectedError
 	require.ErrorAs(t, err, &rejected)
-	require.ErrorContains(t, err, "rdma_connect ("+client.LocalAddr().String()+" to ")
+	require.ErrorContains(t, err, "rdma_connect ("+client.ID().LocalAddr().String()+" to ")
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.Equal(t, rdmacm.ReasonConsumer, rejected.Reason)
 	require.Equal(t, padded([]byte("not today"), maxRejectData), rejected.PrivateData)
@@ -164,7 +164,7 @@ func TestEndpointSRQ(t *testing.T) {
 	client := newEndpoint(t, rdmacm.PortSpaceTCP)
 	_, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4})
 	require.ErrorContains(t, err, "rdma_create_srq: bind or resolve the address first")
-	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.LocalAddr()))
+	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.ID().LocalAddr()))
 	require.NoError(t, client.ResolveRoute(ctx))
 	srq, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4, MaxSGE: 2})
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestEndpointSRQ(t *testing.T) {
 
 	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
-	require.True(t, server.Request().SRQ)
+	require.True(t, server.ID().Request().SRQ)
 	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
 	require.NoError(t, <-connected)
 	out, err := server.RegMsgs([]byte("shared"))
@@ -198,11 +198,11 @@ func TestEndpointBacklog(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	ln := newEndpoint(t, rdmacm.PortSpaceTCP)
-	require.NoError(t, ln.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, ln.ID().BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 	require.NoError(t, ln.Listen(2))
 	var connected []<-chan error
 	for range 3 {
-		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 		connected = append(connected, inBackground(func() error {
 			_, err := client.Connect(ctx, rdmacm.ConnParam{})
 			return err
@@ -239,11 +239,11 @@ func TestEndpointWaitsEnd(t *testing.T) {
 			return ep, func(ctx context.Context) error { _, err := ep.Next(ctx); return err }
 		},
 		"Connect": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
-			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr()) // nobody answers there
+			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr()) // nobody answers there
 			return ep, func(ctx context.Context) error { _, err := ep.Connect(ctx, rdmacm.ConnParam{}); return err }
 		},
 		"RecvComp": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
-			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+			ep := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 			return ep, func(ctx context.Context) error { _, err := ep.RecvComp(ctx); return err }
 		},
 		"SendComp": func(t *testing.T) (*rdmacm.Endpoint, func(context.Context) error) {
@@ -276,7 +276,7 @@ func TestEndpointWaitsEnd(t *testing.T) {
 func TestEndpointAbandonedCall(t *testing.T) {
 	d := needDevice(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 	ctx, cancel := context.WithCancel(t.Context())
 	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := getRequest(t, ln)
@@ -295,7 +295,7 @@ func TestEndpointConnectBytes(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-	info := rdmacm.AddrInfo{Dst: ln.LocalAddr(), Connect: []byte("first ")}
+	info := rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Connect: []byte("first ")}
 	client, err := rdmacm.CreateEndpoint(ctx, info, nil, &endpointQueues)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
@@ -306,8 +306,8 @@ func TestEndpointConnectBytes(t *testing.T) {
 		return err
 	})
 	server := getRequest(t, ln)
-	require.Equal(t, padded([]byte("first then"), maxRequestData), server.Request().PrivateData)
-	require.NoError(t, server.Reject(nil))
+	require.Equal(t, padded([]byte("first then"), maxRequestData), server.ID().Request().PrivateData)
+	require.NoError(t, server.ID().Reject(nil))
 	require.ErrorIs(t, <-connected, syscall.ECONNREFUSED)
 }
 
@@ -315,7 +315,7 @@ func TestEndpointDatagrams(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	ln := passiveEndpoint(t, rdmacm.PortSpaceUDP, d.IPv4)
-	client := activeEndpoint(t, rdmacm.PortSpaceUDP, ln.LocalAddr())
+	client := activeEndpoint(t, rdmacm.PortSpaceUDP, ln.ID().LocalAddr())
 	require.Equal(t, ibverbs.QPTypeUD, client.QP().Type())
 	answer := make(chan *rdmacm.Event, 1)
 	connected := inBackground(func() error {
@@ -352,7 +352,7 @@ func TestEndpointMulticast(t *testing.T) {
 	ep := newEndpoint(t, rdmacm.PortSpaceUDP)
 	_, err := ep.JoinMulticast(ctx, group, rdmacm.JoinFull)
 	require.ErrorContains(t, err, "rdma_join_multicast: bind or resolve the address first")
-	require.NoError(t, ep.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
+	require.NoError(t, ep.ID().BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 	_, err = ep.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
 	ev, err := ep.JoinMulticast(ctx, group, rdmacm.JoinFull)
@@ -413,7 +413,7 @@ func TestEndpointBusy(t *testing.T) {
 	require.ErrorIs(t, ep.PostRecv(1), os.ErrClosed)
 	require.NoError(t, mr.Close())
 	require.NoError(t, ep.Close())
-	require.Empty(t, ep.LocalAddr())
+	require.Empty(t, ep.ID().LocalAddr())
 }
 
 // A queue pair that the caller has closed can be made again, on its own domain.
@@ -453,7 +453,7 @@ func TestEndpointStress(t *testing.T) {
 	ch := newChannel(t)
 	for round := range 30 {
 		ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 		ctx, cancel := context.WithCancel(bounded(t))
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = client.Connect(ctx, rdmacm.ConnParam{}) })

@@ -24,7 +24,7 @@ func TestXRCWithoutDevice(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, ln.Close()) })
 		require.NoError(t, ln.Listen(0))
 
-		info := rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: ibverbs.QPTypeXRCSend, Dst: ln.LocalAddr()}
+		info := rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: ibverbs.QPTypeXRCSend, Dst: ln.ID().LocalAddr()}
 		_, err = rdmacm.CreateEndpoint(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1})
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, d.Name+" has no extended reliable connections (XRC): rdma_create_qp")
@@ -32,7 +32,7 @@ func TestXRCWithoutDevice(t *testing.T) {
 		info.Src = netip.AddrPortFrom(ip, 0)
 		client, err := rdmacm.CreateEndpoint(ctx, info, nil, nil)
 		require.NoError(t, err)
-		require.Equal(t, ip, client.LocalAddr().Addr())
+		require.Equal(t, ip, client.ID().LocalAddr().Addr())
 		refused := inBackground(func() error {
 			_, err := client.Connect(ctx, rdmacm.ConnParam{QPNum: 7})
 			return err

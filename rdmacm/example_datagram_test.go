@@ -17,7 +17,7 @@ func answerOne(ctx context.Context, ln *rdmacm.DatagramListener) error {
 		return err
 	}
 	var memory *ibverbs.MR
-	var question *rdmacm.DatagramReceive
+	var question *rdmacm.Receive
 	conn, err := req.Accept(ctx, &rdmacm.DatagramConfig{Setup: func(c *rdmacm.DatagramConn) (err error) {
 		if memory, err = c.Alloc(4096, ibverbs.AccessLocalWrite); err == nil {
 			question, err = c.PostRecv(memory.Sub(0, c.MTU())) // before the peer can send

@@ -49,7 +49,7 @@ func TestGroup(t *testing.T) {
 				require.EqualValues(t, cmQKey, c.Peer().QKey)
 			}
 			members := []*rdmacm.DatagramConn{first, second}
-			var posted []*rdmacm.DatagramReceive
+			var posted []*rdmacm.Receive
 			var buffers []*ibverbs.MR
 			for _, c := range members {
 				mr := memory(t, c)
@@ -90,7 +90,7 @@ func TestGroup(t *testing.T) {
 			other, err := second.PostRecv(buffers[1].All())
 			require.NoError(t, err)
 			require.NoError(t, first.Send(ctx, buffers[0].Sub(2048, 7)))
-			for _, r := range []*rdmacm.DatagramReceive{own, other} {
+			for _, r := range []*rdmacm.Receive{own, other} {
 				n, err = r.Wait(ctx)
 				require.NoError(t, err)
 				require.Equal(t, 7, n)

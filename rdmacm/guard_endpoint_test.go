@@ -19,7 +19,7 @@ import (
 // that could wait.
 var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to netip.AddrPort) error{
 	"BindAddr": func(_ context.Context, ep *rdmacm.Endpoint, to netip.AddrPort) error {
-		return ep.BindAddr(netip.AddrPortFrom(to.Addr(), 0))
+		return ep.ID().BindAddr(netip.AddrPortFrom(to.Addr(), 0))
 	},
 	"ResolveAddr": func(ctx context.Context, ep *rdmacm.Endpoint, to netip.AddrPort) error {
 		return ep.ResolveAddr(ctx, netip.AddrPort{}, to)
@@ -48,7 +48,7 @@ var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to
 	"Accept": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
 		return ep.Accept(ctx, rdmacm.ConnParam{})
 	},
-	"Reject":     func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.Reject(nil) },
+	"Reject":     func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.ID().Reject(nil) },
 	"Disconnect": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error { return ep.Disconnect(ctx) },
 	"Next": func(ctx context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
 		_, err := ep.Next(ctx)
@@ -106,8 +106,8 @@ var endpointCalls = map[string]func(ctx context.Context, ep *rdmacm.Endpoint, to
 		return err
 	},
 	"accessors": func(_ context.Context, ep *rdmacm.Endpoint, _ netip.AddrPort) error {
-		_, _, _ = ep.ID(), ep.LocalAddr(), ep.RemoteAddr()
-		_, _, _ = ep.Request(), ep.PD(), ep.QP()
+		_, _, _ = ep.ID(), ep.ID().LocalAddr(), ep.ID().RemoteAddr()
+		_, _, _ = ep.ID().Request(), ep.PD(), ep.QP()
 		return nil
 	},
 }
@@ -128,7 +128,7 @@ var endpointStates = []struct {
 	}},
 	{"bound", func(t *testing.T, ip netip.Addr) *rdmacm.Endpoint {
 		ep := newEndpoint(t, rdmacm.PortSpaceTCP)
-		require.NoError(t, ep.BindAddr(netip.AddrPortFrom(ip, 0)))
+		require.NoError(t, ep.ID().BindAddr(netip.AddrPortFrom(ip, 0)))
 		return ep
 	}, map[string]string{"GetRequest": "listen first", "Accept": stepRequest, "Reject": stepRequest, "Disconnect": stepConnect}},
 	{"listening", func(t *testing.T, ip netip.Addr) *rdmacm.Endpoint {
@@ -141,9 +141,9 @@ var endpointStates = []struct {
 	}, map[string]string{"GetRequest": "listen first", "Accept": stepRequest, "Disconnect": stepConnect}},
 	{"request", func(t *testing.T, ip netip.Addr) *rdmacm.Endpoint {
 		ln := newEndpoint(t, rdmacm.PortSpaceTCP)
-		require.NoError(t, ln.BindAddr(netip.AddrPortFrom(ip, 0)))
+		require.NoError(t, ln.ID().BindAddr(netip.AddrPortFrom(ip, 0)))
 		require.NoError(t, ln.Listen(1))
-		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.LocalAddr())
+		client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
 		require.NoError(t, client.ID().Connect(rdmacm.ConnParam{}))
 		return getRequest(t, ln)
 	}, map[string]string{"Accept": stepQP, "GetRequest": "listen first", "Disconnect": stepConnect}},

@@ -256,10 +256,10 @@ func TestListenByID(t *testing.T) {
 	take(t, server.id.Done(), "the end")
 
 	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
-	require.NoError(t, ep.BindAddr(netip.AddrPortFrom(b.ip, 0)))
+	require.NoError(t, ep.ID().BindAddr(netip.AddrPortFrom(b.ip, 0)))
 	require.NoError(t, ep.ID().Listen(1))
 	dialed := inBackground(func() error {
-		_, err := rdmacm.Dial(bounded(t), ep.LocalAddr().String(), nil)
+		_, err := rdmacm.Dial(bounded(t), ep.ID().LocalAddr().String(), nil)
 		return err
 	})
 	request := getRequest(t, ep)

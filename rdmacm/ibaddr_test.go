@@ -40,7 +40,7 @@ func TestIBAddresses(t *testing.T) {
 	require.ErrorContains(t, err, "rdma_bind_addr ("+here.String()+")")
 	require.NoError(t, ln.ID().BindIB(rdmacm.IBAddr{ServiceID: here.ServiceID}), "any GID")
 	require.Equal(t, here.ServiceID, ln.ID().LocalIBAddr().ServiceID)
-	require.False(t, ln.LocalAddr().IsValid(), "is not of IP")
+	require.False(t, ln.ID().LocalAddr().IsValid(), "is not of IP")
 	require.NoError(t, ln.Listen(1))
 
 	client := newEndpoint(t, rdmacm.PortSpaceIB)
@@ -48,7 +48,7 @@ func TestIBAddresses(t *testing.T) {
 	require.Equal(t, d.GID, client.ID().LocalIBAddr().GID)
 	require.Equal(t, here.GID, client.ID().RemoteIBAddr().GID)
 	require.Equal(t, here.ServiceID, client.ID().RemoteIBAddr().ServiceID)
-	require.False(t, client.RemoteAddr().IsValid(), "is not of IP")
+	require.False(t, client.ID().RemoteAddr().IsValid(), "is not of IP")
 	require.Equal(t, d.Port, client.ID().PortNum())
 	_, err = client.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestSetIBPaths(t *testing.T) {
 			Rate: 2<<6 | uint8(libibverbs.IBV_RATE_10_GBPS), Packetlifetime: 2<<6 | 18,
 		},
 	}
-	info := rdmacm.AddrInfo{Dst: ln.LocalAddr(), Paths: []libibverbs.PathData{path}}
+	info := rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Paths: []libibverbs.PathData{path}}
 	client, err := rdmacm.CreateEndpoint(ctx, info, nil, &endpointQueues)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()

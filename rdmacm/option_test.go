@@ -21,7 +21,7 @@ func TestQueuePairOptions(t *testing.T) {
 	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	client := newEndpoint(t, rdmacm.PortSpaceTCP)
 	require.NoError(t, client.ID().SetTOS(tos))
-	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.LocalAddr()))
+	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.ID().LocalAddr()))
 	require.NoError(t, client.ResolveRoute(ctx))
 	require.NoError(t, client.ID().SetAckTimeout(time.Second)) // 4.096 us * 2^18 is the next above
 	_, err := client.CreateQP(nil, endpointQueues)

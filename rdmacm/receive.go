@@ -10,10 +10,11 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Receive is a receive that is posted.
+// Receive is a receive of a Conn or a DatagramConn that is posted.
 type Receive struct {
-	ops *operations
-	op  *operation
+	ops  *operations
+	op   *operation
+	conn *DatagramConn // nil if it is a Conn's
 }
 
 // PostRecv posts a receive: the next message that no earlier receive takes
@@ -27,11 +28,11 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Receive{&c.ops, op}, nil
+	return &Receive{ops: &c.ops, op: op}, nil
 }
 
-// Wait waits for the message and returns how many bytes of it are in the
-// segments: 0 for WriteImm, whose bytes are elsewhere. If ctx ends earlier, the
+// Wait waits for the message or the datagram and returns how many bytes of it are in
+// the segments: 0 for WriteImm, whose bytes are elsewhere. If ctx ends earlier, the
 // receive stays posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.op == nil {
@@ -40,7 +41,7 @@ func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if _, err := r.ops.wait(ctx, r.op); err != nil {
 		return 0, err
 	}
-	return r.op.received(), nil
+	return r.len(), nil
 }
 
 var errNoReceive = fmt.Errorf("receive that was not posted: %w", os.ErrInvalid)
@@ -74,16 +75,48 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 	return r.op.wc.InvalidatedRKey()
 }
 
+// Sender returns who sent the datagram, for SendTo. It is known when Wait has
+// returned. The QKey is this end's, which is that of the whole port space UDP unless a
+// program has chosen another one. It fails for a Conn, whose peer has sent everything.
+func (r *Receive) Sender() (Peer, error) {
+	switch {
+	case !r.isDone():
+		return Peer{}, fmt.Errorf("sender of a datagram that has not come: %w", syscall.EINVAL)
+	case r.conn == nil:
+		return Peer{}, fmt.Errorf("sender of a message of a connection, which is its peer: %w", syscall.EINVAL)
+	case r.op.err != nil:
+		return Peer{}, r.op.err
+	}
+	wc, header := &r.op.wc, r.op.header[:]
+	if err := wc.Err(); err != nil {
+		return Peer{}, err
+	}
+	var path ibverbs.AHAttr
+	known := false
+	if r.conn.peer.QPNum == multicastQP {
+		path, known = groupSender(r.conn.peer.Path, wc, header)
+	}
+	if !known {
+		var err error
+		if path, err = r.conn.pd.Device().AHAttrFromWC(wc, header, r.conn.port); err != nil {
+			return Peer{}, err
+		}
+	}
+	return Peer{Path: path, QPNum: wc.SrcQPNum(), QKey: r.conn.qkey}, nil
+}
+
 // isDone reports whether the message is there, or will never be.
 func (r *Receive) isDone() bool { return r != nil && r.op != nil && r.op.isDone() }
 
-// received returns how many bytes a receive that has succeeded has in its
-// segments.
-func (op *operation) received() int {
-	if op.isWrite() {
+// len returns how many bytes a receive that has succeeded has in its segments.
+func (r *Receive) len() int {
+	switch {
+	case r.conn != nil:
+		return max(r.op.wc.ByteLen()-ibverbs.GRHLen, 0)
+	case r.op.isWrite():
 		return 0
 	}
-	return op.wc.ByteLen()
+	return r.op.wc.ByteLen()
 }
 
 // isWrite reports whether a receive was taken by a WriteImm.
@@ -102,7 +135,7 @@ func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	return op.received(), nil
+	return (&Receive{ops: &c.ops, op: op}).len(), nil
 }
 
 // receive returns a receive whose message is in the segments. One whose context

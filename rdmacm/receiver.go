@@ -13,7 +13,7 @@ import (
 // the caller has a message, as many as before. It is for one goroutine, and for
 // ends on which nobody else receives.
 type Receiver struct {
-	post   func(...ibverbs.Segment) (incoming, error)
+	post   func(...ibverbs.Segment) (*Receive, error)
 	posted []slot // in the order in which they take messages
 	next   int    // the one that takes the next message
 	spare  []ibverbs.Segment
@@ -22,39 +22,15 @@ type Receiver struct {
 // slot is a receive with its memory.
 type slot struct {
 	memory  []ibverbs.Segment // one, or none
-	receive incoming
+	receive *Receive
 	err     error // why it could not be posted
 }
-
-// incoming is a receive of either kind.
-type incoming interface {
-	Wait(ctx context.Context) (int, error)
-	Imm() (uint32, bool)
-	Written() (int, bool)
-	InvalidatedRKey() (uint32, bool)
-	Sender() (Peer, error)
-}
-
-// connReceive is a receive of a Conn.
-type connReceive struct{ *Receive }
-
-func (connReceive) Sender() (Peer, error) {
-	return Peer{}, fmt.Errorf("sender of a message of a connection, which is its peer: %w", syscall.EINVAL)
-}
-
-// datagramReceive is a receive of a DatagramConn, on which nobody writes or
-// invalidates.
-type datagramReceive struct{ *DatagramReceive }
-
-func (datagramReceive) Written() (int, bool) { return 0, false }
-
-func (datagramReceive) InvalidatedRKey() (uint32, bool) { return 0, false }
 
 // Message is one that a Receiver has taken. It is valid until the next call of
 // Next, and so are its bytes.
 type Message struct {
 	Data    []byte // in the receiver's memory; empty for WriteImm, whose bytes are elsewhere
-	receive incoming
+	receive *Receive
 }
 
 // NewReceiver posts Config.RecvQueue receives of size bytes and returns what
@@ -67,10 +43,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("receiver of messages of %d bytes: %w", size, syscall.EINVAL)
 	}
-	return c.newReceiver(size, func(s ...ibverbs.Segment) (incoming, error) {
-		r, err := c.PostRecv(s...)
-		return connReceive{r}, err
-	})
+	return c.newReceiver(size, c.PostRecv)
 }
 
 // NewReceiver posts DatagramConfig.RecvQueue receives of MTU bytes and returns
@@ -79,13 +52,10 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
-	return c.newReceiver(c.mtu, func(s ...ibverbs.Segment) (incoming, error) {
-		r, err := c.PostRecv(s...)
-		return datagramReceive{r}, err
-	})
+	return c.newReceiver(c.mtu, c.PostRecv)
 }
 
-func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, error)) (*Receiver, error) {
+func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, error)) (*Receiver, error) {
 	if err := c.ops.receivesNothing(); err != nil {
 		return nil, err
 	}
@@ -171,7 +141,7 @@ func (m *Message) InvalidatedRKey() (uint32, bool) {
 	return m.receive.InvalidatedRKey()
 }
 
-// Sender returns who sent a datagram, for SendTo, as DatagramReceive.Sender does.
+// Sender returns who sent a datagram, for SendTo, as Receive.Sender does.
 // For a message of a Conn, whose peer is known, it fails.
 func (m *Message) Sender() (Peer, error) {
 	if m == nil || m.receive == nil {

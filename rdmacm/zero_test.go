@@ -35,7 +35,7 @@ func TestNilAndZero(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrInvalid, "%s %s", name, method)
 		}
 	}
-	for name, r := range map[string]*rdmacm.DatagramReceive{"nil": nil, "zero": {}} {
+	for name, r := range map[string]*rdmacm.Receive{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, second(r.Wait(ctx)), os.ErrInvalid, name)
 		require.ErrorIs(t, second(r.Sender()), syscall.EINVAL, name)
 		_, ok := r.Imm()

@@ -30,7 +30,7 @@ func TestBacklogs(t *testing.T) {
 		"endpoint": {func(t *testing.T) func() error {
 			ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
 			require.NoError(t, err)
-			require.NoError(t, ep.BindAddr(addr))
+			require.NoError(t, ep.ID().BindAddr(addr))
 			require.NoError(t, ep.Listen(1))
 			return ep.Close
 		}, 0},
@@ -80,7 +80,7 @@ func TestCloseRequestsOverLibraries(t *testing.T) {
 		"endpoint": func(t *testing.T) interface{ Close() error } {
 			ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
 			require.NoError(t, err)
-			require.NoError(t, ep.BindAddr(netip.MustParseAddrPort(address)))
+			require.NoError(t, ep.ID().BindAddr(netip.MustParseAddrPort(address)))
 			require.NoError(t, ep.Listen(0))
 			return ep
 		},

@@ -23,7 +23,7 @@ type End struct {
 	Conn        *rdmacm.DatagramConn
 	Count, Size int
 	memory      *ibverbs.MR // for all messages at once
-	receives    []*rdmacm.DatagramReceive
+	receives    []*rdmacm.Receive
 }
 
 // Setup prepares to send, as DatagramConfig.Setup.

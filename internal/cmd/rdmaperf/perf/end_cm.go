@@ -31,7 +31,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	e.close = append(e.close, ep.Close)
 	param := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1}
 	if where.Server == "" {
-		if err := ep.BindAddr(local(e.control, where.TCPPort)); err != nil {
+		if err := ep.ID().BindAddr(local(e.control, where.TCPPort)); err != nil {
 			return err
 		}
 		if err := ep.Listen(1); err != nil {
