@@ -75,8 +75,8 @@ type FlushPlacement = libibverbs.PlacementType
 
 // How far data has to get; combine them with |.
 const (
-	FlushGlobal     = libibverbs.IBV_FLUSH_GLOBAL     // all of the peer's machine sees it
-	FlushPersistent = libibverbs.IBV_FLUSH_PERSISTENT // it survives a loss of power
+	FlushGlobal     FlushPlacement = libibverbs.IBV_FLUSH_GLOBAL     // all of the peer's machine sees it
+	FlushPersistent FlushPlacement = libibverbs.IBV_FLUSH_PERSISTENT // it survives a loss of power
 )
 
 // Flush adds a request that completes when what was written to a range of a

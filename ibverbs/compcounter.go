@@ -27,8 +27,8 @@ type CompCounterUnit = libibverbs.CompCntrType
 
 // The units of completion counters.
 const (
-	CountRequests = libibverbs.IBV_COMP_CNTR_TYPE_WRS
-	CountBytes    = libibverbs.IBV_COMP_CNTR_TYPE_BYTES
+	CountRequests CompCounterUnit = libibverbs.IBV_COMP_CNTR_TYPE_WRS
+	CountBytes    CompCounterUnit = libibverbs.IBV_COMP_CNTR_TYPE_BYTES
 )
 
 // CompCounterOps are operations whose completions are counted; combine them
@@ -38,12 +38,12 @@ type CompCounterOps = libibverbs.QpAttachCompCntrOp
 // The operations whose completions can be counted. The last two are the
 // peer's, on memory of this side.
 const (
-	CountSends        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND
-	CountRecvs        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV
-	CountReads        = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
-	CountWrites       = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
-	CountRemoteReads  = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
-	CountRemoteWrites = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
+	CountSends        CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND
+	CountRecvs        CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV
+	CountReads        CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
+	CountWrites       CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
+	CountRemoteReads  CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
+	CountRemoteWrites CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
 // CompCounterCaps are what completion counters of a device can do.

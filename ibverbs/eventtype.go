@@ -7,27 +7,27 @@ type EventType libibverbs.EventType
 
 // The types of events; ibv_get_async_event(3) describes each.
 const (
-	EventCQError           = EventType(libibverbs.IBV_EVENT_CQ_ERR) // such as more completions than fit
-	EventQPFatal           = EventType(libibverbs.IBV_EVENT_QP_FATAL)
-	EventQPRequestError    = EventType(libibverbs.IBV_EVENT_QP_REQ_ERR)
-	EventQPAccessError     = EventType(libibverbs.IBV_EVENT_QP_ACCESS_ERR)
-	EventCommEstablished   = EventType(libibverbs.IBV_EVENT_COMM_EST) // a message came before the QP was ready to send
-	EventSQDrained         = EventType(libibverbs.IBV_EVENT_SQ_DRAINED)
-	EventPathMigrated      = EventType(libibverbs.IBV_EVENT_PATH_MIG)
-	EventPathMigrateError  = EventType(libibverbs.IBV_EVENT_PATH_MIG_ERR)
-	EventDeviceFatal       = EventType(libibverbs.IBV_EVENT_DEVICE_FATAL) // also when the device is removed
-	EventPortActive        = EventType(libibverbs.IBV_EVENT_PORT_ACTIVE)
-	EventPortError         = EventType(libibverbs.IBV_EVENT_PORT_ERR) // the link is down
-	EventLIDChange         = EventType(libibverbs.IBV_EVENT_LID_CHANGE)
-	EventPKeyChange        = EventType(libibverbs.IBV_EVENT_PKEY_CHANGE)
-	EventSMChange          = EventType(libibverbs.IBV_EVENT_SM_CHANGE)
-	EventSRQError          = EventType(libibverbs.IBV_EVENT_SRQ_ERR)
-	EventSRQLimitReached   = EventType(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED)
-	EventLastWQEReached    = EventType(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED) // of a QP with an SRQ
-	EventClientReregister  = EventType(libibverbs.IBV_EVENT_CLIENT_REREGISTER)
-	EventGIDChange         = EventType(libibverbs.IBV_EVENT_GID_CHANGE)
-	EventWQFatal           = EventType(libibverbs.IBV_EVENT_WQ_FATAL)
-	EventDeviceSpeedChange = EventType(libibverbs.IBV_EVENT_DEVICE_SPEED_CHANGE)
+	EventCQError           EventType = EventType(libibverbs.IBV_EVENT_CQ_ERR) // such as more completions than fit
+	EventQPFatal           EventType = EventType(libibverbs.IBV_EVENT_QP_FATAL)
+	EventQPRequestError    EventType = EventType(libibverbs.IBV_EVENT_QP_REQ_ERR)
+	EventQPAccessError     EventType = EventType(libibverbs.IBV_EVENT_QP_ACCESS_ERR)
+	EventCommEstablished   EventType = EventType(libibverbs.IBV_EVENT_COMM_EST) // a message came before the QP was ready to send
+	EventSQDrained         EventType = EventType(libibverbs.IBV_EVENT_SQ_DRAINED)
+	EventPathMigrated      EventType = EventType(libibverbs.IBV_EVENT_PATH_MIG)
+	EventPathMigrateError  EventType = EventType(libibverbs.IBV_EVENT_PATH_MIG_ERR)
+	EventDeviceFatal       EventType = EventType(libibverbs.IBV_EVENT_DEVICE_FATAL) // also when the device is removed
+	EventPortActive        EventType = EventType(libibverbs.IBV_EVENT_PORT_ACTIVE)
+	EventPortError         EventType = EventType(libibverbs.IBV_EVENT_PORT_ERR) // the link is down
+	EventLIDChange         EventType = EventType(libibverbs.IBV_EVENT_LID_CHANGE)
+	EventPKeyChange        EventType = EventType(libibverbs.IBV_EVENT_PKEY_CHANGE)
+	EventSMChange          EventType = EventType(libibverbs.IBV_EVENT_SM_CHANGE)
+	EventSRQError          EventType = EventType(libibverbs.IBV_EVENT_SRQ_ERR)
+	EventSRQLimitReached   EventType = EventType(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED)
+	EventLastWQEReached    EventType = EventType(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED) // of a QP with an SRQ
+	EventClientReregister  EventType = EventType(libibverbs.IBV_EVENT_CLIENT_REREGISTER)
+	EventGIDChange         EventType = EventType(libibverbs.IBV_EVENT_GID_CHANGE)
+	EventWQFatal           EventType = EventType(libibverbs.IBV_EVENT_WQ_FATAL)
+	EventDeviceSpeedChange EventType = EventType(libibverbs.IBV_EVENT_DEVICE_SPEED_CHANGE)
 )
 
 // String returns the text that C has for the type; see ibv_event_type_str(3).

@@ -19,9 +19,9 @@ type GIDType uint32
 
 // The types of GIDs. RoCE v2 can be routed, as it runs over UDP.
 const (
-	GIDTypeIB     = GIDType(libibverbs.IBV_GID_TYPE_IB)
-	GIDTypeRoCEv1 = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V1)
-	GIDTypeRoCEv2 = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V2)
+	GIDTypeIB     GIDType = GIDType(libibverbs.IBV_GID_TYPE_IB)
+	GIDTypeRoCEv1 GIDType = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V1)
+	GIDTypeRoCEv2 GIDType = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V2)
 )
 
 var gidTypes = enum.Values{Type: "GIDType", Names: []enum.Name{

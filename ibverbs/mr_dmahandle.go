@@ -14,8 +14,8 @@ type TPHMemType = libibverbs.TphMemType
 
 // The kinds of memory.
 const (
-	TPHVolatile   = libibverbs.IBV_TPH_MEM_TYPE_VM
-	TPHPersistent = libibverbs.IBV_TPH_MEM_TYPE_PM
+	TPHVolatile   TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_VM
+	TPHPersistent TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_PM
 )
 
 // DMAHandleConfig says how the device is to reach memory over PCIe (TLP

@@ -17,8 +17,8 @@ type MWType = libibverbs.MwType
 
 // The types of memory windows.
 const (
-	MWType1 = libibverbs.IBV_MW_TYPE_1 // bound with Bind, for all queue pairs of the domain
-	MWType2 = libibverbs.IBV_MW_TYPE_2 // bound with a work request, can be invalidated with another
+	MWType1 MWType = libibverbs.IBV_MW_TYPE_1 // bound with Bind, for all queue pairs of the domain
+	MWType2 MWType = libibverbs.IBV_MW_TYPE_2 // bound with a work request, can be invalidated with another
 )
 
 // MW is a memory window: a way for peers to a piece of a memory region, which

@@ -14,9 +14,9 @@ type MigState = libibverbs.MigState
 
 // The states of path migration.
 const (
-	Migrated       = libibverbs.IBV_MIG_MIGRATED // the alternate path is in use, or there is none
-	MigrationRearm = libibverbs.IBV_MIG_REARM    // asked to arm an alternate path
-	MigrationArmed = libibverbs.IBV_MIG_ARMED    // ready to change to it
+	Migrated       MigState = libibverbs.IBV_MIG_MIGRATED // the alternate path is in use, or there is none
+	MigrationRearm MigState = libibverbs.IBV_MIG_REARM    // asked to arm an alternate path
+	MigrationArmed MigState = libibverbs.IBV_MIG_ARMED    // ready to change to it
 )
 
 // QPAttr has the attributes of a queue pair, for Modify and from Query.

@@ -12,8 +12,8 @@ import (
 // The types of queue pairs of extended reliable connections, for which one
 // process receives through shared receive queues of many.
 const (
-	QPTypeXRCSend = libibverbs.IBV_QPT_XRC_SEND // the sending end
-	QPTypeXRCRecv = libibverbs.IBV_QPT_XRC_RECV // the receiving end
+	QPTypeXRCSend QPType = libibverbs.IBV_QPT_XRC_SEND // the sending end
+	QPTypeXRCRecv QPType = libibverbs.IBV_QPT_XRC_RECV // the receiving end
 )
 
 // QPCreateFlags are the options of making a queue pair; combine them with |.
@@ -21,11 +21,11 @@ type QPCreateFlags = libibverbs.QpCreateFlags
 
 // The options of making a queue pair. Devices have few of them.
 const (
-	QPCreateBlockSelfMulticast = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // datagrams to a group do not come back to the QP
-	QPCreateScatterFCS         = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their checksum
-	QPCreateCVLANStripping     = libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING       // received frames lose their VLAN tag
-	QPCreateSourceQPNum        = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPNum
-	QPCreatePCIWriteEndPadding = libibverbs.IBV_QP_CREATE_PCI_WRITE_END_PADDING // writes to memory fill whole cache lines
+	QPCreateBlockSelfMulticast QPCreateFlags = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // datagrams to a group do not come back to the QP
+	QPCreateScatterFCS         QPCreateFlags = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their checksum
+	QPCreateCVLANStripping     QPCreateFlags = libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING       // received frames lose their VLAN tag
+	QPCreateSourceQPNum        QPCreateFlags = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPNum
+	QPCreatePCIWriteEndPadding QPCreateFlags = libibverbs.IBV_QP_CREATE_PCI_WRITE_END_PADDING // writes to memory fill whole cache lines
 )
 
 // SendOpsFlags say which requests a queue pair must be able to post through

@@ -76,8 +76,8 @@ type DataInOrder = libibverbs.QueryQpDataInOrderCaps
 // The orders of received data. Without either, only a completion says that
 // data is there.
 const (
-	DataInOrderMessage = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         // byte after byte of the message
-	DataInOrder128     = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES // within aligned blocks of 128 bytes
+	DataInOrderMessage DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         // byte after byte of the message
+	DataInOrder128     DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES // within aligned blocks of 128 bytes
 )
 
 // DataInOrder returns in which order the data of the peer's requests of a kind

@@ -96,27 +96,27 @@ type QPAttrMask = libibverbs.QpAttrMask
 
 // The attributes of a queue pair, which are fields of QPAttr.
 const (
-	QPAttrState             = libibverbs.IBV_QP_STATE
-	QPAttrCurState          = libibverbs.IBV_QP_CUR_STATE
-	QPAttrNotifyDrained     = libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY
-	QPAttrAccess            = libibverbs.IBV_QP_ACCESS_FLAGS
-	QPAttrPKeyIndex         = libibverbs.IBV_QP_PKEY_INDEX
-	QPAttrPort              = libibverbs.IBV_QP_PORT
-	QPAttrQKey              = libibverbs.IBV_QP_QKEY
-	QPAttrPath              = libibverbs.IBV_QP_AV
-	QPAttrPathMTU           = libibverbs.IBV_QP_PATH_MTU
-	QPAttrTimeout           = libibverbs.IBV_QP_TIMEOUT
-	QPAttrRetryCount        = libibverbs.IBV_QP_RETRY_CNT
-	QPAttrRNRRetryCount     = libibverbs.IBV_QP_RNR_RETRY
-	QPAttrRecvPSN           = libibverbs.IBV_QP_RQ_PSN
-	QPAttrMaxReadAtomic     = libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
-	QPAttrAltPath           = libibverbs.IBV_QP_ALT_PATH // AltPath, AltPKeyIndex and AltTimeout
-	QPAttrMinRNRTimer       = libibverbs.IBV_QP_MIN_RNR_TIMER
-	QPAttrSendPSN           = libibverbs.IBV_QP_SQ_PSN
-	QPAttrMaxDestReadAtomic = libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC
-	QPAttrMigration         = libibverbs.IBV_QP_PATH_MIG_STATE
-	QPAttrDestQPNum         = libibverbs.IBV_QP_DEST_QPN
-	QPAttrRateLimit         = libibverbs.IBV_QP_RATE_LIMIT
+	QPAttrState             QPAttrMask = libibverbs.IBV_QP_STATE
+	QPAttrCurState          QPAttrMask = libibverbs.IBV_QP_CUR_STATE
+	QPAttrNotifyDrained     QPAttrMask = libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY
+	QPAttrAccess            QPAttrMask = libibverbs.IBV_QP_ACCESS_FLAGS
+	QPAttrPKeyIndex         QPAttrMask = libibverbs.IBV_QP_PKEY_INDEX
+	QPAttrPort              QPAttrMask = libibverbs.IBV_QP_PORT
+	QPAttrQKey              QPAttrMask = libibverbs.IBV_QP_QKEY
+	QPAttrPath              QPAttrMask = libibverbs.IBV_QP_AV
+	QPAttrPathMTU           QPAttrMask = libibverbs.IBV_QP_PATH_MTU
+	QPAttrTimeout           QPAttrMask = libibverbs.IBV_QP_TIMEOUT
+	QPAttrRetryCount        QPAttrMask = libibverbs.IBV_QP_RETRY_CNT
+	QPAttrRNRRetryCount     QPAttrMask = libibverbs.IBV_QP_RNR_RETRY
+	QPAttrRecvPSN           QPAttrMask = libibverbs.IBV_QP_RQ_PSN
+	QPAttrMaxReadAtomic     QPAttrMask = libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
+	QPAttrAltPath           QPAttrMask = libibverbs.IBV_QP_ALT_PATH // AltPath, AltPKeyIndex and AltTimeout
+	QPAttrMinRNRTimer       QPAttrMask = libibverbs.IBV_QP_MIN_RNR_TIMER
+	QPAttrSendPSN           QPAttrMask = libibverbs.IBV_QP_SQ_PSN
+	QPAttrMaxDestReadAtomic QPAttrMask = libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC
+	QPAttrMigration         QPAttrMask = libibverbs.IBV_QP_PATH_MIG_STATE
+	QPAttrDestQPNum         QPAttrMask = libibverbs.IBV_QP_DEST_QPN
+	QPAttrRateLimit         QPAttrMask = libibverbs.IBV_QP_RATE_LIMIT
 )
 
 // attrNames are the members of struct ibv_qp_attr for the bits of a mask.

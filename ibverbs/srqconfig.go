@@ -15,9 +15,9 @@ type SRQType = libibverbs.SrqType
 
 // The types of shared receive queues.
 const (
-	SRQTypeBasic       = libibverbs.IBV_SRQT_BASIC // queue pairs that are made with it
-	SRQTypeXRC         = libibverbs.IBV_SRQT_XRC   // extended reliable connections that name it
-	SRQTypeTagMatching = libibverbs.IBV_SRQT_TM    // messages that find their receive by a tag
+	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // queue pairs that are made with it
+	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // extended reliable connections that name it
+	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // messages that find their receive by a tag
 )
 
 // SRQConfig says how to make a shared receive queue.

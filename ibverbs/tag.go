@@ -14,8 +14,8 @@ type TagOpFlags = libibverbs.OpsFlags
 
 // The options of an operation on a tag list.
 const (
-	TagOpSignaled = libibverbs.IBV_OPS_SIGNALED // ask for a completion
-	TagOpSync     = libibverbs.IBV_OPS_TM_SYNC  // TagOp.Unexpected is valid
+	TagOpSignaled TagOpFlags = libibverbs.IBV_OPS_SIGNALED // ask for a completion
+	TagOpSync     TagOpFlags = libibverbs.IBV_OPS_TM_SYNC  // TagOp.Unexpected is valid
 )
 
 // TagOp is what all operations on a tag list have.

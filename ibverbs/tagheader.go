@@ -15,10 +15,10 @@ type TagMessage = libibverbs.TmhOp
 
 // The kinds of messages to a queue with a tag list.
 const (
-	TagMessageNoTag      = libibverbs.IBV_TMH_NO_TAG // takes a receive of SRQ.PostRecv
-	TagMessageRendezvous = libibverbs.IBV_TMH_RNDV   // a RendezvousHeader says where the data is, to be read from there
-	TagMessageFin        = libibverbs.IBV_TMH_FIN    // the data of a rendezvous has been read
-	TagMessageEager      = libibverbs.IBV_TMH_EAGER  // has the data itself
+	TagMessageNoTag      TagMessage = libibverbs.IBV_TMH_NO_TAG // takes a receive of SRQ.PostRecv
+	TagMessageRendezvous TagMessage = libibverbs.IBV_TMH_RNDV   // a RendezvousHeader says where the data is, to be read from there
+	TagMessageFin        TagMessage = libibverbs.IBV_TMH_FIN    // the data of a rendezvous has been read
+	TagMessageEager      TagMessage = libibverbs.IBV_TMH_EAGER  // has the data itself
 )
 
 // The lengths of the headers in bytes.

@@ -13,17 +13,17 @@ type AccessFlags = libibverbs.AccessFlags
 // The access flags. A region that peers may write or operate on atomically
 // needs AccessLocalWrite too. Reading it locally is always allowed.
 const (
-	AccessLocalWrite      = libibverbs.IBV_ACCESS_LOCAL_WRITE
-	AccessRemoteWrite     = libibverbs.IBV_ACCESS_REMOTE_WRITE
-	AccessRemoteRead      = libibverbs.IBV_ACCESS_REMOTE_READ
-	AccessRemoteAtomic    = libibverbs.IBV_ACCESS_REMOTE_ATOMIC
-	AccessWindowBind      = libibverbs.IBV_ACCESS_MW_BIND
-	AccessZeroBased       = libibverbs.IBV_ACCESS_ZERO_BASED
-	AccessOnDemand        = libibverbs.IBV_ACCESS_ON_DEMAND
-	AccessHugeTLB         = libibverbs.IBV_ACCESS_HUGETLB
-	AccessFlushGlobal     = libibverbs.IBV_ACCESS_FLUSH_GLOBAL
-	AccessFlushPersistent = libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
-	AccessRelaxedOrdering = libibverbs.IBV_ACCESS_RELAXED_ORDERING
+	AccessLocalWrite      AccessFlags = libibverbs.IBV_ACCESS_LOCAL_WRITE
+	AccessRemoteWrite     AccessFlags = libibverbs.IBV_ACCESS_REMOTE_WRITE
+	AccessRemoteRead      AccessFlags = libibverbs.IBV_ACCESS_REMOTE_READ
+	AccessRemoteAtomic    AccessFlags = libibverbs.IBV_ACCESS_REMOTE_ATOMIC
+	AccessWindowBind      AccessFlags = libibverbs.IBV_ACCESS_MW_BIND
+	AccessZeroBased       AccessFlags = libibverbs.IBV_ACCESS_ZERO_BASED
+	AccessOnDemand        AccessFlags = libibverbs.IBV_ACCESS_ON_DEMAND
+	AccessHugeTLB         AccessFlags = libibverbs.IBV_ACCESS_HUGETLB
+	AccessFlushGlobal     AccessFlags = libibverbs.IBV_ACCESS_FLUSH_GLOBAL
+	AccessFlushPersistent AccessFlags = libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
+	AccessRelaxedOrdering AccessFlags = libibverbs.IBV_ACCESS_RELAXED_ORDERING
 )
 
 // NodeType is what kind of thing a device is.
@@ -37,11 +37,11 @@ type PortState = libibverbs.PortState
 
 // The states of a port.
 const (
-	PortDown        = libibverbs.IBV_PORT_DOWN
-	PortInit        = libibverbs.IBV_PORT_INIT
-	PortArmed       = libibverbs.IBV_PORT_ARMED
-	PortActive      = libibverbs.IBV_PORT_ACTIVE
-	PortActiveDefer = libibverbs.IBV_PORT_ACTIVE_DEFER
+	PortDown        PortState = libibverbs.IBV_PORT_DOWN
+	PortInit        PortState = libibverbs.IBV_PORT_INIT
+	PortArmed       PortState = libibverbs.IBV_PORT_ARMED
+	PortActive      PortState = libibverbs.IBV_PORT_ACTIVE
+	PortActiveDefer PortState = libibverbs.IBV_PORT_ACTIVE_DEFER
 )
 
 // LinkLayer is what a port's link is made of.
@@ -49,9 +49,9 @@ type LinkLayer = libibverbs.LinkLayer
 
 // The link layers.
 const (
-	LinkUnspecified = libibverbs.IBV_LINK_LAYER_UNSPECIFIED
-	LinkInfiniBand  = libibverbs.IBV_LINK_LAYER_INFINIBAND
-	LinkEthernet    = libibverbs.IBV_LINK_LAYER_ETHERNET
+	LinkUnspecified LinkLayer = libibverbs.IBV_LINK_LAYER_UNSPECIFIED
+	LinkInfiniBand  LinkLayer = libibverbs.IBV_LINK_LAYER_INFINIBAND
+	LinkEthernet    LinkLayer = libibverbs.IBV_LINK_LAYER_ETHERNET
 )
 
 // MTU is a path's maximum transfer unit.
@@ -102,10 +102,10 @@ type QPType = libibverbs.QpType
 
 // The types of queue pairs.
 const (
-	QPTypeRC        = libibverbs.IBV_QPT_RC         // reliable connection
-	QPTypeUC        = libibverbs.IBV_QPT_UC         // unreliable connection
-	QPTypeUD        = libibverbs.IBV_QPT_UD         // unreliable datagram
-	QPTypeRawPacket = libibverbs.IBV_QPT_RAW_PACKET // Ethernet frames
+	QPTypeRC        QPType = libibverbs.IBV_QPT_RC         // reliable connection
+	QPTypeUC        QPType = libibverbs.IBV_QPT_UC         // unreliable connection
+	QPTypeUD        QPType = libibverbs.IBV_QPT_UD         // unreliable datagram
+	QPTypeRawPacket QPType = libibverbs.IBV_QPT_RAW_PACKET // Ethernet frames
 )
 
 // QPState is where a queue pair is in its life.
@@ -113,13 +113,13 @@ type QPState = libibverbs.QpState
 
 // The states of a queue pair.
 const (
-	QPStateReset = libibverbs.IBV_QPS_RESET
-	QPStateInit  = libibverbs.IBV_QPS_INIT
-	QPStateRTR   = libibverbs.IBV_QPS_RTR // ready to receive
-	QPStateRTS   = libibverbs.IBV_QPS_RTS // ready to send
-	QPStateSQD   = libibverbs.IBV_QPS_SQD // send queue drained
-	QPStateSQE   = libibverbs.IBV_QPS_SQE // send queue error
-	QPStateError = libibverbs.IBV_QPS_ERR
+	QPStateReset QPState = libibverbs.IBV_QPS_RESET
+	QPStateInit  QPState = libibverbs.IBV_QPS_INIT
+	QPStateRTR   QPState = libibverbs.IBV_QPS_RTR // ready to receive
+	QPStateRTS   QPState = libibverbs.IBV_QPS_RTS // ready to send
+	QPStateSQD   QPState = libibverbs.IBV_QPS_SQD // send queue drained
+	QPStateSQE   QPState = libibverbs.IBV_QPS_SQE // send queue error
+	QPStateError QPState = libibverbs.IBV_QPS_ERR
 )
 
 // SendFlags are the options of a send request; combine them with |.
@@ -127,8 +127,8 @@ type SendFlags = libibverbs.SendFlags
 
 // The options of a send request.
 const (
-	SendFence     = libibverbs.IBV_SEND_FENCE     // wait for earlier reads and atomics
-	SendSignaled  = libibverbs.IBV_SEND_SIGNALED  // ask for a completion
-	SendSolicited = libibverbs.IBV_SEND_SOLICITED // wake a peer that waits for solicited events
-	SendInline    = libibverbs.IBV_SEND_INLINE    // copy the data while posting
+	SendFence     SendFlags = libibverbs.IBV_SEND_FENCE     // wait for earlier reads and atomics
+	SendSignaled  SendFlags = libibverbs.IBV_SEND_SIGNALED  // ask for a completion
+	SendSolicited SendFlags = libibverbs.IBV_SEND_SOLICITED // wake a peer that waits for solicited events
+	SendInline    SendFlags = libibverbs.IBV_SEND_INLINE    // copy the data while posting
 )

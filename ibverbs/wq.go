@@ -31,10 +31,10 @@ type WQFlags = libibverbs.WqFlags
 
 // The options of a work queue.
 const (
-	WQCVLANStripping     = libibverbs.IBV_WQ_FLAGS_CVLAN_STRIPPING       // leave the VLAN tag out of what is received
-	WQScatterFCS         = libibverbs.IBV_WQ_FLAGS_SCATTER_FCS           // receive the frame check sequence too
-	WQDelayDrop          = libibverbs.IBV_WQ_FLAGS_DELAY_DROP            // wait for a receive for a while before dropping
-	WQPCIWriteEndPadding = libibverbs.IBV_WQ_FLAGS_PCI_WRITE_END_PADDING // pad what is written to a cache line
+	WQCVLANStripping     WQFlags = libibverbs.IBV_WQ_FLAGS_CVLAN_STRIPPING       // leave the VLAN tag out of what is received
+	WQScatterFCS         WQFlags = libibverbs.IBV_WQ_FLAGS_SCATTER_FCS           // receive the frame check sequence too
+	WQDelayDrop          WQFlags = libibverbs.IBV_WQ_FLAGS_DELAY_DROP            // wait for a receive for a while before dropping
+	WQPCIWriteEndPadding WQFlags = libibverbs.IBV_WQ_FLAGS_PCI_WRITE_END_PADDING // pad what is written to a cache line
 )
 
 // WQState is where a work queue is in its life.
@@ -42,9 +42,9 @@ type WQState = libibverbs.WqState
 
 // The states of a work queue.
 const (
-	WQStateReset = libibverbs.IBV_WQS_RESET
-	WQStateReady = libibverbs.IBV_WQS_RDY
-	WQStateError = libibverbs.IBV_WQS_ERR
+	WQStateReset WQState = libibverbs.IBV_WQS_RESET
+	WQStateReady WQState = libibverbs.IBV_WQS_RDY
+	WQStateError WQState = libibverbs.IBV_WQS_ERR
 )
 
 // WQConfig says how to make a work queue.

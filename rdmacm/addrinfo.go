@@ -19,12 +19,12 @@ type AddrInfoFlags int32
 
 // How to look an address up.
 const (
-	AddrPassive     = AddrInfoFlags(librdmacm.RAI_PASSIVE)     // to listen on
-	AddrNumericHost = AddrInfoFlags(librdmacm.RAI_NUMERICHOST) // the host is no name
-	AddrNoRoute     = AddrInfoFlags(librdmacm.RAI_NOROUTE)     // without paths
-	AddrFamily      = AddrInfoFlags(librdmacm.RAI_FAMILY)      // AddrInfo.Family says in which family the host is written
-	AddrDNS         = AddrInfoFlags(librdmacm.RAI_DNS)         // ask DNS; ResolveAddrInfo only
-	AddrSA          = AddrInfoFlags(librdmacm.RAI_SA)          // ask InfiniBand's subnet administrator; ResolveAddrInfo only
+	AddrPassive     AddrInfoFlags = librdmacm.RAI_PASSIVE     // to listen on
+	AddrNumericHost AddrInfoFlags = librdmacm.RAI_NUMERICHOST // the host is no name
+	AddrNoRoute     AddrInfoFlags = librdmacm.RAI_NOROUTE     // without paths
+	AddrFamily      AddrInfoFlags = librdmacm.RAI_FAMILY      // AddrInfo.Family says in which family the host is written
+	AddrDNS         AddrInfoFlags = librdmacm.RAI_DNS         // ask DNS; ResolveAddrInfo only
+	AddrSA          AddrInfoFlags = librdmacm.RAI_SA          // ask InfiniBand's subnet administrator; ResolveAddrInfo only
 )
 
 // Family is a family of addresses.

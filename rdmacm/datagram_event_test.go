@@ -80,7 +80,7 @@ func TestDatagramRefusals(t *testing.T) {
 		require.NoError(t, client.id.Connect(rdmacm.ConnParam{}), "without a queue pair of its own, too")
 		return client
 	}
-	check := func(client *udEnd, status, reason int, data string) {
+	check := func(client *udEnd, status int, reason rdmacm.Reason, data string) {
 		t.Helper()
 		ev := next(t, client.ch, rdmacm.EventUnreachable)
 		require.Equal(t, status, ev.Status)

@@ -24,7 +24,7 @@ func TestDatagramRejected(t *testing.T) {
 		}()
 		return result
 	}
-	check := func(err error, reason int, text string) *rdmacm.RejectedError {
+	check := func(err error, reason rdmacm.Reason, text string) *rdmacm.RejectedError {
 		t.Helper()
 		var rejected *rdmacm.RejectedError
 		require.ErrorAs(t, err, &rejected)

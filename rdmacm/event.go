@@ -15,25 +15,25 @@ type EventType = librdmacm.CmEventType
 
 // The types of events; rdma_get_cm_event(3) describes each.
 const (
-	EventAddrResolved     = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
-	EventAddrError        = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
-	EventRouteResolved    = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
-	EventRouteError       = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
-	EventConnectRequest   = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
-	EventConnectResponse  = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
-	EventConnectError     = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
-	EventUnreachable      = librdmacm.RDMA_CM_EVENT_UNREACHABLE
-	EventRejected         = librdmacm.RDMA_CM_EVENT_REJECTED
-	EventEstablished      = librdmacm.RDMA_CM_EVENT_ESTABLISHED
-	EventDisconnected     = librdmacm.RDMA_CM_EVENT_DISCONNECTED
-	EventDeviceRemoval    = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
-	EventMulticastJoin    = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
-	EventMulticastError   = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
-	EventAddrChange       = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
-	EventTimewaitExit     = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
-	EventAddrInfoResolved = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
-	EventAddrInfoError    = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
-	EventUser             = librdmacm.RDMA_CM_EVENT_USER
+	EventAddrResolved     EventType = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
+	EventAddrError        EventType = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
+	EventRouteResolved    EventType = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
+	EventRouteError       EventType = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
+	EventConnectRequest   EventType = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
+	EventConnectResponse  EventType = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
+	EventConnectError     EventType = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
+	EventUnreachable      EventType = librdmacm.RDMA_CM_EVENT_UNREACHABLE
+	EventRejected         EventType = librdmacm.RDMA_CM_EVENT_REJECTED
+	EventEstablished      EventType = librdmacm.RDMA_CM_EVENT_ESTABLISHED
+	EventDisconnected     EventType = librdmacm.RDMA_CM_EVENT_DISCONNECTED
+	EventDeviceRemoval    EventType = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
+	EventMulticastJoin    EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
+	EventMulticastError   EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
+	EventAddrChange       EventType = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
+	EventTimewaitExit     EventType = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
+	EventAddrInfoResolved EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
+	EventAddrInfoError    EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
+	EventUser             EventType = librdmacm.RDMA_CM_EVENT_USER
 )
 
 // Event is a copy of what C reported; C's own is acknowledged already.
@@ -117,7 +117,7 @@ func (ev *Event) copyDatagram(ud *librdmacm.UdParam) {
 func (ev *Event) Err() error {
 	switch ev.Type {
 	case EventRejected:
-		return &RejectedError{Reason: ev.Status, PrivateData: ev.PrivateData}
+		return &RejectedError{Reason: Reason(ev.Status), PrivateData: ev.PrivateData}
 	case EventUnreachable:
 		if reason, ok := datagramReasons[ev.Status]; ok {
 			return &RejectedError{Reason: reason, PrivateData: ev.PrivateData}
@@ -132,7 +132,7 @@ func (ev *Event) Err() error {
 
 // datagramReasons are the reasons of the statuses with which a peer refuses to
 // tell of a queue pair for datagrams.
-var datagramReasons = map[int]int{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
+var datagramReasons = map[int]Reason{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
 
 // EventError is an event that reports a failure, or the end of a connection.
 type EventError struct {

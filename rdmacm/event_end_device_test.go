@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-func requireRejected(t *testing.T, ev *rdmacm.Event, id *rdmacm.ID, reason int, data string) {
+func requireRejected(t *testing.T, ev *rdmacm.Event, id *rdmacm.ID, reason rdmacm.Reason, data string) {
 	t.Helper()
 	padding := padded([]byte(data), maxRejectData)
-	requireEvent(t, rdmacm.Event{Type: rdmacm.EventRejected, ID: id, Status: reason, PrivateData: padding}, ev)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventRejected, ID: id, Status: int(reason), PrivateData: padding}, ev)
 	require.Equal(t, &rdmacm.RejectedError{Reason: reason, PrivateData: padding}, ev.Err())
 	require.ErrorIs(t, ev.Err(), syscall.ECONNREFUSED)
 }

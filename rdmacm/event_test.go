@@ -39,8 +39,8 @@ func TestEventErr(t *testing.T) {
 		{EventUnreachable, 0, "peer unreachable", syscall.EHOSTUNREACH},
 		{EventAddrChange, 0, "address changed", syscall.EIO},
 
-		{EventRejected, ReasonConsumer, "connection rejected: refused by the peer's program", syscall.ECONNREFUSED},
-		{EventRejected, ReasonNoListener, "connection rejected: nobody listens on the port", syscall.ECONNREFUSED},
+		{EventRejected, int(ReasonConsumer), "connection rejected: refused by the peer's program", syscall.ECONNREFUSED},
+		{EventRejected, int(ReasonNoListener), "connection rejected: nobody listens on the port", syscall.ECONNREFUSED},
 		{EventRejected, 99, "connection rejected: reason 99", syscall.ECONNREFUSED},
 		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNREFUSED},
 		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNRESET},
@@ -64,7 +64,7 @@ func TestEventWithoutErr(t *testing.T) {
 }
 
 func TestRejectedErrorHasWhatThePeerSaid(t *testing.T) {
-	err := (&Event{Type: EventRejected, Status: ReasonConsumer, PrivateData: []byte("full")}).Err()
+	err := (&Event{Type: EventRejected, Status: int(ReasonConsumer), PrivateData: []byte("full")}).Err()
 	rejected, ok := err.(*RejectedError)
 	require.True(t, ok)
 	require.Equal(t, &RejectedError{Reason: ReasonConsumer, PrivateData: []byte("full")}, rejected)

@@ -20,7 +20,7 @@ func ExampleDial_rejected() {
 	defer cancel()
 	conn, err := rdmacm.Dial(ctx, "192.0.2.1:7471", &rdmacm.Config{PrivateData: []byte("version 2")})
 	if rejected, ok := errors.AsType[*rdmacm.RejectedError](err); ok {
-		fmt.Printf("reason %d, data %q\n", rejected.Reason, rejected.PrivateData)
+		fmt.Printf("%v, data %q\n", rejected.Reason, rejected.PrivateData)
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -17,10 +17,10 @@ type PortSpace = librdmacm.PortSpace
 
 // The port spaces.
 const (
-	PortSpaceTCP   = librdmacm.RDMA_PS_TCP   // reliable connections
-	PortSpaceUDP   = librdmacm.RDMA_PS_UDP   // datagrams
-	PortSpaceIPoIB = librdmacm.RDMA_PS_IPOIB // datagrams to IPoIB
-	PortSpaceIB    = librdmacm.RDMA_PS_IB    // any service, with addresses of InfiniBand
+	PortSpaceTCP   PortSpace = librdmacm.RDMA_PS_TCP   // reliable connections
+	PortSpaceUDP   PortSpace = librdmacm.RDMA_PS_UDP   // datagrams
+	PortSpaceIPoIB PortSpace = librdmacm.RDMA_PS_IPOIB // datagrams to IPoIB
+	PortSpaceIB    PortSpace = librdmacm.RDMA_PS_IB    // any service, with addresses of InfiniBand
 )
 
 // ID is an end of a connection, or a listener: what a socket is to TCP. It is

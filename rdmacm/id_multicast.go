@@ -21,8 +21,8 @@ type JoinFlags = librdmacm.CmMcJoinFlags
 
 // The ways to be in a multicast group.
 const (
-	JoinFull     = librdmacm.RDMA_MC_JOIN_FLAG_FULLMEMBER          // send and receive
-	JoinSendOnly = librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER // the group's messages do not come here
+	JoinFull     JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_FULLMEMBER          // send and receive
+	JoinSendOnly JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER // the group's messages do not come here
 )
 
 // join is a group that an id is in, or wants to be. C keeps its token and gives

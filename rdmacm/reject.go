@@ -8,35 +8,41 @@ import (
 // RejectedError is a connection that the peer, or its system, refused. It is
 // syscall.ECONNREFUSED.
 type RejectedError struct {
-	// Reason is the InfiniBand specification's number; ReasonConsumer means
-	// that the peer's program refused. On iWARP it is a negative errno. For
-	// datagrams the specification has other numbers; here they are those of
-	// connections that mean the same.
-	Reason int
+	// Reason is that of connections for datagrams, too, for which the
+	// specification has other numbers.
+	Reason Reason
 	// PrivateData is what the peer's program gave as explanation, then zeros
 	// up to the transport's maximum.
 	PrivateData []byte
 }
 
-// Reasons for a rejection.
+// Reason says why a connection was rejected, by the InfiniBand specification's
+// number. On iWARP it is a negative errno.
+type Reason int
+
+// The reasons that programs meet.
 const (
-	ReasonNoQP         = 1
-	ReasonNoResources  = 3
-	ReasonNoListener   = 8  // nobody listens on the port
-	ReasonStale        = 10 // the peer still has an older connection of ours
-	ReasonConsumer     = 28 // the peer's program refused
-	ReasonVendorOption = 35 // the enhancements asked for are refused; see ID.RejectECE
+	ReasonNoQP         Reason = 1
+	ReasonNoResources  Reason = 3
+	ReasonNoListener   Reason = 8  // nobody listens on the port
+	ReasonStale        Reason = 10 // the peer still has an older connection of ours
+	ReasonConsumer     Reason = 28 // the peer's program refused
+	ReasonVendorOption Reason = 35 // the enhancements asked for are refused; see ID.RejectECE
 )
 
+// String returns what the reason means, or its number.
+func (r Reason) String() string {
+	if r < 0 {
+		return syscall.Errno(-r).Error()
+	}
+	if text, ok := reasons[r]; ok {
+		return text
+	}
+	return fmt.Sprintf("reason %d", int(r))
+}
+
 func (e *RejectedError) Error() string {
-	if e.Reason < 0 {
-		return "connection rejected: " + syscall.Errno(-e.Reason).Error()
-	}
-	text, ok := reasons[e.Reason]
-	if !ok {
-		return fmt.Sprintf("connection rejected: reason %d", e.Reason)
-	}
-	return "connection rejected: " + text
+	return "connection rejected: " + e.Reason.String()
 }
 
 // Unwrap makes errors.Is work with syscall.ECONNREFUSED, and with the errno
@@ -48,7 +54,7 @@ func (e *RejectedError) Unwrap() []error {
 	return []error{syscall.ECONNREFUSED}
 }
 
-var reasons = map[int]string{
+var reasons = map[Reason]string{
 	ReasonNoQP:         "no queue pair available",
 	ReasonNoResources:  "no resources",
 	4:                  "timeout",

@@ -49,9 +49,9 @@ func TestStepsEndInEvents(t *testing.T) {
 		{"connect error, errno lost", dial, request, rdmacm.EventConnectError, -1, syscall.EIO, "connection failed"},
 		{"connect error", dial, request, rdmacm.EventConnectError, int(syscall.EOPNOTSUPP), syscall.EOPNOTSUPP, "connection failed: operation not supported"},
 		{"rejected on iWARP", dial, request, rdmacm.EventRejected, -int(syscall.ECONNRESET), syscall.ECONNRESET, "connection rejected: connection reset by peer"},
-		{"stale", dial, request, rdmacm.EventRejected, rdmacm.ReasonStale, syscall.ECONNREFUSED, "connection rejected: stale connection"},
+		{"stale", dial, request, rdmacm.EventRejected, int(rdmacm.ReasonStale), syscall.ECONNREFUSED, "connection rejected: stale connection"},
 		{"gone at once", dial, request, rdmacm.EventDisconnected, 0, syscall.ECONNRESET, "disconnected"},
-		{"dialer gone", accept, 1, rdmacm.EventRejected, rdmacm.ReasonConsumer, syscall.ECONNREFUSED, "connection rejected: refused by the peer's program"},
+		{"dialer gone", accept, 1, rdmacm.EventRejected, int(rdmacm.ReasonConsumer), syscall.ECONNREFUSED, "connection rejected: refused by the peer's program"},
 		{"dialer silent", accept, 1, rdmacm.EventUnreachable, -int(syscall.ETIMEDOUT), syscall.ETIMEDOUT, "peer unreachable: connection timed out"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

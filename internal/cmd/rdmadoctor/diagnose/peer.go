@@ -186,7 +186,7 @@ func peerAnswer(ctx context.Context, m *machine) Finding {
 // judgeAnswer is given what came of asking for a connection.
 func (m *machine) judgeAnswer(addr string, err error) Finding {
 	rejected, answered := errors.AsType[*rdmacm.RejectedError](err)
-	nobody := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -int(syscall.ECONNREFUSED))
+	nobody := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -rdmacm.Reason(syscall.ECONNREFUSED))
 	switch {
 	case err == nil:
 		return Finding{Status: OK, Found: fmt.Sprintf("%s takes connections at port %d", addr, cmp.Or(m.peer.Port, unusedPort))}

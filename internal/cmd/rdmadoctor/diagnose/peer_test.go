@@ -104,7 +104,7 @@ func TestPeersAnswer(t *testing.T) {
 		"nobody, as asked for": {0, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
 			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which nobody listens",
 		}},
-		"nobody, of iWARP": {0, &rdmacm.RejectedError{Reason: -int(syscall.ECONNREFUSED)}, Finding{
+		"nobody, of iWARP": {0, &rdmacm.RejectedError{Reason: -rdmacm.Reason(syscall.ECONNREFUSED)}, Finding{
 			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which nobody listens",
 		}},
 		"nobody where a server should be": {7471, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
