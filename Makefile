@@ -6,7 +6,7 @@ VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 NEWEST := $(lastword $(VERSIONS))
 # What is proven with a device, in the VM.
-DEVICE_TESTS := ./ibverbs ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/rdmadoctor ./tests/versions
+DEVICE_TESTS := ./ibverbs/... ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/rdmadoctor ./tests/versions
 # C compilers for the six architectures that the bindings call C on, separated
 # by commas. Only clang knows loong64 on Debian 12.
 LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
@@ -36,7 +36,7 @@ build: ## build everything
 cross: PLATFORMS ?= $(filter-out plan9/%,$(shell $(GO) tool dist list))
 cross: ## build for where C cannot be called: PLATFORMS, or all of Go's
 	@set -e; for platform in $(PLATFORMS); do \
-		packages="./ibverbs ./rdmacm"; \
+		packages="./ibverbs/... ./rdmacm"; \
 		case $$platform in linux/386|linux/amd64|darwin/arm64|freebsd/amd64|windows/amd64) packages=./...;; esac; \
 		echo "$$platform $$packages"; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \

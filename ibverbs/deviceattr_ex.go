@@ -43,8 +43,8 @@ type RSSCaps struct {
 	QPTypes                 QPTypes
 	MaxIndirectionTables    int
 	MaxIndirectionTableSize int
-	HashFields              libibverbs.RxHashFields
-	HashFunctions           libibverbs.RxHashFunctionFlags
+	HashFields              libibverbs.RxHashFields        // package flow names them: RSSFields
+	HashFunctions           libibverbs.RxHashFunctionFlags // and RSSFunction
 }
 
 // PacketPacingCaps is about limiting the rate at which a queue pair sends.

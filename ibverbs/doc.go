@@ -2,8 +2,9 @@
 // completion queues and queue pairs, as libibverbs has them.
 //
 // Most programs connect with package rdmacm and meet this package through the
-// objects of a connection. The C manual pages named in the comments, such as
-// ibv_post_send(3), describe the rules of the hardware.
+// objects of a connection. Package flow, in the folder below, steers packets of
+// other protocols to queue pairs. The C manual pages named in the comments, such
+// as ibv_post_send(3), describe the rules of the hardware.
 //
 // # Lifetimes
 //
@@ -21,10 +22,9 @@
 // # Numbers
 //
 // Numbers have the host's byte order, also those that are in network order in C
-// or in packets: GUIDs, P_Keys, immediate data, the fields of steering rules.
-// [GID] and [MAC] are bytes as a packet has them. Sizes are bytes, and times
-// are time.Durations, where a comment does not give another unit. Ports count
-// from 1, and indices of tables from 0.
+// or in packets: GUIDs, P_Keys, immediate data. A [GID] is bytes as a packet has
+// them. Sizes are bytes, and times are time.Durations, where a comment does not
+// give another unit. Ports count from 1, and indices of tables from 0.
 //
 // # Goroutines
 //

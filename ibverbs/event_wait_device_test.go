@@ -110,7 +110,7 @@ func TestEachEventOnce(t *testing.T) {
 	r := openOwn(t)
 	other := must(ibverbs.Open(r.device.Name))(t)
 	r.cleanup(other)
-	second := bridge.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)
+	second := bridge.RDMACM.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var readers sync.WaitGroup

@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// WQ is a receive work queue: a queue of receives that stands alone. Queue
-// pairs made by [PD.CreateRSSQP] spread what they receive over several of
-// them. Its methods may be called concurrently.
+// WQ is a receive work queue: a queue of receives that stands alone. A queue
+// pair that CreateRSSQP of package flow makes spreads what it receives over
+// several of them. Its methods may be called concurrently.
 type WQ struct {
 	object  object.Object
 	pd      *PD

@@ -14,7 +14,7 @@ import (
 func TestAsyncEventNamesTheConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
-	device := bridge.DeviceFromRaw(client.PD().Device().Raw(), func() error { return nil }).(*ibverbs.Device)
+	device := bridge.RDMACM.DeviceFromRaw(client.PD().Device().Raw(), func() error { return nil }).(*ibverbs.Device)
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	for _, qp := range []*ibverbs.QP{client.QP(), server.QP()} {
 		require.NoError(t, qp.Modify(ibverbs.QPAttr{State: ibverbs.QPStateSQD}, ibverbs.QPAttrState))

@@ -9,15 +9,15 @@ import (
 )
 
 func deviceFromRaw(raw *libibverbs.Context, closed func() error) *ibverbs.Device {
-	return bridge.DeviceFromRaw(raw, closed).(*ibverbs.Device)
+	return bridge.RDMACM.DeviceFromRaw(raw, closed).(*ibverbs.Device)
 }
 
-func closeWhenUnused(device *ibverbs.Device) { bridge.CloseWhenUnused(device) }
+func closeWhenUnused(device *ibverbs.Device) { bridge.RDMACM.CloseWhenUnused(device) }
 
 func newQP(
 	pd *ibverbs.PD, config ibverbs.QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
 ) (*ibverbs.QP, error) {
-	qp, err := bridge.NewQP(pd, config, create)
+	qp, err := bridge.RDMACM.NewQP(pd, config, create)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +25,15 @@ func newQP(
 }
 
 func modifyQP(qp *ibverbs.QP, attr *libibverbs.QpAttr, mask ibverbs.QPAttrMask) error {
-	return bridge.ModifyQP(qp, attr, mask)
+	return bridge.RDMACM.ModifyQP(qp, attr, mask)
 }
 
-func qpAttrOf(raw *libibverbs.QpAttr) ibverbs.QPAttr { return bridge.QPAttr(raw).(ibverbs.QPAttr) }
+func qpAttrOf(raw *libibverbs.QpAttr) ibverbs.QPAttr {
+	return bridge.RDMACM.QPAttr(raw).(ibverbs.QPAttr)
+}
 
-func ahAttrOf(raw *libibverbs.AhAttr) ibverbs.AHAttr { return bridge.AHAttr(raw).(ibverbs.AHAttr) }
+func ahAttrOf(raw *libibverbs.AhAttr) ibverbs.AHAttr {
+	return bridge.RDMACM.AHAttr(raw).(ibverbs.AHAttr)
+}
 
-func rnrTimerCode(d time.Duration) (uint8, error) { return bridge.RNRTimer(d) }
+func rnrTimerCode(d time.Duration) (uint8, error) { return bridge.RDMACM.RNRTimer(d) }

@@ -133,6 +133,6 @@ func TestEventConnectError(t *testing.T) {
 	require.NoError(t, client.qp.Close())
 	require.NoError(t, client.id.Close())
 	requireEvent(t, rdmacm.Event{
-		Type: rdmacm.EventRejected, ID: server, Status: rdmacm.ReasonConsumer, PrivateData: make([]byte, maxRejectData),
+		Type: rdmacm.EventRejected, ID: server, Status: int(rdmacm.ReasonConsumer), PrivateData: make([]byte, maxRejectData),
 	}, next(t, ln.ch, rdmacm.EventRejected))
 }

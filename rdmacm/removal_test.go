@@ -17,7 +17,7 @@ func TestEventsThatEndAConnection(t *testing.T) {
 		want  error
 	}{
 		{rdmacm.Event{Type: rdmacm.EventDeviceRemoval}, syscall.ENODEV},
-		{rdmacm.Event{Type: rdmacm.EventRejected, Status: rdmacm.ReasonConsumer}, syscall.ECONNREFUSED},
+		{rdmacm.Event{Type: rdmacm.EventRejected, Status: int(rdmacm.ReasonConsumer)}, syscall.ECONNREFUSED},
 		{rdmacm.Event{Type: rdmacm.EventConnectError, Status: -int(syscall.EIO)}, syscall.EIO},
 	} {
 		t.Run(tt.event.Type.String(), func(t *testing.T) {

@@ -16,7 +16,7 @@ const module = "github.com/verbena-go/verbena/"
 
 // folders are where the packages are whose names pages mention.
 var folders = map[string]string{
-	"ibverbs": "ibverbs", "rdmacm": "rdmacm", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
+	"ibverbs": "ibverbs", "flow": "ibverbs/flow", "rdmacm": "rdmacm", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
 }
 
 // packageNames are what a package declares, on any platform.
@@ -160,7 +160,7 @@ func (l *loader) has(of reference, member string) bool {
 	return false
 }
 
-var goName = regexp.MustCompile(`\b(ibverbs|rdmacm|libibverbs|librdmacm)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+var goName = regexp.MustCompile(`\b(ibverbs|flow|rdmacm|libibverbs|librdmacm)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
 // Every function, type, constant, field and method that a page names is there.
 func TestDocsNameWhatThereIs(t *testing.T) {

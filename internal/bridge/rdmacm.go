@@ -6,9 +6,10 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// What rdmacm needs of ibverbs. A device is an *ibverbs.Device, pd an *ibverbs.PD, qp
-// an *ibverbs.QP, and config an ibverbs.QPConfig.
-var (
+// RDMACM is what package ibverbs does for package rdmacm. A device is an
+// *ibverbs.Device, pd an *ibverbs.PD, qp an *ibverbs.QP, and config an
+// ibverbs.QPConfig.
+var RDMACM struct {
 	// DeviceFromRaw makes a device of one that something else keeps open until the
 	// device is closed: its Close calls closed in place of ibv_close_device(3).
 	// OpenObjects does not list it.
@@ -33,4 +34,4 @@ var (
 
 	// RNRTimer returns C's code of the shortest delay that is not shorter than d.
 	RNRTimer func(d time.Duration) (code uint8, err error)
-)
+}

@@ -32,7 +32,7 @@ func newRig(t *testing.T) *rig {
 	raw := (*libibverbs.Qp)(r.lib.Bare()).Context
 	raw.Device = object[libibverbs.Device](t)
 	copy(raw.Device.Name[:], "fake0")
-	r.c = bridge.DeviceFromRaw(raw, func() error { return nil }).(*ibverbs.Device)
+	r.c = bridge.RDMACM.DeviceFromRaw(raw, func() error { return nil }).(*ibverbs.Device)
 	r.pd = r.newPD()
 	return r
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -39,9 +39,9 @@ func espOf(call fakelib.Call) (e esp) {
 func TestESPAction(t *testing.T) {
 	r := open(t)
 	key := []byte("0123456789abcdefghijklmnopqrstuv")
-	a := must(r.c.CreateESPAction(ibverbs.ESPConfig{
-		SPI: 0x1234, Seq: 5, TFCPad: 6, Flags: ibverbs.ESPTransport | ibverbs.ESPEncrypt, HardLimitPackets: 1 << 40,
-		Key:          &ibverbs.AESGCM{Key: key, Salt: 0xdeadbeef, IV: 1<<63 + 1, ICVLen: 12},
+	a := must(flow.CreateESPAction(r.c, flow.ESPConfig{
+		SPI: 0x1234, Seq: 5, TFCPad: 6, Flags: flow.ESPTransport | flow.ESPEncrypt, HardLimitPackets: 1 << 40,
+		Key:          &flow.AESGCM{Key: key, Salt: 0xdeadbeef, IV: 1<<63 + 1, ICVLen: 12},
 		ReplayWindow: 64, ESN: 9, UseESN: true,
 	}))(t)
 	runtime.GC() // what was pinned is not needed any more
@@ -59,7 +59,7 @@ func TestESPAction(t *testing.T) {
 		replay: []libibverbs.FlowActionEspReplayBmp{{Size: 64}},
 	}, espOf(call))
 
-	require.NoError(t, a.ModifyESP(ibverbs.ESPConfig{Flags: ibverbs.ESPNewESNWindow, ESN: 10, UseESN: true}))
+	require.NoError(t, a.ModifyESP(flow.ESPConfig{Flags: flow.ESPNewESNWindow, ESN: 10, UseESN: true}))
 	call = r.p.Only("ibv_modify_flow_action_esp")
 	require.Equal(t, address(a.Raw()), call.Arg(0))
 	require.Equal(t, esp{
@@ -67,7 +67,7 @@ func TestESPAction(t *testing.T) {
 		esp:  libibverbs.FlowActionEsp{Flags: 8},
 	}, espOf(call))
 	r.p.Next("ibv_modify_flow_action_esp").Returns(int64(syscall.EOPNOTSUPP), 0)
-	err := a.ModifyESP(ibverbs.ESPConfig{SPI: 1})
+	err := a.ModifyESP(flow.ESPConfig{SPI: 1})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_modify_flow_action_esp (ESP action for SPI 0x1234 of fake0)")
 	r.p.Forget()
@@ -82,7 +82,7 @@ func TestESPAction(t *testing.T) {
 func TestESPKeys(t *testing.T) {
 	r := open(t)
 	for _, size := range []int{16, 24, 32} {
-		a := must(r.c.CreateESPAction(ibverbs.ESPConfig{Key: &ibverbs.AESGCM{Key: make([]byte, size)}}))(t)
+		a := must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &flow.AESGCM{Key: make([]byte, size)}}))(t)
 		e := espOf(r.p.Only("ibv_create_flow_action_esp"))
 		require.Equal(t, []libibverbs.FlowActionEspKeymatAesGcm{{IcvLen: 16, KeyLen: uint32(size)}}, e.keymat)
 		require.Equal(t, libibverbs.FlowActionEspAttr{KeymatLen: 56}, e.attr)
@@ -94,25 +94,25 @@ func TestESPKeys(t *testing.T) {
 
 func TestESPActionFails(t *testing.T) {
 	r := open(t)
-	good := ibverbs.AESGCM{Key: make([]byte, 16)}
-	a := keep(t, must(r.c.CreateESPAction(ibverbs.ESPConfig{Key: &good}))(t))
+	good := flow.AESGCM{Key: make([]byte, 16)}
+	a := keep(t, must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good}))(t))
 	r.p.Forget()
-	for want, config := range map[string]ibverbs.ESPConfig{
-		"ESP with a key of 0 bytes on":          {Key: &ibverbs.AESGCM{}},
-		"ESP with a key of 33 bytes on":         {Key: &ibverbs.AESGCM{Key: make([]byte, 33)}},
-		"ESP with a check value of 10 bytes on": {Key: &ibverbs.AESGCM{Key: good.Key, ICVLen: 10}},
+	for want, config := range map[string]flow.ESPConfig{
+		"ESP with a key of 0 bytes on":          {Key: &flow.AESGCM{}},
+		"ESP with a key of 33 bytes on":         {Key: &flow.AESGCM{Key: make([]byte, 33)}},
+		"ESP with a check value of 10 bytes on": {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
 		"ESP with a replay window of -1 on":     {Key: &good, ReplayWindow: -1},
 	} {
-		_, err := r.c.CreateESPAction(config)
+		_, err := flow.CreateESPAction(r.c, config)
 		for _, err := range []error{err, a.ModifyESP(config)} {
 			require.ErrorIs(t, err, syscall.EINVAL)
 			require.ErrorContains(t, err, want)
 		}
 	}
-	_, err := r.c.CreateESPAction(ibverbs.ESPConfig{})
+	_, err := flow.CreateESPAction(r.c, flow.ESPConfig{})
 	require.ErrorContains(t, err, "ESP with no key on fake0")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.c.CreateESPAction(ibverbs.ESPConfig{Key: &good})
+	_, err = flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

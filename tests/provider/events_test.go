@@ -212,7 +212,7 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 		return errors.Is(err, ibverbs.ErrCQOverrun)
 	}, patience, time.Millisecond)
 
-	second := keep(t, bridge.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)) // has the same events
+	second := keep(t, bridge.RDMACM.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)) // has the same events
 	require.Same(t, qp, r.next().QP())
 	ev, ok, err := second.PollEvent()
 	require.NoError(t, err)

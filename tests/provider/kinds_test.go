@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
+	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
-// closer is an object of package ibverbs.
+// closer is an object of package ibverbs or flow.
 type closer interface{ Close() error }
 
 // kinds make an object of each kind that there is; what it needs stays open
@@ -52,8 +54,8 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 		return must(keep(t, must(r.c.OpenXRCD(ibverbs.XRCDConfig{}))(t)).OpenQP(5))(t)
 	},
 	"RSS QP": func(t *testing.T, r *rig) closer {
-		key := bytes.Repeat([]byte{1}, ibverbs.RSSKeyLen)
-		return must(r.pd.CreateRSSQP(ibverbs.RSSConfig{Table: r.table(), Key: key}))(t)
+		key := bytes.Repeat([]byte{1}, flow.RSSKeyLen)
+		return must(flow.CreateRSSQP(r.pd, flow.RSSConfig{Table: r.table(), Key: key}))(t)
 	},
 	"SRQ":  func(t *testing.T, r *rig) closer { return must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 8}))(t) },
 	"XRCD": func(t *testing.T, r *rig) closer { return must(r.c.OpenXRCD(ibverbs.XRCDConfig{}))(t) },
@@ -61,18 +63,26 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 		return must(r.pd.CreateWQ(ibverbs.WQConfig{CQ: r.cq(), MaxWR: 4}))(t)
 	},
 	"indirection table": func(t *testing.T, r *rig) closer {
-		return must(r.c.CreateIndirectionTable([]*ibverbs.WQ{r.wq()}))(t)
+		return must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{r.wq()}))(t)
 	},
 	"AH":           func(t *testing.T, r *rig) closer { return must(r.pd.CreateAH(ibverbs.AHAttr{Port: 1, DLID: 5}))(t) },
-	"counters":     func(t *testing.T, r *rig) closer { return must(r.c.CreateCounters())(t) },
+	"counters":     func(t *testing.T, r *rig) closer { return must(flow.CreateCounters(r.c))(t) },
 	"comp counter": func(t *testing.T, r *rig) closer { return must(r.c.CreateCompCounter(ibverbs.CountBytes))(t) },
-	"flow": func(t *testing.T, r *rig) closer {
-		return must(r.qp(ibverbs.QPTypeRawPacket).CreateFlow(ibverbs.FlowConfig{Specs: []ibverbs.FlowSpec{ibverbs.FlowDrop{}}}))(t)
+	"rule": func(t *testing.T, r *rig) closer {
+		return must(flow.Create(r.qp(ibverbs.QPTypeRawPacket), flow.Config{Specs: []flow.Spec{flow.Drop{}}}))(t)
 	},
-	"flow action": func(t *testing.T, r *rig) closer {
-		return must(r.c.CreateESPAction(ibverbs.ESPConfig{Key: &ibverbs.AESGCM{Key: make([]byte, 16), ICVLen: 8}}))(t)
+	"ESP action": func(t *testing.T, r *rig) closer {
+		return must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &flow.AESGCM{Key: make([]byte, 16), ICVLen: 8}}))(t)
 	},
 }
+
+// functions take an object first, and do with it what a method would do.
+var functions = []any{
+	flow.Create, flow.CreateESPAction, flow.CreateCounters, flow.CreateIndirectionTable, flow.CreateRSSQP,
+}
+
+// methods returns the methods of an object, and the functions that take it first.
+func methods(o any) []misuse.Method { return misuse.Methods(o, functions...) }
 
 func (r *rig) misusedQP(t *testing.T, qpType ibverbs.QPType) *ibverbs.QP {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
@@ -20,7 +21,7 @@ func TestClosedArguments(t *testing.T) {
 	closed := map[reflect.Type]closer{}
 	for _, kind := range []string{
 		"PD", "CompChannel", "CQ", "RC QP", "SRQ", "XRCD", "WQ", "indirection table", "AH", "MW type 2", "MR", "DM", "DMA handle",
-		"TD", "counters", "comp counter", "flow", "flow action",
+		"TD", "counters", "comp counter", "rule", "ESP action",
 	} {
 		o := kinds[kind](t, r)
 		closed[reflect.TypeOf(o)] = o
@@ -40,7 +41,7 @@ func TestClosedArguments(t *testing.T) {
 	for kind, create := range kinds {
 		o := create(t, r)
 		r.p.Forget()
-		for _, m := range misuse.Methods(o) {
+		for _, m := range methods(o) {
 			objects := closers(m.Takes())
 			if len(objects) == 0 {
 				continue
@@ -57,11 +58,11 @@ func TestClosedArguments(t *testing.T) {
 	require.GreaterOrEqual(t, len(taken), 13, "kinds of objects")
 
 	qp := r.qp(ibverbs.QPTypeRawPacket)
-	for _, spec := range []ibverbs.FlowSpec{
-		ibverbs.FlowCount{Counters: closed[reflect.TypeFor[*ibverbs.Counters]()].(*ibverbs.Counters)},
-		ibverbs.FlowHandle{Action: closed[reflect.TypeFor[*ibverbs.FlowAction]()].(*ibverbs.FlowAction)},
+	for _, spec := range []flow.Spec{
+		flow.Count{Counters: closed[reflect.TypeFor[*flow.Counters]()].(*flow.Counters)},
+		flow.Apply{Action: closed[reflect.TypeFor[*flow.Action]()].(*flow.Action)},
 	} {
-		_, err := qp.CreateFlow(ibverbs.FlowConfig{Specs: []ibverbs.FlowSpec{spec}})
+		_, err := flow.Create(qp, flow.Config{Specs: []flow.Spec{spec}})
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
 }
@@ -71,7 +72,8 @@ func closers(types []reflect.Type) (found []reflect.Type) {
 	for _, typ := range types {
 		switch {
 		case typ.Kind() == reflect.Pointer && typ.Implements(reflect.TypeFor[closer]()):
-			if typ.Elem().PkgPath() == reflect.TypeFor[ibverbs.QP]().PkgPath() {
+			switch typ.Elem().PkgPath() {
+			case reflect.TypeFor[ibverbs.QP]().PkgPath(), reflect.TypeFor[flow.Rule]().PkgPath():
 				found = append(found, typ)
 			}
 		case typ == reflect.TypeFor[ibverbs.Segment]():

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
@@ -31,7 +32,7 @@ func TestUseAfterClose(t *testing.T) {
 			require.NoError(t, o.Close())
 			require.NoError(t, o.Close(), "twice")
 			r.p.Forget()
-			for _, m := range misuse.Methods(o) {
+			for _, m := range methods(o) {
 				if m.Name == "Close" {
 					continue
 				}
@@ -59,7 +60,7 @@ func TestUseAfterClose(t *testing.T) {
 func answers(t *testing.T, o closer) map[string]any {
 	t.Helper()
 	answers := map[string]any{}
-	for _, m := range misuse.Methods(o) {
+	for _, m := range methods(o) {
 		if m.Getter() && m.Name != "Bytes" {
 			results, err := m.Call(misuse.Zero)
 			require.NoError(t, err)
@@ -86,7 +87,7 @@ func TestNonsenseArguments(t *testing.T) {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				r := open(t)
 				o := create(t, r)
-				for _, m := range misuse.Methods(o) {
+				for _, m := range methods(o) {
 					if m.Name != "Close" {
 						_, err := m.Call(args)
 						requireNoPanic(t, err)
@@ -108,7 +109,7 @@ func TestObjectsNobodyMade(t *testing.T) {
 		for name, wrong := range map[string]reflect.Value{
 			"nil": reflect.Zero(reflect.TypeOf(o)), "zero": reflect.New(reflect.TypeOf(o).Elem()),
 		} {
-			for _, m := range misuse.Methods(wrong.Interface()) {
+			for _, m := range methods(wrong.Interface()) {
 				if !m.Fails {
 					continue
 				}
@@ -139,11 +140,11 @@ func (r *rig) known(t *testing.T) []any {
 	cq := r.cq()
 	known := []any{
 		r.c, r.pd, mr, mr.All(), send, recv, &wc,
-		ibverbs.FlowDrop{},
+		flow.Drop{},
 		noFile,
 		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1},
 	}
-	for _, kind := range []string{"CQ to wait on", "RC QP", "SRQ", "XRCD", "WQ", "indirection table", "AH", "comp counter", "counters", "DM", "DMA handle", "TD", "flow", "CompChannel"} {
+	for _, kind := range []string{"CQ to wait on", "RC QP", "SRQ", "XRCD", "WQ", "indirection table", "AH", "comp counter", "counters", "DM", "DMA handle", "TD", "rule", "CompChannel"} {
 		known = append(known, keep(t, kinds[kind](t, r)))
 	}
 	return known
@@ -151,13 +152,10 @@ func (r *rig) known(t *testing.T) []any {
 
 // Nothing that can be closed is missing above.
 func TestEveryKind(t *testing.T) {
-	files := must(filepath.Glob("../../ibverbs/*.go"))(t)
-	require.NotEmpty(t, files)
 	want := map[string]bool{}
-	for _, file := range files {
-		source := must(os.ReadFile(file))(t)
-		for _, m := range regexp.MustCompile(`(?m)^func \(\w+ \*([A-Z]\w*)\) Close\(\) error`).FindAllSubmatch(source, -1) {
-			want[string(m[1])] = true
+	for _, pkg := range []string{"ibverbs", "ibverbs/flow"} {
+		for name := range declared(t, pkg, `\(\w+ \*([A-Z]\w*)\) Close\(\) error`) {
+			want[name] = true
 		}
 	}
 	r := open(t)
@@ -168,6 +166,31 @@ func TestEveryKind(t *testing.T) {
 		require.NoError(t, o.Close())
 	}
 	require.Equal(t, want, got)
+}
+
+// Nor is a function that does what methods do elsewhere.
+func TestEveryFunction(t *testing.T) {
+	got := map[string]bool{}
+	for _, f := range functions {
+		got[misuse.Name(f)] = true
+	}
+	require.Equal(t, declared(t, "ibverbs/flow", `([A-Z]\w*)\(\w+ \*ibverbs\.`), got)
+}
+
+// declared returns what the first group of a pattern is in the functions that a
+// package declares.
+func declared(t *testing.T, pkg, pattern string) map[string]bool {
+	t.Helper()
+	files := must(filepath.Glob("../../" + pkg + "/*.go"))(t)
+	require.NotEmpty(t, files)
+	found := map[string]bool{}
+	for _, file := range files {
+		source := must(os.ReadFile(file))(t)
+		for _, m := range regexp.MustCompile(`(?m)^func `+pattern).FindAllSubmatch(source, -1) {
+			found[string(m[1])] = true
+		}
+	}
+	return found
 }
 
 // Memory that only the device reaches cannot be what C looks at.

@@ -1,14 +1,16 @@
-// Package misuse calls every exported method of an object, for tests of what
-// becomes of calls that are wrong.
+// Package misuse calls every exported method of an object, and functions that take
+// it, for tests of what becomes of calls that are wrong.
 package misuse
 
 import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime"
+	"strings"
 )
 
-// Method is a method of an object, bound to it.
+// Method is a method of an object, or a function that takes it first, bound to it.
 type Method struct {
 	Name  string
 	Fails bool // its last result is an error, or it iterates over errors
@@ -17,17 +19,52 @@ type Method struct {
 
 var errorType = reflect.TypeFor[error]()
 
-// Methods returns the exported methods of an object.
-func Methods(object any) []Method {
+// Methods returns the exported methods of an object, and those of the functions
+// that take it as their first argument.
+func Methods(object any, functions ...any) []Method {
 	v := reflect.ValueOf(object)
 	var methods []Method
 	for i := range v.NumMethod() {
-		t := v.Type().Method(i).Type
-		last := t.NumOut() - 1
-		fails := last >= 0 && (t.Out(last) == errorType || iteratesErrors(t.Out(last)))
-		methods = append(methods, Method{Name: v.Type().Method(i).Name, Fails: fails, call: v.Method(i)})
+		methods = append(methods, method(v.Type().Method(i).Name, v.Method(i)))
+	}
+	for _, f := range functions {
+		if t := reflect.TypeOf(f); t.In(0) == v.Type() {
+			methods = append(methods, method(Name(f), bind(reflect.ValueOf(f), v)))
+		}
 	}
 	return methods
+}
+
+func method(name string, call reflect.Value) Method {
+	t := call.Type()
+	last := t.NumOut() - 1
+	fails := last >= 0 && (t.Out(last) == errorType || iteratesErrors(t.Out(last)))
+	return Method{Name: name, Fails: fails, call: call}
+}
+
+// Name returns the name of a function, without that of its package.
+func Name(function any) string {
+	name := runtime.FuncForPC(reflect.ValueOf(function).Pointer()).Name()
+	return name[strings.LastIndex(name, ".")+1:]
+}
+
+// bind returns a function with its first argument given.
+func bind(f, first reflect.Value) reflect.Value {
+	t := f.Type()
+	var in, out []reflect.Type
+	for i := range t.NumIn() - 1 {
+		in = append(in, t.In(i+1))
+	}
+	for i := range t.NumOut() {
+		out = append(out, t.Out(i))
+	}
+	call := f.Call
+	if t.IsVariadic() {
+		call = f.CallSlice
+	}
+	return reflect.MakeFunc(reflect.FuncOf(in, out, t.IsVariadic()), func(args []reflect.Value) []reflect.Value {
+		return call(append([]reflect.Value{first}, args...))
+	})
 }
 
 func iteratesErrors(t reflect.Type) bool {

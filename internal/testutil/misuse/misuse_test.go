@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,6 +99,34 @@ func TestMethods(t *testing.T) {
 	require.NoError(t, err)
 	_, err = call("Close")
 	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// shout is a function that takes an object first.
+func shout(o *object, times int, more ...string) (int, error) {
+	if o.name == "" {
+		return 0, os.ErrInvalid
+	}
+	return times + len(o.name) + len(more), nil
+}
+
+func TestMethodsOfFunctions(t *testing.T) {
+	plain := Methods(&object{})
+	require.Len(t, Methods(&object{}, func(string) {}), len(plain), "of another type")
+
+	last := func(o *object) Method {
+		methods := Methods(o, shout)
+		require.Len(t, methods, len(plain)+1)
+		return methods[len(plain)]
+	}
+	m := last(&object{name: "four"})
+	require.Equal(t, "shout", m.Name)
+	require.True(t, m.Fails)
+	require.Equal(t, []reflect.Type{reflect.TypeFor[int](), reflect.TypeFor[[]string]()}, m.Takes())
+	results, err := m.Call(Filled(3))
+	require.NoError(t, err)
+	require.Equal(t, []any{3 + 4 + 1}, results)
+	_, err = last(&object{}).Call(Zero)
+	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
 func TestFilled(t *testing.T) {

@@ -1,4 +1,4 @@
-package ibverbs
+package flow
 
 import (
 	"fmt"
@@ -10,20 +10,14 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// MAC is an Ethernet address.
-type MAC [6]byte
-
-// String returns six bytes in hexadecimal, separated by colons.
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
-// FlowMatch says what a field of a packet's header must be, in the bits that
-// Mask has. The zero value matches everything. Most devices take only masks of
-// all bits or none. Numbers are in the host's byte order.
-type FlowMatch[T uint8 | uint16 | uint32 | MAC] struct{ Value, Mask T }
+// Match says what a field of a packet's header must be, in the bits that Mask
+// has. The zero value matches everything. Most devices take only masks of all
+// bits or none. Numbers are in the host's byte order.
+type Match[T uint8 | uint16 | uint32 | MAC] struct{ Value, Mask T }
 
 // Exact matches a field that is the value, in all bits.
-func Exact[T uint8 | uint16 | uint32 | MAC](value T) FlowMatch[T] {
-	m := FlowMatch[T]{Value: value}
+func Exact[T uint8 | uint16 | uint32 | MAC](value T) Match[T] {
+	m := Match[T]{Value: value}
 	mask := bytesOf(&m.Mask)
 	for i := range mask {
 		mask[i] = 0xff
@@ -33,7 +27,7 @@ func Exact[T uint8 | uint16 | uint32 | MAC](value T) FlowMatch[T] {
 
 // check refuses a value in bits that are not looked at, as when the mask was
 // forgotten.
-func (m FlowMatch[T]) check(field string) error {
+func (m Match[T]) check(field string) error {
 	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
@@ -44,7 +38,7 @@ func (m FlowMatch[T]) check(field string) error {
 }
 
 // lowBits returns the match of a field that has only n bits.
-func lowBits(m FlowMatch[uint32], n int) FlowMatch[uint32] {
+func lowBits(m Match[uint32], n int) Match[uint32] {
 	m.Mask &= 1<<n - 1
 	return m
 }
@@ -53,7 +47,7 @@ func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// checker is a FlowMatch of any type.
+// checker is a Match of any type.
 type checker interface{ check(field string) error }
 
 // checkAll checks fields, which are given as name and value in turn.

@@ -1,4 +1,4 @@
-package ibverbs
+package flow
 
 import (
 	"fmt"
@@ -8,16 +8,17 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// FlowAction is something that a device does with packets, to be used in rules
-// with [FlowHandle]: it encrypts or decrypts ESP, the payload of IPsec. Its
-// methods may be called concurrently.
-type FlowAction struct {
+// Action is something that a device does with packets, to be used in rules with
+// [Apply]: it encrypts or decrypts ESP, the payload of IPsec. Its methods may be
+// called concurrently.
+type Action struct {
 	object object.Object
-	device *Device
+	device *ibverbs.Device
 	raw    *libibverbs.FlowAction
 }
 
@@ -27,10 +28,10 @@ type ESPFlags = libibverbs.FlowActionEspFlags
 
 // The options of an ESP action.
 const (
-	ESPFullOffload  = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // headers and trailers too
-	ESPTransport    = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode
-	ESPEncrypt      = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt what is sent
-	ESPNewESNWindow = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESN is of the next window
+	ESPFullOffload  ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // headers and trailers too
+	ESPTransport    ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode
+	ESPEncrypt      ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt what is sent
+	ESPNewESNWindow ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESN is of the next window
 )
 
 // ESPConfig says what an ESP action does. Numbers are in the host's byte order.
@@ -114,26 +115,27 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 // CreateESPAction makes an action that encrypts or decrypts ESP; see
 // ibv_create_flow_action(3). Hardly any device does: expect
 // errors.ErrUnsupported.
-func (d *Device) CreateESPAction(config ESPConfig) (*FlowAction, error) {
-	if err := d.self().Use(); err != nil {
+func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) {
+	parent := objectOf(device)
+	if err := parent.Use(); err != nil {
 		return nil, err
 	}
-	defer d.object.Done()
+	defer parent.Done()
 	if config.Key == nil {
-		return nil, badESP("ibv_create_flow_action_esp", "no key", d.Name())
+		return nil, badESP("ibv_create_flow_action_esp", "no key", device.Name())
 	}
 	var pinner runtime.Pinner // C is handed pointers to pointers
 	defer pinner.Unpin()
 	attr, wrong := config.attr(&pinner)
 	if wrong != "" {
-		return nil, badESP("ibv_create_flow_action_esp", wrong, d.Name())
+		return nil, badESP("ibv_create_flow_action_esp", wrong, device.Name())
 	}
-	raw, err := libibverbs.CreateFlowActionEsp(d.raw, attr)
+	raw, err := libibverbs.CreateFlowActionEsp(device.Raw(), attr)
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, cerr.Wrap(device.Name(), err)
 	}
-	a := &FlowAction{device: d, raw: raw}
-	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, d.Name()), &d.object)
+	a := &Action{device: device, raw: raw}
+	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, device.Name()), parent)
 	return a, nil
 }
 
@@ -141,7 +143,7 @@ func badESP(op, wrong, name string) error {
 	return &cerr.Error{Op: op, Object: "ESP with " + wrong + " on " + name, Errno: syscall.EINVAL}
 }
 
-func (a *FlowAction) self() *object.Object {
+func (a *Action) self() *object.Object {
 	if a == nil {
 		return nil
 	}
@@ -150,7 +152,7 @@ func (a *FlowAction) self() *object.Object {
 
 // ModifyESP changes the action; see ibv_modify_flow_action(3). A device may
 // take no more than a new ESN, with ESPNewESNWindow and all else zero.
-func (a *FlowAction) ModifyESP(config ESPConfig) error {
+func (a *Action) ModifyESP(config ESPConfig) error {
 	if err := a.self().Use(); err != nil {
 		return err
 	}
@@ -165,12 +167,12 @@ func (a *FlowAction) ModifyESP(config ESPConfig) error {
 }
 
 // Raw returns the C object, which is valid until Close.
-func (a *FlowAction) Raw() *libibverbs.FlowAction { return a.raw }
+func (a *Action) Raw() *libibverbs.FlowAction { return a.raw }
 
 // Close destroys the action; see ibv_destroy_flow_action(3). While rules use
-// it, Close does nothing and returns a BusyError.
-func (a *FlowAction) Close() error {
+// it, Close does nothing and returns an [ibverbs.BusyError].
+func (a *Action) Close() error {
 	return a.self().Close(nil, func() error {
-		return cerr.Wrap(a.object.Name(), a.device.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
+		return cerr.Wrap(a.object.Name(), unlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

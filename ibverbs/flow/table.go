@@ -1,4 +1,4 @@
-package ibverbs
+package flow
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -15,7 +16,7 @@ import (
 // packet's header chooses an entry. Its methods may be called concurrently.
 type IndirectionTable struct {
 	object object.Object
-	device *Device
+	device *ibverbs.Device
 	raw    *libibverbs.RwqIndTable
 	num    int
 }
@@ -27,14 +28,14 @@ const maxTable = 1 << 20
 // power of two; a queue may have several entries. See
 // ibv_create_rwq_ind_table(3). Few devices have them: expect
 // errors.ErrUnsupported.
-func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
+func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*IndirectionTable, error) {
 	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
 		return nil, fmt.Errorf("indirection table of %d work queues, which is no power of two up to %d: %w",
 			n, maxTable, syscall.EINVAL)
 	}
-	parents := []*object.Object{d.self()}
+	parents := []*object.Object{objectOf(device)}
 	for _, wq := range wqs {
-		parents = append(parents, wq.self())
+		parents = append(parents, objectOf(wq))
 	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
@@ -43,22 +44,22 @@ func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 	defer done()
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {
-		if err := sameDevice("indirection table on "+d.Name(), d.raw, wq.self(), wq.pd.device.raw); err != nil {
+		if err := sameDevice("indirection table on "+device.Name(), device, objectOf(wq), wq.PD().Device()); err != nil {
 			return nil, err
 		}
-		raws[i] = wq.raw
+		raws[i] = wq.Raw()
 	}
 	var pinner runtime.Pinner // C is handed a pointer to a pointer
 	defer pinner.Unpin()
 	pinner.Pin(&raws[0])
-	raw, err := libibverbs.CreateRwqIndTable(d.raw, &libibverbs.RwqIndTableInitAttr{
+	raw, err := libibverbs.CreateRwqIndTable(device.Raw(), &libibverbs.RwqIndTableInitAttr{
 		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
 	})
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), d.Name()), err)
+		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), device.Name()), err)
 	}
-	t := &IndirectionTable{device: d, raw: raw, num: int(raw.IndTblNum)}
-	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, d.Name()), parents...)
+	t := &IndirectionTable{device: device, raw: raw, num: int(raw.IndTblNum)}
+	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, device.Name()), parents...)
 	return t, nil
 }
 
@@ -76,9 +77,9 @@ func (t *IndirectionTable) Num() int { return t.num }
 func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 
 // Close destroys the table; see ibv_destroy_rwq_ind_table(3). While queue
-// pairs use it, Close does nothing and returns a BusyError.
+// pairs use it, Close does nothing and returns an [ibverbs.BusyError].
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return cerr.Wrap(t.object.Name(), t.device.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
+		return cerr.Wrap(t.object.Name(), unlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

@@ -1,32 +1,33 @@
-package ibverbs
+package flow
 
 import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// FlowTCP matches a TCP header.
-type FlowTCP struct {
+// TCP matches a TCP header.
+type TCP struct {
 	Inner            bool
-	DstPort, SrcPort FlowMatch[uint16]
+	DstPort, SrcPort Match[uint16]
 }
 
-func (s FlowTCP) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s TCP) put(b *buffer, _ *ibverbs.Device) error {
 	return putPorts(b, specType(libibverbs.IBV_FLOW_SPEC_TCP, s.Inner), s.DstPort, s.SrcPort)
 }
 
-// FlowUDP matches a UDP header.
-type FlowUDP struct {
+// UDP matches a UDP header.
+type UDP struct {
 	Inner            bool
-	DstPort, SrcPort FlowMatch[uint16]
+	DstPort, SrcPort Match[uint16]
 }
 
-func (s FlowUDP) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s UDP) put(b *buffer, _ *ibverbs.Device) error {
 	return putPorts(b, specType(libibverbs.IBV_FLOW_SPEC_UDP, s.Inner), s.DstPort, s.SrcPort)
 }
 
-func putPorts(b *flowBuffer, t libibverbs.FlowSpecType, dst, src FlowMatch[uint16]) error {
+func putPorts(b *buffer, t libibverbs.FlowSpecType, dst, src Match[uint16]) error {
 	putSpec(b, &libibverbs.FlowSpecTcpUdp{
 		Type: t, Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecTcpUdp{})),
 		Val:  libibverbs.FlowTcpUdpFilter{DstPort: be16(dst.Value), SrcPort: be16(src.Value)},
@@ -35,13 +36,13 @@ func putPorts(b *flowBuffer, t libibverbs.FlowSpecType, dst, src FlowMatch[uint1
 	return checkAll("DstPort", dst, "SrcPort", src)
 }
 
-// FlowESP matches an ESP header of IPsec.
-type FlowESP struct {
+// ESP matches an ESP header of IPsec.
+type ESP struct {
 	Inner    bool
-	SPI, Seq FlowMatch[uint32]
+	SPI, Seq Match[uint32]
 }
 
-func (s FlowESP) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s ESP) put(b *buffer, _ *ibverbs.Device) error {
 	putSpec(b, &libibverbs.FlowSpecEsp{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_ESP, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecEsp{})),
 		Val:  libibverbs.FlowEspFilter{Spi: be32(s.SPI.Value), Seq: be32(s.Seq.Value)},
@@ -50,13 +51,13 @@ func (s FlowESP) put(b *flowBuffer, _ *libibverbs.Context) error {
 	return checkAll("SPI", s.SPI, "Seq", s.Seq)
 }
 
-// FlowVXLAN matches the header of a VXLAN tunnel. Specs of the packet in it
+// VXLAN matches the header of a VXLAN tunnel. Specs of the packet in it
 // follow, with Inner.
-type FlowVXLAN struct {
-	VNI FlowMatch[uint32] // 24 bits
+type VXLAN struct {
+	VNI Match[uint32] // 24 bits
 }
 
-func (s FlowVXLAN) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
 	putSpec(b, &libibverbs.FlowSpecTunnel{
 		Type: libibverbs.IBV_FLOW_SPEC_VXLAN_TUNNEL, Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecTunnel{})),
 		Val:  libibverbs.FlowTunnelFilter{TunnelId: be32(s.VNI.Value)},
@@ -65,14 +66,14 @@ func (s FlowVXLAN) put(b *flowBuffer, _ *libibverbs.Context) error {
 	return checkAll("VNI", lowBits(s.VNI, 24))
 }
 
-// FlowGRE matches a GRE header.
-type FlowGRE struct {
-	Flags    FlowMatch[uint16] // the first 16 bits: checksum 15, key 13, sequence number 12, version 2 to 0
-	Protocol FlowMatch[uint16]
-	Key      FlowMatch[uint32]
+// GRE matches a GRE header.
+type GRE struct {
+	Flags    Match[uint16] // the first 16 bits: checksum 15, key 13, sequence number 12, version 2 to 0
+	Protocol Match[uint16]
+	Key      Match[uint32]
 }
 
-func (s FlowGRE) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 	putSpec(b, &libibverbs.FlowSpecGre{
 		Type: libibverbs.IBV_FLOW_SPEC_GRE, Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecGre{})),
 		Val: libibverbs.FlowGreFilter{
@@ -85,14 +86,14 @@ func (s FlowGRE) put(b *flowBuffer, _ *libibverbs.Context) error {
 	return checkAll("Flags", s.Flags, "Protocol", s.Protocol, "Key", s.Key)
 }
 
-// FlowMPLS matches an entry of an MPLS label stack, where it stands among the
+// MPLS matches an entry of an MPLS label stack, where it stands among the
 // specs.
-type FlowMPLS struct {
+type MPLS struct {
 	Inner bool
-	Entry FlowMatch[uint32] // label 31 to 12, traffic class 11 to 9, bottom of stack 8, TTL 7 to 0
+	Entry Match[uint32] // label 31 to 12, traffic class 11 to 9, bottom of stack 8, TTL 7 to 0
 }
 
-func (s FlowMPLS) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
 	putSpec(b, &libibverbs.FlowSpecMpls{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_MPLS, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecMpls{})),
 		Val:  libibverbs.FlowMplsFilter{Label: be32(s.Entry.Value)},

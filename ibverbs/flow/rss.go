@@ -1,4 +1,4 @@
-package ibverbs
+package flow
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -14,23 +15,23 @@ import (
 type RSSFunction = libibverbs.RxHashFunctionFlags
 
 // RSSToeplitz is the only hash function that there is.
-const RSSToeplitz = libibverbs.IBV_RX_HASH_FUNC_TOEPLITZ
+const RSSToeplitz RSSFunction = libibverbs.IBV_RX_HASH_FUNC_TOEPLITZ
 
 // RSSFields are parts of a packet's header; combine them with |.
 type RSSFields = libibverbs.RxHashFields
 
 // The parts of a header that can be hashed.
 const (
-	RSSSrcIPv4    = libibverbs.IBV_RX_HASH_SRC_IPV4
-	RSSDstIPv4    = libibverbs.IBV_RX_HASH_DST_IPV4
-	RSSSrcIPv6    = libibverbs.IBV_RX_HASH_SRC_IPV6
-	RSSDstIPv6    = libibverbs.IBV_RX_HASH_DST_IPV6
-	RSSSrcPortTCP = libibverbs.IBV_RX_HASH_SRC_PORT_TCP
-	RSSDstPortTCP = libibverbs.IBV_RX_HASH_DST_PORT_TCP
-	RSSSrcPortUDP = libibverbs.IBV_RX_HASH_SRC_PORT_UDP
-	RSSDstPortUDP = libibverbs.IBV_RX_HASH_DST_PORT_UDP
-	RSSIPsecSPI   = libibverbs.IBV_RX_HASH_IPSEC_SPI
-	RSSInner      = libibverbs.IBV_RX_HASH_INNER // hash the header inside of a tunnel
+	RSSSrcIPv4    RSSFields = libibverbs.IBV_RX_HASH_SRC_IPV4
+	RSSDstIPv4    RSSFields = libibverbs.IBV_RX_HASH_DST_IPV4
+	RSSSrcIPv6    RSSFields = libibverbs.IBV_RX_HASH_SRC_IPV6
+	RSSDstIPv6    RSSFields = libibverbs.IBV_RX_HASH_DST_IPV6
+	RSSSrcPortTCP RSSFields = libibverbs.IBV_RX_HASH_SRC_PORT_TCP
+	RSSDstPortTCP RSSFields = libibverbs.IBV_RX_HASH_DST_PORT_TCP
+	RSSSrcPortUDP RSSFields = libibverbs.IBV_RX_HASH_SRC_PORT_UDP
+	RSSDstPortUDP RSSFields = libibverbs.IBV_RX_HASH_DST_PORT_UDP
+	RSSIPsecSPI   RSSFields = libibverbs.IBV_RX_HASH_IPSEC_SPI
+	RSSInner      RSSFields = libibverbs.IBV_RX_HASH_INNER // hash the header inside of a tunnel
 )
 
 // RSSKeyLen is the length of a Toeplitz key in bytes: enough for two IPv6
@@ -40,18 +41,18 @@ const RSSKeyLen = 40
 // RSSConfig says how to make a queue pair that spreads what it receives over
 // work queues. It cannot send.
 type RSSConfig struct {
-	Type     QPType // QPTypeRawPacket, the zero value, or QPTypeUD
+	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket, the zero value, or ibverbs.QPTypeUD
 	Table    *IndirectionTable
 	Function RSSFunction // the zero value is RSSToeplitz
 	Key      []byte      // RSSKeyLen bytes; random ones keep senders from choosing the queue
 	Fields   RSSFields   // none: everything goes to the same entry of the table
-	Flags    libibverbs.QpCreateFlags
+	Flags    ibverbs.QPCreateFlags
 }
 
 // attr returns the config as C takes it, all but the key.
-func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
+func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	a := &libibverbs.QpInitAttrEx{
-		QpType: c.Type, Pd: pd.raw, RwqIndTbl: c.Table.raw,
+		QpType: c.Type, Pd: pd.Raw(), RwqIndTbl: c.Table.raw,
 		CompMask: uint32(libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_IND_TABLE |
 			libibverbs.IBV_QP_INIT_ATTR_RX_HASH),
 		RxHashConf: libibverbs.RxHashConf{
@@ -59,7 +60,7 @@ func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
 		},
 	}
 	if a.QpType == 0 {
-		a.QpType = QPTypeRawPacket
+		a.QpType = ibverbs.QPTypeRawPacket
 	}
 	if c.Flags != 0 {
 		a.CompMask |= uint32(libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS)
@@ -67,7 +68,7 @@ func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
 	}
 	var wrong string
 	switch {
-	case a.QpType != QPTypeRawPacket && a.QpType != QPTypeUD:
+	case a.QpType != ibverbs.QPTypeRawPacket && a.QpType != ibverbs.QPTypeUD:
 		wrong = fmt.Sprintf("type %v", a.QpType)
 	case c.Function != 0 && c.Function != RSSToeplitz:
 		wrong = fmt.Sprintf("hash function %v", c.Function)
@@ -77,21 +78,22 @@ func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
 		return a, nil
 	}
 	return nil, &cerr.Error{
-		Op: "ibv_create_qp_ex", Object: fmt.Sprintf("RSS with %s on %s", wrong, pd.object.Name()), Errno: syscall.EINVAL,
+		Op: "ibv_create_qp_ex", Object: fmt.Sprintf("RSS with %s on %s", wrong, objectOf(pd).Name()), Errno: syscall.EINVAL,
 	}
 }
 
 // CreateRSSQP makes a queue pair that spreads what it receives over the work
 // queues of a table, by a hash of the packets' headers; see
-// ibv_create_qp_ex(3). Flows ([QP.CreateFlow]) bring packets to it.
-func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
-	parents := []*object.Object{pd.self(), config.Table.self()}
+// ibv_create_qp_ex(3). Rules bring packets to it ([Create]). It must be
+// closed before the table.
+func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
+	parents := []*object.Object{objectOf(pd), config.Table.self()}
 	done, err := object.UseAll(parents...)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("QP on "+pd.object.Name(), pd.device.raw, config.Table.self(), config.Table.device.raw); err != nil {
+	if err := sameDevice("QP on "+parents[0].Name(), pd.Device(), parents[1], config.Table.device); err != nil {
 		return nil, err
 	}
 	attr, err := config.attr(pd)
@@ -102,11 +104,9 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 	defer pinner.Unpin()
 	pinner.Pin(&config.Key[0])
 	attr.RxHashConf.RxHashKey = &config.Key[0]
-	raw, err := libibverbs.CreateQpEx(pd.device.raw, attr)
+	raw, err := libibverbs.CreateQpEx(pd.Device().Raw(), attr)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, cerr.Wrap(parents[0].Name(), err)
 	}
-	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
-	qp.init(parents...)
-	return qp, nil
+	return adoptQP(pd, raw, parents...), nil
 }

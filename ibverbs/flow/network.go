@@ -1,39 +1,22 @@
-package ibverbs
+package flow
 
 import (
 	"net/netip"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// FlowSpec is a part of a steering rule: a header that packets must have, or
-// what is done with those that match. FlowEthernet, FlowIPv4, FlowIPv4Ext,
-// FlowIPv6, FlowTCP, FlowUDP, FlowESP, FlowVXLAN, FlowGRE and FlowMPLS match;
-// FlowTag, FlowDrop, FlowCount and FlowHandle do. Fields that are left zero
-// are not looked at.
-type FlowSpec interface {
-	// put puts the spec into a rule for a device.
-	put(b *flowBuffer, device *libibverbs.Context) error
-}
-
-// specType returns the type of a spec of the outer or inner header.
-func specType(t libibverbs.FlowSpecType, inner bool) libibverbs.FlowSpecType {
-	if inner {
-		t |= libibverbs.IBV_FLOW_SPEC_INNER
-	}
-	return t
-}
-
-// FlowEthernet matches an Ethernet header.
-type FlowEthernet struct {
+// Ethernet matches an Ethernet header.
+type Ethernet struct {
 	Inner     bool // of the packet in the tunnel
-	Dst, Src  FlowMatch[MAC]
-	EtherType FlowMatch[uint16] // the one behind the last VLAN tag
-	VLAN      FlowMatch[uint16] // the tag: priority in bits 15 to 13, then DEI, ID in bits 11 to 0
+	Dst, Src  Match[MAC]
+	EtherType Match[uint16] // the one behind the last VLAN tag
+	VLAN      Match[uint16] // the tag: priority in bits 15 to 13, then DEI, ID in bits 11 to 0
 }
 
-func (s FlowEthernet) put(b *flowBuffer, _ *libibverbs.Context) error {
+func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 	spec := libibverbs.FlowSpecEth{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_ETH, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecEth{})),
 		Val: libibverbs.FlowEthFilter{
@@ -47,14 +30,14 @@ func (s FlowEthernet) put(b *flowBuffer, _ *libibverbs.Context) error {
 	return checkAll("Dst", s.Dst, "Src", s.Src, "EtherType", s.EtherType, "VLAN", s.VLAN)
 }
 
-// FlowIPv4 matches the addresses of an IPv4 header.
-type FlowIPv4 struct {
+// IPv4 matches the addresses of an IPv4 header.
+type IPv4 struct {
 	Inner            bool
 	Src, Dst         netip.Prefix // the zero value is any address
 	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
 }
 
-func (s FlowIPv4) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
+func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
 	spec := libibverbs.FlowSpecIpv4{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_IPV4, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecIpv4{})),
 	}
@@ -68,18 +51,18 @@ func (s FlowIPv4) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 	return nil
 }
 
-// FlowIPv4Ext matches an IPv4 header. Fewer devices know it than FlowIPv4.
-type FlowIPv4Ext struct {
+// IPv4Ext matches an IPv4 header. Fewer devices know it than IPv4.
+type IPv4Ext struct {
 	Inner            bool
 	Src, Dst         netip.Prefix // the zero value is any address
 	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
-	Protocol         FlowMatch[uint8]
-	TOS              FlowMatch[uint8]
-	TTL              FlowMatch[uint8]
-	Flags            FlowMatch[uint8] // 1: more fragments follow; 2: don't fragment
+	Protocol         Match[uint8]
+	TOS              Match[uint8]
+	TTL              Match[uint8]
+	Flags            Match[uint8] // 1: more fragments follow; 2: don't fragment
 }
 
-func (s FlowIPv4Ext) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
+func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 	spec := libibverbs.FlowSpecIpv4Ext{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_IPV4_EXT, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecIpv4Ext{})),
 		Val: libibverbs.FlowIpv4ExtFilter{
@@ -97,18 +80,18 @@ func (s FlowIPv4Ext) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
 	return checkAll("Protocol", s.Protocol, "TOS", s.TOS, "TTL", s.TTL, "Flags", s.Flags)
 }
 
-// FlowIPv6 matches an IPv6 header.
-type FlowIPv6 struct {
+// IPv6 matches an IPv6 header.
+type IPv6 struct {
 	Inner            bool
-	Src, Dst         netip.Prefix      // the zero value is any address
-	SrcMask, DstMask netip.Addr        // the bits to look at, in place of the prefix's; the zero value is those
-	FlowLabel        FlowMatch[uint32] // 20 bits
-	NextHeader       FlowMatch[uint8]
-	TrafficClass     FlowMatch[uint8]
-	HopLimit         FlowMatch[uint8]
+	Src, Dst         netip.Prefix  // the zero value is any address
+	SrcMask, DstMask netip.Addr    // the bits to look at, in place of the prefix's; the zero value is those
+	FlowLabel        Match[uint32] // 20 bits
+	NextHeader       Match[uint8]
+	TrafficClass     Match[uint8]
+	HopLimit         Match[uint8]
 }
 
-func (s FlowIPv6) put(b *flowBuffer, _ *libibverbs.Context) (err error) {
+func (s IPv6) put(b *buffer, _ *ibverbs.Device) (err error) {
 	spec := libibverbs.FlowSpecIpv6{
 		Type: specType(libibverbs.IBV_FLOW_SPEC_IPV6, s.Inner), Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecIpv6{})),
 		Val: libibverbs.FlowIpv6Filter{

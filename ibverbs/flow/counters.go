@@ -1,4 +1,4 @@
-package ibverbs
+package flow
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -14,7 +15,7 @@ import (
 // concurrently.
 type Counters struct {
 	object object.Object
-	device *Device
+	device *ibverbs.Device
 	raw    *libibverbs.Counters
 }
 
@@ -23,23 +24,24 @@ type CounterKind = libibverbs.CounterDescription
 
 // The kinds of counters.
 const (
-	CounterPackets = libibverbs.IBV_COUNTER_PACKETS
-	CounterBytes   = libibverbs.IBV_COUNTER_BYTES
+	CounterPackets CounterKind = libibverbs.IBV_COUNTER_PACKETS
+	CounterBytes   CounterKind = libibverbs.IBV_COUNTER_BYTES
 )
 
 // CreateCounters makes an object for counters, all of them 0; see
 // ibv_create_counters(3). Few devices have them: expect errors.ErrUnsupported.
-func (d *Device) CreateCounters() (*Counters, error) {
-	if err := d.self().Use(); err != nil {
+func CreateCounters(device *ibverbs.Device) (*Counters, error) {
+	parent := objectOf(device)
+	if err := parent.Use(); err != nil {
 		return nil, err
 	}
-	defer d.object.Done()
-	raw, err := libibverbs.CreateCounters(d.raw, &libibverbs.CountersInitAttr{})
+	defer parent.Done()
+	raw, err := libibverbs.CreateCounters(device.Raw(), &libibverbs.CountersInitAttr{})
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, cerr.Wrap(device.Name(), err)
 	}
-	cs := &Counters{device: d, raw: raw}
-	cs.object.Init("counters of "+d.Name(), &d.object)
+	cs := &Counters{device: device, raw: raw}
+	cs.object.Init("counters of "+device.Name(), parent)
 	return cs, nil
 }
 
@@ -50,25 +52,25 @@ func (cs *Counters) self() *object.Object {
 	return &cs.object
 }
 
-// AttachFlow makes the counter at an index, from 0, count what a rule matches;
-// see ibv_attach_counters_point_flow(3). With flow nil it says what is counted
-// for rules that are made with [FlowCount] afterwards, which is all that some
-// devices can. A flow depends on the counters from then on. Several
-// attachments to an index add up.
-func (cs *Counters) AttachFlow(index int, kind CounterKind, flow *Flow) error {
+// Attach makes the counter at an index, from 0, count what a rule matches; see
+// ibv_attach_counters_point_flow(3). With rule nil it says what is counted for
+// rules that are made with [Count] afterwards, which is all that some devices
+// can. A rule depends on the counters from then on. Several attachments to an
+// index add up.
+func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	objects := []*object.Object{cs.self()}
 	var raw *libibverbs.Flow
-	if flow != nil {
-		objects = append(objects, &flow.object)
-		raw = flow.raw
+	if rule != nil {
+		objects = append(objects, &rule.object)
+		raw = rule.raw
 	}
 	done, err := object.UseAll(objects...)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if flow != nil {
-		if err := sameDevice(cs.object.Name(), cs.device.raw, &flow.object, flow.raw.Context); err != nil {
+	if rule != nil {
+		if err := sameDevice(cs.object.Name(), cs.device, &rule.object, rule.device); err != nil {
 			return err
 		}
 	}
@@ -82,8 +84,8 @@ func (cs *Counters) AttachFlow(index int, kind CounterKind, flow *Flow) error {
 	if err := libibverbs.AttachCountersPointFlow(cs.raw, attr, raw); err != nil {
 		return cerr.Wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
 	}
-	if flow != nil {
-		flow.object.AddParent(&cs.object)
+	if rule != nil {
+		rule.object.AddParent(&cs.object)
 	}
 	return nil
 }
@@ -116,9 +118,9 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 
 // Close destroys the counters; see ibv_create_counters(3). While rules use
-// them, Close does nothing and returns a BusyError.
+// them, Close does nothing and returns an [ibverbs.BusyError].
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
-		return cerr.Wrap(cs.object.Name(), cs.device.unlessRemoved(libibverbs.DestroyCounters(cs.raw)))
+		return cerr.Wrap(cs.object.Name(), unlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))
 	})
 }

@@ -1,0 +1,32 @@
+package flow
+
+import (
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// objectOf returns the lifetime of an object, nil for a nil pointer.
+func objectOf[T *ibverbs.Device | *ibverbs.PD | *ibverbs.QP | *ibverbs.WQ](o T) *object.Object {
+	return bridge.Flow.Object(o)
+}
+
+// deviceOf returns the device that a queue pair belongs to.
+func deviceOf(qp *ibverbs.QP) *ibverbs.Device { return bridge.Flow.DeviceOfQP(qp).(*ibverbs.Device) }
+
+// sameDevice refuses to make what with an object of another open device.
+func sameDevice(what string, device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
+	return bridge.Flow.SameDevice(what, device.Raw(), o, its.Raw())
+}
+
+// unlessRemoved returns the error of a C call that destroys something, nil if it
+// failed because the device was removed.
+func unlessRemoved(device *ibverbs.Device, err error) error {
+	return bridge.Flow.UnlessRemoved(device, err)
+}
+
+// adoptQP returns the queue pair of a C object. The parents must be in use.
+func adoptQP(pd *ibverbs.PD, raw *libibverbs.Qp, parents ...*object.Object) *ibverbs.QP {
+	return bridge.Flow.AdoptQP(pd, raw, parents...).(*ibverbs.QP)
+}

@@ -1,0 +1,147 @@
+package flow
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+)
+
+// Rule is a steering rule: packets that it matches go to its queue pair. Its
+// methods may be called concurrently.
+type Rule struct {
+	object object.Object
+	qp     *ibverbs.QP
+	device *ibverbs.Device
+	raw    *libibverbs.Flow
+}
+
+// Type says what a rule is for.
+type Type = libibverbs.FlowAttrType
+
+// The types of rules. Default and sniffer rules need no specs.
+const (
+	Normal           Type = libibverbs.IBV_FLOW_ATTR_NORMAL      // packets that the specs match
+	AllDefault       Type = libibverbs.IBV_FLOW_ATTR_ALL_DEFAULT // what no other rule takes
+	MulticastDefault Type = libibverbs.IBV_FLOW_ATTR_MC_DEFAULT  // multicast that no other rule takes
+	Sniffer          Type = libibverbs.IBV_FLOW_ATTR_SNIFFER     // a copy of all that the port sees
+)
+
+// Flags are options of a rule; combine them with |.
+type Flags = libibverbs.FlowFlags
+
+// The options of a rule.
+const (
+	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // packets go on to rules with lower priority too
+	Egress   Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_EGRESS    // match packets that are sent; the queue pair only names the device
+)
+
+// MaxSpecs is how many specs a rule can have.
+const MaxSpecs = 10 // Linux's IB_FLOW_SPEC_SUPPORT_LAYERS
+
+// Config says how to make a steering rule.
+type Config struct {
+	Type     Type // the zero value is Normal
+	Priority int  // 0 to 65535; of rules that match, the lowest number wins
+	Port     int  // of the device; the zero value is port 1
+	Flags    Flags
+
+	// Specs say what is matched, with the headers in the order in which they
+	// are in the packet, and what is done then.
+	Specs []Spec
+}
+
+// Create steers packets to the queue pair, which must be of type
+// [ibverbs.QPTypeUD] or [ibverbs.QPTypeRawPacket]; see ibv_create_flow(3). Few
+// devices can: expect errors.ErrUnsupported. Most ask for privileges: expect
+// EPERM. The rule must be closed before the queue pair.
+func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
+	parents := []*object.Object{objectOf(qp)}
+	for i, s := range config.Specs {
+		if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return nil, cerr.Nil("ibv_create_flow", fmt.Sprintf("spec %d", i))
+		}
+		if s, ok := s.(actor); ok {
+			parents = append(parents, s.acts())
+		}
+	}
+	done, err := object.UseAll(parents...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	attr, err := config.attr(qp)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.CreateFlow(qp.Raw(), attr)
+	if err != nil {
+		return nil, cerr.Wrap(parents[0].Name(), err)
+	}
+	r := &Rule{qp: qp, device: deviceOf(qp), raw: raw}
+	r.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, r.device.Name()), parents...)
+	return r, nil
+}
+
+// attr returns the rule as C takes it: a struct with the specs behind it.
+func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
+	if wrong := c.wrong(qp); wrong != "" {
+		return nil, &cerr.Error{Op: "ibv_create_flow", Object: wrong + " for " + objectOf(qp).Name(), Errno: syscall.EINVAL}
+	}
+	b := new(buffer)
+	*b.attr() = libibverbs.FlowAttr{
+		Type: c.Type, Priority: uint16(c.Priority), NumOfSpecs: uint8(len(c.Specs)), Port: uint8(max(c.Port, 1)),
+		Flags: uint32(c.Flags),
+	}
+	for i, s := range c.Specs {
+		if err := s.put(b, deviceOf(qp)); err != nil {
+			return nil, fmt.Errorf("flow for %s: spec %d: %w", objectOf(qp).Name(), i, err)
+		}
+	}
+	b.attr().Size = uint16(b.size())
+	return b.attr(), nil
+}
+
+// wrong says what C would refuse, or what would mean something else to it.
+func (c Config) wrong(qp *ibverbs.QP) string {
+	switch t := qp.Type(); {
+	case t != ibverbs.QPTypeUD && t != ibverbs.QPTypeRawPacket:
+		return fmt.Sprintf("flow to a queue pair of type %v", t)
+	case c.Type > Sniffer:
+		return fmt.Sprintf("flow of type %v", c.Type)
+	case c.Priority < 0 || c.Priority > math.MaxUint16:
+		return fmt.Sprintf("flow of priority %d", c.Priority)
+	case c.Port < 0 || c.Port > math.MaxUint8:
+		return fmt.Sprintf("flow on port %d", c.Port)
+	case c.Flags&DontTrap != 0 && c.Type != Normal:
+		return fmt.Sprintf("DontTrap in a flow of type %v", c.Type)
+	case len(c.Specs) > MaxSpecs:
+		return fmt.Sprintf("flow of %d specs, more than %d,", len(c.Specs), MaxSpecs)
+	}
+	return ""
+}
+
+func (r *Rule) self() *object.Object {
+	if r == nil {
+		return nil
+	}
+	return &r.object
+}
+
+// QP returns the queue pair that packets are steered to.
+func (r *Rule) QP() *ibverbs.QP { return r.qp }
+
+// Raw returns the C object, which is valid until Close.
+func (r *Rule) Raw() *libibverbs.Flow { return r.raw }
+
+// Close takes the rule away; see ibv_destroy_flow(3).
+func (r *Rule) Close() error {
+	return r.self().Close(nil, func() error {
+		return cerr.Wrap(r.object.Name(), unlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))
+	})
+}
