@@ -44,10 +44,10 @@ func TestExtendedCQ(t *testing.T) {
 	cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: ch, Fields: ibverbs.WCStandard}))(t)
 	r.cleanup(cq)
 	e := r.withCQ(cq, depth)
-	for name, poll := range map[string]func(wcs []ibverbs.WCEx) (int, error){
-		"poll": cq.PollEx,
-		"spin": func(wcs []ibverbs.WCEx) (int, error) { return cq.SpinEx(wcs, ibverbs.MaxSpin) },
-		"wait": func(wcs []ibverbs.WCEx) (int, error) { return cq.WaitEx(limit(t), wcs) },
+	for name, poll := range map[string]func(wcs []ibverbs.WC) (int, error){
+		"poll": cq.Poll,
+		"spin": func(wcs []ibverbs.WC) (int, error) { return cq.Spin(wcs, ibverbs.MaxSpin) },
+		"wait": func(wcs []ibverbs.WC) (int, error) { return cq.Wait(limit(t), wcs) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 20
@@ -64,8 +64,8 @@ func TestExtendedCQ(t *testing.T) {
 				}
 				return nil
 			})
-			var sent, received []ibverbs.WCEx
-			wcs := make([]ibverbs.WCEx, 7)
+			var sent, received []ibverbs.WC
+			wcs := make([]ibverbs.WC, 7)
 			for end := time.Now().Add(patience); len(sent)+len(received) < 2*n; {
 				require.True(t, time.Now().Before(end), "%d and %d came", len(sent), len(received))
 				for _, wc := range wcs[:must(poll(wcs))(t)] {
@@ -88,19 +88,30 @@ func TestExtendedCQ(t *testing.T) {
 				require.True(t, ok)
 				require.EqualValues(t, i, imm)
 			}
-			require.Zero(t, must(cq.PollEx(wcs))(t), "nothing twice")
+			require.Zero(t, must(cq.Poll(wcs))(t), "nothing twice")
 		})
 	}
-	t.Run("without fields", func(t *testing.T) { // as on any queue
-		e.writes(t, 1, 2)
-		collectOK(t, cq, 2)
+	t.Run("exchange", func(t *testing.T) {
+		e.recv.Reset()
+		require.NoError(t, e.recv.Recv(100, e.mr.Sub(100, 100)))
+		e.send.Reset()
+		require.NoError(t, e.send.SendImm(1, 7, ibverbs.SendSignaled, e.mr.Sub(0, 10)))
+		wcs := make([]ibverbs.WC, 2)
+		n := must(e.qp.Exchange(e.recv, e.send, cq, wcs, 2, ibverbs.MaxSpin))(t)
+		wcs = append(wcs[:n], collectOK(t, cq, 2-n)...)
+		got := map[uint64]int{}
+		for i := range wcs {
+			got[wcs[i].ID()] = wcs[i].ByteLen()
+		}
+		require.Contains(t, got, uint64(1))
+		require.Equal(t, 10, got[100])
 	})
 	t.Run("failure", func(t *testing.T) {
 		require.NoError(t, e.qp.SetError())
 		e.writes(t, 7, 1)
-		wcs := make([]ibverbs.WCEx, 1)
-		require.Equal(t, 1, must(cq.WaitEx(limit(t), wcs))(t))
-		requireWC(t, wcs[0].WC, 7, e.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+		wcs := make([]ibverbs.WC, 1)
+		require.Equal(t, 1, must(cq.Wait(limit(t), wcs))(t))
+		requireWC(t, wcs[0], 7, e.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
 	})
 }
 
