@@ -15,7 +15,7 @@ func ExampleSRQ_PostTagOps() {
 		pd   *ibverbs.PD
 		mr   *ibverbs.MR
 		cq   *ibverbs.CQ // with CQConfig.Fields: WCStandard | WCWithTMInfo
-		caps ibverbs.DeviceAttrEx
+		caps ibverbs.DeviceAttr
 	)
 	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{
 		Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 64, MaxTags: caps.TagMatching.MaxTags, MaxTagOps: 8,
