@@ -132,17 +132,17 @@ _Static_assert(sizeof(struct ibv_wc) == 3 * sizeof(words), "struct ibv_wc");
  * behind all that have yet to move. */
 static void spread(struct verbena_wc *out, int64_t n)
 {
-	const words *from = (const words *)((const struct ibv_wc *)out + n);
-	words *to = (words *)(out + n);
+	const struct ibv_wc *dense = (const struct ibv_wc *)out;
 
 	while (--n > 0) {
-		words first, second, third;
+		const words *from = (const words *)&dense[n];
+		words *to = (words *)&out[n].wc;
+		words first = from[0], second = from[1], third = from[2]; /* all of it, because the two may overlap */
 
-		from -= 3;
-		to = (words *)((struct verbena_wc *)to - 1);
-		first = from[0], second = from[1], third = from[2]; /* all, because the two may overlap */
-		to[0] = first, to[1] = second, to[2] = third;
-		clear_rest((struct verbena_wc *)to);
+		to[0] = first;
+		to[1] = second;
+		to[2] = third;
+		clear_rest(&out[n]);
 	}
 	clear_rest(out); /* the first one is where it belongs */
 }
