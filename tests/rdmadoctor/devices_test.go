@@ -48,7 +48,7 @@ func TestAllAgainstDevinfo(t *testing.T) {
 	ours, theirs := values(stdout), devinfo(t, d.Name)
 	for name, said := range map[string]string{
 		"Name": "hca_id", "FirmwareVersion": "fw_ver", "NodeGUID": "node_guid", "SystemImageGUID": "sys_image_guid",
-		"VendorPartID": "vendor_part_id", "PhysicalPorts": "phys_port_cnt", "BoardID": "board_id", "MaxQP": "max_qp", "MaxQPWR": "max_qp_wr",
+		"VendorPartID": "vendor_part_id", "Ports": "phys_port_cnt", "BoardID": "board_id", "MaxQP": "max_qp", "MaxQPWR": "max_qp_wr",
 		"MaxSGERead": "max_sge_rd", "MaxCQ": "max_cq", "MaxCQE": "max_cqe", "MaxMR": "max_mr", "MaxPD": "max_pd",
 		"MaxQPReadAtomic": "max_qp_rd_atom", "MaxResReadAtomic": "max_res_rd_atom", "MaxQPInitReadAtomic": "max_qp_init_rd_atom",
 		"MaxMW": "max_mw", "MaxMcastGroups": "max_mcast_grp", "MaxMcastQPAttach": "max_mcast_qp_attach",
