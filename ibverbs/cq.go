@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -65,25 +64,23 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	defer done()
 	if config.Channel != nil {
-		if err := sameDevice("CQ of "+d.Name(), d.raw, config.Channel.self(), config.Channel.device.raw); err != nil {
+		if err := sameDevice("ibv_create_cq", d.Name(), d.raw, config.Channel.self(), config.Channel.device.raw); err != nil {
 			return nil, err
 		}
 	}
 	if domain := config.ParentDomain; domain != nil {
-		if err := sameDevice("CQ of "+d.Name(), d.raw, domain.self(), domain.device.raw); err != nil {
+		if err := sameDevice("ibv_create_cq", d.Name(), d.raw, domain.self(), domain.device.raw); err != nil {
 			return nil, err
 		}
 		if domain.parent == nil {
-			return nil, &cerr.Error{
-				Op: "ibv_create_cq_ex", Object: domain.object.Name() + ", which is no parent domain", Errno: syscall.EINVAL,
-			}
+			return nil, badCQ(d, "ParentDomain is %s, which is no parent domain; AllocParentDomain makes one", domain.object.Name())
 		}
 	}
-	if config.Entries < 1 || config.Entries > math.MaxInt32 {
-		return nil, badCQ(fmt.Sprintf("%d entries on %s", config.Entries, d.Name()))
+	if err := inRange("Entries", config.Entries, 1, math.MaxInt32); err != nil {
+		return nil, cerr.Argument("ibv_create_cq", d.Name(), err)
 	}
 	if vectors := max(d.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
-		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, d.Name(), vectors-1))
+		return nil, badCQ(d, "Vector is %d, and the device has 0 to %d", config.Vector, vectors-1)
 	}
 	cq := &CQ{
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
@@ -108,8 +105,8 @@ func cqSizes(entries int) func(DeviceAttr) []size {
 	return func(a DeviceAttr) []size { return []size{{"Entries", entries, a.MaxCQE}} }
 }
 
-func badCQ(what string) error {
-	return &cerr.Error{Op: "ibv_create_cq", Object: what, Errno: syscall.EINVAL}
+func badCQ(d *Device, format string, args ...any) error {
+	return cerr.Refuse("ibv_create_cq", d.Name(), format, args...)
 }
 
 func (cq *CQ) create(config CQConfig) (err error) {
@@ -163,8 +160,8 @@ func (cq *CQ) Resize(entries int) error {
 	}
 	defer cq.object.Done()
 	what := fmt.Sprintf("%s to %d entries", cq.object.Name(), entries)
-	if entries < 1 || entries > math.MaxInt32 {
-		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
+	if err := inRange("entries", entries, 1, math.MaxInt32); err != nil {
+		return cerr.Argument("ibv_resize_cq", cq.object.Name(), err)
 	}
 	defer cq.noteLen()
 	return cq.device.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
@@ -180,16 +177,14 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	defer cq.object.Done()
 	us := period.Microseconds()
 	if completions < 0 || completions > math.MaxUint16 || us < 0 || us > math.MaxUint16 {
-		return &cerr.Error{
-			Op: "ibv_modify_cq", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%d completions or %v on %s", completions, period, cq.object.Name()),
-		}
+		return cerr.Refuse("ibv_modify_cq", cq.object.Name(), "%d completions or %v, of which %d or %v are the most",
+			completions, period, math.MaxUint16, math.MaxUint16*time.Microsecond)
 	}
 	attr := libibverbs.ModifyCqAttr{
 		AttrMask: uint32(libibverbs.IBV_CQ_ATTR_MODERATE),
 		Moderate: libibverbs.ModerateCq{CqCount: uint16(completions), CqPeriod: uint16(us)},
 	}
-	return cerr.Wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
+	return wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
 }
 
 // overran is for who reads the device's event that the queue has overrun.
@@ -223,7 +218,7 @@ func (cq *CQ) Close() error {
 			if cq.channel != nil {
 				cq.channel.add(cq)
 			}
-			return cerr.Wrap(cq.object.Name(), err)
+			return wrap(cq.object.Name(), err)
 		}
 		cq.device.unwatchEvents()
 		cq.device.forgetEvents(cq, EventClassCQ, handle)

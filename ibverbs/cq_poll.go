@@ -98,7 +98,7 @@ func (cq *CQ) useExtended() error {
 	}
 	if cq.fields == 0 {
 		cq.object.Done()
-		return &cerr.Error{Op: opPollEx, Object: cq.object.Name() + ", made without Fields", Errno: syscall.EOPNOTSUPP}
+		return cerr.Argument(opPollEx, cq.object.Name(), cerr.InvalidAs(syscall.EOPNOTSUPP, "the queue was made without CQConfig.Fields"))
 	}
 	return nil
 }
@@ -142,11 +142,11 @@ func (cq *CQ) notPolled(op string, limit int, p *datapath.Polled) error {
 	case cq.lost.Load():
 		return fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
 	}
-	return cerr.Wrap(cq.object.Name(), err)
+	return wrap(cq.object.Name(), err)
 }
 
 func noRoom(cq *CQ) error {
-	return fmt.Errorf("no room for completions of %s: %w", cq.object.Name(), syscall.EINVAL)
+	return cerr.Refuse(opPoll, cq.object.Name(), "no room for completions: wcs is empty")
 }
 
 // count returns how many completions C is asked for.

@@ -1,7 +1,6 @@
 package ibverbs
 
 import (
-	"fmt"
 	"time"
 	"unsafe"
 
@@ -49,7 +48,7 @@ func (cq *CQ) canSleep(room int) error {
 		return noRoom(cq)
 	}
 	if cq.channel == nil {
-		return fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
+		return noChannel("CQ.Sleep", cq)
 	}
 	return nil
 }

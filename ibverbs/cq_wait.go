@@ -2,8 +2,6 @@ package ibverbs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -11,8 +9,10 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// errNoChannel is returned by Wait on a queue that was made to be polled.
-var errNoChannel = errors.New("made without a completion channel")
+// noChannel refuses to wait for a queue that was made to be polled.
+func noChannel(op string, cq *CQ) error {
+	return cerr.Refuse(op, cq.object.Name(), "the queue was made without CQConfig.Channel")
+}
 
 // Wait is Poll that waits until there are completions. It returns an error that
 // is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close, which may
@@ -43,10 +43,10 @@ func (cq *CQ) WaitEx(ctx context.Context, wcs []WCEx) (int, error) {
 
 func (cq *CQ) wait(ctx context.Context, op string, q datapath.Queue, limit int, out unsafe.Pointer) (int, error) {
 	if ctx == nil {
-		return 0, cerr.Nil("Wait", "ctx")
+		return 0, cerr.Nil("CQ.Wait", "ctx")
 	}
 	if cq.channel == nil {
-		return 0, fmt.Errorf("wait for %s: %w", cq.object.Name(), errNoChannel)
+		return 0, noChannel("CQ.Wait", cq)
 	}
 	select {
 	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win

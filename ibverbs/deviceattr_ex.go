@@ -1,9 +1,6 @@
 package ibverbs
 
-import (
-	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
-)
+import "github.com/verbena-go/verbena/generated/libibverbs"
 
 // DeviceAttrEx is DeviceAttr with the capabilities that came later. What the
 // device, its driver or the C library lacks is zero.
@@ -83,7 +80,7 @@ func (d *Device) QueryDeviceEx() (DeviceAttrEx, error) {
 	defer d.object.Done()
 	var a libibverbs.DeviceAttrEx
 	if err := libibverbs.QueryDeviceEx(d.raw, nil, &a); err != nil {
-		return DeviceAttrEx{}, cerr.Wrap(d.Name(), err)
+		return DeviceAttrEx{}, wrap(d.Name(), err)
 	}
 	return deviceAttrEx(&a), nil
 }

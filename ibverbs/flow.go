@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -78,7 +77,7 @@ func (qp *QP) CreateFlow(config FlowConfig) (*Flow, error) {
 	}
 	raw, err := libibverbs.CreateFlow(qp.raw, attr)
 	if err != nil {
-		return nil, cerr.Wrap(qp.object.Name(), err)
+		return nil, wrap(qp.object.Name(), err)
 	}
 	flow := &Flow{qp: qp, raw: raw}
 	flow.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, qp.device.Name()), parents...)
@@ -88,7 +87,7 @@ func (qp *QP) CreateFlow(config FlowConfig) (*Flow, error) {
 // attr returns the rule as C takes it: a struct with the specs behind it.
 func (c FlowConfig) attr(qp *QP) (*libibverbs.FlowAttr, error) {
 	if wrong := c.wrong(qp); wrong != "" {
-		return nil, &cerr.Error{Op: "ibv_create_flow", Object: wrong + " for " + qp.object.Name(), Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_create_flow", qp.object.Name(), "%s", wrong)
 	}
 	b := new(flowBuffer)
 	*b.attr() = libibverbs.FlowAttr{
@@ -97,7 +96,7 @@ func (c FlowConfig) attr(qp *QP) (*libibverbs.FlowAttr, error) {
 	}
 	for i, s := range c.Specs {
 		if err := s.put(b, qp.raw.Context); err != nil {
-			return nil, fmt.Errorf("flow for %s: spec %d: %w", qp.object.Name(), i, err)
+			return nil, cerr.Argument("ibv_create_flow", qp.object.Name(), fmt.Errorf("spec %d: %w", i, err))
 		}
 	}
 	b.attr().Size = uint16(b.size())
@@ -139,6 +138,6 @@ func (f *Flow) Raw() *libibverbs.Flow { return f.raw }
 // Close takes the rule away; see ibv_destroy_flow(3).
 func (f *Flow) Close() error {
 	return f.self().Close(nil, func() error {
-		return cerr.Wrap(f.object.Name(), f.qp.device.unlessRemoved(libibverbs.DestroyFlow(f.raw)))
+		return wrap(f.object.Name(), f.qp.device.unlessRemoved(libibverbs.DestroyFlow(f.raw)))
 	})
 }

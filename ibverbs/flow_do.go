@@ -40,8 +40,8 @@ type FlowCount struct{ Counters *Counters }
 func (s FlowCount) acts() *object.Object { return s.Counters.self() }
 
 func (s FlowCount) put(b *flowBuffer, device *libibverbs.Context) error {
-	if err := sameDevice("rule", device, s.acts(), s.Counters.device.raw); err != nil {
-		return err
+	if device != s.Counters.device.raw {
+		return notOfDevice(s.acts())
 	}
 	putSpec(b, &libibverbs.FlowSpecCounterAction{
 		Type: libibverbs.IBV_FLOW_SPEC_ACTION_COUNT, Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecCounterAction{})),
@@ -57,8 +57,8 @@ type FlowHandle struct{ Action *FlowAction }
 func (s FlowHandle) acts() *object.Object { return s.Action.self() }
 
 func (s FlowHandle) put(b *flowBuffer, device *libibverbs.Context) error {
-	if err := sameDevice("rule", device, s.acts(), s.Action.device.raw); err != nil {
-		return err
+	if device != s.Action.device.raw {
+		return notOfDevice(s.acts())
 	}
 	putSpec(b, &libibverbs.FlowSpecActionHandle{
 		Type: libibverbs.IBV_FLOW_SPEC_ACTION_HANDLE, Size: uint16(unsafe.Sizeof(libibverbs.FlowSpecActionHandle{})),

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -130,7 +129,7 @@ func (d *Device) CreateESPAction(config ESPConfig) (*FlowAction, error) {
 	}
 	raw, err := libibverbs.CreateFlowActionEsp(d.raw, attr)
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	a := &FlowAction{device: d, raw: raw}
 	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, d.Name()), &d.object)
@@ -138,7 +137,7 @@ func (d *Device) CreateESPAction(config ESPConfig) (*FlowAction, error) {
 }
 
 func badESP(op, wrong, name string) error {
-	return &cerr.Error{Op: op, Object: "ESP with " + wrong + " on " + name, Errno: syscall.EINVAL}
+	return cerr.Refuse(op, name, "ESP with %s", wrong)
 }
 
 func (a *FlowAction) self() *object.Object {
@@ -161,7 +160,7 @@ func (a *FlowAction) ModifyESP(config ESPConfig) error {
 	if wrong != "" {
 		return badESP("ibv_modify_flow_action_esp", wrong, a.object.Name())
 	}
-	return cerr.Wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
+	return wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -171,6 +170,6 @@ func (a *FlowAction) Raw() *libibverbs.FlowAction { return a.raw }
 // it, Close does nothing and returns a BusyError.
 func (a *FlowAction) Close() error {
 	return a.self().Close(nil, func() error {
-		return cerr.Wrap(a.object.Name(), a.device.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
+		return wrap(a.object.Name(), a.device.unlessRemoved(libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -28,10 +27,7 @@ const maxTable = 1 << 20
 // ibv_create_rwq_ind_table(3). Few devices have them: expect
 // errors.ErrUnsupported.
 func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
-	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
-		return nil, fmt.Errorf("indirection table of %d work queues, which is no power of two up to %d: %w",
-			n, maxTable, syscall.EINVAL)
-	}
+	const op = "ibv_create_rwq_ind_table"
 	parents := []*object.Object{d.self()}
 	for _, wq := range wqs {
 		parents = append(parents, wq.self())
@@ -41,9 +37,12 @@ func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 		return nil, err
 	}
 	defer done()
+	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
+		return nil, cerr.Refuse(op, d.Name(), "%d work queues, which is no power of two up to %d", n, maxTable)
+	}
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {
-		if err := sameDevice("indirection table on "+d.Name(), d.raw, wq.self(), wq.pd.device.raw); err != nil {
+		if err := sameDevice(op, d.Name(), d.raw, wq.self(), wq.pd.device.raw); err != nil {
 			return nil, err
 		}
 		raws[i] = wq.raw
@@ -55,7 +54,7 @@ func (d *Device) CreateIndirectionTable(wqs []*WQ) (*IndirectionTable, error) {
 		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
 	})
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), d.Name()), err)
+		return nil, wrap(fmt.Sprintf("%d work queues on %s", len(wqs), d.Name()), err)
 	}
 	t := &IndirectionTable{device: d, raw: raw, num: int(raw.IndTblNum)}
 	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, d.Name()), parents...)
@@ -79,6 +78,6 @@ func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 // pairs use it, Close does nothing and returns a BusyError.
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return cerr.Wrap(t.object.Name(), t.device.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
+		return wrap(t.object.Name(), t.device.unlessRemoved(libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -43,7 +42,7 @@ func (qp *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error 
 	if mask&QPAttrPath != 0 {
 		name = towards(name, &attr.AhAttr, err)
 	}
-	return cerr.Wrap(name, err)
+	return wrap(name, err)
 }
 
 // ModifyAttr is Modify with the attributes in Go's units. A number that the
@@ -55,7 +54,7 @@ func (qp *QP) ModifyAttr(attr QPAttr, mask QPAttrMask) error {
 	defer qp.object.Done()
 	raw, err := attr.raw(mask)
 	if err != nil {
-		return fmt.Errorf("ibv_modify_qp (%s): %w", qp.object.Name(), err)
+		return cerr.Argument("ibv_modify_qp", qp.object.Name(), err)
 	}
 	return qp.Modify(&raw, mask)
 }
@@ -104,7 +103,7 @@ func (qp *QP) askState() (QPState, error) {
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
 	if err := libibverbs.QueryQp(qp.raw, &attr, int32(libibverbs.IBV_QP_STATE), &init); err != nil {
-		return 0, cerr.Wrap(qp.object.Name(), err)
+		return 0, wrap(qp.object.Name(), err)
 	}
 	return attr.QpState, nil
 }

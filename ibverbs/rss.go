@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -72,13 +71,11 @@ func (c RSSConfig) attr(pd *PD) (*libibverbs.QpInitAttrEx, error) {
 	case c.Function != 0 && c.Function != RSSToeplitz:
 		wrong = fmt.Sprintf("hash function %v", c.Function)
 	case len(c.Key) != RSSKeyLen:
-		wrong = fmt.Sprintf("a key of %d bytes, not %d,", len(c.Key), RSSKeyLen)
+		wrong = fmt.Sprintf("a key of %d bytes, not %d", len(c.Key), RSSKeyLen)
 	default:
 		return a, nil
 	}
-	return nil, &cerr.Error{
-		Op: "ibv_create_qp_ex", Object: fmt.Sprintf("RSS with %s on %s", wrong, pd.object.Name()), Errno: syscall.EINVAL,
-	}
+	return nil, cerr.Refuse("ibv_create_qp_ex", pd.object.Name(), "RSS with %s", wrong)
 }
 
 // CreateRSSQP makes a queue pair that spreads what it receives over the work
@@ -91,7 +88,7 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("QP on "+pd.object.Name(), pd.device.raw, config.Table.self(), config.Table.device.raw); err != nil {
+	if err := sameDevice("ibv_create_qp_ex", pd.object.Name(), pd.device.raw, config.Table.self(), config.Table.device.raw); err != nil {
 		return nil, err
 	}
 	attr, err := config.attr(pd)
@@ -104,7 +101,7 @@ func (pd *PD) CreateRSSQP(config RSSConfig) (*QP, error) {
 	attr.RxHashConf.RxHashKey = &config.Key[0]
 	raw, err := libibverbs.CreateQpEx(pd.device.raw, attr)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
 	qp.init(parents...)

@@ -88,7 +88,7 @@ func TestPollExNeedsFields(t *testing.T) {
 	f.cq.fields = 0
 	_, err := f.cq.PollEx(make([]WCEx, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "fake CQ, made without Fields")
+	require.ErrorContains(t, err, "(fake CQ): the queue was made without CQConfig.Fields")
 	_, err = f.cq.WaitEx(t.Context(), make([]WCEx, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }

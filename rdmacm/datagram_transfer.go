@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -54,7 +53,7 @@ func (c *DatagramConn) toPeer(ctx context.Context, segments []ibverbs.Segment, a
 		return err
 	}
 	if c.peer == (Peer{}) {
-		return errNoPeer
+		return errNoPeer()
 	}
 	return c.transfer(ctx, c.peer, segments, add)
 }
@@ -64,14 +63,14 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("send", "ctx")
+		return cerr.Nil("DatagramConn.Send", "ctx")
 	}
 	size := 0
 	for _, s := range segments {
 		size += s.Len()
 	}
 	if size > c.mtu {
-		return fmt.Errorf("datagram of %d bytes, where the port's MTU allows %d: %w", size, c.mtu, syscall.EMSGSIZE)
+		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
 	}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {
@@ -116,7 +115,7 @@ func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*DatagramReceive, 
 // earlier, the receive stays posted, and Wait can be called again.
 func (r *DatagramReceive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.conn == nil {
-		return 0, errNoReceive
+		return 0, errNoReceive("DatagramReceive.Wait")
 	}
 	if _, err := r.receive.Wait(ctx); err != nil {
 		return 0, err
@@ -141,7 +140,7 @@ func (r *DatagramReceive) Imm() (uint32, bool) {
 // unless a program has chosen another one.
 func (r *DatagramReceive) Sender() (Peer, error) {
 	if r == nil || !r.receive.isDone() {
-		return Peer{}, fmt.Errorf("sender of a datagram that has not come: %w", syscall.EINVAL)
+		return Peer{}, cerr.Refuse("DatagramReceive.Sender", "", "the datagram has not come; Wait for it first")
 	}
 	op := r.receive.op
 	if op.err != nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Receiver takes messages, and keeps receives posted for those to come: while
@@ -39,7 +39,7 @@ type incoming interface {
 type connReceive struct{ *Receive }
 
 func (connReceive) Sender() (Peer, error) {
-	return Peer{}, fmt.Errorf("sender of a message of a connection, which is its peer: %w", syscall.EINVAL)
+	return Peer{}, cerr.Refuse("Message.Sender", "", "the message is of a connection, whose peer has sent it")
 }
 
 // datagramReceive is a receive of a DatagramConn, on which nobody writes or
@@ -65,7 +65,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 		return nil, err
 	}
 	if size < 0 {
-		return nil, fmt.Errorf("receiver of messages of %d bytes: %w", size, syscall.EINVAL)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
 	}
 	return c.newReceiver(size, func(s ...ibverbs.Segment) (incoming, error) {
 		r, err := c.PostRecv(s...)
@@ -119,7 +119,7 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (incoming, 
 // error is syscall.ECONNRESET; see Err for others.
 func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if r == nil || r.post == nil {
-		return nil, fmt.Errorf("receiver that is nil, or was not made by this package: %w", os.ErrInvalid)
+		return nil, notMade("Receiver")
 	}
 	s := &r.posted[r.next]
 	if s.err != nil {
@@ -175,7 +175,7 @@ func (m *Message) InvalidatedRKey() (uint32, bool) {
 // For a message of a Conn, whose peer is known, it fails.
 func (m *Message) Sender() (Peer, error) {
 	if m == nil || m.receive == nil {
-		return Peer{}, errNoReceive
+		return Peer{}, errNoReceive("Message.Sender")
 	}
 	return m.receive.Sender()
 }

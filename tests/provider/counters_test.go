@@ -68,7 +68,7 @@ func TestCountersFail(t *testing.T) {
 	r.p.Forget()
 	require.ErrorIs(t, counters.AttachFlow(-1, ibverbs.CounterBytes, nil), syscall.EINVAL)
 	require.ErrorIs(t, counters.AttachFlow(0, ibverbs.CounterBytes, &ibverbs.Flow{}), os.ErrInvalid)
-	require.ErrorContains(t, foreign.AttachFlow(0, ibverbs.CounterBytes, flow), "not the same open device")
+	require.ErrorContains(t, foreign.AttachFlow(0, ibverbs.CounterBytes, flow), "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_attach_counters_point_flow").Returns(int64(syscall.ENOTSUP), 0)

@@ -98,10 +98,10 @@ func TestESPActionFails(t *testing.T) {
 	a := keep(t, must(r.c.CreateESPAction(ibverbs.ESPConfig{Key: &good}))(t))
 	r.p.Forget()
 	for want, config := range map[string]ibverbs.ESPConfig{
-		"ESP with a key of 0 bytes on":          {Key: &ibverbs.AESGCM{}},
-		"ESP with a key of 33 bytes on":         {Key: &ibverbs.AESGCM{Key: make([]byte, 33)}},
-		"ESP with a check value of 10 bytes on": {Key: &ibverbs.AESGCM{Key: good.Key, ICVLen: 10}},
-		"ESP with a replay window of -1 on":     {Key: &good, ReplayWindow: -1},
+		"fake0): ESP with a key of 0 bytes":          {Key: &ibverbs.AESGCM{}},
+		"fake0): ESP with a key of 33 bytes":         {Key: &ibverbs.AESGCM{Key: make([]byte, 33)}},
+		"fake0): ESP with a check value of 10 bytes": {Key: &ibverbs.AESGCM{Key: good.Key, ICVLen: 10}},
+		"fake0): ESP with a replay window of -1":     {Key: &good, ReplayWindow: -1},
 	} {
 		_, err := r.c.CreateESPAction(config)
 		for _, err := range []error{err, a.ModifyESP(config)} {
@@ -110,7 +110,7 @@ func TestESPActionFails(t *testing.T) {
 		}
 	}
 	_, err := r.c.CreateESPAction(ibverbs.ESPConfig{})
-	require.ErrorContains(t, err, "ESP with no key on fake0")
+	require.ErrorContains(t, err, "fake0): ESP with no key")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
 	_, err = r.c.CreateESPAction(ibverbs.ESPConfig{Key: &good})

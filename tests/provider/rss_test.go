@@ -63,7 +63,7 @@ func TestIndirectionTableFails(t *testing.T) {
 	_, err := r.c.CreateIndirectionTable([]*ibverbs.WQ{wq, nil})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = other.CreateIndirectionTable([]*ibverbs.WQ{wq})
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
@@ -137,7 +137,7 @@ func TestRSSQPFails(t *testing.T) {
 	_, err := r.pd.CreateRSSQP(ibverbs.RSSConfig{Key: key})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = other.CreateRSSQP(ibverbs.RSSConfig{Table: table, Key: key})
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)
