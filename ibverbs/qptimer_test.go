@@ -63,8 +63,8 @@ func TestRNRTimerCodes(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, shortest)
 	for d, text := range map[time.Duration]string{
-		-1:                                  "RNRTimerCode: RNR timer of -1ns, which is negative",
-		655*time.Millisecond + 360*1000 + 1: "RNRTimerCode: RNR timer of 655.360001ms, the longest is 655.36ms",
+		-1:                                  "RNR timer of -1ns, which is negative",
+		655*time.Millisecond + 360*1000 + 1: "RNR timer of 655.360001ms, the longest is 655.36ms",
 	} {
 		_, err := rnrTimerCode(d)
 		require.EqualError(t, err, text)

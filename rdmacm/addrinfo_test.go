@@ -187,7 +187,7 @@ func TestCreateEndpointFails(t *testing.T) {
 		queue ibverbs.QPConfig
 		want  string
 	}{
-		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr: no destination"},
+		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr (unbound id): no destination"},
 		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, endpointQueues, "rdma_create_ep: no source to listen on"},
 		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, endpointQueues, "rdma_create_id"},
 		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{MaxSendWR: 1 << 30}, "rxe"},

@@ -50,7 +50,7 @@ func TestEndpointSteps(t *testing.T) {
 	require.Same(t, server.ID(), request.ID)
 	require.Equal(t, qp.Num(), request.QPNum)
 	require.NotZero(t, request.ResponderResources, "as many as the device has")
-	require.EqualValues(t, 7, request.RetryCount)
+	require.EqualValues(t, 6, request.RetryCount)
 	require.Nil(t, server.QP(), "nobody has asked for one")
 	_, err = server.CreateQP(nil, endpointQueues)
 	require.NoError(t, err)
