@@ -45,8 +45,8 @@ cross: ## build for where C cannot be called: PLATFORMS, or all of Go's
 
 lint: ## vet, staticcheck and gofumpt
 	$(GO) vet ./...
-	$(GO) run honnef.co/go/tools/cmd/staticcheck ./...
-	@files=$$($(GO) run mvdan.cc/gofumpt -l cmd examples gen ibverbs internal rdmacm tests tools.go doc.go); \
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	@files=$$($(GO) tool -modfile=tools/go.mod gofumpt -l cmd examples gen ibverbs internal rdmacm tests tools.go doc.go); \
 	if [ -n "$$files" ]; then echo "gofumpt would change:"; echo "$$files"; exit 1; fi
 
 unit: ## the tests that need no device
