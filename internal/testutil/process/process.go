@@ -195,7 +195,7 @@ func (p *Process) Line() (line string) {
 // process has ended.
 func (p *Process) Eventually(what string, isTrue func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		ended := p.Ended()
 		if isTrue() {
 			return
