@@ -194,8 +194,16 @@ func TestOverrun(t *testing.T) {
 	r := open(t)
 	cq := r.cq(1, r.channel())
 	kept := cq.Len()
-	e := r.withCQ(cq, kept+8)
+	other := r.cq(1, nil)
+	e := r.withCQs(cq, other, kept+10)
+	// The message waits for the read, and so for all completions before it: while
+	// the queue is read, none of them may find room.
 	e.writes(t, 0, kept+8)
+	e.postRecv(t, 0)
+	e.postSend(t, func(s *ibverbs.SendBatch) error {
+		return errors.Join(s.Read(0, e.mr.Remote(), ibverbs.SendSignaled, e.mr.Sub(8, 8)), s.Send(0, ibverbs.SendFence))
+	})
+	collectOK(t, other, 1)
 
 	for i, wc := range collectOK(t, cq, kept) {
 		require.EqualValues(t, i, wc.ID())
