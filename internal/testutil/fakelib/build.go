@@ -105,7 +105,7 @@ func compile(dir, name, functions string, files []string, others ...string) erro
 // top returns the repository's top folder.
 func top() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
 // snapshot reads the newest one.
