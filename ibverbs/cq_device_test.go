@@ -45,9 +45,10 @@ func TestExtendedCQ(t *testing.T) {
 	r.cleanup(cq)
 	e := r.withCQ(cq, depth)
 	for name, poll := range map[string]func(wcs []ibverbs.WCEx) (int, error){
-		"poll": cq.PollEx,
-		"spin": func(wcs []ibverbs.WCEx) (int, error) { return cq.SpinEx(wcs, ibverbs.MaxSpin) },
-		"wait": func(wcs []ibverbs.WCEx) (int, error) { return cq.WaitEx(limit(t), wcs) },
+		"poll":  cq.PollEx,
+		"spin":  func(wcs []ibverbs.WCEx) (int, error) { return cq.SpinEx(wcs, ibverbs.MaxSpin) },
+		"wait":  func(wcs []ibverbs.WCEx) (int, error) { return cq.WaitEx(limit(t), wcs) },
+		"sleep": func(wcs []ibverbs.WCEx) (int, error) { return cq.SleepEx(wcs, ibverbs.MaxSpin) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 20

@@ -106,6 +106,19 @@ func TestErrorsBringNothing(t *testing.T) {
 		require.Zero(t, posted, name)
 		require.Zero(t, n, name)
 	}
+	// Somebody else waits, or there is nothing to wait with.
+	f.Set(fakeverbs.Script{})
+	busy := &CQ{raw: f.PlainCQ(), channel: &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}}, turn: make(chan struct{}, 1)}
+	busy.object.InitUnlisted("busy CQ")
+	n, err = busy.Wait(ctx, wcs)
+	require.Error(t, err)
+	require.Zero(t, n)
+	busy.turn <- struct{}{}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	n, err = busy.Wait(ended, wcs)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, n)
 	// And none of them keeps the objects in use, so that Close would wait.
 	for _, o := range []interface {
 		Close(func(), func() error) error
