@@ -121,7 +121,7 @@ func TestRefusedRequests(t *testing.T) {
 		"(IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): SendInline is only for": b.FetchAdd(1, remote, 1, SendInline, mr.Sub(0, 8)),
 		"(IBV_WR_ATOMIC_CMP_AND_SWP, request 0 of the batch): SendInline is only for":   b.CompareSwap(1, remote, 1, 2, SendInline|SendSignaled, mr.Sub(0, 8)),
 		"datagram without an address handle":                                            b.SendImmTo(1, Destination{}, 1, 0),
-		"MW.BindWR: the object is nil, or was not made by the package's functions": b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
+		"MW.BindWR: the object is nil, or was not made by the package's functions":      b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -46,9 +46,10 @@ func TestExtendedCQ(t *testing.T) {
 	r.cleanup(cq)
 	e := r.withCQ(cq, depth)
 	for name, poll := range map[string]func(wcs []ibverbs.WC) (int, error){
-		"poll": cq.Poll,
-		"spin": func(wcs []ibverbs.WC) (int, error) { return cq.Spin(wcs, ibverbs.MaxSpin) },
-		"wait": func(wcs []ibverbs.WC) (int, error) { return cq.Wait(limit(t), wcs) },
+		"poll":  cq.Poll,
+		"spin":  func(wcs []ibverbs.WC) (int, error) { return cq.Spin(wcs, ibverbs.MaxSpin) },
+		"wait":  func(wcs []ibverbs.WC) (int, error) { return cq.Wait(limit(t), wcs) },
+		"sleep": func(wcs []ibverbs.WC) (int, error) { return cq.Sleep(wcs, ibverbs.MaxSpin) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 20
@@ -206,8 +207,16 @@ func TestOverrun(t *testing.T) {
 	r := open(t)
 	cq := r.cq(1, r.channel())
 	kept := cq.Len()
-	e := r.withCQ(cq, kept+8)
+	other := r.cq(1, nil)
+	e := r.withCQs(cq, other, kept+10)
+	// The message waits for the read, and so for all completions before it: while
+	// the queue is read, none of them may find room.
 	e.writes(t, 0, kept+8)
+	e.postRecv(t, 0)
+	e.postSend(t, func(s *ibverbs.SendBatch) error {
+		return errors.Join(s.Read(0, e.mr.Remote(), ibverbs.SendSignaled, e.mr.Sub(8, 8)), s.Send(0, ibverbs.SendFence))
+	})
+	collectOK(t, other, 1)
 
 	for i, wc := range collectOK(t, cq, kept) {
 		require.EqualValues(t, i, wc.ID())

@@ -41,7 +41,14 @@ func TestRegisterIOVA(t *testing.T) {
 			a.postSend(t, func(s *ibverbs.SendBatch) error {
 				return s.Write(1, mr.Remote(), ibverbs.SendSignaled, a.mr.Sub(0, int(n)))
 			})
-			collectOK(t, a.sendCQ, 1)
+			wc := collect(t, a.sendCQ, 1)[0]
+			if tt.start+n == 0 && wc.Err() != nil && softRoCESince(t, 6, 3) && !softRoCESince(t, 7, 2) {
+				// Soft-RoCE adds up address and length, and so finds no end of the
+				// region: it refuses all of it.
+				requireWC(t, wc, 1, a.qp, ibverbs.WCRemoteAccess, ibverbs.WCClassRemote)
+				return
+			}
+			require.NoError(t, wc.Err())
 			require.True(t, bytes.Equal(want, tt.memory), "from the peer")
 
 			a.postSend(t, func(s *ibverbs.SendBatch) error {

@@ -20,11 +20,10 @@ func requireWC(t testing.TB, wc ibverbs.WC, id uint64, qp *ibverbs.QP, status ib
 	require.Contains(t, wc.Err().Error(), status.String())
 }
 
-// localRefusal is how a request completes that Soft-RoCE cannot send: later
-// kernels flush it with those behind it.
+// localRefusal is how a request completes that Soft-RoCE cannot send.
 func localRefusal(t testing.TB) (ibverbs.WCStatus, ibverbs.WCClass) {
 	t.Helper()
-	if softRoCESince(t, 7, 2) {
+	if softRoCEFlushes(t) {
 		return ibverbs.WCFlushed, ibverbs.WCClassFlushed
 	}
 	return ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming

@@ -112,7 +112,9 @@ func TestCancelDialAtEachStage(t *testing.T) {
 					require.NoError(t, conn.Close())
 				}
 				stop()
-				before.require("dial", true) // serve's requests come when they like
+				stop = refuseAll(t, ln) // a request that comes only now
+				before.require("dial", true)
+				stop()
 				return err
 			})
 		})
@@ -147,6 +149,22 @@ func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
 		}
 	})
 	return func() { cancel(); serving.Wait() }
+}
+
+// refuseAll rejects requests.
+func refuseAll(t *testing.T, ln *rdmacm.Listener) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var refusing sync.WaitGroup
+	refusing.Go(func() {
+		for {
+			req, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			_ = req.Reject(nil) // the dialer may have given up
+		}
+	})
+	return func() { cancel(); refusing.Wait() }
 }
 
 func TestCancelAcceptAtEachStage(t *testing.T) {

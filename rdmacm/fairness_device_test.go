@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 
@@ -14,7 +15,8 @@ import (
 func TestGoroutinesGetOnAlike(t *testing.T) {
 	const conns, rounds = 100, 50
 	d := needDevice(t)
-	ctx := bounded(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
 	clients := make([]*rdmacm.Conn, conns)
 	reads := make([]func() error, conns)
 	for i := range clients {

@@ -77,7 +77,7 @@ func TestKeepAliveOfCPeer(t *testing.T) {
 // whether the peer is there.
 func TestKeepAliveBehindSend(t *testing.T) {
 	d := needDevice(t)
-	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: time.Millisecond}, nil)
+	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 5 * time.Second}, nil)
 	ctx := bounded(t)
 	sent := inBackground(func() error { return client.Send(ctx) })
 	soon(t, "the send", func() bool { return rdmacm.Sending(client) > 0 })
