@@ -115,7 +115,7 @@ func TestRDMAXClientWithoutXRC(t *testing.T) {
 	d := needDevice(t)
 	server := ourXServer.run(t, "-c", "x")
 	require.Equal(t, 1, server.status)
-	require.Regexp(t, `^rdmaxserver: no device has extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.stderr.String())
+	require.Regexp(t, `^rdmaxserver: no device supports extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.stderr.String())
 
 	theirXServer.start(t, "-c", "x").listens()
 	client, theirs := ourXClient.run(t, "-c", "x", "-s", d.IPv4.String()), theirXClient.run(t, "-c", "x", "-s", d.IPv4.String())

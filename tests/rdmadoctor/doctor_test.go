@@ -172,7 +172,7 @@ func examine(t *testing.T, program string, start []string, commands string) diag
 		require.Empty(t, stderr)
 	} else {
 		require.Equal(t, 1, status)
-		require.Equal(t, "rdmadoctor: RDMA does not work here: mend what failed first, and look again\n", stderr)
+		require.Equal(t, "rdmadoctor: RDMA does not work here: fix the first failure, and run rdmadoctor again\n", stderr)
 	}
 	return report
 }

@@ -83,7 +83,7 @@ func TestPeer(t *testing.T) {
 				require.Empty(t, stderr)
 			} else {
 				require.Equal(t, 1, status)
-				require.Equal(t, "rdmadoctor: RDMA does not work from here to "+host+": mend what failed first, and look again\n", stderr)
+				require.Equal(t, "rdmadoctor: RDMA does not work from here to "+host+": fix the first failure, and run rdmadoctor again\n", stderr)
 				require.NotEmpty(t, f.Remedy)
 			}
 			t.Logf("%+v", f)

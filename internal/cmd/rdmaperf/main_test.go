@@ -52,8 +52,8 @@ func TestParse(t *testing.T) {
 
 func TestWrongArguments(t *testing.T) {
 	main.WrongArguments(t, "rdmaperf", 1, map[string]string{
-		"-o put":                     "-o put -c RC: there is no such operation or type",
-		"-c XRC":                     "-o send -c XRC: there is no such operation or type",
+		"-o put":                     "-o put -c RC: no such operation or type",
+		"-c XRC":                     "-o send -c XRC: no such operation or type",
 		"-c UD -o write":             "UD has no write",
 		"-c UC -R":                   "-R connects queue pairs of type RC",
 		"-s 0":                       "expected a number from 1 to 1073741824",
