@@ -96,7 +96,7 @@ func add(p *plot.Plot, s Series, i int) error {
 			typical[k].Y = r.Average
 		}
 		if typical[k].Y <= 0 {
-			return fmt.Errorf("%d bytes have nothing that a logarithm can show", r.Bytes)
+			return fmt.Errorf("the row for %d bytes has no value that a logarithmic scale can show", r.Bytes)
 		}
 	}
 	line, points, err := plotter.NewLinePoints(typical)

@@ -58,6 +58,6 @@ func TestDraw(t *testing.T) {
 func TestDrawFails(t *testing.T) {
 	require.ErrorContains(t, write(io.Discard, nil), "nothing to draw")
 	s := series("zero", false, 0)
-	require.ErrorContains(t, write(io.Discard, []Series{s}), "zero: 2 bytes have nothing")
+	require.ErrorContains(t, write(io.Discard, []Series{s}), "zero: the row for 2 bytes has no value")
 	require.ErrorIs(t, Draw(filepath.Join(t.TempDir(), "none", "plot.svg"), nil), os.ErrNotExist)
 }
