@@ -1,24 +1,19 @@
-# Everything that is done with this repository, from its top folder.
+# Everything that is done with this repository, from its top folder. Targets call the
+# scripts, which call no targets.
 
 SHELL := /bin/bash
 GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
-NEWEST := $(lastword $(VERSIONS))
-# What is proven with a device, in the VM.
-DEVICE_TESTS := ./ibverbs/... ./rdmacm ./examples/... ./tests/interop ./tests/cmtime ./tests/perf ./tests/rdmadoctor ./tests/versions
-# C compilers for the six architectures that the bindings call C on, separated
-# by commas. Only clang knows loong64 on Debian 12.
-LOONG64_LIBC := .cache/loong64/usr/loongarch64-linux-gnu
-LOONG64_CC := $(or $(shell command -v clang-16),clang) --target=loongarch64-linux-gnu --sysroot=$(LOONG64_LIBC)
-CHECK_CC ?= gcc,clang,aarch64-linux-gnu-gcc,$(LOONG64_CC),powerpc64le-linux-gnu-gcc,riscv64-linux-gnu-gcc,s390x-linux-gnu-gcc
-# GOARCH and the emulator that runs its programs.
-EMULATED ?= arm64:qemu-aarch64 loong64:qemu-loongarch64 ppc64le:qemu-ppc64le riscv64:qemu-riscv64 s390x:qemu-s390x
 
-.PHONY: help demo test build cross lint unit device kernels interop scale loss generate headers loong64 check arch coverage measure bench baseline cmtime soak upgrade clean
+.PHONY: help demo test setup unit device baseline lint build cross check arch kernels interop versions scale loss soak
+.PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
+		printf "  %-10s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
+
+##@ First
 
 demo: ## show Go and C programs exchange RDMA reads and writes; installs what is missing
 	scripts/demo
@@ -26,52 +21,67 @@ demo: ## show Go and C programs exchange RDMA reads and writes; installs what is
 test: ## prove everything, here and in the VM; installs what is missing
 	scripts/test
 
-build: ## build everything
-	$(GO) build ./...
-	$(GO) build -o bin/ ./cmd/...
+##@ Every day
 
-# Without C, the packages are compiled for every platform of Go's, and everything,
-# programs included, for one of each kind. Plan 9 has no errnos, which this
-# module's errors are made of. Not optimised, and not linked, to be quick.
-cross: PLATFORMS ?= $(filter-out plan9/%,$(shell $(GO) tool dist list))
-cross: ## build for where C cannot be called: PLATFORMS, or all of Go's
-	@set -e; for platform in $(PLATFORMS); do \
-		packages="./ibverbs/... ./rdmacm"; \
-		case $$platform in linux/386|linux/amd64|darwin/arm64|freebsd/amd64|windows/amd64) packages=./...;; esac; \
-		echo "$$platform $$packages"; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
-			$(GO) list -export -gcflags=all='-N -l' $$packages >/dev/null; \
-	done
+setup: ## install and download everything that the tests need
+	scripts/test setup
+
+build: ## build everything, for some other systems too
+	scripts/test build
 
 lint: ## vet, staticcheck and gofumpt
-	$(GO) vet ./...
-	$(GO) run honnef.co/go/tools/cmd/staticcheck ./...
-	@files=$$($(GO) run mvdan.cc/gofumpt -l cmd examples gen ibverbs internal rdmacm tests tools.go doc.go); \
-	if [ -n "$$files" ]; then echo "gofumpt would change:"; echo "$$files"; exit 1; fi
+	scripts/test lint
 
 unit: ## the tests that need no device
-	$(GO) test -race ./...
+	scripts/test unit
 
-device: ## the tests that need a device, in the VM
-	VERBENA_VM_TIMEOUT=$${VERBENA_VM_TIMEOUT:-1200} $(GO) test -race -timeout 20m -p 1 -exec $(VM) $(DEVICE_TESTS)
+device: ## the tests that need a device, in the VM; PKG=./rdmacm RUN=TestX V=1: those, and show each
+	scripts/device $(if $(RUN),-run '$(RUN)') $(if $(V),-v) $(PKG)
+
+baseline: ## the data path takes as many instructions as it did; UPDATE=-update writes them anew
+	UPDATE=$(UPDATE) scripts/test baseline
+
+##@ Other systems, compilers and kernels
+
+cross: ## build for where C cannot be called: PLATFORMS, or all of Go's
+	scripts/cross $(PLATFORMS)
+
+check: ## C compilers for six architectures agree with every layout, value and prototype
+	scripts/test check
+
+arch: ## Go's own layouts on five more architectures, emulated
+	scripts/test arch
 
 # KERNELS="trixie sid" runs only those.
 kernels: ## the tests that need a device, on the kernels of four Debian suites; prints a table
-	@DEVICE_TESTS="$(DEVICE_TESTS)" scripts/kernels $(KERNELS)
+	@scripts/kernels $(KERNELS)
+
+versions: ## the libraries of rdma-core 44.0 and 65.0 on the newest kernel, in the VM
+	scripts/test versions
+
+##@ Longer, in the VM
 
 # INTEROP= runs the most telling cases only.
 interop: INTEROP ?= all
-interop: ## our programs against the C ones between two hosts, in the VM: a row for each case
-	set -o pipefail; VERBENA_INTEROP=$(INTEROP) VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G VERBENA_VM_TIMEOUT=1200 \
-		$(GO) test -count 1 -v -run Matrix -exec $(VM) ./tests/matrix | grep -v '^ *\(=== \|--- PASS\)\|^PASS\|^ok  .github'
+interop: ## our programs against the C ones between two hosts: a row for each case
+	VERBENA_INTEROP=$(INTEROP) scripts/interop
 
-scale: ## 1,000 connections between two hosts, in the VM
+scale: ## 1,000 connections between two hosts
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -count 1 -v -run 'TestScale$$' -exec $(VM) ./rdmacm
 
-loss: ## connections between two hosts that lose packets and vanish, in the VM
+loss: ## connections between two hosts that lose packets and vanish
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_TIMEOUT=1200 \
 		$(GO) test -count 1 -v -timeout 20m -run 'TestLoss|TestTransferToVanishedPeer' -exec $(VM) ./rdmacm
+
+# VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak: for how long, and the seed that an earlier run has printed.
+soak: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
+soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
+soak: ## connect, transfer, crowd, attack, reject, cancel, kill and close at random: for VERBENA_SOAK on one host, and between two with loss
+	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
+		$(GO) test -race -v -timeout 0 -run '^TestSoak' -exec $(VM) ./rdmacm
+
+##@ The bindings
 
 generate: headers ## C headers -> headers/api -> generated
 	@for v in $(VERSIONS); do (set -x; $(GO) run ./gen scan -headers .cache/headers/$$v -version $$v) || exit 1; done
@@ -80,47 +90,26 @@ generate: headers ## C headers -> headers/api -> generated
 headers: ## download the pinned headers; nothing is installed
 	scripts/fetch-headers $(VERSIONS)
 
-loong64: ## unpack the C library's headers for loong64; nothing is installed
-	scripts/debian-fetch trixie .cache/loong64 libc6-dev-loong64-cross linux-libc-dev-loong64-cross
-
-check: headers loong64 ## C compilers for six architectures agree with every layout, value and prototype
-	$(GO) run ./gen check -headers .cache/headers/$(NEWEST) -cc "$(CHECK_CC)"
-	@echo "$(CHECK_CC)" | tr , '\n' | while read -r cc; do \
-		for c in generated/*/stubs.c; do $$cc -fsyntax-only $$c || exit 1; done; \
-	done && echo "the stubs compile with all of them"
-
-arch: ## Go's own layouts on five more architectures, emulated
-	@set -e; for pair in $(EMULATED); do \
-		echo "linux/$${pair%:*}, in $${pair#*:}"; \
-		GOARCH=$${pair%:*} CGO_ENABLED=0 $(GO) test -exec $${pair#*:} ./generated/... ./internal/enum; \
-	done
+upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
+	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))
+	@SUITE=$(SUITE) scripts/upgrade $(VERSION) $(HEADERS)
 
 coverage: ## what is bound, and what is not and why; writes docs/coverage.md
 	$(GO) run ./gen coverage >docs/coverage.md
 	@cat docs/coverage.md
 
-measure: ## time and memory that scan, emit and a cold build take
-	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
+##@ Measured
 
 bench: ## posting and polling beside C, here and in the VM; installs what is missing
 	scripts/bench
 
-baseline: ## the data path takes as many instructions as it did; UPDATE=-update writes them anew
-	VERBENA_REQUIRE_VALGRIND=1 $(GO) test -count 1 -v -run '^TestInstructions$$' ./ibverbs $(UPDATE)
+measure: ## time and memory that scan, emit and a cold build take
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./gen
 
 cmtime: ## connection rate and the time of each step beside C's, in the VM
 	$(GO) test -run '^$$' -bench CMTime -benchtime 1x -exec $(VM) ./tests/cmtime
 
-# VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak: for how long, and the seed that an earlier run has printed.
-soak: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
-soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
-soak: ## connect, transfer, crowd, attack, reject, cancel, kill and close at random, in the VM: for VERBENA_SOAK on one host, and between two with loss
-	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
-		$(GO) test -race -v -timeout 0 -run '^TestSoak' -exec $(VM) ./rdmacm
-
-upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE=sid]
-	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))
-	@SUITE=$(SUITE) scripts/upgrade $(VERSION) $(HEADERS)
+##@ Last
 
 clean: ## remove what was built and downloaded
 	rm -rf bin .cache

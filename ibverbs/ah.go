@@ -55,7 +55,7 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone := wc.raw // because C must not see what else the caller's struct may have
+	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
 	ah, err := libibverbs.CreateAhFromWc(pd.raw, &alone, &header, n)
 	if err != nil {
 		return nil, cerr.Wrap(pd.object.Name(), err)
@@ -75,7 +75,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err != nil {
 		return AHAttr{}, err
 	}
-	alone := wc.raw // because C must not see what else the caller's struct may have
+	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
 	var raw libibverbs.AhAttr
 	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
 		return AHAttr{}, cerr.Wrap(d.Name(), err)

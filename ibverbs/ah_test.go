@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
 // What is no datagram with a header is refused before C reads it.
@@ -25,12 +26,12 @@ func TestAHFromBadCompletion(t *testing.T) {
 		want string
 	}{
 		"no completion": {nil, 40, 1, "wc is nil"},
-		"port":          {&WC{good}, 40, 0, "(port 0): invalid argument"},
-		"large port":    {&WC{good}, 40, 256, "(port 256): invalid argument"},
-		"failed":        {&WC{failed}, 40, 1, "(fake, completion that failed): invalid argument"},
-		"sent":          {&WC{sent}, 40, 1, "(fake, completion that is not of a receive): invalid argument"},
-		"no memory":     {&WC{good}, 0, 1, "(fake, 0 bytes of memory for the header's 40): invalid argument"},
-		"little memory": {&WC{good}, 39, 1, "(fake, 39 bytes of memory for the header's 40): invalid argument"},
+		"port":          {&WC{datapath.WC{Wc: good}}, 40, 0, "(port 0): invalid argument"},
+		"large port":    {&WC{datapath.WC{Wc: good}}, 40, 256, "(port 256): invalid argument"},
+		"failed":        {&WC{datapath.WC{Wc: failed}}, 40, 1, "(fake, completion that failed): invalid argument"},
+		"sent":          {&WC{datapath.WC{Wc: sent}}, 40, 1, "(fake, completion that is not of a receive): invalid argument"},
+		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake, 0 bytes of memory for the header's 40): invalid argument"},
+		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake, 39 bytes of memory for the header's 40): invalid argument"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +47,7 @@ func TestAHFromBadCompletion(t *testing.T) {
 
 	grh := make([]byte, 100)
 	grh[0], grh[39], grh[40] = 0x60, 7, 99
-	header, port, err := received("op", c, &WC{good}, grh, 3)
+	header, port, err := received("op", c, &WC{datapath.WC{Wc: good}}, grh, 3)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, port)
 	require.EqualValues(t, 0x60000000, header.VersionTclassFlow.Host())
@@ -54,7 +55,7 @@ func TestAHFromBadCompletion(t *testing.T) {
 
 	local := good
 	local.WcFlags = 0 // within an InfiniBand subnet
-	header, _, err = received("op", c, &WC{local}, nil, 1)
+	header, _, err = received("op", c, &WC{datapath.WC{Wc: local}}, nil, 1)
 	require.NoError(t, err)
 	require.Zero(t, header)
 }

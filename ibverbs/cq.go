@@ -1,8 +1,12 @@
 package ibverbs
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -11,8 +15,23 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
 )
+
+// ErrCQOverrun says that more requests completed than the queue could hold, so
+// that completions are lost. Poll and Wait return it when those that are not lost
+// have been taken and the device has told of the overrun, by an event that nobody
+// has to ask for. The queue and its queue pairs have to be made again, with Entries
+// for all requests that can be under way.
+var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
+
+// errNoChannel is returned by Wait and Sleep on a queue that was made to be polled.
+var errNoChannel = errors.New("made without a completion channel")
+
+// MaxSpin is the longest time that a call of Spin, Sleep or an exchange takes,
+// whatever its budget. Close waits for such a call.
+const MaxSpin = 5 * time.Millisecond
 
 // CQ is a completion queue. Its methods may be called concurrently, unless it
 // is SingleThreaded; several goroutines may wait, and one gets each completion.
@@ -21,9 +40,8 @@ type CQ struct {
 	device    *Device
 	channel   *CompChannel // nil: no events
 	raw       *libibverbs.Cq
+	queue     datapath.Queue // how it is polled
 	entries   atomic.Int32   // as C has it while the queue is open
-	extended  datapath.Queue // not used without fields
-	fields    WCFields
 	solicited bool
 	lost      atomic.Bool  // completions, in an overrun
 	scheduled atomic.Int64 // when spun has last let the runtime schedule
@@ -43,7 +61,7 @@ type CQConfig struct {
 	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
 	// every device has.
 
-	Fields         WCFields // for PollEx, SpinEx, SleepEx and WaitEx; 0: only for those without Ex
+	Fields         WCFields // of its completions; 0: those of WCStandard, and PKeyIndex
 	SingleThreaded bool     // no two calls with the queue at a time, for which the device may need no lock
 	IgnoreOverrun  bool     // too many completions overwrite others without any error
 	ParentDomain   *PD      // from AllocParentDomain; with a thread domain, the queue needs no lock; nil: none
@@ -86,7 +104,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, d.Name(), vectors-1))
 	}
 	cq := &CQ{
-		device: d, channel: config.Channel, solicited: config.SolicitedOnly, fields: config.Fields,
+		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
 	d.watchEvents()
@@ -119,6 +137,7 @@ func (cq *CQ) create(config CQConfig) (err error) {
 	}
 	if config.Fields == 0 && !config.SingleThreaded && !config.IgnoreOverrun && config.ParentDomain == nil {
 		cq.raw, err = libibverbs.CreateCq(cq.device.raw, int32(config.Entries), nil, channel, int32(config.Vector))
+		cq.queue = datapath.NewQueue(cq.raw)
 		return err
 	}
 	attr := libibverbs.CqInitAttrEx{
@@ -142,7 +161,10 @@ func (cq *CQ) create(config CQConfig) (err error) {
 		return err
 	}
 	cq.raw = (*libibverbs.Cq)(unsafe.Pointer(ex)) // as ibv_cq_ex_to_cq does
-	cq.extended = datapath.NewQueueEx(ex, config.Fields)
+	cq.queue = datapath.NewQueue(cq.raw)
+	if config.Fields != 0 {
+		cq.queue = datapath.NewQueueEx(ex, config.Fields)
+	}
 	return nil
 }
 
@@ -191,6 +213,214 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	}
 	return cerr.Wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
 }
+
+// Poll takes up to len(wcs) completions and returns how many it took, without
+// waiting; see ibv_poll_cq(3). A work request that failed is no error of Poll:
+// its WC says so.
+func (cq *CQ) Poll(wcs []WC) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	if len(wcs) == 0 {
+		cq.object.Done()
+		return 0, nil
+	}
+	var p datapath.Polled
+	datapath.Poll(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), &p)
+	cq.object.Done() // not deferred: see PostSend
+	return cq.polled(len(wcs), &p)
+}
+
+// Spin polls in one call of C until a completion arrives or the budget (at most
+// MaxSpin) expires. It returns sooner than Wait, but it burns a CPU, and the
+// runtime cannot preempt it.
+func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, noRoom(cq)
+	}
+	var p datapath.Polled
+	datapath.Spin(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget), &p)
+	return cq.spun(len(wcs), &p)
+}
+
+// Sleep blocks in C until a completion arrives or the budget (at most MaxSpin)
+// expires. It returns sooner than Wait and, unlike Spin, burns no CPU, but it
+// occupies an OS thread. Give each goroutine that sleeps a queue and a channel of
+// its own: an event of another queue on the channel ends Sleep early, and if
+// another goroutine takes this queue's event, Sleep notices only when the budget
+// expires. See ibv_get_cq_event(3) and poll(2).
+func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, noRoom(cq)
+	}
+	if cq.channel == nil {
+		return 0, fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
+	}
+	var p datapath.Polled
+	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, bounded(budget), &p)
+	return cq.slept(len(wcs), &p)
+}
+
+// Wait blocks until a completion arrives and takes up to len(wcs) of them. It
+// occupies no OS thread. When ctx ends, the error is ctx.Err(), unless there are
+// completions; when the queue is closed, it is os.ErrClosed. Wait needs a queue
+// with a channel.
+func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	cq.object.Done()
+	if len(wcs) == 0 {
+		return 0, noRoom(cq)
+	}
+	if ctx == nil {
+		return 0, cerr.Nil("Wait", "ctx")
+	}
+	if cq.channel == nil {
+		return 0, fmt.Errorf("wait for %s: %w", cq.object.Name(), errNoChannel)
+	}
+	select {
+	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win
+	default:
+		select {
+		case cq.turn <- struct{}{}:
+		case <-ctx.Done():
+			return 0, netpoll.ContextError(ctx)
+		}
+	}
+	defer func() { <-cq.turn }()
+	for {
+		n, err := cq.pollOrArm(wcs)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		fd, err := cq.channel.waiter()
+		if err != nil {
+			return 0, err
+		}
+		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// pollOrArm asks for an event and then looks, in this order, so that a
+// completion which arrives in between is not missed.
+func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	var p datapath.Polled
+	datapath.PollOrArm(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, &p)
+	return cq.polled(len(wcs), &p)
+}
+
+// WaitOne waits for one completion and takes it. To take many, Wait costs less
+// for each. If the work request failed, the error is its *WCError, and the WC
+// says which request it was; any other error is one of Wait's.
+// See ibv_poll_cq(3).
+func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
+	var wcs [1]WC
+	if _, err := cq.Wait(ctx, wcs[:]); err != nil {
+		return WC{}, err
+	}
+	return wcs[0], wcs[0].Err()
+}
+
+// Completions returns an iterator over what WaitOne returns. It goes on after
+// work requests that failed, and ends after the first error of another kind,
+// which is that of ctx, os.ErrClosed, or a failure. It takes no completion that
+// it does not give, so the loop may end at any one.
+//
+//	for wc, err := range cq.Completions(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(wc.ID(), wc.ByteLen())
+//	}
+func (cq *CQ) Completions(ctx context.Context) iter.Seq2[WC, error] {
+	return func(yield func(WC, error) bool) {
+		for {
+			wc, err := cq.WaitOne(ctx)
+			var failed *WCError
+			if !yield(wc, err) || err != nil && !errors.As(err, &failed) {
+				return
+			}
+		}
+	}
+}
+
+// slept is spun after sleeping, which may have taken events that others wait for:
+// those of another queue, or of this one, which may have more completions than
+// there was room for.
+func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
+	if p.Events > 0 {
+		cq.channel.wake(cq)
+	}
+	if p.Other != nil {
+		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
+			cq.channel.wake(other)
+		}
+	}
+	return cq.spun(limit, p)
+}
+
+// scheduleEvery is how often a goroutine that spins lets the runtime schedule. The
+// runtime's monitor looks every 10 ms whether it has.
+const scheduleEvery = 8 * time.Millisecond
+
+// spun is polled after C has looked at the clock. It lets the runtime schedule if
+// a goroutine that does nothing but such calls has not for some time: otherwise,
+// after 10 ms, the runtime's monitor takes the goroutine's processor away and
+// interrupts its thread, and wakes every 20 us for some time after that.
+func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
+	if p.Now-cq.scheduled.Load() >= int64(scheduleEvery) {
+		cq.scheduled.Store(p.Now)
+		runtime.Gosched()
+	}
+	return cq.polled(limit, p)
+}
+
+// polled makes an error of what C said, for at most limit completions.
+func (cq *CQ) polled(limit int, p *datapath.Polled) (int, error) {
+	if p.Value > 0 && p.Value <= int64(limit) {
+		return int(p.Value), nil
+	}
+	return 0, cq.notPolled(limit, p)
+}
+
+func (cq *CQ) notPolled(limit int, p *datapath.Polled) error {
+	var err error
+	switch {
+	case p.Step == datapath.Arming && p.Value != 0:
+		err = cerr.Code("ibv_req_notify_cq", p.Value, p.Errno)
+	case p.Step == datapath.Reading && p.Value != 0:
+		err = cerr.Code("ibv_get_cq_event", p.Value, p.Errno)
+	case p.Value != 0:
+		err = cerr.Poll(cq.queue.Op(), p.Value, limit, p.Errno)
+	case cq.lost.Load():
+		return fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
+	}
+	return cerr.Wrap(cq.object.Name(), err)
+}
+
+func noRoom(cq *CQ) error {
+	return fmt.Errorf("no room for completions of %s: %w", cq.object.Name(), syscall.EINVAL)
+}
+
+// count returns how many completions C is asked for.
+func count(wcs []WC) int { return min(len(wcs), math.MaxInt32) }
+
+func bounded(budget time.Duration) time.Duration { return min(budget, MaxSpin) }
 
 // overran is for who reads the device's event that the queue has overrun.
 func (cq *CQ) overran() {

@@ -9,37 +9,33 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
 // polls are the ways to get completions' IDs.
 func polls(f *fakeDevice) map[string]func(room int) ([]uint64, error) {
-	plain := func(poll func(wcs []WC) (int, error)) func(int) ([]uint64, error) {
-		return func(room int) (ids []uint64, err error) {
-			wcs := make([]WC, room)
-			n, err := poll(wcs)
-			for i := range wcs[:n] {
-				ids = append(ids, wcs[i].ID())
+	all := map[string]func(int) ([]uint64, error){}
+	for kind, cq := range map[string]*CQ{"plain": f.cq, "fields": f.fields} {
+		for name, poll := range map[string]func(wcs []WC) (int, error){
+			"Poll": cq.Poll,
+			"Spin": func(wcs []WC) (int, error) { return cq.Spin(wcs, time.Millisecond) },
+			"Wait": func(wcs []WC) (int, error) { return cq.pollOrArm(wcs) },
+			"Exchange": func(wcs []WC) (int, error) {
+				return f.qp.Exchange(nil, nil, cq, wcs, len(wcs), time.Millisecond)
+			},
+		} {
+			all[kind+"/"+name] = func(room int) (ids []uint64, err error) {
+				wcs := make([]WC, room)
+				n, err := poll(wcs)
+				for i := range wcs[:n] {
+					ids = append(ids, wcs[i].ID())
+				}
+				return ids, err
 			}
-			return ids, err
 		}
 	}
-	extended := func(poll func(wcs []WCEx) (int, error)) func(int) ([]uint64, error) {
-		return func(room int) (ids []uint64, err error) {
-			wcs := make([]WCEx, room)
-			n, err := poll(wcs)
-			for i := range wcs[:n] {
-				ids = append(ids, wcs[i].ID())
-			}
-			return ids, err
-		}
-	}
-	return map[string]func(int) ([]uint64, error){
-		"Poll":   plain(f.cq.Poll),
-		"PollEx": extended(f.cq.PollEx),
-		"Spin":   plain(func(wcs []WC) (int, error) { return f.cq.Spin(wcs, time.Millisecond) }),
-		"SpinEx": extended(func(wcs []WCEx) (int, error) { return f.cq.SpinEx(wcs, time.Millisecond) }),
-	}
+	return all
 }
 
 func TestPolls(t *testing.T) {
@@ -73,13 +69,13 @@ func TestPolls(t *testing.T) {
 
 // ibv_next_poll cannot be relied upon in Soft-RoCE's provider; without it the
 // same completions come.
-func TestPollExOneByOne(t *testing.T) {
+func TestPollOneByOne(t *testing.T) {
 	f := newFakeDevice(t)
-	f.cq.extended.Fields |= 1 << 62 // as for Soft-RoCE
+	f.fields.queue.Fields |= 1 << 62 // as for Soft-RoCE
 	f.Set(fakeverbs.Script{Completions: 5})
-	wcs := make([]WCEx, 3)
+	wcs := make([]WC, 3)
 	for _, want := range []int{3, 2, 0} {
-		n, err := f.cq.PollEx(wcs)
+		n, err := f.fields.Poll(wcs)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
@@ -112,15 +108,11 @@ func TestSpinStops(t *testing.T) {
 
 	_, err = f.cq.Spin(nil, time.Second)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	_, err = f.cq.SpinEx(nil, time.Second)
-	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
 func TestSleepRefuses(t *testing.T) {
 	f := newFakeDevice(t)
 	_, err := f.cq.Sleep(nil, time.Second)
-	require.ErrorIs(t, err, syscall.EINVAL)
-	_, err = f.cq.SleepEx(nil, time.Second)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	_, err = f.cq.Sleep(make([]WC, 1), time.Second)
 	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
@@ -134,7 +126,7 @@ func TestSleepRefuses(t *testing.T) {
 func TestPollOrArm(t *testing.T) {
 	f := newFakeDevice(t)
 	wcs := make([]WC, 4)
-	arm := func() (int, error) { return f.cq.pollOrArm(opPoll, f.cq.plain(), count(wcs), unsafePointer(wcs)) }
+	arm := func() (int, error) { return f.cq.pollOrArm(wcs) }
 
 	f.Set(fakeverbs.Script{Completions: 1})
 	n, err := arm()
@@ -207,4 +199,52 @@ func TestOverran(t *testing.T) {
 	}
 	_, err = f.cq.Poll(nil)
 	require.NoError(t, err)
+}
+
+// A loop that ends leaves the completions that it has not seen.
+func TestCompletionsOneAtATime(t *testing.T) {
+	f := newFakeDevice(t)
+	f.cq.channel = &CompChannel{} // which is not used while there are completions
+	f.Set(fakeverbs.Script{Completions: 4})
+	var ids []uint64
+	for wc, err := range f.cq.Completions(t.Context()) {
+		require.NoError(t, err)
+		if ids = append(ids, wc.ID()); len(ids) == 2 {
+			break
+		}
+	}
+	require.Equal(t, []uint64{0, 1}, ids)
+	wc, err := f.cq.WaitOne(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, wc.ID())
+	n, err := f.cq.Poll(make([]WC, 9))
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// A request that failed is an error, after which others follow.
+func TestCompletionsThatFailed(t *testing.T) {
+	f := newFakeDevice(t)
+	f.cq.channel = &CompChannel{}
+	f.Set(fakeverbs.Script{Completions: 9, Status: libibverbs.IBV_WC_WR_FLUSH_ERR})
+	wc, err := f.cq.WaitOne(t.Context())
+	require.ErrorIs(t, err, WCFlushed)
+	require.EqualValues(t, 0, wc.ID())
+	next := uint64(1)
+	for wc, err := range f.cq.Completions(t.Context()) {
+		require.ErrorIs(t, err, WCFlushed)
+		require.Equal(t, next, wc.ID())
+		if next++; next == 9 {
+			break
+		}
+	}
+
+	f.Set(fakeverbs.Script{PollError: -1})
+	times := 0
+	for wc, err := range f.cq.Completions(t.Context()) {
+		require.ErrorContains(t, err, "ibv_poll_cq (fake CQ)")
+		require.Zero(t, wc)
+		times++
+	}
+	require.Equal(t, 1, times, "an error of another kind ends the loop")
 }

@@ -24,12 +24,13 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 	f := newFakeDevice(t)
 	f.Endless()
 	f.cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
+	f.fields.channel = f.cq.channel
 	mr := fakeMR(t, 4096, 1)
 	b := filled(t, mr, 32)
 	recv, err := NewRecvBatch(1, 1)
 	require.NoError(t, err)
 	require.NoError(t, recv.Recv(1, mr.All()))
-	wcs, ex := make([]WC, 32), make([]WCEx, 32)
+	wcs, ex := make([]WC, 32), make([]WC, 32)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	second := func(_ int, err error) error { return err }
@@ -50,10 +51,10 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 		"wait for one":   func() error { return oneErr(f.cq.WaitOne(ctx)) },
 		"wait":           func() error { return second(f.cq.Wait(ctx, wcs)) },
 		"sleep":          func() error { return second(f.cq.Sleep(wcs, MaxSpin)) },
-		"poll extended":  func() error { return second(f.cq.PollEx(ex)) },
-		"spin extended":  func() error { return second(f.cq.SpinEx(ex, MaxSpin)) },
-		"wait extended":  func() error { return second(f.cq.WaitEx(ctx, ex)) },
-		"sleep extended": func() error { return second(f.cq.SleepEx(ex, MaxSpin)) },
+		"poll extended":  func() error { return second(f.fields.Poll(ex)) },
+		"spin extended":  func() error { return second(f.fields.Spin(ex, MaxSpin)) },
+		"wait extended":  func() error { return second(f.fields.Wait(ctx, ex)) },
+		"sleep extended": func() error { return second(f.fields.Sleep(ex, MaxSpin)) },
 		"look at completions": func() error {
 			for i := range wcs {
 				_, _ = wcs[i].Imm()
@@ -68,13 +69,13 @@ func TestDataPathAllocatesNothing(t *testing.T) {
 
 func TestPollingNothingAllocatesNothing(t *testing.T) {
 	f := newFakeDevice(t)
-	wcs, ex := make([]WC, 32), make([]WCEx, 32)
+	wcs, ex := make([]WC, 32), make([]WC, 32)
 	second := func(_ int, err error) error { return err }
 	allocatesNothing(t, map[string]func() error{
 		"poll":          func() error { return second(f.cq.Poll(wcs)) },
 		"spin":          func() error { return second(f.cq.Spin(wcs, 1)) },
-		"poll extended": func() error { return second(f.cq.PollEx(ex)) },
-		"spin extended": func() error { return second(f.cq.SpinEx(ex, 1)) },
+		"poll extended": func() error { return second(f.fields.Poll(ex)) },
+		"spin extended": func() error { return second(f.fields.Spin(ex, 1)) },
 	})
 }
 

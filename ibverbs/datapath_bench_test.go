@@ -210,12 +210,12 @@ func BenchmarkPoll(b *testing.B) {
 	})
 }
 
-func BenchmarkPollEx(b *testing.B) {
+func BenchmarkPollFields(b *testing.B) {
 	sizes(b, func(b *testing.B, f *fakeDevice, _ *MR, n int) {
-		f.cq.extended.Fields &^= fakeFields
-		f.cq.extended.Fields |= uint64(WCWithByteLen | WCWithTimestamp)
-		wcs := make([]WCEx, n)
-		against(b, n, func() error { _, err := f.cq.PollEx(wcs); return err },
+		f.fields.queue.Fields &^= fakeFields
+		f.fields.queue.Fields |= uint64(WCWithByteLen | WCWithTimestamp)
+		wcs := make([]WC, n)
+		against(b, n, func() error { _, err := f.fields.Poll(wcs); return err },
 			func(rounds int) time.Duration { return cloops.PollExtended(f.CQ(), n, rounds) })
 	})
 }

@@ -9,12 +9,21 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// DeviceCaps is the 64-bit form of a device's capability flags. The lower half
-// has the flags of DeviceAttr.Capabilities.
+// DeviceCaps says what a device can do. Flags that have no name here are
+// those of libibverbs.DeviceCapFlags.
 type DeviceCaps uint64
 
-// The flags of the upper half.
+// Flags of devices.
 const (
+	DeviceSRQResize          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_SRQ_RESIZE)
+	DeviceMemWindow          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW) // of MWType1
+	DeviceMemWindow2A        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2A)
+	DeviceMemWindow2B        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B)
+	DeviceUDIPChecksum       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_UD_IP_CSUM)
+	DeviceRawIPChecksum      DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_RAW_IP_CSUM)
+	DeviceXRC                DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_XRC)
+	DeviceMemMgtExtensions   DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS) // requests that invalidate keys
+	DeviceFlowSteering       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MANAGED_FLOW_STEERING)
 	DeviceRawScatterFCS      DeviceCaps = libibverbs.IBV_DEVICE_RAW_SCATTER_FCS
 	DevicePCIWriteEndPadding DeviceCaps = libibverbs.IBV_DEVICE_PCI_WRITE_END_PADDING
 	DeviceCCDMABounce        DeviceCaps = libibverbs.IBV_DEVICE_CC_DMA_BOUNCE // memory goes through bounce buffers

@@ -22,7 +22,6 @@ var tooLarge = func() int {
 // A nil or zero object answers the questions about devices with an error.
 func TestDeviceNotOpened(t *testing.T) {
 	for name, call := range map[string]func(bool) error{
-		"Device.QueryDeviceEx":  func(zero bool) error { return second(pick(zero, &Device{}).QueryDeviceEx()) },
 		"Device.QueryPortSpeed": func(zero bool) error { return second(pick(zero, &Device{}).QueryPortSpeed(1)) },
 		"Device.QueryGIDEntry":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDEntry(1, 0)) },
 		"Device.QueryGIDTable":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDTable()) },

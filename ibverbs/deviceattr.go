@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// DeviceAttr is what a device can do. Counts are upper limits.
+// DeviceAttr is what a device can do. Counts are upper limits. What the device,
+// its driver or the C library does not know is zero.
 type DeviceAttr struct {
 	FirmwareVersion       string
 	NodeGUID              GUID
@@ -22,7 +23,7 @@ type DeviceAttr struct {
 	HardwareVersion       uint32
 	MaxQP                 int
 	MaxQPWR               int // requests in one queue
-	Capabilities          libibverbs.DeviceCapFlags
+	Capabilities          DeviceCaps
 	MaxSGE                int // segments of one request
 	MaxSGERead            int // segments of one RDMA read
 	MaxCQ                 int
@@ -43,23 +44,86 @@ type DeviceAttr struct {
 	MaxSRQSGE             int   // segments of one of them
 	MaxPKeys              int   // in a port's table
 	LocalAckDelay         uint8 // 4.096 us * 2^n is the longest until the device acknowledges a message
-	PhysicalPorts         int
+	Ports                 int
+
+	CompletionTimestampMask uint64 // bits of a completion's timestamp that count; 0: it has none
+	CoreClock               uint64 // kHz, of the clock of timestamps and RawClock
+	MaxWQ                   int    // receive work queues
+	MaxDeviceMemory         uint64 // bytes
+	RawPacket               libibverbs.RawPacketCaps
+	ODP                     ODPCaps
+	TSO                     TSOCaps
+	RSS                     RSSCaps
+	PacketPacing            PacketPacingCaps
+	TagMatching             TagMatchingCaps
+	CQModeration            CQModerationCaps
+	PCIAtomic               PCIAtomicCaps
 }
 
-// QueryDevice returns what the device can do; see ibv_query_device(3).
+// ODPCaps says what on-demand paging, AccessOnDemand, can be used for: which
+// requests of each transport may use memory that is not resident.
+type ODPCaps struct {
+	General         libibverbs.OdpGeneralCaps
+	RC, UC, UD, XRC libibverbs.OdpTransportCapBits
+}
+
+// TSOCaps is about cutting large sends into TCP segments.
+type TSOCaps struct {
+	MaxPayload uint32 // bytes; 0: the device cannot
+	QPTypes    QPTypes
+}
+
+// RSSCaps is about spreading what comes in over several receive queues.
+type RSSCaps struct {
+	QPTypes                 QPTypes
+	MaxIndirectionTables    int
+	MaxIndirectionTableSize int
+	HashFields              libibverbs.RxHashFields        // package flow names them: RSSFields
+	HashFunctions           libibverbs.RxHashFunctionFlags // and RSSFunction
+}
+
+// PacketPacingCaps is about limiting the rate at which a queue pair sends.
+type PacketPacingCaps struct {
+	MinRate, MaxRate uint32 // kbit/s; 0: the device cannot
+	QPTypes          QPTypes
+}
+
+// TagMatchingCaps is about matching messages with receives in the device.
+type TagMatchingCaps struct {
+	MaxRendezvousHeader uint32 // bytes
+	MaxTags             int    // 0: the device cannot
+	Flags               libibverbs.TmCapFlags
+	MaxOps              int // changes of the list under way
+	MaxSGE              int
+}
+
+// CQModerationCaps is about fewer completion events than completions.
+type CQModerationCaps struct {
+	MaxCount  uint16 // completions
+	MaxPeriod uint16 // microseconds
+}
+
+// PCIAtomicCaps is which sizes of atomic operations the device can do on
+// memory of other PCI devices.
+type PCIAtomicCaps struct {
+	FetchAdd, Swap, CompareSwap libibverbs.PciAtomicOpSize
+}
+
+// QueryDevice returns what the device can do; see ibv_query_device_ex(3).
 func (d *Device) QueryDevice() (DeviceAttr, error) {
 	if err := d.self().Use(); err != nil {
 		return DeviceAttr{}, err
 	}
 	defer d.object.Done()
-	var a libibverbs.DeviceAttr
-	if err := libibverbs.QueryDevice(d.raw, &a); err != nil {
+	var a libibverbs.DeviceAttrEx
+	if err := libibverbs.QueryDeviceEx(d.raw, nil, &a); err != nil {
 		return DeviceAttr{}, cerr.Wrap(d.Name(), err)
 	}
 	return deviceAttr(&a), nil
 }
 
-func deviceAttr(a *libibverbs.DeviceAttr) DeviceAttr {
+func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
+	a, odp := &extended.OrigAttr, extended.OdpCaps.PerTransportCaps
 	return DeviceAttr{
 		FirmwareVersion:       cString(a.FwVer[:]),
 		NodeGUID:              GUID(a.NodeGuid.Host()),
@@ -71,7 +135,7 @@ func deviceAttr(a *libibverbs.DeviceAttr) DeviceAttr {
 		HardwareVersion:       a.HwVer,
 		MaxQP:                 int(a.MaxQp),
 		MaxQPWR:               int(a.MaxQpWr),
-		Capabilities:          libibverbs.DeviceCapFlags(a.DeviceCapFlags),
+		Capabilities:          DeviceCaps(extended.DeviceCapFlagsEx) | DeviceCaps(a.DeviceCapFlags), // older libraries know the second alone
 		MaxSGE:                int(a.MaxSge),
 		MaxSGERead:            int(a.MaxSgeRd),
 		MaxCQ:                 int(a.MaxCq),
@@ -92,7 +156,46 @@ func deviceAttr(a *libibverbs.DeviceAttr) DeviceAttr {
 		MaxSRQSGE:             int(a.MaxSrqSge),
 		MaxPKeys:              int(a.MaxPkeys),
 		LocalAckDelay:         a.LocalCaAckDelay,
-		PhysicalPorts:         int(a.PhysPortCnt),
+		Ports:                 max(int(extended.PhysPortCntEx), int(a.PhysPortCnt)), // the second ends at 255, older libraries know it alone
+
+		CompletionTimestampMask: extended.CompletionTimestampMask,
+		CoreClock:               extended.HcaCoreClock,
+		MaxWQ:                   int(extended.MaxWqTypeRq),
+		MaxDeviceMemory:         extended.MaxDmSize,
+		RawPacket:               libibverbs.RawPacketCaps(extended.RawPacketCaps),
+		ODP: ODPCaps{
+			General: libibverbs.OdpGeneralCaps(extended.OdpCaps.GeneralCaps),
+			RC:      libibverbs.OdpTransportCapBits(odp.RcOdpCaps),
+			UC:      libibverbs.OdpTransportCapBits(odp.UcOdpCaps),
+			UD:      libibverbs.OdpTransportCapBits(odp.UdOdpCaps),
+			XRC:     libibverbs.OdpTransportCapBits(extended.XrcOdpCaps),
+		},
+		TSO: TSOCaps{MaxPayload: extended.TsoCaps.MaxTso, QPTypes: QPTypes(extended.TsoCaps.SupportedQpts)},
+		RSS: RSSCaps{
+			QPTypes:                 QPTypes(extended.RssCaps.SupportedQpts),
+			MaxIndirectionTables:    int(extended.RssCaps.MaxRwqIndirectionTables),
+			MaxIndirectionTableSize: int(extended.RssCaps.MaxRwqIndirectionTableSize),
+			HashFields:              libibverbs.RxHashFields(extended.RssCaps.RxHashFieldsMask),
+			HashFunctions:           libibverbs.RxHashFunctionFlags(extended.RssCaps.RxHashFunction),
+		},
+		PacketPacing: PacketPacingCaps{
+			MinRate: extended.PacketPacingCaps.QpRateLimitMin,
+			MaxRate: extended.PacketPacingCaps.QpRateLimitMax,
+			QPTypes: QPTypes(extended.PacketPacingCaps.SupportedQpts),
+		},
+		TagMatching: TagMatchingCaps{
+			MaxRendezvousHeader: extended.TmCaps.MaxRndvHdrSize,
+			MaxTags:             int(extended.TmCaps.MaxNumTags),
+			Flags:               libibverbs.TmCapFlags(extended.TmCaps.Flags),
+			MaxOps:              int(extended.TmCaps.MaxOps),
+			MaxSGE:              int(extended.TmCaps.MaxSge),
+		},
+		CQModeration: CQModerationCaps{MaxCount: extended.CqModCaps.MaxCqCount, MaxPeriod: extended.CqModCaps.MaxCqPeriod},
+		PCIAtomic: PCIAtomicCaps{
+			FetchAdd:    libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.FetchAdd),
+			Swap:        libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.Swap),
+			CompareSwap: libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.CompareSwap),
+		},
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-func TestDeviceAttrEx(t *testing.T) {
+func TestDeviceAttr(t *testing.T) {
 	raw := libibverbs.DeviceAttrEx{
 		OrigAttr: libibverbs.DeviceAttr{
 			MaxQp: 1, MaxResRdAtom: 2, MaxMcastQpAttach: 3, MaxTotalMcastQpAttach: 4, LocalCaAckDelay: 5, PhysPortCnt: 6,
@@ -36,13 +36,11 @@ func TestDeviceAttrEx(t *testing.T) {
 		XrcOdpCaps:       8,
 		PhysPortCntEx:    300,
 	}
-	got := deviceAttrEx(&raw)
-	require.Equal(t, DeviceAttrEx{
-		DeviceAttr: DeviceAttr{
-			MaxQP: 1, MaxResReadAtomic: 2, MaxMcastQPAttach: 3, MaxTotalMcastQPAttach: 4, LocalAckDelay: 5, PhysicalPorts: 6,
-		},
+	got := deviceAttr(&raw)
+	require.Equal(t, DeviceAttr{
+		MaxQP: 1, MaxResReadAtomic: 2, MaxMcastQPAttach: 3, MaxTotalMcastQPAttach: 4, LocalAckDelay: 5,
 		Ports:                   300,
-		CapabilitiesEx:          DeviceRawScatterFCS | DeviceCaps(libibverbs.IBV_DEVICE_XRC),
+		Capabilities:            DeviceRawScatterFCS | DeviceXRC,
 		CompletionTimestampMask: 1<<63 - 1,
 		CoreClock:               156250,
 		MaxWQ:                   9,
@@ -67,8 +65,11 @@ func TestDeviceAttrEx(t *testing.T) {
 	require.False(t, got.TSO.QPTypes.Has(QPTypeRC))
 	require.False(t, QPTypes(1<<31).Has(libibverbs.IBV_QPT_DRIVER))
 
-	raw.PhysPortCntEx = 0 // an older library
-	require.Equal(t, 6, deviceAttrEx(&raw).Ports)
+	raw.PhysPortCntEx, raw.DeviceCapFlagsEx = 0, 0 // an older library
+	raw.OrigAttr.DeviceCapFlags = 1<<31 | 1<<20
+	got = deviceAttr(&raw)
+	require.Equal(t, 6, got.Ports)
+	require.Equal(t, 1<<31|DeviceXRC, got.Capabilities)
 }
 
 func TestDeviceCapsString(t *testing.T) {
@@ -101,6 +102,6 @@ func TestClockDuration(t *testing.T) {
 		{2000000, math.MaxUint64 - 1, math.MaxInt64},
 		{4000000, math.MaxUint64 - 3, math.MaxInt64 / 2},
 	} {
-		require.Equal(t, tt.want, DeviceAttrEx{CoreClock: tt.kHz}.ClockDuration(tt.ticks), tt)
+		require.Equal(t, tt.want, DeviceAttr{CoreClock: tt.kHz}.ClockDuration(tt.ticks), tt)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // the difference of two readings of RawClock, or of two timestamps of
 // completions, with the bits that CompletionTimestampMask has. It is 0 if
 // CoreClock is, and ends at the longest Duration.
-func (a DeviceAttrEx) ClockDuration(ticks uint64) time.Duration {
+func (a DeviceAttr) ClockDuration(ticks uint64) time.Duration {
 	if a.CoreClock == 0 {
 		return 0
 	}
@@ -28,9 +28,9 @@ func (a DeviceAttrEx) ClockDuration(ticks uint64) time.Duration {
 }
 
 // RawClock reads the device's clock, which completion timestamps have too. It
-// counts at DeviceAttrEx.CoreClock from a start that means nothing; see
-// DeviceAttrEx.ClockDuration. A device
-// without one gives errors.ErrUnsupported; see ibv_query_rt_values_ex(3).
+// counts at DeviceAttr.CoreClock from a start that means nothing; see
+// DeviceAttr.ClockDuration. A device without one gives errors.ErrUnsupported;
+// see ibv_query_rt_values_ex(3).
 func (d *Device) RawClock() (uint64, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err

@@ -16,7 +16,7 @@ type DeviceInfo struct {
 	Device      DeviceEntry
 	BoardID     string // the model of the card, empty if the driver does not tell
 	CompVectors int    // see Device.CompVectors
-	Attr        DeviceAttrEx
+	Attr        DeviceAttr
 	Ports       []PortInfo
 }
 
@@ -41,7 +41,7 @@ func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	return info, errors.Join(err, c.Close())
 }
 
-// QueryInfo asks the device about everything: what QueryDeviceEx, QueryPort,
+// QueryInfo asks the device about everything: what QueryDevice, QueryPort,
 // QueryPortGIDs, NetDev and CompVectors return, for all ports. The first error ends it.
 func (d *Device) QueryInfo() (DeviceInfo, error) {
 	if err := d.self().Use(); err != nil {
@@ -57,14 +57,14 @@ func (d *Device) QueryInfo() (DeviceInfo, error) {
 		return info, err
 	}
 	info.CompVectors = d.CompVectors()
-	if info.Attr, err = d.QueryDeviceEx(); err != nil {
+	if info.Attr, err = d.QueryDevice(); err != nil {
 		return info, err
 	}
 	gids, err := d.QueryGIDTable()
 	if err != nil {
 		return info, err
 	}
-	for port := 1; port <= info.Attr.PhysicalPorts; port++ {
+	for port := 1; port <= info.Attr.Ports; port++ {
 		p := PortInfo{Port: port}
 		if p.PortAttr, err = d.QueryPort(port); err != nil {
 			return info, err

@@ -50,7 +50,7 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	if err != nil {
 		return QPAddr{}, err
 	}
-	number, port, err := activePort(c, device.PhysicalPorts, options.Port)
+	number, port, err := activePort(c, device.Ports, options.Port)
 	if err != nil {
 		return QPAddr{}, err
 	}

@@ -73,12 +73,8 @@ func TestNotOpened(t *testing.T) {
 		"CQ.Close":          func(zero bool) error { return pick(zero, &CQ{}).Close() },
 		"CQ.Poll":           func(zero bool) error { return second(pick(zero, &CQ{}).Poll(make([]WC, 1))) },
 		"CQ.Wait":           func(zero bool) error { return second(pick(zero, &CQ{}).Wait(ctx, make([]WC, 1))) },
-		"CQ.WaitEx":         func(zero bool) error { return second(pick(zero, &CQ{}).WaitEx(ctx, make([]WCEx, 1))) },
-		"CQ.PollEx":         func(zero bool) error { return second(pick(zero, &CQ{}).PollEx(make([]WCEx, 1))) },
 		"CQ.Spin":           func(zero bool) error { return second(pick(zero, &CQ{}).Spin(make([]WC, 1), 0)) },
-		"CQ.SpinEx":         func(zero bool) error { return second(pick(zero, &CQ{}).SpinEx(make([]WCEx, 1), 0)) },
 		"CQ.Sleep":          func(zero bool) error { return second(pick(zero, &CQ{}).Sleep(make([]WC, 1), 0)) },
-		"CQ.SleepEx":        func(zero bool) error { return second(pick(zero, &CQ{}).SleepEx(make([]WCEx, 1), 0)) },
 		"CQ.Resize":         func(zero bool) error { return pick(zero, &CQ{}).Resize(1) },
 		"CQ.Moderate":       func(zero bool) error { return pick(zero, &CQ{}).Moderate(1, 0) },
 		"QP.PostSendAndSpin": func(zero bool) error {

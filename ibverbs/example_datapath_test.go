@@ -106,7 +106,7 @@ func ExampleCQ_Sleep() {
 }
 
 // Completions with the time at which the device made them.
-func ExampleCQ_PollEx() {
+func ExampleWC_Time() {
 	var device *ibverbs.Device
 
 	cq, err := device.CreateCQ(ibverbs.CQConfig{
@@ -116,8 +116,8 @@ func ExampleCQ_PollEx() {
 		fmt.Println(err) // errors.ErrUnsupported if the device has no such clock
 		return
 	}
-	completions := make([]ibverbs.WCEx, 16)
-	n, err := cq.PollEx(completions)
+	completions := make([]ibverbs.WC, 16)
+	n, err := cq.Poll(completions)
 	if err != nil {
 		fmt.Println(err)
 		return

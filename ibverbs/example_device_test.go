@@ -31,10 +31,10 @@ func ExampleDevice_QueryGIDTable() {
 }
 
 // Ask a device what it can do before relying on it.
-func ExampleDevice_QueryDeviceEx() {
+func ExampleDevice_QueryDevice() {
 	var device *ibverbs.Device // opened before
 
-	attr, err := device.QueryDeviceEx()
+	attr, err := device.QueryDevice()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func ExampleSRQ_PostTagOps() {
 		pd   *ibverbs.PD
 		mr   *ibverbs.MR
 		cq   *ibverbs.CQ // with CQConfig.Fields: WCStandard | WCWithTMInfo
-		caps ibverbs.DeviceAttrEx
+		caps ibverbs.DeviceAttr
 	)
 	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{
 		Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 64, MaxTags: caps.TagMatching.MaxTags, MaxTagOps: 8,
@@ -34,8 +34,8 @@ func ExampleSRQ_PostTagOps() {
 	if _, err := srq.PostTagOps(ops); err != nil {
 		log.Fatal(err)
 	}
-	wcs := make([]ibverbs.WCEx, 1)
-	if _, err := cq.WaitEx(ctx, wcs); err != nil {
+	wcs := make([]ibverbs.WC, 1)
+	if _, err := cq.Wait(ctx, wcs); err != nil {
 		log.Fatal(err)
 	}
 	tag, context := wcs[0].TMInfo()

@@ -94,7 +94,7 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	}
 	var e datapath.Exchanged
 	datapath.Exchange(qp.raw, receives, qp.forSending(), qp.sendOps, requests,
-		cq.raw, least, count(wcs), unsafe.Pointer(&wcs[0]), how, budget, &e)
+		cq.queue, least, count(wcs), unsafe.Pointer(&wcs[0]), how, budget, &e)
 	if requests != nil {
 		send.finish()
 	}
@@ -111,6 +111,6 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 		runtime.KeepAlive(send)
 		return posted, 0, err
 	}
-	n, err = cq.slept(opPoll, len(wcs), &e.Polled)
+	n, err = cq.slept(len(wcs), &e.Polled)
 	return len(wrs), n, err
 }

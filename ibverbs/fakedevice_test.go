@@ -4,7 +4,6 @@ package ibverbs
 
 import (
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -20,9 +19,10 @@ const (
 // fakeDevice is a queue pair and a completion queue of no device.
 type fakeDevice struct {
 	*fakeverbs.Device
-	qp *QP // without ibv_wr_*
-	ex *QP // the same one with ibv_wr_*
-	cq *CQ
+	qp     *QP // without ibv_wr_*
+	ex     *QP // the same one with ibv_wr_*
+	cq     *CQ // without CQConfig.Fields
+	fields *CQ // the same one with all of them
 }
 
 func newFakeDevice(t testing.TB) *fakeDevice {
@@ -33,15 +33,18 @@ func newFakeDevice(t testing.TB) *fakeDevice {
 		Device: d,
 		qp:     &QP{raw: &d.QP().QpBase},
 		ex:     &QP{raw: &d.QP().QpBase, ex: d.QP(), sendOps: fakeOps},
-		cq: &CQ{
-			raw: d.PlainCQ(), fields: fakeFields, extended: datapath.NewQueueEx(d.CQ(), fakeFields),
-			turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
-		},
+		cq:     newFakeCQ(d, datapath.NewQueue(d.PlainCQ())),
+		fields: newFakeCQ(d, datapath.NewQueueEx(d.CQ(), fakeFields)),
 	}
 	f.qp.object.InitUnlisted("fake QP")
 	f.ex.object.InitUnlisted("fake QP")
-	f.cq.object.InitUnlisted("fake CQ")
 	return f
+}
+
+func newFakeCQ(d *fakeverbs.Device, queue datapath.Queue) *CQ {
+	cq := &CQ{raw: d.PlainCQ(), queue: queue, turn: make(chan struct{}, 1), ready: make(chan struct{}, 1)}
+	cq.object.InitUnlisted("fake CQ")
+	return cq
 }
 
 // filled returns a batch of n sends of 64 bytes.
@@ -54,5 +57,3 @@ func filled(t testing.TB, mr *MR, n int) *SendBatch {
 	}
 	return b
 }
-
-func unsafePointer(wcs []WC) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(wcs)) }

@@ -150,7 +150,7 @@ func (d *Device) portNumbers() ([]int, error) {
 		return nil, err
 	}
 	var ports []int
-	for port := 1; port <= a.PhysicalPorts; port++ {
+	for port := 1; port <= a.Ports; port++ {
 		ports = append(ports, port)
 	}
 	return ports, nil

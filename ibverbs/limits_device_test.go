@@ -44,7 +44,7 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 // pair stays in its state.
 func TestModifyRefusedByDevice(t *testing.T) {
 	r := open(t)
-	ports := must(r.c.QueryDevice())(t).PhysicalPorts
+	ports := must(r.c.QueryDevice())(t).Ports
 	for name, tt := range map[string]struct {
 		from ibverbs.QPState
 		move func(e *end) error

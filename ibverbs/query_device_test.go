@@ -82,7 +82,7 @@ func TestQueryDevice(t *testing.T) {
 	a := must(r.c.QueryDevice())(t)
 	require.Equal(t, sysfs(t, r.device, "node_guid"), a.NodeGUID.String())
 	require.Equal(t, sysfs(t, r.device, "sys_image_guid"), a.SystemImageGUID.String())
-	require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, "ports")))(t), a.PhysicalPorts)
+	require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, "ports")))(t), a.Ports)
 
 	info := devinfo(t, r.device)
 	if info == nil {
@@ -90,7 +90,7 @@ func TestQueryDevice(t *testing.T) {
 		return
 	}
 	for name, got := range map[string]any{
-		"fw_ver": a.FirmwareVersion, "vendor_part_id": a.VendorPartID, "phys_port_cnt": a.PhysicalPorts,
+		"fw_ver": a.FirmwareVersion, "vendor_part_id": a.VendorPartID, "phys_port_cnt": a.Ports,
 		"node_guid": a.NodeGUID, "sys_image_guid": a.SystemImageGUID,
 		"vendor_id": fmt.Sprintf("0x%04x", a.VendorID), "hw_ver": fmt.Sprintf("0x%X", a.HardwareVersion),
 		"max_mr_size": fmt.Sprintf("0x%x", a.MaxMRSize), "page_size_cap": fmt.Sprintf("0x%x", a.PageSizeCap),

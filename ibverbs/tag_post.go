@@ -13,7 +13,7 @@ import (
 // were posted, which is all of them unless there is an error: a *PostError; see
 // ibv_post_srq_ops(3). The batch can be used or changed again at once. The
 // operations complete, if they are signaled, on the queue of SRQConfig.CQ; so
-// do messages, with the tag in WCEx.TMInfo.
+// do messages, with the tag in WC.TMInfo.
 //
 // A queue that is not of the type SRQTypeTagMatching gives an error that is
 // errors.ErrUnsupported.

@@ -32,7 +32,7 @@ const (
 // of SRQ.PostRecv has it.
 type TagHeader struct {
 	Message TagMessage
-	Context uint32 // anything; WCEx.TMInfo has it at the other side
+	Context uint32 // anything; WC.TMInfo has it at the other side
 	Tag     uint64
 }
 

@@ -2,14 +2,17 @@ package ibverbs
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// WC is a work completion; see ibv_poll_cq(3). C writes it where it lies, so the fields are read
-// through methods. In a failed completion only ID, Status, VendorError and
-// QPNum mean something.
-type WC struct{ raw libibverbs.Wc }
+// WC is a work completion; see ibv_poll_cq(3). C writes it where it lies, so
+// methods read its fields. What the queue was not made to give (CQConfig.Fields)
+// is 0 or false. In a failed completion only ID, Status, VendorError and QPNum
+// mean something.
+type WC struct{ raw datapath.WC }
 
 // ID is what the request's ID was.
 func (wc *WC) ID() uint64 { return wc.raw.WrId }
@@ -51,14 +54,16 @@ func (wc *WC) Flags() WCFlags { return WCFlags(wc.raw.WcFlags) }
 // a global route header, or on RoCE v2 have the IP header in them.
 func (wc *WC) HasGRH() bool { return wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) != 0 }
 
-// SLID is the local identifier of a datagram's sender, on InfiniBand.
-func (wc *WC) SLID() uint16 { return wc.raw.Slid }
+// SLID is the local identifier of a datagram's sender, on InfiniBand. It has
+// more than 16 bits on devices with longer ones, if the queue was made with
+// WCWithSLID.
+func (wc *WC) SLID() uint32 { return max(wc.raw.SLID, uint32(wc.raw.Slid)) }
 
 // SL is the service level of a datagram.
 func (wc *WC) SL() uint8 { return wc.raw.Sl }
 
 // PKeyIndex is where a datagram's partition key is in the port's table, for
-// queue pair 1.
+// queue pair 1. Queues with CQConfig.Fields do not have it.
 func (wc *WC) PKeyIndex() uint16 { return wc.raw.PkeyIndex }
 
 // DLIDPathBits are the low bits of the local identifier that a datagram was
@@ -70,6 +75,30 @@ func (wc *WC) SrcQPNum() uint32 { return wc.raw.SrcQp }
 
 // VendorError is the device's own code for a failure.
 func (wc *WC) VendorError() uint32 { return wc.raw.VendorErr }
+
+// Timestamp is when the request completed, in ticks of the device's clock; see
+// DeviceAttr.ClockDuration. It needs WCWithTimestamp.
+func (wc *WC) Timestamp() uint64 { return wc.raw.Timestamp }
+
+// Time is when the request completed. It needs WCWithWallclock; without it, it
+// is the zero Time.
+func (wc *WC) Time() time.Time {
+	if wc.raw.Wallclock == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(wc.raw.Wallclock))
+}
+
+// CVLAN is the VLAN tag of a received packet. It needs WCWithCVLAN.
+func (wc *WC) CVLAN() uint16 { return wc.raw.CVLAN }
+
+// FlowTag is the tag of the flow that a received packet belongs to. It needs
+// WCWithFlowTag.
+func (wc *WC) FlowTag() uint32 { return wc.raw.FlowTag }
+
+// TMInfo is the tag of a received message, and the data that its sender put
+// beside it, TagHeader.Context. It needs WCWithTMInfo.
+func (wc *WC) TMInfo() (tag uint64, data uint32) { return wc.raw.Tag, wc.raw.TagData }
 
 // Err returns nil for a successful completion, and a *WCError otherwise.
 func (wc *WC) Err() error {
@@ -84,25 +113,25 @@ type WCOpcode = libibverbs.WcOpcode
 
 // The opcodes of completions.
 const (
-	WCSend        = libibverbs.IBV_WC_SEND
-	WCWrite       = libibverbs.IBV_WC_RDMA_WRITE
-	WCRead        = libibverbs.IBV_WC_RDMA_READ
-	WCCompareSwap = libibverbs.IBV_WC_COMP_SWAP
-	WCFetchAdd    = libibverbs.IBV_WC_FETCH_ADD
-	WCBindMW      = libibverbs.IBV_WC_BIND_MW
-	WCLocalInv    = libibverbs.IBV_WC_LOCAL_INV
-	WCTSO         = libibverbs.IBV_WC_TSO
-	WCFlush       = libibverbs.IBV_WC_FLUSH
-	WCAtomicWrite = libibverbs.IBV_WC_ATOMIC_WRITE
-	WCRecv        = libibverbs.IBV_WC_RECV
-	WCRecvImm     = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
+	WCSend        WCOpcode = libibverbs.IBV_WC_SEND
+	WCWrite       WCOpcode = libibverbs.IBV_WC_RDMA_WRITE
+	WCRead        WCOpcode = libibverbs.IBV_WC_RDMA_READ
+	WCCompareSwap WCOpcode = libibverbs.IBV_WC_COMP_SWAP
+	WCFetchAdd    WCOpcode = libibverbs.IBV_WC_FETCH_ADD
+	WCBindMW      WCOpcode = libibverbs.IBV_WC_BIND_MW
+	WCLocalInv    WCOpcode = libibverbs.IBV_WC_LOCAL_INV
+	WCTSO         WCOpcode = libibverbs.IBV_WC_TSO
+	WCFlush       WCOpcode = libibverbs.IBV_WC_FLUSH
+	WCAtomicWrite WCOpcode = libibverbs.IBV_WC_ATOMIC_WRITE
+	WCRecv        WCOpcode = libibverbs.IBV_WC_RECV
+	WCRecvImm     WCOpcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
 
 	// Of a shared receive queue with a tag list.
-	WCTagAdd    = libibverbs.IBV_WC_TM_ADD
-	WCTagDelete = libibverbs.IBV_WC_TM_DEL
-	WCTagSync   = libibverbs.IBV_WC_TM_SYNC
-	WCTagRecv   = libibverbs.IBV_WC_TM_RECV   // a message with a tag; see WCFlagTagMatched
-	WCNoTagRecv = libibverbs.IBV_WC_TM_NO_TAG // a message without a tag
+	WCTagAdd    WCOpcode = libibverbs.IBV_WC_TM_ADD
+	WCTagDelete WCOpcode = libibverbs.IBV_WC_TM_DEL
+	WCTagSync   WCOpcode = libibverbs.IBV_WC_TM_SYNC
+	WCTagRecv   WCOpcode = libibverbs.IBV_WC_TM_RECV   // a message with a tag; see WCFlagTagMatched
+	WCNoTagRecv WCOpcode = libibverbs.IBV_WC_TM_NO_TAG // a message without a tag
 )
 
 // WCFlags say what a completion has.
@@ -111,13 +140,35 @@ type WCFlags = libibverbs.WcFlags
 // The flags of completions. [WC.Imm], [WC.InvalidatedRKey] and [WC.HasGRH] look
 // at the first three.
 const (
-	WCFlagImm          = libibverbs.IBV_WC_WITH_IMM
-	WCFlagInvalidated  = libibverbs.IBV_WC_WITH_INV
-	WCFlagGRH          = libibverbs.IBV_WC_GRH
-	WCFlagIPChecksumOK = libibverbs.IBV_WC_IP_CSUM_OK    // of a received IP packet
-	WCFlagTagSync      = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for TagBatch.Sync
-	WCFlagTagMatched   = libibverbs.IBV_WC_TM_MATCH      // a receive of the tag list was taken, the one whose ID this is
-	WCFlagTagData      = libibverbs.IBV_WC_TM_DATA_VALID // the message is in that receive's memory
+	WCFlagImm          WCFlags = libibverbs.IBV_WC_WITH_IMM
+	WCFlagInvalidated  WCFlags = libibverbs.IBV_WC_WITH_INV
+	WCFlagGRH          WCFlags = libibverbs.IBV_WC_GRH
+	WCFlagIPChecksumOK WCFlags = libibverbs.IBV_WC_IP_CSUM_OK    // of a received IP packet
+	WCFlagTagSync      WCFlags = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for TagBatch.Sync
+	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // a receive of the tag list was taken, the one whose ID this is
+	WCFlagTagData      WCFlags = libibverbs.IBV_WC_TM_DATA_VALID // the message is in that receive's memory
+)
+
+// WCFields say what completions are to have; see ibv_create_cq_ex(3).
+type WCFields = libibverbs.CreateCqWcFlags
+
+// What completions can have beside ID, status, opcode, flags and vendor error.
+const (
+	WCWithByteLen      WCFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN
+	WCWithImm          WCFields = libibverbs.IBV_WC_EX_WITH_IMM // and invalidated keys
+	WCWithQPNum        WCFields = libibverbs.IBV_WC_EX_WITH_QP_NUM
+	WCWithSrcQPNum     WCFields = libibverbs.IBV_WC_EX_WITH_SRC_QP
+	WCWithSLID         WCFields = libibverbs.IBV_WC_EX_WITH_SLID
+	WCWithSL           WCFields = libibverbs.IBV_WC_EX_WITH_SL
+	WCWithDLIDPathBits WCFields = libibverbs.IBV_WC_EX_WITH_DLID_PATH_BITS
+	WCWithTimestamp    WCFields = libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+	WCWithCVLAN        WCFields = libibverbs.IBV_WC_EX_WITH_CVLAN
+	WCWithFlowTag      WCFields = libibverbs.IBV_WC_EX_WITH_FLOW_TAG
+	WCWithTMInfo       WCFields = libibverbs.IBV_WC_EX_WITH_TM_INFO
+	WCWithWallclock    WCFields = libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+
+	// WCStandard is what a queue without CQConfig.Fields gives.
+	WCStandard = WCWithByteLen | WCWithImm | WCWithQPNum | WCWithSrcQPNum | WCWithSLID | WCWithSL | WCWithDLIDPathBits
 )
 
 // WCError is a failed work request. errors.Is finds its status.

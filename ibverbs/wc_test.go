@@ -7,19 +7,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// PollCq writes C's completions over these.
+// C writes completions over these.
 func TestWCIsWhatCWrites(t *testing.T) {
-	require.Equal(t, unsafe.Sizeof(libibverbs.Wc{}), unsafe.Sizeof(WC{}))
-	require.Equal(t, unsafe.Alignof(libibverbs.Wc{}), unsafe.Alignof(WC{}))
+	require.Equal(t, unsafe.Sizeof(datapath.WC{}), unsafe.Sizeof(WC{}))
+	require.Equal(t, unsafe.Alignof(datapath.WC{}), unsafe.Alignof(WC{}))
 }
 
 func TestWCAccessors(t *testing.T) {
-	wc := WC{raw: libibverbs.Wc{
+	wc := WC{datapath.WC{Wc: libibverbs.Wc{
 		WrId: 1<<63 + 5, Status: libibverbs.IBV_WC_SUCCESS, Opcode: libibverbs.IBV_WC_RECV,
 		VendorErr: 0x1234, ByteLen: 1<<31 - 1, QpNum: 0xABCDEF, SrcQp: 0xFEDCBA,
-	}}
+	}}}
 	*wc.raw.ImmData() = libibverbs.NewBe32(0x01020304)
 
 	require.Equal(t, uint64(1<<63+5), wc.ID())
@@ -30,6 +31,10 @@ func TestWCAccessors(t *testing.T) {
 	require.EqualValues(t, 0xABCDEF, wc.QPNum())
 	require.EqualValues(t, 0xFEDCBA, wc.SrcQPNum())
 	require.NoError(t, wc.Err())
+	wc.raw.Slid = 0xF013
+	require.EqualValues(t, 0xF013, wc.SLID(), "from ibv_poll_cq")
+	wc.raw.SLID = 0x2F013
+	require.EqualValues(t, 0x2F013, wc.SLID(), "from ibv_wc_read_slid")
 
 	_, ok := wc.Imm()
 	require.False(t, ok, "without the flag the bytes mean something else")
@@ -69,7 +74,7 @@ func TestWCError(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wc := WC{raw: tt.raw}
+			wc := WC{datapath.WC{Wc: tt.raw}}
 			err := wc.Err()
 			require.EqualError(t, err, tt.want)
 			require.ErrorIs(t, err, wc.Status())

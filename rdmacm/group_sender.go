@@ -27,7 +27,7 @@ func groupSender(group ibverbs.AHAttr, wc *ibverbs.WC, header []byte) (ibverbs.A
 	}
 	classFlow := binary.BigEndian.Uint32(header)
 	return ibverbs.AHAttr{
-		Port: group.Port, DLID: wc.SLID(), SL: wc.SL(),
+		Port: group.Port, DLID: uint16(wc.SLID()), SL: wc.SL(),
 		DGID: ibverbs.GID(header[8:]), SGIDIndex: group.SGIDIndex, HopLimit: multicastHops,
 		TrafficClass: uint8(classFlow >> 20), FlowLabel: classFlow & (1<<20 - 1),
 	}, true

@@ -9,24 +9,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
-
-func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-name", "-name north hello", "-name north -group everybody", "-x")
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
 }
 
-func join(t *testing.T, local netip.Addr, args ...string) *selfexec.Process {
+func TestWrongArguments(t *testing.T) {
+	process.Misused(t, "", "-name", "-name north hello", "-name north -group everybody", "-x")
+}
+
+func join(t *testing.T, local netip.Addr, args ...string) *process.Process {
 	t.Helper()
-	p := selfexec.Start(t, append([]string{"-local", local.String()}, args...)...)
+	p := process.StartMain(t, append([]string{"-local", local.String()}, args...)...)
 	p.Says("joined")
 	return p
 }
 
-func say(t *testing.T, p *selfexec.Process, line string) {
+func say(t *testing.T, p *process.Process, line string) {
 	t.Helper()
 	_, err := fmt.Fprintln(p.Stdin, line)
 	require.NoError(t, err)
@@ -39,17 +42,17 @@ func TestChat(t *testing.T) {
 		group string
 	}{{d.IPv4, "239.86.69.67"}, {d.IPv6, "ff1e::5643"}} {
 		t.Run(with.group, func(t *testing.T) {
-			var all []*selfexec.Process
+			var all []*process.Process
 			for _, name := range []string{"north", "south", "west"} {
 				all = append(all, join(t, with.local, "-name", name, "-group", with.group))
 			}
 			north, south, west := all[0], all[1], all[2]
 			say(t, north, "hello")
-			for _, p := range []*selfexec.Process{south, west} {
+			for _, p := range []*process.Process{south, west} {
 				p.Prints("^north: hello\n")
 			}
 			say(t, south, "good evening")
-			for _, p := range []*selfexec.Process{north, west} {
+			for _, p := range []*process.Process{north, west} {
 				p.Prints("south: good evening\n")
 			}
 			say(t, west, strings.Repeat("x", 5000))
@@ -74,7 +77,7 @@ func TestNoGroup(t *testing.T) {
 		"-group 192.0.2.77": "is not",
 		"-group ff1e::1":    "another family",
 	} {
-		p := selfexec.Run(t, append([]string{"-name", "north", "-local", d.IPv4.String()}, strings.Fields(args)...)...)
+		p := process.RunMain(t, append([]string{"-name", "north", "-local", d.IPv4.String()}, strings.Fields(args)...)...)
 		require.Equal(t, 1, p.Wait())
 		require.Contains(t, p.Stderr(), text)
 	}

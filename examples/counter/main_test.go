@@ -8,26 +8,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "-n -1 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+	process.Misused(t, "", "-x", "-n -1 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
 // Clients that take tickets at the same time get each number once.
 func TestTickets(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 
 	const each = 200
-	var clients []*selfexec.Process
+	var clients []*process.Process
 	for range 4 {
-		clients = append(clients, selfexec.Start(t, "-n", fmt.Sprint(each), address))
+		clients = append(clients, process.StartMain(t, "-n", fmt.Sprint(each), address))
 	}
 	taken := map[string]bool{}
 	for _, client := range clients {
@@ -43,10 +46,10 @@ func TestTickets(t *testing.T) {
 	for i := range len(clients) * each {
 		require.True(t, taken[fmt.Sprint(i)], "nobody has %d", i)
 	}
-	one := selfexec.Run(t, address)
+	one := process.RunMain(t, address)
 	require.Zero(t, one.Wait())
 	require.Equal(t, "800\n", one.Stdout())
-	none := selfexec.Run(t, "-n", "0", address)
+	none := process.RunMain(t, "-n", "0", address)
 	require.Zero(t, none.Wait())
 	require.Empty(t, none.Stdout())
 

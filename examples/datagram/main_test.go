@@ -7,38 +7,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "192.0.2.1:7471", "-listen :7471 hello", "-listen")
+	process.Misused(t, "", "-x", "192.0.2.1:7471", "-listen :7471 hello", "-listen")
 }
 
 func TestDatagrams(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 
-	var clients []*selfexec.Process
+	var clients []*process.Process
 	for range 3 { // at the same time
-		clients = append(clients, selfexec.Start(t, address, "hello", "", "world"))
+		clients = append(clients, process.StartMain(t, address, "hello", "", "world"))
 	}
 	for _, client := range clients {
 		require.Zero(t, client.Wait())
 		require.Equal(t, "HELLO\n\nWORLD\n", client.Stdout())
 		require.Empty(t, client.Stderr())
 	}
-	long := selfexec.Run(t, address, strings.Repeat("x", 1<<16))
+	long := process.RunMain(t, address, strings.Repeat("x", 1<<16))
 	require.Equal(t, 1, long.Wait())
 	require.Contains(t, long.Stderr(), "bytes: a datagram holds at most")
 
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())
 	require.Empty(t, server.Stderr())
-	nobody := selfexec.Run(t, address, "hello")
+	nobody := process.RunMain(t, address, "hello")
 	require.Equal(t, 1, nobody.Wait())
 	require.Contains(t, nobody.Stderr(), "datagram: dial "+address)
 }
@@ -46,10 +49,10 @@ func TestDatagrams(t *testing.T) {
 // A client whose server stops asks again, then gives up.
 func TestNoAnswer(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 	questions := make([]string, 100_000)
-	client := selfexec.Start(t, append([]string{address}, questions...)...)
+	client := process.StartMain(t, append([]string{address}, questions...)...)
 	client.Prints("\n\n\n") // some answers
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())
@@ -60,7 +63,7 @@ func TestNoAnswer(t *testing.T) {
 // A server exits even if nobody has asked it anything.
 func TestInterrupted(t *testing.T) {
 	testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", ":0")
+	server := process.StartMain(t, "-listen", ":0")
 	server.Prints("listening on")
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())

@@ -18,15 +18,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "file", "-listen :7471", "-to 192.0.2.1:7471", "-to 192.0.2.1:7471 -listen :7471 file",
+	process.Misused(t, "", "-x", "file", "-listen :7471", "-to 192.0.2.1:7471", "-to 192.0.2.1:7471 -listen :7471 file",
 		"-to 192.0.2.1:7471 file another")
 }
 
@@ -87,9 +90,9 @@ func TestCopy(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			original, content := file(t, size)
 			target := filepath.Join(t.TempDir(), "copy")
-			receiver := selfexec.Start(t, "-listen", d.IPv4.String()+":0", target)
+			receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 			address := receiver.Prints(`listening on (\S+)\n`)
-			sender := selfexec.Run(t, "-to", address, original)
+			sender := process.RunMain(t, "-to", address, original)
 			require.Zero(t, sender.Wait())
 			require.Zero(t, receiver.Wait())
 			sum := fmt.Sprintf("%x\n", sha256.Sum256(content))
@@ -112,8 +115,8 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, os.WriteFile(original, nil, 0o600))
 	require.NoError(t, os.Truncate(original, 1<<40)) // a sparse file
 	target := filepath.Join(t.TempDir(), "copy")
-	receiver := selfexec.Start(t, "-listen", d.IPv4.String()+":0", target)
-	sender := selfexec.Start(t, "-to", receiver.Prints(`listening on (\S+)\n`), original)
+	receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
+	sender := process.StartMain(t, "-to", receiver.Prints(`listening on (\S+)\n`), original)
 	require.Eventually(t, func() bool {
 		info, err := os.Stat(target + ".part")
 		return err == nil && info.Size() > 0
@@ -131,17 +134,17 @@ func TestInterrupted(t *testing.T) {
 func TestNobody(t *testing.T) {
 	d := testdevice.Require(t)
 	target := filepath.Join(t.TempDir(), "copy")
-	receiver := selfexec.Start(t, "-listen", d.IPv4.String()+":0", target)
+	receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 	address := receiver.Prints(`listening on (\S+)\n`)
 	receiver.Signal(os.Interrupt)
 	require.Equal(t, 1, receiver.Wait(), "no copy")
 	require.NoFileExists(t, target+".part")
 
 	original, _ := file(t, 1)
-	sender := selfexec.Run(t, "-to", address, original)
+	sender := process.RunMain(t, "-to", address, original)
 	require.Equal(t, 1, sender.Wait())
 	require.Contains(t, sender.Stderr(), "filecopy: dial "+address+": ")
-	missing := selfexec.Run(t, "-to", address, original+"?")
+	missing := process.RunMain(t, "-to", address, original+"?")
 	require.Equal(t, 1, missing.Wait())
 	require.Contains(t, missing.Stderr(), "no such file")
 }
@@ -172,7 +175,7 @@ func TestBadSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "copy")
-			receiver := selfexec.Start(t, "-listen", d.IPv4.String()+":0", target)
+			receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 			address := receiver.Prints(`listening on (\S+)\n`)
 			conn, err := rdmacm.Dial(t.Context(), address, &rdmacm.Config{PrivateData: binary.BigEndian.AppendUint64(nil, tt.size)})
 			if tt.send != nil {

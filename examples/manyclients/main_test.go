@@ -9,22 +9,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "-n many 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+	process.Misused(t, "", "-x", "-n many 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
 // The number of threads does not grow with the number of clients, at either end.
 func TestThousandClients(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
-	clients := selfexec.Start(t, address)
+	clients := process.StartMain(t, address)
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err)
@@ -43,8 +46,8 @@ func TestThousandClients(t *testing.T) {
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())
 	require.Empty(t, server.Stderr())
-	require.Equal(t, 1, selfexec.Run(t, "-n", "50", address).Wait(), "nobody listens")
-	require.Zero(t, selfexec.Run(t, "-n", "0", address).Wait())
+	require.Equal(t, 1, process.RunMain(t, "-n", "50", address).Wait(), "nobody listens")
+	require.Zero(t, process.RunMain(t, "-n", "0", address).Wait())
 }
 
 func TestEach(t *testing.T) {

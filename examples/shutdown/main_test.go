@@ -8,24 +8,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "-work much 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
+	process.Misused(t, "", "-x", "-work much 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
 // The server either does a request and tells the client, or never begins it.
 func TestGraceful(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
-	var clients []*selfexec.Process
+	var clients []*process.Process
 	for range 3 {
-		clients = append(clients, selfexec.Start(t, address))
+		clients = append(clients, process.StartMain(t, address))
 	}
 	for _, client := range clients {
 		client.Prints("request 2 is done\n")
@@ -47,13 +50,13 @@ func TestGraceful(t *testing.T) {
 // period is over, it cuts the work off.
 func TestCutOff(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-work", "1h", "-grace", "5s", "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-work", "1h", "-grace", "5s", "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
-	client := selfexec.Start(t, address)
+	client := process.StartMain(t, address)
 	server.Prints("working for")
 	server.Signal(os.Interrupt)
 	server.Prints("shutting down")
-	late := selfexec.Run(t, address)
+	late := process.RunMain(t, address)
 	require.Equal(t, 1, late.Wait())
 	require.Contains(t, late.Stderr(), "shutdown: dial "+address+": ")
 
@@ -67,8 +70,8 @@ func TestCutOff(t *testing.T) {
 // The second interrupt ends the server at once.
 func TestImpatient(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-work", "1h", "-grace", "1h", "-listen", d.IPv4.String()+":0")
-	client := selfexec.Start(t, server.Prints(`listening on (\S+)\n`))
+	server := process.StartMain(t, "-work", "1h", "-grace", "1h", "-listen", d.IPv4.String()+":0")
+	client := process.StartMain(t, server.Prints(`listening on (\S+)\n`))
 	server.Prints("working for")
 	server.Signal(os.Interrupt)
 	server.Prints("shutting down")

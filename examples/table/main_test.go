@@ -6,24 +6,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/selfexec"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func TestMain(m *testing.M) { selfexec.Main(m, main) }
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
 
 func TestWrongArguments(t *testing.T) {
-	selfexec.Misused(t, "", "-x", "192.0.2.1:7471", "-listen :7471 1", "-listen")
+	process.Misused(t, "", "-x", "192.0.2.1:7471", "-listen :7471 1", "-listen")
 }
 
 func TestRows(t *testing.T) {
 	d := testdevice.Require(t)
-	server := selfexec.Start(t, "-listen", d.IPv4.String()+":0")
+	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
 
-	var clients []*selfexec.Process
+	var clients []*process.Process
 	for range 3 { // at the same time
-		clients = append(clients, selfexec.Start(t, address, "0", "2", "99999"))
+		clients = append(clients, process.StartMain(t, address, "0", "2", "99999"))
 	}
 	for _, client := range clients {
 		require.Zero(t, client.Wait())
@@ -34,7 +37,7 @@ func TestRows(t *testing.T) {
 	for row, text := range map[string]string{
 		"100000": "row 100000: the table has 100000", "-1": `row "-1"`, "two": `row "two"`,
 	} {
-		client := selfexec.Run(t, "--", address, row)
+		client := process.RunMain(t, "--", address, row)
 		require.Equal(t, 1, client.Wait())
 		require.Contains(t, client.Stderr(), text)
 	}
@@ -46,7 +49,7 @@ func TestRows(t *testing.T) {
 // The table is on one device.
 func TestEveryAddress(t *testing.T) {
 	testdevice.Require(t)
-	server := selfexec.Run(t, "-listen", ":0")
+	server := process.RunMain(t, "-listen", ":0")
 	require.Equal(t, 1, server.Wait())
 	require.Contains(t, server.Stderr(), "listen at an address of one")
 }

@@ -13,6 +13,6 @@
 // specs too; a [MAC] is bytes as a packet has them.
 //
 // Few devices can do any of this: calls fail with errors.ErrUnsupported where
-// one cannot. [ibverbs.Device.QueryDeviceEx] says how far a device spreads
+// one cannot. [ibverbs.Device.QueryDevice] says how far a device spreads
 // packets.
 package flow

@@ -5,7 +5,10 @@ package cerr
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -284,8 +287,22 @@ func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
 type PlatformError struct{ Op string }
 
 func (e *PlatformError) Error() string {
-	return e.Op + ": RDMA needs 64-bit Linux and a build with cgo"
+	return e.Op + ": " + whyNot(runtime.GOOS, runtime.GOARCH)
 }
+
+// whyNot returns why a program for a system cannot call the C libraries.
+func whyNot(goos, goarch string) string {
+	switch {
+	case goos == "linux" && slices.Contains(callable, goarch):
+		// Go leaves cgo out, without a word, where it finds no C compiler.
+		return "this program was built without cgo: build it again with CGO_ENABLED=1 where there is a C compiler, such as gcc"
+	default:
+		return fmt.Sprintf("RDMA needs Linux on one of %s; this program was built for %s/%s", strings.Join(callable, ", "), goos, goarch)
+	}
+}
+
+// callable are the architectures on which the C libraries are called.
+var callable = []string{"amd64", "arm64", "loong64", "ppc64le", "riscv64", "s390x"}
 
 // Unwrap makes errors.Is work with errors.ErrUnsupported.
 func (e *PlatformError) Unwrap() error { return errors.ErrUnsupported }

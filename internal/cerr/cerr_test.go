@@ -3,6 +3,7 @@ package cerr
 import (
 	"errors"
 	"io/fs"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -221,7 +222,12 @@ func TestTexts(t *testing.T) {
 	require.EqualError(t, Nil("ibv_poll_cq", "cq"), "ibv_poll_cq: cq is nil")
 	require.NoError(t, Wrap("rxe0", nil))
 	require.Equal(t, Nil(op, "cq"), Wrap("rxe0", Nil(op, "cq")))
-	require.EqualError(t, Platform(op), "ibv_test: RDMA needs 64-bit Linux and a build with cgo")
+	require.EqualError(t, Platform(op), "ibv_test: "+whyNot(runtime.GOOS, runtime.GOARCH))
+	require.Equal(t, "this program was built without cgo: build it again with CGO_ENABLED=1 where there is a C compiler, such as gcc",
+		whyNot("linux", "arm64"))
+	const needs = "RDMA needs Linux on one of amd64, arm64, loong64, ppc64le, riscv64, s390x; this program was built for "
+	require.Equal(t, needs+"windows/amd64", whyNot("windows", "amd64"))
+	require.Equal(t, needs+"linux/386", whyNot("linux", "386"))
 	require.EqualError(t, &SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1", Release: "65", Node: "IBVERBS_1.18"},
 		"ibv_new: the installed libibverbs.so.1 does not have it; rdma-core 65 added it (IBVERBS_1.18)")
 	require.EqualError(t, &SymbolError{Symbol: "ibv_inline", Library: "libibverbs.so.1", Release: "65"},

@@ -66,11 +66,10 @@ const (
 	wcFlags  = 1 << 60
 )
 
-// NewQueue returns a queue that is polled with ibv_poll_cq, into
-// libibverbs.Wc.
+// NewQueue returns a queue that is polled with ibv_poll_cq.
 func NewQueue(cq *libibverbs.Cq) Queue { return Queue{CQ: unsafe.Pointer(cq)} }
 
-// NewQueueEx returns a queue that is polled with ibv_start_poll, into WC.
+// NewQueueEx returns a queue that is polled with ibv_start_poll.
 func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 	q := Queue{unsafe.Pointer(cq), extended | readable(cq, uint64(fields)|opcode|wcFlags)}
 	// Before rdma-core 59, Soft-RoCE's ibv_next_poll ends the polling when the
@@ -111,8 +110,16 @@ func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	return fields
 }
 
-// WC is a completion of an extended queue. What the queue was not made with is
-// 0.
+// Op names the function that C polls the queue with.
+func (q Queue) Op() string {
+	if q.Fields&extended != 0 {
+		return "ibv_start_poll"
+	}
+	return "ibv_poll_cq"
+}
+
+// WC is a completion. What the queue was not made with is 0. C writes it, so
+// that it is as poll.c says.
 type WC struct {
 	libibverbs.Wc
 	Timestamp uint64 // of the device's clock
@@ -122,5 +129,5 @@ type WC struct {
 	FlowTag   uint32
 	CVLAN     uint16
 	_         [2]byte
-	SLID      uint32 // Wc has its low half
+	SLID      uint32 // of an extended queue: all of it, of which Wc has the low half; otherwise 0
 }

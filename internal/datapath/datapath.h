@@ -35,7 +35,7 @@ struct verbena_exchanged {
 };
 
 /* What fields may have beside IBV_WC_EX_WITH_*. Each field has a reader. */
-#define VERBENA_EXTENDED (UINT64_C(1) << 63) /* with start_poll, into struct verbena_wc_ex */
+#define VERBENA_EXTENDED (UINT64_C(1) << 63) /* with start_poll, not ibv_poll_cq */
 #define VERBENA_ONE_BY_ONE (UINT64_C(1) << 62) /* next_poll cannot be relied upon */
 #define VERBENA_OPCODE (UINT64_C(1) << 61)
 #define VERBENA_WC_FLAGS (UINT64_C(1) << 60)
@@ -48,6 +48,8 @@ struct verbena_exchanged {
 void verbena_post_send(uint8_t *qp, uint64_t ops, uint8_t *wr, uint8_t *posted);
 void verbena_post_recv(uint8_t *qp, uint8_t *wr, uint8_t *posted);
 
+/* out is an array of struct verbena_wc. */
+#define VERBENA_WC_SIZE 88
 void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled);
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled);
 void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
@@ -58,7 +60,8 @@ void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64
  * until there are at least so many completions. ex is qp, or its struct
  * ibv_qp_ex. */
 void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests, uint8_t *cq,
-		      int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget, uint8_t *exchanged);
+		      uint64_t fields, int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget,
+		      uint8_t *exchanged);
 #define VERBENA_SPIN 0
 #define VERBENA_SLEEP 1
 #define VERBENA_SLEEP_SOLICITED 2

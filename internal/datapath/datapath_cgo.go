@@ -36,6 +36,7 @@ const (
 	_ = -(unsafe.Sizeof(Posted{}) ^ C.sizeof_struct_verbena_posted)
 	_ = -(unsafe.Sizeof(Polled{}) ^ C.sizeof_struct_verbena_polled)
 	_ = -(unsafe.Sizeof(Exchanged{}) ^ C.sizeof_struct_verbena_exchanged)
+	_ = -(unsafe.Sizeof(WC{}) ^ C.VERBENA_WC_SIZE)
 )
 
 func bytes(p unsafe.Pointer) *C.uint8_t { return (*C.uint8_t)(p) }
@@ -62,7 +63,7 @@ func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
 
-// Poll polls once.
+// Poll polls once. Here and below, out is an array of WC with room for max.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
 }
@@ -91,11 +92,11 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
-	cq *libibverbs.Cq, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
+	q Queue, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
 ) {
 	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
-		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(unsafe.Pointer(cq)),
-		C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))
+		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(q.CQ),
+		C.uint64_t(q.Fields), C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))
 }
 
 // isRXE reports whether a function is in Soft-RoCE's provider.

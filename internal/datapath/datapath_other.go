@@ -40,7 +40,7 @@ func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = c
 // Exchange fails.
 func Exchange(
 	_ *libibverbs.Qp, _ *libibverbs.RecvWr, _ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr,
-	_ *libibverbs.Cq, _, _ int, _ unsafe.Pointer, _ How, _ time.Duration, e *Exchanged,
+	_ Queue, _, _ int, _ unsafe.Pointer, _ How, _ time.Duration, e *Exchanged,
 ) {
 	e.Sent = cannotPost
 }

@@ -13,8 +13,8 @@
 
 #include "../../generated/libibverbs/abi.h"
 
-/* Go has the same struct; see WCEx. */
-struct verbena_wc_ex {
+/* A completion of any queue. Go has the same struct. */
+struct verbena_wc {
 	struct ibv_wc wc;
 	uint64_t timestamp;
 	uint64_t wallclock;
@@ -24,8 +24,8 @@ struct verbena_wc_ex {
 	uint16_t cvlan;
 	uint32_t slid; /* wc has its low half */
 };
-_Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_ex, cvlan) == 80 &&
-		       offsetof(struct verbena_wc_ex, slid) == 84, "struct verbena_wc_ex");
+_Static_assert(sizeof(struct verbena_wc) == VERBENA_WC_SIZE && offsetof(struct verbena_wc, cvlan) == 80 &&
+		       offsetof(struct verbena_wc, slid) == 84, "struct verbena_wc");
 
 #define READ(flag, reader, to) \
 	do { \
@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct verbena_wc_ex) == 88 && offsetof(struct verbena_wc_
 	(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN | \
 	 IBV_WC_EX_WITH_TM_INFO)
 
-static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *out)
 {
 	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp, out->wc.src_qp);
 	READ(IBV_WC_EX_WITH_SLID, read_slid, out->slid);
@@ -48,7 +48,7 @@ static void read_datagram(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_
 	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, out->wc.dlid_path_bits);
 }
 
-static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *out)
 {
 	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns, out->wallclock);
 	READ(IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, out->flow_tag);
@@ -62,12 +62,17 @@ static void read_rare(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_e
 	}
 }
 
-static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex *out)
+/* Clears what struct ibv_wc does not have. */
+static inline void clear_rest(struct verbena_wc *out)
+{
+	memset((uint8_t *)out + sizeof(out->wc), 0, sizeof(*out) - sizeof(out->wc));
+}
+
+static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *out)
 {
 	/* In two parts, because gcc clears more than 64 bytes with a slow loop. */
 	out->wc = (struct ibv_wc){.wr_id = cq->wr_id, .status = cq->status};
-	out->timestamp = out->wallclock = out->tag = 0;
-	out->tag_data = out->flow_tag = out->cvlan = out->slid = 0;
+	clear_rest(out);
 	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num, out->wc.qp_num);
 	if (cq->status != IBV_WC_SUCCESS) {
 		if (cq->read_vendor_err)
@@ -89,8 +94,8 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc_ex
 }
 
 /* Returns how many completions it has read, or what C failed with. */
-static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc_ex *out,
-			     int32_t *failed)
+static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc *out,
+			     struct verbena_polled *p)
 {
 	struct ibv_poll_cq_attr attr = {0};
 	int64_t n = 0;
@@ -114,37 +119,75 @@ static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max,
 	/* What was read must not be lost; the next call meets the error again. */
 	if (n > 0 || !error || error == ENOENT)
 		return n;
-	*failed = errno;
+	p->error = errno;
 	return error > 0 ? -error : error;
 }
 
-static inline int64_t poll_once(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t *failed)
+/* Two words, to move a struct ibv_wc with few instructions. */
+typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
+_Static_assert(sizeof(struct ibv_wc) == 3 * sizeof(words), "struct ibv_wc");
+
+/* Moves n completions, which ibv_poll_cq has put one after another at the
+ * beginning of out, to their places: the last one first, because its place is
+ * behind all that have yet to move. */
+static void spread(struct verbena_wc *out, int64_t n)
+{
+	const struct ibv_wc *dense = (const struct ibv_wc *)out;
+
+	while (--n > 0) {
+		const words *from = (const words *)&dense[n];
+		words *to = (words *)&out[n].wc;
+		words first = from[0], second = from[1], third = from[2]; /* all of it, because the two may overlap */
+
+		to[0] = first;
+		to[1] = second;
+		to[2] = third;
+		clear_rest(&out[n]);
+	}
+	clear_rest(out); /* the first one is where it belongs */
+}
+
+/* Returns what poll_once does when ibv_poll_cq has answered n, neither 0 nor 1. */
+static __attribute__((noinline)) int64_t poll_answered(struct ibv_cq *cq, int n, int64_t max, struct verbena_wc *out,
+						       struct verbena_polled *p)
+{
+	if (n < 0) {
+		p->error = errno;
+		return n;
+	}
+	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
+	 * when asked for none. */
+	if (n == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, &out->wc) == EOPNOTSUPP)
+		return -EOPNOTSUPP;
+	if (n <= max)
+		spread(out, n);
+	return n;
+}
+
+static inline int64_t poll_once(uint8_t *p_cq, uint64_t fields, int64_t max, struct verbena_wc *out,
+				struct verbena_polled *p)
 {
 	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
-	struct ibv_wc *wc = (struct ibv_wc *)out;
 	int n;
 
 	if (fields & VERBENA_EXTENDED)
-		return poll_extended((struct ibv_cq_ex *)p_cq, fields, max, (struct verbena_wc_ex *)out, failed);
+		return poll_extended((struct ibv_cq_ex *)p_cq, fields, max, out, p);
+	errno = 0;
 	if (!cq->context->ops.poll_cq)
 		return -EOPNOTSUPP;
-	errno = 0;
-	n = cq->context->ops.poll_cq(cq, max, wc);
-	if (n >= 0 && n != EOPNOTSUPP)
-		return n;
-	*failed = errno;
-	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
-	 * when asked for none. */
-	if (n == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, wc) == EOPNOTSUPP)
-		return -EOPNOTSUPP;
-	return n;
+	n = cq->context->ops.poll_cq(cq, max, &out->wc);
+	if (n == 1) {
+		clear_rest(out);
+		return 1;
+	}
+	return n ? poll_answered(cq, n, max, out, p) : 0;
 }
 
 void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled)
 {
 	struct verbena_polled *p = (struct verbena_polled *)polled;
 
-	p->value = poll_once(cq, fields, max, out, &p->error);
+	p->value = poll_once(cq, fields, max, (struct verbena_wc *)out, p);
 }
 
 static int64_t now(void)
@@ -156,12 +199,12 @@ static int64_t now(void)
 }
 
 /* Polls and, if there is nothing, arms the queue and polls again. */
-static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited,
+static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, struct verbena_wc *out, int32_t solicited,
 			struct verbena_polled *p)
 {
 	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
 
-	p->value = poll_once(p_cq, fields, max, out, &p->error);
+	p->value = poll_once(p_cq, fields, max, out, p);
 	if (p->value != 0)
 		return;
 	p->step = VERBENA_ARMING;
@@ -175,12 +218,12 @@ static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, uint8_t *ou
 		return;
 	/* What came before the queue was armed gives no event. */
 	p->step = VERBENA_POLLING;
-	p->value = poll_once(p_cq, fields, max, out, &p->error);
+	p->value = poll_once(p_cq, fields, max, out, p);
 }
 
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled)
 {
-	poll_or_arm(cq, fields, max, out, solicited, (struct verbena_polled *)polled);
+	poll_or_arm(cq, fields, max, (struct verbena_wc *)out, solicited, (struct verbena_polled *)polled);
 }
 
 static int (*get_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
@@ -226,15 +269,14 @@ static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *
 
 /* Sleeps until there are least completions, of which some may be there when it
  * fails, or until an event comes that is for another queue. */
-static int64_t sleep_for(uint8_t *p_cq, uint64_t fields, int64_t least, int64_t max, uint8_t *out, int32_t solicited,
-			 int64_t budget, struct verbena_polled *p)
+static int64_t sleep_for(uint8_t *p_cq, uint64_t fields, int64_t least, int64_t max, struct verbena_wc *out,
+			 int32_t solicited, int64_t budget, struct verbena_polled *p)
 {
 	struct ibv_cq *cq = (struct ibv_cq *)p_cq;
-	size_t size = fields & VERBENA_EXTENDED ? sizeof(struct verbena_wc_ex) : sizeof(struct ibv_wc);
 	int64_t n = 0, late = 0;
 
 	for (;;) {
-		poll_or_arm(p_cq, fields, max - n, out + n * size, solicited, p);
+		poll_or_arm(p_cq, fields, max - n, out + n, solicited, p);
 		if (p->value < 0)
 			return n ? n : p->value;
 		n += p->value;
@@ -262,7 +304,7 @@ void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int3
 {
 	struct verbena_polled *p = (struct verbena_polled *)polled;
 
-	p->value = sleep_for(cq, fields, 1, max, out, solicited, budget, p);
+	p->value = sleep_for(cq, fields, 1, max, (struct verbena_wc *)out, solicited, budget, p);
 }
 
 static inline void relax(void)
@@ -278,12 +320,11 @@ static inline void relax(void)
 #define LOOKS_PER_CLOCK 8
 
 /* Spins until there are least completions, of which some may be there when it
- * fails: then the next call meets the error again. More than one can only be asked
- * for without fields. */
-static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t least, int64_t max, uint8_t *out, int64_t budget,
-			   struct verbena_polled *p)
+ * fails: then the next call meets the error again. */
+static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t least, int64_t max, struct verbena_wc *out,
+			   int64_t budget, struct verbena_polled *p)
 {
-	int64_t n = poll_once(cq, fields, max, out, &p->error), more, late;
+	int64_t n = poll_once(cq, fields, max, out, p), more, late;
 	int looks = 0;
 
 	if (n < 0 || n >= least || budget <= 0)
@@ -292,7 +333,7 @@ static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t least, int64_t 
 	late = p->now + budget;
 	do {
 		relax();
-		more = poll_once(cq, fields, max - n, out + n * sizeof(struct ibv_wc), &p->error);
+		more = poll_once(cq, fields, max - n, out + n, p);
 		if (more < 0)
 			return n ? n : more;
 		n += more;
@@ -306,23 +347,29 @@ void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64
 {
 	struct verbena_polled *p = (struct verbena_polled *)polled;
 
-	p->value = spin(cq, fields, 1, max, out, budget, p);
+	p->value = spin(cq, fields, 1, max, (struct verbena_wc *)out, budget, p);
 }
 
 void verbena_exchange(uint8_t *qp, uint8_t *receives, uint8_t *ex, uint64_t ops, uint8_t *requests, uint8_t *cq,
-		      int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget, uint8_t *exchanged)
+		      uint64_t fields, int64_t least, int64_t max, uint8_t *out, int32_t how, int64_t budget,
+		      uint8_t *exchanged)
 {
 	struct verbena_exchanged *e = (struct verbena_exchanged *)exchanged;
 	struct verbena_polled *p = &e->polled;
+	struct verbena_wc *wcs = (struct verbena_wc *)out;
 
-	if (receives)
+	if (receives) {
 		verbena_post_recv(qp, receives, (uint8_t *)&e->received);
-	if (requests && e->received.value == 0)
+		if (e->received.value != 0)
+			return;
+	}
+	if (requests) {
 		verbena_post_send(ex, ops, requests, (uint8_t *)&e->sent);
-	if (e->received.value != 0 || e->sent.value != 0)
-		return;
+		if (e->sent.value != 0)
+			return;
+	}
 	if (how == VERBENA_SPIN)
-		p->value = spin(cq, 0, least, max, out, budget, p);
+		p->value = spin(cq, fields, least, max, wcs, budget, p);
 	else
-		p->value = sleep_for(cq, 0, least, max, out, how == VERBENA_SLEEP_SOLICITED, budget, p);
+		p->value = sleep_for(cq, fields, least, max, wcs, how == VERBENA_SLEEP_SOLICITED, budget, p);
 }

@@ -3,6 +3,7 @@
 package datapath_test
 
 import (
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -24,7 +25,9 @@ func TestNewQueueEx(t *testing.T) {
 	require.Equal(t, uint64(extended|opcode|wcFlags), datapath.NewQueueEx(d.CQ(), fields).Fields)
 	d.CQ().ReadOpcode, d.CQ().ReadWcFlags = nil, nil
 	require.Equal(t, uint64(extended), datapath.NewQueueEx(d.CQ(), 0).Fields)
+	require.Equal(t, "ibv_start_poll", datapath.NewQueueEx(d.CQ(), 0).Op())
 	require.Zero(t, datapath.NewQueue(d.PlainCQ()).Fields)
+	require.Equal(t, "ibv_poll_cq", datapath.NewQueue(d.PlainCQ()).Op())
 }
 
 // A provider may lack what libibverbs calls without asking.
@@ -41,7 +44,7 @@ func TestMissingOperations(t *testing.T) {
 	datapath.PostRecv(&qp.QpBase, &recv, &received)
 	require.EqualValues(t, 95, sent.Value)
 	require.EqualValues(t, 95, received.Value)
-	var wcs [1]libibverbs.Wc
+	var wcs [1]datapath.WC
 	q := datapath.NewQueue(d.PlainCQ())
 	var p datapath.Polled
 	datapath.PollOrArm(q, 1, ptr(&wcs), false, &p)
@@ -55,15 +58,33 @@ func TestMissingOperations(t *testing.T) {
 func TestPollWithoutProvider(t *testing.T) {
 	d := fakeverbs.New()
 	defer d.Close()
-	wcs := make([]libibverbs.Wc, 100)
+	wcs := make([]datapath.WC, 100)
 	q := datapath.NewQueue(d.PlainCQ())
 	d.Set(fakeverbs.Script{PollError: 95})
 	require.EqualValues(t, -95, poll(q, wcs))
 	d.Set(fakeverbs.Script{Completions: 95})
 	require.EqualValues(t, 95, poll(q, wcs))
+	for i, wc := range wcs[:95] {
+		require.EqualValues(t, i, wc.WrId)
+	}
 }
 
-func poll(q datapath.Queue, wcs []libibverbs.Wc) int64 {
+// A provider that says that it has written more than there is room for has
+// not: nothing behind the room is touched.
+func TestPollBeyondRoom(t *testing.T) {
+	d := fakeverbs.New()
+	defer d.Close()
+	wcs := make([]datapath.WC, 8)
+	for i := range wcs {
+		wcs[i].WrId, wcs[i].SLID = uint64(i), 1
+	}
+	d.Set(fakeverbs.Script{PollError: 8})
+	before := slices.Clone(wcs)
+	require.EqualValues(t, 8, poll(datapath.NewQueue(d.PlainCQ()), wcs[:4]))
+	require.Equal(t, before, wcs)
+}
+
+func poll(q datapath.Queue, wcs []datapath.WC) int64 {
 	var p datapath.Polled
 	datapath.Poll(q, len(wcs), ptr(&wcs[0]), &p)
 	return p.Value

@@ -18,7 +18,6 @@ import (
 // Either client can be timed against either server.
 func TestCMTime(t *testing.T) {
 	d := testdevice.Require(t)
-	ours, theirs := programs(t)
 	for _, client := range []program{ours, theirs} {
 		for _, server := range []program{ours, theirs} {
 			t.Run(client.name+" client, "+server.name+" server", func(t *testing.T) {
@@ -33,14 +32,13 @@ func TestCMTime(t *testing.T) {
 // What the program prints as JSON has every step; -b adds one.
 func TestJSON(t *testing.T) {
 	d := testdevice.Require(t)
-	ours, _ := programs(t)
 	for _, ip := range []string{d.IPv4.String(), d.IPv6.String()} {
 		stop := serve(t, ours, "-b", ip)
-		out, err := ours.command(t.Context(), "-s", ip, "-b", ip, "-p", "7477", "-c", "3", "-j").Output()
-		require.NoError(t, err)
+		client := ours.start(t, "-s", ip, "-b", ip, "-p", "7477", "-c", "3", "-j")
+		require.Zero(t, client.Wait())
 		stop()
 		var results []map[string]any
-		require.NoError(t, json.Unmarshal(out, &results))
+		require.NoError(t, json.Unmarshal([]byte(client.Stdout()), &results))
 		var names []string
 		for _, r := range results {
 			names = append(names, r["step"].(string))
@@ -54,10 +52,9 @@ func TestJSON(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	d := testdevice.Require(t)
-	ours, _ := programs(t)
-	out, err := ours.command(t.Context(), "-s", d.IPv4.String(), "-p", "7478").CombinedOutput()
-	require.Error(t, err)
-	require.Equal(t, "cmtime: connect: connection rejected: nobody listens on the port\n", string(out))
+	client := ours.start(t, "-s", d.IPv4.String(), "-p", "7478")
+	require.Equal(t, 1, client.Wait())
+	require.Equal(t, "cmtime: connect: connection rejected: nobody listens on the port\n", client.Output())
 }
 
 // number returns what an environment variable says.
@@ -76,7 +73,6 @@ func number(b *testing.B, name string, otherwise int) int {
 // VERBENA_CMTIME_CONNECTIONS each, and compares the medians.
 func BenchmarkCMTime(b *testing.B) {
 	d := testdevice.Require(b)
-	ours, theirs := programs(b)
 	rounds, connections := number(b, "VERBENA_CMTIME_ROUNDS", 7), number(b, "VERBENA_CMTIME_CONNECTIONS", 200)
 	pairs := [][2]program{{theirs, theirs}, {ours, ours}, {ours, theirs}} // client, server
 	for b.Loop() {

@@ -1,8 +1,6 @@
 package cmtime
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,55 +14,46 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/cmd/cmtime"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.
 const patience = 2 * time.Minute
 
-// selfEnv makes this program be cmtime.
-const selfEnv = "VERBENA_TEST_CMTIME"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(selfEnv) != "" {
-		os.Exit(cmtime.Main(os.Args[1:], os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
+	process.Become(map[string]process.Program{"cmtime": cmtime.Main})
+	m.Run()
 }
 
 // program is one of the two cmtimes.
 type program struct {
-	name, path string
-	stop       os.Signal // which ends its server
+	name string
+	stop os.Signal // which ends its server
 }
 
-func programs(t testing.TB) (ours, theirs program) {
+var (
+	ours   = program{"Go", os.Interrupt}
+	theirs = program{"C", syscall.SIGKILL}
+)
+
+func (p program) start(t testing.TB, args ...string) *process.Process {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	c, err := exec.LookPath("cmtime")
-	require.NoError(t, err)
-	return program{"Go", self, os.Interrupt}, program{"C", c, syscall.SIGKILL}
-}
-
-func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.path, args...)
-	cmd.Env = append(os.Environ(), selfEnv+"=1")
-	return cmd
+	if p == ours {
+		return process.Start(t, process.Command(t, "cmtime", args...))
+	}
+	return process.Start(t, exec.Command("cmtime", args...))
 }
 
 // serve starts a server, which ends when the function is called.
 func serve(t testing.TB, server program, args ...string) (stop func()) {
 	t.Helper()
-	var said bytes.Buffer
-	serving := server.command(t.Context(), append(args, "-p", "7477")...)
-	serving.Stdout, serving.Stderr = &said, &said
-	require.NoError(t, serving.Start())
+	serving := server.start(t, append(args, "-p", "7477")...)
 	awaitIDs(t, func(ids string) bool { return strings.Contains(ids, ":7477 ") && strings.Contains(ids, "state LISTEN") })
 	return func() {
-		require.NoError(t, serving.Process.Signal(server.stop))
-		err := serving.Wait()
-		require.True(t, server.stop != os.Interrupt || err == nil && said.Len() == 0, "%v\n%s", err, &said)
+		serving.Signal(server.stop)
+		status := serving.Wait()
+		require.True(t, server == theirs || status == 0 && serving.Output() == "", "status %d", status)
 		awaitIDs(t, func(ids string) bool { return ids == "" })
 	}
 }
@@ -73,12 +62,10 @@ func serve(t testing.TB, server program, args ...string) (stop func()) {
 // client's, which it runs against a server of either program.
 func measure(t testing.TB, client, server program, d testdevice.Device, connections int) map[string]time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	defer serve(t, server)()
-	out, err := client.command(ctx, "-s", d.IPv4.String(), "-p", "7477", "-c", fmt.Sprint(connections)).CombinedOutput()
-	require.NoError(t, err, "%s client\n%s", client.name, out)
-	return totals(t, string(out))
+	c := client.start(t, "-s", d.IPv4.String(), "-p", "7477", "-c", fmt.Sprint(connections))
+	require.Zero(t, c.Wait(), "%s client", client.name)
+	return totals(t, c.Output())
 }
 
 var stepLine = regexp.MustCompile(`(?m)^([a-z]+ ?[a-z]+) *: +([0-9.]+) `)

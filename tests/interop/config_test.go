@@ -55,7 +55,7 @@ func TestPeersRetryCounts(t *testing.T) {
 			require.Equal(t, tt.retry, attr.RetryCount)
 			require.Equal(t, tt.rnrRetry, attr.RNRRetryCount)
 			require.NoError(t, conn.Close())
-			client.wait()
+			client.Wait()
 		})
 	}
 }
@@ -78,7 +78,7 @@ func TestPeerRNRRetryCount(t *testing.T) {
 	binary.BigEndian.PutUint32(hello.Bytes()[8:], data.Remote().RKey)
 	binary.BigEndian.PutUint32(hello.Bytes()[12:], 64)
 	require.NoError(t, conn.Send(ctx, hello.All()))
-	server.eventually("fails", func() bool {
-		return strings.Contains(server.stderr.String(), "cq completion failed status 13") // IBV_WC_RNR_RETRY_EXC_ERR
+	server.Eventually("fails", func() bool {
+		return strings.Contains(server.Stderr(), "cq completion failed status 13") // IBV_WC_RNR_RETRY_EXC_ERR
 	})
 }

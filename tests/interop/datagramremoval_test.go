@@ -16,7 +16,8 @@ import (
 
 // datagramsMain is a program with a receive posted on each kind of end for
 // datagrams. It prints how these end.
-func datagramsMain(ip string, stdout io.Writer) int {
+func datagramsMain(args []string, stdout, _ io.Writer) int {
+	ip := args[0]
 	ctx := context.Background()
 	ends := map[string]*rdmacm.DatagramConn{}
 	err := func() (err error) {
@@ -80,10 +81,10 @@ func TestDeviceIsRemovedUnderDatagrams(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	program := program{"Go", true, "datagrams"}.start(t, d.IPv4.String())
-	program.prints("ready")
+	program.Prints("ready")
 	removal := exec.Command("rdma", "link", "delete", d.Name)
 	require.NoError(t, removal.Start())
-	require.Zero(t, program.wait())
+	require.Zero(t, program.Wait())
 	removed := make(chan error, 1)
 	go func() { removed <- removal.Wait() }()
 	require.Eventually(t, func() bool {
@@ -93,7 +94,7 @@ func TestDeviceIsRemovedUnderDatagrams(t *testing.T) {
 	require.NoError(t, <-removed)
 	require.NoError(t, exec.Command("rdma", "link", "add", d.Name, "type", "rxe", "netdev", d.NetDev).Run())
 	for _, name := range []string{"accepted", "dialed", "group"} {
-		require.Contains(t, program.stdout.String(), "\n"+name+": device removed")
-		require.Contains(t, program.stdout.String(), "closed "+name+": <nil>")
+		require.Contains(t, program.Stdout(), "\n"+name+": device removed")
+		require.Contains(t, program.Stdout(), "closed "+name+": <nil>")
 	}
 }

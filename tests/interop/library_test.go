@@ -34,11 +34,11 @@ func TestMissingLibrary(t *testing.T) {
 				hide(t, pattern)
 			}
 			r := ours.run(t, tt.args...)
-			require.Equal(t, 1, r.status)
+			require.Equal(t, 1, r.Wait())
 			for _, text := range append(tt.want, "on Debian and Ubuntu install ", "on Fedora ") {
-				require.Contains(t, r.stderr.String(), text)
+				require.Contains(t, r.Stderr(), text)
 			}
-			t.Log(r.stderr)
+			t.Log(r.Stderr())
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 var (
@@ -16,13 +18,13 @@ var (
 const group, group6 = "239.86.69.68", "ff0e::5645:4d43"
 
 // join starts a member and returns when it has joined.
-func join(t *testing.T, p program, args ...string) *process {
+func join(t *testing.T, p program, args ...string) *process.Process {
 	t.Helper()
 	if !p.self { // whose output would come at its end
 		p.command, args = "stdbuf", append([]string{"-oL", "mckey"}, args...)
 	}
 	m := p.start(t, args...)
-	m.prints("mckey: joined dgid: ")
+	m.Prints("mckey: joined dgid: ")
 	return m
 }
 
@@ -30,20 +32,20 @@ func join(t *testing.T, p program, args ...string) *process {
 // sender sends more than those wait for: C's destroys its queue pair at once,
 // with what the kernel has not sent by then, so that of 10 messages Linux 7.2
 // may send few.
-func sendToMembers(t *testing.T, members []*process, sender program, args ...string) {
+func sendToMembers(t *testing.T, members []*process.Process, sender program, args ...string) {
 	t.Helper()
 	args = append(args, "-s", "-C", "1000")
 	for _, m := range members {
-		m.eventually("has received enough", func() bool {
-			if !m.ended() {
+		m.Eventually("has received enough", func() bool {
+			if !m.Ended() {
 				s := sender.run(t, args...)
-				require.Zero(t, s.status)
-				require.Contains(t, s.stdout.String(), "data transfers complete")
+				require.Zero(t, s.Wait())
+				require.Contains(t, s.Stdout(), "data transfers complete")
 			}
-			return m.ended()
+			return m.Ended()
 		})
-		require.Zero(t, m.status)
-		require.Contains(t, m.stdout.String(), "data transfers complete")
+		require.Zero(t, m.Wait())
+		require.Contains(t, m.Stdout(), "data transfers complete")
 	}
 }
 
@@ -62,12 +64,12 @@ func TestMckey(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s sender %s", tt.sender.name, tt.mode), func(t *testing.T) {
 			args := []string{"-m", group, "-b", d.IPv4.String(), "-S", fmt.Sprint(tt.size)}
-			var members []*process
+			var members []*process.Process
 			for _, p := range tt.members {
 				members = append(members, join(t, p, args...))
 			}
 			for _, m := range members {
-				require.Contains(t, m.stdout.String(), "mckey: joined dgid: ::ffff:"+group+" mlid 0x0 sl 0\n")
+				require.Contains(t, m.Stdout(), "mckey: joined dgid: ::ffff:"+group+" mlid 0x0 sl 0\n")
 			}
 			sendToMembers(t, members, tt.sender, append(args, strings.Fields(tt.mode)...)...)
 		})
@@ -79,9 +81,9 @@ func TestMckeyConnections(t *testing.T) {
 	d := needDevice(t)
 	args := []string{"-m", group, "-b", d.IPv4.String(), "-c", "3"}
 	for _, pair := range []struct{ member, sender program }{{ourMckey, theirMckey}, {theirMckey, ourMckey}} {
-		members := []*process{join(t, pair.member, append(args, "-C", "20")...)}
+		members := []*process.Process{join(t, pair.member, append(args, "-C", "20")...)}
 		sendToMembers(t, members, pair.sender, args...)
-		require.Equal(t, 3, strings.Count(members[0].stdout.String(), "joined dgid"))
+		require.Equal(t, 3, strings.Count(members[0].Stdout(), "joined dgid"))
 	}
 }
 
@@ -90,9 +92,9 @@ func TestMckeyConnections(t *testing.T) {
 func TestMckeyIPv6(t *testing.T) {
 	d := needDevice(t)
 	args := []string{"-m", group6, "-b", d.IPv6.String()}
-	require.NotZero(t, theirMckey.run(t, args...).status)
-	members := []*process{join(t, ourMckey, args...), join(t, ourMckey, args...)}
-	require.Contains(t, members[0].stdout.String(), "mckey: joined dgid: "+group6+" mlid 0x0 sl 0\n")
+	require.NotZero(t, theirMckey.run(t, args...).Wait())
+	members := []*process.Process{join(t, ourMckey, args...), join(t, ourMckey, args...)}
+	require.Contains(t, members[0].Stdout(), "mckey: joined dgid: "+group6+" mlid 0x0 sl 0\n")
 	sendToMembers(t, members, ourMckey, append(args, "-o")...)
 }
 
@@ -114,10 +116,10 @@ func TestMckeyFails(t *testing.T) {
 		{[]string{"-M", group6, "-b", ip}, "not supported\n"},
 	} {
 		we, they := ourMckey.run(t, tt.args...), theirMckey.run(t, tt.args...)
-		require.NotZero(t, they.status, tt.args)
-		require.Equal(t, 1, we.status, tt.args)
-		require.Regexp(t, "^mckey: .*\n$", we.stderr.String())
-		require.Contains(t, we.stderr.String(), tt.text, tt.args)
+		require.NotZero(t, they.Wait(), tt.args)
+		require.Equal(t, 1, we.Wait(), tt.args)
+		require.Regexp(t, "^mckey: .*\n$", we.Stderr())
+		require.Contains(t, we.Stderr(), tt.text, tt.args)
 	}
 }
 
@@ -126,7 +128,7 @@ func TestMckeyIsInterrupted(t *testing.T) {
 	for _, mode := range []string{"-C10", "-s"} { // while it waits for messages, and for the network
 		m := join(t, ourMckey, "-m", group, "-b", d.IPv4.String(), mode)
 		interrupt(m)
-		require.Equal(t, 130, m.wait())
-		require.Equal(t, "mckey: interrupted\n", m.stderr.String())
+		require.Equal(t, 130, m.Wait())
+		require.Equal(t, "mckey: interrupted\n", m.Stderr())
 	}
 }

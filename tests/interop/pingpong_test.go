@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 // C's rping takes sizes from 23 to 65535, whatever its message says.
@@ -23,10 +25,10 @@ func TestPingPong(t *testing.T) {
 				args := []string{"-a", with.ip.String(), "-S", fmt.Sprint(with.size), "-V", "-C", "100"}
 				server := pair.server.serve(t, args...)
 				client := pair.client.run(t, append([]string{"-c"}, args...)...)
-				require.Zero(t, client.status)
-				require.Zero(t, server.wait())
-				require.Empty(t, client.stdout.String())
-				require.Contains(t, server.stderr.String(), "server DISCONNECT EVENT...\n")
+				require.Zero(t, client.Wait())
+				require.Zero(t, server.Wait())
+				require.Empty(t, client.Stdout())
+				require.Contains(t, server.Stderr(), "server DISCONNECT EVENT...\n")
 			})
 		}
 	}
@@ -52,8 +54,8 @@ func TestPingPongManualQP(t *testing.T) {
 			args := []string{"-a", d.IPv4.String(), "-V", "-C", "20", "-S", fmt.Sprint(minSize)}
 			server := pair.server.serve(t, append(args, strings.Fields(pair.serverArgs)...)...)
 			client := pair.client.run(t, append(append([]string{"-c"}, args...), strings.Fields(pair.clientArgs)...)...)
-			require.Zero(t, client.status)
-			require.Zero(t, server.wait())
+			require.Zero(t, client.Wait())
+			require.Zero(t, server.Wait())
 		})
 	}
 }
@@ -66,10 +68,10 @@ func TestPrintedPings(t *testing.T) {
 		args := []string{"-a", d.IPv4.String(), "-v", "-C", "60", "-S", "300"} // more pings than letters
 		server := pair.server.serve(t, args...)
 		client := pair.client.run(t, append([]string{"-c"}, args...)...)
-		require.Zero(t, client.status)
-		require.Zero(t, server.wait())
-		require.Equal(t, strings.ReplaceAll(server.stdout.String(), "server ping data", "ping data"), client.stdout.String())
-		printed = append(printed, client.stdout.String())
+		require.Zero(t, client.Wait())
+		require.Zero(t, server.Wait())
+		require.Equal(t, strings.ReplaceAll(server.Stdout(), "server ping data", "ping data"), client.Stdout())
+		printed = append(printed, client.Stdout())
 	}
 	require.Equal(t, printed[0], printed[1])
 	require.Contains(t, printed[0], "ping data: rdma-ping-59: BCDE")
@@ -80,20 +82,20 @@ func TestPersistentServer(t *testing.T) {
 	d := needDevice(t)
 	server := ours.serve(t, "-P")
 	for round := range 2 { // at once, and again later
-		var all []*process
+		var all []*process.Process
 		for range clients {
 			all = append(all, theirs.start(t, "-c", "-a", d.IPv4.String(), "-V", "-C", "20"))
 		}
 		for _, client := range all {
-			require.Zero(t, client.wait())
+			require.Zero(t, client.Wait())
 		}
-		n := strings.Count(server.stderr.String(), "server DISCONNECT EVENT...\n")
+		n := strings.Count(server.Stderr(), "server DISCONNECT EVENT...\n")
 		require.LessOrEqual(t, n, clients*(round+1))
 	}
-	server.eventually("all disconnected", func() bool {
-		return strings.Count(server.stderr.String(), "server DISCONNECT EVENT...\n") == 2*clients
+	server.Eventually("all disconnected", func() bool {
+		return strings.Count(server.Stderr(), "server DISCONNECT EVENT...\n") == 2*clients
 	})
-	require.Equal(t, 2*clients, strings.Count(server.stderr.String(), "\n"), "nothing else to report")
+	require.Equal(t, 2*clients, strings.Count(server.Stderr(), "\n"), "nothing else to report")
 	interrupt(server)
-	require.Zero(t, server.wait())
+	require.Zero(t, server.Wait())
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 var (
@@ -30,12 +32,12 @@ func TestRDMAClient(t *testing.T) {
 		} {
 			t.Run(pair.server.name+" server "+pair.client.name+" client "+with.name, func(t *testing.T) {
 				server := pair.server.start(t, append(with.port, "-s", with.listen)...)
-				server.listens()
+				listens(t, server)
 				client := pair.client.run(t, append(with.port, "-s", with.ip.String())...)
-				for _, r := range []*process{client, server} {
-					require.Zero(t, r.wait())
-					require.Contains(t, r.stdout.String(), ": end 0\n")
-					require.Empty(t, r.stderr.String())
+				for _, r := range []*process.Process{client, server} {
+					require.Zero(t, r.Wait())
+					require.Contains(t, r.Stdout(), ": end 0\n")
+					require.Empty(t, r.Stderr())
 				}
 			})
 		}
@@ -46,15 +48,15 @@ func TestRDMAClient(t *testing.T) {
 func TestRDMAServerWithoutFlags(t *testing.T) {
 	d := needDevice(t)
 	server := ourRDMAServer.start(t)
-	server.listens()
-	require.Zero(t, theirRDMAClient.run(t, "-s", d.IPv4.String()).status)
-	require.Zero(t, server.wait())
+	listens(t, server)
+	require.Zero(t, theirRDMAClient.run(t, "-s", d.IPv4.String()).Wait())
+	require.Zero(t, server.Wait())
 }
 
 func TestRDMAClientFails(t *testing.T) {
 	d := needDevice(t)
 	taken := theirRDMAServer.start(t, "-s", d.IPv4.String(), "-p", "7501")
-	taken.listens()
+	listens(t, taken)
 	for _, tt := range []struct {
 		we, they program
 		args     []string
@@ -67,21 +69,21 @@ func TestRDMAClientFails(t *testing.T) {
 		{ourRDMAServer, theirRDMAServer, []string{"-s", d.IPv4.String(), "-p", "7501"}, "another listener has this address and port"},
 	} {
 		we, they := tt.we.run(t, tt.args...), tt.they.run(t, tt.args...)
-		require.NotZero(t, they.status, tt.args)
-		require.Equal(t, 1, we.status, tt.args)
-		require.Regexp(t, "^"+tt.we.command+": .*\n$", we.stderr.String())
-		require.Contains(t, we.stderr.String(), tt.text, tt.args)
-		require.NotContains(t, we.stdout.String(), "end 0")
+		require.NotZero(t, they.Wait(), tt.args)
+		require.Equal(t, 1, we.Wait(), tt.args)
+		require.Regexp(t, "^"+tt.we.command+": .*\n$", we.Stderr())
+		require.Contains(t, we.Stderr(), tt.text, tt.args)
+		require.NotContains(t, we.Stdout(), "end 0")
 	}
 }
 
 func TestRDMAServerIsInterrupted(t *testing.T) {
 	needDevice(t)
 	server := ourRDMAServer.start(t)
-	server.listens()
+	listens(t, server)
 	interrupt(server)
-	require.Equal(t, 130, server.wait())
-	require.Equal(t, "rdmaserver: interrupted\n", server.stderr.String())
+	require.Equal(t, 130, server.Wait())
+	require.Equal(t, "rdmaserver: interrupted\n", server.Stderr())
 }
 
 var (
@@ -98,12 +100,12 @@ func TestRDMAXClient(t *testing.T) {
 	} {
 		for _, args := range [][]string{nil, {"-c", "r", "-p", "7503"}} {
 			server := pair.server.start(t, args...)
-			server.listens()
+			listens(t, server)
 			client := pair.client.run(t, append(args, "-s", d.IPv4.String())...)
-			for _, r := range []*process{client, server} {
-				require.Zero(t, r.wait())
-				require.Contains(t, r.stdout.String(), ": end 0\n")
-				require.Empty(t, r.stderr.String())
+			for _, r := range []*process.Process{client, server} {
+				require.Zero(t, r.Wait())
+				require.Contains(t, r.Stdout(), ": end 0\n")
+				require.Empty(t, r.Stderr())
 			}
 		}
 	}
@@ -114,19 +116,19 @@ func TestRDMAXClient(t *testing.T) {
 func TestRDMAXClientWithoutXRC(t *testing.T) {
 	d := needDevice(t)
 	server := ourXServer.run(t, "-c", "x")
-	require.Equal(t, 1, server.status)
-	require.Regexp(t, `^rdmaxserver: no device supports extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.stderr.String())
+	require.Equal(t, 1, server.Wait())
+	require.Regexp(t, `^rdmaxserver: no device supports extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.Stderr())
 
-	theirXServer.start(t, "-c", "x").listens()
+	listens(t, theirXServer.start(t, "-c", "x"))
 	client, theirs := ourXClient.run(t, "-c", "x", "-s", d.IPv4.String()), theirXClient.run(t, "-c", "x", "-s", d.IPv4.String())
-	require.NotZero(t, theirs.status)
-	require.Equal(t, 1, client.status)
-	require.Regexp(t, `^rdmaxclient: `+d.Name+` has no extended reliable connections \(XRC\): rdma_create_qp.*\n$`, client.stderr.String())
+	require.NotZero(t, theirs.Wait())
+	require.Equal(t, 1, client.Wait())
+	require.Regexp(t, `^rdmaxclient: `+d.Name+` has no extended reliable connections \(XRC\): rdma_create_qp.*\n$`, client.Stderr())
 }
 
 func TestRDMAXClientFails(t *testing.T) {
 	d := needDevice(t)
-	theirXServer.start(t, "-p", "7504").listens()
+	listens(t, theirXServer.start(t, "-p", "7504"))
 	for _, tt := range []struct {
 		we   program
 		args []string
@@ -137,8 +139,8 @@ func TestRDMAXClientFails(t *testing.T) {
 		{ourXServer, []string{"-p", "7504"}, "an id at every address excludes ids at one, and the other way round\n"},
 	} {
 		r := tt.we.run(t, tt.args...)
-		require.Equal(t, 1, r.status, tt.args)
-		require.Regexp(t, "^"+tt.we.command+": .*\n$", r.stderr.String())
-		require.Contains(t, r.stderr.String(), tt.text, tt.args)
+		require.Equal(t, 1, r.Wait(), tt.args)
+		require.Regexp(t, "^"+tt.we.command+": .*\n$", r.Stderr())
+		require.Contains(t, r.Stderr(), tt.text, tt.args)
 	}
 }

@@ -21,13 +21,13 @@ func TestDeviceIsRemoved(t *testing.T) {
 	})
 	server := ours.serve(t, "-a", d.IPv4.String())
 	client := ours.start(t, "-c", "-v", "-a", d.IPv4.String())
-	client.prints("rdma-ping-3:")
+	client.Prints("rdma-ping-3:")
 	removal = exec.Command("rdma", "link", "delete", d.Name)
 	require.NoError(t, removal.Start())
-	client.wait()
-	server.wait()
+	client.Wait()
+	server.Wait()
 	// Whoever hears of it first disconnects, which the other may hear first.
-	said := client.stderr.String() + server.stderr.String()
+	said := client.Stderr() + server.Stderr()
 	t.Log(said)
 	require.Contains(t, said, "device removed")
 }

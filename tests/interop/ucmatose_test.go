@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 var (
@@ -47,13 +49,13 @@ func TestUcmatose(t *testing.T) {
 		for _, pair := range tt.pairs {
 			t.Run(fmt.Sprintf("%s/%s server %s client", tt.name, pair[0].name, pair[1].name), func(t *testing.T) {
 				server := pair[0].start(t, strings.Fields(tt.server)...)
-				server.listens()
+				listens(t, server)
 				client := pair[1].run(t, append(strings.Fields(tt.client), "-s", tt.host)...)
-				require.Zero(t, client.status)
-				require.Zero(t, server.wait())
-				for _, r := range []*process{server, client} {
-					require.True(t, strings.HasSuffix(r.stdout.String(), completed), r.stdout)
-					require.Empty(t, r.stderr.String())
+				require.Zero(t, client.Wait())
+				require.Zero(t, server.Wait())
+				for _, r := range []*process.Process{server, client} {
+					require.True(t, strings.HasSuffix(r.Stdout(), completed), r.Stdout())
+					require.Empty(t, r.Stderr())
 				}
 			})
 		}
@@ -73,9 +75,9 @@ func TestUcmatoseFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, p := range []program{ourUcmatose, theirUcmatose} {
 				r := p.run(t, strings.Fields(args)...)
-				require.NotZero(t, r.status, p.name)
-				require.NotContains(t, r.stdout.String(), completed)
-				t.Logf("%s: %s%s", p.name, r.stdout, r.stderr)
+				require.NotZero(t, r.Wait(), p.name)
+				require.NotContains(t, r.Stdout(), completed)
+				t.Logf("%s: %s%s", p.name, r.Stdout(), r.Stderr())
 			}
 		})
 	}
@@ -85,32 +87,32 @@ func TestUcmatoseFails(t *testing.T) {
 func TestUcmatosePeerIsKilled(t *testing.T) {
 	d := needDevice(t)
 	their := theirUcmatose.start(t, "-c", "3", "-C", "2")
-	their.listens()
+	listens(t, their)
 	our := ourUcmatose.start(t, "-c", "3", "-C", "3", "-s", d.IPv4.String())
-	our.eventually("all are connected", func() bool {
+	our.Eventually("all are connected", func() bool {
 		return strings.Count(strings.Join(resources(t, "cm_id"), "\n"), "state CONNECT ") == 2*3
 	})
-	their.signal(syscall.SIGKILL)
-	require.Equal(t, 1, our.wait())
-	require.Equal(t, "ucmatose: disconnected\n", our.stderr.String())
-	require.True(t, strings.HasSuffix(our.stdout.String(), "test complete\nreturn status 1\n"), our.stdout)
+	their.Signal(syscall.SIGKILL)
+	require.Equal(t, 1, our.Wait())
+	require.Equal(t, "ucmatose: disconnected\n", our.Stderr())
+	require.True(t, strings.HasSuffix(our.Stdout(), "test complete\nreturn status 1\n"), our.Stdout())
 }
 
 // What the peer has no receive for is an error that says so.
 func TestUcmatoseCountsDiffer(t *testing.T) {
 	d := needDevice(t)
 	server := ourUcmatose.start(t, "-c", "3", "-C", "3")
-	server.listens()
+	listens(t, server)
 	theirUcmatose.run(t, "-c", "3", "-C", "2", "-s", d.IPv4.String())
-	require.Equal(t, 1, server.wait())
-	require.Contains(t, server.stderr.String(), "the peer had no receive posted")
+	require.Equal(t, 1, server.Wait())
+	require.Contains(t, server.Stderr(), "the peer had no receive posted")
 }
 
 func TestUcmatoseInterrupted(t *testing.T) {
 	d := needDevice(t)
 	server := ourUcmatose.start(t, "-b", d.IPv4.String())
-	server.listens()
+	listens(t, server)
 	interrupt(server)
-	require.Equal(t, 130, server.wait())
-	require.Equal(t, "ucmatose: interrupted\n", server.stderr.String())
+	require.Equal(t, 130, server.Wait())
+	require.Equal(t, "ucmatose: interrupted\n", server.Stderr())
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 var (
@@ -37,13 +39,13 @@ func TestUdaddy(t *testing.T) {
 					"-C", fmt.Sprint(with.count), "-S", fmt.Sprint(with.size),
 				}, with.more...)
 				server := pair.server.start(t, args...)
-				server.listens()
+				listens(t, server)
 				client := pair.client.run(t, append(args, "-s", with.ip.String())...)
-				for _, r := range []*process{client, server} {
-					require.Zero(t, r.wait())
-					require.Contains(t, r.stdout.String(), "return status 0")
+				for _, r := range []*process.Process{client, server} {
+					require.Zero(t, r.Wait())
+					require.Contains(t, r.Stdout(), "return status 0")
 					if with.count*with.size > 0 {
-						require.Contains(t, r.stdout.String(), "data transfers complete")
+						require.Contains(t, r.Stdout(), "data transfers complete")
 					}
 				}
 			})
@@ -56,9 +58,9 @@ func TestUdaddyListensEverywhere(t *testing.T) {
 	d := needDevice(t)
 	for _, pair := range []struct{ server, client program }{{theirUdaddy, ourUdaddy}, {ourUdaddy, theirUdaddy}} {
 		server := pair.server.start(t)
-		server.listens()
-		require.Zero(t, pair.client.run(t, "-s", d.IPv4.String()).status)
-		require.Zero(t, server.wait())
+		listens(t, server)
+		require.Zero(t, pair.client.run(t, "-s", d.IPv4.String()).Wait())
+		require.Zero(t, server.Wait())
 	}
 }
 
@@ -67,20 +69,20 @@ func TestUdaddyIsRejected(t *testing.T) {
 	d := needDevice(t)
 	ip := d.IPv4.String()
 	server := ourUdaddy.start(t, "-b", ip, "-S", "4096")
-	server.listens()
+	listens(t, server)
 	client := theirUdaddy.run(t, "-s", ip)
-	require.NotZero(t, client.status)
-	require.Contains(t, client.stdout.String(), "RDMA_CM_EVENT_UNREACHABLE, error: 2")
-	require.Equal(t, 1, server.wait())
-	require.Contains(t, server.stderr.String(), "messages of 4096 bytes: the port's MTU allows 1024: message too long\n")
+	require.NotZero(t, client.Wait())
+	require.Contains(t, client.Stdout(), "RDMA_CM_EVENT_UNREACHABLE, error: 2")
+	require.Equal(t, 1, server.Wait())
+	require.Contains(t, server.Stderr(), "messages of 4096 bytes: the port's MTU allows 1024: message too long\n")
 
 	server = theirUdaddy.start(t, "-b", ip, "-S", "4096")
-	server.listens()
+	listens(t, server)
 	client = ourUdaddy.run(t, "-s", ip)
-	require.Equal(t, 1, client.status)
-	require.Contains(t, client.stderr.String(), "udaddy: dial 192.0.2.1:7174: connection rejected: ")
-	require.NotContains(t, client.stderr.String(), "nobody listens")
-	server.wait()
+	require.Equal(t, 1, client.Wait())
+	require.Contains(t, client.Stderr(), "udaddy: dial 192.0.2.1:7174: connection rejected: ")
+	require.NotContains(t, client.Stderr(), "nobody listens")
+	server.Wait()
 }
 
 func TestUdaddyFails(t *testing.T) {
@@ -102,18 +104,18 @@ func TestUdaddyFails(t *testing.T) {
 		{[]string{"-b", d.IPv6.String(), "-f", "gid"}, "no such device: "},
 	} {
 		we, they := ourUdaddy.run(t, tt.args...), theirUdaddy.run(t, tt.args...)
-		require.NotZero(t, they.status, tt.args)
-		require.Equal(t, 1, we.status, tt.args)
-		require.Regexp(t, "^udaddy: .*\n$", we.stderr.String())
-		require.Contains(t, we.stderr.String(), tt.text, tt.args)
+		require.NotZero(t, they.Wait(), tt.args)
+		require.Equal(t, 1, we.Wait(), tt.args)
+		require.Regexp(t, "^udaddy: .*\n$", we.Stderr())
+		require.Contains(t, we.Stderr(), tt.text, tt.args)
 	}
 }
 
 func TestUdaddyIsInterrupted(t *testing.T) {
 	d := needDevice(t)
 	server := ourUdaddy.start(t, "-b", d.IPv4.String())
-	server.listens()
+	listens(t, server)
 	interrupt(server)
-	require.Equal(t, 130, server.wait())
-	require.Equal(t, "udaddy: interrupted\n", server.stderr.String())
+	require.Equal(t, 130, server.Wait())
+	require.Equal(t, "udaddy: interrupted\n", server.Stderr())
 }

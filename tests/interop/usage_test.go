@@ -5,19 +5,21 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 func TestUsage(t *testing.T) {
 	needDevice(t)
-	letters := func(r *process) (letters []string) {
-		for _, flag := range regexp.MustCompile(`(?m)^\s+-(\w)\b`).FindAllStringSubmatch(r.stdout.String(), -1) {
+	letters := func(r *process.Process) (letters []string) {
+		for _, flag := range regexp.MustCompile(`(?m)^\s+-(\w)\b`).FindAllStringSubmatch(r.Stdout(), -1) {
 			letters = append(letters, flag[1])
 		}
 		return letters
 	}
 	we, they := ours.run(t, "-h"), theirs.run(t, "-h")
-	require.Zero(t, we.status)
-	require.Equal(t, 22, they.status, "C's does not know -h, and prints the same as for any error")
+	require.Zero(t, we.Wait())
+	require.Equal(t, 22, they.Wait(), "C's does not know -h, and prints the same as for any error")
 	require.ElementsMatch(t, append(letters(they), "t"), letters(we))
 
 	// Wrong arguments give the same exit status.
@@ -25,9 +27,9 @@ func TestUsage(t *testing.T) {
 		nil, {"-v"}, {"-s", "-x"}, {"-s", "-S", "22"}, {"-s", "-S", "65536"}, {"-s", "-C", "-1"}, {"-s", "-S"},
 	} {
 		we, they := ours.run(t, args...), theirs.run(t, args...)
-		require.Equal(t, 22, they.status, args)
-		require.Equal(t, 22, we.status, args)
-		require.Regexp(t, `^rping: .*\n$`, we.stderr.String())
-		require.Empty(t, we.stdout.String())
+		require.Equal(t, 22, they.Wait(), args)
+		require.Equal(t, 22, we.Wait(), args)
+		require.Regexp(t, `^rping: .*\n$`, we.Stderr())
+		require.Empty(t, we.Stdout())
 	}
 }

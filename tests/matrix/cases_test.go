@@ -50,37 +50,37 @@ func cases() []kase {
 // other, and stay.
 func crowd(m meeting) {
 	server := m.serve("rping", "-s -P -a {S} -S 1000")
-	var clients []*process
+	var clients []onHost
 	for range 20 {
 		c := m.ask("rping", "-c -a {S} -v -V -C 100 -S 1000")
 		if m.server == theirs {
-			c.prints("ping data: rdma-ping-0")
+			c.Prints("ping data: rdma-ping-0")
 		}
 		clients = append(clients, c)
 	}
 	for _, c := range clients {
 		c.succeeds()
 	}
-	require.False(m, server.ended())
-	server.kill()
+	require.False(m, server.Ended())
+	server.Kill()
 }
 
 func killedClient(m meeting) {
 	server := m.serve("rping", "-s -P -a {S} -v")
 	client := m.ask("rping", "-c -a {S} -v")
-	client.prints("ping data: rdma-ping-3")
-	client.kill()
+	client.Prints("ping data: rdma-ping-3")
+	client.Kill()
 	m.ask("rping", "-c -a {S} -C 3").succeeds()
-	require.False(m, server.ended())
-	server.kill()
+	require.False(m, server.Ended())
+	server.Kill()
 }
 
 func killedServer(m meeting) {
 	server := m.serve("rping", "-s -a {S} -v")
 	client := m.ask("rping", "-c -a {S} -v")
-	client.prints("ping data: rdma-ping-3")
-	server.kill()
-	client.eventually("ends", client.ended) // C's says 0, as it does for any disconnect
+	client.Prints("ping data: rdma-ping-3")
+	server.Kill()
+	client.Wait() // C's says 0, as it does for any disconnect
 	if m.client == ours {
 		client.fails()
 	}
@@ -90,8 +90,8 @@ func wrongPort(serverName, serverArgs, clientName, clientArgs string) func(meeti
 	return func(m meeting) {
 		server := m.serve(serverName, serverArgs)
 		m.ask(clientName, clientArgs).fails()
-		require.False(m, server.ended())
-		server.kill()
+		require.False(m, server.Ended())
+		server.Kill()
 	}
 }
 
@@ -110,25 +110,25 @@ func mismatched(m meeting) {
 		return
 	}
 	client.fails()
-	server.kill()
+	server.Kill()
 }
 
 // members are three in a group: two of the client's and one of the server's
 // side, to whom the server's side sends until all have enough.
 func members(m meeting) {
 	const args = "-m 239.86.69.68 -b {C} -C 10 -S 100"
-	var all []*process
+	var all []onHost
 	for _, s := range []side{m.client, m.client, m.server} {
 		p := s.start(m.T, m.from, "mckey", m.expand(args))
-		p.prints("mckey: joined dgid: ")
+		p.Prints("mckey: joined dgid: ")
 		all = append(all, p)
 	}
 	for _, p := range all {
-		p.eventually("has its messages", func() bool {
-			if !p.ended() {
+		p.Eventually("has its messages", func() bool {
+			if !p.Ended() {
 				m.server.start(m.T, m.from, "mckey", m.expand(strings.Replace(args, "-C 10", "-s -C 1000", 1))).succeeds()
 			}
-			return p.ended()
+			return p.Ended()
 		})
 		p.succeeds()
 	}
@@ -138,13 +138,13 @@ func members(m meeting) {
 func timed(m meeting) {
 	server := m.serve("cmtime", "-b {S}")
 	m.ask("cmtime", "-s {S} -c 50").succeeds()
-	server.kill()
+	server.Kill()
 }
 
 // perftest is a program of it against rdmaperf with flags that mean the same.
 func perftest(name, flags string) func(meeting) {
 	return func(m meeting) {
-		start := func(s side, h host, args string) *process {
+		start := func(s side, h host, args string) onHost {
 			if s == ours {
 				return s.start(m.T, h, "rdmaperf", flags+" -n 50 "+m.expand(args))
 			}
@@ -158,7 +158,7 @@ func perftest(name, flags string) func(meeting) {
 			return s.start(m.T, h, name, more+" -n 50 "+m.expand(args))
 		}
 		server := start(m.server, m.at, "")
-		server.eventually("listens", func() bool { return server.ended() || m.at.sees(":18515", "ss", "-ltn") })
+		server.Eventually("listens", func() bool { return server.Ended() || m.at.sees(":18515", "ss", "-ltn") })
 		start(m.client, m.from, "{S}").succeeds()
 		server.succeeds()
 	}

@@ -48,8 +48,8 @@ func connections(b *testing.B, s side, at, from host, n int) (f footprint) {
 	server := s.start(b, at, "ucmatose", "-b "+at.v4.String()+args)
 	server.listens()
 	client := s.start(b, from, "ucmatose", "-s "+at.v4.String()+args)
-	for !server.ended() {
-		f.look(b, server.cmd.Process.Pid)
+	for !server.Ended() {
+		f.look(b, server.Pid())
 		time.Sleep(10 * time.Millisecond)
 	}
 	client.succeeds()

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 // The number of cases, for the last line.
 var passed, failed int
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(programEnv); name != "" {
-		os.Exit(programs[name](os.Args[1:], os.Stdout, os.Stderr))
-	}
+	process.Become(programs)
 	status := m.Run()
 	if passed+failed > 0 {
 		fmt.Printf("interop: %d passed, %d failed\n", passed, failed)
@@ -34,14 +34,14 @@ type meeting struct {
 
 // serve starts a server. In its flags and the client's, {S} stands for the
 // server's address, {C} for the client's, and {F} for what C calls their family.
-func (m meeting) serve(name, args string) *process {
+func (m meeting) serve(name, args string) onHost {
 	m.Helper()
 	p := m.server.start(m.T, m.at, name, m.expand(args))
 	p.listens()
 	return p
 }
 
-func (m meeting) ask(name, args string) *process {
+func (m meeting) ask(name, args string) onHost {
 	m.Helper()
 	return m.client.start(m.T, m.from, name, m.expand(args))
 }
@@ -102,6 +102,9 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 }
+
+// patience is how long anything may take that must happen.
+const patience = time.Minute
 
 // leavesNothing waits until no host has ids any more, so that the next server's
 // are the only ones.

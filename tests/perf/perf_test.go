@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -110,17 +111,17 @@ func TestEndGoes(t *testing.T) {
 				server := start(t, ours, m, args...)
 				require.Eventually(t, func() bool { return listens(port) }, patience, tick)
 				client := start(t, ours, m, append(args, d.IPv4.String())...)
-				require.Eventually(t, func() bool { return connected(t) || client.hasEnded() }, patience, tick)
+				require.Eventually(t, func() bool { return connected(t) || client.Ended() }, patience, tick)
 				target := client
 				if tt.toServer {
 					target = server
 				}
-				require.NoError(t, target.cmd.Process.Signal(tt.signal))
-				require.Equal(t, tt.client, client.wait(t), &client.out)
-				require.Equal(t, tt.server, server.wait(t), &server.out)
-				for status, p := range map[int]*process{tt.client: client, tt.server: server} {
+				target.Signal(tt.signal)
+				require.Equal(t, tt.client, client.Wait())
+				require.Equal(t, tt.server, server.Wait())
+				for status, p := range map[int]*process.Process{tt.client: client, tt.server: server} {
 					if status == interrupted {
-						require.Contains(t, p.out.String(), "rdmaperf: interrupted")
+						require.Contains(t, p.Output(), "rdmaperf: interrupted")
 					}
 				}
 			})
@@ -137,13 +138,13 @@ func TestEndsDiffer(t *testing.T) {
 		s := start(t, server, of, append(strings.Fields(serverArgs), common...)...)
 		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
 		c := start(t, client, to, append(append(strings.Fields(clientArgs), common...), d.IPv4.String())...)
-		for _, p := range []*process{s, c} {
-			status := p.wait(t)
-			if p.program.name == ours.name {
-				require.Equal(t, 1, status, &p.out)
-			}
+		if status := s.Wait(); server.name == ours.name {
+			require.Equal(t, 1, status)
 		}
-		return s.out.String(), c.out.String()
+		if status := c.Wait(); client.name == ours.name {
+			require.Equal(t, 1, status)
+		}
+		return s.Output(), c.Output()
 	}
 	send, sendBandwidth, writeBandwidth := measurement{"send", false}, measurement{"send", true}, measurement{"write", true}
 	for name, tt := range map[string]struct {
@@ -183,10 +184,10 @@ func TestJSON(t *testing.T) {
 		server := start(t, ours, m, args...)
 		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
 		client := start(t, ours, m, append(args, d.IPv4.String())...)
-		for _, p := range []*process{client, server} {
-			require.Zero(t, p.wait(t), &p.out)
+		for _, p := range []*process.Process{client, server} {
+			require.Zero(t, p.Wait())
 			var r perf.Result
-			require.NoError(t, json.Unmarshal(p.out.Bytes(), &r), &p.out)
+			require.NoError(t, json.Unmarshal([]byte(p.Output()), &r))
 			require.Len(t, r.Rows, 1)
 			require.Equal(t, 5, r.Rows[0].Iterations)
 		}

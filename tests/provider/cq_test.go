@@ -94,28 +94,39 @@ func TestModerate(t *testing.T) {
 	require.ErrorIs(t, cq.Moderate(1, 0), errors.ErrUnsupported)
 }
 
-// Every field that C writes is read, in the host's byte order.
+// Every field that C writes is read, in the host's byte order, also where there
+// are several completions.
 func TestCompletionFields(t *testing.T) {
 	r := open(t)
 	cq := r.cq()
-	raw := libibverbs.Wc{
-		WrId: 1<<63 + 1, Opcode: ibverbs.WCRecv, VendorErr: 2, ByteLen: 3, QpNum: 4, SrcQp: 5,
-		WcFlags: uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH), PkeyIndex: 6, Slid: 7, Sl: 8, DlidPathBits: 9,
+	const n = 4
+	raw := make([]libibverbs.Wc, n)
+	var written []byte
+	for i := range raw {
+		k := uint32(i) * 16
+		raw[i] = libibverbs.Wc{
+			WrId: 1<<63 + uint64(k), Opcode: ibverbs.WCRecv, VendorErr: k + 2, ByteLen: k + 3, QpNum: k + 4, SrcQp: k + 5,
+			WcFlags:   uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH),
+			PkeyIndex: uint16(k) + 6, Slid: uint16(k) + 7, Sl: uint8(k) + 8, DlidPathBits: uint8(k) + 9,
+		}
+		*raw[i].ImmData() = libibverbs.NewBe32(k + 0x01020304)
+		written = append(written, fakelib.Bytes(&raw[i])...)
 	}
-	*raw.ImmData() = libibverbs.NewBe32(0x01020304)
-	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&raw))
-	wcs := make([]ibverbs.WC, 1)
-	require.Equal(t, 1, must(cq.Poll(wcs))(t))
-	wc := &wcs[0]
-	imm, ok := wc.Imm()
-	require.True(t, ok)
-	require.EqualValues(t, 0x01020304, imm)
-	require.True(t, wc.HasGRH())
-	require.Equal(t, []any{
-		uint64(1<<63 + 1), ibverbs.WCSuccess, ibverbs.WCRecv, uint32(2), 3, uint32(4), uint32(5),
-		libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH, uint16(6), uint16(7), uint8(8), uint8(9),
-	}, []any{
-		wc.ID(), wc.Status(), wc.Opcode(), wc.VendorError(), wc.ByteLen(), wc.QPNum(), wc.SrcQPNum(),
-		wc.Flags(), wc.PKeyIndex(), wc.SLID(), wc.SL(), wc.DLIDPathBits(),
-	})
+	r.p.Next("ibv_poll_cq").Returns(n, 0).Writes(2, 0, written)
+	wcs := make([]ibverbs.WC, n)
+	require.Equal(t, n, must(cq.Poll(wcs))(t))
+	for i := range wcs {
+		wc, k := &wcs[i], uint32(i)*16
+		imm, ok := wc.Imm()
+		require.True(t, ok)
+		require.EqualValues(t, k+0x01020304, imm)
+		require.True(t, wc.HasGRH())
+		require.Equal(t, []any{
+			1<<63 + uint64(k), ibverbs.WCSuccess, ibverbs.WCRecv, k + 2, int(k + 3), k + 4, k + 5,
+			libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH, uint16(k) + 6, k + 7, uint8(k) + 8, uint8(k) + 9,
+		}, []any{
+			wc.ID(), wc.Status(), wc.Opcode(), wc.VendorError(), wc.ByteLen(), wc.QPNum(), wc.SrcQPNum(),
+			wc.Flags(), wc.PKeyIndex(), wc.SLID(), wc.SL(), wc.DLIDPathBits(),
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +29,53 @@ func TestRawClock(t *testing.T) {
 	r.p.Next("ibv_query_rt_values").Writes(1, 0, fakelib.Bytes(&libibverbs.ValuesEx{}))
 	_, err := r.c.RawClock()
 	require.ErrorIs(t, err, errors.ErrUnsupported, "the device gives no value")
+}
+
+// A driver or a library that does not have the extended query gives what the
+// basic one does.
+func TestQueryDevice(t *testing.T) {
+	basic := libibverbs.DeviceAttr{MaxQp: 5, PhysPortCnt: 2, DeviceCapFlags: 1<<31 | 1<<20}
+	for name, prepare := range map[string]func(*libibverbs.VerbsContext, *fakelib.Provider){
+		"not supported": func(_ *libibverbs.VerbsContext, p *fakelib.Provider) {
+			p.Next("ibv_query_device_ex").Returns(int64(syscall.EOPNOTSUPP), 0)
+		},
+		"unknown to the kernel": func(_ *libibverbs.VerbsContext, p *fakelib.Provider) {
+			p.Next("ibv_query_device_ex").Returns(int64(syscall.ENOSYS), 0)
+		},
+		"no operation":  func(v *libibverbs.VerbsContext, _ *fakelib.Provider) { v.QueryDeviceEx = nil },
+		"older library": func(v *libibverbs.VerbsContext, _ *fakelib.Provider) { v.Sz = uint64(unsafe.Sizeof(uintptr(0))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t)
+			v := verbsContext(r.c)
+			size, operation := v.Sz, v.QueryDeviceEx
+			prepare(v, r.p)
+			r.p.Next("ibv_query_device").Returns(0, 0).Writes(1, 0, fakelib.Bytes(&basic))
+			attr := must(r.c.QueryDevice())(t)
+			v.Sz, v.QueryDeviceEx = size, operation // which closing needs
+			require.Equal(t, "ibv_query_device", r.p.Names()[len(r.p.Names())-1])
+			require.Equal(t, ibverbs.DeviceAttr{MaxQP: 5, Ports: 2, Capabilities: 1<<31 | ibverbs.DeviceXRC}, attr)
+		})
+	}
+
+	r := open(t)
+	extended := libibverbs.DeviceAttrEx{DeviceCapFlagsEx: 1<<34 | 1<<20, PhysPortCntEx: 300, HcaCoreClock: 7}
+	behind := unsafe.Sizeof(basic)
+	r.p.Next("ibv_query_device_ex").Writes(2, behind, fakelib.Bytes(&extended)[behind:])
+	attr := must(r.c.QueryDevice())(t)
+	require.Equal(t, []any{"1.0", ibverbs.DeviceXRC | ibverbs.DeviceRawScatterFCS, 300, uint64(7)},
+		[]any{attr.FirmwareVersion, attr.Capabilities, attr.Ports, attr.CoreClock})
+	require.Equal(t, int64(unsafe.Sizeof(extended)), r.p.Only("ibv_query_device_ex").Arg(3))
+	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
+	_, err := r.c.QueryDevice()
+	require.ErrorIs(t, err, syscall.EIO)
+	require.ErrorContains(t, err, "ibv_query_device_ex (fake0)")
+	r.p.Only("ibv_query_device_ex")
+}
+
+// verbsContext returns what the library has around a context.
+func verbsContext(d *ibverbs.Device) *libibverbs.VerbsContext {
+	return (*libibverbs.VerbsContext)(unsafe.Add(unsafe.Pointer(d.Raw()), -int(unsafe.Offsetof(libibverbs.VerbsContext{}.Context))))
 }
 
 func TestPortSpeed(t *testing.T) {

@@ -72,8 +72,11 @@ func TestCQOnParentDomain(t *testing.T) {
 				require.Empty(t, r.p.Names())
 			}
 			require.Zero(t, must(cq.Poll(make([]ibverbs.WC, 1)))(t))
-			require.Equal(t, []string{"ibv_poll_cq"}, r.p.Names())
-			r.p.Forget()
+			if tt.config.Fields == 0 {
+				r.p.Only("ibv_poll_cq")
+			} else {
+				r.p.Only("ibv_start_poll")
+			}
 			r.p.Next("ibv_destroy_cq").Returns(int64(syscall.EBUSY), 0)
 			require.ErrorIs(t, cq.Close(), syscall.EBUSY)
 			if tt.config.ParentDomain != nil {

@@ -18,7 +18,7 @@ import (
 // The device has every operation of every table.
 func TestEveryOperation(t *testing.T) {
 	r := open(t)
-	vctx := (*libibverbs.VerbsContext)(unsafe.Add(unsafe.Pointer(r.c.Raw()), -int(unsafe.Offsetof(libibverbs.VerbsContext{}.Context))))
+	vctx := verbsContext(r.c)
 	require.Equal(t, uint64(unsafe.Sizeof(*vctx)), vctx.Sz)
 	qp := r.qp(ibverbs.QPTypeRC)
 	qpx := must(libibverbs.QpToQpEx(qp.Raw()))(t)

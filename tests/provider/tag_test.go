@@ -172,7 +172,7 @@ func TestTagOpsRefused(t *testing.T) {
 func TestTagCompletions(t *testing.T) {
 	r := open(t)
 	_, cq := r.tagged()
-	wcs := make([]ibverbs.WCEx, 2)
+	wcs := make([]ibverbs.WC, 2)
 	for name, tt := range map[string]struct {
 		status ibverbs.WCStatus
 		opcode ibverbs.WCOpcode
@@ -195,7 +195,7 @@ func TestTagCompletions(t *testing.T) {
 			r.p.Next("ibv_wc_read_opcode").Returns(int64(tt.opcode), 0)
 			r.p.Next("ibv_wc_read_wc_flags").Returns(int64(tt.flags), 0)
 			r.p.Next("ibv_wc_read_tm_info").Writes(1, 0, fakelib.Bytes(&tt.tag))
-			require.Equal(t, 1, must(cq.PollEx(wcs))(t))
+			require.Equal(t, 1, must(cq.Poll(wcs))(t))
 			wc := &wcs[0]
 			require.Equal(t, []any{uint64(42), tt.opcode, tt.flags, tt.status}, []any{wc.ID(), wc.Opcode(), wc.Flags(), wc.Status()})
 			tag, data := wc.TMInfo()
@@ -211,7 +211,7 @@ func TestTagCompletions(t *testing.T) {
 
 	// A failed deletion has its ID alone.
 	r.completes(cq, 43, ibverbs.WCTagMatching)
-	require.Equal(t, 1, must(cq.PollEx(wcs))(t))
+	require.Equal(t, 1, must(cq.Poll(wcs))(t))
 	require.EqualValues(t, 43, wcs[0].ID())
 	require.ErrorIs(t, wcs[0].Err(), ibverbs.WCTagMatching)
 	require.NotContains(t, r.p.Names(), "ibv_wc_read_tm_info")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -43,12 +44,12 @@ func values(text string) map[string]string {
 // -v prints the values that ibv_devinfo prints.
 func TestAllAgainstDevinfo(t *testing.T) {
 	d := testdevice.Require(t)
-	status, stdout, stderr := run(t, "rdmadevices", self(t), "-v", "-d", d.Name)
+	status, stdout, stderr := run(t, "rdmadevices", process.Self(t), "-v", "-d", d.Name)
 	require.Zero(t, status, stderr)
 	ours, theirs := values(stdout), devinfo(t, d.Name)
 	for name, said := range map[string]string{
 		"Name": "hca_id", "FirmwareVersion": "fw_ver", "NodeGUID": "node_guid", "SystemImageGUID": "sys_image_guid",
-		"VendorPartID": "vendor_part_id", "PhysicalPorts": "phys_port_cnt", "BoardID": "board_id", "MaxQP": "max_qp", "MaxQPWR": "max_qp_wr",
+		"VendorPartID": "vendor_part_id", "Ports": "phys_port_cnt", "BoardID": "board_id", "MaxQP": "max_qp", "MaxQPWR": "max_qp_wr",
 		"MaxSGERead": "max_sge_rd", "MaxCQ": "max_cq", "MaxCQE": "max_cqe", "MaxMR": "max_mr", "MaxPD": "max_pd",
 		"MaxQPReadAtomic": "max_qp_rd_atom", "MaxResReadAtomic": "max_res_rd_atom", "MaxQPInitReadAtomic": "max_qp_init_rd_atom",
 		"MaxMW": "max_mw", "MaxMcastGroups": "max_mcast_grp", "MaxMcastQPAttach": "max_mcast_qp_attach",
@@ -65,7 +66,7 @@ func TestAllAgainstDevinfo(t *testing.T) {
 // The table has what ibv_devinfo says of the port, in other words.
 func TestPortTable(t *testing.T) {
 	d := testdevice.Require(t)
-	status, stdout, stderr := run(t, "rdmadevices", self(t), "-d", d.Name)
+	status, stdout, stderr := run(t, "rdmadevices", process.Self(t), "-d", d.Name)
 	require.Zero(t, status, stderr)
 	t.Log(stdout)
 	theirs := devinfo(t, d.Name)
@@ -84,7 +85,7 @@ func TestPortTable(t *testing.T) {
 // The GIDs are those that ibv_devinfo prints.
 func TestGIDTable(t *testing.T) {
 	d := testdevice.Require(t)
-	status, stdout, stderr := run(t, "rdmadevices", self(t), "-g", "-j", "-d", d.Name)
+	status, stdout, stderr := run(t, "rdmadevices", process.Self(t), "-g", "-j", "-d", d.Name)
 	require.Zero(t, status, stderr)
 	var ours []struct {
 		Device string
@@ -103,7 +104,7 @@ func TestGIDTable(t *testing.T) {
 	for name := range theirs {
 		require.NotContains(t, name, "GID[")
 	}
-	status, stdout, stderr = run(t, "rdmadevices", self(t), "-g")
+	status, stdout, stderr = run(t, "rdmadevices", process.Self(t), "-g")
 	require.Zero(t, status, stderr)
 	t.Log(stdout)
 	require.Regexp(t, d.Name+" +1 +"+fmt.Sprint(d.GIDIndex)+" +"+d.GID.String()+" +"+d.IPv4.String()+" +RoCE v2 +"+d.NetDev, stdout)
@@ -111,7 +112,7 @@ func TestGIDTable(t *testing.T) {
 
 func TestNoSuchDevice(t *testing.T) {
 	d := testdevice.Require(t)
-	status, stdout, stderr := run(t, "rdmadevices", self(t), "-d", "no_such0")
+	status, stdout, stderr := run(t, "rdmadevices", process.Self(t), "-d", "no_such0")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "rdmadevices: open no_such0: no such RDMA device: this machine has "+d.Name)
@@ -122,7 +123,7 @@ func TestNoDevices(t *testing.T) {
 	needGuest(t)
 	program := publicSelf(t)
 	system(t, "rdma link delete rxe0")
-	status, stdout, stderr := run(t, "rdmadevices", self(t))
+	status, stdout, stderr := run(t, "rdmadevices", process.Self(t))
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
 	require.Equal(t, "rdmadevices: open a device: no such RDMA device: this machine has none; rdmadoctor says more\n", stderr)

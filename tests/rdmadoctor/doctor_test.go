@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor/diagnose"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -246,7 +247,7 @@ func healthy(t *testing.T, program string) {
 
 func TestHealthy(t *testing.T) {
 	d := testdevice.Require(t)
-	status, stdout, stderr := run(t, "rdmadoctor", self(t))
+	status, stdout, stderr := run(t, "rdmadoctor", process.Self(t))
 	t.Log(stdout)
 	require.Zero(t, status)
 	require.Empty(t, stderr)

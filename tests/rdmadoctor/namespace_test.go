@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/process"
+
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
@@ -15,7 +17,7 @@ func TestInterfaceOfAnotherNamespace(t *testing.T) {
 	needGuest(t)
 	t.Cleanup(func() { system(t, "ip netns delete pod") })
 	system(t, "ip netns add pod; "+sameInterface)
-	status, stdout, stderr := run(t, "rdmadevices", append(inPod, self(t), "-g", "-j")...)
+	status, stdout, stderr := run(t, "rdmadevices", append(inPod, process.Self(t), "-g", "-j")...)
 	require.Zero(t, status, stderr)
 	var gids []ibverbs.GIDEntry
 	require.NoError(t, json.Unmarshal([]byte(stdout), &gids))
@@ -24,7 +26,7 @@ func TestInterfaceOfAnotherNamespace(t *testing.T) {
 		require.Empty(t, g.NetDev, g)
 		require.Zero(t, g.NetDevIndex, g)
 	}
-	status, stdout, stderr = run(t, "rdmadevices", append(inPod, self(t), "-j")...)
+	status, stdout, stderr = run(t, "rdmadevices", append(inPod, process.Self(t), "-j")...)
 	require.Zero(t, status, stderr)
 	var devices []ibverbs.DeviceInfo
 	require.NoError(t, json.Unmarshal([]byte(stdout), &devices))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/process"
+
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor/diagnose"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -70,7 +72,7 @@ func TestPeer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			system(t, tt.cause)
-			status, stdout, stderr := run(t, "rdmadoctor", append([]string{self(t), "-j"}, tt.args...)...)
+			status, stdout, stderr := run(t, "rdmadoctor", append([]string{process.Self(t), "-j"}, tt.args...)...)
 			var report diagnose.Report
 			require.NoError(t, json.Unmarshal([]byte(stdout), &report), "%s%s", stdout, stderr)
 			host := tt.args[len(tt.args)-1]

@@ -1,8 +1,6 @@
 package rdmadoctor
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,24 +13,19 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.
 const patience = time.Minute
 
-// programEnv makes this program be one of those that the tests start.
-const programEnv = "VERBENA_DOCTOR_PROGRAM"
-
 func TestMain(m *testing.M) {
-	program := map[string]func(args []string, stdout, stderr io.Writer) int{
+	process.Become(map[string]process.Program{
 		"rdmadoctor": rdmadoctor.Main, "rdmadevices": rdmadevices.Main, "rdmawatch": rdmawatch.Main,
 		"rdmaclient": rdmaclient.Main,
-	}[os.Getenv(programEnv)]
-	if program != nil {
-		os.Exit(program(os.Args[1:], os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
+	})
+	m.Run()
 }
 
 // needGuest skips a test that changes the system, except in the VM.
@@ -50,14 +43,9 @@ func needGuest(t *testing.T) testdevice.Device {
 func run(t *testing.T, program string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), programEnv+"="+program)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if cmd.ProcessState == nil {
-		require.NoError(t, err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+	cmd.Env = process.Env(program)
+	p := process.Run(t, cmd)
+	return p.Wait(), p.Stdout(), p.Stderr()
 }
 
 // system runs a command of the system's, which must succeed.
@@ -67,13 +55,6 @@ func system(t *testing.T, command string) {
 	require.NoError(t, err, "%s: %s", command, out)
 }
 
-func self(t *testing.T) string {
-	t.Helper()
-	path, err := os.Executable()
-	require.NoError(t, err)
-	return path
-}
-
 // publicSelf returns a copy of this program that every user can start.
 func publicSelf(t *testing.T) string {
 	t.Helper()
@@ -81,7 +62,7 @@ func publicSelf(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chmod(dir, 0o755))
-	b, err := os.ReadFile(self(t))
+	b, err := os.ReadFile(process.Self(t))
 	require.NoError(t, err)
 	path := filepath.Join(dir, "program")
 	require.NoError(t, os.WriteFile(path, b, 0o755))

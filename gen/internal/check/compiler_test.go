@@ -32,7 +32,7 @@ func compilers(t *testing.T) []testCompiler {
 		"clang-16",
 	}
 	if _, err := os.Stat(libc); err != nil {
-		loong64.command, loong64.brings = []string{"no-libc-for-loong64"}, "libc6-dev-loong64-cross, which make loong64 unpacks"
+		loong64.command, loong64.brings = []string{"no-libc-for-loong64"}, "libc6-dev-loong64-cross, which make setup unpacks"
 	}
 	return []testCompiler{
 		{"gcc arm64", "arm64", []string{"aarch64-linux-gnu-gcc"}, "gcc-aarch64-linux-gnu"},

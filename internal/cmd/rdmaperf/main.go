@@ -94,11 +94,16 @@ func (o *options) flags(f *program.Flags) {
 	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
 	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
-	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`")
+	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`, whose name ends in .svg")
 	f.StringArrayVarP(&o.compare, "compare", "", nil, "also plot the JSON of another run, given as `name=file`; may be repeated")
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
+	if o.plot != "" {
+		if err := plot.CheckFile(o.plot); err != nil {
+			return program.Misuse("--plot %v", err)
+		}
+	}
 	if o.plot != "" && len(o.compare) > 0 && o.where.Server == "" {
 		return o.draw(nil)
 	}

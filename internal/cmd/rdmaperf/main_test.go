@@ -61,6 +61,7 @@ func TestWrongArguments(t *testing.T) {
 		"-b -l 3":                    "must be multiples of the list length 3",
 		"host more":                  `unexpected argument "more"`,
 		"--plot x.svg --compare x":   "--compare x: expected name=file",
+		"--plot x.png":               "--plot x.png: a plot is an SVG file: use a name that ends in .svg",
 		"-o fetchadd -s 16":          "fetchadd always uses 8 bytes",
 		"-o write -e":                "no event to wait for",
 		"-b -Q 200 -t 100 -l 1 host": "a completion for every 200 messages never comes with 100 in flight",

@@ -69,7 +69,7 @@ func activePort(name string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	for port := 1; port <= attr.PhysicalPorts; port++ {
+	for port := 1; port <= attr.Ports; port++ {
 		p, err := c.QueryPort(port)
 		if err != nil {
 			return Device{}, err

@@ -79,8 +79,8 @@ func (e *end) turn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.S
 // answeredTurn is turn that waits for the peer's message only. That this end's
 // has been sent is looked at now and then, and does not wake it.
 func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, messages int) error {
-	var wcs [pollBatch]ibverbs.WC
-	if e.unpolled >= len(wcs) {
+	if e.unpolled >= pollBatch {
+		var wcs [pollBatch]ibverbs.WC
 		n, err := e.sends.Poll(wcs[:])
 		if err == nil {
 			err = failed(wcs[:n])
@@ -95,10 +95,11 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 		_, err := e.qp.PostSend(send)
 		return err
 	}
-	n, err := e.exchange(ctx, recv, send, e.recvs, wcs[:1], 1)
+	var wcs [1]ibverbs.WC
+	n, err := e.exchange(ctx, recv, send, e.recvs, wcs[:], 1)
 	for err == nil && n == 0 {
 		if err = e.hopeless(ctx); err == nil {
-			n, err = e.look(ctx, e.recvs, wcs[:1])
+			n, err = e.look(ctx, e.recvs, wcs[:])
 		}
 	}
 	return errors.Join(err, failed(wcs[:n]))

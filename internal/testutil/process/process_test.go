@@ -1,10 +1,11 @@
-package selfexec
+package process
 
 import (
 	"bufio"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"testing"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-func TestMain(m *testing.M) { Main(m, program) }
+func TestMain(m *testing.M) {
+	BecomeMain(program)
+	m.Run()
+}
 
 // program repeats its input, and ends as its argument says.
 func program() {
@@ -38,7 +42,7 @@ func program() {
 }
 
 func TestProcess(t *testing.T) {
-	p := Start(t)
+	p := StartMain(t)
 	_, err := fmt.Fprintln(p.Stdin, "hello")
 	require.NoError(t, err)
 	require.Equal(t, "in: hello", p.Prints("in: .*"))
@@ -48,23 +52,45 @@ func TestProcess(t *testing.T) {
 	require.Zero(t, p.Wait())
 	require.Equal(t, "in: hello\n", p.Stdout())
 	require.Equal(t, "ending\n", p.Stderr())
+	require.Equal(t, "in: hello\nending\n", p.Output())
+	require.True(t, p.Ended())
+	p.Kill()
+	require.Zero(t, p.Wait(), "it had ended before")
+}
+
+func TestLine(t *testing.T) {
+	p := Start(t, exec.Command("sh", "-c", "echo one; echo two; exec cat"))
+	require.Equal(t, "one", p.Line())
+	require.Equal(t, "two", p.Line())
+	_, err := fmt.Fprintln(p.Stdin, "three")
+	require.NoError(t, err)
+	require.Equal(t, "three", p.Line())
+	require.False(t, p.Ended())
+	p.Kill()
+	require.Equal(t, -1, p.Wait())
 }
 
 func TestStatus(t *testing.T) {
-	require.Equal(t, 3, Run(t, "-end", "badly").Wait())
-	left := Run(t, "-end", "leak")
+	require.Equal(t, 3, RunMain(t, "-end", "badly").Wait())
+	left := RunMain(t, "-end", "leak")
 	require.Equal(t, exitLeaked, left.Wait())
 	require.Contains(t, left.Stderr(), "1 objects were not closed:\nforgotten")
 
-	p := Start(t, "-end", "signal")
+	p := StartMain(t, "-end", "signal")
 	require.NoError(t, p.Stdin.Close())
 	p.Prints("waiting")
 	p.Signal(os.Interrupt)
 	require.Zero(t, p.Wait())
 
-	p = Start(t)
+	p = StartMain(t)
 	p.Signal(os.Kill)
 	require.Equal(t, -1, p.Wait())
+}
+
+func TestUnknownProgram(t *testing.T) {
+	p := Run(t, Command(t, "other"))
+	require.Equal(t, exitUnknown, p.Wait())
+	require.Equal(t, "this test binary has no program \"other\"\n", p.Stderr())
 }
 
 func TestMisused(t *testing.T) { Misused(t, "-x", "-end") }

@@ -1,0 +1,69 @@
+package vm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// packages makes a folder as scripts/device does, with shell scripts in the place
+// of the tests, and returns what runs them as in the guest. There, rdma has a process's
+// objects twice, and then no more.
+func packages(t *testing.T, scripts map[string]string) (folder string, guest func() string) {
+	t.Helper()
+	folder = t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o755))
+	}
+	list := ""
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, os.Mkdir(filepath.Join(folder, name), 0o755))
+		write(name+".test", "#!/bin/sh\n"+scripts[name])
+		list += "example.com/" + name + " " + filepath.Join(folder, name) + "\n"
+	}
+	write("list", list)
+	write("results", "")
+	write("rdma", `#!/bin/sh
+		echo call >>"`+folder+`/calls"
+		[ "$(wc -l <"`+folder+`/calls")" -gt 2 ] || echo "link rxe0/1 lqpn 17 pid 5 comm test"
+		echo "link rxe0/1 lqpn 1 type GSI comm [ib_core]"`)
+	return folder, func() string {
+		cmd := exec.Command("../../scripts/device", "guest", folder, "-test.v")
+		cmd.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
+		got := run(t, cmd)
+		require.Zero(t, got.status, got.stderr)
+		return regexp.MustCompile(`(?m) \d+s$`).ReplaceAllString(got.stdout, "")
+	}
+}
+
+func results(t *testing.T, folder string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(folder, "results"))
+	require.NoError(t, err)
+	return string(b)
+}
+
+// Packages run in their own folders, with the flags, and when the one before has
+// left nothing behind.
+func TestDevicePackages(t *testing.T) {
+	where := `echo "$(basename "$PWD") $*"`
+	folder, guest := packages(t, map[string]string{"a": where, "b": where, "c": where})
+	require.Equal(t, "a -test.v\nok example.com/a\nb -test.v\nok example.com/b\nc -test.v\nok example.com/c\n", guest())
+	require.Equal(t, "ok\nok\nok\n", results(t, folder))
+	calls, err := os.ReadFile(filepath.Join(folder, "calls"))
+	require.NoError(t, err)
+	require.Len(t, calls, len("call\n")*2*(3+1), "it looks twice after the first package")
+}
+
+// After a package that has failed, or died, the next guest goes on with the others.
+func TestDevicePackageFails(t *testing.T) {
+	folder, guest := packages(t, map[string]string{"a": "echo bad; exit 3", "b": "kill -9 $$", "c": "echo good"})
+	require.Equal(t, "bad\nFAIL example.com/a\n", guest())
+	require.Equal(t, "FAIL example.com/b\n", guest())
+	require.Equal(t, "good\nok example.com/c\n", guest())
+	require.Equal(t, "FAIL\nFAIL\nok\n", results(t, folder))
+}
