@@ -57,8 +57,8 @@ func accessProblem(a AccessFlags) string {
 }
 
 // badMR is a region that op cannot make.
-func badMR(op string, pd *PD, what string) error {
-	return &cerr.Error{Op: op, Object: what + " on " + pd.object.Name(), Errno: syscall.EINVAL}
+func badMR(op string, pd *PD, format string, args ...any) error {
+	return cerr.Refuse(op, pd.object.Name(), format, args...)
 }
 
 // checkOnDemand asks the device, where it answers, whether it can page on
@@ -75,5 +75,5 @@ func (pd *PD) checkOnDemand(op string, need libibverbs.OdpGeneralCaps) error {
 	if need&libibverbs.IBV_ODP_SUPPORT_IMPLICIT != 0 {
 		what += " for the whole address space"
 	}
-	return &cerr.Error{Op: op, Object: what + " on " + pd.object.Name(), Errno: syscall.EOPNOTSUPP}
+	return cerr.Argument(op, pd.object.Name(), cerr.InvalidAs(syscall.EOPNOTSUPP, "the device has no %s", what))
 }

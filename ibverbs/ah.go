@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -33,11 +32,11 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	defer pd.object.Done()
 	raw, err := attr.raw()
 	if err != nil {
-		return nil, fmt.Errorf("ibv_create_ah (%s): %w", pd.object.Name(), err)
+		return nil, cerr.Argument("ibv_create_ah", pd.object.Name(), err)
 	}
 	ah, err := libibverbs.CreateAh(pd.raw, &raw)
 	if err != nil {
-		return nil, cerr.Wrap(towards(pd.object.Name(), &raw, err), err)
+		return nil, wrap(towards(pd.object.Name(), &raw, err), err)
 	}
 	return pd.newAH(ah), nil
 }
@@ -58,7 +57,7 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
 	ah, err := libibverbs.CreateAhFromWc(pd.raw, &alone, &header, n)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	return pd.newAH(ah), nil
 }
@@ -78,7 +77,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
 	var raw libibverbs.AhAttr
 	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
-		return AHAttr{}, cerr.Wrap(d.Name(), err)
+		return AHAttr{}, wrap(d.Name(), err)
 	}
 	return ahAttrOf(&raw), nil
 }
@@ -86,24 +85,22 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 // received checks a received datagram and returns its header, which is zero if
 // it came without one, as it may on InfiniBand.
 func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
-	bad := func(what string) error {
-		return &cerr.Error{Op: op, Object: c.Name() + ", " + what, Errno: syscall.EINVAL}
-	}
+	bad := func(format string, args ...any) error { return cerr.Refuse(op, c.Name(), format, args...) }
 	if wc == nil {
 		return header, 0, cerr.Nil(op, "wc")
 	}
-	if n, err = portNumber(op, port); err != nil {
+	if n, err = portNumber(op, c, port); err != nil {
 		return header, 0, err
 	}
 	switch {
 	case wc.Err() != nil:
-		return header, 0, bad("completion that failed")
+		return header, 0, bad("the completion is of a request that failed")
 	case wc.Opcode()&WCRecv == 0:
-		return header, 0, bad("completion that is not of a receive")
+		return header, 0, bad("the completion is not of a receive")
 	case wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) == 0:
 		return header, n, nil
 	case len(grh) < GRHLen:
-		return header, 0, bad(fmt.Sprintf("%d bytes of memory for the header's %d", len(grh), GRHLen))
+		return header, 0, bad("grh has %d bytes, and the header %d", len(grh), GRHLen)
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&header)), GRHLen), grh)
 	return header, n, nil
@@ -133,6 +130,6 @@ func (ah *AH) self() *object.Object {
 // have completed.
 func (ah *AH) Close() error {
 	return ah.self().Close(nil, func() error {
-		return cerr.Wrap(ah.object.Name(), ah.pd.device.unlessRemoved(libibverbs.DestroyAh(ah.raw)))
+		return wrap(ah.object.Name(), ah.pd.device.unlessRemoved(libibverbs.DestroyAh(ah.raw)))
 	})
 }

@@ -26,12 +26,12 @@ func TestAHFromBadCompletion(t *testing.T) {
 		want string
 	}{
 		"no completion": {nil, 40, 1, "wc is nil"},
-		"port":          {&WC{datapath.WC{Wc: good}}, 40, 0, "(port 0): invalid argument"},
-		"large port":    {&WC{datapath.WC{Wc: good}}, 40, 256, "(port 256): invalid argument"},
-		"failed":        {&WC{datapath.WC{Wc: failed}}, 40, 1, "(fake, completion that failed): invalid argument"},
-		"sent":          {&WC{datapath.WC{Wc: sent}}, 40, 1, "(fake, completion that is not of a receive): invalid argument"},
-		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake, 0 bytes of memory for the header's 40): invalid argument"},
-		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake, 39 bytes of memory for the header's 40): invalid argument"},
+		"port":          {&WC{datapath.WC{Wc: good}}, 40, 0, "(fake): port is 0, not from 1 to 255"},
+		"large port":    {&WC{datapath.WC{Wc: good}}, 40, 256, "(fake): port is 256, not from 1 to 255"},
+		"failed":        {&WC{datapath.WC{Wc: failed}}, 40, 1, "(fake): the completion is of a request that failed"},
+		"sent":          {&WC{datapath.WC{Wc: sent}}, 40, 1, "(fake): the completion is not of a receive"},
+		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake): grh has 0 bytes, and the header 40"},
+		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake): grh has 39 bytes, and the header 40"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

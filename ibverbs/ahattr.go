@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // AHAttr is a path to a port, or to a multicast group.
@@ -34,7 +35,7 @@ const (
 // inRange names what is wrong with a number.
 func inRange[T int | uint8 | uint32](name string, v, low, high T) error {
 	if v < low || v > high {
-		return fmt.Errorf("%s is %d, not from %d to %d: %w", name, v, low, high, syscall.EINVAL)
+		return cerr.Invalid("%s is %d, not from %d to %d", name, v, low, high)
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 		inRange("flow label", a.FlowLabel, 0, maxFlowLabel),
 	)
 	if err != nil {
-		return libibverbs.AhAttr{}, fmt.Errorf("path: %w", err)
+		return libibverbs.AhAttr{}, cerr.Invalid("path: %v", err)
 	}
 	raw := libibverbs.AhAttr{
 		Dlid: a.DLID, Sl: a.SL, SrcPathBits: a.SrcPathBits, StaticRate: uint8(a.StaticRate), PortNum: uint8(a.Port),

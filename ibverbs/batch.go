@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // ErrBatchFull says that a batch has no room for another request.
 var ErrBatchFull = errors.New("batch is full")
 
-// errNoBatch is a batch that is nil, or that was not made by NewSendBatch or
+// noBatch refuses a batch that is nil, or that was not made by NewSendBatch or
 // NewRecvBatch.
-var errNoBatch = fmt.Errorf("no batch: %w", syscall.EINVAL)
+func noBatch(op, object string) error {
+	return cerr.Refuse(op, object, "the batch is nil, or was not made by the package's functions")
+}
 
 // arena is memory outside of Go's heap for a batch's requests and their
 // segments, which C reads as they are. Request i has the segments from place(i)
@@ -29,9 +31,15 @@ type arena[T any] struct {
 	n        int // requests in use
 }
 
+const (
+	maxRequests = 1 << 20
+	maxSegments = 1 << 10
+)
+
 func newArena[T any](requests, segments int) (*arena[T], error) {
-	if requests < 1 || segments < 0 || requests > 1<<20 || segments > 1<<10 {
-		return nil, fmt.Errorf("batch of %d requests with %d segments each: %w", requests, segments, syscall.EINVAL)
+	if requests < 1 || segments < 0 || requests > maxRequests || segments > maxSegments {
+		return nil, cerr.Refuse("make a batch", "", "%d requests with %d segments each, not 1 to %d with 0 to %d",
+			requests, segments, maxRequests, maxSegments)
 	}
 	var wr T
 	bytes := int(unsafe.Sizeof(wr)) * requests
@@ -54,21 +62,21 @@ func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	if err := a.check(segments, copies); err != nil {
 		return err
 	}
-	return fmt.Errorf("segment of a memory region that was being closed: %w", os.ErrClosed)
+	return cerr.InvalidAs(os.ErrClosed, "segment of a memory region that was being closed")
 }
 
 // check returns nil if a request can have the segments. With copies, they may be
 // InlineBytes.
 func (a *arena[T]) check(segments []Segment, copies bool) error {
 	if len(segments) > a.segments {
-		return fmt.Errorf("%d segments in a batch made for %d: %w", len(segments), a.segments, syscall.EINVAL)
+		return cerr.Invalid("%d segments in a batch made for %d", len(segments), a.segments)
 	}
 	for k := range segments {
 		if segments[k].sound() || copies && segments[k].inline != nil {
 			continue
 		}
 		if err := segments[k].check(); err != nil {
-			return fmt.Errorf("segment %d: %w", k, err)
+			return inSegment(k, err)
 		}
 	}
 	return nil

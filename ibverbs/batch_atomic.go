@@ -2,11 +2,10 @@ package ibverbs
 
 import (
 	"encoding/binary"
-	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // atomicSize is how many bytes an atomic operation is about.
@@ -15,9 +14,9 @@ const atomicSize = 8
 func checkAtomic(at RemoteBuffer) error {
 	switch {
 	case at.Addr%atomicSize != 0:
-		return fmt.Errorf("atomic operation at %#x, which is not a multiple of 8: %w", at.Addr, syscall.EINVAL)
+		return cerr.Invalid("atomic operation at %#x, which is not a multiple of 8", at.Addr)
 	case at.Len < atomicSize:
-		return fmt.Errorf("atomic operation on 8 bytes in a remote buffer of %d: %w", at.Len, syscall.EINVAL)
+		return cerr.Invalid("atomic operation on 8 bytes in a remote buffer of %d", at.Len)
 	}
 	return nil
 }
@@ -40,14 +39,14 @@ func (b *SendBatch) FetchAdd(id uint64, at RemoteBuffer, add uint64, flags SendF
 
 func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer, operand, swap uint64, flags SendFlags, result Segment) error {
 	if err := checkAtomic(at); err != nil {
-		return err
+		return refusedSend(op, b.Len(), err)
 	}
 	if result.n != atomicSize {
-		return fmt.Errorf("atomic operation with a result of %d bytes, not 8: %w", result.n, syscall.EINVAL)
+		return refusedSend(op, b.Len(), cerr.Invalid("atomic operation with a result of %d bytes, not 8", result.n))
 	}
 	segments := []Segment{result}
 	if err := written(segments); err != nil {
-		return err
+		return refusedSend(op, b.Len(), err)
 	}
 	wr, err := b.add(op, 0, id, flags, at.Len, segments)
 	if err != nil {
@@ -63,7 +62,7 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 // queue pair must have been made for it: see ibv_wr_post(3).
 func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags SendFlags) error {
 	if err := checkAtomic(to); err != nil {
-		return err
+		return refusedSend(libibverbs.IBV_WR_ATOMIC_WRITE, b.Len(), err)
 	}
 	return b.addExtended(libibverbs.IBV_WR_ATOMIC_WRITE, id, flags, libibverbs.SendWrWrAtomic{
 		RemoteAddr: to.Addr, CompareAdd: binary.NativeEndian.Uint64(data[:]), Rkey: to.RKey,
@@ -94,7 +93,7 @@ func (b *SendBatch) FlushRegion(id uint64, at RemoteBuffer, placement FlushPlace
 
 func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, level libibverbs.SelectivityLevel, flags SendFlags) error {
 	if placement == 0 || placement&^(FlushGlobal|FlushPersistent) != 0 {
-		return fmt.Errorf("flush with placement %v: %w", placement, syscall.EINVAL)
+		return refusedSend(libibverbs.IBV_WR_FLUSH, b.Len(), cerr.Invalid("placement is %v, neither FlushGlobal nor FlushPersistent", placement))
 	}
 	return b.addExtended(libibverbs.IBV_WR_FLUSH, id, flags, libibverbs.SendWrWrAtomic{
 		RemoteAddr: at.Addr, CompareAdd: at.Len, Swap: uint64(placement) | uint64(level)<<8, Rkey: at.RKey,

@@ -2,10 +2,10 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Destination is who gets a datagram; see [PD.CreateDestination].
@@ -17,7 +17,7 @@ type Destination struct {
 
 func (d Destination) check() error {
 	if d.AH.self() == nil {
-		return fmt.Errorf("datagram without an address handle: %w", syscall.EINVAL)
+		return cerr.Invalid("datagram without an address handle")
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendF
 
 func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, to Destination, flags SendFlags, segments []Segment) error {
 	if err := to.check(); err != nil {
-		return err
+		return refusedSend(op, b.Len(), err)
 	}
 	wr, err := b.add(op, imm, id, flags, unlimited, segments)
 	if err != nil {
@@ -57,13 +57,13 @@ func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64
 // ibv_post_send(3). The header lies in a memory region.
 func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, segments ...Segment) error {
 	if err := header.check(); err != nil {
-		return fmt.Errorf("header: %w", err)
+		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), fmt.Errorf("header: %w", err))
 	}
 	if header.mr.bytes == nil {
-		return fmt.Errorf("header: %w", header.mr.notInline())
+		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), fmt.Errorf("header: %w", header.mr.notInline()))
 	}
 	if header.n == 0 || header.n > 1<<16-1 || mss == 0 {
-		return fmt.Errorf("packets of %d bytes behind a header of %d: %w", mss, header.n, syscall.EINVAL)
+		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), cerr.Invalid("packets of %d bytes behind a header of %d", mss, header.n))
 	}
 	wr, err := b.add(libibverbs.IBV_WR_TSO, 0, id, flags, unlimited, segments)
 	if err != nil {

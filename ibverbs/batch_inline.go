@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
@@ -35,10 +35,7 @@ func (c *copies) of(request int) []byte { return c.memory[request*c.slot:][:c.sl
 
 // reserve makes each slot of the batch large enough for n bytes.
 func (b *SendBatch) reserve(n uint64) error {
-	switch {
-	case n > maxCopied:
-		return fmt.Errorf("%d bytes from InlineBytes, more than %d: %w", n, maxCopied, syscall.EINVAL)
-	case b.copies != nil && n <= uint64(b.copies.slot):
+	if b.copies != nil && n <= uint64(b.copies.slot) {
 		return nil
 	}
 	larger, err := newCopies(len(b.arena.wrs), 1<<bits.Len64(max(n, 64)-1))
@@ -81,7 +78,7 @@ func (b *SendBatch) setOther(i int, segments []Segment) error {
 	wr := &b.arena.wrs[i]
 	inline := SendFlags(wr.SendFlags)&SendInline != 0
 	if err := b.arena.check(segments, copiesFor(wr)); err != nil {
-		return err
+		return refusedSend(wr.Opcode, i, err)
 	}
 	var bytes, copied uint64
 	copies := false
@@ -92,11 +89,14 @@ func (b *SendBatch) setOther(i int, segments []Segment) error {
 		case s.inline != nil:
 			copies, copied = true, copied+uint64(s.n)
 		case inline && s.mr.bytes == nil:
-			return notInline(k, s.mr)
+			return refusedSend(wr.Opcode, i, notInline(k, s.mr))
 		}
 	}
 	if room := b.more[i].room; bytes > room {
-		return tooLong(bytes, room)
+		return refusedSend(wr.Opcode, i, tooLong(bytes, room))
+	}
+	if copied > maxCopied {
+		return refusedSend(wr.Opcode, i, cerr.Invalid("%d bytes from InlineBytes, more than %d", copied, maxCopied))
 	}
 	if copies {
 		if err := b.reserve(copied); err != nil {

@@ -76,7 +76,7 @@ func TestSegmentBounds(t *testing.T) {
 		"one":             {segment: mr.Sub(99, 1)},
 		"empty":           {segment: mr.Sub(50, 0)},
 		"empty at end":    {segment: mr.Sub(100, 0)},
-		"too long":        {mr.Sub(0, 101), "segment of 101 bytes at 0 is outside fake MR of 100 bytes: invalid argument", syscall.EINVAL},
+		"too long":        {mr.Sub(0, 101), "segment of 101 bytes at 0 is outside fake MR of 100 bytes", syscall.EINVAL},
 		"past the end":    {mr.Sub(100, 1), "segment of 1 bytes at 100 is outside", syscall.EINVAL},
 		"empty past end":  {mr.Sub(101, 0), "segment of 0 bytes at 101 is outside fake MR", syscall.EINVAL},
 		"negative offset": {mr.Sub(-1, 1), "segment of 1 bytes at -1 is outside", syscall.EINVAL},
@@ -84,7 +84,7 @@ func TestSegmentBounds(t *testing.T) {
 		"overflow":        {mr.Sub(math.MaxInt, math.MaxInt), "segment of ", syscall.EINVAL},
 		"underflow":       {mr.Sub(math.MinInt, math.MinInt), "segment of ", syscall.EINVAL},
 		"mixed":           {mr.Sub(math.MinInt, math.MaxInt), "segment of ", syscall.EINVAL},
-		"zero segment":    {Segment{}, "segment without a memory region: invalid argument", syscall.EINVAL},
+		"zero segment":    {Segment{}, "segment without a memory region", syscall.EINVAL},
 		"nil region":      {(*MR)(nil).Sub(0, 0), "segment without a memory region", syscall.EINVAL},
 		"zero region":     {(&MR{}).Sub(0, 0), "segment without a memory region", syscall.EINVAL},
 		"closed region":   {closed.Sub(0, 1), "fake MR: file already closed", os.ErrClosed},
@@ -119,7 +119,7 @@ func TestTooManySegments(t *testing.T) {
 	send, err := NewSendBatch(1, 1)
 	require.NoError(t, err)
 	err = send.Send(1, 0, mr.All(), mr.All())
-	require.EqualError(t, err, "2 segments in a batch made for 1: invalid argument")
+	require.ErrorContains(t, err, "2 segments in a batch made for 1")
 	require.Zero(t, send.Len())
 }
 
@@ -134,7 +134,7 @@ func TestRemoteBufferTooSmall(t *testing.T) {
 		"write imm": send.WriteImm(1, remote, 7, 0, mr.Sub(0, 5), mr.Sub(0, 5)),
 		"read":      send.Read(1, remote, 0, mr.Sub(0, 5), mr.Sub(0, 5)),
 	} {
-		require.EqualError(t, err, "10 bytes for a remote buffer of 9: invalid argument", name)
+		require.ErrorContains(t, err, "10 bytes for a remote buffer of 9", name)
 	}
 	require.Zero(t, send.Len())
 	require.NoError(t, send.Write(1, remote, 0, mr.Sub(0, 4), mr.Sub(0, 5)))

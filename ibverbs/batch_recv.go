@@ -3,10 +3,10 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // RecvBatch is a list of receives that is posted in one call, made once and
@@ -48,7 +48,7 @@ func (b *RecvBatch) Reset() {
 // see ibv_post_recv(3).
 func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	if b == nil || b.arena == nil {
-		return errNoBatch
+		return noBatch(opPostRecv, "")
 	}
 	a := b.arena
 	i := a.n
@@ -56,16 +56,16 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 		return ErrBatchFull
 	}
 	if len(segments) > a.segments {
-		return a.refused(segments, false)
+		return refusedRecv(i, a.refused(segments, false))
 	}
 	first := i * a.segments
 	for k := range segments {
 		if !segments[k].sound() {
-			return a.refused(segments, false)
+			return refusedRecv(i, a.refused(segments, false))
 		}
 		if segments[k].mr.readOnly {
 			if err := written(segments[:k+1]); err != nil {
-				return err
+				return refusedRecv(i, err)
 			}
 		}
 		a.sges[first+k] = segments[k].sge()
@@ -94,7 +94,7 @@ type RecvWR struct {
 
 func (r RecvWR) wr() (*libibverbs.RecvWr, error) {
 	if r.i < 0 || r.i >= r.batch.Len() {
-		return nil, fmt.Errorf("receive %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
+		return nil, cerr.Refuse(opPostRecv, fmt.Sprintf("receive %d", r.i), "the batch has %d receives", r.batch.Len())
 	}
 	return &r.batch.arena.wrs[r.i], nil
 }
@@ -117,10 +117,10 @@ func (r RecvWR) SetSegments(segments ...Segment) error {
 		return err
 	}
 	if err := r.batch.arena.check(segments, false); err != nil {
-		return err
+		return refusedRecv(r.i, err)
 	}
 	if err := written(segments); err != nil {
-		return err
+		return refusedRecv(r.i, err)
 	}
 	wr.NumSge = int32(len(segments))
 	sges := r.batch.arena.place(r.i)
@@ -129,4 +129,9 @@ func (r RecvWR) SetSegments(segments ...Segment) error {
 	}
 	runtime.KeepAlive(r.batch)
 	return nil
+}
+
+// refusedRecv names the receive that the batch does not take.
+func refusedRecv(i int, err error) error {
+	return cerr.Argument(opPostRecv, fmt.Sprintf("receive %d of the batch", i), err)
 }

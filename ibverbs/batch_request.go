@@ -3,9 +3,9 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // WR returns the request at index i, to be changed in place. It may have
@@ -29,7 +29,7 @@ func (r SendWR) wr() (*libibverbs.SendWr, error) {
 
 // missing is apart from wr so that wr can be inlined.
 func (r SendWR) missing() error {
-	return fmt.Errorf("request %d of a batch of %d: %w", r.i, r.batch.Len(), syscall.EINVAL)
+	return cerr.Refuse(opPostSend, fmt.Sprintf("request %d", r.i), "the batch has %d requests", r.batch.Len())
 }
 
 func (r SendWR) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpcode) error {
@@ -38,7 +38,11 @@ func (r SendWR) has(what string, wr *libibverbs.SendWr, ops ...libibverbs.WrOpco
 			return nil
 		}
 	}
-	return fmt.Errorf("request %d of the batch, which is %v, has no %s: %w", r.i, wr.Opcode, what, syscall.EINVAL)
+	return r.refuse(wr, cerr.Invalid("it has no %s", what))
+}
+
+func (r SendWR) refuse(wr *libibverbs.SendWr, err error) error {
+	return refusedSend(wr.Opcode, r.i, err)
 }
 
 // SetID changes the ID.
@@ -61,10 +65,10 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 	before := r.batch.held(r.i)
 	if was, inline := SendFlags(wr.SendFlags)&SendInline != 0, flags&SendInline != 0; was != inline {
 		if err := firstError(checkInline(wr.Opcode), r.batch.addressable(r.i)); err != nil {
-			return err
+			return r.refuse(wr, err)
 		}
 		if k := r.batch.copied(r.i); k >= 0 { // they are there only because the request is inline
-			return fmt.Errorf("request %d of the batch: segment %d is from InlineBytes, and stays inline: %w", r.i, k, syscall.EINVAL)
+			return r.refuse(wr, cerr.Invalid("segment %d is from InlineBytes, and stays inline", k))
 		}
 		r.batch.readdress(r.i, inline)
 	}
@@ -123,12 +127,12 @@ func (r SendWR) SetRemote(remote RemoteBuffer) error {
 	switch wr.Opcode {
 	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
 		if n := r.length(wr); n > remote.Len {
-			return tooLong(n, remote.Len)
+			return r.refuse(wr, tooLong(n, remote.Len))
 		}
 		wr.Wr.Rdma().RemoteAddr, wr.Wr.Rdma().Rkey = remote.Addr, remote.RKey
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, libibverbs.IBV_WR_ATOMIC_WRITE:
 		if err := checkAtomic(remote); err != nil {
-			return err
+			return r.refuse(wr, err)
 		}
 		wr.Wr.Atomic().RemoteAddr, wr.Wr.Atomic().Rkey = remote.Addr, remote.RKey
 	case libibverbs.IBV_WR_FLUSH:
@@ -174,7 +178,7 @@ func (r SendWR) SetDestination(to Destination) error {
 		return err
 	}
 	if err := to.check(); err != nil {
-		return err
+		return r.refuse(wr, err)
 	}
 	to.set(wr.Wr.Ud())
 	before, used := r.batch.held(r.i), &r.batch.more[r.i].used

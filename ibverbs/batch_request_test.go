@@ -69,12 +69,12 @@ func TestRefusedChanges(t *testing.T) {
 		err  error
 		want string
 	}{
-		"index":               {b.WR(6).SetID(1), "request 6 of a batch of 6"},
-		"negative":            {b.WR(-1).SetFlags(0), "request -1 of a batch of 6"},
-		"nil":                 {(*SendBatch)(nil).WR(0).SetSegments(), "request 0 of a batch of 0"},
-		"zero":                {SendWR{}.SetRemote(remote), "request 0 of a batch of 0"},
-		"inline":              {b.WR(2).SetFlags(SendInline), "IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline"},
-		"imm of a send":       {b.WR(0).SetImm(1), "request 0 of the batch, which is IBV_WR_SEND, has no immediate data"},
+		"index":               {b.WR(6).SetID(1), "(request 6): the batch has 6 requests"},
+		"negative":            {b.WR(-1).SetFlags(0), "(request -1): the batch has 6 requests"},
+		"nil":                 {(*SendBatch)(nil).WR(0).SetSegments(), "(request 0): the batch has 0 requests"},
+		"zero":                {SendWR{}.SetRemote(remote), "(request 0): the batch has 0 requests"},
+		"inline":              {b.WR(2).SetFlags(SendInline), "SendInline is only for"},
+		"imm of a send":       {b.WR(0).SetImm(1), "(IBV_WR_SEND, request 0 of the batch): it has no immediate data"},
 		"remote of a send":    {b.WR(0).SetRemote(remote), "has no remote buffer"},
 		"operands":            {b.WR(1).SetOperands(1, 2), "has no operands"},
 		"invalidate":          {b.WR(1).SetInvalidate(2), "has no key to invalidate"},
@@ -84,8 +84,8 @@ func TestRefusedChanges(t *testing.T) {
 		"second outside":      {b.WR(0).SetSegments(mr.Sub(1, 1), mr.Sub(4096, 1)), "segment 1: segment of 1 bytes at 4096 is outside"},
 		"more than remote":    {b.WR(1).SetSegments(mr.Sub(0, 101)), "101 bytes for a remote buffer of 100"},
 		"remote too small":    {b.WR(1).SetRemote(remote.Sub(0, 9)), "10 bytes for a remote buffer of 9"},
-		"result":              {b.WR(2).SetSegments(mr.Sub(0, 9)), "atomic operation without a result of 8 bytes"},
-		"no result":           {b.WR(2).SetSegments(), "atomic operation without a result of 8 bytes"},
+		"result":              {b.WR(2).SetSegments(mr.Sub(0, 9)), "an atomic operation has one segment of 8 bytes"},
+		"no result":           {b.WR(2).SetSegments(), "an atomic operation has one segment of 8 bytes"},
 		"unaligned":           {b.WR(2).SetRemote(remote.Sub(4, 8)), "atomic operation at 0x1004, which is not a multiple of 8"},
 		"unaligned write":     {b.WR(5).SetRemote(remote.Sub(4, 8)), "which is not a multiple of 8"},
 		"segment of LocalInv": {b.WR(3).SetSegments(mr.Sub(0, 1)), "has no segments"},
@@ -106,22 +106,22 @@ func TestRefusedRequests(t *testing.T) {
 	b, err := NewSendBatch(1, 1)
 	require.NoError(t, err)
 	for want, err := range map[string]error{
-		"atomic operation at 0x1001, which is not a multiple of 8":          b.FetchAdd(1, RemoteBuffer{Addr: 0x1001, Len: 8}, 1, 0, mr.Sub(0, 8)),
-		"atomic operation on 8 bytes in a remote buffer of 7":               b.CompareSwap(1, remote.Sub(0, 7), 1, 2, 0, mr.Sub(0, 8)),
-		"atomic operation with a result of 7 bytes, not 8":                  b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 7)),
-		"atomic operation at 0x1004, which is not a multiple of 8: ":        b.AtomicWrite(1, remote.Sub(4, 8), [8]byte{}, 0),
-		"flush with placement 0":                                            b.Flush(1, remote, 0, 0),
-		"flush with placement 0x4":                                          b.FlushRegion(1, remote, 4, 0),
-		"header: segment of 1 bytes":                                        b.TSO(1, mr.Sub(1<<17, 1), 1, 0),
-		"packets of 0 bytes behind a header of 1":                           b.TSO(1, mr.Sub(0, 1), 0, 0),
-		"packets of 9 bytes behind a header of 0":                           b.TSO(1, mr.Sub(0, 0), 9, 0),
-		"packets of 9 bytes behind a header of 65536":                       b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
-		"header: memory of fake MR cannot be sent inline":                   b.TSO(1, far.Sub(0, 8), 9, 0),
-		"IBV_WR_RDMA_READ with SendInline":                                  b.Read(1, remote, SendInline, mr.Sub(0, 8)),
-		"IBV_WR_ATOMIC_FETCH_AND_ADD with SendInline":                       b.FetchAdd(1, remote, 1, SendInline, mr.Sub(0, 8)),
-		"IBV_WR_ATOMIC_CMP_AND_SWP with SendInline":                         b.CompareSwap(1, remote, 1, 2, SendInline|SendSignaled, mr.Sub(0, 8)),
-		"datagram without an address handle":                                b.SendImmTo(1, Destination{}, 1, 0),
-		"bind a memory window: nil, or not made by the package's functions": b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
+		"atomic operation at 0x1001, which is not a multiple of 8": b.FetchAdd(1, RemoteBuffer{Addr: 0x1001, Len: 8}, 1, 0, mr.Sub(0, 8)),
+		"atomic operation on 8 bytes in a remote buffer of 7":      b.CompareSwap(1, remote.Sub(0, 7), 1, 2, 0, mr.Sub(0, 8)),
+		"atomic operation with a result of 7 bytes, not 8":         b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 7)),
+		"atomic operation at 0x1004, which is not a multiple of 8": b.AtomicWrite(1, remote.Sub(4, 8), [8]byte{}, 0),
+		"placement is 0":                                                                b.Flush(1, remote, 0, 0),
+		"placement is 0x4":                                                              b.FlushRegion(1, remote, 4, 0),
+		"header: segment of 1 bytes":                                                    b.TSO(1, mr.Sub(1<<17, 1), 1, 0),
+		"packets of 0 bytes behind a header of 1":                                       b.TSO(1, mr.Sub(0, 1), 0, 0),
+		"packets of 9 bytes behind a header of 0":                                       b.TSO(1, mr.Sub(0, 0), 9, 0),
+		"packets of 9 bytes behind a header of 65536":                                   b.TSO(1, mr.Sub(0, 1<<16), 9, 0),
+		"header: memory of fake MR cannot be sent inline":                               b.TSO(1, far.Sub(0, 8), 9, 0),
+		"(IBV_WR_RDMA_READ, request 0 of the batch): SendInline is only for":            b.Read(1, remote, SendInline, mr.Sub(0, 8)),
+		"(IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): SendInline is only for": b.FetchAdd(1, remote, 1, SendInline, mr.Sub(0, 8)),
+		"(IBV_WR_ATOMIC_CMP_AND_SWP, request 0 of the batch): SendInline is only for":   b.CompareSwap(1, remote, 1, 2, SendInline|SendSignaled, mr.Sub(0, 8)),
+		"datagram without an address handle":                                            b.SendImmTo(1, Destination{}, 1, 0),
+		"MW.BindWR: the object is nil, or was not made by the package's functions": b.BindMW(1, nil, Binding{Memory: mr.All()}, 0),
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -167,9 +167,9 @@ func TestChangeReceives(t *testing.T) {
 	wr := &b.arena.wrs[0]
 	require.EqualValues(t, 9, wr.WrId)
 	require.Equal(t, []libibverbs.Sge{{Addr: mr.addr() + 8, Length: 8, Lkey: 0x55}}, sgesOf(wr.SgList, wr.NumSge))
-	require.ErrorContains(t, b.WR(1).SetID(1), "receive 1 of a batch of 1")
+	require.ErrorContains(t, b.WR(1).SetID(1), "(receive 1): the batch has 1 receives")
 	require.ErrorContains(t, b.WR(0).SetSegments(mr.All(), mr.All()), "2 segments in a batch made for 1")
-	require.ErrorContains(t, RecvWR{}.SetSegments(), "receive 0 of a batch of 0")
+	require.ErrorContains(t, RecvWR{}.SetSegments(), "(receive 0): the batch has 0 receives")
 	require.NoError(t, b.WR(0).SetSegments())
 	require.Zero(t, wr.NumSge)
 }

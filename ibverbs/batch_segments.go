@@ -3,9 +3,9 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // SetSegments changes what is sent, written or read into.
@@ -19,18 +19,18 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 		return r.has("segments", wr)
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
 		if len(segments) != 1 || segments[0].n != atomicSize {
-			return fmt.Errorf("atomic operation without a result of 8 bytes: %w", syscall.EINVAL)
+			return r.refuse(wr, cerr.Invalid("an atomic operation has one segment of 8 bytes, for its result"))
 		}
 		err = written(segments)
 	case libibverbs.IBV_WR_RDMA_READ:
 		err = written(segments)
 	}
 	if err != nil {
-		return err
+		return r.refuse(wr, err)
 	}
 	b, inline := r.batch, SendFlags(wr.SendFlags)&SendInline != 0
 	if len(segments) > b.arena.segments {
-		return b.arena.refused(segments, false)
+		return r.refuse(wr, b.arena.refused(segments, false))
 	}
 	var bytes uint64
 	for k := range segments {
@@ -41,7 +41,7 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 		bytes += uint64(s.n)
 	}
 	if room := b.more[r.i].room; bytes > room {
-		return tooLong(bytes, room)
+		return r.refuse(wr, tooLong(bytes, room))
 	}
 	first := r.i * b.arena.segments
 	for k := range segments {
@@ -64,7 +64,9 @@ func (b *SendBatch) addressable(i int) error {
 	return nil
 }
 
-func notInline(k int, mr *MR) error { return fmt.Errorf("segment %d: %w", k, mr.notInline()) }
+func notInline(k int, mr *MR) error { return inSegment(k, mr.notInline()) }
+
+func inSegment(k int, err error) error { return fmt.Errorf("segment %d: %w", k, err) }
 
 // readdress changes the segments of request i from the device's addresses to
 // this process's, which C reads inline data at, or back.

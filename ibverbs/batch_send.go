@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -89,7 +89,7 @@ func (b *SendBatch) Reset() {
 // can be added.
 func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, flags SendFlags, room uint64, segments []Segment) (*libibverbs.SendWr, error) {
 	if b == nil || b.arena == nil {
-		return nil, errNoBatch
+		return nil, noBatch(opPostSend, op.String())
 	}
 	a := b.arena
 	i := a.n
@@ -104,7 +104,7 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	wr.Wr.Rdma().RemoteAddr, wr.QpType.Xrc().RemoteSrqn = 0, 0
 	b.more[i].room = room
 	if len(segments) > a.segments {
-		return nil, a.refused(segments, false)
+		return nil, refusedSend(op, i, a.refused(segments, false))
 	}
 	first, bytes := i*a.segments, uint64(0)
 	for k := range segments {
@@ -118,7 +118,7 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	}
 	if bytes > room {
 		b.disown(i)
-		return nil, tooLong(bytes, room)
+		return nil, refusedSend(op, i, tooLong(bytes, room))
 	}
 	if flags&SendInline != 0 {
 		if err := b.inline(i); err != nil {
@@ -135,7 +135,7 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 func checkInline(op libibverbs.WrOpcode) error {
 	switch op {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return fmt.Errorf("%v with SendInline: %w", op, syscall.EINVAL)
+		return cerr.Invalid("SendInline is only for requests that send what their segments have")
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (b *SendBatch) owners(i int) []*MR {
 func (b *SendBatch) inline(i int) error {
 	if err := firstError(checkInline(b.arena.wrs[i].Opcode), b.addressable(i)); err != nil {
 		b.disown(i)
-		return err
+		return refusedSend(b.arena.wrs[i].Opcode, i, err)
 	}
 	b.readdress(i, true)
 	b.holds++
@@ -174,8 +174,13 @@ func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id ui
 	return nil
 }
 
+// refusedSend names the request that the batch does not take.
+func refusedSend(op libibverbs.WrOpcode, i int, err error) error {
+	return cerr.Argument(opPostSend, fmt.Sprintf("%v, request %d of the batch", op, i), err)
+}
+
 func tooLong(bytes, room uint64) error {
-	return fmt.Errorf("%d bytes for a remote buffer of %d: %w", bytes, room, syscall.EINVAL)
+	return cerr.Invalid("%d bytes for a remote buffer of %d", bytes, room)
 }
 
 // Send adds a message that the peer receives into what it has posted. The ID
@@ -218,7 +223,7 @@ func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendF
 // ibv_post_send(3).
 func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments ...Segment) error {
 	if err := written(segments); err != nil {
-		return err
+		return refusedSend(libibverbs.IBV_WR_RDMA_READ, b.Len(), err)
 	}
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }

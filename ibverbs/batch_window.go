@@ -8,7 +8,7 @@ import "github.com/verbena-go/verbena/generated/libibverbs"
 func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) error {
 	switch {
 	case b == nil || b.arena == nil:
-		return errNoBatch
+		return noBatch(opPostSend, libibverbs.IBV_WR_BIND_MW.String())
 	case b.arena.n == len(b.arena.wrs):
 		return ErrBatchFull // before the window takes its next key
 	}

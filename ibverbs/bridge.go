@@ -28,7 +28,6 @@ func init() {
 
 	bridge.Flow.Object = func(o any) *object.Object { return o.(interface{ self() *object.Object }).self() }
 	bridge.Flow.DeviceOfQP = func(qp any) any { return qp.(*QP).device }
-	bridge.Flow.SameDevice = sameDevice
 	bridge.Flow.UnlessRemoved = func(device any, err error) error { return device.(*Device).unlessRemoved(err) }
 	bridge.Flow.AdoptQP = func(of any, raw *libibverbs.Qp, parents ...*object.Object) any {
 		pd := of.(*PD)

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -31,11 +30,11 @@ func (pd *PD) AllocBuf(size int) (*Buf, error) {
 	defer pd.object.Done()
 	what := fmt.Sprintf("%d bytes on %s", size, pd.object.Name())
 	if size <= 0 {
-		return nil, &cerr.Error{Op: "ibv_alloc_buf", Object: what, Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_alloc_buf", pd.object.Name(), "size is %d, less than 1", size)
 	}
 	memory, raw, err := libibverbs.AllocBuf(pd.raw, uint64(size))
 	if err != nil {
-		return nil, cerr.Wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	b := &Buf{pd: pd, raw: raw, bytes: unsafe.Slice((*byte)(memory), size)}
 	b.object.Init("buffer of "+what, &pd.object)
@@ -81,7 +80,7 @@ func (b *Buf) Register(offset, n int, access AccessFlags) (*MR, error) {
 	defer b.pd.object.Done()
 	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, b.object.Name())
 	if offset < 0 || n <= 0 || offset > len(b.bytes)-n {
-		return nil, &cerr.Error{Op: op, Object: what, Errno: syscall.EINVAL}
+		return nil, cerr.Refuse(op, b.object.Name(), "%d bytes at %d are outside of its %d bytes", n, offset, len(b.bytes))
 	}
 	if access&AccessZeroBased != 0 {
 		return nil, badMR(op, b.pd, "AccessZeroBased")
@@ -93,7 +92,7 @@ func (b *Buf) Register(offset, n int, access AccessFlags) (*MR, error) {
 	}
 	raw, err := libibverbs.RegBufMr(b.pd.raw, b.raw, unsafe.Pointer(&r.bytes[0]), uint64(n), int32(access))
 	if err != nil {
-		return nil, cerr.Wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	return newMR(raw, r, &b.object), nil
 }
@@ -108,7 +107,7 @@ func (b *Buf) ExportDMABuf() (fd int, err error) {
 	defer b.object.Done()
 	fd, err = libibverbs.ExportBufDmabufFd(b.raw)
 	if err != nil {
-		return -1, cerr.Wrap(b.object.Name(), err)
+		return -1, wrap(b.object.Name(), err)
 	}
 	return fd, nil
 }
@@ -117,6 +116,6 @@ func (b *Buf) ExportDMABuf() (fd int, err error) {
 // regions, Close does nothing and returns a BusyError.
 func (b *Buf) Close() error {
 	return b.self().Close(nil, func() error {
-		return cerr.Wrap(b.object.Name(), libibverbs.FreeBuf(b.raw))
+		return wrap(b.object.Name(), libibverbs.FreeBuf(b.raw))
 	})
 }

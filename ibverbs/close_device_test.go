@@ -87,7 +87,7 @@ func TestObjectsOfTwoContexts(t *testing.T) {
 	r.cleanup(ch)
 	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 
 	mine := r.cq(1, nil)
 	theirs := must(other.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
@@ -97,7 +97,7 @@ func TestObjectsOfTwoContexts(t *testing.T) {
 	} {
 		_, err := r.pd.CreateQP(config)
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "not the same open device")
+		require.ErrorContains(t, err, "not of the same open device")
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -40,7 +39,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.CreateCompChannel(d.raw)
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	name := fmt.Sprintf("completion channel %d of %s", raw.Fd, d.Name())
 	if err := netpoll.SetNonblock(int(raw.Fd)); err != nil {
@@ -62,7 +61,7 @@ func (ch *CompChannel) Close() error {
 		// Nobody waits on fd: every waiter has a queue, and there is none. If C
 		// refuses, because of a queue that it alone knows, fd is still needed.
 		if err := ch.destroy(); err != nil {
-			return cerr.Wrap(ch.object.Name(), err)
+			return wrap(ch.object.Name(), err)
 		}
 		if ch.fd != nil {
 			_ = ch.fd.Close() // a duplicate, and there is no second try
@@ -132,7 +131,7 @@ func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil:
-			return false, cerr.Wrap(ch.object.Name(), err)
+			return false, wrap(ch.object.Name(), err)
 		}
 		switch cq := ch.of(raw); {
 		case cq == wanted:

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -62,7 +61,7 @@ func (d *Device) QueryCompCounterCaps() (CompCounterCaps, error) {
 	defer d.object.Done()
 	var caps libibverbs.CompCntrCaps
 	if err := libibverbs.QueryCompCntrCaps(d.raw, &caps); err != nil {
-		return CompCounterCaps{}, cerr.Wrap(d.Name(), err)
+		return CompCounterCaps{}, wrap(d.Name(), err)
 	}
 	return CompCounterCaps{
 		MaxValue: caps.MaxValue, MaxCounters: int(caps.MaxCounters), Ops: CompCounterOps(caps.SupportedQpAttachOps),
@@ -77,7 +76,7 @@ func (d *Device) CreateCompCounter(unit CompCounterUnit) (*CompCounter, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.CreateCompCntr(d.raw, &libibverbs.CompCntrInitAttr{Type: unit})
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	cc := &CompCounter{device: d, raw: raw}
 	cc.object.Init(fmt.Sprintf("completion counter %d of %s", raw.Handle, d.Name()), &d.object)
@@ -101,17 +100,15 @@ func (qp *QP) AttachCompCounter(cc *CompCounter, ops CompCounterOps) error {
 		return err
 	}
 	defer done()
-	if err := sameDevice(qp.object.Name(), qp.raw.Context, &cc.object, cc.device.raw); err != nil {
+	if err := sameDevice("ibv_qp_attach_comp_cntr", qp.object.Name(), qp.raw.Context, &cc.object, cc.device.raw); err != nil {
 		return err
 	}
 	if ops == 0 {
-		return &cerr.Error{
-			Op: "ibv_qp_attach_comp_cntr", Object: "no operation of " + qp.object.Name(), Errno: syscall.EINVAL,
-		}
+		return cerr.Refuse("ibv_qp_attach_comp_cntr", qp.object.Name(), "ops has no operation to count")
 	}
 	attr := &libibverbs.QpAttachCompCntrAttr{OpMask: uint32(ops)}
 	if err := libibverbs.QpAttachCompCntr(qp.raw, cc.raw, attr); err != nil {
-		return cerr.Wrap(fmt.Sprintf("%s to %s", cc.object.Name(), qp.object.Name()), err)
+		return wrap(fmt.Sprintf("%s to %s", cc.object.Name(), qp.object.Name()), err)
 	}
 	qp.object.AddParent(&cc.object)
 	return nil
@@ -151,7 +148,7 @@ func (cc *CompCounter) read(call func(*libibverbs.CompCntr) (uint64, error)) (ui
 	}
 	defer cc.object.Done()
 	value, err := call(cc.raw)
-	return value, cerr.Wrap(cc.object.Name(), err)
+	return value, wrap(cc.object.Name(), err)
 }
 
 func (cc *CompCounter) write(call func(*libibverbs.CompCntr, uint64) error, value uint64) error {
@@ -159,7 +156,7 @@ func (cc *CompCounter) write(call func(*libibverbs.CompCntr, uint64) error, valu
 		return err
 	}
 	defer cc.object.Done()
-	return cerr.Wrap(cc.object.Name(), call(cc.raw, value))
+	return wrap(cc.object.Name(), call(cc.raw, value))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -169,6 +166,6 @@ func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
 // count with it, Close does nothing and returns a BusyError.
 func (cc *CompCounter) Close() error {
 	return cc.self().Close(nil, func() error {
-		return cerr.Wrap(cc.object.Name(), cc.device.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))
+		return wrap(cc.object.Name(), cc.device.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))
 	})
 }

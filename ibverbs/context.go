@@ -1,9 +1,7 @@
 package ibverbs
 
 import (
-	"fmt"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -35,7 +33,7 @@ func (d *Device) Raw() *libibverbs.Context { return d.raw }
 // ibv_close_device(3). While the context has protection domains, completion
 // channels or completion queues, it does nothing and returns a BusyError.
 func (d *Device) Close() error {
-	return d.self().Close(d.stopEvents, func() error { return cerr.Wrap(d.Name(), d.destroy()) })
+	return d.self().Close(d.stopEvents, func() error { return wrap(d.Name(), d.destroy()) })
 }
 
 // closeWhenUnused closes the device now, or together with the last object that
@@ -44,11 +42,19 @@ func (d *Device) closeWhenUnused() {
 	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
 }
 
-// sameDevice refuses to make what with an object of another open device: C
+// sameDevice refuses to call op for what with an object of another open device: C
 // names objects by numbers, which mean other ones there.
-func sameDevice(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
+func sameDevice(op, what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
 	if device != its {
-		return fmt.Errorf("%s with %s: not the same open device: %w", what, o.Name(), syscall.EINVAL)
+		return otherDevice(op, what, o)
 	}
 	return nil
+}
+
+func otherDevice(op, what string, o *object.Object) error {
+	return cerr.Argument(op, what, notOfDevice(o))
+}
+
+func notOfDevice(o *object.Object) error {
+	return cerr.Invalid("%s is not of the same open device", o.Name())
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -26,8 +25,10 @@ import (
 // for all requests that can be under way.
 var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
 
-// errNoChannel is returned by Wait and Sleep on a queue that was made to be polled.
-var errNoChannel = errors.New("made without a completion channel")
+// noChannel refuses to wait for a queue that was made to be polled.
+func noChannel(op string, cq *CQ) error {
+	return cerr.Refuse(op, cq.object.Name(), "the queue was made without CQConfig.Channel")
+}
 
 // MaxSpin is the longest time that a call of Spin, Sleep or an exchange takes,
 // whatever its budget. Close waits for such a call.
@@ -83,25 +84,23 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	defer done()
 	if config.Channel != nil {
-		if err := sameDevice("CQ of "+d.Name(), d.raw, config.Channel.self(), config.Channel.device.raw); err != nil {
+		if err := sameDevice("ibv_create_cq", d.Name(), d.raw, config.Channel.self(), config.Channel.device.raw); err != nil {
 			return nil, err
 		}
 	}
 	if domain := config.ParentDomain; domain != nil {
-		if err := sameDevice("CQ of "+d.Name(), d.raw, domain.self(), domain.device.raw); err != nil {
+		if err := sameDevice("ibv_create_cq", d.Name(), d.raw, domain.self(), domain.device.raw); err != nil {
 			return nil, err
 		}
 		if domain.parent == nil {
-			return nil, &cerr.Error{
-				Op: "ibv_create_cq_ex", Object: domain.object.Name() + ", which is no parent domain", Errno: syscall.EINVAL,
-			}
+			return nil, badCQ(d, "ParentDomain is %s, which is no parent domain; AllocParentDomain makes one", domain.object.Name())
 		}
 	}
-	if config.Entries < 1 || config.Entries > math.MaxInt32 {
-		return nil, badCQ(fmt.Sprintf("%d entries on %s", config.Entries, d.Name()))
+	if err := inRange("Entries", config.Entries, 1, math.MaxInt32); err != nil {
+		return nil, cerr.Argument("ibv_create_cq", d.Name(), err)
 	}
 	if vectors := max(d.CompVectors(), 1); config.Vector < 0 || config.Vector >= vectors {
-		return nil, badCQ(fmt.Sprintf("vector %d of %s, which has 0 to %d", config.Vector, d.Name(), vectors-1))
+		return nil, badCQ(d, "Vector is %d, and the device has 0 to %d", config.Vector, vectors-1)
 	}
 	cq := &CQ{
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
@@ -126,8 +125,8 @@ func cqSizes(entries int) func(DeviceAttr) []size {
 	return func(a DeviceAttr) []size { return []size{{"Entries", entries, a.MaxCQE}} }
 }
 
-func badCQ(what string) error {
-	return &cerr.Error{Op: "ibv_create_cq", Object: what, Errno: syscall.EINVAL}
+func badCQ(d *Device, format string, args ...any) error {
+	return cerr.Refuse("ibv_create_cq", d.Name(), format, args...)
 }
 
 func (cq *CQ) create(config CQConfig) (err error) {
@@ -185,8 +184,8 @@ func (cq *CQ) Resize(entries int) error {
 	}
 	defer cq.object.Done()
 	what := fmt.Sprintf("%s to %d entries", cq.object.Name(), entries)
-	if entries < 1 || entries > math.MaxInt32 {
-		return &cerr.Error{Op: "ibv_resize_cq", Object: what, Errno: syscall.EINVAL}
+	if err := inRange("entries", entries, 1, math.MaxInt32); err != nil {
+		return cerr.Argument("ibv_resize_cq", cq.object.Name(), err)
 	}
 	defer cq.noteLen()
 	return cq.device.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
@@ -202,16 +201,14 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	defer cq.object.Done()
 	us := period.Microseconds()
 	if completions < 0 || completions > math.MaxUint16 || us < 0 || us > math.MaxUint16 {
-		return &cerr.Error{
-			Op: "ibv_modify_cq", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%d completions or %v on %s", completions, period, cq.object.Name()),
-		}
+		return cerr.Refuse("ibv_modify_cq", cq.object.Name(), "%d completions or %v, of which %d or %v are the most",
+			completions, period, math.MaxUint16, math.MaxUint16*time.Microsecond)
 	}
 	attr := libibverbs.ModifyCqAttr{
 		AttrMask: uint32(libibverbs.IBV_CQ_ATTR_MODERATE),
 		Moderate: libibverbs.ModerateCq{CqCount: uint16(completions), CqPeriod: uint16(us)},
 	}
-	return cerr.Wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
+	return wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
 }
 
 // Poll takes up to len(wcs) completions and returns how many it took, without
@@ -262,7 +259,7 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 		return 0, noRoom(cq)
 	}
 	if cq.channel == nil {
-		return 0, fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
+		return 0, noChannel("CQ.Sleep", cq)
 	}
 	var p datapath.Polled
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, bounded(budget), &p)
@@ -282,10 +279,10 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		return 0, noRoom(cq)
 	}
 	if ctx == nil {
-		return 0, cerr.Nil("Wait", "ctx")
+		return 0, cerr.Nil("CQ.Wait", "ctx")
 	}
 	if cq.channel == nil {
-		return 0, fmt.Errorf("wait for %s: %w", cq.object.Name(), errNoChannel)
+		return 0, noChannel("CQ.Wait", cq)
 	}
 	select {
 	case cq.turn <- struct{}{}: // even with a ctx that is done: completions win
@@ -410,11 +407,11 @@ func (cq *CQ) notPolled(limit int, p *datapath.Polled) error {
 	case cq.lost.Load():
 		return fmt.Errorf("%s: %w", cq.object.Name(), ErrCQOverrun)
 	}
-	return cerr.Wrap(cq.object.Name(), err)
+	return wrap(cq.object.Name(), err)
 }
 
 func noRoom(cq *CQ) error {
-	return fmt.Errorf("no room for completions of %s: %w", cq.object.Name(), syscall.EINVAL)
+	return cerr.Refuse(cq.queue.Op(), cq.object.Name(), "no room for completions: wcs is empty")
 }
 
 // count returns how many completions C is asked for.
@@ -453,7 +450,7 @@ func (cq *CQ) Close() error {
 			if cq.channel != nil {
 				cq.channel.add(cq)
 			}
-			return cerr.Wrap(cq.object.Name(), err)
+			return wrap(cq.object.Name(), err)
 		}
 		cq.device.unwatchEvents()
 		cq.device.forgetEvents(cq, EventClassCQ, handle)

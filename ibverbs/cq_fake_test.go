@@ -115,9 +115,9 @@ func TestSleepRefuses(t *testing.T) {
 	_, err := f.cq.Sleep(nil, time.Second)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	_, err = f.cq.Sleep(make([]WC, 1), time.Second)
-	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
+	require.ErrorContains(t, err, "CQ.Sleep (fake CQ): the queue was made without CQConfig.Channel")
 	_, err = f.qp.ExchangeAndSleep(nil, nil, f.cq, make([]WC, 1), 1, time.Second)
-	require.ErrorContains(t, err, "sleep for fake CQ: made without a completion channel")
+	require.ErrorContains(t, err, "QP.ExchangeAndSleep (fake CQ): the queue was made without CQConfig.Channel")
 	_, err = f.qp.ExchangeAndSleep(nil, nil, nil, make([]WC, 1), 1, time.Second)
 	require.ErrorIs(t, err, os.ErrInvalid)
 }

@@ -52,7 +52,7 @@ func openFirst(what string, match func(DeviceEntry) bool) (*Device, error) {
 		}
 		return nil, err
 	case openErr != nil:
-		return nil, cerr.Wrap(device.Name, openErr)
+		return nil, wrap(device.Name, openErr)
 	case raw == nil:
 		return nil, noDevice(what, names, kernelSysfs.devices())
 	}
@@ -88,7 +88,7 @@ func noDevice(what string, others, kernels []string) error {
 // access to them.
 func OpenNetDev(name string) (*Device, int, error) {
 	if name == "" {
-		return nil, 0, fmt.Errorf("open the device of a network interface without a name: %w", syscall.EINVAL)
+		return nil, 0, cerr.Refuse("OpenNetDev", "", "name is empty")
 	}
 	port := 0
 	c, err := openLooking("open the device of network interface "+name, func(c *Device) (bool, string, error) {
@@ -105,7 +105,7 @@ func OpenNetDev(name string) (*Device, int, error) {
 // needs access to them.
 func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	if !addr.IsValid() {
-		return nil, GIDEntry{}, fmt.Errorf("open the device of no IP address: %w", syscall.EINVAL)
+		return nil, GIDEntry{}, cerr.Refuse("OpenAddr", "", "addr is the zero Addr")
 	}
 	var found GIDEntry
 	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Device) (ok bool, has string, err error) {

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // DeviceAttr is what a device can do. Counts are upper limits. What the device,
@@ -117,7 +116,7 @@ func (d *Device) QueryDevice() (DeviceAttr, error) {
 	defer d.object.Done()
 	var a libibverbs.DeviceAttrEx
 	if err := libibverbs.QueryDeviceEx(d.raw, nil, &a); err != nil {
-		return DeviceAttr{}, cerr.Wrap(d.Name(), err)
+		return DeviceAttr{}, wrap(d.Name(), err)
 	}
 	return deviceAttr(&a), nil
 }
@@ -215,7 +214,7 @@ func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size
 			object += above(sizes(attr))
 		}
 	}
-	return cerr.Wrap(object, err)
+	return wrap(object, err)
 }
 
 // above names the sizes that are above their limits. If none is, it is those

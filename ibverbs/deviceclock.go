@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // ClockDuration returns how long the device's clock takes for so many ticks: for
@@ -38,10 +37,10 @@ func (d *Device) RawClock() (uint64, error) {
 	defer d.object.Done()
 	values := libibverbs.ValuesEx{CompMask: uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK)}
 	if err := libibverbs.QueryRtValuesEx(d.raw, &values); err != nil {
-		return 0, cerr.Wrap(d.Name(), err)
+		return 0, wrap(d.Name(), err)
 	}
 	if values.CompMask&uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK) == 0 {
-		return 0, &cerr.Error{Op: "ibv_query_rt_values_ex", Object: d.Name(), Errno: syscall.EOPNOTSUPP}
+		return 0, &Error{Op: "ibv_query_rt_values_ex", Object: d.Name(), Errno: syscall.EOPNOTSUPP}
 	}
 	// A count that C splits up as if it were nanoseconds.
 	return uint64(values.RawClock.TvSec)*uint64(time.Second) + uint64(values.RawClock.TvNsec), nil

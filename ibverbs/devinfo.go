@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // DeviceInfo is everything about a device that ibv_devinfo and show_gids
@@ -51,7 +49,7 @@ func (d *Device) QueryInfo() (DeviceInfo, error) {
 	var info DeviceInfo
 	var err error
 	if info.Device, err = describe(d.raw.Device); err != nil {
-		return info, cerr.Wrap(d.Name(), err)
+		return info, wrap(d.Name(), err)
 	}
 	if info.BoardID, err = kernelSysfs.boardID(d.Name()); err != nil {
 		return info, err

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -34,14 +33,12 @@ func (d *Device) AllocDM(size, align int) (*DM, error) {
 	defer d.object.Done()
 	what := fmt.Sprintf("%d bytes of %s", size, d.Name())
 	if size <= 0 || align < 0 || align&(align-1) != 0 {
-		return nil, &cerr.Error{
-			Op: "ibv_alloc_dm", Object: fmt.Sprintf("%s, aligned to %d", what, align), Errno: syscall.EINVAL,
-		}
+		return nil, cerr.Refuse("ibv_alloc_dm", d.Name(), "size is %d and align %d, not positive and a power of two", size, align)
 	}
 	attr := libibverbs.AllocDmAttr{Length: uint64(size), LogAlignReq: uint32(max(bits.Len(uint(align))-1, 0))}
 	raw, err := libibverbs.AllocDm(d.raw, &attr)
 	if err != nil {
-		return nil, cerr.Wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	dm := &DM{device: d, raw: raw, handle: raw.Handle, size: size}
 	dm.object.Init("DM of "+what, &d.object)
@@ -77,7 +74,7 @@ func (dm *DM) WriteAt(p []byte, off int64) (int, error) {
 		return 0, nil
 	}
 	if err := libibverbs.MemcpyToDm(dm.raw, uint64(off), unsafe.Pointer(&p[0]), uint64(len(p))); err != nil {
-		return 0, cerr.Wrap(dm.object.Name(), err)
+		return 0, wrap(dm.object.Name(), err)
 	}
 	return len(p), nil
 }
@@ -102,15 +99,13 @@ func (dm *DM) ReadAt(p []byte, off int64) (int, error) {
 		return 0, end
 	}
 	if err := libibverbs.MemcpyFromDm(unsafe.Pointer(&p[0]), dm.raw, uint64(off), uint64(len(p))); err != nil {
-		return 0, cerr.Wrap(dm.object.Name(), err)
+		return 0, wrap(dm.object.Name(), err)
 	}
 	return len(p), end
 }
 
 func (dm *DM) outside(op string, n int, off int64) error {
-	return &cerr.Error{
-		Op: op, Object: fmt.Sprintf("%d bytes at %d, outside %s", n, off, dm.object.Name()), Errno: syscall.EINVAL,
-	}
+	return cerr.Refuse(op, dm.object.Name(), "%d bytes at %d are outside of its %d bytes", n, off, dm.size)
 }
 
 // ExportDMABuf returns a descriptor of the memory that other devices' drivers
@@ -122,7 +117,7 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 	defer dm.object.Done()
 	fd, err = libibverbs.DmExportDmabufFd(dm.raw)
 	if err != nil {
-		return -1, cerr.Wrap(dm.object.Name(), err)
+		return -1, wrap(dm.object.Name(), err)
 	}
 	return fd, nil
 }
@@ -133,8 +128,8 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
 		if dm.imported {
-			return cerr.Wrap(dm.object.Name(), libibverbs.UnimportDm(dm.raw))
+			return wrap(dm.object.Name(), libibverbs.UnimportDm(dm.raw))
 		}
-		return cerr.Wrap(dm.object.Name(), dm.device.unlessRemoved(libibverbs.FreeDm(dm.raw)))
+		return wrap(dm.object.Name(), dm.device.unlessRemoved(libibverbs.FreeDm(dm.raw)))
 	})
 }

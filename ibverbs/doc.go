@@ -70,8 +70,12 @@
 //
 // # Errors
 //
-// A failed C call is an [*Error] with the errno, a failed work request a
-// [*WCError] with its status. A missing library or a function that it is too
-// old for is errors.ErrUnsupported, and so is everything in a program built
-// without cgo or not for 64-bit Linux.
+// A C call that failed returns an [*Error] with the errno. A call that could not
+// succeed is refused before C is called, with an [*ArgumentError] that says what
+// is wrong; errors.Is finds syscall.EINVAL in it, unless the function's comment
+// names another error. A work request that failed gives a [*WCError] with its
+// status. Without the C library, or with one that is too old for the function,
+// the error is a [*LibraryError] or a [*SymbolError]; both are
+// errors.ErrUnsupported, as is everything in a program built without cgo or not
+// for 64-bit Linux.
 package ibverbs

@@ -1,9 +1,6 @@
 package ibverbs
 
-import (
-	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
-)
+import "github.com/verbena-go/verbena/generated/libibverbs"
 
 // ECE says which enhancements of a connection a device offers or has agreed
 // on. Two ends exchange it while they connect. The options mean something to
@@ -22,7 +19,7 @@ func (qp *QP) SetECE(ece ECE) error {
 	}
 	defer qp.object.Done()
 	raw := libibverbs.Ece{VendorId: ece.VendorID, Options: ece.Options}
-	return cerr.Wrap(qp.object.Name(), libibverbs.SetEce(qp.raw, &raw))
+	return wrap(qp.object.Name(), libibverbs.SetEce(qp.raw, &raw))
 }
 
 // QueryECE returns the enhancements that the device offers for the queue pair,
@@ -35,7 +32,7 @@ func (qp *QP) QueryECE() (ECE, error) {
 	defer qp.object.Done()
 	var raw libibverbs.Ece
 	if err := libibverbs.QueryEce(qp.raw, &raw); err != nil {
-		return ECE{}, cerr.Wrap(qp.object.Name(), err)
+		return ECE{}, wrap(qp.object.Name(), err)
 	}
 	return ECE{VendorID: raw.VendorId, Options: raw.Options}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // QPAddr is what the other side needs to connect with a queue pair. It
@@ -74,7 +75,10 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 			e.QKey = DefaultQKey
 		}
 	}
-	return e, e.check()
+	if err := e.check(); err != nil {
+		return QPAddr{}, cerr.Argument("QP.Addr", qp.object.Name(), err)
+	}
+	return e, nil
 }
 
 // activePort returns a port that is active: the one wanted, or the first of
@@ -121,7 +125,7 @@ func (e QPAddr) check() error {
 }
 
 func badEndpoint(format string, args ...any) error {
-	return fmt.Errorf("endpoint with "+format+": %w", append(args, syscall.EINVAL)...)
+	return cerr.Invalid("endpoint with "+format, args...)
 }
 
 // needsGRH says whether packets from e to the peer need a global address.

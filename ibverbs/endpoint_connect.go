@@ -47,7 +47,7 @@ func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	defer qp.object.Done()
 	s, err := qp.steps(local, remote, options)
 	if err != nil {
-		return fmt.Errorf("connect %s: %w", qp.object.Name(), err)
+		return err
 	}
 	return explainGIDs(qp.modifyAll(s), local, remote)
 }
@@ -62,10 +62,10 @@ func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	}
 	defer qp.object.Done()
 	if err := qp.checkLocal(local, pkeyIndex); err != nil {
-		return fmt.Errorf("activate %s: %w", qp.object.Name(), err)
+		return qp.refuse(opActivate, err)
 	}
 	if qp.Type() != QPTypeUD {
-		return fmt.Errorf("activate %s: it is of type %s: %w", qp.object.Name(), qp.Type(), syscall.EINVAL)
+		return qp.refuse(opActivate, cerr.Invalid("the queue pair is of type %s, not %s", qp.Type(), QPTypeUD))
 	}
 	return qp.modifyAll([]step{
 		{
@@ -86,13 +86,20 @@ func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 // EINVAL, if their GIDs are of different kinds.
 func explainGIDs(err error, local, peer QPAddr) error {
 	here, there := local.GID.Addr(), peer.GID.Addr()
-	if e, ok := err.(*cerr.Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
+	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
 		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see QPAddrOptions.GID", err, here, there)
 	}
 	return err
 }
 
 // step is a change of a queue pair.
+const (
+	opConnect  = "QP.ConnectTo"
+	opActivate = "QP.Activate"
+)
+
+func (qp *QP) refuse(op string, err error) error { return cerr.Argument(op, qp.object.Name(), err) }
+
 type step struct {
 	attr libibverbs.QpAttr
 	mask libibverbs.QpAttrMask
@@ -112,10 +119,10 @@ func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 		return fmt.Errorf("local %w", err)
 	}
 	if local.QPNum != qp.Num() {
-		return fmt.Errorf("local endpoint is that of QP %d: %w", local.QPNum, syscall.EINVAL)
+		return cerr.Invalid("local endpoint is that of QP %d", local.QPNum)
 	}
 	if pkeyIndex < 0 || pkeyIndex > 1<<16-1 {
-		return fmt.Errorf("P_Key index %d: %w", pkeyIndex, syscall.EINVAL)
+		return inRange("P_Key index", pkeyIndex, 0, 1<<16-1)
 	}
 	return nil
 }
@@ -123,10 +130,10 @@ func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 // steps returns the changes that connect the queue pair.
 func (qp *QP) steps(local, remote QPAddr, options ConnectOptions) ([]step, error) {
 	if err := qp.checkLocal(local, options.PKeyIndex); err != nil {
-		return nil, err
+		return nil, qp.refuse(opConnect, err)
 	}
 	if err := remote.check(); err != nil {
-		return nil, fmt.Errorf("remote %w", err)
+		return nil, qp.refuse(opConnect, fmt.Errorf("remote %w", err))
 	}
 	port, err := qp.device.QueryPort(local.Port)
 	if err != nil {
@@ -138,7 +145,7 @@ func (qp *QP) steps(local, remote QPAddr, options ConnectOptions) ([]step, error
 	}
 	o, err := options.complete(qp.Type(), min(device.MaxQPInitReadAtomic, remote.ReadDepth))
 	if err != nil {
-		return nil, err
+		return nil, qp.refuse(opConnect, err)
 	}
 	return connectSteps(qp.Type(), local, remote, port, o), nil
 }

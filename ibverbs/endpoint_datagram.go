@@ -2,7 +2,8 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // CreateDestination makes the address handle for datagrams from a queue pair of
@@ -16,7 +17,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 	}
 	defer pd.object.Done()
 	fail := func(err error) (Destination, error) {
-		return Destination{}, fmt.Errorf("destination on %s: %w", pd.object.Name(), err)
+		return Destination{}, cerr.Argument("PD.CreateDestination", pd.object.Name(), err)
 	}
 	if err := local.check(); err != nil {
 		return fail(fmt.Errorf("local %w", err))
@@ -25,11 +26,11 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 		return fail(fmt.Errorf("peer's %w", err))
 	}
 	if peer.QKey == 0 {
-		return fail(fmt.Errorf("peer's endpoint is not of type %s: it has no key: %w", QPTypeUD, syscall.EINVAL))
+		return fail(cerr.Invalid("peer's endpoint is not of type %s: it has no QKey", QPTypeUD))
 	}
 	port, err := pd.device.QueryPort(local.Port)
 	if err != nil {
-		return fail(err)
+		return Destination{}, err
 	}
 	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
 	ah, err := pd.CreateAH(ahAttrOf(&way))

@@ -137,12 +137,12 @@ func TestConnectToRefuses(t *testing.T) {
 	other.QPNum++
 	name := "QP " + strconv.Itoa(int(local.QPNum)) + " of " + r.device.Name
 	for want, err := range map[string]error{
-		"connect " + name + ": local endpoint is that of QP " + strconv.Itoa(int(other.QPNum)) + ": invalid argument": a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
-		"connect " + name + ": remote endpoint with queue pair number 0x0: invalid argument":                          a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
-		"connect " + name + ": local endpoint with queue pair number 0x0: invalid argument":                           a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectOptions{}),
-		"connect " + name + ": 9 retries: invalid argument":                                                           a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
-		"connect " + name + ": P_Key index 65536: invalid argument":                                                   a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
-		"activate " + name + ": it is of type IBV_QPT_RC: invalid argument":                                           a.qp.Activate(local, 0),
+		"QP.ConnectTo (" + name + "): local endpoint is that of QP " + strconv.Itoa(int(other.QPNum)): a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
+		"QP.ConnectTo (" + name + "): remote endpoint with queue pair number 0x0":                     a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
+		"QP.ConnectTo (" + name + "): local endpoint with queue pair number 0x0":                      a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectOptions{}),
+		"QP.ConnectTo (" + name + "): retry count 9":                                                  a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
+		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                      a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
+		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":            a.qp.Activate(local, 0),
 	} {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
@@ -150,7 +150,7 @@ func TestConnectToRefuses(t *testing.T) {
 	require.Equal(t, ibverbs.QPStateReset, must(a.qp.State())(t), "nothing was done")
 
 	datagram := must(ud.qp.Addr(ibverbs.QPAddrOptions{}))(t)
-	require.ErrorContains(t, ud.qp.ConnectTo(datagram, local, ibverbs.ConnectOptions{}), "it is of type IBV_QPT_UD")
+	require.ErrorContains(t, ud.qp.ConnectTo(datagram, local, ibverbs.ConnectOptions{}), "the queue pair is of type IBV_QPT_UD")
 	require.NoError(t, a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{}))
 	err := a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{})
 	require.ErrorIs(t, err, syscall.EINVAL, "it is connected")

@@ -2,11 +2,10 @@ package ibverbs
 
 import (
 	"cmp"
-	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // connectValues are ConnectOptions without zero values that mean another one,
@@ -34,11 +33,11 @@ func countOr(count, zero int) int { return max(cmp.Or(count, zero), 0) }
 func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error) {
 	v := connectValues{ConnectOptions: o}
 	fail := func(format string, args ...any) (connectValues, error) {
-		return connectValues{}, fmt.Errorf(format+": %w", append(args, syscall.EINVAL)...)
+		return connectValues{}, cerr.Invalid(format, args...)
 	}
 	switch {
 	case t != QPTypeRC && t != QPTypeUC:
-		return fail("it is of type %s", t)
+		return fail("the queue pair is of type %s, neither %s nor %s", t, QPTypeRC, QPTypeUC)
 	case o.MaxMTU != 0 && o.MaxMTU.Bytes() == 0:
 		return fail("MTU %d", uint32(o.MaxMTU))
 	case o.SL > 15:

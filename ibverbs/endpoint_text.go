@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // String returns the endpoint as a line of text without its end. It has these
@@ -51,7 +53,7 @@ func ParseQPAddr(s string) (QPAddr, error) {
 		}
 	}
 	if err := e.check(); err != nil {
-		return QPAddr{}, err
+		return QPAddr{}, cerr.Argument("ParseQPAddr", "", err)
 	}
 	return e, nil
 }
@@ -114,7 +116,7 @@ func (e *QPAddr) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if err := QPAddr(parsed).check(); err != nil {
-		return err
+		return cerr.Argument("QPAddr.UnmarshalJSON", "", err)
 	}
 	*e = QPAddr(parsed)
 	return nil

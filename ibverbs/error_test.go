@@ -2,18 +2,20 @@ package ibverbs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 func TestPostErrorText(t *testing.T) {
 	post := func(errno syscall.Errno) error {
-		return &cerr.Error{Op: "ibv_post_send", Object: "QP 17 of rxe0", Errno: errno}
+		return &Error{Op: "ibv_post_send", Object: "QP 17 of rxe0", Errno: errno}
 	}
 	for _, tt := range []struct {
 		err  PostError
@@ -110,18 +112,13 @@ func pick[T any](zero bool, value *T) *T {
 func second[T any](_ T, err error) error { return err }
 
 func TestBadArguments(t *testing.T) {
-	c := &Device{}
 	for name, tt := range map[string]struct {
 		err  error
 		want string
 	}{
-		"port 0":       {second(c.QueryPort(0)), "ibv_query_port (port 0): invalid argument"},
-		"port 256":     {second(c.QueryPort(256)), "ibv_query_port (port 256): invalid argument"},
-		"GID port":     {second(c.QueryGID(-1, 0)), "ibv_query_gid (port -1): invalid argument"},
-		"GID index":    {second(c.QueryGID(1, -1)), "ibv_query_gid (index -1): invalid argument"},
-		"no queues":    {second(QPConfig{}.initAttr()), "queue pair without a completion queue for each direction: invalid argument"},
-		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "queue pair without a completion queue for each direction: invalid argument"},
-		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, MaxSendWR: -1}.initAttr()), "queue pair with a size of -1: invalid argument"},
+		"no queues":    {second(QPConfig{}.initAttr()), "SendCQ and RecvCQ are needed"},
+		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "SendCQ and RecvCQ are needed"},
+		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, MaxSendWR: -1}.initAttr()), "MaxSendWR is -1, not from 0 to 2147483647"},
 	} {
 		require.EqualError(t, tt.err, tt.want, name)
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
@@ -142,4 +139,62 @@ func TestQPConfigDefaults(t *testing.T) {
 		SendCq: cq.raw, RecvCq: cq.raw, QpType: QPTypeUD, SqSigAll: 1,
 		Cap: libibverbs.QpCap{MaxSendSge: 6, MaxRecvSge: 7},
 	}, a)
+}
+
+// TestPublicErrors has the errors of the packages below come as types of this
+// one.
+func TestPublicErrors(t *testing.T) {
+	const op = "ibv_test"
+	for name, tt := range map[string]struct{ err, want error }{
+		"status":       {cerr.Status(op, -1, int32(syscall.ENODEV)), &Error{Op: op, Errno: syscall.ENODEV}},
+		"code":         {cerr.Code(op, int64(syscall.ENODEV), 0), &Error{Op: op, Errno: syscall.ENODEV}},
+		"count":        {cerr.Count(op, -1, int32(syscall.ENODEV)), &Error{Op: op, Errno: syscall.ENODEV}},
+		"null":         {cerr.Null(op, int32(syscall.ENODEV)), &Error{Op: op, Errno: syscall.ENODEV}},
+		"poll":         {cerr.Poll(op, int64(syscall.EBADF), 1, 0), &Error{Op: op, Errno: syscall.EBADF}},
+		"poll, -1":     {cerr.Poll(op, -1, 1, 0), &Error{Op: op, Errno: syscall.EIO}},
+		"poll, -errno": {cerr.Poll(op, -int64(syscall.EBADF), 1, 0), &Error{Op: op, Errno: syscall.EBADF}},
+		"wait":         {cerr.Wait(op, int64(syscall.EBADF), 1, 0), &Error{Op: op, Errno: syscall.EBADF}},
+		"addrinfo":     {cerr.Addrinfo(op, -11, int32(syscall.ENODEV)), &Error{Op: op, Errno: syscall.ENODEV}},
+		"rereg":        {cerr.Rereg(-4, int32(syscall.ENOMEM)), &ReregError{Code: -4, Errno: syscall.ENOMEM}},
+		"nil":          {cerr.Nil(op, "cq"), &ArgumentError{Op: op, Err: cerr.Invalid("cq is nil")}},
+		"refused":      {cerr.Refuse(op, "rxe0", "no"), &ArgumentError{Op: op, Object: "rxe0", Err: cerr.Invalid("no")}},
+		"busy":         {cerr.Busy("PD", []string{"MR"}), &BusyError{Object: "PD", Children: []string{"MR"}}},
+		"symbol":       {cerr.Lacks(cerr.SymbolError{Symbol: op}), &SymbolError{Symbol: op}},
+		"library":      {cerr.NotLoaded(cerr.LibraryError{Library: op}), &LibraryError{Library: op}},
+	} {
+		require.Equal(t, tt.want, tt.err, name)
+	}
+}
+
+// TestErrorTexts has what each type says, and what errors.Is finds in it.
+func TestErrorTexts(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+		is   error
+	}{
+		{&Error{Op: "ibv_alloc_pd", Object: "rxe0", Errno: syscall.ENOSPC}, "ibv_alloc_pd (rxe0): no space left on device", syscall.ENOSPC},
+		{
+			&Error{Op: "ibv_reg_mr", Errno: syscall.ENOMEM},
+			"ibv_reg_mr: cannot allocate memory: the limit on locked memory may be too low; see ulimit -l; rdmadoctor says more", syscall.ENOMEM,
+		},
+		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("Entries is 0")}, "ibv_create_cq (rxe0): Entries is 0", syscall.EINVAL},
+		{&ArgumentError{Op: "CQ.Wait", Err: cerr.Invalid("ctx is nil")}, "CQ.Wait: ctx is nil", syscall.EINVAL},
+		{&BusyError{Object: "PD 1", Children: []string{"MR 1", "MR 2"}}, "PD 1: close first: MR 1, MR 2", syscall.EBUSY},
+		{
+			&ReregError{Object: "MR 7", Code: -4, Errno: syscall.ENOMEM},
+			"ibv_rereg_mr (MR 7): cannot allocate memory (command, the region is unusable)", syscall.ENOMEM,
+		},
+		{&SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1"}, "ibv_new: the installed libibverbs.so.1 does not have it", errors.ErrUnsupported},
+		{
+			&LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "no such file"},
+			"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx): no such file; rdmadoctor says more", errors.ErrUnsupported,
+		},
+	} {
+		require.EqualError(t, tt.err, tt.want)
+		require.ErrorIs(t, tt.err, tt.is)
+	}
+	require.Contains(t, (&Error{Op: "ibv_reg_mr", Errno: syscall.ENOMEM}).Hint(), "ulimit -l")
+	require.True(t, (&ReregError{Code: -4, Errno: syscall.ENOMEM}).Unusable())
+	require.False(t, (&ReregError{Code: -1, Errno: syscall.EINVAL}).Unusable())
 }

@@ -122,5 +122,5 @@ func TestEventsRefused(t *testing.T) {
 	}
 	var none context.Context
 	_, err := fakeContext().NextEvent(none)
-	require.EqualError(t, err, "NextEvent: ctx is nil")
+	require.EqualError(t, err, "Device.NextEvent: ctx is nil")
 }

@@ -46,7 +46,7 @@ func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	}
 	defer d.object.Done()
 	if ctx == nil {
-		return Event{}, cerr.Nil("NextEvent", "ctx")
+		return Event{}, cerr.Nil("Device.NextEvent", "ctx")
 	}
 	fd, q, err := d.readEvents()
 	if err != nil {
@@ -207,11 +207,11 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 	case errors.Is(err, syscall.EAGAIN):
 		return Event{}, false, nil
 	case err != nil:
-		return Event{}, false, cerr.Wrap(d.Name(), err)
+		return Event{}, false, wrap(d.Name(), err)
 	}
 	ev = d.copyEvent(&raw)
 	if err := libibverbs.AckAsyncEvent(&raw); err != nil {
-		return Event{}, false, cerr.Wrap(d.Name(), err)
+		return Event{}, false, wrap(d.Name(), err)
 	}
 	return ev, true, nil
 }

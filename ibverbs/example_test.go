@@ -148,7 +148,7 @@ func ExampleInlineBytes() {
 	fmt.Println(batch.Send(1, ibverbs.SendSignaled, message))
 	fmt.Println(batch.Send(1, ibverbs.SendSignaled|ibverbs.SendInline, message))
 	// Output:
-	// segment 0: 5 bytes from InlineBytes: they can only be sent, with SendInline: invalid argument
+	// ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: 5 bytes from InlineBytes: they can only be sent, with SendInline
 	// <nil>
 }
 

@@ -1,13 +1,12 @@
 package ibverbs
 
 import (
-	"fmt"
 	"runtime"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/datapath"
 )
 
@@ -66,7 +65,7 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 	if b.Len() > 0 {
 		posted, n, err = qp.exchange(nil, b, cq, wcs, 1, datapath.Spinning, bounded(budget))
 	} else {
-		err = fmt.Errorf("post no requests to %s: %w", qp.object.Name(), syscall.EINVAL)
+		err = cerr.Refuse(opPostSend, qp.object.Name(), "the batch is empty")
 	}
 	cq.object.Done() // not deferred: see PostSend
 	qp.object.Done()
@@ -75,10 +74,10 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 
 func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, how datapath.How, budget time.Duration) (posted, n int, err error) {
 	if least < 1 || least > len(wcs) {
-		return 0, 0, fmt.Errorf("poll %s for %d completions with room for %d: %w", cq.object.Name(), least, len(wcs), syscall.EINVAL)
+		return 0, 0, cerr.Refuse(cq.queue.Op(), cq.object.Name(), "least is %d, not from 1 to the length of wcs, %d", least, len(wcs))
 	}
 	if how != datapath.Spinning && cq.channel == nil {
-		return 0, 0, fmt.Errorf("sleep for %s: %w", cq.object.Name(), errNoChannel)
+		return 0, 0, noChannel("QP.ExchangeAndSleep", cq)
 	}
 	var receives *libibverbs.RecvWr
 	if recv.Len() > 0 {

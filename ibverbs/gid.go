@@ -42,17 +42,17 @@ func (e GIDEntry) Addr() netip.Addr {
 // QueryGID returns an entry of a port's GID table, which is zero if the entry
 // is empty; see ibv_query_gid(3).
 func (d *Device) QueryGID(port, index int) (GID, error) {
-	n, err := gidNumbers("ibv_query_gid", port, index)
-	if err != nil {
-		return GID{}, err
-	}
 	if err := d.self().Use(); err != nil {
 		return GID{}, err
 	}
 	defer d.object.Done()
+	n, err := gidNumbers("ibv_query_gid", d, port, index)
+	if err != nil {
+		return GID{}, err
+	}
 	var g libibverbs.Gid
 	if err := libibverbs.QueryGid(d.raw, n, int32(index), &g); err != nil {
-		return GID{}, cerr.Wrap(portName(d, port), err)
+		return GID{}, wrap(portName(d, port), err)
 	}
 	return GID(*g.Raw()), nil
 }
@@ -65,14 +65,14 @@ const noData = syscall.Errno(61)
 // network interface. An empty entry is ErrNoGID; see ibv_query_gid_ex(3). If
 // that cannot be asked, it reads what the kernel has in /sys.
 func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
-	n, err := gidNumbers("ibv_query_gid_ex", port, index)
-	if err != nil {
-		return GIDEntry{}, err
-	}
 	if err := d.self().Use(); err != nil {
 		return GIDEntry{}, err
 	}
 	defer d.object.Done()
+	n, err := gidNumbers("ibv_query_gid_ex", d, port, index)
+	if err != nil {
+		return GIDEntry{}, err
+	}
 	var raw libibverbs.GidEntry
 	err = libibverbs.QueryGidEx(d.raw, uint32(n), uint32(index), &raw, 0)
 	switch {
@@ -81,7 +81,7 @@ func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	case errors.Is(err, noData):
 		return GIDEntry{}, fmt.Errorf("%s: %w at index %d", portName(d, port), ErrNoGID, index)
 	case err != nil:
-		return GIDEntry{}, cerr.Wrap(portName(d, port), err)
+		return GIDEntry{}, wrap(portName(d, port), err)
 	}
 	return netDevs{}.entry(&raw), nil
 }
@@ -115,7 +115,7 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 	case errors.Is(err, errors.ErrUnsupported):
 		return d.sysfsGIDs(ports)
 	case err != nil:
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	devices := netDevs{}
 	entries := make([]GIDEntry, 0, n)
@@ -127,9 +127,6 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 
 // QueryPortGIDs is QueryGIDTable for one port, which the device must have.
 func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
-	if _, err := portNumber("ibv_query_gid_table", port); err != nil {
-		return nil, err
-	}
 	if _, err := d.QueryPort(port); err != nil { // the table would only be empty
 		return nil, err
 	}
@@ -156,9 +153,9 @@ func (d *Device) portNumbers() ([]int, error) {
 	return ports, nil
 }
 
-func gidNumbers(op string, port, index int) (uint8, error) {
-	if index < 0 || index > math.MaxInt32 {
-		return 0, &cerr.Error{Op: op, Object: fmt.Sprintf("index %d", index), Errno: syscall.EINVAL}
+func gidNumbers(op string, d *Device, port, index int) (uint8, error) {
+	if err := inRange("index", index, 0, math.MaxInt32); err != nil {
+		return 0, cerr.Argument(op, portName(d, port), err)
 	}
-	return portNumber(op, port)
+	return portNumber(op, d, port)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // GRH is the header of a global route that came with a datagram: on InfiniBand
@@ -24,7 +26,7 @@ type GRH struct {
 // 20 of them, is told from an IPv6 one as ibv_init_ah_from_wc(3) does it.
 func ParseGRH(b []byte) (GRH, error) {
 	if len(b) < GRHLen {
-		return GRH{}, fmt.Errorf("header in %d bytes of memory, not %d: %w", len(b), GRHLen, syscall.EINVAL)
+		return GRH{}, cerr.Refuse("ParseGRH", "", "header in %d bytes of memory, not %d", len(b), GRHLen)
 	}
 	v6, v4 := b[:GRHLen], b[GRHLen-ipv4Len:GRHLen]
 	if v6[0]>>4 == 6 && !wholeIPv4(v4) {

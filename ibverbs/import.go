@@ -43,7 +43,7 @@ func ImportDevice(file *os.File) (*Device, error) {
 		return nil, fmt.Errorf("import a device: %w", err)
 	}
 	if info.Mode()&os.ModeCharDevice == 0 {
-		return nil, &cerr.Error{Op: "ibv_import_device", Object: file.Name(), Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_import_device", file.Name(), "the file is not from Device.Export")
 	}
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -61,7 +61,7 @@ func ImportDevice(file *os.File) (*Device, error) {
 		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
 			_ = os.NewFile(uintptr(fd), "").Close() // a duplicate, not written to
 		}
-		return nil, cerr.Wrap(file.Name(), err)
+		return nil, wrap(file.Name(), err)
 	}
 	return openedContext(raw, cString(raw.Device.Name[:])), nil
 }
@@ -80,7 +80,7 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.ImportPd(d.raw, handle)
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("PD %d of %s", handle, d.Name()), err)
+		return nil, wrap(fmt.Sprintf("PD %d of %s", handle, d.Name()), err)
 	}
 	pd := &PD{device: d, raw: raw, handle: raw.Handle, imported: true}
 	pd.object.Init(fmt.Sprintf("imported PD %d of %s", handle, d.Name()), &d.object)
@@ -113,11 +113,11 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	defer pd.object.Done()
 	what := fmt.Sprintf("MR of handle %d on %s", export.Handle, pd.object.Name())
 	if export.Len > math.MaxInt {
-		return nil, &cerr.Error{Op: "ibv_import_mr", Object: fmt.Sprintf("%d bytes, %s", export.Len, what), Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_import_mr", what, "Len is %d, more than %d", export.Len, math.MaxInt)
 	}
 	raw, err := libibverbs.ImportMr(pd.raw, export.Handle)
 	if err != nil {
-		return nil, cerr.Wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	mr := &MR{raw: raw, handle: raw.Handle, region: region{
 		pd: pd, start: export.Addr, size: int(export.Len), lkey: raw.Lkey, rkey: raw.Rkey,

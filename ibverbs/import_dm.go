@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -27,11 +26,11 @@ func (d *Device) ImportDM(export DMExport) (*DM, error) {
 	defer d.object.Done()
 	what := fmt.Sprintf("DM %d of %d bytes of %s", export.Handle, export.Len, d.Name())
 	if export.Len == 0 || export.Len > math.MaxInt {
-		return nil, &cerr.Error{Op: "ibv_import_dm", Object: what, Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_import_dm", what, "Len is %d, not from 1 to %d", export.Len, math.MaxInt)
 	}
 	raw, err := libibverbs.ImportDm(d.raw, export.Handle)
 	if err != nil {
-		return nil, cerr.Wrap(what, err)
+		return nil, wrap(what, err)
 	}
 	dm := &DM{device: d, raw: raw, handle: raw.Handle, size: int(export.Len), imported: true}
 	dm.object.Init("imported "+what, &d.object)

@@ -1,9 +1,7 @@
 package ibverbs
 
 import (
-	"fmt"
 	"sync"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -55,20 +53,14 @@ func (qp *QP) multicast(op string, g group, call func(*libibverbs.Gid) error) er
 	}
 	defer qp.object.Done()
 	if qp.Type() != QPTypeUD {
-		return &cerr.Error{
-			Op: op, Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%s, which is %v and not for datagrams", qp.object.Name(), qp.Type()),
-		}
+		return cerr.Refuse(op, qp.object.Name(), "the queue pair is of type %v, not %v", qp.Type(), QPTypeUD)
 	}
 	if !g.gid.Addr().IsMulticast() {
-		return &cerr.Error{
-			Op: op, Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%s, GID %v is not that of a multicast group", qp.object.Name(), g.gid),
-		}
+		return cerr.Refuse(op, qp.object.Name(), "GID %v is not that of a multicast group", g.gid)
 	}
 	qp.groups.Lock()
 	defer qp.groups.Unlock()
-	return cerr.Wrap(qp.object.Name(), call(rawGID(g.gid)))
+	return wrap(qp.object.Name(), call(rawGID(g.gid)))
 }
 
 // leaveAll detaches the queue pair from its groups: C does not destroy it
@@ -78,7 +70,7 @@ func (qp *QP) leaveAll() error {
 	defer qp.groups.Unlock()
 	for g := range qp.groups.joined {
 		if err := qp.device.unlessRemoved(libibverbs.DetachMcast(qp.raw, rawGID(g.gid), g.lid)); err != nil {
-			return cerr.Wrap(qp.object.Name(), err)
+			return wrap(qp.object.Name(), err)
 		}
 		delete(qp.groups.joined, g)
 	}

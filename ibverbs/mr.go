@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -96,7 +95,7 @@ func (mr *MR) usable() error {
 	if err := mr.object.Err(); err != nil || !mr.unusable.Load() {
 		return err
 	}
-	return fmt.Errorf("%s can only be closed since ibv_rereg_mr failed: %w", mr.object.Name(), syscall.EINVAL)
+	return cerr.Invalid("%s can only be closed since ibv_rereg_mr failed", mr.object.Name())
 }
 
 // Close takes the memory away from the device; see ibv_dereg_mr(3). Requests
@@ -107,9 +106,9 @@ func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
 		if err := mr.pd.device.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
 			if windows := mr.boundWindows(); len(windows) > 0 && refusesBound(err) {
-				return &object.BusyError{Object: mr.object.Name(), Children: windows}
+				return &BusyError{Object: mr.object.Name(), Children: windows}
 			}
-			return cerr.Wrap(mr.object.Name(), err)
+			return wrap(mr.object.Name(), err)
 		}
 		mr.release()
 		return nil

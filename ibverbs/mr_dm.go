@@ -2,10 +2,8 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -23,20 +21,20 @@ func (dm *DM) Register(pd *PD, offset, n int, access AccessFlags) (*MR, error) {
 	access |= AccessZeroBased
 	switch {
 	case dm.device.raw != pd.device.raw:
-		err = &cerr.Error{Op: op, Object: what + " on " + pd.object.Name() + ": not the same open device", Errno: syscall.EINVAL}
+		err = otherDevice(op, pd.object.Name(), dm.self())
 	case offset < 0 || n <= 0 || offset > dm.size-n:
-		err = badMR(op, pd, what)
+		err = badMR(op, pd, "%s, which has %d", what, dm.size)
 	case accessProblem(access) != "":
-		err = badMR(op, pd, accessProblem(access)+" for "+what)
+		err = badMR(op, pd, "%s for %s", accessProblem(access), what)
 	case access&AccessOnDemand != 0:
-		err = badMR(op, pd, "AccessOnDemand for "+what)
+		err = badMR(op, pd, "AccessOnDemand for %s", what)
 	}
 	if err != nil {
 		return nil, err
 	}
 	raw, err := libibverbs.RegDmMr(pd.raw, dm.raw, uint64(offset), uint64(n), uint32(access))
 	if err != nil {
-		return nil, cerr.Wrap(what+" on "+pd.object.Name(), err)
+		return nil, wrap(what+" on "+pd.object.Name(), err)
 	}
 	return newMR(raw, region{pd: pd, access: access, size: n}, &dm.object), nil
 }

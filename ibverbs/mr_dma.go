@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -31,7 +30,7 @@ func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlag
 	raw, err := h.register(pd, unsafe.Pointer(unsafe.SliceData(b)), uint64(len(b)), r.start, access)
 	if err != nil {
 		r.release()
-		return nil, cerr.Wrap(fmt.Sprintf("%d bytes with %s on %s", len(b), h.object.Name(), pd.object.Name()), err)
+		return nil, wrap(fmt.Sprintf("%d bytes with %s on %s", len(b), h.object.Name(), pd.object.Name()), err)
 	}
 	return newMR(raw, r, &h.object), nil
 }
@@ -49,7 +48,7 @@ func (pd *PD) registerDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error)
 	}
 	raw, err := h.register(pd, nil, math.MaxUint64, 0, access)
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("the whole address space with %s on %s", h.object.Name(), pd.object.Name()), err)
+		return nil, wrap(fmt.Sprintf("the whole address space with %s on %s", h.object.Name(), pd.object.Name()), err)
 	}
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}, &h.object), nil
 }
@@ -63,7 +62,7 @@ func (pd *PD) withHandle(h *DMAHandle) (done func(), err error) {
 	}
 	if h.device.raw != pd.device.raw {
 		done()
-		return nil, badMR(opRegisterDMA, pd, h.object.Name()+", which is not of the same open device,")
+		return nil, otherDevice(opRegisterDMA, pd.object.Name(), h.self())
 	}
 	return done, nil
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -42,19 +41,19 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
 	page := uint64(os.Getpagesize())
 	switch extra := access &^ dmabufAccess; {
 	case b.FD < 0 || b.FD > math.MaxInt32, b.Length <= 0, b.Offset+uint64(b.Length) < b.Offset, b.IOVA+uint64(b.Length)-1 < b.IOVA:
-		return nil, badMR(op, pd, what)
+		return nil, badMR(op, pd, "%s at address %#x: none, or beyond the last address", what, b.IOVA)
 	case extra != 0:
-		return nil, badMR(op, pd, accessName(extra)+" for "+what)
+		return nil, badMR(op, pd, "%s for %s", accessName(extra), what)
 	case accessProblem(access) != "":
-		return nil, badMR(op, pd, accessProblem(access)+" for "+what)
+		return nil, badMR(op, pd, "%s for %s", accessProblem(access), what)
 	case (b.Offset^b.IOVA)%page != 0:
-		return nil, badMR(op, pd, fmt.Sprintf("%s for address %#x, elsewhere in a page", what, b.IOVA))
+		return nil, badMR(op, pd, "%s for address %#x, elsewhere in a page", what, b.IOVA)
 	case b.Handle != nil && b.Handle.device.raw != pd.device.raw:
-		return nil, badMR(op, pd, b.Handle.object.Name()+", which is not of the same open device,")
+		return nil, otherDevice(op, pd.object.Name(), b.Handle.self())
 	}
 	raw, err := b.register(pd, access)
 	if err != nil {
-		return nil, cerr.Wrap(what+" on "+pd.object.Name(), err)
+		return nil, wrap(what+" on "+pd.object.Name(), err)
 	}
 	return newMR(raw, region{pd: pd, access: access, start: b.IOVA, size: b.Length}, parents...), nil
 }

@@ -1,8 +1,7 @@
 package ibverbs
 
 import (
-	"fmt"
-	"syscall"
+	"math"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -44,15 +43,15 @@ func (d *Device) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
 	defer d.object.Done()
 	var attr libibverbs.DmahInitAttr
 	if cpu := config.CPU; cpu != nil {
-		if *cpu < 0 || uint64(*cpu) > 1<<32-1 {
-			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("CPU %d, %s", *cpu, d.Name()), Errno: syscall.EINVAL}
+		if *cpu < 0 || uint64(*cpu) > math.MaxUint32 {
+			return nil, cerr.Refuse(op, d.Name(), "CPU is %d, not from 0 to %d", *cpu, uint32(math.MaxUint32))
 		}
 		attr.CpuId = uint32(*cpu)
 		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_CPU_ID)
 	}
 	if hint := config.ProcessingHint; hint != nil {
 		if *hint < 0 || *hint > 3 {
-			return nil, &cerr.Error{Op: op, Object: fmt.Sprintf("hint %d, %s", *hint, d.Name()), Errno: syscall.EINVAL}
+			return nil, cerr.Refuse(op, d.Name(), "ProcessingHint is %d, not from 0 to 3", *hint)
 		}
 		attr.Ph = uint8(*hint)
 		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH)
@@ -63,7 +62,7 @@ func (d *Device) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
 	}
 	raw, err := libibverbs.AllocDmah(d.raw, &attr)
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	h := &DMAHandle{device: d, raw: raw}
 	h.object.Init("DMA handle of "+d.Name(), &d.object)
@@ -84,6 +83,6 @@ func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
 // regions, Close does nothing and returns a BusyError.
 func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
-		return cerr.Wrap(h.object.Name(), h.device.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
+		return wrap(h.object.Name(), h.device.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
 	})
 }

@@ -83,7 +83,7 @@ func TestOnDemand(t *testing.T) {
 		t.Log("the device cannot page on demand")
 		for _, err := range []error{second(r.pd.Alloc(64, access)), second(r.pd.Register(make([]byte, 64), access))} {
 			require.ErrorIs(t, err, errors.ErrUnsupported)
-			require.ErrorContains(t, err, "ibv_reg_mr (AccessOnDemand on PD ")
+			require.ErrorContains(t, err, "): the device has no AccessOnDemand")
 		}
 		return
 	}
@@ -112,7 +112,7 @@ func TestImplicit(t *testing.T) {
 	if r.onDemand()&libibverbs.IBV_ODP_SUPPORT_IMPLICIT == 0 {
 		_, err := r.pd.RegisterImplicit(ibverbs.AccessLocalWrite)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "ibv_reg_mr (AccessOnDemand for the whole address space on PD ")
+		require.ErrorContains(t, err, "): the device has no AccessOnDemand for the whole address space")
 		return
 	}
 	a, b := r.pair(nil)
@@ -202,7 +202,7 @@ func TestRereg(t *testing.T) {
 	pd := must(other.AllocPD())(t)
 	err = mr.Rereg(ibverbs.ReregConfig{PD: pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	require.NoError(t, pd.Close())
 	require.ErrorIs(t, mr.Rereg(ibverbs.ReregConfig{PD: pd}), os.ErrClosed)
 	require.NoError(t, other.Close())

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // AllocNullMR makes a region of no memory; see ibv_reg_mr(3). What a request
@@ -18,7 +17,7 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 	defer pd.object.Done()
 	raw, err := libibverbs.AllocNullMr(pd.raw)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	return newMR(raw, region{pd: pd, access: AccessLocalWrite, size: math.MaxInt}), nil
 }

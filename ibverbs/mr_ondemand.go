@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -30,7 +29,7 @@ func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*
 	}
 	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, int32(access))
 	if err != nil {
-		return nil, cerr.Wrap("the whole address space on "+pd.object.Name(), err)
+		return nil, wrap("the whole address space on "+pd.object.Name(), err)
 	}
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}), nil
 }
@@ -38,10 +37,10 @@ func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*
 // checkImplicit looks at a region over the whole address space.
 func (pd *PD) checkImplicit(op string, access AccessFlags) error {
 	if problem := accessProblem(access); problem != "" {
-		return badMR(op, pd, problem)
+		return badMR(op, pd, "%s", problem)
 	}
 	if access&(AccessHugeTLB|AccessZeroBased) != 0 {
-		return badMR(op, pd, accessName(access&(AccessHugeTLB|AccessZeroBased))+" for the whole address space")
+		return badMR(op, pd, "%s for the whole address space", accessName(access&(AccessHugeTLB|AccessZeroBased)))
 	}
 	return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT)
 }
@@ -77,11 +76,10 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 	sges := make([]libibverbs.Sge, len(segments))
 	for i, s := range segments {
 		if err := s.check(); err != nil {
-			return fmt.Errorf("%s: segment %d: %w", op, i, err)
+			return cerr.Argument(op, pd.object.Name(), inSegment(i, err))
 		}
 		if problem := adviceProblem(pd, advice, s.mr); problem != "" {
-			object := fmt.Sprintf("segment %d: %s %s", i, s.mr.object.Name(), problem)
-			return &cerr.Error{Op: op, Object: object, Errno: syscall.EINVAL}
+			return cerr.Refuse(op, pd.object.Name(), "segment %d: %s %s", i, s.mr.object.Name(), problem)
 		}
 		sges[i] = s.sge()
 	}
@@ -90,7 +88,7 @@ func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 		flags = uint32(libibverbs.IBV_ADVISE_MR_FLAG_FLUSH)
 	}
 	err = libibverbs.AdviseMr(pd.raw, advice, flags, &sges[0], uint32(len(sges)))
-	return cerr.Wrap(fmt.Sprintf("%d segments on %s", len(sges), pd.object.Name()), err)
+	return wrap(fmt.Sprintf("%d segments on %s", len(sges), pd.object.Name()), err)
 }
 
 func adviceProblem(pd *PD, advice Advice, mr *MR) string {

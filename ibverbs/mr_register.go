@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
@@ -38,7 +37,7 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	}
 	defer pd.object.Done()
 	if size <= 0 {
-		return nil, badMR("ibv_reg_mr", pd, fmt.Sprintf("%d bytes", size))
+		return nil, badMR("ibv_reg_mr", pd, "%d bytes", size)
 	}
 	bytes, err := fresh()
 	if err != nil {
@@ -132,7 +131,7 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	} else {
 		raw, err = libibverbs.RegMrIova(pd.raw, memory, n, r.start, int32(access))
 	}
-	return raw, cerr.Wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
+	return raw, wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
 }
 
 // forC returns the access flags that C is given, and sets the start of a
@@ -148,14 +147,14 @@ func (r *region) forC() AccessFlags {
 // checkHost looks at a region over this process's memory at addr.
 func (pd *PD) checkHost(op string, r *region, addr uint64) error {
 	if problem := accessProblem(r.access); problem != "" {
-		return badMR(op, pd, problem)
+		return badMR(op, pd, "%s", problem)
 	}
 	page := uint64(os.Getpagesize())
 	if (r.start^addr)%page != 0 {
-		return badMR(op, pd, fmt.Sprintf("memory at %#x of a page for address %#x, at %#x of one", addr%page, r.start, r.start%page))
+		return badMR(op, pd, "memory at %#x of a page for address %#x, at %#x of one", addr%page, r.start, r.start%page)
 	}
 	if r.start+uint64(r.size)-1 < r.start {
-		return badMR(op, pd, fmt.Sprintf("%d bytes at address %#x", r.size, r.start))
+		return badMR(op, pd, "%d bytes at address %#x", r.size, r.start)
 	}
 	if r.access&AccessOnDemand != 0 {
 		return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT)

@@ -2,8 +2,8 @@ package ibverbs
 
 import (
 	"encoding/binary"
-	"fmt"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // RemoteBufferSize is how many bytes a RemoteBuffer has in its binary form.
@@ -28,7 +28,7 @@ func (r RemoteBuffer) MarshalBinary() ([]byte, error) {
 // written anything there: its device checks what is done with the buffer.
 func (r *RemoteBuffer) UnmarshalBinary(b []byte) error {
 	if len(b) < RemoteBufferSize {
-		return fmt.Errorf("remote buffer in %d bytes, where it has %d: %w", len(b), RemoteBufferSize, syscall.EINVAL)
+		return cerr.Refuse("RemoteBuffer.UnmarshalBinary", "", "%d bytes, and a remote buffer has %d", len(b), RemoteBufferSize)
 	}
 	*r = RemoteBuffer{
 		Addr: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Len: binary.BigEndian.Uint64(b[12:]),

@@ -33,7 +33,7 @@ func TestRemoteBufferBinary(t *testing.T) {
 		short := r
 		err := short.UnmarshalBinary(b[:n])
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "where it has 20")
+		require.ErrorContains(t, err, "a remote buffer has 20")
 		require.Equal(t, r, short, "left alone")
 	}
 }

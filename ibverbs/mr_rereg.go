@@ -9,9 +9,25 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// ReregError is a failed Rereg. Its Code says which step failed, and Unusable
-// whether the region can only be closed now.
-type ReregError = cerr.ReregError
+// ReregError is a failed Rereg.
+type ReregError struct {
+	// Object is the memory region.
+	Object string
+	// Code says which step failed. It is one of IBV_REREG_MR_ERR_INPUT and the
+	// others of ibv_rereg_mr(3).
+	Code int
+	// Errno says why.
+	Errno syscall.Errno
+}
+
+// Unusable reports whether the region can only be closed now.
+func (e *ReregError) Unusable() bool { return (*cerr.ReregError)(e).Unusable() }
+
+// Error returns the region, the errno's text, and the step that failed.
+func (e *ReregError) Error() string { return (*cerr.ReregError)(e).Error() }
+
+// Unwrap returns Errno, so that errors.Is and errors.As find it.
+func (e *ReregError) Unwrap() error { return e.Errno }
 
 // ReregConfig says what to change of a memory region. What is nil stays.
 type ReregConfig struct {
@@ -49,27 +65,29 @@ func (mr *MR) Rereg(config ReregConfig) error {
 	return mr.rereg(config)
 }
 
+const opRereg = "ibv_rereg_mr"
+
 func (mr *MR) checkRereg(config ReregConfig) error {
 	problem := ""
 	switch {
 	case mr.usable() != nil:
-		return mr.usable()
+		return cerr.Argument(opRereg, mr.object.Name(), mr.usable())
 	case mr.bytes == nil:
-		problem = "which is not memory of this process"
+		problem = "the region is not memory of this process"
 	case config.PD == nil && config.Access == nil && config.Memory == nil:
 		problem = "nothing to change"
 	case config.Memory != nil && len(config.Memory) == 0:
-		problem = "no memory"
+		problem = "Memory is empty"
 	case config.PD != nil && config.PD.device.raw != mr.pd.device.raw:
-		problem = "to " + config.PD.object.Name() + ": not the same open device"
+		return otherDevice(opRereg, mr.object.Name(), config.PD.self())
 	case config.Access != nil && *config.Access&AccessZeroBased != 0:
-		problem = "to AccessZeroBased"
+		problem = "AccessZeroBased cannot be changed"
 	case config.Access != nil && accessProblem(*config.Access) != "":
 		problem = accessProblem(*config.Access)
 	default:
 		return nil
 	}
-	return &cerr.Error{Op: "ibv_rereg_mr", Object: mr.object.Name() + ", " + problem, Errno: syscall.EINVAL}
+	return cerr.Refuse(opRereg, mr.object.Name(), "%s", problem)
 }
 
 func (mr *MR) rereg(config ReregConfig) error {
@@ -94,7 +112,7 @@ func (mr *MR) rereg(config ReregConfig) error {
 	}
 	err := libibverbs.ReregMr(mr.raw, int32(flags), rawPD,
 		unsafe.Pointer(unsafe.SliceData(config.Memory)), uint64(len(config.Memory)), int32(access))
-	err = cerr.Wrap(mr.object.Name(), err)
+	err = wrap(mr.object.Name(), err)
 	var failure *ReregError
 	switch {
 	case err == nil || errors.As(err, &failure) && failure.Code == int(libibverbs.IBV_REREG_MR_ERR_DO_FORK_OLD):

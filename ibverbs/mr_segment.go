@@ -1,11 +1,10 @@
 package ibverbs
 
 import (
-	"fmt"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // RemoteBuffer is memory of a peer.
@@ -72,10 +71,10 @@ func (s Segment) Len() int { return s.n }
 // segment.
 func (s Segment) Remote() (RemoteBuffer, error) {
 	if err := s.inside(); err != nil {
-		return RemoteBuffer{}, err
+		return RemoteBuffer{}, cerr.Argument("Segment.Remote", "", err)
 	}
 	if s.mr.keyOnly {
-		return RemoteBuffer{}, fmt.Errorf("%s has no remote key that is known here: %w", s.mr.object.Name(), syscall.EINVAL)
+		return RemoteBuffer{}, cerr.Refuse("Segment.Remote", s.mr.object.Name(), "its remote key is not known here")
 	}
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
@@ -101,8 +100,8 @@ func (s *Segment) owner() *MR { return s.mr.itself }
 func written(segments []Segment) error {
 	for k := range segments {
 		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.n > 0 && s.sound() {
-			return fmt.Errorf("segment %d: %s is without AccessLocalWrite, so the device cannot write to it: %w",
-				k, s.mr.object.Name(), syscall.EINVAL)
+			return cerr.Invalid("segment %d: %s is without AccessLocalWrite, so the device cannot write to it",
+				k, s.mr.object.Name())
 		}
 	}
 	return nil
@@ -114,8 +113,8 @@ func (s Segment) check() error {
 		return err
 	}
 	if uint64(s.n) > 1<<32-1 {
-		return fmt.Errorf("segment of %d bytes of %s: a work request's has less than 4 GiB: %w",
-			s.n, s.mr.object.Name(), syscall.EINVAL)
+		return cerr.Invalid("segment of %d bytes of %s: a work request's has less than 4 GiB",
+			s.n, s.mr.object.Name())
 	}
 	return nil
 }
@@ -124,16 +123,16 @@ func (s Segment) check() error {
 func (s Segment) inside() error {
 	switch {
 	case s.inline != nil:
-		return fmt.Errorf("%d bytes from InlineBytes: they can only be sent, with SendInline: %w", s.n, syscall.EINVAL)
+		return cerr.Invalid("%d bytes from InlineBytes: they can only be sent, with SendInline", s.n)
 	case s.mr == outside:
-		return fmt.Errorf("segment of %d bytes at %d is outside the segment that it is a piece of: %w", s.n, s.offset, syscall.EINVAL)
+		return cerr.Invalid("segment of %d bytes at %d is outside the segment that it is a piece of", s.n, s.offset)
 	case s.mr == nil || s.mr.raw == nil:
-		return fmt.Errorf("segment without a memory region: %w", syscall.EINVAL)
+		return cerr.Invalid("segment without a memory region")
 	case s.mr.object.Closed() || s.mr.unusable.Load():
 		return s.mr.usable()
 	case s.offset < 0 || s.n < 0 || s.offset > s.mr.size-s.n:
-		return fmt.Errorf("segment of %d bytes at %d is outside %s of %d bytes: %w",
-			s.n, s.offset, s.mr.object.Name(), s.mr.size, syscall.EINVAL)
+		return cerr.Invalid("segment of %d bytes at %d is outside %s of %d bytes",
+			s.n, s.offset, s.mr.object.Name(), s.mr.size)
 	}
 	return nil
 }
@@ -145,5 +144,5 @@ func (s Segment) sge() libibverbs.Sge {
 }
 
 func (mr *MR) notInline() error {
-	return fmt.Errorf("memory of %s cannot be sent inline: only the device reaches it: %w", mr.object.Name(), syscall.EINVAL)
+	return cerr.Invalid("memory of %s cannot be sent inline: only the device reaches it", mr.object.Name())
 }

@@ -104,7 +104,7 @@ func TestRawSegment(t *testing.T) {
 	require.NoError(t, recv.Recv(1, s.Sub(0, 8)))
 
 	_, err = s.Remote()
-	require.ErrorContains(t, err, "raw memory with key 0x66 has no remote key that is known here")
+	require.ErrorContains(t, err, "Segment.Remote (raw memory with key 0x66): its remote key is not known here")
 	require.ErrorContains(t, batch.Send(1, SendInline, s), "cannot be sent inline: only the device reaches it")
 	require.ErrorContains(t, RawSegment(0, -1, 1).check(), "segment of -1 bytes at 0 is outside raw memory")
 	require.ErrorContains(t, RawSegment(0, 8, 1).Sub(4, 8).check(), "outside the segment")
@@ -119,6 +119,6 @@ func TestRawSegment(t *testing.T) {
 	mw := &MW{pd: pd, typ: MWType2}
 	mw.object.InitUnlisted("fake MW")
 	_, err = mw.BindWR(Binding{Memory: s, Access: AccessRemoteRead})
-	require.ErrorContains(t, err, "fake MW, to raw memory with key 0x66")
+	require.ErrorContains(t, err, "(fake MW): raw memory with key 0x66 is of no memory region")
 	require.ErrorIs(t, err, syscall.EINVAL)
 }

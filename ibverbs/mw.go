@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -45,11 +44,11 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	}
 	defer pd.object.Done()
 	if t != MWType1 && t != MWType2 {
-		return nil, badMR("ibv_alloc_mw", pd, fmt.Sprintf("type %d", t))
+		return nil, badMR("ibv_alloc_mw", pd, "type is %d, neither MWType1 nor MWType2", t)
 	}
 	raw, err := libibverbs.AllocMw(pd.raw, t)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	mw := &MW{pd: pd, raw: raw, typ: t, rkey: raw.Rkey}
 	mw.object.Init(fmt.Sprintf("MW %d of %s", raw.Handle, pd.device.Name()), &pd.object)
@@ -92,7 +91,7 @@ func (mw *MW) Raw() *libibverbs.Mw { return mw.raw }
 func (mw *MW) Close() error {
 	return mw.self().Close(nil, func() error {
 		if err := mw.pd.device.unlessRemoved(libibverbs.DeallocMw(mw.raw)); err != nil {
-			return cerr.Wrap(mw.object.Name(), err)
+			return wrap(mw.object.Name(), err)
 		}
 		mw.mu.Lock()
 		defer mw.mu.Unlock()

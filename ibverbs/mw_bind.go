@@ -35,10 +35,10 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
 	if mw.typ != MWType1 {
-		return mw.refuse("ibv_bind_mw", "which is not of type 1", syscall.EINVAL)
+		return mw.refuse("ibv_bind_mw", "the window is not of type 1")
 	}
 	if qp.pd == nil || qp.pd.root() != mw.pd.root() {
-		return mw.refuse("ibv_bind_mw", "with "+qp.object.Name()+" of another protection domain", syscall.EPERM)
+		return mw.otherDomain("ibv_bind_mw", qp.object.Name())
 	}
 	info, err := mw.bindInfo("ibv_bind_mw", b)
 	if err != nil {
@@ -46,7 +46,7 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	}
 	bind := libibverbs.MwBind{WrId: id, SendFlags: uint32(flags), BindInfo: info}
 	if err := libibverbs.BindMw(qp.raw, mw.raw, &bind); err != nil {
-		return cerr.Wrap(mw.object.Name()+" with "+qp.object.Name(), err)
+		return wrap(mw.object.Name()+" with "+qp.object.Name(), err)
 	}
 	mw.rkey = mw.raw.Rkey
 	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
@@ -61,7 +61,7 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 // with a request of this program's or of a peer's. If the request fails, the
 // window is of no use any more.
 func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
-	const op = "bind a memory window"
+	const op = "MW.BindWR"
 	var request libibverbs.SendWrBindMw
 	done, err := object.UseAll(mw.self(), b.Memory.mr.self())
 	if err != nil {
@@ -71,7 +71,7 @@ func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
 	if mw.typ != MWType2 {
-		return request, mw.refuse(op, "which is not of type 2", syscall.EINVAL)
+		return request, mw.refuse(op, "the window is not of type 2")
 	}
 	info, err := mw.bindInfo(op, b)
 	if err != nil {
@@ -87,31 +87,35 @@ func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	return libibverbs.SendWrBindMw{Mw: mw.raw, Rkey: rkey, BindInfo: info}, nil
 }
 
-func (mw *MW) refuse(op, why string, errno syscall.Errno) error {
-	return &cerr.Error{Op: op, Object: mw.object.Name() + ", " + why, Errno: errno}
+func (mw *MW) refuse(op, format string, args ...any) error {
+	return cerr.Refuse(op, mw.object.Name(), format, args...)
+}
+
+func (mw *MW) otherDomain(op, other string) error {
+	return cerr.Argument(op, mw.object.Name(), cerr.InvalidAs(syscall.EPERM, "%s is not of %s", other, mw.pd.object.Name()))
 }
 
 // bindInfo returns the binding as C takes it, if it can be right. The region
 // is in use.
 func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err error) {
 	if err := b.Memory.inside(); err != nil {
-		return info, fmt.Errorf("%s (%s): %w", op, mw.object.Name(), err)
+		return info, cerr.Argument(op, mw.object.Name(), err)
 	}
 	mr, name := b.Memory.mr, b.Memory.mr.object.Name()
 	const writing = AccessRemoteWrite | AccessRemoteAtomic
 	switch extra := b.Access &^ (writing | AccessRemoteRead | AccessZeroBased); {
 	case extra != 0:
-		err = mw.refuse(op, accessName(extra)+" for a window", syscall.EINVAL)
+		err = mw.refuse(op, "no window can have %s", accessName(extra))
 	case mr.keyOnly:
-		err = mw.refuse(op, "to "+name, syscall.EINVAL)
+		err = mw.refuse(op, "%s is of no memory region", name)
 	case b.Memory.n == 0:
-		err = mw.refuse(op, "0 bytes of "+name, syscall.EINVAL)
+		err = mw.refuse(op, "the binding has 0 bytes of %s", name)
 	case mr.pd.raw != mw.pd.raw:
-		err = mw.refuse(op, fmt.Sprintf("of %s, to %s of %s", mw.pd.object.Name(), name, mr.pd.object.Name()), syscall.EPERM)
+		err = mw.otherDomain(op, name)
 	case mr.access&AccessWindowBind == 0:
-		err = mw.refuse(op, "to "+name+" without AccessWindowBind", syscall.EINVAL)
+		err = mw.refuse(op, "%s is without AccessWindowBind", name)
 	case b.Access&writing != 0 && mr.access&AccessLocalWrite == 0:
-		err = mw.refuse(op, accessName(b.Access&writing)+" to "+name+" without AccessLocalWrite", syscall.EINVAL)
+		err = mw.refuse(op, "%s needs AccessLocalWrite, which %s is without", accessName(b.Access&writing), name)
 	}
 	return libibverbs.MwBindInfo{
 		Mr: mr.raw, Addr: b.Memory.addr(), Length: uint64(b.Memory.n), MwAccessFlags: uint32(b.Access),

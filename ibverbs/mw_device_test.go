@@ -195,17 +195,17 @@ func TestWindowRefused(t *testing.T) {
 		want    error
 		text    string
 	}{
-		"nothing":       {ibverbs.Binding{}, os.ErrInvalid, "nil, or not made"},
+		"nothing":       {ibverbs.Binding{}, os.ErrInvalid, "is nil, or was not made"},
 		"closed region": {ibverbs.Binding{Memory: closed.All()}, os.ErrClosed, "MR "},
 		"outside":       {ibverbs.Binding{Memory: mr.Sub(8000, 200)}, syscall.EINVAL, "segment of 200 bytes at 8000 is outside"},
 		"no bytes":      {ibverbs.Binding{Memory: mr.Sub(10, 0)}, syscall.EINVAL, "0 bytes of MR "},
 		"without bind":  {ibverbs.Binding{Memory: b.mr.All()}, syscall.EINVAL, "without AccessWindowBind"},
-		"other domain":  {ibverbs.Binding{Memory: foreign.All()}, syscall.EPERM, "to MR "},
+		"other domain":  {ibverbs.Binding{Memory: foreign.All()}, syscall.EPERM, " is not of PD "},
 		"read-only region": {
-			ibverbs.Binding{Memory: readOnly.All(), Access: ibverbs.AccessRemoteWrite}, syscall.EINVAL, "without AccessLocalWrite",
+			ibverbs.Binding{Memory: readOnly.All(), Access: ibverbs.AccessRemoteWrite}, syscall.EINVAL, "AccessRemoteWrite needs AccessLocalWrite, which MR ",
 		},
 		"local access": {
-			ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessLocalWrite}, syscall.EINVAL, "AccessLocalWrite for a window",
+			ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessLocalWrite}, syscall.EINVAL, "no window can have AccessLocalWrite",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestWindowRefused(t *testing.T) {
 		})
 	}
 	good := ibverbs.Binding{Memory: mr.All(), Access: ibverbs.AccessRemoteRead}
-	require.ErrorContains(t, two.Bind(b.qp, 1, 0, good), "which is not of type 1")
-	require.ErrorContains(t, second(one.BindWR(good)), "which is not of type 2")
+	require.ErrorContains(t, two.Bind(b.qp, 1, 0, good), "the window is not of type 1")
+	require.ErrorContains(t, second(one.BindWR(good)), "the window is not of type 2")
 	require.ErrorIs(t, gone.Bind(b.qp, 1, 0, good), os.ErrClosed)
 	require.ErrorIs(t, one.Bind(nil, 1, 0, good), os.ErrInvalid)
 	require.ErrorIs(t, (*ibverbs.MW)(nil).Bind(b.qp, 1, 0, good), os.ErrInvalid)

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -27,6 +26,7 @@ func (pd *PD) AllocUnprotectedParentDomain(td *TD) (*PD, error) {
 }
 
 func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask) (*PD, error) {
+	const op = "ibv_alloc_parent_domain"
 	parents := []*object.Object{pd.self()}
 	if td != nil {
 		parents = append(parents, td.self())
@@ -39,20 +39,15 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	attr := libibverbs.ParentDomainInitAttr{Pd: pd.raw, CompMask: uint32(mask)}
 	switch {
 	case pd.parent != nil:
-		return nil, &cerr.Error{
-			Op: "ibv_alloc_parent_domain", Object: pd.object.Name() + ", which is one itself", Errno: syscall.EINVAL,
-		}
+		return nil, cerr.Refuse(op, pd.object.Name(), "it is a parent domain itself; use a protection domain from AllocPD")
 	case td != nil && td.device.raw != pd.device.raw:
-		return nil, &cerr.Error{
-			Op:     "ibv_alloc_parent_domain",
-			Object: pd.object.Name() + " with " + td.object.Name() + ": not the same open device", Errno: syscall.EINVAL,
-		}
+		return nil, otherDevice(op, pd.object.Name(), td.self())
 	case td != nil:
 		attr.Td = td.raw
 	}
 	raw, err := libibverbs.AllocParentDomain(pd.device.raw, &attr)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	domain := &PD{device: pd.device, raw: raw, handle: raw.Handle, parent: pd}
 	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)

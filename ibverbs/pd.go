@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -28,7 +27,7 @@ func (d *Device) AllocPD() (*PD, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.AllocPd(d.raw)
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	pd := &PD{device: d, raw: raw, handle: raw.Handle}
 	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, d.Name()), &d.object)
@@ -47,8 +46,8 @@ func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
 		if pd.imported {
-			return cerr.Wrap(pd.object.Name(), libibverbs.UnimportPd(pd.raw))
+			return wrap(pd.object.Name(), libibverbs.UnimportPd(pd.raw))
 		}
-		return cerr.Wrap(pd.object.Name(), pd.device.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
+		return wrap(pd.object.Name(), pd.device.unlessRemoved(libibverbs.DeallocPd(pd.raw)))
 	})
 }

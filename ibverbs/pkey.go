@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -27,20 +26,20 @@ func (p PKey) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
 // QueryPKey returns an entry of a port's P_Key table, 0 if it is empty; see
 // ibv_query_pkey(3).
 func (d *Device) QueryPKey(port, index int) (PKey, error) {
-	n, err := portNumber("ibv_query_pkey", port)
-	if err != nil {
-		return 0, err
-	}
-	if index < 0 || index > math.MaxInt32 {
-		return 0, &cerr.Error{Op: "ibv_query_pkey", Object: fmt.Sprintf("index %d", index), Errno: syscall.EINVAL}
-	}
 	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
 	defer d.object.Done()
+	n, err := portNumber("ibv_query_pkey", d, port)
+	if err != nil {
+		return 0, err
+	}
+	if err := inRange("index", index, 0, math.MaxInt32); err != nil {
+		return 0, cerr.Argument("ibv_query_pkey", portName(d, port), err)
+	}
 	pkey, err := libibverbs.QueryPkey(d.raw, n, int32(index))
 	if err != nil {
-		return 0, cerr.Wrap(portName(d, port), err)
+		return 0, wrap(portName(d, port), err)
 	}
 	return PKey(pkey.Host()), nil
 }
@@ -66,22 +65,22 @@ var ErrNoPKey = errors.New("no such P_Key")
 // PKeyIndex returns where in a port's P_Key table pkey is, with its membership
 // bit. If it is not there, the error is ErrNoPKey; see ibv_get_pkey_index(3).
 func (d *Device) PKeyIndex(port int, pkey PKey) (int, error) {
-	n, err := portNumber("ibv_get_pkey_index", port)
-	if err != nil {
-		return 0, err
-	}
 	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
 	defer d.object.Done()
+	n, err := portNumber("ibv_get_pkey_index", d, port)
+	if err != nil {
+		return 0, err
+	}
 	index, err := libibverbs.GetPkeyIndex(d.raw, n, libibverbs.NewBe16(uint16(pkey)))
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return 0, cerr.Wrap(portName(d, port), err)
+		return 0, wrap(portName(d, port), err)
 	case err != nil:
 		// C goes through the table until it cannot read on, and the errno is
 		// whatever that left.
-		return 0, fmt.Errorf("%s: %w as %s: %w", portName(d, port), ErrNoPKey, pkey, cerr.Wrap(portName(d, port), err))
+		return 0, fmt.Errorf("%s: %w as %s: %w", portName(d, port), ErrNoPKey, pkey, wrap(portName(d, port), err))
 	}
 	return index, nil
 }

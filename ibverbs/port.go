@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -44,17 +43,17 @@ var virtualLanes = [...]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
 // QueryPort returns the state of a port, the first of which is 1; see
 // ibv_query_port(3).
 func (d *Device) QueryPort(port int) (PortAttr, error) {
-	n, err := portNumber("ibv_query_port", port)
-	if err != nil {
-		return PortAttr{}, err
-	}
 	if err := d.self().Use(); err != nil {
 		return PortAttr{}, err
 	}
 	defer d.object.Done()
+	n, err := portNumber("ibv_query_port", d, port)
+	if err != nil {
+		return PortAttr{}, err
+	}
 	var a libibverbs.PortAttr
 	if err := libibverbs.QueryPort(d.raw, n, &a); err != nil {
-		return PortAttr{}, cerr.Wrap(portName(d, port), err)
+		return PortAttr{}, wrap(portName(d, port), err)
 	}
 	return portAttr(&a), nil
 }
@@ -98,25 +97,25 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 // may be less than PortAttr.Rate. Libraries before rdma-core 62 and devices
 // that cannot tell give errors.ErrUnsupported; see ibv_query_port_speed(3).
 func (d *Device) QueryPortSpeed(port int) (float64, error) {
-	n, err := portNumber("ibv_query_port_speed", port)
-	if err != nil {
-		return 0, err
-	}
 	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
 	defer d.object.Done()
+	n, err := portNumber("ibv_query_port_speed", d, port)
+	if err != nil {
+		return 0, err
+	}
 	speed, err := libibverbs.QueryPortSpeed(d.raw, uint32(n))
 	if err != nil {
-		return 0, cerr.Wrap(portName(d, port), err)
+		return 0, wrap(portName(d, port), err)
 	}
 	return float64(speed) / 10, nil // of 100 Mb/s
 }
 
 // portNumber checks a port number before it is cut down to what C takes.
-func portNumber(op string, port int) (uint8, error) {
-	if port < 1 || port > 255 {
-		return 0, &cerr.Error{Op: op, Object: fmt.Sprintf("port %d", port), Errno: syscall.EINVAL}
+func portNumber(op string, d *Device, port int) (uint8, error) {
+	if err := inRange("port", port, 1, 255); err != nil {
+		return 0, cerr.Argument(op, d.Name(), err)
 	}
 	return uint8(port), nil
 }

@@ -47,11 +47,16 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 	return n, err
 }
 
+const (
+	opPostSend = "ibv_post_send"
+	opPostRecv = "ibv_post_recv"
+)
+
 // sendList returns what C posts, with the batch ready for it: nothing if there
 // is an error or nothing to post.
 func (qp *QP) sendList(b *SendBatch) ([]libibverbs.SendWr, error) {
 	if b == nil || b.arena == nil {
-		return nil, fmt.Errorf("post to %s: %w", qp.object.Name(), errNoBatch)
+		return nil, noBatch(opPostSend, qp.object.Name())
 	}
 	wrs := b.arena.used()
 	if len(wrs) == 0 {
@@ -78,28 +83,32 @@ func (qp *QP) forSending() unsafe.Pointer {
 
 // takes refuses what C would misunderstand.
 func (qp *QP) takes(b *SendBatch) error {
-	refused, errno := -1, syscall.EOPNOTSUPP
+	refused, unsupported := -1, true
 	if qp.sendOps == 0 {
 		refused = b.extended - 1
 	}
 	if qp.raw.QpType == QPTypeUD && refused < 0 {
-		refused, errno = b.notDatagram(), syscall.EINVAL
+		refused, unsupported = b.notDatagram(), false
 	}
 	if refused < 0 {
 		return nil
 	}
+	why := cerr.Invalid("a queue pair of type %s takes only datagrams, such as those of SendTo", QPTypeUD)
+	if unsupported {
+		why = cerr.InvalidAs(syscall.EOPNOTSUPP, "the queue pair was made without QPConfig.SendOps")
+	}
 	wr := &b.arena.wrs[refused]
-	err := &cerr.Error{Op: "ibv_post_send", Object: fmt.Sprintf("%v on %s", wr.Opcode, qp.object.Name()), Errno: errno}
+	err := cerr.Argument(opPostSend, fmt.Sprintf("%v on %s", wr.Opcode, qp.object.Name()), why)
 	return &PostError{Index: refused, ID: wr.WrId, None: true, Err: err}
 }
 
 // notSent makes an error of what C failed with, and says how many were posted.
 func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) {
-	op := "ibv_post_send"
+	op := opPostSend
 	if p.None != 0 {
 		op = "ibv_wr_complete"
 	}
-	e := &PostError{Index: position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: cerr.Wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
+	e := &PostError{Index: position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
 	e.ID = wrs[e.Index].WrId
 	if e.None = p.None != 0; !e.None {
 		return e.Index, e
@@ -124,7 +133,7 @@ func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 
 // recvPosted makes an error of what C said, and says which receive it is.
 func recvPosted(p *datapath.Posted) (bad *libibverbs.RecvWr, err error) {
-	return (*libibverbs.RecvWr)(p.Bad), cerr.Code("ibv_post_recv", p.Value, p.Errno)
+	return (*libibverbs.RecvWr)(p.Bad), cerr.Code(opPostRecv, p.Value, p.Errno)
 }
 
 // post posts the batch to an object with a function that calls C once, with
@@ -135,7 +144,7 @@ func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) 
 	}
 	defer to.Done()
 	if b == nil || b.arena == nil {
-		return 0, fmt.Errorf("post to %s: %w", to.Name(), errNoBatch)
+		return 0, noBatch(opPostRecv, to.Name())
 	}
 	if b.Len() == 0 {
 		return 0, nil
@@ -151,7 +160,7 @@ func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) 
 func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error) (int, error) {
 	wrs := b.arena.used()
 	i := position(wrs, bad)
-	return i, &PostError{Index: i, ID: wrs[i].WrId, Err: cerr.Wrap(to.Name(), err)}
+	return i, &PostError{Index: i, ID: wrs[i].WrId, Err: wrap(to.Name(), err)}
 }
 
 // position returns the index of the request that C could not post, 0 if C did

@@ -104,7 +104,7 @@ func TestPostNothing(t *testing.T) {
 	} {
 		_, err := post()
 		require.ErrorIs(t, err, syscall.EINVAL, name)
-		require.ErrorContains(t, err, "no batch", name)
+		require.ErrorContains(t, err, "the batch is nil", name)
 	}
 	require.Zero(t, must(e.qp.PostSend(e.send))(t))
 	require.Zero(t, must(e.qp.PostRecv(e.recv))(t))

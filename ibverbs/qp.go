@@ -64,6 +64,8 @@ func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 	})
 }
 
+const opCreateQP = "ibv_create_qp"
+
 func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 	if attr.CompMask != uint32(libibverbs.IBV_QP_INIT_ATTR_PD) {
 		return libibverbs.CreateQpEx(pd.device.raw, attr)
@@ -80,9 +82,6 @@ func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 // newQP makes a queue pair with a function that returns the C object, and one that
 // destroys it.
 func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
-	if err := config.check(); err != nil {
-		return nil, err
-	}
 	parents, contexts := config.parents()
 	parents = append([]*object.Object{pd.self()}, parents...)
 	done, err := object.UseAll(parents...)
@@ -90,8 +89,11 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		return nil, err
 	}
 	defer done()
+	if err := config.check(); err != nil {
+		return nil, cerr.Argument(opCreateQP, pd.object.Name(), err)
+	}
 	for i, c := range contexts {
-		if err := sameDevice("QP on "+pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
+		if err := sameDevice(opCreateQP, pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +108,7 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}
 	if config.SendOps != 0 {
 		if qp.ex, err = libibverbs.QpToQpEx(raw); err == nil && qp.ex == nil {
-			err = &cerr.Error{Op: "ibv_qp_to_qp_ex", Object: pd.object.Name(), Errno: syscall.EOPNOTSUPP}
+			err = &Error{Op: "ibv_qp_to_qp_ex", Object: pd.object.Name(), Errno: syscall.EOPNOTSUPP}
 		}
 		if err != nil {
 			return nil, errors.Join(err, destroy())
@@ -154,7 +156,7 @@ func (qp *QP) Close() error {
 		unregister(unsafe.Pointer(qp.raw))
 		if err := qp.device.unlessRemoved(qp.destroy()); err != nil {
 			register(unsafe.Pointer(qp.raw), qp)
-			return cerr.Wrap(qp.object.Name(), err)
+			return wrap(qp.object.Name(), err)
 		}
 		qp.device.forgetEvents(qp, EventClassQP, qp.num)
 		return nil

@@ -1,12 +1,11 @@
 package ibverbs
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // MigState is how far a queue pair is on the way to its alternate path.
@@ -94,7 +93,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	number(QPAttrMaxDestReadAtomic, "number of reads and atomics from the peer", a.MaxDestReadAtomic, 0, 255)
 	number(QPAttrAltPath, "alternate P_Key index", a.AltPKeyIndex, 0, math.MaxUint16)
 	set(libibverbs.IBV_QP_CAP, func() error {
-		return fmt.Errorf("the capacities cannot be modified: %w", syscall.EINVAL)
+		return cerr.Invalid("the capacities cannot be modified")
 	})
 	set(QPAttrPath, func() (err error) { r.AhAttr, err = a.Path.raw(); return err })
 	set(QPAttrMinRNRTimer, func() (err error) { r.MinRnrTimer, err = rnrTimerCode(a.MinRNRTimer); return err })

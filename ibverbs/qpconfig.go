@@ -1,11 +1,10 @@
 package ibverbs
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -95,43 +94,40 @@ func (c QPConfig) initAttr() (libibverbs.QpInitAttr, error) {
 }
 
 func (c QPConfig) check() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf(format+": %w", append(args, syscall.EINVAL)...)
-	}
 	switch t := c.qpType(); t {
 	case QPTypeXRCRecv:
 		if c.XRCD == nil || c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil || c.SendOps != 0 {
-			return bad("XRC receive queue pair needs an XRC domain, and has no completion queue, SRQ or send operations")
+			return cerr.Invalid("QPTypeXRCRecv needs XRCD, and no SendCQ, RecvCQ, SRQ or SendOps")
 		}
 	case QPTypeXRCSend:
 		if c.SendCQ == nil {
-			return bad("XRC send queue pair without a completion queue for sending")
+			return cerr.Invalid("QPTypeXRCSend needs SendCQ")
 		}
 		if c.SRQ != nil {
-			return bad("XRC send queue pair with an SRQ")
+			return cerr.Invalid("QPTypeXRCSend takes no SRQ")
 		}
 	case QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket:
 		if c.SendCQ == nil || c.RecvCQ == nil {
-			return bad("queue pair without a completion queue for each direction")
+			return cerr.Invalid("SendCQ and RecvCQ are needed")
 		}
 	default:
-		return bad("queue pair of type %v", t)
+		return cerr.Invalid("Type is %v, which this package does not make", t)
 	}
 	if c.XRCD != nil && c.qpType() != QPTypeXRCRecv {
-		return bad("queue pair of type %v with an XRC domain", c.qpType())
+		return cerr.Invalid("Type is %v, and XRCD is for QPTypeXRCRecv alone", c.qpType())
 	}
-	for _, n := range []int{c.MaxSendWR, c.MaxRecvWR, c.MaxSendSGE, c.MaxRecvSGE, c.MaxInline} {
-		if n < 0 || n > 1<<31-1 {
-			return bad("queue pair with a size of %d", n)
-		}
+	if c.SourceQPNum != 0 && c.CreateFlags&QPCreateSourceQPNum == 0 {
+		return cerr.Invalid("SourceQPNum is %d, and CreateFlags lacks QPCreateSourceQPNum", c.SourceQPNum)
 	}
-	if c.MaxTSOHeader < 0 || c.MaxTSOHeader > math.MaxUint16 {
-		return bad("queue pair with a TSO header of %d bytes", c.MaxTSOHeader)
-	}
-	if c.SourceQPNum > maxQPN || c.SourceQPNum != 0 && c.CreateFlags&QPCreateSourceQPNum == 0 {
-		return bad("queue pair with source QP number %d", c.SourceQPNum)
-	}
-	return nil
+	return firstError(
+		inRange("MaxSendWR", c.MaxSendWR, 0, math.MaxInt32),
+		inRange("MaxRecvWR", c.MaxRecvWR, 0, math.MaxInt32),
+		inRange("MaxSendSGE", c.MaxSendSGE, 0, math.MaxInt32),
+		inRange("MaxRecvSGE", c.MaxRecvSGE, 0, math.MaxInt32),
+		inRange("MaxInline", c.MaxInline, 0, math.MaxInt32),
+		inRange("MaxTSOHeader", c.MaxTSOHeader, 0, math.MaxUint16),
+		inRange("SourceQPNum", c.SourceQPNum, 0, maxQPN),
+	)
 }
 
 func (c QPConfig) sizes(a DeviceAttr) []size {

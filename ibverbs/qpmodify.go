@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -23,7 +22,7 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	defer qp.object.Done()
 	raw, err := attr.raw(mask)
 	if err != nil {
-		return fmt.Errorf("ibv_modify_qp (%s): %w", qp.object.Name(), err)
+		return cerr.Argument("ibv_modify_qp", qp.object.Name(), err)
 	}
 	return qp.modify(&raw, mask)
 }
@@ -53,7 +52,7 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	if mask&QPAttrPath != 0 {
 		name = towards(name, &attr.AhAttr, err)
 	}
-	return cerr.Wrap(name, err)
+	return wrap(name, err)
 }
 
 // noted returns the state that C noted after its last call, for whichever
@@ -100,7 +99,7 @@ func (qp *QP) askState() (QPState, error) {
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
 	if err := libibverbs.QueryQp(qp.raw, &attr, int32(libibverbs.IBV_QP_STATE), &init); err != nil {
-		return 0, cerr.Wrap(qp.object.Name(), err)
+		return 0, wrap(qp.object.Name(), err)
 	}
 	return attr.QpState, nil
 }

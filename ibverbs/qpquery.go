@@ -1,9 +1,7 @@
 package ibverbs
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -25,7 +23,7 @@ func (qp *QP) Query() (QPAttr, error) {
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
 	if err := libibverbs.QueryQp(qp.raw, &attr, int32(queried), &init); err != nil {
-		return QPAttr{}, cerr.Wrap(qp.object.Name(), err)
+		return QPAttr{}, wrap(qp.object.Name(), err)
 	}
 	return qpAttrOf(&attr), nil
 }
@@ -59,15 +57,13 @@ func (qp *QP) SetRateLimit(limit RateLimit) error {
 	defer qp.object.Done()
 	if limit.MaxBurst < 0 || int64(limit.MaxBurst) > math.MaxUint32 ||
 		limit.TypicalPacket < 0 || limit.TypicalPacket > math.MaxUint16 {
-		return &cerr.Error{
-			Op: "ibv_modify_qp_rate_limit", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%s: bursts of %d bytes, packets of %d", qp.object.Name(), limit.MaxBurst, limit.TypicalPacket),
-		}
+		return cerr.Refuse("ibv_modify_qp_rate_limit", qp.object.Name(), "MaxBurst is %d and TypicalPacket %d, not up to %d and %d",
+			limit.MaxBurst, limit.TypicalPacket, uint32(math.MaxUint32), math.MaxUint16)
 	}
 	attr := libibverbs.QpRateLimitAttr{
 		RateLimit: limit.KilobitsPerSecond, MaxBurstSz: uint32(limit.MaxBurst), TypicalPktSz: uint16(limit.TypicalPacket),
 	}
-	return cerr.Wrap(qp.object.Name(), libibverbs.ModifyQpRateLimit(qp.raw, &attr))
+	return wrap(qp.object.Name(), libibverbs.ModifyQpRateLimit(qp.raw, &attr))
 }
 
 // DataInOrder says in which order received data appears in memory.
@@ -90,5 +86,5 @@ func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	}
 	defer qp.object.Done()
 	caps, err := libibverbs.QueryQpDataInOrder(qp.raw, op, uint32(libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS))
-	return DataInOrder(caps), cerr.Wrap(qp.object.Name(), err)
+	return DataInOrder(caps), wrap(qp.object.Name(), err)
 }

@@ -1,10 +1,10 @@
 package ibverbs
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // NoTimeout is the timeout of a queue pair that waits for ever.
@@ -28,7 +28,7 @@ func timeoutCode(d time.Duration) (uint8, error) {
 			return n, checkPositive(d)
 		}
 	}
-	return 0, fmt.Errorf("timeout of %v, the longest is %v: %w", d, time.Duration(timeoutUnit<<31), syscall.EINVAL)
+	return 0, cerr.Invalid("timeout of %v, the longest is %v", d, time.Duration(timeoutUnit<<31))
 }
 
 // timeoutOf is the reverse of timeoutCode.
@@ -41,7 +41,7 @@ func timeoutOf(code uint8) time.Duration {
 
 func checkPositive(d time.Duration) error {
 	if d <= 0 {
-		return fmt.Errorf("timeout of %v: %w", d, syscall.EINVAL)
+		return cerr.Invalid("timeout of %v, which is not positive", d)
 	}
 	return nil
 }
@@ -60,14 +60,14 @@ const rnrUnit = 10 * time.Microsecond
 // is the longest.
 func rnrTimerCode(d time.Duration) (uint8, error) {
 	if d < 0 {
-		return 0, fmt.Errorf("RNR timer of %v: %w", d, syscall.EINVAL)
+		return 0, cerr.Invalid("RNR timer of %v, which is negative", d)
 	}
 	for i, t := range rnrTimers {
 		if d <= t*rnrUnit {
 			return uint8(i+1) % 32, nil
 		}
 	}
-	return 0, fmt.Errorf("RNR timer of %v, the longest is %v: %w", d, rnrTimers[31]*rnrUnit, syscall.EINVAL)
+	return 0, cerr.Invalid("RNR timer of %v, the longest is %v", d, rnrTimers[31]*rnrUnit)
 }
 
 // rnrTimerOf is the reverse of rnrTimerCode.

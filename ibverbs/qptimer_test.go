@@ -33,11 +33,11 @@ func TestTimeoutCodes(t *testing.T) {
 		require.Equal(t, want, code, d)
 	}
 	for d, text := range map[time.Duration]string{
-		0:                    "timeout of 0s: invalid argument",
-		-time.Second:         "timeout of -1s: invalid argument",
-		math.MinInt64:        "timeout of -2562047h47m16.854775808s: invalid argument",
-		timeoutUnit<<31 + 1:  "timeout of 2h26m36.093022209s, the longest is 2h26m36.093022208s: invalid argument",
-		math.MaxInt64 - 1000: "timeout of 2562047h47m16.854774807s, the longest is 2h26m36.093022208s: invalid argument",
+		0:                    "timeout of 0s, which is not positive",
+		-time.Second:         "timeout of -1s, which is not positive",
+		math.MinInt64:        "timeout of -2562047h47m16.854775808s, which is not positive",
+		timeoutUnit<<31 + 1:  "timeout of 2h26m36.093022209s, the longest is 2h26m36.093022208s",
+		math.MaxInt64 - 1000: "timeout of 2562047h47m16.854774807s, the longest is 2h26m36.093022208s",
 	} {
 		_, err := timeoutCode(d)
 		require.EqualError(t, err, text)
@@ -63,8 +63,8 @@ func TestRNRTimerCodes(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, shortest)
 	for d, text := range map[time.Duration]string{
-		-1:                                  "RNR timer of -1ns: invalid argument",
-		655*time.Millisecond + 360*1000 + 1: "RNR timer of 655.360001ms, the longest is 655.36ms: invalid argument",
+		-1:                                  "RNR timer of -1ns, which is negative",
+		655*time.Millisecond + 360*1000 + 1: "RNR timer of 655.360001ms, the longest is 655.36ms",
 	} {
 		_, err := rnrTimerCode(d)
 		require.EqualError(t, err, text)

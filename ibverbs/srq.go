@@ -3,7 +3,6 @@ package ibverbs
 import (
 	"fmt"
 	"math"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -43,7 +42,7 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 		return nil, err
 	}
 	for i, c := range contexts {
-		if err := sameDevice("SRQ on "+pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
+		if err := sameDevice("ibv_create_srq", pd.object.Name(), pd.device.raw, parents[i+1], c.raw); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +71,7 @@ func (srq *SRQ) Num() (uint32, error) {
 	}
 	defer srq.object.Done()
 	n, err := libibverbs.GetSrqNum(srq.raw)
-	return n, cerr.Wrap(srq.object.Name(), err)
+	return n, wrap(srq.object.Name(), err)
 }
 
 // Query asks the device for what the queue can hold, and its limit; see
@@ -84,7 +83,7 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	defer srq.object.Done()
 	var a libibverbs.SrqAttr
 	if err := libibverbs.QuerySrq(srq.raw, &a); err != nil {
-		return SRQAttr{}, cerr.Wrap(srq.object.Name(), err)
+		return SRQAttr{}, wrap(srq.object.Name(), err)
 	}
 	return SRQAttr{MaxWR: int(a.MaxWr), MaxSGE: int(a.MaxSge), Limit: int(a.SrqLimit)}, nil
 }
@@ -106,12 +105,10 @@ func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibv
 		return err
 	}
 	defer srq.object.Done()
-	if n < 0 || n > math.MaxInt32 {
-		return &cerr.Error{
-			Op: "ibv_modify_srq", Object: fmt.Sprintf("%s, %s %d", srq.object.Name(), what, n), Errno: syscall.EINVAL,
-		}
+	if err := inRange(what, n, 0, math.MaxInt32); err != nil {
+		return cerr.Argument("ibv_modify_srq", srq.object.Name(), err)
 	}
-	return cerr.Wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, int32(mask)))
+	return wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, int32(mask)))
 }
 
 // PostRecv posts the batch's receives in one call of C and returns how many
@@ -141,7 +138,7 @@ func (srq *SRQ) Close() error {
 		unregister(unsafe.Pointer(srq.raw))
 		if err := srq.device.unlessRemoved(libibverbs.DestroySrq(srq.raw)); err != nil {
 			register(unsafe.Pointer(srq.raw), srq)
-			return cerr.Wrap(srq.object.Name(), err)
+			return wrap(srq.object.Name(), err)
 		}
 		srq.device.forgetEvents(srq, EventClassSRQ, handle)
 		return nil

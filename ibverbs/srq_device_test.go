@@ -94,7 +94,7 @@ func TestSRQPost(t *testing.T) {
 	for _, bad := range []*ibverbs.RecvBatch{nil, {}} {
 		_, err := srq.PostRecv(bad)
 		require.ErrorIs(t, err, syscall.EINVAL)
-		require.ErrorContains(t, err, "no batch")
+		require.ErrorContains(t, err, "the batch is nil")
 	}
 	for i := range uint64(512) {
 		require.NoError(t, recv.Recv(3000+i))
@@ -173,9 +173,9 @@ func TestSRQCloseOrder(t *testing.T) {
 	r.cleanup(theirs)
 	_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SRQ: theirs})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	_, err = otherPD.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, MaxWR: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1})
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 }
 
 // What rxe does not have.

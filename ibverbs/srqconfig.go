@@ -1,9 +1,7 @@
 package ibverbs
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -34,24 +32,27 @@ type SRQConfig struct {
 }
 
 func (c SRQConfig) check(pd *PD) error {
-	bad := func(what string) error {
-		return &cerr.Error{Op: "ibv_create_srq", Object: what + " on " + pd.object.Name(), Errno: syscall.EINVAL}
-	}
-	if c.MaxWR < 1 || c.MaxSGE < 0 || c.MaxTags < 0 || c.MaxTagOps < 0 ||
-		max(c.MaxWR, c.MaxSGE, c.MaxTags, c.MaxTagOps) > math.MaxInt32 {
-		return bad(fmt.Sprintf("%d receives with %d segments, %d tags with %d operations",
-			c.MaxWR, c.MaxSGE, c.MaxTags, c.MaxTagOps))
+	const op = "ibv_create_srq"
+	bad := func(format string, args ...any) error { return cerr.Refuse(op, pd.object.Name(), format, args...) }
+	err := firstError(
+		inRange("MaxWR", c.MaxWR, 1, math.MaxInt32),
+		inRange("MaxSGE", c.MaxSGE, 0, math.MaxInt32),
+		inRange("MaxTags", c.MaxTags, 0, math.MaxInt32),
+		inRange("MaxTagOps", c.MaxTagOps, 0, math.MaxInt32),
+	)
+	if err != nil {
+		return cerr.Argument(op, pd.object.Name(), err)
 	}
 	tm := c.Type == SRQTypeTagMatching
 	switch {
 	case c.Type > SRQTypeTagMatching:
-		return bad(c.Type.String())
+		return bad("Type is %v", c.Type)
 	case (c.XRCD != nil) != (c.Type == SRQTypeXRC):
-		return bad("an XRC domain, for SRQTypeXRC alone,")
+		return bad("XRCD is needed for SRQTypeXRC, and for no other type")
 	case (c.CQ != nil) != (c.Type != SRQTypeBasic):
-		return bad("a completion queue, for all types but SRQTypeBasic,")
+		return bad("CQ is needed for all types but SRQTypeBasic, which has none")
 	case (c.MaxTags != 0 || c.MaxTagOps != 0) && !tm, tm && (c.MaxTags == 0 || c.MaxTagOps == 0):
-		return bad("tags and operations on them, for SRQTypeTagMatching alone,")
+		return bad("MaxTags and MaxTagOps are needed for SRQTypeTagMatching, and for no other type")
 	}
 	return nil
 }

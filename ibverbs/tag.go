@@ -3,9 +3,9 @@ package ibverbs
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // TagOpFlags are the options of an operation on a tag list; combine them with
@@ -91,7 +91,7 @@ func (b *TagBatch) Reset() {
 // syscall.EINVAL.
 func (b *TagBatch) Add(op TagOp, recv TagRecv, segments ...Segment) error {
 	if recv.Tag&^recv.Mask != 0 {
-		return fmt.Errorf("tag %#x has bits that its mask %#x lacks: %w", recv.Tag, recv.Mask, syscall.EINVAL)
+		return cerr.Refuse(opPostTags, "", "tag %#x has bits that its mask %#x lacks", recv.Tag, recv.Mask)
 	}
 	return b.add(op, libibverbs.IBV_WR_TAG_ADD, segments, nil, libibverbs.OpsWrTm{
 		Add: libibverbs.OpsWrTmAdd{RecvWrId: recv.ID, Tag: recv.Tag, Mask: recv.Mask},
@@ -104,7 +104,7 @@ func (b *TagBatch) Add(op TagOp, recv TagRecv, segments ...Segment) error {
 // program must not have seen the message's completion yet.
 func (b *TagBatch) Delete(op TagOp, handle TagHandle) error {
 	if handle.srq == nil {
-		return fmt.Errorf("tag handle that no queue gave: %w", syscall.EINVAL)
+		return cerr.Refuse(opPostTags, "", "the handle is zero; TagBatch.Handle returns one")
 	}
 	return b.add(op, libibverbs.IBV_WR_TAG_DEL, nil, handle.srq, libibverbs.OpsWrTm{Handle: handle.handle})
 }
@@ -120,17 +120,17 @@ func (b *TagBatch) add(
 	op TagOp, opcode libibverbs.OpsWrOpcode, segments []Segment, deletes *SRQ, tm libibverbs.OpsWrTm,
 ) error {
 	if b == nil || b.arena == nil {
-		return errNoBatch
+		return noBatch(opPostTags, "")
 	}
 	a := b.arena
 	if a.n == len(a.wrs) {
 		return ErrBatchFull
 	}
 	if err := a.check(segments, false); err != nil {
-		return err
+		return cerr.Argument(opPostTags, fmt.Sprintf("operation %d of the batch", a.n), err)
 	}
 	if err := written(segments); err != nil {
-		return err
+		return cerr.Argument(opPostTags, fmt.Sprintf("operation %d of the batch", a.n), err)
 	}
 	tm.UnexpectedCnt = op.Unexpected
 	if len(segments) > 0 {
@@ -155,7 +155,7 @@ func (b *TagBatch) add(
 // added, when the batch was posted the last time.
 func (b *TagBatch) Handle(i int) (TagHandle, error) {
 	if i < 0 || i >= b.Len() || i >= b.posted || b.arena.wrs[i].Opcode != libibverbs.IBV_WR_TAG_ADD {
-		return TagHandle{}, fmt.Errorf("operation %d of a batch of %d has added no receive: %w", i, b.Len(), syscall.EINVAL)
+		return TagHandle{}, cerr.Refuse("TagBatch.Handle", "", "operation %d of a batch of %d has added no receive", i, b.Len())
 	}
 	h := TagHandle{b.to, b.arena.wrs[i].Tm.Handle}
 	runtime.KeepAlive(b.arena)

@@ -1,7 +1,6 @@
 package ibverbs
 
 import (
-	"fmt"
 	"runtime"
 	"syscall"
 
@@ -23,7 +22,7 @@ func (srq *SRQ) PostTagOps(b *TagBatch) (int, error) {
 	}
 	defer srq.object.Done()
 	if b == nil || b.arena == nil {
-		return 0, fmt.Errorf("post to %s: %w", srq.object.Name(), errNoBatch)
+		return 0, noBatch(opPostTags, srq.object.Name())
 	}
 	if b.Len() == 0 {
 		return 0, nil
@@ -37,26 +36,27 @@ func (srq *SRQ) PostTagOps(b *TagBatch) (int, error) {
 	*b.bad = nil
 	if err := libibverbs.PostSrqOps(srq.raw, &wrs[0], b.bad); err != nil {
 		b.posted = position(wrs, *b.bad)
-		return b.posted, &PostError{Index: b.posted, ID: wrs[b.posted].WrId, Err: cerr.Wrap(srq.object.Name(), err)}
+		return b.posted, &PostError{Index: b.posted, ID: wrs[b.posted].WrId, Err: wrap(srq.object.Name(), err)}
 	}
 	return len(wrs), nil
 }
+
+const opPostTags = "ibv_post_srq_ops"
 
 // takes refuses what C would misunderstand: it trusts every handle.
 func (srq *SRQ) takes(b *TagBatch) error {
 	wrs := b.arena.used()
 	for i := range wrs {
-		what, errno := "", syscall.EINVAL
+		var why error
 		switch from := b.deletes[i]; {
 		case srq.srqType != SRQTypeTagMatching:
-			what, errno = fmt.Sprintf("%v on %s", wrs[i].Opcode, srq.object.Name()), syscall.EOPNOTSUPP
+			why = cerr.InvalidAs(syscall.EOPNOTSUPP, "%v needs a queue of type %s", wrs[i].Opcode, SRQTypeTagMatching)
 		case from != nil && from != srq:
-			what = fmt.Sprintf("%s, with a handle of %s", srq.object.Name(), from.object.Name())
+			why = cerr.Invalid("the handle is of %s", from.object.Name())
 		default:
 			continue
 		}
-		err := &cerr.Error{Op: "ibv_post_srq_ops", Object: what, Errno: errno}
-		return &PostError{Index: i, ID: wrs[i].WrId, None: true, Err: err}
+		return &PostError{Index: i, ID: wrs[i].WrId, None: true, Err: cerr.Argument(opPostTags, srq.object.Name(), why)}
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func TestTagBatchRefuses(t *testing.T) {
 		"2 segments in a batch made for 1":                 b.Add(TagOp{}, TagRecv{}, mr.Sub(0, 1), mr.Sub(1, 1)),
 		"segment 0: segment of 2 bytes at 99 is outside":   b.Add(TagOp{}, TagRecv{}, mr.Sub(99, 2)),
 		"segment 0: segment without a memory region":       b.Add(TagOp{}, TagRecv{}, Segment{}),
-		"tag handle that no queue gave: invalid argument":  b.Delete(TagOp{}, TagHandle{}),
+		"the handle is zero; TagBatch.Handle returns one":  b.Delete(TagOp{}, TagHandle{}),
 		"operation 0 of a batch of 0 has added no receive": second(b.Handle(0)),
 	} {
 		require.ErrorIs(t, err, syscall.EINVAL, name)

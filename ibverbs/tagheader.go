@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // TagMessage says what a message to a queue with a tag list is.
@@ -40,7 +40,7 @@ type TagHeader struct {
 // encoding.BinaryAppender.
 func (h TagHeader) AppendBinary(b []byte) ([]byte, error) {
 	if h.Message > math.MaxUint8 {
-		return b, fmt.Errorf("tag header of message type %d: %w", uint32(h.Message), syscall.EINVAL)
+		return b, cerr.Refuse("TagHeader.AppendBinary", "", "tag header of message type %d", uint32(h.Message))
 	}
 	b = append(b, byte(h.Message), 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, h.Context)
@@ -68,7 +68,7 @@ type RendezvousHeader RemoteBuffer
 // is an encoding.BinaryAppender.
 func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
 	if h.Len > math.MaxUint32 {
-		return b, fmt.Errorf("rendezvous for %d bytes, of 4 GiB or more: %w", h.Len, syscall.EINVAL)
+		return b, cerr.Refuse("RendezvousHeader.AppendBinary", "", "rendezvous for %d bytes, of 4 GiB or more", h.Len)
 	}
 	b = binary.BigEndian.AppendUint64(b, h.Addr)
 	b = binary.BigEndian.AppendUint32(b, h.RKey)

@@ -2,7 +2,6 @@ package ibverbs
 
 import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -24,7 +23,7 @@ func (d *Device) AllocTD() (*TD, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.AllocTd(d.raw, &libibverbs.TdInitAttr{})
 	if err != nil {
-		return nil, cerr.Wrap(d.Name(), err)
+		return nil, wrap(d.Name(), err)
 	}
 	td := &TD{device: d, raw: raw}
 	td.object.Init("TD of "+d.Name(), &d.object)
@@ -45,6 +44,6 @@ func (td *TD) Raw() *libibverbs.Td { return td.raw }
 // it, Close does nothing and returns a BusyError.
 func (td *TD) Close() error {
 	return td.self().Close(nil, func() error {
-		return cerr.Wrap(td.object.Name(), td.device.unlessRemoved(libibverbs.DeallocTd(td.raw)))
+		return wrap(td.object.Name(), td.device.unlessRemoved(libibverbs.DeallocTd(td.raw)))
 	})
 }

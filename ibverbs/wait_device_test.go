@@ -215,14 +215,14 @@ func TestWaitRefused(t *testing.T) {
 	r := open(t)
 	polled := r.cq(1, nil)
 	err := waitErr(t.Context(), polled)
-	require.ErrorContains(t, err, "made without a completion channel")
+	require.ErrorContains(t, err, "made without CQConfig.Channel")
 	require.ErrorContains(t, err, "CQ ")
 
 	cq := r.cq(1, r.channel())
 	var none context.Context
-	require.EqualError(t, waitErr(none, cq), "Wait: ctx is nil")
+	require.EqualError(t, waitErr(none, cq), "CQ.Wait: ctx is nil")
 	_, err = cq.Wait(t.Context(), nil)
-	require.ErrorContains(t, err, "no room for completions of CQ ")
+	require.ErrorContains(t, err, "): no room for completions")
 
 	for _, cq := range []*ibverbs.CQ{cq, polled} {
 		require.NoError(t, cq.Close())

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -57,11 +56,9 @@ type WQConfig struct {
 
 // initAttr returns the config as C takes it.
 func (c WQConfig) initAttr(pd *PD) (*libibverbs.WqInitAttr, error) {
-	if c.MaxWR < 1 || c.MaxWR > math.MaxInt32 || c.MaxSGE < 0 || c.MaxSGE > math.MaxInt32 {
-		return nil, &cerr.Error{
-			Op: "ibv_create_wq", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%d receives of %d segments on %s", c.MaxWR, c.MaxSGE, pd.object.Name()),
-		}
+	err := firstError(inRange("MaxWR", c.MaxWR, 1, math.MaxInt32), inRange("MaxSGE", c.MaxSGE, 0, math.MaxInt32))
+	if err != nil {
+		return nil, cerr.Argument("ibv_create_wq", pd.object.Name(), err)
 	}
 	attr := &libibverbs.WqInitAttr{
 		WqType: libibverbs.IBV_WQT_RQ, MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1)), Pd: pd.raw, Cq: c.CQ.raw,
@@ -82,7 +79,7 @@ func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("WQ on "+pd.object.Name(), pd.device.raw, config.CQ.self(), config.CQ.device.raw); err != nil {
+	if err := sameDevice("ibv_create_wq", pd.object.Name(), pd.device.raw, config.CQ.self(), config.CQ.device.raw); err != nil {
 		return nil, err
 	}
 	attr, err := config.initAttr(pd)
@@ -91,7 +88,7 @@ func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
 	}
 	raw, err := libibverbs.CreateWq(pd.device.raw, attr)
 	if err != nil {
-		return nil, cerr.Wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), err)
 	}
 	wq := &WQ{pd: pd, cq: config.CQ, raw: raw, num: raw.WqNum, maxWR: int(attr.MaxWr), maxSGEs: int(attr.MaxSge)}
 	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.device.Name()), parents...)
@@ -159,7 +156,7 @@ func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 	defer wq.object.Done()
 	wq.modify.Lock()
 	defer wq.modify.Unlock()
-	return cerr.Wrap(wq.object.Name(), libibverbs.ModifyWq(wq.raw, attr))
+	return wrap(wq.object.Name(), libibverbs.ModifyWq(wq.raw, attr))
 }
 
 // Close destroys the queue; see ibv_destroy_wq(3). While it is in an
@@ -169,7 +166,7 @@ func (wq *WQ) Close() error {
 		unregister(unsafe.Pointer(wq.raw))
 		if err := wq.pd.device.unlessRemoved(libibverbs.DestroyWq(wq.raw)); err != nil {
 			register(unsafe.Pointer(wq.raw), wq)
-			return cerr.Wrap(wq.object.Name(), err)
+			return wrap(wq.object.Name(), err)
 		}
 		wq.pd.device.forgetEvents(wq, EventClassWQ, wq.num)
 		return nil

@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -65,7 +64,7 @@ func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 		}
 	}
 	if err := open(); err != nil {
-		return nil, cerr.Wrap(name, err)
+		return nil, wrap(name, err)
 	}
 	x := &XRCD{device: d, raw: raw}
 	x.object.Init(name, &d.object)
@@ -86,7 +85,7 @@ func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	}
 	raw, err := libibverbs.OpenQp(x.device.raw, &attr)
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("QP %d in %s", num, x.object.Name()), err)
+		return nil, wrap(fmt.Sprintf("QP %d in %s", num, x.object.Name()), err)
 	}
 	qp := &QP{device: x.device, raw: raw, destroy: func() error { return libibverbs.DestroyQp(raw) }}
 	qp.init(&x.object)
@@ -110,6 +109,6 @@ func (x *XRCD) self() *object.Object {
 // receive queues here are in it, Close does nothing and returns a BusyError.
 func (x *XRCD) Close() error {
 	return x.self().Close(nil, func() error {
-		return cerr.Wrap(x.object.Name(), x.device.unlessRemoved(libibverbs.CloseXrcd(x.raw)))
+		return wrap(x.object.Name(), x.device.unlessRemoved(libibverbs.CloseXrcd(x.raw)))
 	})
 }

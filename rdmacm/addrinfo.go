@@ -147,7 +147,7 @@ func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 // leaves it where an errno should be.
 func lookupError(err error) error {
 	const lastCode = syscall.Errno(11)
-	e, ok := err.(*Error)
+	e, ok := err.(*ibverbs.Error)
 	if !ok || e.Errno > lastCode || e.Errno == syscall.EIO {
 		return err
 	}
@@ -188,7 +188,7 @@ func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error)
 
 func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error) error {
 	if strings.Contains(host+service, "\x00") {
-		return fmt.Errorf("a name with a zero in it: %w", syscall.EINVAL) // where it would end in C
+		return cerr.Refuse("rdma_getaddrinfo", "", "the name has a zero byte in it") // where it would end in C
 	}
 	if a == nil {
 		return f(nil)
@@ -220,7 +220,7 @@ func (a *AddrInfo) checkHost(host string) error {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
-		return fmt.Errorf("the host is no GID, such as fe80::1: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_getaddrinfo", "", "the host is no GID, such as fe80::1")
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestGetAddrInfoFails(t *testing.T) {
 	_, err = rdmacm.GetAddrInfo(none, d.IPv4.String(), "7", nil)
 	require.ErrorContains(t, err, "rdma_getaddrinfo: ctx is nil")
 	_, err = rdmacm.GetAddrInfo(bounded(t), "localhost\x00b", "7", nil)
-	require.ErrorContains(t, err, "a name with a zero in it")
+	require.ErrorContains(t, err, "the name has a zero byte in it")
 	asGID := &rdmacm.AddrInfo{Flags: rdmacm.AddrFamily | rdmacm.AddrNumericHost, Family: rdmacm.FamilyIB}
 	for _, host := range []string{d.IPv4.String(), "localhost", ""} {
 		_, err = rdmacm.GetAddrInfo(bounded(t), host, "7", asGID)
@@ -187,7 +187,7 @@ func TestCreateEndpointFails(t *testing.T) {
 		queue ibverbs.QPConfig
 		want  string
 	}{
-		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr: no destination"},
+		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr (unbound id): no destination"},
 		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, endpointQueues, "rdma_create_ep: no source to listen on"},
 		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, endpointQueues, "rdma_create_id"},
 		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{MaxSendWR: 1 << 30}, "rxe"},

@@ -79,7 +79,7 @@ func (ch *EventChannel) Next(ctx context.Context) (*Event, error) {
 	}
 	ch.object.Done()
 	if ctx == nil {
-		return nil, cerr.Nil("Next", "ctx")
+		return nil, cerr.Nil("EventChannel.Next", "ctx")
 	}
 	var ev *Event
 	err := ch.fd.Wait(ctx, nil, func() (ok bool, err error) {
@@ -137,12 +137,12 @@ func (ch *EventChannel) readC() (*Event, error) {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil:
-			return nil, cerr.Wrap(ch.object.Name(), err)
+			return nil, wrap(ch.object.Name(), err)
 		}
 		ev := ch.take(raw)
 		// At once, so that destroying an id never waits for it.
 		if err := librdmacm.AckCmEvent(raw); err != nil {
-			return nil, cerr.Wrap(ch.object.Name(), err)
+			return nil, wrap(ch.object.Name(), err)
 		}
 		if ev.ID != nil {
 			return ev, nil

@@ -123,7 +123,8 @@ func (c *Config) withDefaults() Config {
 
 func (c *Config) sizes() queueSizes {
 	return queueSizes{
-		send: c.SendQueue, recv: c.RecvQueue,
+		config: "Config",
+		send:   c.SendQueue, recv: c.RecvQueue,
 		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline,
 	}
 }

@@ -94,7 +94,10 @@ func TestForeignProtectionDomain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{PD: pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "Devices")
+	require.ErrorContains(t, err, "Config.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device")
+	var refused *ibverbs.ArgumentError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "rdma_create_qp", refused.Op)
 	require.NoError(t, pd.Close())
 	require.NoError(t, device.Close())
 }

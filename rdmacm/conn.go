@@ -48,7 +48,7 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 
 func (c *Conn) create() (err error) {
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
-		return fmt.Errorf("Config.MinRNRTimer: %w", err)
+		return cerr.Refuse(opCreateQP, c.id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.config.MinRNRTimer)
 	}
 	config, err := c.allocate(c.config.sizes())
 	if err != nil {
@@ -338,7 +338,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("Wait", "ctx")
+		return cerr.Nil("Conn.Wait", "ctx")
 	}
 	select {
 	case <-c.done:

@@ -183,7 +183,7 @@ func TestDialFails(t *testing.T) {
 		{name: "no listener", address: at(d.IPv4, 7), is: syscall.ECONNREFUSED, text: "nobody listens on the port"},
 		{name: "loopback", address: "127.0.0.1:7471", is: syscall.ENODEV, text: "127.0.0.1:7471): no such device: no RDMA device is there"},
 		{name: "unknown host", address: "nobody.invalid:7471", text: "nobody.invalid"},
-		{name: "no host", address: ":7471", is: syscall.EINVAL, text: "missing host"},
+		{name: "no host", address: ":7471", is: syscall.EINVAL, text: "the host is missing"},
 		{name: "no port", address: "192.0.2.1", text: "missing port"},
 		{name: "empty", address: "", text: "missing port"},
 		{name: "bad port", address: "192.0.2.1:70000", text: "70000"},
@@ -197,7 +197,7 @@ func TestDialFails(t *testing.T) {
 			is: syscall.EADDRNOTAVAIL, text: "203.0.113.9:0 to 192.0.2.1:7",
 		},
 		{name: "queue too long", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: 1 << 30}, is: syscall.EINVAL, text: "ibv_create_cq"},
-		{name: "negative queue", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: -1}, is: syscall.EINVAL, text: "size of -1"},
+		{name: "negative queue", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: -1}, is: syscall.EINVAL, text: "Config.SendQueue is -1, not from 0 to 2147483647"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			conn, err := tt.dialer.Dial(bounded(t), tt.address, tt.config)
@@ -227,9 +227,9 @@ func TestListenFails(t *testing.T) {
 		{name: "foreign address", address: "203.0.113.9:0", is: syscall.EADDRNOTAVAIL, text: "no RDMA device has this address"},
 		{name: "used port", address: used.Addr().String(), is: syscall.EADDRINUSE, text: "another listener has this address and port"},
 		{name: "beside one at an address", address: fmt.Sprintf(":%d", used.Addr().Port()), is: syscall.EADDRNOTAVAIL, text: fmt.Sprintf("rdma_bind_addr (:%d): ", used.Addr().Port())},
-		{name: "loopback", address: "127.0.0.1:0", is: syscall.EADDRNOTAVAIL, text: "127.0.0.1 is a loopback address"},
-		{name: "another loopback", address: "127.0.1.1:0", is: syscall.EADDRNOTAVAIL, text: "127.0.1.1 is a loopback address"},
-		{name: "loopback of IPv6", address: "[::1]:0", is: syscall.EADDRNOTAVAIL, text: "::1 is a loopback address"},
+		{name: "loopback", address: "127.0.0.1:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (127.0.0.1): the kernel takes a loopback address"},
+		{name: "another loopback", address: "127.0.1.1:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (127.0.1.1): the kernel takes"},
+		{name: "loopback of IPv6", address: "[::1]:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (::1): the kernel takes"},
 		{name: "localhost", address: "localhost:0", is: syscall.EADDRNOTAVAIL, text: "listen at the address of a device"},
 		{name: "unknown host", address: "nobody.invalid:0", text: "nobody.invalid"},
 		{name: "bad port", address: ":http-no-such", text: "http-no-such"},

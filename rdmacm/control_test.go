@@ -230,7 +230,7 @@ func TestMissingSteps(t *testing.T) {
 		check(id.Disconnect(), "rdma_disconnect", "connect")
 		check(id.Establish(), "rdma_establish", "connect")
 		_, err := id.Context()
-		check(err, "device of an id", "bind or resolve the address")
+		check(err, "ID.Context", "bind or resolve the address")
 		_, err = id.CreateQP(pd, config)
 		check(err, "rdma_create_qp", "bind or resolve the address")
 		_, _, err = id.InitQPAttr(ibverbs.QPStateRTR)

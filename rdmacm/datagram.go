@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // DatagramConn is an end for datagrams, which are lost, doubled and reordered
@@ -83,7 +84,8 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 
 func (c *DatagramConfig) sizes() queueSizes {
 	return queueSizes{
-		send: c.SendQueue, recv: c.RecvQueue,
+		config: "DatagramConfig",
+		send:   c.SendQueue, recv: c.RecvQueue,
 		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, // one for the header
 	}
 }
@@ -230,5 +232,7 @@ func (c *DatagramConn) giveUp() error {
 }
 
 // errNoPeer says that there is nobody to send to.
-var errNoPeer = fmt.Errorf("the peer's queue pair is not known before its first datagram, which SendTo can answer: %w",
-	syscall.EDESTADDRREQ)
+func errNoPeer() error {
+	return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EDESTADDRREQ,
+		"the peer's queue pair is not known before its first datagram, which SendTo can answer"))
+}

@@ -25,7 +25,7 @@ func DialDatagram(ctx context.Context, address string, config *DatagramConfig) (
 // deadline.
 func (d *Dialer) DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
-		return nil, cerr.Nil("DialDatagram", "dialer")
+		return nil, cerr.Nil("Dialer.DialDatagram", "dialer")
 	}
 	if err := ended("DialDatagram", ctx); err != nil {
 		return nil, err

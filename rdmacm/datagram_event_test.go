@@ -44,7 +44,7 @@ func TestDatagramEvents(t *testing.T) {
 			require.Zero(t, request.QKey)
 			require.Equal(t, client.id.LocalAddr(), request.ID.RemoteAddr())
 			require.Equal(t, ln.id.LocalAddr(), request.ID.LocalAddr())
-			require.ErrorContains(t, request.ID.Accept(rdmacm.ConnParam{}), "rdma_accept: create a queue pair first")
+			require.ErrorContains(t, request.ID.Accept(rdmacm.ConnParam{}), "create a queue pair first")
 			server.makeQP()
 			require.NoError(t, server.id.Accept(rdmacm.ConnParam{PrivateData: []byte("it's me")}))
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 const (
@@ -99,7 +100,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	h := hs.known[path]
 	if h == nil || h.err != nil && time.Now().After(h.expires) {
 		if len(hs.unmade) >= maxUnmade {
-			return nil, fmt.Errorf("%d other ends are being looked for already: %w", maxMakers+maxUnmade, syscall.ENOBUFS)
+			return nil, cerr.Argument("ibv_create_ah", "", cerr.InvalidAs(syscall.ENOBUFS, "%d other ends are being looked for already", maxMakers+maxUnmade))
 		}
 		if len(hs.known) >= hs.limit {
 			hs.evict()

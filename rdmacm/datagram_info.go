@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -14,7 +13,7 @@ import (
 // info's; LocalAddr does not count.
 func (d *Dialer) DialDatagramInfo(ctx context.Context, info AddrInfo, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
-		return nil, cerr.Nil("DialDatagramInfo", "dialer")
+		return nil, cerr.Nil("Dialer.DialDatagramInfo", "dialer")
 	}
 	if err := ended("DialDatagramInfo", ctx); err != nil {
 		return nil, err
@@ -58,7 +57,7 @@ func (a AddrInfo) forDatagrams() (AddrInfo, error) {
 // checkDatagrams refuses a port space that is for connections.
 func checkDatagrams(ps PortSpace) error {
 	if ps != PortSpaceUDP && ps != PortSpaceIPoIB {
-		return fmt.Errorf("port space %v is not for datagrams: %w", ps, syscall.EINVAL)
+		return cerr.Refuse("rdma_create_id", "", "port space %v is not for datagrams", ps)
 	}
 	return nil
 }

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // DatagramListener waits for those who want to send datagrams here, and ask
@@ -67,19 +68,19 @@ func (r *DatagramRequest) LocalAddr() netip.AddrPort { return r.request.LocalAdd
 func (r *DatagramRequest) Event() *Event { return r.request.Event() }
 
 // answer claims the request for the one answer that it can be given.
-func (r *DatagramRequest) answer() error {
+func (r *DatagramRequest) answer(op string) error {
 	if r == nil {
-		return (*Request)(nil).answer()
+		return (*Request)(nil).answer(op)
 	}
-	return r.request.answer()
+	return r.request.answer(op)
 }
 
 // Accept makes a queue pair and tells the peer of it. That the peer has heard
 // of it, and where its own is, the first datagram from it says. After an error
 // the request is over; the peer was told. The config may be nil.
 func (r *DatagramRequest) Accept(ctx context.Context, config *DatagramConfig) (*DatagramConn, error) {
-	if err := r.answer(); err != nil {
-		return nil, fmt.Errorf("accept: %w", err)
+	if err := r.answer("DatagramRequest.Accept"); err != nil {
+		return nil, err
 	}
 	conn, err := r.accept(ctx, config.withDefaults())
 	if err != nil {
@@ -115,8 +116,8 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 // already, with private data of up to 136 bytes; so one can serve any number of
 // peers. After an error the request is over; the peer was told.
 func (r *DatagramRequest) AcceptOn(conn *DatagramConn, privateData []byte) error {
-	if err := r.answer(); err != nil {
-		return fmt.Errorf("accept: %w", err)
+	if err := r.answer("DatagramRequest.AcceptOn"); err != nil {
+		return err
 	}
 	// The id has no more to do: it knows nothing of the queue pair.
 	if err := errors.Join(r.acceptOn(conn, privateData), r.request.drop()); err != nil {
@@ -135,7 +136,7 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 		return err
 	}
 	if conn.pd.Device() != device || conn.port != id.PortNum() {
-		return fmt.Errorf("the queue pair is on another port than the one that the peer asks at: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_accept", id.name(), "the queue pair is on another port than the one that the peer asks at")
 	}
 	return id.Accept(ConnParam{QPNum: conn.qp.Num(), PrivateData: privateData})
 }
@@ -143,8 +144,8 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 // Reject refuses the request. The peer gets the private data, of up to 136
 // bytes. After an error the peer was told too, but without the data.
 func (r *DatagramRequest) Reject(privateData []byte) error {
-	if err := r.answer(); err != nil {
-		return fmt.Errorf("reject: %w", err)
+	if err := r.answer("DatagramRequest.Reject"); err != nil {
+		return err
 	}
 	return errors.Join(r.request.event.ID.Reject(privateData), r.request.drop())
 }

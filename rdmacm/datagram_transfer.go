@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -54,7 +53,7 @@ func (c *DatagramConn) toPeer(ctx context.Context, segments []ibverbs.Segment, a
 		return err
 	}
 	if c.peer == (Peer{}) {
-		return errNoPeer
+		return errNoPeer()
 	}
 	return c.transfer(ctx, c.peer, segments, add)
 }
@@ -64,14 +63,14 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("send", "ctx")
+		return cerr.Nil("DatagramConn.Send", "ctx")
 	}
 	size := 0
 	for _, s := range segments {
 		size += s.Len()
 	}
 	if size > c.mtu {
-		return fmt.Errorf("datagram of %d bytes, where the port's MTU allows %d: %w", size, c.mtu, syscall.EMSGSIZE)
+		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
 	}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {

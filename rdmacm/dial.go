@@ -43,7 +43,7 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // may be nil.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 	if d == nil {
-		return nil, cerr.Nil("Dial", "dialer")
+		return nil, cerr.Nil("Dialer.Dial", "dialer")
 	}
 	if err := ended("Dial", ctx); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 		return err
 	}
 	if !peers[0].IsValid() {
-		return fmt.Errorf("missing host: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_resolve_addr", address, "the host is missing")
 	}
 	var local netip.AddrPort
 	if d.LocalAddr != "" {
@@ -75,8 +75,8 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 			return err
 		}
 		if peers = sameFamily(peers, local); len(peers) == 0 {
-			return fmt.Errorf("no address of the family of the local address %v: %w",
-				local.Addr(), syscall.EAFNOSUPPORT)
+			return cerr.Argument("rdma_resolve_addr", address, cerr.InvalidAs(syscall.EAFNOSUPPORT,
+				"no address of the family of the local address %v", local.Addr()))
 		}
 	}
 	if ctx.Err() != nil {

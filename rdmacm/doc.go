@@ -55,9 +55,12 @@
 //
 // # Errors
 //
-// A failed C call is an [*Error] with the errno, a peer's refusal a
-// [*RejectedError] with reason and private data, any other failure that an
-// event reports an [*EventError], and a failed transfer an
-// [*ibverbs.WCError]. Without the C library every call fails with
+// A C call that failed returns an [*ibverbs.Error] with the errno. A call that
+// could not succeed is refused before C is called, with an
+// [*ibverbs.ArgumentError] that names the field of the config, or what has to be
+// done first. A peer's refusal is a [*RejectedError] with reason and private
+// data, any other failure that an event reports an [*EventError], and a transfer
+// that failed an [*ibverbs.WCError]. A name that cannot be looked up is an
+// [*AddrInfoError]. Without the C library every call fails with
 // errors.ErrUnsupported and says what to install.
 package rdmacm

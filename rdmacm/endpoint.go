@@ -162,7 +162,7 @@ func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
 		return nil, err
 	}
 	if ctx == nil {
-		return nil, cerr.Nil("Next", "ctx")
+		return nil, cerr.Nil("Endpoint.Next", "ctx")
 	}
 	ev, err := ep.inbox.next(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 		return nil, cerr.Nil(op, "ctx")
 	}
 	if ep.id.backlog.Load() == 0 {
-		return nil, errStep(op, "listen")
+		return nil, errStep(op, ep.id.name(), "listen")
 	}
 	request, err := ep.inbox.nextRequest(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 		return err
 	}
 	if !ep.id.wasUp() {
-		return errStep(op, "connect")
+		return errStep(op, ep.id.name(), "connect")
 	}
 	if ep.id.isDatagram() {
 		return ep.id.Disconnect() // which has no event

@@ -3,10 +3,9 @@ package rdmacm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // CreateEndpoint makes an endpoint for what GetAddrInfo has found; see
@@ -63,7 +62,7 @@ func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 		return nil, err
 	}
 	if has := ep.id.qpType; t != 0 && t != has {
-		err := fmt.Errorf("rdma_create_ep: queue pairs of type %v in port space %v, which has %v: %w", t, ps, has, syscall.EINVAL)
+		err := cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v in port space %v, which has %v", t, ps, has)
 		return nil, errors.Join(err, ep.Close())
 	}
 	return ep, nil
@@ -72,7 +71,7 @@ func newTypedEndpoint(info AddrInfo) (*Endpoint, error) {
 func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
 	ep.pd, ep.requestPD, ep.requestQP = pd, pd, config
 	if info.Family != FamilyIB && !info.Src.IsValid() {
-		return fmt.Errorf("rdma_create_ep: no source to listen on: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_create_ep", "", "no source to listen on: AddrInfo.Src is needed")
 	}
 	if isXRC(info.QPType) { // which has the address already
 		return nil

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // errMigrated is what an endpoint answers after Migrate.
-var errMigrated = fmt.Errorf("the endpoint was migrated: use the ID that Migrate has returned: %w", syscall.EINVAL)
+var errMigrated = cerr.Refuse("Endpoint", "", "the endpoint was migrated: use the ID that Migrate has returned")
 
 // Endpoint makes the id synchronous; see rdma_migrate_id(3), whose channel is
 // NULL for this. Events that nobody has read move with it. The id stays what
@@ -19,7 +20,7 @@ func (id *ID) Endpoint() (*Endpoint, error) {
 		return nil, err
 	}
 	if id.endpoint.Swap(true) {
-		return nil, fmt.Errorf("rdma_migrate_id: the id has an endpoint: %w", syscall.EINVAL)
+		return nil, cerr.Refuse("rdma_migrate_id", id.name(), "the id has an endpoint already")
 	}
 	use := useDispatcher
 	if id.backlog.Load() != 0 {

@@ -84,7 +84,7 @@ func TestEndpointOfID(t *testing.T) {
 	_, err = server.RecvComp(ctx)
 	require.NoError(t, err)
 	_, err = ep.SendComp(ctx)
-	require.ErrorContains(t, err, "without a completion channel", "the caller's queue has none")
+	require.ErrorContains(t, err, "made without CQConfig.Channel", "the caller's queue has none")
 	require.NoError(t, client.qp.Close())
 	require.NoError(t, ep.Close())
 	require.NoError(t, listener.Close())

@@ -39,7 +39,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 		return nil, err
 	}
 	if ep.id.QP() != nil {
-		return nil, errExists("rdma_create_qp", "queue pair")
+		return nil, errExists(opCreateQP, ep.id.name(), "queue pair")
 	}
 	if err := ep.closeQueues(); err != nil { // of one that the caller has closed
 		return nil, err
@@ -126,7 +126,7 @@ func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverb
 		return nil, err
 	}
 	if ep.srq != nil {
-		return nil, errExists("rdma_create_srq", "shared receive queue")
+		return nil, errExists("rdma_create_srq", ep.id.name(), "shared receive queue")
 	}
 	if pd == nil {
 		if pd, err = ep.domain(device); err != nil {

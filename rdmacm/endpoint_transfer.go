@@ -3,10 +3,10 @@ package rdmacm
 import (
 	"context"
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // RegMsgs registers memory to send messages from, and to receive them into; see
@@ -44,7 +44,7 @@ func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 		srq := qp.srq
 		if qp.Type() == ibverbs.QPTypeXRCRecv {
 			if srq = ep.srq; srq == nil {
-				return fmt.Errorf("create a shared receive queue first: %w", syscall.EINVAL)
+				return errStep("rdma_post_srq_recv", ep.id.name(), "create a shared receive queue")
 			}
 		}
 		if ep.recv == nil {
@@ -189,7 +189,7 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 	}
 	cq := queue(qp)
 	if cq == nil { // as one end of extended reliable connections may
-		return ibverbs.WC{}, fmt.Errorf("%s: the %v queue pair has no completion queue for that: %w", op, qp.Type(), syscall.EINVAL)
+		return ibverbs.WC{}, cerr.Refuse(op, ep.id.name(), "the %v queue pair has no completion queue for that", qp.Type())
 	}
 	return cq.WaitOne(ctx)
 }

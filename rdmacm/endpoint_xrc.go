@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -19,8 +18,8 @@ func isXRC(t ibverbs.QPType) bool { return t == ibverbs.QPTypeXRCSend || t == ib
 // with an address.
 func newXRCEndpoint(info AddrInfo) (*Endpoint, error) {
 	if ps := cmp.Or(info.PortSpace, PortSpaceIB); ps != PortSpaceIB {
-		return nil, fmt.Errorf("rdma_create_ep: queue pairs of type %v are for port space %v, not %v: %w",
-			info.QPType, PortSpaceIB, ps, syscall.EINVAL)
+		return nil, cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v are for port space %v, not %v",
+			info.QPType, PortSpaceIB, ps)
 	}
 	src, err := info.bindTo()
 	if err != nil {
@@ -65,10 +64,10 @@ func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
 	pin.Pin(info.AiSrcAddr)
 	raw, err := librdmacm.CreateEp(info, nil, nil)
 	if err != nil {
-		return nil, cerr.Wrap(ch.object.Name(), err)
+		return nil, wrap(ch.object.Name(), err)
 	}
 	if err := librdmacm.MigrateId(raw, ch.raw); err != nil {
-		return nil, errors.Join(cerr.Wrap(ch.object.Name(), err), librdmacm.DestroyEp(raw))
+		return nil, errors.Join(wrap(ch.object.Name(), err), librdmacm.DestroyEp(raw))
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

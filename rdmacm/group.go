@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // GroupConfig says how to be in a multicast group. The zero value is usable,
@@ -124,7 +125,8 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 	if c.LocalAddr != "" {
 		addr, err := lookupLocal(ctx, c.LocalAddr)
 		if err == nil && addr.Addr().Is4() != group.Is4() {
-			err = fmt.Errorf("the local address %v is of another family: %w", addr.Addr(), syscall.EAFNOSUPPORT)
+			err = cerr.Argument("rdma_bind_addr", addr.Addr().String(),
+				cerr.InvalidAs(syscall.EAFNOSUPPORT, "GroupConfig.LocalAddr is of another family than the group"))
 		}
 		return addr.Addr(), err
 	}

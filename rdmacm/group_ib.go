@@ -3,7 +3,8 @@ package rdmacm
 import (
 	"context"
 	"fmt"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // JoinGroupIB is JoinGroup for an address of InfiniBand's own: the group's GID
@@ -22,7 +23,7 @@ func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*Datag
 
 func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, error) {
 	if c == nil || c.LocalAddr == "" {
-		return nil, fmt.Errorf("GroupConfig.LocalAddr is needed: %w", syscall.EINVAL)
+		return nil, cerr.Refuse("rdma_bind_addr", "", "GroupConfig.LocalAddr is needed")
 	}
 	local, err := lookupLocal(ctx, c.LocalAddr)
 	if err != nil {

@@ -223,7 +223,7 @@ func checkGuard(t *testing.T, state, call, want string, err error) {
 		}
 		require.Error(t, err)
 	}
-	var failed *rdmacm.Error
+	var failed *ibverbs.Error
 	if errors.As(err, &failed) {
 		require.NotEmpty(t, failed.Op)
 		require.NotEmpty(t, failed.Object, "%v", err)

@@ -1,8 +1,6 @@
 package rdmacm
 
 import (
-	"fmt"
-	"os"
 	"sync"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -78,7 +76,7 @@ func handleID(d *dispatcher, id *ID, handler Handler) *HandledID {
 // made returns an error for what NewHandledID has not made.
 func (h *HandledID) made() error {
 	if h == nil || h.id == nil {
-		return fmt.Errorf("a HandledID that is nil, or was not made by NewHandledID: %w", os.ErrInvalid)
+		return notMade("HandledID")
 	}
 	return nil
 }
@@ -98,7 +96,7 @@ func (h *HandledID) SetHandler(handler Handler) error {
 		return err
 	}
 	if handler == nil {
-		return cerr.Nil("SetHandler", "handler")
+		return cerr.Nil("HandledID.SetHandler", "handler")
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,8 +29,8 @@ func (h *HandledID) Close() error {
 	isRunning := h.running != nil
 	h.mu.Unlock()
 	if isRunning {
-		return fmt.Errorf("close %s: its handler is running; return an error from that, or wait with Shutdown: %w",
-			h.id.object.Name(), syscall.EBUSY)
+		return cerr.Argument("HandledID.Close", h.id.object.Name(),
+			cerr.InvalidAs(syscall.EBUSY, "the handler is running; return an error from that, or wait with Shutdown"))
 	}
 	return h.destroy()
 }
@@ -43,7 +43,7 @@ func (h *HandledID) Shutdown(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("Shutdown", "ctx")
+		return cerr.Nil("HandledID.Shutdown", "ctx")
 	}
 	running := h.stop()
 	defer h.resume()

@@ -8,7 +8,6 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -57,7 +56,7 @@ func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
 	// A new id has no events, so none is missed before it is known.
 	raw, err := librdmacm.CreateId(ch.raw, nil, ps)
 	if err != nil {
-		return nil, cerr.Wrap(ch.object.Name(), err)
+		return nil, wrap(ch.object.Name(), err)
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -89,8 +88,8 @@ func (id *ID) call(f func() error) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	err := f()
-	if e, ok := err.(*Error); ok && e.Object == "" {
-		e.Object = id.describe()
+	if object := unnamed(err); object != nil {
+		*object = id.describe()
 	}
 	return err
 }
@@ -100,7 +99,7 @@ func (id *ID) call(f func() error) error {
 func (id *ID) callBound(op, missing string, f func() error) error {
 	return id.call(func() error {
 		if id.verbs() == nil {
-			return errStep(op, missing)
+			return errStep(op, "", missing)
 		}
 		return f()
 	})
@@ -135,7 +134,7 @@ func (id *ID) Context() (*ibverbs.Device, error) {
 	raw := id.verbs()
 	id.mu.Unlock()
 	if raw == nil {
-		return nil, errStep("device of an id", "bind or resolve the address")
+		return nil, errStep("ID.Context", id.name(), "bind or resolve the address")
 	}
 	return contextOf(raw)
 }
@@ -265,7 +264,7 @@ func (id *ID) destroy() error {
 		ch.mu.Lock()
 		ch.ids[id.raw] = id
 		ch.mu.Unlock()
-		return cerr.Wrap(id.object.Name(), err)
+		return wrap(id.object.Name(), err)
 	}
 	return nil
 }

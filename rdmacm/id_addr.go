@@ -68,6 +68,9 @@ func (id *ID) describe() string {
 
 // name is describe for a caller that holds no lock, and does not wait for C.
 func (id *ID) name() string {
+	if id == nil {
+		return ""
+	}
 	if id.self().Use() != nil {
 		return id.object.Name()
 	}

@@ -2,13 +2,13 @@ package rdmacm
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // ConnParam is what the two ends of a connection tell each other; see
@@ -116,7 +116,7 @@ func (id *ID) connect(p ConnParam, movesQP bool) error {
 	const missing = "resolve the address and the route"
 	err := id.callBound("rdma_connect", missing, func() error {
 		if err := id.checkPrivateData(limitsOfRequest, p.PrivateData); err != nil {
-			return fmt.Errorf("rdma_connect: %w", err)
+			return cerr.Argument("rdma_connect", "", err)
 		}
 		if movesQP {
 			id.setQP(nil)
@@ -135,10 +135,10 @@ func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
 func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
-			return errStep("rdma_accept", "create a queue pair")
+			return errStep("rdma_accept", "", "create a queue pair")
 		}
 		if err := id.checkPrivateData(limitsOfReply, p.PrivateData); err != nil {
-			return fmt.Errorf("rdma_accept: %w", err)
+			return cerr.Argument("rdma_accept", "", err)
 		}
 		if movedQP {
 			defer id.setQP(id.raw.Qp)
@@ -165,7 +165,7 @@ func (id *ID) RejectECE(privateData []byte) error {
 func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8) error, privateData []byte) error {
 	return id.answer(op, func() error {
 		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
+			return cerr.Argument(op, "", err)
 		}
 		return call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
 	})
@@ -181,7 +181,7 @@ func (id *ID) refuse() {
 func (id *ID) answer(op string, f func() error) error {
 	const missing = "receive a connection request"
 	if id.self() == nil || id.request == nil {
-		return errStep(op, missing)
+		return errStep(op, id.name(), missing)
 	}
 	return id.callBound(op, missing, f)
 }

@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"fmt"
 	"slices"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -37,7 +36,7 @@ func (id *ID) checkOwnEvents() error {
 	}
 	defer id.object.Done()
 	if id.channel.Load().dispatched {
-		return fmt.Errorf("rdma_migrate_id: the id's events are read for an Endpoint, a HandledID, a Conn or a DatagramConn: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_migrate_id", id.name(), "the id's events are read for an Endpoint, a HandledID, a Conn or a DatagramConn")
 	}
 	return nil
 }
@@ -53,7 +52,7 @@ func (id *ID) migrate(to *EventChannel) error {
 		to.put(id) // before the first event can come there
 		if err := id.migrateC(from, to); err != nil {
 			to.remove(id)
-			return cerr.Wrap(id.object.Name(), err)
+			return wrap(id.object.Name(), err)
 		}
 		id.object.AddParent(&to.object)
 		id.channel.Store(to)

@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -63,7 +62,7 @@ func (id *ID) JoinMulticastIB(group IBAddr, flags JoinFlags, value any) error {
 
 func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 	if !group.Unmap().IsMulticast() {
-		return nil, fmt.Errorf("%s: %v is not the address of a multicast group: %w", op, group, syscall.EINVAL)
+		return nil, cerr.Refuse(op, group.String(), "the address is not that of a multicast group")
 	}
 	return newSockaddr(netip.AddrPortFrom(group, 0))
 }
@@ -71,19 +70,19 @@ func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
 func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) error {
 	return id.callBound("rdma_join_multicast", "bind or resolve the address", func() error {
 		if !id.isDatagram() {
-			return fmt.Errorf("rdma_join_multicast (%s): the id is not for datagrams: %w", name, syscall.EINVAL)
+			return cerr.Refuse("rdma_join_multicast", name, "the id is not for datagrams")
 		}
 		// C would keep two memberships, and with the first one's end the queue
 		// pair would be out of the group for both.
 		if id.joined(group) >= 0 {
-			return &Error{Op: "rdma_join_multicast", Object: name, Errno: syscall.EADDRINUSE}
+			return cerr.Argument("rdma_join_multicast", name, cerr.InvalidAs(syscall.EADDRINUSE, "the id is in the group already"))
 		}
 		j := &join{addr: group, flags: flags, value: value, token: new(uint64)}
 		j.pin.Pin(j.token)
 		joins.Store(unsafe.Pointer(j.token), j)
 		if err := j.do(id); err != nil {
 			j.forget()
-			return cerr.Wrap(name, err)
+			return wrap(name, err)
 		}
 		id.joins = append(id.joins, j)
 		return nil
@@ -126,9 +125,9 @@ func (id *ID) leave(group *sockaddr, name string) error {
 	return id.callBound("rdma_leave_multicast", "join", func() error {
 		i := id.joined(group)
 		if i < 0 {
-			return &Error{Op: "rdma_leave_multicast", Object: name, Errno: syscall.EADDRNOTAVAIL}
+			return cerr.Argument("rdma_leave_multicast", name, cerr.InvalidAs(syscall.EADDRNOTAVAIL, "the id is not in the group"))
 		}
-		return cerr.Wrap(name, id.leaveAt(i))
+		return wrap(name, id.leaveAt(i))
 	})
 }
 

@@ -1,14 +1,13 @@
 package rdmacm
 
 import (
-	"fmt"
 	"math/bits"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // SetTOS sets the type of service, which stands in the IP header of RoCE and
@@ -45,7 +44,7 @@ const maxAckTimeout = 4096 << 31
 // rdma_set_option(3). It comes before Connect or Accept.
 func (id *ID) SetAckTimeout(d time.Duration) error {
 	if d <= 0 || d > maxAckTimeout {
-		return fmt.Errorf("rdma_set_option: a timeout of %v, not up to %v: %w", d, time.Duration(maxAckTimeout), syscall.EINVAL)
+		return cerr.Refuse("rdma_set_option", id.name(), "a timeout of %v, not from 1ns to %v", d, time.Duration(maxAckTimeout))
 	}
 	exponent := bits.Len64(uint64(d-1) / 4096)
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT, uint8(max(exponent, 1))) // 0 would be for ever
@@ -59,7 +58,7 @@ func setIDOption[T any](id *ID, option librdmacm.IDOption, value T) error {
 // EventRouteResolved follows; see rdma_set_option(3). The first is used.
 func (id *ID) SetIBPaths(paths ...libibverbs.PathData) error {
 	if len(paths) == 0 {
-		return fmt.Errorf("rdma_set_option: no path: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_set_option", id.name(), "no path")
 	}
 	return id.setOption(librdmacm.RDMA_OPTION_IB, int32(librdmacm.RDMA_OPTION_IB_PATH),
 		unsafe.Pointer(&paths[0]), unsafe.Sizeof(paths[0])*uintptr(len(paths)))

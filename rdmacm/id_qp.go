@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"errors"
-	"fmt"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -11,19 +10,21 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
+const opCreateQP = "rdma_create_qp"
+
 // CreateQP makes a queue pair whose states follow the connection; see
 // rdma_create_qp(3). It must be closed before the id.
 func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	if pd == nil {
-		return nil, cerr.Nil("rdma_create_qp", "pd")
+		return nil, cerr.Nil(opCreateQP, "pd")
 	}
 	qp, err := newQP(pd, config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
-		err = id.callBound("rdma_create_qp", "bind or resolve the address", func() error {
+		err = id.callBound(opCreateQP, "bind or resolve the address", func() error {
 			if id.hasQP {
-				return errExists("rdma_create_qp", "queue pair")
+				return errExists(opCreateQP, "", "queue pair")
 			}
 			if id.verbs() != pd.Device().Raw() {
-				return fmt.Errorf("rdma_create_qp: the protection domain is not of the id's device, as in Devices: %w", syscall.EINVAL)
+				return cerr.Refuse(opCreateQP, "", "the protection domain is not of the id's device: make it on that of ID.Context, rdmacm.Devices or Listener.Device")
 			}
 			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
 				return err
@@ -67,7 +68,7 @@ func (id *ID) needQP(op string) (queuePair, error) {
 	var qp queuePair
 	err := id.call(func() error {
 		if id.qp.QP == nil {
-			return errStep(op, "create a queue pair")
+			return errStep(op, "", "create a queue pair")
 		}
 		qp = id.qp
 		return nil

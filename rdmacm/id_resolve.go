@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"fmt"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
@@ -31,7 +30,7 @@ func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.S
 
 func (id *ID) bind(sa *sockaddr, name string) error {
 	// In an error it is this address that matters, which the id does not have yet.
-	return id.call(func() error { return cerr.Wrap(name, librdmacm.BindAddr(id.raw, sa.ptr())) })
+	return id.call(func() error { return wrap(name, librdmacm.BindAddr(id.raw, sa.ptr())) })
 }
 
 // ResolveAddr finds the device and the hardware address for a destination; see
@@ -40,7 +39,7 @@ func (id *ID) bind(sa *sockaddr, name string) error {
 // be the zero value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
-		return fmt.Errorf("rdma_resolve_addr: no destination: %w", syscall.EINVAL)
+		return cerr.Refuse("rdma_resolve_addr", id.name(), "no destination: dst is the zero AddrPort")
 	}
 	to, err := newSockaddr(dst)
 	if err != nil {
@@ -70,7 +69,7 @@ func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string
 		from = src.ptr()
 	}
 	return id.call(func() error {
-		return cerr.Wrap(name, librdmacm.ResolveAddr(id.raw, from, dst.ptr(), milliseconds(timeout)))
+		return wrap(name, librdmacm.ResolveAddr(id.raw, from, dst.ptr(), milliseconds(timeout)))
 	})
 }
 

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // note keeps that an event was read.
@@ -23,19 +26,19 @@ func (id *ID) isOver() bool {
 }
 
 // errExists says that the id has what was to be made.
-func errExists(op, what string) error {
-	return fmt.Errorf("%s: the id has a %s: %w", op, what, syscall.EINVAL)
+func errExists(op, object, what string) error {
+	return cerr.Refuse(op, object, "the id has a %s already", what)
 }
 
 // errStep says that a call came too early. C would follow a null pointer.
-func errStep(op, missing string) error {
-	return fmt.Errorf("%s: %s first: %w", op, missing, syscall.EINVAL)
+func errStep(op, object, missing string) error {
+	return cerr.Refuse(op, object, "%s first", missing)
 }
 
 // explain adds to C's refusal of a call the step that has to come first, if that
 // was not done.
 func explain(err error, done bool, missing string) error {
-	if e, ok := err.(*Error); ok && !done && e.Errno == syscall.EINVAL {
+	if e, ok := err.(*ibverbs.Error); ok && !done && e.Errno == syscall.EINVAL {
 		return fmt.Errorf("%w: %s first", err, missing)
 	}
 	return err

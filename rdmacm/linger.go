@@ -125,7 +125,7 @@ func (c *Conn) Shutdown(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("Shutdown", "ctx")
+		return cerr.Nil("Conn.Shutdown", "ctx")
 	}
 	if err := c.Close(); err != nil {
 		return err

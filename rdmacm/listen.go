@@ -117,8 +117,9 @@ func refuseLoopback(addr netip.Addr) error {
 	if !addr.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("%v is a loopback address, which the kernel takes for every address of every RDMA device: "+
-		"listen at the address of a device, or without a host at every one: %w", addr, syscall.EADDRNOTAVAIL)
+	return cerr.Argument("rdma_listen", addr.String(), cerr.InvalidAs(syscall.EADDRNOTAVAIL,
+		"the kernel takes a loopback address for every address of every RDMA device: "+
+			"listen at the address of a device, or without a host at every one"))
 }
 
 func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
@@ -183,7 +184,7 @@ func (ln *Listener) Addr() netip.AddrPort { return ln.addr }
 // check returns an error for what Listen has not made.
 func (ln *Listener) check() error {
 	if ln == nil || ln.closed == nil {
-		return fmt.Errorf("listener that is nil, or was not made by this package: %w", os.ErrInvalid)
+		return notMade("Listener")
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 		return nil, err
 	}
 	if ctx == nil {
-		return nil, cerr.Nil("Accept", "ctx")
+		return nil, cerr.Nil("Listener.Accept", "ctx")
 	}
 	select {
 	case <-ln.closed:

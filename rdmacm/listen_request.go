@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Request is a connection that a peer asks for.
@@ -18,12 +20,12 @@ type Request struct {
 }
 
 // answer claims the request for the one answer that it can be given.
-func (r *Request) answer() error {
+func (r *Request) answer(op string) error {
 	if r == nil || r.event == nil {
-		return fmt.Errorf("request that is nil, or did not come from Accept: %w", os.ErrInvalid)
+		return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the request is nil, or did not come from Accept"))
 	}
 	if r.answered.Swap(true) {
-		return fmt.Errorf("the request was accepted or rejected before: %w", os.ErrClosed)
+		return cerr.Argument(op, r.peer.String(), cerr.InvalidAs(os.ErrClosed, "the request was accepted or rejected before"))
 	}
 	return nil
 }
@@ -49,8 +51,8 @@ func (r *Request) Event() *Event { return r.event }
 // one that is syscall.ETIMEDOUT, after Config.HandshakeTimeout. So accept each
 // request in a goroutine of its own.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
-	if err := r.answer(); err != nil {
-		return nil, fmt.Errorf("accept: %w", err)
+	if err := r.answer("Request.Accept"); err != nil {
+		return nil, err
 	}
 	conn, err := r.accept(ctx, config.withDefaults())
 	if err != nil {
@@ -112,8 +114,8 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 // Reject refuses the connection. The peer gets the private data, of up to 148
 // bytes. After an error the peer was told too, but without the data.
 func (r *Request) Reject(privateData []byte) error {
-	if err := r.answer(); err != nil {
-		return fmt.Errorf("reject: %w", err)
+	if err := r.answer("Request.Reject"); err != nil {
+		return err
 	}
 	err := r.event.ID.Reject(privateData)
 	return errors.Join(err, r.drop())

@@ -22,9 +22,9 @@ func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, 
 	}
 	switch {
 	case ctx == nil:
-		return cerr.Nil("Serve", "ctx")
+		return cerr.Nil("Listener.Serve", "ctx")
 	case handle == nil:
-		return cerr.Nil("Serve", "handle")
+		return cerr.Nil("Listener.Serve", "handle")
 	}
 	inner, cancel := context.WithCancel(ctx)
 	var handlers sync.WaitGroup
@@ -41,7 +41,7 @@ func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, 
 		handlers.Go(func() {
 			defer ln.served()
 			defer func() {
-				if req.answer() == nil {
+				if req.answer("Listener.Serve") == nil {
 					_ = req.drop() // it is over whatever becomes of it
 				}
 			}()

@@ -175,9 +175,9 @@ func TestMulticastMistakes(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.ErrorContains(t, err, text)
 	}
-	check(e.id.JoinMulticast(d.IPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "192.0.2.1 is not the address of a multicast group")
-	check(e.id.JoinMulticast(netip.Addr{}, rdmacm.JoinFull, nil), syscall.EINVAL, "invalid IP is not the address")
-	check(e.id.LeaveMulticast(d.IPv4), syscall.EINVAL, "rdma_leave_multicast: 192.0.2.1 is not")
+	check(e.id.JoinMulticast(d.IPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast (192.0.2.1): the address is not that of a multicast group")
+	check(e.id.JoinMulticast(netip.Addr{}, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast (invalid IP): the address is not")
+	check(e.id.LeaveMulticast(d.IPv4), syscall.EINVAL, "rdma_leave_multicast (192.0.2.1): the address is not")
 	check(e.id.JoinMulticast(groupIPv4, 99, nil), syscall.EINVAL, "rdma_join_multicast_ex ("+groupIPv4.String()+")")
 	check(e.id.LeaveMulticast(groupIPv4), syscall.EADDRNOTAVAIL, "rdma_leave_multicast ("+groupIPv4.String()+")")
 
@@ -198,8 +198,8 @@ func TestMulticastMistakes(t *testing.T) {
 	check(six.id.LeaveMulticastIB(ib), syscall.EADDRNOTAVAIL, "rdma_leave_multicast")
 
 	tcp := newEnd(t)
-	check(tcp.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast: bind or resolve the address first")
-	check(tcp.id.LeaveMulticast(groupIPv4), syscall.EINVAL, "rdma_leave_multicast: join first")
+	check(tcp.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast (unbound id): bind or resolve the address first")
+	check(tcp.id.LeaveMulticast(groupIPv4), syscall.EINVAL, "rdma_leave_multicast (unbound id): join first")
 	require.NoError(t, tcp.id.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 	check(tcp.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast ("+groupIPv4.String()+")")
 

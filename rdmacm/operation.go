@@ -78,7 +78,7 @@ func (o *operations) check(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return cerr.Nil("wait", "ctx")
+		return cerr.Nil("Wait", "ctx")
 	}
 	return nil
 }

@@ -2,10 +2,10 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // postSend posts the request that fill adds to an empty batch. It waits for
@@ -112,7 +112,8 @@ func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 			return nil, o.failure(err)
 		}
 		if n == 0 {
-			return nil, fmt.Errorf("%d receives are posted, as many as Config.RecvQueue allows: %w", o.recvs.size, syscall.ENOBUFS)
+			return nil, cerr.Argument("ibv_post_recv", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS,
+				"%d receives are posted, as many as Config.RecvQueue allows", o.recvs.size))
 		}
 	}
 }
@@ -157,7 +158,7 @@ func (o *operations) receivesNothing() error {
 		return err
 	}
 	if o.recvs.used > 0 {
-		return fmt.Errorf("receiver beside %d receives that are posted already: %w", o.recvs.used, syscall.ENOBUFS)
+		return cerr.Argument("NewReceiver", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
 	}
 	return nil
 }

@@ -1,11 +1,10 @@
 package rdmacm
 
 import (
-	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // privateDataLimits is how many bytes of private data a message can carry on
@@ -41,8 +40,8 @@ func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 		limit = math.MaxUint8 // iWARP has no fixed size; C's type ends here
 	}
 	if len(data) > limit {
-		return fmt.Errorf("private data of %d bytes, where this device's %s carries up to %d: %w",
-			len(data), limits.message, limit, syscall.EINVAL)
+		return cerr.Invalid("private data of %d bytes, where this device's %s carries up to %d",
+			len(data), limits.message, limit)
 	}
 	return nil
 }

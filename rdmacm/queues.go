@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // queues are what a connection and an end for datagrams have in common: an id
@@ -49,9 +51,28 @@ type queues struct {
 
 // queueSizes are those of a config.
 type queueSizes struct {
-	send, recv                 int // requests
-	sendSegments, recvSegments int // of one request
-	inline                     int // bytes
+	config                     string // its type
+	send, recv                 int    // requests
+	sendSegments, recvSegments int    // of one request
+	inline                     int    // bytes
+}
+
+// check refuses sizes that no queue pair of the id can have.
+func (s queueSizes) check(id string) error {
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"SendQueue", s.send}, {"RecvQueue", s.recv}, {"Segments", s.sendSegments}, {"MaxInline", s.inline}} {
+		if f.n < 0 || f.n > math.MaxInt32 {
+			return cerr.Refuse(opCreateQP, id, "%s.%s is %d, not from 0 to %d", s.config, f.name, f.n, math.MaxInt32)
+		}
+	}
+	return nil
+}
+
+// notMade refuses what is nil, or was not made by this package.
+func notMade(what string) error {
+	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the %s is nil, or was not made by this package", what))
 }
 
 // init is called with an id that has a device. The dispatcher and the id become
@@ -65,8 +86,8 @@ func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 
 // allocate makes all but the queue pair, whose config it returns.
 func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
-	if n := min(size.send, size.recv); n < 0 {
-		return config, fmt.Errorf("queue with a size of %d: %w", n, syscall.EINVAL)
+	if err := size.check(c.id.name()); err != nil {
+		return config, err
 	}
 	device, err := c.id.Context()
 	if err != nil {
@@ -77,7 +98,8 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 			return config, err
 		}
 	} else if c.pd.Device() != device {
-		return config, fmt.Errorf("the protection domain is not of the %s's device as in Devices: %w", c.kind, syscall.EINVAL)
+		return config, cerr.Refuse(opCreateQP, c.id.name(), "%s.PD is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
+			size.config, c.kind)
 	}
 	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return config, err
@@ -94,7 +116,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 // check returns why the queues are of no use at all.
 func (c *queues) check() error {
 	if c == nil || c.done == nil {
-		return fmt.Errorf("connection that is nil, or was not made by this package: %w", os.ErrInvalid)
+		return notMade("connection")
 	}
 	return nil
 }
@@ -242,7 +264,7 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 		return nil, c.errClosed()
 	}
 	if size <= 0 {
-		return nil, fmt.Errorf("%d bytes of memory for a %s: %w", size, c.kind, syscall.EINVAL)
+		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, less than 1", size)
 	}
 	mr, err := c.pd.Register(pages(size), access)
 	if err != nil {

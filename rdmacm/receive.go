@@ -2,12 +2,12 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Receive is a receive of a Conn or a DatagramConn that is posted.
@@ -36,7 +36,7 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 // receive stays posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.op == nil {
-		return 0, errNoReceive
+		return 0, errNoReceive("Receive.Wait")
 	}
 	if _, err := r.ops.wait(ctx, r.op); err != nil {
 		return 0, err
@@ -44,7 +44,9 @@ func (r *Receive) Wait(ctx context.Context) (int, error) {
 	return r.len(), nil
 }
 
-var errNoReceive = fmt.Errorf("receive that was not posted: %w", os.ErrInvalid)
+func errNoReceive(op string) error {
+	return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the receive was not posted"))
+}
 
 // Imm returns the immediate data that came with the message, and whether there
 // was any. It is known when Wait has returned.
@@ -81,9 +83,9 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 func (r *Receive) Sender() (Peer, error) {
 	switch {
 	case !r.isDone():
-		return Peer{}, fmt.Errorf("sender of a datagram that has not come: %w", syscall.EINVAL)
+		return Peer{}, cerr.Refuse("Receive.Sender", "", "the datagram has not come; Wait for it first")
 	case r.conn == nil:
-		return Peer{}, fmt.Errorf("sender of a message of a connection, which is its peer: %w", syscall.EINVAL)
+		return Peer{}, cerr.Refuse("Receive.Sender", "", "the message is of a connection, whose peer has sent it")
 	case r.op.err != nil:
 		return Peer{}, r.op.err
 	}
@@ -176,8 +178,8 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
 		return nil, err
 	}
 	if len(o.kept) > 0 {
-		return nil, fmt.Errorf("receive of an earlier Recv is still posted, with other memory: call Recv with that memory again: %w",
-			syscall.EBUSY)
+		return nil, cerr.Argument("Recv", o.queues.kind, cerr.InvalidAs(syscall.EBUSY,
+			"the receive of an earlier Recv is still posted, with other memory: call Recv with that memory again"))
 	}
 	return nil, nil
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Receiver takes messages, and keeps receives posted for those to come: while
@@ -41,7 +41,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 		return nil, err
 	}
 	if size < 0 {
-		return nil, fmt.Errorf("receiver of messages of %d bytes: %w", size, syscall.EINVAL)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
 	}
 	return c.newReceiver(size, c.PostRecv)
 }
@@ -89,7 +89,7 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, 
 // error is syscall.ECONNRESET; see Err for others.
 func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if r == nil || r.post == nil {
-		return nil, fmt.Errorf("receiver that is nil, or was not made by this package: %w", os.ErrInvalid)
+		return nil, notMade("Receiver")
 	}
 	s := &r.posted[r.next]
 	if s.err != nil {
@@ -145,7 +145,7 @@ func (m *Message) InvalidatedRKey() (uint32, bool) {
 // For a message of a Conn, whose peer is known, it fails.
 func (m *Message) Sender() (Peer, error) {
 	if m == nil || m.receive == nil {
-		return Peer{}, errNoReceive
+		return Peer{}, errNoReceive("Message.Sender")
 	}
 	return m.receive.Sender()
 }

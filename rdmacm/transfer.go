@@ -2,11 +2,10 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Send sends a message made of the segments. It waits for a place in the send
@@ -84,7 +83,7 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 // device would wait for ever.
 func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
-		return fmt.Errorf("the ends allow no reads and atomics here, as Config.ReadDepth says: %w", syscall.EINVAL)
+		return cerr.Refuse("ibv_post_send", c.kind, "the ends allow no reads and atomics here, as Config.ReadDepth says")
 	}
 	return c.transfer(ctx, fill)
 }
@@ -133,7 +132,7 @@ type Transfer struct {
 // ends earlier, the error is a *PendingError, and Wait can be called again.
 func (t *Transfer) Wait(ctx context.Context) error {
 	if t == nil || t.op == nil {
-		return fmt.Errorf("transfer that was not posted: %w", os.ErrInvalid)
+		return cerr.Argument("Transfer.Wait", "", cerr.InvalidAs(os.ErrInvalid, "the transfer was not posted"))
 	}
 	done, err := t.ops.wait(ctx, t.op)
 	if !done && ctx != nil && ctx.Err() != nil {

@@ -15,9 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // requireLibraries skips a test where the C libraries are not installed, after
@@ -28,7 +29,7 @@ func requireLibraries(t *testing.T) {
 	if err == nil {
 		return
 	}
-	var missing *cerr.LibraryError
+	var missing *ibverbs.LibraryError
 	require.ErrorAs(t, err, &missing)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	t.Skip(err)
@@ -111,7 +112,7 @@ func TestNilIsRefused(t *testing.T) {
 	} {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
-		var refused *cerr.NilError
+		var refused *ibverbs.ArgumentError
 		require.ErrorAs(t, err, &refused)
 	}
 }
@@ -192,9 +193,9 @@ func TestSymbols(t *testing.T) {
 				t.Skipf("the installed %s has %s", tt.library, tt.symbol)
 			}
 			err := tt.call()
-			var lacks *cerr.SymbolError
+			var lacks *ibverbs.SymbolError
 			require.ErrorAs(t, err, &lacks)
-			require.Equal(t, cerr.SymbolError{
+			require.Equal(t, ibverbs.SymbolError{
 				Symbol: tt.symbol, Library: tt.library, Release: tt.release, Node: tt.node,
 			}, *lacks)
 			require.EqualError(t, err, fmt.Sprintf("%s: the installed %s does not have it; rdma-core %s added it (%s)",
@@ -233,7 +234,7 @@ func TestLibrariesMissing(t *testing.T) {
 
 func requireMissing(t *testing.T, err error, library, debian, fedora string) {
 	t.Helper()
-	var missing *cerr.LibraryError
+	var missing *ibverbs.LibraryError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, library, missing.Library)
 	require.Contains(t, missing.Debian, debian)

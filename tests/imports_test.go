@@ -18,7 +18,7 @@ var rooms = map[string][]string{
 	"internal/enum":     {},
 	"internal/mem":      {},
 	"internal/netpoll":  {},
-	"internal/object":   {},
+	"internal/object":   {"internal/cerr"},
 	"internal/dl":       {"internal/cerr"},
 	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
 	"internal/datapath": {"generated"},

@@ -41,7 +41,7 @@ type Count struct{ Counters *Counters }
 func (s Count) acts() *object.Object { return s.Counters.self() }
 
 func (s Count) put(b *buffer, device *ibverbs.Device) error {
-	if err := sameDevice("rule", device, s.acts(), s.Counters.device); err != nil {
+	if err := notOfDevice(device, s.acts(), s.Counters.device); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecCounterAction{
@@ -58,7 +58,7 @@ type Apply struct{ Action *Action }
 func (s Apply) acts() *object.Object { return s.Action.self() }
 
 func (s Apply) put(b *buffer, device *ibverbs.Device) error {
-	if err := sameDevice("rule", device, s.acts(), s.Action.device); err != nil {
+	if err := notOfDevice(device, s.acts(), s.Action.device); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecActionHandle{

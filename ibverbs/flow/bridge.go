@@ -4,6 +4,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -15,9 +16,29 @@ func objectOf[T *ibverbs.Device | *ibverbs.PD | *ibverbs.QP | *ibverbs.WQ](o T) 
 // deviceOf returns the device that a queue pair belongs to.
 func deviceOf(qp *ibverbs.QP) *ibverbs.Device { return bridge.Flow.DeviceOfQP(qp).(*ibverbs.Device) }
 
-// sameDevice refuses to make what with an object of another open device.
-func sameDevice(what string, device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
-	return bridge.Flow.SameDevice(what, device.Raw(), o, its.Raw())
+// notOfDevice says that an object is not of the device that it is to be used on, nil
+// if it is.
+func notOfDevice(device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
+	if device.Raw() != its.Raw() {
+		return cerr.Invalid("%s is not of the same open device", o.Name())
+	}
+	return nil
+}
+
+// sameDevice refuses to call op for what with an object of another open device.
+func sameDevice(op, what string, device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
+	if err := notOfDevice(device, o, its); err != nil {
+		return cerr.Argument(op, what, err)
+	}
+	return nil
+}
+
+// wrap names the object in an error of a C call.
+func wrap(object string, err error) error {
+	if e, ok := err.(*ibverbs.Error); ok {
+		e.Object = object
+	}
+	return err
 }
 
 // unlessRemoved returns the error of a C call that destroys something, nil if it

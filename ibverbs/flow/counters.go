@@ -3,7 +3,6 @@ package flow
 import (
 	"fmt"
 	"math"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -38,7 +37,7 @@ func CreateCounters(device *ibverbs.Device) (*Counters, error) {
 	defer parent.Done()
 	raw, err := libibverbs.CreateCounters(device.Raw(), &libibverbs.CountersInitAttr{})
 	if err != nil {
-		return nil, cerr.Wrap(device.Name(), err)
+		return nil, wrap(device.Name(), err)
 	}
 	cs := &Counters{device: device, raw: raw}
 	cs.object.Init("counters of "+device.Name(), parent)
@@ -70,19 +69,16 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	}
 	defer done()
 	if rule != nil {
-		if err := sameDevice(cs.object.Name(), cs.device, &rule.object, rule.device); err != nil {
+		if err := sameDevice("ibv_attach_counters_point_flow", cs.object.Name(), cs.device, &rule.object, rule.device); err != nil {
 			return err
 		}
 	}
 	if index < 0 || index > math.MaxInt32 {
-		return &cerr.Error{
-			Op: "ibv_attach_counters_point_flow", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("index %d of %s", index, cs.object.Name()),
-		}
+		return cerr.Refuse("ibv_attach_counters_point_flow", cs.object.Name(), "index is %d, not from 0 to %d", index, math.MaxInt32)
 	}
 	attr := &libibverbs.CounterAttachAttr{CounterDesc: kind, Index: uint32(index)}
 	if err := libibverbs.AttachCountersPointFlow(cs.raw, attr, raw); err != nil {
-		return cerr.Wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
+		return wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
 	}
 	if rule != nil {
 		rule.object.AddParent(&cs.object)
@@ -102,16 +98,13 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 		return nil
 	}
 	if len(values) > math.MaxInt32 {
-		return &cerr.Error{
-			Op: "ibv_read_counters", Errno: syscall.EINVAL,
-			Object: fmt.Sprintf("%d counters of %s", len(values), cs.object.Name()),
-		}
+		return cerr.Refuse("ibv_read_counters", cs.object.Name(), "%d counters, more than %d", len(values), math.MaxInt32)
 	}
 	var flags libibverbs.ReadCountersFlags
 	if cached {
 		flags = libibverbs.IBV_READ_COUNTERS_ATTR_PREFER_CACHED
 	}
-	return cerr.Wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
+	return wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -121,6 +114,6 @@ func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 // them, Close does nothing and returns an [ibverbs.BusyError].
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
-		return cerr.Wrap(cs.object.Name(), unlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))
+		return wrap(cs.object.Name(), unlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -132,7 +131,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 	}
 	raw, err := libibverbs.CreateFlowActionEsp(device.Raw(), attr)
 	if err != nil {
-		return nil, cerr.Wrap(device.Name(), err)
+		return nil, wrap(device.Name(), err)
 	}
 	a := &Action{device: device, raw: raw}
 	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, device.Name()), parent)
@@ -140,7 +139,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 }
 
 func badESP(op, wrong, name string) error {
-	return &cerr.Error{Op: op, Object: "ESP with " + wrong + " on " + name, Errno: syscall.EINVAL}
+	return cerr.Refuse(op, name, "ESP with %s", wrong)
 }
 
 func (a *Action) self() *object.Object {
@@ -163,7 +162,7 @@ func (a *Action) ModifyESP(config ESPConfig) error {
 	if wrong != "" {
 		return badESP("ibv_modify_flow_action_esp", wrong, a.object.Name())
 	}
-	return cerr.Wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
+	return wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -173,6 +172,6 @@ func (a *Action) Raw() *libibverbs.FlowAction { return a.raw }
 // it, Close does nothing and returns an [ibverbs.BusyError].
 func (a *Action) Close() error {
 	return a.self().Close(nil, func() error {
-		return cerr.Wrap(a.object.Name(), unlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))
+		return wrap(a.object.Name(), unlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

@@ -1,13 +1,12 @@
 package flow
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Match says what a field of a packet's header must be, in the bits that Mask
@@ -31,7 +30,7 @@ func (m Match[T]) check(field string) error {
 	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
-			return fmt.Errorf("%s is %v outside of the mask %v: %w", field, m.Value, m.Mask, syscall.EINVAL)
+			return cerr.Invalid("%s is %v outside of the mask %v", field, m.Value, m.Mask)
 		}
 	}
 	return nil
@@ -75,7 +74,7 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 		return value, mask, nil
 	}
 	if !p.IsValid() || !fits(p.Addr()) {
-		return value, mask, fmt.Errorf("%s is %v: %w", field, p, syscall.EINVAL)
+		return value, mask, cerr.Invalid("%s is %v", field, p)
 	}
 	if !m.IsValid() {
 		copy(value[:], p.Masked().Addr().AsSlice())
@@ -83,13 +82,13 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 		return value, mask, nil
 	}
 	if !fits(m) {
-		return value, mask, fmt.Errorf("%sMask is %v: %w", field, m, syscall.EINVAL)
+		return value, mask, cerr.Invalid("%sMask is %v", field, m)
 	}
 	copy(value[:], p.Addr().AsSlice())
 	copy(mask[:], m.AsSlice())
 	for i := range value {
 		if value[i]&^mask[i] != 0 {
-			return value, mask, fmt.Errorf("%s is %v outside of the mask %v: %w", field, p.Addr(), m, syscall.EINVAL)
+			return value, mask, cerr.Invalid("%s is %v outside of the mask %v", field, p.Addr(), m)
 		}
 	}
 	return value, mask, nil

@@ -3,7 +3,6 @@ package flow
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -73,13 +72,11 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	case c.Function != 0 && c.Function != RSSToeplitz:
 		wrong = fmt.Sprintf("hash function %v", c.Function)
 	case len(c.Key) != RSSKeyLen:
-		wrong = fmt.Sprintf("a key of %d bytes, not %d,", len(c.Key), RSSKeyLen)
+		wrong = fmt.Sprintf("a key of %d bytes, not %d", len(c.Key), RSSKeyLen)
 	default:
 		return a, nil
 	}
-	return nil, &cerr.Error{
-		Op: "ibv_create_qp_ex", Object: fmt.Sprintf("RSS with %s on %s", wrong, objectOf(pd).Name()), Errno: syscall.EINVAL,
-	}
+	return nil, cerr.Refuse("ibv_create_qp_ex", objectOf(pd).Name(), "RSS with %s", wrong)
 }
 
 // CreateRSSQP makes a queue pair that spreads what it receives over the work
@@ -93,7 +90,7 @@ func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("QP on "+parents[0].Name(), pd.Device(), parents[1], config.Table.device); err != nil {
+	if err := sameDevice("ibv_create_qp_ex", parents[0].Name(), pd.Device(), parents[1], config.Table.device); err != nil {
 		return nil, err
 	}
 	attr, err := config.attr(pd)
@@ -106,7 +103,7 @@ func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 	attr.RxHashConf.RxHashKey = &config.Key[0]
 	raw, err := libibverbs.CreateQpEx(pd.Device().Raw(), attr)
 	if err != nil {
-		return nil, cerr.Wrap(parents[0].Name(), err)
+		return nil, wrap(parents[0].Name(), err)
 	}
 	return adoptQP(pd, raw, parents...), nil
 }

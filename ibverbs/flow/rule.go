@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -81,7 +80,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	}
 	raw, err := libibverbs.CreateFlow(qp.Raw(), attr)
 	if err != nil {
-		return nil, cerr.Wrap(parents[0].Name(), err)
+		return nil, wrap(parents[0].Name(), err)
 	}
 	r := &Rule{qp: qp, device: deviceOf(qp), raw: raw}
 	r.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, r.device.Name()), parents...)
@@ -91,7 +90,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 // attr returns the rule as C takes it: a struct with the specs behind it.
 func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	if wrong := c.wrong(qp); wrong != "" {
-		return nil, &cerr.Error{Op: "ibv_create_flow", Object: wrong + " for " + objectOf(qp).Name(), Errno: syscall.EINVAL}
+		return nil, cerr.Refuse("ibv_create_flow", objectOf(qp).Name(), "%s", wrong)
 	}
 	b := new(buffer)
 	*b.attr() = libibverbs.FlowAttr{
@@ -100,7 +99,7 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	}
 	for i, s := range c.Specs {
 		if err := s.put(b, deviceOf(qp)); err != nil {
-			return nil, fmt.Errorf("flow for %s: spec %d: %w", objectOf(qp).Name(), i, err)
+			return nil, cerr.Argument("ibv_create_flow", objectOf(qp).Name(), fmt.Errorf("spec %d: %w", i, err))
 		}
 	}
 	b.attr().Size = uint16(b.size())
@@ -142,6 +141,6 @@ func (r *Rule) Raw() *libibverbs.Flow { return r.raw }
 // Close takes the rule away; see ibv_destroy_flow(3).
 func (r *Rule) Close() error {
 	return r.self().Close(nil, func() error {
-		return cerr.Wrap(r.object.Name(), unlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))
+		return wrap(r.object.Name(), unlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))
 	})
 }

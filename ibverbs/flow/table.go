@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
-	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -29,10 +28,7 @@ const maxTable = 1 << 20
 // ibv_create_rwq_ind_table(3). Few devices have them: expect
 // errors.ErrUnsupported.
 func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*IndirectionTable, error) {
-	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
-		return nil, fmt.Errorf("indirection table of %d work queues, which is no power of two up to %d: %w",
-			n, maxTable, syscall.EINVAL)
-	}
+	const op = "ibv_create_rwq_ind_table"
 	parents := []*object.Object{objectOf(device)}
 	for _, wq := range wqs {
 		parents = append(parents, objectOf(wq))
@@ -42,9 +38,12 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*Indirec
 		return nil, err
 	}
 	defer done()
+	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
+		return nil, cerr.Refuse(op, device.Name(), "%d work queues, which is no power of two up to %d", n, maxTable)
+	}
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {
-		if err := sameDevice("indirection table on "+device.Name(), device, objectOf(wq), wq.PD().Device()); err != nil {
+		if err := sameDevice(op, device.Name(), device, objectOf(wq), wq.PD().Device()); err != nil {
 			return nil, err
 		}
 		raws[i] = wq.Raw()
@@ -56,7 +55,7 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*Indirec
 		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
 	})
 	if err != nil {
-		return nil, cerr.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), device.Name()), err)
+		return nil, wrap(fmt.Sprintf("%d work queues on %s", len(wqs), device.Name()), err)
 	}
 	t := &IndirectionTable{device: device, raw: raw, num: int(raw.IndTblNum)}
 	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, device.Name()), parents...)
@@ -80,6 +79,6 @@ func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 // pairs use it, Close does nothing and returns an [ibverbs.BusyError].
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return cerr.Wrap(t.object.Name(), unlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))
+		return wrap(t.object.Name(), unlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

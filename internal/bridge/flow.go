@@ -14,9 +14,6 @@ var Flow struct {
 	// DeviceOfQP returns the *Device that a *QP belongs to.
 	DeviceOfQP func(qp any) (device any)
 
-	// SameDevice refuses to make what with an object of another open device.
-	SameDevice func(what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error
-
 	// UnlessRemoved returns the error of a C call that destroys something, nil
 	// if it failed because the *Device was removed.
 	UnlessRemoved func(device any, err error) error

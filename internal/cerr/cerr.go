@@ -1,5 +1,8 @@
 // Package cerr turns the ways in which librdmacm and libibverbs report errors
 // into Go errors. It is the one place that does.
+//
+// Packages ibverbs and rdmacm declare types of the same fields for programs to
+// use, and have errors made of those; see Convert.
 package cerr
 
 import (
@@ -31,17 +34,6 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Wrap names the object in an error of a C call.
-func Wrap(object string, err error) error {
-	switch e := err.(type) {
-	case *Error:
-		e.Object = object
-	case *ReregError:
-		e.Object = object
-	}
-	return err
-}
-
 // Unwrap makes errors.Is work with the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
@@ -53,7 +45,7 @@ func Status(op string, result int64, errno int32) error {
 	if result == 0 {
 		return nil // whatever errno says
 	}
-	return &Error{Op: op, Errno: normalise(result, errno)}
+	return public(&Error{Op: op, Errno: normalise(result, errno)})
 }
 
 // Code reads 0 or the errno as the result; some providers give -errno or -1.
@@ -69,7 +61,7 @@ func Count(op string, result int64, errno int32) error {
 
 // Null reads the errno of a call that returned NULL.
 func Null(op string, errno int32) error {
-	return &Error{Op: op, Errno: normalise(-1, errno)}
+	return public(&Error{Op: op, Errno: normalise(-1, errno)})
 }
 
 // Poll reads the result of ibv_poll_cq for at most limit completions. A
@@ -79,13 +71,13 @@ func Null(op string, errno int32) error {
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
 	case result > int64(max(limit, 0)):
-		return &Error{Op: op, Errno: syscall.Errno(result)}
+		return public(&Error{Op: op, Errno: syscall.Errno(result)})
 	case result >= 0:
 		return nil
 	case result > -3: // -1 and -2 are not errnos here
-		return &Error{Op: op, Errno: normalise(-1, errno)}
+		return public(&Error{Op: op, Errno: normalise(-1, errno)})
 	}
-	return &Error{Op: op, Errno: normalise(result, errno)}
+	return public(&Error{Op: op, Errno: normalise(result, errno)})
 }
 
 // Wait reads the result of repoll_wait for at most limit events, which may be
@@ -93,7 +85,7 @@ func Poll(op string, result int64, limit int, errno int32) error {
 // events cannot be told from them.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
-		return &Error{Op: op, Errno: syscall.Errno(result)}
+		return public(&Error{Op: op, Errno: syscall.Errno(result)})
 	}
 	return Count(op, result, errno)
 }
@@ -164,7 +156,7 @@ func Rereg(result int64, errno int32) error {
 	if errno == 0 && result == -1 {
 		errno = int32(syscall.EINVAL)
 	}
-	return &ReregError{Code: int(result), Errno: normalise(-1, errno)}
+	return public(&ReregError{Code: int(result), Errno: normalise(-1, errno)})
 }
 
 // AddrInfoError is a name that rdma_getaddrinfo could not resolve.
@@ -219,19 +211,8 @@ func Addrinfo(op string, result int64, errno int32) error {
 	if text == "" {
 		text = "name resolution failed with code " + strconv.FormatInt(result, 10)
 	}
-	return &AddrInfoError{op, int(result), text}
+	return public(&AddrInfoError{op, int(result), text})
 }
-
-// NilError is a nil pointer passed where C would follow it.
-type NilError struct{ Op, Param string }
-
-func (e *NilError) Error() string { return e.Op + ": " + e.Param + " is nil" }
-
-// Unwrap makes errors.Is work with EINVAL.
-func (e *NilError) Unwrap() error { return syscall.EINVAL }
-
-// Nil reports a nil argument.
-func Nil(op, param string) error { return &NilError{op, param} }
 
 // SymbolError is a function that the installed library is too old to have.
 type SymbolError struct {
@@ -254,6 +235,12 @@ func (e *SymbolError) Error() string {
 
 // Unwrap makes errors.Is work with errors.ErrUnsupported.
 func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
+
+// Lacks reports that the installed library is too old for a function.
+func Lacks(e SymbolError) error { return public(&e) }
+
+// NotLoaded reports that a C library could not be loaded.
+func NotLoaded(e LibraryError) error { return public(&e) }
 
 // LibraryError is a C library that could not be loaded.
 type LibraryError struct {
@@ -281,6 +268,9 @@ func (e *StaticError) Error() string {
 
 // Unwrap makes errors.Is work with errors.ErrUnsupported.
 func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
+
+// Static reports that the program is linked statically.
+func Static(library string) error { return &StaticError{library} }
 
 // PlatformError is a call in a program built for a system or in a way that
 // cannot call the C libraries.

@@ -184,7 +184,7 @@ func TestReregError(t *testing.T) {
 		require.EqualValues(t, tt.result, e.Code)
 		require.Equal(t, tt.unusable, e.Unusable())
 	}
-	err := Wrap("MR 0x7", Rereg(-1, 0))
+	err := &ReregError{Object: "MR 0x7", Code: -1, Errno: syscall.EINVAL}
 	require.EqualError(t, err, "ibv_rereg_mr (MR 0x7): invalid argument (bad input)")
 }
 
@@ -203,6 +203,10 @@ func TestIs(t *testing.T) {
 		{"not supported by the kernel", Null(op, int32(syscall.ENOSYS)), errors.ErrUnsupported, true},
 		{"a failure", Code(op, ebadf, 0), errors.ErrUnsupported, false},
 		{"nil argument", Nil(op, "qp"), syscall.EINVAL, true},
+		{"a refusal", Refuse(op, "", "no device"), syscall.EINVAL, true},
+		{"a refusal for another reason", Argument(op, "", InvalidAs(syscall.EBUSY, "busy")), syscall.EBUSY, true},
+		{"a refusal for another reason is not invalid", Argument(op, "", InvalidAs(syscall.EBUSY, "busy")), syscall.EINVAL, false},
+		{"busy", Busy("pd", []string{"mr"}), syscall.EBUSY, true},
 		{"rereg", Rereg(-4, enomem), syscall.ENOMEM, true},
 		{"missing symbol", &SymbolError{}, errors.ErrUnsupported, true},
 		{"missing library", &LibraryError{}, errors.ErrUnsupported, true},
@@ -218,10 +222,10 @@ func TestIs(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	require.EqualError(t, Status(op, -1, enodev), "ibv_test: no such device")
-	require.EqualError(t, Wrap("rxe0", Status(op, -1, enodev)), "ibv_test (rxe0): no such device")
+	require.EqualError(t, &Error{Op: op, Object: "rxe0", Errno: syscall.ENODEV}, "ibv_test (rxe0): no such device")
+	require.EqualError(t, Refuse(op, "rxe0", "size is %d", 7), "ibv_test (rxe0): size is 7")
+	require.EqualError(t, Argument("", "", Invalid("no device")), "no device")
 	require.EqualError(t, Nil("ibv_poll_cq", "cq"), "ibv_poll_cq: cq is nil")
-	require.NoError(t, Wrap("rxe0", nil))
-	require.Equal(t, Nil(op, "cq"), Wrap("rxe0", Nil(op, "cq")))
 	require.EqualError(t, Platform(op), "ibv_test: "+whyNot(runtime.GOOS, runtime.GOARCH))
 	require.Equal(t, "this program was built without cgo: build it again with CGO_ENABLED=1 where there is a C compiler, such as gcc",
 		whyNot("linux", "arm64"))
@@ -249,4 +253,20 @@ func TestHints(t *testing.T) {
 			require.ErrorContains(t, e, hint)
 		}
 	}
+}
+
+type converted struct{ error }
+
+func TestConvert(t *testing.T) {
+	t.Cleanup(func() { converters = nil })
+	Convert(func(err error) error {
+		if e, ok := err.(*Error); ok {
+			return converted{e}
+		}
+		return nil
+	})
+	require.IsType(t, converted{}, Status(op, -1, enodev))
+	require.IsType(t, &ArgumentError{}, Nil(op, "cq"), "left alone")
+	Convert(func(err error) error { return converted{err} })
+	require.IsType(t, converted{}, Nil(op, "cq"))
 }

@@ -67,13 +67,13 @@ func (l *Library) load() {
 	handle := C.verbena_open(name, &reason)
 	if handle == nil {
 		defer C.free(unsafe.Pointer(reason))
-		l.err = &cerr.LibraryError{
+		l.err = cerr.NotLoaded(cerr.LibraryError{
 			Library: l.Name, Debian: l.Debian, Fedora: l.Fedora, Reason: C.GoString(reason),
-		}
+		})
 		return
 	}
 	if C.verbena_other_errno(handle) != 0 {
-		l.err = &cerr.StaticError{Library: l.Name}
+		l.err = cerr.Static(l.Name)
 		return
 	}
 	for i, symbol := range l.Symbols {
@@ -88,5 +88,5 @@ func (l *Library) load() {
 // Lacks reports that the library does not have a symbol.
 func (l *Library) Lacks(symbol string) error {
 	since := l.Since[symbol]
-	return &cerr.SymbolError{Symbol: symbol, Library: l.Name, Release: since.Release, Node: since.Node}
+	return cerr.Lacks(cerr.SymbolError{Symbol: symbol, Library: l.Name, Release: since.Release, Node: since.Node})
 }

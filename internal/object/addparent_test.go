@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 func TestAddParent(t *testing.T) {
@@ -23,7 +25,7 @@ func TestAddParent(t *testing.T) {
 
 	nothing := func() error { return nil }
 	for _, parent := range []*Object{&early, &late} {
-		var busy *BusyError
+		var busy *cerr.BusyError
 		require.ErrorAs(t, parent.Close(nil, nothing), &busy)
 		require.Equal(t, []string{"child"}, busy.Children)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 func destroyed() error { return nil }
@@ -55,7 +57,7 @@ func TestCloseOrder(t *testing.T) {
 			})
 			require.EqualError(t, err, tt.want)
 			require.ErrorIs(t, err, syscall.EBUSY)
-			var busy *BusyError
+			var busy *cerr.BusyError
 			require.ErrorAs(t, err, &busy)
 			require.Equal(t, tt.fails, busy.Object)
 
@@ -74,7 +76,7 @@ func TestBusyErrorIsShort(t *testing.T) {
 	}
 	err := parent.Close(nil, destroyed)
 	require.EqualError(t, err, "pd: close first: mr, mr, mr, mr, mr, mr, mr, mr, and 992 more")
-	var busy *BusyError
+	var busy *cerr.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Len(t, busy.Children, 1000)
 }

@@ -8,14 +8,16 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// errNotMade is what an object that is nil, or that Init has not seen, answers.
-var errNotMade = fmt.Errorf("nil, or not made by the package's functions: %w", os.ErrInvalid)
+// notMade is what an object that is nil, or that Init has not seen, answers.
+func notMade() error {
+	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the object is nil, or was not made by the package's functions"))
+}
 
 // closedBit of an object's state says that no use may begin; the other bits
 // count the uses that have.
@@ -93,7 +95,7 @@ func (o *Object) WhenIdle(f func()) {
 // and while a Close is under way, even one that will fail.
 func (o *Object) Use() error {
 	if o == nil || o.drained == nil {
-		return errNotMade
+		return notMade()
 	}
 	if o.state.Add(1)&closedBit != 0 {
 		o.Done()
@@ -153,7 +155,7 @@ func (o *Object) closedError() error { return fmt.Errorf("%s: %w", o.name, os.Er
 // refused. A second Close does nothing.
 func (o *Object) Close(interrupt func(), destroy func() error) error {
 	if o == nil || o.drained == nil {
-		return errNotMade
+		return notMade()
 	}
 	o.closing.Lock()
 	defer o.closing.Unlock()
@@ -209,30 +211,10 @@ func (o *Object) busy() error {
 	if len(o.alive) == 0 {
 		return nil
 	}
-	err := &BusyError{Object: o.name}
+	var children []string
 	for child := range o.alive {
-		err.Children = append(err.Children, child.name)
+		children = append(children, child.name)
 	}
-	slices.Sort(err.Children)
-	return err
+	slices.Sort(children)
+	return cerr.Busy(o.name, children)
 }
-
-// BusyError is a Close of something that is still needed. It is syscall.EBUSY.
-type BusyError struct {
-	Object   string
-	Children []string // what must be closed first
-}
-
-// busyShown is how many children a BusyError's text names.
-const busyShown = 8
-
-func (e *BusyError) Error() string {
-	names, more := e.Children, ""
-	if len(names) > busyShown {
-		names, more = names[:busyShown], fmt.Sprintf(", and %d more", len(names)-busyShown)
-	}
-	return fmt.Sprintf("%s: close first: %s%s", e.Object, strings.Join(names, ", "), more)
-}
-
-// Unwrap makes errors.Is work with syscall.EBUSY.
-func (e *BusyError) Unwrap() error { return syscall.EBUSY }

@@ -9,9 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/rdmacm"
+
+	"github.com/verbena-go/verbena/ibverbs"
+
 	verbs "github.com/verbena-go/verbena/generated/libibverbs"
 	cm "github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // rereg: 0, or a code that says which step of ibv_rereg_mr failed.
@@ -45,7 +48,7 @@ func TestRereg(t *testing.T) {
 			}
 			require.EqualError(t, err, tt.text)
 			require.ErrorIs(t, err, tt.is)
-			var e *cerr.ReregError
+			var e *ibverbs.ReregError
 			require.ErrorAs(t, err, &e)
 			require.EqualValues(t, tt.result, e.Code)
 			require.Equal(t, tt.unusable, e.Unusable())
@@ -59,7 +62,7 @@ func TestEAI(t *testing.T) {
 	for _, tt := range []struct {
 		result int64
 		errno  int32
-		code   int           // of the *cerr.AddrInfoError, or 0: it is a *cerr.Error
+		code   int           // of the *rdmacm.AddrInfoError, or 0: it is a *ibverbs.Error
 		is     syscall.Errno // 0: none
 		text   string        // "" for success
 	}{
@@ -87,11 +90,11 @@ func TestEAI(t *testing.T) {
 				require.ErrorIs(t, err, tt.is)
 			}
 			if tt.code == 0 {
-				var e *cerr.Error
+				var e *ibverbs.Error
 				require.ErrorAs(t, err, &e)
 				return
 			}
-			var e *cerr.AddrInfoError
+			var e *rdmacm.AddrInfoError
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, tt.code, e.Code)
 		})

@@ -3,6 +3,7 @@
 package calls
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -54,7 +57,7 @@ const (
 	eaddrinuse = int32(syscall.EADDRINUSE)
 )
 
-// requireReadings makes the calls. All that fail give a *cerr.Error.
+// requireReadings makes the calls. All that fail give a *ibverbs.Error.
 func requireReadings(t *testing.T, readings []reading) {
 	t.Helper()
 	for _, r := range readings {
@@ -72,9 +75,10 @@ func requireReadings(t *testing.T, readings []reading) {
 			requireZero(t, value)
 			require.EqualError(t, err, r.text)
 			require.ErrorIs(t, err, r.is)
-			var e *cerr.Error
+			var e *ibverbs.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, cerr.Error{Op: r.function, Errno: r.is}, *e)
+			require.Equal(t, ibverbs.Error{Op: r.function, Errno: r.is}, *e)
+			require.False(t, errors.As(err, new(*cerr.Error)), "a type that users cannot name")
 		})
 	}
 }

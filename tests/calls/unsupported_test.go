@@ -9,9 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
+
 	verbs "github.com/verbena-go/verbena/generated/libibverbs"
 	cm "github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // missing are functions that the libraries of this package lack, as older
@@ -23,40 +24,40 @@ func TestMissingFunction(t *testing.T) {
 	o := l.Object("ibv_reg_mr_ex")
 	for _, tt := range []struct {
 		err  error
-		want cerr.SymbolError
+		want ibverbs.SymbolError
 		text string
 	}{
 		{
 			cm.Establish((*cm.CmId)(o)),
-			cerr.SymbolError{Symbol: "rdma_establish", Library: "librdmacm.so.1"},
+			ibverbs.SymbolError{Symbol: "rdma_establish", Library: "librdmacm.so.1"},
 			"rdma_establish: the installed librdmacm.so.1 does not have it",
 		},
 		{
 			second(cm.RepollCreate(0)),
-			cerr.SymbolError{Symbol: "repoll_create", Library: "librdmacm.so.1", Release: "65", Node: "RDMACM_1.5"},
+			ibverbs.SymbolError{Symbol: "repoll_create", Library: "librdmacm.so.1", Release: "65", Node: "RDMACM_1.5"},
 			"repoll_create: the installed librdmacm.so.1 does not have it; rdma-core 65 added it (RDMACM_1.5)",
 		},
 		{
 			second(verbs.RegMrEx((*verbs.Pd)(o), (*verbs.MrInitAttr)(o))),
-			cerr.SymbolError{Symbol: "ibv_reg_mr_ex", Library: "libibverbs.so.1", Release: "59", Node: "IBVERBS_1.15"},
+			ibverbs.SymbolError{Symbol: "ibv_reg_mr_ex", Library: "libibverbs.so.1", Release: "59", Node: "IBVERBS_1.15"},
 			"ibv_reg_mr_ex: the installed libibverbs.so.1 does not have it; rdma-core 59 added it (IBVERBS_1.15)",
 		},
 		// These are functions of our own, which call one of the library.
 		{
 			verbs.QueryCompCntrCaps((*verbs.Context)(o), (*verbs.CompCntrCaps)(o)),
-			cerr.SymbolError{Symbol: "ibv_query_comp_cntr_caps", Library: "libibverbs.so.1", Release: "65"},
+			ibverbs.SymbolError{Symbol: "ibv_query_comp_cntr_caps", Library: "libibverbs.so.1", Release: "65"},
 			"ibv_query_comp_cntr_caps: the installed libibverbs.so.1 does not have it; rdma-core 65 added it",
 		},
 		{
 			verbs.QueryGidEx((*verbs.Context)(o), 1, 0, (*verbs.GidEntry)(o), 0),
-			cerr.SymbolError{Symbol: "ibv_query_gid_ex", Library: "libibverbs.so.1"},
+			ibverbs.SymbolError{Symbol: "ibv_query_gid_ex", Library: "libibverbs.so.1"},
 			"ibv_query_gid_ex: the installed libibverbs.so.1 does not have it",
 		},
 	} {
 		t.Run(tt.want.Symbol, func(t *testing.T) {
 			require.EqualError(t, tt.err, tt.text)
 			require.ErrorIs(t, tt.err, errors.ErrUnsupported)
-			var e *cerr.SymbolError
+			var e *ibverbs.SymbolError
 			require.ErrorAs(t, tt.err, &e)
 			require.Equal(t, tt.want, *e)
 		})
@@ -82,7 +83,7 @@ func TestMissingOperation(t *testing.T) {
 			require.EqualError(t, err, function+": operation not supported")
 			require.ErrorIs(t, err, syscall.EOPNOTSUPP)
 			require.ErrorIs(t, err, errors.ErrUnsupported)
-			var lacks *cerr.SymbolError
+			var lacks *ibverbs.SymbolError
 			require.NotErrorAs(t, err, &lacks)
 		})
 	}

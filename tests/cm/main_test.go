@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -67,8 +68,9 @@ func (w way) fail(c *fakelib.Provider, function string, errno syscall.Errno) {
 func requireErrno(t *testing.T, err error, function string, errno syscall.Errno) {
 	t.Helper()
 	require.ErrorIs(t, err, errno)
-	var e *rdmacm.Error
+	var e *ibverbs.Error
 	require.ErrorAs(t, err, &e)
+	requirePublic(t, err)
 	require.Equal(t, function, e.Op)
 	require.Equal(t, errno, e.Errno)
 	require.NotErrorIs(t, err, syscall.ENOSPC, "what errno happened to be")

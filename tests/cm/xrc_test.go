@@ -60,7 +60,7 @@ func TestXRCServer(t *testing.T) {
 	ep, err := ln.GetRequest(bounded(t))
 	require.NoError(t, err)
 	require.Equal(t, ibverbs.QPTypeXRCRecv, ep.QP().Type())
-	require.EqualError(t, ep.PostRecv(0), "rdma_post_recv: create a shared receive queue first: invalid argument")
+	require.EqualError(t, ep.PostRecv(0), "rdma_post_recv: rdma_post_srq_recv (unbound id): create a shared receive queue first")
 	_, err = ep.RecvComp(bounded(t))
 	require.ErrorIs(t, err, syscall.EINVAL)
 

@@ -105,7 +105,7 @@ func TestMckeyFails(t *testing.T) {
 		args []string
 		text string
 	}{
-		{[]string{"-m", "192.0.2.9", "-b", ip}, "join 192.0.2.9: rdma_join_multicast: 192.0.2.9 is not the address of a multicast group: invalid argument\n"},
+		{[]string{"-m", "192.0.2.9", "-b", ip}, "join 192.0.2.9: rdma_join_multicast (192.0.2.9): the address is not that of a multicast group\n"},
 		{[]string{"-m", "nobody.invalid", "-b", ip}, "group: lookup nobody.invalid"},
 		{[]string{"-m", group}, "no route to the group"},
 		{[]string{"-m", group, "-b", "203.0.113.7"}, "203.0.113.7"},

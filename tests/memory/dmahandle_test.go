@@ -44,7 +44,7 @@ func TestDMAHandle(t *testing.T) {
 	_, err = r.pd.Register(memory, 0, ibverbs.WithDMAHandle(nil))
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = r.pd.Register(memory, ibverbs.AccessRemoteWrite, ibverbs.WithDMAHandle(h))
-	require.ErrorContains(t, err, "ibv_reg_mr_ex (AccessRemoteWrite without AccessLocalWrite on PD 0 of fake0)")
+	require.ErrorContains(t, err, "ibv_reg_mr_ex (PD 0 of fake0): AccessRemoteWrite without AccessLocalWrite")
 	r.lib.Returns(0, int32(syscall.ENOMEM))
 	_, err = r.pd.Register(memory, 0, ibverbs.WithDMAHandle(h))
 	require.ErrorIs(t, err, syscall.ENOMEM)
@@ -58,9 +58,9 @@ func TestDMAHandle(t *testing.T) {
 func TestDMAHandleRefused(t *testing.T) {
 	r := newRig(t)
 	for text, config := range map[string]ibverbs.DMAHandleConfig{
-		"ibv_alloc_dmah (CPU -1, fake0)":  {CPU: new(-1)},
-		"ibv_alloc_dmah (hint 4, fake0)":  {ProcessingHint: new(4)},
-		"ibv_alloc_dmah (hint -1, fake0)": {ProcessingHint: new(-1)},
+		"ibv_alloc_dmah (fake0): CPU is -1, not from 0 to 4294967295":   {CPU: new(-1)},
+		"ibv_alloc_dmah (fake0): ProcessingHint is 4, not from 0 to 3":  {ProcessingHint: new(4)},
+		"ibv_alloc_dmah (fake0): ProcessingHint is -1, not from 0 to 3": {ProcessingHint: new(-1)},
 	} {
 		_, err := r.newHandle(config)
 		require.ErrorIs(t, err, syscall.EINVAL)

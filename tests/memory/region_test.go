@@ -68,7 +68,7 @@ func TestImplicitRegion(t *testing.T) {
 	r.lib.Returns(0, 0) // a query that says what the device cannot do
 	_, err = r.pd.RegisterImplicit(0)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "AccessOnDemand for the whole address space on PD 0 of fake0")
+	require.ErrorContains(t, err, "(PD 0 of fake0): the device has no AccessOnDemand for the whole address space")
 	r.closes(mr, r.pd)
 }
 

@@ -131,10 +131,10 @@ func TestReregRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"nothing":      {ibverbs.ReregConfig{}, syscall.EINVAL, "ibv_rereg_mr (MR 0x1 of fake0, nothing to change)"},
-		"no memory":    {ibverbs.ReregConfig{Memory: []byte{}}, syscall.EINVAL, "no memory"},
+		"nothing":      {ibverbs.ReregConfig{}, syscall.EINVAL, "ibv_rereg_mr (MR 0x1 of fake0): nothing to change"},
+		"no memory":    {ibverbs.ReregConfig{Memory: []byte{}}, syscall.EINVAL, "Memory is empty"},
 		"closed PD":    {ibverbs.ReregConfig{PD: closed}, os.ErrClosed, "PD 0 of fake0"},
-		"empty PD":     {ibverbs.ReregConfig{PD: new(ibverbs.PD)}, os.ErrInvalid, "nil, or not made"},
+		"empty PD":     {ibverbs.ReregConfig{PD: new(ibverbs.PD)}, os.ErrInvalid, "is nil, or was not made"},
 		"access":       {access(ibverbs.AccessRemoteWrite), syscall.EINVAL, "AccessRemoteWrite without AccessLocalWrite"},
 		"zero based":   {access(ibverbs.AccessZeroBased), syscall.EINVAL, "AccessZeroBased"},
 		"unknown flag": {access(1 << 31), syscall.EINVAL, "unknown access flags 0x80000000"},

@@ -105,7 +105,7 @@ func TestAttachCompCounterFails(t *testing.T) {
 	qp := r.qp(ibverbs.QPTypeRC)
 	require.ErrorIs(t, qp.AttachCompCounter(nil, ibverbs.CountSends), os.ErrInvalid)
 	require.ErrorIs(t, qp.AttachCompCounter(cc, 0), syscall.EINVAL)
-	require.ErrorContains(t, qp.AttachCompCounter(foreign, ibverbs.CountSends), "not the same open device")
+	require.ErrorContains(t, qp.AttachCompCounter(foreign, ibverbs.CountSends), "not of the same open device")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_qp_attach_comp_cntr").Returns(int64(syscall.EBUSY), 0)
 	err := qp.AttachCompCounter(cc, ibverbs.CountSends)

@@ -69,7 +69,7 @@ func TestCountersFail(t *testing.T) {
 	r.p.Forget()
 	require.ErrorIs(t, counters.Attach(-1, flow.CounterBytes, nil), syscall.EINVAL)
 	require.ErrorIs(t, counters.Attach(0, flow.CounterBytes, &flow.Rule{}), os.ErrInvalid)
-	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "not the same open device")
+	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_attach_counters_point_flow").Returns(int64(syscall.ENOTSUP), 0)

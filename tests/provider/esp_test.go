@@ -98,10 +98,10 @@ func TestESPActionFails(t *testing.T) {
 	a := keep(t, must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good}))(t))
 	r.p.Forget()
 	for want, config := range map[string]flow.ESPConfig{
-		"ESP with a key of 0 bytes on":          {Key: &flow.AESGCM{}},
-		"ESP with a key of 33 bytes on":         {Key: &flow.AESGCM{Key: make([]byte, 33)}},
-		"ESP with a check value of 10 bytes on": {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
-		"ESP with a replay window of -1 on":     {Key: &good, ReplayWindow: -1},
+		"fake0): ESP with a key of 0 bytes":          {Key: &flow.AESGCM{}},
+		"fake0): ESP with a key of 33 bytes":         {Key: &flow.AESGCM{Key: make([]byte, 33)}},
+		"fake0): ESP with a check value of 10 bytes": {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
+		"fake0): ESP with a replay window of -1":     {Key: &good, ReplayWindow: -1},
 	} {
 		_, err := flow.CreateESPAction(r.c, config)
 		for _, err := range []error{err, a.ModifyESP(config)} {
@@ -110,7 +110,7 @@ func TestESPActionFails(t *testing.T) {
 		}
 	}
 	_, err := flow.CreateESPAction(r.c, flow.ESPConfig{})
-	require.ErrorContains(t, err, "ESP with no key on fake0")
+	require.ErrorContains(t, err, "fake0): ESP with no key")
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
 	_, err = flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good})

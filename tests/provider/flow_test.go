@@ -194,7 +194,7 @@ func TestCreateFlowFails(t *testing.T) {
 	r.p.Forget()
 	one := func(s flow.Spec) flow.Config { return flow.Config{Specs: []flow.Spec{s}} }
 	for want, config := range map[string]flow.Config{
-		"flow of 11 specs, more than 10,":              {Specs: slices.Repeat([]flow.Spec{flow.Drop{}}, 11)},
+		"flow of 11 specs, more than 10":               {Specs: slices.Repeat([]flow.Spec{flow.Drop{}}, 11)},
 		"flow of type FlowAttrType(4)":                 {Type: 4},
 		"flow of priority -1":                          {Priority: -1},
 		"flow of priority 65536":                       {Priority: 65536},
@@ -202,8 +202,8 @@ func TestCreateFlowFails(t *testing.T) {
 		"flow on port 256":                             {Port: 256},
 		"DontTrap in a flow":                           {Type: flow.Sniffer, Flags: flow.DontTrap},
 		"ibv_create_flow: spec 0 is nil":               one(nil),
-		"spec 0: rule with counters of fake0: not the": one(flow.Count{Counters: foreign}),
-		"spec 0: rule with ESP action for SPI 0x0 of":  one(flow.Apply{Action: foreignESP}),
+		"spec 0: counters of fake0 is not of the same": one(flow.Count{Counters: foreign}),
+		"spec 0: ESP action for SPI 0x0 of fake0 is":   one(flow.Apply{Action: foreignESP}),
 		"spec 0: Src is 1.2.3.4/32":                    one(flow.IPv6{Src: netip.MustParsePrefix("1.2.3.4/32")}),
 		"spec 0: Dst is ::/0":                          one(flow.IPv4{Dst: netip.MustParsePrefix("::/0")}),
 		"spec 0: Dst is fe80::/10":                     one(flow.IPv4Ext{Dst: netip.MustParsePrefix("fe80::/10")}),
@@ -213,7 +213,7 @@ func TestCreateFlowFails(t *testing.T) {
 		}),
 		"spec 0: DstMask is ffff::":                    one(flow.IPv4Ext{Dst: netip.MustParsePrefix("1.2.3.4/32"), DstMask: netip.MustParseAddr("ffff::")}),
 		"spec 0: SrcMask is ::ff%x":                    one(flow.IPv6{Src: netip.MustParsePrefix("::1/128"), SrcMask: netip.MustParseAddr("::ff%x")}),
-		"spec 0: Dst is invalid Prefix: inv":           one(flow.IPv4{DstMask: netip.MustParseAddr("255.0.0.255")}),
+		"spec 0: Dst is invalid Prefix":                one(flow.IPv4{DstMask: netip.MustParseAddr("255.0.0.255")}),
 		"spec 0: DstPort is 80 outside of the mask 0":  one(flow.TCP{DstPort: flow.Match[uint16]{Value: 80}}),
 		"spec 0: VNI is 16777216 outside":              one(flow.VXLAN{VNI: flow.Exact[uint32](1 << 24)}),
 		"spec 0: FlowLabel is 1048576 outside":         one(flow.IPv6{FlowLabel: flow.Exact[uint32](1 << 20)}),

@@ -64,7 +64,7 @@ func TestIndirectionTableFails(t *testing.T) {
 	_, err := flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{wq, nil})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = flow.CreateIndirectionTable(other, []*ibverbs.WQ{wq})
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
@@ -138,7 +138,7 @@ func TestRSSQPFails(t *testing.T) {
 	_, err := flow.CreateRSSQP(r.pd, flow.RSSConfig{Key: key})
 	require.ErrorIs(t, err, os.ErrInvalid)
 	_, err = flow.CreateRSSQP(other, flow.RSSConfig{Table: table, Key: key})
-	require.ErrorContains(t, err, "not the same open device")
+	require.ErrorContains(t, err, "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)

@@ -15,7 +15,7 @@ import (
 
 	verbs "github.com/verbena-go/verbena/generated/libibverbs"
 	cm "github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 const unsupported = syscall.EOPNOTSUPP
@@ -83,7 +83,7 @@ func testFunctions(t *testing.T, version string) {
 		t.Run(f.function, func(t *testing.T) {
 			err := f.call(o)
 			t.Logf("%s with %s: %v", f.function, version, err)
-			var lacks *cerr.SymbolError
+			var lacks *ibverbs.SymbolError
 			if version == "44.0" {
 				require.ErrorIs(t, err, errors.ErrUnsupported)
 				require.ErrorAs(t, err, &lacks)

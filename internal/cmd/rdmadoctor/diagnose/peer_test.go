@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -52,7 +51,7 @@ func TestPeersAddress(t *testing.T) {
 }
 
 func TestNoWay(t *testing.T) {
-	failed := func(op string, errno syscall.Errno) error { return &cerr.Error{Op: op, Errno: errno} }
+	failed := func(op string, errno syscall.Errno) error { return &ibverbs.Error{Op: op, Errno: errno} }
 	event := func(errno syscall.Errno) error {
 		return &rdmacm.EventError{Type: rdmacm.EventAddrError, Status: -int(errno)}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 func TestLibraries(t *testing.T) {
@@ -35,7 +35,7 @@ func TestLibraries(t *testing.T) {
 }
 
 func TestLibraryMissing(t *testing.T) {
-	missing := &cerr.LibraryError{Library: "libx.so.1", Reason: "no such file"}
+	missing := &ibverbs.LibraryError{Library: "libx.so.1", Reason: "no such file"}
 	for release, command := range map[string]string{
 		"ID=debian\n": "apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",
 		"NAME=x\nID=mint\nID_LIKE=\"ubuntu foo\"": "apt-get install -y libibverbs1 librdmacm1 ibverbs-providers",

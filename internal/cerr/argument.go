@@ -1,0 +1,59 @@
+package cerr
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// ArgumentError is a call that was refused before C was called.
+type ArgumentError struct {
+	Op     string // the C function, or the Go function if there is no one of C
+	Object string // what it was called for, may be empty
+	Err    error  // what is wrong
+}
+
+func (e *ArgumentError) Error() string {
+	s := e.Op
+	if e.Object != "" {
+		s += " (" + e.Object + ")"
+	}
+	if s != "" {
+		s += ": "
+	}
+	return s + e.Err.Error()
+}
+
+// Unwrap makes errors.Is work with what Err is: syscall.EINVAL, if nothing
+// says more.
+func (e *ArgumentError) Unwrap() error { return e.Err }
+
+// invalid says what is wrong with an argument.
+type invalid struct {
+	text  string
+	cause error
+}
+
+func (e *invalid) Error() string { return e.text }
+
+func (e *invalid) Unwrap() error { return e.cause }
+
+// Invalid says what is wrong with an argument. It is syscall.EINVAL.
+func Invalid(format string, args ...any) error { return InvalidAs(syscall.EINVAL, format, args...) }
+
+// InvalidAs says what is wrong with an argument. errors.Is finds cause, which
+// the text does not repeat.
+func InvalidAs(cause error, format string, args ...any) error {
+	return &invalid{fmt.Sprintf(format, args...), cause}
+}
+
+// Argument reports that op is not called for object, because of err.
+func Argument(op, object string, err error) error { return public(&ArgumentError{op, object, err}) }
+
+// Refuse reports that op is not called for object, with what Invalid makes of
+// format and args.
+func Refuse(op, object, format string, args ...any) error {
+	return Argument(op, object, Invalid(format, args...))
+}
+
+// Nil reports a nil argument.
+func Nil(op, param string) error { return Refuse(op, "", "%s is nil", param) }
