@@ -1,11 +1,11 @@
-// Chat sends each line of its input to everybody in a multicast group, and prints
-// what the others send. It ends with its input.
+// Chat sends each line of its input to all members of a multicast group, and
+// prints what the others send. It exits at the end of its input.
 //
 //	chat -name north -local 192.0.2.1
 //	chat -name south -local 192.0.2.2
 //
-// -local is an address of the network interface to use; without it the system's
-// routes choose, if they have one to the group. Lines may be lost.
+// -local is an address of the network interface to use; without it, the system's
+// route to the group determines the interface, if there is one. Lines may be lost.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	log.SetPrefix("chat: ")
 	group := flag.String("group", "239.255.71.71", "multicast `address` of the group")
 	local := flag.String("local", "", "`address` of this host's interface")
-	name := flag.String("name", "", "what the others see before the lines")
+	name := flag.String("name", "", "`name` that the others see before the lines")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: chat -name name [-local address] [-group address]")
 		flag.PrintDefaults()
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// chat is in the group until standard input or ctx ends.
+// chat stays in the group until standard input or ctx ends.
 func chat(ctx context.Context, group netip.Addr, local, name string) error {
 	var messages *rdmacm.Receiver
 	conn, err := rdmacm.JoinGroup(ctx, group, &rdmacm.GroupConfig{
@@ -75,9 +75,9 @@ func show(ctx context.Context, conn *rdmacm.DatagramConn, messages *rdmacm.Recei
 	for {
 		m, err := messages.Next(ctx)
 		if err != nil {
-			return // chat ends, or conn is over, which speak says
+			return // chat ends, or conn has failed, which speak reports
 		}
-		// A group's datagrams come back to who has sent them.
+		// The group also delivers datagrams to their sender.
 		from, err := m.Sender()
 		if err == nil && from.QPNum == conn.QP().Num() && from.Path.DGID.Addr() == conn.LocalAddr().Addr() {
 			continue
@@ -86,14 +86,14 @@ func show(ctx context.Context, conn *rdmacm.DatagramConn, messages *rdmacm.Recei
 	}
 }
 
-// speak sends lines.
+// speak sends the lines of standard input.
 func speak(ctx context.Context, conn *rdmacm.DatagramConn, name string) error {
 	memory, err := conn.Alloc(conn.MTU(), 0)
 	if err != nil {
 		return err
 	}
 	lines := make(chan string)
-	go func() { // it may wait for a line for ever, and is left behind then
+	go func() { // it may block forever on standard input; speak does not wait for it
 		defer close(lines)
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			lines <- in.Text()
@@ -107,7 +107,7 @@ func speak(ctx context.Context, conn *rdmacm.DatagramConn, name string) error {
 			}
 			text := name + ": " + line
 			if len(text) > conn.MTU() {
-				log.Printf("the line is too long: %d bytes, where %d fit", len(text), conn.MTU())
+				log.Printf("line of %d bytes: a datagram holds at most %d", len(text), conn.MTU())
 				continue
 			}
 			if err := conn.Send(ctx, memory.Sub(0, copy(memory.Bytes(), text))); err != nil {

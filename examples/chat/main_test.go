@@ -56,7 +56,7 @@ func TestChat(t *testing.T) {
 				p.Prints("south: good evening\n")
 			}
 			say(t, west, strings.Repeat("x", 5000))
-			west.Says("the line is too long: 5006 bytes")
+			west.Says("line of 5006 bytes: a datagram holds at most")
 			say(t, west, "bye")
 			require.NoError(t, west.Stdin.Close())
 			require.Zero(t, west.Wait())

@@ -1,6 +1,6 @@
-// Counter shows atomic operations on remote memory: clients take tickets from a
-// counter at the server, with an addition that gives back what was there before.
-// So no number comes twice, and the server's program has no part in it.
+// Counter uses atomic operations on remote memory: clients take tickets from a
+// counter in the server's memory, with an addition that returns the old value.
+// Each number is taken once, without the help of the server's program.
 //
 //	counter -listen 192.0.2.1:7471
 //	counter -n 5 192.0.2.1:7471
@@ -21,12 +21,12 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-const counterSize = 8 // bytes, as atomic operations have them
+const counterSize = 8 // bytes, the size of every atomic operation
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("counter: ")
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471")
 	tickets := flag.Uint("n", 1, "how many `tickets` to take")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: counter -listen address\n       counter [-n tickets] address")
@@ -50,14 +50,14 @@ func main() {
 	}
 }
 
-// serve has the counter until ctx ends.
+// serve offers the counter until ctx ends.
 func serve(ctx context.Context, address string) error {
 	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
-	// One protection domain, and one counter in it, for all connections.
+	// All connections share one protection domain and the one counter in it.
 	device, err := ln.Device()
 	if err != nil {
 		return err
@@ -80,14 +80,14 @@ func serve(ctx context.Context, address string) error {
 	err = ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
 		conn, err := req.Accept(ctx, &rdmacm.Config{PD: pd, PrivateData: offer})
 		if err == nil {
-			err = conn.Wait(ctx) // for the client to close
+			err = conn.Wait(ctx) // until the client closes
 			conn.Close()
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Printf("client %v: %v", req.RemoteAddr(), err)
 		}
 	})
-	// All connections are closed: the device is done with the memory.
+	// All connections are closed: the device no longer uses the memory.
 	fmt.Println("tickets taken:", binary.NativeEndian.Uint64(counter.Bytes()))
 	return err
 }

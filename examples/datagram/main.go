@@ -1,6 +1,6 @@
 // Datagram exchanges datagrams: a client asks, and the server answers with the
-// text in capitals. All clients share one queue pair of the server's, which knows
-// them by their datagrams only. Datagrams may be lost, so clients ask again.
+// text in capitals. One queue pair of the server serves all clients, and knows
+// them only by their datagrams. Datagrams may be lost, so clients ask again.
 //
 //	datagram -listen 192.0.2.1:7471
 //	datagram 192.0.2.1:7471 hello world
@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	patience = time.Second // until a question is asked again
+	patience = time.Second // before a client asks again
 	attempts = 5
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("datagram: ")
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: datagram -listen address\n       datagram address text...")
 		flag.PrintDefaults()
@@ -42,7 +42,7 @@ func main() {
 	switch {
 	case *listen != "" && flag.NArg() == 0:
 		if err = serve(ctx, *listen); ctx.Err() != nil {
-			err = nil // which is how a server ends
+			err = nil // an interrupt is how a server ends
 		}
 	case *listen == "" && flag.NArg() >= 2:
 		err = ask(ctx, flag.Arg(0), flag.Args()[1:])
@@ -63,7 +63,7 @@ func serve(ctx context.Context, address string) error {
 	}
 	defer ln.Close()
 	fmt.Println("listening on", ln.Addr())
-	first, err := ln.Accept(ctx) // which says on which device the queue pair has to be
+	first, err := ln.Accept(ctx) // determines the device for the queue pair
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func serve(ctx context.Context, address string) error {
 	return answer(ctx, conn, questions)
 }
 
-// introduce tells all further clients of the queue pair.
+// introduce tells every other client which queue pair to use.
 func introduce(ctx context.Context, ln *rdmacm.DatagramListener, conn *rdmacm.DatagramConn) {
 	for {
 		req, err := ln.Accept(ctx)
@@ -103,7 +103,7 @@ func introduce(ctx context.Context, ln *rdmacm.DatagramListener, conn *rdmacm.Da
 	}
 }
 
-// answer answers whoever asks, with the question's number.
+// answer answers every question, with the question's number as immediate data.
 func answer(ctx context.Context, conn *rdmacm.DatagramConn, questions *rdmacm.Receiver) error {
 	memory, err := conn.Alloc(conn.MTU(), 0)
 	if err != nil {
@@ -129,7 +129,7 @@ func answer(ctx context.Context, conn *rdmacm.DatagramConn, questions *rdmacm.Re
 	}
 }
 
-// ask asks one question after the other and prints the answers.
+// ask asks the questions in turn and prints the answers.
 func ask(ctx context.Context, server string, texts []string) error {
 	dialing, cancel := context.WithTimeout(ctx, attempts*patience)
 	defer cancel()
@@ -148,7 +148,7 @@ func ask(ctx context.Context, server string, texts []string) error {
 	}
 	for i, text := range texts {
 		if len(text) > conn.MTU() {
-			return fmt.Errorf("a text of %d bytes, where datagrams have up to %d", len(text), conn.MTU())
+			return fmt.Errorf("text of %d bytes: a datagram holds at most %d", len(text), conn.MTU())
 		}
 		question := memory.Sub(0, copy(memory.Bytes(), text))
 		var answer []byte
@@ -169,8 +169,8 @@ func ask(ctx context.Context, server string, texts []string) error {
 	return nil
 }
 
-// await waits for the answer to a question, and passes over second answers to
-// others.
+// await waits for the answer to a question, and skips repeated answers to earlier
+// ones.
 func await(ctx context.Context, answers *rdmacm.Receiver, number uint32) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

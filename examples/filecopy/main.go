@@ -1,13 +1,13 @@
-// Filecopy copies a file to another host with RDMA writes, several of them under
-// way at a time, and compares checksums in the end.
+// Filecopy copies a file to another host with RDMA writes, several of them in
+// flight at a time, and finally compares checksums.
 //
 //	filecopy -listen 192.0.2.1:7471 copy.bin
 //	filecopy -to 192.0.2.1:7471 original.bin
 //
 // The receiving end offers a window of slots. The sending end writes each chunk
-// of the file into a slot, and tells its number with the immediate data. When the
-// chunk is in the copy, the receiving end sends that number back, and the slot is
-// free for the next chunk.
+// of the file into a slot, with the chunk's number as immediate data. When the
+// receiving end has stored the chunk in the copy, it sends the number back, and
+// the slot is free for the next chunk.
 package main
 
 import (
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// receive receives one file. It has its name when it is whole.
+// receive receives one file. The file gets its final name when it is complete.
 func receive(ctx context.Context, address, path string) error {
 	file, err := os.Create(path + ".part")
 	if err != nil {
@@ -107,7 +107,7 @@ func receive(ctx context.Context, address, path string) error {
 	}
 	defer conn.Close()
 	if err := store(ctx, conn, messages, window, file, size); err != nil {
-		return fmt.Errorf("the copy is not whole: %w", err)
+		return fmt.Errorf("the copy is incomplete: %w", err)
 	}
 	original, err := messages.Next(ctx)
 	if err != nil {
@@ -124,26 +124,26 @@ func receive(ctx context.Context, address, path string) error {
 	if err := os.Rename(file.Name(), path); err != nil {
 		return err
 	}
-	if err := conn.Send(ctx); err != nil { // an empty message says that all is well
+	if err := conn.Send(ctx); err != nil { // an empty message confirms the copy
 		return err
 	}
-	return conn.Wait(ctx) // until the other end, which has got it then, has closed
+	return conn.Wait(ctx) // until the other end closes, after it has received the message
 }
 
-// parseSize returns the size of the file from the sender's private data, which
-// may be anything, and of any length.
+// parseSize returns the size of the file from the sender's private data, which can
+// have any content and length.
 func parseSize(privateData []byte) (int64, error) {
 	if len(privateData) < 8 {
-		return 0, fmt.Errorf("private data of %d bytes has no size of a file", len(privateData))
+		return 0, fmt.Errorf("private data of %d bytes holds no file size", len(privateData))
 	}
 	size := binary.BigEndian.Uint64(privateData)
 	if size > maxSize {
-		return 0, fmt.Errorf("a file of %d bytes is too large", size)
+		return 0, fmt.Errorf("file of %d bytes is too large", size)
 	}
 	return int64(size), nil
 }
 
-// store puts chunks into the copy, in whatever order they come.
+// store writes chunks to the copy in the order in which they arrive.
 func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, window *ibverbs.MR, file *os.File, size int64) error {
 	bar := newProgress(os.Stderr, size)
 	defer bar.end()
@@ -156,13 +156,13 @@ func store(ctx context.Context, conn *rdmacm.Conn, messages *rdmacm.Receiver, wi
 		chunk := int64(number)
 		n, _ := m.Written()
 		if chunk >= chunks(size) || n != chunkLen(size, chunk) {
-			return fmt.Errorf("a chunk of %d bytes with number %d in a file of %d bytes", n, chunk, size)
+			return fmt.Errorf("chunk of %d bytes with number %d in a file of %d bytes", n, chunk, size)
 		}
 		data := window.Sub(int(chunk%slots)*chunkSize, n)
 		if _, err := file.WriteAt(data.Bytes(), chunk*chunkSize); err != nil {
 			return err
 		}
-		if err := conn.SendImm(ctx, number); err != nil { // the slot is free
+		if err := conn.SendImm(ctx, number); err != nil { // frees the slot
 			return err
 		}
 		bar.add(n)
@@ -175,10 +175,10 @@ type sender struct {
 	conn    *rdmacm.Conn
 	file    *os.File
 	size    int64
-	memory  *ibverbs.MR          // with the same slots as
+	memory  *ibverbs.MR          // has the same slots as the window
 	window  ibverbs.RemoteBuffer // at the other end
 	answers *rdmacm.Receiver
-	free    [slots]chan struct{} // tell that the slot's chunk is in the copy
+	free    [slots]chan struct{} // a value says that the slot's chunk is in the copy
 }
 
 // send sends a file.
@@ -193,7 +193,7 @@ func send(ctx context.Context, address, path string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxSize {
-		return fmt.Errorf("%s is no file, or too large", path)
+		return fmt.Errorf("%s is not a regular file, or too large", path)
 	}
 	size := binary.BigEndian.AppendUint64(nil, uint64(info.Size()))
 	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{RecvQueue: slots, PrivateData: size})
@@ -225,10 +225,10 @@ func send(ctx context.Context, address, path string) error {
 		return err
 	}
 	if _, err := s.answers.Next(ctx); err != nil {
-		return fmt.Errorf("the other end does not confirm the checksum %x: %w", sum, err)
+		return fmt.Errorf("the other end has not confirmed the checksum %x: %w", sum, err)
 	}
 	fmt.Printf("%x\n", sum)
-	return conn.Shutdown(ctx) // so that the other end hears of it before this program has ended
+	return conn.Shutdown(ctx) // blocks until the other end knows; then this program may exit
 }
 
 // transfer sends all chunks. Each slot has a goroutine that fills it.
@@ -241,7 +241,7 @@ func (s *sender) transfer(ctx context.Context) (err error) {
 		s.free[slot] = make(chan struct{}, 1)
 		filling.Go(func() {
 			if err := s.fill(ctx, int64(slot)); err != nil {
-				cancel(err) // which ends Next below, and the others
+				cancel(err) // ends Next below, and the other goroutines
 			}
 		})
 	}
@@ -263,7 +263,7 @@ func (s *sender) transfer(ctx context.Context) (err error) {
 	return nil
 }
 
-// fill sends the chunks whose turn it is to go through the slot.
+// fill sends every chunk that belongs into the slot, one after the other.
 func (s *sender) fill(ctx context.Context, slot int64) error {
 	for chunk := slot; chunk < chunks(s.size); chunk += slots {
 		data := s.memory.Sub(int(slot)*chunkSize, chunkLen(s.size, chunk))
@@ -290,12 +290,11 @@ func chunkLen(size, chunk int64) int { return int(max(min(chunkSize, size-chunk*
 
 func checksum(file *os.File) ([]byte, error) {
 	hash := sha256.New()
-	_, err := io.Copy(hash, io.NewSectionReader(file, 0, 1<<62)) // from its beginning
+	_, err := io.Copy(hash, io.NewSectionReader(file, 0, 1<<62)) // from the start
 	return hash.Sum(nil), err
 }
 
-// progress shows how much of a file is in the copy, to whoever looks at a
-// terminal.
+// progress shows on a terminal how much of a file is in the copy.
 type progress struct {
 	out        io.Writer
 	start      time.Time

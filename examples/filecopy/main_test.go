@@ -33,11 +33,11 @@ func TestWrongArguments(t *testing.T) {
 		"-to 192.0.2.1:7471 file another")
 }
 
-// Private data is the peer's: it may be short, or none.
+// The peer chooses the private data: it may be short or missing.
 func TestParseSize(t *testing.T) {
 	for n := range 8 {
 		_, err := parseSize(make([]byte, n))
-		require.EqualError(t, err, fmt.Sprintf("private data of %d bytes has no size of a file", n))
+		require.EqualError(t, err, fmt.Sprintf("private data of %d bytes holds no file size", n))
 	}
 	size, err := parseSize(append(binary.BigEndian.AppendUint64(nil, maxSize), 0, 0, 0))
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestParseSize(t *testing.T) {
 	require.ErrorContains(t, err, "too large")
 }
 
-// Progress is for a terminal, not for a pipe or a file.
+// progress writes to a terminal, not to a pipe or a file.
 func TestProgress(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestCopy(t *testing.T) {
 			sum := fmt.Sprintf("%x\n", sha256.Sum256(content))
 			require.Equal(t, sum, sender.Stdout())
 			require.Equal(t, "listening on "+address+"\n"+sum, receiver.Stdout())
-			require.Empty(t, sender.Stderr(), "no progress where nobody looks")
+			require.Empty(t, sender.Stderr(), "no progress bar without a terminal")
 			require.Empty(t, receiver.Stderr())
 			copied, err := os.ReadFile(target)
 			require.NoError(t, err)
@@ -108,12 +108,12 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A sender that is interrupted leaves no copy behind.
+// An interrupted sender leaves no copy behind.
 func TestInterrupted(t *testing.T) {
 	d := testdevice.Require(t)
 	original := filepath.Join(t.TempDir(), "large")
 	require.NoError(t, os.WriteFile(original, nil, 0o600))
-	require.NoError(t, os.Truncate(original, 1<<40)) // without any blocks
+	require.NoError(t, os.Truncate(original, 1<<40)) // a sparse file
 	target := filepath.Join(t.TempDir(), "copy")
 	receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 	sender := process.StartMain(t, "-to", receiver.Prints(`listening on (\S+)\n`), original)
@@ -125,19 +125,19 @@ func TestInterrupted(t *testing.T) {
 	require.Equal(t, 1, sender.Wait())
 	require.Contains(t, sender.Stderr(), "filecopy: interrupt signal received")
 	require.Equal(t, 1, receiver.Wait())
-	require.Contains(t, receiver.Stderr(), "filecopy: the copy is not whole: disconnected")
+	require.Contains(t, receiver.Stderr(), "filecopy: the copy is incomplete: disconnected")
 	require.NoFileExists(t, target)
 	require.NoFileExists(t, target+".part")
 }
 
-// A receiver that nobody has sent to ends when it is interrupted.
+// A receiver without a sender exits when it is interrupted.
 func TestNobody(t *testing.T) {
 	d := testdevice.Require(t)
 	target := filepath.Join(t.TempDir(), "copy")
 	receiver := process.StartMain(t, "-listen", d.IPv4.String()+":0", target)
 	address := receiver.Prints(`listening on (\S+)\n`)
 	receiver.Signal(os.Interrupt)
-	require.Equal(t, 1, receiver.Wait(), "there is no copy")
+	require.Equal(t, 1, receiver.Wait(), "no copy")
 	require.NoFileExists(t, target+".part")
 
 	original, _ := file(t, 1)
@@ -149,7 +149,7 @@ func TestNobody(t *testing.T) {
 	require.Contains(t, missing.Stderr(), "no such file")
 }
 
-// What a sender gets wrong ends the receiver, with no copy.
+// A sender's mistake ends the receiver, without a copy.
 func TestBadSender(t *testing.T) {
 	d := testdevice.Require(t)
 	for name, tt := range map[string]struct {
@@ -165,13 +165,13 @@ func TestBadSender(t *testing.T) {
 		}, "the copy differs"},
 		"chunk": {1, func(ctx context.Context, conn *rdmacm.Conn, _ *ibverbs.MR) error {
 			return conn.SendImm(ctx, 1)
-		}, "the copy is not whole: a chunk of 0 bytes with number 1 in a file of 1 bytes"},
+		}, "the copy is incomplete: chunk of 0 bytes with number 1 in a file of 1 bytes"},
 		"length": {2, func(ctx context.Context, conn *rdmacm.Conn, memory *ibverbs.MR) error {
 			var window ibverbs.RemoteBuffer
 			return errors.Join(window.UnmarshalBinary(conn.PeerData()), conn.WriteImm(ctx, window, 0, memory.Sub(0, 1)))
-		}, "a chunk of 1 bytes with number 0 in a file of 2 bytes"},
-		"end":  {1, func(context.Context, *rdmacm.Conn, *ibverbs.MR) error { return nil }, "the copy is not whole: disconnected"},
-		"size": {1<<63 + 1, nil, "a file of 9223372036854775809 bytes is too large"},
+		}, ": chunk of 1 bytes with number 0 in a file of 2 bytes"},
+		"end":  {1, func(context.Context, *rdmacm.Conn, *ibverbs.MR) error { return nil }, "the copy is incomplete: disconnected"},
+		"size": {1<<63 + 1, nil, "file of 9223372036854775809 bytes is too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := filepath.Join(t.TempDir(), "copy")

@@ -1,11 +1,11 @@
-// Manyclients shows a server with a thousand clients, all connected at the same
-// time, and that these take no threads: goroutines wait for them.
+// Manyclients connects a thousand clients to a server at the same time. They need
+// no threads of their own: goroutines wait for them.
 //
 //	manyclients -listen 192.0.2.1:7471
 //	manyclients -n 1000 192.0.2.1:7471
 //
-// The second one is all clients, in one process. When all are connected, each
-// sends a message and waits for the answer.
+// The second command runs all clients in one process. When all are connected,
+// each sends a message and waits for the answer.
 package main
 
 import (
@@ -24,12 +24,12 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-const atOnce = 32 // clients that are being connected
+const atOnce = 32 // clients connecting or closing at the same time
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("manyclients: ")
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471 or :7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471 or :7471")
 	n := flag.Uint("n", 1000, "`number` of clients")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: manyclients -listen address\n       manyclients [-n number] address")
@@ -79,7 +79,7 @@ func serve(ctx context.Context, address string) error {
 	})
 }
 
-// answer sends back the number that each of a client's messages has.
+// answer sends back the number in each of a client's messages.
 func answer(ctx context.Context, req *rdmacm.Request) error {
 	var messages *rdmacm.Receiver
 	conn, err := req.Accept(ctx, &rdmacm.Config{SendQueue: 1, RecvQueue: 1, Setup: func(c *rdmacm.Conn) (err error) {
@@ -93,7 +93,7 @@ func answer(ctx context.Context, req *rdmacm.Request) error {
 	for {
 		m, err := messages.Next(ctx)
 		if errors.Is(err, syscall.ECONNRESET) {
-			return nil // the client has closed
+			return nil // the client has closed the connection
 		}
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func answer(ctx context.Context, req *rdmacm.Request) error {
 	}
 }
 
-// connect connects n clients, lets each of them ask, and closes them.
+// connect connects n clients, has each of them ask, and closes them.
 func connect(ctx context.Context, server string, n int) error {
 	clients := make([]*rdmacm.Conn, n)
 	defer func() {
@@ -133,7 +133,7 @@ func connect(ctx context.Context, server string, n int) error {
 	return nil
 }
 
-// ask sends a number and waits until it comes back.
+// ask sends a number and waits for the server to send it back.
 func ask(ctx context.Context, conn *rdmacm.Conn, number uint32) error {
 	answer, err := conn.PostRecv()
 	if err != nil {
@@ -151,8 +151,8 @@ func ask(ctx context.Context, conn *rdmacm.Conn, number uint32) error {
 	return nil
 }
 
-// each calls f with the numbers up to n, of which some may be in it at once, and
-// returns an error of f's, after which it begins no more.
+// each calls f with each number below n, up to atOnce of them at the same time. If
+// f returns an error, each makes no more calls and returns it.
 func each(n, atOnce int, f func(i int) error) error {
 	var next atomic.Int64
 	var running sync.WaitGroup

@@ -22,7 +22,7 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "-n many 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
-// The clients' threads do not grow with their number, nor do the server's.
+// The number of threads does not grow with the number of clients, at either end.
 func TestThousandClients(t *testing.T) {
 	d := testdevice.Require(t)
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")

@@ -24,7 +24,7 @@ const maxMessage = 4096
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("message: ")
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471 or :7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471 or :7471")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: message -listen address\n       message address text...")
 		flag.PrintDefaults()
@@ -62,11 +62,12 @@ func serve(ctx context.Context, address string) error {
 	})
 }
 
-// answer answers the requests of one client until that closes the connection.
+// answer answers the requests of one client until the client closes the
+// connection.
 func answer(ctx context.Context, req *rdmacm.Request) error {
 	var requests *rdmacm.Receiver
 	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-		requests, err = c.NewReceiver(maxMessage) // here, because the client may send at once
+		requests, err = c.NewReceiver(maxMessage) // here, because the client may send as soon as it is connected
 		return err
 	}})
 	if err != nil {
@@ -80,7 +81,7 @@ func answer(ctx context.Context, req *rdmacm.Request) error {
 	for {
 		request, err := requests.Next(ctx)
 		if errors.Is(err, syscall.ECONNRESET) {
-			return nil // the client has closed
+			return nil // the client has closed the connection
 		}
 		if err != nil {
 			return err
@@ -109,7 +110,7 @@ func ask(ctx context.Context, server string, texts []string) error {
 	}
 	for _, text := range texts {
 		if len(text) > maxMessage {
-			return fmt.Errorf("a text of %d bytes, where messages have up to %d", len(text), maxMessage)
+			return fmt.Errorf("text of %d bytes: a message holds at most %d", len(text), maxMessage)
 		}
 		n := copy(request.Bytes(), text)
 		if err := conn.Send(ctx, request.Sub(0, n)); err != nil {
@@ -121,5 +122,5 @@ func ask(ctx context.Context, server string, texts []string) error {
 		}
 		fmt.Printf("%s\n", reply.Data)
 	}
-	return conn.Shutdown(ctx) // so that the server hears of the end before this program has ended
+	return conn.Shutdown(ctx) // blocks until the server knows; then this program may exit
 }

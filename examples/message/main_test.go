@@ -55,7 +55,7 @@ func TestMessages(t *testing.T) {
 	require.Contains(t, nobody.Stderr(), "message: dial "+address+": ")
 }
 
-// Without a host, the server is at every address.
+// Without a host, the server listens on all addresses.
 func TestEveryAddress(t *testing.T) {
 	d := testdevice.Require(t)
 	server := process.StartMain(t, "-listen", ":0")

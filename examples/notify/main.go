@@ -1,11 +1,11 @@
-// Notify shows RDMA write with immediate data as a notification: a writer puts
-// texts into the memory of a board, and with each tells it where to look.
+// Notify uses RDMA writes with immediate data as notifications: a writer puts
+// texts into a board's memory, and with each write tells the board where to look.
 //
 //	notify -listen 192.0.2.1:7471
 //	notify 192.0.2.1:7471 first second
 //
-// The board has to do nothing for the data to arrive. The immediate data, 32
-// bits with which the write ends, take a receive there, which wakes it.
+// The data arrives without the board's help. The write ends with 32 bits of
+// immediate data, which consume a receive at the board and wake it.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The board has fields of a fixed size, and each writer a board of its own.
+// A board has fields of a fixed size. Each writer has its own board.
 const (
 	fields    = 16
 	fieldSize = 256
@@ -31,7 +31,7 @@ const (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("notify: ")
-	listen := flag.String("listen", "", "be the board at this `address`, such as 192.0.2.1:7471 or :7471")
+	listen := flag.String("listen", "", "run the board at this `address`, such as 192.0.2.1:7471 or :7471")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: notify -listen address\n       notify address text...")
 		flag.PrintDefaults()
@@ -69,7 +69,7 @@ func serve(ctx context.Context, address string) error {
 	})
 }
 
-// watch gives a writer a board, and prints what appears on it.
+// watch gives a writer a board and prints what the writer puts on it.
 func watch(ctx context.Context, req *rdmacm.Request) error {
 	var board *ibverbs.MR
 	var notifications *rdmacm.Receiver
@@ -93,7 +93,7 @@ func watch(ctx context.Context, req *rdmacm.Request) error {
 	for {
 		m, err := notifications.Next(ctx)
 		if errors.Is(err, syscall.ECONNRESET) {
-			return nil // the writer has closed
+			return nil // the writer has closed the connection
 		}
 		if err != nil {
 			return err
@@ -101,16 +101,16 @@ func watch(ctx context.Context, req *rdmacm.Request) error {
 		field, ok := m.Imm()
 		n, _ := m.Written()
 		if !ok || field >= fields || n > fieldSize {
-			return fmt.Errorf("a notification of %d bytes in field %d", n, field)
+			return fmt.Errorf("notification of %d bytes in field %d", n, field)
 		}
 		fmt.Printf("field %d: %s\n", field, board.Sub(int(field)*fieldSize, n).Bytes())
 	}
 }
 
-// write writes each text into a field of its own.
+// write writes each text into its own field.
 func write(ctx context.Context, address string, texts []string) error {
 	if len(texts) > fields {
-		return fmt.Errorf("%d texts, where the board has %d fields", len(texts), fields)
+		return fmt.Errorf("%d texts: the board has %d fields", len(texts), fields)
 	}
 	conn, err := rdmacm.Dial(ctx, address, nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func write(ctx context.Context, address string, texts []string) error {
 		return err
 	}
 	if board.Len < fields*fieldSize {
-		return fmt.Errorf("%v is no board: it offers %d bytes", conn.RemoteAddr(), board.Len)
+		return fmt.Errorf("%v is not a board: it offers %d bytes", conn.RemoteAddr(), board.Len)
 	}
 	memory, err := conn.Alloc(fieldSize, 0)
 	if err != nil {
@@ -130,7 +130,7 @@ func write(ctx context.Context, address string, texts []string) error {
 	}
 	for i, text := range texts {
 		if len(text) > fieldSize {
-			return fmt.Errorf("a text of %d bytes, where fields have %d", len(text), fieldSize)
+			return fmt.Errorf("text of %d bytes: a field holds at most %d", len(text), fieldSize)
 		}
 		n := copy(memory.Bytes(), text)
 		field := board.Sub(uint64(i)*fieldSize, fieldSize)

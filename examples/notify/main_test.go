@@ -21,7 +21,7 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "192.0.2.1:7471", "-listen :7471 hello", "-listen")
 }
 
-// The board prints each text, from the field that the writer has chosen.
+// The board prints each text from the field that the writer chose.
 func TestNotifications(t *testing.T) {
 	d := testdevice.Require(t)
 	board := process.StartMain(t, "-listen", d.IPv4.String()+":0")

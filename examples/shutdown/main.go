@@ -1,13 +1,13 @@
-// Shutdown shows how a server ends without taking work back: interrupted, it
-// accepts no more clients, finishes the requests that it has begun, tells the
-// clients to go, and closes everything. What takes longer than a grace period is
-// cut off.
+// Shutdown shows how a server exits without abandoning work. When it is
+// interrupted, it accepts no more clients, finishes the requests it has begun,
+// tells the clients to go, and closes everything. It cuts off work that takes
+// longer than a grace period.
 //
 //	shutdown -listen 192.0.2.1:7471 -work 2s -grace 10s
 //	shutdown 192.0.2.1:7471
 //
-// A client sends one request after the other until the server says goodbye. Each
-// request was either answered before that, or not begun.
+// A client sends one request after the other until the server says goodbye. The
+// server has either answered each request before that, or not begun it.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 
 // The server's messages, as immediate data.
 const (
-	done    = 1 // with a request
+	done    = 1 // the request is done
 	goodbye = 2
 )
 
@@ -35,9 +35,9 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("shutdown: ")
 	var s server
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471 or :7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471 or :7471")
 	flag.DurationVar(&s.work, "work", time.Second, "how long each request takes")
-	flag.DurationVar(&s.grace, "grace", 10*time.Second, "how long after an interrupt work is cut off")
+	flag.DurationVar(&s.grace, "grace", 10*time.Second, "how long work may continue after an interrupt")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: shutdown -listen address [-work time] [-grace time]\n       shutdown address")
 		flag.PrintDefaults()
@@ -65,8 +65,8 @@ type server struct {
 	done        atomic.Int64 // requests
 }
 
-// serve serves clients until ctx ends, and then until they are gone. stop makes
-// signals do again what they do by default.
+// serve serves clients until ctx ends, and then until they are gone. stop restores
+// the default behavior of signals.
 func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	}
 	defer ln.Close()
 	fmt.Println("listening on", ln.Addr())
-	// What is under way goes on after ctx has ended, until the grace period is over.
+	// Work that has begun continues after ctx ends, until the grace period is over.
 	underWay, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutOff(nil)
 	finished := make(chan error, 1)
@@ -91,10 +91,10 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	<-ctx.Done()
 	stop() // so that a second interrupt ends the program at once
 	fmt.Println("shutting down")
-	ln.Close() // no more clients: they are refused, and may look for another server
+	ln.Close() // refuses further clients, which may look for another server
 	timer := time.AfterFunc(s.grace, func() { cutOff(fmt.Errorf("cut off after %v", s.grace)) })
 	defer timer.Stop()
-	err = <-finished // when all clients are gone
+	err = <-finished // until all clients are gone
 	fmt.Println("requests done:", s.done.Load())
 	if err == nil {
 		err = context.Cause(underWay) // nil if nothing was cut off
@@ -102,7 +102,7 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	return err
 }
 
-// answer does one client's requests. After ctx has ended it begins no more, and
+// answer does one client's requests. After ctx ends it begins no more requests and
 // says goodbye.
 func (s *server) answer(ctx, underWay context.Context, req *rdmacm.Request) error {
 	var requests *rdmacm.Receiver
@@ -118,12 +118,12 @@ func (s *server) answer(ctx, underWay context.Context, req *rdmacm.Request) erro
 		_, err := requests.Next(ctx)
 		switch {
 		case errors.Is(err, syscall.ECONNRESET):
-			return nil // the client has closed
+			return nil // the client has closed the connection
 		case ctx.Err() != nil:
 			if err := conn.SendImm(underWay, goodbye); err != nil {
 				return err
 			}
-			return conn.Wait(underWay) // for the client, which may still need an answer of this device
+			return conn.Wait(underWay) // until the client closes; its device may still need an answer from this one
 		case err != nil:
 			return err
 		}
@@ -159,7 +159,7 @@ func ask(ctx context.Context, address string) error {
 		}
 		answer, err := answers.Next(ctx)
 		if err != nil {
-			return fmt.Errorf("request %d, which may be done or not: %w", request, err)
+			return fmt.Errorf("request %d may or may not be done: %w", request, err)
 		}
 		if code, _ := answer.Imm(); code == goodbye {
 			fmt.Printf("the server ends; request %d is for another one\n", request)

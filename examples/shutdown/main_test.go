@@ -21,7 +21,7 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "-work much 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
-// Every request is done and its client knows, or it is not begun.
+// The server either does a request and tells the client, or never begins it.
 func TestGraceful(t *testing.T) {
 	d := testdevice.Require(t)
 	server := process.StartMain(t, "-work", "50ms", "-grace", "1h", "-listen", d.IPv4.String()+":0")
@@ -46,8 +46,8 @@ func TestGraceful(t *testing.T) {
 	require.Empty(t, server.Stderr())
 }
 
-// While the server finishes, new clients are refused; when the grace period is
-// over, it finishes no more.
+// While the server finishes its work, it refuses new clients; when the grace
+// period is over, it cuts the work off.
 func TestCutOff(t *testing.T) {
 	d := testdevice.Require(t)
 	server := process.StartMain(t, "-work", "1h", "-grace", "5s", "-listen", d.IPv4.String()+":0")
@@ -64,7 +64,7 @@ func TestCutOff(t *testing.T) {
 	require.Contains(t, server.Stderr(), "cut off after 5s")
 	server.Prints("requests done: 0\n")
 	require.Equal(t, 1, client.Wait())
-	require.Contains(t, client.Stderr(), "request 1, which may be done or not: disconnected")
+	require.Contains(t, client.Stderr(), "request 1 may or may not be done: disconnected")
 }
 
 // The second interrupt ends the server at once.

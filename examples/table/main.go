@@ -1,6 +1,6 @@
-// Table shows reads of remote memory: the server has a table of square roots,
-// and tells each client in the private data where it is. Clients read rows, and
-// the server's program has no part in that.
+// Table reads remote memory: the server holds a table of square roots, and tells
+// each client in its private data where the table is. Clients read rows without
+// the help of the server's program.
 //
 //	table -listen 192.0.2.1:7471
 //	table 192.0.2.1:7471 2 9 999
@@ -24,13 +24,13 @@ import (
 
 const (
 	rows    = 100_000
-	rowSize = 64 // a text, then zeros
+	rowSize = 64 // text, then zeros
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("table: ")
-	listen := flag.String("listen", "", "be the server at this `address`, such as 192.0.2.1:7471")
+	listen := flag.String("listen", "", "run the server at this `address`, such as 192.0.2.1:7471")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: table -listen address\n       table address row...")
 		flag.PrintDefaults()
@@ -60,7 +60,7 @@ func serve(ctx context.Context, address string) error {
 		return err
 	}
 	defer ln.Close()
-	// One protection domain for all connections, so that the table is registered
+	// All connections share one protection domain, so that the table is registered
 	// once and has one key.
 	device, err := ln.Device()
 	if err != nil {
@@ -87,7 +87,7 @@ func serve(ctx context.Context, address string) error {
 	return ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
 		conn, err := req.Accept(ctx, &rdmacm.Config{PD: pd, PrivateData: offer})
 		if err == nil {
-			err = conn.Wait(ctx) // for the client to close; reads need nobody here
+			err = conn.Wait(ctx) // until the client closes; reads need nothing from this program
 			conn.Close()
 		}
 		if err != nil && ctx.Err() == nil {
@@ -124,5 +124,5 @@ func read(ctx context.Context, server string, numbers []string) error {
 		}
 		fmt.Printf("%s\n", bytes.TrimRight(row.Bytes(), "\x00"))
 	}
-	return conn.Shutdown(ctx) // so that the server hears of the end before this program has ended
+	return conn.Shutdown(ctx) // blocks until the server knows; then this program may exit
 }

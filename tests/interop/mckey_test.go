@@ -109,7 +109,7 @@ func TestMckeyFails(t *testing.T) {
 		{[]string{"-m", "nobody.invalid", "-b", ip}, "group: lookup nobody.invalid"},
 		{[]string{"-m", group}, "no route to the group"},
 		{[]string{"-m", group, "-b", "203.0.113.7"}, "203.0.113.7"},
-		{[]string{"-m", group, "-b", ip, "-S", "1025"}, "messages of 1025 bytes, where the port's MTU allows 1024: message too long\n"},
+		{[]string{"-m", group, "-b", ip, "-S", "1025"}, "messages of 1025 bytes: the port's MTU allows 1024: message too long\n"},
 		// Soft-RoCE has none of these.
 		{[]string{"-m", group, "-b", ip, "-l"}, "not supported\n"},
 		{[]string{"-m", group, "-b", ip, "-p", "0x2"}, "rdma_bind_addr (192.0.2.1:0): invalid argument\n"},

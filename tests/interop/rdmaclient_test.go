@@ -117,7 +117,7 @@ func TestRDMAXClientWithoutXRC(t *testing.T) {
 	d := needDevice(t)
 	server := ourXServer.run(t, "-c", "x")
 	require.Equal(t, 1, server.Wait())
-	require.Regexp(t, `^rdmaxserver: no device has extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.Stderr())
+	require.Regexp(t, `^rdmaxserver: no device supports extended reliable connections \(XRC\): ibv_open_xrcd .*\n$`, server.Stderr())
 
 	listens(t, theirXServer.start(t, "-c", "x"))
 	client, theirs := ourXClient.run(t, "-c", "x", "-s", d.IPv4.String()), theirXClient.run(t, "-c", "x", "-s", d.IPv4.String())

@@ -74,7 +74,7 @@ func TestUdaddyIsRejected(t *testing.T) {
 	require.NotZero(t, client.Wait())
 	require.Contains(t, client.Stdout(), "RDMA_CM_EVENT_UNREACHABLE, error: 2")
 	require.Equal(t, 1, server.Wait())
-	require.Contains(t, server.Stderr(), "messages of 4096 bytes, where the port's MTU allows 1024: message too long\n")
+	require.Contains(t, server.Stderr(), "messages of 4096 bytes: the port's MTU allows 1024: message too long\n")
 
 	server = theirUdaddy.start(t, "-b", ip, "-S", "4096")
 	listens(t, server)
@@ -93,7 +93,7 @@ func TestUdaddyFails(t *testing.T) {
 		text string
 	}{
 		{[]string{"-s", ip}, "udaddy: dial 192.0.2.1:7174: connection rejected: nobody listens on the port\n"},
-		{[]string{"-s", ip, "-S", "1025"}, "messages of 1025 bytes, where the port's MTU allows 1024: message too long\n"},
+		{[]string{"-s", ip, "-S", "1025"}, "messages of 1025 bytes: the port's MTU allows 1024: message too long\n"},
 		{[]string{"-s", "nobody.invalid"}, "nobody.invalid"},
 		{[]string{"-s", "nobody.invalid", "-f", "ip"}, "nobody.invalid"},
 		{[]string{"-b", "203.0.113.7"}, "listen for datagrams on 203.0.113.7:7174: "},

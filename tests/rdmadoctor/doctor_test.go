@@ -72,7 +72,7 @@ var ailments = map[string]ailment{
 	},
 	"no provider": {
 		start: hide("/etc/libibverbs.d", "/mnt"),
-		check: "devices", found: "libibverbs does not know what to do with rxe0",
+		check: "devices", found: "libibverbs has no provider for rxe0",
 		command: []string{"apt-get install -y ibverbs-providers"}, cure: "true",
 	},
 	"no modules": {
@@ -151,7 +151,7 @@ var ailments = map[string]ailment{
 	},
 	"no carrier": {
 		cause: "ip link set rdma1 down",
-		check: "ports", found: "network interface rdma0 has no carrier", remedy: "see that the other end is up",
+		check: "ports", found: "network interface rdma0 has no carrier", remedy: "check that the other end is up",
 		cure: "ip link set rdma1 up",
 	},
 	"no IP address": {
@@ -173,7 +173,7 @@ func examine(t *testing.T, program string, start []string, commands string) diag
 		require.Empty(t, stderr)
 	} else {
 		require.Equal(t, 1, status)
-		require.Equal(t, "rdmadoctor: RDMA does not work here: mend what failed first, and look again\n", stderr)
+		require.Equal(t, "rdmadoctor: RDMA does not work here: fix the first failure, and run rdmadoctor again\n", stderr)
 	}
 	return report
 }
@@ -253,7 +253,7 @@ func TestHealthy(t *testing.T) {
 	require.Empty(t, stderr)
 	require.NotContains(t, stdout, "FAIL")
 	require.Contains(t, stdout, "\nRDMA works here.\n")
-	require.Contains(t, stdout, "ok   libraries: libibverbs and librdmacm of rdma-core ")
+	require.Contains(t, stdout, "ok   libraries: libibverbs and librdmacm from rdma-core ")
 	require.Contains(t, stdout, "ok   ports: "+d.Name+" port 1 is active")
 	if d.IPv4.IsValid() {
 		require.Contains(t, stdout, d.Name+" port 1 to itself at "+d.IPv4.String()+": a message and an RDMA write arrived")

@@ -56,19 +56,19 @@ func TestPeer(t *testing.T) {
 	}{
 		{"own address", "", []string{own}, "", own + " answers"},
 		{"own address of IPv6", "", []string{d.IPv6.String()}, "", d.IPv6.String() + " answers"},
-		{"a server", "", []string{"-p", port, own}, "", own + " takes connections at port " + port},
+		{"a server", "", []string{"-p", port, own}, "", own + " accepts connections at port " + port},
 		{"no server", "", []string{"-p", "7471", own}, "peer", own + " answers, but nobody listens at port 7471"},
 		{"loopback", "", []string{"127.0.0.1"}, "peer's address", "127.0.0.1 is this machine's loopback"},
 		{"localhost", "", []string{"localhost"}, "peer's address", " is this machine's loopback"},
 		{"an unknown name", "", []string{"nobody.invalid"}, "peer's address", "nobody.invalid"},
-		{"no route", "", []string{"203.0.113.9"}, "way to the peer", "this machine has no route to 203.0.113.9"},
-		{"nobody there", "", []string{"192.0.2.77"}, "way to the peer", "nobody answers on the link for 192.0.2.77"},
+		{"no route", "", []string{"203.0.113.9"}, "path to the peer", "this machine has no route to 203.0.113.9"},
+		{"nobody there", "", []string{"192.0.2.77"}, "path to the peer", "nobody answers on the link for 192.0.2.77"},
 		{
 			"through another interface", "ip link add other type dummy; ip link set other up; ip address add 203.0.113.1/24 dev other",
 			[]string{"203.0.113.9"},
-			"way to the peer", "packets to 203.0.113.9 leave through other, which no RDMA device is on",
+			"path to the peer", "packets to 203.0.113.9 leave through other, which has no RDMA device",
 		},
-		{"a host without RDMA", far, []string{"192.0.2.9"}, "peer", "192.0.2.9 is there, but does not answer requests to connect"},
+		{"a host without RDMA", far, []string{"192.0.2.9"}, "peer", "192.0.2.9 is up, but does not answer connection requests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			system(t, tt.cause)
@@ -85,7 +85,7 @@ func TestPeer(t *testing.T) {
 				require.Empty(t, stderr)
 			} else {
 				require.Equal(t, 1, status)
-				require.Equal(t, "rdmadoctor: RDMA does not work from here to "+host+": mend what failed first, and look again\n", stderr)
+				require.Equal(t, "rdmadoctor: RDMA does not work from here to "+host+": fix the first failure, and run rdmadoctor again\n", stderr)
 				require.NotEmpty(t, f.Remedy)
 			}
 			t.Logf("%+v", f)

@@ -37,13 +37,14 @@ func (c *cmtime) program() *program.Program {
 		Name: "cmtime", Flags: c.flags, Run: c.run,
 		Usage: "cmtime [-s addr] [-b addr] [-p port] [-c connections] [-r retries] [-t ms] [-j]",
 		Text: `
-The client prints for each step in how many milliseconds all connections took
-it, and in microseconds the share of each, and the shortest, the mean, three
-percentiles and the longest of the single connections' times. JSON is a list of
-the same, with the unit in each name. The other end may be C's.
+Measures how long many connections take for each step. For each step, the client
+prints the time for all connections in milliseconds. In microseconds, it prints
+this time divided by the number of connections, and the minimum, mean, three
+percentiles and maximum of the single connections' times. JSON lists the same
+values, with the unit in each name. The other end may be rdma-core's cmtime.
 
-Exit status: 0 if all went well, or if a server was interrupted; 1 if something
-failed or the arguments are wrong; 130 if a client was interrupted.
+Exit status: 0 on success, or if a server was interrupted; 1 if something failed
+or the arguments are wrong; 130 if a client was interrupted.
 
 Example: cmtime   and   cmtime -s 192.0.2.1 -c 1000`,
 	}
@@ -54,8 +55,8 @@ func (c *cmtime) flags(f *program.Flags) {
 	f.StringVarP(&c.bind, "bind", "b", "", "`address` to connect from, or to listen on (default: the system's choice, or all)")
 	f.Port(&c.port, "`port` of the server")
 	f.Number(&c.connections, "connections", "c", 1, 1<<20, "`number` of connections")
-	f.Number(&c.retries, "retries", "r", 0, 7, "`times` to try again to resolve, and to send again")
-	f.Milliseconds(&c.timeout, "timeout", "t", "how long resolving may take")
+	f.Number(&c.retries, "retries", "r", 0, 7, "`times` to retry resolving and sending")
+	f.Milliseconds(&c.timeout, "timeout", "t", "time limit for resolving")
 	f.BoolVarP(&c.json, "json", "j", false, "print JSON")
 }
 

@@ -33,7 +33,7 @@ func (e *End) Setup(conn *rdmacm.DatagramConn) (err error) {
 		return nil
 	}
 	if e.Size > conn.MTU() {
-		return fmt.Errorf("messages of %d bytes, where the port's MTU allows %d: %w", e.Size, conn.MTU(), syscall.EMSGSIZE)
+		return fmt.Errorf("messages of %d bytes: the port's MTU allows %d: %w", e.Size, conn.MTU(), syscall.EMSGSIZE)
 	}
 	e.memory, err = conn.Alloc(e.Size, ibverbs.AccessLocalWrite)
 	return err
@@ -75,7 +75,7 @@ func (e *End) Receive(ctx context.Context) (from rdmacm.Peer, err error) {
 			return from, err
 		}
 		if imm, ok := r.Imm(); !ok || imm != from.QPNum {
-			return from, fmt.Errorf("message of %d bytes from QP %d, whose immediate data is %d instead", n, from.QPNum, imm)
+			return from, fmt.Errorf("message of %d bytes from QP %d: its immediate data is %d, not the QP number", n, from.QPNum, imm)
 		}
 	}
 	return from, nil

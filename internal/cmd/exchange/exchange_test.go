@@ -79,7 +79,7 @@ func TestForeignMessages(t *testing.T) {
 	require.NoError(t, client.Conn.Send(ctx, client.memory.Sub(0, 10)))
 	_, err := server.Receive(ctx)
 	require.ErrorContains(t, err, "message of 9 bytes from QP ")
-	require.ErrorContains(t, err, "whose immediate data is 7 instead")
+	require.ErrorContains(t, err, "its immediate data is 7, not the QP number")
 	server.receives = server.receives[1:]
 	_, err = server.Receive(ctx)
 	require.ErrorContains(t, err, "message of 10 bytes from QP ")
@@ -99,5 +99,5 @@ func TestTooLarge(t *testing.T) {
 	e := &End{Count: 1, Size: MaxSize + 1}
 	_, err := rdmacm.DialDatagram(t.Context(), d.IPv4.String()+":7198", &rdmacm.DatagramConfig{Setup: e.SetupReceives})
 	require.ErrorIs(t, err, syscall.EMSGSIZE)
-	require.ErrorContains(t, err, "messages of 4097 bytes, where the port's MTU allows ")
+	require.ErrorContains(t, err, "messages of 4097 bytes: the port's MTU allows ")
 }

@@ -47,10 +47,10 @@ mckey -m group [-b addr] [-s] [-c connections] [-C count] [-S size] [-ol]
 mckey -M gid -b addr [-s] [-c connections] [-C count] [-S size] [-ol]`,
 		Text: `
 Joins a multicast group. With -s it sends messages to the group, otherwise it
-waits for as many. rdma-core's mckey may be among the members. A message that is
-lost is waited for until an interrupt.
+waits for the same number of messages. rdma-core's mckey may be a member too. If
+a message is lost, mckey waits for it until it is interrupted.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: mckey -m 239.1.2.3 -b 192.0.2.1   and   mckey -m 239.1.2.3 -b 192.0.2.1 -s`,
@@ -59,21 +59,21 @@ Example: mckey -m 239.1.2.3 -b 192.0.2.1   and   mckey -m 239.1.2.3 -b 192.0.2.1
 
 func (o *options) flags(f *program.Flags) {
 	f.StringVarP(&o.group, "group", "m", "", "`address` of the group")
-	f.StringVarP(&o.unmapped, "unmapped", "M", "", "`GID` of the group, in place of -m (needs -b)")
+	f.StringVarP(&o.unmapped, "unmapped", "M", "", "`GID` of the group, instead of -m (needs -b)")
 	f.BoolVarP(&o.sender, "sender", "s", false, "send")
 	f.StringVarP(&o.bind, "bind", "b", "", "`address` of the interface to join on (default: the one with a route to the group)")
 	f.Number(&o.connections, "connections", "c", 0, exchange.MaxCount, "`number` of queue pairs that join")
-	f.Number(&o.count, "count", "C", 0, exchange.MaxCount, "`number` of messages of each queue pair")
-	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU; 0: no messages")
-	f.Uint16VarP(&o.space, "port-space", "p", o.space, "port space `number`: 0x111 (273) is UDP's, 2 is that of groups of IPoIB")
-	f.BoolVarP(&o.sendOnly, "send-only", "o", false, "join to send only")
+	f.Number(&o.count, "count", "C", 0, exchange.MaxCount, "`number` of messages for each queue pair")
+	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU (0: no messages)")
+	f.Uint16VarP(&o.space, "port-space", "p", o.space, "port space `number`: 0x111 (273) for UDP, 2 for IPoIB groups")
+	f.BoolVarP(&o.sendOnly, "send-only", "o", false, "join only to send")
 	f.BoolVarP(&o.noLoopback, "no-loopback", "l", false, "keep a queue pair's own messages from coming back to it")
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
 	switch {
 	case (o.group == "") == (o.unmapped == ""):
-		return program.Misuse("either -m or -M must be given, the group")
+		return program.Misuse("either -m or -M must be given")
 	case o.unmapped != "" && o.bind == "":
 		return program.Misuse("-M needs -b, the address of an interface")
 	}

@@ -36,9 +36,9 @@ func (o *options) program() *program.Program {
 		Usage: "rdmaclient -s server [-p port]",
 		Text: `
 Connects, sends a message of 16 bytes, and receives one. The server is
-rdmaserver, or rdma_server of rdma-core.
+rdmaserver, or rdma-core's rdma_server.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: rdmaserver   and   rdmaclient -s 192.0.2.1`,
@@ -46,7 +46,7 @@ Example: rdmaserver   and   rdmaclient -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server's RDMA device")
 	f.Port(&o.port, "`port` of the server")
 }
 

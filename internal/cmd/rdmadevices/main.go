@@ -28,23 +28,23 @@ func (o *options) program() *program.Program {
 		Name: "rdmadevices", Flags: o.flags, Run: o.run,
 		Usage: "rdmadevices [-d device] [-v | -g] [-j]",
 		Text: `
-Shows the RDMA devices of this machine and their ports, one line for each port:
-the MTU in bytes, in use and at most; the speed of the link, in Gb/s, and what
-it is made of; and the network interface.
+Lists the RDMA devices of this machine and their ports, one line for each port.
+MTU is in bytes: the active one, and the largest. SPEED is the link's, in Gb/s,
+with its width and lane speed. INTERFACE is the network interface.
 
-With -g, one line for each GID of each port, with its type and, where the GID is
-that of an IPv4 address, the address.
+With -g, prints one line for each GID of each port, with its type and, if the
+GID stands for an IPv4 address, the address.
 
-Exit status: 0 if there is a device and all of them could be asked; 1 if not.
+Exit status: 0 if there is a device and all devices answered; 1 if not.
 
 Example: rdmadevices -g -d rxe0`,
 	}
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.device, "device", "d", "", "`name` of the only device to show (default: all)")
-	f.BoolVarP(&o.all, "verbose", "v", false, "print everything that is known of the devices")
-	f.BoolVarP(&o.gids, "gids", "g", false, "print the GIDs only")
+	f.StringVarP(&o.device, "device", "d", "", "`name` of the device to show (default: all)")
+	f.BoolVarP(&o.all, "verbose", "v", false, "print everything known about the devices")
+	f.BoolVarP(&o.gids, "gids", "g", false, "print only the GIDs")
 	f.JSON(&o.asJSON)
 }
 

@@ -20,19 +20,19 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Name:  "rdmadoctor",
 		Usage: "rdmadoctor [-j] [-p port] [host]",
 		Text: `
-Says whether RDMA works on this machine, and if not, why and what to do. Each
-check prints a line: ok; warn, if RDMA works but not for everything; FAIL; or
-skip, if it could not look. Under what is not ok, "do" says what to do and "run"
-what to enter into a shell, as root. In the end each device connects to itself,
-sends a message and writes to memory.
+Checks whether RDMA works on this machine, and if not, says why and what to do.
+Each check prints a line: ok; warn, if RDMA works but not for everything; FAIL;
+or skip, if the check could not run. Under each line that is not ok, "do" says
+what to do and "run" what to enter into a shell, as root. Finally, each device
+connects to itself, sends a message and writes to memory.
 
-With a host, it checks the way there, too: which device leads to it, and whether
-its connection manager answers. Nothing needs to run there: the refusal of a
-connection to a port without a server is an answer. With -p a server must listen
-at the port, which sees a connection that ends at once.
+With a host, it also checks the path to the host: which device leads to it, and
+whether its connection manager answers. Nothing needs to run there: a refused
+connection to a port without a server is an answer. With -p, a server must
+listen at the port; it sees a connection that ends at once.
 
-It changes nothing. Run it as the user, and in the container, that RDMA does not
-work for: permissions and limits are theirs.
+It changes nothing. Run it as the user and in the container for which RDMA does
+not work: permissions and limits belong to them.
 
 Exit status: 0 if no check failed; 1 if one did, or if the arguments are wrong.
 
@@ -40,7 +40,7 @@ Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 		Operand: &peer.Host,
 		Flags: func(f *program.Flags) {
 			f.JSON(&asJSON)
-			f.Port(&peer.Port, "`port` of the host at which a server must listen")
+			f.Port(&peer.Port, "`port` of the host on which a server listens")
 		},
 		Run: func(ctx context.Context, out program.Output) error {
 			if err := check(peer); err != nil {
@@ -54,7 +54,7 @@ Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 				return err
 			}
 			if !report.Works {
-				return fmt.Errorf("RDMA does not work %s: mend what failed first, and look again", place(peer))
+				return fmt.Errorf("RDMA does not work %s: fix the first failure, and run rdmadoctor again", place(peer))
 			}
 			return nil
 		},
@@ -67,7 +67,7 @@ func check(peer diagnose.Peer) error {
 		return program.Misuse("-p without a host")
 	}
 	if host, port, err := net.SplitHostPort(peer.Host); err == nil {
-		return program.Misuse("the port is a flag: -p %s %s", port, host)
+		return program.Misuse("pass the port as a flag: -p %s %s", port, host)
 	}
 	return nil
 }

@@ -14,9 +14,9 @@ func TestWrongArguments(t *testing.T) {
 		"-p 0 host":           "expected a number from 1 to 65535",
 		"-p 7471":             "-p without a host",
 		"host more":           `unexpected argument "more"`,
-		"192.0.2.1:7471":      "the port is a flag: -p 7471 192.0.2.1",
-		"[2001:db8::1]:7471":  "the port is a flag: -p 7471 2001:db8::1",
-		"-p 1 localhost:7471": "the port is a flag: -p 7471 localhost",
+		"192.0.2.1:7471":      "pass the port as a flag: -p 7471 192.0.2.1",
+		"[2001:db8::1]:7471":  "pass the port as a flag: -p 7471 2001:db8::1",
+		"-p 1 localhost:7471": "pass the port as a flag: -p 7471 localhost",
 	})
 }
 

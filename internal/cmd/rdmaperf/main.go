@@ -48,23 +48,23 @@ rdmaperf [flags]          the server
 rdmaperf [flags] host     the client, with the same flags
 rdmaperf --plot file.svg --compare name=file.json ...`,
 		Text: `
-Measures the latency or the bandwidth of an operation between two ends. The
-other end may be perftest's ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw,
+Measures the latency or bandwidth of an operation between two ends. The other
+end may be perftest's ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw,
 ib_read_lat, ib_read_bw, ib_atomic_lat or ib_atomic_bw, with the same flags;
 writeimm and -R need rdmaperf at both ends.
 
-Rows have perftest's columns, and the processor time of this process for each
-message. Latencies are of one way (of the whole for reads and atomics), in
-microseconds; MB are 2^20 bytes. Without -e, both ends use a processor each to
-look for completions.
+Each row shows perftest's columns, and this process's processor time for each
+message. Latencies are in microseconds and measure one way, or the whole
+operation for reads and atomics; 1 MB is 2^20 bytes. Without -e, each end
+occupies a processor to poll for completions.
 
-Two rdmaperfs tell each other their flags, and refuse if operation, type, sizes,
-number of messages or -R differ. perftest tells nothing: with another program or
-another -n at its end, both may wait for ever. In perftest -b means both
-directions at once and -q several queue pairs, which rdmaperf has not; it refuses
--q, but with -b both wait.
+Two rdmaperfs exchange their flags, and fail if operation, type, sizes, number
+of messages or -R differ. perftest exchanges none of these: with another program
+or another -n at its end, both ends may wait forever. In perftest, -b means both
+directions at once and -q means several queue pairs. rdmaperf supports neither:
+it refuses a perftest with -q, but with -b both ends wait.
 
-Exit status: 0 if all went well; 1 if something failed or the arguments are
+Exit status: 0 on success; 1 if something failed or the arguments are
 wrong; 130 if interrupted.
 
 Example: rdmaperf -a -o write   and   rdmaperf -a -o write --plot lat.svg 192.0.2.1`,
@@ -79,23 +79,23 @@ func (o *options) flags(f *program.Flags) {
 	f.StringVarP(&o.op, "op", "o", o.op, "`operation`: "+strings.Join(names, ", "))
 	f.BoolVarP(&o.bandwidth, "bandwidth", "b", false, "measure bandwidth, not latency")
 	f.StringVarP(&o.transport, "connection", "c", o.transport, "`type` of the queue pair: RC, UC or UD")
-	f.BoolVarP(&o.all, "all", "a", false, "all sizes from 2 bytes to 8 MiB, for UD to the MTU")
-	f.Number(&o.size, "size", "s", 1, 1<<30, "`bytes` of a message (without it 2 for latency, 65536 for bandwidth, 8 for atomics)")
-	f.Number(&o.iterations, "iters", "n", 5, math.MaxInt32, "`messages` of each size (without it 1000, for the bandwidth of writes 5000)")
-	f.Number(&o.depth, "tx-depth", "t", 1, 1<<15, "`messages` under way (without it 128 for bandwidth)")
+	f.BoolVarP(&o.all, "all", "a", false, "measure all sizes from 2 bytes to 8 MiB, with UD up to the MTU")
+	f.Number(&o.size, "size", "s", 1, 1<<30, "`bytes` of a message (default: 2 for latency, 65536 for bandwidth, 8 for atomics)")
+	f.Number(&o.iterations, "iters", "n", 5, math.MaxInt32, "`messages` of each size (default: 1000, or 5000 for the bandwidth of writes)")
+	f.Number(&o.depth, "tx-depth", "t", 1, 1<<15, "`messages` in flight (default: 128 for bandwidth)")
 	f.Number(&o.receives, "rx-depth", "r", 1, 1<<15, "`receives` posted ahead")
 	f.Number(&o.list, "post-list", "l", 1, 1<<10, "`messages` posted in one call")
-	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (without it 100, or the post list)")
-	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "`bytes` up to which a message is sent inline (without it 220 for latency, 0 for bandwidth)")
-	f.BoolVarP(&o.events, "events", "e", false, "sleep until there are completions")
-	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: leave the sleeping to Go's runtime, as CQ.Wait does, instead of C")
-	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device`; without it the one with the control connection's address, or the first")
-	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device; 0: the first active one")
+	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (default: 100, or the post list)")
+	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "largest message in `bytes` to send inline (default: 220 for latency, 0 for bandwidth)")
+	f.BoolVarP(&o.events, "events", "e", false, "sleep until completions arrive")
+	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: sleep in Go's runtime, as CQ.Wait does, instead of in C")
+	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device` to use (default: the one with the control connection's address, or the first)")
+	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device (0: the first active one)")
 	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
 	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
-	f.StringVarP(&o.plot, "plot", "", "", "draw what was measured against the size, into an SVG `file`, whose name ends in .svg")
-	f.StringArrayVarP(&o.compare, "compare", "", nil, "`name=file` with JSON of another run to draw too; may be repeated")
+	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`, whose name ends in .svg")
+	f.StringArrayVarP(&o.compare, "compare", "", nil, "also plot the JSON of another run, given as `name=file`; may be repeated")
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
@@ -176,7 +176,7 @@ func (o *options) test() (*perf.Test, error) {
 		List: o.list, Receives: o.receives,
 	}
 	if !slices.Contains(perf.Ops, t.Op) || t.Transport == 0 {
-		return nil, program.Misuse("-o %s -c %s: there is no such operation or type", o.op, o.transport)
+		return nil, program.Misuse("-o %s -c %s: no such operation or type", o.op, o.transport)
 	}
 	iterations, depth, size, inline := 1000, 16, 2, 220
 	if t.Bandwidth {

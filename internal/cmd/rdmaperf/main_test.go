@@ -52,19 +52,19 @@ func TestParse(t *testing.T) {
 
 func TestWrongArguments(t *testing.T) {
 	main.WrongArguments(t, "rdmaperf", 1, map[string]string{
-		"-o put":                     "-o put -c RC: there is no such operation or type",
-		"-c XRC":                     "-o send -c XRC: there is no such operation or type",
-		"-c UD -o write":             "UD has no write",
+		"-o put":                     "-o put -c RC: no such operation or type",
+		"-c XRC":                     "-o send -c XRC: no such operation or type",
+		"-c UD -o write":             "UD does not support write",
 		"-c UC -R":                   "-R connects queue pairs of type RC",
 		"-s 0":                       "expected a number from 1 to 1073741824",
 		"-n 4":                       "expected a number from 5 to 2147483647",
-		"-b -l 3":                    "do not go with lists of 3",
+		"-b -l 3":                    "must be multiples of the list length 3",
 		"host more":                  `unexpected argument "more"`,
 		"--plot x.svg --compare x":   "--compare x: expected name=file",
 		"--plot x.png":               "--plot x.png: a plot is an SVG file: use a name that ends in .svg",
-		"-o fetchadd -s 16":          "fetchadd is of 8 bytes",
+		"-o fetchadd -s 16":          "fetchadd always uses 8 bytes",
 		"-o write -e":                "no event to wait for",
-		"-b -Q 200 -t 100 -l 1 host": "a completion for each 200 never comes with 100 under way",
+		"-b -Q 200 -t 100 -l 1 host": "a completion for every 200 messages never comes with 100 in flight",
 	})
 }
 

@@ -36,9 +36,9 @@ func (o *options) program() *program.Program {
 		Usage: "rdmaserver [-s address] [-p port]",
 		Text: `
 Accepts one connection, receives a message of 16 bytes, and sends one. The
-client is rdmaclient, or rdma_client of rdma-core.
+client is rdmaclient, or rdma-core's rdma_client.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: rdmaserver -s ::   and   rdmaclient -s 2001:db8::1`,
@@ -46,7 +46,7 @@ Example: rdmaserver -s ::   and   rdmaclient -s 2001:db8::1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.address, "server", "s", o.address, "`address` to listen on (::, all of both families)")
+	f.StringVarP(&o.address, "server", "s", o.address, "`address` to listen on (::, all addresses, IPv4 and IPv6)")
 	f.Port(&o.port, "`port` to listen on")
 }
 

@@ -31,13 +31,13 @@ func (o *options) program() *program.Program {
 		Name: "rdmawatch", Flags: o.flags, Run: o.run,
 		Usage: "rdmawatch [-d device]... [-c count] [-j]",
 		Text: `
-Prints what happens to the RDMA devices of this machine, a line each: the time,
-the device, its port or -, and the event: those of devices and ports in the
-words of libibverbs; RDMA_CM_EVENT_..., as an id gets them that is bound to an
-address of RoCE; "device added" and "device removed". It takes no part in
-connections, and says on standard error when it has begun.
+Prints the events of this machine's RDMA devices, one on each line: the time,
+the device, its port or -, and the event. libibverbs names the events of devices
+and ports; RDMA_CM_EVENT_... are the events of an id bound to an address of
+RoCE; the others are "device added" and "device removed". rdmawatch takes no
+part in connections. It reports on standard error when it starts to watch.
 
-Exit status: 0 when it was interrupted, or has printed -c events; 1 if it cannot
+Exit status: 0 if it was interrupted, or has printed -c events; 1 if it cannot
 watch, or if the arguments are wrong.
 
 Example: rdmawatch -d rxe0`,
@@ -45,8 +45,8 @@ Example: rdmawatch -d rxe0`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringSliceVarP(&o.devices, "device", "d", nil, "`name` of a device to watch, there or yet to come (default: all)")
-	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "`number` of events to end after (0: until interrupted)")
+	f.StringSliceVarP(&o.devices, "device", "d", nil, "`name` of a device to watch, which may appear later (default: all)")
+	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "exit after this `number` of events (0: when interrupted)")
 	f.BoolVarP(&o.asJSON, "json", "j", false, "print a JSON object on each line")
 }
 

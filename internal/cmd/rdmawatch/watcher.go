@@ -29,7 +29,7 @@ type watcher struct {
 func (w *watcher) start(ctx context.Context) error {
 	kernel, err := hotplug.Listen()
 	if err != nil {
-		w.failed(fmt.Errorf("not told of devices that come and go: %w", err))
+		w.failed(fmt.Errorf("cannot watch devices appear and disappear: %w", err))
 	} else {
 		w.waiters.Go(func() { w.watchKernel(ctx, kernel) })
 	}
@@ -37,7 +37,7 @@ func (w *watcher) start(ctx context.Context) error {
 		return err
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(w.devices)), func(name string) bool { return !w.wants(name) })
-	fmt.Fprintf(w.stderr, "rdmawatch: watching %s\n", cmp.Or(strings.Join(names, ", "), "for devices to come"))
+	fmt.Fprintf(w.stderr, "rdmawatch: watching %s\n", cmp.Or(strings.Join(names, ", "), "for new devices"))
 	return nil
 }
 

@@ -35,10 +35,10 @@ func (o *options) program() *program.Program {
 		Usage: "rdmaxclient -s server [-p port] [-c r|x]",
 		Text: `
 Connects, and sends a message of 16 bytes. The server is rdmaxserver, or
-rdma_xserver of rdma-core, with the same -c. Extended reliable connections need
-devices that have them.
+rdma-core's rdma_xserver, with the same -c. Extended reliable connections need
+devices that support them.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
@@ -46,7 +46,7 @@ Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", "", "`address` of the server, that of an RDMA device")
+	f.StringVarP(&o.server, "server", "s", "", "`address` of the server's RDMA device")
 	f.Port(&o.port, "`port` of the server")
 	o.kind.Add(f)
 }

@@ -34,10 +34,10 @@ func (o *options) program() *program.Program {
 		Usage: "rdmaxserver [-p port] [-c r|x]",
 		Text: `
 Accepts one connection, and receives a message of 16 bytes through a shared
-receive queue. The client is rdmaxclient, or rdma_xclient of rdma-core, with the
-same -c. Extended reliable connections need devices that have them.
+receive queue. The client is rdmaxclient, or rdma-core's rdma_xclient, with the
+same -c. Extended reliable connections need devices that support them.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
@@ -45,7 +45,7 @@ Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.Port(&o.port, "`port` to listen on, at all addresses of IPv4")
+	f.Port(&o.port, "`port` to listen on, at all IPv4 addresses")
 	o.kind.Add(f)
 }
 
@@ -70,7 +70,7 @@ func checkXRC() error {
 	if err != nil {
 		return err
 	}
-	none := errors.New("no device has extended reliable connections (XRC)")
+	none := errors.New("no device supports extended reliable connections (XRC)")
 	for _, device := range devices {
 		domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
 		if err == nil {

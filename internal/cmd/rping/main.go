@@ -41,9 +41,11 @@ func (o *options) program() *program.Program {
 rping -s [-P] [-a addr] [-p port] [-vVdq] [-C count]
 rping -c -a addr [-I addr] [-p port] [-vVdq] [-C count] [-S size] [-t tos]`,
 		Text: `
-Tests a connection with RDMA reads and writes. The other end may be rdma-core's.
-Exit status: 0 if all went well, or if a server with -P was interrupted; 1 if
-something failed; 22 if the arguments are wrong; 130 if interrupted.
+Tests a connection with RDMA reads and writes. The other end may be rdma-core's
+rping.
+
+Exit status: 0 on success, or if a server with -P was interrupted; 1 if something
+failed; 22 if the arguments are wrong; 130 if interrupted.
 
 Example: rping -s -P -v   and   rping -c -a 192.0.2.1 -v -C 10`,
 	}
@@ -53,7 +55,7 @@ func (o *options) flags(f *program.Flags) {
 	f.BoolVarP(&o.client, "client", "c", false, "be a client")
 	f.StringVarP(&o.source, "source", "I", "", "`address` to connect from (client)")
 	f.BoolVarP(&o.server, "server", "s", false, "be a server")
-	f.BoolVarP(&o.persistent, "persistent", "P", false, "serve any number of clients, at once and one after the other")
+	f.BoolVarP(&o.persistent, "persistent", "P", false, "serve any number of clients, one after the other or at the same time")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the data of each ping")
 	f.BoolVarP(&o.validate, "validate", "V", false, "verify the data of each ping")
 	f.BoolVarP(&o.debug, "debug", "d", false, "print each step")
@@ -61,7 +63,7 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.count, "count", "C", 0, math.MaxInt32, "`number` of pings (0: until interrupted)")
 	f.StringVarP(&o.address, "address", "a", "", "`address` of the server; for a server, the one to listen on (default: all)")
 	f.Port(&o.port, "`port` of the server")
-	f.BoolVarP(&o.manualQP, "manual-qp", "q", false, "make the queue pair here, and move it through its states here")
+	f.BoolVarP(&o.manualQP, "manual-qp", "q", false, "create the queue pair and move it through its states without librdmacm")
 	f.Number(&o.tos, "tos", "t", 0, math.MaxUint8, "type of service `byte` of the packets (client)")
 }
 

@@ -38,10 +38,11 @@ func (o *options) program() *program.Program {
 		Name: "ucmatose", Flags: o.flags, Run: o.run,
 		Usage: "ucmatose [-s addr [-t tos]] [-b addr] [-p port] [-c connections] [-C count] [-S size] [-f format] [-P space] [-a exponent] [-m]",
 		Text: `
-Makes many connections, and sends messages in both directions of each. The other
-end, which may be rdma-core's ucmatose, needs the same -c, -C, -S and -P.
+Makes many connections, and sends messages over each in both directions. The
+other end, which may be rdma-core's ucmatose, needs the same -c, -C, -S and -P.
 
-Exit status: 0 if all went well, 1 if not, or with wrong arguments, 130 if interrupted.
+Exit status: 0 on success; 1 if something failed, or if the arguments are wrong;
+130 if interrupted.
 
 Example: ucmatose -c 10   and   ucmatose -s 192.0.2.1 -c 10`,
 	}
@@ -55,12 +56,12 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.count, "count", "C", 0, math.MaxUint16, "`number` of messages in each direction of a connection")
 	f.Number(&o.size, "size", "S", 0, 1<<30, "`bytes` of each message (0: no messages)")
 	f.Number(&o.tos, "tos", "t", 0, math.MaxUint8, "type of service `byte` of the packets (client)")
-	f.Number(&o.ackExponent, "ack-timeout", "a", 0, 31, "`exponent` n, to send again after 4.096 us * 2^n without an answer (0: the system's choice)")
+	f.Number(&o.ackExponent, "ack-timeout", "a", 0, 31, "`exponent` n: send again after 4.096 us * 2^n without an answer (0: the system's choice)")
 	f.BoolVarP(&o.migrate, "migrate", "m", false, "migrate to another event channel before disconnecting")
 	program.Choice(f, &o.space, "port-space", "P", "tcp", "port `space`", map[string]rdmacm.PortSpace{
 		"tcp": rdmacm.PortSpaceTCP, "ib": rdmacm.PortSpaceIB,
 	})
-	program.Choice(f, &o.hints, "format", "f", "name", "what addresses `are`", map[string]rdmacm.AddrInfo{
+	program.Choice(f, &o.hints, "format", "f", "name", "`kind` of addresses", map[string]rdmacm.AddrInfo{
 		"name": {}, "ip": {Flags: rdmacm.AddrNumericHost}, "ipv6": {Flags: rdmacm.AddrNumericHost},
 		"gid": {Flags: rdmacm.AddrNumericHost | rdmacm.AddrFamily, Family: rdmacm.FamilyIB},
 	})

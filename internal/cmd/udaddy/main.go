@@ -41,11 +41,11 @@ func (o *options) program() *program.Program {
 udaddy [-b addr] [-c connections] [-C count] [-S size]
 udaddy -s addr [-b addr] [-c connections] [-C count] [-S size] [-t tos]`,
 		Text: `
-Exchanges datagrams: with -s it is the client, otherwise the server. Both are to
-have the same -c, -C and -S. rdma-core's udaddy may be at the other end. A
-datagram that is lost is waited for until an interrupt.
+Exchanges datagrams. With -s it is the client, otherwise the server. Both need
+the same -c, -C and -S. The other end may be rdma-core's udaddy. If a datagram is
+lost, udaddy waits for it until it is interrupted.
 
-Exit status: 0 if all went well; 1 if something failed, or if the arguments are
+Exit status: 0 on success; 1 if something failed, or if the arguments are
 wrong; 130 if interrupted.
 
 Example: udaddy -b 192.0.2.1   and   udaddy -s 192.0.2.1`,
@@ -54,13 +54,13 @@ Example: udaddy -b 192.0.2.1   and   udaddy -s 192.0.2.1`,
 
 func (o *options) flags(f *program.Flags) {
 	f.StringVarP(&o.server, "server", "s", "", "`address` of the server")
-	f.StringVarP(&o.bind, "bind", "b", "", "`address` to listen on (default: all of IPv4), or to ask from")
-	f.StringVarP(&o.format, "format", "f", o.format, "`kind` of the addresses: name, ip, ipv6, or gid for InfiniBand's own")
-	f.StringVarP(&o.space, "port-space", "P", o.space, "`kind` of port: udp, or ipoib for queue pairs of IPoIB's partition")
-	f.Uint16VarP(&o.spaceNumber, "port-space-number", "p", 0, "`number` of the port space, in place of -P: 0x111 is udp, 2 is ipoib")
+	f.StringVarP(&o.bind, "bind", "b", "", "`address` to listen on (default: all IPv4 addresses), or to send from")
+	f.StringVarP(&o.format, "format", "f", o.format, "`kind` of addresses: name, ip, ipv6, or gid for native InfiniBand addresses")
+	f.StringVarP(&o.space, "port-space", "P", o.space, "`kind` of port: udp, or ipoib for queue pairs in IPoIB's partition")
+	f.Uint16VarP(&o.spaceNumber, "port-space-number", "p", 0, "`number` of the port space, instead of -P: 0x111 is udp, 2 is ipoib")
 	f.Number(&o.connections, "connections", "c", 0, exchange.MaxCount, "`number` of queue pairs")
 	f.Number(&o.count, "count", "C", 0, exchange.MaxCount, "`number` of messages to each")
-	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU; 0: no messages")
+	f.Number(&o.size, "size", "S", 0, exchange.MaxSize, "`bytes` of each message, up to the port's MTU (0: no messages)")
 	f.Uint8VarP(&o.tos, "tos", "t", 0, "type of service `byte` of the packets (client)")
 }
 
@@ -93,7 +93,7 @@ func (o *options) hints() (hints rdmacm.AddrInfo, err error) {
 	case "gid":
 		hints.Flags, hints.Family = rdmacm.AddrNumericHost|rdmacm.AddrFamily, rdmacm.FamilyIB
 	default:
-		return hints, program.Misuse("-f %q is none of name, ip, ipv6 and gid", o.format)
+		return hints, program.Misuse("-f %q: expected name, ip, ipv6 or gid", o.format)
 	}
 	switch strings.ToLower(o.space) {
 	case "udp":
@@ -101,7 +101,7 @@ func (o *options) hints() (hints rdmacm.AddrInfo, err error) {
 	case "ipoib":
 		hints.PortSpace = rdmacm.PortSpaceIPoIB
 	default:
-		return hints, program.Misuse("-P %q is neither udp nor ipoib", o.space)
+		return hints, program.Misuse("-P %q: expected udp or ipoib", o.space)
 	}
 	hints.PortSpace = cmp.Or(rdmacm.PortSpace(o.spaceNumber), hints.PortSpace)
 	return hints, nil

@@ -66,10 +66,10 @@ func TestWrongArguments(t *testing.T) {
 		"-S 4097":     "expected a number from 0 to 4096",
 		"-t 256":      "out of range",
 		"-p tcp":      "invalid syntax",
-		"-f dns":      `-f "dns" is none of name, ip, ipv6 and gid`,
-		"-P tcp":      `-P "tcp" is neither udp nor ipoib`,
+		"-f dns":      `-f "dns": expected name, ip, ipv6 or gid`,
+		"-P tcp":      `-P "tcp": expected udp or ipoib`,
 		"192.0.2.1":   `unexpected argument "192.0.2.1"`,
-		"-p 262 -f x": "none of name",
+		"-p 262 -f x": "expected name",
 	})
 }
 

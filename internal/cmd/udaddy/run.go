@@ -49,7 +49,7 @@ func (o *options) runClient(ctx context.Context, hints rdmacm.AddrInfo) (err err
 			return err
 		}
 		if want := e.Conn.Peer().QPNum; from.QPNum != want {
-			return fmt.Errorf("answer of QP %d, not of QP %d", from.QPNum, want)
+			return fmt.Errorf("answer from QP %d instead of QP %d", from.QPNum, want)
 		}
 	}
 	o.out.Printf("data transfers complete\n")

@@ -48,7 +48,7 @@ func whyNot(err error) string {
 	case isAny(err, context.DeadlineExceeded, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, ibverbs.WCRetryExceeded):
 		return "see the causes above; a firewall, or rules for routing, may keep packets from coming back"
 	}
-	return "see the causes above, and what the kernel says: dmesg"
+	return "see the causes above, and the kernel's messages: dmesg"
 }
 
 // end is one of the two of a connection.

@@ -48,10 +48,10 @@ func (m *machine) where(host, container, pod string) string {
 }
 
 func container(_ context.Context, m *machine) Finding {
-	const passed = ": what is missing may have to be passed to it, and modules and devices are "
+	const passed = ": missing parts may have to be passed to it; modules and devices are "
 	f := Finding{Status: OK, Found: m.where("not in one", "in a container"+passed+"the host's", "in a pod of Kubernetes"+passed+"the node's")}
 	if !m.inContainer() && m.inOtherNetwork() {
-		f.Found += ", but in another network namespace than the machine's first process"
+		f.Found += ", but in a different network namespace from the machine's first process"
 	}
 	return f
 }

@@ -30,7 +30,7 @@ func devices(_ context.Context, m *machine) Finding {
 	return m.judgeDevices(names, err)
 }
 
-const askKernel = "see what the kernel says of it: dmesg"
+const askKernel = "see the kernel's messages about it: dmesg"
 
 // judgeDevices is given the devices that could be asked.
 func (m *machine) judgeDevices(names []string, err error) Finding {
@@ -46,7 +46,7 @@ func (m *machine) judgeDevices(names []string, err error) Finding {
 		return Finding{Status: status, Found: err.Error(), Remedy: askKernel}
 	case len(unlisted) > 0:
 		f := Finding{
-			Status: status, Found: "libibverbs does not know what to do with " + strings.Join(unlisted, ", "),
+			Status: status, Found: "libibverbs has no provider for " + strings.Join(unlisted, ", "),
 			Remedy: "install libibverbs' provider for the driver",
 		}
 		if command := m.install("ibverbs-providers", "libibverbs"); command != "" {
@@ -73,14 +73,14 @@ func (m *machine) noDevice() Finding {
 		f.Remedy = m.where("", "make one on the host"+pass, "make one on the node"+pass+", as its device plugin and SR-IOV's CNI plugin do")
 		return f
 	case m.inOtherNetwork():
-		f.Remedy = "look in the first network namespace, too: where rdma system says \"netns exclusive\", " +
-			"its devices must be moved here, with: rdma dev set NAME netns NAMESPACE"
+		f.Remedy = "look in the first network namespace too: if rdma system says \"netns exclusive\", " +
+			"move its devices here with: rdma dev set NAME netns NAMESPACE"
 		return f
 	}
 	for _, d := range m.netDevs {
 		target, _ := filepath.EvalSymlinks(m.path("sys/class/net/" + d.name + "/device/driver"))
 		if module := rdmaModules[filepath.Base(target)]; module != "" {
-			f.Found += ", but " + d.name + " is on a card that may be able to be one"
+			f.Found += ", but " + d.name + " is on a card that may support RDMA"
 			f.Commands = []string{"modprobe " + module}
 			return f
 		}

@@ -57,7 +57,7 @@ func (m *machine) filesMissing(names []string, numbers map[string]string) Findin
 	for _, name := range names {
 		f.Commands = append(f.Commands, fmt.Sprintf("mknod -m 666 %s c %s", path.Join(deviceFolder, name), strings.ReplaceAll(numbers[name], ":", " ")))
 	}
-	f.Remedy = "see why udev has not made them; until then make them by hand"
+	f.Remedy = "find out why udev has not created them; until then, create them by hand"
 	return f
 }
 
@@ -72,6 +72,6 @@ func (m *machine) filesRefused(names []string) Finding {
 		command += " " + path.Join(deviceFolder, name)
 	}
 	f.Commands = []string{command}
-	f.Remedy = "the udev rules of the package rdma-core do this for good; until then do it by hand"
+	f.Remedy = "the udev rules of the package rdma-core do this permanently; until then, do it by hand"
 	return f
 }

@@ -21,7 +21,7 @@ func firewall(ctx context.Context, m *machine) Finding {
 		roce = roce || p.LinkLayer == ibverbs.LinkEthernet
 	}
 	if !roce {
-		return Finding{Status: OK, Found: "none matters for InfiniBand"}
+		return Finding{Status: OK, Found: "no rule affects InfiniBand"}
 	}
 	read := false
 	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-save"}, {"ip6tables-save"}} {
@@ -41,7 +41,7 @@ func firewall(ctx context.Context, m *machine) Finding {
 		}
 	}
 	if !read {
-		return Finding{Status: Skipped, Found: "not checked: neither nft nor iptables-save is there to read rules with"}
+		return Finding{Status: Skipped, Found: "not checked: neither nft nor iptables-save is installed to read the rules"}
 	}
 	return Finding{Status: OK, Found: "no rule here seems to drop UDP port " + roceUDP}
 }

@@ -76,12 +76,12 @@ func (m *machine) versions() Finding {
 	verbs, cm := found["libibverbs"], found["librdmacm"]
 	switch {
 	case verbs == "" || cm == "":
-		return Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not tell the version"}
+		return Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not show the version"}
 	case verbs != cm:
 		return Finding{
-			Status: Warn, Found: fmt.Sprintf("libibverbs is of rdma-core %s, librdmacm of %s", verbs, cm),
-			Remedy: "install both of the same version",
+			Status: Warn, Found: fmt.Sprintf("libibverbs is from rdma-core %s, librdmacm from %s", verbs, cm),
+			Remedy: "install the same version of both",
 		}
 	}
-	return Finding{Status: OK, Found: "libibverbs and librdmacm of rdma-core " + verbs}
+	return Finding{Status: OK, Found: "libibverbs and librdmacm from rdma-core " + verbs}
 }

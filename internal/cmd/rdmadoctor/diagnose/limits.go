@@ -46,7 +46,7 @@ const moreFiles = `raise the limit: put "* - nofile 65536" into /etc/security/li
 func (m *machine) controlGroups() Finding {
 	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
 	if !ok {
-		return Finding{Status: Skipped, Found: "not checked: the control groups are of version 1"}
+		return Finding{Status: Skipped, Found: "not checked: the machine uses control groups version 1"}
 	}
 	f := Finding{Status: OK, Found: "the control groups leave room"}
 	for ; group != "/" && group != "."; group = path.Dir(group) {

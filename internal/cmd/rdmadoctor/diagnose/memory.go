@@ -29,7 +29,7 @@ func lockedMemory(_ context.Context, m *machine) Finding {
 	case soft == math.MaxUint64:
 		return Finding{Status: OK, Found: "no limit"}
 	case m.unlimited():
-		return Finding{Status: OK, Found: fmt.Sprintf("the limit of %s does not hold for this user", size(soft))}
+		return Finding{Status: OK, Found: fmt.Sprintf("the limit of %s does not apply to this user", size(soft))}
 	case soft >= enoughLocked:
 		return Finding{Status: OK, Found: "up to " + size(soft)}
 	}

@@ -51,8 +51,8 @@ func modules(_ context.Context, m *machine) Finding {
 // otherKernel is what to do where modprobe cannot help.
 func (m *machine) otherKernel() string {
 	return m.where("boot", "have the host boot", "use a node with") + " another kernel, or use a virtual machine with one: " +
-		"those of Debian's linux-image-amd64, but not its cloud kernels, and of Ubuntu with linux-modules-extra have RDMA, " +
-		"and with it Soft-RoCE, a device of software that needs no card"
+		"those of Debian's linux-image-amd64, but not its cloud kernels, and those of Ubuntu with linux-modules-extra have RDMA " +
+		"and Soft-RoCE, a software device that needs no card"
 }
 
 func (m *machine) hasModules(list string, names []string) bool {

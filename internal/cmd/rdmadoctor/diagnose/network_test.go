@@ -48,7 +48,7 @@ func TestJudgeDevices(t *testing.T) {
 			Status: Fail, Found: "there is no RDMA device", Remedy: make + ", on an Ethernet interface: rdma link add rxe0 type rxe netdev ETH",
 		}},
 		"a card without its module": {files: with(with(outside, ethernet), card), netDevs: []netDev{eth0, eth1}, want: Finding{
-			Status: Fail, Found: "there is no RDMA device, but eth1 is on a card that may be able to be one", Commands: []string{"modprobe mlx5_ib"},
+			Status: Fail, Found: "there is no RDMA device, but eth1 is on a card that may support RDMA", Commands: []string{"modprobe mlx5_ib"},
 		}},
 		"in a container": {files: with(inside, ethernet), netDevs: []netDev{eth0}, want: Finding{
 			Status: Fail, Found: "there is no RDMA device",
@@ -61,18 +61,18 @@ func TestJudgeDevices(t *testing.T) {
 		}},
 		"in another network namespace": {files: with(otherNetwork, ethernet), netDevs: []netDev{eth0}, want: Finding{
 			Status: Fail, Found: "there is no RDMA device",
-			Remedy: "look in the first network namespace, too: where rdma system says \"netns exclusive\", " +
-				"its devices must be moved here, with: rdma dev set NAME netns NAMESPACE",
+			Remedy: "look in the first network namespace too: if rdma system says \"netns exclusive\", " +
+				"move its devices here with: rdma dev set NAME netns NAMESPACE",
 		}},
 		"without a provider": {files: with(known, map[string]string{"etc/os-release": "ID=debian"}), want: Finding{
-			Status: Fail, Found: "libibverbs does not know what to do with rxe0",
+			Status: Fail, Found: "libibverbs has no provider for rxe0",
 			Remedy: "install libibverbs' provider for the driver", Commands: []string{"apt-get install -y ibverbs-providers"},
 		}},
 		"one of two without a provider": {files: known, names: []string{"mlx5_0"}, want: Finding{
-			Status: Warn, Found: "libibverbs does not know what to do with rxe0", Remedy: "install libibverbs' provider for the driver",
+			Status: Warn, Found: "libibverbs has no provider for rxe0", Remedy: "install libibverbs' provider for the driver",
 		}},
 		"one that cannot be asked": {files: known, err: errors.New("rxe0: no"), want: Finding{
-			Status: Fail, Found: "rxe0: no", Remedy: "see what the kernel says of it: dmesg",
+			Status: Fail, Found: "rxe0: no", Remedy: "see the kernel's messages about it: dmesg",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func network(t *testing.T, devices ...ibverbs.DeviceInfo) *machine {
 }
 
 func TestPorts(t *testing.T) {
-	const plug = "plug the cable in, and see that the other end is up"
+	const plug = "plug the cable in, and check that the other end is up"
 	up := roce("rxe0", "eth0", ibverbs.PortActive)
 	for name, tt := range map[string]struct {
 		devices []ibverbs.DeviceInfo
@@ -125,7 +125,7 @@ func TestPorts(t *testing.T) {
 			Status: Fail, Found: "rxe8 port 1 is down: it is on eth0, which is not in this network namespace", Remedy: runThere,
 		}},
 		"no port": {[]ibverbs.DeviceInfo{{}}, Finding{
-			Status: Fail, Found: "no device has a port", Remedy: "see what the kernel says of it: dmesg",
+			Status: Fail, Found: "no device has a port", Remedy: "see the kernel's messages about it: dmesg",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, ports(t.Context(), network(t, tt.devices...))) })
@@ -256,7 +256,7 @@ func TestRoutes(t *testing.T) {
 		"one each": {v4("eth0", "000200C0") + v4("eth2", "006433C6"), v6("eth0", documentation, "40"), Finding{Status: OK, Found: "2 through eth0, 1 through eth2"}},
 		"none": {v4("eth0", "000200C0"), v6("eth2", documentation, "80") + v6("eth2", "fe800000000000000000000000000000", "40"), Finding{
 			Status: Warn, Found: "1 through eth0, 0 through eth2",
-			Remedy: "no other host is reached through eth2: give its address a prefix shorter than a whole address, or add a route",
+			Remedy: "no other host can be reached through eth2: give its address a prefix shorter than a whole address, or add a route",
 		}},
 		"one network": {v4("eth0", "000200C0") + v4("eth2", "000200C0"), "", Finding{
 			Status: Warn, Found: "1 through eth0, 1 through eth2",
@@ -284,7 +284,7 @@ func TestFirewall(t *testing.T) {
 		err   error // of programs that have no rules
 		want  Finding
 	}{
-		"no program":   {nil, exec.ErrNotFound, Finding{Status: Skipped, Found: "not checked: neither nft nor iptables-save is there to read rules with"}},
+		"no program":   {nil, exec.ErrNotFound, Finding{Status: Skipped, Found: "not checked: neither nft nor iptables-save is installed to read the rules"}},
 		"not root":     {nil, refused, Finding{Status: Skipped, Found: "not checked: the rules cannot be read; try as root"}},
 		"no rules":     {map[string]string{"nft": ""}, exec.ErrNotFound, open},
 		"accepted":     {map[string]string{"nft": fmt.Sprintf(input, "{ 53, 4791 }")}, exec.ErrNotFound, open},

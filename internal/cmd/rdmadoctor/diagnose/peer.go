@@ -33,8 +33,8 @@ const lookTime = 4 * time.Second
 // peerChecks are those of the way to a peer, after all others.
 var peerChecks = []check{
 	{name: "peer's address", lack: "no address of the peer", look: peerAddress},
-	{name: "way to the peer", lack: "no way to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerWay},
-	{name: "peer", needs: []string{"way to the peer"}, look: peerAnswer},
+	{name: "path to the peer", lack: "no path to the peer", needs: []string{"GIDs", "locked memory", "peer's address"}, look: peerWay},
+	{name: "peer", needs: []string{"path to the peer"}, look: peerAnswer},
 }
 
 // peerAddress finds the addresses that the peer may have.
@@ -63,7 +63,7 @@ func (m *machine) judgeAddresses(addrs []netip.Addr) Finding {
 	m.peerAddrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.IsLoopback() || a.IsUnspecified() })
 	if len(m.peerAddrs) == 0 {
 		return Finding{
-			Status: Fail, Found: join(addrs) + " is this machine's loopback, at which no RDMA device is",
+			Status: Fail, Found: join(addrs) + " is this machine's loopback address, which no RDMA device has",
 			Remedy: "give an address of one of the peer's devices, as its rdmadevices -g shows them",
 		}
 	}
@@ -132,15 +132,15 @@ func (m *machine) noWay(addr netip.Addr, err error) Finding {
 	switch {
 	case isAny(err, notThere...):
 		f.Found = fmt.Sprintf("nobody answers on the link for %s, or for the gateway to it", addr)
-		f.Remedy = fmt.Sprintf("see that the peer is up and has this address: ping %s", addr)
+		f.Remedy = fmt.Sprintf("check that the peer is up and has this address: ping %s", addr)
 	case isAny(err, syscall.ENODEV, syscall.ENETUNREACH, syscall.EADDRNOTAVAIL):
 		source, err := m.source(addr)
 		if err != nil {
 			f.Found, f.Remedy = fmt.Sprintf("this machine has no route to %s: %v", addr, err), "add a route through the interface of an RDMA device"
 			break
 		}
-		f.Found = fmt.Sprintf("packets to %s leave through %s, which no RDMA device is on", addr, m.nameOf(source))
-		f.Remedy = "give the address of a device of the peer's in a network that this machine's devices are in, or change the route"
+		f.Found = fmt.Sprintf("packets to %s leave through %s, which has no RDMA device", addr, m.nameOf(source))
+		f.Remedy = "give an address of one of the peer's devices in a network that this machine's devices share, or change the route"
 	}
 	return f
 }
@@ -189,7 +189,7 @@ func (m *machine) judgeAnswer(addr string, err error) Finding {
 	nobody := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -rdmacm.Reason(syscall.ECONNREFUSED))
 	switch {
 	case err == nil:
-		return Finding{Status: OK, Found: fmt.Sprintf("%s takes connections at port %d", addr, cmp.Or(m.peer.Port, unusedPort))}
+		return Finding{Status: OK, Found: fmt.Sprintf("%s accepts connections at port %d", addr, cmp.Or(m.peer.Port, unusedPort))}
 	case nobody && m.peer.Port == 0:
 		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: it refuses port %d, at which nobody listens", addr, unusedPort)}
 	case nobody:
@@ -201,10 +201,10 @@ func (m *machine) judgeAnswer(addr string, err error) Finding {
 		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: %v", addr, err)}
 	case isAny(err, notThere...):
 		return Finding{
-			Status: Fail, Found: fmt.Sprintf("%s is there, but does not answer requests to connect", addr),
+			Status: Fail, Found: fmt.Sprintf("%s is up, but does not answer connection requests", addr),
 			Remedy: strings.Join([]string{
 				"run rdmadoctor on the peer: it needs an active RDMA device of the same kind at this address",
-				"see that nothing on the way drops UDP port " + roceUDP + ", and on the peer that no firewall does",
+				"check that nothing on the path drops UDP port " + roceUDP + ", including a firewall on the peer",
 			}, "; "),
 		}
 	}

@@ -32,11 +32,11 @@ func TestPeersAddress(t *testing.T) {
 		"own":      {addresses4("192.0.2.1"), 1, Finding{Status: OK, Found: "192.0.2.1, which is this machine"}},
 		"own link": {addresses4("fe80::1%eth0"), 1, Finding{Status: OK, Found: "fe80::1%eth0, which is this machine"}},
 		"loopback": {addresses4("127.0.0.1", "::1"), 0, Finding{
-			Status: Fail, Found: "127.0.0.1, ::1 is this machine's loopback, at which no RDMA device is", Remedy: remedy,
+			Status: Fail, Found: "127.0.0.1, ::1 is this machine's loopback address, which no RDMA device has", Remedy: remedy,
 		}},
 		"loopback and another": {addresses4("127.0.1.1", "192.0.2.7"), 1, Finding{Status: OK, Found: "192.0.2.7"}},
 		"any": {addresses4("0.0.0.0"), 0, Finding{
-			Status: Fail, Found: "0.0.0.0 is this machine's loopback, at which no RDMA device is", Remedy: remedy,
+			Status: Fail, Found: "0.0.0.0 is this machine's loopback address, which no RDMA device has", Remedy: remedy,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,11 +57,11 @@ func TestNoWay(t *testing.T) {
 	}
 	nobody := Finding{
 		Status: Fail, Found: "nobody answers on the link for 192.0.2.7, or for the gateway to it",
-		Remedy: "see that the peer is up and has this address: ping 192.0.2.7",
+		Remedy: "check that the peer is up and has this address: ping 192.0.2.7",
 	}
 	elsewhere := Finding{
-		Status: Fail, Found: "packets to 192.0.2.7 leave through eth2, which no RDMA device is on",
-		Remedy: "give the address of a device of the peer's in a network that this machine's devices are in, or change the route",
+		Status: Fail, Found: "packets to 192.0.2.7 leave through eth2, which has no RDMA device",
+		Remedy: "give an address of one of the peer's devices in a network that this machine's devices share, or change the route",
 	}
 	for name, tt := range map[string]struct {
 		err    error
@@ -91,9 +91,9 @@ func TestNoWay(t *testing.T) {
 
 func TestPeersAnswer(t *testing.T) {
 	silent := Finding{
-		Status: Fail, Found: "192.0.2.7 is there, but does not answer requests to connect",
+		Status: Fail, Found: "192.0.2.7 is up, but does not answer connection requests",
 		Remedy: "run rdmadoctor on the peer: it needs an active RDMA device of the same kind at this address; " +
-			"see that nothing on the way drops UDP port 4791, and on the peer that no firewall does",
+			"check that nothing on the path drops UDP port 4791, including a firewall on the peer",
 	}
 	for name, tt := range map[string]struct {
 		port int
@@ -110,7 +110,7 @@ func TestPeersAnswer(t *testing.T) {
 			Status: Fail, Found: "192.0.2.7 answers, but nobody listens at port 7471",
 			Remedy: "start the server, at this address or at every one, or give its port",
 		}},
-		"a server": {7471, nil, Finding{Status: OK, Found: "192.0.2.7 takes connections at port 7471"}},
+		"a server": {7471, nil, Finding{Status: OK, Found: "192.0.2.7 accepts connections at port 7471"}},
 		"a server that refuses": {7471, &rdmacm.RejectedError{Reason: rdmacm.ReasonConsumer}, Finding{
 			Status: OK, Found: "192.0.2.7 answers: connection rejected: refused by the peer's program",
 		}},

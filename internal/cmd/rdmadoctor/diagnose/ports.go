@@ -70,9 +70,9 @@ func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy
 	case p.LinkLayer == ibverbs.LinkInfiniBand && p.PhysicalState == ibverbs.PhysLinkUp:
 		return "no subnet manager has set it up", "start one on any host of the fabric, such as opensm", ""
 	case p.LinkLayer == ibverbs.LinkInfiniBand, link.name == "":
-		return "the link is " + p.PhysicalState.String(), "plug the cable in, and see that the other end is up", ""
+		return "the link is " + p.PhysicalState.String(), "plug the cable in, and check that the other end is up", ""
 	case !link.up:
 		return "network interface " + link.name + " is down", "", "ip link set " + link.name + " up"
 	}
-	return "network interface " + link.name + " has no carrier", "plug the cable in, and see that the other end is up", ""
+	return "network interface " + link.name + " has no carrier", "plug the cable in, and check that the other end is up", ""
 }

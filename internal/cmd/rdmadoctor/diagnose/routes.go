@@ -38,7 +38,7 @@ func routes(_ context.Context, m *machine) Finding {
 			all = append(all, fmt.Sprintf("%d through %s", n, i.name))
 			if n == 0 {
 				f.Status = Warn
-				f.Remedy = "no other host is reached through " + i.name + ": give its address a prefix shorter than a whole address, or add a route"
+				f.Remedy = "no other host can be reached through " + i.name + ": give its address a prefix shorter than a whole address, or add a route"
 			}
 		}
 	}

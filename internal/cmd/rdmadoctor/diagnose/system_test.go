@@ -21,12 +21,12 @@ func TestLibraries(t *testing.T) {
 	}{
 		"same": {
 			maps + "libibverbs.so.1.14.44.0\n" + maps + "libc.so.6\n" + maps + "librdmacm.so.1.3.44.0\n",
-			Finding{Status: OK, Found: "libibverbs and librdmacm of rdma-core 44.0"},
+			Finding{Status: OK, Found: "libibverbs and librdmacm from rdma-core 44.0"},
 		},
 		"mixed": {maps + "libibverbs.so.1.14.65.0\n" + maps + "librdmacm.so.1.3.44.0", Finding{
-			Status: Warn, Found: "libibverbs is of rdma-core 65.0, librdmacm of 44.0", Remedy: "install both of the same version",
+			Status: Warn, Found: "libibverbs is from rdma-core 65.0, librdmacm from 44.0", Remedy: "install the same version of both",
 		}},
-		"unknown": {maps + "libibverbs.so.1\n", Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not tell the version"}},
+		"unknown": {maps + "libibverbs.so.1\n", Finding{Status: OK, Found: "libibverbs and librdmacm, whose files do not show the version"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.want, fake(t, map[string]string{"proc/self/maps": tt.maps}).versions())
@@ -61,7 +61,7 @@ func TestModules(t *testing.T) {
 	without := map[string]string{"boot/config-6.1.0": "CONFIG_MODULES=y\n# CONFIG_INFINIBAND is not set\n"}
 	built := map[string]string{"boot/config-6.1.0": "CONFIG_MODULES=y\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_ACCESS=m\n"}
 	const other = " another kernel, or use a virtual machine with one: those of Debian's linux-image-amd64, but not its cloud kernels, " +
-		"and of Ubuntu with linux-modules-extra have RDMA, and with it Soft-RoCE, a device of software that needs no card"
+		"and those of Ubuntu with linux-modules-extra have RDMA and Soft-RoCE, a software device that needs no card"
 	dep := with(kernel, map[string]string{"lib/modules/6.1.0/modules.dep": "kernel/ib_uverbs.ko.xz: a\nkernel/rdma_ucm.ko: b"})
 	signs := map[string]string{"sys/class/infiniband_verbs/abi_version": "6", "sys/class/misc/rdma_cm/dev": "10:124"}
 	for name, tt := range map[string]struct {
@@ -134,7 +134,7 @@ func TestDeviceFiles(t *testing.T) {
 		"all": {files: with(outside, both), want: Finding{Status: OK, Found: "rdma_cm, uverbs0 in /dev/infiniband can be opened"}},
 		"missing": {files: outside, want: Finding{
 			Status: Fail, Found: "no rdma_cm, uverbs0 in /dev/infiniband",
-			Remedy: "see why udev has not made them; until then make them by hand",
+			Remedy: "find out why udev has not created them; until then, create them by hand",
 			Commands: []string{
 				"mkdir -p /dev/infiniband", "mknod -m 666 /dev/infiniband/rdma_cm c 10 124", "mknod -m 666 /dev/infiniband/uverbs0 c 231 192",
 			},
@@ -147,7 +147,7 @@ func TestDeviceFiles(t *testing.T) {
 		}},
 		"refused": {files: with(outside, both), refused: "uverbs0", want: Finding{
 			Status: Fail, Found: "no permission to open uverbs0 in /dev/infiniband", Commands: []string{"chmod 666 /dev/infiniband/uverbs0"},
-			Remedy: "the udev rules of the package rdma-core do this for good; until then do it by hand",
+			Remedy: "the udev rules of the package rdma-core do this permanently; until then, do it by hand",
 		}},
 		"refused in a container": {files: with(inside, both), refused: "infiniband", want: Finding{
 			Status: Fail, Found: "no permission to open rdma_cm, uverbs0 in /dev/infiniband", Remedy: passFiles,
@@ -184,7 +184,7 @@ func TestLockedMemory(t *testing.T) {
 		want                 Finding
 	}{
 		"none":       {"unlimited unlimited bytes", user, all, outside, Finding{Status: OK, Found: "no limit"}},
-		"root":       {"65536 65536 bytes", root, all, outside, Finding{Status: OK, Found: "the limit of 64 KiB does not hold for this user"}},
+		"root":       {"65536 65536 bytes", root, all, outside, Finding{Status: OK, Found: "the limit of 64 KiB does not apply to this user"}},
 		"much":       {"1073741824 1073741824 bytes", user, all, outside, Finding{Status: OK, Found: "up to 1024 MiB"}},
 		"unreadable": {"x y", user, all, outside, Finding{Status: Skipped, Found: "not checked: the limit cannot be read"}},
 		"little":     {"8388608 8388608 bytes", user, all, outside, Finding{Status: Warn, Found: "only 8 MiB may be locked: large buffers cannot be registered", Remedy: always}},
@@ -218,7 +218,7 @@ func TestContainer(t *testing.T) {
 	require.Contains(t, container(t.Context(), fake(t, inside)).Found, "in a container")
 	require.Contains(t, container(t.Context(), fake(t, pod)).Found, "in a pod of Kubernetes")
 	require.Equal(t, Finding{Status: OK, Found: "not in one"}, container(t.Context(), fake(t, nil)), "where this cannot be told")
-	require.Equal(t, Finding{Status: OK, Found: "not in one, but in another network namespace than the machine's first process"},
+	require.Equal(t, Finding{Status: OK, Found: "not in one, but in a different network namespace from the machine's first process"},
 		container(t.Context(), fake(t, otherNetwork)))
 	require.NotContains(t, container(t.Context(), fake(t, with(otherNetwork, inside))).Found, "network")
 }
@@ -253,7 +253,7 @@ func TestLimits(t *testing.T) {
 		"few handles":    {max("system/x", "mlx5_0 hca_handle=max hca_object=max\nrxe0 hca_handle=1 hca_object=max\n"), scarce("/system/x", "hca_handle=1 hca_object=max")},
 		"no objects":     {max("system/x", "rxe0 hca_handle=9 hca_object=0\n"), scarce("/system/x", "hca_handle=9 hca_object=0")},
 		"of a parent":    {max("system", "rxe0 hca_handle=max hca_object=0\n"), scarce("/system", "hca_handle=max hca_object=0")},
-		"of version 1":   {map[string]string{"proc/self/cgroup": "3:rdma:/x\n"}, Finding{Status: Skipped, Found: "not checked: the control groups are of version 1"}},
+		"of version 1":   {map[string]string{"proc/self/cgroup": "3:rdma:/x\n"}, Finding{Status: Skipped, Found: "not checked: the machine uses control groups version 1"}},
 		"nonsense there": {max("system/x", "rxe0\nrxe0 =\n hca_handle\n"), room},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tt.want, limits(t.Context(), fake(t, tt.files))) })

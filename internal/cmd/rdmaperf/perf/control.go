@@ -142,7 +142,7 @@ func (c *control) ahead() error {
 	if since == 0 || time.Since(c.started)-time.Duration(since) < patience {
 		return nil
 	}
-	return errors.New("the peer is done, and messages are missing here: give both ends the same operation (-o, -b) and number of messages (-n)")
+	return errors.New("the peer is done, but messages are missing here: give both ends the same operation (-o, -b) and number of messages (-n)")
 }
 
 // hangUp tells the peer that this end has failed, however long it takes to close
@@ -187,7 +187,7 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	}
 	text, rest, _ := bytes.Cut(theirs, []byte{0})
 	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < 5.7 {
-		return 0, fmt.Errorf("the peer is perftest %q, and 5.70 is the oldest that is understood", text)
+		return 0, fmt.Errorf("the peer is perftest %q; rdmaperf supports 5.70 and later", text)
 	}
 	if err := c.plan.compare(rest); err != nil {
 		return 0, err

@@ -164,7 +164,7 @@ func TestSeveralQueuePairs(t *testing.T) {
 }
 
 func TestOldPeer(t *testing.T) {
-	for version, text := range map[string]string{"5.60": "5.70 is the oldest", "": "5.70 is the oldest", "six": "5.70 is the oldest"} {
+	for version, text := range map[string]string{"5.60": "rdmaperf supports 5.70 and later", "": "rdmaperf supports 5.70 and later", "six": "rdmaperf supports 5.70 and later"} {
 		client, server := pair(t, t.Context())
 		err := both(func() error { _, err := client.settle(3); return err }, func() error {
 			_, err := server.exchange(append([]byte(version), make([]byte, versionSize-len(version))...))

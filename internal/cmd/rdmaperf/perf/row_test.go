@@ -126,12 +126,12 @@ func TestCheck(t *testing.T) {
 	good := Test{Op: Send, Transport: ibverbs.QPTypeRC, Sizes: []int{2}, Iterations: 10, Depth: 16, List: 1, Moderation: 1, Receives: 1}
 	require.NoError(t, good.Check())
 	for text, change := range map[string]func(t *Test){
-		"UD has no write":           func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUD, Write },
-		"UC has no read":            func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUC, Read },
-		"fetchadd is of 8 bytes":    func(t *Test) { t.Op = FetchAdd },
-		"no event to wait for":      func(t *Test) { t.Op, t.Events = Write, true },
-		"do not go with lists of 3": func(t *Test) { t.List = 3 },
-		"never comes with 16":       func(t *Test) { t.Moderation = 17 },
+		"UD does not support write":              func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUD, Write },
+		"UC does not support read":               func(t *Test) { t.Transport, t.Op = ibverbs.QPTypeUC, Read },
+		"fetchadd always uses 8 bytes":           func(t *Test) { t.Op = FetchAdd },
+		"no event to wait for":                   func(t *Test) { t.Op, t.Events = Write, true },
+		"must be multiples of the list length 3": func(t *Test) { t.List = 3 },
+		"never comes with 16":                    func(t *Test) { t.Moderation = 17 },
 	} {
 		bad := good
 		change(&bad)

@@ -55,17 +55,17 @@ func (t *Test) Check() error {
 	largest := slices.Max(t.Sizes)
 	switch {
 	case t.Transport == ibverbs.QPTypeUD && t.Op != Send:
-		return fmt.Errorf("UD has no %s", t.Op)
+		return fmt.Errorf("UD does not support %s", t.Op)
 	case t.Transport == ibverbs.QPTypeUC && t.Op.oneSided():
-		return fmt.Errorf("UC has no %s", t.Op)
+		return fmt.Errorf("UC does not support %s", t.Op)
 	case t.Op.isAtomic() && (largest != 8 || slices.Min(t.Sizes) != 8):
-		return fmt.Errorf("%s is of 8 bytes", t.Op)
+		return fmt.Errorf("%s always uses 8 bytes", t.Op)
 	case t.Events && t.Op == Write && !t.Bandwidth:
 		return fmt.Errorf("the peer of a write has no event to wait for")
 	case t.Depth%t.List != 0 || t.Moderation%t.List != 0 && t.List > 1:
-		return fmt.Errorf("a depth of %d and a completion for each %d do not go with lists of %d", t.Depth, t.Moderation, t.List)
+		return fmt.Errorf("a depth of %d and a completion for every %d messages must be multiples of the list length %d", t.Depth, t.Moderation, t.List)
 	case t.Moderation > t.Depth:
-		return fmt.Errorf("a completion for each %d never comes with %d under way", t.Moderation, t.Depth)
+		return fmt.Errorf("a completion for every %d messages never comes with %d in flight", t.Moderation, t.Depth)
 	}
 	return nil
 }

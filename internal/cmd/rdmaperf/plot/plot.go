@@ -102,7 +102,7 @@ func (p *panel) add(s Series) error {
 			value = r.Average
 		}
 		if r.Bytes <= 0 || value <= 0 || !s.Bandwidth && r.P99 <= 0 {
-			return fmt.Errorf("%d bytes have nothing that a logarithm can show", r.Bytes)
+			return fmt.Errorf("the row for %d bytes has no value that a logarithmic scale can show", r.Bytes)
 		}
 		l.points = append(l.points, point{float64(r.Bytes), value})
 		if !s.Bandwidth {

@@ -121,11 +121,11 @@ func TestDrawFails(t *testing.T) {
 	dir := t.TempDir()
 	good := []Series{series("good", false, 1)}
 	for text, bad := range map[string][]Series{
-		"nothing to draw":            nil,
-		"zero: 2 bytes have nothing": {good[0], series("zero", true, 0)},
-		"no tail: 2 bytes have":      {{Name: "no tail", Result: perf.Result{Rows: []perf.Row{{Bytes: 2, Typical: 1}}}}},
-		"no size: 0 bytes have":      {{Name: "no size", Result: perf.Result{Rows: []perf.Row{{Typical: 1, P99: 1}}}}},
-		"empty: the run has no rows": {{Name: "empty"}},
+		"nothing to draw":                        nil,
+		"zero: the row for 2 bytes has no value": {good[0], series("zero", true, 0)},
+		"no tail: the row for 2 bytes has":       {{Name: "no tail", Result: perf.Result{Rows: []perf.Row{{Bytes: 2, Typical: 1}}}}},
+		"no size: the row for 0 bytes has":       {{Name: "no size", Result: perf.Result{Rows: []perf.Row{{Typical: 1, P99: 1}}}}},
+		"empty: the run has no rows":             {{Name: "empty"}},
 	} {
 		file := filepath.Join(dir, "none.svg")
 		require.ErrorContains(t, Draw(file, bad), text)
