@@ -1,61 +1,182 @@
-package ibverbs
+package ibverbs_test
 
 import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/datapath"
+
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// What is no datagram with a header is refused before C reads it.
-func TestAHFromBadCompletion(t *testing.T) {
-	c := &Device{}
-	c.object.InitUnlisted("fake")
-	pd := &PD{device: c}
-	pd.object.InitUnlisted("fake PD")
-	good := libibverbs.Wc{Opcode: WCRecv, WcFlags: uint32(libibverbs.IBV_WC_GRH)}
-	failed, sent := good, good
-	failed.Status = libibverbs.IBV_WC_WR_FLUSH_ERR
-	sent.Opcode = WCSend
-	tests := map[string]struct {
-		wc   *WC
-		grh  int // bytes
-		port int
-		want string
-	}{
-		"no completion": {nil, 40, 1, "wc is nil"},
-		"port":          {&WC{datapath.WC{Wc: good}}, 40, 0, "(fake): port is 0, not from 1 to 255"},
-		"large port":    {&WC{datapath.WC{Wc: good}}, 40, 256, "(fake): port is 256, not from 1 to 255"},
-		"failed":        {&WC{datapath.WC{Wc: failed}}, 40, 1, "(fake): the completion is of a request that failed"},
-		"sent":          {&WC{datapath.WC{Wc: sent}}, 40, 1, "(fake): the completion is not of a receive"},
-		"no memory":     {&WC{datapath.WC{Wc: good}}, 0, 1, "(fake): grh has 0 bytes, and the header 40"},
-		"little memory": {&WC{datapath.WC{Wc: good}}, 39, 1, "(fake): grh has 39 bytes, and the header 40"},
+// udEnd makes an end for datagrams that is ready to send.
+func (r *rig) udEnd() *end {
+	r.t.Helper()
+	e := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
+	r.bring(e.qp, 0, ibverbs.QPStateRTS)
+	return e
+}
+
+// An answer goes to whoever the completion says sent the question.
+func TestAnswerADatagram(t *testing.T) {
+	r := open(t)
+	a, b := r.udEnd(), r.udEnd()
+	ask := must(r.pd.CreateAH(r.path()))(t)
+	r.cleanup(ask)
+	require.Same(t, r.pd, ask.PD())
+	a.postRecv(t, 1, a.mr.Sub(0, 100))
+	b.postRecv(t, 2, b.mr.Sub(0, 100))
+	question := pattern(a.mr.Bytes()[500:508], 3)
+	a.postSend(t, func(s *ibverbs.SendBatch) error {
+		return s.SendTo(3, ibverbs.Destination{AH: ask, QPNum: b.qp.Num(), QKey: qkey}, ibverbs.SendSignaled, a.mr.Sub(500, 8))
+	})
+	collectOK(t, a.sendCQ, 1)
+	wc := collectOK(t, b.recvCQ, 1)[0]
+	require.Equal(t, a.qp.Num(), wc.SrcQPNum())
+	require.Equal(t, question, b.mr.Bytes()[ibverbs.GRHLen:][:8])
+
+	grh := must(ibverbs.ParseGRH(b.mr.Bytes()))(t)
+	require.Equal(t, r.device.GID.Addr(), grh.SGID.Addr())
+	require.Equal(t, r.device.GID.Addr(), grh.DGID.Addr())
+	if r.device.GID.Addr().Is4() { // RoCE v2, behind a header of UDP
+		require.Equal(t, 4, grh.Version)
+		require.EqualValues(t, syscall.IPPROTO_UDP, grh.NextHeader)
+		require.GreaterOrEqual(t, grh.PayloadLen, len(question))
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, err := pd.CreateAHFromWC(tt.wc, make([]byte, tt.grh), tt.port)
-			require.ErrorContains(t, err, "ibv_create_ah_from_wc")
-			require.ErrorContains(t, err, tt.want)
-			require.ErrorIs(t, err, syscall.EINVAL)
-			_, err = c.AHAttrFromWC(tt.wc, make([]byte, tt.grh), tt.port)
-			require.ErrorContains(t, err, "ibv_init_ah_from_wc")
-			require.ErrorContains(t, err, tt.want)
+
+	back := must(r.c.AHAttrFromWC(&wc, b.mr.Bytes(), r.device.Port))(t)
+	require.Equal(t, r.device.GID.Addr(), back.DGID.Addr())
+	require.Equal(t, r.device.Port, back.Port)
+	fromAttr := must(r.pd.CreateAH(back))(t)
+	r.cleanup(fromAttr)
+	fromWC := must(r.pd.CreateAHFromWC(&wc, b.mr.Bytes(), r.device.Port))(t)
+	r.cleanup(fromWC)
+	for _, to := range []*ibverbs.AH{fromAttr, fromWC} {
+		answer := pattern(b.mr.Bytes()[900:908], byte(wc.SrcQPNum()))
+		b.postSend(t, func(s *ibverbs.SendBatch) error {
+			return s.SendTo(4, ibverbs.Destination{AH: to, QPNum: wc.SrcQPNum(), QKey: qkey}, ibverbs.SendSignaled, b.mr.Sub(900, 8))
 		})
+		collectOK(t, b.sendCQ, 1)
+		require.Equal(t, b.qp.Num(), collectOK(t, a.recvCQ, 1)[0].SrcQPNum())
+		require.Equal(t, answer, a.mr.Bytes()[ibverbs.GRHLen:][:8])
+		a.postRecv(t, 1, a.mr.Sub(0, 100))
 	}
 
-	grh := make([]byte, 100)
-	grh[0], grh[39], grh[40] = 0x60, 7, 99
-	header, port, err := received("op", c, &WC{datapath.WC{Wc: good}}, grh, 3)
-	require.NoError(t, err)
-	require.EqualValues(t, 3, port)
-	require.EqualValues(t, 0x60000000, header.VersionTclassFlow.Host())
-	require.EqualValues(t, 7, header.Dgid.Raw()[15])
+	// A header that nobody sent.
+	_, err := r.pd.CreateAHFromWC(&wc, make([]byte, ibverbs.GRHLen), r.device.Port)
+	require.Error(t, err)
+	require.ErrorContains(t, err, "ibv_create_ah_from_wc (PD ")
+	_, err = r.c.AHAttrFromWC(&wc, make([]byte, ibverbs.GRHLen), r.device.Port)
+	require.ErrorContains(t, err, "ibv_init_ah_from_wc ("+r.c.Name())
+}
 
-	local := good
-	local.WcFlags = 0 // within an InfiniBand subnet
-	header, _, err = received("op", c, &WC{datapath.WC{Wc: local}}, nil, 1)
-	require.NoError(t, err)
-	require.Zero(t, header)
+func TestBadAH(t *testing.T) {
+	r := open(t)
+	for name, tt := range map[string]struct {
+		change func(*ibverbs.AHAttr)
+		want   error
+	}{
+		"no port":       {func(a *ibverbs.AHAttr) { a.Port = 0 }, syscall.EINVAL},
+		"other port":    {func(a *ibverbs.AHAttr) { a.Port = 77 }, syscall.EINVAL},
+		"no route":      {func(a *ibverbs.AHAttr) { a.DGID = ibverbs.GID{} }, syscall.EINVAL},
+		"no such GID":   {func(a *ibverbs.AHAttr) { a.SGIDIndex = 255 }, syscall.ENODATA},
+		"flow label":    {func(a *ibverbs.AHAttr) { a.FlowLabel = 1 << 20 }, syscall.EINVAL},
+		"service level": {func(a *ibverbs.AHAttr) { a.SL = 16 }, syscall.EINVAL},
+	} {
+		path := r.path()
+		tt.change(&path)
+		_, err := r.pd.CreateAH(path)
+		require.ErrorIs(t, err, tt.want, name)
+		require.ErrorContains(t, err, "ibv_create_ah (PD ", name)
+	}
+}
+
+// The kernel looks for a neighbour that is not there, while other goroutines go
+// on, and gives up.
+func TestAHOfNobody(t *testing.T) {
+	r := open(t)
+	path := r.path()
+	path.DGID = ibverbs.GID(netip.MustParseAddr("::ffff:192.0.2.77").As16())
+	start := time.Now()
+	_, err := r.pd.CreateAH(path)
+	require.Error(t, err)
+	require.ErrorContains(t, err, "ibv_create_ah (PD ")
+	require.ErrorContains(t, err, fmt.Sprintf(", from GID index %d of port %d to 192.0.2.77)", r.device.GIDIndex, r.device.Port))
+	t.Logf("%v after %v", err, time.Since(start))
+}
+
+func TestAHCloseOrder(t *testing.T) {
+	r := open(t)
+	pd := must(r.c.AllocPD())(t)
+	ah := must(pd.CreateAH(r.path()))(t)
+	err := pd.Close()
+	require.ErrorIs(t, err, syscall.EBUSY)
+	require.ErrorContains(t, err, "close first: AH ")
+	require.NoError(t, ah.Close())
+	require.NoError(t, ah.Close())
+	require.NoError(t, pd.Close())
+	_, err = pd.CreateAH(r.path())
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// joinGroup makes the host a member, as rdmacm does for whoever joins a group
+// through it. Without one the network delivers nothing.
+func joinGroup(t *testing.T, r *rig, group netip.Addr) {
+	t.Helper()
+	netDev := must(net.InterfaceByName(r.device.NetDev))(t)
+	r.cleanup(must(net.ListenMulticastUDP("udp", netDev, &net.UDPAddr{IP: group.AsSlice(), Port: 7777}))(t))
+}
+
+// A datagram for a group reaches the queue pair that is in it.
+func TestMulticast(t *testing.T) {
+	r := open(t)
+	a, b := r.udEnd(), r.udEnd()
+	addr := netip.MustParseAddr("239.1.2.3")
+	joinGroup(t, r, addr)
+	group := ibverbs.GID(addr.As16())
+	require.NoError(t, b.qp.AttachMulticast(group, 0))
+	require.NoError(t, b.qp.AttachMulticast(group, 0), "twice is no error")
+	path := r.path()
+	path.DGID = group
+	to := must(r.pd.CreateAH(path))(t)
+	r.cleanup(to)
+	b.postRecv(t, 2, b.mr.Sub(0, 100))
+	message := pattern(a.mr.Bytes()[:16], 9)
+	a.postSend(t, func(s *ibverbs.SendBatch) error {
+		return s.SendTo(3, ibverbs.Destination{AH: to, QPNum: 0xFFFFFF, QKey: qkey}, ibverbs.SendSignaled, a.mr.Sub(0, 16))
+	})
+	collectOK(t, a.sendCQ, 1)
+	wc := collectOK(t, b.recvCQ, 1)[0]
+	require.Equal(t, a.qp.Num(), wc.SrcQPNum())
+	require.Equal(t, message, b.mr.Bytes()[ibverbs.GRHLen:][:16])
+}
+
+// Groups are left by hand, or by Close.
+func TestMulticastGroups(t *testing.T) {
+	r := open(t)
+	group := ibverbs.GID(netip.MustParseAddr("ff0e::4321").As16())
+	four := ibverbs.GID(netip.MustParseAddr("::ffff:239.1.2.3").As16())
+	e := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
+	r.bring(e.qp, 0, ibverbs.QPStateRTS)
+	require.NoError(t, e.qp.AttachMulticast(group, 0))
+	require.NoError(t, e.qp.DetachMulticast(group, 0))
+	require.Error(t, e.qp.DetachMulticast(group, 0), "not in it")
+
+	for name, err := range map[string]error{
+		"attach to no group": e.qp.AttachMulticast(r.device.GID, 0),
+		"detach":             e.qp.DetachMulticast(ibverbs.GID{}, 0),
+		"attach RC":          r.end(nil).qp.AttachMulticast(group, 0),
+	} {
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+		require.ErrorContains(t, err, "_mcast (QP ", name)
+	}
+	require.NoError(t, e.qp.AttachMulticast(group, 0))
+	require.NoError(t, e.qp.AttachMulticast(four, 0))
+	require.NoError(t, e.qp.Close(), "although it is in groups")
+	require.ErrorIs(t, e.qp.AttachMulticast(group, 0), os.ErrClosed)
 }

@@ -3,11 +3,73 @@ package ibverbs
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
 )
+
+// Device is an open device. Its methods may be called concurrently.
+type Device struct {
+	object  object.Object
+	raw     *libibverbs.Context
+	vectors int
+	destroy func() error
+	events  asyncEvents
+	removed atomic.Bool // the kernel said so; see isRemoved
+}
+
+// Name returns the device's name.
+func (d *Device) Name() string { return d.object.Name() }
+
+// CompVectors returns how many interrupt vectors the device has for completions:
+// CQConfig.Vector is below it.
+func (d *Device) CompVectors() int { return d.vectors }
+
+// Raw returns the C object, for the functions of package libibverbs. It is
+// valid until Close.
+func (d *Device) Raw() *libibverbs.Context { return d.raw }
+
+// Close closes the device, and wakes whoever waits for its events; see
+// ibv_close_device(3). While the context has protection domains, completion
+// channels or completion queues, it does nothing and returns a BusyError.
+func (d *Device) Close() error {
+	return d.self().Close(d.stopEvents, func() error { return wrap(d.Name(), d.destroy()) })
+}
+
+// closeWhenUnused closes the device now, or together with the last object that
+// was made on it.
+func (d *Device) closeWhenUnused() {
+	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
+}
+
+// sameDevice refuses to call op for what with an object of another open device: C
+// names objects by numbers, which mean other ones there.
+func sameDevice(op, what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
+	if device != its {
+		return otherDevice(op, what, o)
+	}
+	return nil
+}
+
+func otherDevice(op, what string, o *object.Object) error {
+	return cerr.Argument(op, what, notOfDevice(o))
+}
+
+func notOfDevice(o *object.Object) error {
+	return cerr.Invalid("%s is not of the same open device", o.Name())
+}
 
 // DeviceEntry describes an RDMA device of this machine.
 type DeviceEntry struct {
@@ -66,4 +128,217 @@ func cString(b []byte) string {
 		b = b[:i]
 	}
 	return string(b)
+}
+
+// Open opens the device of the given name; see ibv_open_device(3). Without a
+// name it opens the first device. If there is no such device, the error is
+// ErrNoDevice.
+func Open(name string) (*Device, error) {
+	what := "open " + name
+	if name == "" {
+		what = "open a device"
+	}
+	return openFirst(what, func(d DeviceEntry) bool { return name == "" || d.Name == name })
+}
+
+// OpenGUID opens the device whose node has the GUID, the first if there are
+// several; see ibv_open_device(3). If there is none, the error is ErrNoDevice.
+func OpenGUID(guid GUID) (*Device, error) {
+	return openFirst("open the device "+guid.String(), func(d DeviceEntry) bool { return d.GUID == guid })
+}
+
+func openFirst(what string, match func(DeviceEntry) bool) (*Device, error) {
+	var names []string
+	var raw *libibverbs.Context
+	var device DeviceEntry
+	var openErr error
+	err := eachDevice(func(d DeviceEntry, dev *libibverbs.Device) {
+		names = append(names, d.Name)
+		if raw == nil && openErr == nil && match(d) {
+			device = d
+			raw, openErr = libibverbs.OpenDevice(dev)
+		}
+	})
+	switch {
+	case err != nil:
+		if raw != nil { // a later device could not be described
+			err = errors.Join(err, libibverbs.CloseDevice(raw))
+		}
+		if errors.Is(err, syscall.ENOSYS) {
+			return nil, fmt.Errorf("%s: %w: %w", what, ErrNoDevice, err)
+		}
+		return nil, err
+	case openErr != nil:
+		return nil, wrap(device.Name, openErr)
+	case raw == nil:
+		return nil, noDevice(what, names, kernelSysfs.devices())
+	}
+	return openedContext(raw, device.Name), nil
+}
+
+// openedContext makes a Context that closes the device with it.
+func openedContext(raw *libibverbs.Context, name string) *Device {
+	c := &Device{
+		raw: raw, vectors: int(raw.NumCompVectors), destroy: func() error { return libibverbs.CloseDevice(raw) },
+	}
+	c.object.Init(name)
+	return c
+}
+
+// noDevice is given the devices that libibverbs lists, and those that the
+// kernel has: libibverbs leaves out what it cannot open or does not know.
+func noDevice(what string, others, kernels []string) error {
+	switch {
+	case len(others) == 0 && len(kernels) > 0:
+		return fmt.Errorf("%s: %w: this machine has %s, but libibverbs has no access to /dev/infiniband, or no provider for it%s",
+			what, ErrNoDevice, strings.Join(kernels, ", "), cerr.Doctor)
+	case len(others) == 0:
+		return fmt.Errorf("%s: %w: this machine has none%s", what, ErrNoDevice, cerr.Doctor)
+	}
+	slices.Sort(others)
+	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
+}
+
+// OpenNetDev opens the device that has the network interface on one of its
+// ports, and returns the port, from 1 on; see ibv_open_device(3). If there is
+// none, the error is ErrNoDevice. It looks into every device, so it needs
+// access to them.
+func OpenNetDev(name string) (*Device, int, error) {
+	if name == "" {
+		return nil, 0, cerr.Refuse("OpenNetDev", "", "name is empty")
+	}
+	port := 0
+	c, err := openLooking("open the device of network interface "+name, func(c *Device) (bool, string, error) {
+		interfaces, err := c.netDevs()
+		port = interfaces[name]
+		return port != 0, strings.Join(slices.Sorted(maps.Keys(interfaces)), ", "), err
+	})
+	return c, port, err
+}
+
+// OpenAddr opens the device that has the IP address of this machine in a GID
+// table, and returns that entry; RoCE v2 comes first. See ibv_open_device(3).
+// If there is none, the error is ErrNoDevice. It looks into every device, so it
+// needs access to them.
+func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
+	if !addr.IsValid() {
+		return nil, GIDEntry{}, cerr.Refuse("OpenAddr", "", "addr is the zero Addr")
+	}
+	var found GIDEntry
+	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Device) (ok bool, has string, err error) {
+		entries, err := c.QueryGIDTable()
+		found, ok = bestGID(entries, GIDOptions{Addr: addr})
+		var addrs []string
+		for _, e := range entries {
+			if text := e.GID.Addr().String(); !slices.Contains(addrs, text) {
+				addrs = append(addrs, text)
+			}
+		}
+		return ok, strings.Join(addrs, ", "), err
+	})
+	return c, found, err
+}
+
+// openLooking opens one device after the other until look finds there what is
+// wanted. Look also describes the device to whoever reads that there was none.
+func openLooking(what string, look func(*Device) (found bool, has string, err error)) (*Device, error) {
+	devices, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	var failed []error
+	for _, d := range devices {
+		c, err := Open(d.Name)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		found, has, err := look(c)
+		if err == nil && found {
+			return c, nil
+		}
+		others = append(others, d.Name+" ("+has+")")
+		failed = append(failed, err, c.Close())
+	}
+	return nil, errors.Join(append([]error{noDevice(what, others, kernelSysfs.devices())}, failed...)...)
+}
+
+// ClockDuration returns how long the device's clock takes for so many ticks: for
+// the difference of two readings of RawClock, or of two timestamps of
+// completions, with the bits that CompletionTimestampMask has. It is 0 if
+// CoreClock is, and ends at the longest Duration.
+func (a DeviceAttr) ClockDuration(ticks uint64) time.Duration {
+	if a.CoreClock == 0 {
+		return 0
+	}
+	const perMillisecond = uint64(time.Millisecond)
+	high, low := bits.Mul64(ticks, perMillisecond) // CoreClock is in ticks for each millisecond
+	if high >= a.CoreClock {
+		return math.MaxInt64
+	}
+	ns, _ := bits.Div64(high, low, a.CoreClock)
+	return time.Duration(min(ns, math.MaxInt64))
+}
+
+// RawClock reads the device's clock, which completion timestamps have too. It
+// counts at DeviceAttr.CoreClock from a start that means nothing; see
+// DeviceAttr.ClockDuration. A device without one gives errors.ErrUnsupported;
+// see ibv_query_rt_values_ex(3).
+func (d *Device) RawClock() (uint64, error) {
+	if err := d.self().Use(); err != nil {
+		return 0, err
+	}
+	defer d.object.Done()
+	values := libibverbs.ValuesEx{CompMask: uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK)}
+	if err := libibverbs.QueryRtValuesEx(d.raw, &values); err != nil {
+		return 0, wrap(d.Name(), err)
+	}
+	if values.CompMask&uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK) == 0 {
+		return 0, &Error{Op: "ibv_query_rt_values_ex", Object: d.Name(), Errno: syscall.EOPNOTSUPP}
+	}
+	// A count that C splits up as if it were nanoseconds.
+	return uint64(values.RawClock.TvSec)*uint64(time.Second) + uint64(values.RawClock.TvNsec), nil
+}
+
+// unlessRemoved is given the result of destroying something on the device. If
+// the device was removed, the kernel has destroyed everything on it, and
+// refuses every call with EIO: then this is no failure.
+//
+// C keeps its own part of the object, a little memory, for ever then. It would
+// free it with RDMAV_ALLOW_DISASSOC_DESTROY in the environment, but no longer
+// wait for events to be acknowledged, which reading them relies on.
+func (d *Device) unlessRemoved(err error) error {
+	if errors.Is(err, syscall.EIO) && d.isRemoved() {
+		return nil
+	}
+	return err
+}
+
+// Removed reports whether the device was removed from the machine, as far as the
+// kernel lets programs know. It asks for something that no driver takes part
+// in, so that a device which merely fails is not taken for one that is gone.
+func (d *Device) Removed() bool {
+	if d.self().Use() != nil {
+		return false
+	}
+	defer d.object.Done()
+	return d.isRemoved()
+}
+
+// isRemoved is Removed for a device that something keeps open.
+func (d *Device) isRemoved() bool {
+	if d.removed.Load() {
+		return true
+	}
+	ch, err := libibverbs.CreateCompChannel(d.raw)
+	if err == nil {
+		_ = libibverbs.DestroyCompChannel(ch) // cannot fail: nothing uses it
+		return false
+	}
+	if !errors.Is(err, syscall.EIO) {
+		return false
+	}
+	d.removed.Store(true)
+	return true
 }

@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"unsafe"
 
@@ -132,4 +133,65 @@ func (dm *DM) Close() error {
 		}
 		return wrap(dm.object.Name(), dm.device.unlessRemoved(libibverbs.FreeDm(dm.raw)))
 	})
+}
+
+// DMExport is what another process needs to import device memory.
+type DMExport struct {
+	Handle uint32
+	Len    uint64 // bytes
+}
+
+// Export describes the memory to a process that has imported the device.
+func (dm *DM) Export() DMExport { return DMExport{Handle: dm.handle, Len: uint64(dm.size)} }
+
+// ImportDM makes device memory of the process that exported the device usable
+// in this one; see ibv_import_dm(3). Its Close leaves the original alone.
+func (d *Device) ImportDM(export DMExport) (*DM, error) {
+	if err := d.self().Use(); err != nil {
+		return nil, err
+	}
+	defer d.object.Done()
+	what := fmt.Sprintf("DM %d of %d bytes of %s", export.Handle, export.Len, d.Name())
+	if export.Len == 0 || export.Len > math.MaxInt {
+		return nil, cerr.Refuse("ibv_import_dm", what, "Len is %d, not from 1 to %d", export.Len, math.MaxInt)
+	}
+	raw, err := libibverbs.ImportDm(d.raw, export.Handle)
+	if err != nil {
+		return nil, wrap(what, err)
+	}
+	dm := &DM{device: d, raw: raw, handle: raw.Handle, size: int(export.Len), imported: true}
+	dm.object.Init("imported "+what, &d.object)
+	return dm, nil
+}
+
+// Register registers n bytes of the memory from offset on, in a protection domain of
+// the device; see ibv_alloc_dm(3). Work requests address the region from 0 on:
+// AccessZeroBased need not be given. The region has no Bytes.
+func (dm *DM) Register(pd *PD, offset, n int, access AccessFlags) (*MR, error) {
+	const op = "ibv_reg_dm_mr"
+	done, err := object.UseAll(pd.self(), dm.self())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	defer done()
+	what := fmt.Sprintf("%d bytes at %d of %s", n, offset, dm.object.Name())
+	access |= AccessZeroBased
+	switch {
+	case dm.device.raw != pd.device.raw:
+		err = otherDevice(op, pd.object.Name(), dm.self())
+	case offset < 0 || n <= 0 || offset > dm.size-n:
+		err = badMR(op, pd, "%s, which has %d", what, dm.size)
+	case accessProblem(access) != "":
+		err = badMR(op, pd, "%s for %s", accessProblem(access), what)
+	case access&AccessOnDemand != 0:
+		err = badMR(op, pd, "AccessOnDemand for %s", what)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := libibverbs.RegDmMr(pd.raw, dm.raw, uint64(offset), uint64(n), uint32(access))
+	if err != nil {
+		return nil, wrap(what+" on "+pd.object.Name(), err)
+	}
+	return newMR(raw, region{pd: pd, access: access, size: n}, &dm.object), nil
 }

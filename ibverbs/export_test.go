@@ -16,3 +16,42 @@ func (qp *QP) ModifyRaw(attr *libibverbs.QpAttr, mask QPAttrMask) error { return
 
 // RawConfig returns a config as C takes it.
 func RawConfig(c QPConfig) (libibverbs.QpInitAttr, error) { return c.initAttr() }
+
+// HasWR reports whether requests can be posted through the ibv_wr functions.
+func HasWR(qp *QP) bool { return qp.ex != nil }
+
+// RequiredAttrs and CheckTransition give what the tables say.
+func RequiredAttrs(t QPType, from, to QPState) QPAttrMask {
+	return transitions[transition{from, to}][t].required
+}
+
+func CheckTransition(t QPType, from, to QPState, mask QPAttrMask) error {
+	if e := checkTransition(t, from, to, mask); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Raw returns the attributes as C takes them.
+func (a QPAttr) Raw(mask QPAttrMask) (libibverbs.QpAttr, error) { return a.raw(mask) }
+
+// FirstRequest returns what C is given to post a batch that is full.
+func FirstRequest(b *SendBatch) *libibverbs.SendWr { return &b.arena.wrs[0] }
+
+// FirstReceive returns what C is given to post a batch.
+func FirstReceive(b *RecvBatch) *libibverbs.RecvWr { return &b.arena.wrs[0] }
+
+// RawChannel returns the C object of a channel.
+func RawChannel(ch *CompChannel) *libibverbs.CompChannel { return ch.raw }
+
+// SysfsGIDTable is QueryGIDTable by way of /sys.
+func (d *Device) SysfsGIDTable() ([]GIDEntry, error) {
+	ports, err := d.portNumbers()
+	if err != nil {
+		return nil, err
+	}
+	return d.sysfsGIDs(ports)
+}
+
+// SysfsGIDEntry is QueryGIDEntry by way of /sys.
+func (d *Device) SysfsGIDEntry(port, index int) (GIDEntry, error) { return d.sysfsGID(port, index) }

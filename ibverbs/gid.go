@@ -1,14 +1,23 @@
 package ibverbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/enum"
 )
 
 // GIDEntry is an entry of a port's GID table.
@@ -158,4 +167,379 @@ func gidNumbers(op string, d *Device, port, index int) (uint8, error) {
 		return 0, cerr.Argument(op, portName(d, port), err)
 	}
 	return portNumber(op, d, port)
+}
+
+// ErrNoGID says that a port's GID table has no such entry.
+var ErrNoGID = errors.New("no such GID")
+
+// GIDType is the protocol that a GID is for.
+type GIDType uint32
+
+// The types of GIDs. RoCE v2 can be routed, as it runs over UDP.
+const (
+	GIDTypeIB     GIDType = GIDType(libibverbs.IBV_GID_TYPE_IB)
+	GIDTypeRoCEv1 GIDType = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V1)
+	GIDTypeRoCEv2 GIDType = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V2)
+)
+
+var gidTypes = enum.Values{Type: "GIDType", Names: []enum.Name{
+	{Value: int64(GIDTypeIB), Name: "IB"},
+	{Value: int64(GIDTypeRoCEv1), Name: "RoCE v1"},
+	{Value: int64(GIDTypeRoCEv2), Name: "RoCE v2"},
+}}
+
+// String returns the name of the protocol, such as RoCE v2.
+func (t GIDType) String() string { return gidTypes.String(int64(t)) }
+
+// MarshalText is String.
+func (t GIDType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what String gives.
+func (t *GIDType) UnmarshalText(text []byte) error { return parseName(&gidTypes, text, t) }
+
+// ParseGID reads a GID, in the notation of an IPv6 address. An IPv4 address
+// gives the GID that RoCE v2 has for it.
+func ParseGID(s string) (GID, error) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil || addr.Zone() != "" {
+		return GID{}, fmt.Errorf("%q is no GID", s)
+	}
+	return GIDFromAddr(addr), nil
+}
+
+// GIDFromAddr returns the GID that RoCE v2 has for an IP address; an IPv6
+// zone is lost.
+func GIDFromAddr(addr netip.Addr) GID {
+	if !addr.IsValid() {
+		return GID{}
+	}
+	return GID(addr.As16())
+}
+
+// MarshalText is String.
+func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText is ParseGID.
+func (g *GID) UnmarshalText(text []byte) error {
+	parsed, err := ParseGID(string(text))
+	if err == nil {
+		*g = parsed
+	}
+	return err
+}
+
+// ParseGUID reads a GUID as String gives it, or as 16 hexadecimal digits, with
+// or without 0x.
+func ParseGUID(s string) (GUID, error) {
+	digits := strings.TrimPrefix(s, "0x")
+	if groups := strings.Split(digits, ":"); len(groups) == 4 {
+		digits = ""
+		for _, g := range groups {
+			digits += strings.Repeat("0", max(4-len(g), 0)) + g
+		}
+	}
+	v, err := strconv.ParseUint(digits, 16, 64)
+	if err != nil || len(digits) != 16 {
+		return 0, fmt.Errorf("%q is no GUID", s)
+	}
+	return GUID(v), nil
+}
+
+// MarshalText is String.
+func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText is ParseGUID.
+func (g *GUID) UnmarshalText(text []byte) error {
+	parsed, err := ParseGUID(string(text))
+	if err == nil {
+		*g = parsed
+	}
+	return err
+}
+
+// GIDOptions say which GIDs will do. The zero value allows all.
+type GIDOptions struct {
+	Types  []GIDType  // nil: all
+	NetDev string     // that network interface's only
+	Addr   netip.Addr // that IP address's only
+}
+
+func (o GIDOptions) allow(e GIDEntry) bool {
+	return (o.Types == nil || slices.Contains(o.Types, e.Type)) &&
+		(o.NetDev == "" || o.NetDev == e.NetDev) &&
+		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr())
+}
+
+// BestGID returns the GID of a port to connect with: for RoCE that of an IPv4
+// or global IPv6 address rather than a link-local one, and RoCE v2 rather than
+// v1; of several that are equally good the first, which for InfiniBand is that
+// at index 0. If none will do, the error is ErrNoGID and lists those that
+// there are.
+func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
+	entries, err := d.QueryPortGIDs(port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	best, ok := bestGID(entries, options)
+	if !ok {
+		return GIDEntry{}, noGID(portName(d, port), entries)
+	}
+	return best, nil
+}
+
+// FindGID returns the GID of an IP address on any port; RoCE v2 comes first.
+// Without one, the error is ErrNoGID and lists those that there are.
+func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
+	entries, err := d.QueryGIDTable()
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	best, ok := bestGID(entries, GIDOptions{Addr: addr})
+	if !ok || !addr.IsValid() {
+		return GIDEntry{}, noGID(fmt.Sprintf("%s: address %s", d.Name(), addr), entries)
+	}
+	return best, nil
+}
+
+func bestGID(entries []GIDEntry, options GIDOptions) (best GIDEntry, ok bool) {
+	for _, e := range entries {
+		if options.allow(e) && (!ok || e.rank() > best.rank()) {
+			best, ok = e, true
+		}
+	}
+	return best, ok
+}
+
+// rank is the higher the better.
+func (e GIDEntry) rank() int {
+	rank := 0
+	if e.Type == GIDTypeRoCEv2 {
+		rank++
+	}
+	if e.Type != GIDTypeIB && !e.GID.Addr().IsLinkLocalUnicast() {
+		rank += 2
+	}
+	return rank
+}
+
+// gidsShown is how many GIDs an error lists.
+const gidsShown = 8
+
+func noGID(object string, entries []GIDEntry) error {
+	if len(entries) == 0 {
+		return fmt.Errorf("%s: %w: there is none at all%s", object, ErrNoGID, cerr.Doctor)
+	}
+	var list []string
+	for _, e := range entries[:min(len(entries), gidsShown)] {
+		list = append(list, e.String())
+	}
+	if more := len(entries) - gidsShown; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%s: %w: there are %s", object, ErrNoGID, strings.Join(list, "; "))
+}
+
+// netDev is a network interface of this network namespace; the zero value is
+// none.
+type netDev struct {
+	name  string
+	index int
+	mac   net.HardwareAddr
+	addrs []netip.Addr
+}
+
+// netDevs remembers network interfaces by their number, because a GID table has
+// the same ones again and again.
+type netDevs map[int]netDev
+
+func (n netDevs) byIndex(index int) netDev {
+	d, ok := n[index]
+	if !ok && index != 0 {
+		if nic, err := net.InterfaceByIndex(index); err == nil {
+			d = newNetDev(nic)
+		}
+		n[index] = d
+	}
+	return d
+}
+
+func newNetDev(nic *net.Interface) netDev {
+	d := netDev{name: nic.Name, index: nic.Index, mac: nic.HardwareAddr}
+	addrs, _ := nic.Addrs() // it may have gone
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			d.addrs = append(d.addrs, prefix.Addr())
+		}
+	}
+	return d
+}
+
+// has reports whether the GID can be of this interface. The kernel tells the
+// number and the name of a GID's interface even to programs in other network
+// namespaces, in which other interfaces may have them. But a GID is made from
+// an address of its interface: an IP address, or the MAC.
+func (d netDev) has(gid GID) bool {
+	if slices.Contains(d.addrs, gid.Addr()) {
+		return true
+	}
+	if len(d.mac) != 6 {
+		return false
+	}
+	eui := []byte{d.mac[0] ^ 2, d.mac[1], d.mac[2], 0xff, 0xfe, d.mac[3], d.mac[4], d.mac[5]}
+	isDefault := gid.Addr().IsLinkLocalUnicast() && bytes.Equal(gid[8:], eui)
+	var iWARP GID
+	copy(iWARP[:], d.mac)
+	return isDefault || gid == iWARP
+}
+
+func (n netDevs) entry(raw *libibverbs.GidEntry) GIDEntry {
+	e := GIDEntry{Port: int(raw.PortNum), Index: int(raw.GidIndex), GID: GID(*raw.Gid.Raw()), Type: GIDType(raw.GidType)}
+	e.setNetDev(n.byIndex(int(raw.NdevIfindex)))
+	return e
+}
+
+// setNetDev takes the interface that the kernel has named for the GID, unless
+// that is in another network namespace.
+func (e *GIDEntry) setNetDev(d netDev) {
+	e.NetDev, e.NetDevIndex = "", 0
+	if d.has(e.GID) {
+		e.NetDev, e.NetDevIndex = d.name, d.index
+	}
+}
+
+// byName finds the interface that is called so in this network namespace.
+func byName(name string) netDev {
+	nic, err := net.InterfaceByName(name)
+	if err != nil {
+		return netDev{}
+	}
+	return newNetDev(nic)
+}
+
+// sysfs is a folder with what the kernel says of each device.
+type sysfs string
+
+const kernelSysfs sysfs = "/sys/class/infiniband"
+
+// devices returns the names of the kernel's devices, none without RDMA.
+func (s sysfs) devices() (names []string) {
+	entries, _ := os.ReadDir(string(s))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// gids returns the entries of a port's GID table that are not empty. They are
+// without NetDevIndex, and NetDev may be the name of an interface of another
+// network namespace.
+func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error) {
+	files, err := os.ReadDir(s.port(device, port, "gids"))
+	if err != nil {
+		return nil, err
+	}
+	byIndex := make([]*GIDEntry, len(files))
+	for _, f := range files {
+		index, err := strconv.Atoi(f.Name())
+		if err != nil || index < 0 || index >= len(byIndex) {
+			return nil, fmt.Errorf("%s is no index of a table of %d", s.port(device, port, "gids", f.Name()), len(files))
+		}
+		e, err := s.gid(device, port, index, link)
+		if errors.Is(err, ErrNoGID) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		byIndex[index] = &e
+	}
+	var entries []GIDEntry
+	for _, e := range byIndex {
+		if e != nil {
+			entries = append(entries, *e)
+		}
+	}
+	return entries, nil
+}
+
+// gid returns one entry. An empty one is ErrNoGID.
+func (s sysfs) gid(device string, port, index int, link LinkLayer) (GIDEntry, error) {
+	e := GIDEntry{Port: port, Index: index}
+	text, err := s.read(device, port, "gids", index)
+	if err != nil {
+		return e, err
+	}
+	if e.GID, err = ParseGID(text); err != nil {
+		return e, fmt.Errorf("%s: %w", s.port(device, port, "gids", strconv.Itoa(index)), err)
+	}
+	if e.GID.IsZero() {
+		return e, fmt.Errorf("%s port %d: %w at index %d", device, port, ErrNoGID, index)
+	}
+	if text, err = s.optional(device, port, "gid_attrs/types", index); err != nil {
+		return e, err
+	}
+	switch {
+	case text == "RoCE v2":
+		e.Type = GIDTypeRoCEv2
+	case text != "" && text != "IB/RoCE v1":
+		return e, fmt.Errorf("%s is of the unknown type %q",
+			s.port(device, port, "gids", strconv.Itoa(index)), text)
+	case link == LinkEthernet:
+		e.Type = GIDTypeRoCEv1
+	}
+	e.NetDev, err = s.optional(device, port, "gid_attrs/ndevs", index)
+	return e, err
+}
+
+func (s sysfs) port(device string, port int, names ...string) string {
+	return filepath.Join(append([]string{string(s), device, "ports", strconv.Itoa(port)}, names...)...)
+}
+
+func (s sysfs) read(device string, port int, attr string, index int) (string, error) {
+	b, err := os.ReadFile(s.port(device, port, attr, strconv.Itoa(index)))
+	return strings.TrimSpace(string(b)), err
+}
+
+// optional reads what old kernels do not have, and what the kernel refuses to
+// show, with EINVAL, where there is nothing to tell.
+func (s sysfs) optional(device string, port int, attr string, index int) (string, error) {
+	text, err := s.read(device, port, attr, index)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) {
+		return "", nil
+	}
+	return text, err
+}
+
+// sysfsGID is QueryGIDEntry where C cannot be asked.
+func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
+	p, err := d.QueryPort(port)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	e, err := kernelSysfs.gid(d.Name(), port, index, p.LinkLayer)
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	e.setNetDev(byName(e.NetDev))
+	return e, nil
+}
+
+// sysfsGIDs is QueryGIDTable where C cannot be asked.
+func (d *Device) sysfsGIDs(ports []int) ([]GIDEntry, error) {
+	var all []GIDEntry
+	for _, port := range ports {
+		p, err := d.QueryPort(port)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := kernelSysfs.gids(d.Name(), port, p.LinkLayer)
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			entries[i].setNetDev(byName(entries[i].NetDev))
+		}
+		all = append(all, entries...)
+	}
+	return all, nil
 }

@@ -1,180 +1,175 @@
-package ibverbs
+package ibverbs_test
 
 import (
-	"io/fs"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-func gidOf(addr string) GID { return GIDFromAddr(netip.MustParseAddr(addr)) }
-
-// roce is the table of a port with an IPv4 and an IPv6 address and a VLAN.
-var roce = []GIDEntry{
-	{Port: 1, Index: 0, GID: gidOf("fe80::1"), Type: GIDTypeRoCEv1, NetDev: "eth0"},
-	{Port: 1, Index: 1, GID: gidOf("fe80::1"), Type: GIDTypeRoCEv2, NetDev: "eth0"},
-	{Port: 1, Index: 2, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv1, NetDev: "eth0"},
-	{Port: 1, Index: 3, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv2, NetDev: "eth0"},
-	{Port: 1, Index: 4, GID: gidOf("2001:db8::1"), Type: GIDTypeRoCEv2, NetDev: "eth0"},
-	{Port: 1, Index: 5, GID: gidOf("198.51.100.1"), Type: GIDTypeRoCEv2, NetDev: "eth0.7"},
+func TestQueryGIDTable(t *testing.T) {
+	r := open(t)
+	port := must(r.c.QueryPort(r.device.Port))(t)
+	entries := must(r.c.QueryPortGIDs(r.device.Port))(t)
+	byIndex := map[int]ibverbs.GIDEntry{}
+	for _, e := range entries {
+		require.Equal(t, r.device.Port, e.Port)
+		byIndex[e.Index] = e
+		t.Log(e)
+	}
+	require.Len(t, byIndex, len(entries), "no index twice")
+	for i := range port.GIDTableLen {
+		gid := must(r.c.QueryGID(r.device.Port, i))(t)
+		single, err := r.c.QueryGIDEntry(r.device.Port, i)
+		if gid.IsZero() {
+			require.ErrorIs(t, err, ibverbs.ErrNoGID)
+			require.NotContains(t, byIndex, i)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, byIndex[i], single)
+		require.Equal(t, gid, single.GID)
+		if port.LinkLayer != ibverbs.LinkEthernet {
+			continue
+		}
+		attr := fmt.Sprintf("ports/%d/gid_attrs/", r.device.Port)
+		require.Contains(t, sysfs(t, r.device, fmt.Sprintf("%stypes/%d", attr, i)), single.Type.String())
+		require.Equal(t, sysfs(t, r.device, fmt.Sprintf("%sndevs/%d", attr, i)), single.NetDev)
+		nic := must(net.InterfaceByName(single.NetDev))(t)
+		require.Equal(t, nic.Index, single.NetDevIndex)
+	}
+	_, err := r.c.QueryPortGIDs(255)
+	require.ErrorIs(t, err, syscall.EINVAL, "a port that is not there")
+	_, err = r.c.QueryGIDEntry(r.device.Port, 1<<20)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ibverbs.ErrNoGID)
+	t.Log(err)
+	_, err = r.c.QueryGIDEntry(200, 0)
+	require.Error(t, err)
+	t.Log(err)
 }
 
-func TestBestGID(t *testing.T) {
-	ib := []GIDEntry{{Index: 0, GID: gidOf("fe80::2:c903:1:4aef")}, {Index: 1, GID: gidOf("2001:db8::1")}}
-	for name, tt := range map[string]struct {
-		entries []GIDEntry
-		options GIDOptions
-		want    int // index, -1 for none
-	}{
-		"v2 of an address":            {entries: roce, want: 3},
-		"v1 if that is wanted":        {entries: roce, options: GIDOptions{Types: []GIDType{GIDTypeRoCEv1}}, want: 2},
-		"an IPv6 address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("2001:db8::1")}, want: 4},
-		"an IPv4 address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("192.0.2.1")}, want: 3},
-		"an IPv4 address, mapped":     {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("::ffff:192.0.2.1")}, want: 3},
-		"link-local if it is wanted":  {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth0")}, want: 1},
-		"an interface":                {entries: roce, options: GIDOptions{NetDev: "eth0.7"}, want: 5},
-		"global v1 before link-local": {entries: roce[:3], want: 2},
-		"link-local if all are":       {entries: roce[:2], want: 1},
-		"global IPv6 as good as IPv4": {entries: roce[4:], want: 4},
-		"InfiniBand takes the first":  {entries: ib, want: 0},
-		"no such address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("192.0.2.9")}, want: -1},
-		"no such interface":           {entries: roce, options: GIDOptions{NetDev: "eth1"}, want: -1},
-		"no type is allowed":          {entries: roce, options: GIDOptions{Types: []GIDType{}}, want: -1},
-		"nothing there":               {want: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := bestGID(tt.entries, tt.options)
-			require.Equal(t, tt.want >= 0, ok)
-			if ok {
-				require.Equal(t, tt.want, got.Index)
+// What the kernel shows in /sys is the same table.
+func TestSysfsFallback(t *testing.T) {
+	r := open(t)
+	require.Equal(t, must(r.c.QueryGIDTable())(t), must(r.c.SysfsGIDTable())(t))
+	e := must(r.c.QueryGIDEntry(r.device.Port, r.device.GIDIndex))(t)
+	require.Equal(t, e, must(r.c.SysfsGIDEntry(r.device.Port, r.device.GIDIndex))(t))
+}
+
+func TestGIDsAgainstDevinfo(t *testing.T) {
+	r := open(t)
+	info := devinfo(t, r.device)
+	if info == nil {
+		t.Log("ibv_devinfo is not installed: its values were not compared")
+		return
+	}
+	var said []string
+	for name, value := range info {
+		if strings.HasPrefix(name, "GID[") {
+			said = append(said, value)
+		}
+	}
+	entries := must(r.c.QueryPortGIDs(r.device.Port))(t)
+	require.Len(t, said, len(entries))
+	for _, e := range entries {
+		value := info[fmt.Sprintf("GID[%3d]", e.Index)]
+		text, kind, _ := strings.Cut(value, ", ")
+		require.Equal(t, e.GID, must(ibverbs.ParseGID(text))(t))
+		if kind != "" {
+			require.Equal(t, kind, e.Type.String())
+		}
+	}
+}
+
+func TestBestGIDOnDevice(t *testing.T) {
+	r := open(t)
+	best := must(r.c.BestGID(r.device.Port, ibverbs.GIDOptions{}))(t)
+	if r.device.IPv4.IsValid() {
+		require.Equal(t, ibverbs.GIDTypeRoCEv2, best.Type)
+		require.False(t, best.GID.Addr().IsLinkLocalUnicast())
+		for _, addr := range []netip.Addr{r.device.IPv4, r.device.IPv6} {
+			if !addr.IsValid() {
+				continue
 			}
-		})
+			e := must(r.c.FindGID(addr))(t)
+			require.Equal(t, addr, e.GID.Addr())
+			require.Equal(t, ibverbs.GIDTypeRoCEv2, e.Type)
+			require.Equal(t, e, must(r.c.BestGID(r.device.Port, ibverbs.GIDOptions{Addr: addr, NetDev: r.device.NetDev}))(t))
+		}
 	}
+	_, err := r.c.BestGID(r.device.Port, ibverbs.GIDOptions{NetDev: "no_such0"})
+	require.ErrorIs(t, err, ibverbs.ErrNoGID)
+	require.ErrorContains(t, err, best.String())
+	_, err = r.c.FindGID(netip.MustParseAddr("203.0.113.77"))
+	require.ErrorIs(t, err, ibverbs.ErrNoGID)
+	require.ErrorContains(t, err, "address 203.0.113.77")
+	_, err = r.c.FindGID(netip.Addr{})
+	require.ErrorIs(t, err, ibverbs.ErrNoGID)
 }
 
-func TestNoGIDText(t *testing.T) {
-	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; rdmadoctor says more")
-	err := noGID("rxe0 port 1", roce[:2])
-	require.ErrorIs(t, err, ErrNoGID)
-	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+
-		"port 1 index 0: fe80:0000:0000:0000:0000:0000:0000:0001 (RoCE v1, eth0); "+
-		"port 1 index 1: fe80:0000:0000:0000:0000:0000:0000:0001 (RoCE v2, eth0)")
-	err = noGID("rxe0 port 1", append(roce[:6:6], roce...))
-	require.True(t, strings.HasSuffix(err.Error(), "; and 4 more"), err.Error())
-}
+func TestOpenOtherwise(t *testing.T) {
+	d := testdevice.Require(t)
+	testdevice.NoLeaks(t)
+	guid := must(ibverbs.ParseGUID(sysfs(t, d, "node_guid")))(t)
+	c := must(ibverbs.OpenGUID(guid))(t)
+	require.Equal(t, guid, must(c.QueryDevice())(t).NodeGUID)
+	require.Len(t, ibverbs.OpenObjects(), 1)
+	require.NoError(t, c.Close())
+	_, err := ibverbs.OpenGUID(^guid)
+	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
+	require.ErrorContains(t, err, (^guid).String())
 
-// folder writes files below a new folder, which stands for /sys.
-func folder(t *testing.T, files map[string]string) sysfs {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-	}
-	return sysfs(dir)
-}
-
-func TestSysfsGIDs(t *testing.T) {
-	const zero = "0000:0000:0000:0000:0000:0000:0000:0000\n"
-	s := folder(t, map[string]string{
-		"dev0/ports/1/gids/0":            "fe80:0000:0000:0000:0000:0000:0000:0001\n",
-		"dev0/ports/1/gids/1":            "fe80:0000:0000:0000:0000:0000:0000:0001\n",
-		"dev0/ports/1/gids/2":            zero,
-		"dev0/ports/1/gids/10":           "0000:0000:0000:0000:0000:ffff:c000:0201\n",
-		"dev0/ports/1/gid_attrs/types/0": "IB/RoCE v1\n",
-		"dev0/ports/1/gid_attrs/types/1": "RoCE v2\n", "dev0/ports/1/gid_attrs/types/10": "RoCE v2\n",
-		"dev0/ports/1/gid_attrs/ndevs/0": "eth0\n", "dev0/ports/1/gid_attrs/ndevs/1": "eth0\n",
-		"dev0/ports/1/gids/3": zero, "dev0/ports/1/gids/4": zero, "dev0/ports/1/gids/5": zero, "dev0/ports/1/gids/6": zero,
-		"dev0/ports/1/gids/7": zero, "dev0/ports/1/gids/8": zero, "dev0/ports/1/gids/9": zero,
-	})
-	link := gidOf("fe80::1")
-	got, err := s.gids("dev0", 1, LinkEthernet)
-	require.NoError(t, err)
-	require.Equal(t, []GIDEntry{
-		{Port: 1, Index: 0, GID: link, Type: GIDTypeRoCEv1, NetDev: "eth0"},
-		{Port: 1, Index: 1, GID: link, Type: GIDTypeRoCEv2, NetDev: "eth0"},
-		{Port: 1, Index: 10, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv2},
-	}, got)
-	got, err = s.gids("dev0", 1, LinkInfiniBand)
-	require.NoError(t, err)
-	require.Equal(t, GIDTypeIB, got[0].Type)
-
-	_, err = s.gid("dev0", 1, 2, LinkEthernet)
-	require.ErrorIs(t, err, ErrNoGID)
-	require.ErrorContains(t, err, "dev0 port 1: no such GID at index 2")
-	for _, missing := range []struct {
-		device      string
-		port, index int
-	}{{"dev0", 1, 11}, {"dev0", 2, 0}, {"dev1", 1, 0}} {
-		_, err = s.gid(missing.device, missing.port, missing.index, LinkEthernet)
-		require.ErrorIs(t, err, fs.ErrNotExist)
-	}
-	_, err = s.gids("dev0", 2, LinkEthernet)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-}
-
-func TestSysfsGIDsThatAreWrong(t *testing.T) {
-	for name, tt := range map[string]struct {
-		files map[string]string
-		want  string
-	}{
-		"no GID":       {map[string]string{"d/ports/1/gids/0": "hello"}, `ports/1/gids/0: "hello" is no GID`},
-		"empty":        {map[string]string{"d/ports/1/gids/0": ""}, `"" is no GID`},
-		"no index":     {map[string]string{"d/ports/1/gids/x": "::1"}, "gids/x is no index of a table of 1"},
-		"large index":  {map[string]string{"d/ports/1/gids/9": "::1"}, "gids/9 is no index of a table of 1"},
-		"unknown type": {map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0": "RoCE v9"}, `gids/0 is of the unknown type "RoCE v9"`},
-		"type is a folder": {
-			map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0/x": ""}, "types/0: is a directory",
-		},
-		"interface is a folder": {
-			map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/ndevs/0/x": ""}, "ndevs/0: is a directory",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := folder(t, tt.files).gids("d", 1, LinkEthernet)
-			require.ErrorContains(t, err, tt.want)
-		})
-	}
-}
-
-func TestGIDEntryAddr(t *testing.T) {
-	for text, want := range map[string]string{"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "fe80::1": "fe80::1%eth0", "169.254.0.1": "169.254.0.1"} {
-		e := GIDEntry{GID: GIDFromAddr(netip.MustParseAddr(text)), NetDev: "eth0"}
-		require.Equal(t, want, e.Addr().String())
-	}
-}
-
-func TestSysfsBoardID(t *testing.T) {
-	s := folder(t, map[string]string{"card/board_id": "MT_0000000008\n", "virtual/x": "", "broken/board_id/x": ""})
-	for device, want := range map[string]string{"card": "MT_0000000008", "virtual": "", "none": ""} {
-		got, err := s.boardID(device)
+	if d.NetDev != "" {
+		c, port, err := ibverbs.OpenNetDev(d.NetDev)
 		require.NoError(t, err)
-		require.Equal(t, want, got)
+		require.Equal(t, d.Name, c.Name())
+		require.Equal(t, d.Port, port)
+		require.Equal(t, d.NetDev, must(c.NetDev(port))(t))
+		require.NoError(t, c.Close())
 	}
-	_, err := s.boardID("broken")
-	require.ErrorContains(t, err, "broken/board_id")
+	_, _, err = ibverbs.OpenNetDev("lo")
+	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
+	require.ErrorContains(t, err, d.Name+" ("+d.NetDev)
+	t.Log(err)
+
+	if d.IPv4.IsValid() {
+		c, e, err := ibverbs.OpenAddr(d.IPv4)
+		require.NoError(t, err)
+		require.Equal(t, d.Name, c.Name())
+		require.Equal(t, d.GIDIndex, e.Index)
+		require.NoError(t, c.Close())
+	}
+	_, _, err = ibverbs.OpenAddr(netip.MustParseAddr("203.0.113.77"))
+	require.ErrorIs(t, err, ibverbs.ErrNoDevice)
+	t.Log(err)
 }
 
-func TestSysfsNetDev(t *testing.T) {
-	s := folder(t, map[string]string{
-		"ib/device/net/ib1/dev_port": "1\n", "ib/device/net/ib0/dev_port": "0\n",
-		"ib/device/net/ib0.8001/dev_port": "0\n", "ib/device/net/gone/other": "",
-		"virtual/ports/1/state": "", "broken/device/net": "a file",
-	})
-	for _, tt := range []struct {
-		device string
-		port   int
-		want   string
-	}{{"ib", 1, "ib0"}, {"ib", 2, "ib1"}, {"ib", 3, ""}, {"virtual", 1, ""}, {"none", 1, ""}} {
-		got, err := s.netDev(tt.device, tt.port)
-		require.NoError(t, err)
-		require.Equal(t, tt.want, got)
+func TestPKeys(t *testing.T) {
+	r := open(t)
+	table := must(r.c.QueryPKeyTable(r.device.Port))(t)
+	dir := filepath.Join("/sys/class/infiniband", r.device.Name, "ports", fmt.Sprint(r.device.Port), "pkeys")
+	require.Len(t, must(os.ReadDir(dir))(t), len(table))
+	for i, pkey := range table {
+		require.Equal(t, sysfs(t, r.device, fmt.Sprintf("ports/%d/pkeys/%d", r.device.Port, i)), pkey.String())
+		if pkey != 0 {
+			require.LessOrEqual(t, must(r.c.PKeyIndex(r.device.Port, pkey))(t), i)
+		}
 	}
-	_, err := s.netDev("broken", 1)
-	require.ErrorContains(t, err, "broken/device/net")
+	require.Contains(t, table, ibverbs.PKeyDefault)
+	_, err := r.c.PKeyIndex(r.device.Port, 0x1234)
+	require.ErrorIs(t, err, ibverbs.ErrNoPKey)
+	t.Log(err)
+	_, err = r.c.QueryPKey(r.device.Port, len(table))
+	require.Error(t, err)
+	t.Log(err)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -136,4 +137,126 @@ func (mr *MR) boundWindows() []string {
 // or what Soft-RoCE gives.
 func refusesBound(err error) bool {
 	return errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EINVAL)
+}
+
+// Binding is what a memory window opens to peers.
+type Binding struct {
+	// Memory is of a region with AccessWindowBind, and with AccessLocalWrite
+	// if peers may write, in the window's protection domain.
+	Memory Segment
+
+	// Access is AccessRemoteRead, AccessRemoteWrite and AccessRemoteAtomic as
+	// wanted, and AccessZeroBased if peers are to address the memory from 0 on.
+	Access AccessFlags
+}
+
+// Bind posts a request to bind a window of type 1, to the send queue of a queue
+// pair of its protection domain; see ibv_bind_mw(3). The completion, which
+// needs SendSignaled, comes there with the ID. What the window was bound to
+// before is closed to peers. Remote has what they need, after the completion.
+// If the request fails, the window is of no use any more. There is no way to
+// bind it to nothing, which crashes Soft-RoCE's C code; Close does the same.
+func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
+	done, err := object.UseAll(mw.self(), qp.self(), b.Memory.mr.self())
+	if err != nil {
+		return fmt.Errorf("ibv_bind_mw: %w", err)
+	}
+	defer done()
+	mw.mu.Lock()
+	defer mw.mu.Unlock()
+	if mw.typ != MWType1 {
+		return mw.refuse("ibv_bind_mw", "the window is not of type 1")
+	}
+	if qp.pd == nil || qp.pd.root() != mw.pd.root() {
+		return mw.otherDomain("ibv_bind_mw", qp.object.Name())
+	}
+	info, err := mw.bindInfo("ibv_bind_mw", b)
+	if err != nil {
+		return err
+	}
+	bind := libibverbs.MwBind{WrId: id, SendFlags: uint32(flags), BindInfo: info}
+	if err := libibverbs.BindMw(qp.raw, mw.raw, &bind); err != nil {
+		return wrap(mw.object.Name()+" with "+qp.object.Name(), err)
+	}
+	mw.rkey = mw.raw.Rkey
+	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
+	return nil
+}
+
+// BindWR returns what a work request of type IBV_WR_BIND_MW has to say to
+// bind a window of type 2, and takes the next key for it; SendBatch.BindMW does
+// it for batches. See ibv_post_send(3). RKey and Remote
+// speak of that bind then, and are right once the request has completed. The
+// window must not be bound when the request is executed: invalidate it before,
+// with a request of this program's or of a peer's. If the request fails, the
+// window is of no use any more.
+func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
+	const op = "MW.BindWR"
+	var request libibverbs.SendWrBindMw
+	done, err := object.UseAll(mw.self(), b.Memory.mr.self())
+	if err != nil {
+		return request, fmt.Errorf("%s: %w", op, err)
+	}
+	defer done()
+	mw.mu.Lock()
+	defer mw.mu.Unlock()
+	if mw.typ != MWType2 {
+		return request, mw.refuse(op, "the window is not of type 2")
+	}
+	info, err := mw.bindInfo(op, b)
+	if err != nil {
+		return request, err
+	}
+	rkey, err := libibverbs.IncRkey(mw.rkey)
+	if err != nil {
+		return request, err
+	}
+	mw.raw.Rkey = mw.rkey // providers take the key that the window has now from there, and do not keep it
+	mw.rkey = rkey
+	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
+	return libibverbs.SendWrBindMw{Mw: mw.raw, Rkey: rkey, BindInfo: info}, nil
+}
+
+func (mw *MW) refuse(op, format string, args ...any) error {
+	return cerr.Refuse(op, mw.object.Name(), format, args...)
+}
+
+func (mw *MW) otherDomain(op, other string) error {
+	return cerr.Argument(op, mw.object.Name(), cerr.InvalidAs(syscall.EPERM, "%s is not of %s", other, mw.pd.object.Name()))
+}
+
+// bindInfo returns the binding as C takes it, if it can be right. The region
+// is in use.
+func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err error) {
+	if err := b.Memory.inside(); err != nil {
+		return info, cerr.Argument(op, mw.object.Name(), err)
+	}
+	mr, name := b.Memory.mr, b.Memory.mr.object.Name()
+	const writing = AccessRemoteWrite | AccessRemoteAtomic
+	switch extra := b.Access &^ (writing | AccessRemoteRead | AccessZeroBased); {
+	case extra != 0:
+		err = mw.refuse(op, "no window can have %s", accessName(extra))
+	case mr.keyOnly:
+		err = mw.refuse(op, "%s is of no memory region", name)
+	case b.Memory.n == 0:
+		err = mw.refuse(op, "the binding has 0 bytes of %s", name)
+	case mr.pd.raw != mw.pd.raw:
+		err = mw.otherDomain(op, name)
+	case mr.access&AccessWindowBind == 0:
+		err = mw.refuse(op, "%s is without AccessWindowBind", name)
+	case b.Access&writing != 0 && mr.access&AccessLocalWrite == 0:
+		err = mw.refuse(op, "%s needs AccessLocalWrite, which %s is without", accessName(b.Access&writing), name)
+	}
+	return libibverbs.MwBindInfo{
+		Mr: mr.raw, Addr: b.Memory.addr(), Length: uint64(b.Memory.n), MwAccessFlags: uint32(b.Access),
+	}, err
+}
+
+// remoteOf is called with the key of the binding in place.
+func (mw *MW) remoteOf(b Binding) RemoteBuffer {
+	r := RemoteBuffer{Addr: b.Memory.addr(), RKey: mw.rkey, Len: uint64(b.Memory.n)}
+	if b.Access&AccessZeroBased != 0 {
+		r.Addr = 0
+	}
+	return r
 }

@@ -1,88 +1,223 @@
-package ibverbs
+package ibverbs_test
 
 import (
-	"errors"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/datapath"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// C writes completions over these.
-func TestWCIsWhatCWrites(t *testing.T) {
-	require.Equal(t, unsafe.Sizeof(datapath.WC{}), unsafe.Sizeof(WC{}))
-	require.Equal(t, unsafe.Alignof(datapath.WC{}), unsafe.Alignof(WC{}))
+// requireWC checks a failed completion, as a value and as an error.
+func requireWC(t testing.TB, wc ibverbs.WC, id uint64, qp *ibverbs.QP, status ibverbs.WCStatus, class ibverbs.WCClass) {
+	t.Helper()
+	require.Equal(t, status, wc.Status(), "%v", wc.Err())
+	require.Equal(t, id, wc.ID())
+	require.Equal(t, qp.Num(), wc.QPNum())
+	require.ErrorIs(t, wc.Err(), status)
+	var wcErr *ibverbs.WCError
+	require.ErrorAs(t, wc.Err(), &wcErr)
+	require.Equal(t, class, wcErr.Class())
+	require.Contains(t, wc.Err().Error(), status.String())
 }
 
-func TestWCAccessors(t *testing.T) {
-	wc := WC{datapath.WC{Wc: libibverbs.Wc{
-		WrId: 1<<63 + 5, Status: libibverbs.IBV_WC_SUCCESS, Opcode: libibverbs.IBV_WC_RECV,
-		VendorErr: 0x1234, ByteLen: 1<<31 - 1, QpNum: 0xABCDEF, SrcQp: 0xFEDCBA,
-	}}}
-	*wc.raw.ImmData() = libibverbs.NewBe32(0x01020304)
-
-	require.Equal(t, uint64(1<<63+5), wc.ID())
-	require.Equal(t, WCSuccess, wc.Status())
-	require.Equal(t, WCRecv, wc.Opcode())
-	require.EqualValues(t, 0x1234, wc.VendorError())
-	require.Equal(t, 1<<31-1, wc.ByteLen())
-	require.EqualValues(t, 0xABCDEF, wc.QPNum())
-	require.EqualValues(t, 0xFEDCBA, wc.SrcQPNum())
-	require.NoError(t, wc.Err())
-	wc.raw.Slid = 0xF013
-	require.EqualValues(t, 0xF013, wc.SLID(), "from ibv_poll_cq")
-	wc.raw.SLID = 0x2F013
-	require.EqualValues(t, 0x2F013, wc.SLID(), "from ibv_wc_read_slid")
-
-	_, ok := wc.Imm()
-	require.False(t, ok, "without the flag the bytes mean something else")
-	wc.raw.WcFlags = uint32(libibverbs.IBV_WC_WITH_IMM | libibverbs.IBV_WC_GRH)
-	imm, ok := wc.Imm()
-	require.True(t, ok)
-	require.EqualValues(t, 0x01020304, imm)
-	require.Equal(t, [4]byte{1, 2, 3, 4}, *(*[4]byte)(unsafe.Pointer(wc.raw.ImmData())), "network order")
+// localRefusal is how a request completes that Soft-RoCE cannot send.
+func localRefusal(t testing.TB) (ibverbs.WCStatus, ibverbs.WCClass) {
+	t.Helper()
+	if softRoCEFlushes(t) {
+		return ibverbs.WCFlushed, ibverbs.WCClassFlushed
+	}
+	return ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming
 }
 
-func TestWCError(t *testing.T) {
-	for name, tt := range map[string]struct {
-		raw   libibverbs.Wc
-		class WCClass
-		want  string
+func TestWCErrors(t *testing.T) {
+	refusal, refusalClass := localRefusal(t)
+	type outcome struct {
+		status ibverbs.WCStatus
+		class  ibverbs.WCClass
+	}
+	var none outcome
+	tests := map[string]struct {
+		do   func(t *testing.T, r *rig, a, b *end) // posts ID 1 to a, maybe ID 2 to b
+		a, b outcome
 	}{
-		"all parts": {
-			raw:   libibverbs.Wc{WrId: 7, QpNum: 17, Status: libibverbs.IBV_WC_RETRY_EXC_ERR, VendorErr: 0x81},
-			class: WCClassTransport,
-			want: "work request 7 on QP 17: transport retry counter exceeded (vendor error 0x81): " +
-				"the peer did not answer: it is gone, or packets are lost",
+		"wrong remote key": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				remote := b.mr.Remote()
+				remote.RKey ^= 0x5A
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
 		},
-		"no vendor error": {
-			raw:   libibverbs.Wc{WrId: 7, QpNum: 17, Status: libibverbs.IBV_WC_RNR_RETRY_EXC_ERR},
-			class: WCClassTransport,
-			want:  "work request 7 on QP 17: RNR retry counter exceeded: the peer had no receive posted",
+		"beyond the peer's region": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				remote := b.mr.Remote().Sub(mrSize-4, 8)
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Read(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
 		},
-		"no hint": {
-			raw:   libibverbs.Wc{Status: libibverbs.IBV_WC_TM_ERR},
-			class: WCClassOther,
-			want:  "work request 0 on QP 0: TM error",
+		"region without remote write": {
+			do: func(t *testing.T, r *rig, a, _ *end) {
+				readOnly := r.alloc(64, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, readOnly.Remote(), 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
 		},
-		"status of the future": {
-			raw:   libibverbs.Wc{Status: 99},
-			class: WCClassOther,
-			want:  "work request 0 on QP 0: unknown",
+		"peer's region closed": {
+			do: func(t *testing.T, r *rig, a, _ *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				remote := mr.Remote()
+				require.NoError(t, mr.Close())
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
+			},
+			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
 		},
-	} {
+		"read into a region closed after filling": {
+			do: func(t *testing.T, r *rig, a, b *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					err := s.Read(1, b.mr.Remote(), 0, mr.All())
+					require.NoError(t, mr.Close())
+					return err
+				})
+			},
+			a: outcome{ibverbs.WCLocalProtection, ibverbs.WCClassLocalResource},
+		},
+		"send from a region closed after filling": {
+			do: func(t *testing.T, r *rig, a, b *end) {
+				mr := must(r.pd.Alloc(64, anyAccess))(t)
+				b.postRecv(t, 2, b.mr.All())
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					err := s.Send(1, 0, mr.All())
+					require.NoError(t, mr.Close())
+					return err
+				})
+			},
+			// The specification has a local protection error here, rxe this.
+			a: outcome{refusal, refusalClass},
+		},
+		"message longer than the receive": {
+			do: func(t *testing.T, _ *rig, a, b *end) {
+				b.postRecv(t, 2, b.mr.Sub(0, 10))
+				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0, a.mr.Sub(0, 11)) })
+			},
+			// The specification has a remote invalid request error for the
+			// sender and a local length error for the receiver, rxe this.
+			a: outcome{ibverbs.WCRemoteOperation, ibverbs.WCClassRemote},
+			b: outcome{ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming},
+		},
+	}
+	r := open(t)
+	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			wc := WC{datapath.WC{Wc: tt.raw}}
-			err := wc.Err()
-			require.EqualError(t, err, tt.want)
-			require.ErrorIs(t, err, wc.Status())
-			var wcErr *WCError
-			require.ErrorAs(t, err, &wcErr)
-			require.Equal(t, tt.class, wcErr.Class())
-			require.Equal(t, WCError{WCStatus(tt.raw.Status), tt.raw.WrId, tt.raw.QpNum, tt.raw.VendorErr}, *wcErr)
-			require.False(t, errors.Is(err, WCFlushed))
+			r := r.sub(t)
+			a, b := r.pair(nil)
+			tt.do(t, r, a, b)
+			// Not signaled: a failure completes all the same.
+			requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, tt.a.status, tt.a.class)
+			require.Equal(t, ibverbs.QPStateError, must(a.qp.State())(t))
+			if tt.b != none {
+				requireWC(t, collect(t, b.recvCQ, 1)[0], 2, b.qp, tt.b.status, tt.b.class)
+			}
 		})
 	}
+}
+
+func TestRNRRetryExceeded(t *testing.T) {
+	r := open(t)
+	a, b := r.end(nil), r.end(nil)
+	l := linkTo(b.qp)
+	l.rnrRetry = 1
+	r.connect(a, l)
+	r.connect(b, linkTo(a.qp))
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) }) // b has no receive
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRNRRetryExceeded, ibverbs.WCClassTransport)
+}
+
+func TestRetryExceeded(t *testing.T) {
+	r := open(t)
+	a := r.end(nil)
+	r.connect(a, link{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody; 1 ms
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) })
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRetryExceeded, ibverbs.WCClassTransport)
+}
+
+// What is posted when the QP fails completes as flushed, in its order, and so
+// does what is posted later.
+func TestFlush(t *testing.T) {
+	r := open(t)
+	a, b := r.pair(nil)
+	const n = 10
+	b.recv.Reset()
+	for i := range uint64(n) {
+		require.NoError(t, b.recv.Recv(i, b.mr.All()))
+	}
+	require.Equal(t, n, must(b.qp.PostRecv(b.recv))(t))
+	require.NoError(t, b.qp.SetError())
+	require.Equal(t, ibverbs.QPStateError, must(b.qp.State())(t))
+	for i, wc := range collect(t, b.recvCQ, n) {
+		requireWC(t, wc, uint64(i), b.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+	}
+
+	require.NoError(t, a.qp.SetError())
+	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(77, 0) })
+	requireWC(t, collect(t, a.sendCQ, 1)[0], 77, a.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+}
+
+// Receives that a message of 8 bytes does not fit into, or whose memory the
+// device cannot write: both ends learn of it.
+func TestBadReceives(t *testing.T) {
+	r := open(t)
+	closedAddr, closedLKey, _ := r.closedKeys()
+	theirs := r.foreign()
+	inaccessible := func(spoil func(s *libibverbs.Sge)) func(wr *libibverbs.RecvWr) {
+		return func(wr *libibverbs.RecvWr) { spoil(wr.SgList) }
+	}
+	// Soft-RoCE has one status of each end for all of them.
+	operation := verdict{spec: ibverbs.WCRemoteOperation}
+	protection := verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation)}
+	tooLong := verdict{ibverbs.WCRemoteInvalidRequest, instead(ibverbs.WCRemoteOperation)}
+	length := verdict{ibverbs.WCLocalLength, instead(ibverbs.WCLocalQPOperation)}
+	for name, tt := range map[string]struct {
+		spoil  func(wr *libibverbs.RecvWr)
+		sender verdict
+		recv   verdict
+	}{
+		"too small":      {inaccessible(func(s *libibverbs.Sge) { s.Length = 7 }), tooLong, length},
+		"no segment":     {func(wr *libibverbs.RecvWr) { wr.SgList, wr.NumSge = nil, 0 }, tooLong, length},
+		"wrong key":      {inaccessible(func(s *libibverbs.Sge) { s.Lkey ^= 0x5A }), operation, protection},
+		"closed region":  {inaccessible(func(s *libibverbs.Sge) { s.Lkey, s.Addr = closedLKey, closedAddr }), operation, protection},
+		"another domain": {inaccessible(func(s *libibverbs.Sge) { s.Lkey, s.Addr = theirs.LKey(), theirs.Remote().Addr }), operation, protection},
+		"in front":       {inaccessible(func(s *libibverbs.Sge) { s.Addr -= 2048 }), operation, protection},
+		"over the end":   {inaccessible(func(s *libibverbs.Sge) { s.Addr += mrSize - 1024 - 4 }), operation, protection},
+		"beyond the region, more than the message needs": {inaccessible(func(s *libibverbs.Sge) { s.Length = mrSize }), good, good},
+	} {
+		for _, kind := range []string{"send", "send imm"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				r := r.sub(t)
+				a, b := r.opPair(0, fullAccess)
+				require.NoError(t, b.recv.Recv(2, b.mr.Sub(1024, 8)))
+				tt.spoil(&ibverbs.RawRecvs(b.recv)[0])
+				require.Equal(t, 1, must(b.qp.PostRecv(b.recv))(t))
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					err := requests[kind].add(s, ibverbs.RemoteBuffer{}, a.mr.Sub(64, 8))
+					ibverbs.RawSends(s)[0].SendFlags |= uint32(ibverbs.SendSignaled)
+					return err
+				})
+				requireVerdict(t, a.sendCQ, 1, a.qp, tt.sender, r)
+				requireVerdict(t, b.recvCQ, 2, b.qp, tt.recv, r)
+			})
+		}
+	}
+}
+
+// A write with immediate data that the peer refuses fails the peer's receive.
+func TestRefusedWriteImm(t *testing.T) {
+	r := open(t)
+	a, b := r.opPair(0, fullAccess)
+	requests["write imm"].spoiled(t, a, b, func(wr *libibverbs.SendWr) { wr.Wr.Rdma().Rkey ^= 0x5A })
+	requireVerdict(t, a.sendCQ, 1, a.qp, remoteAccess, r)
+	access := verdict{ibverbs.WCLocalAccess, instead(ibverbs.WCRemoteAccess)}
+	requireVerdict(t, b.recvCQ, 2, b.qp, access, r)
 }

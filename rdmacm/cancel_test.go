@@ -3,12 +3,17 @@ package rdmacm_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -106,4 +111,240 @@ func TestCanceledSendKeepsItsPlace(t *testing.T) {
 	require.NoError(t, client.Send(ctx))
 	_, err = another.Wait(ctx)
 	require.NoError(t, err)
+}
+
+// balance is what a process and the kernel have before and after something.
+type balance struct {
+	t       *testing.T
+	device  string
+	objects int // of ours
+	kernel  map[string]int
+}
+
+func newBalance(t *testing.T, d testdevice.Device) *balance {
+	return &balance{t, d.Name, len(ibverbs.OpenObjects()), kernelObjects(t, d.Name)}
+}
+
+// require compares: our objects at once, unless others are still about theirs,
+// and the kernel's soon.
+func (b *balance) require(stage string, others bool) {
+	b.t.Helper()
+	if !others {
+		require.Len(b.t, ibverbs.OpenObjects(), b.objects, stage)
+	}
+	now := kernelObjects(b.t, b.device)
+	for end := time.Now().Add(patience); len(ibverbs.OpenObjects()) != b.objects || !maps.Equal(b.kernel, now); {
+		require.True(b.t, time.Now().Before(end), "%s: %d objects of ours and %v of the kernel's, now %v and %v\n%s",
+			stage, b.objects, b.kernel, ibverbs.OpenObjects(), now, command(b.t, "rdma resource show cm_id"))
+		time.Sleep(5 * time.Millisecond)
+		now = kernelObjects(b.t, b.device)
+	}
+}
+
+// cancelAtEachStage calls try with contexts that end when somebody looks at
+// them for the first time, the second, and so on, until one is not used up.
+// The stages are all that a try goes through, and how many times it looks there.
+//
+// What a try waits for may have come when its context ends, and either may win.
+// Then it has another go.
+func cancelAtEachStage(t *testing.T, stages map[string]int, try func(ctx context.Context) error) {
+	t.Helper()
+	canceled := map[string]int{}
+	lost := 0
+	for n := 1; ; {
+		ctx := newCountdown(t, n)
+		err := try(ctx)
+		stage, ended := ctx.last()
+		if !ended {
+			require.NoError(t, err)
+			break
+		}
+		if err == nil {
+			lost++
+			require.Less(t, lost, 64, "%s does not heed its context", stage)
+			continue
+		}
+		require.ErrorIs(t, err, context.Canceled, stage)
+		canceled[stage]++
+		n++
+	}
+	require.Equal(t, stages, canceled)
+}
+
+// setupStage is where Config.Setup runs, between the steps that wait.
+const setupStage = "set up"
+
+// lookAtSetup makes Setup look at the context too.
+func lookAtSetup(ctx context.Context, config *rdmacm.Config) *rdmacm.Config {
+	config.Setup = func(c *rdmacm.Conn) error {
+		if _, err := c.Alloc(4096, ibverbs.AccessLocalWrite); err != nil {
+			return err
+		}
+		if ctx, ok := ctx.(*countdown); ok {
+			ctx.tick(setupStage)
+		}
+		return nil // whoever waits next notices
+	}
+	return config
+}
+
+func TestCancelDialAtEachStage(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	noKernelLeaks(t, d)
+	for _, mode := range modes[:2] {
+		t.Run(mode.name, func(t *testing.T) {
+			ln := listenOn(t, d.IPv4)
+			before := newBalance(t, d)
+			cancelAtEachStage(t, map[string]int{
+				"ended":                   1,
+				"(*Dialer).each":          1,
+				"(*Dialer).resolve.func2": 2, // the address, then the route
+				setupStage:                1,
+				"(*queues).ask":           1,
+			}, func(ctx context.Context) error {
+				stop := serve(t, ln)
+				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &rdmacm.Config{ManualQP: mode.manualClient}))
+				if err == nil {
+					require.NoError(t, conn.Close())
+				}
+				stop()
+				stop = refuseAll(t, ln) // a request that comes only now
+				before.require("dial", true)
+				stop()
+				return err
+			})
+		})
+	}
+}
+
+// serve accepts connections and drops them when the peer does.
+func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serveOne := func(req *rdmacm.Request) {
+		// The dialer may have given up, which CM may notice only after a minute.
+		conn, err := req.Accept(ctx, nil)
+		if err != nil {
+			return
+		}
+		select {
+		case <-conn.Done():
+		case <-ctx.Done():
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	serving.Go(func() {
+		for {
+			req, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			serving.Go(func() { serveOne(req) })
+		}
+	})
+	return func() { cancel(); serving.Wait() }
+}
+
+// refuseAll rejects requests.
+func refuseAll(t *testing.T, ln *rdmacm.Listener) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var refusing sync.WaitGroup
+	refusing.Go(func() {
+		for {
+			req, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			_ = req.Reject(nil) // the dialer may have given up
+		}
+	})
+	return func() { cancel(); refusing.Wait() }
+}
+
+func TestCancelAcceptAtEachStage(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	noKernelLeaks(t, d)
+	for _, mode := range []int{0, 2} {
+		t.Run(modes[mode].name, func(t *testing.T) {
+			ln := listenOn(t, d.IPv4)
+			before := newBalance(t, d)
+			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).ask": 1}, func(ctx context.Context) error {
+				dialed := make(chan error, 1)
+				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
+				req, err := ln.Accept(bounded(t))
+				require.NoError(t, err)
+				conn, err := req.Accept(ctx, lookAtSetup(ctx, &rdmacm.Config{ManualQP: modes[mode].manualServer}))
+				if err == nil {
+					require.NoError(t, conn.Close())
+				}
+				requireGone(t, <-dialed)
+				before.require("accept", false)
+				return err
+			})
+		})
+	}
+}
+
+// dialUntilDone dials, and returns why that failed, or why the connection
+// ended.
+func dialUntilDone(ctx context.Context, ln *rdmacm.Listener) error {
+	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	if err != nil {
+		return err
+	}
+	<-conn.Done()
+	return errors.Join(conn.Err(), conn.Close())
+}
+
+// requireGone checks what a dialer hears of a peer that gives up: before,
+// while, or after librdmacm answers the peer's acceptance.
+func requireGone(t *testing.T, err error) {
+	t.Helper()
+	require.Truef(t, errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+}
+
+func TestCancelListenAtEachStage(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	noKernelLeaks(t, d)
+	before := newBalance(t, d)
+	cancelAtEachStage(t, map[string]int{"ended": 1, "(*ListenConfig).listen": 1}, func(ctx context.Context) error {
+		ln, err := rdmacm.Listen(ctx, d.IPv4.String()+":0", nil)
+		if err == nil {
+			require.NoError(t, ln.Close())
+		}
+		before.require("listen", false)
+		return err
+	})
+}
+
+// A wait for requests that is canceled takes none with it: the request that
+// came meanwhile is the next one's.
+func TestCancelWaitForRequest(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	noKernelLeaks(t, d)
+	ln := listenOn(t, d.IPv4)
+	before := newBalance(t, d)
+	dialed := make(chan error, 1)
+	go func() { dialed <- dialUntilDone(bounded(t), ln) }()
+	require.Eventually(t, func() bool { return rdmacm.Waiting(ln) == 1 }, patience, time.Millisecond)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 64 { // with both there, either may be taken
+		req, err := ln.Accept(ended)
+		if err == nil {
+			require.NoError(t, req.Reject(nil))
+			requireGone(t, <-dialed)
+			before.require("request taken", false)
+			return
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 1, rdmacm.Waiting(ln))
+	}
+	require.Fail(t, "the request was never taken")
 }

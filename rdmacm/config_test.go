@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -191,4 +192,196 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 		})
 	}
 	closing.Wait()
+}
+
+// Which end's setting an end's queue pair has, as docs/connections.md says.
+func TestWhoseSettingRules(t *testing.T) {
+	d := needDevice(t)
+	const (
+		tick  = 4096 * time.Nanosecond
+		timer = 640 * time.Microsecond
+	)
+	type rules struct {
+		RetryCount, RNRRetry             int
+		MinRNRTimer, Timeout             time.Duration // no Timeout: the system's
+		MaxReadAtomic, MaxDestReadAtomic int
+		TOS                              uint8
+	}
+	for name, tt := range map[string]struct {
+		dialer               rdmacm.Dialer
+		dialing, accepting   rdmacm.Config
+		wantDialer, wantPeer rules
+	}{
+		"defaults": {
+			wantDialer: rules{6, 7, timer, 0, 16, 16, 0},
+			wantPeer:   rules{6, 7, timer, 0, 16, 16, 0},
+		},
+		"of the dialer": {
+			dialer: rdmacm.Dialer{TOS: 0x28},
+			dialing: rdmacm.Config{
+				RetryCount: 3, PeerRNRRetryCount: 2, MinRNRTimer: 10 * time.Millisecond, AckTimeout: time.Second, ReadDepth: 4,
+			},
+			wantDialer: rules{3, 7, 10240 * time.Microsecond, tick << 18, 4, 4, 0x28},
+			wantPeer:   rules{3, 2, timer, tick << 18, 4, 4, 0x28},
+		},
+		"of the accepting end": {
+			accepting: rdmacm.Config{
+				RetryCount: 3, PeerRNRRetryCount: 2, MinRNRTimer: 10 * time.Millisecond, AckTimeout: time.Millisecond, ReadDepth: 4,
+			},
+			wantDialer: rules{6, 2, timer, 0, 4, 4, 0},
+			wantPeer:   rules{3, 7, 10240 * time.Microsecond, tick << 8, 4, 4, 0},
+		},
+		"of both": {
+			dialing: rdmacm.Config{
+				RetryCount: 2, PeerRNRRetryCount: -1, MinRNRTimer: time.Nanosecond, AckTimeout: time.Second, ReadDepth: -1,
+			},
+			accepting: rdmacm.Config{
+				RetryCount: 7, PeerRNRRetryCount: 3, MinRNRTimer: 600 * time.Millisecond, AckTimeout: time.Minute, ReadDepth: 2,
+			},
+			wantDialer: rules{2, 3, 10 * time.Microsecond, tick << 18, 0, 0, 0},
+			wantPeer:   rules{2, 0, 655360 * time.Microsecond, tick << 24, 0, 0, 0},
+		},
+	} {
+		for _, mode := range modes {
+			t.Run(name+"/"+mode.name, func(t *testing.T) {
+				ctx := bounded(t)
+				dialing, accepting := tt.dialing, tt.accepting
+				dialing.ManualQP, accepting.ManualQP = mode.manualClient, mode.manualServer
+				ln := listenOn(t, d.IPv4)
+				result := acceptOne(ctx, ln, &accepting)
+				conn, err := tt.dialer.Dial(ctx, ln.Addr().String(), &dialing)
+				require.NoError(t, err)
+				defer conn.Close()
+				a := <-result
+				require.NoError(t, a.err)
+				defer a.conn.Close()
+				for end, c := range map[string]struct {
+					conn *rdmacm.Conn
+					want rules
+				}{"dialer": {conn, tt.wantDialer}, "accepting end": {a.conn, tt.wantPeer}} {
+					attr, err := c.conn.QP().Query()
+					require.NoError(t, err)
+					got := rules{
+						attr.RetryCount, attr.RNRRetryCount, attr.MinRNRTimer, attr.Timeout,
+						attr.MaxReadAtomic, attr.MaxDestReadAtomic, attr.Path.TrafficClass,
+					}
+					if c.want.Timeout == 0 {
+						t.Logf("%s: the system's timeout is %v", end, got.Timeout)
+						got.Timeout = 0
+					}
+					require.Equal(t, c.want, got, end)
+				}
+			})
+		}
+	}
+}
+
+func TestMinRNRTimerLimits(t *testing.T) {
+	d := needDevice(t)
+	for _, timer := range []time.Duration{-1, 655361 * time.Microsecond} {
+		_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{MinRNRTimer: timer})
+		require.ErrorContains(t, err, "rdma_create_qp (")
+		require.ErrorContains(t, err, "Config.MinRNRTimer is "+timer.String()+", not from 0 to 655.36ms")
+	}
+}
+
+// eachDirection calls f with the indexes of the end that sends, 0 for the dialer,
+// and of the other one.
+func eachDirection(t *testing.T, f func(t *testing.T, from, to int)) {
+	for from, name := range []string{"from the dialer", "from the accepting end"} {
+		t.Run(name, func(t *testing.T) { f(t, from, 1-from) })
+	}
+}
+
+// How often a message is sent again for which there is no receive, the end says
+// that has none.
+func TestPeerRNRRetryCount(t *testing.T) {
+	d := needDevice(t)
+	eachDirection(t, func(t *testing.T, from, to int) {
+		configs := [2]rdmacm.Config{}
+		configs[to].PeerRNRRetryCount = -1
+		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		ends := [2]*rdmacm.Conn{client, server}
+		err := ends[from].Send(bounded(t))
+		failed, ok := err.(*ibverbs.WCError)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, ibverbs.WCRNRRetryExceeded, failed.Status)
+	})
+	eachDirection(t, func(t *testing.T, from, to int) { // that of the end that sends is not asked
+		configs := [2]rdmacm.Config{}
+		configs[from].PeerRNRRetryCount = -1
+		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		ends := [2]*rdmacm.Conn{client, server}
+		sent := inBackground(func() error { return ends[from].Send(bounded(t)) })
+		select {
+		case err := <-sent:
+			require.Fail(t, "there was no receive", "%v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		_, err := ends[to].Recv(bounded(t))
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+	})
+}
+
+// A message that comes before its receive is sent again when the timer of the
+// end that has none says so.
+func TestLateReceive(t *testing.T) {
+	d := needDevice(t)
+	eachDirection(t, func(t *testing.T, from, to int) {
+		for _, timer := range []time.Duration{0, 640 * time.Microsecond, 491520 * time.Microsecond} {
+			t.Run(timer.String(), func(t *testing.T) {
+				configs := [2]rdmacm.Config{}
+				configs[to].MinRNRTimer = timer
+				client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+				ends := [2]*rdmacm.Conn{client, server}
+				start := time.Now()
+				sent := inBackground(func() error { return ends[from].Send(bounded(t)) })
+				time.Sleep(20 * time.Millisecond) // how late it is
+				_, err := ends[to].Recv(bounded(t))
+				require.NoError(t, err)
+				require.NoError(t, <-sent)
+				took := time.Since(start)
+				t.Logf("with %v: %v", timer, took)
+				if timer > 400*time.Millisecond {
+					require.GreaterOrEqual(t, took, timer, "the sender has waited")
+				}
+			})
+		}
+	})
+}
+
+// Messages that are more than the receives, at once.
+func TestBurst(t *testing.T) {
+	const messages = 200
+	d := needDevice(t)
+	eachDirection(t, func(t *testing.T, from, to int) {
+		ctx := bounded(t)
+		var in *rdmacm.Receiver
+		configs := [2]rdmacm.Config{{SendQueue: messages}, {SendQueue: messages}}
+		configs[to].Setup = func(c *rdmacm.Conn) (err error) {
+			in, err = c.NewReceiver(8)
+			return err
+		}
+		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
+		sender := [2]*rdmacm.Conn{client, server}[from]
+		mr := alloc(t, sender, messages)
+		start := time.Now()
+		sent := make(chan error, messages)
+		for i := range messages {
+			mr.Bytes()[i] = byte(i)
+			go func() { sent <- sender.Send(ctx, mr.Sub(i, 1)) }()
+		}
+		seen := map[byte]bool{}
+		for range messages {
+			m, err := in.Next(ctx)
+			require.NoError(t, err)
+			seen[m.Data[0]] = true
+		}
+		for range messages {
+			require.NoError(t, <-sent)
+		}
+		t.Logf("%d messages: %v", messages, time.Since(start))
+		require.Len(t, seen, messages)
+	})
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
@@ -350,4 +353,262 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// privateDataLimits is how many bytes of private data a message can carry on
+// InfiniBand and RoCE, where they are parts of fixed size of its packets. C
+// says no more than EINVAL when there are more.
+type privateDataLimits struct {
+	message   string
+	connected int // of a connection
+	datagram  int // of an id for datagrams
+}
+
+// The requests of ids with IP addresses have 36 bytes less than the packet's
+// 92 and 216, for the addresses.
+var (
+	limitsOfRequest = privateDataLimits{"connection request", 56, 180}
+	limitsOfReply   = privateDataLimits{"acceptance", 196, 136}
+	limitsOfReject  = privateDataLimits{"rejection", 148, 136}
+)
+
+const addressHeader = 36
+
+// checkPrivateData refuses private data that is too long for the id's device.
+// The id must have one.
+func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
+	limit := limits.connected
+	if id.isDatagram() {
+		limit = limits.datagram
+	}
+	if id.ps == PortSpaceIB && limits == limitsOfRequest {
+		limit += addressHeader
+	}
+	if id.verbs().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+		limit = math.MaxUint8 // iWARP has no fixed size; C's type ends here
+	}
+	if len(data) > limit {
+		return cerr.Invalid("private data of %d bytes, where this device's %s carries up to %d",
+			len(data), limits.message, limit)
+	}
+	return nil
+}
+
+// keepAlive asks periodically whether the peer is still there.
+type keepAlive struct {
+	mu    sync.Mutex
+	timer *time.Timer // nil before the connection is up, and after its Close
+}
+
+// startKeepAlive begins to ask.
+func (c *Conn) startKeepAlive() {
+	if c.config.KeepAlive <= 0 || c.Err() != nil {
+		return
+	}
+	c.keepAlive.mu.Lock()
+	defer c.keepAlive.mu.Unlock()
+	c.keepAlive.timer = time.AfterFunc(c.config.KeepAlive, c.checkPeer)
+}
+
+func (c *Conn) stopKeepAlive() {
+	c.keepAlive.mu.Lock()
+	defer c.keepAlive.mu.Unlock()
+	if c.keepAlive.timer != nil {
+		c.keepAlive.timer.Stop()
+		c.keepAlive.timer = nil
+	}
+}
+
+// checkPeer asks once, ends the connection if there is no answer, and otherwise
+// has itself called again.
+func (c *Conn) checkPeer() {
+	if c.isPeerGone() && c.end(&EventError{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}) {
+		background.add(c.hangUp)
+	}
+	c.keepAlive.mu.Lock()
+	defer c.keepAlive.mu.Unlock()
+	if c.keepAlive.timer != nil && c.Err() == nil {
+		c.keepAlive.timer.Reset(c.config.KeepAlive)
+	}
+}
+
+// isPeerGone writes no bytes to the peer's memory, which its device acknowledges
+// without its program, and reports whether that does not happen in time. Behind
+// a transfer it would wait for that, and a send waits for the peer's program; so
+// nothing is asked while there are any.
+func (c *Conn) isPeerGone() bool {
+	if c.ops.sending() > 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
+	defer cancel()
+	op, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+		if c.ops.sends.used > 0 { // others came first
+			return errSending
+		}
+		return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
+	}, nil)
+	if err != nil {
+		return false
+	}
+	for {
+		before := c.ops.completions()
+		// Twice, because the program itself may have been stopped for some time.
+		for _, patience := range []time.Duration{c.config.KeepAlive, min(c.config.KeepAlive, time.Second)} {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			done, err := c.ops.wait(ctx, op)
+			cancel()
+			if done || !errors.Is(err, os.ErrDeadlineExceeded) {
+				return false
+			}
+		}
+		if c.ops.completions() == before {
+			return true
+		}
+	}
+}
+
+// errSending says that transfers are under way.
+var errSending = errors.New("transfers are under way")
+
+// sending returns how many send requests are under way.
+func (o *operations) sending() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sends.used
+}
+
+// completions returns how many requests have completed.
+func (o *operations) completions() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lastID - uint64(len(o.pending))
+}
+
+// parting is the end of a connection that the peer has to be told of. The
+// kernel sends its message again until the peer answers, but only while it has
+// the id; so that stays, without a queue pair, until the answer is there or the
+// time is up.
+type parting struct {
+	dispatcher *dispatcher
+	id         *ID
+	over       chan struct{} // closed when nobody waits for the answer any more
+	err        error         // why there is none; known when over is closed
+
+	mu     sync.Mutex // guards what follows
+	isOver bool
+	timer  *time.Timer // nil before start
+}
+
+// expect begins to wait for the answer, before the peer is told.
+func (p *parting) expect() {
+	p.dispatcher.handle(p.id, func(ev *Event) {
+		switch {
+		case ev.Type == EventDisconnected && ev.Status == 0, ev.Type == EventRejected, ev.Type == EventTimewaitExit:
+			p.end(nil)
+		case ev.Type == EventDisconnected, ev.Type == EventDeviceRemoval, ev.Type == EventConnectError:
+			p.end(ev.Err())
+		}
+	})
+}
+
+// start keeps the id until its peer has answered, or for as long as linger. The
+// id and one use of the dispatcher become the parting's.
+func (p *parting) start(linger time.Duration) error {
+	if err := p.id.retire(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isOver {
+		partings.add(p.finish)
+		return nil
+	}
+	p.timer = time.AfterFunc(linger, func() {
+		p.end(fmt.Errorf("connection: the peer has not answered its end within %v, which is Config.Linger: %w", linger, syscall.ETIMEDOUT))
+	})
+	return nil
+}
+
+// end notes how waiting for the answer has ended, once.
+func (p *parting) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isOver {
+		return
+	}
+	p.isOver, p.err = true, err
+	close(p.over)
+	if p.timer != nil {
+		p.timer.Stop()
+		partings.add(p.finish)
+	}
+}
+
+// finish gives the id back.
+func (p *parting) finish() {
+	if p.id.finish() != nil {
+		return // C keeps it, and so the dispatcher stays
+	}
+	p.dispatcher.forget(p.id)
+	_ = p.dispatcher.release()
+}
+
+// Close ends the connection and gives up everything that belongs to it,
+// including the memory from Alloc. Transfers that are under way fail. Memory
+// that was registered on the connection's own protection domain by other means
+// is to be closed before; while there is any, Close returns a BusyError, and
+// can be called again. The connection has ended all the same.
+//
+// Close tells the peer, and does not wait for its answer. If that message is
+// lost, the system sends it again, every 4 seconds or so, for as long as
+// Config.Linger says; but not after the program has ended. A program that is
+// about to end calls Shutdown instead.
+func (c *Conn) Close() error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	c.end(c.errClosed())
+	c.stopKeepAlive()
+	c.ending.Do(func() {
+		established := c.id.saw(EventEstablished)
+		c.parting.expect()
+		isOver := c.id.isOver() // and needs no answer
+		err := c.disconnect()
+		switch {
+		case !established || isOver:
+		case err != nil:
+			c.untold = err
+		default:
+			c.linger = max(c.config.Linger, 0)
+		}
+	})
+	return c.release()
+}
+
+// Shutdown is Close that waits until the peer has answered, and so knows of the
+// end; it need not wait if the peer has ended the connection itself. If ctx
+// ends before, Shutdown returns an error that is ctx.Err(); the connection is
+// closed all the same, and the peer is told on, as after Close. If there is no
+// answer within Config.Linger, it returns one that is syscall.ETIMEDOUT; with a
+// negative Linger it waits for none.
+//
+// A Conn at the other end answers by itself; its program need do nothing, but must
+// be running. A program of C's answers when it disconnects, too.
+func (c *Conn) Shutdown(ctx context.Context) error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	if ctx == nil {
+		return cerr.Nil("Conn.Shutdown", "ctx")
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	select {
+	case <-c.parting.over:
+		return c.parting.err
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
 }

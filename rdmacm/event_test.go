@@ -1,72 +1,349 @@
-package rdmacm
+package rdmacm_test
 
 import (
-	"fmt"
-	"os"
+	"context"
+	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The status of an event has five encodings: 0, the kernel's -errno, a reason
-// of the transport, the library's -1 with the errno lost, and the library's
-// positive errno.
-func TestEventErr(t *testing.T) {
+// within returns a context that ends with the test or after a while.
+func within(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}
+
+// asked is what a connection request looks like on both ends.
+type asked struct {
+	param              rdmacm.ConnParam
+	ln, client, server *end
+}
+
+// ask sends a request, and checks every field of the event that it becomes. It
+// names a queue pair that there is not, which nobody looks for.
+func ask(t testing.TB, ip netip.Addr, p rdmacm.ConnParam) asked {
+	t.Helper()
+	ln, client := listening(t, ip), newEnd(t)
+	client.resolve(ln.id.LocalAddr())
+	require.NoError(t, client.id.Connect(p))
+	ev := next(t, ln.ch, rdmacm.EventConnectRequest)
+	require.NotSame(t, ln.id, ev.ID)
+	t.Cleanup(func() { require.NoError(t, ev.ID.Close()) })
+	requireEvent(t, rdmacm.Event{
+		Type: rdmacm.EventConnectRequest, ID: ev.ID, ListenID: ln.id,
+		PrivateData: padded(p.PrivateData, maxRequestData), QPNum: p.QPNum,
+		ResponderResources: p.InitiatorDepth, InitiatorDepth: p.ResponderResources, // as the peer has them
+		FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetryCount: p.PeerRNRRetryCount, SRQ: p.SRQ,
+	}, ev)
+	require.NoError(t, ev.Err())
+	return asked{p, ln, client, &end{t: t, ch: ln.ch, id: ev.ID}}
+}
+
+// up answers what ask has asked, until both ends have the connection, and
+// checks every field of the events.
+func (a asked) up(t testing.TB) {
+	t.Helper()
+	answer := rdmacm.ConnParam{
+		PrivateData: []byte("yes"), ResponderResources: 5, InitiatorDepth: 3, FlowControl: true, PeerRNRRetryCount: 6, QPNum: newQP(), SRQ: true,
+	}
+	require.NoError(t, a.server.id.Accept(answer))
+	requireEvent(t, rdmacm.Event{
+		Type: rdmacm.EventConnectResponse, ID: a.client.id, PrivateData: padded(answer.PrivateData, maxReplyData), QPNum: answer.QPNum,
+		ResponderResources: answer.InitiatorDepth, InitiatorDepth: answer.ResponderResources,
+		FlowControl: true, RNRRetryCount: 6, SRQ: true,
+	}, next(t, a.client.ch, rdmacm.EventConnectResponse))
+	require.NoError(t, a.client.id.Establish())
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: a.server.id}, next(t, a.server.ch, rdmacm.EventEstablished))
+}
+
+var lastQP atomic.Uint32
+
+// newQP returns the number of a queue pair that there is not. One that was
+// connected a moment ago would be taken for stale.
+func newQP() uint32 { return 0x800000 + lastQP.Add(1) }
+
+func plainRequest() rdmacm.ConnParam {
+	return rdmacm.ConnParam{
+		PrivateData: []byte("please"), ResponderResources: 2, InitiatorDepth: 4, RetryCount: 5, PeerRNRRetryCount: 7,
+		QPNum: newQP(),
+	}
+}
+
+// Without queue pairs of their own the ids' ends say all that they are told.
+func TestEventsOfHandshake(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
 	for _, tt := range []struct {
-		event  EventType
-		status int
-		text   string
-		is     error
-	}{
-		{EventAddrError, -int(syscall.ETIMEDOUT), "address not resolved: connection timed out", syscall.ETIMEDOUT},
-		{EventRouteError, -int(syscall.EINVAL), "route not resolved: invalid argument", syscall.EINVAL},
-		{EventUnreachable, -int(syscall.ETIMEDOUT), "peer unreachable: connection timed out", syscall.ETIMEDOUT},
-		{EventMulticastError, -int(syscall.ENODEV), "multicast group not joined: no such device", syscall.ENODEV},
-
-		{EventAddrError, -1, "address not resolved", syscall.EIO},
-		{EventRouteError, -1, "route not resolved", syscall.EIO},
-		{EventConnectError, -1, "connection failed", syscall.EIO},
-
-		{EventConnectError, int(syscall.EINVAL), "connection failed: invalid argument", syscall.EINVAL},
-		{EventAddrInfoError, int(syscall.ENOENT), "name not resolved: no such file or directory", syscall.ENOENT},
-
-		{EventUnreachable, 3, "connection rejected: no queue pair available", syscall.ECONNREFUSED}, // of datagrams
-		{EventUnreachable, 99, "peer unreachable: reason 99", syscall.EHOSTUNREACH},
-
-		{EventDisconnected, 0, "disconnected", syscall.ECONNRESET},
-		{EventDeviceRemoval, 0, "device removed", syscall.ENODEV},
-		{EventUnreachable, 0, "peer unreachable", syscall.EHOSTUNREACH},
-		{EventAddrChange, 0, "address changed", syscall.EIO},
-
-		{EventRejected, int(ReasonConsumer), "connection rejected: refused by the peer's program", syscall.ECONNREFUSED},
-		{EventRejected, int(ReasonNoListener), "connection rejected: nobody listens on the port", syscall.ECONNREFUSED},
-		{EventRejected, 99, "connection rejected: reason 99", syscall.ECONNREFUSED},
-		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNREFUSED},
-		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNRESET},
-	} {
-		t.Run(fmt.Sprintf("%v %d", tt.event, tt.status), func(t *testing.T) {
-			err := (&Event{Type: tt.event, Status: tt.status}).Err()
-			require.EqualError(t, err, tt.text)
-			require.ErrorIs(t, err, tt.is)
-			require.NotErrorIs(t, err, os.ErrClosed)
+		name string
+		flow bool
+		srq  bool
+	}{{name: "plain"}, {"flow control", true, false}, {"shared receives", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := plainRequest()
+			p.FlowControl, p.SRQ = tt.flow, tt.srq
+			ask(t, d.IPv4, p).up(t)
 		})
 	}
 }
 
-func TestEventWithoutErr(t *testing.T) {
-	for _, event := range []EventType{
-		EventAddrResolved, EventRouteResolved, EventConnectRequest, EventConnectResponse, EventEstablished,
-		EventMulticastJoin, EventTimewaitExit, EventAddrInfoResolved, EventUser,
-	} {
-		require.NoError(t, (&Event{Type: event}).Err(), event)
-	}
+// With queue pairs, librdmacm completes the handshake when the event is read.
+func TestEventEstablishedAtBothEnds(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	ln, client := listening(t, d.IPv4), newEnd(t)
+	client.resolve(ln.id.LocalAddr())
+	client.createQP()
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{ResponderResources: 2, InitiatorDepth: 4}))
+	server := &end{t: t, ch: ln.ch, id: next(t, ln.ch, rdmacm.EventConnectRequest).ID}
+	t.Cleanup(func() { require.NoError(t, server.id.Close()) })
+	server.createQP()
+	require.NoError(t, server.id.Accept(rdmacm.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 2}))
+	requireEvent(t, rdmacm.Event{
+		Type: rdmacm.EventEstablished, ID: client.id, PrivateData: padded([]byte("yes"), maxReplyData),
+		QPNum: server.qp.Num(), ResponderResources: 2, InitiatorDepth: 4,
+	}, next(t, client.ch, rdmacm.EventEstablished))
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: server.id}, next(t, server.ch, rdmacm.EventEstablished))
 }
 
-func TestRejectedErrorHasWhatThePeerSaid(t *testing.T) {
-	err := (&Event{Type: EventRejected, Status: int(ReasonConsumer), PrivateData: []byte("full")}).Err()
-	rejected, ok := err.(*RejectedError)
-	require.True(t, ok)
-	require.Equal(t, &RejectedError{Reason: ReasonConsumer, PrivateData: []byte("full")}, rejected)
-	require.EqualError(t, &EventError{Type: 99}, "UNKNOWN EVENT")
+// The queue pair is in no state to be connected when the answer comes.
+// librdmacm loses the errno.
+func TestEventConnectError(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	ln, client := listening(t, d.IPv4), newEnd(t)
+	client.resolve(ln.id.LocalAddr())
+	client.createQP()
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{}))
+	server := next(t, ln.ch, rdmacm.EventConnectRequest).ID
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	require.NoError(t, client.qp.SetError())
+	require.NoError(t, server.Accept(rdmacm.ConnParam{QPNum: newQP()}))
+	ev := next(t, client.ch, rdmacm.EventConnectError)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventConnectError, ID: client.id, Status: -1}, ev)
+	require.ErrorIs(t, ev.Err(), syscall.EIO)
+	require.EqualError(t, ev.Err(), "connection failed")
+
+	// The peer hears of it when the id is given up.
+	require.NoError(t, client.qp.Close())
+	require.NoError(t, client.id.Close())
+	requireEvent(t, rdmacm.Event{
+		Type: rdmacm.EventRejected, ID: server, Status: int(rdmacm.ReasonConsumer), PrivateData: make([]byte, maxRejectData),
+	}, next(t, ln.ch, rdmacm.EventRejected))
+}
+
+func requireRejected(t *testing.T, ev *rdmacm.Event, id *rdmacm.ID, reason rdmacm.Reason, data string) {
+	t.Helper()
+	padding := padded([]byte(data), maxRejectData)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventRejected, ID: id, Status: int(reason), PrivateData: padding}, ev)
+	require.Equal(t, &rdmacm.RejectedError{Reason: reason, PrivateData: padding}, ev.Err())
+	require.ErrorIs(t, ev.Err(), syscall.ECONNREFUSED)
+}
+
+func TestEventRejected(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	t.Run("by nobody", func(t *testing.T) {
+		client := newEnd(t)
+		client.resolve(netip.AddrPortFrom(d.IPv4, 7))
+		require.NoError(t, client.id.Connect(plainRequest()))
+		ev := next(t, client.ch, rdmacm.EventRejected)
+		requireRejected(t, ev, client.id, rdmacm.ReasonNoListener, "")
+		require.EqualError(t, ev.Err(), "connection rejected: nobody listens on the port")
+	})
+	t.Run("by the program", func(t *testing.T) {
+		a := ask(t, d.IPv4, plainRequest())
+		require.NoError(t, a.server.id.Reject([]byte("not you")))
+		requireRejected(t, next(t, a.client.ch, rdmacm.EventRejected), a.client.id, rdmacm.ReasonConsumer, "not you")
+	})
+	t.Run("by the program that closes", func(t *testing.T) {
+		a := ask(t, d.IPv4, plainRequest())
+		require.NoError(t, a.server.id.Close())
+		requireRejected(t, next(t, a.client.ch, rdmacm.EventRejected), a.client.id, rdmacm.ReasonConsumer, "")
+	})
+	t.Run("by the dialer that closes", func(t *testing.T) {
+		a := ask(t, d.IPv4, plainRequest())
+		require.NoError(t, a.server.id.Accept(rdmacm.ConnParam{QPNum: newQP()}))
+		next(t, a.client.ch, rdmacm.EventConnectResponse)
+		require.NoError(t, a.client.id.Close())
+		requireRejected(t, next(t, a.server.ch, rdmacm.EventRejected), a.server.id, rdmacm.ReasonConsumer, "")
+	})
+	// A new connection of a queue pair that has one already, as a host asks for
+	// that has forgotten it: the kernel refuses the new one and ends the old.
+	t.Run("stale", func(t *testing.T) {
+		old := ask(t, d.IPv4, plainRequest())
+		old.up(t)
+		client := newEnd(t)
+		client.resolve(old.ln.id.LocalAddr())
+		require.NoError(t, client.id.Connect(old.param)) // the same queue pair
+		requireRejected(t, next(t, client.ch, rdmacm.EventRejected), client.id, rdmacm.ReasonStale, "")
+		requireDisconnected(t, old.client)
+		// Its own system has sent the peer away.
+	})
+}
+
+func requireDisconnected(t *testing.T, e *end) {
+	t.Helper()
+	ev := next(t, e.ch, rdmacm.EventDisconnected)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventDisconnected, ID: e.id}, ev)
+	require.ErrorIs(t, ev.Err(), syscall.ECONNRESET)
+	require.EqualError(t, ev.Err(), "disconnected")
+}
+
+func requireTimewaitExit(t *testing.T, e *end) {
+	t.Helper()
+	ev := next(t, e.ch, rdmacm.EventTimewaitExit)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventTimewaitExit, ID: e.id}, ev)
+	require.NoError(t, ev.Err())
+}
+
+// Whichever end begins, both hear the same, and hear when the connection's
+// number may be used again.
+func TestEventsOfTheEnd(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	for _, tt := range []struct {
+		name string
+		by   func(asked) (first, second *end)
+	}{
+		{"client", func(a asked) (first, second *end) { return a.client, a.server }},
+		{"server", func(a asked) (first, second *end) { return a.server, a.client }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := ask(t, d.IPv4, plainRequest())
+			a.up(t)
+			first, second := tt.by(a)
+			require.NoError(t, first.id.Disconnect())
+			requireDisconnected(t, second)
+			require.NoError(t, second.id.Disconnect())
+			requireDisconnected(t, first)
+			requireTimewaitExit(t, first)
+			requireTimewaitExit(t, second)
+		})
+	}
+	t.Run("id closed", func(t *testing.T) {
+		a := ask(t, d.IPv4, plainRequest())
+		a.up(t)
+		require.NoError(t, a.client.id.Close())
+		requireDisconnected(t, a.server)
+	})
+}
+
+// requireEvent compares every field.
+func requireEvent(t testing.TB, want rdmacm.Event, got *rdmacm.Event) {
+	t.Helper()
+	require.Same(t, want.ID, got.ID)
+	require.Same(t, want.ListenID, got.ListenID)
+	rest := *got
+	want.ID, want.ListenID, rest.ID, rest.ListenID = nil, nil, nil, nil // not to be printed
+	require.Equal(t, want, rest)
+}
+
+// neighbour makes the kernel believe that a host is there, and returns its
+// address. Nothing answers there.
+func neighbour(t *testing.T, netdev string, ip netip.Addr, last byte) (peer netip.AddrPort, moves func()) {
+	t.Helper()
+	needGuest(t)
+	bytes := ip.As4()
+	bytes[3] = last
+	peer = netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
+	set := func(hardware string) {
+		command(t, "ip neigh replace "+peer.Addr().String()+" lladdr "+hardware+" nud permanent dev "+netdev)
+	}
+	set("02:00:00:00:00:01")
+	t.Cleanup(func() { command(t, "ip neigh del "+peer.Addr().String()+" dev "+netdev) })
+	return peer, func() { set("02:00:00:00:00:02") }
+}
+
+func TestEventsOfResolution(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	e := newEnd(t)
+	require.NoError(t, e.id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7471), time.Second))
+	ev := next(t, e.ch, rdmacm.EventAddrResolved)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventAddrResolved, ID: e.id}, ev)
+	require.NoError(t, ev.Err())
+	require.NoError(t, e.id.ResolveRoute(time.Second))
+	ev = next(t, e.ch, rdmacm.EventRouteResolved)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventRouteResolved, ID: e.id}, ev)
+	require.NoError(t, ev.Err())
+}
+
+// Nobody answers the question who has the address.
+func TestEventAddrError(t *testing.T) {
+	d := needDevice(t)
+	needGuest(t)
+	noKernelLeaks(t, d)
+	e := newEnd(t)
+	bytes := d.IPv4.As4()
+	bytes[3] = 77
+	nobody := netip.AddrPortFrom(netip.AddrFrom4(bytes), 7471)
+	require.NoError(t, e.id.ResolveAddr(netip.AddrPort{}, nobody, 50*time.Millisecond))
+	ev := next(t, e.ch, rdmacm.EventAddrError)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventAddrError, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
+	require.ErrorIs(t, ev.Err(), syscall.ETIMEDOUT)
+	require.EqualError(t, ev.Err(), "address not resolved: connection timed out")
+	e.resolve(netip.AddrPortFrom(d.IPv4, 7471)) // the id is as good as new
+
+	_, err := (&rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}).Dial(bounded(t), nobody.String(), nil)
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	require.EqualError(t, err, "dial 192.0.2.77:7471: address not resolved: connection timed out")
+}
+
+// The path to the peer is lost while the request is under way: its hardware
+// address changes, which the kernel takes for the peer's end.
+func TestEventUnreachable(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	peer, moves := neighbour(t, d.NetDev, d.IPv4, 78)
+	e := newEnd(t)
+	e.resolve(peer)
+	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: newQP(), PrivateData: []byte("anybody there?")}))
+	moves()
+	ev := next(t, e.ch, rdmacm.EventUnreachable)
+	requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
+	require.ErrorIs(t, ev.Err(), syscall.ETIMEDOUT)
+	require.EqualError(t, ev.Err(), "peer unreachable: connection timed out")
+}
+
+func TestDialUnreachable(t *testing.T) {
+	d := needDevice(t)
+	noKernelLeaks(t, d)
+	peer, moves := neighbour(t, d.NetDev, d.IPv4, 79)
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := rdmacm.Dial(bounded(t), peer.String(), nil)
+		dialed <- err
+	}()
+	awaitKernelID(t, "state CONNECT ", "dst-addr "+peer.String())
+	moves()
+	err := <-dialed
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	require.EqualError(t, err, "dial 192.0.2.79:7471: peer unreachable: connection timed out")
+}
+
+// askNobody sends a request to a host that never answers. The function that it
+// returns waits until the kernel has given up: it sends the request 16 times, with
+// more than four seconds between, and no call changes these numbers.
+func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
+	t.Helper()
+	peer, _ := neighbour(t, d.NetDev, d.IPv4, 80)
+	e := newEnd(t)
+	e.resolve(peer)
+	start := time.Now()
+	require.NoError(t, e.id.Connect(rdmacm.ConnParam{QPNum: newQP()}))
+	return func() {
+		ctx, cancel := within(t, 3*time.Minute)
+		defer cancel()
+		ev, err := e.ch.Next(ctx)
+		require.NoError(t, err)
+		requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
+		t.Logf("unreachable, known by %v", time.Since(start))
+	}
 }

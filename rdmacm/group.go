@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -199,4 +200,62 @@ func (c *DatagramConn) leaveGroup() error {
 	_ = c.membership.Close() // fails only the second time
 	c.membership = nil
 	return nil
+}
+
+// JoinGroupIB is JoinGroup for an address of InfiniBand's own: the group's GID
+// as it is, instead of the one that an IP address stands for. The config must
+// have a LocalAddr, because there are no routes to such an address.
+func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
+	if err := ended("JoinGroupIB", ctx); err != nil {
+		return nil, err
+	}
+	conn, err := config.joinIB(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("join %s: %w", group.GID, err)
+	}
+	return conn, nil
+}
+
+func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, error) {
+	if c == nil || c.LocalAddr == "" {
+		return nil, cerr.Refuse("rdma_bind_addr", "", "GroupConfig.LocalAddr is needed")
+	}
+	local, err := lookupLocal(ctx, c.LocalAddr)
+	if err != nil {
+		return nil, err
+	}
+	return c.joinFrom(local.Addr(), func(conn *DatagramConn) error {
+		conn.local = conn.id.LocalAddr()
+		ev, err := conn.ask(ctx, func() error { return conn.id.JoinMulticastIB(group, c.joinFlags(), nil) })
+		if err != nil {
+			return err
+		}
+		return conn.joined(ctx, ev)
+	})
+}
+
+// groupSender returns the way back to who sent a datagram to the group that is
+// at the end of a path, and false for other datagrams. C cannot tell, because it
+// looks for the group's address among those of the port.
+func groupSender(group ibverbs.AHAttr, wc *ibverbs.WC, header []byte) (ibverbs.AHAttr, bool) {
+	// RoCE v2 with IPv4 has that one's header in the second half.
+	four := header[ibverbs.GRHLen/2:]
+	if to := group.DGID.Addr(); to.Is4() {
+		if netip.AddrFrom4([4]byte(four[16:])) != to {
+			return ibverbs.AHAttr{}, false
+		}
+		return ibverbs.AHAttr{
+			Port: group.Port, SGIDIndex: group.SGIDIndex, HopLimit: multicastHops, TrafficClass: four[1],
+			DGID: ibverbs.GIDFromAddr(netip.AddrFrom4([4]byte(four[12:]))),
+		}, true
+	}
+	if ibverbs.GID(header[24:]) != group.DGID {
+		return ibverbs.AHAttr{}, false
+	}
+	classFlow := binary.BigEndian.Uint32(header)
+	return ibverbs.AHAttr{
+		Port: group.Port, DLID: uint16(wc.SLID()), SL: wc.SL(),
+		DGID: ibverbs.GID(header[8:]), SGIDIndex: group.SGIDIndex, HopLimit: multicastHops,
+		TrafficClass: uint8(classFlow >> 20), FlowLabel: classFlow & (1<<20 - 1),
+	}, true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -325,5 +326,45 @@ func (c *queues) closeRegions() error {
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
+	return nil
+}
+
+// regions are memory regions that are closed with what they belong to, if not
+// before.
+type regions []*ibverbs.MR
+
+// add adds a region, and forgets those that are closed.
+func (r *regions) add(mr *ibverbs.MR) {
+	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
+	*r = append(slices.DeleteFunc(*r, isClosed), mr)
+}
+
+// close closes all. After an error it can be called again.
+func (r *regions) close() error {
+	for len(*r) > 0 {
+		if err := (*r)[0].Close(); err != nil {
+			return err
+		}
+		*r = (*r)[1:]
+	}
+	return nil
+}
+
+// closer runs a Close until it succeeds, once at a time.
+type closer struct {
+	mu   sync.Mutex
+	done bool
+}
+
+func (c *closer) do(f func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
+		return nil
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	c.done = true
 	return nil
 }

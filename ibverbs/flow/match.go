@@ -99,3 +99,9 @@ func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err
 	v, b, err := addressBytes(field, p, m, 4)
 	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&b)), err
 }
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// String returns six bytes in hexadecimal, separated by colons.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }

@@ -3,10 +3,12 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -270,3 +272,303 @@ func TestSteeringOnRemovedDevice(t *testing.T) {
 }
 
 func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
+
+func TestCounters(t *testing.T) {
+	r := open(t)
+	counters := must(flow.CreateCounters(r.c))(t)
+	call := r.p.Only("ibv_create_counters")
+	require.Equal(t, address(r.c.Raw()), call.Arg(0))
+	require.Equal(t, libibverbs.CountersInitAttr{}, *fakelib.Struct[libibverbs.CountersInitAttr](call, 1))
+
+	require.NoError(t, counters.Attach(3, flow.CounterBytes, nil))
+	call = r.p.Only("ibv_attach_counters_point_flow")
+	require.Equal(t, []int64{address(counters.Raw()), 0}, []int64{call.Arg(0), call.Arg(2)})
+	require.Equal(t, libibverbs.CounterAttachAttr{CounterDesc: libibverbs.IBV_COUNTER_BYTES, Index: 3},
+		*fakelib.Struct[libibverbs.CounterAttachAttr](call, 1))
+
+	for cached, flags := range map[bool]int64{false: 0, true: 1} {
+		read := [2]uint64{1<<63 + 2, 7}
+		r.p.Next("ibv_read_counters").Writes(1, 0, fakelib.Bytes(&read))
+		values := make([]uint64, 3)
+		require.NoError(t, counters.Read(values, cached))
+		require.Equal(t, []uint64{1<<63 + 2, 7, 0}, values)
+		call = r.p.Only("ibv_read_counters")
+		require.Equal(t, []int64{address(counters.Raw()), 3, flags}, []int64{call.Arg(0), call.Arg(2), call.Arg(3)})
+	}
+	require.NoError(t, counters.Read(nil, false))
+	require.Empty(t, r.p.Names())
+
+	raw := address(counters.Raw())
+	require.NoError(t, counters.Close())
+	require.Equal(t, []int64{raw}, r.p.Only("ibv_destroy_counters").Args())
+	require.ErrorIs(t, counters.Read(make([]uint64, 1), false), os.ErrClosed)
+}
+
+// A rule that exists already depends on counters that are attached to it.
+func TestCountersOfRule(t *testing.T) {
+	r := open(t)
+	counters := keep(t, must(flow.CreateCounters(r.c))(t))
+	rule := keep(t, must(flow.Create(r.qp(ibverbs.QPTypeRawPacket), flow.Config{}))(t))
+	r.p.Forget()
+	require.NoError(t, counters.Attach(0, flow.CounterPackets, rule))
+	require.Equal(t, address(rule.Raw()), r.p.Only("ibv_attach_counters_point_flow").Arg(2))
+	require.ErrorIs(t, counters.Close(), syscall.EBUSY)
+	require.Empty(t, r.p.Names())
+	require.NoError(t, rule.Close())
+	require.NoError(t, counters.Close())
+}
+
+func TestCountersFail(t *testing.T) {
+	r := open(t)
+	counters := keep(t, must(flow.CreateCounters(r.c))(t))
+	foreign := keep(t, must(flow.CreateCounters(keep(t, must(ibverbs.Open(""))(t))))(t))
+	rule := keep(t, must(flow.Create(r.qp(ibverbs.QPTypeRawPacket), flow.Config{}))(t))
+	r.p.Forget()
+	require.ErrorIs(t, counters.Attach(-1, flow.CounterBytes, nil), syscall.EINVAL)
+	require.ErrorIs(t, counters.Attach(0, flow.CounterBytes, &flow.Rule{}), os.ErrInvalid)
+	require.ErrorContains(t, foreign.Attach(0, flow.CounterBytes, rule), "not of the same open device")
+	require.Empty(t, r.p.Names())
+
+	r.p.Next("ibv_attach_counters_point_flow").Returns(int64(syscall.ENOTSUP), 0)
+	err := counters.Attach(1, flow.CounterBytes, rule)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "(IBV_COUNTER_BYTES at index 1 of counters of fake0)")
+	r.p.Next("ibv_read_counters").Returns(int64(syscall.EIO), 0)
+	require.ErrorIs(t, counters.Read(make([]uint64, 1), false), syscall.EIO)
+	r.p.Next("ibv_destroy_counters").Returns(int64(syscall.EBUSY), 0)
+	require.ErrorIs(t, counters.Close(), syscall.EBUSY, "no BusyError: the rule does not depend on them")
+	r.p.Next("ibv_create_counters").Returns(0, syscall.EOPNOTSUPP)
+	_, err = flow.CreateCounters(r.c)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+// esp is what C saw of an ESP action.
+type esp struct {
+	attr   libibverbs.FlowActionEspAttr // without its pointers
+	esp    libibverbs.FlowActionEsp
+	keymat []libibverbs.FlowActionEspKeymatAesGcm
+	replay []libibverbs.FlowActionEspReplayBmp
+}
+
+func espOf(call fakelib.Call) (e esp) {
+	attr := fakelib.Struct[libibverbs.FlowActionEspAttr](call, 1)
+	e.esp = fakelib.Follow[libibverbs.FlowActionEsp](call, &attr.EspAttr, 1)[0]
+	if attr.KeymatPtr != nil {
+		e.keymat = fakelib.Follow[libibverbs.FlowActionEspKeymatAesGcm](call, &attr.KeymatPtr, 1)
+	}
+	if attr.ReplayPtr != nil {
+		e.replay = fakelib.Follow[libibverbs.FlowActionEspReplayBmp](call, &attr.ReplayPtr, 1)
+	}
+	e.attr = *attr
+	return e
+}
+
+func TestESPAction(t *testing.T) {
+	r := open(t)
+	key := []byte("0123456789abcdefghijklmnopqrstuv")
+	a := must(flow.CreateESPAction(r.c, flow.ESPConfig{
+		SPI: 0x1234, Seq: 5, TFCPad: 6, Flags: flow.ESPTransport | flow.ESPEncrypt, HardLimitPackets: 1 << 40,
+		Key:          &flow.AESGCM{Key: key, Salt: 0xdeadbeef, IV: 1<<63 + 1, ICVLen: 12},
+		ReplayWindow: 64, ESN: 9, UseESN: true,
+	}))(t)
+	runtime.GC() // what was pinned is not needed any more
+	call := r.p.Only("ibv_create_flow_action_esp")
+	require.Equal(t, address(r.c.Raw()), call.Arg(0))
+	keymat := libibverbs.FlowActionEspKeymatAesGcm{Iv: 1<<63 + 1, Salt: 0xdeadbeef, IcvLen: 12, KeyLen: 32}
+	copy(bytesOf(&keymat.AesKey), key)
+	require.Equal(t, esp{
+		attr: libibverbs.FlowActionEspAttr{
+			KeymatProto: libibverbs.IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM, KeymatLen: 56,
+			ReplayProto: libibverbs.IBV_FLOW_ACTION_ESP_REPLAY_BMP, ReplayLen: 4, CompMask: 1, Esn: 9,
+		},
+		esp:    libibverbs.FlowActionEsp{Spi: 0x1234, Seq: 5, TfcPad: 6, Flags: 6, HardLimitPkts: 1 << 40},
+		keymat: []libibverbs.FlowActionEspKeymatAesGcm{keymat},
+		replay: []libibverbs.FlowActionEspReplayBmp{{Size: 64}},
+	}, espOf(call))
+
+	require.NoError(t, a.ModifyESP(flow.ESPConfig{Flags: flow.ESPNewESNWindow, ESN: 10, UseESN: true}))
+	call = r.p.Only("ibv_modify_flow_action_esp")
+	require.Equal(t, address(a.Raw()), call.Arg(0))
+	require.Equal(t, esp{
+		attr: libibverbs.FlowActionEspAttr{CompMask: 1, Esn: 10},
+		esp:  libibverbs.FlowActionEsp{Flags: 8},
+	}, espOf(call))
+	r.p.Next("ibv_modify_flow_action_esp").Returns(int64(syscall.EOPNOTSUPP), 0)
+	err := a.ModifyESP(flow.ESPConfig{SPI: 1})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "ibv_modify_flow_action_esp (ESP action for SPI 0x1234 of fake0)")
+	r.p.Forget()
+
+	raw := address(a.Raw())
+	r.p.Next("ibv_destroy_flow_action").Returns(int64(syscall.EBUSY), 0)
+	require.ErrorIs(t, a.Close(), syscall.EBUSY)
+	require.NoError(t, a.Close())
+	require.Equal(t, []int64{raw}, r.p.Calls()[1].Args())
+}
+
+func TestESPKeys(t *testing.T) {
+	r := open(t)
+	for _, size := range []int{16, 24, 32} {
+		a := must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &flow.AESGCM{Key: make([]byte, size)}}))(t)
+		e := espOf(r.p.Only("ibv_create_flow_action_esp"))
+		require.Equal(t, []libibverbs.FlowActionEspKeymatAesGcm{{IcvLen: 16, KeyLen: uint32(size)}}, e.keymat)
+		require.Equal(t, libibverbs.FlowActionEspAttr{KeymatLen: 56}, e.attr)
+		require.Nil(t, e.replay)
+		require.NoError(t, a.Close())
+		r.p.Forget()
+	}
+}
+
+func TestESPActionFails(t *testing.T) {
+	r := open(t)
+	good := flow.AESGCM{Key: make([]byte, 16)}
+	a := keep(t, must(flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good}))(t))
+	r.p.Forget()
+	for want, config := range map[string]flow.ESPConfig{
+		"fake0): ESP with a key of 0 bytes":          {Key: &flow.AESGCM{}},
+		"fake0): ESP with a key of 33 bytes":         {Key: &flow.AESGCM{Key: make([]byte, 33)}},
+		"fake0): ESP with a check value of 10 bytes": {Key: &flow.AESGCM{Key: good.Key, ICVLen: 10}},
+		"fake0): ESP with a replay window of -1":     {Key: &good, ReplayWindow: -1},
+	} {
+		_, err := flow.CreateESPAction(r.c, config)
+		for _, err := range []error{err, a.ModifyESP(config)} {
+			require.ErrorIs(t, err, syscall.EINVAL)
+			require.ErrorContains(t, err, want)
+		}
+	}
+	_, err := flow.CreateESPAction(r.c, flow.ESPConfig{})
+	require.ErrorContains(t, err, "fake0): ESP with no key")
+	require.Empty(t, r.p.Names())
+	r.p.Next("ibv_create_flow_action_esp").Returns(0, syscall.EOPNOTSUPP)
+	_, err = flow.CreateESPAction(r.c, flow.ESPConfig{Key: &good})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+func (r *rig) table() *flow.IndirectionTable {
+	r.t.Helper()
+	table := keep(r.t, must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{r.wq()}))(r.t))
+	r.p.Forget()
+	return table
+}
+
+func TestIndirectionTable(t *testing.T) {
+	r := open(t)
+	a, b := r.wq(), r.wq()
+	table := must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{a, b, b, a}))(t)
+	call := r.p.Only("ibv_create_rwq_ind_table")
+	require.Equal(t, address(r.c.Raw()), call.Arg(0))
+	attr := fakelib.Struct[libibverbs.RwqIndTableInitAttr](call, 1)
+	require.Equal(t, []*libibverbs.Wq{a.Raw(), b.Raw(), b.Raw(), a.Raw()}, fakelib.Follow[*libibverbs.Wq](call, &attr.IndTbl, 4))
+	require.Equal(t, libibverbs.RwqIndTableInitAttr{LogIndTblSize: 2}, *attr)
+	require.Equal(t, int(table.Raw().IndTblNum), table.Num())
+	require.NotZero(t, table.Num())
+	require.ErrorIs(t, a.Close(), syscall.EBUSY)
+	require.Empty(t, r.p.Names())
+
+	raw := address(table.Raw())
+	require.NoError(t, table.Close())
+	require.Equal(t, []int64{raw}, r.p.Only("ibv_destroy_rwq_ind_table").Args())
+
+	one := must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{a}))(t)
+	require.Zero(t, fakelib.Struct[libibverbs.RwqIndTableInitAttr](r.p.Only("ibv_create_rwq_ind_table"), 1).LogIndTblSize)
+	require.NoError(t, one.Close())
+}
+
+func TestIndirectionTableFails(t *testing.T) {
+	r := open(t)
+	wq := r.wq()
+	other := keep(t, must(ibverbs.Open(""))(t))
+	r.p.Forget()
+	for _, n := range []int{0, 3, 5, 6, 7} {
+		wqs := make([]*ibverbs.WQ, n)
+		for i := range wqs {
+			wqs[i] = wq
+		}
+		_, err := flow.CreateIndirectionTable(r.c, wqs)
+		require.ErrorIs(t, err, syscall.EINVAL, n)
+		require.ErrorContains(t, err, "no power of two", n)
+	}
+	_, err := flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{wq, nil})
+	require.ErrorIs(t, err, os.ErrInvalid)
+	_, err = flow.CreateIndirectionTable(other, []*ibverbs.WQ{wq})
+	require.ErrorContains(t, err, "not of the same open device")
+	require.Empty(t, r.p.Names())
+
+	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
+	_, err = flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{wq})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+func TestRSSQP(t *testing.T) {
+	r := open(t)
+	table := r.table()
+	key := bytes.Repeat([]byte{0x6d, 0x5a}, flow.RSSKeyLen/2)
+	mask := libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_IND_TABLE | libibverbs.IBV_QP_INIT_ATTR_RX_HASH
+	for _, tt := range []struct {
+		name   string
+		config flow.RSSConfig
+		want   libibverbs.QpInitAttrEx
+	}{
+		{"least", flow.RSSConfig{}, libibverbs.QpInitAttrEx{
+			QpType: ibverbs.QPTypeRawPacket, CompMask: uint32(mask),
+			RxHashConf: libibverbs.RxHashConf{RxHashFunction: 1, RxHashKeyLen: 40},
+		}},
+		{"all", flow.RSSConfig{
+			Type: ibverbs.QPTypeUD, Function: flow.RSSToeplitz,
+			Fields: flow.RSSSrcIPv6 | flow.RSSDstPortUDP | flow.RSSInner,
+			Flags:  libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING,
+		}, libibverbs.QpInitAttrEx{
+			QpType: ibverbs.QPTypeUD, CompMask: uint32(mask | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS), CreateFlags: 1 << 9,
+			RxHashConf: libibverbs.RxHashConf{RxHashFunction: 1, RxHashKeyLen: 40, RxHashFieldsMask: 0x80000084},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.config.Table, tt.config.Key = table, key
+			tt.want.Pd, tt.want.RwqIndTbl = r.pd.Raw(), table.Raw()
+			qp := must(flow.CreateRSSQP(r.pd, tt.config))(t)
+			call := r.p.Only("ibv_create_qp_ex")
+			require.Equal(t, address(r.c.Raw()), call.Arg(0))
+			attr := fakelib.Struct[libibverbs.QpInitAttrEx](call, 1)
+			require.Equal(t, key, fakelib.Follow[byte](call, &attr.RxHashConf.RxHashKey, 40))
+			require.Equal(t, tt.want, *attr)
+			require.Equal(t, tt.want.QpType, qp.Type())
+			require.Equal(t, r.pd, qp.PD())
+			require.ErrorIs(t, table.Close(), syscall.EBUSY)
+			raw := address(qp.Raw())
+			require.NoError(t, qp.Close())
+			require.Equal(t, []int64{raw}, r.p.Only("ibv_destroy_qp").Args())
+		})
+	}
+}
+
+func TestRSSQPFails(t *testing.T) {
+	r := open(t)
+	key := make([]byte, flow.RSSKeyLen)
+	table := r.table()
+	other := keep(t, must(keep(t, must(ibverbs.Open(""))(t)).AllocPD())(t))
+	r.p.Forget()
+	for _, tt := range []struct {
+		config flow.RSSConfig
+		want   string
+	}{
+		{flow.RSSConfig{Table: table}, "a key of 0 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: key[1:]}, "a key of 39 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: make([]byte, 256)}, "a key of 256 bytes, not 40"},
+		{flow.RSSConfig{Table: table, Key: key, Type: ibverbs.QPTypeRC}, "type IBV_QPT_RC"},
+		{flow.RSSConfig{Table: table, Key: key, Function: 2}, "hash function 0x2"},
+		{flow.RSSConfig{Table: table, Key: key, Function: 0x101}, "hash function IBV_RX_HASH_FUNC_TOEPLITZ|0x100"},
+	} {
+		_, err := flow.CreateRSSQP(r.pd, tt.config)
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.ErrorContains(t, err, tt.want)
+	}
+	_, err := flow.CreateRSSQP(r.pd, flow.RSSConfig{Key: key})
+	require.ErrorIs(t, err, os.ErrInvalid)
+	_, err = flow.CreateRSSQP(other, flow.RSSConfig{Table: table, Key: key})
+	require.ErrorContains(t, err, "not of the same open device")
+	require.Empty(t, r.p.Names())
+
+	r.p.Next("ibv_create_qp_ex").Returns(0, syscall.EOPNOTSUPP)
+	_, err = flow.CreateRSSQP(r.pd, flow.RSSConfig{Table: table, Key: key})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}

@@ -3,6 +3,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -11,11 +12,13 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/flow"
+	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
 
@@ -210,4 +213,243 @@ func TestHeaderOnDevice(t *testing.T) {
 		require.ErrorContains(t, err, "only the device reaches it")
 	}
 	require.Zero(t, s.Len())
+}
+
+// A call with an object that is closed fails as one of a closed object does,
+// and C does not learn of it.
+func TestClosedArguments(t *testing.T) {
+	r := open(t)
+	closed := map[reflect.Type]closer{}
+	for _, kind := range []string{
+		"PD", "CompChannel", "CQ", "RC QP", "SRQ", "XRCD", "WQ", "indirection table", "AH", "MW type 2", "MR", "DM", "DMA handle",
+		"TD", "counters", "comp counter", "rule", "ESP action",
+	} {
+		o := kinds[kind](t, r)
+		closed[reflect.TypeOf(o)] = o
+		require.NoError(t, o.Close())
+	}
+	cq := closed[reflect.TypeFor[*ibverbs.CQ]()].(*ibverbs.CQ)
+	mr := closed[reflect.TypeFor[*ibverbs.MR]()].(*ibverbs.MR)
+	known := []any{
+		noFile, mr.Sub(0, 8),
+		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1},
+		ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, MaxWR: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1},
+	}
+	for _, o := range closed {
+		known = append(known, o)
+	}
+	taken := map[reflect.Type]bool{}
+	for kind, create := range kinds {
+		o := create(t, r)
+		r.p.Forget()
+		for _, m := range methods(o) {
+			objects := closers(m.Takes())
+			if len(objects) == 0 {
+				continue
+			}
+			for _, object := range objects {
+				taken[object] = true
+			}
+			_, err := m.Call(misuse.Filled(1, known...))
+			require.ErrorIs(t, err, os.ErrClosed, "%s: %s", kind, m.Name)
+			require.Empty(t, r.p.Names(), "%s: %s", kind, m.Name)
+		}
+		require.NoError(t, o.Close())
+	}
+	require.GreaterOrEqual(t, len(taken), 13, "kinds of objects")
+
+	qp := r.qp(ibverbs.QPTypeRawPacket)
+	for _, spec := range []flow.Spec{
+		flow.Count{Counters: closed[reflect.TypeFor[*flow.Counters]()].(*flow.Counters)},
+		flow.Apply{Action: closed[reflect.TypeFor[*flow.Action]()].(*flow.Action)},
+	} {
+		_, err := flow.Create(qp, flow.Config{Specs: []flow.Spec{spec}})
+		require.ErrorIs(t, err, os.ErrClosed)
+	}
+}
+
+// closers returns the objects that values of the types have.
+func closers(types []reflect.Type) (found []reflect.Type) {
+	for _, typ := range types {
+		switch {
+		case typ.Kind() == reflect.Pointer && typ.Implements(reflect.TypeFor[closer]()):
+			switch typ.Elem().PkgPath() {
+			case reflect.TypeFor[ibverbs.QP]().PkgPath(), reflect.TypeFor[flow.Rule]().PkgPath():
+				found = append(found, typ)
+			}
+		case typ == reflect.TypeFor[ibverbs.Segment]():
+			found = append(found, reflect.TypeFor[*ibverbs.MR]())
+		case typ.Kind() == reflect.Slice:
+			found = append(found, closers([]reflect.Type{typ.Elem()})...)
+		case typ.Kind() == reflect.Struct:
+			for i := range typ.NumField() {
+				if typ.Field(i).IsExported() {
+					found = append(found, closers([]reflect.Type{typ.Field(i).Type})...)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// What cannot be right is refused before C is called, by an ArgumentError that
+// names the operation and the object.
+func TestRefusals(t *testing.T) {
+	r := open(t)
+	other := keep(t, must(ibverbs.Open("fake0"))(t))
+	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
+	cq, ud, rc, srq := r.cq(), r.qp(ibverbs.QPTypeUD), r.qp(ibverbs.QPTypeRC), r.srq()
+	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
+	mw := keep(t, must(r.pd.AllocMW(ibverbs.MWType2))(t))
+	dm := keep(t, must(r.c.AllocDM(64, 0))(t))
+	send := must(ibverbs.NewSendBatch(2, 1))(t)
+	recv := must(ibverbs.NewRecvBatch(2, 1))(t)
+	plain := must(ibverbs.NewSendBatch(1, 0))(t)
+	require.NoError(t, plain.Send(7, 0))
+	flush := must(ibverbs.NewSendBatch(1, 0))(t)
+	require.NoError(t, flush.Flush(1, ibverbs.RemoteBuffer{}, ibverbs.FlushGlobal, 0))
+	remote := ibverbs.RemoteBuffer{Addr: 4, Len: 8}
+	var none context.Context
+	const most = "2147483647"
+	r.p.Forget()
+	for _, tt := range []struct {
+		err  error
+		want string
+		is   error // nil: EINVAL
+	}{
+		{second(r.c.QueryPort(0)), "ibv_query_port (fake0): port is 0, not from 1 to 255", nil},
+		{second(r.c.QueryPortGIDs(0)), "ibv_query_port (fake0): port is 0, not from 1 to 255", nil},
+		{second(r.c.QueryPortSpeed(256)), "ibv_query_port_speed (fake0): port is 256, not from 1 to 255", nil},
+		{second(r.c.QueryGID(-1, 0)), "ibv_query_gid (fake0): port is -1, not from 1 to 255", nil},
+		{second(r.c.QueryGIDEntry(1, -1)), "ibv_query_gid_ex (fake0 port 1): index is -1, not from 0 to " + most, nil},
+		{second(r.c.QueryPKey(1, -1)), "ibv_query_pkey (fake0 port 1): index is -1, not from 0 to " + most, nil},
+		{second(r.c.PKeyIndex(0, 0)), "ibv_get_pkey_index (fake0): port is 0, not from 1 to 255", nil},
+		{second(r.c.CreateCQ(ibverbs.CQConfig{})), "ibv_create_cq (fake0): Entries is 0, not from 1 to " + most, nil},
+		{second(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 4})), "ibv_create_cq (fake0): Vector is 4, and the device has 0 to 3", nil},
+		{cq.Resize(0), "ibv_resize_cq (CQ N of fake0): entries is 0, not from 1 to " + most, nil},
+		{cq.Moderate(-1, 0), "ibv_modify_cq (CQ N of fake0): -1 completions or 0s, of which 65535 or 65.535ms are the most", nil},
+		{second(cq.Spin(nil, 0)), "ibv_poll_cq (CQ N of fake0): no room for completions: wcs is empty", nil},
+		{second(cq.Sleep(make([]ibverbs.WC, 1), time.Second)), "CQ.Sleep (CQ N of fake0): the queue was made without CQConfig.Channel", nil},
+		{second(cq.Wait(t.Context(), make([]ibverbs.WC, 1))), "CQ.Wait (CQ N of fake0): the queue was made without CQConfig.Channel", nil},
+		{second(cq.Wait(none, make([]ibverbs.WC, 1))), "CQ.Wait: ctx is nil", nil},
+		{second(r.pd.CreateQP(ibverbs.QPConfig{})), "ibv_create_qp (PD N of fake0): SendCQ and RecvCQ are needed", nil},
+		{
+			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1})),
+			"ibv_create_qp (PD N of fake0): MaxSendWR is -1, not from 0 to " + most, nil,
+		},
+		{
+			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: otherCQ})),
+			"ibv_create_qp (PD N of fake0): CQ N of fake0 is not of the same open device", nil,
+		},
+		{second(r.pd.CreateSRQ(ibverbs.SRQConfig{})), "ibv_create_srq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
+		{srq.Resize(-1), "ibv_modify_srq (SRQ N of fake0): size is -1, not from 0 to " + most, nil},
+		{second(r.pd.CreateWQ(ibverbs.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
+		{
+			second(flow.CreateIndirectionTable(r.c, make([]*ibverbs.WQ, 0))),
+			"ibv_create_rwq_ind_table (fake0): 0 work queues, which is no power of two up to 1048576", nil,
+		},
+		{second(r.pd.CreateAH(ibverbs.AHAttr{})), "ibv_create_ah (PD N of fake0): path: port is 0, not from 1 to 255", nil},
+		{second(r.pd.CreateAHFromWC(nil, nil, 1)), "ibv_create_ah_from_wc: wc is nil", nil},
+		{second(r.pd.Alloc(0, 0)), "ibv_reg_mr (PD N of fake0): 0 bytes", nil},
+		{second(r.pd.Register(nil, 0)), "ibv_reg_mr (PD N of fake0): no memory", nil},
+		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
+		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
+		{second(r.pd.AllocBuf(0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
+		{second(r.c.AllocDM(64, 3)), "ibv_alloc_dm (fake0): size is 64 and align 3, not positive and a power of two", nil},
+		{second(dm.WriteAt(make([]byte, 65), 0)), "ibv_memcpy_to_dm (DM of 64 bytes of fake0): 65 bytes at 0 are outside of its 64 bytes", nil},
+		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0, which has 64", nil},
+		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): nothing to change", nil},
+		{r.pd.Advise(ibverbs.AdvicePrefetch, false), "ibv_advise_mr (PD N of fake0): no segments", nil},
+		{
+			r.pd.Advise(ibverbs.AdvicePrefetch, false, mr.All()),
+			"ibv_advise_mr (PD N of fake0): segment 0: MR N of fake0 is without AccessOnDemand", nil,
+		},
+		{second(mr.Sub(1, 64).Remote()), "Segment.Remote: segment of 64 bytes at 1 is outside MR N of fake0 of 64 bytes", nil},
+		{
+			mw.Bind(rc, 1, 0, ibverbs.Binding{Memory: mr.All()}),
+			"ibv_bind_mw (MW N of fake0): the window is not of type 1", nil,
+		},
+		{
+			second(mw.BindWR(ibverbs.Binding{Memory: mr.All()})),
+			"MW.BindWR (MW N of fake0): MR N of fake0 is without AccessWindowBind", nil,
+		},
+		{ud.Modify(ibverbs.QPAttr{}, ibverbs.QPAttrPort), "ibv_modify_qp (QP N of fake0): port is 0, not from 1 to 255", nil},
+		{ud.SetRateLimit(ibverbs.RateLimit{MaxBurst: -1}), "ibv_modify_qp_rate_limit (QP N of fake0): MaxBurst is -1 and TypicalPacket 0, not up to 4294967295 and 65535", nil},
+		{rc.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD", nil},
+		{ud.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): GID 0000:0000:0000:0000:0000:0000:0000:0000 is not that of a multicast group", nil},
+		{
+			rc.ConnectTo(ibverbs.QPAddr{}, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
+			"QP.ConnectTo (QP N of fake0): local endpoint with queue pair number 0x0", nil,
+		},
+		{
+			second(r.pd.CreateDestination(ibverbs.QPAddr{}, ibverbs.QPAddr{})),
+			"PD.CreateDestination (PD N of fake0): local endpoint with queue pair number 0x0", nil,
+		},
+		{
+			rc.Activate(ibverbs.QPAddr{}, 0),
+			"QP.Activate (QP N of fake0): local endpoint with queue pair number 0x0", nil,
+		},
+		{second(ibverbs.NewSendBatch(0, 1)), "make a batch: 0 requests with 1 segments each, not 1 to 1048576 with 0 to 1024", nil},
+		{send.Send(1, 0, mr.Sub(0, 65)), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: segment of 65 bytes at 0 is outside MR N of fake0 of 64 bytes", nil},
+		{send.Write(1, remote.Sub(0, 7), 0, mr.Sub(0, 8)), "ibv_post_send (IBV_WR_RDMA_WRITE, request 0 of the batch): 8 bytes for a remote buffer of 7", nil},
+		{
+			send.Read(1, remote, 0, mr.Sub(0, 8)),
+			"ibv_post_send (IBV_WR_RDMA_READ, request 0 of the batch): " +
+				"segment 0: MR N of fake0 is without AccessLocalWrite, so the device cannot write to it", nil,
+		},
+		{
+			send.FetchAdd(1, remote, 1, 0, mr.Sub(0, 8)),
+			"ibv_post_send (IBV_WR_ATOMIC_FETCH_AND_ADD, request 0 of the batch): atomic operation at 0x4, which is not a multiple of 8", nil,
+		},
+		{send.SendTo(1, ibverbs.Destination{}, 0), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): datagram without an address handle", nil},
+		{send.WR(0).SetID(1), "ibv_post_send (request 0): the batch has 0 requests", nil},
+		{plain.WR(0).SetImm(1), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): it has no immediate data", nil},
+		{recv.Recv(1, mr.All()), "ibv_post_recv (receive 0 of the batch): segment 0: MR N of fake0 is without AccessLocalWrite, so the device cannot write to it", nil},
+		{recv.WR(0).SetID(1), "ibv_post_recv (receive 0): the batch has 0 receives", nil},
+		{
+			second(rc.PostSend(nil)),
+			"ibv_post_send (QP N of fake0): the batch is nil, or was not made by the package's functions", nil,
+		},
+		{
+			second(ud.PostSend(plain)),
+			"request 0 of the batch (ID 7), none was posted: ibv_post_send (IBV_WR_SEND on QP N of fake0): " +
+				"a queue pair of type IBV_QPT_UD takes only datagrams, such as those of SendTo", nil,
+		},
+		{
+			second(rc.PostSend(flush)),
+			"request 0 of the batch (ID 1), none was posted: ibv_post_send (IBV_WR_FLUSH on QP N of fake0): " +
+				"the queue pair was made without QPConfig.SendOps", errors.ErrUnsupported,
+		},
+		{second(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{CPU: new(-1)})), "ibv_alloc_dmah (fake0): CPU is -1, not from 0 to 4294967295", nil},
+		{second(r.c.ImportDM(ibverbs.DMExport{})), "ibv_import_dm (DM 0 of 0 bytes of fake0): Len is 0, not from 1 to 9223372036854775807", nil},
+		{second(r.pd.ImportMR(ibverbs.MRExport{Len: math.MaxUint64})), "ibv_import_mr (MR of handle 0 on PD N of fake0): Len is 18446744073709551615, more than 9223372036854775807", nil},
+		{third(ibverbs.OpenNetDev("")), "OpenNetDev: name is empty", nil},
+	} {
+		var refused *ibverbs.ArgumentError
+		require.ErrorAs(t, tt.err, &refused, tt.want)
+		require.NotEmpty(t, refused.Op)
+		var failed *ibverbs.Error
+		require.False(t, errors.As(tt.err, &failed), tt.want)
+		requirePublic(t, tt.err)
+		require.Equal(t, tt.want, regexp.MustCompile(`\b(CQ|PD|QP|SRQ|MW|MR) (0x[0-9a-f]+|\d+) of`).ReplaceAllString(tt.err.Error(), "$1 N of"))
+		if tt.is == nil {
+			tt.is = syscall.EINVAL
+		}
+		require.ErrorIs(t, tt.err, tt.is)
+	}
+	require.Empty(t, r.p.Names(), "C is not called")
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }
+
+// requirePublic looks for errors of types that users cannot name.
+func requirePublic(t *testing.T, err error) {
+	t.Helper()
+	for _, internal := range []any{
+		new(*cerr.Error), new(*cerr.ArgumentError), new(*cerr.BusyError), new(*cerr.ReregError), new(*cerr.SymbolError), new(*cerr.LibraryError),
+	} {
+		require.False(t, errors.As(err, internal), "%T: %v", internal, err)
+	}
 }

@@ -3,8 +3,11 @@
 package provider
 
 import (
+	"errors"
+	"os"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -80,4 +83,216 @@ func TestOtherObjects(t *testing.T) {
 	require.NotSame(t, pd, parent)
 	require.NoError(t, libibverbs.DeallocPd(parent))
 	require.NoError(t, libibverbs.DeallocTd(td))
+}
+
+// tagged returns a queue with a tag list, and its completion queue.
+func (r *rig) tagged() (*ibverbs.SRQ, *ibverbs.CQ) {
+	r.t.Helper()
+	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))(r.t))
+	r.p.Forget()
+	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{
+		Type: ibverbs.SRQTypeTagMatching, MaxWR: 8, CQ: cq, MaxTags: 4, MaxTagOps: 3,
+	}))(r.t))
+	attr := fakelib.Struct[libibverbs.SrqInitAttrEx](r.p.Only("ibv_create_srq_ex"), 1)
+	require.Equal(r.t, libibverbs.SrqInitAttrEx{
+		Attr: libibverbs.SrqAttr{MaxWr: 8, MaxSge: 1}, SrqType: libibverbs.IBV_SRQT_TM, Pd: r.pd.Raw(), Cq: cq.Raw(),
+		TmCap: libibverbs.TmCap{MaxNumTags: 4, MaxOps: 3},
+		CompMask: uint32(libibverbs.IBV_SRQ_INIT_ATTR_TYPE | libibverbs.IBV_SRQ_INIT_ATTR_PD |
+			libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM),
+	}, *attr)
+	require.ErrorIs(r.t, cq.Close(), syscall.EBUSY)
+	return srq, cq
+}
+
+// C sees the whole list, and the handle that it gives an added receive is the
+// one that it gets back to delete it.
+func TestTagOps(t *testing.T) {
+	r := open(t)
+	srq, _ := r.tagged()
+	mr := keep(t, must(r.pd.Alloc(64, ibverbs.AccessLocalWrite))(t))
+	batch := must(ibverbs.NewTagBatch(3, 2))(t)
+	require.Zero(t, must(srq.PostTagOps(batch))(t))
+	op := ibverbs.TagOp{ID: 1, Flags: ibverbs.TagOpSignaled}
+	require.NoError(t, batch.Add(op, ibverbs.TagRecv{Tag: 0x1234, Mask: 0xFFFF, ID: 10}, mr.Sub(0, 8), mr.Sub(8, 16)))
+	require.NoError(t, batch.Add(ibverbs.TagOp{ID: 2, Flags: ibverbs.TagOpSync, Unexpected: 5}, ibverbs.TagRecv{ID: 20}))
+	require.NoError(t, batch.Sync(ibverbs.TagOp{ID: 3, Unexpected: 6}))
+	r.p.Forget()
+	require.Equal(t, 3, must(srq.PostTagOps(batch))(t))
+
+	call := r.p.Only("ibv_post_srq_ops")
+	require.Equal(t, address(srq.Raw()), call.Arg(0))
+	first := fakelib.Struct[libibverbs.OpsWr](call, 1)
+	require.Equal(t, []libibverbs.Sge{
+		{Addr: mr.Remote().Addr, Length: 8, Lkey: mr.LKey()}, {Addr: mr.Remote().Addr + 8, Length: 16, Lkey: mr.LKey()},
+	}, fakelib.Follow[libibverbs.Sge](call, &first.Tm.Add.SgList, 2))
+	second := &fakelib.Follow[libibverbs.OpsWr](call, &first.Next, 1)[0]
+	third := &fakelib.Follow[libibverbs.OpsWr](call, &second.Next, 1)[0]
+	require.Equal(t, libibverbs.OpsWr{
+		WrId: 1, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: int32(libibverbs.IBV_OPS_SIGNALED),
+		Tm: libibverbs.OpsWrTm{Add: libibverbs.OpsWrTmAdd{RecvWrId: 10, NumSge: 2, Tag: 0x1234, Mask: 0xFFFF}},
+	}, *first)
+	require.Equal(t, libibverbs.OpsWr{
+		WrId: 2, Opcode: libibverbs.IBV_WR_TAG_ADD, Flags: int32(libibverbs.IBV_OPS_TM_SYNC),
+		Tm: libibverbs.OpsWrTm{UnexpectedCnt: 5, Add: libibverbs.OpsWrTmAdd{RecvWrId: 20}},
+	}, *second)
+	require.Equal(t, libibverbs.OpsWr{
+		WrId: 3, Opcode: libibverbs.IBV_WR_TAG_SYNC, Flags: int32(libibverbs.IBV_OPS_TM_SYNC),
+		Tm: libibverbs.OpsWrTm{UnexpectedCnt: 6},
+	}, *third)
+
+	one, two := must(batch.Handle(0))(t), must(batch.Handle(1))(t)
+	require.NotEqual(t, one, two)
+	_, err := batch.Handle(2)
+	require.ErrorIs(t, err, syscall.EINVAL, "is no receive")
+
+	// The double gives numbers that count up.
+	batch.Reset()
+	require.NoError(t, batch.Delete(op, one))
+	require.NoError(t, batch.Delete(op, two))
+	require.Equal(t, 2, must(srq.PostTagOps(batch))(t))
+	call = r.p.Only("ibv_post_srq_ops")
+	first = fakelib.Struct[libibverbs.OpsWr](call, 1)
+	second = &fakelib.Follow[libibverbs.OpsWr](call, &first.Next, 1)[0]
+	handle := first.Tm.Handle
+	require.NotZero(t, handle)
+	for i, wr := range []*libibverbs.OpsWr{first, second} {
+		require.Equal(t, libibverbs.OpsWr{
+			WrId: 1, Opcode: libibverbs.IBV_WR_TAG_DEL, Flags: int32(libibverbs.IBV_OPS_SIGNALED),
+			Tm: libibverbs.OpsWrTm{Handle: handle + uint32(i)},
+		}, *wr)
+	}
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		batch.Reset()
+		if errors.Join(batch.Add(op, ibverbs.TagRecv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
+			panic("the batch is too small")
+		}
+		_, _ = srq.PostTagOps(batch)
+	}))
+}
+
+// The error names the operation that C refused; those before it were posted.
+func TestTagOpsFail(t *testing.T) {
+	r := open(t)
+	srq, _ := r.tagged()
+	batch := must(ibverbs.NewTagBatch(3, 0))(t)
+	for id := range uint64(3) {
+		require.NoError(t, batch.Add(ibverbs.TagOp{ID: id + 7}, ibverbs.TagRecv{}))
+	}
+	require.Equal(t, 3, must(srq.PostTagOps(batch))(t))
+	bad := uintptr(r.p.Only("ibv_post_srq_ops").Arg(1)) + 2*unsafe.Sizeof(libibverbs.OpsWr{})
+	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.ENOMEM), 0).Writes(2, 0, fakelib.Bytes(&bad))
+	n, err := srq.PostTagOps(batch)
+	var post *ibverbs.PostError
+	require.ErrorAs(t, err, &post)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	require.ErrorContains(t, err, "ibv_post_srq_ops (SRQ ")
+	require.Equal(t, []any{2, 2, uint64(9), false}, []any{n, post.Index, post.ID, post.None})
+	for i, posted := range []bool{true, true, false} {
+		_, err := batch.Handle(i)
+		require.Equal(t, posted, err == nil, i)
+	}
+
+	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.EOPNOTSUPP), 0) // and not a word of the operation
+	n, err = srq.PostTagOps(batch)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorAs(t, err, &post)
+	require.Equal(t, []any{0, 0, uint64(7)}, []any{n, post.Index, post.ID})
+	_, err = batch.Handle(0)
+	require.ErrorIs(t, err, syscall.EINVAL)
+}
+
+// What C would believe never reaches it.
+func TestTagOpsRefused(t *testing.T) {
+	r := open(t)
+	srq, _ := r.tagged()
+	other, _ := r.tagged()
+	plain := r.srq()
+	batch := must(ibverbs.NewTagBatch(2, 0))(t)
+	require.NoError(t, batch.Add(ibverbs.TagOp{ID: 4}, ibverbs.TagRecv{}))
+	require.Equal(t, 1, must(other.PostTagOps(batch))(t))
+	handle := must(batch.Handle(0))(t)
+	require.NoError(t, batch.Delete(ibverbs.TagOp{ID: 5}, handle))
+	r.p.Forget()
+
+	n, err := srq.PostTagOps(batch)
+	require.Zero(t, n)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "request 1 of the batch (ID 5), none was posted: ibv_post_srq_ops (SRQ ")
+	require.ErrorContains(t, err, "): the handle is of SRQ ")
+	n, err = plain.PostTagOps(batch)
+	require.Zero(t, n)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "request 0 of the batch (ID 4), none was posted: ibv_post_srq_ops (SRQ ")
+	for _, none := range []*ibverbs.TagBatch{nil, {}} {
+		_, err = srq.PostTagOps(none)
+		require.ErrorIs(t, err, syscall.EINVAL)
+	}
+	_, err = (*ibverbs.SRQ)(nil).PostTagOps(batch)
+	require.ErrorIs(t, err, os.ErrInvalid)
+	require.Empty(t, r.p.Names())
+
+	gone, _ := r.tagged()
+	require.NoError(t, gone.Close())
+	_, err = gone.PostTagOps(batch)
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A completion of each kind, with the fields that only tag matching has.
+func TestTagCompletions(t *testing.T) {
+	r := open(t)
+	_, cq := r.tagged()
+	wcs := make([]ibverbs.WC, 2)
+	for name, tt := range map[string]struct {
+		status ibverbs.WCStatus
+		opcode ibverbs.WCOpcode
+		flags  ibverbs.WCFlags
+		tag    libibverbs.WcTmInfo
+	}{
+		"added":      {opcode: ibverbs.WCTagAdd, flags: ibverbs.WCFlagTagSync},
+		"deleted":    {opcode: ibverbs.WCTagDelete},
+		"synced":     {opcode: ibverbs.WCTagSync},
+		"matched":    {opcode: ibverbs.WCTagRecv, flags: ibverbs.WCFlagTagMatched | ibverbs.WCFlagTagData, tag: libibverbs.WcTmInfo{Tag: 1<<63 + 1, Priv: 1<<31 + 2}},
+		"unexpected": {opcode: ibverbs.WCTagRecv, tag: libibverbs.WcTmInfo{Tag: 5, Priv: 6}},
+		"no tag":     {opcode: ibverbs.WCNoTagRecv},
+		"rendezvous": {
+			ibverbs.WCTagMatchingRendezvous, ibverbs.WCTagRecv, ibverbs.WCFlagTagMatched | ibverbs.WCFlagTagData,
+			libibverbs.WcTmInfo{Tag: 7, Priv: 8},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.completes(cq, 42, tt.status)
+			r.p.Next("ibv_wc_read_opcode").Returns(int64(tt.opcode), 0)
+			r.p.Next("ibv_wc_read_wc_flags").Returns(int64(tt.flags), 0)
+			r.p.Next("ibv_wc_read_tm_info").Writes(1, 0, fakelib.Bytes(&tt.tag))
+			require.Equal(t, 1, must(cq.Poll(wcs))(t))
+			wc := &wcs[0]
+			require.Equal(t, []any{uint64(42), tt.opcode, tt.flags, tt.status}, []any{wc.ID(), wc.Opcode(), wc.Flags(), wc.Status()})
+			tag, data := wc.TMInfo()
+			require.Equal(t, tt.tag, libibverbs.WcTmInfo{Tag: tag, Priv: data})
+			if tt.status == ibverbs.WCSuccess {
+				require.NoError(t, wc.Err())
+			} else {
+				require.ErrorIs(t, wc.Err(), tt.status)
+			}
+			r.p.Forget()
+		})
+	}
+
+	// A failed deletion has its ID alone.
+	r.completes(cq, 43, ibverbs.WCTagMatching)
+	require.Equal(t, 1, must(cq.Poll(wcs))(t))
+	require.EqualValues(t, 43, wcs[0].ID())
+	require.ErrorIs(t, wcs[0].Err(), ibverbs.WCTagMatching)
+	require.NotContains(t, r.p.Names(), "ibv_wc_read_tm_info")
+}
+
+// completes plans a completion of an extended queue. What is in it beside its
+// ID and status is for the caller to plan.
+func (r *rig) completes(cq *ibverbs.CQ, id uint64, status ibverbs.WCStatus) {
+	r.t.Helper()
+	var raw libibverbs.CqEx
+	raw.Status, raw.WrId = libibverbs.WcStatus(status), id
+	from := unsafe.Offsetof(raw.Status)
+	to := unsafe.Offsetof(raw.WrId) + unsafe.Sizeof(raw.WrId)
+	r.p.Next("ibv_start_poll").Returns(0, 0).Writes(0, from, fakelib.Bytes(&raw)[from:to])
 }

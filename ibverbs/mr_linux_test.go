@@ -1,0 +1,103 @@
+package ibverbs_test
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// Memory that is not there, or that the process itself may not write.
+func TestMemoryThatCannotBeRegistered(t *testing.T) {
+	r := open(t)
+	const page = 4096
+	mapped := func() []byte {
+		return must(syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANON))(t)
+	}
+	readOnly := mapped()
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(readOnly)) })
+	gone := mapped()
+	require.NoError(t, syscall.Munmap(gone))
+	for name, err := range map[string]error{
+		"not mapped":          closing(r.pd.Register(gone, 0)),
+		"read-only, to write": closing(r.pd.Register(readOnly, ibverbs.AccessLocalWrite)),
+	} {
+		require.ErrorIs(t, err, syscall.EFAULT, name)
+		require.ErrorContains(t, err, "ibv_reg_mr (8192 bytes on PD ", name)
+	}
+	require.NoError(t, closing(r.pd.Register(readOnly, ibverbs.AccessRemoteRead)))
+}
+
+// Regions may overlap; each has its own keys and permissions, and closing one
+// leaves the other.
+func TestOverlappingRegions(t *testing.T) {
+	r := open(t)
+	a, _ := r.opPair(0, fullAccess)
+	memory := make([]byte, 3*4096)
+	whole := must(r.pd.Register(memory, anyAccess))(t)
+	r.cleanup(whole)
+	part := must(r.pd.Register(memory[4096:8192], ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead))(t)
+	same := must(r.pd.Register(memory, anyAccess))(t)
+	require.NotEqual(t, whole.RKey(), same.RKey())
+	require.NoError(t, same.Close())
+	want := bytes.Clone(pattern(a.mr.Bytes()[:100], 5))
+	a.done(t, func(s *ibverbs.SendBatch) error {
+		return s.Write(1, whole.Remote().Sub(5000, 100), ibverbs.SendSignaled, a.mr.Sub(0, 100))
+	})
+	a.done(t, func(s *ibverbs.SendBatch) error {
+		return s.Read(1, part.Remote().Sub(5000-4096, 100), ibverbs.SendSignaled, a.mr.Sub(200, 100))
+	})
+	require.Equal(t, want, a.mr.Sub(200, 100).Bytes())
+	require.NoError(t, part.Close())
+	a.done(t, func(s *ibverbs.SendBatch) error {
+		return s.Read(1, whole.Remote().Sub(5000, 100), ibverbs.SendSignaled, a.mr.Sub(300, 100))
+	})
+	require.Equal(t, want, a.mr.Sub(300, 100).Bytes())
+	a.requireShut(t, part.Remote().Sub(0, 8))
+}
+
+// Closing a region under the requests that use it fails them, or is too late
+// for them; nothing else happens.
+func TestRegionClosedUnderRequests(t *testing.T) {
+	r := open(t)
+	for name, tt := range map[string]struct {
+		fill func(s *ibverbs.SendBatch, id uint64, mr *ibverbs.MR, a *end) error
+		want ibverbs.WCStatus
+	}{
+		"written by the peer": {func(s *ibverbs.SendBatch, id uint64, mr *ibverbs.MR, a *end) error {
+			return s.Write(id, mr.Remote(), 0, a.mr.Sub(0, mr.Len()))
+		}, ibverbs.WCRemoteAccess},
+		"read into": {func(s *ibverbs.SendBatch, id uint64, mr *ibverbs.MR, a *end) error {
+			return s.Read(id, a.mr.Remote(), 0, mr.All())
+		}, ibverbs.WCLocalProtection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := r.sub(t)
+			a, _ := r.opPair(0, fullAccess)
+			mr := must(r.pd.Alloc(32<<10, fullAccess))(t)
+			a.postSend(t, func(s *ibverbs.SendBatch) error {
+				for i := range uint64(depth) {
+					if err := tt.fill(s, i, mr, a); err != nil {
+						return err
+					}
+				}
+				ibverbs.RawSends(s)[depth-1].SendFlags = uint32(ibverbs.SendSignaled)
+				return nil
+			})
+			require.NoError(t, mr.Close())
+			first := collect(t, a.sendCQ, 1)[0]
+			if first.Err() == nil {
+				require.EqualValues(t, depth-1, first.ID(), "all were done before")
+				return
+			}
+			requireWC(t, first, first.ID(), a.qp, tt.want, tt.want.Class())
+			rest := depth - 1 - int(first.ID())
+			for i, wc := range collect(t, a.sendCQ, rest) {
+				requireWC(t, wc, first.ID()+1+uint64(i), a.qp, ibverbs.WCFlushed, ibverbs.WCClassFlushed)
+			}
+		})
+	}
+}

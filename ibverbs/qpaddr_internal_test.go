@@ -1,0 +1,209 @@
+package ibverbs
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+var (
+	here  = QPAddr{QPNum: 0x11, PSN: 0xa1b2c, GID: gidOf("192.0.2.1"), MTU: 3, ReadDepth: 16, Port: 1, GIDIndex: 1}
+	there = QPAddr{QPNum: 0x12, PSN: 0xffffff, GID: gidOf("192.0.2.2"), MTU: 5, ReadDepth: 4, Port: 2, GIDIndex: 3}
+)
+
+const hereText = "qpn=0x000011 psn=0x0a1b2c qkey=0x00000000 lid=0 gid=0000:0000:0000:0000:0000:ffff:c000:0201 " +
+	"mtu=1024 reads=16 port=1 gidindex=1"
+
+func TestQPEndpointText(t *testing.T) {
+	require.Equal(t, hereText, here.String())
+	text[QPAddr](t, []QPAddr{here, there, {QPNum: 1, LID: 65535, MTU: 1, Port: 255, GIDIndex: 255, QKey: 1<<32 - 1, ReadDepth: 255}})
+	got, err := ParseQPAddr("  qpn=17 psn=0xA1B2C  qkey=0 lid=0 gid=192.0.2.1\tmtu=1024 reads=16 port=1 gidindex=0x1\n")
+	require.NoError(t, err)
+	require.Equal(t, here, got)
+}
+
+func TestQPEndpointThatIsWrong(t *testing.T) {
+	for name, tt := range map[string]struct{ old, new, want string }{
+		"empty":             {hereText, "", `"" is no endpoint: it has 0 fields, not 9`},
+		"too long":          {"qpn", strings.Repeat("x", 300), `x..." is no endpoint: field 1 is not qpn=`},
+		"a field too many":  {"port=1", "port=1 port=1", "it has 10 fields, not 9"},
+		"another order":     {"lid=0", "psn=0", "field 4 is not lid="},
+		"no number":         {"psn=0x0a1b2c", "psn=next", `psn: strconv.ParseUint: parsing "next": invalid syntax`},
+		"negative":          {"port=1", "port=-1", "port: strconv.ParseUint"},
+		"LID of 17 bits":    {"lid=0", "lid=65536", "lid: strconv.ParseUint: parsing \"65536\": value out of range"},
+		"no GID":            {"gid=0000:", "gid=", "gid: "},
+		"no MTU":            {"mtu=1024", "mtu=1000", `mtu: "1000" is no MTU`},
+		"MTU 0":             {"mtu=1024", "mtu=0", "ParseQPAddr: endpoint with MTU 0"},
+		"QP number 0":       {"qpn=0x000011", "qpn=0", "ParseQPAddr: endpoint with queue pair number 0x0"},
+		"QP number":         {"qpn=0x000011", "qpn=0x1000000", "ParseQPAddr: endpoint with queue pair number 0x1000000"},
+		"sequence number":   {"psn=0x0a1b2c", "psn=0x1000000", "ParseQPAddr: endpoint with packet sequence number 0x1000000"},
+		"no address":        {"ffff:c000:0201", "0000:0000:0000", "ParseQPAddr: endpoint with neither a LID nor a GID"},
+		"port 0":            {"port=1", "port=0", "ParseQPAddr: endpoint with port 0"},
+		"port 256":          {"port=1", "port=256", "ParseQPAddr: endpoint with port 256"},
+		"GID index":         {"gidindex=1", "gidindex=256", "ParseQPAddr: endpoint with GID index 256"},
+		"too many reads":    {"reads=16", "reads=256", "ParseQPAddr: endpoint with read depth 256"},
+		"reads of 33 bits":  {"reads=16", "reads=4294967296", "reads: strconv.ParseUint"},
+		"GID with a zone":   {"gid=0000:0000:0000:0000:0000:ffff:c000:0201", "gid=fe80::1%eth0", "is no GID"},
+		"name without sign": {"port=1", "port1", "field 8 is not port="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseQPAddr(strings.Replace(hereText, tt.old, tt.new, 1))
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestQPEndpointJSON(t *testing.T) {
+	b, err := json.Marshal(here)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"QPNum":17,"PSN":662316,"QKey":0,"LID":0,"GID":"0000:0000:0000:0000:0000:ffff:c000:0201",
+		"MTU":"1024","ReadDepth":16,"Port":1,"GIDIndex":1}`, string(b))
+	var got QPAddr
+	require.NoError(t, json.Unmarshal(b, &got))
+	require.Equal(t, here, got)
+	for _, bad := range []string{
+		`{}`, `"x"`, `{"QPNum":-1}`, `{"QPN":17,"MTU":"1024","Port":1}`,
+		strings.Replace(string(b), `"ReadDepth":16`, `"ReadDepth":-1`, 1),
+	} {
+		kept := there
+		require.Error(t, json.Unmarshal([]byte(`[`+bad+`]`), &[]*QPAddr{&kept}), bad)
+		require.Equal(t, there, kept)
+	}
+}
+
+func FuzzParseQPEndpoint(f *testing.F) {
+	f.Add(hereText)
+	f.Add(there.String())
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := ParseQPAddr(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseQPAddr(e.String())
+		require.NoError(t, err)
+		require.Equal(t, e, again)
+		b, err := json.Marshal(e)
+		require.NoError(t, err)
+		var back QPAddr
+		require.NoError(t, json.Unmarshal(b, &back))
+		require.Equal(t, e, back)
+	})
+}
+
+func FuzzQPEndpointJSON(f *testing.F) {
+	b, err := json.Marshal(here)
+	require.NoError(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e QPAddr
+		if e.UnmarshalJSON(b) == nil {
+			require.NoError(t, e.check())
+			again, err := ParseQPAddr(e.String())
+			require.NoError(t, err)
+			require.Equal(t, e, again)
+		}
+	})
+}
+
+func TestConnectSteps(t *testing.T) {
+	ethernet := PortAttr{LinkLayer: LinkEthernet}
+	o, err := ConnectOptions{}.complete(QPTypeRC, 4)
+	require.NoError(t, err)
+	steps := connectSteps(QPTypeRC, here, there, ethernet, o)
+	require.Len(t, steps, 3)
+	require.Equal(t, libibverbs.QpAttr{
+		QpState: QPStateInit, PortNum: 1,
+		QpAccessFlags: uint32(AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic),
+	}, steps[0].attr)
+	av := libibverbs.AhAttr{PortNum: 1, IsGlobal: 1, Grh: libibverbs.GlobalRoute{SgidIndex: 1, HopLimit: 64}}
+	*av.Grh.Dgid.Raw() = there.GID
+	require.Equal(t, libibverbs.QpAttr{
+		QpState: QPStateRTR, AhAttr: av, DestQpNum: 0x12, RqPsn: 0xffffff, PathMtu: libibverbs.IBV_MTU_1024,
+		MaxDestRdAtomic: 16, MinRnrTimer: 12,
+	}, steps[1].attr)
+	require.Equal(t, libibverbs.QpAttr{
+		QpState: QPStateRTS, SqPsn: 0xa1b2c, Timeout: 14, RetryCnt: 6, RnrRetry: 7, MaxRdAtomic: 4,
+	}, steps[2].attr)
+
+	o, err = ConnectOptions{PKeyIndex: 2, TrafficClass: 9, FlowLabel: 8, HopLimit: 7, MaxMTU: 2, Access: AccessLocalWrite}.complete(QPTypeUC, 0)
+	require.NoError(t, err)
+	steps = connectSteps(QPTypeUC, here, there, ethernet, o)
+	require.Equal(t, libibverbs.QpAttr{QpState: QPStateInit, PortNum: 1, PkeyIndex: 2, QpAccessFlags: 1}, steps[0].attr)
+	av.Grh.TrafficClass, av.Grh.FlowLabel, av.Grh.HopLimit = 9, 8, 7
+	require.Equal(t, libibverbs.QpAttr{
+		QpState: QPStateRTR, AhAttr: av, DestQpNum: 0x12, RqPsn: 0xffffff, PathMtu: libibverbs.IBV_MTU_512,
+	}, steps[1].attr)
+	require.Equal(t, libibverbs.QpAttr{QpState: QPStateRTS, SqPsn: 0xa1b2c}, steps[2].attr)
+	require.Zero(t, steps[2].mask&libibverbs.IBV_QP_TIMEOUT)
+}
+
+func TestNeedsGRH(t *testing.T) {
+	ib := PortAttr{LinkLayer: LinkInfiniBand}
+	a := QPAddr{LID: 1, GID: gidOf("fe80::1")}
+	for name, tt := range map[string]struct {
+		peer QPAddr
+		port PortAttr
+		want bool
+	}{
+		"same subnet":       {QPAddr{LID: 2, GID: gidOf("fe80::2")}, ib, false},
+		"peer without GID":  {QPAddr{LID: 2}, ib, false},
+		"another subnet":    {QPAddr{LID: 2, GID: gidOf("fec0::2")}, ib, true},
+		"peer without LID":  {QPAddr{GID: gidOf("fe80::2")}, ib, true},
+		"port that asks so": {QPAddr{LID: 2, GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkInfiniBand, GRHRequired: true}, true},
+		"RoCE":              {QPAddr{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkEthernet}, true},
+	} {
+		require.Equal(t, tt.want, a.needsGRH(tt.peer, tt.port), name)
+		av := a.address(tt.peer, tt.port, ConnectOptions{SL: 3})
+		require.Equal(t, tt.peer.LID, av.Dlid)
+		require.EqualValues(t, 3, av.Sl)
+		require.Equal(t, tt.want, av.IsGlobal == 1)
+	}
+}
+
+func TestConnectOptions(t *testing.T) {
+	v, err := ConnectOptions{
+		Timeout: time.Second, RetryCount: -1, RNRRetryCount: -1, MinRNRTimer: time.Millisecond, ReadDepth: -1,
+	}.complete(QPTypeRC, 255)
+	require.NoError(t, err)
+	require.Equal(t, []uint8{18, 0, 0, 14, 0}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
+	v, err = ConnectOptions{RetryCount: 2, RNRRetryCount: 6, ReadDepth: 200}.complete(QPTypeRC, 255)
+	require.NoError(t, err)
+	require.Equal(t, []uint8{14, 2, 6, 12, 200}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
+	v, err = ConnectOptions{}.complete(QPTypeUC, 0)
+	require.NoError(t, err)
+	require.Equal(t, AccessRemoteWrite, v.Access)
+
+	for want, o := range map[string]ConnectOptions{
+		"MTU 9":                     {MaxMTU: 9},
+		"service level 16":          {SL: 16},
+		"flow label 0x100000":       {FlowLabel: 1 << 20},
+		"retry count 8":             {RetryCount: 8},
+		"RNR retry count 8":         {RNRRetryCount: 8},
+		"read depth 5 of at most 4": {ReadDepth: 5},
+		"negative timeout":          {Timeout: -1},
+		"timeout of 3h0m0s, the longest is 2h26m36.093022208s": {Timeout: 3 * time.Hour},
+		"RNR timer of 1s, the longest is 655.36ms":             {MinRNRTimer: time.Second},
+	} {
+		_, err := o.complete(QPTypeRC, 4)
+		require.EqualError(t, err, want)
+		require.ErrorIs(t, err, syscall.EINVAL)
+	}
+	_, err = ConnectOptions{}.complete(QPTypeUD, 4)
+	require.EqualError(t, err, "the queue pair is of type IBV_QPT_UD, neither IBV_QPT_RC nor IBV_QPT_UC")
+}
+
+// A queue pair that was opened in an XRC domain has no protection domain.
+func TestEndpointWithoutPD(t *testing.T) {
+	qp := &QP{device: &Device{}, num: here.QPNum}
+	qp.object.InitUnlisted("opened QP")
+	_, err := qp.Addr(QPAddrOptions{})
+	require.ErrorIs(t, err, os.ErrInvalid)
+	require.ErrorIs(t, qp.ConnectTo(here, there, ConnectOptions{}), os.ErrInvalid)
+}

@@ -1,0 +1,238 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package ibverbs_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cloops"
+)
+
+const (
+	messageSize   = 64
+	writeSize     = 64 << 10
+	loudEvery     = 16 // sends of which one gives a completion
+	listLen       = 4  // writes in a list
+	listsUnderWay = 4  // lists under way
+)
+
+// inTurn runs the same rounds in Go and in C, in turn and in pairs. It reports
+// the median of the pairs' ratios, and of each one's time for a round.
+func inTurn(b *testing.B, rounds int, inGo func(rounds int) error, inC func(rounds int) time.Duration) (goTime, cTime time.Duration) {
+	b.Helper()
+	b.ReportAllocs()
+	require.NoError(b, inGo(rounds)) // the first posts allocate
+	for b.Loop() {
+		if err := inGo(rounds); err != nil {
+			b.Fatal(err)
+		}
+	}
+	const pairs = 41
+	var goTimes, cTimes, ratios []float64
+	for range pairs {
+		begin := time.Now()
+		if err := inGo(rounds); err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(begin)
+		inCTook := inC(rounds)
+		require.Positive(b, inCTook, "the loop in C failed")
+		goTimes = append(goTimes, float64(took)/float64(rounds))
+		cTimes = append(cTimes, float64(inCTook)/float64(rounds))
+		ratios = append(ratios, float64(took)/float64(inCTook))
+	}
+	b.ReportMetric(median(goTimes)/1000, "Go-us")
+	b.ReportMetric(median(cTimes)/1000, "C-us")
+	b.ReportMetric(median(ratios), "x-C")
+	return time.Duration(median(goTimes)), time.Duration(median(cTimes))
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// speaker is an end that sends messages and has receives posted.
+type speaker struct {
+	*end
+	channel     *ibverbs.CompChannel
+	quiet, loud *ibverbs.SendBatch
+	wcs         []ibverbs.WC
+}
+
+func speakers(b *testing.B) (a, z *speaker) {
+	b.Helper()
+	r := open(b)
+	ch := [2]*ibverbs.CompChannel{r.channel(), r.channel()} // one each, so that an event has one meaning
+	var s [2]*speaker
+	for i := range s {
+		e := r.end(ch[i])
+		s[i] = &speaker{end: e, channel: ch[i], wcs: make([]ibverbs.WC, 1)}
+		for flags, batch := range map[ibverbs.SendFlags]**ibverbs.SendBatch{0: &s[i].quiet, ibverbs.SendSignaled: &s[i].loud} {
+			*batch = must(ibverbs.NewSendBatch(1, 1))(b)
+			require.NoError(b, (*batch).Send(1, flags|ibverbs.SendInline, e.mr.Sub(0, messageSize)))
+		}
+		e.recv = must(ibverbs.NewRecvBatch(1, 1))(b)
+		require.NoError(b, e.recv.Recv(2, e.mr.Sub(1024, messageSize)))
+	}
+	for i := range s {
+		r.connect(s[i].end, linkTo(s[1-i].qp))
+		_ = must(s[i].qp.PostRecv(s[i].recv))(b)
+	}
+	return s[0], s[1]
+}
+
+func (s *speaker) inC() *cloops.End {
+	return &cloops.End{
+		QP: s.qp.Raw(), SendCQ: s.sendCQ.Raw(), RecvCQ: s.recvCQ.Raw(), Channel: ibverbs.RawChannel(s.channel),
+		Quiet: ibverbs.FirstRequest(s.quiet), Loud: ibverbs.FirstRequest(s.loud), Recv: ibverbs.FirstReceive(s.recv),
+	}
+}
+
+// spin returns when the queue has given a completion.
+func (s *speaker) spin(cq *ibverbs.CQ) error {
+	for {
+		n, err := cq.Spin(s.wcs, ibverbs.MaxSpin)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return s.wcs[0].Err()
+		}
+	}
+}
+
+// say sends a message that to receives.
+func (s *speaker) say(to *speaker, loud bool, send func(s, to *speaker, batch *ibverbs.SendBatch) error) error {
+	batch := s.quiet
+	if loud {
+		batch = s.loud
+	}
+	if err := send(s, to, batch); err != nil {
+		return err
+	}
+	if _, err := to.qp.PostRecv(to.recv); err != nil {
+		return err
+	}
+	if loud {
+		return s.spin(s.sendCQ)
+	}
+	return nil
+}
+
+func sendAndSpin(s, to *speaker, batch *ibverbs.SendBatch) error {
+	_, n, err := s.qp.PostSendAndSpin(batch, to.recvCQ, s.wcs, ibverbs.MaxSpin)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return s.spin(to.recvCQ)
+	}
+	return s.wcs[0].Err()
+}
+
+func sendAndSleep(s, to *speaker, batch *ibverbs.SendBatch) error {
+	if _, err := s.qp.PostSend(batch); err != nil {
+		return err
+	}
+	for {
+		n, err := to.recvCQ.Sleep(s.wcs, ibverbs.MaxSpin)
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			return s.wcs[0].Err()
+		}
+	}
+}
+
+func sendAndWait(ctx context.Context) func(s, to *speaker, batch *ibverbs.SendBatch) error {
+	return func(s, to *speaker, batch *ibverbs.SendBatch) error {
+		if _, err := s.qp.PostSend(batch); err != nil {
+			return err
+		}
+		if _, err := to.recvCQ.Wait(ctx, s.wcs); err != nil {
+			return err
+		}
+		return s.wcs[0].Err()
+	}
+}
+
+// A round is a message of 64 bytes there and one back.
+func BenchmarkSendLatency(b *testing.B) {
+	for _, how := range []string{"spin", "sleep", "wait"} {
+		b.Run(how, func(b *testing.B) {
+			x, y := speakers(b)
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			send := map[string]func(s, to *speaker, batch *ibverbs.SendBatch) error{
+				"spin": sendAndSpin, "sleep": sendAndSleep, "wait": sendAndWait(ctx),
+			}[how]
+			inGo := func(rounds int) error {
+				for i := range rounds {
+					loud := i%loudEvery == loudEvery-1
+					if err := x.say(y, loud, send); err != nil {
+						return err
+					}
+					if err := y.say(x, loud, send); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			inTurn(b, 64, inGo, func(rounds int) time.Duration { return cloops.PingPong(x.inC(), y.inC(), how != "spin", rounds) })
+		})
+	}
+}
+
+// A round is a list of RDMA writes of 64 KiB each, of which the last gives a
+// completion.
+func BenchmarkWriteBandwidth(b *testing.B) {
+	r := open(b)
+	x, _ := r.pair(nil)
+	from, to := r.alloc(writeSize, anyAccess), r.alloc(writeSize, anyAccess)
+	pattern(from.Bytes(), 1)
+	list := must(ibverbs.NewSendBatch(listLen, 1))(b)
+	for i := range listLen {
+		var flags ibverbs.SendFlags
+		if i == listLen-1 {
+			flags = ibverbs.SendSignaled
+		}
+		require.NoError(b, list.Write(uint64(i), to.Remote(), flags, from.All()))
+	}
+	s := &speaker{end: x, wcs: make([]ibverbs.WC, 1)}
+	inGo := func(rounds int) error {
+		underWay := 0
+		for range rounds {
+			if underWay == listsUnderWay {
+				if err := s.spin(x.sendCQ); err != nil {
+					return err
+				}
+				underWay--
+			}
+			if _, err := x.qp.PostSend(list); err != nil {
+				return err
+			}
+			underWay++
+		}
+		for range underWay {
+			if err := s.spin(x.sendCQ); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	g, c := inTurn(b, 32, inGo, func(rounds int) time.Duration {
+		return cloops.Stream(x.qp.Raw(), x.sendCQ.Raw(), ibverbs.FirstRequest(list), listsUnderWay, rounds)
+	})
+	const mib = listLen * writeSize / float64(1<<20)
+	b.ReportMetric(mib/g.Seconds(), "Go-MiB/s")
+	b.ReportMetric(mib/c.Seconds(), "C-MiB/s")
+	require.Equal(b, from.Bytes(), to.Bytes())
+}

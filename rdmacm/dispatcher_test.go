@@ -1,0 +1,158 @@
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// The dispatcher comes with the first that uses it and goes with the last. Here
+// the next one often comes when the last one goes, and each gets its events.
+func TestDispatcherComesAndGoes(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	to := netip.AddrPortFrom(d.IPv4, 1)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 30 {
+				resolved := make(chan *rdmacm.Event, 1)
+				id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(_ *rdmacm.HandledID, ev *rdmacm.Event) error {
+					resolved <- ev
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := id.ID().ResolveAddr(netip.AddrPort{}, to, time.Second); err != nil {
+					t.Error(err)
+				} else if ev := <-resolved; ev.ID != id.ID() || ev.Type != rdmacm.EventAddrResolved {
+					t.Errorf("%v of %p, not of %p", ev.Type, ev.ID, id.ID())
+				}
+				if err := id.Shutdown(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		group.Go(func() {
+			for range 30 {
+				ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(d.IPv4, 0).String(), nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := ln.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, ctx.Err())
+}
+
+// Many connections are made and given up at once. Each end only ever gets its
+// own events.
+func TestEventsReachTheirIDs(t *testing.T) {
+	b := newBench(t, needDevice(t))
+	errs := make(chan error, 1024)
+	check := func(id *rdmacm.HandledID, ev *rdmacm.Event) {
+		if ev.ID != id.ID() {
+			errs <- fmt.Errorf("%v of %p came to %p", ev.Type, ev.ID, id.ID())
+		}
+	}
+	accept := b.accepting(func(_ *rdmacm.HandledID, ev *rdmacm.Event) error { return ev.Err() })
+	ln := b.listen(64, func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+		check(id, ev)
+		return accept(id, ev)
+	})
+	const dialers, rounds = 8, 6
+	var group sync.WaitGroup
+	for n := range dialers {
+		group.Go(func() {
+			for round := range rounds {
+				dialing := b.dialing(func(_ *rdmacm.HandledID, ev *rdmacm.Event) error { return ev.Err() })
+				last := rdmacm.EventAddrResolved // that it waits for
+				if (n+round)%3 != 0 {
+					last = rdmacm.EventEstablished
+				}
+				seen := make(chan rdmacm.EventType, 8)
+				id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+					check(id, ev)
+					err := dialing(id, ev)
+					seen <- ev.Type
+					return err
+				})
+				if err != nil {
+					errs <- err
+					return
+				}
+				if err := id.ID().ResolveAddr(netip.AddrPort{}, ln.ID().LocalAddr(), time.Second); err != nil {
+					errs <- err
+				}
+				for got := rdmacm.EventUser; got != last; {
+					select {
+					case got = <-seen:
+					case <-time.After(patience):
+						errs <- errors.New("no " + last.String())
+						got = last
+					}
+				}
+				if err := id.Shutdown(context.Background()); err != nil {
+					errs <- err
+				}
+			}
+		})
+	}
+	group.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+}
+
+// Many goroutines, each with a connection, get on alike, though their completions
+// are there at once.
+func TestGoroutinesGetOnAlike(t *testing.T) {
+	const conns, rounds = 100, 50
+	d := needDevice(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
+	clients := make([]*rdmacm.Conn, conns)
+	reads := make([]func() error, conns)
+	for i := range clients {
+		client, server := connect(t, d.IPv4, nil, nil)
+		here, there := alloc(t, client, 8), alloc(t, server, 8)
+		reads[i] = func() error { return client.Read(ctx, here.All(), there.Remote()) }
+	}
+	var counts [conns]atomic.Int64
+	var total atomic.Int64
+	for _, err := range together(conns, func(i int) error {
+		for total.Add(1) <= conns*rounds {
+			if err := reads[i](); err != nil {
+				return err
+			}
+			counts[i].Add(1)
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
+	}
+	least, most := counts[0].Load(), counts[0].Load()
+	for i := range counts {
+		least, most = min(least, counts[i].Load()), max(most, counts[i].Load())
+	}
+	t.Logf("%d to %d reads each, %d on average", least, most, rounds)
+	require.GreaterOrEqual(t, least, int64(rounds/5))
+	require.LessOrEqual(t, most, int64(rounds*4))
+}

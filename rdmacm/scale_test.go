@@ -1,0 +1,418 @@
+package rdmacm_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+const (
+	// scaleEnv says how many connections TestScale makes.
+	scaleEnv      = "VERBENA_SCALE"
+	scaleDefault  = 200
+	scalePatience = 5 * time.Minute
+	// endBound is how soon every connection must have ended after its peer was
+	// killed.
+	endBound = 10 * time.Second
+	// spareThreads is how many threads the runtime may start for reasons that
+	// connections have no part in.
+	spareThreads = 8
+)
+
+// crowdProcess is the peer that makes the connections. With two hosts, it is on
+// the other one.
+type crowdProcess struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *json.Decoder
+}
+
+func startCrowd(t *testing.T, address string) *crowdProcess {
+	t.Helper()
+	args := []string{"/proc/self/exe"}
+	if twoHosts() {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		args = []string{"ip", "netns", "exec", "ns1", self}
+	}
+	c := &crowdProcess{cmd: exec.Command(args[0], args[1:]...)}
+	c.cmd.Env = append(os.Environ(), crowdEnv+"="+address)
+	c.cmd.Stderr = os.Stderr
+	in, err := c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	c.in, c.out = in, json.NewDecoder(bufio.NewReader(out))
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // if it was not killed yet
+		_ = c.cmd.Wait()         // says that it was killed
+	})
+	return c
+}
+
+func twoHosts() bool { return os.Getenv("VERBENA_VM_HOSTS") == "2" }
+
+// grow makes the crowd have so many connections, and returns what it takes.
+func (c *crowdProcess) grow(t *testing.T, conns int) (u usage) {
+	t.Helper()
+	_, err := fmt.Fprintln(c.in, conns)
+	require.NoError(t, err)
+	require.NoError(t, c.out.Decode(&u))
+	return u
+}
+
+// Many connections through one listener take no threads, and each ends by
+// itself when the peer is killed.
+func TestScale(t *testing.T) {
+	d := needDevice(t)
+	most := scaleDefault
+	if n := os.Getenv(scaleEnv); n != "" {
+		var err error
+		most, err = strconv.Atoi(n)
+		require.NoError(t, err)
+	}
+	few := most / 10
+	here := d.IPv4
+	if twoHosts() {
+		here = netip.MustParseAddr("198.51.100.1")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), scalePatience)
+	defer cancel()
+	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(here, 0).String(), nil)
+	require.NoError(t, err)
+	s := &scaleServer{numbers: map[uint64]bool{}, answered: make(chan struct{}, most)}
+	defer s.close(t)
+	accepting := make(chan struct{})
+	defer func() { require.NoError(t, ln.Close()); <-accepting }()
+	go func() { defer close(accepting); s.serve(ctx, ln) }()
+
+	peer := startCrowd(t, ln.Addr().String())
+	ours, theirs := map[int]usage{}, map[int]usage{}
+	for _, n := range []int{0, 1, few, most} {
+		start := time.Now()
+		theirs[n] = peer.grow(t, n)
+		s.waitFor(ctx, t, n)
+		took := time.Since(start)
+		ours[n], err = measure()
+		require.NoError(t, err)
+		t.Logf("%d connections, in %v: threads %d here, %d there; a message there and back over one of them takes %v",
+			n, took.Round(time.Millisecond), ours[n].Threads, theirs[n].Threads, theirs[n].RoundTrip.Round(time.Microsecond))
+	}
+	for _, n := range []int{1, few, most} { // make bench collects these
+		fmt.Printf("| connections of rdmacm: threads of the server | %d | | %d | |\n", n, ours[n].Threads)
+		fmt.Printf("| connections of rdmacm: a message there and back over one | %d | | %d us | |\n", n, theirs[n].RoundTrip.Microseconds())
+	}
+	t.Logf("each here: %s", ours[most].each(ours[few], most-few))
+	t.Logf("each there: %s", theirs[most].each(theirs[few], most-few))
+	require.LessOrEqual(t, ours[most].Threads, ours[few].Threads+spareThreads)
+	require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spareThreads)
+
+	start := time.Now()
+	require.NoError(t, peer.cmd.Process.Kill())
+	first, last := s.ended(ctx, t, start)
+	t.Logf("the peer was killed: the first connection ended after %v, the last one after %v", first, last)
+	require.Less(t, last, endBound)
+}
+
+// scaleServer serves every connection in a goroutine.
+type scaleServer struct {
+	answered chan struct{}
+	served   sync.WaitGroup
+
+	mu      sync.Mutex
+	conns   []*rdmacm.Conn
+	numbers map[uint64]bool
+	errs    []error
+}
+
+func (s *scaleServer) serve(ctx context.Context, ln *rdmacm.Listener) {
+	for {
+		req, err := ln.Accept(ctx)
+		if err != nil {
+			return
+		}
+		s.served.Go(func() {
+			err := serveOne(ctx, req, func(conn *rdmacm.Conn, number uint64) {
+				s.mu.Lock()
+				s.conns, s.numbers[number] = append(s.conns, conn), true
+				s.mu.Unlock()
+				s.answered <- struct{}{}
+			})
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.errs = append(s.errs, err)
+		})
+	}
+}
+
+// waitFor waits until so many connections have been answered.
+func (s *scaleServer) waitFor(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	for {
+		s.mu.Lock()
+		have := len(s.numbers)
+		s.mu.Unlock()
+		if have == n {
+			return
+		}
+		select {
+		case <-s.answered:
+		case <-ctx.Done():
+			require.FailNow(t, "not all were answered", "%d of %d: %v", have, n, s.errs)
+		}
+	}
+}
+
+// ended waits until every connection is over, and every wait on it.
+func (s *scaleServer) ended(ctx context.Context, t *testing.T, start time.Time) (first, last time.Duration) {
+	t.Helper()
+	for i, conn := range s.conns {
+		select {
+		case <-conn.Done():
+		case <-ctx.Done():
+			require.FailNow(t, "still up", "connection %d", i)
+		}
+		require.Error(t, conn.Err())
+		if i == 0 {
+			first = time.Since(start)
+		}
+	}
+	s.served.Wait()
+	require.Len(t, s.errs, len(s.conns))
+	for _, err := range s.errs {
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	}
+	return first, time.Since(start)
+}
+
+func (s *scaleServer) close(t *testing.T) {
+	t.Helper()
+	for _, conn := range s.conns {
+		require.NoError(t, conn.Close())
+	}
+}
+
+// crowdEnv holds the address that this program connects to, many times, when it
+// runs as the peer of TestScale.
+const crowdEnv = "VERBENA_RDMACM_CROWD"
+
+// usage is what a process takes from the system.
+type usage struct {
+	Threads, Files, Maps int
+	RSS, Heap, Stacks    int           // KiB
+	RoundTrip            time.Duration // the median of the first connection's
+}
+
+func measure() (u usage, err error) {
+	runtime.GC()
+	runtime.GC() // what cleanups of the first have freed
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	u.Heap, u.Stacks = int(mem.HeapAlloc>>10), int(mem.StackInuse>>10)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(status)) {
+		for name, n := range map[string]*int{"Threads": &u.Threads, "VmRSS": &u.RSS} {
+			if rest, ok := strings.CutPrefix(line, name+":"); ok {
+				fmt.Sscan(rest, n)
+			}
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return u, err
+	}
+	u.Maps = strings.Count(string(maps), "\n")
+	files, err := os.ReadDir("/proc/self/fd")
+	u.Files = len(files)
+	return u, err
+}
+
+// each returns what each of n connections has added.
+func (u usage) each(before usage, n int) string {
+	per := func(after, before int) float64 { return float64(after-before) / float64(n) }
+	return fmt.Sprintf("%.1f KiB resident (%.1f of Go's heap, %.1f of stacks), %.2f descriptors, %.2f mappings",
+		per(u.RSS, before.RSS), per(u.Heap, before.Heap), per(u.Stacks, before.Stacks),
+		per(u.Files, before.Files), per(u.Maps, before.Maps))
+}
+
+// crowd connects as often as standard input says, says what that took, and
+// waits for more, until it is killed.
+func crowd(address string) {
+	fmt.Fprintln(os.Stderr, "crowd:", func() error {
+		ctx := context.Background()
+		conns := 0
+		var first *client
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			want, err := strconv.Atoi(in.Text())
+			if err != nil {
+				return err
+			}
+			if conns == 0 && want > 0 {
+				if first, err = join(ctx, address, 0); err != nil {
+					return err
+				}
+				conns = 1
+			}
+			if err := joinMany(ctx, address, conns, want); err != nil {
+				return err
+			}
+			conns = want
+			u, err := measure()
+			if err != nil {
+				return err
+			}
+			if first != nil {
+				if u.RoundTrip, err = first.roundTrip(ctx); err != nil {
+					return err
+				}
+			}
+			if err := json.NewEncoder(os.Stdout).Encode(u); err != nil {
+				return err
+			}
+		}
+		return nil
+	}())
+	os.Exit(1)
+}
+
+// roundTrip returns how long the peer takes to answer, with all that lies between
+// two goroutines that wait: the median of many messages.
+func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
+	times := make([]time.Duration, 101)
+	for i := range times {
+		begin := time.Now()
+		if err := c.ask(ctx, uint64(i)); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(begin)
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+// joinMany makes the connections from the first number up to the limit, a few at
+// a time.
+func joinMany(ctx context.Context, address string, first, limit int) error {
+	const atOnce = 8
+	results := make(chan error, atOnce)
+	for i := range atOnce {
+		go func() {
+			for number := first + i; number < limit; number += atOnce {
+				c, err := join(ctx, address, uint64(number))
+				if err != nil {
+					results <- fmt.Errorf("connection %d: %w", number, err)
+					return
+				}
+				go func() { _, _ = c.conn.Recv(ctx, c.mr.Sub(8, 8)) }() // for a message that never comes
+			}
+			results <- nil
+		}()
+	}
+	var errs []error
+	for range atOnce {
+		errs = append(errs, <-results)
+	}
+	return errors.Join(errs...)
+}
+
+// client is a connection that asks for numbers.
+type client struct {
+	conn *rdmacm.Conn
+	mr   *ibverbs.MR
+	next *rdmacm.Receive
+}
+
+// join connects, and has a number sent back.
+func join(ctx context.Context, address string, number uint64) (*client, error) {
+	c := &client{}
+	var err error
+	if c.conn, err = rdmacm.Dial(ctx, address, &rdmacm.Config{Setup: receiveFirst(&c.mr, &c.next)}); err != nil {
+		return nil, err
+	}
+	return c, c.ask(ctx, number)
+}
+
+// ask sends a number and waits for the answer.
+func (c *client) ask(ctx context.Context, number uint64) (err error) {
+	if c.next == nil {
+		if c.next, err = c.conn.PostRecv(c.mr.Sub(8, 8)); err != nil {
+			return err
+		}
+	}
+	binary.NativeEndian.PutUint64(c.mr.Bytes(), number)
+	if err := c.conn.Send(ctx, c.mr.Sub(0, 8)); err != nil {
+		return err
+	}
+	_, err = c.next.Wait(ctx)
+	c.next = nil
+	if err != nil {
+		return err
+	}
+	if got := binary.NativeEndian.Uint64(c.mr.Bytes()[8:]); got != ^number {
+		return fmt.Errorf("answer %#x", got)
+	}
+	return nil
+}
+
+// receiveFirst is a Config.Setup that posts a receive into the second half of
+// 16 bytes.
+func receiveFirst(mr **ibverbs.MR, first **rdmacm.Receive) func(*rdmacm.Conn) error {
+	return func(c *rdmacm.Conn) (err error) {
+		if *mr, err = c.Alloc(16, ibverbs.AccessLocalWrite); err != nil {
+			return err
+		}
+		*first, err = c.PostRecv((*mr).Sub(8, 8))
+		return err
+	}
+}
+
+// serveOne accepts a request, answers every message, says so for the first one,
+// and returns what ended the connection.
+func serveOne(ctx context.Context, req *rdmacm.Request, answered func(*rdmacm.Conn, uint64)) error {
+	var mr *ibverbs.MR
+	var next *rdmacm.Receive
+	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: receiveFirst(&mr, &next)})
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if _, err := next.Wait(ctx); err != nil {
+			return err
+		}
+		number := binary.NativeEndian.Uint64(mr.Bytes()[8:])
+		if next, err = conn.PostRecv(mr.Sub(8, 8)); err != nil {
+			return err
+		}
+		binary.NativeEndian.PutUint64(mr.Bytes(), ^number)
+		if err := conn.Send(ctx, mr.Sub(0, 8)); err != nil {
+			return err
+		}
+		if first {
+			answered(conn, number)
+		}
+	}
+}
