@@ -10,13 +10,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/message"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/rdmacm"
 )
-
-// messageSize is that of the message in each direction; as in C.
-const messageSize = 16
 
 // options are the flags.
 type options struct {
@@ -67,33 +64,22 @@ func (o *options) exchange(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	queues := ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
-	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &queues)
+	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &message.Queues)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ep.Close()) }()
-	received, err := ep.RegMsgs(make([]byte, messageSize))
+	sent, err := message.Prepare(ep)
 	if err != nil {
-		return err
-	}
-	sent, err := ep.RegMsgs(make([]byte, messageSize))
-	if err != nil {
-		return err
-	}
-	if err := ep.PostRecv(0, received.All()); err != nil { // before the server can send
 		return err
 	}
 	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
-	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+	if err := message.Send(ctx, ep, sent); err != nil {
 		return err
 	}
-	if _, err := ep.SendComp(ctx); err != nil {
-		return err
-	}
-	if _, err := ep.RecvComp(ctx); err != nil {
+	if err := message.Receive(ctx, ep); err != nil {
 		return err
 	}
 	return ep.Disconnect(ctx)

@@ -10,13 +10,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/message"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/rdmacm"
 )
-
-// messageSize is that of the message in each direction; as in C.
-const messageSize = 16
 
 // options are the flags.
 type options struct {
@@ -66,8 +63,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 		return err
 	}
 	// The endpoint of each request gets such a queue pair.
-	queues := ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
-	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &queues)
+	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &message.Queues)
 	if err != nil {
 		return err
 	}
@@ -84,27 +80,17 @@ func (o *options) serve(ctx context.Context) (err error) {
 }
 
 func exchange(ctx context.Context, ep *rdmacm.Endpoint) error {
-	received, err := ep.RegMsgs(make([]byte, messageSize))
+	sent, err := message.Prepare(ep)
 	if err != nil {
-		return err
-	}
-	sent, err := ep.RegMsgs(make([]byte, messageSize))
-	if err != nil {
-		return err
-	}
-	if err := ep.PostRecv(0, received.All()); err != nil { // before the client can send
 		return err
 	}
 	if err := ep.Accept(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
-	if _, err := ep.RecvComp(ctx); err != nil {
+	if err := message.Receive(ctx, ep); err != nil {
 		return err
 	}
-	if err := ep.PostSend(0, 0, sent.All()); err != nil {
-		return err
-	}
-	if _, err := ep.SendComp(ctx); err != nil {
+	if err := message.Send(ctx, ep, sent); err != nil {
 		return err
 	}
 	return ep.Disconnect(ctx)
