@@ -171,6 +171,22 @@ func (d *dispatcher) dispatch(ev *Event) {
 	}
 }
 
+// keep calls adopt for a request if there is room for it, with another use of the
+// dispatcher, and drops the request otherwise; its peer may try again. Both functions
+// are called with mu held.
+func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
+	mu.Lock()
+	room := hasRoom()
+	if room {
+		d.acquire() // before anybody can give up what keeps the dispatcher now
+		adopt()
+	}
+	mu.Unlock()
+	if !room {
+		d.drop(id)
+	}
+}
+
 // drop refuses a request that nobody wants. The kernel may take its time for
 // that, so the events of others do not wait for it.
 func (d *dispatcher) drop(id *ID) {

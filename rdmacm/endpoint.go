@@ -352,14 +352,8 @@ func (ep *Endpoint) handle(d *dispatcher, ev *Event) {
 		ep.inbox.put(ev)
 		return
 	}
-	kept := ep.inbox.addRequest(int(ep.id.backlog.Load()), func() *Endpoint {
-		// The endpoint has not begun to close, so its own use keeps the dispatcher.
-		d.acquire()
-		return newEndpoint(d, ev.ID)
-	})
-	if !kept { // nobody takes it; the peer may try again
-		d.drop(ev.ID)
-	}
+	in := &ep.inbox
+	d.keep(ev.ID, &in.mu, func() bool { return in.hasRoom(int(ep.id.backlog.Load())) }, func() { in.add(newEndpoint(d, ev.ID)) })
 }
 
 // Connect asks the peer for a connection and waits until it is up; see

@@ -181,27 +181,13 @@ func (h *HandledID) dispatch(d *dispatcher, ev *Event) {
 		h.add(ev)
 		return
 	}
-	request := h.adopt(d, ev.ID)
-	if request == nil {
-		d.drop(ev.ID)
-		return
-	}
-	request.add(ev)
-}
-
-// adopt makes a HandledID of a request, unless there are too many.
-func (h *HandledID) adopt(d *dispatcher, id *ID) *HandledID {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cause != nil || h.requests >= h.backlog {
-		return nil
-	}
-	h.requests++
-	d.acquire() // while this id still uses it
-	id.SetValue(h.id.Value())
-	request := handleID(d, id, h.handler)
-	request.listener = h
-	return request
+	d.keep(ev.ID, &h.mu, func() bool { return h.cause == nil && h.requests < h.backlog }, func() {
+		h.requests++
+		ev.ID.SetValue(h.id.Value())
+		request := handleID(d, ev.ID, h.handler)
+		request.listener = h
+		request.add(ev)
+	})
 }
 
 // add has an event handled.

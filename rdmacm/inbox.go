@@ -152,17 +152,14 @@ func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// addRequest keeps the connection request that keep makes an endpoint of, if
-// there is room.
-func (in *inbox) addRequest(limit int, keep func() *Endpoint) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.ended != nil || len(in.requests) >= limit {
-		return false
-	}
-	in.requests = append(in.requests, keep())
+// hasRoom reports whether another connection request may come, of up to limit. The
+// caller holds mu.
+func (in *inbox) hasRoom(limit int) bool { return in.ended == nil && len(in.requests) < limit }
+
+// add keeps a connection request. The caller holds mu.
+func (in *inbox) add(request *Endpoint) {
+	in.requests = append(in.requests, request)
 	in.notify()
-	return true
 }
 
 // end makes every wait end with the error, and returns what nobody has taken.

@@ -100,8 +100,10 @@ func TestInboxEnds(t *testing.T) {
 
 	in, calls := newInbox(anyOf(EventUser), anyOf(EventUser))
 	in.put(&Event{Type: EventUser})
-	require.True(t, in.addRequest(1, func() *Endpoint { return new(Endpoint) }))
-	require.False(t, in.addRequest(1, nil), "there is no room")
+	require.True(t, in.hasRoom(1))
+	in.add(new(Endpoint))
+	require.False(t, in.hasRoom(1))
+	require.True(t, in.hasRoom(2))
 	waiting := make(chan error)
 	go func() {
 		_, err := in.await(t.Context(), calls[1])
@@ -117,5 +119,5 @@ func TestInboxEnds(t *testing.T) {
 	got, err = in.await(t.Context(), calls[0])
 	require.NoError(t, err, "its answer was there before")
 	require.Equal(t, EventUser, got.Type)
-	require.False(t, in.addRequest(9, nil))
+	require.False(t, in.hasRoom(9), "it is over")
 }

@@ -147,25 +147,14 @@ func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
-		if !ln.enqueue(ev) { // nobody accepts; the peer may try again
-			ln.dispatcher.drop(ev.ID)
-		}
+		// Kept for Accept, or for Close.
+		d := ln.dispatcher
+		d.keep(ev.ID, &ln.mu, func() bool { return ln.failed == nil && len(ln.requests) < cap(ln.requests) }, func() {
+			ln.requests <- &Request{dispatcher: d, event: ev}
+		})
 	case EventDeviceRemoval, EventConnectError:
 		ln.end(ev.Err())
 	}
-}
-
-// enqueue keeps a request for Accept, or for Close, if there is room and Close
-// has not begun.
-func (ln *Listener) enqueue(ev *Event) bool {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if ln.failed != nil || len(ln.requests) == cap(ln.requests) {
-		return false
-	}
-	ln.dispatcher.acquire() // before anybody can give it up
-	ln.requests <- &Request{dispatcher: ln.dispatcher, event: ev}
-	return true
 }
 
 // end makes Accept return an error from now on.
