@@ -266,7 +266,7 @@ func TestVectors(t *testing.T) {
 	}
 	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: vectors})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "which has 0 to ")
+	require.ErrorContains(t, err, "and the device has 0 to ")
 }
 
 // sleep is collect with Sleep.
