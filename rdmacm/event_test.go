@@ -107,7 +107,7 @@ func TestEventEstablishedAtBothEnds(t *testing.T) {
 	require.NoError(t, server.id.Accept(rdmacm.ConnParam{PrivateData: []byte("yes"), ResponderResources: 4, InitiatorDepth: 2}))
 	requireEvent(t, rdmacm.Event{
 		Type: rdmacm.EventEstablished, ID: client.id, PrivateData: padded([]byte("yes"), maxReplyData),
-		QPNum: server.qp.Num(), ResponderResources: 2, InitiatorDepth: 4,
+		QPNum: server.qp.Num(), ResponderResources: 2, InitiatorDepth: 4, RNRRetryCount: ibverbs.RNRRetryForever,
 	}, next(t, client.ch, rdmacm.EventEstablished))
 	requireEvent(t, rdmacm.Event{Type: rdmacm.EventEstablished, ID: server.id}, next(t, server.ch, rdmacm.EventEstablished))
 }
