@@ -440,7 +440,7 @@ func TestECE(t *testing.T) {
 	require.Equal(t, offer, ece)
 	require.NoError(t, request.RejectECE([]byte("no options")))
 	rejected := next(t, client.ch, rdmacm.EventRejected)
-	require.Equal(t, rdmacm.ReasonVendorOption, rejected.Status)
+	require.EqualValues(t, rdmacm.ReasonVendorOption, rejected.Status)
 	require.Equal(t, padded([]byte("no options"), maxRejectData), rejected.PrivateData)
 	require.ErrorContains(t, rejected.Err(), "vendor option not supported")
 
