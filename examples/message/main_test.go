@@ -44,7 +44,7 @@ func TestMessages(t *testing.T) {
 
 	long := process.RunMain(t, address, most+"x")
 	require.Equal(t, 1, long.Wait())
-	require.Contains(t, long.Stderr(), "messages have up to 4096")
+	require.Contains(t, long.Stderr(), "a message holds at most 4096")
 
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())

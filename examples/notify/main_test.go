@@ -41,7 +41,7 @@ func TestNotifications(t *testing.T) {
 
 	long := process.RunMain(t, address, strings.Repeat("x", fieldSize+1))
 	require.Equal(t, 1, long.Wait())
-	require.Contains(t, long.Stderr(), "fields have 256")
+	require.Contains(t, long.Stderr(), "a field holds at most 256")
 	many := process.RunMain(t, append([]string{address}, make([]string, fields+1)...)...)
 	require.Equal(t, 1, many.Wait())
 	require.Contains(t, many.Stderr(), "the board has 16 fields")
