@@ -115,8 +115,9 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 }
 
 // AcceptOn accepts the request with the queue pair of an existing DatagramConn,
-// which can so serve any number of peers. The private data may have at most 136
-// bytes. After an error, the request is over and the peer has been told.
+// so that one DatagramConn can serve any number of peers. The private data may
+// have at most 136 bytes. After an error, the request is over and the peer has
+// been told.
 func (r *DatagramRequest) AcceptOn(conn *DatagramConn, privateData []byte) error {
 	if err := r.answer("DatagramRequest.AcceptOn"); err != nil {
 		return err

@@ -44,13 +44,11 @@ type Event struct {
 	Type     EventType
 	Status   int // 0, an errno, a negative errno or a reason, depending on Type; see Err
 
-	// For connections and datagrams.
-
+	// For connections and datagrams:
 	PrivateData []byte // data from the peer, padded with zeros to the transport's maximum
 	QPNum       uint32 // the peer's queue pair, or the destination for a multicast group
 
-	// For connections.
-
+	// For connections:
 	ResponderResources int // RDMA reads and atomics that the peer wants to have in flight
 	InitiatorDepth     int // RDMA reads and atomics that the peer can answer
 	FlowControl        bool
@@ -58,8 +56,7 @@ type Event struct {
 	RNRRetryCount      int // retry count for messages without a receive at the peer
 	SRQ                bool
 
-	// For datagrams, with EventEstablished and EventMulticastJoin.
-
+	// For datagrams, with EventEstablished and EventMulticastJoin:
 	Path ibverbs.AHAttr // path to the peer or group, for an address handle
 	QKey uint32         // queue key that datagrams to the peer or group must carry
 

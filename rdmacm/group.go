@@ -30,8 +30,8 @@ type GroupConfig struct {
 	// PortSpace may be PortSpaceIPoIB, for IPoIB groups; 0 means PortSpaceUDP.
 	PortSpace PortSpace
 
-	// The fields below have the same meaning as in DatagramConfig.
-
+	// SendQueue, RecvQueue, Segments, MaxInline, PD and Setup have the same
+	// meaning as in DatagramConfig.
 	SendQueue, RecvQueue, Segments, MaxInline int
 	PD                                        *ibverbs.PD
 	Setup                                     func(*DatagramConn) error
@@ -162,9 +162,9 @@ func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }
 
-// joinIPv6 joins an IPv6 group on RoCE v2, which Linux supports only for IPv4
-// groups: it makes the network interface a member, and uses the group's address
-// as the GID.
+// joinIPv6 joins an IPv6 group on RoCE v2. The kernel does so only for IPv4
+// groups, so joinIPv6 makes the network interface a member and uses the group's
+// address as the GID.
 func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	from, err := c.pd.Device().FindGID(c.local.Addr())
 	if err != nil {

@@ -198,7 +198,7 @@ func (h *HandledID) adopt(d *dispatcher, id *ID) *HandledID {
 		return nil
 	}
 	h.requests++
-	d.acquire() // while this id still uses it
+	d.acquire() // while this ID still uses it
 	id.SetValue(h.id.Value())
 	request := handleID(d, id, h.handler)
 	request.listener = h

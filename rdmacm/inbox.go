@@ -63,8 +63,9 @@ func (in *inbox) put(ev *Event) {
 }
 
 // answer gives an event to the calls that it answers and reports whether it was
-// taken. The end of a connection answers all calls waiting for it; an event
-// that is the last answers every call.
+// taken. The end of a connection answers all calls waiting for it.
+// EventDeviceRemoval and EventConnectError, which no event follows, answer
+// every call.
 func (in *inbox) answer(ev *Event) (taken bool) {
 	last := ev.Type == EventDeviceRemoval || ev.Type == EventConnectError
 	if last {

@@ -236,16 +236,15 @@ func (c *queues) Err() error {
 func (c *queues) PD() *ibverbs.PD { return c.pd }
 
 // QP returns the queue pair, for work requests that have no method here. Their
-// IDs must be 1<<63 or more. Their completions are not delivered; a failed one
-// ends the connection. They must leave room in the queues for other requests,
+// IDs must be 1<<63 or more. Their completions are not delivered, but a failed
+// one sets Err. They must leave room in the queues for other requests,
 // including those of Config.KeepAlive.
 func (c *queues) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the underlying ID.
 func (c *queues) ID() *ID { return c.id }
 
-// Done returns a channel that is closed when the connection ends; Err then
-// returns the cause.
+// Done returns a channel that is closed when Err starts to return an error.
 func (c *queues) Done() <-chan struct{} { return c.done }
 
 // pages returns page-aligned memory. It is Go memory, so that slices of it stay
