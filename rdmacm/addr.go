@@ -17,14 +17,15 @@ const (
 	familyINET6 = 10
 )
 
-// sockaddr is an address as C takes it; large enough for either family.
+// sockaddr is a socket address in C's form. It is large enough for either
+// family.
 type sockaddr struct {
 	librdmacm.SockaddrStorage
 }
 
 func (s *sockaddr) ptr() *librdmacm.Sockaddr { return (*librdmacm.Sockaddr)(unsafe.Pointer(s)) }
 
-// size is how many bytes C looks at.
+// size returns the length of the address in bytes, as C expects it.
 func (s *sockaddr) size() uint32 {
 	switch s.ptr().SaFamily {
 	case familyINET:
@@ -35,8 +36,8 @@ func (s *sockaddr) size() uint32 {
 	return uint32(unsafe.Sizeof(libibverbs.SockaddrIb{}))
 }
 
-// newSockaddr returns a in C's form. An address without an IP is IPv6's
-// unspecified one, which stands for every address of both families.
+// newSockaddr converts a to C's form. An address without an IP becomes the IPv6
+// unspecified address, which matches every address of both families.
 func newSockaddr(a netip.AddrPort) (*sockaddr, error) {
 	s := new(sockaddr)
 	ip := a.Addr().Unmap()
@@ -62,8 +63,8 @@ func newSockaddr(a netip.AddrPort) (*sockaddr, error) {
 	return s, nil
 }
 
-// scopeID returns the number of an IPv6 zone, which is an interface's name or
-// its number.
+// scopeID returns the number of an IPv6 zone, given as an interface name or a
+// number.
 func scopeID(zone string) (uint32, error) {
 	if zone == "" {
 		return 0, nil
@@ -78,7 +79,8 @@ func scopeID(zone string) (uint32, error) {
 	return uint32(ifi.Index), nil
 }
 
-// addrPort reads an address from C.
+// addrPort converts an address from C's form. It returns the zero value for
+// families other than IPv4 and IPv6.
 func addrPort(s *librdmacm.Sockaddr) netip.AddrPort {
 	switch s.SaFamily {
 	case familyINET:

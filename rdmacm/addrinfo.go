@@ -15,23 +15,23 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// AddrInfoFlags say how to look an address up; combine them with |.
+// AddrInfoFlags control an address lookup. Combine them with |.
 type AddrInfoFlags int32
 
-// How to look an address up.
+// Flags for address lookups.
 const (
-	AddrPassive     AddrInfoFlags = librdmacm.RAI_PASSIVE     // to listen on
-	AddrNumericHost AddrInfoFlags = librdmacm.RAI_NUMERICHOST // the host is no name
-	AddrNoRoute     AddrInfoFlags = librdmacm.RAI_NOROUTE     // without paths
-	AddrFamily      AddrInfoFlags = librdmacm.RAI_FAMILY      // AddrInfo.Family says in which family the host is written
-	AddrDNS         AddrInfoFlags = librdmacm.RAI_DNS         // ask DNS; ResolveAddrInfo only
-	AddrSA          AddrInfoFlags = librdmacm.RAI_SA          // ask InfiniBand's subnet administrator; ResolveAddrInfo only
+	AddrPassive     AddrInfoFlags = librdmacm.RAI_PASSIVE     // return addresses to listen on
+	AddrNumericHost AddrInfoFlags = librdmacm.RAI_NUMERICHOST // the host is a numeric address, not a name
+	AddrNoRoute     AddrInfoFlags = librdmacm.RAI_NOROUTE     // do not look up paths
+	AddrFamily      AddrInfoFlags = librdmacm.RAI_FAMILY      // AddrInfo.Family gives the host's family
+	AddrDNS         AddrInfoFlags = librdmacm.RAI_DNS         // query DNS (ResolveAddrInfo only)
+	AddrSA          AddrInfoFlags = librdmacm.RAI_SA          // query the InfiniBand subnet administrator (ResolveAddrInfo only)
 )
 
-// Family is a family of addresses.
+// Family is an address family.
 type Family int32
 
-// The families.
+// The address families.
 const (
 	FamilyAny  Family = 0
 	FamilyIPv4 Family = familyINET
@@ -39,30 +39,32 @@ const (
 	FamilyIB   Family = libibverbs.AF_IB
 )
 
-// AddrInfo is a way to an address, or what is known of it before.
+// An AddrInfo describes how to reach or listen on an address. It is also used
+// for the hints of a lookup.
 type AddrInfo struct {
 	Flags     AddrInfoFlags
 	Family    Family
 	QPType    ibverbs.QPType
 	PortSpace PortSpace
 
-	Src, Dst         netip.AddrPort // the zero value if there is none, or in FamilyIB
-	SrcIB, DstIB     IBAddr         // in FamilyIB
-	SrcName, DstName string         // what the addresses are officially called, if that is known
+	Src, Dst         netip.AddrPort // zero if absent, and in FamilyIB
+	SrcIB, DstIB     IBAddr         // set only in FamilyIB
+	SrcName, DstName string         // canonical names, if known
 
-	Paths   []libibverbs.PathData // to the destination, for SetIBPaths
-	Connect []byte                // to be put before the private data of Connect
+	Paths   []libibverbs.PathData // paths to the destination, for SetIBPaths
+	Connect []byte                // data to put before the private data of Connect
 }
 
-// GetAddrInfo looks up a host and a service, either of which may be empty, in
-// the manner of a socket program: see rdma_getaddrinfo(3). hints may be nil;
-// of it count Flags, Family, QPType, PortSpace, and Src. The result has at least
-// one element. It asks DNS and InfiniBand's address cache; if ctx ends earlier,
-// a thread goes on waiting for their answer.
+// GetAddrInfo looks up a host and a service; see rdma_getaddrinfo(3). Either
+// may be empty. hints may be nil; only its Flags, Family, QPType, PortSpace and
+// Src are used. The result has at least one element.
 //
-// In FamilyIB with AddrFamily and AddrNumericHost, the host is a GID.
+// GetAddrInfo queries DNS and the InfiniBand address cache. If ctx ends first,
+// GetAddrInfo returns, but an OS thread stays blocked until they answer.
 //
-// An error of the look-up itself is an *AddrInfoError.
+// In FamilyIB with AddrFamily and AddrNumericHost, the host must be a GID.
+//
+// If the lookup itself fails, the error is an *AddrInfoError.
 func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("rdma_getaddrinfo", "ctx")
@@ -89,9 +91,9 @@ func GetAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]
 	}
 }
 
-// LookUp is GetAddrInfo for both ends of a connection: it returns the first way
-// from the local host, which may be empty, to the service of the remote host.
-// Without a remote host it returns where to listen.
+// LookUp looks up both ends of a connection with GetAddrInfo. It returns the
+// first result from the local host, which may be empty, to the service on the
+// remote host. If the remote host is empty, it returns an address to listen on.
 func LookUp(ctx context.Context, local, remote, service string, hints *AddrInfo) (AddrInfo, error) {
 	to := AddrInfo{}
 	if hints != nil {
@@ -133,9 +135,9 @@ func getAddrInfo(host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	return infos, err
 }
 
-// ResolveAddrInfo starts to look up a host and a service for the id;
-// EventAddrInfoResolved or EventAddrInfoError follows. See
-// rdma_resolve_addrinfo(3). It needs rdma-core 60.
+// ResolveAddrInfo starts to look up a host and a service for the ID.
+// EventAddrInfoResolved or EventAddrInfoError reports the result. It requires
+// rdma-core 60; see rdma_resolve_addrinfo(3).
 func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	return id.call(func() error {
 		return hints.with(host, service, func(raw *librdmacm.Addrinfo) error {
@@ -144,8 +146,8 @@ func (id *ID) ResolveAddrInfo(host, service string, hints *AddrInfo) error {
 	})
 }
 
-// lookupError finds the EAI code in an error of rdma_resolve_addrinfo, which
-// leaves it where an errno should be.
+// lookupError extracts the EAI code from an error of rdma_resolve_addrinfo,
+// which puts it where the errno belongs.
 func lookupError(err error) error {
 	const lastCode = syscall.Errno(11)
 	e, ok := err.(*ibverbs.Error)
@@ -155,7 +157,8 @@ func lookupError(err error) error {
 	return cerr.Addrinfo(e.Op, -int64(e.Errno), 0)
 }
 
-// QueryAddrInfo returns what ResolveAddrInfo found; see rdma_query_addrinfo(3).
+// QueryAddrInfo returns the results of ResolveAddrInfo; see
+// rdma_query_addrinfo(3).
 func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
 	var infos []AddrInfo
 	err := id.call(func() error {
@@ -169,7 +172,7 @@ func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
 	return infos, err
 }
 
-// clone returns a copy of hints, which may be nil.
+// clone returns a copy of the hints, or nil if they are nil.
 func (a *AddrInfo) clone() *AddrInfo {
 	if a == nil {
 		return nil
@@ -178,8 +181,8 @@ func (a *AddrInfo) clone() *AddrInfo {
 	return &hints
 }
 
-// with calls f with the hints as C takes them, nil for none. Errors name what is
-// looked up.
+// with calls f with the hints in C's form, or nil if there are none. It adds
+// the host and the service to errors.
 func (a *AddrInfo) with(host, service string, f func(*librdmacm.Addrinfo) error) error {
 	if err := a.call(host, service, f); err != nil {
 		return fmt.Errorf("host %q, service %q: %w", host, service, err)
@@ -213,8 +216,9 @@ func (a *AddrInfo) call(host, service string, f func(*librdmacm.Addrinfo) error)
 	return f(raw)
 }
 
-// checkHost refuses a host that C would take for longer than it is: C makes an
-// address of InfiniBand of whatever the host turns out to be.
+// checkHost rejects a host that is not a GID where C requires one. C would read
+// past the end of a shorter address: it treats any host as an InfiniBand
+// address.
 func (a *AddrInfo) checkHost(host string) error {
 	const converted = AddrFamily | AddrNumericHost
 	if a.Family != FamilyIB || a.Flags&converted != converted {
@@ -236,7 +240,7 @@ func (a *AddrInfo) source() (*sockaddr, error) {
 	return nil, nil
 }
 
-// addrInfos copies a list of C's.
+// addrInfos copies a C list.
 func addrInfos(list *librdmacm.Addrinfo) []AddrInfo {
 	var infos []AddrInfo
 	for raw := list; raw != nil; raw = raw.AiNext {
@@ -264,7 +268,7 @@ func addrInfo(raw *librdmacm.Addrinfo) AddrInfo {
 	return a
 }
 
-// cString copies a string of C's, which may be nil.
+// cString copies a C string. It returns "" for nil.
 func cString(p *byte) string {
 	if p == nil {
 		return ""

@@ -14,27 +14,29 @@ import (
 )
 
 const (
-	// maxHandles is how many address handles are kept, apart from those in use.
+	// maxHandles is the maximum number of address handles to cache, apart from
+	// those in use.
 	maxHandles = 1024
-	// maxMakers is how many are made at once, because each may hold a thread
-	// for seconds, and anybody who sends a datagram chooses whom to answer.
+	// maxMakers is the maximum number of handles to create at once. Each
+	// creation may block an OS thread for seconds, and any sender of a datagram
+	// determines which path a reply takes.
 	maxMakers = 8
-	// maxUnmade is how many may wait for that.
+	// maxUnmade is the maximum number of handles that may wait for creation.
 	maxUnmade = 64
-	// unreachableFor is how long one is not tried again that could not be made.
+	// unreachableFor is how long a failed creation is not retried.
 	unreachableFor = 3 * time.Second
 )
 
-// handles are the address handles of an end for datagrams. Each is made when
-// the first datagram takes its path.
+// handles caches the address handles of a DatagramConn. It creates a handle
+// when the first datagram takes its path.
 type handles struct {
-	create func(ibverbs.AHAttr) (*ibverbs.AH, error) // which no context can have back
+	create func(ibverbs.AHAttr) (*ibverbs.AH, error) // cannot be canceled by a context
 	limit  int
 	makers sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and the handles
+	mu     sync.Mutex // guards the fields below, and the handles
 	known  map[ibverbs.AHAttr]*handle
-	unmade []*handle // to be made, in order
+	unmade []*handle // handles waiting for creation, in order
 	making int
 	closed bool
 }
@@ -44,7 +46,7 @@ type handle struct {
 	made    chan struct{} // closed when ah or err is set
 	ah      *ibverbs.AH
 	err     error
-	expires time.Time // of err
+	expires time.Time // when err expires
 	users   int
 }
 
@@ -52,14 +54,15 @@ func (hs *handles) init(create func(ibverbs.AHAttr) (*ibverbs.AH, error)) {
 	hs.create, hs.limit, hs.known = create, maxHandles, map[ibverbs.AHAttr]*handle{}
 }
 
-// get returns the handle for a path, whose user the caller is until put.
+// get returns the handle for a path and waits until it has been created. The
+// caller must release it with put.
 func (hs *handles) get(ctx context.Context, path ibverbs.AHAttr) (*handle, error) {
 	h, err := hs.find(path)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-h.made: // which wins over a ctx that is done
+	case <-h.made: // takes precedence over a ctx that is done
 		err = h.err
 	default:
 		select {
@@ -76,7 +79,7 @@ func (hs *handles) get(ctx context.Context, path ibverbs.AHAttr) (*handle, error
 	return h, nil
 }
 
-// put ends what get began.
+// put releases a handle that get returned.
 func (hs *handles) put(h *handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -84,13 +87,14 @@ func (hs *handles) put(h *handle) {
 	if h.users > 0 {
 		return
 	}
-	if i := slices.Index(hs.unmade, h); i >= 0 { // nobody waits for it any more
+	if i := slices.Index(hs.unmade, h); i >= 0 { // nobody waits for it anymore
 		hs.unmade = slices.Delete(hs.unmade, i, i+1)
 		delete(hs.known, h.path)
 	}
 }
 
-// find returns the handle for a path, which may be on its way still.
+// find returns the handle for a path and counts the caller as a user. The
+// handle may not have been created yet.
 func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -120,7 +124,7 @@ func (hs *handles) find(path ibverbs.AHAttr) (*handle, error) {
 
 var errHandlesClosed = fmt.Errorf("datagrams: %w", os.ErrClosed)
 
-// make makes a handle, and then those that wait to be made.
+// make creates a handle, then every handle that waits for creation.
 func (hs *handles) make(h *handle) {
 	for h != nil {
 		ah, err := hs.create(h.path)
@@ -128,8 +132,8 @@ func (hs *handles) make(h *handle) {
 	}
 }
 
-// finish notes what came of a handle, and returns the next one to be made, nil
-// if there is none.
+// finish records the result of creating a handle and returns the next one to
+// create, or nil.
 func (hs *handles) finish(h *handle, ah *ibverbs.AH, err error) (next *handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -144,7 +148,7 @@ func (hs *handles) finish(h *handle, ah *ibverbs.AH, err error) (next *handle) {
 	return next
 }
 
-// evict gives up one of the handles that nothing uses, if there are any.
+// evict closes one unused handle, if there is one.
 func (hs *handles) evict() {
 	for path, h := range hs.known {
 		if h.users == 0 && (h.err != nil || h.ah != nil && h.ah.Close() == nil) {
@@ -154,7 +158,7 @@ func (hs *handles) evict() {
 	}
 }
 
-// close closes all handles when the queue pair is gone.
+// close closes all handles. The queue pair must be closed first.
 func (hs *handles) close() error {
 	hs.mu.Lock()
 	hs.closed = true

@@ -7,82 +7,87 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Config says how a connection is made. The zero value is usable, and so is a
-// nil *Config.
+// A Config configures a connection. The zero value and a nil *Config are
+// usable.
 type Config struct {
-	// SendQueue and RecvQueue are how many requests may be under way in each
-	// direction; 0 stands for 16.
+	// SendQueue and RecvQueue are the maximum numbers of send and receive work
+	// requests in flight; 0 means 16.
 	SendQueue, RecvQueue int
-	// Segments is how many pieces of memory one request may have; 0 stands
-	// for 1.
+	// Segments is the maximum number of memory segments in one work request; 0
+	// means 1.
 	Segments int
-	// MaxInline is up to how many bytes a Send or a Write is sent inline: C copies
-	// the bytes when it posts the request, and the device need not fetch them.
-	// Such bytes may also come from ibverbs.InlineBytes. 0 is none; each device
-	// has its limit.
+	// MaxInline is the maximum number of bytes that a Send or a Write sends
+	// inline: C copies them when it posts the request, and the device need not
+	// fetch them. Inline data may also come from ibverbs.InlineBytes. 0 disables
+	// inline data. Each device has a limit of its own.
 	MaxInline int
-	// PrivateData goes to the peer with the request, up to 56 bytes on
-	// InfiniBand and RoCE, or with the acceptance, up to 196. iWARP carries up
-	// to 255 with either. The peer may see zeros after it.
+	// PrivateData is sent to the peer with the connection request (at most 56
+	// bytes on InfiniBand and RoCE) or with the acceptance (at most 196). iWARP
+	// allows 255 bytes in both. The peer may see trailing zeros.
 	PrivateData []byte
-	// PD is the protection domain to use, which must be of the connection's
-	// device as Devices has it. nil stands for one of the connection's own,
-	// which is closed with it.
+	// PD is the protection domain to use. It must belong to the connection's
+	// device, as Devices returns it. If nil, the connection allocates its own
+	// and closes it in Close.
 	PD *ibverbs.PD
-	// Setup, if not nil, runs when the queue pair exists and the peer cannot
-	// send yet: the time to register memory and to post receives. An error
-	// ends the attempt. What the attempt leaves open, because Setup has
-	// registered memory by other means than the Conn's Alloc, is for Setup's
-	// caller to close: the memory, then the Conn.
+	// Setup, if not nil, is called after the queue pair has been created and
+	// before the peer can send: register memory and post receives here. If Setup
+	// returns an error, the attempt to connect fails. If Setup registered memory
+	// by means other than Conn.Alloc, the caller must then close that memory and
+	// after it the Conn.
 	Setup func(*Conn) error
-	// ReadDepth is how many RDMA reads and atomics may be under way in each
-	// direction; 0 stands for 16, or fewer if the device or the peer allows
-	// fewer; negative is none.
+	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
+	// each direction. 0 means 16, or fewer if the device or the peer allows
+	// fewer. A negative value allows none.
 	ReadDepth int
-	// HandshakeTimeout is how long the peer may take to answer the request, or
-	// the acceptance, beside what the context allows; 0 stands for 30 s;
-	// negative leaves it to the context, and to the system, which gives up after
-	// a minute or so. A message that is lost is sent again after some 4 s.
+	// HandshakeTimeout limits how long the peer may take to answer the
+	// connection request or the acceptance, in addition to the context; 0 means
+	// 30 s. If negative, only the context and the system limit it; the system
+	// gives up after about a minute. It resends a lost message after about four
+	// seconds.
 	HandshakeTimeout time.Duration
-	// KeepAlive is how often an end that sends nothing asks whether the peer's
-	// device is still there; 0 stands for 30 s; negative is never. On InfiniBand
-	// and RoCE that costs a packet there and back, and nothing of the peer's
-	// program. Without an answer the connection is over: with an
-	// *ibverbs.WCError that is ibverbs.WCRetryExceeded when RetryCount is used
-	// up, or with an *EventError that is syscall.ETIMEDOUT after another
-	// KeepAlive and a second, whichever comes first. While transfers are under
-	// way, RetryCount bounds those instead.
+	// KeepAlive is how often an end with no transfer in flight checks that the
+	// peer's device still answers; 0 means 30 s, and a negative value disables
+	// the check. On InfiniBand and RoCE a check costs one packet in each
+	// direction and does not involve the peer's program. If the device does not
+	// answer, the connection fails with an *ibverbs.WCError matching
+	// ibverbs.WCRetryExceeded when RetryCount is used up, or with an *EventError
+	// matching syscall.ETIMEDOUT after another KeepAlive and a second, whichever
+	// comes first. While transfers are in flight, RetryCount limits them
+	// instead.
 	//
-	// It sends an RDMA write of no bytes, which rdma_cm permits at every peer. If
-	// the peer's program has forbidden writes on its queue pair, this breaks the
-	// connection: set KeepAlive negative.
+	// The check is an RDMA write of no bytes, which rdma_cm permits at every
+	// peer. If the peer's program has disabled remote writes on its queue pair,
+	// the check breaks the connection: set KeepAlive to a negative value.
 	KeepAlive time.Duration
-	// Linger is how long the system may go on to tell the peer of the end after
-	// Close has returned, if the peer does not answer; 0 stands for 30 s.
-	// Negative tells it once. The end's local port is in use until then.
+	// Linger is how long the system may keep telling a peer that does not answer
+	// about the close after Close has returned; 0 means 30 s. If negative, the
+	// system tells it once. The local port stays in use until then.
 	Linger time.Duration
-	// AckTimeout is how long this end waits for the peer's device to
-	// acknowledge a message before it sends it again; 0 leaves that to the
-	// system. See ID.SetAckTimeout. The dialer's rules the accepting end too,
-	// unless that one has its own.
+	// AckTimeout is how long this end waits for the peer's device to acknowledge
+	// a message before it sends the message again; 0 leaves the choice to the
+	// system. See ID.SetAckTimeout. The dialer's value also applies to the
+	// accepting end, unless that end sets its own.
 	AckTimeout time.Duration
-	// RetryCount is how often a message is sent again that nobody
-	// acknowledges, before the transfer fails with ibverbs.WCRetryExceeded and
-	// the connection is over. The accepting end takes the smaller one of the
-	// dialer's and its own. 0 stands for 6; negative is never; 7 is the most,
-	// and with Soft-RoCE means for ever.
+	// RetryCount is how often a message that nobody acknowledges is sent again
+	// before the transfer fails with ibverbs.WCRetryExceeded and the connection
+	// is over. The accepting end uses the smaller of the dialer's value and its
+	// own. 0 means 6; a negative value means no retries. The maximum is 7, which
+	// Soft-RoCE treats as forever.
 	RetryCount int
-	// PeerRNRRetryCount is how often the peer sends a message again for which
-	// this end has posted no receive, before the peer's transfer fails with
-	// ibverbs.WCRNRRetryExceeded. How often this end does so, the peer says.
-	// 0 stands for 7, which means for ever; negative is never.
+	// PeerRNRRetryCount is how often the peer resends a message for which this
+	// end has posted no receive, before the peer's transfer fails with
+	// ibverbs.WCRNRRetryExceeded. The peer's setting applies to this end's own
+	// sends. 0 means 7, which retries forever; a negative value means no
+	// retries.
 	PeerRNRRetryCount int
-	// MinRNRTimer is how long the peer waits each time before it sends again a
-	// message for which this end had no receive, rounded up to one of 32 steps
-	// from 10 us to 655.36 ms; 0 stands for 0.64 ms. iWARP has no such time.
+	// MinRNRTimer is how long the peer waits each time before it resends a
+	// message for which this end had no receive. The value is rounded up to one
+	// of 32 steps between 10 us and 655.36 ms; 0 means 0.64 ms. iWARP ignores
+	// it.
 	MinRNRTimer time.Duration
-	// ManualQP makes the queue pair with verbs instead of with librdmacm, and
-	// so without the enhancements that librdmacm agrees on with the peer.
+	// ManualQP creates the queue pair with verbs instead of librdmacm. The
+	// connection then lacks the enhancements (ECE) that librdmacm negotiates
+	// with the peer.
 	ManualQP bool
 }
 
@@ -92,17 +97,17 @@ const (
 	defaultHandshake = 30 * time.Second
 	defaultKeepAlive = 30 * time.Second
 	defaultLinger    = 30 * time.Second
-	defaultRetry     = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
+	defaultRetry     = 6 // with 7, Soft-RoCE never notices that a peer has vanished
 	defaultRNRRetry  = ibverbs.RNRRetryForever
 	defaultRNRTimer  = 640 * time.Microsecond
 	maxRetry         = 7
 	defaultBacklog   = 128
 	maxBacklog       = 1 << 16
-	maxReadDepth     = 254 // 255 has a meaning of its own in C
-	none             = -1  // of a count whose zero value is the default
+	maxReadDepth     = 254 // 255 has a special meaning in C
+	none             = -1  // no retries or reads, where zero selects the default
 )
 
-// withDefaults returns a copy in which no zero value is left to interpret.
+// withDefaults returns a copy with zero values replaced by their defaults.
 func (c *Config) withDefaults() Config {
 	var out Config
 	if c != nil {

@@ -17,33 +17,33 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Conn is a reliable connection. Its methods may be called concurrently.
+// A Conn is a reliable connection. Its methods may be called concurrently.
 //
-// A message goes from a Send into a receive that the peer has posted before;
-// reads and writes reach the peer's memory without its help. Each method that
-// transfers something returns when its completion is in. If its context ends
-// earlier, it returns a *PendingError, which can be waited for again, because the
-// transfer goes on and its memory must be left alone.
+// Send delivers a message into a receive that the peer has posted. Read and
+// Write access the peer's memory without involving its program. Every transfer
+// method blocks until the transfer completes. If its context ends first, it
+// returns a *PendingError: the transfer continues, its memory must be left
+// alone, and the caller can wait for it again.
 type Conn struct {
 	queues
 	config      Config
-	movesQP     bool // through its states; otherwise librdmacm and the kernel do
+	movesQP     bool // the Conn changes the queue pair's state, not librdmacm and the kernel
 	rnrTimer    uint8
-	peerData    []byte         // guarded by mu, for whom Setup has given the connection to
-	local, peer netip.AddrPort // likewise
-	noReads     atomic.Bool    // or atomics: one end allows none
-	ending      sync.Once      // of Close, which tells the peer
+	peerData    []byte         // guarded by mu, because Setup may have shared the connection
+	local, peer netip.AddrPort // guarded by mu too
+	noReads     atomic.Bool    // one end allows no reads or atomics
+	ending      sync.Once      // guards the part of Close that tells the peer
 	keepAlive   keepAlive
 }
 
-// newConn makes what a connection needs around an id that has a device. The
-// dispatcher and the id become the connection's, also if it fails.
+// newConn creates a connection around an ID that has a device. It takes over
+// the dispatcher and the ID, even if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
 	c.init("connection", d, id, config.PD, c.failed)
 	c.within = config.HandshakeTimeout
 	if err := c.create(); err != nil {
-		c.end(c.errClosed()) // for whom Setup has given c to
+		c.end(c.errClosed()) // Setup may have shared c
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
@@ -57,14 +57,14 @@ func (c *Conn) create() (err error) {
 	if err != nil {
 		return err
 	}
-	// On the way, librdmacm would leave a minimal RNR timer of 655 ms, and keep
-	// the channel's other events waiting.
+	// While changing the state, librdmacm would set the minimal RNR timer to 655
+	// ms and block the channel's other events.
 	c.movesQP = c.config.ManualQP || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
 	if err := c.createQP(config); err != nil {
 		return c.orGone(err)
 	}
-	// Before this, nothing happens to the id that a later call would not report;
-	// and Setup may close the connection, which takes both away again.
+	// Until here, a later call would report anything that happens to the ID.
+	// Setup may close the connection, which undoes both calls.
 	c.dispatcher.handle(c.id, c.handle)
 	watched.add(&c.ops)
 	if c.config.Setup == nil {
@@ -91,13 +91,12 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
 }
 
-// statesToRTS are the states that a queue pair passes on its way to use. It is
-// initialised once more, because only the handshake has told whether the peer
-// may read here.
+// statesToRTS are the states that take a queue pair to ready-to-send. They
+// repeat Init, because only the handshake tells whether the peer may read here.
 var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibverbs.QPStateRTS}
 
-// moveQP takes the queue pair through states of the connection. With p, the
-// kernel does not know yet how many reads and atomics it may have.
+// moveQP moves the queue pair through the states. If p is not nil, it supplies
+// the read and atomic limits, which the kernel does not know yet.
 func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	for _, state := range states {
 		attr, mask, err := c.id.initQPAttr(state)
@@ -116,8 +115,8 @@ func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	return nil
 }
 
-// param returns the connection's parameters, within what the device and, if
-// there is a request, the peer allow.
+// param returns the connection parameters, limited by the device and, if
+// request is not nil, by the peer.
 func (c *Conn) param(request *Event) (ConnParam, error) {
 	attr, err := c.pd.Device().QueryDevice()
 	if err != nil {
@@ -135,7 +134,7 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 		p.InitiatorDepth = min(p.InitiatorDepth, request.InitiatorDepth)
 	}
 	for _, count := range []*int{&p.ResponderResources, &p.InitiatorDepth, &p.RetryCount, &p.PeerRNRRetryCount} {
-		if *count == 0 { // which is the default for Connect and Accept
+		if *count == 0 { // selects the default in Connect and Accept
 			*count = none
 		}
 	}
@@ -146,9 +145,9 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	return p, nil
 }
 
-// failed takes the first request that failed for why the connection is over. One
-// that was flushed only follows from that: from an event that is about to be read,
-// or from a failure of the queue pair, which look finds then.
+// failed ends the connection with the first failed work request as the cause. A
+// flushed request is only a consequence: of an event that is about to be read,
+// or of a queue pair failure that look finds later.
 func (c *Conn) failed(err *ibverbs.WCError) {
 	if err.Status == ibverbs.WCFlushed {
 		c.flushed.CompareAndSwap(nil, err)
@@ -157,7 +156,7 @@ func (c *Conn) failed(err *ibverbs.WCError) {
 	c.fail(err)
 }
 
-// handle is the handler of the id's events.
+// handle handles the ID's events.
 func (c *Conn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventConnectError:
@@ -167,23 +166,22 @@ func (c *Conn) handle(ev *Event) {
 		}
 	}
 	switch ev.Type {
-	// A peer that gives up while it waits for the last message of the
-	// handshake, which this end has sent, rejects what is up here.
+	// If the peer gives up while it waits for the last message of the handshake,
+	// it rejects a connection that is already up at this end.
 	case EventDisconnected, EventDeviceRemoval, EventConnectError, EventRejected:
 		c.end(ev.Err())
 		background.add(c.hangUp)
 	}
 }
 
-// hangUp answers the peer's end of the connection, or tells it of this one's, and
-// completes all that is posted.
+// hangUp disconnects, which starts or answers the end of the connection, and
+// flushes the queue pair.
 func (c *Conn) hangUp() {
 	_ = c.disconnect()
 	c.flush()
 }
 
-// disconnect ends the connection and moves the queue pair into the error
-// state.
+// disconnect ends the connection and moves the queue pair into the error state.
 func (c *Conn) disconnect() error {
 	if c.config.ManualQP && c.qp != nil {
 		_ = c.qp.SetError()
@@ -191,8 +189,8 @@ func (c *Conn) disconnect() error {
 	return c.id.Disconnect()
 }
 
-// handshake begins the handshake, waits for the event that ends it, and deals
-// with that.
+// handshake calls begin, waits for the event that ends the handshake, and
+// processes it.
 func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	ev, err := c.ask(ctx, begin)
 	if err != nil {
@@ -209,7 +207,7 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 		if err := c.establish(); err != nil {
 			return err
 		}
-		c.id.note(EventEstablished) // which does not come
+		c.id.note(EventEstablished) // the kernel does not report it here
 	}
 	c.startKeepAlive()
 	return nil
@@ -226,12 +224,13 @@ func (c *Conn) establish() error {
 	return c.id.Establish()
 }
 
-// errGone is why a handshake fails whose peer has not finished it.
+// errGone is the error of a handshake that the peer has not finished.
 var errGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
 
-// orGone returns errGone if that is where a failure of the handshake comes from,
-// and the error otherwise, which may be nil. C then refuses every step as
-// invalid; what it says of a queue pair tells that from a wrong configuration.
+// orGone returns an error matching errGone if the peer gave up during the
+// handshake, and err otherwise. C then fails every step with EINVAL; asking it
+// for the queue pair's attributes distinguishes that from a wrong
+// configuration.
 func (c *Conn) orGone(err error) error {
 	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
@@ -246,8 +245,8 @@ func (c *Conn) orGone(err error) error {
 	return err
 }
 
-// agreeECE makes the queue pair use those of the enhancements that it offered
-// which the peer has taken.
+// agreeECE enables those of the queue pair's offered enhancements that the peer
+// accepted.
 func (c *Conn) agreeECE() error {
 	if c.config.ManualQP {
 		return nil
@@ -269,10 +268,11 @@ func (c *Conn) agreeECE() error {
 	return c.qp.SetECE(taken)
 }
 
-// Alloc registers size bytes of new memory, zeroed, which begin a page. The region
-// is closed with the connection, if not before; its bytes then stay what they are
-// for as long as the program refers to them. The memory is of Go's heap: for
-// gigabytes, use PD().Alloc, whose memory the garbage collector does not count.
+// Alloc allocates size bytes of zeroed, page-aligned memory and registers them.
+// Close closes the region if the caller has not. The bytes themselves stay
+// valid as long as the program refers to them. The memory comes from Go's heap:
+// for gigabytes, use PD().Alloc, whose memory the garbage collector does not
+// count.
 func (c *Conn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }
@@ -284,9 +284,8 @@ func (c *Conn) self() *queues {
 	return &c.queues
 }
 
-// SetPrivateData puts data in the place of Config.PrivateData. It is for Setup,
-// which makes what the peer may have to be told of, such as memory that it may
-// read; later it has no effect.
+// SetPrivateData replaces Config.PrivateData. Call it in Setup, for example to
+// tell the peer about memory registered there; later calls have no effect.
 func (c *Conn) SetPrivateData(data []byte) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -296,15 +295,15 @@ func (c *Conn) SetPrivateData(data []byte) error {
 }
 
 // PeerData returns the private data with which the peer accepted the
-// connection, and zeros up to the transport's maximum. It is nil on the
-// accepting end, whose Request has the peer's.
+// connection, padded with zeros to the transport's maximum. It returns nil on
+// the accepting end; use Request.PrivateData there.
 func (c *Conn) PeerData() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.peerData
 }
 
-// LocalAddr returns this end's address.
+// LocalAddr returns the local address.
 func (c *Conn) LocalAddr() netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,24 +317,28 @@ func (c *Conn) RemoteAddr() netip.AddrPort {
 	return c.peer
 }
 
-// Err returns nil while the connection is up, and then why it is over, which
-// does not change any more: an *EventError that is syscall.ECONNRESET if the
-// peer ended it, a *RejectedError if the peer gave up at the very end of the
-// handshake, an error with an *ibverbs.WCError if a transfer failed, or with one or
-// a *QPError if the queue pair did, an *EventError that is syscall.ETIMEDOUT if the
-// peer has vanished (see Config.KeepAlive), or an error that is os.ErrClosed if
-// Close came first.
+// Err returns nil while the connection is up. Afterwards it returns why the
+// connection ended, which never changes:
 //
-// On InfiniBand and RoCE the kernel of a peer that was killed ends its connections
-// as the program would have. A program that has to tell the two apart sends a last
-// message. On iWARP the Status of the EventError tells: 0 for an orderly end.
+//   - an error matching os.ErrClosed if Close came first
+//   - an *EventError matching syscall.ECONNRESET if the peer closed it
+//   - a *RejectedError if the peer gave up at the very end of the handshake
+//   - an error with an *ibverbs.WCError if a transfer failed
+//   - an error with an *ibverbs.WCError or a *QPError if the queue pair failed
+//   - an *EventError matching syscall.ETIMEDOUT if the peer vanished (see
+//     Config.KeepAlive)
+//   - an *EventError matching syscall.ENODEV if the device was removed
+//
+// On InfiniBand and RoCE, the kernel closes the connections of a killed peer just as
+// the program would have. If the difference matters, send a last message. On iWARP,
+// the EventError's Status is 0 for an orderly close.
 func (c *Conn) Err() error { return c.self().Err() }
 
-// Wait waits until the peer ends the connection in an orderly way, as far as the
-// transport can tell (see Err), and then returns nil. If it ends otherwise, Wait
-// returns what Err does; if ctx ends first, an error that is ctx.Err(). The end
-// that has received the last message does well to wait: the peer's device may
-// still need its answer.
+// Wait blocks until the connection ends. It returns nil if the peer closed it
+// in an orderly way, as far as the transport can tell (see Err), and otherwise
+// the error that Err returns. If ctx ends first, the error matches ctx.Err().
+// The end that receives the last message should call Wait before Close, because
+// the peer's device may still need an acknowledgement.
 func (c *Conn) Wait(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -355,17 +358,17 @@ func (c *Conn) Wait(ctx context.Context) error {
 	return err
 }
 
-// privateDataLimits is how many bytes of private data a message can carry on
-// InfiniBand and RoCE, where they are parts of fixed size of its packets. C
-// says no more than EINVAL when there are more.
+// privateDataLimits gives the maximum number of private data bytes in a message
+// on InfiniBand and RoCE, whose packets have a fixed-size field for them. C
+// reports only EINVAL when there are more.
 type privateDataLimits struct {
 	message   string
-	connected int // of a connection
-	datagram  int // of an id for datagrams
+	connected int // limit for connections
+	datagram  int // limit for datagram IDs
 }
 
-// The requests of ids with IP addresses have 36 bytes less than the packet's
-// 92 and 216, for the addresses.
+// In a request from an ID with IP addresses, the addresses take 36 of the
+// packet's 92 or 216 bytes.
 var (
 	limitsOfRequest = privateDataLimits{"connection request", 56, 180}
 	limitsOfReply   = privateDataLimits{"acceptance", 196, 136}
@@ -374,8 +377,8 @@ var (
 
 const addressHeader = 36
 
-// checkPrivateData refuses private data that is too long for the id's device.
-// The id must have one.
+// checkPrivateData rejects private data that is too long for the ID's device.
+// The ID must have a device.
 func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 	limit := limits.connected
 	if id.isDatagram() {
@@ -385,7 +388,7 @@ func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 		limit += addressHeader
 	}
 	if id.verbs().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
-		limit = math.MaxUint8 // iWARP has no fixed size; C's type ends here
+		limit = math.MaxUint8 // iWARP has no fixed size; C's length field is 8 bits
 	}
 	if len(data) > limit {
 		return cerr.Invalid("private data of %d bytes, where this device's %s carries up to %d",
@@ -394,13 +397,13 @@ func (id *ID) checkPrivateData(limits privateDataLimits, data []byte) error {
 	return nil
 }
 
-// keepAlive asks periodically whether the peer is still there.
+// keepAlive is the timer for the periodic checks of the peer.
 type keepAlive struct {
 	mu    sync.Mutex
-	timer *time.Timer // nil before the connection is up, and after its Close
+	timer *time.Timer // nil before the connection is up and after Close
 }
 
-// startKeepAlive begins to ask.
+// startKeepAlive starts the periodic checks.
 func (c *Conn) startKeepAlive() {
 	if c.config.KeepAlive <= 0 || c.Err() != nil {
 		return
@@ -419,8 +422,8 @@ func (c *Conn) stopKeepAlive() {
 	}
 }
 
-// checkPeer asks once, ends the connection if there is no answer, and otherwise
-// has itself called again.
+// checkPeer checks the peer once. It ends the connection if there is no answer,
+// and otherwise schedules the next check.
 func (c *Conn) checkPeer() {
 	if c.isPeerGone() && c.end(&EventError{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}) {
 		background.add(c.hangUp)
@@ -432,10 +435,10 @@ func (c *Conn) checkPeer() {
 	}
 }
 
-// isPeerGone writes no bytes to the peer's memory, which its device acknowledges
-// without its program, and reports whether that does not happen in time. Behind
-// a transfer it would wait for that, and a send waits for the peer's program; so
-// nothing is asked while there are any.
+// isPeerGone reports whether the peer's device fails to acknowledge a write of
+// no bytes in time; the peer's program is not involved. Behind another
+// transfer, the write would have to wait, in the case of a send even for the
+// peer's program; so isPeerGone does not write while transfers are in flight.
 func (c *Conn) isPeerGone() bool {
 	if c.ops.sending() > 0 {
 		return false
@@ -453,7 +456,7 @@ func (c *Conn) isPeerGone() bool {
 	}
 	for {
 		before := c.ops.completions()
-		// Twice, because the program itself may have been stopped for some time.
+		// Twice, because this program itself may have been stopped for a while.
 		for _, patience := range []time.Duration{c.config.KeepAlive, min(c.config.KeepAlive, time.Second)} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			done, err := c.ops.wait(ctx, op)
@@ -468,39 +471,39 @@ func (c *Conn) isPeerGone() bool {
 	}
 }
 
-// errSending says that transfers are under way.
+// errSending reports that transfers are in flight.
 var errSending = errors.New("transfers are under way")
 
-// sending returns how many send requests are under way.
+// sending returns the number of send requests in flight.
 func (o *operations) sending() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.sends.used
 }
 
-// completions returns how many requests have completed.
+// completions returns the number of requests that have completed.
 func (o *operations) completions() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.lastID - uint64(len(o.pending))
 }
 
-// parting is the end of a connection that the peer has to be told of. The
-// kernel sends its message again until the peer answers, but only while it has
-// the id; so that stays, without a queue pair, until the answer is there or the
+// parting tells the peer about the end of a connection. The kernel resends its
+// message until the peer answers, but only while the ID exists. The parting
+// therefore keeps the ID, without a queue pair, until the answer arrives or the
 // time is up.
 type parting struct {
 	dispatcher *dispatcher
 	id         *ID
-	over       chan struct{} // closed when nobody waits for the answer any more
-	err        error         // why there is none; known when over is closed
+	over       chan struct{} // closed when waiting for the answer ends
+	err        error         // why there is no answer; valid once over is closed
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	isOver bool
 	timer  *time.Timer // nil before start
 }
 
-// expect begins to wait for the answer, before the peer is told.
+// expect starts to watch for the answer. Call it before telling the peer.
 func (p *parting) expect() {
 	p.dispatcher.handle(p.id, func(ev *Event) {
 		switch {
@@ -512,8 +515,8 @@ func (p *parting) expect() {
 	})
 }
 
-// start keeps the id until its peer has answered, or for as long as linger. The
-// id and one use of the dispatcher become the parting's.
+// start keeps the ID until the peer has answered, or for the duration linger.
+// It takes over the ID and one use of the dispatcher.
 func (p *parting) start(linger time.Duration) error {
 	if err := p.id.retire(); err != nil {
 		return err
@@ -530,7 +533,8 @@ func (p *parting) start(linger time.Duration) error {
 	return nil
 }
 
-// end notes how waiting for the answer has ended, once.
+// end records how waiting for the answer ended. Only the first call has an
+// effect.
 func (p *parting) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -545,25 +549,24 @@ func (p *parting) end(err error) {
 	}
 }
 
-// finish gives the id back.
+// finish destroys the ID and releases the dispatcher.
 func (p *parting) finish() {
 	if p.id.finish() != nil {
-		return // C keeps it, and so the dispatcher stays
+		return // C keeps the ID, so the dispatcher must stay
 	}
 	p.dispatcher.forget(p.id)
 	_ = p.dispatcher.release()
 }
 
-// Close ends the connection and gives up everything that belongs to it,
-// including the memory from Alloc. Transfers that are under way fail. Memory
-// that was registered on the connection's own protection domain by other means
-// is to be closed before; while there is any, Close returns a BusyError, and
-// can be called again. The connection has ended all the same.
+// Close ends the connection and releases its resources, including memory from
+// Alloc. Transfers in flight fail. Close first any other memory registered on
+// the connection's own protection domain; while there is any, Close returns a
+// BusyError, although the connection has ended, and can be called again.
 //
-// Close tells the peer, and does not wait for its answer. If that message is
-// lost, the system sends it again, every 4 seconds or so, for as long as
-// Config.Linger says; but not after the program has ended. A program that is
-// about to end calls Shutdown instead.
+// Close tells the peer, but does not wait for an answer. If the message is
+// lost, the system resends it about every 4 seconds for up to Config.Linger,
+// but only while the program runs. A program that is about to exit should call
+// Shutdown instead.
 func (c *Conn) Close() error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -573,7 +576,7 @@ func (c *Conn) Close() error {
 	c.ending.Do(func() {
 		established := c.id.saw(EventEstablished)
 		c.parting.expect()
-		isOver := c.id.isOver() // and needs no answer
+		isOver := c.id.isOver() // needs no answer
 		err := c.disconnect()
 		switch {
 		case !established || isOver:
@@ -586,15 +589,15 @@ func (c *Conn) Close() error {
 	return c.release()
 }
 
-// Shutdown is Close that waits until the peer has answered, and so knows of the
-// end; it need not wait if the peer has ended the connection itself. If ctx
-// ends before, Shutdown returns an error that is ctx.Err(); the connection is
-// closed all the same, and the peer is told on, as after Close. If there is no
-// answer within Config.Linger, it returns one that is syscall.ETIMEDOUT; with a
-// negative Linger it waits for none.
+// Shutdown closes the connection like Close, and then blocks until the peer has
+// acknowledged the end. It does not block if the peer has already ended the
+// connection. If ctx ends first, the error matches ctx.Err(); the connection is
+// closed nevertheless, and the system keeps telling the peer as it does after
+// Close. If the peer does not answer within Config.Linger, the error matches
+// syscall.ETIMEDOUT. With a negative Linger, Shutdown does not wait.
 //
-// A Conn at the other end answers by itself; its program need do nothing, but must
-// be running. A program of C's answers when it disconnects, too.
+// A Conn at the other end answers automatically while its program runs. A C
+// program answers when it disconnects.
 func (c *Conn) Shutdown(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err

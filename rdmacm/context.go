@@ -7,10 +7,10 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// contextError says why ctx, which must be done, has ended.
+// contextError returns the reason why ctx, which must be done, has ended.
 func contextError(ctx context.Context) error { return netpoll.ContextError(ctx) }
 
-// ended returns nil, or why nothing can begin with ctx, which may be nil.
+// ended returns an error if ctx is nil or done.
 func ended(op string, ctx context.Context) error {
 	switch {
 	case ctx == nil:

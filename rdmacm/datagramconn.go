@@ -13,16 +13,16 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// DatagramConn is an end for datagrams, which are lost, doubled and reordered
-// as the network likes. Dialed or accepted, it is about as much of a connection
-// as a connected socket of UDP: it knows its peer, but does not notice when that
-// goes away. From JoinGroup its peer is a multicast group. Its methods may be
+// A DatagramConn sends and receives datagrams, which the network may lose,
+// duplicate or reorder. Dialed or accepted, it resembles a connected UDP
+// socket: it knows its peer, but does not notice when the peer goes away. If
+// JoinGroup returned it, its peer is a multicast group. Its methods may be
 // called concurrently.
 //
-// A datagram goes from a Send into a receive that the peer has posted before;
-// without one it is lost, and the sender does not learn of that. A Send returns
-// when the device here is done with the memory. If its context ends earlier, the
-// error is a *PendingError, and the memory must be left alone for longer.
+// Send delivers a datagram into a receive that the peer has posted. If there is
+// none, the datagram is lost and the sender is not told. Send returns when the
+// local device no longer needs the memory. If its context ends first, it
+// returns a *PendingError, and the memory must still be left alone.
 type DatagramConn struct {
 	queues
 	config   DatagramConfig
@@ -35,42 +35,48 @@ type DatagramConn struct {
 	peerData []byte
 
 	local, remote netip.AddrPort
-	membership    io.Closer // of a group that librdmacm cannot join, nil otherwise
+	membership    io.Closer // of a group that librdmacm cannot join, otherwise nil
 }
 
-// Peer is who a datagram came from, or whom one goes to: a queue pair, or a
-// multicast group. It can be compared with ==; that of one sender may differ
-// from datagram to datagram in the Path's less important fields.
+// A Peer is the sender or the destination of a datagram: a queue pair or a
+// multicast group. Peers can be compared with ==, but minor fields of Path may
+// differ between datagrams from the same sender.
 type Peer struct {
-	Path  ibverbs.AHAttr // the way there
+	Path  ibverbs.AHAttr // path to the peer
 	QPNum uint32
-	QKey  uint32 // that datagrams to it must carry
+	QKey  uint32 // queue key that datagrams to the peer must carry
 }
 
-// DatagramConfig says how an end for datagrams is made. The zero value is
-// usable, and so is a nil *DatagramConfig.
+// A DatagramConfig configures a DatagramConn. The zero value and a nil
+// *DatagramConfig are usable.
 type DatagramConfig struct {
-	// SendQueue and RecvQueue are how many requests may be under way in each
-	// direction; 0 stands for 16.
+	// SendQueue and RecvQueue are the maximum numbers of send and receive work
+	// requests in flight; 0 means 16.
 	SendQueue, RecvQueue int
-	// Segments is how many pieces of memory one request may have; 0 stands
-	// for 1.
+	// Segments is the maximum number of memory segments in one work request; 0
+	// means 1.
 	Segments int
-	// MaxInline is up to how many bytes a datagram is sent inline, as for
-	// Config.MaxInline.
+	// MaxInline is the maximum number of bytes that a datagram sends inline: C
+	// copies them when it posts the request, and the device need not fetch them.
+	// Inline data may also come from ibverbs.InlineBytes. 0 disables inline
+	// data. Each device has a limit of its own.
 	MaxInline int
-	// PrivateData goes to the peer with the request, up to 180 bytes, or with
-	// the acceptance, up to 136. The peer sees zeros after it.
+	// PrivateData is sent to the peer with the request (at most 180 bytes) or
+	// with the acceptance (at most 136). The peer sees trailing zeros.
 	PrivateData []byte
-	// PD is the protection domain to use, as for Config.PD.
+	// PD is the protection domain to use. It must belong to the ID's device, as
+	// Devices returns it. If nil, the DatagramConn allocates its own and closes
+	// it in Close.
 	PD *ibverbs.PD
-	// Setup, if not nil, runs when the queue pair exists and nobody else knows
-	// of it yet: the time to register memory and to post receives. An error
-	// ends the attempt, as for Config.Setup.
+	// Setup, if not nil, is called after the queue pair has been created and
+	// before anybody else knows of it: register memory and post receives here.
+	// If Setup returns an error, the attempt fails. If Setup registered memory
+	// by means other than DatagramConn.Alloc, the caller must then close that
+	// memory and after it the DatagramConn.
 	Setup func(*DatagramConn) error
 }
 
-// withDefaults returns a copy in which no zero value is left to interpret.
+// withDefaults returns a copy with zero values replaced by their defaults.
 func (c *DatagramConfig) withDefaults() DatagramConfig {
 	var out DatagramConfig
 	if c != nil {
@@ -86,12 +92,12 @@ func (c *DatagramConfig) sizes() queueSizes {
 	return queueSizes{
 		config: "DatagramConfig",
 		send:   c.SendQueue, recv: c.RecvQueue,
-		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, // one for the header
+		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, // one more for the header
 	}
 }
 
-// newDatagramConn makes what an end for datagrams needs around an id that has a
-// device. The dispatcher and the id become the end's, also if it fails.
+// newDatagramConn creates a DatagramConn around an ID that has a device. It
+// takes over the dispatcher and the ID, even if it fails.
 func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
 	c := &DatagramConn{config: config, flags: flags}
 	c.init("datagrams", d, id, config.PD, c.failed)
@@ -128,7 +134,7 @@ func (c *DatagramConn) create() error {
 		return err
 	}
 	c.ops.headers = newHeaders(mr, c.config.RecvQueue)
-	c.dispatcher.handle(c.id, c.handle) // before Setup, which may close c and so take both away again
+	c.dispatcher.handle(c.id, c.handle) // before Setup, which may close c and so undo both calls
 	watched.add(&c.ops)
 	if c.config.Setup == nil {
 		return nil
@@ -142,7 +148,7 @@ func (c *DatagramConn) create() error {
 	return nil
 }
 
-// handle is the handler of the id's events.
+// handle handles the ID's events.
 func (c *DatagramConn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventRejected, EventUnreachable, EventMulticastJoin, EventMulticastError, EventConnectError:
@@ -152,20 +158,20 @@ func (c *DatagramConn) handle(ev *Event) {
 		}
 	}
 	switch ev.Type {
-	// A later EventUnreachable says that a neighbour has changed, no more.
+	// A later EventUnreachable only reports a changed neighbor.
 	case EventMulticastError, EventDeviceRemoval, EventConnectError:
 		c.end(ev.Err())
 		background.add(c.flush)
 	}
 }
 
-// failed sees to it that a failed request ends all others, whatever it fails
-// with, and whatever state it leaves the queue pair in.
+// failed ends all requests when one fails, whatever its error and whatever
+// state it leaves the queue pair in.
 func (c *DatagramConn) failed(err *ibverbs.WCError) { c.fail(err) }
 
-// setPeer makes p the one whom Send sends to.
+// setPeer makes p the destination of Send.
 func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
-	h, err := c.handles.get(ctx, p.Path) // now, so that no Send waits for it
+	h, err := c.handles.get(ctx, p.Path) // now, so that no Send has to wait for it
 	if err != nil {
 		return err
 	}
@@ -174,29 +180,30 @@ func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
 	return nil
 }
 
-// Peer returns whom Send sends to. Of an accepted end it is the zero value:
-// where its peer's queue pair is, the first datagram from it says.
+// Peer returns the destination of Send. It returns the zero value at the
+// accepting end, which learns of its peer's queue pair from the first datagram.
 func (c *DatagramConn) Peer() Peer { return c.peer }
 
-// MTU returns how many bytes a datagram can have: the port's active MTU, as it
-// was when the end was made.
+// MTU returns the maximum number of bytes in a datagram: the port's active MTU
+// at the time the DatagramConn was created.
 func (c *DatagramConn) MTU() int { return c.mtu }
 
-// PeerData returns the private data with which the peer accepted, and zeros up
-// to the transport's maximum. It is nil on the accepting end, whose
-// DatagramRequest has the peer's, and for a group.
+// PeerData returns the private data with which the peer accepted the request,
+// padded with zeros to the transport's maximum. It returns nil for a group, and
+// on the accepting end; use DatagramRequest.PrivateData there.
 func (c *DatagramConn) PeerData() []byte { return c.peerData }
 
-// LocalAddr returns this end's address.
+// LocalAddr returns the local address.
 func (c *DatagramConn) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr returns the peer's address, or that of the group with port 0.
+// RemoteAddr returns the peer's address, or the group's address with port 0.
 func (c *DatagramConn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Alloc registers size bytes of new memory, zeroed, which begin a page. The region
-// is closed with the DatagramConn, if not before; its bytes then stay what they are
-// for as long as the program refers to them. The memory is of Go's heap: for
-// gigabytes, use PD().Alloc, whose memory the garbage collector does not count.
+// Alloc allocates size bytes of zeroed, page-aligned memory and registers them.
+// Close closes the region if the caller has not. The bytes themselves stay
+// valid as long as the program refers to them. The memory comes from Go's heap:
+// for gigabytes, use PD().Alloc, whose memory the garbage collector does not
+// count.
 func (c *DatagramConn) Alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	return c.self().alloc(size, access)
 }
@@ -208,17 +215,20 @@ func (c *DatagramConn) self() *queues {
 	return &c.queues
 }
 
-// Err returns nil while datagrams can be sent and received, and then why not,
-// which does not change any more: an *EventError if the device was removed or
-// the group is lost, an *ibverbs.WCError if a request failed, a *QPError if the
-// device says that the queue pair has, or an error that
-// is os.ErrClosed if Close came first.
+// Err returns nil while datagrams can be sent and received. Afterwards it returns why
+// not, which never changes:
+//
+//   - an error matching os.ErrClosed if Close came first
+//   - an *EventError if the device was removed or the group was lost
+//   - an *ibverbs.WCError if a request failed
+//   - a *QPError if the device reports that the queue pair failed
 func (c *DatagramConn) Err() error { return c.self().Err() }
 
-// Close leaves the group, if there is one, and gives up everything that belongs
-// to the end, including the memory from Alloc. Transfers that are under way
-// fail. The peer is not told. As for Conn.Close, memory that was registered by
-// other means is to be closed before.
+// Close leaves the group, if any, and releases all resources, including memory
+// from Alloc. Transfers in flight fail. Close does not tell the peer. Close
+// first any other memory registered on the DatagramConn's own protection
+// domain; while there is any, Close returns a BusyError and can be called
+// again.
 func (c *DatagramConn) Close() error {
 	if err := c.self().check(); err != nil {
 		return err
@@ -231,26 +241,26 @@ func (c *DatagramConn) giveUp() error {
 	return c.release(c.handles.close, c.leaveGroup)
 }
 
-// errNoPeer says that there is nobody to send to.
+// errNoPeer returns the error of a Send that has no destination.
 func errNoPeer() error {
 	return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EDESTADDRREQ,
 		"the peer's queue pair is not known before its first datagram, which SendTo can answer"))
 }
 
-// DialDatagram asks a datagram listener at host:port for its queue pair, with
-// the zero Dialer.
+// DialDatagram requests a queue pair from the datagram listener at host:port,
+// using the zero Dialer.
 func DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	return new(Dialer).DialDatagram(ctx, address, config)
 }
 
-// DialDatagram asks a datagram listener at host:port for its queue pair. It
-// returns when the peer has accepted, or with a *RejectedError if the peer
-// refuses, an *EventError if it cannot be reached, or an error that is
-// ctx.Err(). If the host has several addresses, they are tried in turn. The
-// config may be nil.
+// DialDatagram requests a queue pair from the datagram listener at host:port.
+// It blocks until the peer accepts. It fails with a *RejectedError if the peer
+// refuses, with an *EventError if the peer cannot be reached, and with an error
+// matching ctx.Err() if ctx ends first. If the host has several addresses,
+// DialDatagram tries them in turn. The config may be nil.
 //
-// That a host does not answer at all is known only after a minute, so give ctx a
-// deadline.
+// A host that does not answer at all is detected only after a minute: give ctx
+// a deadline.
 func (d *Dialer) DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.DialDatagram", "dialer")
@@ -285,7 +295,7 @@ func (d *Dialer) dialDatagram(ctx context.Context, info AddrInfo, config Datagra
 	return conn, nil
 }
 
-// connect gets to know the peer's queue pair.
+// connect asks the peer for its queue pair.
 func (c *DatagramConn) connect(ctx context.Context) error {
 	ev, err := c.ask(ctx, func() error { return c.id.Connect(ConnParam{PrivateData: c.config.PrivateData}) })
 	if err != nil {
@@ -295,9 +305,9 @@ func (c *DatagramConn) connect(ctx context.Context) error {
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }
 
-// DialDatagramInfo is DialDatagram for what GetAddrInfo has found: the way to
-// PortSpaceIPoIB and to addresses of InfiniBand's own. The source is the
-// info's; LocalAddr does not count.
+// DialDatagramInfo is like DialDatagram, but takes the result of a lookup. Use
+// it for PortSpaceIPoIB and for native InfiniBand addresses. The source address
+// is the one in info; DialDatagramInfo ignores Dialer.LocalAddr.
 func (d *Dialer) DialDatagramInfo(ctx context.Context, info AddrInfo, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.DialDatagramInfo", "dialer")
@@ -318,8 +328,9 @@ func (d *Dialer) DialDatagramInfo(ctx context.Context, info AddrInfo, config *Da
 	return conn, nil
 }
 
-// ListenDatagramInfo is ListenDatagram for what GetAddrInfo has found with
-// AddrPassive, as DialDatagramInfo is DialDatagram. The config may be nil.
+// ListenDatagramInfo is like ListenDatagram, but takes the result of a lookup
+// with AddrPassive. Use it for PortSpaceIPoIB and for native InfiniBand
+// addresses. The config may be nil.
 func ListenDatagramInfo(ctx context.Context, info AddrInfo, config *ListenConfig) (*DatagramListener, error) {
 	if err := ended("ListenDatagramInfo", ctx); err != nil {
 		return nil, err
@@ -335,13 +346,13 @@ func ListenDatagramInfo(ctx context.Context, info AddrInfo, config *ListenConfig
 	return &DatagramListener{ln}, nil
 }
 
-// forDatagrams returns the info with a port space for datagrams.
+// forDatagrams returns a copy with a datagram port space.
 func (a AddrInfo) forDatagrams() (AddrInfo, error) {
 	a.PortSpace = cmp.Or(a.PortSpace, PortSpaceUDP)
 	return a, checkDatagrams(a.PortSpace)
 }
 
-// checkDatagrams refuses a port space that is for connections.
+// checkDatagrams rejects port spaces for connections.
 func checkDatagrams(ps PortSpace) error {
 	if ps != PortSpaceUDP && ps != PortSpaceIPoIB {
 		return cerr.Refuse("rdma_create_id", "", "port space %v is not for datagrams", ps)
@@ -349,7 +360,7 @@ func checkDatagrams(ps PortSpace) error {
 	return nil
 }
 
-// name returns the one of the two that is in the info's family.
+// name returns ib if the family is FamilyIB, and ip otherwise.
 func (a AddrInfo) name(ib, ip fmt.Stringer) fmt.Stringer {
 	if a.Family == FamilyIB {
 		return ib
@@ -357,29 +368,29 @@ func (a AddrInfo) name(ib, ip fmt.Stringer) fmt.Stringer {
 	return ip
 }
 
-// Send sends a datagram made of the segments to the peer, or to the group's
-// members. It fails with syscall.EMSGSIZE if they have more than MTU bytes, and
-// with syscall.EDESTADDRREQ on an accepted end.
+// Send sends the segments as one datagram to the peer or to the group's
+// members. It fails with syscall.EMSGSIZE if they exceed MTU bytes, and with
+// syscall.EDESTADDRREQ at the accepting end.
 func (c *DatagramConn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	return c.toPeer(ctx, segments, sendTo)
 }
 
-// SendImm is Send with 32 bits of immediate data.
+// SendImm is like Send, but also sends 32 bits of immediate data.
 func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
 	return c.toPeer(ctx, segments, sendImmTo(imm))
 }
 
-// SendTo is Send to somebody else, such as the sender of a datagram. The first
-// time that it takes a path, it may wait while the kernel looks for the other
-// end's hardware address, for up to three seconds. If nobody answers, it fails
-// with syscall.ETIMEDOUT, and does so at once for the next three seconds. Eight
-// ends are looked for at a time, and 64 more may wait for that; with still more
-// of them, SendTo fails with syscall.ENOBUFS. Paths that are known do not wait.
+// SendTo is like Send, but sends to the given peer, such as the sender of a
+// datagram. The first SendTo on a path may block for up to three seconds while
+// the kernel resolves the peer's hardware address. If nobody answers, SendTo
+// fails with syscall.ETIMEDOUT, and for the next three seconds fails at once.
+// The kernel resolves at most eight paths at a time and 64 more may wait;
+// beyond that, SendTo fails with syscall.ENOBUFS. Known paths never wait.
 func (c *DatagramConn) SendTo(ctx context.Context, to Peer, segments ...ibverbs.Segment) error {
 	return c.transfer(ctx, to, segments, sendTo)
 }
 
-// SendImmTo is SendTo with 32 bits of immediate data.
+// SendImmTo is like SendTo, but also sends 32 bits of immediate data.
 func (c *DatagramConn) SendImmTo(ctx context.Context, to Peer, imm uint32, segments ...ibverbs.Segment) error {
 	return c.transfer(ctx, to, segments, sendImmTo(imm))
 }
@@ -437,12 +448,13 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	return (&Transfer{&c.ops, op}).Wait(ctx)
 }
 
-// PostRecv posts a receive: the next datagram that no earlier receive takes
-// goes into the segments, in order, without the header that C puts before it. It
-// does not wait. At most DatagramConfig.RecvQueue receives may be posted.
+// PostRecv posts a receive, and does not block. The next datagram not taken by
+// an earlier receive goes into the segments in order, without the header that
+// the device puts before it. At most DatagramConfig.RecvQueue receives may be
+// posted.
 //
-// Receives should have MTU bytes: a datagram that is larger than its receive is
-// lost, and with many devices ends the DatagramConn.
+// Make receives MTU bytes long: a datagram that is larger than its receive is
+// lost and, on many devices, ends the DatagramConn.
 func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -454,9 +466,10 @@ func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	return &Receive{&c.ops, op, c}, nil
 }
 
-// Recv posts a receive, waits for its datagram, and returns its length in bytes
-// and its sender. If ctx ends earlier, the receive stays posted, as that of
-// Conn.Recv does.
+// Recv posts a receive, waits for its datagram, and returns the datagram's
+// length in bytes and its sender. If ctx ends first, the receive stays posted
+// for the next Recv with the same segments; a Recv with other segments then
+// fails with syscall.EBUSY.
 func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, Peer, error) {
 	if err := c.self().check(); err != nil {
 		return 0, Peer{}, err
@@ -470,16 +483,16 @@ func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (i
 	return r.len(), from, err
 }
 
-// headers is memory for the headers of datagrams: the device puts one before
-// each message, and users shall have the message alone. It is guarded by the
+// headers is memory for the headers that the device puts before datagrams, so
+// that the caller's segments contain only the datagram. It is guarded by the
 // operations' mutex.
 type headers struct {
 	mr       *ibverbs.MR
-	free     []int             // slots of one header each
-	segments []ibverbs.Segment // of the receive that is being posted
+	free     []int             // free slots, for one header each
+	segments []ibverbs.Segment // of the receive being posted
 }
 
-// newHeaders is for as many receives as can be posted.
+// newHeaders returns headers with a slot for each receive that can be posted.
 func newHeaders(mr *ibverbs.MR, receives int) *headers {
 	h := &headers{mr: mr}
 	for slot := range receives {
@@ -497,7 +510,7 @@ func (h *headers) add(op *operation, segments []ibverbs.Segment) []ibverbs.Segme
 	return h.segments
 }
 
-// take copies the header of a receive that is done, and frees its room.
+// take copies the header of a completed receive and frees its slot.
 func (h *headers) take(op *operation) {
 	copy(op.header[:], h.mr.Sub(op.slot*ibverbs.GRHLen, ibverbs.GRHLen).Bytes())
 	h.free = append(h.free, op.slot)

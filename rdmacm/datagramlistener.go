@@ -9,12 +9,13 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// DatagramListener waits for those who want to send datagrams here, and ask
-// for a queue pair. Its methods may be called concurrently.
+// A DatagramListener accepts requests from peers that want to send datagrams to
+// this host. Its methods may be called concurrently.
 type DatagramListener struct{ listener *Listener }
 
-// ListenDatagram waits for requests at host:port, as Listen does. The ports are
-// not those of Listen. The config may be nil.
+// ListenDatagram listens for datagram requests at host:port. It treats the
+// address as Listen does, but its ports are separate from those of Listen. The
+// config may be nil.
 func ListenDatagram(ctx context.Context, address string, config *ListenConfig) (*DatagramListener, error) {
 	if err := ended("ListenDatagram", ctx); err != nil {
 		return nil, err
@@ -26,12 +27,12 @@ func ListenDatagram(ctx context.Context, address string, config *ListenConfig) (
 	return &DatagramListener{ln}, nil
 }
 
-// Addr returns the address that the listener has.
+// Addr returns the listener's address.
 func (ln *DatagramListener) Addr() netip.AddrPort { return ln.listener.Addr() }
 
-// Accept waits for a request. It must be accepted or rejected, which also gives
-// its resources back. Accept returns an error that is ctx.Err() when ctx ends,
-// and one that is os.ErrClosed on Close.
+// Accept waits for a request. The caller must accept or reject the request,
+// which also releases its resources. Accept returns an error matching ctx.Err()
+// when ctx ends, and one matching os.ErrClosed when the listener is closed.
 func (ln *DatagramListener) Accept(ctx context.Context) (*DatagramRequest, error) {
 	req, err := ln.self().Accept(ctx)
 	if err != nil {
@@ -40,8 +41,8 @@ func (ln *DatagramListener) Accept(ctx context.Context) (*DatagramRequest, error
 	return &DatagramRequest{req}, nil
 }
 
-// Close stops listening and rejects the requests that nobody has accepted. What
-// was accepted stays.
+// Close stops listening and rejects the requests that have not been accepted.
+// Accepted ones are unaffected.
 func (ln *DatagramListener) Close() error { return ln.self().Close() }
 
 func (ln *DatagramListener) self() *Listener {
@@ -51,23 +52,23 @@ func (ln *DatagramListener) self() *Listener {
 	return ln.listener
 }
 
-// DatagramRequest is a peer's question for a queue pair to send datagrams to.
+// A DatagramRequest is a peer's request for a queue pair to send datagrams to.
 type DatagramRequest struct{ request *Request }
 
-// PrivateData returns what the peer sent with the request, and zeros up to the
+// PrivateData returns the private data of the request, padded with zeros to the
 // transport's maximum.
 func (r *DatagramRequest) PrivateData() []byte { return r.request.PrivateData() }
 
 // RemoteAddr returns the peer's address.
 func (r *DatagramRequest) RemoteAddr() netip.AddrPort { return r.request.RemoteAddr() }
 
-// LocalAddr returns the address that the peer asks at.
+// LocalAddr returns the local address that received the request.
 func (r *DatagramRequest) LocalAddr() netip.AddrPort { return r.request.LocalAddr() }
 
-// Event returns the event that brought the request.
+// Event returns the event that delivered the request.
 func (r *DatagramRequest) Event() *Event { return r.request.Event() }
 
-// answer claims the request for the one answer that it can be given.
+// answer marks the request as answered. It fails if it already was.
 func (r *DatagramRequest) answer(op string) error {
 	if r == nil {
 		return (*Request)(nil).answer(op)
@@ -75,9 +76,10 @@ func (r *DatagramRequest) answer(op string) error {
 	return r.request.answer(op)
 }
 
-// Accept makes a queue pair and tells the peer of it. That the peer has heard
-// of it, and where its own is, the first datagram from it says. After an error
-// the request is over; the peer was told. The config may be nil.
+// Accept creates a queue pair and tells the peer. It does not wait until the
+// peer has heard: only the peer's first datagram shows that, and identifies the
+// peer's queue pair. After an error, the request is over and the peer has been
+// told. The config may be nil.
 func (r *DatagramRequest) Accept(ctx context.Context, config *DatagramConfig) (*DatagramConn, error) {
 	if err := r.answer("DatagramRequest.Accept"); err != nil {
 		return nil, err
@@ -112,14 +114,15 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 	return conn, nil
 }
 
-// AcceptOn tells the peer of the queue pair of a DatagramConn that there is
-// already, with private data of up to 136 bytes; so one can serve any number of
-// peers. After an error the request is over; the peer was told.
+// AcceptOn accepts the request with the queue pair of an existing DatagramConn,
+// so that one DatagramConn can serve any number of peers. The private data may
+// have at most 136 bytes. After an error, the request is over and the peer has
+// been told.
 func (r *DatagramRequest) AcceptOn(conn *DatagramConn, privateData []byte) error {
 	if err := r.answer("DatagramRequest.AcceptOn"); err != nil {
 		return err
 	}
-	// The id has no more to do: it knows nothing of the queue pair.
+	// The ID is no longer needed: it has no link to the queue pair.
 	if err := errors.Join(r.acceptOn(conn, privateData), r.request.drop()); err != nil {
 		return fmt.Errorf("accept: %w", err)
 	}
@@ -141,8 +144,8 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 	return id.Accept(ConnParam{QPNum: conn.qp.Num(), PrivateData: privateData})
 }
 
-// Reject refuses the request. The peer gets the private data, of up to 136
-// bytes. After an error the peer was told too, but without the data.
+// Reject refuses the request and sends the peer at most 136 bytes of private
+// data. After an error, the peer has been told as well, but without the data.
 func (r *DatagramRequest) Reject(privateData []byte) error {
 	if err := r.answer("DatagramRequest.Reject"); err != nil {
 		return err

@@ -14,41 +14,41 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// contexts are the devices as librdmacm has them open. It closes a device that
-// was removed with the last id on it, and would take protection domains and
-// memory with it; so each device that is in use here is in a list of
-// librdmacm's that is held.
+// contexts holds the devices that librdmacm has open. When the last ID on a
+// removed device is destroyed, librdmacm closes the device and with it all
+// protection domains and memory. Holding a librdmacm list that contains the
+// device prevents that.
 var contexts openDevices
 
 type openDevices struct {
-	calling sync.Mutex // held while C makes and frees lists; taken before mu
+	calling sync.Mutex // held while C creates and frees lists; taken before mu
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	known map[*libibverbs.Context]*openDevice
 	held  []**libibverbs.Context
 }
 
-// openDevice is a device in a list that is held.
+// openDevice is a device in a list that openDevices holds.
 type openDevice struct {
-	context *ibverbs.Device // nil: closed here
+	context *ibverbs.Device // nil if closed in Go
 	gone    bool            // removed from the machine
 }
 
-// Devices returns the RDMA devices as librdmacm has them open; see
-// rdma_get_devices(3). A protection domain for Config.PD is made of one of
-// them. They stay open in C, even if they are closed here.
+// Devices returns the RDMA devices that librdmacm has open; see
+// rdma_get_devices(3). Allocate a protection domain for Config.PD on one of
+// them. Closing them in Go leaves them open in C.
 //
-// A device that was removed from the machine is given back to the kernel when
-// nothing uses it any more: neither an id nor anything made of its Context,
-// which is closed by itself then. A program that has no id on it does not hear
-// of the removal; its next call of Devices does.
+// A device that was removed from the machine returns to the kernel when no ID
+// and nothing created on its Context uses it anymore; the Context is then
+// closed automatically. A program without an ID on the device does not learn of
+// the removal until its next call of Devices.
 func Devices() ([]*ibverbs.Device, error) {
 	devices, err := contexts.list()
 	contexts.letGoUnlisted()
 	return devices, err
 }
 
-// contextOf returns the device that an id is bound to.
+// contextOf returns the device that an ID is bound to.
 func contextOf(raw *libibverbs.Context) (*ibverbs.Device, error) {
 	if c := contexts.context(raw); c != nil {
 		return c, nil
@@ -76,7 +76,7 @@ func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	o.calling.Lock()
 	defer o.calling.Unlock()
 	list, raws, err := getDevices()
-	if err != nil && !errors.Is(err, syscall.ENODEV) { // there is none any more
+	if err != nil && !errors.Is(err, syscall.ENODEV) { // ENODEV means that no device is left
 		return nil, err
 	}
 	for _, old := range o.take(list, raws) {
@@ -103,12 +103,13 @@ func getDevices() (list **libibverbs.Context, raws []*libibverbs.Context, err er
 	if err != nil {
 		return nil, nil, err
 	}
-	return list, slices.Clone(unsafe.Slice(list, n)), nil // for when the list has been freed
+	return list, slices.Clone(unsafe.Slice(list, n)), nil // the list may be freed
 }
 
-// take holds a list, which may be nil, in place of the others, whose return is
-// up to the caller. While a device that is gone is still in use, which no new
-// list has, the others stay, and the list comes with them if it has a new one.
+// take holds a list, which may be nil, in place of the earlier ones, and
+// returns those that the caller must free. While a removed device is in use,
+// which no new list contains, take keeps the earlier lists, and adds the new
+// list if it contains a new device.
 func (o *openDevices) take(list **libibverbs.Context, raws []*libibverbs.Context) (free []**libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,8 +129,8 @@ func (o *openDevices) take(list **libibverbs.Context, raws []*libibverbs.Context
 	return free
 }
 
-// mark makes the devices of a list known. Those that it has not are gone, of
-// which some may be in use.
+// mark records the devices in a list, and marks all others as gone. It reports
+// whether the list has a new device, and whether a gone device is in use.
 func (o *openDevices) mark(raws []*libibverbs.Context) (isNew, inUse bool) {
 	if o.known == nil {
 		o.known = map[*libibverbs.Context]*openDevice{}
@@ -150,7 +151,7 @@ func (o *openDevices) mark(raws []*libibverbs.Context) (isNew, inUse bool) {
 	return isNew, inUse
 }
 
-// removed notes that a device, which may be nil, is gone from the machine.
+// removed marks a device, which may be nil, as removed from the machine.
 func (o *openDevices) removed(raw *libibverbs.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,8 +160,8 @@ func (o *openDevices) removed(raw *libibverbs.Context) {
 	}
 }
 
-// letGo has a device given back after an id on it was closed, if the device was
-// removed: now, or when nothing uses it any more.
+// letGo returns a removed device to the kernel as soon as nothing uses it. It
+// is called after an ID on the device was closed.
 func (o *openDevices) letGo(raw *libibverbs.Context) {
 	o.mu.Lock()
 	d := o.known[raw]
@@ -177,7 +178,7 @@ func (o *openDevices) letGo(raw *libibverbs.Context) {
 	closeWhenUnused(c)
 }
 
-// letGoUnlisted does so with each device that is gone.
+// letGoUnlisted calls letGo for every known device.
 func (o *openDevices) letGoUnlisted() {
 	o.mu.Lock()
 	raws := slices.Collect(maps.Keys(o.known))
@@ -187,10 +188,10 @@ func (o *openDevices) letGoUnlisted() {
 	}
 }
 
-// closed notes that nothing of ours uses a device any more. If it was removed,
+// closed records that Go no longer uses a device. If the device was removed,
 // the kernel may be waiting for that.
 func (o *openDevices) closed(raw *libibverbs.Context) {
-	o.calling.Lock() // so that librdmacm keeps it
+	o.calling.Lock() // keeps librdmacm from closing it
 	defer o.calling.Unlock()
 	o.mu.Lock()
 	d := o.known[raw]
@@ -204,8 +205,9 @@ func (o *openDevices) closed(raw *libibverbs.Context) {
 	}
 }
 
-// unlessRemoved returns the error of a wait, or that the device was removed if that
-// is why. The kernel may take a device from its users before it says so.
+// unlessRemoved returns err, or an EventDeviceRemoval error if err was caused
+// by the removal of the device. The kernel may take a device from its users
+// before it reports the removal.
 func (c *queues) unlessRemoved(err error) error {
 	if !errors.Is(err, syscall.EIO) || !c.pd.Device().Removed() {
 		return err

@@ -6,16 +6,15 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// giveBack makes the kernel consider a device closed that librdmacm has open
-// and that nothing uses. librdmacm itself closes a removed device only when it
-// next looks for devices and finds others; and before rdma-core 52, looking can
-// make it lose those that are there, because it compares their addresses in 32
-// bits. So its descriptors are turned into ones of nothing, which it closes in
-// its own time.
+// giveBack makes the kernel treat an unused device that librdmacm has open as
+// closed. librdmacm closes a removed device only when it next looks for devices
+// and finds others. Before rdma-core 52, that search can lose existing devices,
+// because it compares addresses in 32 bits. giveBack therefore redirects the
+// device's descriptors to /dev/null, and leaves closing them to librdmacm.
 func giveBack(raw *libibverbs.Context) {
 	nothing, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return // the kernel goes on waiting, which is no worse than with C
+		return // the kernel keeps waiting, which is no worse than with C
 	}
 	for _, fd := range []int32{raw.CmdFd, raw.AsyncFd} {
 		_ = syscall.Dup3(nothing, int(fd), syscall.O_CLOEXEC)

@@ -14,33 +14,33 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Dialer says how to reach a listener. The zero value is usable. Its methods
-// may be called concurrently.
+// A Dialer contains options for connecting to a listener. The zero value is
+// usable. Its methods may be called concurrently.
 type Dialer struct {
-	// LocalAddr is the address to connect from, as host or host:port; empty
-	// lets the system choose.
+	// LocalAddr is the address to connect from, as host or host:port. If empty,
+	// the system chooses one.
 	LocalAddr string
-	// ResolveTimeout bounds each of the two steps that find the peer; 0
-	// stands for 2 s. The context bounds the whole.
+	// ResolveTimeout limits each of the two steps that locate the peer: address
+	// and route resolution; 0 means 2 s. The context limits the whole call.
 	ResolveTimeout time.Duration
-	// TOS is the type of service, which stands in the IP header of RoCE and
-	// iWARP, and chooses the service level on InfiniBand.
+	// TOS is the type of service. RoCE and iWARP put it into the IP header; on
+	// InfiniBand it selects the service level.
 	TOS uint8
 }
 
 const defaultResolve = 2 * time.Second
 
-// Dial connects to a listener at host:port with the zero Dialer.
+// Dial connects to the listener at host:port, using the zero Dialer.
 func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 	return new(Dialer).Dial(ctx, address, config)
 }
 
-// Dial connects to a listener at host:port. It returns when the connection is
-// up, or with a *RejectedError if the peer refuses, an *EventError if it cannot
-// be reached, an error that is syscall.ECONNRESET if it gave up in the middle,
-// one that is syscall.ETIMEDOUT after Config.HandshakeTimeout, or one that is
-// ctx.Err(). If the host has several addresses, they are tried in turn. The config
-// may be nil.
+// Dial connects to the listener at host:port and blocks until the connection is
+// up. It fails with a *RejectedError if the peer refuses, with an *EventError
+// if the peer cannot be reached, and with an error matching syscall.ECONNRESET
+// if the peer gives up during the handshake, syscall.ETIMEDOUT after
+// Config.HandshakeTimeout, or ctx.Err() if ctx ends first. If the host has
+// several addresses, Dial tries them in turn. The config may be nil.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.Dial", "dialer")
@@ -60,7 +60,7 @@ func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Con
 	return conn, nil
 }
 
-// each calls f with the addresses of host:port in turn, until one will do.
+// each calls f with each address of host:port in turn until a call succeeds.
 func (d *Dialer) each(ctx context.Context, address string, f func(local, peer netip.AddrPort) error) error {
 	peers, err := lookup(ctx, address)
 	if err != nil {
@@ -114,8 +114,8 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 	return conn, nil
 }
 
-// resolved makes an id that knows the way to the peer. The caller is a user of
-// the dispatcher then.
+// resolved creates an ID and resolves the peer's address and route. The caller
+// must release the dispatcher.
 func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Duration) (*dispatcher, *ID, error) {
 	ds, id, err := newDispatchedID(info.PortSpace, useDispatcher)
 	if err != nil {
@@ -127,7 +127,8 @@ func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Du
 	return ds, id, nil
 }
 
-// resolve finds the device, the peer's hardware address and the path to it.
+// resolve finds the device, the peer's hardware address and the path to the
+// peer.
 func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
 	events := make(chan *Event, 4) // more than these steps can cause
 	ds.handle(id, func(ev *Event) {
@@ -167,7 +168,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 			return err
 		}
 	}
-	if ackTimeout != 0 { // now, so that the peer is told
+	if ackTimeout != 0 { // before connecting, because the request carries it
 		if err := id.SetAckTimeout(ackTimeout); err != nil {
 			return err
 		}
@@ -199,7 +200,7 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	if host == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, uint16(port))}, nil
 	}
-	if ip, err := netip.ParseAddr(host); err == nil { // the resolver would lose its zone
+	if ip, err := netip.ParseAddr(host); err == nil { // the resolver would drop its zone
 		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), uint16(port))}, nil
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -213,15 +214,15 @@ func lookup(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// sameFamily returns those of the peers that can be reached from the local
-// address.
+// sameFamily returns the peers that have the local address's family.
 func sameFamily(peers []netip.AddrPort, local netip.AddrPort) []netip.AddrPort {
 	return slices.DeleteFunc(peers, func(peer netip.AddrPort) bool {
 		return local.IsValid() && peer.Addr().Is4() != local.Addr().Is4()
 	})
 }
 
-// lookupLocal returns the first address of a host, with or without a port.
+// lookupLocal returns the first address of a host, given with or without a
+// port.
 func lookupLocal(ctx context.Context, address string) (netip.AddrPort, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), "0")

@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// dispatcher reads one event channel and hands every event to its id's
-// handler. It serves any number of ids with one goroutine, which holds no
-// thread.
+// dispatcher reads one event channel and passes every event to the handler of
+// its ID. One goroutine, which occupies no thread while it waits, serves any
+// number of IDs.
 type dispatcher struct {
 	channel  *EventChannel
 	stop     context.CancelFunc
 	done     chan struct{} // closed when the goroutine has ended
 	users    int           // guarded by shared
-	refusals queue         // of requests that nobody wants
+	refusals queue         // refuses unwanted requests
 
 	mu       sync.Mutex
 	handlers map[*ID]func(*Event)
-	failed   error // why no events will come any more
+	failed   error // why no more events will come
 }
 
-// shared is the dispatcher of all connections, as long as there are any. What
-// listens has one of its own, so that no connection's events wait behind the
-// requests that others send.
+// shared is the dispatcher of all connections; it exists while there are any.
+// Each listener has a dispatcher of its own, so that events of connections do
+// not wait behind incoming requests.
 var shared struct {
 	sync.Mutex
 	*dispatcher
 }
 
-// useDispatcher returns the dispatcher, whose user the caller is until release.
+// useDispatcher returns the shared dispatcher. The caller must release it.
 func useDispatcher() (*dispatcher, error) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -42,14 +42,14 @@ func useDispatcher() (*dispatcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared.dispatcher = d // one that has failed is left to its users
+		shared.dispatcher = d // a failed one is left to its users
 	}
 	shared.users++
 	return shared.dispatcher, nil
 }
 
-// ownDispatcher returns a dispatcher that nobody else finds, whose user the
-// caller is until release.
+// ownDispatcher returns a new dispatcher that is not shared. The caller must
+// release it.
 func ownDispatcher() (*dispatcher, error) {
 	d, err := newDispatcher()
 	if err == nil {
@@ -58,8 +58,8 @@ func ownDispatcher() (*dispatcher, error) {
 	return d, err
 }
 
-// newDispatchedID makes an id on the channel of a dispatcher, which use returns.
-// The caller is a user of the dispatcher then.
+// newDispatchedID creates an ID on the channel of the dispatcher that use
+// returns. The caller must release the dispatcher.
 func newDispatchedID(ps PortSpace, use func() (*dispatcher, error)) (*dispatcher, *ID, error) {
 	d, err := use()
 	if err != nil {
@@ -78,7 +78,7 @@ func newDispatcher() (*dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Unlisted, because it is nobody's to close.
+	// Unlisted, because no caller has to close it.
 	ch.object.InitUnlisted(ch.name())
 	ch.dispatched = true
 	ctx, stop := context.WithCancel(context.Background())
@@ -93,13 +93,13 @@ func (d *dispatcher) acquire() {
 	d.users++
 }
 
-// release gives up one use; the last one closes the channel, whose ids must be
-// closed. It must not be called from a handler.
+// release ends one use. The last release closes the channel, whose IDs must be
+// closed before. It must not be called from a handler.
 func (d *dispatcher) release() error {
 	if !d.leave() {
 		return nil
 	}
-	// Nobody finds it any more.
+	// Nobody can find it anymore.
 	d.stop()
 	<-d.done
 	d.refusals.wait()
@@ -130,10 +130,10 @@ func (d *dispatcher) run(ctx context.Context) {
 			d.dispatch(ev)
 		case ctx.Err() != nil:
 			return
-		case !mayPass(err): // the channel is of no use any more
+		case !mayPass(err): // the channel is unusable
 			d.failAll(err)
 			return
-		default: // C reads the same event again then
+		default: // C will read the same event again
 			delay = min(max(2*delay, shortestPause), longestPause)
 			select {
 			case <-time.After(delay):
@@ -143,19 +143,19 @@ func (d *dispatcher) run(ctx context.Context) {
 	}
 }
 
-// shortestPause and longestPause bound how long to wait before events are read again
-// after an error that may pass.
+// shortestPause and longestPause bound the delay before reading events again
+// after a temporary error.
 const shortestPause, longestPause = time.Millisecond, time.Second
 
-// mayPass reports whether reading events may succeed later: what the system
-// lacks may come back.
+// mayPass reports whether an error of reading events is temporary: the system
+// may regain the resources it lacks.
 func mayPass(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// dispatch hands an event to the handler of its id, or of the id that listens.
+// dispatch passes an event to the handler of its ID, or of the listening ID.
 func (d *dispatcher) dispatch(ev *Event) {
 	d.mu.Lock()
 	handler := d.handlers[ev.ID]
@@ -171,9 +171,9 @@ func (d *dispatcher) dispatch(ev *Event) {
 	}
 }
 
-// keep calls adopt for a request if there is room for it, with another use of the
-// dispatcher, and drops the request otherwise; its peer may try again. Both functions
-// are called with mu held.
+// keep calls adopt for a connection request if hasRoom returns true, and drops the
+// request otherwise; the peer may try again. It acquires the dispatcher for what adopt
+// makes. It calls both functions with mu held.
 func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
 	mu.Lock()
 	room := hasRoom()
@@ -187,8 +187,8 @@ func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt fun
 	}
 }
 
-// drop refuses a request that nobody wants. The kernel may take its time for
-// that, so the events of others do not wait for it.
+// drop refuses an unwanted request in the background. The kernel may take long
+// to do so, and other events must not wait.
 func (d *dispatcher) drop(id *ID) {
 	d.refusals.add(id.refuse)
 }
@@ -199,7 +199,7 @@ func (d *dispatcher) failure() error {
 	return d.failed
 }
 
-// failAll tells every id that no events will come any more.
+// failAll tells every ID that no more events will come.
 func (d *dispatcher) failAll(err error) {
 	d.mu.Lock()
 	d.failed = err
@@ -210,7 +210,7 @@ func (d *dispatcher) failAll(err error) {
 	}
 }
 
-// failedEvent stands for the events that an id will not get.
+// failedEvent returns an event that replaces those that an ID will not get.
 func failedEvent(id *ID, err error) *Event {
 	status := -int(syscall.EIO)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
@@ -219,8 +219,8 @@ func failedEvent(id *ID, err error) *Event {
 	return &Event{ID: id, Type: EventConnectError, Status: status}
 }
 
-// handle makes f the handler of an id's events. All handlers run one after the
-// other on one goroutine, so none may wait for anything, or call C.
+// handle makes f the handler of an ID's events. One goroutine runs all handlers
+// one after the other, so a handler must not block or call C.
 func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	d.mu.Lock()
 	d.handlers[id] = f
@@ -231,14 +231,14 @@ func (d *dispatcher) handle(id *ID, f func(*Event)) {
 	}
 }
 
-// move makes another dispatcher, which use returns, hand out an id's events to f,
-// which may be nil. The id's owner is a user of that one then, and not of d.
+// move moves an ID to the dispatcher that use returns, and sets its handler to
+// f unless f is nil. The caller then uses that dispatcher instead of d.
 func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispatcher, *Event)) (*dispatcher, error) {
 	to, err := use()
 	if err != nil {
 		return nil, err
 	}
-	if to == d { // the id's own Listen was called, which moves nothing
+	if to == d { // the ID's own Listen was called, which moves nothing
 		return d, d.release()
 	}
 	if f != nil {
@@ -255,35 +255,35 @@ func (d *dispatcher) move(id *ID, use func() (*dispatcher, error), f func(*dispa
 	return to, d.release()
 }
 
-// forget removes the handler of an id, which may still be running.
+// forget removes the handler of an ID. The handler may still be running.
 func (d *dispatcher) forget(id *ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.handlers, id)
 }
 
-// queue calls functions in the order in which they come, on goroutines that
-// exist only while there are any. The zero value is ready.
+// queue calls functions in the order of add, on goroutines that exist only
+// while there is work. The zero value is ready to use.
 type queue struct {
-	atOnce int // how many functions may run at once; 0 stands for 1
+	atOnce int // maximum number of concurrent calls; 0 means 1
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []func()
 	workers int
 
 	working sync.WaitGroup
 }
 
-// background is for calls of C that nobody waits for, such as those that end
-// connections. The kernel may hold some of them up, so there are several at
-// once; each holds a thread, so there are few.
+// background runs C calls that nobody waits for, such as disconnecting. The
+// kernel may block some of them, so several run at once; each occupies a
+// thread, so they are few.
 var background = queue{atOnce: 4}
 
-// partings give back the ids of connections that have ended. Destroying one may
-// take the kernel long, so that nothing else stands behind it.
+// partings destroys the IDs of ended connections. The kernel may take long to
+// destroy an ID, so they have a queue of their own.
 var partings = queue{atOnce: 4}
 
-// add puts a function at the end of the queue. It does not wait.
+// add appends a function to the queue. It does not block.
 func (q *queue) add(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -311,5 +311,6 @@ func (q *queue) work() {
 	}
 }
 
-// wait returns when all has been done. Nobody may add anything meanwhile.
+// wait blocks until all functions have returned. Nothing may be added
+// meanwhile.
 func (q *queue) wait() { q.working.Wait() }

@@ -1,66 +1,66 @@
-// Package rdmacm connects programs over RDMA, as librdmacm does; see
-// rdma_cm(7).
+// Package rdmacm connects programs over RDMA with librdmacm; see rdma_cm(7).
 //
-// # The obvious way
+// # Connections
 //
-// [Dial] and [Listen] make a [Conn], on which messages are sent and received
-// and a peer's memory is read and written, each with a context. What the two
-// programs tell each other at the start goes into the private data. A [Receiver]
-// takes one message after the other.
+// [Dial] and [Listen] create a [Conn]. It sends and receives messages, and reads
+// and writes the peer's memory; every blocking call takes a context. Use the
+// private data of the handshake to exchange what both programs must know at the
+// start. A [Receiver] receives messages one after the other.
 //
-// [DialDatagram] and [ListenDatagram] do the same for datagrams, and make a
-// [DatagramConn]; with [JoinGroup] that sends to a multicast group.
+// [DialDatagram] and [ListenDatagram] do the same for datagrams and create a
+// [DatagramConn]. [JoinGroup] creates one that sends to a multicast group.
 //
-// A Conn ends with Close at either end, which tells the other. A peer that has
-// vanished is noticed by transfers, and by ends that are idle, after
-// [Config.KeepAlive]. A program that ends right after it has closed a connection
-// calls [Conn.Shutdown], which waits until the peer has heard of that.
+// Either end may call Close to end a Conn, which tells the peer. If the peer has
+// vanished, transfers fail; an idle end notices after [Config.KeepAlive]. A program
+// that exits right after closing a connection should call [Conn.Shutdown], which
+// waits until the peer has acknowledged the end.
 //
-// docs/connections.md in the repository says which end's settings of a Config
-// rule what, and how long it takes to notice that a peer has vanished.
+// docs/connections.md in the repository explains which end's Config applies, and
+// how long it takes to notice that a peer has vanished.
 //
 // # Full control
 //
-// An [EventChannel] delivers the events of its [ID]s, one at a time and in the
-// caller's hands: resolve, connect, accept, and so on, as the C functions of
-// the same names do. Calls that would make C follow a null pointer, because an
-// earlier step is missing, are refused with an error that names the step.
+// An [EventChannel] delivers the events of its IDs one at a time. The methods of
+// [ID] resolve, connect, accept and so on, like the C functions with the same
+// names. Where a missing step would make C follow a null pointer, the method fails
+// with an error that names the step.
 //
-// A [HandledID] has a function that handles its events, as ids have in the
-// kernel.
+// A [HandledID] passes its events to a handler function, as in the kernel.
 //
-// # One call after the other
+// # Synchronous calls
 //
-// An [Endpoint] is an id whose calls wait for what they start, as those of
-// rdma_create_ep(3) do: the shortest way for a program that does one thing at a
-// time. It becomes an ID on an event channel, and back, with Migrate.
+// An [Endpoint] is an ID with methods that block until their operation completes,
+// like those of rdma_create_ep(3). It suits programs that do one thing at a time.
+// Migrate turns it into an ID on an event channel, and back.
 //
 // # Waiting
 //
-// No wait holds a thread: goroutines are parked on Go's netpoller, and their
-// contexts end them.
+// A goroutine that waits occupies no OS thread: Go's netpoller parks it, and its
+// context can end the wait.
 //
-// A Send, Write, Read or atomic operation waits for a place in the send queue
-// (Config.SendQueue), and then until it is done. A context that ends before the
-// request is posted stops it. One that ends later ends the wait, not the
-// transfer: the error is a [*PendingError], which can be waited for again.
+// Send, Write, Read and atomic operations wait for room in the send queue
+// (Config.SendQueue), and then until the transfer is done. If the context ends
+// before the work request is posted, nothing is transferred. If it ends later, only
+// the wait ends: the error is a [*PendingError], and the caller can wait again.
 //
 // # Memory
 //
-// What a transfer reads or writes is the device's until the transfer is done.
-// Memory from Conn.Alloc outlives the connection for who still reads it. Whoever
-// knows a region's remote key can reach it from every connection of its protection
-// domain; a connection has one of its own, unless Config.PD says otherwise.
-// docs/memory.md has the whole of it.
+// The device owns the memory of a transfer until the transfer is done. Memory from
+// Conn.Alloc stays valid after the connection is closed. Anyone who knows a region's
+// remote key can access the region from every connection in its protection domain.
+// Each connection has a protection domain of its own, unless Config.PD is set. See
+// docs/memory.md.
 //
 // # Errors
 //
-// A C call that failed returns an [*ibverbs.Error] with the errno. A call that
-// could not succeed is refused before C is called, with an
-// [*ibverbs.ArgumentError] that names the field of the config, or what has to be
-// done first. A peer's refusal is a [*RejectedError] with reason and private
-// data, any other failure that an event reports an [*EventError], and a transfer
-// that failed an [*ibverbs.WCError]. A name that cannot be looked up is an
-// [*AddrInfoError]. Without the C library every call fails with
+// A failed C call returns an [*ibverbs.Error] with the errno. A call that cannot
+// succeed fails without calling C: its [*ibverbs.ArgumentError] names the config
+// field or the missing step. If the peer refuses, the error is a [*RejectedError]
+// with the reason and private data; other failures reported by events are an
+// [*EventError]. A failed transfer returns an [*ibverbs.WCError], a failed lookup an
+// [*AddrInfoError]. Without the C library, every call fails with
 // errors.ErrUnsupported and says what to install.
+//
+// Where an error is documented to match another, such as syscall.ECONNRESET, test it
+// with errors.Is.
 package rdmacm

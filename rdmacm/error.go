@@ -8,24 +8,24 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// AddrInfoError is a host or a service that could not be looked up.
+// An AddrInfoError reports a host or a service that could not be looked up.
 type AddrInfoError struct {
-	// Op is the C function that has failed, such as "rdma_getaddrinfo".
+	// Op is the C function that failed, such as "rdma_getaddrinfo".
 	Op string
 	// Code is the EAI code of getaddrinfo(3), such as -2 for EAI_NONAME.
 	Code int
-	// Text says what the code means.
+	// Text describes the code.
 	Text string
 }
 
-// Error returns the operation and what the code means.
+// Error returns the operation and the description of the code.
 func (e *AddrInfoError) Error() string { return (*cerr.AddrInfoError)(e).Error() }
 
-// Unwrap returns the syscall.Errno that says the same as the code, or nil if
-// there is none.
+// Unwrap returns the syscall.Errno equivalent to the code, or nil if there is
+// none.
 func (e *AddrInfoError) Unwrap() error { return (*cerr.AddrInfoError)(e).Unwrap() }
 
-// init has every error of the packages below made of the type here.
+// init makes the lower packages return their lookup errors as *AddrInfoError.
 func init() {
 	cerr.Convert(func(err error) error {
 		if e, ok := err.(*cerr.AddrInfoError); ok {
@@ -35,7 +35,7 @@ func init() {
 	})
 }
 
-// wrap names the object in an error of a C call.
+// wrap sets the object in the error of a C call.
 func wrap(object string, err error) error {
 	if e, ok := err.(*ibverbs.Error); ok {
 		e.Object = object
@@ -43,8 +43,8 @@ func wrap(object string, err error) error {
 	return err
 }
 
-// unnamed returns where an error is to name its object, nil if it does already or
-// has no place for that.
+// unnamed returns a pointer to an error's empty object name. It returns nil if
+// the name is set or the error has none.
 func unnamed(err error) *string {
 	var object *string
 	switch e := err.(type) {
@@ -59,14 +59,15 @@ func unnamed(err error) *string {
 	return object
 }
 
-// QPError says that the device has told of a queue pair that can do nothing any
-// more, as many do when the peer asks for what it may not. It is syscall.EIO.
+// A QPError reports that the device has put a queue pair out of operation, as
+// many devices do when the peer attempts a forbidden access. It matches
+// syscall.EIO.
 type QPError struct {
-	Num   uint32            // of the queue pair
-	Event ibverbs.EventType // what the device has told
+	Num   uint32            // number of the queue pair
+	Event ibverbs.EventType // event that the device reported
 }
 
 func (e *QPError) Error() string { return fmt.Sprintf("queue pair %d has failed: %v", e.Num, e.Event) }
 
-// Unwrap makes errors.Is work with syscall.EIO.
+// Unwrap returns syscall.EIO.
 func (e *QPError) Unwrap() error { return syscall.EIO }

@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// EventType says what happened to an id.
+// EventType is the type of an event.
 type EventType = librdmacm.CmEventType
 
-// The types of events; rdma_get_cm_event(3) describes each.
+// The event types. See rdma_get_cm_event(3).
 const (
 	EventAddrResolved     EventType = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
 	EventAddrError        EventType = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
@@ -36,37 +36,35 @@ const (
 	EventUser             EventType = librdmacm.RDMA_CM_EVENT_USER
 )
 
-// Event is a copy of what C reported; C's own is acknowledged already.
+// An Event describes what happened to an ID. It is a copy: the C event has
+// already been acknowledged.
 type Event struct {
-	ID       *ID // what it happened to; of EventConnectRequest, a new one
-	ListenID *ID // of EventConnectRequest, the id that listens
+	ID       *ID // affected ID; for EventConnectRequest, a new one
+	ListenID *ID // listening ID, for EventConnectRequest
 	Type     EventType
-	Status   int // 0, an errno, -errno or a reason, as the type has it; see Err
+	Status   int // 0, an errno, a negative errno or a reason, depending on Type; see Err
 
-	// Of connections and of datagrams.
+	// For connections and datagrams:
+	PrivateData []byte // data from the peer, padded with zeros to the transport's maximum
+	QPNum       uint32 // the peer's queue pair, or the destination for a multicast group
 
-	PrivateData []byte // the transport's maximum; what the peer sent, then zeros
-	QPNum       uint32 // the peer's; of a multicast group, where its messages are sent to
-
-	// Of connections.
-
-	ResponderResources int // RDMA reads and atomics that the peer wants to have under way
-	InitiatorDepth     int // and that it can answer
+	// For connections:
+	ResponderResources int // RDMA reads and atomics that the peer wants to have in flight
+	InitiatorDepth     int // RDMA reads and atomics that the peer can answer
 	FlowControl        bool
-	RetryCount         int // that the peer wants this end to have
-	RNRRetryCount      int // and without a receive at the peer
+	RetryCount         int // retry count that the peer wants this end to use
+	RNRRetryCount      int // retry count for messages without a receive at the peer
 	SRQ                bool
 
-	// Of datagrams, with EventEstablished and EventMulticastJoin.
+	// For datagrams, with EventEstablished and EventMulticastJoin:
+	Path ibverbs.AHAttr // path to the peer or group, for an address handle
+	QKey uint32         // queue key that datagrams to the peer or group must carry
 
-	Path ibverbs.AHAttr // to the peer or group, for an address handle
-	QKey uint32         // that datagrams to it must carry
-
-	Value any    // of a multicast group, what JoinMulticast was given
-	Arg   uint64 // of EventUser, what WriteUserEvent was given
+	Value any    // value given to JoinMulticast, for multicast events
+	Arg   uint64 // number given to WriteUserEvent, for EventUser
 }
 
-// copyEvent copies an event of C, other than its ids.
+// copyEvent copies a C event, except its IDs.
 func copyEvent(raw *librdmacm.CmEvent) *Event {
 	ev := &Event{Type: raw.Event, Status: int(raw.Status)}
 	switch raw.Event {
@@ -86,7 +84,7 @@ func copyEvent(raw *librdmacm.CmEvent) *Event {
 	case EventMulticastJoin, EventMulticastError:
 		ud := raw.Param.Ud()
 		ev.copyDatagram(ud)
-		// C has the caller's context where other events have private data.
+		// C puts the caller's context where other events have private data.
 		if known, ok := joins.Load(ud.PrivateData); ok {
 			j := known.(*join)
 			ev.Value = j.value
@@ -111,9 +109,10 @@ func (ev *Event) copyDatagram(ud *librdmacm.UdParam) {
 	ev.Path, ev.QPNum, ev.QKey = ahAttrOf(&ud.AhAttr), ud.QpNum, ud.Qkey
 }
 
-// Err returns nil for an event that reports progress, a *RejectedError for
-// EventRejected, and for EventUnreachable if there is an answer about datagrams
-// behind it, and an *EventError for any other failure or end.
+// Err returns the failure or the end that the event reports, or nil if it
+// reports progress. The error is a *RejectedError for EventRejected, and for an
+// EventUnreachable that carries a datagram peer's refusal, and an *EventError
+// otherwise.
 func (ev *Event) Err() error {
 	switch ev.Type {
 	case EventRejected:
@@ -130,11 +129,11 @@ func (ev *Event) Err() error {
 	return nil
 }
 
-// datagramReasons are the reasons of the statuses with which a peer refuses to
-// tell of a queue pair for datagrams.
+// datagramReasons maps the status with which a peer refuses a datagram request
+// to a reason.
 var datagramReasons = map[int]Reason{1: ReasonNoListener, 2: ReasonConsumer, 3: ReasonNoQP, 4: 25, 5: 31}
 
-// EventError is an event that reports a failure, or the end of a connection.
+// An EventError is an event that reports a failure or the end of a connection.
 type EventError struct {
 	Type   EventType
 	Status int
@@ -167,9 +166,9 @@ var eventTexts = map[EventType]string{
 	EventAddrInfoError:  "name not resolved",
 }
 
-// errno returns the errno in the status, 0 if it has none: -1 stands for a
-// failure whose errno the library lost, and a positive status is an errno only
-// where the library itself made the event.
+// errno returns the errno in the status, or 0 if there is none. A status of -1
+// is a failure whose errno the library lost. A positive status is an errno only
+// in events that the library itself creates.
 func (e *EventError) errno() syscall.Errno {
 	switch {
 	case e.Status < -1:
@@ -180,7 +179,9 @@ func (e *EventError) errno() syscall.Errno {
 	return 0
 }
 
-// Unwrap returns the errno that the event stands for.
+// Unwrap returns the event's errno. Without one in Status, it is ECONNRESET for
+// EventDisconnected, EHOSTUNREACH for EventUnreachable, ENODEV for
+// EventDeviceRemoval, and EIO otherwise.
 func (e *EventError) Unwrap() error {
 	if errno := e.errno(); errno != 0 {
 		return errno

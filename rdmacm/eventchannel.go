@@ -14,28 +14,28 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// EventChannel delivers the events of the ids made on it. Waiting for them
-// costs no thread. Its methods may be called concurrently; of several
-// goroutines in Next, one gets each event.
+// An EventChannel delivers the events of the IDs created on it. Its methods may
+// be called concurrently; if several goroutines call Next, one of them gets
+// each event. A goroutine that waits occupies no thread.
 //
-// Somebody must read the channel: reading also drives the connections, as
-// rdma_get_cm_event(3) does in C.
+// The channel must be read: as in C, reading events with rdma_get_cm_event(3)
+// also advances the connections.
 type EventChannel struct {
 	object object.Object
 	raw    *librdmacm.EventChannel
 	fd     *netpoll.FD
 
-	dispatched bool // a dispatcher reads it
+	dispatched bool // a dispatcher reads the channel
 
-	// mu is held while C reads an event, which can change the id and the state
-	// of its queue pair, and guards what follows.
+	// mu is held while C reads an event, which can change the ID and the state
+	// of its queue pair. It guards the fields below.
 	mu     sync.Mutex
 	ids    map[*librdmacm.CmId]*ID
-	ahead  []*Event // read already, for the sake of an id that moves; they come before C's
-	paused int      // how many ids are on the move, here or from here
+	ahead  []*Event // events already read because an ID moves; they precede C's
+	paused int      // number of IDs that are moving to or from this channel
 }
 
-// NewEventChannel makes an event channel; see rdma_create_event_channel(3).
+// NewEventChannel creates an event channel; see rdma_create_event_channel(3).
 func NewEventChannel() (*EventChannel, error) {
 	ch, err := newEventChannel()
 	if err != nil {
@@ -45,7 +45,7 @@ func NewEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// newEventChannel makes a channel whose object is to be initialised.
+// newEventChannel creates a channel. The caller must initialize its object.
 func newEventChannel() (*EventChannel, error) {
 	raw, err := librdmacm.CreateEventChannel()
 	if err != nil {
@@ -67,12 +67,11 @@ func (ch *EventChannel) self() *object.Object {
 	return &ch.object
 }
 
-// Next waits for an event. The event is a copy, and acknowledged. Next returns
-// an error that is ctx.Err() when ctx ends, and one that is os.ErrClosed on
-// Close. It holds no thread.
+// Next waits for an event. It returns an error matching ctx.Err() when ctx
+// ends, and one matching os.ErrClosed when the channel is closed.
 //
-// The new id of an EventConnectRequest is the caller's to accept or to close.
-// Events of an id whose Close has begun are left out.
+// The caller must accept or close the new ID of an EventConnectRequest. Next
+// skips events of an ID that is being closed.
 func (ch *EventChannel) Next(ctx context.Context) (*Event, error) {
 	if err := ch.self().Use(); err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (ch *EventChannel) Next(ctx context.Context) (*Event, error) {
 	return ev, err
 }
 
-// Poll returns an event if there is one, ok, without waiting.
+// Poll returns the next event without blocking. If there is none, ok is false.
 func (ch *EventChannel) Poll() (ev *Event, ok bool, err error) {
 	if err := ch.self().Use(); err != nil {
 		return nil, false, err
@@ -99,7 +98,7 @@ func (ch *EventChannel) Poll() (ev *Event, ok bool, err error) {
 	return ev, ev != nil, err
 }
 
-// Events returns an iterator over what Next returns. It ends after the first
+// Events returns an iterator over the results of Next. It stops after the first
 // error.
 func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
@@ -112,7 +111,7 @@ func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
-// read takes an event off the channel, if there is one.
+// read returns the next event, or nil if there is none.
 func (ch *EventChannel) read() (*Event, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -127,7 +126,7 @@ func (ch *EventChannel) read() (*Event, error) {
 	return ch.readC()
 }
 
-// readC takes an event from C. The caller holds ch.mu.
+// readC reads an event from C. The caller must hold ch.mu.
 func (ch *EventChannel) readC() (*Event, error) {
 	for {
 		raw, err := librdmacm.GetCmEvent(ch.raw)
@@ -140,7 +139,7 @@ func (ch *EventChannel) readC() (*Event, error) {
 			return nil, wrap(ch.object.Name(), err)
 		}
 		ev := ch.take(raw)
-		// At once, so that destroying an id never waits for it.
+		// Immediately, so that destroying an ID never waits for it.
 		if err := librdmacm.AckCmEvent(raw); err != nil {
 			return nil, wrap(ch.object.Name(), err)
 		}
@@ -150,7 +149,7 @@ func (ch *EventChannel) readC() (*Event, error) {
 	}
 }
 
-// take copies an event, with our ids in place of C's.
+// take copies an event and replaces C's IDs with ours.
 func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 	ev := copyEvent(raw)
 	if raw.Event == EventConnectRequest {
@@ -169,13 +168,13 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 	return ev
 }
 
-// Close destroys the channel and wakes whoever waits for it; see
-// rdma_destroy_event_channel(3). While it has ids, Close does nothing and
-// returns a BusyError.
+// Close destroys the channel and wakes all waiting goroutines; see
+// rdma_destroy_event_channel(3). If the channel still has IDs, Close does
+// nothing and returns a BusyError.
 func (ch *EventChannel) Close() error {
-	// Whoever waits looks again, and finds the channel closing.
+	// The woken goroutines check again and find the channel closing.
 	return ch.self().Close(func() { ch.fd.Kick() }, func() error {
-		_ = ch.fd.Close() // a duplicate, and there is no second try
+		_ = ch.fd.Close() // a duplicate; there is no second attempt
 		return librdmacm.DestroyEventChannel(ch.raw)
 	})
 }

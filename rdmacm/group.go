@@ -14,24 +14,24 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// GroupConfig says how to be in a multicast group. The zero value is usable,
-// and so is a nil *GroupConfig.
+// A GroupConfig configures membership in a multicast group. The zero value and
+// a nil *GroupConfig are usable.
 type GroupConfig struct {
-	// LocalAddr is an address of the network interface to join on, as host;
-	// empty lets the system's routes choose, among which there must be one to
-	// the group then.
+	// LocalAddr is an address of the network interface to join on, as host. If
+	// empty, the system's routes determine the interface; they must include one
+	// to the group.
 	LocalAddr string
-	// SendOnly keeps the group's datagrams away.
+	// SendOnly joins the group for sending only: the group's datagrams are not
+	// received.
 	SendOnly bool
-	// NoLoopback keeps this end's own datagrams from coming back to it. It
-	// fails with errors.ErrUnsupported on devices that cannot do that.
+	// NoLoopback suppresses copies of this end's own datagrams. JoinGroup fails
+	// with errors.ErrUnsupported on devices that do not support it.
 	NoLoopback bool
-	// PortSpace may be PortSpaceIPoIB, for groups of IPoIB; 0 stands for
-	// PortSpaceUDP.
+	// PortSpace may be PortSpaceIPoIB, for IPoIB groups; 0 means PortSpaceUDP.
 	PortSpace PortSpace
 
-	// What follows is as in DatagramConfig.
-
+	// SendQueue, RecvQueue, Segments, MaxInline, PD and Setup have the same
+	// meaning as in DatagramConfig.
 	SendQueue, RecvQueue, Segments, MaxInline int
 	PD                                        *ibverbs.PD
 	Setup                                     func(*DatagramConn) error
@@ -44,12 +44,11 @@ func (c *GroupConfig) datagrams() DatagramConfig {
 	}).withDefaults()
 }
 
-// JoinGroup makes this host a member of a multicast group and returns an end
-// whose peer is the group: Send sends to all members, and their datagrams come
-// into its receives, along with those that others send to it alone. The
-// membership ends with Close. A subnet that loses the group ends the
-// DatagramConn, with an *EventError of EventMulticastError. The config may be
-// nil.
+// JoinGroup joins a multicast group and returns a DatagramConn with the group
+// as its peer. Send sends to all members. Receives take the members' datagrams
+// and those sent to this end alone. Close leaves the group. If the subnet loses
+// the group, the DatagramConn ends with an *EventError for EventMulticastError.
+// The config may be nil.
 //
 // The group's address may have a zone, such as ff02::1234%eth0.
 func JoinGroup(ctx context.Context, group netip.Addr, config *GroupConfig) (*DatagramConn, error) {
@@ -77,7 +76,8 @@ func (c *GroupConfig) join(ctx context.Context, group netip.Addr) (*DatagramConn
 	return c.joinFrom(local, func(conn *DatagramConn) error { return conn.join(ctx, group, c.joinFlags()) })
 }
 
-// joinFrom makes an end on the device that has the local address, and joins.
+// joinFrom creates a DatagramConn on the device that has the local address, and
+// calls join.
 func (c *GroupConfig) joinFrom(local netip.Addr, join func(*DatagramConn) error) (*DatagramConn, error) {
 	ds, id, err := c.located(local)
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *GroupConfig) joinFlags() JoinFlags {
 	return JoinFull
 }
 
-// located makes an id that knows on which device to join. The caller is a user
-// of the dispatcher then.
+// located creates an ID bound to the local address. The caller must release the
+// dispatcher.
 func (c *GroupConfig) located(local netip.Addr) (*dispatcher, *ID, error) {
 	ps := cmp.Or(c.PortSpace, PortSpaceUDP)
 	if err := checkDatagrams(ps); err != nil {
@@ -131,7 +131,8 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 		}
 		return addr.Addr(), err
 	}
-	// A socket for that port shows what the system's routes choose; nothing is sent.
+	// A UDP socket connected to the group has the address that the system's
+	// routes choose. Nothing is sent.
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", netip.AddrPortFrom(group, 9).String())
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("no route to the group; set GroupConfig.LocalAddr: %w", err)
@@ -140,10 +141,10 @@ func (c *GroupConfig) local(ctx context.Context, group netip.Addr) (netip.Addr, 
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// multicastQP stands for every member's queue pair.
+// multicastQP is the queue pair number that addresses every member.
 const multicastQP = 0xFFFFFF
 
-// join enters the group and makes it the peer.
+// join joins the group and makes it the peer.
 func (c *DatagramConn) join(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	c.local, c.remote = c.id.LocalAddr(), netip.AddrPortFrom(group, 0)
 	ev, err := c.ask(ctx, func() error { return c.id.JoinMulticast(group, flags, nil) })
@@ -156,14 +157,14 @@ func (c *DatagramConn) join(ctx context.Context, group netip.Addr, flags JoinFla
 	return c.joined(ctx, ev)
 }
 
-// joined makes the group, which the event tells of, the peer.
+// joined makes the group in the event the peer.
 func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 	return c.setPeer(ctx, Peer{Path: ev.Path, QPNum: ev.QPNum, QKey: ev.QKey})
 }
 
-// joinIPv6 does what Linux does not for groups of IPv6 on RoCE v2, but does for
-// those of IPv4: the network interface is to be in the group too, and the
-// group's address is the GID.
+// joinIPv6 joins an IPv6 group on RoCE v2. The kernel does so only for IPv4
+// groups, so joinIPv6 makes the network interface a member and uses the group's
+// address as the GID.
 func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags JoinFlags) error {
 	from, err := c.pd.Device().FindGID(c.local.Addr())
 	if err != nil {
@@ -175,8 +176,8 @@ func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags Joi
 		if err != nil {
 			return err
 		}
-		// As long as the socket is open. Nobody sends to its port, which the
-		// system chooses.
+		// The membership lasts as long as the socket is open. Nobody sends to its
+		// port, which the system chooses.
 		if c.membership, err = net.ListenMulticastUDP("udp6", nic, &net.UDPAddr{IP: group.AsSlice()}); err != nil {
 			return err
 		}
@@ -188,11 +189,11 @@ func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags Joi
 	return c.setPeer(ctx, Peer{Path: path, QPNum: multicastQP, QKey: c.qkey})
 }
 
-// multicastHops is what Linux has for groups of IPv4.
+// multicastHops is the hop limit that Linux uses for IPv4 groups.
 const multicastHops = 64
 
-// leaveGroup closes the socket of joinIPv6; everything else that makes a member
-// ends with the queue pair.
+// leaveGroup closes the socket of joinIPv6. Destroying the queue pair ends
+// every other part of the membership.
 func (c *DatagramConn) leaveGroup() error {
 	if c.membership == nil {
 		return nil
@@ -202,9 +203,10 @@ func (c *DatagramConn) leaveGroup() error {
 	return nil
 }
 
-// JoinGroupIB is JoinGroup for an address of InfiniBand's own: the group's GID
-// as it is, instead of the one that an IP address stands for. The config must
-// have a LocalAddr, because there are no routes to such an address.
+// JoinGroupIB joins a multicast group given by its InfiniBand address. It is
+// like JoinGroup, but uses the group's GID as it is instead of mapping an IP
+// address to one. The config must have a LocalAddr, because there are no routes
+// to InfiniBand addresses.
 func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
 	if err := ended("JoinGroupIB", ctx); err != nil {
 		return nil, err
@@ -234,11 +236,11 @@ func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, 
 	})
 }
 
-// groupSender returns the way back to who sent a datagram to the group that is
-// at the end of a path, and false for other datagrams. C cannot tell, because it
-// looks for the group's address among those of the port.
+// groupSender returns the path back to the sender of a datagram to the group,
+// whose path is group. It returns false for other datagrams. C cannot determine
+// the path, because it looks for the group's address among those of the port.
 func groupSender(group ibverbs.AHAttr, wc *ibverbs.WC, header []byte) (ibverbs.AHAttr, bool) {
-	// RoCE v2 with IPv4 has that one's header in the second half.
+	// RoCE v2 over IPv4 puts the IPv4 header into the second half.
 	four := header[ibverbs.GRHLen/2:]
 	if to := group.DGID.Addr(); to.Is4() {
 		if netip.AddrFrom4([4]byte(four[16:])) != to {

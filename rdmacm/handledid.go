@@ -13,49 +13,50 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Handler is called with each event of an id, as the kernel calls its own
-// handlers. If it returns an error, the id is closed then.
+// A Handler handles an event of an ID. If it returns an error, the ID is
+// closed.
 //
-// It may wait, and do with the id what it likes but close it. A panic in it is
-// the program's.
+// A Handler may block, and may call any method of the ID except Close and
+// Shutdown. A panic in a Handler is not recovered.
 type Handler func(id *HandledID, ev *Event) error
 
-// HandledID is an id with a function that handles its events, instead of an
-// event channel that somebody reads. The events of one id are handled in order
-// and one at a time; a handler that takes long delays only its own id. There is
-// a goroutine only while there are events to handle.
+// A HandledID is an ID whose events go to a handler function instead of an
+// event channel. It passes the handler one event at a time, in order; a slow
+// handler delays only its own ID. A goroutine exists only while there are
+// events to handle.
 //
-// A request that comes to an id that listens is a HandledID itself. It has the
-// listening id's handler, until it is given its own, and Value. Its first event
-// is EventConnectRequest. Like every HandledID, it is there until its handler
-// returns an error or somebody calls Close or Shutdown.
+// Each connection request to a listening HandledID is a new HandledID. It
+// inherits the listening ID's Value and its handler, which SetHandler can
+// replace. Its first event is EventConnectRequest. Like every HandledID, it
+// exists until its handler returns an error or somebody calls Close or
+// Shutdown.
 //
 // Its methods may be called concurrently.
 type HandledID struct {
 	id       *ID
 	listener *HandledID    // of a request
-	keep     object.Object // a child of the id's, so that nobody else closes that
+	keep     object.Object // a child of the ID, so that nobody else closes the ID
 	done     chan struct{}
 
-	// closing is held by who closes the id, and by who begins to run the
-	// handler. It is taken before mu, and guards what follows.
+	// closing is held while closing the ID and while starting the handler. It is
+	// taken before mu and guards the fields below.
 	closing    sync.Mutex
 	dispatcher *dispatcher
 	qp         *ibverbs.QP // from CreateQP
 	closed     bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	handler  Handler
 	events   []*Event
-	working  bool          // there is a goroutine for them
-	running  chan struct{} // while the handler runs; closed when it returns
-	stopping int           // how many wait to close the id: no handler begins
-	cause    error         // why the id is over: no handler begins any more
+	working  bool          // a goroutine handles the events
+	running  chan struct{} // set while the handler runs; closed when it returns
+	stopping int           // number of goroutines waiting to close the ID: no handler starts
+	cause    error         // why the ID ended: no handler starts anymore
 	backlog  int
-	requests int // whose first event is not handled yet
+	requests int // number of requests whose first event has not been handled
 }
 
-// NewHandledID makes an id whose events go to the handler.
+// NewHandledID creates an ID and passes its events to the handler.
 func NewHandledID(ps PortSpace, handler Handler) (*HandledID, error) {
 	if handler == nil {
 		return nil, cerr.Nil("NewHandledID", "handler")
@@ -67,8 +68,8 @@ func NewHandledID(ps PortSpace, handler Handler) (*HandledID, error) {
 	return handleID(d, id, handler), nil
 }
 
-// handleID makes a HandledID, to which the id and one use of the dispatcher
-// belong then.
+// handleID creates a HandledID. It takes over the ID and one use of the
+// dispatcher.
 func handleID(d *dispatcher, id *ID, handler Handler) *HandledID {
 	h := &HandledID{
 		id: id, dispatcher: d, handler: handler, backlog: defaultBacklog, done: make(chan struct{}),
@@ -78,7 +79,7 @@ func handleID(d *dispatcher, id *ID, handler Handler) *HandledID {
 	return h
 }
 
-// made returns an error for what NewHandledID has not made.
+// made returns an error if h was not created by NewHandledID.
 func (h *HandledID) made() error {
 	if h == nil || h.id == nil {
 		return notMade("HandledID")
@@ -86,8 +87,7 @@ func (h *HandledID) made() error {
 	return nil
 }
 
-// ID returns the id, for everything but Close, Migrate and Endpoint, which it
-// refuses.
+// ID returns the underlying ID. Its Close, Migrate and Endpoint methods fail.
 func (h *HandledID) ID() *ID {
 	if h == nil {
 		return nil
@@ -95,7 +95,7 @@ func (h *HandledID) ID() *ID {
 	return h.id
 }
 
-// SetHandler gives the id another handler, from its next event on.
+// SetHandler replaces the handler, starting with the next event.
 func (h *HandledID) SetHandler(handler Handler) error {
 	if err := h.made(); err != nil {
 		return err
@@ -109,9 +109,9 @@ func (h *HandledID) SetHandler(handler Handler) error {
 	return nil
 }
 
-// Listen makes the id wait for requests to connect; see rdma_listen(3). Up to
-// backlog of them may be waiting for the handler, or be in its hands with
-// EventConnectRequest, 128 for 0; further ones are rejected.
+// Listen listens for connection requests; see rdma_listen(3). At most backlog
+// requests, or 128 if backlog is 0, may wait for the handler or be in its hands
+// with EventConnectRequest. Further ones are rejected.
 func (h *HandledID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (h *HandledID) Listen(backlog int) error {
 	h.mu.Lock()
 	h.backlog = backlog
 	h.mu.Unlock()
-	if h.id.backlog.Load() == 0 { // requests come with the channel's other events
+	if h.id.backlog.Load() == 0 { // requests would share the channel with other events
 		if err := h.move(ownDispatcher); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (h *HandledID) Listen(backlog int) error {
 	return h.id.listen(backlog, unread)
 }
 
-// move makes another dispatcher hand out the id's events.
+// move moves the ID to the dispatcher that use returns.
 func (h *HandledID) move(use func() (*dispatcher, error)) error {
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -139,8 +139,8 @@ func (h *HandledID) move(use func() (*dispatcher, error)) error {
 	return err
 }
 
-// CreateQP makes a queue pair as ID.CreateQP does, which is closed with the id
-// if not before.
+// CreateQP creates a queue pair like ID.CreateQP. Closing the HandledID closes
+// the queue pair if the caller has not.
 func (h *HandledID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	if err := h.made(); err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (h *HandledID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	return qp, err
 }
 
-// Done returns a channel that is closed when the id is over: when it is closed,
-// or its handler has returned an error.
+// Done returns a channel that is closed when the ID is closed or its handler
+// has returned an error.
 func (h *HandledID) Done() <-chan struct{} {
 	if h == nil {
 		return nil
@@ -163,8 +163,8 @@ func (h *HandledID) Done() <-chan struct{} {
 	return h.done
 }
 
-// Err returns nil while the id is in use, and then why it is over: the error
-// that its handler has returned, or one that is os.ErrClosed.
+// Err returns nil while the ID is in use. Afterwards it returns the handler's
+// error, or an error matching os.ErrClosed.
 func (h *HandledID) Err() error {
 	if err := h.made(); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (h *HandledID) Err() error {
 	return h.cause
 }
 
-// dispatch takes an event of the id. It is called by a dispatcher, and so waits
-// for nothing.
+// dispatch takes an event of the ID. A dispatcher calls it, so it must not
+// block.
 func (h *HandledID) dispatch(d *dispatcher, ev *Event) {
 	if ev.Type != EventConnectRequest {
 		h.add(ev)
@@ -190,7 +190,7 @@ func (h *HandledID) dispatch(d *dispatcher, ev *Event) {
 	})
 }
 
-// add has an event handled.
+// add queues an event for the handler.
 func (h *HandledID) add(ev *Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,8 @@ func (h *HandledID) add(ev *Event) {
 	h.work()
 }
 
-// work sees to it that somebody handles the events. The caller holds mu.
+// work starts a goroutine to handle the events if there is none. The caller
+// must hold mu.
 func (h *HandledID) work() {
 	if !h.working {
 		h.working = true
@@ -216,7 +217,7 @@ func (h *HandledID) handleAll() {
 			h.finish(handler(h, ev))
 			continue
 		}
-		err := h.move(useDispatcher) // away from the listener's, where more requests come
+		err := h.move(useDispatcher) // away from the listener's, which receives more requests
 		if err == nil {
 			err = handler(h, ev)
 		}
@@ -225,7 +226,8 @@ func (h *HandledID) handleAll() {
 	}
 }
 
-// begin returns what to run next, if there is an event and its handler may run.
+// begin returns the next event and its handler. The event is nil if there is
+// none or the handler may not run.
 func (h *HandledID) begin() (Handler, *Event) {
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -245,7 +247,8 @@ func (h *HandledID) begin() (Handler, *Event) {
 	return h.handler, ev
 }
 
-// finish notes that the handler has returned, and closes the id after an error.
+// finish records that the handler has returned, and closes the ID after an
+// error.
 func (h *HandledID) finish(err error) {
 	h.mu.Lock()
 	if h.cause == nil {
@@ -259,22 +262,21 @@ func (h *HandledID) finish(err error) {
 	}
 }
 
-// handled notes that a request's first event was handled.
+// handled records that a request's first event was handled.
 func (h *HandledID) handled() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.requests--
 }
 
-// Close closes the id, with the queue pair that CreateQP has made; a connection
-// ends with it, and a request that nobody has answered is rejected. Events that
-// have not been handled are dropped. The peer is told of the end once, and hears
-// nothing if that message is lost; ID().Disconnect tells it again until
-// EventDisconnected comes.
+// Close closes the ID and the queue pair that CreateQP created. It ends the
+// connection, rejects an unanswered request, and drops events that have not
+// been handled. The peer is told only once and learns nothing if that message
+// is lost; ID().Disconnect repeats the message until EventDisconnected arrives.
 //
-// While a handler of the id runs, Close does nothing and returns an error that
-// is syscall.EBUSY, from anywhere: a handler ends its id by returning an error,
-// and others wait with Shutdown.
+// While a handler of the ID runs, Close does nothing and returns an error
+// matching syscall.EBUSY, whoever calls it. A handler ends its ID by returning
+// an error; other callers use Shutdown.
 func (h *HandledID) Close() error {
 	if err := h.made(); err != nil {
 		return err
@@ -291,9 +293,10 @@ func (h *HandledID) Close() error {
 	return h.destroy()
 }
 
-// Shutdown is Close that waits for the handler if it is running, and lets it
-// begin no more. A handler must not wait for its own end with it. It returns an
-// error that is ctx.Err() when ctx ends; the id is as it was then.
+// Shutdown waits for a running handler to return, keeps it from starting again,
+// and closes the ID like Close. A handler must not call Shutdown for its own
+// ID. If ctx ends first, the error matches ctx.Err(), and the ID stays as it
+// was.
 func (h *HandledID) Shutdown(ctx context.Context) error {
 	if err := h.made(); err != nil {
 		return err
@@ -313,7 +316,8 @@ func (h *HandledID) Shutdown(ctx context.Context) error {
 	return h.Close()
 }
 
-// stop keeps the handler from beginning, and returns what a running one closes.
+// stop keeps the handler from starting. It returns a channel that a running
+// handler closes, or nil.
 func (h *HandledID) stop() (running <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -329,7 +333,7 @@ func (h *HandledID) resume() {
 	}
 }
 
-// end closes the id after its handler has returned an error.
+// end closes the ID after its handler has returned an error.
 func (h *HandledID) end() {
 	h.closing.Lock()
 	defer h.closing.Unlock()
@@ -341,8 +345,8 @@ func (h *HandledID) end() {
 	}
 }
 
-// destroy closes what the id has and the id. After an error it can be called
-// again. The caller holds closing.
+// destroy closes the queue pair and the ID. After an error, it can be called
+// again. The caller must hold closing.
 func (h *HandledID) destroy() error {
 	if h.closed {
 		return nil
@@ -369,7 +373,7 @@ func (h *HandledID) destroy() error {
 	return err
 }
 
-// sayDone closes done, once. The caller holds closing.
+// sayDone closes done unless it is closed. The caller must hold closing.
 func (h *HandledID) sayDone() {
 	select {
 	case <-h.done:

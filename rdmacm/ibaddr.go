@@ -9,13 +9,13 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// IBAddr is an address of InfiniBand's own, AF_IB, in place of an IP address
-// and a port; see rdma_cm(7). Numbers have the host's byte order.
+// An IBAddr is a native InfiniBand address (AF_IB), used instead of an IP
+// address and port; see rdma_cm(7). Numbers are in host byte order.
 type IBAddr struct {
 	GID           ibverbs.GID
-	ServiceID     uint64       // what listens there: its upper bits say the port space, its lowest 16 the port
-	ServiceIDMask uint64       // the bits of ServiceID that count; the zero value is all of them
-	PKey          ibverbs.PKey // the zero value is ibverbs.PKeyDefault
+	ServiceID     uint64       // the upper bits are the port space, the lowest 16 the port
+	ServiceIDMask uint64       // significant bits of ServiceID; zero means all of them
+	PKey          ibverbs.PKey // zero means ibverbs.PKeyDefault
 	FlowInfo      uint32
 	ScopeID       uint64
 }
@@ -40,7 +40,8 @@ func (a IBAddr) sockaddr() *sockaddr {
 	return s
 }
 
-// ibAddr reads an address from C. One of another family is the zero value.
+// ibAddr converts an address from C's form. It returns the zero value for other
+// families.
 func ibAddr(s *librdmacm.Sockaddr) IBAddr {
 	if s.SaFamily != libibverbs.AF_IB {
 		return IBAddr{}

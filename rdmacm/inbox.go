@@ -6,33 +6,33 @@ import (
 	"sync"
 )
 
-// inbox keeps what comes for an endpoint until somebody takes it. It is
-// unbounded, but for connection requests: the dispatcher must not wait. An
-// id has few events.
+// inbox keeps an endpoint's events and connection requests until a call takes
+// them. The dispatcher must not block, so only connection requests are limited.
+// An ID has few events.
 type inbox struct {
 	mu       sync.Mutex
-	changed  chan struct{} // closed, and replaced, whenever something below changes
-	calls    []*call       // in the order in which they have begun
-	events   []*Event      // that no call has asked for
-	requests []*Endpoint   // that nobody has taken
-	ended    error         // why waiting is of no use any more
-	failed   error         // why no events come any more; those that have come count
+	changed  chan struct{} // closed and replaced whenever a field below changes
+	calls    []*call       // in the order in which they began
+	events   []*Event      // not taken by any call
+	requests []*Endpoint   // not yet accepted
+	ended    error         // why waiting is pointless
+	failed   error         // why no more events come; earlier ones can still be taken
 }
 
-// call is a call that waits for the event that answers it, or did.
+// call is a call that waits, or waited, for the event that answers it.
 type call struct {
 	answers   func(*Event) bool
 	event     *Event
 	abandoned bool
 }
 
-// anyOf answers a call with the first event of these types.
+// anyOf returns a function that accepts events of the given types.
 func anyOf(types ...EventType) func(*Event) bool {
 	return func(ev *Event) bool { return slices.Contains(types, ev.Type) }
 }
 
-// expect begins a call, before what it waits for is started. C answers calls of
-// one kind in the order in which they were made.
+// expect starts a call. Use it before the C call that causes the event. C
+// answers calls of one kind in order.
 func (in *inbox) expect(answers func(*Event) bool) *call {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -52,7 +52,7 @@ func (in *inbox) remove(c *call) {
 	in.calls = slices.DeleteFunc(in.calls, func(other *call) bool { return other == c })
 }
 
-// put hands an event out, or keeps it.
+// put gives an event to the call that it answers, or keeps it.
 func (in *inbox) put(ev *Event) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -62,9 +62,10 @@ func (in *inbox) put(ev *Event) {
 	in.notify()
 }
 
-// answer gives an event to the call that it answers, and reports whether it
-// has. The end of a connection answers all that can be waiting for it, and an
-// event after which none follow every call.
+// answer gives an event to the calls that it answers and reports whether it was
+// taken. The end of a connection answers all calls waiting for it.
+// EventDeviceRemoval and EventConnectError, which no event follows, answer
+// every call.
 func (in *inbox) answer(ev *Event) (taken bool) {
 	last := ev.Type == EventDeviceRemoval || ev.Type == EventConnectError
 	if last {
@@ -89,8 +90,8 @@ func (in *inbox) notify() {
 	in.changed = make(chan struct{})
 }
 
-// await waits for the event that answers a call. If ctx ends before, the event
-// goes where those go that nobody has asked for.
+// await waits for the event that answers a call. If ctx ends first, the event
+// is kept like one that no call asked for.
 func (in *inbox) await(ctx context.Context, c *call) (*Event, error) {
 	err := in.wait(ctx, func() bool { return c.event != nil })
 	in.mu.Lock()
@@ -102,7 +103,7 @@ func (in *inbox) await(ctx context.Context, c *call) (*Event, error) {
 	return nil, err
 }
 
-// next waits for an event that no call has asked for.
+// next waits for an event that no call asked for.
 func (in *inbox) next(ctx context.Context) (ev *Event, err error) {
 	err = in.wait(ctx, func() bool {
 		if len(in.events) > 0 {
@@ -124,8 +125,9 @@ func (in *inbox) nextRequest(ctx context.Context) (request *Endpoint, err error)
 	return request, err
 }
 
-// wait waits until done, which is called with mu held, returns true. What has
-// come wins over an end that came with it, but not over the endpoint's.
+// wait blocks until done, called with mu held, returns true. Events already
+// received take precedence over a failure, but not over the end of the
+// endpoint.
 func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	for {
 		in.mu.Lock()
@@ -152,18 +154,18 @@ func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// hasRoom reports whether another connection request may come, of up to limit. The
-// caller holds mu.
+// hasRoom reports whether the inbox may store another connection request, of at most
+// limit. The caller holds mu.
 func (in *inbox) hasRoom(limit int) bool { return in.ended == nil && len(in.requests) < limit }
 
-// add keeps a connection request. The caller holds mu.
+// add stores a connection request. The caller holds mu.
 func (in *inbox) add(request *Endpoint) {
 	in.requests = append(in.requests, request)
 	in.notify()
 }
 
-// end makes every wait end with the error, and returns what nobody has taken.
-// Of several ends the first one counts.
+// end makes every wait fail with err and returns the events and requests that
+// nobody has taken. Only the first error counts.
 func (in *inbox) end(err error) ([]*Event, []*Endpoint) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -176,7 +178,7 @@ func (in *inbox) end(err error) ([]*Event, []*Endpoint) {
 	return events, requests
 }
 
-// err returns nil, or why waiting is of no use.
+// err returns why waiting is pointless, or nil.
 func (in *inbox) err() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Listener waits for connections. Its methods may be called concurrently.
+// A Listener accepts connections. Its methods may be called concurrently.
 type Listener struct {
 	dispatcher *dispatcher
 	id         *ID
 	addr       netip.AddrPort
-	requests   chan *Request // each uses the dispatcher
-	serving    chan struct{} // has an element for each request that Serve handles; nil without a limit
+	requests   chan *Request // each holds one use of the dispatcher
+	serving    chan struct{} // one element for each request in Serve; nil without a limit
 	closed     chan struct{}
 	closer     closer
 
@@ -27,34 +27,34 @@ type Listener struct {
 	failed error // why closed is closed
 }
 
-// ListenConfig says how to listen. The zero value is usable.
+// A ListenConfig configures a listener. The zero value is usable.
 type ListenConfig struct {
-	// Backlog is how many requests may wait for Accept, up to 65536; 0 stands
-	// for 128. Further ones are rejected. If more than the system's
-	// net.rdma_ucm.max_backlog arrive at once, some are not answered at all,
+	// Backlog is the maximum number of requests that wait for Accept, up to
+	// 65536; 0 means 128. Further requests are rejected. If more requests than
+	// the system's net.rdma_ucm.max_backlog arrive at once, some get no answer,
 	// and their peers ask again some seconds later.
 	Backlog int
-	// MaxServed is the most requests that Serve handles at once; 0 stands for no
-	// limit. Further ones wait as Backlog says.
+	// MaxServed is the maximum number of requests that Serve handles
+	// concurrently; 0 means no limit. Further requests wait in the backlog.
 	MaxServed int
-	// ReuseAddr lets ids that do not listen share the address; of those that
-	// have it, one at a time can listen. AFOnly keeps a listener at all
-	// addresses of IPv6 from taking those of IPv4 too.
+	// ReuseAddr lets IDs that do not listen share the address; only one ID at a
+	// time can listen on it. AFOnly keeps a listener on all IPv6 addresses from
+	// also accepting IPv4.
 	ReuseAddr, AFOnly bool
 }
 
-// Listen waits for connections at host:port. Without a host it listens on
-// every address of every device, for both IPv4 and IPv6; port 0 lets the
-// system choose one. The config may be nil.
+// Listen listens for connections at host:port. If the host is empty, it listens
+// on every address of every device, with both IPv4 and IPv6. If the port is 0,
+// the system chooses one. The config may be nil.
 //
-// A loopback address, such as 127.0.0.1, is refused with
-// syscall.EADDRNOTAVAIL: the kernel takes it for every address of every device,
-// so that the listener would be open to the network, but not to who dials the
-// loopback address.
+// Listen refuses a loopback address such as 127.0.0.1 with
+// syscall.EADDRNOTAVAIL. The kernel treats it as every address of every device:
+// the listener would be open to the network, but not to dials of the loopback
+// address.
 //
-// If the device is removed that has the address, Accept returns an error that
-// is syscall.ENODEV, and the listener is to be closed. One without a host goes
-// on, with whatever devices there are.
+// If the device that has the address is removed, Accept returns an error
+// matching syscall.ENODEV, and the caller should close the listener. A listener
+// without a host continues with the remaining devices.
 func Listen(ctx context.Context, address string, config *ListenConfig) (*Listener, error) {
 	if err := ended("Listen", ctx); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func Listen(ctx context.Context, address string, config *ListenConfig) (*Listene
 	return ln, nil
 }
 
-// withDefaults returns a copy in which no zero value is left to interpret.
+// withDefaults returns a copy with zero values replaced by their defaults.
 func (c *ListenConfig) withDefaults() ListenConfig {
 	var out ListenConfig
 	if c != nil {
@@ -111,8 +111,8 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	return ln, nil
 }
 
-// refuseLoopback keeps what is meant for this machine alone from being open to
-// the network.
+// refuseLoopback rejects loopback addresses: a listener meant for this machine
+// alone would be open to the network.
 func refuseLoopback(addr netip.Addr) error {
 	if !addr.IsLoopback() {
 		return nil
@@ -143,7 +143,7 @@ func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 	return nil
 }
 
-// handle is the handler of the listening id's events.
+// handle handles the listening ID's events.
 func (ln *Listener) handle(ev *Event) {
 	switch ev.Type {
 	case EventConnectRequest:
@@ -167,10 +167,10 @@ func (ln *Listener) end(cause error) {
 	}
 }
 
-// Addr returns the address that the listener has.
+// Addr returns the listener's address.
 func (ln *Listener) Addr() netip.AddrPort { return ln.addr }
 
-// check returns an error for what Listen has not made.
+// check returns an error if ln was not created by Listen.
 func (ln *Listener) check() error {
 	if ln == nil || ln.closed == nil {
 		return notMade("Listener")
@@ -178,10 +178,10 @@ func (ln *Listener) check() error {
 	return nil
 }
 
-// Device returns the device that has the listener's address. A protection domain
-// that is made on it can serve all connections, as Config.PD, so that memory need
-// be registered only once. A listener at every address has no one device, and
-// Device fails; its requests have theirs.
+// Device returns the device that has the listener's address. Allocate a
+// protection domain on it and pass it as Config.PD to register memory once for
+// all connections. Device fails for a listener on every address, which has no
+// single device; each request has its own.
 func (ln *Listener) Device() (*ibverbs.Device, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
@@ -193,9 +193,10 @@ func (ln *Listener) Device() (*ibverbs.Device, error) {
 	return device, err
 }
 
-// Accept waits for a request to connect. The request must be accepted or
-// rejected, which also gives its resources back. Accept returns an error that
-// is ctx.Err() when ctx ends, and one that is os.ErrClosed on Close.
+// Accept waits for a connection request. The caller must accept or reject the
+// request, which also releases its resources. Accept returns an error matching
+// ctx.Err() when ctx ends, and one matching os.ErrClosed when the listener is
+// closed.
 func (ln *Listener) Accept(ctx context.Context) (*Request, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
@@ -225,8 +226,8 @@ func (ln *Listener) err() error {
 	return fmt.Errorf("listener at %v: %w", ln.addr, ln.failed)
 }
 
-// Close stops listening and rejects the requests that nobody has accepted.
-// Connections that were accepted stay up.
+// Close stops listening and rejects the requests that have not been accepted.
+// Accepted connections stay up.
 func (ln *Listener) Close() error {
 	if err := ln.check(); err != nil {
 		return err
@@ -241,7 +242,7 @@ func (ln *Listener) Close() error {
 			select {
 			case req := <-ln.requests:
 				if err := req.drop(); err != nil {
-					ln.requests <- req // there is room, as no more come
+					ln.requests <- req // there is room, because no more requests arrive
 					return err
 				}
 			default:
@@ -251,15 +252,16 @@ func (ln *Listener) Close() error {
 	})
 }
 
-// Serve calls handle with each request, in a goroutine of its own, until ctx
-// ends, and returns when all of these have returned: nil then, for that is how a
-// server ends. A request that handle neither accepts nor rejects is rejected.
-// ListenConfig.MaxServed bounds how many there are at once.
+// Serve accepts requests until ctx ends and calls handle for each in a
+// goroutine of its own. It rejects a request that handle neither accepts nor
+// rejects. ListenConfig.MaxServed limits the number of concurrent calls.
 //
-// Requests that come after that wait, until Close of the listener rejects them.
+// When ctx ends, Serve waits for all calls to return, and returns nil. Later
+// requests wait in the backlog until Close rejects them.
 //
-// If no more requests can be accepted before, because the device was removed or
-// the listener closed, Serve ends the context that handle has, and returns why.
+// If the listener fails first, because it was closed or its device was removed,
+// Serve cancels the context passed to handle, waits for all calls, and returns
+// the error.
 func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, req *Request)) error {
 	if err := ln.check(); err != nil {
 		return err
@@ -294,8 +296,8 @@ func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, 
 	}
 }
 
-// acceptServed is Accept within ListenConfig.MaxServed. The request counts until
-// served.
+// acceptServed waits until MaxServed allows another request, and accepts one.
+// The request counts until served is called.
 func (ln *Listener) acceptServed(ctx context.Context) (*Request, error) {
 	if ln.serving != nil {
 		select {

@@ -12,45 +12,46 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// operation is a work request that is under way.
+// operation is a work request in flight.
 type operation struct {
 	wc     ibverbs.WC
-	err    error         // set instead of wc if there is no completion to come
-	done   chan struct{} // closed when either is set
+	err    error         // set instead of wc if no completion will arrive
+	done   chan struct{} // closed when wc or err is set
 	isSend bool
-	finish func()               // of a send, if not nil: the device is done with what it needed
-	slot   int                  // of a receive, in headers
-	header [ibverbs.GRHLen]byte // and what was there
+	finish func()               // for a send, if not nil: called when the device needs nothing more
+	slot   int                  // for a datagram receive: its slot in headers
+	header [ibverbs.GRHLen]byte // for a datagram receive: the header received
 }
 
-// operations are the work requests of a queue pair. Whoever waits for one polls
-// the completion queue for all: one goroutine leads, and tells the others.
+// operations are the work requests of a queue pair. One of the goroutines that
+// wait for a request leads: it polls the completion queue and hands out
+// everyone's completions.
 type operations struct {
 	queues    *queues
-	lead      chan struct{} // full while somebody polls
-	wcs       []ibverbs.WC  // of the leader
-	turns     uint          // that leaders have had; of the leader
+	lead      chan struct{} // full while a goroutine leads
+	wcs       []ibverbs.WC  // used by the leader
+	turns     uint          // number of turns as leader; used by the leader
 	maxInline int           // bytes
 
-	mu      sync.Mutex // guards what follows, and posting
+	mu      sync.Mutex // guards the fields below, and posting
 	pending map[uint64]*operation
 	lastID  uint64
 	send    *ibverbs.SendBatch
 	recv    *ibverbs.RecvBatch
-	headers *headers // of the datagrams that are received, nil on connections
+	headers *headers // of received datagrams; nil for connections
 	closed  error
 	kept    []keptReceive
 
-	// What is posted, until its completion is taken from the completion queue,
-	// which must never overflow.
+	// sends and recvs count posted requests until their completions are taken
+	// from the completion queue, which must never overflow.
 	sends, recvs room
 
-	// failed is told of every completion that reports a failure, whether
-	// anybody waits for its request or not.
+	// failed is called for every failed completion, even if nobody waits for its
+	// request.
 	failed func(*ibverbs.WCError)
 }
 
-// keptReceive is a receive that Recv has posted, and whose context ended first.
+// keptReceive is a receive that Recv posted before its context ended.
 type keptReceive struct {
 	op       *operation
 	segments []ibverbs.Segment
@@ -73,7 +74,8 @@ func (o *operations) init(q *queues, size queueSizes) error {
 	return nil
 }
 
-// check refuses work for what was not made, and waits without a context.
+// check returns an error if the queues were not created by this package or ctx
+// is nil.
 func (o *operations) check(ctx context.Context) error {
 	if err := o.queues.check(); err != nil {
 		return err
@@ -84,13 +86,13 @@ func (o *operations) check(ctx context.Context) error {
 	return nil
 }
 
-// yieldEvery is after how many turns of waiting other goroutines may run. A
-// completion that is there at once parks nobody, so that a few goroutines could
-// have the processors to themselves for long.
+// yieldEvery is the number of turns as leader after which the leader yields. An
+// immediate completion parks no goroutine, so a few goroutines could otherwise
+// monopolize the processors.
 const yieldEvery = 8
 
-// wait returns when op is done, and how it went, or when ctx ends. An op that is
-// done wins over a ctx that has ended.
+// wait blocks until op is done or ctx ends. It reports whether op is done, and
+// its error. If both happen, op wins.
 func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
 		return false, err
@@ -108,7 +110,7 @@ func (o *operations) waitUntilDone(ctx context.Context, op *operation) error {
 		case <-op.done:
 		case o.lead <- struct{}{}:
 			var err error
-			if !op.isDone() { // or the leader before told us and left
+			if !op.isDone() { // the previous leader may have completed it
 				err = o.collect(ctx)
 			}
 			o.turns++
@@ -127,15 +129,15 @@ func (o *operations) waitUntilDone(ctx context.Context, op *operation) error {
 	return nil
 }
 
-// collect waits for completions and hands them out. The caller leads.
+// collect waits for completions and hands them out. The caller must lead.
 func (o *operations) collect(ctx context.Context) error {
 	n, err := o.queues.cq.Wait(ctx, o.wcs)
 	o.handOut(n)
 	return o.queues.unlessRemoved(err)
 }
 
-// poll hands out the completions that there are, and returns how many. The
-// caller leads.
+// poll hands out the available completions without blocking and returns their
+// number. The caller must lead.
 func (o *operations) poll() (int, error) {
 	n, err := o.queues.cq.Poll(o.wcs)
 	o.handOut(n)
@@ -150,18 +152,17 @@ func (o *operations) handOut(n int) {
 
 func (o *operations) complete(wc *ibverbs.WC) {
 	if err, ok := wc.Err().(*ibverbs.WCError); ok {
-		o.failed(err) // first, so that all who wait know why it is over
+		o.failed(err) // first, so that all waiting goroutines learn the cause
 	}
 	op := o.take(wc.ID())
 	if op == nil {
-		return // posted by the caller on the bare queue pair
+		return // posted by the caller directly on the queue pair
 	}
 	op.wc = *wc
 	op.end()
 }
 
-// take gives up the place of a request whose completion has come, and returns the
-// request.
+// take frees the place of a completed request and returns the request.
 func (o *operations) take(id uint64) *operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,7 +182,7 @@ func (o *operations) take(id uint64) *operation {
 	return op
 }
 
-// isDone reports whether the request is done with.
+// isDone reports whether the request has ended.
 func (op *operation) isDone() bool {
 	select {
 	case <-op.done:
@@ -191,7 +192,7 @@ func (op *operation) isDone() bool {
 	}
 }
 
-// end tells whoever waits that the request is done with.
+// end wakes the goroutines that wait for the request.
 func (op *operation) end() {
 	if op.finish != nil {
 		op.finish()
@@ -199,7 +200,7 @@ func (op *operation) end() {
 	close(op.done)
 }
 
-// abort ends everything that is under way and refuses more.
+// abort ends all requests in flight with err and refuses new ones.
 func (o *operations) abort(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -212,8 +213,8 @@ func (o *operations) abort(err error) {
 	o.sends.wakeAll()
 }
 
-// result returns how a finished operation went. Of one that was flushed, why it is
-// over may be known only a little later.
+// result returns the error of a finished request. The cause of a flushed
+// request may become known only a little later.
 func (o *operations) result(ctx context.Context, op *operation) error {
 	if op.err != nil {
 		return op.err
@@ -228,7 +229,8 @@ func (o *operations) result(ctx context.Context, op *operation) error {
 	return o.failure(err)
 }
 
-// failure replaces an error that only follows from the end by why it is over.
+// failure replaces an error that is a mere consequence of the end by the cause
+// of the end.
 func (o *operations) failure(err error) error {
 	cause := o.queues.Err()
 	if cause == nil {
@@ -240,9 +242,9 @@ func (o *operations) failure(err error) error {
 	return err
 }
 
-// postSend posts the request that fill adds to an empty batch. It waits for
-// room in the send queue. If it succeeds, finish, which may be nil, is called
-// when the request is done with.
+// postSend posts the request that fill adds to an empty batch. It blocks until
+// the send queue has room. If it succeeds, it calls finish, unless nil, when
+// the request has ended.
 func (o *operations) postSend(
 	ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
 ) (*operation, error) {
@@ -267,12 +269,13 @@ func (o *operations) postSend(
 	}
 }
 
-// trySend posts the request, or returns the caller's turn to try again.
+// trySend posts the request. If the queue is full, it returns a channel to wait
+// on before trying again.
 func (o *operations) trySend(op *operation, fill func(b *ibverbs.SendBatch, id uint64) error) (turn chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.over(); err != nil {
-		o.sends.wakeAll() // to learn of it too
+		o.sends.wakeAll() // they must learn of it too
 		return nil, err
 	}
 	if o.sends.isFull() {
@@ -287,12 +290,12 @@ func (o *operations) trySend(op *operation, fill func(b *ibverbs.SendBatch, id u
 		return err
 	})
 	if err != nil {
-		o.sends.wakeNext() // the caller may have been told of room that it does not use
+		o.sends.wakeNext() // the caller may have been promised room that it does not use
 	}
 	return nil, err
 }
 
-// waitForRoom waits until a send request may be posted. Completions make room, so
+// waitForRoom waits for room in the send queue. Only completions make room, so
 // the caller takes its turn in polling for them.
 func (o *operations) waitForRoom(ctx context.Context, turn chan struct{}) error {
 	select {
@@ -305,7 +308,7 @@ func (o *operations) waitForRoom(ctx context.Context, turn chan struct{}) error 
 	case <-turn:
 		return nil
 	case o.lead <- struct{}{}:
-		// The leader before may have made room, so that none is to come.
+		// The previous leader may have made room; then no completion may follow.
 		if o.isFull() {
 			err = o.collect(ctx)
 		}
@@ -350,7 +353,7 @@ func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 	}
 }
 
-// tryRecv posts a receive, or returns nil if there is no room.
+// tryRecv posts a receive. It returns nil if there is no room.
 func (o *operations) tryRecv(segments []ibverbs.Segment) (*operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -381,8 +384,7 @@ func (o *operations) tryRecv(segments []ibverbs.Segment) (*operation, error) {
 	return op, nil
 }
 
-// receivesNothing returns nil, or why there is no room for all receives that can be
-// posted.
+// receivesNothing returns an error if any receives are posted.
 func (o *operations) receivesNothing() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -395,8 +397,7 @@ func (o *operations) receivesNothing() error {
 	return nil
 }
 
-// pollOnce hands out what completions there are, unless somebody else is doing
-// so.
+// pollOnce hands out the available completions unless another goroutine leads.
 func (o *operations) pollOnce() (int, error) {
 	select {
 	case o.lead <- struct{}{}:
@@ -407,7 +408,7 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
-// over returns nil, or why nothing can be posted any more.
+// over returns why no more requests can be posted, or nil.
 func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed
@@ -415,10 +416,11 @@ func (o *operations) over() error {
 	return o.queues.Err()
 }
 
-// post posts a request for which there is room. The caller holds o.mu.
+// post posts a request. There must be room for it, and the caller must hold
+// o.mu.
 func (o *operations) post(op *operation, r *room, post func(id uint64) error) error {
 	o.lastID++
-	// Before it is posted, because the completion may be faster.
+	// Before posting, because the completion may arrive first.
 	o.pending[o.lastID] = op
 	if err := post(o.lastID); err != nil {
 		delete(o.pending, o.lastID)

@@ -5,8 +5,7 @@ import (
 	"unsafe"
 )
 
-// pinned keeps memory of Go's heap in place while a struct that is passed to C
-// points at it.
+// pinned pins Go memory in place while a struct passed to C points to it.
 func pinned(p unsafe.Pointer) *runtime.Pinner {
 	pinner := new(runtime.Pinner)
 	if p != nil {

@@ -16,49 +16,49 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// queues are what a connection and an end for datagrams have in common: an id
-// with a queue pair, memory, and the work requests under way.
+// queues is the common part of Conn and DatagramConn: an ID with a queue pair,
+// memory, and the work requests in flight.
 type queues struct {
-	kind       string // what errors call it
+	kind       string // name in errors
 	dispatcher *dispatcher
 	id         *ID
 	pd         *ibverbs.PD
-	foreignPD  bool // the user's
+	foreignPD  bool // pd is the user's
 	channel    *ibverbs.CompChannel
 	cq         *ibverbs.CQ
 	qp         *ibverbs.QP
 	ops        operations
 
-	answers chan *Event   // receives the event that answers what was asked
-	within  time.Duration // how long that may take; no limit if not positive
-	done    chan struct{} // closed when it is over
+	answers chan *Event   // receives the event that answers ask
+	within  time.Duration // maximum time for an answer; no limit if not positive
+	done    chan struct{} // closed when the connection ends
 	closer  closer
 	leave   closer
 	linger  time.Duration // how long the peer is told of the end after release
 	untold  error         // why the peer could not be told of the end
 	parting parting
 
-	flushed    atomic.Pointer[ibverbs.WCError] // the first request of a connection that was
-	wasFlushed bool                            // at the last look
+	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
+	wasFlushed bool                            // flushed was set at the last look
 
-	mu    sync.Mutex // guards what follows
-	asks  bool       // an answer is to come
-	cause error      // why it is over
+	mu    sync.Mutex // guards the fields below
+	asks  bool       // an answer is expected
+	cause error      // why the connection ended
 
-	memory  sync.Mutex // guards what follows
+	memory  sync.Mutex // guards the fields below
 	regions regions    // from Alloc
-	closed  bool       // no more of them
+	closed  bool       // no more regions
 }
 
-// queueSizes are those of a config.
+// queueSizes are the sizes that a config asks for.
 type queueSizes struct {
-	config                     string // its type
-	send, recv                 int    // requests
-	sendSegments, recvSegments int    // of one request
+	config                     string // name of the config's type
+	send, recv                 int    // numbers of requests
+	sendSegments, recvSegments int    // maximum per request
 	inline                     int    // bytes
 }
 
-// check refuses sizes that no queue pair of the id can have.
+// check rejects sizes that no queue pair can have.
 func (s queueSizes) check(id string) error {
 	for _, f := range []struct {
 		name string
@@ -71,13 +71,14 @@ func (s queueSizes) check(id string) error {
 	return nil
 }
 
-// notMade refuses what is nil, or was not made by this package.
+// notMade returns the error for an object that is nil or was not created by
+// this package.
 func notMade(what string) error {
 	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the %s is nil, or was not made by this package", what))
 }
 
-// init is called with an id that has a device. The dispatcher and the id become
-// the queues'. pd may be nil. failed is told of requests that fail.
+// init takes over the dispatcher and the ID, which must have a device. pd may
+// be nil. failed is called for failed requests.
 func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
 	c.ops.failed = failed
@@ -85,7 +86,8 @@ func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed
 	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
-// allocate makes all but the queue pair, whose config it returns.
+// allocate creates everything but the queue pair and returns the queue pair's
+// config.
 func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
@@ -114,7 +116,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	}, c.ops.init(c, size)
 }
 
-// check returns why the queues are of no use at all.
+// check returns an error if the queues were not created by this package.
 func (c *queues) check() error {
 	if c == nil || c.done == nil {
 		return notMade("connection")
@@ -122,10 +124,11 @@ func (c *queues) check() error {
 	return nil
 }
 
-// errClosed is the cause of what Close has ended.
+// errClosed returns the cause of an end by Close.
 func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.kind, os.ErrClosed) }
 
-// isAnswer reports, once, that the event that has come is what ask waits for.
+// isAnswer reports whether ask expects an event. If so, the current event is
+// the answer, and ask expects no other.
 func (c *queues) isAnswer() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,21 +137,21 @@ func (c *queues) isAnswer() bool {
 	return asks
 }
 
-// isAsking reports whether ask waits for an event.
+// isAsking reports whether ask expects an event.
 func (c *queues) isAsking() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asks
 }
 
-// ask starts something, at most once, and waits for the event that answers it.
-// One that reports a failure is returned as an error.
+// ask calls start and waits for the event that answers it. It returns an event
+// that reports a failure as an error.
 func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 	c.mu.Lock()
 	c.asks = true
 	c.mu.Unlock()
 	if err := start(); err != nil {
-		c.isAnswer() // none is to come
+		c.isAnswer() // no answer will arrive
 		return nil, err
 	}
 	var late <-chan time.Time
@@ -162,7 +165,7 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		return ev, ev.Err()
 	case <-c.done:
 		select {
-		case ev := <-c.answers: // it was there, if not for long
+		case ev := <-c.answers: // the answer arrived just before the end
 			return ev, ev.Err()
 		default:
 			return nil, c.Err()
@@ -174,7 +177,7 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 	}
 }
 
-// end notes why it is over, and reports whether nobody has before.
+// end records the cause of the end. It returns false if there already is one.
 func (c *queues) end(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,24 +189,24 @@ func (c *queues) end(cause error) bool {
 	return true
 }
 
-// fail ends it, and completes all that is posted.
+// fail ends the connection and flushes the queue pair.
 func (c *queues) fail(cause error) {
 	if c.end(cause) {
 		background.add(c.flush)
 	}
 }
 
-// flush completes all that is posted, and comes after end. The queue pair may be
-// in the error state already; but a device such as Soft-RoCE does not look at
-// receives that are posted there until it is put there again.
+// flush completes everything posted. Call it after end. The queue pair may
+// already be in the error state, but a device such as Soft-RoCE ignores
+// receives posted in that state until the queue pair is moved into it again.
 func (c *queues) flush() {
-	c.ops.mu.Lock() // so that who posts has been before, or knows of the end
+	c.ops.mu.Lock() // any post either precedes this or sees the end
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
 }
 
-// look ends it if the queue pair has failed. A request that was flushed says so if
-// no event has told why since the look before.
+// look ends the connection if the queue pair has failed. A flushed request is a
+// sign of that if no event has given a cause since the previous look.
 func (c *queues) look() {
 	if event, failed := c.qp.Failure(); failed {
 		c.fail(&QPError{Num: c.qp.Num(), Event: event})
@@ -219,7 +222,7 @@ func (c *queues) look() {
 	c.wasFlushed = true
 }
 
-// Err returns nil, or why it is over.
+// Err returns why the connection ended, or nil while it is up.
 func (c *queues) Err() error {
 	if err := c.check(); err != nil {
 		return err
@@ -229,23 +232,23 @@ func (c *queues) Err() error {
 	return c.cause
 }
 
-// PD returns the protection domain, to register memory with.
+// PD returns the protection domain. Register memory with it.
 func (c *queues) PD() *ibverbs.PD { return c.pd }
 
-// QP returns the queue pair, for requests that there is no method for. The IDs
-// of such requests must be 1<<63 or more. Their completions are not to be had
-// from here, except that a failed one is why it is over, and they must leave
-// room in the queues for other requests, of which Config.KeepAlive makes some.
+// QP returns the queue pair, for work requests that have no method here. Their
+// IDs must be 1<<63 or more. Their completions are not delivered, but a failed
+// one sets Err. They must leave room in the queues for other requests,
+// including those of Config.KeepAlive.
 func (c *queues) QP() *ibverbs.QP { return c.qp }
 
-// ID returns the id.
+// ID returns the underlying ID.
 func (c *queues) ID() *ID { return c.id }
 
-// Done returns a channel that is closed when it is over; Err then says why.
+// Done returns a channel that is closed when Err starts to return an error.
 func (c *queues) Done() <-chan struct{} { return c.done }
 
-// pages returns memory that begins a page. It is Go's, so that whoever still reads
-// it when the connection is closed reads on.
+// pages returns page-aligned memory. It is Go memory, so that slices of it stay
+// valid after the connection is closed.
 func pages(size int) []byte {
 	page := os.Getpagesize()
 	b := make([]byte, size+page-1)
@@ -254,7 +257,7 @@ func pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
-// alloc registers memory until Close.
+// alloc allocates and registers memory until Close.
 func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -275,8 +278,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	return mr, nil
 }
 
-// release closes everything, in the order that C needs, and what others have on
-// the protection domain after the queues. After an error it can be called again.
+// release closes everything in the order that C requires. It calls others,
+// which close what else uses the protection domain, after closing the queues.
+// After an error, it can be called again.
 func (c *queues) release(others ...func() error) error {
 	return c.closer.do(func() error {
 		var steps []func() error
@@ -303,7 +307,7 @@ func (c *queues) release(others ...func() error) error {
 	})
 }
 
-// leaveID closes the id, now or when the peer has been told.
+// leaveID closes the ID, at once or after the peer has been told.
 func (c *queues) leaveID() error {
 	if c.linger > 0 {
 		return c.parting.start(c.linger)
@@ -329,17 +333,16 @@ func (c *queues) abortOperations() error {
 	return nil
 }
 
-// regions are memory regions that are closed with what they belong to, if not
-// before.
+// regions are memory regions that are closed with their owner at the latest.
 type regions []*ibverbs.MR
 
-// add adds a region, and forgets those that are closed.
+// add adds a region and forgets closed ones.
 func (r *regions) add(mr *ibverbs.MR) {
 	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
 	*r = append(slices.DeleteFunc(*r, isClosed), mr)
 }
 
-// close closes all. After an error it can be called again.
+// close closes all regions. After an error, it can be called again.
 func (r *regions) close() error {
 	for len(*r) > 0 {
 		if err := (*r)[0].Close(); err != nil {
@@ -350,7 +353,7 @@ func (r *regions) close() error {
 	return nil
 }
 
-// closer runs a Close until it succeeds, once at a time.
+// closer runs a Close function until it succeeds, one call at a time.
 type closer struct {
 	mu   sync.Mutex
 	done bool

@@ -10,16 +10,16 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Receive is a receive of a Conn or a DatagramConn that is posted.
+// A Receive is a posted receive of a Conn or a DatagramConn.
 type Receive struct {
 	ops  *operations
 	op   *operation
-	conn *DatagramConn // nil if it is a Conn's
+	conn *DatagramConn // nil for a Conn
 }
 
-// PostRecv posts a receive: the next message that no earlier receive takes
-// goes into the segments, in order. It does not wait. At most
-// Config.RecvQueue receives may be posted.
+// PostRecv posts a receive, and does not block. The next message not taken by
+// an earlier receive goes into the segments in order. At most Config.RecvQueue
+// receives may be posted.
 func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	return &Receive{ops: &c.ops, op: op}, nil
 }
 
-// Wait waits for the message or the datagram and returns how many bytes of it are in
-// the segments: 0 for WriteImm, whose bytes are elsewhere. If ctx ends earlier, the
-// receive stays posted, and Wait can be called again.
+// Wait blocks until the message or datagram arrives and returns the number of
+// its bytes in the segments. For WriteImm, that is 0: the bytes are elsewhere.
+// If ctx ends first, the receive stays posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
 	if r == nil || r.op == nil {
 		return 0, errNoReceive("Receive.Wait")
@@ -48,8 +48,8 @@ func errNoReceive(op string) error {
 	return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the receive was not posted"))
 }
 
-// Imm returns the immediate data that came with the message, and whether there
-// was any. It is known when Wait has returned.
+// Imm returns the message's immediate data and whether there was any. Call it
+// after Wait has returned.
 func (r *Receive) Imm() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
@@ -57,10 +57,10 @@ func (r *Receive) Imm() (uint32, bool) {
 	return r.op.wc.Imm()
 }
 
-// Written returns how many bytes the peer has written with WriteImm, and whether
-// the message was one. It is known when Wait has returned. Where the bytes are is
-// for the two programs to know. A peer can write any number of bytes wherever it
-// may write at all.
+// Written returns the number of bytes that the peer wrote with WriteImm, and
+// whether the message came from WriteImm. Call it after Wait has returned. The
+// two programs must agree on where the bytes are. A peer may write any number
+// of bytes to any memory that it may write.
 func (r *Receive) Written() (int, bool) {
 	if !r.isDone() || !r.op.isWrite() {
 		return 0, false
@@ -69,7 +69,7 @@ func (r *Receive) Written() (int, bool) {
 }
 
 // InvalidatedRKey returns the remote key of this end's memory that the message
-// made invalid, and whether there is one. It is known when Wait has returned.
+// invalidated, and whether there is one. Call it after Wait has returned.
 func (r *Receive) InvalidatedRKey() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
@@ -77,9 +77,10 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 	return r.op.wc.InvalidatedRKey()
 }
 
-// Sender returns who sent the datagram, for SendTo. It is known when Wait has
-// returned. The QKey is this end's, which is that of the whole port space UDP unless a
-// program has chosen another one. It fails for a Conn, whose peer has sent everything.
+// Sender returns the sender of the datagram, for use with SendTo. Call it after
+// Wait has returned. The QKey is this end's own, which the whole UDP port space
+// shares unless a program has chosen another. Sender fails for a Conn, whose
+// messages all come from its peer.
 func (r *Receive) Sender() (Peer, error) {
 	switch {
 	case !r.isDone():
@@ -107,10 +108,10 @@ func (r *Receive) Sender() (Peer, error) {
 	return Peer{Path: path, QPNum: wc.SrcQPNum(), QKey: r.conn.qkey}, nil
 }
 
-// isDone reports whether the message is there, or will never be.
+// isDone reports whether the message has arrived or never will.
 func (r *Receive) isDone() bool { return r != nil && r.op != nil && r.op.isDone() }
 
-// len returns how many bytes a receive that has succeeded has in its segments.
+// len returns the number of bytes in the segments of a successful receive.
 func (r *Receive) len() int {
 	switch {
 	case r.conn != nil:
@@ -121,14 +122,14 @@ func (r *Receive) len() int {
 	return r.op.wc.ByteLen()
 }
 
-// isWrite reports whether a receive was taken by a WriteImm.
+// isWrite reports whether a WriteImm took the receive.
 func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm }
 
-// Recv posts a receive, waits for its message, and returns how many bytes of it
-// are in the segments. If ctx ends earlier, the receive stays posted, for the next
-// Recv with the same segments; one with other segments then fails with
-// syscall.EBUSY, so that no message is lost. With goroutines that receive at the
-// same time, or to have more than one receive posted, use PostRecv or a Receiver.
+// Recv posts a receive, waits for its message, and returns the number of bytes
+// in the segments. If ctx ends first, the receive stays posted for the next
+// Recv with the same segments; a Recv with other segments then fails with
+// syscall.EBUSY, so that no message is lost. To receive in several goroutines
+// or to have several receives posted, use PostRecv or a Receiver.
 func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
 	if err := c.self().check(); err != nil {
 		return 0, err
@@ -140,8 +141,8 @@ func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, erro
 	return (&Receive{ops: &c.ops, op: op}).len(), nil
 }
 
-// receive returns a receive whose message is in the segments. One whose context
-// ends is left for the next call with the same segments.
+// receive returns a receive that has its message. If ctx ends first, it leaves
+// the receive for the next call with the same segments.
 func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*operation, error) {
 	if err := o.check(ctx); err != nil {
 		return nil, err
@@ -163,8 +164,8 @@ func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*
 	return op, err
 }
 
-// takeUp returns the receive that an earlier call has left with the segments, nil
-// if none was left.
+// takeUp returns the receive that an earlier call left with the same segments,
+// or nil if no call left one.
 func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

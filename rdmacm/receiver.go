@@ -9,33 +9,34 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Receiver takes messages, and keeps receives posted for those to come: while
-// the caller has a message, as many as before. It is for one goroutine, and for
-// ends on which nobody else receives.
+// A Receiver receives messages and keeps Config.RecvQueue receives posted for
+// later ones, even while the caller processes a message. Only one goroutine may
+// use it, and nothing else may receive on the same connection.
 type Receiver struct {
 	post   func(...ibverbs.Segment) (*Receive, error)
 	posted []slot // in the order in which they take messages
-	next   int    // the one that takes the next message
+	next   int    // index of the one that takes the next message
 	spare  []ibverbs.Segment
 }
 
 // slot is a receive with its memory.
 type slot struct {
-	memory  []ibverbs.Segment // one, or none
+	memory  []ibverbs.Segment // one segment, or none
 	receive *Receive
-	err     error // why it could not be posted
+	err     error // why the receive could not be posted
 }
 
-// Message is one that a Receiver has taken. It is valid until the next call of
-// Next, and so are its bytes.
+// A Message is a message that a Receiver has received. The message and its
+// bytes are valid until the next call of Next.
 type Message struct {
-	Data    []byte // in the receiver's memory; empty for WriteImm, whose bytes are elsewhere
+	Data    []byte // memory of the Receiver; empty for WriteImm, whose bytes are elsewhere
 	receive *Receive
 }
 
-// NewReceiver posts Config.RecvQueue receives of size bytes and returns what
-// takes their messages. Its place is Setup, before the peer can send. Messages
-// that carry nothing but immediate data, as those of WriteImm, need no bytes.
+// NewReceiver posts Config.RecvQueue receives of size bytes and returns a
+// Receiver for their messages. Call it in Setup, before the peer can send. A
+// size of 0 is enough for messages that carry only immediate data, such as
+// those of WriteImm.
 func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 }
 
 // NewReceiver posts DatagramConfig.RecvQueue receives of MTU bytes and returns
-// what takes their datagrams. Its place is Setup, before anybody can send.
+// a Receiver for their datagrams. Call it in Setup, before anybody can send.
 func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, 
 		return nil, err
 	}
 	r := &Receiver{post: post, posted: make([]slot, c.ops.recvs.size)}
-	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the message that the caller has
+	pieces := make([][]ibverbs.Segment, len(r.posted)+1) // one more, for the caller's message
 	if size > 0 {
 		memory, err := c.alloc(len(pieces)*size, ibverbs.AccessLocalWrite)
 		if err != nil {
@@ -81,12 +82,12 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, 
 	return r, nil
 }
 
-// Next waits for a message, and posts a receive in the place of the one that took
-// it. The message of the call before is over then. If ctx ends earlier, nothing is
-// lost, and Next can be called again.
+// Next waits for a message and posts a new receive in place of the one that
+// took it. It invalidates the previous message. If ctx ends first, no message
+// is lost, and Next can be called again.
 //
-// When the peer has ended the connection and its last message was taken, the
-// error is syscall.ECONNRESET; see Err for others.
+// When the peer has closed the connection and all messages have been received,
+// the error matches syscall.ECONNRESET. Conn.Err describes the other errors.
 func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if r == nil || r.post == nil {
 		return nil, notMade("Receiver")
@@ -102,20 +103,20 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	m := &Message{receive: s.receive}
 	if len(s.memory) > 0 {
 		b := s.memory[0].Bytes()
-		if b == nil { // Close has taken the memory, and the message with it
+		if b == nil { // Close has released the memory, and the message with it
 			return nil, fmt.Errorf("receiver: %w", os.ErrClosed)
 		}
 		m.Data = b[:n:n]
 	}
 	s.memory, r.spare = r.spare, s.memory
-	// If that fails, it is over, but the other receives may have messages still.
+	// If this fails, the connection is over, but the other receives may still
+	// have messages.
 	s.receive, s.err = r.post(s.memory...)
 	r.next = (r.next + 1) % len(r.posted)
 	return m, nil
 }
 
-// Imm returns the immediate data that came with the message, and whether there
-// was any.
+// Imm returns the message's immediate data and whether there was any.
 func (m *Message) Imm() (uint32, bool) {
 	if m == nil || m.receive == nil {
 		return 0, false
@@ -123,8 +124,8 @@ func (m *Message) Imm() (uint32, bool) {
 	return m.receive.Imm()
 }
 
-// Written returns how many bytes the peer has written with WriteImm, and whether
-// the message was one; see Receive.Written.
+// Written returns the number of bytes that the peer wrote with WriteImm, and
+// whether the message came from WriteImm; see Receive.Written.
 func (m *Message) Written() (int, bool) {
 	if m == nil || m.receive == nil {
 		return 0, false
@@ -133,7 +134,7 @@ func (m *Message) Written() (int, bool) {
 }
 
 // InvalidatedRKey returns the remote key of this end's memory that the message
-// made invalid, and whether there is one.
+// invalidated, and whether there is one.
 func (m *Message) InvalidatedRKey() (uint32, bool) {
 	if m == nil || m.receive == nil {
 		return 0, false
@@ -141,8 +142,8 @@ func (m *Message) InvalidatedRKey() (uint32, bool) {
 	return m.receive.InvalidatedRKey()
 }
 
-// Sender returns who sent a datagram, for SendTo, as Receive.Sender does.
-// For a message of a Conn, whose peer is known, it fails.
+// Sender returns the sender of a datagram, for use with SendTo; see
+// Receive.Sender. It fails for a message of a Conn.
 func (m *Message) Sender() (Peer, error) {
 	if m == nil || m.receive == nil {
 		return Peer{}, errNoReceive("Message.Sender")

@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Request is a connection that a peer asks for.
+// A Request is a connection request from a peer.
 type Request struct {
 	dispatcher  *dispatcher
 	event       *Event
 	answered    atomic.Bool
-	local, peer netip.AddrPort // known after the request is over, too
+	local, peer netip.AddrPort // remain known after the request is over
 }
 
-// answer claims the request for the one answer that it can be given.
+// answer marks the request as answered. It fails if it already was.
 func (r *Request) answer(op string) error {
 	if r == nil || r.event == nil {
 		return cerr.Argument(op, "", cerr.InvalidAs(os.ErrInvalid, "the request is nil, or did not come from Accept"))
@@ -31,26 +31,26 @@ func (r *Request) answer(op string) error {
 	return nil
 }
 
-// PrivateData returns what the peer sent with the request, and zeros up to the
+// PrivateData returns the private data of the request, padded with zeros to the
 // transport's maximum.
 func (r *Request) PrivateData() []byte { return r.event.PrivateData }
 
 // RemoteAddr returns the peer's address.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.peer }
 
-// LocalAddr returns the address that the peer connects to.
+// LocalAddr returns the local address that the peer connects to.
 func (r *Request) LocalAddr() netip.AddrPort { return r.local }
 
-// Event returns the event that brought the request.
+// Event returns the event that delivered the request.
 func (r *Request) Event() *Event { return r.event }
 
-// Accept makes the connection and returns when it is up. After an error the
-// request is over; the peer was told. The config may be nil.
+// Accept accepts the request and blocks until the connection is up. After an
+// error, the request is over and the peer has been told. The config may be nil.
 //
-// A peer that has given up, before or meanwhile, makes Accept fail with an error
-// that is syscall.ECONNRESET, and one that does not go on with the handshake with
-// one that is syscall.ETIMEDOUT, after Config.HandshakeTimeout. So accept each
-// request in a goroutine of its own.
+// If the peer gives up, before or during Accept, the error matches
+// syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
+// after Config.HandshakeTimeout with an error matching syscall.ETIMEDOUT.
+// Therefore accept each request in a goroutine of its own.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err
@@ -73,15 +73,15 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Closing an id with a request on it rejects that.
+	// Closing an ID with a pending request rejects the request.
 	if err := conn.accept(ctx, r.event); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// leaveListener moves the request's id from its listener's dispatcher to that of
-// all connections.
+// leaveListener moves the request's ID from the listener's dispatcher to the
+// shared one.
 func (r *Request) leaveListener() error {
 	d, err := r.dispatcher.move(r.event.ID, useDispatcher, nil)
 	if d != nil {
@@ -90,7 +90,7 @@ func (r *Request) leaveListener() error {
 	return err
 }
 
-// accept answers the request and waits until the peer has heard it.
+// accept accepts the request and waits until the peer has received the answer.
 func (c *Conn) accept(ctx context.Context, request *Event) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
@@ -112,8 +112,8 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	return c.orGone(c.handshake(ctx, func() error { return c.id.accept(p, c.movesQP) }))
 }
 
-// Reject refuses the connection. The peer gets the private data, of up to 148
-// bytes. After an error the peer was told too, but without the data.
+// Reject refuses the connection and sends the peer at most 148 bytes of private
+// data. After an error, the peer has been told as well, but without the data.
 func (r *Request) Reject(privateData []byte) error {
 	if err := r.answer("Request.Reject"); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (r *Request) Reject(privateData []byte) error {
 	return errors.Join(err, r.drop())
 }
 
-// drop gives up the request's id, which rejects it if nobody has answered. After
-// an error it can be called again.
+// drop closes the request's ID, which rejects an unanswered request. After an
+// error, it can be called again.
 func (r *Request) drop() error {
 	if err := r.event.ID.Close(); err != nil {
 		return err
@@ -131,32 +131,32 @@ func (r *Request) drop() error {
 	return r.dispatcher.release()
 }
 
-// RejectedError is a connection that the peer, or its system, refused. It is
-// syscall.ECONNREFUSED.
+// A RejectedError reports that the peer or its system refused a connection. It
+// matches syscall.ECONNREFUSED.
 type RejectedError struct {
-	// Reason is that of connections for datagrams, too, for which the
-	// specification has other numbers.
+	// Reason says why the request was rejected. Datagram rejections, which the
+	// specification numbers differently, use the reasons of connections too.
 	Reason Reason
-	// PrivateData is what the peer's program gave as explanation, then zeros
-	// up to the transport's maximum.
+	// PrivateData is the data that the peer's program sent with the rejection,
+	// padded with zeros to the transport's maximum.
 	PrivateData []byte
 }
 
-// Reason says why a connection was rejected, by the InfiniBand specification's
-// number. On iWARP it is a negative errno.
+// Reason says why a connection was rejected. The numbers are those of the
+// InfiniBand specification. On iWARP it is a negative errno.
 type Reason int
 
-// The reasons that programs meet.
+// The most common reasons.
 const (
 	ReasonNoQP         Reason = 1
 	ReasonNoResources  Reason = 3
 	ReasonNoListener   Reason = 8  // nobody listens on the port
-	ReasonStale        Reason = 10 // the peer still has an older connection of ours
+	ReasonStale        Reason = 10 // the peer still has an older connection of this host
 	ReasonConsumer     Reason = 28 // the peer's program refused
-	ReasonVendorOption Reason = 35 // the enhancements asked for are refused; see ID.RejectECE
+	ReasonVendorOption Reason = 35 // the peer refused the requested enhancements; see ID.RejectECE
 )
 
-// String returns what the reason means, or its number.
+// String returns the meaning of the reason, or its number.
 func (r Reason) String() string {
 	if r < 0 {
 		return syscall.Errno(-r).Error()
@@ -171,8 +171,7 @@ func (e *RejectedError) Error() string {
 	return "connection rejected: " + e.Reason.String()
 }
 
-// Unwrap makes errors.Is work with syscall.ECONNREFUSED, and with the errno
-// that is the reason on iWARP.
+// Unwrap returns syscall.ECONNREFUSED, and on iWARP also the errno in Reason.
 func (e *RejectedError) Unwrap() []error {
 	if e.Reason < 0 {
 		return []error{syscall.ECONNREFUSED, syscall.Errno(-e.Reason)}

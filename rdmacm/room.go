@@ -2,41 +2,40 @@ package rdmacm
 
 import "slices"
 
-// room counts the requests of one direction that are posted, and has those wait
-// who want to post when there are as many as the queue takes. Only what is posted
-// counts, so that a full queue always has a completion to come. It is guarded by
-// the operations' mutex.
+// room counts the posted requests of one direction and makes goroutines wait
+// while the queue is full. It counts only posted requests, so a full queue
+// always has a completion to come. It is guarded by the operations' mutex.
 type room struct {
 	size, used int
-	waiting    []chan struct{} // those who wait, in turn; each receives when it may look again
+	waiting    []chan struct{} // waiting goroutines, in order; each receives when it may check again
 }
 
 func (r *room) isFull() bool { return r.used == r.size }
 
-// wait puts the caller at the end of those who wait. The channel receives, once,
-// when there may be room. Whoever has received looks again, or calls leave.
+// wait queues the caller. The channel receives once, when there may be room.
+// The caller must then check again or call leave.
 func (r *room) wait() chan struct{} {
 	turn := make(chan struct{}, 1)
 	r.waiting = append(r.waiting, turn)
 	return turn
 }
 
-// leave ends what wait began.
+// leave ends a wait.
 func (r *room) leave(turn chan struct{}) {
 	if i := slices.Index(r.waiting, turn); i >= 0 {
 		r.waiting = slices.Delete(r.waiting, i, i+1)
 		return
 	}
-	r.wakeNext() // it was told, and others may use the room
+	r.wakeNext() // it was told of room that others may use
 }
 
-// free gives up the place of a request that is done.
+// free frees the place of a completed request.
 func (r *room) free() {
 	r.used--
 	r.wakeNext()
 }
 
-// wakeNext tells the next of those who wait if there is room.
+// wakeNext wakes the next waiting goroutine if there is room.
 func (r *room) wakeNext() {
 	if len(r.waiting) > 0 && !r.isFull() {
 		r.waiting[0] <- struct{}{}
@@ -44,7 +43,7 @@ func (r *room) wakeNext() {
 	}
 }
 
-// wakeAll tells all who wait that there will be no room any more.
+// wakeAll wakes all waiting goroutines when there will be no more room.
 func (r *room) wakeAll() {
 	for _, turn := range r.waiting {
 		turn <- struct{}{}

@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Send sends a message made of the segments. It waits for a place in the send
-// queue, then until the peer's device has the message, which is not to say that
-// the peer's program has seen it. If ctx ends before the message is posted,
-// nothing was sent, and the error is ctx.Err(). If it ends later, the error is a
+// Send sends the segments as one message. It waits for room in the send queue,
+// and then until the peer's device has the message; the peer's program may not
+// have seen it yet. If ctx ends before the message is posted, nothing is sent,
+// and the error matches ctx.Err(). If ctx ends later, the error is a
 // *PendingError.
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
@@ -20,7 +20,7 @@ func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	})
 }
 
-// SendImm is Send with 32 bits of immediate data.
+// SendImm is like Send, but also sends 32 bits of immediate data.
 func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
@@ -28,8 +28,8 @@ func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segm
 	})
 }
 
-// Write writes the segments to a peer's memory. It waits as Send does, until the
-// peer's device has the data.
+// Write writes the segments to the peer's memory. Like Send, it blocks until
+// the peer's device has the data.
 func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
@@ -37,8 +37,8 @@ func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...i
 	})
 }
 
-// WriteImm is Write that also takes a receive of the peer's and tells it 32
-// bits of immediate data.
+// WriteImm is like Write, but also consumes one of the peer's receives, which
+// reports the 32 bits of immediate data.
 func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
@@ -46,26 +46,27 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 	})
 }
 
-// Read reads a peer's memory into the segment, which may be shorter. It waits as
-// Send does, until the data is there.
+// Read reads into.Len() bytes from the start of the peer's memory, which may be
+// longer. Like Send, it blocks until the data has arrived.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
 	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
 	})
 }
 
-// CompareSwap changes the first 8 bytes of a peer's memory, which must be aligned
-// to 8 bytes, to swap, if they are compare. What they were goes into result,
-// which has 8 bytes. All numbers have the byte order of the host whose memory it
-// is.
+// CompareSwap atomically replaces the first 8 bytes of the peer's memory by
+// swap if they equal compare. They must be aligned to 8 bytes. The previous
+// value goes into result, which must have 8 bytes. Each memory holds the value
+// in the native byte order of its own host.
 func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
 	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
 	})
 }
 
-// FetchAdd adds to the first 8 bytes of a peer's memory, as CompareSwap changes
-// them.
+// FetchAdd atomically adds to the first 8 bytes of the peer's memory. They must
+// be aligned to 8 bytes. The previous value goes into result, which must have 8
+// bytes. Each memory holds the value in the native byte order of its own host.
 func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
 	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
@@ -79,8 +80,8 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 	return c.ops.sendFlags(segments)
 }
 
-// fetch is transfer for what brings something back. Without a depth for that, a
-// device would wait for ever.
+// fetch is like transfer, for requests that return data. If their limit is 0,
+// fetch fails; the device would wait forever.
 func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
 		return cerr.Refuse("ibv_post_send", c.kind, "the ends allow no reads and atomics here, as Config.ReadDepth says")
@@ -95,14 +96,15 @@ func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint6
 	return c.ops.transfer(ctx, fill, nil)
 }
 
-// sendFlags are those of a request that sends the segments: inline, if they fit.
+// sendFlags returns the flags of a request that sends the segments, inline if
+// they fit.
 func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 	if o.maxInline == 0 {
 		return ibverbs.SendSignaled
 	}
 	size := 0
 	for _, s := range segments {
-		if s.Bytes() == nil { // only the device reaches it
+		if s.Bytes() == nil { // only the device can access it
 			return ibverbs.SendSignaled
 		}
 		size += s.Len()
@@ -113,7 +115,7 @@ func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 	return ibverbs.SendSignaled | ibverbs.SendInline
 }
 
-// transfer posts a request as postSend does, and waits for it.
+// transfer posts a request with postSend and waits for it.
 func (o *operations) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
 	op, err := o.postSend(ctx, fill, finish)
 	if err != nil {
@@ -122,14 +124,14 @@ func (o *operations) transfer(ctx context.Context, fill func(*ibverbs.SendBatch,
 	return (&Transfer{o, op}).Wait(ctx)
 }
 
-// Transfer is a send, a write, a read or an atomic operation that is posted.
+// A Transfer is a posted send, write, read or atomic operation.
 type Transfer struct {
 	ops *operations
 	op  *operation
 }
 
-// Wait waits until the transfer is done, and returns nil or why it failed. If ctx
-// ends earlier, the error is a *PendingError, and Wait can be called again.
+// Wait blocks until the transfer is done and returns its error. If ctx ends
+// first, the error is a *PendingError, and Wait can be called again.
 func (t *Transfer) Wait(ctx context.Context) error {
 	if t == nil || t.op == nil {
 		return cerr.Argument("Transfer.Wait", "", cerr.InvalidAs(os.ErrInvalid, "the transfer was not posted"))
@@ -141,16 +143,16 @@ func (t *Transfer) Wait(ctx context.Context) error {
 	return err
 }
 
-// PendingError says that a wait for a transfer has ended, and the transfer has
-// not: the device still reads or writes the memory, of this end and the peer's.
-// Leave the memory alone until Transfer.Wait has returned nil or another error, or
-// the connection was closed.
+// A PendingError reports that a wait ended before its transfer. The device may
+// still read or write the memory at this end and at the peer. Leave that memory
+// alone until Transfer.Wait returns nil or another error, or the connection is
+// closed.
 type PendingError struct {
 	Transfer *Transfer
-	Err      error // why the wait has ended, as a rule that of a context
+	Err      error // why the wait ended; usually the context's error
 }
 
 func (e *PendingError) Error() string { return "the transfer goes on: " + e.Err.Error() }
 
-// Unwrap returns why the wait has ended.
+// Unwrap returns the reason why the wait ended.
 func (e *PendingError) Unwrap() error { return e.Err }

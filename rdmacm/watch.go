@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// watchEvery is how long it may take until a failure is noticed that nobody waits
-// for.
+// watchEvery is the maximum time until a failure that nobody waits for is
+// noticed.
 const watchEvery = 250 * time.Millisecond
 
-// watched are the ends of all connections. They are looked at from time to time:
-// of a queue pair that has failed some devices have an event, and others only the
-// completions of what was posted.
+// watched checks all connections periodically. Some devices report a failed
+// queue pair with an event, others only through the completions of posted
+// requests.
 var watched watch
 
-// watch has a timer while there is something to watch.
+// watch has a timer while there are connections to watch.
 type watch struct {
 	mu    sync.Mutex
 	ops   map[*operations]struct{}
@@ -49,7 +49,7 @@ func (w *watch) look() {
 	timer, all := w.timer, slices.Collect(maps.Keys(w.ops))
 	w.mu.Unlock()
 	for _, o := range all {
-		_, _ = o.pollOnce() // who waits next has the error
+		_, _ = o.pollOnce() // the next goroutine to wait gets the error
 		o.queues.look()
 	}
 	w.mu.Lock()
