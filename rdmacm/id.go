@@ -125,7 +125,7 @@ func (id *ID) lockChannel() (unlock func()) {
 		if id.channel.Load() == ch {
 			return ch.mu.Unlock
 		}
-		ch.mu.Unlock() // the id has moved meanwhile
+		ch.mu.Unlock() // the ID has moved meanwhile
 	}
 }
 
