@@ -193,8 +193,8 @@ func (cq *CQ) Resize(entries int) error {
 }
 
 // Moderate makes the device delay an event until the given number of
-// completions has arrived or the period after the first one has passed; see
-// ibv_modify_cq(3). The period counts in microseconds and is at most 65 ms.
+// completions has arrived, or until the period has passed since the first one;
+// see ibv_modify_cq(3). The period is in microseconds in C and at most 65 ms.
 func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	if err := cq.self().Use(); err != nil {
 		return err
@@ -322,10 +322,10 @@ func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
 	return cq.polled(len(wcs), &p)
 }
 
-// WaitOne waits for one completion and takes it; see ibv_poll_cq(3). Wait costs
-// less per completion if many arrive. If the work request failed, the error is
-// its *WCError, and the WC says which request it was. Other errors are those of
-// Wait.
+// WaitOne waits for one completion and takes it; see ibv_poll_cq(3). To take
+// many, use Wait, which costs less for each. If the work request failed, the
+// error is its *WCError, and the WC says which request it was. Other errors are
+// those of Wait.
 func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 	var wcs [1]WC
 	if _, err := cq.Wait(ctx, wcs[:]); err != nil {

@@ -476,7 +476,7 @@ func (id *ID) bind(sa *sockaddr, name string) error {
 
 // ResolveAddr finds the device and the hardware address for a destination; see
 // rdma_resolve_addr(3). EventAddrResolved follows, or EventAddrError, at the
-// latest after the timeout, which counts in milliseconds. src may be the zero
+// latest after the timeout, which is in milliseconds in C. src may be the zero
 // value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
