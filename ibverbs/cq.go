@@ -194,7 +194,7 @@ func (cq *CQ) Resize(entries int) error {
 
 // Moderate makes the device delay an event until the given number of
 // completions has arrived, or until the period has passed since the first one;
-// see ibv_modify_cq(3). The period is in microseconds in C and at most 65 ms.
+// see ibv_modify_cq(3). The period is in whole microseconds and at most 65 ms.
 func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	if err := cq.self().Use(); err != nil {
 		return err

@@ -318,8 +318,8 @@ func (d *Device) unlessRemoved(err error) error {
 }
 
 // Removed reports whether the device was removed from the machine, as far as
-// the kernel tells. It asks for something in which no driver takes part, so a
-// device that merely fails does not count as removed.
+// the kernel tells. It asks the kernel for something that involves no driver,
+// so a device that merely fails does not count as removed.
 func (d *Device) Removed() bool {
 	if d.self().Use() != nil {
 		return false

@@ -114,13 +114,13 @@ func (ep *Endpoint) ID() *ID {
 // Close ends the connection and closes the ID and everything that the endpoint
 // has created: queues, memory regions and a protection domain. It rejects a
 // request that was not answered. Waiting calls fail with an error that is
-// os.ErrClosed. See rdma_destroy_ep(3). Close tells the peer only once, and the
-// peer learns nothing if that message is lost; Disconnect tells it until it
-// answers.
+// os.ErrClosed. See rdma_destroy_ep(3). Close tells the peer only once, so the
+// peer learns nothing if that message is lost; Disconnect repeats it until the
+// peer answers.
 //
-// While objects of the caller need one of these, Close returns an
-// ibverbs.BusyError, and can be called again. After Migrate, Close leaves the
-// ID open.
+// While an object that the caller has created depends on one of these, Close
+// returns an ibverbs.BusyError, and can be called again. After Migrate, Close
+// leaves the ID open.
 func (ep *Endpoint) Close() error {
 	if ep.ID() == nil {
 		return ep.ID().self().Use()
@@ -186,8 +186,9 @@ func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
 // says. Otherwise, it resolves the address and the route and creates the queue
 // pair. Call Connect next.
 //
-// A nil config stands for no queue pair. The queue pair has the type of info.
-// The endpoint creates what pd and config lack, as CreateQP says.
+// If config is nil, there is no queue pair. Its type is info.QPType, if that is
+// set. If pd is nil, or config lacks completion queues, the endpoint creates
+// them, as CreateQP says.
 //
 // For extended reliable connections (XRC), info must have PortSpaceIB and
 // ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with AddrPassive.
@@ -820,7 +821,7 @@ func (ep *Endpoint) PostSend(id uint64, flags ibverbs.SendFlags, segments ...ibv
 }
 
 // PostRead reads a peer's memory into the segments and does not wait; see
-// rdma_post_read(3). Its completion is as for PostSend.
+// rdma_post_read(3). It completes like PostSend.
 func (ep *Endpoint) PostRead(id uint64, from ibverbs.RemoteBuffer, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	return ep.postSend("rdma_post_read", func(b *ibverbs.SendBatch) error {
 		return b.Read(id, from, flags, segments...)
@@ -828,7 +829,7 @@ func (ep *Endpoint) PostRead(id uint64, from ibverbs.RemoteBuffer, flags ibverbs
 }
 
 // PostWrite writes the segments to a peer's memory and does not wait; see
-// rdma_post_write(3). Its completion is as for PostSend.
+// rdma_post_write(3). It completes like PostSend.
 func (ep *Endpoint) PostWrite(id uint64, to ibverbs.RemoteBuffer, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	return ep.postSend("rdma_post_write", func(b *ibverbs.SendBatch) error {
 		return b.Write(id, to, flags, segments...)
@@ -836,8 +837,8 @@ func (ep *Endpoint) PostWrite(id uint64, to ibverbs.RemoteBuffer, flags ibverbs.
 }
 
 // PostUDSend sends the segments as a datagram to a queue pair created with
-// rdma_cm(7), and does not wait; see rdma_post_ud_send(3). Its completion is as
-// for PostSend.
+// rdma_cm(7), and does not wait; see rdma_post_ud_send(3). It completes like
+// PostSend.
 func (ep *Endpoint) PostUDSend(id uint64, ah *ibverbs.AH, qpNum uint32, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	to := ibverbs.Destination{AH: ah, QPNum: qpNum, QKey: librdmacm.RDMA_UDP_QKEY}
 	return ep.postSend("rdma_post_ud_send", func(b *ibverbs.SendBatch) error {
@@ -899,16 +900,16 @@ func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
 
 // SendComp waits for the completion of a request that was sent; see
 // rdma_get_send_comp(3). If the request failed, SendComp returns both the
-// completion and an *ibverbs.WCError. On a completion queue that the caller
-// created, closing that queue ends the wait; closing the endpoint does not.
+// completion and an *ibverbs.WCError. Closing the endpoint does not end a wait
+// on a completion queue that the caller has created; closing that queue does.
 func (ep *Endpoint) SendComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_send_comp", func(qp queuePair) *ibverbs.CQ { return qp.send })
 }
 
 // RecvComp waits for the completion of a receive; see rdma_get_recv_comp(3). If
 // the receive failed, RecvComp returns both the completion and an
-// *ibverbs.WCError. On a completion queue that the caller created, closing that
-// queue ends the wait; closing the endpoint does not.
+// *ibverbs.WCError. Closing the endpoint does not end a wait on a completion
+// queue that the caller has created; closing that queue does.
 func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ {
 		if qp.Type() == ibverbs.QPTypeXRCRecv {

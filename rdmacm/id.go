@@ -451,7 +451,7 @@ func (id *ID) setOption(level librdmacm.OptionLevel, option int32, value unsafe.
 }
 
 // BindAddr binds the ID to a local address; see rdma_bind_addr(3). Port 0 lets
-// the system choose one. An address without an IP, or with a loopback address,
+// the system choose one. An address without an IP, or with a loopback IP,
 // stands for every address of every device.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	sa, err := newSockaddr(addr)
@@ -476,8 +476,7 @@ func (id *ID) bind(sa *sockaddr, name string) error {
 
 // ResolveAddr finds the device and the hardware address for a destination; see
 // rdma_resolve_addr(3). EventAddrResolved follows, or EventAddrError, at the
-// latest after the timeout, which is in milliseconds in C. src may be the zero
-// value.
+// latest after the timeout, in whole milliseconds. src may be the zero value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
 		return cerr.Refuse("rdma_resolve_addr", id.name(), "no destination: dst is the zero AddrPort")
@@ -682,8 +681,8 @@ type ConnParam struct {
 	SRQ   bool
 }
 
-// orDefault returns zero if count is 0, and otherwise count limited to 0 to
-// most.
+// orDefault returns count, or zero if count is 0, limited to the range from 0
+// to most.
 func orDefault(count, zero, most int) int { return min(max(cmp.Or(count, zero), 0), most) }
 
 // with calls f with the parameters as C takes them. The caller has checked the
@@ -902,7 +901,8 @@ var joins sync.Map // unsafe.Pointer -> *join
 // must be for datagrams and bound to an address. EventMulticastJoin or
 // EventMulticastError follows, with the value as Event.Value. If the ID has a
 // queue pair, it receives the group's messages from then on. Call
-// LeaveMulticast even if the join fails or the group is lost later.
+// LeaveMulticast even after EventMulticastError, and for a group that was lost
+// later.
 //
 // JoinMulticast fails with syscall.EADDRINUSE if the ID is already in the
 // group, and with errors.ErrUnsupported for IPv6 on RoCE v2, which Linux does

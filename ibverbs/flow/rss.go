@@ -40,7 +40,7 @@ const RSSKeyLen = 40
 // RSSConfig is the configuration of a queue pair that spreads what it receives
 // over work queues. Such a queue pair cannot send.
 type RSSConfig struct {
-	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0: the former
+	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0: QPTypeRawPacket
 	Table    *IndirectionTable
 	Function RSSFunction // 0: RSSToeplitz
 	Key      []byte      // RSSKeyLen bytes; random ones prevent senders from choosing the queue

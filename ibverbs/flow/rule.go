@@ -46,7 +46,7 @@ const MaxSpecs = 10 // Linux's IB_FLOW_SPEC_SUPPORT_LAYERS
 // Config is the configuration of a steering rule.
 type Config struct {
 	Type     Type // 0: Normal
-	Priority int  // 0 to 65535; the lowest number of the rules that match wins
+	Priority int  // 0 to 65535; the matching rule with the lowest number wins
 	Port     int  // port of the device; 0: port 1
 	Flags    Flags
 
