@@ -147,7 +147,7 @@ type AHAttr struct {
 
 	// The global route is used if DGID is not zero. RoCE needs it.
 
-	DGID         GID    // the destination
+	DGID         GID    // destination
 	SGIDIndex    int    // source's index in the port's GID table
 	FlowLabel    uint32 // 20 bits
 	HopLimit     uint8  // 0 or 1: no routers; on RoCE v2 the kernel chooses

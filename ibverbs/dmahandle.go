@@ -91,7 +91,7 @@ func (h *DMAHandle) Close() error {
 
 const opRegisterDMA = "ibv_reg_mr_ex"
 
-// registerDMA is Register with a handle.
+// registerDMA registers memory with a handle.
 func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
@@ -115,7 +115,7 @@ func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlag
 	return newMR(raw, r, &h.object), nil
 }
 
-// registerDMAImplicit is RegisterImplicit with a handle.
+// registerDMAImplicit registers the whole address space with a handle.
 func (pd *PD) registerDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {

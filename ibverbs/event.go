@@ -338,7 +338,7 @@ func (d *Device) watchEvents() {
 	}()
 }
 
-// unwatchEvents ends what watchEvents began.
+// unwatchEvents ends one watchEvents. After the last one, reading stops.
 func (d *Device) unwatchEvents() {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()

@@ -43,7 +43,7 @@ func (e GIDEntry) String() string {
 // is the network interface.
 func (e GIDEntry) Addr() netip.Addr {
 	if addr := e.GID.Addr(); addr.IsLinkLocalUnicast() {
-		return addr.WithZone(e.NetDev) // which only IPv6 takes
+		return addr.WithZone(e.NetDev) // IPv4 addresses take no zone
 	}
 	return e.GID.Addr()
 }
@@ -364,7 +364,7 @@ func (n netDevs) byIndex(index int) netDev {
 
 func newNetDev(nic *net.Interface) netDev {
 	d := netDev{name: nic.Name, index: nic.Index, mac: nic.HardwareAddr}
-	addrs, _ := nic.Addrs() // it may have gone
+	addrs, _ := nic.Addrs() // the interface may be gone
 	for _, a := range addrs {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
 			d.addrs = append(d.addrs, prefix.Addr())

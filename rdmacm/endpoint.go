@@ -74,7 +74,7 @@ func newEndpoint(d *dispatcher, id *ID) *Endpoint {
 func (ep *Endpoint) move(use func() (*dispatcher, error)) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // meanwhile
+	if err := ep.usable(); err != nil { // it may have ended meanwhile
 		return err
 	}
 	d, err := ep.dispatcher.move(ep.id, use, ep.handle)
@@ -243,7 +243,7 @@ func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPCon
 	if info.Family != FamilyIB && !info.Src.IsValid() {
 		return cerr.Refuse("rdma_create_ep", "", "no source to listen on: AddrInfo.Src is needed")
 	}
-	if isXRC(info.QPType) { // which has the address already
+	if isXRC(info.QPType) { // newXRCID has bound it already
 		return nil
 	}
 	return ep.id.bindInfo(info)
@@ -1163,7 +1163,7 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // meanwhile
+	if err := ep.usable(); err != nil { // it may have ended meanwhile
 		return nil, err
 	}
 	if err := to.self().Use(); err != nil {

@@ -193,7 +193,7 @@ func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
 
 // GRE matches a GRE header.
 type GRE struct {
-	Flags    Match[uint16] // first 16 bits: checksum 15, key 13, sequence number 12, version 2 to 0
+	Flags    Match[uint16] // bits: 15 checksum, 13 key, 12 sequence number, 2 to 0 version
 	Protocol Match[uint16]
 	Key      Match[uint32]
 }
@@ -215,7 +215,7 @@ func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 // specs.
 type MPLS struct {
 	Inner bool
-	Entry Match[uint32] // label 31 to 12, traffic class 11 to 9, bottom of stack 8, TTL 7 to 0
+	Entry Match[uint32] // bits: 31 to 12 label, 11 to 9 traffic class, 8 bottom of stack, 7 to 0 TTL
 }
 
 func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
