@@ -11,22 +11,22 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// AH is an address handle: where datagrams go. Its methods may be called
-// concurrently.
+// AH is an address handle: the destination of datagrams. Its methods may be
+// called concurrently.
 type AH struct {
 	object object.Object
 	pd     *PD
 	raw    *libibverbs.Ah
 }
 
-// GRHLen is how many bytes of each received datagram belong to the header of
-// its global route: they come before the message, if there is none too.
+// GRHLen is the number of bytes before the message in each received datagram.
+// They hold the global route header, if there is one.
 const GRHLen = 40
 
-// CreateAH makes an address handle; see ibv_create_ah(3). On RoCE the kernel
-// may look for the hardware address of the destination, for up to three
-// seconds; the call then holds a thread, and ends with ETIMEDOUT if there is no
-// answer.
+// CreateAH creates an address handle; see ibv_create_ah(3). On RoCE, the kernel
+// may look up the destination's hardware address for up to three seconds. The
+// call occupies an OS thread during that time, and fails with ETIMEDOUT without
+// an answer.
 func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -43,9 +43,10 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	return pd.newAH(ah), nil
 }
 
-// CreateAHFromWC makes an address handle for an answer to a datagram that was
+// CreateAHFromWC creates an address handle to answer a datagram that was
 // received on a port; see ibv_create_ah_from_wc(3). grh is the memory of the
-// receive, whose first GRHLen bytes hold the header. It waits as CreateAH does.
+// receive, with the header in its first GRHLen bytes. On RoCE, the call may
+// block for up to three seconds, like CreateAH.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	const op = "ibv_create_ah_from_wc"
 	if err := pd.self().Use(); err != nil {
@@ -56,7 +57,7 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
+	alone := wc.raw.Wc // C must not see the caller's other fields
 	ah, err := libibverbs.CreateAhFromWc(pd.raw, &alone, &header, n)
 	if err != nil {
 		return nil, wrap(pd.object.Name(), err)
@@ -64,8 +65,8 @@ func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
 	return pd.newAH(ah), nil
 }
 
-// AHAttrFromWC returns the way back to the sender of a datagram, as
-// CreateAHFromWC finds it; see ibv_init_ah_from_wc(3).
+// AHAttrFromWC returns the path back to the sender of a datagram; see
+// ibv_init_ah_from_wc(3). It takes the arguments of CreateAHFromWC.
 func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	const op = "ibv_init_ah_from_wc"
 	if err := d.self().Use(); err != nil {
@@ -76,7 +77,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err != nil {
 		return AHAttr{}, err
 	}
-	alone := wc.raw.Wc // because C must not see what else the caller's struct may have
+	alone := wc.raw.Wc // C must not see the caller's other fields
 	var raw libibverbs.AhAttr
 	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
 		return AHAttr{}, wrap(d.Name(), err)
@@ -84,8 +85,8 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	return ahAttrOf(&raw), nil
 }
 
-// received checks a received datagram and returns its header, which is zero if
-// it came without one, as it may on InfiniBand.
+// received checks a received datagram and returns its header. The header is
+// zero if the datagram came without one, which can happen on InfiniBand.
 func received(op string, c *Device, wc *WC, grh []byte, port int) (header libibverbs.Grh, n uint8, err error) {
 	bad := func(format string, args ...any) error { return cerr.Refuse(op, c.Name(), format, args...) }
 	if wc == nil {
@@ -114,8 +115,8 @@ func (pd *PD) newAH(raw *libibverbs.Ah) *AH {
 	return ah
 }
 
-// PD returns the protection domain that the handle belongs to. Queue pairs of
-// the same one may use it.
+// PD returns the handle's protection domain. Queue pairs of the same protection
+// domain may use the handle.
 func (ah *AH) PD() *PD { return ah.pd }
 
 // Raw returns the C object, which is valid until Close.
@@ -128,7 +129,7 @@ func (ah *AH) self() *object.Object {
 	return &ah.object
 }
 
-// Close destroys the handle; see ibv_destroy_ah(3). Requests that name it must
+// Close destroys the handle; see ibv_destroy_ah(3). Requests that use it must
 // have completed.
 func (ah *AH) Close() error {
 	return ah.self().Close(nil, func() error {
@@ -136,21 +137,21 @@ func (ah *AH) Close() error {
 	})
 }
 
-// AHAttr is a path to a port, or to a multicast group.
+// AHAttr describes a path to a port or to a multicast group.
 type AHAttr struct {
-	Port        int             // of this device, from 1
-	DLID        uint16          // the destination's local identifier; 0 on RoCE
+	Port        int             // port of the local device, from 1
+	DLID        uint16          // destination's local identifier; 0 on RoCE
 	SL          uint8           // service level, up to 15
-	SrcPathBits uint8           // which of the port's local identifiers to use, up to 127
-	StaticRate  libibverbs.Rate // at most so fast; 0: as fast as the port
+	SrcPathBits uint8           // selects one of the port's local identifiers, up to 127
+	StaticRate  libibverbs.Rate // maximum rate; 0: the port's rate
 
-	// The global route. It is used if DGID is not zero, as it must be on RoCE.
+	// The global route is used if DGID is not zero. RoCE needs it.
 
-	DGID         GID    // the destination
-	SGIDIndex    int    // of the source, in the port's GID table
+	DGID         GID    // destination
+	SGIDIndex    int    // source's index in the port's GID table
 	FlowLabel    uint32 // 20 bits
-	HopLimit     uint8  // 0 or 1: not through routers; on RoCE v2 the kernel chooses
-	TrafficClass uint8  // on RoCE v2, the IP header's: DSCP in the upper 6 bits
+	HopLimit     uint8  // 0 or 1: no routers; on RoCE v2 the kernel chooses
+	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, of the IP header
 }
 
 const (
@@ -159,7 +160,7 @@ const (
 	maxFlowLabel = 1<<20 - 1
 )
 
-// inRange names what is wrong with a number.
+// inRange returns an error if v is not in the range from low to high.
 func inRange[T int | uint8 | uint32](name string, v, low, high T) error {
 	if v < low || v > high {
 		return cerr.Invalid("%s is %d, not from %d to %d", name, v, low, high)
@@ -167,7 +168,7 @@ func inRange[T int | uint8 | uint32](name string, v, low, high T) error {
 	return nil
 }
 
-// firstError returns the first one that is not nil.
+// firstError returns the first error that is not nil.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -202,8 +203,8 @@ func (a AHAttr) raw() (libibverbs.AhAttr, error) {
 	return raw, nil
 }
 
-// towards adds to the name of an object the way that it was to get, if the
-// error says that nobody answers there.
+// towards adds the path to the name of an object, if err says that the
+// destination does not answer.
 func towards(name string, a *libibverbs.AhAttr, err error) string {
 	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH} {
 		if errors.Is(err, errno) && a.IsGlobal != 0 {

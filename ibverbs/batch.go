@@ -13,22 +13,23 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// ErrBatchFull says that a batch has no room for another request.
+// ErrBatchFull is the error of adding a request to a batch that has no room for
+// it.
 var ErrBatchFull = errors.New("batch is full")
 
-// noBatch refuses a batch that is nil, or that was not made by NewSendBatch or
-// NewRecvBatch.
+// noBatch returns the error for a batch that is nil, or that was not made by
+// NewSendBatch or NewRecvBatch.
 func noBatch(op, object string) error {
 	return cerr.Refuse(op, object, "the batch is nil, or was not made by the package's functions")
 }
 
-// arena is memory outside of Go's heap for a batch's requests and their
-// segments, which C reads as they are. Request i has the segments from place(i)
-// on, at which it points from the start.
+// arena is memory outside Go's heap for a batch's requests and their segments,
+// which C reads directly. Request i always points at its segments, which start
+// at place(i).
 type arena[T any] struct {
 	wrs      []T
 	sges     []libibverbs.Sge
-	segments int // of each request
+	segments int // per request
 	n        int // requests in use
 }
 
@@ -52,13 +53,14 @@ func newArena[T any](requests, segments int) (*arena[T], error) {
 	if segments > 0 {
 		a.sges = unsafe.Slice((*libibverbs.Sge)(unsafe.Pointer(&memory[bytes])), requests*segments)
 	}
-	// Memory alone needs no order in which it goes away, so this may be left
-	// to the collector. Whoever touches it has to keep the arena alive.
+	// Memory may be freed in any order, so the collector can free it. Any code
+	// that uses it must keep the arena alive.
 	runtime.AddCleanup(a, func(m []byte) { _ = mem.Free(m) }, memory)
 	return a, nil
 }
 
-// refused says why a request cannot have segments of which not all are sound.
+// refused returns why a request cannot have the segments, one of which is not
+// sound.
 func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	if err := a.check(segments, copies); err != nil {
 		return err
@@ -66,8 +68,8 @@ func (a *arena[T]) refused(segments []Segment, copies bool) error {
 	return cerr.InvalidAs(os.ErrClosed, "segment of a memory region that was being closed")
 }
 
-// check returns nil if a request can have the segments. With copies, they may be
-// InlineBytes.
+// check returns nil if a request can have the segments. If copies is set, they
+// may be InlineBytes.
 func (a *arena[T]) check(segments []Segment, copies bool) error {
 	if len(segments) > a.segments {
 		return cerr.Invalid("%d segments in a batch made for %d", len(segments), a.segments)
@@ -83,12 +85,12 @@ func (a *arena[T]) check(segments []Segment, copies bool) error {
 	return nil
 }
 
-// place returns where the segments of request i are, if it has any.
+// place returns the segments of request i.
 func (a *arena[T]) place(i int) []libibverbs.Sge {
 	return a.sges[i*a.segments:][:a.segments]
 }
 
-// used returns the requests that the batch has.
+// used returns the requests in the batch.
 func (a *arena[T]) used() []T {
 	if a == nil {
 		return nil
@@ -96,13 +98,13 @@ func (a *arena[T]) used() []T {
 	return a.wrs[:a.n]
 }
 
-// held reports whether C looks at something of request i while it posts.
+// held reports whether C reads objects of request i while it posts the request.
 func (b *SendBatch) held(i int) bool {
 	return SendFlags(b.arena.wrs[i].SendFlags)&SendInline != 0 || b.more[i].used[0] != nil
 }
 
-// look makes C look at objects while it posts request i, which was just added
-// or has had as many before.
+// look records the objects that C reads while it posts request i, which was
+// just added or already had as many objects.
 func (b *SendBatch) look(i int, first, second *object.Object) {
 	if !b.held(i) {
 		b.holds++
@@ -111,8 +113,8 @@ func (b *SendBatch) look(i int, first, second *object.Object) {
 	b.stale = true
 }
 
-// find lists what C looks at, the same object once where requests that follow
-// each other have it.
+// find lists the objects that C reads, once for consecutive requests with the
+// same object.
 func (b *SendBatch) find() {
 	clear(b.uses)
 	b.uses, b.stale = b.uses[:0], false
@@ -138,9 +140,9 @@ func (b *SendBatch) find() {
 	}
 }
 
-// begin makes the batch, which has these requests, ready for C until finish: the
-// list ends with its last request, and what C looks at is kept from being
-// destroyed.
+// begin prepares the batch, which has these requests, for C: it ends the list
+// with the last request, and keeps the objects that C reads from being
+// destroyed until finish.
 func (b *SendBatch) begin(wrs []libibverbs.SendWr) error {
 	if b.holds > 0 {
 		if err := b.hold(); err != nil {
@@ -151,8 +153,8 @@ func (b *SendBatch) begin(wrs []libibverbs.SendWr) error {
 	return nil
 }
 
-// finish undoes what begin did. Each request points at the next one again,
-// which costs less here than when requests are added.
+// finish undoes what begin did. Linking the last request to the next one again
+// costs less here than when requests are added.
 func (b *SendBatch) finish() {
 	if n := b.arena.n; n < len(b.arena.wrs) {
 		b.arena.wrs[n-1].Next = &b.arena.wrs[n]

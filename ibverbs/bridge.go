@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// What packages rdmacm and flow need of this one's inside.
+// init gives packages rdmacm and flow access to this package's internals.
 func init() {
 	bridge.RDMACM.DeviceFromRaw = func(raw *libibverbs.Context, closed func() error) any {
 		d := &Device{raw: raw, vectors: int(raw.NumCompVectors), destroy: closed}

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Buf is memory that the device's driver chose for a protection domain. Its
+// Buf is memory that the device's driver allocated for a protection domain. Its
 // methods may be called concurrently.
 type Buf struct {
 	object object.Object
@@ -18,11 +18,11 @@ type Buf struct {
 	bytes  []byte
 }
 
-// AllocBuf takes size bytes of memory that the device can reach, which are not
-// zeroed; see ibv_alloc_buf(3). Most devices reach all memory, for which Alloc
-// will do; in a confidential guest some do not, see
-// AllocUnprotectedParentDomain. It needs rdma-core 64, and gives
-// errors.ErrUnsupported without.
+// AllocBuf allocates size bytes of memory that the device can reach, not
+// zeroed; see ibv_alloc_buf(3). Alloc will do for most devices, which reach all
+// memory; in a confidential guest some devices do not, see
+// AllocUnprotectedParentDomain. AllocBuf needs rdma-core 64, without which it
+// fails with errors.ErrUnsupported.
 func (pd *PD) AllocBuf(size int) (*Buf, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -48,11 +48,11 @@ func (b *Buf) self() *object.Object {
 	return &b.object
 }
 
-// PD returns the protection domain that the memory is for.
+// PD returns the buffer's protection domain.
 func (b *Buf) PD() *PD { return b.pd }
 
-// Bytes returns the memory, nil after Close. What it returned before must not
-// be used after Close either.
+// Bytes returns the memory, or nil after Close. The memory must not be used
+// after Close.
 func (b *Buf) Bytes() []byte {
 	if b.object.Closed() {
 		return nil
@@ -67,7 +67,7 @@ func (b *Buf) Len() int { return len(b.bytes) }
 func (b *Buf) Raw() *libibverbs.Buf { return b.raw }
 
 // Register registers n bytes of the memory from offset on, in the buffer's
-// protection domain; see ibv_reg_buf_mr(3). They cannot have AccessZeroBased.
+// protection domain; see ibv_reg_buf_mr(3). AccessZeroBased is not allowed.
 func (b *Buf) Register(offset, n int, access AccessFlags) (*MR, error) {
 	const op = "ibv_reg_buf_mr"
 	if err := b.self().Use(); err != nil {
@@ -97,9 +97,9 @@ func (b *Buf) Register(offset, n int, access AccessFlags) (*MR, error) {
 	return newMR(raw, r, &b.object), nil
 }
 
-// ExportDMABuf returns a descriptor of the memory that other devices' drivers
-// take, and that the caller closes; see ibv_alloc_buf(3). Memory that is not
-// behind a DMA-buf gives syscall.ENODATA. It needs rdma-core 65.
+// ExportDMABuf returns a DMA-buf descriptor of the memory for drivers of other
+// devices; see ibv_alloc_buf(3). The caller must close it. ExportDMABuf fails
+// with syscall.ENODATA if the memory has no DMA-buf. It needs rdma-core 65.
 func (b *Buf) ExportDMABuf() (fd int, err error) {
 	if err := b.self().Use(); err != nil {
 		return -1, err
@@ -112,8 +112,8 @@ func (b *Buf) ExportDMABuf() (fd int, err error) {
 	return fd, nil
 }
 
-// Close gives the memory back; see ibv_alloc_buf(3). While it has memory
-// regions, Close does nothing and returns a BusyError.
+// Close frees the memory; see ibv_alloc_buf(3). While it has memory regions,
+// Close does nothing and returns a BusyError.
 func (b *Buf) Close() error {
 	return b.self().Close(nil, func() error {
 		return wrap(b.object.Name(), libibverbs.FreeBuf(b.raw))

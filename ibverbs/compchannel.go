@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// CompChannel delivers the events of the completion queues made with it.
-// Waiting for them costs no thread. One channel may serve many queues, but
-// they then share the cost of each other's events. Its methods may be called
+// CompChannel delivers the events of the completion queues created with it.
+// Waiting for them occupies no OS thread. Several queues may share a channel,
+// but the events of each then cost all of them time. Its methods may be called
 // concurrently.
 type CompChannel struct {
 	object object.Object
@@ -24,13 +24,13 @@ type CompChannel struct {
 	mu  sync.Mutex
 	cqs map[*libibverbs.Cq]*CQ
 
-	// nil until somebody waits: once the netpoller has the descriptor, each event
-	// wakes a thread of the runtime, also while somebody sleeps.
+	// nil until the first wait: once the netpoller has the descriptor, each event
+	// wakes a thread of the runtime, even during CQ.Sleep.
 	fd        *netpoll.FD
 	beginning sync.Mutex // guards fd
 }
 
-// CreateCompChannel makes a completion channel; see
+// CreateCompChannel creates a completion channel; see
 // ibv_create_comp_channel(3).
 func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	if err := d.self().Use(); err != nil {
@@ -50,21 +50,21 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Raw returns the C object, which is valid until Close. Its descriptor does not
-// block.
+// Raw returns the C object, which is valid until Close. Its descriptor is
+// non-blocking.
 func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
 
-// Close destroys the channel; see ibv_destroy_comp_channel(3). While it serves
-// completion queues, Close does nothing and returns a BusyError.
+// Close destroys the channel; see ibv_destroy_comp_channel(3). While completion
+// queues use it, Close does nothing and returns a BusyError.
 func (ch *CompChannel) Close() error {
 	return ch.self().Close(nil, func() error {
-		// Nobody waits on fd: every waiter has a queue, and there is none. If C
-		// refuses, because of a queue that it alone knows, fd is still needed.
+		// No goroutine waits on fd: each waiter has a queue, and there is none. If C
+		// fails, because of a queue that only C knows, fd is still needed.
 		if err := ch.destroy(); err != nil {
 			return wrap(ch.object.Name(), err)
 		}
 		if ch.fd != nil {
-			_ = ch.fd.Close() // a duplicate, and there is no second try
+			_ = ch.fd.Close() // a duplicate; closing it cannot be retried
 		}
 		return nil
 	})
@@ -73,7 +73,7 @@ func (ch *CompChannel) Close() error {
 func (ch *CompChannel) destroy() error {
 	err := libibverbs.DestroyCompChannel(ch.raw)
 	if errors.Is(err, syscall.EBUSY) && ch.device.isRemoved() {
-		// C counts the queues that it keeps for ever, and keeps the descriptor.
+		// C still counts the queues that it leaks, so it keeps the descriptor.
 		return os.NewFile(uintptr(ch.raw.Fd), ch.object.Name()).Close()
 	}
 	return err
@@ -91,7 +91,7 @@ func (ch *CompChannel) remove(cq *CQ) {
 	delete(ch.cqs, cq.raw)
 }
 
-// waiter returns what to wait on, which there is from the first wait on.
+// waiter returns the descriptor to wait on, which the first call creates.
 func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
@@ -101,27 +101,26 @@ func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 	return ch.fd, err
 }
 
-// wake makes whoever waits for a queue look at it again.
+// wake makes a goroutine that waits for the queue look at it again.
 func (ch *CompChannel) wake(cq *CQ) {
 	cq.signal()
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()
-	if ch.fd != nil { // or the first to wait begins after this, and finds his queue signaled
+	if ch.fd != nil { // if nil, the first wait begins later and finds its queue signaled
 		ch.fd.Kick()
 	}
 }
 
-// of returns the queue that is open with a channel's event, nil if it has been
-// closed.
+// of returns the open queue that an event names, or nil if it was closed.
 func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return ch.cqs[raw]
 }
 
-// read takes events off the channel until one is for the queue wanted, or
-// there are no more. It runs in one goroutine at a time, and not while the
-// channel is destroyed, because a waiting queue keeps it open.
+// read takes events off the channel until one is for the wanted queue, or none
+// is left. Only one goroutine runs it at a time, and the channel is not
+// destroyed meanwhile, because a waiting queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
 		raw, _, err := libibverbs.GetCqEvent(ch.raw)
@@ -139,7 +138,7 @@ func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 		case cq != nil:
 			cq.signal()
 		}
-		// At once, so that destroying the queue never waits for it.
+		// Acknowledge at once, so that destroying the queue never waits for it.
 		if err := libibverbs.AckCqEvents(raw, 1); err != nil {
 			return false, err
 		}

@@ -8,20 +8,20 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// CompCounter counts completions of queue pairs, in place of or beside the
-// entries of a completion queue: those that succeeded in one number, those
-// that failed in another. Its methods may be called concurrently. It needs
-// rdma-core 65; all of its calls give errors.ErrUnsupported without.
+// CompCounter counts the completions of queue pairs, instead of or in addition
+// to completion queue entries. It has one number for those that succeeded and
+// one for those that failed. Its methods may be called concurrently. It needs
+// rdma-core 65, without which all of its calls fail with errors.ErrUnsupported.
 //
-// A number that was set or added to may be read a little later only. Set
-// numbers while nothing is under way: changes at the same time may be lost.
+// A read may return a number set or added only a little later. Set numbers only
+// while no requests are outstanding: simultaneous changes may be lost.
 type CompCounter struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.CompCntr
 }
 
-// CompCounterUnit is what a completion counter adds up.
+// CompCounterUnit selects what a completion counter adds up.
 type CompCounterUnit = libibverbs.CompCntrType
 
 // The units of completion counters.
@@ -30,12 +30,11 @@ const (
 	CountBytes    CompCounterUnit = libibverbs.IBV_COMP_CNTR_TYPE_BYTES
 )
 
-// CompCounterOps are operations whose completions are counted; combine them
-// with |.
+// CompCounterOps selects the operations to count; combine them with |.
 type CompCounterOps = libibverbs.QpAttachCompCntrOp
 
-// The operations whose completions can be counted. The last two are the
-// peer's, on memory of this side.
+// The operations that can be counted. The last two are those of the peer on
+// local memory.
 const (
 	CountSends        CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_SEND
 	CountRecvs        CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_RECV
@@ -45,9 +44,9 @@ const (
 	CountRemoteWrites CompCounterOps = libibverbs.IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE
 )
 
-// CompCounterCaps are what completion counters of a device can do.
+// CompCounterCaps describes what a device's completion counters can do.
 type CompCounterCaps struct {
-	MaxValue    uint64 // a counter that would exceed it begins again at 0
+	MaxValue    uint64 // counters wrap to 0 above it
 	MaxCounters int
 	Ops         CompCounterOps
 }
@@ -68,7 +67,7 @@ func (d *Device) QueryCompCounterCaps() (CompCounterCaps, error) {
 	}, nil
 }
 
-// CreateCompCounter makes a completion counter; see ibv_create_comp_cntr(3).
+// CreateCompCounter creates a completion counter; see ibv_create_comp_cntr(3).
 func (d *Device) CreateCompCounter(unit CompCounterUnit) (*CompCounter, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -90,10 +89,10 @@ func (cc *CompCounter) self() *object.Object {
 	return &cc.object
 }
 
-// AttachCompCounter makes a counter count completions of the queue pair, which
-// must be in the reset or init state; see ibv_qp_attach_comp_cntr(3). The
-// queue pair depends on the counter from then on. Each operation can be
-// counted by one counter: for a second one, expect EBUSY.
+// AttachCompCounter makes the counter count completions of the queue pair,
+// which must be in the reset or init state; see ibv_qp_attach_comp_cntr(3). The
+// queue pair must then be closed before the counter. Only one counter can count
+// each operation: a second one fails with EBUSY.
 func (qp *QP) AttachCompCounter(cc *CompCounter, ops CompCounterOps) error {
 	done, err := object.UseAll(qp.self(), cc.self())
 	if err != nil {
@@ -132,11 +131,11 @@ func (cc *CompCounter) SetErrors(value uint64) error {
 	return cc.write(libibverbs.SetErrCompCntr, value)
 }
 
-// Add adds to the number of completions that succeeded; see
+// Add adds amount to the number of completions that succeeded; see
 // ibv_create_comp_cntr(3).
 func (cc *CompCounter) Add(amount uint64) error { return cc.write(libibverbs.IncCompCntr, amount) }
 
-// AddErrors adds to the number of completions that failed; see
+// AddErrors adds amount to the number of completions that failed; see
 // ibv_create_comp_cntr(3).
 func (cc *CompCounter) AddErrors(amount uint64) error {
 	return cc.write(libibverbs.IncErrCompCntr, amount)
@@ -163,7 +162,7 @@ func (cc *CompCounter) write(call func(*libibverbs.CompCntr, uint64) error, valu
 func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
 
 // Close destroys the counter; see ibv_create_comp_cntr(3). While queue pairs
-// count with it, Close does nothing and returns a BusyError.
+// use it, Close does nothing and returns a BusyError.
 func (cc *CompCounter) Close() error {
 	return cc.self().Close(nil, func() error {
 		return wrap(cc.object.Name(), cc.device.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))

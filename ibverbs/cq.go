@@ -19,13 +19,13 @@ import (
 )
 
 // ErrCQOverrun says that more requests completed than the queue could hold, so
-// that completions are lost. Poll and Wait return it when those that are not lost
-// have been taken and the device has told of the overrun, by an event that nobody
-// has to ask for. The queue and its queue pairs have to be made again, with Entries
-// for all requests that can be under way.
+// completions were lost. Poll and Wait return it once the remaining completions
+// are taken and the device has reported the overrun; the program need not read
+// events. Create the queue and its queue pairs again, with enough Entries for
+// all outstanding requests.
 var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
 
-// noChannel refuses to wait for a queue that was made to be polled.
+// noChannel returns the error for waiting on a queue that can only be polled.
 func noChannel(op string, cq *CQ) error {
 	return cerr.Refuse(op, cq.object.Name(), "the queue was made without CQConfig.Channel")
 }
@@ -34,42 +34,43 @@ func noChannel(op string, cq *CQ) error {
 // whatever its budget. Close waits for such a call.
 const MaxSpin = 5 * time.Millisecond
 
-// CQ is a completion queue. Its methods may be called concurrently, unless it
-// is SingleThreaded; several goroutines may wait, and one gets each completion.
+// CQ is a completion queue. Its methods may be called concurrently unless it is
+// SingleThreaded. Several goroutines may wait; each completion goes to one of
+// them.
 type CQ struct {
 	object    object.Object
 	device    *Device
 	channel   *CompChannel // nil: no events
 	raw       *libibverbs.Cq
 	queue     datapath.Queue // how it is polled
-	entries   atomic.Int32   // as C has it while the queue is open
+	entries   atomic.Int32   // C's number while the queue is open
 	solicited bool
-	lost      atomic.Bool  // completions, in an overrun
-	scheduled atomic.Int64 // when spun has last let the runtime schedule
+	lost      atomic.Bool  // an overrun lost completions
+	scheduled atomic.Int64 // when spun last let the runtime schedule
 
 	turn  chan struct{} // full while a goroutine waits
-	ready chan struct{} // receives when somebody else has read our event
+	ready chan struct{} // receives when another reader took our event
 	try   func() (bool, error)
 }
 
-// CQConfig says how to make a completion queue.
+// CQConfig is the configuration of a completion queue.
 type CQConfig struct {
-	Entries       int          // at least; the queue must never hold more completions
+	Entries       int          // minimum capacity; the queue must never hold more completions
 	Channel       *CompChannel // for Wait and Sleep; nil: the queue can only be polled
 	Vector        int          // interrupt vector, below Device.CompVectors
-	SolicitedOnly bool         // what comes without SendSolicited, and has not failed, wakes nobody who waits
+	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
 
-	// What follows needs an extended queue, see ibv_create_cq_ex(3), which not
-	// every device has.
+	// The fields below need an extended queue, which not every device has; see
+	// ibv_create_cq_ex(3).
 
-	Fields         WCFields // of its completions; 0: those of WCStandard, and PKeyIndex
-	SingleThreaded bool     // no two calls with the queue at a time, for which the device may need no lock
-	IgnoreOverrun  bool     // too many completions overwrite others without any error
-	ParentDomain   *PD      // from AllocParentDomain; with a thread domain, the queue needs no lock; nil: none
+	Fields         WCFields // fields of each completion; 0: WCStandard and PKeyIndex
+	SingleThreaded bool     // never used by two calls at a time, which may save a lock
+	IgnoreOverrun  bool     // on overrun, overwrite completions without an error
+	ParentDomain   *PD      // from AllocParentDomain, or nil; a thread domain saves the lock
 }
 
-// CreateCQ makes a completion queue; see ibv_create_cq(3). What the device
-// cannot do gives an error that is errors.ErrUnsupported.
+// CreateCQ creates a completion queue; see ibv_create_cq(3). If the device
+// cannot do what config asks for, the error is errors.ErrUnsupported.
 func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	parents := []*object.Object{d.self()}
 	if config.Channel != nil {
@@ -176,8 +177,8 @@ func (cq *CQ) noteLen() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
 func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
 
 // Resize changes how many completions the queue can hold to at least entries;
-// see ibv_resize_cq(3). Completions that are in the queue stay there. If there
-// are more than entries, or the device cannot do it, the queue is as it was.
+// see ibv_resize_cq(3). Completions in the queue stay there. If there are more
+// than entries, or the device cannot resize, Resize fails and changes nothing.
 func (cq *CQ) Resize(entries int) error {
 	if err := cq.self().Use(); err != nil {
 		return err
@@ -191,9 +192,9 @@ func (cq *CQ) Resize(entries int) error {
 	return cq.device.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
 }
 
-// Moderate makes the device wait for so many completions, or for so long after
-// the first one, in microseconds and at most 65 ms, before it gives an event;
-// see ibv_modify_cq(3).
+// Moderate makes the device delay an event until the given number of
+// completions has arrived, or until the period has passed since the first one;
+// see ibv_modify_cq(3). The period is in whole microseconds and at most 65 ms.
 func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	if err := cq.self().Use(); err != nil {
 		return err
@@ -211,9 +212,9 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 	return wrap(cq.object.Name(), libibverbs.ModifyCq(cq.raw, &attr))
 }
 
-// Poll takes up to len(wcs) completions and returns how many it took, without
-// waiting; see ibv_poll_cq(3). A work request that failed is no error of Poll:
-// its WC says so.
+// Poll takes up to len(wcs) completions and returns how many it took. It does
+// not wait. If a work request failed, its WC says so; Poll itself does not
+// fail. See ibv_poll_cq(3).
 func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
@@ -224,7 +225,7 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 	}
 	var p datapath.Polled
 	datapath.Poll(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), &p)
-	cq.object.Done() // not deferred: see PostSend
+	cq.object.Done() // not deferred, as in PostSend
 	return cq.polled(len(wcs), &p)
 }
 
@@ -309,8 +310,8 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
-// pollOrArm asks for an event and then looks, in this order, so that a
-// completion which arrives in between is not missed.
+// pollOrArm requests an event and then polls, in this order, so that it misses
+// no completion that arrives in between.
 func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
@@ -321,10 +322,10 @@ func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
 	return cq.polled(len(wcs), &p)
 }
 
-// WaitOne waits for one completion and takes it. To take many, Wait costs less
-// for each. If the work request failed, the error is its *WCError, and the WC
-// says which request it was; any other error is one of Wait's.
-// See ibv_poll_cq(3).
+// WaitOne waits for one completion and takes it; see ibv_poll_cq(3). To take
+// many, use Wait, which costs less for each. If the work request failed, the
+// error is its *WCError, and the WC says which request it was. Other errors are
+// those of Wait.
 func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 	var wcs [1]WC
 	if _, err := cq.Wait(ctx, wcs[:]); err != nil {
@@ -333,10 +334,10 @@ func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 	return wcs[0], wcs[0].Err()
 }
 
-// Completions returns an iterator over what WaitOne returns. It goes on after
-// work requests that failed, and ends after the first error of another kind,
-// which is that of ctx, os.ErrClosed, or a failure. It takes no completion that
-// it does not give, so the loop may end at any one.
+// Completions returns an iterator over the results of WaitOne. It continues
+// after work requests that failed, and ends after any other error: that of ctx,
+// os.ErrClosed, or a failure. It takes a completion only to yield it, so the
+// loop may end at any time without losing one.
 //
 //	for wc, err := range cq.Completions(ctx) {
 //		if err != nil {
@@ -356,9 +357,9 @@ func (cq *CQ) Completions(ctx context.Context) iter.Seq2[WC, error] {
 	}
 }
 
-// slept is spun after sleeping, which may have taken events that others wait for:
-// those of another queue, or of this one, which may have more completions than
-// there was room for.
+// slept is spun for Sleep, which may have taken events that other goroutines
+// wait for: those of another queue, or of this one, which may hold more
+// completions than wcs had room for.
 func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 	if p.Events > 0 {
 		cq.channel.wake(cq)
@@ -371,14 +372,14 @@ func (cq *CQ) slept(limit int, p *datapath.Polled) (int, error) {
 	return cq.spun(limit, p)
 }
 
-// scheduleEvery is how often a goroutine that spins lets the runtime schedule. The
-// runtime's monitor looks every 10 ms whether it has.
+// scheduleEvery is how often a spinning goroutine lets the runtime schedule.
+// The runtime's monitor checks every 10 ms.
 const scheduleEvery = 8 * time.Millisecond
 
-// spun is polled after C has looked at the clock. It lets the runtime schedule if
-// a goroutine that does nothing but such calls has not for some time: otherwise,
-// after 10 ms, the runtime's monitor takes the goroutine's processor away and
-// interrupts its thread, and wakes every 20 us for some time after that.
+// spun is polled after C has read the clock. It lets the runtime schedule if a
+// goroutine has spun or slept for too long without it. Otherwise, after 10 ms,
+// the runtime's monitor takes the goroutine's processor away and interrupts its
+// thread, and then wakes every 20 us for some time.
 func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
 	if p.Now-cq.scheduled.Load() >= int64(scheduleEvery) {
 		cq.scheduled.Store(p.Now)
@@ -387,7 +388,8 @@ func (cq *CQ) spun(limit int, p *datapath.Polled) (int, error) {
 	return cq.polled(limit, p)
 }
 
-// polled makes an error of what C said, for at most limit completions.
+// polled returns C's result as a count, of at most limit completions, or an
+// error.
 func (cq *CQ) polled(limit int, p *datapath.Polled) (int, error) {
 	if p.Value > 0 && p.Value <= int64(limit) {
 		return int(p.Value), nil
@@ -414,12 +416,12 @@ func noRoom(cq *CQ) error {
 	return cerr.Refuse(cq.queue.Op(), cq.object.Name(), "no room for completions: wcs is empty")
 }
 
-// count returns how many completions C is asked for.
+// count returns how many completions to ask C for.
 func count(wcs []WC) int { return min(len(wcs), math.MaxInt32) }
 
 func bounded(budget time.Duration) time.Duration { return min(budget, MaxSpin) }
 
-// overran is for who reads the device's event that the queue has overrun.
+// overran records that the device has reported an overrun of the queue.
 func (cq *CQ) overran() {
 	cq.lost.Store(true)
 	if cq.channel != nil {
@@ -434,13 +436,13 @@ func (cq *CQ) signal() {
 	}
 }
 
-// Close destroys the queue and wakes whoever waits for it; see
-// ibv_destroy_cq(3). While queue pairs use it, Close does nothing and returns
+// Close destroys the queue; see ibv_destroy_cq(3). Waiting calls fail with
+// os.ErrClosed. While queue pairs use the queue, Close does nothing and returns
 // a BusyError.
 func (cq *CQ) Close() error {
 	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {
-			// Before it is destroyed, because the next one may have its address.
+			// Before C destroys it: the next queue may have its address.
 			cq.channel.remove(cq)
 		}
 		handle := cq.raw.Handle
@@ -458,8 +460,8 @@ func (cq *CQ) Close() error {
 	})
 }
 
-// interrupt ends the wait of the goroutine that has the turn; those behind it
-// see the queue closing when they get theirs.
+// interrupt ends the wait of the goroutine that has the turn. Those behind it
+// see that the queue is closing when they get the turn.
 func (cq *CQ) interrupt() {
 	if cq.channel == nil {
 		return

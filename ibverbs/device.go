@@ -20,42 +20,44 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Device is an open device. Its methods may be called concurrently.
+// Device is an open RDMA device. Its methods may be called concurrently.
 type Device struct {
 	object  object.Object
 	raw     *libibverbs.Context
 	vectors int
 	destroy func() error
 	events  asyncEvents
-	removed atomic.Bool // the kernel said so; see isRemoved
+	removed atomic.Bool // set by isRemoved
 }
 
 // Name returns the device's name.
 func (d *Device) Name() string { return d.object.Name() }
 
-// CompVectors returns how many interrupt vectors the device has for completions:
-// CQConfig.Vector is below it.
+// CompVectors returns how many completion interrupt vectors the device has.
+// CQConfig.Vector must be less.
 func (d *Device) CompVectors() int { return d.vectors }
 
 // Raw returns the C object, for the functions of package libibverbs. It is
 // valid until Close.
 func (d *Device) Raw() *libibverbs.Context { return d.raw }
 
-// Close closes the device, and wakes whoever waits for its events; see
-// ibv_close_device(3). While the context has protection domains, completion
-// channels or completion queues, it does nothing and returns a BusyError.
+// Close closes the device; see ibv_close_device(3). Calls that wait for its
+// events fail with os.ErrClosed. While the device has protection domains,
+// completion channels or completion queues, Close does nothing and returns a
+// BusyError.
 func (d *Device) Close() error {
 	return d.self().Close(d.stopEvents, func() error { return wrap(d.Name(), d.destroy()) })
 }
 
-// closeWhenUnused closes the device now, or together with the last object that
-// was made on it.
+// closeWhenUnused closes the device now, or when the last object on it is
+// closed.
 func (d *Device) closeWhenUnused() {
-	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, an object has come that calls this again
+	d.object.WhenIdle(func() { _ = d.Close() }) // if it fails, a new object will call this again
 }
 
-// sameDevice refuses to call op for what with an object of another open device: C
-// names objects by numbers, which mean other ones there.
+// sameDevice returns an error if the object belongs to another open device than
+// op is called on. C identifies objects by numbers, which differ between
+// devices.
 func sameDevice(op, what string, device *libibverbs.Context, o *object.Object, its *libibverbs.Context) error {
 	if device != its {
 		return otherDevice(op, what, o)
@@ -74,15 +76,15 @@ func notOfDevice(o *object.Object) error {
 // DeviceEntry describes an RDMA device of this machine.
 type DeviceEntry struct {
 	Name      string // such as mlx5_0 or rxe0
-	GUID      GUID   // of the node
+	GUID      GUID   // node GUID
 	NodeType  NodeType
 	Transport Transport
-	Index     int // the kernel's number of the device, -1 if it has none
+	Index     int // kernel's device number, -1 if there is none
 }
 
-// Devices lists the RDMA devices that are there now; see
-// ibv_get_device_list(3). A machine whose kernel has no RDMA support loaded
-// has none.
+// Devices returns the RDMA devices that are present now; see
+// ibv_get_device_list(3). The list is empty if the kernel has no RDMA support
+// loaded.
 func Devices() ([]DeviceEntry, error) {
 	var devices []DeviceEntry
 	err := eachDevice(func(d DeviceEntry, _ *libibverbs.Device) { devices = append(devices, d) })
@@ -130,8 +132,8 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// Open opens the device of the given name; see ibv_open_device(3). Without a
-// name it opens the first device. If there is no such device, the error is
+// Open opens the device with the given name, or the first device if name is
+// empty; see ibv_open_device(3). If there is no such device, the error is
 // ErrNoDevice.
 func Open(name string) (*Device, error) {
 	what := "open " + name
@@ -141,8 +143,8 @@ func Open(name string) (*Device, error) {
 	return openFirst(what, func(d DeviceEntry) bool { return name == "" || d.Name == name })
 }
 
-// OpenGUID opens the device whose node has the GUID, the first if there are
-// several; see ibv_open_device(3). If there is none, the error is ErrNoDevice.
+// OpenGUID opens the first device with the node GUID; see ibv_open_device(3).
+// If there is none, the error is ErrNoDevice.
 func OpenGUID(guid GUID) (*Device, error) {
 	return openFirst("open the device "+guid.String(), func(d DeviceEntry) bool { return d.GUID == guid })
 }
@@ -176,7 +178,7 @@ func openFirst(what string, match func(DeviceEntry) bool) (*Device, error) {
 	return openedContext(raw, device.Name), nil
 }
 
-// openedContext makes a Context that closes the device with it.
+// openedContext returns a Device for a C device. Close closes both.
 func openedContext(raw *libibverbs.Context, name string) *Device {
 	c := &Device{
 		raw: raw, vectors: int(raw.NumCompVectors), destroy: func() error { return libibverbs.CloseDevice(raw) },
@@ -185,8 +187,9 @@ func openedContext(raw *libibverbs.Context, name string) *Device {
 	return c
 }
 
-// noDevice is given the devices that libibverbs lists, and those that the
-// kernel has: libibverbs leaves out what it cannot open or does not know.
+// noDevice returns the error for a device that was not found. It takes the
+// devices that libibverbs lists and those that the kernel has: libibverbs omits
+// those that it cannot open or does not know.
 func noDevice(what string, others, kernels []string) error {
 	switch {
 	case len(others) == 0 && len(kernels) > 0:
@@ -199,10 +202,9 @@ func noDevice(what string, others, kernels []string) error {
 	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
 }
 
-// OpenNetDev opens the device that has the network interface on one of its
-// ports, and returns the port, from 1 on; see ibv_open_device(3). If there is
-// none, the error is ErrNoDevice. It looks into every device, so it needs
-// access to them.
+// OpenNetDev opens the device that has a port with the given network interface,
+// and returns that port, from 1; see ibv_open_device(3). If there is none, the
+// error is ErrNoDevice. It opens devices in turn, so it needs access to them.
 func OpenNetDev(name string) (*Device, int, error) {
 	if name == "" {
 		return nil, 0, cerr.Refuse("OpenNetDev", "", "name is empty")
@@ -216,10 +218,10 @@ func OpenNetDev(name string) (*Device, int, error) {
 	return c, port, err
 }
 
-// OpenAddr opens the device that has the IP address of this machine in a GID
-// table, and returns that entry; RoCE v2 comes first. See ibv_open_device(3).
-// If there is none, the error is ErrNoDevice. It looks into every device, so it
-// needs access to them.
+// OpenAddr opens the device with an IP address of this machine in a GID table,
+// and returns that entry, RoCE v2 first; see ibv_open_device(3). If there is
+// none, the error is ErrNoDevice. It opens devices in turn, so it needs access
+// to them.
 func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	if !addr.IsValid() {
 		return nil, GIDEntry{}, cerr.Refuse("OpenAddr", "", "addr is the zero Addr")
@@ -239,8 +241,8 @@ func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	return c, found, err
 }
 
-// openLooking opens one device after the other until look finds there what is
-// wanted. Look also describes the device to whoever reads that there was none.
+// openLooking opens one device after another until look finds the one wanted.
+// look also describes each device, for the error if none is found.
 func openLooking(what string, look func(*Device) (found bool, has string, err error)) (*Device, error) {
 	devices, err := Devices()
 	if err != nil {
@@ -264,10 +266,10 @@ func openLooking(what string, look func(*Device) (found bool, has string, err er
 	return nil, errors.Join(append([]error{noDevice(what, others, kernelSysfs.devices())}, failed...)...)
 }
 
-// ClockDuration returns how long the device's clock takes for so many ticks: for
-// the difference of two readings of RawClock, or of two timestamps of
-// completions, with the bits that CompletionTimestampMask has. It is 0 if
-// CoreClock is, and ends at the longest Duration.
+// ClockDuration converts ticks of the device's clock to a duration. Ticks are
+// the difference of two readings of RawClock, or of two completion timestamps,
+// in the bits of CompletionTimestampMask. The result is 0 if CoreClock is 0,
+// and at most the longest Duration.
 func (a DeviceAttr) ClockDuration(ticks uint64) time.Duration {
 	if a.CoreClock == 0 {
 		return 0
@@ -281,10 +283,10 @@ func (a DeviceAttr) ClockDuration(ticks uint64) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-// RawClock reads the device's clock, which completion timestamps have too. It
-// counts at DeviceAttr.CoreClock from a start that means nothing; see
-// DeviceAttr.ClockDuration. A device without one gives errors.ErrUnsupported;
-// see ibv_query_rt_values_ex(3).
+// RawClock reads the device's clock, which completion timestamps use too; see
+// ibv_query_rt_values_ex(3). It counts at DeviceAttr.CoreClock from an
+// arbitrary start; DeviceAttr.ClockDuration converts differences. If the device
+// has no clock, the error is errors.ErrUnsupported.
 func (d *Device) RawClock() (uint64, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err
@@ -297,17 +299,17 @@ func (d *Device) RawClock() (uint64, error) {
 	if values.CompMask&uint32(libibverbs.IBV_VALUES_MASK_RAW_CLOCK) == 0 {
 		return 0, &Error{Op: "ibv_query_rt_values_ex", Object: d.Name(), Errno: syscall.EOPNOTSUPP}
 	}
-	// A count that C splits up as if it were nanoseconds.
+	// C splits the count as if it were nanoseconds.
 	return uint64(values.RawClock.TvSec)*uint64(time.Second) + uint64(values.RawClock.TvNsec), nil
 }
 
-// unlessRemoved is given the result of destroying something on the device. If
-// the device was removed, the kernel has destroyed everything on it, and
-// refuses every call with EIO: then this is no failure.
+// unlessRemoved takes the result of destroying an object on the device, and
+// returns nil for EIO if the device was removed: the kernel has then destroyed
+// the object, and fails every call with EIO.
 //
-// C keeps its own part of the object, a little memory, for ever then. It would
-// free it with RDMAV_ALLOW_DISASSOC_DESTROY in the environment, but no longer
-// wait for events to be acknowledged, which reading them relies on.
+// C then leaks a little memory per object. With RDMAV_ALLOW_DISASSOC_DESTROY in
+// the environment it would free that, but it would also stop waiting for events
+// to be acknowledged, which reading them relies on.
 func (d *Device) unlessRemoved(err error) error {
 	if errors.Is(err, syscall.EIO) && d.isRemoved() {
 		return nil
@@ -315,9 +317,9 @@ func (d *Device) unlessRemoved(err error) error {
 	return err
 }
 
-// Removed reports whether the device was removed from the machine, as far as the
-// kernel lets programs know. It asks for something that no driver takes part
-// in, so that a device which merely fails is not taken for one that is gone.
+// Removed reports whether the device was removed from the machine, as far as
+// the kernel tells. It asks the kernel for something that involves no driver,
+// so a device that merely fails does not count as removed.
 func (d *Device) Removed() bool {
 	if d.self().Use() != nil {
 		return false
@@ -326,7 +328,7 @@ func (d *Device) Removed() bool {
 	return d.isRemoved()
 }
 
-// isRemoved is Removed for a device that something keeps open.
+// isRemoved is Removed for a device that an object keeps open.
 func (d *Device) isRemoved() bool {
 	if d.removed.Load() {
 		return true

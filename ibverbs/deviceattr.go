@@ -12,44 +12,44 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// DeviceAttr is what a device can do. Counts are upper limits. What the device,
-// its driver or the C library does not know is zero.
+// DeviceAttr describes what a device can do. Counts are upper limits. Fields
+// that the device, its driver or the C library does not know are zero.
 type DeviceAttr struct {
 	FirmwareVersion       string
 	NodeGUID              GUID
 	SystemImageGUID       GUID
 	MaxMRSize             uint64 // bytes
-	PageSizeCap           uint64 // bit n set: memory pages of 1<<n bytes
+	PageSizeCap           uint64 // bit n: memory pages of 1<<n bytes
 	VendorID              uint32
 	VendorPartID          uint32
 	HardwareVersion       uint32
 	MaxQP                 int
-	MaxQPWR               int // requests in one queue
+	MaxQPWR               int // requests in one send or receive queue
 	Capabilities          DeviceCaps
-	MaxSGE                int // segments of one request
-	MaxSGERead            int // segments of one RDMA read
+	MaxSGE                int // segments in one request
+	MaxSGERead            int // segments in one RDMA read
 	MaxCQ                 int
-	MaxCQE                int // entries of one completion queue
+	MaxCQE                int // entries in one completion queue
 	MaxMR                 int
 	MaxPD                 int
 	MaxQPReadAtomic       int                  // RDMA reads and atomics that one QP can answer at a time
-	MaxResReadAtomic      int                  // and all of them together
-	MaxQPInitReadAtomic   int                  // and that it can have under way
-	AtomicCap             libibverbs.AtomicCap // whom atomics are atomic for: this device's, or processors and other devices too
+	MaxResReadAtomic      int                  // RDMA reads and atomics that all QPs can answer at a time
+	MaxQPInitReadAtomic   int                  // RDMA reads and atomics that one QP can have outstanding
+	AtomicCap             libibverbs.AtomicCap // none, atomic within this device, or also for CPUs and other devices
 	MaxMW                 int
 	MaxMcastGroups        int
 	MaxMcastQPAttach      int // queue pairs in one multicast group
-	MaxTotalMcastQPAttach int // and in all of them
+	MaxTotalMcastQPAttach int // queue pairs in all multicast groups
 	MaxAH                 int
 	MaxSRQ                int
 	MaxSRQWR              int   // receives in one shared receive queue
-	MaxSRQSGE             int   // segments of one of them
-	MaxPKeys              int   // in a port's table
-	LocalAckDelay         uint8 // 4.096 us * 2^n is the longest until the device acknowledges a message
+	MaxSRQSGE             int   // segments in one receive of a shared receive queue
+	MaxPKeys              int   // entries in a port's P_Key table
+	LocalAckDelay         uint8 // n: the device acknowledges a message within 4.096 us * 2^n
 	Ports                 int
 
-	CompletionTimestampMask uint64 // bits of a completion's timestamp that count; 0: it has none
-	CoreClock               uint64 // kHz, of the clock of timestamps and RawClock
+	CompletionTimestampMask uint64 // valid bits of a completion's timestamp; 0: no timestamps
+	CoreClock               uint64 // kHz, the rate of timestamps and RawClock
 	MaxWQ                   int    // receive work queues
 	MaxDeviceMemory         uint64 // bytes
 	RawPacket               libibverbs.RawPacketCaps
@@ -62,51 +62,53 @@ type DeviceAttr struct {
 	PCIAtomic               PCIAtomicCaps
 }
 
-// ODPCaps says what on-demand paging, AccessOnDemand, can be used for: which
-// requests of each transport may use memory that is not resident.
+// ODPCaps describes on-demand paging (AccessOnDemand): which requests of each
+// transport may use memory that is not resident.
 type ODPCaps struct {
 	General         libibverbs.OdpGeneralCaps
 	RC, UC, UD, XRC libibverbs.OdpTransportCapBits
 }
 
-// TSOCaps is about cutting large sends into TCP segments.
+// TSOCaps describes TCP segmentation offload: cutting large sends into TCP
+// segments.
 type TSOCaps struct {
-	MaxPayload uint32 // bytes; 0: the device cannot
+	MaxPayload uint32 // bytes; 0: not supported
 	QPTypes    QPTypes
 }
 
-// RSSCaps is about spreading what comes in over several receive queues.
+// RSSCaps describes receive-side scaling: spreading packets over several
+// receive queues.
 type RSSCaps struct {
 	QPTypes                 QPTypes
 	MaxIndirectionTables    int
 	MaxIndirectionTableSize int
-	HashFields              libibverbs.RxHashFields        // package flow names them: RSSFields
-	HashFunctions           libibverbs.RxHashFunctionFlags // and RSSFunction
+	HashFields              libibverbs.RxHashFields        // see flow.RSSFields
+	HashFunctions           libibverbs.RxHashFunctionFlags // see flow.RSSFunction
 }
 
-// PacketPacingCaps is about limiting the rate at which a queue pair sends.
+// PacketPacingCaps describes limits on the rate at which a queue pair sends.
 type PacketPacingCaps struct {
-	MinRate, MaxRate uint32 // kbit/s; 0: the device cannot
+	MinRate, MaxRate uint32 // kbit/s; 0: not supported
 	QPTypes          QPTypes
 }
 
-// TagMatchingCaps is about matching messages with receives in the device.
+// TagMatchingCaps describes how the device matches messages with receives.
 type TagMatchingCaps struct {
 	MaxRendezvousHeader uint32 // bytes
-	MaxTags             int    // 0: the device cannot
+	MaxTags             int    // 0: not supported
 	Flags               libibverbs.TmCapFlags
-	MaxOps              int // changes of the list under way
+	MaxOps              int // outstanding changes of the tag list
 	MaxSGE              int
 }
 
-// CQModerationCaps is about fewer completion events than completions.
+// CQModerationCaps describes how far CQ.Moderate can delay completion events.
 type CQModerationCaps struct {
 	MaxCount  uint16 // completions
 	MaxPeriod uint16 // microseconds
 }
 
-// PCIAtomicCaps is which sizes of atomic operations the device can do on
-// memory of other PCI devices.
+// PCIAtomicCaps describes which sizes of atomic operations the device can do on
+// the memory of other PCI devices.
 type PCIAtomicCaps struct {
 	FetchAdd, Swap, CompareSwap libibverbs.PciAtomicOpSize
 }
@@ -137,7 +139,7 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		HardwareVersion:       a.HwVer,
 		MaxQP:                 int(a.MaxQp),
 		MaxQPWR:               int(a.MaxQpWr),
-		Capabilities:          DeviceCaps(extended.DeviceCapFlagsEx) | DeviceCaps(a.DeviceCapFlags), // older libraries know the second alone
+		Capabilities:          DeviceCaps(extended.DeviceCapFlagsEx) | DeviceCaps(a.DeviceCapFlags), // older libraries set only the second
 		MaxSGE:                int(a.MaxSge),
 		MaxSGERead:            int(a.MaxSgeRd),
 		MaxCQ:                 int(a.MaxCq),
@@ -158,7 +160,7 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		MaxSRQSGE:             int(a.MaxSrqSge),
 		MaxPKeys:              int(a.MaxPkeys),
 		LocalAckDelay:         a.LocalCaAckDelay,
-		Ports:                 max(int(extended.PhysPortCntEx), int(a.PhysPortCnt)), // the second ends at 255, older libraries know it alone
+		Ports:                 max(int(extended.PhysPortCntEx), int(a.PhysPortCnt)), // the second ends at 255; older libraries set only it
 
 		CompletionTimestampMask: extended.CompletionTimestampMask,
 		CoreClock:               extended.HcaCoreClock,
@@ -201,16 +203,16 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 	}
 }
 
-// size is what a config asks for, and the most that the device has of it.
+// size is what a config asks for, and the device's limit.
 type size struct {
 	name     string
 	n, limit int
 }
 
-const untold = -1 // the limit of a size that devices do not tell
+const untold = -1 // the limit of a size for which devices report none
 
-// tooMuch names the object in the error of a call that was to make it, and the
-// sizes that are above the device's limits. C has a bare errno for these.
+// tooMuch adds to an error of creating the object which sizes are above the
+// device's limits. C returns only an errno for these.
 func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) {
 		if attr, e := d.QueryDevice(); e == nil {
@@ -220,8 +222,8 @@ func (d *Device) tooMuch(err error, object string, sizes func(DeviceAttr) []size
 	return wrap(object, err)
 }
 
-// above names the sizes that are above their limits. If none is, it is those
-// whose limits nobody knows that may be.
+// above names the sizes that are above their limits. If none is, it names those
+// with unknown limits.
 func above(sizes []size) string {
 	var text, maybe string
 	for _, s := range sizes {
@@ -235,24 +237,24 @@ func above(sizes []size) string {
 	return cmp.Or(text, maybe)
 }
 
-// DeviceCaps says what a device can do. Flags that have no name here are
-// those of libibverbs.DeviceCapFlags.
+// DeviceCaps is a set of device capabilities. libibverbs.DeviceCapFlags defines
+// those that have no name here.
 type DeviceCaps uint64
 
-// Flags of devices.
+// The capabilities of devices.
 const (
 	DeviceSRQResize          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_SRQ_RESIZE)
-	DeviceMemWindow          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW) // of MWType1
+	DeviceMemWindow          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW) // MWType1 memory windows
 	DeviceMemWindow2A        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2A)
 	DeviceMemWindow2B        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B)
 	DeviceUDIPChecksum       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_UD_IP_CSUM)
 	DeviceRawIPChecksum      DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_RAW_IP_CSUM)
 	DeviceXRC                DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_XRC)
-	DeviceMemMgtExtensions   DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS) // requests that invalidate keys
+	DeviceMemMgtExtensions   DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS) // requests that invalidate memory keys
 	DeviceFlowSteering       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MANAGED_FLOW_STEERING)
 	DeviceRawScatterFCS      DeviceCaps = libibverbs.IBV_DEVICE_RAW_SCATTER_FCS
 	DevicePCIWriteEndPadding DeviceCaps = libibverbs.IBV_DEVICE_PCI_WRITE_END_PADDING
-	DeviceCCDMABounce        DeviceCaps = libibverbs.IBV_DEVICE_CC_DMA_BOUNCE // memory goes through bounce buffers
+	DeviceCCDMABounce        DeviceCaps = libibverbs.IBV_DEVICE_CC_DMA_BOUNCE // DMA goes through bounce buffers
 )
 
 var upperCaps = []struct {
@@ -283,10 +285,10 @@ func (d DeviceCaps) String() string {
 	return strings.Join(parts, "|")
 }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (d DeviceCaps) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the output of String.
 func (d *DeviceCaps) UnmarshalText(text []byte) error {
 	var all DeviceCaps
 	for part := range strings.SplitSeq(string(text), "|") {
@@ -313,7 +315,7 @@ func parseDeviceCap(s string) (DeviceCaps, error) {
 	return DeviceCaps(lower), err
 }
 
-// QPTypes is a set of types of queue pairs.
+// QPTypes is a set of queue pair types.
 type QPTypes uint32
 
 // Has reports whether the type is in the set.
@@ -331,10 +333,10 @@ func (q QPTypes) String() string {
 	return strings.Join(parts, "|")
 }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (q QPTypes) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the output of String.
 func (q *QPTypes) UnmarshalText(text []byte) error {
 	if string(text) == "0" {
 		*q = 0

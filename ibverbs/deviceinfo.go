@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// DeviceInfo is everything about a device that ibv_devinfo and show_gids
-// print. It can be marshaled to JSON and back.
+// DeviceInfo holds everything that ibv_devinfo and show_gids print about a
+// device. It can be marshaled to JSON and back.
 type DeviceInfo struct {
 	Device      DeviceEntry
-	BoardID     string // the model of the card, empty if the driver does not tell
-	CompVectors int    // see Device.CompVectors
+	BoardID     string // card model, empty if the driver does not report it
+	CompVectors int    // completion interrupt vectors
 	Attr        DeviceAttr
 	Ports       []PortInfo
 }
 
-// PortInfo is everything about a port.
+// PortInfo holds everything that DeviceInfo has about a port.
 type PortInfo struct {
 	Port int
 	PortAttr
-	Rate   float64    // Gb/s, PortAttr.Rate
-	NetDev string     // the network interface, empty if there is none
-	GIDs   []GIDEntry // those that are not empty
+	Rate   float64    // Gb/s, from PortAttr.Rate
+	NetDev string     // network interface, empty if there is none
+	GIDs   []GIDEntry // entries that are not empty
 }
 
-// QueryDeviceInfo opens the device of the given name, the first if it is
-// empty, asks it about everything, and closes it. If there is no such device,
+// QueryDeviceInfo opens the device with the given name, or the first device if
+// name is empty, calls QueryInfo, and closes it. If there is no such device,
 // the error is ErrNoDevice.
 func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	c, err := Open(name)
@@ -39,8 +39,9 @@ func QueryDeviceInfo(name string) (DeviceInfo, error) {
 	return info, errors.Join(err, c.Close())
 }
 
-// QueryInfo asks the device about everything: what QueryDevice, QueryPort,
-// QueryPortGIDs, NetDev and CompVectors return, for all ports. The first error ends it.
+// QueryInfo returns the results of QueryDevice and CompVectors, and those of
+// QueryPort, QueryPortGIDs and NetDev for all ports. It stops at the first
+// error.
 func (d *Device) QueryInfo() (DeviceInfo, error) {
 	if err := d.self().Use(); err != nil {
 		return DeviceInfo{}, err
@@ -81,7 +82,7 @@ func (d *Device) QueryInfo() (DeviceInfo, error) {
 	return info, nil
 }
 
-// boardID returns what the driver calls the model of the card.
+// boardID returns the driver's name for the card model.
 func (s sysfs) boardID(device string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(string(s), device, "board_id"))
 	if errors.Is(err, fs.ErrNotExist) {

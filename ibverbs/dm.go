@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// DM is memory on the device. Its methods may be called concurrently; copies of
-// the same bytes at the same time may mix.
+// DM is memory on the device. Its methods may be called concurrently, but
+// simultaneous copies of the same bytes may mix.
 type DM struct {
 	object object.Object
 	device *Device
@@ -21,12 +21,13 @@ type DM struct {
 	handle uint32
 	size   int
 
-	imported bool // of another process
+	imported bool // from ImportDM
 }
 
-// AllocDM takes size bytes of the device's own memory, at an address that is a
-// multiple of align, a power of two; 0 leaves that to the device. See
-// ibv_alloc_dm(3). A device without such memory gives errors.ErrUnsupported.
+// AllocDM allocates size bytes of the device's own memory; see ibv_alloc_dm(3).
+// The address is a multiple of align, a power of two, or chosen by the device
+// if align is 0. If the device has no such memory, the error is
+// errors.ErrUnsupported.
 func (d *Device) AllocDM(size, align int) (*DM, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -59,9 +60,9 @@ func (dm *DM) Len() int { return dm.size }
 // Raw returns the C object, which is valid until Close.
 func (dm *DM) Raw() *libibverbs.Dm { return dm.raw }
 
-// WriteAt copies p to the device's memory, all of it or none; see
-// ibv_memcpy_to_dm(3). Devices may want p, off and len(p) to be multiples of 4
-// bytes.
+// WriteAt copies all of p to the device's memory, or nothing; see
+// ibv_memcpy_to_dm(3). Some devices need the address of p, off and len(p) to be
+// multiples of 4 bytes.
 func (dm *DM) WriteAt(p []byte, off int64) (int, error) {
 	if err := dm.self().Use(); err != nil {
 		return 0, err
@@ -80,9 +81,9 @@ func (dm *DM) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// ReadAt copies from the device's memory to p; see ibv_memcpy_to_dm(3). As an
-// io.ReaderAt does, it returns io.EOF if the memory ends before p does.
-// Devices may want p, off and len(p) to be multiples of 4 bytes.
+// ReadAt copies from the device's memory to p; see ibv_memcpy_to_dm(3). If the
+// memory ends before p is full, the error is io.EOF. Some devices need the
+// address of p, off and len(p) to be multiples of 4 bytes.
 func (dm *DM) ReadAt(p []byte, off int64) (int, error) {
 	if err := dm.self().Use(); err != nil {
 		return 0, err
@@ -109,8 +110,8 @@ func (dm *DM) outside(op string, n int, off int64) error {
 	return cerr.Refuse(op, dm.object.Name(), "%d bytes at %d are outside of its %d bytes", n, off, dm.size)
 }
 
-// ExportDMABuf returns a descriptor of the memory that other devices' drivers
-// take, and that the caller closes; see ibv_dm_export_dmabuf_fd(3).
+// ExportDMABuf returns a DMA-buf descriptor of the memory for drivers of other
+// devices; see ibv_dm_export_dmabuf_fd(3). The caller must close it.
 func (dm *DM) ExportDMABuf() (fd int, err error) {
 	if err := dm.self().Use(); err != nil {
 		return -1, err
@@ -123,9 +124,9 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 	return fd, nil
 }
 
-// Close gives the memory back; see ibv_alloc_dm(3). While it has memory
-// regions, Close does nothing and returns a BusyError. That of memory from
-// ImportDM leaves the original alone; see ibv_unimport_dm(3).
+// Close frees the memory; see ibv_alloc_dm(3). While it has memory regions,
+// Close does nothing and returns a BusyError. For memory from ImportDM, Close
+// leaves the original alone; see ibv_unimport_dm(3).
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
 		if dm.imported {
@@ -135,17 +136,17 @@ func (dm *DM) Close() error {
 	})
 }
 
-// DMExport is what another process needs to import device memory.
+// DMExport holds what another process needs to import device memory.
 type DMExport struct {
 	Handle uint32
 	Len    uint64 // bytes
 }
 
-// Export describes the memory to a process that has imported the device.
+// Export returns what ImportDM needs in a process that has imported the device.
 func (dm *DM) Export() DMExport { return DMExport{Handle: dm.handle, Len: uint64(dm.size)} }
 
-// ImportDM makes device memory of the process that exported the device usable
-// in this one; see ibv_import_dm(3). Its Close leaves the original alone.
+// ImportDM imports device memory from the process that exported the device; see
+// ibv_import_dm(3). Close leaves the original alone.
 func (d *Device) ImportDM(export DMExport) (*DM, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -164,9 +165,9 @@ func (d *Device) ImportDM(export DMExport) (*DM, error) {
 	return dm, nil
 }
 
-// Register registers n bytes of the memory from offset on, in a protection domain of
-// the device; see ibv_alloc_dm(3). Work requests address the region from 0 on:
-// AccessZeroBased need not be given. The region has no Bytes.
+// Register registers n bytes of the memory from offset on, in a protection
+// domain of the device; see ibv_alloc_dm(3). Work requests address the region
+// from 0, even without AccessZeroBased. The region has no Bytes.
 func (dm *DM) Register(pd *PD, offset, n int, access AccessFlags) (*MR, error) {
 	const op = "ibv_reg_dm_mr"
 	done, err := object.UseAll(pd.self(), dm.self())

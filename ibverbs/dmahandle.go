@@ -10,33 +10,33 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// TPHMemType is what kind of memory a PCIe transaction goes to.
+// TPHMemType is the kind of memory that a PCIe transaction targets.
 type TPHMemType = libibverbs.TphMemType
 
-// The kinds of memory.
+// The kinds of memory that PCIe transactions target.
 const (
 	TPHVolatile   TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_VM
 	TPHPersistent TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_PM
 )
 
-// DMAHandleConfig says how the device is to reach memory over PCIe (TLP
-// processing hints). What is nil is left to the system.
+// DMAHandleConfig selects how the device reaches memory over PCIe (TLP
+// processing hints). The system chooses what is nil.
 type DMAHandleConfig struct {
-	CPU            *int // whose caches are near; the number that Linux gives it
-	ProcessingHint *int // of PCIe, 0 to 3
+	CPU            *int // Linux's number of the CPU with the nearest caches
+	ProcessingHint *int // PCIe processing hint, 0 to 3
 	MemType        *TPHMemType
 }
 
-// DMAHandle is a way to memory for regions made WithDMAHandle, and
-// by RegisterDMABuf with DMABuf.Handle.
+// DMAHandle describes how the device reaches memory. Pass it to WithDMAHandle,
+// or as DMABuf.Handle to RegisterDMABuf.
 type DMAHandle struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Dmah
 }
 
-// AllocDMAHandle makes a handle; see ibv_alloc_dmah(3). A device or a library
-// that cannot do it gives errors.ErrUnsupported.
+// AllocDMAHandle creates a handle; see ibv_alloc_dmah(3). If the device or the
+// library does not support it, the error is errors.ErrUnsupported.
 func (d *Device) AllocDMAHandle(config DMAHandleConfig) (*DMAHandle, error) {
 	const op = "ibv_alloc_dmah"
 	if err := d.self().Use(); err != nil {
@@ -81,8 +81,8 @@ func (h *DMAHandle) self() *object.Object {
 // Raw returns the C object, which is valid until Close.
 func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
 
-// Close releases the handle; see ibv_alloc_dmah(3). While it has memory
-// regions, Close does nothing and returns a BusyError.
+// Close frees the handle; see ibv_alloc_dmah(3). While it has memory regions,
+// Close does nothing and returns a BusyError.
 func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
 		return wrap(h.object.Name(), h.device.unlessRemoved(libibverbs.DeallocDmah(h.raw)))
@@ -91,7 +91,7 @@ func (h *DMAHandle) Close() error {
 
 const opRegisterDMA = "ibv_reg_mr_ex"
 
-// registerDMA is Register with a handle.
+// registerDMA registers memory with a handle.
 func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
@@ -115,7 +115,7 @@ func (pd *PD) registerDMA(b []byte, iova uint64, h *DMAHandle, access AccessFlag
 	return newMR(raw, r, &h.object), nil
 }
 
-// registerDMAImplicit is RegisterImplicit with a handle.
+// registerDMAImplicit registers the whole address space with a handle.
 func (pd *PD) registerDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error) {
 	done, err := pd.withHandle(h)
 	if err != nil {
@@ -133,8 +133,8 @@ func (pd *PD) registerDMAImplicit(h *DMAHandle, access AccessFlags) (*MR, error)
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}, &h.object), nil
 }
 
-// withHandle keeps both objects, which must be of one open device, in use until
-// done.
+// withHandle keeps both objects in use until done is called. They must belong
+// to one open device.
 func (pd *PD) withHandle(h *DMAHandle) (done func(), err error) {
 	done, err = object.UseAll(pd.self(), h.self())
 	if err != nil {

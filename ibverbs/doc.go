@@ -1,81 +1,85 @@
-// Package ibverbs gives Go programs RDMA verbs: devices, registered memory,
-// completion queues and queue pairs, as libibverbs has them.
+// Package ibverbs provides RDMA verbs: devices, registered memory, completion
+// queues and queue pairs. It binds the C library libibverbs.
 //
-// Most programs connect with package rdmacm and meet this package through the
-// objects of a connection. Package flow, in the folder below, steers packets of
-// other protocols to queue pairs. The C manual pages named in the comments, such
-// as ibv_post_send(3), describe the rules of the hardware.
+// Most programs connect with package rdmacm and use the objects of this package
+// that belong to a connection. Package flow, in the directory below, steers
+// packets of other protocols to queue pairs. The comments name C manual pages,
+// such as ibv_post_send(3), which describe the rules of the hardware.
 //
 // # Lifetimes
 //
-// Every object has a Close, which may be called more than once and from any
-// goroutine. It waits for calls that are inside C with the object, and later
-// calls return an error that is os.ErrClosed. An object that others depend on
-// is not closed: Close returns a [BusyError] that lists them, and everything
-// goes on. Nothing is closed by the garbage collector, because the order
-// matters; [OpenObjects] finds what was forgotten.
+// Every object has a Close method, which may be called more than once and from
+// any goroutine. Close waits for calls that are inside C with the object. Later
+// calls fail with an error that is os.ErrClosed. While other objects depend on
+// an object, its Close does nothing and returns a [BusyError] that lists them.
+// The garbage collector closes nothing, because the order matters;
+// [OpenObjects] lists what a program forgot to close.
 //
-// While a Close is under way, calls may already return os.ErrClosed, even if
-// the object turns out to be needed still. A nil object, or one that was not
-// made by this package's functions, returns os.ErrInvalid.
+// During a Close, calls may fail with os.ErrClosed even if that Close then
+// returns a [BusyError]. Methods of a nil object, or of one that this package's
+// functions did not create, fail with os.ErrInvalid.
 //
 // # Numbers
 //
-// Numbers have the host's byte order, also those that are in network order in C
-// or in packets: GUIDs, P_Keys, immediate data. A [GID] is bytes as a packet has
-// them. Sizes are bytes, and times are time.Durations, where a comment does not
-// give another unit. Ports count from 1, and indices of tables from 0.
+// Numbers are in host byte order, even those that C or packets have in network
+// byte order: GUIDs, P_Keys, immediate data. A [GID] holds bytes as in a
+// packet. Unless a comment says otherwise, sizes are in bytes and times are
+// time.Durations. Ports count from 1, and table indices from 0.
 //
 // # Goroutines
 //
-// Methods may be called concurrently, except those of batches, and where a type
-// says otherwise. A call holds a thread until the kernel has answered, which
+// Methods may be called concurrently, except those of batches and where a type
+// says otherwise. A call occupies an OS thread until the kernel answers, which
 // takes long only where its comment says so.
 //
 // # Waiting
 //
-// A queue made with a [CompChannel] is waited for with [CQ.Wait]. That parks
-// the goroutine on Go's netpoller, holds no thread, and ends with its context.
+// [CQ.Wait] waits for completions of a queue created with a [CompChannel]. It
+// parks the goroutine on Go's netpoller, occupies no OS thread, and returns
+// when its context ends.
 //
 // # Events
 //
-// [Device.NextEvent] waits for what happens to the device and its objects, in
-// the same way, and names our object that it happened to. A program whose
+// [Device.NextEvent] waits in the same way for events of the device and its
+// objects. An event holds the object that it happened to. A program whose
 // device may be removed should read events: not every driver notices a removal
 // while posting.
 //
 // # Data path
 //
-// Requests are collected in a [SendBatch] or [RecvBatch] and posted in one
-// call of C; completions are polled into a slice of [WC]. None of this
-// allocates.
+// Collect requests in a [SendBatch] or [RecvBatch] and post them in one C call.
+// Poll completions into a slice of [WC]. None of this allocates.
 //
-// There are four ways to a completion. [CQ.Poll] looks once. [CQ.Spin] looks
-// again and again inside one call of C, for a bounded time: it answers soonest
-// and uses a processor. [CQ.Sleep] sleeps for an event inside one call of C, for a
-// bounded time: it uses a thread. [CQ.Wait] leaves the waiting to the runtime, for
-// as long as its context lasts: thousands of goroutines can do so, and each pays
-// for being woken. [QP.Exchange] and [QP.ExchangeAndSleep] post in the call that
+// There are four ways to get completions:
+//
+//   - [CQ.Poll] looks once.
+//   - [CQ.Spin] polls inside one C call for a bounded time. It returns soonest, but
+//     burns a CPU.
+//   - [CQ.Sleep] blocks inside one C call for a bounded time. It occupies an OS
+//     thread.
+//   - [CQ.Wait] waits in the Go runtime until its context ends. Thousands of
+//     goroutines can wait at once, but each wakeup costs time.
+//
+// [QP.Exchange] and [QP.ExchangeAndSleep] also post, in the same C call that
 // spins or sleeps.
 //
 // A goroutine that posts and polls without ever blocking should call
-// [runtime.Gosched] every few milliseconds: the runtime's monitor, which looks
-// every 10 ms, interrupts it otherwise. What spins or sleeps here does so by
-// itself.
+// [runtime.Gosched] every few milliseconds: otherwise the runtime's monitor,
+// which checks every 10 ms, interrupts it. The methods that spin or sleep do
+// this on their own.
 //
 // # Connecting by hand
 //
-// Without package rdmacm, two sides exchange what [QP.Addr] returns, as
+// Without package rdmacm, two programs exchange the results of [QP.Addr], as
 // text or JSON, and call [QP.ConnectTo].
 //
 // # Errors
 //
-// A C call that failed returns an [*Error] with the errno. A call that could not
-// succeed is refused before C is called, with an [*ArgumentError] that says what
-// is wrong; errors.Is finds syscall.EINVAL in it, unless the function's comment
-// names another error. A work request that failed gives a [*WCError] with its
-// status. Without the C library, or with one that is too old for the function,
-// the error is a [*LibraryError] or a [*SymbolError]; both are
-// errors.ErrUnsupported, as is everything in a program built without cgo or not
-// for 64-bit Linux.
+// A C call that fails returns an [*Error] with the errno. A call that cannot
+// succeed fails before it reaches C, with an [*ArgumentError] that says what is
+// wrong; errors.Is finds syscall.EINVAL in it, unless the function's comment
+// names another error. A work request that fails gives a [*WCError] with its
+// status. If the C library is missing or too old for the function, the error is
+// a [*LibraryError] or a [*SymbolError]. Both are errors.ErrUnsupported, as is
+// every error of a program built without cgo or not for 64-bit Linux.
 package ibverbs

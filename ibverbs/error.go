@@ -8,38 +8,38 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Error is a failed call of the C library. Calls of package rdmacm return it,
-// too. Its text says what to do about the error where that is known.
+// Error is the error of a C call that failed. Calls of package rdmacm return it
+// too. Its text says how to solve the problem, if that is known.
 type Error struct {
-	// Op is the C function that has failed, such as "ibv_reg_mr".
+	// Op is the C function that failed, such as "ibv_reg_mr".
 	Op string
-	// Object is what Op was called for. It may be empty.
+	// Object is the object that Op was called for. It may be empty.
 	Object string
-	// Errno says why the call has failed. It is never 0.
+	// Errno says why the call failed. It is never 0.
 	Errno syscall.Errno
 }
 
-// Error returns the operation, the object, the errno's text, and what to do.
+// Error returns the operation, the object, the errno's text and the hint.
 func (e *Error) Error() string { return (*cerr.Error)(e).Error() }
 
-// Hint returns what to do about the error, or nothing if that is not known.
+// Hint returns how to solve the problem, or "" if that is not known.
 func (e *Error) Hint() string { return (*cerr.Error)(e).Hint() }
 
 // Unwrap returns Errno, so that errors.Is and errors.As find it.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// ArgumentError is a call that was refused before the C library was called,
+// ArgumentError is the error of a call that was not passed to the C library
 // because it could not succeed: a number is out of range, an object is missing
-// or belongs to another device, or a step before it is missing. Calls of package
-// rdmacm return it, too.
+// or belongs to another device, or an earlier step is missing. Calls of package
+// rdmacm return it too.
 type ArgumentError struct {
-	// Op is the C function, or the Go function where C has none, such as
-	// "ibv_create_qp" or "CQ.Wait". It is empty for an object that is nil, or
-	// that the packages' functions have not made.
+	// Op is the C function, such as "ibv_create_qp", or the Go function if C
+	// has none, such as "CQ.Wait". It is empty for an object that is nil or was
+	// not created by the packages' functions.
 	Op string
-	// Object is what Op was called for. It may be empty.
+	// Object is the object that Op was called for. It may be empty.
 	Object string
-	// Err says what is wrong, and what is allowed. errors.Is finds
+	// Err says what is wrong and what is allowed. errors.Is finds
 	// syscall.EINVAL in it, unless a function's comment names another error.
 	Err error
 }
@@ -50,10 +50,10 @@ func (e *ArgumentError) Error() string { return (*cerr.ArgumentError)(e).Error()
 // Unwrap returns Err.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
-// LibraryError is a C library that could not be loaded, because it is not
+// LibraryError says that a C library could not be loaded because it is not
 // installed.
 type LibraryError struct {
-	// Library is the file that was looked for, such as "libibverbs.so.1".
+	// Library is the missing file, such as "libibverbs.so.1".
 	Library string
 	// Debian and Fedora are the packages that contain the library.
 	Debian string
@@ -68,28 +68,29 @@ func (e *LibraryError) Error() string { return (*cerr.LibraryError)(e).Error() }
 // Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
 
-// SymbolError is a function that the installed C library does not have, because
-// the library is too old.
+// SymbolError says that the installed C library is too old: it lacks a
+// function.
 type SymbolError struct {
 	// Symbol is the C function.
 	Symbol string
 	// Library is the file that lacks it, such as "libibverbs.so.1".
 	Library string
-	// Release is the version of rdma-core that added the function. It is empty
-	// if that is not known.
+	// Release is the version of rdma-core that added the function, or empty if
+	// that is not known.
 	Release string
-	// Node is the ELF version node of the function, such as "IBVERBS_1.15". It is
+	// Node is the ELF version node of the function, such as "IBVERBS_1.15", or
 	// empty if that is not known.
 	Node string
 }
 
-// Error returns the function, the library, and the version that is needed.
+// Error returns the function, the library and the version needed.
 func (e *SymbolError) Error() string { return (*cerr.SymbolError)(e).Error() }
 
 // Unwrap returns errors.ErrUnsupported.
 func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
 
-// BusyError is a Close of an object that others still need. Nothing was closed.
+// BusyError is the error of closing an object that other objects need. Nothing
+// was closed.
 type BusyError struct {
 	// Object is the object that stays open.
 	Object string
@@ -97,13 +98,13 @@ type BusyError struct {
 	Children []string
 }
 
-// Error returns the object, and the first of those to close before it.
+// Error returns the object and the first of those to close before it.
 func (e *BusyError) Error() string { return (*cerr.BusyError)(e).Error() }
 
 // Unwrap returns syscall.EBUSY.
 func (e *BusyError) Unwrap() error { return syscall.EBUSY }
 
-// init has every error of the packages below made of the types here.
+// init converts every error of the packages below to the types here.
 func init() {
 	cerr.Convert(func(err error) error {
 		switch e := err.(type) {
@@ -135,16 +136,16 @@ func wrap(object string, err error) error {
 	return err
 }
 
-// ErrNoDevice says that this machine has no RDMA device of the name asked for,
-// or none at all.
+// ErrNoDevice says that this machine does not have the requested RDMA device,
+// or has none at all.
 var ErrNoDevice = errors.New("no such RDMA device")
 
-// OpenObjects describes every object of this module that is not closed, one
-// line each. Tests use it to find leaks; TraceObjects adds where each was
-// opened.
+// OpenObjects returns one line for each object of this module that is not
+// closed. Tests use it to find leaks. With TraceObjects, the lines say where
+// each object was opened.
 func OpenObjects() []string { return object.Open() }
 
-// TraceObjects makes objects that are opened from now on remember where that
-// was. It costs a stack trace for each. The environment variable
-// VERBENA_TRACE_OPEN turns it on from the start.
+// TraceObjects sets whether objects opened from now on record where that
+// happened, for OpenObjects. That costs a stack trace per object. The
+// environment variable VERBENA_TRACE_OPEN turns it on at the start.
 func TraceObjects(on bool) { object.Trace(on) }

@@ -15,51 +15,50 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// Event is something that happened to a device, or to an object on it, without
-// a request of the program's. It is a copy: C's own is acknowledged already.
+// Event is an asynchronous event: something that happened to a device or to an
+// object on it, but not as the result of a work request. It is a copy; C's
+// event is already acknowledged.
 type Event struct {
 	Type   EventType
-	Device *Device // the one that the event was read from
+	Device *Device // device that the event was read from
 
-	// Object is what the event happened to, as Type.Class says: a *CQ, *QP,
-	// *SRQ or *WQ. It may be closed by now. It is nil if it was being closed
-	// already, or was not made by this package, and for ports and devices.
+	// Object is the *CQ, *QP, *SRQ or *WQ that the event happened to, as
+	// Type.Class says. It may be closed by now. It is nil for ports and
+	// devices, for an object that was being closed already, and for one that
+	// this package did not create.
 	Object any
 
-	// Number tells apart what has no Object: the number of a QP, WQ or port,
-	// and for a CQ or SRQ the one in its name. It is 0 for a device.
+	// Number identifies what the event happened to: the number of a QP, WQ or
+	// port, or the number in the name of a CQ or SRQ. It is 0 for a device.
 	Number uint32
 }
 
-// QP returns the queue pair that the event happened to, nil if Object is none.
+// QP returns Object if it is a queue pair, or nil.
 func (e Event) QP() *QP {
 	qp, _ := e.Object.(*QP)
 	return qp
 }
 
-// CQ returns the completion queue that the event happened to, nil if Object is
-// none.
+// CQ returns Object if it is a completion queue, or nil.
 func (e Event) CQ() *CQ {
 	cq, _ := e.Object.(*CQ)
 	return cq
 }
 
-// SRQ returns the shared receive queue that the event happened to, nil if
-// Object is none.
+// SRQ returns Object if it is a shared receive queue, or nil.
 func (e Event) SRQ() *SRQ {
 	srq, _ := e.Object.(*SRQ)
 	return srq
 }
 
-// WQ returns the receive work queue that the event happened to, nil if Object
-// is none.
+// WQ returns Object if it is a receive work queue, or nil.
 func (e Event) WQ() *WQ {
 	wq, _ := e.Object.(*WQ)
 	return wq
 }
 
-// Port returns the number of the port that the event happened to, 0 if it did
-// not happen to a port.
+// Port returns the port that the event happened to, or 0 if it did not happen
+// to one.
 func (e Event) Port() int {
 	if e.Type.Class() != EventClassPort {
 		return 0
@@ -67,8 +66,8 @@ func (e Event) Port() int {
 	return int(e.Number)
 }
 
-// String returns what happened to what, such as "QP 17 of rxe0: send queue
-// drained".
+// String returns the object and what happened to it, as in "QP 17 of rxe0: send
+// queue drained".
 func (e Event) String() string {
 	name := "a device"
 	if e.Device != nil {
@@ -86,8 +85,8 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s: %s", name, e.Type)
 }
 
-// copyEvent copies an event that is not acknowledged yet: until then C keeps
-// the object that it names.
+// copyEvent copies an event that is not acknowledged yet. Until then, C keeps
+// the object that the event names.
 func (d *Device) copyEvent(raw *libibverbs.AsyncEvent) Event {
 	ev := Event{Type: EventType(raw.EventType), Device: d}
 	var object unsafe.Pointer
@@ -120,13 +119,13 @@ func (d *Device) copyEvent(raw *libibverbs.AsyncEvent) Event {
 // EventType says what happened to a device or to an object on it.
 type EventType libibverbs.EventType
 
-// The types of events; ibv_get_async_event(3) describes each.
+// The types of events; see ibv_get_async_event(3).
 const (
-	EventCQError           EventType = EventType(libibverbs.IBV_EVENT_CQ_ERR) // such as more completions than fit
+	EventCQError           EventType = EventType(libibverbs.IBV_EVENT_CQ_ERR) // such as an overrun
 	EventQPFatal           EventType = EventType(libibverbs.IBV_EVENT_QP_FATAL)
 	EventQPRequestError    EventType = EventType(libibverbs.IBV_EVENT_QP_REQ_ERR)
 	EventQPAccessError     EventType = EventType(libibverbs.IBV_EVENT_QP_ACCESS_ERR)
-	EventCommEstablished   EventType = EventType(libibverbs.IBV_EVENT_COMM_EST) // a message came before the QP was ready to send
+	EventCommEstablished   EventType = EventType(libibverbs.IBV_EVENT_COMM_EST) // a message arrived before the QP was ready to send
 	EventSQDrained         EventType = EventType(libibverbs.IBV_EVENT_SQ_DRAINED)
 	EventPathMigrated      EventType = EventType(libibverbs.IBV_EVENT_PATH_MIG)
 	EventPathMigrateError  EventType = EventType(libibverbs.IBV_EVENT_PATH_MIG_ERR)
@@ -138,17 +137,17 @@ const (
 	EventSMChange          EventType = EventType(libibverbs.IBV_EVENT_SM_CHANGE)
 	EventSRQError          EventType = EventType(libibverbs.IBV_EVENT_SRQ_ERR)
 	EventSRQLimitReached   EventType = EventType(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED)
-	EventLastWQEReached    EventType = EventType(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED) // of a QP with an SRQ
+	EventLastWQEReached    EventType = EventType(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED) // a QP with an SRQ takes no more receives
 	EventClientReregister  EventType = EventType(libibverbs.IBV_EVENT_CLIENT_REREGISTER)
 	EventGIDChange         EventType = EventType(libibverbs.IBV_EVENT_GID_CHANGE)
 	EventWQFatal           EventType = EventType(libibverbs.IBV_EVENT_WQ_FATAL)
 	EventDeviceSpeedChange EventType = EventType(libibverbs.IBV_EVENT_DEVICE_SPEED_CHANGE)
 )
 
-// String returns the text that C has for the type; see ibv_event_type_str(3).
+// String returns C's text for the type; see ibv_event_type_str(3).
 func (t EventType) String() string { return libibverbs.EventType(t).String() }
 
-// EventClass says what kind of thing an event happened to.
+// EventClass is the kind of object that an event happened to.
 type EventClass int
 
 // The classes of events.
@@ -171,7 +170,7 @@ func (c EventClass) String() string {
 	return names[c]
 }
 
-// Class returns what kind of thing the event happened to.
+// Class returns the kind of object that the event happened to.
 func (t EventType) Class() EventClass {
 	switch t {
 	case EventDeviceFatal, EventDeviceSpeedChange:
@@ -192,9 +191,9 @@ func (t EventType) Class() EventClass {
 	return EventClassOther
 }
 
-// Fatal reports whether what the event happened to can do nothing any more
-// until it is reset, and mostly is to be closed and made anew. A port that is
-// down is not fatal: it may come up again.
+// Fatal reports whether the event disables its object until the object is
+// reset. Most such objects must be closed and created again. A port error is
+// not fatal: the port may come up again.
 func (t EventType) Fatal() bool {
 	switch t {
 	case EventCQError, EventQPFatal, EventQPRequestError, EventQPAccessError, EventSRQError,
@@ -204,34 +203,32 @@ func (t EventType) Fatal() bool {
 	return false
 }
 
-// asyncEvents is a Context's way to wait for the events of its device. Each
-// Context has a descriptor of its own, a duplicate, also if two stand for one
-// device of C's: an event wakes the waiters of both, and one of them gets it.
+// asyncEvents is how a Device waits for its events. Each Device has its own
+// duplicate of the descriptor, even if two stand for the same C device. An
+// event then wakes the waiters of both, and one of them gets it.
 type asyncEvents struct {
 	mu    sync.Mutex
-	fd    *netpoll.FD // nil until somebody asks for events
+	fd    *netpoll.FD // nil until the program reads events
 	queue *eventQueue // nil until events are read
 
-	watch *netpoll.FD // of the goroutine that reads what nobody asks for; nil: there is none
-	cqs   int         // completion queues that need it
+	watch *netpoll.FD // of the goroutine that reads events on its own; nil: none
+	cqs   int         // completion queues that need watch
 }
 
-// NextEvent waits for an event of the device and of the objects on it; see
-// ibv_get_async_event(3). The event is acknowledged, so no Close ever waits for
-// the program. Several goroutines may wait, and one gets each event; that is so
-// too for the Contexts of one device that ContextFromRaw made of the same C
-// object. It holds no thread.
+// NextEvent waits for an event of the device or of an object on it; see
+// ibv_get_async_event(3). It occupies no OS thread. The event is already
+// acknowledged, so no Close waits for the program to do that. Several
+// goroutines may wait; each event goes to one of them.
 //
-// NextEvent returns an error that is ctx.Err() when ctx ends, and one that is
-// os.ErrClosed on Close. After EventDeviceFatal, which also says that the device
-// was removed, it may return syscall.EIO, or wait on.
+// When ctx ends, the error is ctx.Err(); when the device is closed, it is
+// os.ErrClosed. After EventDeviceFatal, which also reports that the device was
+// removed, NextEvent may return syscall.EIO or keep waiting.
 //
-// Nobody needs to read events: they are kept until then, and dropped when their
-// object is closed. Of several that say the same of one object, one after the
-// other, one may be kept; of more than 1024 events the last ones are. From the
-// first completion queue on, and from the first call on, this package reads the
-// events that C has, so that programs cannot read them with
-// ibv_get_async_event(3), which no longer blocks either.
+// A program need not read events. Unread events are kept until their object is
+// closed. Consecutive equal events of one object may be merged, and only the
+// last 1024 events are kept. Once a completion queue is created or NextEvent is
+// called, this package reads C's events, so programs cannot use
+// ibv_get_async_event(3), which then no longer blocks either.
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	if err := d.self().Use(); err != nil {
 		return Event{}, err
@@ -252,24 +249,25 @@ func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	return ev, err
 }
 
-// PollEvent returns an event if there is one, ok, without waiting; its errors
-// are those of NextEvent. See ibv_get_async_event(3).
+// PollEvent returns an event if there is one, and ok reports whether there was;
+// see ibv_get_async_event(3). It does not wait. Its errors are those of
+// NextEvent.
 func (d *Device) PollEvent() (ev Event, ok bool, err error) {
 	if err := d.self().Use(); err != nil {
 		return Event{}, false, err
 	}
 	defer d.object.Done()
-	_, q, err := d.readEvents() // which makes reading not block
+	_, q, err := d.readEvents() // makes C's descriptor non-blocking
 	if err != nil {
 		return Event{}, false, err
 	}
 	return q.next(d)
 }
 
-// Events returns an iterator over what NextEvent returns. It ends after the
-// first error, which is that of ctx, os.ErrClosed, or a failure:
+// Events returns an iterator over the results of NextEvent. It ends after the
+// first error: that of ctx, os.ErrClosed, or a failure.
 //
-//	for ev, err := range c.Events(ctx) {
+//	for ev, err := range d.Events(ctx) {
 //		if err != nil {
 //			return err
 //		}
@@ -286,8 +284,9 @@ func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// readEvents returns the descriptor to wait on and the queue to look into. The
-// caller uses c. Making the descriptor switches C's own to non-blocking mode.
+// readEvents returns the descriptor to wait on and the queue to look into.
+// Creating the descriptor makes C's own non-blocking. The caller has called Use
+// on d.
 func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
@@ -301,9 +300,10 @@ func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
 	return d.events.fd, d.events.queue, nil
 }
 
-// newEventFD is called with events.mu held, and sees to it that there is a queue.
+// newEventFD returns a new descriptor, and creates the queue if there is none.
+// The caller holds events.mu.
 func (d *Device) newEventFD() (*netpoll.FD, error) {
-	// stopEvents may have run already, and a Close waits for the caller.
+	// stopEvents may have run already, in a Close that waits for the caller.
 	if err := d.object.Err(); err != nil {
 		return nil, err
 	}
@@ -314,9 +314,10 @@ func (d *Device) newEventFD() (*netpoll.FD, error) {
 	return fd, err
 }
 
-// watchEvents has the events read until unwatchEvents, because a completion queue
-// learns only from them that it has overrun, and a queue pair that it has failed. If that cannot be, as on a device
-// that is gone, the queue goes without. The caller uses c.
+// watchEvents starts reading events, until unwatchEvents, because only events
+// tell a completion queue that it has overrun, and a queue pair that it has
+// failed. If reading is not possible, as on a device that is gone, it does
+// nothing. The caller has called Use on d.
 func (d *Device) watchEvents() {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
@@ -330,20 +331,20 @@ func (d *Device) watchEvents() {
 	}
 	q := d.events.queue
 	d.events.watch = fd
-	// It ends with the descriptor, or with a failure of C's, which whoever asks for
-	// events meets too.
+	// The goroutine ends with the descriptor, or with an error of C, which
+	// NextEvent returns too.
 	go func() {
 		_ = fd.Wait(context.Background(), nil, func() (bool, error) { return false, q.fill(d) })
 	}()
 }
 
-// unwatchEvents ends what watchEvents began.
+// unwatchEvents ends one watchEvents. After the last one, reading stops.
 func (d *Device) unwatchEvents() {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
 	d.events.cqs--
 	if d.events.cqs == 0 && d.events.watch != nil {
-		_ = d.events.watch.Close() // a duplicate, and there is no second try
+		_ = d.events.watch.Close() // a duplicate; closing it cannot be retried
 		d.events.watch = nil
 	}
 }
@@ -358,13 +359,13 @@ func (d *Device) forgetEvents(object any, class EventClass, number uint32) {
 	}
 }
 
-// stopEvents ends all waits, when c has begun to close. If c turns out to be
-// needed still, the next wait makes a new descriptor.
+// stopEvents ends all waits when d begins to close. If d stays open after all,
+// the next wait creates a new descriptor.
 func (d *Device) stopEvents() {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
 	if d.events.fd != nil {
-		_ = d.events.fd.Close() // a duplicate, and there is no second try
+		_ = d.events.fd.Close() // a duplicate; closing it cannot be retried
 		d.events.fd = nil
 	}
 	if d.events.queue != nil && d.events.watch == nil {
@@ -375,20 +376,20 @@ func (d *Device) stopEvents() {
 
 // readEvent reads, copies and acknowledges an event, if there is one.
 //
-// The object that it names may be closed by another goroutine at any moment,
-// and yet exists in C all the time from the reading to the acknowledgement:
+// Another goroutine may close the object that the event names at any moment,
+// but the object exists in C from the reading to the acknowledgement:
 //
-//   - An event is read either before the kernel destroys the object, and then
-//     counts among those that ibv_destroy_* waits for, or never: the kernel
-//     drops what is unread.
-//   - So whoever destroys the object waits for our acknowledgement, which
-//     nothing in between can keep from coming: nothing blocks, and the
-//     registry's lock is never held during a call of C.
-//   - Close unregisters the object before it is destroyed. The look-up may
-//     therefore miss an object that is being closed, but what it finds is the
-//     one that the event names, never a later one at the same address.
+//   - Either the event is read before the kernel destroys the object, and
+//     ibv_destroy_* waits for its acknowledgement, or it is never read: the
+//     kernel drops unread events.
+//   - So destroying the object waits for our acknowledgement. Nothing in between
+//     can prevent that: nothing blocks, and the registry's lock is never held
+//     during a C call.
+//   - Close unregisters the object before destroying it. So the lookup may miss
+//     an object that is being closed, but it never finds a later object at the
+//     same address.
 //
-// After the acknowledgement only the Go object is left, which may be closed.
+// After the acknowledgement, only the Go object is left, which may be closed.
 func (d *Device) readEvent() (ev Event, ok bool, err error) {
 	var raw libibverbs.AsyncEvent
 	err = libibverbs.GetAsyncEvent(d.raw, &raw)
@@ -408,24 +409,25 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 	return ev, true, nil
 }
 
-// eventQueue has the events of a device of C's that were read before the program
-// asked for them. All Contexts of one C object share it, as they share the
-// kernel's. Who waits for the descriptor looks here first: what comes wakes all
-// that wait, and one of them reads it.
+// eventQueue holds the events of a C device that were read before the program
+// asked for them. All Devices of one C object share it, as they share the
+// kernel's queue. NextEvent looks here before it waits on the descriptor: an
+// event wakes all waiters, and one of them reads it.
 type eventQueue struct {
-	mu     sync.Mutex // held while events are read, so that they stay in order
-	events []Event    // without their Context
+	mu     sync.Mutex // held while events are read, to keep their order
+	events []Event    // without their Device
 
-	users int // Contexts; guarded by queues
+	users int // number of Devices; guarded by queues
 }
 
-// queues finds the queue of a C object.
+// queues maps C objects to their queues.
 var queues struct {
 	sync.Mutex
 	of map[*libibverbs.Context]*eventQueue
 }
 
-// shareQueue returns the queue of a C object, until leaveQueue.
+// shareQueue returns the queue of a C object and counts a user, until
+// leaveQueue.
 func shareQueue(raw *libibverbs.Context) *eventQueue {
 	queues.Lock()
 	defer queues.Unlock()
@@ -451,7 +453,7 @@ func leaveQueue(raw *libibverbs.Context) {
 	}
 }
 
-// next returns the first event: of the queue, or else of C.
+// next returns the first event of the queue, or of C if the queue is empty.
 func (q *eventQueue) next(c *Device) (ev Event, ok bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -463,7 +465,7 @@ func (q *eventQueue) next(c *Device) (ev Event, ok bool, err error) {
 	return ev, true, nil
 }
 
-// fill moves the events that C has to the queue.
+// fill moves C's events to the queue.
 func (q *eventQueue) fill(c *Device) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -477,12 +479,12 @@ func (q *eventQueue) fill(c *Device) error {
 	}
 }
 
-// maxEvents is how many events are kept for a program that does not ask.
+// maxEvents is how many events are kept for a program that does not read them.
 const maxEvents = 1024
 
-// add puts an event at the end, unless it is the last of its object too: a
-// completion queue that has overrun may have one for each lost completion. Of too
-// many events it drops the first.
+// add appends an event, unless it equals the last one of its object: a
+// completion queue that has overrun may have one for each lost completion. When
+// the queue is full, add drops the first event.
 func (q *eventQueue) add(ev Event) {
 	for _, last := range slices.Backward(q.events) {
 		if last == ev {
@@ -498,8 +500,8 @@ func (q *eventQueue) add(ev Event) {
 	q.events = append(q.events, ev)
 }
 
-// forget drops the events of an object that C has destroyed, as the kernel does.
-// By then, another one may have its number.
+// forget drops the events of an object that C has destroyed, as the kernel
+// does. By then, another object may have its number.
 func (q *eventQueue) forget(object any, class EventClass, number uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

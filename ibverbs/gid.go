@@ -26,11 +26,11 @@ type GIDEntry struct {
 	Index       int
 	GID         GID
 	Type        GIDType
-	NetDev      string // the network interface of RoCE, empty if there is none in this network namespace
-	NetDevIndex int    // and its number, 0 if there is none
+	NetDev      string // RoCE network interface, empty if it is not in this network namespace
+	NetDevIndex int    // index of that network interface, 0 if there is none
 }
 
-// String returns the entry as in "port 1 index 2: ... (RoCE v2, eth0)".
+// String returns the entry, as in "port 1 index 2: ... (RoCE v2, eth0)".
 func (e GIDEntry) String() string {
 	s := fmt.Sprintf("port %d index %d: %s (%s", e.Port, e.Index, e.GID, e.Type)
 	if e.NetDev != "" {
@@ -39,17 +39,17 @@ func (e GIDEntry) String() string {
 	return s + ")"
 }
 
-// Addr returns the IP address that a GID of RoCE stands for. That of one link
-// has the network interface as its zone.
+// Addr returns the IP address of a RoCE GID. The zone of a link-local address
+// is the network interface.
 func (e GIDEntry) Addr() netip.Addr {
 	if addr := e.GID.Addr(); addr.IsLinkLocalUnicast() {
-		return addr.WithZone(e.NetDev) // which only IPv6 takes
+		return addr.WithZone(e.NetDev) // IPv4 addresses take no zone
 	}
 	return e.GID.Addr()
 }
 
-// QueryGID returns an entry of a port's GID table, which is zero if the entry
-// is empty; see ibv_query_gid(3).
+// QueryGID returns the GID at an index of a port's GID table, or zero for an
+// empty entry; see ibv_query_gid(3).
 func (d *Device) QueryGID(port, index int) (GID, error) {
 	if err := d.self().Use(); err != nil {
 		return GID{}, err
@@ -66,13 +66,13 @@ func (d *Device) QueryGID(port, index int) (GID, error) {
 	return GID(*g.Raw()), nil
 }
 
-// noData is what the kernel answers for an empty entry: ENODATA, which not every
-// system has a name for.
+// noData is the kernel's error for an empty entry: ENODATA, which some systems
+// do not define.
 const noData = syscall.Errno(61)
 
 // QueryGIDEntry returns an entry of a port's GID table with its type and
-// network interface. An empty entry is ErrNoGID; see ibv_query_gid_ex(3). If
-// that cannot be asked, it reads what the kernel has in /sys.
+// network interface; see ibv_query_gid_ex(3). For an empty entry, the error is
+// ErrNoGID. If the C library cannot query entries, QueryGIDEntry reads /sys.
 func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	if err := d.self().Use(); err != nil {
 		return GIDEntry{}, err
@@ -96,8 +96,8 @@ func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 }
 
 // QueryGIDTable returns the entries of all ports' GID tables that are not
-// empty, by port and index; see ibv_query_gid_table(3). If that cannot be
-// asked, it reads what the kernel has in /sys.
+// empty, by port and index; see ibv_query_gid_table(3). If the C library cannot
+// query tables, QueryGIDTable reads /sys.
 func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -134,7 +134,8 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 	return entries, nil
 }
 
-// QueryPortGIDs is QueryGIDTable for one port, which the device must have.
+// QueryPortGIDs returns the entries of one port's GID table that are not empty,
+// by index. It fails if the device does not have the port.
 func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
 	if _, err := d.QueryPort(port); err != nil { // the table would only be empty
 		return nil, err
@@ -149,7 +150,7 @@ func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
 	return entries, err
 }
 
-// portNumbers returns the device's ports that QueryPort can be asked about.
+// portNumbers returns the device's port numbers.
 func (d *Device) portNumbers() ([]int, error) {
 	a, err := d.QueryDevice()
 	if err != nil {
@@ -172,10 +173,10 @@ func gidNumbers(op string, d *Device, port, index int) (uint8, error) {
 // ErrNoGID says that a port's GID table has no such entry.
 var ErrNoGID = errors.New("no such GID")
 
-// GIDType is the protocol that a GID is for.
+// GIDType is the protocol of a GID.
 type GIDType uint32
 
-// The types of GIDs. RoCE v2 can be routed, as it runs over UDP.
+// The types of GIDs. RoCE v2 runs over UDP, so it can be routed.
 const (
 	GIDTypeIB     GIDType = GIDType(libibverbs.IBV_GID_TYPE_IB)
 	GIDTypeRoCEv1 GIDType = GIDType(libibverbs.IBV_GID_TYPE_ROCE_V1)
@@ -191,14 +192,14 @@ var gidTypes = enum.Values{Type: "GIDType", Names: []enum.Name{
 // String returns the name of the protocol, such as RoCE v2.
 func (t GIDType) String() string { return gidTypes.String(int64(t)) }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (t GIDType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the output of String.
 func (t *GIDType) UnmarshalText(text []byte) error { return parseName(&gidTypes, text, t) }
 
-// ParseGID reads a GID, in the notation of an IPv6 address. An IPv4 address
-// gives the GID that RoCE v2 has for it.
+// ParseGID parses a GID in IPv6 notation, or an IPv4 address, for which it
+// returns the RoCE v2 GID.
 func ParseGID(s string) (GID, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || addr.Zone() != "" {
@@ -207,8 +208,7 @@ func ParseGID(s string) (GID, error) {
 	return GIDFromAddr(addr), nil
 }
 
-// GIDFromAddr returns the GID that RoCE v2 has for an IP address; an IPv6
-// zone is lost.
+// GIDFromAddr returns the RoCE v2 GID of an IP address. It drops an IPv6 zone.
 func GIDFromAddr(addr netip.Addr) GID {
 	if !addr.IsValid() {
 		return GID{}
@@ -216,10 +216,10 @@ func GIDFromAddr(addr netip.Addr) GID {
 	return GID(addr.As16())
 }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText is ParseGID.
+// UnmarshalText parses the text as ParseGID does.
 func (g *GID) UnmarshalText(text []byte) error {
 	parsed, err := ParseGID(string(text))
 	if err == nil {
@@ -228,8 +228,8 @@ func (g *GID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ParseGUID reads a GUID as String gives it, or as 16 hexadecimal digits, with
-// or without 0x.
+// ParseGUID parses the output of GUID.String, or 16 hexadecimal digits with or
+// without 0x.
 func ParseGUID(s string) (GUID, error) {
 	digits := strings.TrimPrefix(s, "0x")
 	if groups := strings.Split(digits, ":"); len(groups) == 4 {
@@ -245,10 +245,10 @@ func ParseGUID(s string) (GUID, error) {
 	return GUID(v), nil
 }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText is ParseGUID.
+// UnmarshalText parses the text as ParseGUID does.
 func (g *GUID) UnmarshalText(text []byte) error {
 	parsed, err := ParseGUID(string(text))
 	if err == nil {
@@ -257,11 +257,11 @@ func (g *GUID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// GIDOptions say which GIDs will do. The zero value allows all.
+// GIDOptions restricts the choice of a GID. The zero value allows all.
 type GIDOptions struct {
-	Types  []GIDType  // nil: all
-	NetDev string     // that network interface's only
-	Addr   netip.Addr // that IP address's only
+	Types  []GIDType  // only these types; nil: all
+	NetDev string     // only GIDs of this network interface; empty: all
+	Addr   netip.Addr // only GIDs of this IP address; zero: all
 }
 
 func (o GIDOptions) allow(e GIDEntry) bool {
@@ -270,11 +270,10 @@ func (o GIDOptions) allow(e GIDEntry) bool {
 		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr())
 }
 
-// BestGID returns the GID of a port to connect with: for RoCE that of an IPv4
-// or global IPv6 address rather than a link-local one, and RoCE v2 rather than
-// v1; of several that are equally good the first, which for InfiniBand is that
-// at index 0. If none will do, the error is ErrNoGID and lists those that
-// there are.
+// BestGID returns the GID of a port to connect with. On RoCE it prefers IPv4
+// and global IPv6 addresses to link-local ones, and then RoCE v2 to v1. Of
+// equally good GIDs it returns the first, which on InfiniBand is at index 0. If
+// options allow none, the error is ErrNoGID and lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	entries, err := d.QueryPortGIDs(port)
 	if err != nil {
@@ -287,8 +286,8 @@ func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	return best, nil
 }
 
-// FindGID returns the GID of an IP address on any port; RoCE v2 comes first.
-// Without one, the error is ErrNoGID and lists those that there are.
+// FindGID returns the GID of an IP address on any port, RoCE v2 first. If there
+// is none, the error is ErrNoGID and lists the device's GIDs.
 func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	entries, err := d.QueryGIDTable()
 	if err != nil {
@@ -310,7 +309,7 @@ func bestGID(entries []GIDEntry, options GIDOptions) (best GIDEntry, ok bool) {
 	return best, ok
 }
 
-// rank is the higher the better.
+// rank returns a higher number for a better GID.
 func (e GIDEntry) rank() int {
 	rank := 0
 	if e.Type == GIDTypeRoCEv2 {
@@ -339,8 +338,8 @@ func noGID(object string, entries []GIDEntry) error {
 	return fmt.Errorf("%s: %w: there are %s", object, ErrNoGID, strings.Join(list, "; "))
 }
 
-// netDev is a network interface of this network namespace; the zero value is
-// none.
+// netDev is a network interface of this network namespace. The zero value
+// stands for none.
 type netDev struct {
 	name  string
 	index int
@@ -348,8 +347,8 @@ type netDev struct {
 	addrs []netip.Addr
 }
 
-// netDevs remembers network interfaces by their number, because a GID table has
-// the same ones again and again.
+// netDevs caches network interfaces by index, because the entries of a GID
+// table repeat them.
 type netDevs map[int]netDev
 
 func (n netDevs) byIndex(index int) netDev {
@@ -365,7 +364,7 @@ func (n netDevs) byIndex(index int) netDev {
 
 func newNetDev(nic *net.Interface) netDev {
 	d := netDev{name: nic.Name, index: nic.Index, mac: nic.HardwareAddr}
-	addrs, _ := nic.Addrs() // it may have gone
+	addrs, _ := nic.Addrs() // the interface may be gone
 	for _, a := range addrs {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
 			d.addrs = append(d.addrs, prefix.Addr())
@@ -374,10 +373,10 @@ func newNetDev(nic *net.Interface) netDev {
 	return d
 }
 
-// has reports whether the GID can be of this interface. The kernel tells the
-// number and the name of a GID's interface even to programs in other network
-// namespaces, in which other interfaces may have them. But a GID is made from
-// an address of its interface: an IP address, or the MAC.
+// has reports whether the GID can belong to this interface. The kernel reports
+// the number and the name of a GID's interface even to programs in other
+// network namespaces, where other interfaces may have them. But a GID is made
+// from an IP address or the MAC of its interface.
 func (d netDev) has(gid GID) bool {
 	if slices.Contains(d.addrs, gid.Addr()) {
 		return true
@@ -398,8 +397,8 @@ func (n netDevs) entry(raw *libibverbs.GidEntry) GIDEntry {
 	return e
 }
 
-// setNetDev takes the interface that the kernel has named for the GID, unless
-// that is in another network namespace.
+// setNetDev sets the interface that the kernel names for the GID, unless that
+// is in another network namespace.
 func (e *GIDEntry) setNetDev(d netDev) {
 	e.NetDev, e.NetDevIndex = "", 0
 	if d.has(e.GID) {
@@ -407,7 +406,7 @@ func (e *GIDEntry) setNetDev(d netDev) {
 	}
 }
 
-// byName finds the interface that is called so in this network namespace.
+// byName returns the interface with this name in this network namespace.
 func byName(name string) netDev {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
@@ -416,7 +415,7 @@ func byName(name string) netDev {
 	return newNetDev(nic)
 }
 
-// sysfs is a folder with what the kernel says of each device.
+// sysfs is the directory in which the kernel describes each device.
 type sysfs string
 
 const kernelSysfs sysfs = "/sys/class/infiniband"
@@ -430,9 +429,8 @@ func (s sysfs) devices() (names []string) {
 	return names
 }
 
-// gids returns the entries of a port's GID table that are not empty. They are
-// without NetDevIndex, and NetDev may be the name of an interface of another
-// network namespace.
+// gids returns the entries of a port's GID table that are not empty, without
+// NetDevIndex. NetDev may name an interface of another network namespace.
 func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error) {
 	files, err := os.ReadDir(s.port(device, port, "gids"))
 	if err != nil {
@@ -462,7 +460,7 @@ func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error)
 	return entries, nil
 }
 
-// gid returns one entry. An empty one is ErrNoGID.
+// gid returns one entry. For an empty one, the error is ErrNoGID.
 func (s sysfs) gid(device string, port, index int, link LinkLayer) (GIDEntry, error) {
 	e := GIDEntry{Port: port, Index: index}
 	text, err := s.read(device, port, "gids", index)
@@ -500,8 +498,8 @@ func (s sysfs) read(device string, port int, attr string, index int) (string, er
 	return strings.TrimSpace(string(b)), err
 }
 
-// optional reads what old kernels do not have, and what the kernel refuses to
-// show, with EINVAL, where there is nothing to tell.
+// optional reads a file that old kernels do not have, or that the kernel
+// refuses to show, with EINVAL, if it has no value.
 func (s sysfs) optional(device string, port int, attr string, index int) (string, error) {
 	text, err := s.read(device, port, attr, index)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) {
@@ -510,7 +508,7 @@ func (s sysfs) optional(device string, port int, attr string, index int) (string
 	return text, err
 }
 
-// sysfsGID is QueryGIDEntry where C cannot be asked.
+// sysfsGID is QueryGIDEntry for a C library that cannot query entries.
 func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
 	p, err := d.QueryPort(port)
 	if err != nil {
@@ -524,7 +522,7 @@ func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
 	return e, nil
 }
 
-// sysfsGIDs is QueryGIDTable where C cannot be asked.
+// sysfsGIDs is QueryGIDTable for a C library that cannot query tables.
 func (d *Device) sysfsGIDs(ports []int) ([]GIDEntry, error) {
 	var all []GIDEntry
 	for _, port := range ports {

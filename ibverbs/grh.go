@@ -8,22 +8,23 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// GRH is the header of a global route that came with a datagram: on InfiniBand
-// and RoCE v1 a GRH, on RoCE v2 the IP header that is there in its place. All
-// numbers are in this host's byte order.
+// GRH is the global route header of a received datagram: a GRH on InfiniBand
+// and RoCE v1, and the IP header in its place on RoCE v2. Numbers are in host
+// byte order.
 type GRH struct {
-	Version      int    // of the IP header: 4, or 6, which a GRH has too
+	Version      int    // IP version: 4 or 6; 6 for a GRH
 	TrafficClass uint8  // DSCP in the upper 6 bits
 	FlowLabel    uint32 // 20 bits; 0 with IPv4
-	PayloadLen   int    // bytes behind the header
-	NextHeader   uint8  // the protocol of the payload: 27 behind a GRH, 17 (UDP) on RoCE v2
-	HopLimit     uint8  // what is left of it
-	SGID, DGID   GID    // of the sender and the receiver; IPv4 addresses as GID.Addr has them
+	PayloadLen   int    // bytes after the header
+	NextHeader   uint8  // protocol of the payload: 27 after a GRH, 17 (UDP) on RoCE v2
+	HopLimit     uint8  // remaining hops
+	SGID, DGID   GID    // sender and receiver; IPv4 addresses are mapped as by GIDFromAddr
 }
 
-// ParseGRH reads the header that is in the first GRHLen bytes of a received
-// datagram's memory, if WC.HasGRH says so. An IPv4 header, which is in the last
-// 20 of them, is told from an IPv6 one as ibv_init_ah_from_wc(3) does it.
+// ParseGRH parses the header in the first GRHLen bytes of a received datagram's
+// memory. Call it only if WC.HasGRH returns true. It distinguishes an IPv4
+// header, which is in the last 20 of those bytes, from an IPv6 header as
+// ibv_init_ah_from_wc(3) does.
 func ParseGRH(b []byte) (GRH, error) {
 	if len(b) < GRHLen {
 		return GRH{}, cerr.Refuse("ParseGRH", "", "header in %d bytes of memory, not %d", len(b), GRHLen)
@@ -50,11 +51,12 @@ func ParseGRH(b []byte) (GRH, error) {
 
 const (
 	ipv4Len   = 20
-	ipv4Start = 4<<4 | ipv4Len/4 // version, and the length of a header without options, in words
+	ipv4Start = 4<<4 | ipv4Len/4 // version, and the length in words of a header without options
 )
 
-// wholeIPv4 reports whether the bytes are an IPv4 header with the right
-// checksum: what is in front of one can look like the start of an IPv6 header.
+// wholeIPv4 reports whether the bytes are an IPv4 header with a correct
+// checksum. The bytes before an IPv4 header can look like the start of an IPv6
+// header.
 func wholeIPv4(b []byte) bool {
 	if b[0] != ipv4Start {
 		return false

@@ -18,40 +18,39 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Endpoint is an id whose calls wait for what they start: the synchronous way
-// to work with rdma_cm(7). No wait holds a thread in C, and its context ends
-// it. What was started then goes on: its event comes from Next, unless the
+// Endpoint is a synchronous ID: each call waits until the operation that it
+// starts has completed. No wait occupies an OS thread. When its context ends, a
+// call returns but the operation goes on, and Next returns its event unless the
 // endpoint is closed. Methods may be called from any goroutine.
 //
-// Options, and what else does not wait, are methods of its ID. That the id's
-// asynchronous calls work too, with events that come from Next, is seldom of
-// use.
+// Its ID has the methods that set options or do not wait. The asynchronous
+// calls of the ID work too, with events from Next, but are seldom useful.
 type Endpoint struct {
 	id         *ID
 	dispatcher *dispatcher
 	inbox      inbox
 
-	// Of an endpoint from CreateEndpoint that listens, what its requests get.
+	// For requests, if the endpoint is from CreateEndpoint and listens.
 	requestPD *ibverbs.PD
 	requestQP *ibverbs.QPConfig
 
-	// mu is held while what the endpoint has is made or closed. It is taken
-	// before id.mu, and never by the handler of its events.
+	// mu is held while the endpoint's objects are created or closed. It is
+	// taken before id.mu, and never by the event handler.
 	mu         sync.Mutex
-	connect    []byte      // of an AddrInfo, to be put before private data
-	pd         *ibverbs.PD // its own or the caller's
-	moved      bool        // by Migrate
-	unanswered []*Endpoint // requests that Close has found
+	connect    []byte      // from an AddrInfo, sent before the private data
+	pd         *ibverbs.PD // the endpoint's or the caller's
+	moved      bool        // set by Migrate
+	unanswered []*Endpoint // requests that Close must reject
 	closer     closer
 	leaving    closer
 	owned
 }
 
-// errEndpointClosed is what calls that wait get from Close.
+// errEndpointClosed is the error of calls that wait when Close is called.
 var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
 
-// NewEndpoint makes an endpoint; see rdma_create_id(3). CreateEndpoint does
-// more of what has to follow.
+// NewEndpoint creates an endpoint without an address; see rdma_create_id(3).
+// CreateEndpoint also resolves the address and creates the queue pair.
 func NewEndpoint(ps PortSpace) (*Endpoint, error) {
 	d, id, err := newDispatchedID(ps, useDispatcher)
 	if err != nil {
@@ -60,9 +59,9 @@ func NewEndpoint(ps PortSpace) (*Endpoint, error) {
 	return newEndpoint(d, id), nil
 }
 
-// newEndpoint makes the endpoint of an id on the dispatcher's channel, or that
-// is about to come there. It becomes the endpoint's, and so does one use of
-// the dispatcher.
+// newEndpoint returns an endpoint for an ID that is on the dispatcher's
+// channel, or is about to move there. The endpoint takes over the ID and one
+// use of the dispatcher.
 func newEndpoint(d *dispatcher, id *ID) *Endpoint {
 	id.endpoint.Store(true)
 	ep := &Endpoint{id: id, dispatcher: d}
@@ -71,11 +70,11 @@ func newEndpoint(d *dispatcher, id *ID) *Endpoint {
 	return ep
 }
 
-// move makes another dispatcher hand out the id's events.
+// move lets another dispatcher hand out the ID's events.
 func (ep *Endpoint) move(use func() (*dispatcher, error)) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // meanwhile
+	if err := ep.usable(); err != nil { // it may have ended meanwhile
 		return err
 	}
 	d, err := ep.dispatcher.move(ep.id, use, ep.handle)
@@ -104,7 +103,7 @@ func (ep *Endpoint) usable() error {
 	return ep.inbox.err()
 }
 
-// ID returns the endpoint's id, for the calls that do not wait.
+// ID returns the endpoint's ID, for calls that do not wait.
 func (ep *Endpoint) ID() *ID {
 	if ep == nil {
 		return nil
@@ -112,16 +111,16 @@ func (ep *Endpoint) ID() *ID {
 	return ep.id
 }
 
-// Close ends the connection and closes what the endpoint has: its id, and the
-// queues, the memory regions and the protection domain that it has made. A
-// request that nobody has answered is rejected. Calls that wait end with an
-// error that is os.ErrClosed. See rdma_destroy_ep(3). The peer is told of the end
-// once, and hears nothing if that message is lost; Disconnect tells it until it
-// answers.
+// Close ends the connection and closes the ID and everything that the endpoint
+// has created: queues, memory regions and a protection domain. It rejects a
+// request that was not answered. Waiting calls fail with an error that is
+// os.ErrClosed. See rdma_destroy_ep(3). Close tells the peer only once, so the
+// peer learns nothing if that message is lost; Disconnect repeats it until the
+// peer answers.
 //
-// While something else that the caller has made needs one of them, Close
-// returns a BusyError, and can be called again. After Migrate the id is left
-// alone.
+// While an object that the caller has created depends on one of these, Close
+// returns an ibverbs.BusyError, and can be called again. After Migrate, Close
+// leaves the ID open.
 func (ep *Endpoint) Close() error {
 	if ep.ID() == nil {
 		return ep.ID().self().Use()
@@ -133,8 +132,8 @@ func (ep *Endpoint) Close() error {
 	return ep.closer.do(ep.release)
 }
 
-// release closes what the endpoint has, in the order that C needs. After an
-// error it can be called again.
+// release closes what the endpoint has, in the order that C needs. It can be
+// called again after an error.
 func (ep *Endpoint) release() error {
 	for len(ep.unanswered) > 0 {
 		if err := ep.unanswered[0].Close(); err != nil {
@@ -162,8 +161,8 @@ func (ep *Endpoint) release() error {
 	return ep.leave()
 }
 
-// Next waits for an event that no call has asked for, such as EventDisconnected
-// when the peer has ended the connection, EventTimewaitExit, EventAddrChange,
+// Next waits for an event that no call waits for, such as EventDisconnected
+// when the peer ends the connection, EventTimewaitExit, EventAddrChange,
 // EventDeviceRemoval or EventUser.
 func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
 	if err := ep.usable(); err != nil {
@@ -179,20 +178,20 @@ func (ep *Endpoint) Next(ctx context.Context) (*Event, error) {
 	return ev, nil
 }
 
-// CreateEndpoint makes an endpoint for what GetAddrInfo has found; see
+// CreateEndpoint creates an endpoint from a result of GetAddrInfo; see
 // rdma_create_ep(3).
 //
-// With AddrPassive it has the source as its address then; Listen follows, and
-// each endpoint from GetRequest has a queue pair as the config says, on pd.
-// Otherwise the address and the route are resolved, the endpoint itself has the
-// queue pair, and Connect follows.
+// With AddrPassive, it binds the endpoint to the source address. Call Listen
+// next; each endpoint from GetRequest then has a queue pair on pd, as config
+// says. Otherwise, it resolves the address and the route and creates the queue
+// pair. Call Connect next.
 //
-// The config may be nil, for no queue pair; its type is the info's. What pd and
-// the config lack is made by the endpoint, as CreateQP says.
+// If config is nil, there is no queue pair. Its type is info.QPType, if that is
+// set. If pd is nil, or config lacks completion queues, the endpoint creates
+// them, as CreateQP says.
 //
-// This is the way to extended reliable connections, for which the info has
-// PortSpaceIB and ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with
-// AddrPassive.
+// For extended reliable connections (XRC), info must have PortSpaceIB and
+// ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with AddrPassive.
 func CreateEndpoint(ctx context.Context, info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) (*Endpoint, error) {
 	if config != nil {
 		own := *config
@@ -244,7 +243,7 @@ func (ep *Endpoint) passive(info AddrInfo, pd *ibverbs.PD, config *ibverbs.QPCon
 	if info.Family != FamilyIB && !info.Src.IsValid() {
 		return cerr.Refuse("rdma_create_ep", "", "no source to listen on: AddrInfo.Src is needed")
 	}
-	if isXRC(info.QPType) { // which has the address already
+	if isXRC(info.QPType) { // newXRCID has bound it already
 		return nil
 	}
 	return ep.id.bindInfo(info)
@@ -258,8 +257,8 @@ func (ep *Endpoint) active(ctx context.Context, info AddrInfo, pd *ibverbs.PD, c
 	return err
 }
 
-// Resolve finds the device and the route for what GetAddrInfo has found, as
-// CreateEndpoint does: for an endpoint whose options had to be set before.
+// Resolve finds the device and the route for a result of GetAddrInfo. Use it
+// instead of CreateEndpoint for an endpoint that needs options set first.
 func (ep *Endpoint) Resolve(ctx context.Context, info AddrInfo) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return ep.id.resolveInfo(info, left(ctx)) },
 		anyOf(EventAddrResolved, EventAddrError))
@@ -275,7 +274,7 @@ func (ep *Endpoint) Resolve(ctx context.Context, info AddrInfo) error {
 	return nil
 }
 
-// left returns how long C may try: what is left until ctx ends.
+// left returns the time until ctx ends, or the default without a deadline.
 func left(ctx context.Context) time.Duration {
 	if ctx != nil {
 		if deadline, ok := ctx.Deadline(); ok {
@@ -286,8 +285,8 @@ func left(ctx context.Context) time.Duration {
 }
 
 // ResolveAddr finds the device and the hardware address for a destination; see
-// rdma_resolve_addr(3). The source may be the zero value. Without a deadline of
-// ctx, C gives up after 2 s.
+// rdma_resolve_addr(3). src may be the zero value. If ctx has no deadline,
+// ResolveAddr gives up after 2 s.
 func (ep *Endpoint) ResolveAddr(ctx context.Context, src, dst netip.AddrPort) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error {
 		return ep.id.ResolveAddr(src, dst, left(ctx))
@@ -295,7 +294,8 @@ func (ep *Endpoint) ResolveAddr(ctx context.Context, src, dst netip.AddrPort) er
 	return err
 }
 
-// ResolveIB is ResolveAddr for addresses of InfiniBand's. src may be nil.
+// ResolveIB finds the device for an InfiniBand address, like ResolveAddr. src
+// may be nil.
 func (ep *Endpoint) ResolveIB(ctx context.Context, src *IBAddr, dst IBAddr) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error {
 		return ep.id.ResolveIB(src, dst, left(ctx))
@@ -303,14 +303,14 @@ func (ep *Endpoint) ResolveIB(ctx context.Context, src *IBAddr, dst IBAddr) erro
 	return err
 }
 
-// ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
-// Without a deadline of ctx, C gives up after 2 s.
+// ResolveRoute finds the path to the destination; see rdma_resolve_route(3). If
+// ctx has no deadline, it gives up after 2 s.
 func (ep *Endpoint) ResolveRoute(ctx context.Context) error {
 	return ep.route(ctx, "rdma_resolve_route", func() error { return ep.id.ResolveRoute(left(ctx)) })
 }
 
-// SetIBPaths gives the endpoint paths to the peer, in place of ResolveRoute;
-// see rdma_set_option(3). The first is used.
+// SetIBPaths sets the paths to the peer, of which the first is used. Call it
+// instead of ResolveRoute. See rdma_set_option(3).
 func (ep *Endpoint) SetIBPaths(ctx context.Context, paths ...libibverbs.PathData) error {
 	return ep.route(ctx, "rdma_set_option", func() error { return ep.id.SetIBPaths(paths...) })
 }
@@ -321,8 +321,8 @@ func (ep *Endpoint) route(ctx context.Context, op string, start func() error) er
 }
 
 // ResolveAddrInfo looks up a host and a service; see rdma_resolve_addrinfo(3).
-// It needs rdma-core 60 and a kernel in which programs can write events, which
-// is Linux 6.17. Asking DNS holds a thread, also after ctx has ended.
+// It needs rdma-core 60 and Linux 6.17, which lets programs write events. The
+// DNS query occupies an OS thread, even after ctx has ended.
 func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	const op = "rdma_resolve_addrinfo"
 	if err := ep.ready(ctx, op); err != nil {
@@ -346,7 +346,7 @@ func (ep *Endpoint) ResolveAddrInfo(ctx context.Context, host, service string, h
 	}
 }
 
-// handle is the handler of the id's events.
+// handle handles an event of the ID.
 func (ep *Endpoint) handle(d *dispatcher, ev *Event) {
 	if ev.Type != EventConnectRequest {
 		ep.inbox.put(ev)
@@ -357,10 +357,10 @@ func (ep *Endpoint) handle(d *dispatcher, ev *Event) {
 }
 
 // Connect asks the peer for a connection and waits until it is up; see
-// rdma_connect(3). The event has what the peer gave. If the endpoint has no
-// queue pair, it is EventConnectResponse, and Establish of the id has to
-// follow. It fails with a *RejectedError if the peer refuses. An endpoint for
-// datagrams asks for the peer's queue pair, which the event has.
+// rdma_connect(3). The event holds the peer's parameters. If the endpoint has
+// no queue pair, the event is EventConnectResponse, and the caller must call
+// ID.Establish. Connect fails with a *RejectedError if the peer rejects. For
+// datagrams, Connect asks for the peer's queue pair, which the event holds.
 func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 	return ep.do(ctx, "rdma_connect", func() error {
 		ep.mu.Lock()
@@ -370,14 +370,14 @@ func (ep *Endpoint) Connect(ctx context.Context, p ConnParam) (*Event, error) {
 	}, anyOf(EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventDisconnected))
 }
 
-// Listen makes the endpoint wait for connection requests, which GetRequest
-// takes; see rdma_listen(3). Up to backlog of them wait, 128 for 0, and further
+// Listen starts listening for connection requests, which GetRequest returns;
+// see rdma_listen(3). Up to backlog requests wait, 128 if backlog is 0. Further
 // ones are rejected.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	if ep.id.backlog.Load() == 0 { // requests come with the channel's other events
+	if ep.id.backlog.Load() == 0 { // requests share a channel with other events
 		if err := ep.move(ownDispatcher); err != nil {
 			return err
 		}
@@ -385,10 +385,10 @@ func (ep *Endpoint) Listen(backlog int) error {
 	return ep.id.listen(backlogOf(backlog), unread)
 }
 
-// GetRequest waits for a connection request and returns its endpoint, to be
-// accepted or rejected, and to be closed; see rdma_get_request(3). If the
-// endpoint is from CreateEndpoint with a queue pair, the new one has such a
-// queue pair too; if that cannot be made, the request is rejected.
+// GetRequest waits for a connection request and returns an endpoint for it; see
+// rdma_get_request(3). The caller must accept or reject it, and close it. If
+// CreateEndpoint got a queue pair config, the new endpoint has such a queue
+// pair; if creating that fails, the request is rejected.
 func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	const op = "rdma_get_request"
 	if err := ep.usable(); err != nil {
@@ -404,7 +404,7 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	if err != nil {
 		return nil, ep.failure(op, err)
 	}
-	if err := request.move(useDispatcher); err != nil { // away from where more requests come
+	if err := request.move(useDispatcher); err != nil { // off the listener's channel
 		return nil, errors.Join(err, request.Close())
 	}
 	if ep.requestQP != nil {
@@ -415,9 +415,9 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	return request, nil
 }
 
-// Accept answers the connection request that the endpoint is from GetRequest
+// Accept accepts the connection request that GetRequest returned the endpoint
 // for, and waits until the connection is up; see rdma_accept(3). For datagrams
-// there is nothing to wait for.
+// it returns at once.
 func (ep *Endpoint) Accept(ctx context.Context, p ConnParam) error {
 	if err := ep.usable(); err != nil {
 		return err
@@ -430,10 +430,10 @@ func (ep *Endpoint) Accept(ctx context.Context, p ConnParam) error {
 	return err
 }
 
-// Disconnect ends the connection and waits until the peer has answered, with
-// Disconnect or Close of its own; see rdma_disconnect(3). If the peer has ended
-// it before, there is nothing to wait for. A peer that is gone is known to be
-// after some time only, so give ctx a deadline.
+// Disconnect ends the connection and waits until the peer answers with
+// Disconnect or Close; see rdma_disconnect(3). It returns at once if the peer
+// has already ended the connection. It can take long to notice that the peer is
+// gone, so give ctx a deadline.
 func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	const op = "rdma_disconnect"
 	if err := ep.usable(); err != nil {
@@ -443,10 +443,10 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 		return errStep(op, ep.id.name(), "connect")
 	}
 	if ep.id.isDatagram() {
-		return ep.id.Disconnect() // which has no event
+		return ep.id.Disconnect() // no event follows
 	}
 	_, err := ep.do(ctx, op, func() error {
-		over := ep.id.isOver() // not before events are waited for: one could come in between
+		over := ep.id.isOver() // after begin expects events, so that none is missed
 		if err := ep.id.Disconnect(); err != nil {
 			return err
 		}
@@ -464,10 +464,11 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	return err
 }
 
-// errOver says that an end has had its event, after which no other comes.
+// errOver says that the event of the connection's end has come; no other
+// follows.
 var errOver = errors.New("the connection is over")
 
-// ready returns nil, or why no call can begin that waits.
+// ready returns nil, or why no call that waits can begin.
 func (ep *Endpoint) ready(ctx context.Context, op string) error {
 	if err := ep.usable(); err != nil {
 		return err
@@ -481,8 +482,8 @@ func (ep *Endpoint) ready(ctx context.Context, op string) error {
 	return nil
 }
 
-// do starts something and waits for the event that answers it. An event that
-// reports a failure is returned as an error.
+// do starts an operation and waits for the event that answers it. It returns an
+// event that reports a failure as an error.
 func (ep *Endpoint) do(ctx context.Context, op string, start func() error, answers func(*Event) bool) (*Event, error) {
 	c, err := ep.begin(ctx, op, start, answers)
 	if err != nil {
@@ -516,12 +517,12 @@ func (ep *Endpoint) finish(ctx context.Context, op string, c *call) (*Event, err
 	return ev, nil
 }
 
-// failure names the operation and the endpoint in an error.
+// failure adds the operation and the endpoint's name to an error.
 func (ep *Endpoint) failure(op string, err error) error {
 	return fmt.Errorf("%s (%s): %w", op, ep.id.name(), err)
 }
 
-// owned is what an endpoint has made, and closes with itself.
+// owned holds what the endpoint has created, and closes with itself.
 type owned struct {
 	ownPD    *ibverbs.PD
 	srq      *ibverbs.SRQ
@@ -534,15 +535,15 @@ type owned struct {
 	recv     *ibverbs.RecvBatch
 }
 
-// CreateQP makes a queue pair whose states follow the connection; see
-// rdma_create_qp(3). A nil pd stands for a protection domain of the endpoint's
-// own, and a completion queue that the config lacks for one of its own with
-// room for all requests, for SendComp and RecvComp. The type is that of the
-// endpoint's port space unless the config says otherwise. All is closed with
-// the endpoint.
+// CreateQP creates a queue pair that librdmacm moves through its states as the
+// connection is made and ends; see rdma_create_qp(3). If pd is nil, the
+// endpoint creates a protection domain. For each completion queue that config
+// lacks it creates one with room for all requests; SendComp and RecvComp use
+// it. A zero type stands for that of the endpoint's port space. Close closes
+// all of these.
 //
-// A queue pair that receives for extended reliable connections gets a domain of
-// its own if the config has none; its shared receive queue is from CreateSRQ.
+// For XRC, a queue pair that receives gets a new XRC domain if config has none.
+// Its shared receive queue is from CreateSRQ.
 func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	device, err := ep.device("rdma_create_qp")
 	if err != nil {
@@ -556,7 +557,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 	if ep.id.QP() != nil {
 		return nil, errExists(opCreateQP, ep.id.name(), "queue pair")
 	}
-	if err := ep.closeQueues(); err != nil { // of one that the caller has closed
+	if err := ep.closeQueues(); err != nil { // of a queue pair that the caller has closed
 		return nil, err
 	}
 	if pd == nil {
@@ -623,13 +624,12 @@ func (ep *Endpoint) createCQ(device *ibverbs.Device, entries int) (*ibverbs.CQ, 
 	return cq, nil
 }
 
-// CreateSRQ makes a shared receive queue, from which queue pairs that CreateQP
-// makes then take their receives; see rdma_create_srq(3). A nil pd stands for a
-// protection domain of the endpoint's own. It is closed with the endpoint.
+// CreateSRQ creates a shared receive queue; see rdma_create_srq(3). Queue pairs
+// that CreateQP creates afterwards take their receives from it. If pd is nil,
+// the endpoint creates a protection domain. Close closes the queue.
 //
-// That of an endpoint which receives for extended reliable connections is for
-// these: its completions come from RecvComp, and its number is what peers need to
-// send to it.
+// If the endpoint receives for XRC, RecvComp returns the queue's completions,
+// and peers need the queue's number to send to it.
 func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
 	device, err := ep.device("rdma_create_srq")
 	if err != nil {
@@ -664,7 +664,7 @@ func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	return ep.id.Context()
 }
 
-// domain returns the endpoint's protection domain, which it makes if there is
+// domain returns the endpoint's protection domain, and creates it if there is
 // none. The caller holds mu.
 func (ep *Endpoint) domain(device *ibverbs.Device) (*ibverbs.PD, error) {
 	if ep.pd == nil {
@@ -677,7 +677,7 @@ func (ep *Endpoint) domain(device *ibverbs.Device) (*ibverbs.PD, error) {
 	return ep.pd, nil
 }
 
-// PD returns the endpoint's protection domain, nil while it has none.
+// PD returns the endpoint's protection domain, or nil if it has none.
 func (ep *Endpoint) PD() *ibverbs.PD {
 	if ep == nil {
 		return nil
@@ -687,7 +687,7 @@ func (ep *Endpoint) PD() *ibverbs.PD {
 	return ep.pd
 }
 
-// QP returns the endpoint's queue pair, nil while it has none.
+// QP returns the endpoint's queue pair, or nil if it has none.
 func (ep *Endpoint) QP() *ibverbs.QP {
 	return ep.ID().QP()
 }
@@ -698,12 +698,12 @@ func (ep *Endpoint) closeQueues() error {
 		if err := ep.qp.Close(); err != nil {
 			return err
 		}
-		ep.qp, ep.send, ep.recv = nil, nil, nil // those are as large as the queue pair's requests
+		ep.qp, ep.send, ep.recv = nil, nil, nil // the batches were sized for this queue pair
 	}
 	return ep.closeCQs(0)
 }
 
-// closeCQs closes the completion queues but the first n.
+// closeCQs closes all completion queues except the first n.
 func (ep *Endpoint) closeCQs(n int) error {
 	for last := len(ep.cqs) - 1; last >= n; last-- {
 		if err := ep.cqs[last].Close(); err != nil {
@@ -717,7 +717,7 @@ func (ep *Endpoint) closeCQs(n int) error {
 	return nil
 }
 
-// closeRegions closes the memory and the shared receive queue.
+// closeRegions closes the memory regions and the shared receive queue.
 func (ep *Endpoint) closeRegions() error {
 	if err := ep.regions.close(); err != nil {
 		return err
@@ -737,18 +737,20 @@ func (ep *Endpoint) closePD() error {
 	return ep.ownPD.Close()
 }
 
-// RegMsgs registers memory to send messages from, and to receive them into; see
-// rdma_reg_msgs(3). It is closed with the endpoint, if not before.
+// RegMsgs registers memory to send messages from and receive them into; see
+// rdma_reg_msgs(3). Close closes the region if the caller has not.
 func (ep *Endpoint) RegMsgs(b []byte) (*ibverbs.MR, error) {
 	return ep.register("rdma_reg_msgs", b, ibverbs.AccessLocalWrite)
 }
 
-// RegRead registers memory that the peer may read; see rdma_reg_read(3).
+// RegRead registers memory that the peer may read; see rdma_reg_read(3). Close
+// closes the region if the caller has not.
 func (ep *Endpoint) RegRead(b []byte) (*ibverbs.MR, error) {
 	return ep.register("rdma_reg_read", b, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
 }
 
 // RegWrite registers memory that the peer may write; see rdma_reg_write(3).
+// Close closes the region if the caller has not.
 func (ep *Endpoint) RegWrite(b []byte) (*ibverbs.MR, error) {
 	return ep.register("rdma_reg_write", b, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
 }
@@ -764,9 +766,9 @@ func (ep *Endpoint) register(op string, b []byte, access ibverbs.AccessFlags) (*
 	return mr, err
 }
 
-// PostRecv posts a receive: the next message that no earlier one takes goes
-// into the segments, in order, and its completion, with the id, to RecvComp.
-// See rdma_post_recv(3). It does not wait.
+// PostRecv posts a receive and does not wait; see rdma_post_recv(3). The next
+// message that no earlier receive takes fills the segments in order, and
+// RecvComp returns a completion with this id.
 func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 	return ep.post("rdma_post_recv", func(qp queuePair) error {
 		srq := qp.srq
@@ -803,33 +805,34 @@ func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 	})
 }
 
-// PostSend sends a message made of the segments. With ibverbs.SendSignaled, or
-// if the queue pair signals all, a completion with the id goes to SendComp. See
-// rdma_post_send(3). It does not wait.
+// PostSend sends the segments as one message and does not wait; see
+// rdma_post_send(3). With ibverbs.SendSignaled, or if the queue pair signals
+// every request, SendComp returns a completion with this id.
 func (ep *Endpoint) PostSend(id uint64, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	return ep.postSend("rdma_post_send", func(b *ibverbs.SendBatch) error {
 		return b.Send(id, flags, segments...)
 	})
 }
 
-// PostRead reads a peer's memory into the segments, as PostSend sends; see
-// rdma_post_read(3).
+// PostRead reads a peer's memory into the segments and does not wait; see
+// rdma_post_read(3). It completes like PostSend.
 func (ep *Endpoint) PostRead(id uint64, from ibverbs.RemoteBuffer, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	return ep.postSend("rdma_post_read", func(b *ibverbs.SendBatch) error {
 		return b.Read(id, from, flags, segments...)
 	})
 }
 
-// PostWrite writes the segments to a peer's memory, as PostSend sends; see
-// rdma_post_write(3).
+// PostWrite writes the segments to a peer's memory and does not wait; see
+// rdma_post_write(3). It completes like PostSend.
 func (ep *Endpoint) PostWrite(id uint64, to ibverbs.RemoteBuffer, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	return ep.postSend("rdma_post_write", func(b *ibverbs.SendBatch) error {
 		return b.Write(id, to, flags, segments...)
 	})
 }
 
-// PostUDSend sends a datagram to a queue pair of rdma_cm(7), as PostSend sends;
-// see rdma_post_ud_send(3).
+// PostUDSend sends the segments as a datagram to a queue pair created with
+// rdma_cm(7), and does not wait; see rdma_post_ud_send(3). It completes like
+// PostSend.
 func (ep *Endpoint) PostUDSend(id uint64, ah *ibverbs.AH, qpNum uint32, flags ibverbs.SendFlags, segments ...ibverbs.Segment) error {
 	to := ibverbs.Destination{AH: ah, QPNum: qpNum, QKey: librdmacm.RDMA_UDP_QKEY}
 	return ep.postSend("rdma_post_ud_send", func(b *ibverbs.SendBatch) error {
@@ -859,7 +862,7 @@ func (ep *Endpoint) postSend(op string, fill func(*ibverbs.SendBatch) error) err
 func (ep *Endpoint) needQP(op string) (queuePair, error) {
 	qp, err := ep.ID().needQP(op)
 	if err != nil && ep.ID() != nil && ep.inbox.err() == errEndpointClosed {
-		err = errEndpointClosed // which closes the queue pair before the id
+		err = errEndpointClosed // Close closes the queue pair before the ID
 	}
 	return qp, err
 }
@@ -878,8 +881,8 @@ func (ep *Endpoint) withQP(op string, f func(qp queuePair) error) error {
 	return f(qp)
 }
 
-// post calls f with the queue pair and the batches its own. Errors name the
-// operation.
+// post calls f with the queue pair, and with mu held, which guards the batches.
+// It adds the operation to an error.
 func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
 	return ep.withQP(op, func(qp queuePair) error {
 		if err := f(qp); err != nil {
@@ -890,17 +893,17 @@ func (ep *Endpoint) post(op string, f func(qp queuePair) error) error {
 }
 
 // SendComp waits for the completion of a request that was sent; see
-// rdma_get_send_comp(3). If the request has failed, the error is an
-// *ibverbs.WCError, and the completion is there as well. A wait on a completion
-// queue of the caller's ends with that, not with the endpoint.
+// rdma_get_send_comp(3). If the request failed, SendComp returns both the
+// completion and an *ibverbs.WCError. Closing the endpoint does not end a wait
+// on a completion queue that the caller has created; closing that queue does.
 func (ep *Endpoint) SendComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_send_comp", func(qp queuePair) *ibverbs.CQ { return qp.send })
 }
 
 // RecvComp waits for the completion of a receive; see rdma_get_recv_comp(3). If
-// that has failed, the error is an *ibverbs.WCError, and the completion is there
-// as well. A wait on a completion queue of the caller's ends with that, not with
-// the endpoint.
+// the receive failed, RecvComp returns both the completion and an
+// *ibverbs.WCError. Closing the endpoint does not end a wait on a completion
+// queue that the caller has created; closing that queue does.
 func (ep *Endpoint) RecvComp(ctx context.Context) (ibverbs.WC, error) {
 	return ep.completion(ctx, "rdma_get_recv_comp", func(qp queuePair) *ibverbs.CQ {
 		if qp.Type() == ibverbs.QPTypeXRCRecv {
@@ -916,21 +919,23 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 		return ibverbs.WC{}, err
 	}
 	cq := queue(qp)
-	if cq == nil { // as one end of extended reliable connections may
+	if cq == nil { // for one end of XRC
 		return ibverbs.WC{}, cerr.Refuse(op, ep.id.name(), "the %v queue pair has no completion queue for that", qp.Type())
 	}
 	return cq.WaitOne(ctx)
 }
 
-// JoinMulticast makes the endpoint, which must be for datagrams, a member of a
-// multicast group and waits until it is one; see rdma_join_multicast_ex(3). The
-// event has the way to the group. If ctx ends before, the group is left.
+// JoinMulticast joins a multicast group and waits until the join completes; see
+// rdma_join_multicast_ex(3). The endpoint must be for datagrams. The event
+// holds the path to the group. If ctx ends first, the endpoint leaves the
+// group.
 func (ep *Endpoint) JoinMulticast(ctx context.Context, group netip.Addr, flags JoinFlags) (*Event, error) {
 	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticast(group, flags, value) },
 		func() error { return ep.id.LeaveMulticast(group) })
 }
 
-// JoinMulticastIB is JoinMulticast for an address of InfiniBand's.
+// JoinMulticastIB joins the multicast group of an InfiniBand address, like
+// JoinMulticast.
 func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group IBAddr, flags JoinFlags) (*Event, error) {
 	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticastIB(group, flags, value) },
 		func() error { return ep.id.LeaveMulticastIB(group) })
@@ -938,7 +943,7 @@ func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group IBAddr, flags Joi
 
 func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, leave func() error) (*Event, error) {
 	const op = "rdma_join_multicast"
-	value := new(int) // not to be mistaken for any other's
+	value := new(int) // unique to this join
 	c, err := ep.begin(ctx, op, func() error { return join(value) }, func(ev *Event) bool {
 		return (ev.Type == EventMulticastJoin || ev.Type == EventMulticastError) && ev.Value == value
 	})
@@ -947,16 +952,16 @@ func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, l
 	}
 	ev, err := ep.finish(ctx, op, c)
 	if err != nil {
-		_ = leave()        // which fails if the id was closed
-		ep.inbox.cancel(c) // no answer comes any more
+		_ = leave()        // fails if the ID was closed
+		ep.inbox.cancel(c) // no event follows any more
 	}
 	return ev, err
 }
 
 func isXRC(t ibverbs.QPType) bool { return t == ibverbs.QPTypeXRCSend || t == ibverbs.QPTypeXRCRecv }
 
-// newXRCEndpoint makes an endpoint for an end of extended reliable connections,
-// with an address.
+// newXRCEndpoint returns an endpoint with an address for one end of extended
+// reliable connections (XRC).
 func newXRCEndpoint(info AddrInfo) (*Endpoint, error) {
 	if ps := cmp.Or(info.PortSpace, PortSpaceIB); ps != PortSpaceIB {
 		return nil, cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v are for port space %v, not %v",
@@ -977,7 +982,7 @@ func newXRCEndpoint(info AddrInfo) (*Endpoint, error) {
 	return newEndpoint(d, id), nil
 }
 
-// bindTo returns an address to have before the destination's is resolved.
+// bindTo returns the address to bind to before the destination is resolved.
 func (a AddrInfo) bindTo() (*sockaddr, error) {
 	switch {
 	case a.Family == FamilyIB:
@@ -988,9 +993,9 @@ func (a AddrInfo) bindTo() (*sockaddr, error) {
 	return newSockaddr(a.Src)
 }
 
-// newXRCID makes an id of a type that rdma_create_id cannot be told of, but
-// rdma_create_ep can. That does not wait for anything when it is to listen; the
-// id can connect all the same.
+// newXRCID creates an ID of a type that rdma_create_id does not take, but
+// rdma_create_ep does. With RAI_PASSIVE, that call does not wait. The ID can
+// still connect.
 func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
 	if err := ch.self().Use(); err != nil {
 		return nil, err
@@ -1015,7 +1020,7 @@ func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
 	return ch.adopt(raw), nil
 }
 
-// explainXRC says what it means that a device does not support an operation.
+// explainXRC adds to an error that the device does not support XRC.
 func explainXRC(device *ibverbs.Device, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("%s has no extended reliable connections (XRC): %w", device.Name(), err)
@@ -1023,8 +1028,8 @@ func explainXRC(device *ibverbs.Device, err error) error {
 	return err
 }
 
-// xrcQueues is what an endpoint that receives for extended reliable connections
-// has beside others. All but recv is its own.
+// xrcQueues holds the additional objects of an endpoint that receives for XRC.
+// The endpoint owns all of them but recv.
 type xrcQueues struct {
 	recv *ibverbs.CQ // of the shared receive queue
 
@@ -1033,7 +1038,7 @@ type xrcQueues struct {
 	cq      *ibverbs.CQ
 }
 
-// open returns the domain, which it opens if there is none.
+// open returns the XRC domain, and opens it if there is none.
 func (x *xrcQueues) open(device *ibverbs.Device) (*ibverbs.XRCD, error) {
 	if x.domain == nil {
 		domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
@@ -1045,7 +1050,7 @@ func (x *xrcQueues) open(device *ibverbs.Device) (*ibverbs.XRCD, error) {
 	return x.domain, nil
 }
 
-// createSRQ makes the shared receive queue, and what the config lacks.
+// createSRQ creates the shared receive queue, and what config lacks.
 func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverbs.SRQ, error) {
 	config.Type = ibverbs.SRQTypeXRC
 	var err error
@@ -1069,7 +1074,7 @@ func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibv
 }
 
 func (x *xrcQueues) createCQ(device *ibverbs.Device, entries int) (err error) {
-	if x.cq != nil { // of an attempt before
+	if x.cq != nil { // from an earlier attempt
 		return nil
 	}
 	if x.channel == nil {
@@ -1081,8 +1086,7 @@ func (x *xrcQueues) createCQ(device *ibverbs.Device, entries int) (err error) {
 	return err
 }
 
-// close closes everything, when the queue pair and the shared receive queue are
-// closed.
+// close closes everything, after the queue pair and the shared receive queue.
 func (x *xrcQueues) close() error {
 	if x.cq != nil {
 		if err := x.cq.Close(); err != nil {
@@ -1100,21 +1104,20 @@ func (x *xrcQueues) close() error {
 	return nil
 }
 
-// srqCQ returns the completion queue of a shared receive queue for extended
-// reliable connections.
+// srqCQ returns the completion queue of the XRC shared receive queue.
 func (ep *Endpoint) srqCQ() *ibverbs.CQ {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	return ep.xrc.recv
 }
 
-// errMigrated is what an endpoint answers after Migrate.
+// errMigrated is the error of an endpoint after Migrate.
 var errMigrated = cerr.Refuse("Endpoint", "", "the endpoint was migrated: use the ID that Migrate has returned")
 
-// Endpoint makes the id synchronous; see rdma_migrate_id(3), whose channel is
-// NULL for this. Events that nobody has read move with it. The id stays what
-// it is, and is closed with the endpoint. A queue pair that CreateQP has made
-// for it is used, but remains the caller's to close, before the endpoint.
+// Endpoint returns a synchronous endpoint for the ID; see rdma_migrate_id(3)
+// with a NULL channel. Unread events move with it. The ID stays valid and is
+// closed with the endpoint. The endpoint uses a queue pair that CreateQP has
+// created, but the caller must close that, before the endpoint.
 func (id *ID) Endpoint() (*Endpoint, error) {
 	if err := id.checkOwnEvents(); err != nil {
 		return nil, err
@@ -1131,7 +1134,7 @@ func (id *ID) Endpoint() (*Endpoint, error) {
 		id.endpoint.Store(false)
 		return nil, err
 	}
-	ep := newEndpoint(d, id) // which knows the id before its first event
+	ep := newEndpoint(d, id) // knows the ID before its first event
 	resume := d.channel.pause()
 	defer resume()
 	if err := id.migrate(d.channel); err != nil {
@@ -1142,20 +1145,19 @@ func (id *ID) Endpoint() (*Endpoint, error) {
 	return ep, nil
 }
 
-// Migrate makes the endpoint's id asynchronous, with its events on a channel;
-// see rdma_migrate_id(3). Those that nobody has taken move with it, and so do
-// connection requests. Calls that wait end with an error, as do further ones.
+// Migrate makes the endpoint's ID asynchronous, with events on the channel; see
+// rdma_migrate_id(3). Unread events and connection requests move with it.
+// Waiting and later calls of the endpoint fail.
 //
-// What the endpoint has made, such as its queue pair, remains its own: it can
-// still be used, and is closed with the endpoint, which must come before the
-// id's Close.
+// The endpoint keeps what it has created, such as its queue pair, which can
+// still be used. Close closes those, and must be called before ID.Close.
 func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 	if err := ep.usable(); err != nil {
 		return nil, err
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if err := ep.usable(); err != nil { // meanwhile
+	if err := ep.usable(); err != nil { // it may have ended meanwhile
 		return nil, err
 	}
 	if err := to.self().Use(); err != nil {
@@ -1181,10 +1183,10 @@ func (ep *Endpoint) Migrate(to *EventChannel) (*ID, error) {
 	return ep.id, errors.Join(err, ep.leave())
 }
 
-// settle returns when the dispatcher has handed out every event of the id that
-// it had read from its channel before the id left that.
+// settle waits until the dispatcher has handed out every event of the ID that
+// it had read before the ID left its channel.
 func (ep *Endpoint) settle() {
-	const none = ^EventType(0) // which no other call waits for
+	const none = ^EventType(0) // no other call waits for it
 	last := &Event{ID: ep.id, Type: none}
 	done := ep.inbox.expect(func(ev *Event) bool { return ev == last })
 	ch := ep.dispatcher.channel
@@ -1196,7 +1198,7 @@ func (ep *Endpoint) settle() {
 	defer stop()
 	go func() {
 		select {
-		case <-ep.dispatcher.done: // it has failed
+		case <-ep.dispatcher.done: // the dispatcher has failed
 			stop()
 		case <-ctx.Done():
 		}

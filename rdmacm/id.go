@@ -21,49 +21,50 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// PortSpace is the kind of service that an id's port belongs to.
+// PortSpace is a kind of service. Each kind has port numbers of its own.
 type PortSpace = librdmacm.PortSpace
 
 // The port spaces.
 const (
 	PortSpaceTCP   PortSpace = librdmacm.RDMA_PS_TCP   // reliable connections
 	PortSpaceUDP   PortSpace = librdmacm.RDMA_PS_UDP   // datagrams
-	PortSpaceIPoIB PortSpace = librdmacm.RDMA_PS_IPOIB // datagrams to IPoIB
-	PortSpaceIB    PortSpace = librdmacm.RDMA_PS_IB    // any service, with addresses of InfiniBand
+	PortSpaceIPoIB PortSpace = librdmacm.RDMA_PS_IPOIB // datagrams to and from IPoIB
+	PortSpaceIB    PortSpace = librdmacm.RDMA_PS_IB    // any service, with InfiniBand addresses
 )
 
-// ID is an end of a connection, or a listener: what a socket is to TCP. It is
-// asynchronous: a call that starts something returns at once, and an event of
-// its channel says how that went. Its methods may be called from any
-// goroutine; those that change the id take turns.
+// ID is one end of a connection, or a listener, as a socket is for TCP. It is
+// asynchronous: a call that starts an operation returns at once, and an event
+// on the ID's channel reports the result. Methods may be called from any
+// goroutine; those that change the ID run one at a time.
 type ID struct {
 	object  object.Object
-	channel atomic.Pointer[EventChannel] // which Migrate changes
+	channel atomic.Pointer[EventChannel] // changed by Migrate
 	raw     *librdmacm.CmId
-	request *Event // that the id came with
+	request *Event // the connection request that created the ID, if any
 	ps      PortSpace
 	qpType  ibverbs.QPType
 	value   atomic.Pointer[any]
 
-	endpoint atomic.Bool   // an Endpoint reads its events
-	backlog  atomic.Int32  // of one that listens, 0 before
-	seen     atomic.Uint32 // a bit for each type of event that was read
+	endpoint atomic.Bool   // true while an Endpoint reads the events
+	backlog  atomic.Int32  // set by Listen, 0 before
+	seen     atomic.Uint32 // one bit for each type of event read
 
-	// mu is held while C works on the id, whose queue pair must not go away
-	// meanwhile. It is taken before a channel's mu, and guards what follows.
+	// mu is held while C works on the ID, so that its queue pair cannot go
+	// away. It is taken before a channel's mu, and guards the fields below.
 	mu    sync.Mutex
 	hasQP bool
 	qp    queuePair
 	joins []*join
 }
 
-// NewID makes an id; see rdma_create_id(3).
+// NewID creates an ID that reports its events on the channel; see
+// rdma_create_id(3).
 func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
 	if err := ch.self().Use(); err != nil {
 		return nil, err
 	}
 	defer ch.object.Done()
-	// A new id has no events, so none is missed before it is known.
+	// A new ID has no events, so none is missed before the channel knows it.
 	raw, err := librdmacm.CreateId(ch.raw, nil, ps)
 	if err != nil {
 		return nil, wrap(ch.object.Name(), err)
@@ -73,9 +74,9 @@ func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
 	return ch.adopt(raw), nil
 }
 
-// adopt makes an ID of C's. The caller holds ch.mu.
+// adopt returns an ID for C's. The caller holds ch.mu.
 func (ch *EventChannel) adopt(raw *librdmacm.CmId) *ID {
-	id := &ID{raw: raw, ps: raw.Ps, qpType: raw.QpType} // which never change
+	id := &ID{raw: raw, ps: raw.Ps, qpType: raw.QpType} // neither ever changes
 	id.channel.Store(ch)
 	id.object.Init(fmt.Sprintf("id %p", raw), &ch.object)
 	ch.ids[raw] = id
@@ -89,7 +90,7 @@ func (id *ID) self() *object.Object {
 	return &id.object
 }
 
-// call makes a call of C for the id.
+// call calls f, which calls C for the ID, with mu held.
 func (id *ID) call(f func() error) error {
 	if err := id.self().Use(); err != nil {
 		return err
@@ -104,8 +105,8 @@ func (id *ID) call(f func() error) error {
 	return err
 }
 
-// callBound makes a call of C that would follow a null pointer if the id had
-// no device. The error then names what must be done before.
+// callBound is call for a C function that would follow a null pointer if the ID
+// had no device. The error then names the step that is missing.
 func (id *ID) callBound(op, missing string, f func() error) error {
 	return id.call(func() error {
 		if id.verbs() == nil {
@@ -115,8 +116,8 @@ func (id *ID) callBound(op, missing string, f func() error) error {
 	})
 }
 
-// lockChannel keeps events from being read from the id's channel until the
-// function is called. Reading one can change C's id.
+// lockChannel prevents events from being read from the ID's channel until
+// unlock is called. Reading one can change C's ID.
 func (id *ID) lockChannel() (unlock func()) {
 	for {
 		ch := id.channel.Load()
@@ -124,17 +125,19 @@ func (id *ID) lockChannel() (unlock func()) {
 		if id.channel.Load() == ch {
 			return ch.mu.Unlock
 		}
-		ch.mu.Unlock() // the id has moved meanwhile
+		ch.mu.Unlock() // the ID has moved meanwhile
 	}
 }
 
-// verbs returns the id's device, nil if it has none yet. The id must be in use.
+// verbs returns the ID's device, or nil if it has none yet. The caller must
+// have called Use on the ID.
 func (id *ID) verbs() *libibverbs.Context {
 	defer id.lockChannel()()
 	return id.raw.Verbs
 }
 
-// Context returns the device that the id is bound to.
+// Context returns the device that the ID is bound to. It fails until the
+// address is bound or resolved.
 func (id *ID) Context() (*ibverbs.Device, error) {
 	if err := id.self().Use(); err != nil {
 		return nil, err
@@ -149,7 +152,8 @@ func (id *ID) Context() (*ibverbs.Device, error) {
 	return contextOf(raw)
 }
 
-// PortNum returns the number of the port of that device, 0 while there is none.
+// PortNum returns the port of the device that the ID is bound to, from 1, or 0
+// if it is not bound.
 func (id *ID) PortNum() int {
 	if id.self().Use() != nil {
 		return 0
@@ -161,10 +165,10 @@ func (id *ID) PortNum() int {
 	return int(id.raw.PortNum)
 }
 
-// isDatagram reports whether the id is for datagrams.
+// isDatagram reports whether the ID is for datagrams.
 func (id *ID) isDatagram() bool { return id.qpType == ibverbs.QPTypeUD }
 
-// PortSpace returns the kind of service that the id is for.
+// PortSpace returns the port space that the ID was created in.
 func (id *ID) PortSpace() PortSpace {
 	if id == nil {
 		return 0
@@ -172,8 +176,8 @@ func (id *ID) PortSpace() PortSpace {
 	return id.ps
 }
 
-// Request returns the event that the id came with, nil if it was not made by a
-// connection request.
+// Request returns the EventConnectRequest that created the ID, or nil if the
+// program created it.
 func (id *ID) Request() *Event {
 	if id == nil {
 		return nil
@@ -181,14 +185,15 @@ func (id *ID) Request() *Event {
 	return id.request
 }
 
-// SetValue keeps a value of the caller's with the id, as C keeps a context.
+// SetValue stores a value of the caller with the ID, like the context of a C
+// ID.
 func (id *ID) SetValue(v any) {
 	if id != nil {
 		id.value.Store(&v)
 	}
 }
 
-// Value returns what SetValue was given last, nil without.
+// Value returns the value last passed to SetValue, or nil.
 func (id *ID) Value() any {
 	if id == nil {
 		return nil
@@ -207,10 +212,10 @@ func (id *ID) Raw() *librdmacm.CmId {
 	return id.raw
 }
 
-// Close destroys the id; see rdma_destroy_id(3). A connection ends with it, and
-// a request that nobody has answered is rejected. While the id has a queue
-// pair, Close does nothing and returns a BusyError. A device that was removed
-// is closed with the last id on it, unless it has other objects still.
+// Close destroys the ID; see rdma_destroy_id(3). It ends a connection and
+// rejects a request that was not answered. While the ID has a queue pair, Close
+// does nothing and returns an ibverbs.BusyError. Closing the last ID on a
+// removed device closes the device too, unless other objects still use it.
 func (id *ID) Close() error {
 	var device *libibverbs.Context
 	err := id.close(func() error {
@@ -224,10 +229,11 @@ func (id *ID) Close() error {
 	return nil
 }
 
-// retire is Close, but C keeps the id, whose events still come, until finish.
+// retire closes the ID, but C keeps its own, and events still come, until
+// finish.
 func (id *ID) retire() error { return id.close(func() error { return nil }) }
 
-// finish does what retire has left out.
+// finish destroys C's ID after retire.
 func (id *ID) finish() error {
 	device := id.verbs()
 	if err := id.destroy(); err != nil {
@@ -237,7 +243,7 @@ func (id *ID) finish() error {
 	return nil
 }
 
-// close closes the id but for what destroy has to do with C's.
+// close closes the ID, calling destroy for C's.
 func (id *ID) close(destroy func() error) error {
 	return id.self().Close(nil, func() error {
 		id.mu.Lock()
@@ -250,23 +256,23 @@ func (id *ID) close(destroy func() error) error {
 	})
 }
 
-// closed gives up what C's id, which is destroyed, has held.
+// closed releases what the ID held, after C's was destroyed.
 func (id *ID) closed(device *libibverbs.Context) {
 	if device != nil {
 		contexts.letGo(device)
 	}
 	for _, ev := range id.channel.Load().leave(id) {
-		if ev.Type == EventConnectRequest { // which nobody has read, so nobody has the new id
+		if ev.Type == EventConnectRequest { // unread, so no caller has the new ID
 			ev.ID.refuse()
 		}
 	}
 }
 
-// destroy waits in C until the events of the id that were read are acknowledged,
-// as they are at once. The id is unknown before, because C may give its memory
-// to the next one.
+// destroy destroys C's ID. C waits until the events that were read are
+// acknowledged, which happens at once. The channel forgets the ID first,
+// because C may reuse its memory for the next one.
 func (id *ID) destroy() error {
-	ch := id.channel.Load() // which nobody changes any more
+	ch := id.channel.Load() // cannot change any more
 	ch.mu.Lock()
 	delete(ch.ids, id.raw)
 	ch.mu.Unlock()
@@ -279,7 +285,7 @@ func (id *ID) destroy() error {
 	return nil
 }
 
-// bindInfo gives the id the source as its address.
+// bindInfo binds the ID to the source address.
 func (id *ID) bindInfo(info AddrInfo) error {
 	if info.Family == FamilyIB {
 		return id.BindIB(info.SrcIB)
@@ -300,7 +306,7 @@ func (id *ID) resolveInfo(info AddrInfo, timeout time.Duration) error {
 	return id.ResolveIB(src, info.DstIB, timeout)
 }
 
-// routeInfo starts to find the path to the destination, unless that is known.
+// routeInfo starts to find the path to the destination, unless info has paths.
 func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 	if len(info.Paths) > 0 {
 		return id.SetIBPaths(info.Paths...)
@@ -308,20 +314,20 @@ func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 	return id.ResolveRoute(timeout)
 }
 
-// LocalAddr returns the id's own address, the zero value while it has none, or
-// has one of InfiniBand's.
+// LocalAddr returns the local IP address and port. It returns the zero value if
+// the ID has no address or an InfiniBand address.
 func (id *ID) LocalAddr() netip.AddrPort { return address(id, librdmacm.GetLocalAddr, addrPort) }
 
-// RemoteAddr returns the peer's address, the zero value while there is none, or
-// if it is one of InfiniBand's.
+// RemoteAddr returns the peer's IP address and port. It returns the zero value
+// if the peer's address is not known or is an InfiniBand address.
 func (id *ID) RemoteAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
 
-// LocalIBAddr returns the id's own address of InfiniBand's, the zero value if it
+// LocalIBAddr returns the local InfiniBand address, or the zero value if the ID
 // has none.
 func (id *ID) LocalIBAddr() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
 
-// RemoteIBAddr returns the peer's address of InfiniBand's, the zero value if it has
-// none.
+// RemoteIBAddr returns the peer's InfiniBand address, or the zero value if it
+// has none.
 func (id *ID) RemoteIBAddr() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }
 
 func address[T any](
@@ -331,14 +337,14 @@ func address[T any](
 		return addr
 	}
 	defer id.object.Done()
-	// Both a call of C and an event can be changing it.
+	// Both a C call and an event can change it.
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	defer id.lockChannel()()
 	return addressOf(id, get, read)
 }
 
-// addressOf is address for a caller that holds id.mu and the channel's.
+// addressOf is address for a caller that holds id.mu and the channel's mu.
 func addressOf[T any](
 	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,
 ) (addr T) {
@@ -348,8 +354,7 @@ func addressOf[T any](
 	return addr
 }
 
-// describe names the id by its addresses as far as it has any. The caller holds
-// id.mu.
+// describe names the ID by the addresses that it has. The caller holds id.mu.
 func (id *ID) describe() string {
 	defer id.lockChannel()()
 	local, peer := addressOf(id, librdmacm.GetLocalAddr, addrPort), addressOf(id, librdmacm.GetPeerAddr, addrPort)
@@ -367,7 +372,8 @@ func (id *ID) describe() string {
 	return "unbound id"
 }
 
-// name is describe for a caller that holds no lock, and does not wait for C.
+// name returns describe's text to a caller that holds no lock. While C works on
+// the ID, it returns a name without addresses instead of waiting.
 func (id *ID) name() string {
 	if id == nil {
 		return ""
@@ -383,21 +389,21 @@ func (id *ID) name() string {
 	return id.describe()
 }
 
-// SetTOS sets the type of service, which stands in the IP header of RoCE and
-// iWARP, and chooses the service level on InfiniBand; see rdma_set_option(3).
-// It comes before ResolveRoute; accepted connections have the peer's.
+// SetTOS sets the type of service, which goes into the IP header on RoCE and
+// iWARP and selects the service level on InfiniBand; see rdma_set_option(3).
+// Call it before ResolveRoute. Accepted connections use the peer's.
 func (id *ID) SetTOS(tos uint8) error { return setIDOption(id, librdmacm.RDMA_OPTION_ID_TOS, tos) }
 
-// SetReuseAddr lets the id be bound to an address that another one has, which
-// must have this set too; see rdma_set_option(3). Still only one of them can
-// listen, after the others were closed. It comes before BindAddr.
+// SetReuseAddr lets the ID bind to an address that another ID has, if both have
+// this set; see rdma_set_option(3). One of them can listen only after the
+// others are closed. Call it before BindAddr.
 func (id *ID) SetReuseAddr(on bool) error {
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_REUSEADDR, number(on))
 }
 
-// SetAFOnly says whether an id that listens on every IPv6 address leaves IPv4
-// alone, as IPV6_V6ONLY does for sockets; see rdma_set_option(3). It comes
-// before BindAddr.
+// SetAFOnly sets whether an ID that listens on every IPv6 address ignores IPv4,
+// as IPV6_V6ONLY does for sockets; see rdma_set_option(3). Call it before
+// BindAddr.
 func (id *ID) SetAFOnly(on bool) error {
 	return setIDOption(id, librdmacm.RDMA_OPTION_ID_AFONLY, number(on))
 }
@@ -412,23 +418,24 @@ func number(on bool) int32 {
 // maxAckTimeout is 4.096 us * 2^31.
 const maxAckTimeout = 4096 << 31
 
-// SetAckTimeout sets for how long the queue pair waits for an acknowledgement
-// before it sends again, rounded up to 4.096 us * 2^n, up to 2.4 hours; see
-// rdma_set_option(3). It comes before Connect or Accept.
+// SetAckTimeout sets how long the queue pair waits for an acknowledgement
+// before it sends again; see rdma_set_option(3). The time is rounded up to
+// 4.096 us * 2^n and may be at most 2.4 hours. Call it before Connect or
+// Accept.
 func (id *ID) SetAckTimeout(d time.Duration) error {
 	if d <= 0 || d > maxAckTimeout {
 		return cerr.Refuse("rdma_set_option", id.name(), "a timeout of %v, not from 1ns to %v", d, time.Duration(maxAckTimeout))
 	}
 	exponent := bits.Len64(uint64(d-1) / 4096)
-	return setIDOption(id, librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT, uint8(max(exponent, 1))) // 0 would be for ever
+	return setIDOption(id, librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT, uint8(max(exponent, 1))) // 0 would mean forever
 }
 
 func setIDOption[T any](id *ID, option librdmacm.IDOption, value T) error {
 	return id.setOption(librdmacm.RDMA_OPTION_ID, int32(option), unsafe.Pointer(&value), unsafe.Sizeof(value))
 }
 
-// SetIBPaths gives the id paths to the peer, in place of ResolveRoute, whose
-// EventRouteResolved follows; see rdma_set_option(3). The first is used.
+// SetIBPaths sets the paths to the peer, of which the first is used. Call it
+// instead of ResolveRoute. EventRouteResolved follows. See rdma_set_option(3).
 func (id *ID) SetIBPaths(paths ...libibverbs.PathData) error {
 	if len(paths) == 0 {
 		return cerr.Refuse("rdma_set_option", id.name(), "no path")
@@ -443,9 +450,9 @@ func (id *ID) setOption(level librdmacm.OptionLevel, option int32, value unsafe.
 	})
 }
 
-// BindAddr gives the id a local address; see rdma_bind_addr(3). Port 0 lets
-// the system choose one. An address without an IP stands for every address of
-// every device, and so does a loopback address.
+// BindAddr binds the ID to a local address; see rdma_bind_addr(3). Port 0 lets
+// the system choose one. An address without an IP, or with a loopback IP,
+// stands for every address of every device.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	sa, err := newSockaddr(addr)
 	if err != nil {
@@ -453,24 +460,23 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	}
 	name := addr.String()
 	if !addr.Addr().IsValid() {
-		name = fmt.Sprintf(":%d", addr.Port()) // as Listen is given it
+		name = fmt.Sprintf(":%d", addr.Port()) // as the caller passes it to Listen
 	}
 	return id.bind(sa, name)
 }
 
-// BindIB gives the id a local address of InfiniBand's; see rdma_bind_addr(3).
-// A zero GID stands for every one of every device.
+// BindIB binds the ID to a local InfiniBand address; see rdma_bind_addr(3). A
+// zero GID stands for every GID of every device.
 func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
 
 func (id *ID) bind(sa *sockaddr, name string) error {
-	// In an error it is this address that matters, which the id does not have yet.
+	// Errors name the requested address, which the ID does not have yet.
 	return id.call(func() error { return wrap(name, librdmacm.BindAddr(id.raw, sa.ptr())) })
 }
 
 // ResolveAddr finds the device and the hardware address for a destination; see
-// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows, the latter
-// after the timeout, which C has in milliseconds, at the latest. The source may
-// be the zero value.
+// rdma_resolve_addr(3). EventAddrResolved follows, or EventAddrError, at the
+// latest after the timeout, in whole milliseconds. src may be the zero value.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.IsValid() {
 		return cerr.Refuse("rdma_resolve_addr", id.name(), "no destination: dst is the zero AddrPort")
@@ -489,7 +495,8 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 	return id.resolveAddr(from, to, timeout, src.String()+" to "+dst.String())
 }
 
-// ResolveIB is ResolveAddr for addresses of InfiniBand's. src may be nil.
+// ResolveIB finds the device for an InfiniBand address, like ResolveAddr. src
+// may be nil.
 func (id *ID) ResolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
 	if src == nil {
 		return id.resolveAddr(nil, dst.sockaddr(), timeout, dst.String())
@@ -508,9 +515,9 @@ func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string
 }
 
 // ResolveRoute finds the path to the destination; see rdma_resolve_route(3).
-// EventRouteResolved or EventRouteError follows, the latter after the timeout at
-// the latest. Where the InfiniBand address cache daemon runs, the call waits for
-// its answer.
+// EventRouteResolved follows, or EventRouteError, at the latest after the
+// timeout. If the InfiniBand address cache daemon runs, the call waits for its
+// answer.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
 	const missing = "resolve the address"
 	err := id.callBound("rdma_resolve_route", missing, func() error {
@@ -525,8 +532,8 @@ func milliseconds(d time.Duration) int32 {
 
 const opCreateQP = "rdma_create_qp"
 
-// CreateQP makes a queue pair whose states follow the connection; see
-// rdma_create_qp(3). It must be closed before the id.
+// CreateQP creates a queue pair that librdmacm moves through its states as the
+// connection is made and ends; see rdma_create_qp(3). Close it before the ID.
 func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, error) {
 	if pd == nil {
 		return nil, cerr.Nil(opCreateQP, "pd")
@@ -565,7 +572,7 @@ type queuePair struct {
 	srq        *ibverbs.SRQ
 }
 
-// QP returns the queue pair that CreateQP has made, nil while there is none.
+// QP returns the queue pair that CreateQP has created, or nil if there is none.
 func (id *ID) QP() *ibverbs.QP {
 	if id.self().Use() != nil {
 		return nil
@@ -589,10 +596,10 @@ func (id *ID) needQP(op string) (queuePair, error) {
 	return qp, err
 }
 
-// destroyQP is what rdma_destroy_qp does, but for its silence about errors. The
-// id forgets the queue pair before, because reading an event may change the
-// state of the one that it has. The kernel may take a minute: the id is not
-// locked meanwhile, so that nobody waits for that who has an event of it.
+// destroyQP does what rdma_destroy_qp does, but returns errors. The ID forgets
+// the queue pair first, because reading an event may change the state of the
+// queue pair that the ID has. The kernel may take a minute. The ID is not
+// locked during that time, so that reading its events does not wait.
 func (id *ID) destroyQP(device *ibverbs.Device, qp *libibverbs.Qp) error {
 	id.mu.Lock()
 	id.leaveAll()
@@ -618,8 +625,8 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 	id.raw.Qp = qp
 }
 
-// InitQPAttr returns the attributes, and which they are, with which QP.Modify moves a
-// queue pair that CreateQP has not made into a state of the connection; see
+// InitQPAttr returns the attributes and the mask to pass to QP.Modify, to move
+// a queue pair that CreateQP did not create into a state of the connection; see
 // rdma_init_qp_attr(3).
 func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrMask, error) {
 	raw, mask, err := id.initQPAttr(state)
@@ -629,7 +636,7 @@ func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrM
 	return qpAttrOf(raw), mask, nil
 }
 
-// initQPAttr is InitQPAttr with the attributes as C has them.
+// initQPAttr is InitQPAttr, but returns the C attributes.
 func (id *ID) initQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, ibverbs.QPAttrMask, error) {
 	attr := &libibverbs.QpAttr{QpState: state}
 	var mask int32
@@ -644,39 +651,42 @@ func rawECE(ece ibverbs.ECE) *libibverbs.Ece {
 	return &libibverbs.Ece{VendorId: ece.VendorID, Options: ece.Options}
 }
 
-// ConnParam is what the two ends of a connection tell each other; see
-// rdma_connect(3). The zero value is usable.
+// ConnParam holds the parameters that each end of a connection sends to the
+// other; see rdma_connect(3). The zero value is usable.
 type ConnParam struct {
-	// PrivateData goes to the peer; see Config.PrivateData for how much.
+	// PrivateData is sent to the peer. Config.PrivateData states the maximum
+	// length.
 	PrivateData []byte
 	// ResponderResources is how many RDMA reads and atomics the peer may have
-	// under way here, and InitiatorDepth how many this end may have under way
-	// there. 0 stands for as many as the device and, for Accept, the peer allow;
-	// negative is none.
+	// outstanding here; InitiatorDepth is how many this end may have
+	// outstanding there. 0 stands for as many as the device and, for Accept,
+	// the peer allow. A negative number stands for none.
 	ResponderResources, InitiatorDepth int
 	// FlowControl lets the device tell the peer how many receives are posted.
 	FlowControl bool
-	// RetryCount is how often either end sends again what nobody acknowledges.
-	// That of Connect counts, not that of Accept. 0 stands for 6; negative is
-	// never; 7 is the most, and with Soft-RoCE means for ever.
+	// RetryCount is how often either end retries a message that is not
+	// acknowledged. The value passed to Connect counts; the one passed to
+	// Accept does not. 0 stands for 6, and a negative number for never. The
+	// maximum is 7, which on Soft-RoCE stands for forever.
 	RetryCount int
-	// PeerRNRRetryCount is how often the peer sends again while there is no
-	// receive here. 0 stands for ibverbs.RNRRetryForever; negative is never.
+	// PeerRNRRetryCount is how often the peer retries a message while no
+	// receive is posted here. 0 stands for ibverbs.RNRRetryForever, and a
+	// negative number for never.
 	PeerRNRRetryCount int
 
-	// QPNum is the number of a queue pair that CreateQP has not made, and SRQ
-	// says that it takes its receives from a shared queue. With one that
-	// CreateQP has made, neither has an effect.
+	// QPNum is the number of a queue pair that CreateQP did not create, and SRQ
+	// is set if that queue pair uses a shared receive queue. Both are ignored
+	// if the ID has a queue pair from CreateQP.
 	QPNum uint32
 	SRQ   bool
 }
 
-// orDefault returns what a count stands for whose zero value is the default, and
-// whose negative values are none, within the most that there may be.
+// orDefault returns count, or zero if count is 0, limited to the range from 0
+// to most.
 func orDefault(count, zero, most int) int { return min(max(cmp.Or(count, zero), 0), most) }
 
-// with calls f with the parameters as C takes them. The length of the private
-// data has been checked.
+// with calls f with the parameters as C takes them. The caller has checked the
+// length of the private data.
 func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 	raw := &librdmacm.ConnParam{
 		PrivateDataLen:     uint8(len(p.PrivateData)),
@@ -700,17 +710,17 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 	return f(raw)
 }
 
-// Listen makes the id wait for connection requests, which come as
+// Listen starts listening for connection requests, which arrive as
 // EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
-// read from the channel, 128 for 0, and at most net.rdma_ucm.max_backlog of the
-// system. The kernel does not answer further ones, and their peers ask again some
-// seconds later.
+// read from the channel, 128 if backlog is 0, and at most the system's
+// net.rdma_ucm.max_backlog. The kernel does not answer further requests, and
+// their senders retry a few seconds later.
 func (id *ID) Listen(backlog int) error {
 	backlog = backlogOf(backlog)
 	return id.listen(backlog, backlog)
 }
 
-// backlogOf returns how many requests may wait where the caller has said backlog.
+// backlogOf returns how many requests may wait if the caller passed backlog.
 func backlogOf(backlog int) int {
 	if backlog <= 0 {
 		return defaultBacklog
@@ -718,13 +728,13 @@ func backlogOf(backlog int) int {
 	return min(backlog, maxBacklog)
 }
 
-// unread is how many requests may wait to be read by who reads them at once, to
-// keep or to reject them: as many as the system allows, because the kernel does
-// not answer those for which it has no room.
+// unread is the kernel's backlog for a listener that reads each request at
+// once, to keep or to reject it: as many as the system allows. The kernel does
+// not answer requests for which it has no room.
 const unread = 0
 
-// listen is Listen where up to backlog requests wait for the program, and up to
-// kernel to be read.
+// listen is Listen with two limits: backlog requests wait for the program, and
+// kernel requests wait to be read.
 func (id *ID) listen(backlog, kernel int) error {
 	return id.call(func() error {
 		before := id.backlog.Load()
@@ -737,10 +747,10 @@ func (id *ID) listen(backlog, kernel int) error {
 	})
 }
 
-// Connect asks the peer for a connection; see rdma_connect(3).
-// EventEstablished follows, or EventConnectResponse if the id has no queue
-// pair of its own, or an event that reports a failure. An id for datagrams asks
-// for the peer's queue pair, which EventEstablished has.
+// Connect asks the peer for a connection; see rdma_connect(3). EventEstablished
+// follows, or EventConnectResponse if CreateQP has not created a queue pair, or
+// an event that reports a failure. For datagrams, Connect asks for the peer's
+// queue pair, which EventEstablished holds.
 func (id *ID) Connect(p ConnParam) error { return id.connect(p, false) }
 
 // connect is Connect. If the caller moves the queue pair through its states,
@@ -759,12 +769,12 @@ func (id *ID) connect(p ConnParam, movesQP bool) error {
 	return explain(err, id.saw(EventRouteResolved), missing)
 }
 
-// Accept answers a connection request; see rdma_accept(3). EventEstablished
-// follows, but not for datagrams.
+// Accept accepts a connection request; see rdma_accept(3). EventEstablished
+// follows, except for datagrams.
 func (id *ID) Accept(p ConnParam) error { return id.accept(p, false) }
 
 // accept is Accept. If the caller has moved the queue pair through its states,
-// librdmacm does not see it meanwhile.
+// it is hidden from librdmacm during the call.
 func (id *ID) accept(p ConnParam, movedQP bool) error {
 	return id.answer("rdma_accept", func() error {
 		if p.QPNum == 0 && !id.hasQP {
@@ -781,16 +791,16 @@ func (id *ID) accept(p ConnParam, movedQP bool) error {
 	})
 }
 
-// Reject refuses a connection request; see rdma_reject(3). The peer gets the
-// private data, of up to 148 bytes, or 136 for datagrams, and the reason
-// ReasonConsumer. The id still has to be closed.
+// Reject rejects a connection request; see rdma_reject(3). The peer gets
+// ReasonConsumer and the private data, of up to 148 bytes, or 136 for
+// datagrams. The caller must still close the ID.
 func (id *ID) Reject(privateData []byte) error {
 	return id.reject("rdma_reject", librdmacm.Reject, privateData)
 }
 
-// RejectECE is Reject because of the enhancements that the peer asked for, with
-// the reason ReasonVendorOption; see rdma_reject_ece(3). The peer may try again
-// with other ones.
+// RejectECE rejects a connection request, like Reject, because of the
+// enhancements that the peer asked for; see rdma_reject_ece(3). The peer gets
+// ReasonVendorOption and may try again with others.
 func (id *ID) RejectECE(privateData []byte) error {
 	return id.reject("rdma_reject_ece", librdmacm.RejectEce, privateData)
 }
@@ -804,13 +814,13 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 	})
 }
 
-// refuse rejects and closes a request that nobody wants.
+// refuse rejects and closes a request that no caller takes.
 func (id *ID) refuse() {
 	_ = id.Reject(nil)
 	_ = id.Close()
 }
 
-// answer makes a call of C that answers the request that the id came with.
+// answer calls f, which calls C to answer the request that created the ID.
 func (id *ID) answer(op string, f func() error) error {
 	const missing = "receive a connection request"
 	if id.self() == nil || id.request == nil {
@@ -819,12 +829,12 @@ func (id *ID) answer(op string, f func() error) error {
 	return id.callBound(op, missing, f)
 }
 
-// Establish completes a connection whose queue pair was not made by CreateQP,
-// after EventConnectResponse; see rdma_establish(3).
+// Establish completes a connection after EventConnectResponse, for a queue pair
+// that CreateQP did not create; see rdma_establish(3).
 func (id *ID) Establish() error {
 	const missing = "connect"
 	err := id.callBound("rdma_establish", missing, func() error {
-		if id.qp.QP != nil { // which connect has hidden
+		if id.qp.QP != nil { // hidden by connect
 			defer id.setQP(id.qp.Raw())
 		}
 		return librdmacm.Establish(id.raw)
@@ -832,7 +842,7 @@ func (id *ID) Establish() error {
 	return explain(err, id.wasUp(), missing)
 }
 
-// Disconnect ends the connection and moves the id's queue pair into the error
+// Disconnect ends the connection and moves the ID's queue pair into the error
 // state; see rdma_disconnect(3). EventDisconnected follows at both ends.
 func (id *ID) Disconnect() error {
 	const missing = "connect"
@@ -840,61 +850,63 @@ func (id *ID) Disconnect() error {
 	return explain(err, id.wasUp(), missing)
 }
 
-// Notify tells the communication manager of an event that a queue pair had,
-// which only matters for ibverbs.EventCommEstablished: a message that arrives
-// before the last one of the handshake completes that. See rdma_notify(3). It
-// fails with syscall.EISCONN if the connection is up already.
+// Notify passes an event of a queue pair to the communication manager; see
+// rdma_notify(3). Only ibverbs.EventCommEstablished has an effect: it completes
+// the handshake when a message arrives before the handshake's last one. Notify
+// fails with syscall.EISCONN if the connection is already up.
 func (id *ID) Notify(event ibverbs.EventType) error {
 	return id.callBound("rdma_notify", "accept", func() error { return librdmacm.Notify(id.raw, libibverbs.EventType(event)) })
 }
 
-// SetLocalECE says which enhancements of the connection this end offers or
-// takes; see rdma_set_local_ece(3). It comes before Connect or Accept, and is
-// for ids whose queue pair was not made by CreateQP.
+// SetLocalECE sets the connection enhancements that this end offers or accepts;
+// see rdma_set_local_ece(3). Call it before Connect or Accept, and only for an
+// ID whose queue pair was not created by CreateQP.
 func (id *ID) SetLocalECE(ece ibverbs.ECE) error {
 	return id.call(func() error { return librdmacm.SetLocalEce(id.raw, rawECE(ece)) })
 }
 
-// RemoteECE returns the enhancements that the peer offers or has taken, as of
-// EventConnectRequest or EventConnectResponse; see rdma_get_remote_ece(3).
+// RemoteECE returns the enhancements that the peer offers, after
+// EventConnectRequest, or has accepted, after EventConnectResponse; see
+// rdma_get_remote_ece(3).
 func (id *ID) RemoteECE() (ibverbs.ECE, error) {
 	raw := rawECE(ibverbs.ECE{})
 	err := id.call(func() error { return librdmacm.GetRemoteEce(id.raw, raw) })
 	return ibverbs.ECE{VendorID: raw.VendorId, Options: raw.Options}, err
 }
 
-// JoinFlags say how to be in a multicast group.
+// JoinFlags selects how an ID joins a multicast group.
 type JoinFlags = librdmacm.CmMcJoinFlags
 
-// The ways to be in a multicast group.
+// The ways to join a multicast group.
 const (
-	JoinFull     JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_FULLMEMBER          // send and receive
-	JoinSendOnly JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER // the group's messages do not come here
+	JoinFull     JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_FULLMEMBER          // send to the group and receive from it
+	JoinSendOnly JoinFlags = librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER // send to the group only
 )
 
-// join is a group that an id is in, or wants to be. C keeps its token and gives
-// it back with the events of the group; so that is pinned.
+// join is a group that an ID has joined or is joining. C keeps the token and
+// returns it with the group's events, so the token is pinned.
 type join struct {
-	addr  *sockaddr // of its own, because C must not see the rest
+	addr  *sockaddr // allocated apart, because C must not see the other fields
 	flags JoinFlags
 	value any
 	token *uint64
 	pin   runtime.Pinner
-	path  atomic.Pointer[ibverbs.AHAttr] // to the group, when it is joined
+	path  atomic.Pointer[ibverbs.AHAttr] // to the group, set when it is joined
 }
 
-// joins finds a group by its token, for as long as the id is in it.
+// joins maps tokens to groups while an ID is in them.
 var joins sync.Map // unsafe.Pointer -> *join
 
-// JoinMulticast makes the id, which must be for datagrams and bound to an
-// address, a member of a multicast group; see rdma_join_multicast_ex(3).
-// EventMulticastJoin or EventMulticastError follows, with the value as
-// Event.Value. If the id has a queue pair, that receives the group's messages
-// from then on. A group that could not be joined, or is lost later, must be left
-// all the same.
+// JoinMulticast joins a multicast group; see rdma_join_multicast_ex(3). The ID
+// must be for datagrams and bound to an address. EventMulticastJoin or
+// EventMulticastError follows, with the value as Event.Value. If the ID has a
+// queue pair, it receives the group's messages from then on. Call
+// LeaveMulticast even after EventMulticastError, and for a group that was lost
+// later.
 //
-// It fails with syscall.EADDRINUSE if the id is in the group, and with
-// errors.ErrUnsupported for IPv6 on RoCE v2, where Linux does not have it.
+// JoinMulticast fails with syscall.EADDRINUSE if the ID is already in the
+// group, and with errors.ErrUnsupported for IPv6 on RoCE v2, which Linux does
+// not support.
 func (id *ID) JoinMulticast(group netip.Addr, flags JoinFlags, value any) error {
 	sa, err := groupAddr("rdma_join_multicast", group)
 	if err != nil {
@@ -903,7 +915,8 @@ func (id *ID) JoinMulticast(group netip.Addr, flags JoinFlags, value any) error 
 	return id.join(sa, group.String(), flags, value)
 }
 
-// JoinMulticastIB is JoinMulticast for an address of InfiniBand's.
+// JoinMulticastIB joins the multicast group of an InfiniBand address, like
+// JoinMulticast.
 func (id *ID) JoinMulticastIB(group IBAddr, flags JoinFlags, value any) error {
 	return id.join(group.sockaddr(), group.String(), flags, value)
 }
@@ -920,8 +933,8 @@ func (id *ID) join(group *sockaddr, name string, flags JoinFlags, value any) err
 		if !id.isDatagram() {
 			return cerr.Refuse("rdma_join_multicast", name, "the id is not for datagrams")
 		}
-		// C would keep two memberships, and with the first one's end the queue
-		// pair would be out of the group for both.
+		// C would keep two memberships, and when the first one ended the queue
+		// pair would leave the group for both.
 		if id.joined(group) >= 0 {
 			return cerr.Argument("rdma_join_multicast", name, cerr.InvalidAs(syscall.EADDRINUSE, "the id is in the group already"))
 		}
@@ -956,8 +969,9 @@ func (j *join) do(id *ID) error {
 	return librdmacm.JoinMulticastEx(id.raw, attr, unsafe.Pointer(j.token))
 }
 
-// LeaveMulticast ends what JoinMulticast began; see rdma_leave_multicast(3). It
-// fails with syscall.EADDRNOTAVAIL if the id is not in the group.
+// LeaveMulticast leaves a group that JoinMulticast joined, or cancels the join;
+// see rdma_leave_multicast(3). It fails with syscall.EADDRNOTAVAIL if the ID is
+// not in the group.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
 	sa, err := groupAddr("rdma_leave_multicast", group)
 	if err != nil {
@@ -966,7 +980,8 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 	return id.leave(sa, group.String())
 }
 
-// LeaveMulticastIB ends what JoinMulticastIB began.
+// LeaveMulticastIB leaves a group that JoinMulticastIB joined, or cancels the
+// join.
 func (id *ID) LeaveMulticastIB(group IBAddr) error { return id.leave(group.sockaddr(), group.String()) }
 
 func (id *ID) leave(group *sockaddr, name string) error {
@@ -983,25 +998,26 @@ func (id *ID) joined(group *sockaddr) int {
 	return slices.IndexFunc(id.joins, func(j *join) bool { return *j.addr == *group })
 }
 
-// leaveAt leaves a group. C waits until its events are acknowledged, as they
-// are at once. It forgets the group even if it fails.
+// leaveAt leaves a group, and forgets it even if that fails. C waits until the
+// group's events are acknowledged, which happens at once.
 func (id *ID) leaveAt(i int) error {
 	j := id.joins[i]
 	id.joins = slices.Delete(id.joins, i, i+1)
 	defer j.forget()
 	err := librdmacm.LeaveMulticast(id.raw, j.addr.ptr())
-	// C takes the queue pair out of the group first, which is too early if just
-	// then the event that puts it there is being read.
+	// C takes the queue pair out of the group first. That is too early if the
+	// event that puts it there is being read at this moment.
 	if path := j.path.Load(); path != nil && id.hasQP && j.flags != JoinSendOnly {
 		var gid libibverbs.Gid
 		*gid.Raw() = path.DGID
-		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // as a rule, it is not in the group
+		_ = libibverbs.DetachMcast(id.rawQP(), &gid, path.DLID) // fails if it is not in the group, which is normal
 	}
 	return err
 }
 
-// leaveAll leaves all groups: a queue pair is not destroyed before, and C would
-// lose its memory of them with the id. If that fails, destroying will say so.
+// leaveAll leaves all groups. A queue pair cannot be destroyed before that, and
+// C would leak its memory of the groups with the ID. If leaving fails,
+// destroying the ID fails too.
 func (id *ID) leaveAll() {
 	for len(id.joins) > 0 {
 		_ = id.leaveAt(0)
@@ -1013,14 +1029,14 @@ func (id *ID) rawQP() *libibverbs.Qp {
 	return id.raw.Qp
 }
 
-// Migrate makes the id's events come on another channel; see
-// rdma_migrate_id(3). Those that nobody has read move with it, in order, and
-// so do connection requests; but one that comes to an id that listens in the
-// very moment in which it moves is lost in the kernel, and its peer gets
-// EventUnreachable after a while.
+// Migrate makes the ID deliver its events to another channel; see
+// rdma_migrate_id(3). Unread events move with it, in order, and so do
+// connection requests. However, the kernel loses a request that reaches a
+// listener at the very moment of the move; after a while, the peer gets
+// EventUnreachable.
 //
-// Migrate is refused for an id whose events this package reads itself: that of
-// an Endpoint, which has a Migrate of its own, of a HandledID, or of a Conn or a
+// Migrate fails if this package reads the ID's events itself: if the ID belongs
+// to an Endpoint, which has its own Migrate, or to a HandledID, a Conn or a
 // DatagramConn.
 func (id *ID) Migrate(to *EventChannel) error {
 	if err := id.checkOwnEvents(); err != nil {
@@ -1034,7 +1050,7 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return id.migrate(to)
 }
 
-// checkOwnEvents refuses what would take an id away from who reads its events.
+// checkOwnEvents returns an error if this package reads the ID's events.
 func (id *ID) checkOwnEvents() error {
 	if err := id.self().Use(); err != nil {
 		return err
@@ -1046,7 +1062,7 @@ func (id *ID) checkOwnEvents() error {
 	return nil
 }
 
-// migrate moves the id to a channel that is in use and paused.
+// migrate moves the ID to a channel that is in use and paused.
 func (id *ID) migrate(to *EventChannel) error {
 	return id.call(func() error {
 		from := id.channel.Load()
@@ -1054,7 +1070,7 @@ func (id *ID) migrate(to *EventChannel) error {
 			return nil
 		}
 		defer from.pause()()
-		to.put(id) // before the first event can come there
+		to.put(id) // before the first event can arrive there
 		if err := id.migrateC(from, to); err != nil {
 			to.remove(id)
 			return wrap(id.object.Name(), err)
@@ -1068,11 +1084,11 @@ func (id *ID) migrate(to *EventChannel) error {
 	})
 }
 
-// migrateC moves C's id. C waits until the events that were read are
-// acknowledged, as they are at once. Of a request that nobody has read, the
-// kernel (since 5.10) moves the event but not the new id, which C then cannot
-// use, and drops without a word; so everything is read before. Between
-// dispatchers, which read all the time, no id moves that listens.
+// migrateC moves C's ID. C waits until the events that were read are
+// acknowledged, which happens at once. Of an unread request, the kernel (since
+// 5.10) moves the event but not the new ID. C then cannot use that, and drops
+// it silently. So migrateC reads everything first. It need not between
+// dispatchers: they read all the time, and never move a listener.
 func (id *ID) migrateC(from, to *EventChannel) error {
 	if !from.dispatched || !to.dispatched {
 		if err := drain(from, to); err != nil {
@@ -1082,7 +1098,7 @@ func (id *ID) migrateC(from, to *EventChannel) error {
 	return librdmacm.MigrateId(id.raw, to.raw)
 }
 
-// drain reads what C has on channels that are paused.
+// drain reads the events that C has on paused channels.
 func drain(channels ...*EventChannel) error {
 	for _, ch := range channels {
 		ch.mu.Lock()
@@ -1102,8 +1118,8 @@ func drain(channels ...*EventChannel) error {
 	return nil
 }
 
-// bring puts events of the id that were read on another channel before those
-// that come now. Connection requests bring their ids.
+// bring moves events that were already read to another channel, in front of
+// those that arrive there. Connection requests bring their IDs.
 func (id *ID) bring(to *EventChannel, events []*Event) {
 	events = slices.DeleteFunc(events, func(ev *Event) bool {
 		if ev.Type != EventConnectRequest || ev.ID.migrate(to) == nil {
@@ -1129,7 +1145,8 @@ func (ch *EventChannel) remove(id *ID) {
 	delete(ch.ids, id.raw)
 }
 
-// leave takes the id's events from those that come before C's.
+// leave removes the ID's events from those that were already read, and returns
+// them.
 func (ch *EventChannel) leave(id *ID) (events []*Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -1143,9 +1160,9 @@ func (ch *EventChannel) leave(id *ID) (events []*Event) {
 	return events
 }
 
-// pause makes the channel's readers wait until resume, so that what an id
-// brings along comes before what C reads for it. The kernel wakes nobody for
-// events that have moved; resume does.
+// pause makes the channel's readers wait until resume is called, so that events
+// that an ID brings along come before those that C reads for it. The kernel
+// wakes no reader for events that have moved; resume does.
 func (ch *EventChannel) pause() (resume func()) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -1158,34 +1175,35 @@ func (ch *EventChannel) pause() (resume func()) {
 	}
 }
 
-// note keeps that an event was read.
+// note records that an event was read.
 func (id *ID) note(t EventType) { id.seen.Or(1 << t) }
 
-// saw reports whether an event of one of these types was read.
+// saw reports whether an event of one of the types was read.
 func (id *ID) saw(types ...EventType) bool {
 	return id != nil && slices.ContainsFunc(types, func(t EventType) bool { return id.seen.Load()&(1<<t) != 0 })
 }
 
-// wasUp reports whether the id has had a connection, isOver whether that has
-// ended.
+// wasUp reports whether the ID has had a connection; isOver reports whether
+// that has ended.
 func (id *ID) wasUp() bool { return id.saw(EventEstablished, EventConnectResponse) }
 
 func (id *ID) isOver() bool {
 	return id.saw(EventDisconnected, EventRejected, EventTimewaitExit, EventDeviceRemoval)
 }
 
-// errExists says that the id has what was to be made.
+// errExists returns the error for creating what the ID already has.
 func errExists(op, object, what string) error {
 	return cerr.Refuse(op, object, "the id has a %s already", what)
 }
 
-// errStep says that a call came too early. C would follow a null pointer.
+// errStep returns the error for a call that came too early, for which C would
+// follow a null pointer.
 func errStep(op, object, missing string) error {
 	return cerr.Refuse(op, object, "%s first", missing)
 }
 
-// explain adds to C's refusal of a call the step that has to come first, if that
-// was not done.
+// explain adds to an error of C the step that must come first, if that was not
+// done.
 func explain(err error, done bool, missing string) error {
 	if e, ok := err.(*ibverbs.Error); ok && !done && e.Errno == syscall.EINVAL {
 		return fmt.Errorf("%w: %s first", err, missing)
@@ -1193,10 +1211,9 @@ func explain(err error, done bool, missing string) error {
 	return err
 }
 
-// WriteUserEvent puts an EventUser with a status and a number, Event.Arg, among
-// the id's events, for whoever reads its channel; see rdma_write_cm_event(3).
-// It needs rdma-core 60 and a kernel that has it, and gives
-// errors.ErrUnsupported without the former.
+// WriteUserEvent adds an EventUser with a status and a number, Event.Arg, to
+// the ID's events; see rdma_write_cm_event(3). It needs rdma-core 60, without
+// which it fails with errors.ErrUnsupported, and kernel support.
 func (id *ID) WriteUserEvent(status int, arg uint64) error {
 	return id.call(func() error {
 		return librdmacm.WriteCmEvent(id.raw, EventUser, int32(status), arg)

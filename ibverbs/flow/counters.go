@@ -10,15 +10,15 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Counters count what steering rules match. Their methods may be called
-// concurrently.
+// Counters count the packets or bytes that steering rules match. Methods may be
+// called concurrently.
 type Counters struct {
 	object object.Object
 	device *ibverbs.Device
 	raw    *libibverbs.Counters
 }
 
-// CounterKind is what a counter counts.
+// CounterKind selects what a counter counts.
 type CounterKind = libibverbs.CounterDescription
 
 // The kinds of counters.
@@ -27,8 +27,9 @@ const (
 	CounterBytes   CounterKind = libibverbs.IBV_COUNTER_BYTES
 )
 
-// CreateCounters makes an object for counters, all of them 0; see
-// ibv_create_counters(3). Few devices have them: expect errors.ErrUnsupported.
+// CreateCounters creates a set of counters that start at 0; see
+// ibv_create_counters(3). Few devices support them; on others, the error is
+// errors.ErrUnsupported.
 func CreateCounters(device *ibverbs.Device) (*Counters, error) {
 	parent := objectOf(device)
 	if err := parent.Use(); err != nil {
@@ -52,10 +53,10 @@ func (cs *Counters) self() *object.Object {
 }
 
 // Attach makes the counter at an index, from 0, count what a rule matches; see
-// ibv_attach_counters_point_flow(3). With rule nil it says what is counted for
-// rules that are made with [Count] afterwards, which is all that some devices
-// can. A rule depends on the counters from then on. Several attachments to an
-// index add up.
+// ibv_attach_counters_point_flow(3). The rule must then be closed before the
+// counters. With a nil rule, Attach applies to rules created later with
+// [Count]; some devices support only this. Several attachments to one index add
+// up.
 func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	objects := []*object.Object{cs.self()}
 	var raw *libibverbs.Flow
@@ -86,9 +87,9 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	return nil
 }
 
-// Read reads the counters from index 0 on into values; see
-// ibv_read_counters(3). With cached it prefers numbers that the driver has at
-// hand, which may be old, to asking the device.
+// Read reads the counters into values, from index 0; see ibv_read_counters(3).
+// If cached is set, it prefers the driver's numbers, which may be old, to
+// asking the device.
 func (cs *Counters) Read(values []uint64, cached bool) error {
 	if err := cs.self().Use(); err != nil {
 		return err

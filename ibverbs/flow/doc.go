@@ -1,18 +1,18 @@
-// Package flow steers packets to queue pairs by what their headers say. So a
-// program receives packets of any protocol without the kernel's network stack.
+// Package flow steers packets to queue pairs by their headers. A program can
+// then receive packets of any protocol without the kernel's network stack.
 //
-// A [Rule] brings the packets that its specs match to a queue pair of type
-// [ibverbs.QPTypeRawPacket] or [ibverbs.QPTypeUD]; it can mark, drop, count or
-// decrypt them on the way. [Create] makes one. [CreateRSSQP] makes a queue pair
-// that spreads what rules bring over several work queues, so that as many
-// goroutines can receive it.
+// A [Rule] sends the packets that its specs match to a queue pair of type
+// [ibverbs.QPTypeRawPacket] or [ibverbs.QPTypeUD]. It can also mark, drop,
+// count or decrypt them. [Create] creates a rule. [CreateRSSQP] creates a queue
+// pair that spreads packets over several work queues, each of which a goroutine
+// can serve.
 //
-// Objects have the lifetimes that package ibverbs describes: each must be closed
-// before what it was made with, and [ibverbs.OpenObjects] lists them. Functions
-// and methods may be called concurrently. Numbers have the host's byte order, in
-// specs too; a [MAC] is bytes as a packet has them.
+// Package ibverbs describes the lifetimes of objects. Close an object before
+// the objects that it was created with; [ibverbs.OpenObjects] lists those that
+// are open. Functions and methods may be called concurrently. Numbers are in
+// host byte order, in specs too; a [MAC] holds bytes as in a packet.
 //
-// Few devices can do any of this: calls fail with errors.ErrUnsupported where
-// one cannot. [ibverbs.Device.QueryDevice] says how far a device spreads
-// packets.
+// Few devices support any of this. On others, calls fail with
+// errors.ErrUnsupported. [ibverbs.Device.QueryDevice] reports how a device can
+// spread packets.
 package flow

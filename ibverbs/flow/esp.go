@@ -12,53 +12,55 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Action is something that a device does with packets, to be used in rules with
-// [Apply]: it encrypts or decrypts ESP, the payload of IPsec. Its methods may be
-// called concurrently.
+// Action encrypts or decrypts ESP packets of IPsec in the device. Use it in a
+// rule with [Apply]. Its methods may be called concurrently.
 type Action struct {
 	object object.Object
 	device *ibverbs.Device
 	raw    *libibverbs.FlowAction
 }
 
-// ESPFlags are options of an ESP action; combine them with |. Without them a
+// ESPFlags are options of an ESP action; combine them with |. By default, a
 // device decrypts in tunnel mode and leaves the headers to the program.
 type ESPFlags = libibverbs.FlowActionEspFlags
 
 // The options of an ESP action.
 const (
-	ESPFullOffload  ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // headers and trailers too
-	ESPTransport    ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode
-	ESPEncrypt      ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt what is sent
-	ESPNewESNWindow ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESN is of the next window
+	ESPFullOffload  ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD   // process headers and trailers too
+	ESPTransport    ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_TRANSPORT      // transport mode instead of tunnel mode
+	ESPEncrypt      ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT        // encrypt sent packets
+	ESPNewESNWindow ESPFlags = libibverbs.IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW // ESPConfig.ESN is for the next window
 )
 
-// ESPConfig says what an ESP action does. Numbers are in the host's byte order.
+// ESPConfig is the configuration of an ESP action. Numbers are in host byte
+// order.
 type ESPConfig struct {
 	SPI              uint32 // security parameters index
 	Seq              uint32 // sequence number
-	TFCPad           uint32 // bytes of padding, which hides how long packets are
+	TFCPad           uint32 // bytes of padding that hide the length of packets
 	Flags            ESPFlags
-	HardLimitPackets uint64 // packets that the key may be used for
+	HardLimitPackets uint64 // number of packets that may use the key
 
-	// Key is needed to make an action. To modify one, nil keeps the key.
+	// Key is required to create an action. When modifying one, nil keeps the
+	// key.
 	Key *AESGCM
 
-	// ReplayWindow is how many packets may come out of order, as a device that
-	// guards against replays has it; 0 leaves that to the program.
+	// ReplayWindow is the device's limit on how far packets may arrive out of
+	// order, for its protection against replays. 0 leaves that to the program.
 	ReplayWindow int
 
-	// ESN is the upper half of an extended sequence number, if UseESN is set.
+	// ESN is the upper half of the extended sequence number. It is used if
+	// UseESN is set.
 	ESN    uint32
 	UseESN bool
 }
 
-// AESGCM is a key with what else AES-GCM needs, with sequence numbers as IVs.
+// AESGCM holds the parameters of AES-GCM with sequence numbers as IVs.
 type AESGCM struct {
 	Key    []byte // 16, 24 or 32 bytes
 	Salt   uint32
-	IV     uint64 // the first
-	ICVLen int    // bytes of the check value: 8, 12 or 16, which is the zero value
+	IV     uint64 // the first IV
+	ICVLen int    // bytes of the check value: 8, 12 or 16; 0: 16
 }
 
 func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
@@ -80,7 +82,7 @@ func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
 	return m, ""
 }
 
-// attr returns the config as C takes it. What it points to is pinned.
+// attr returns the config as C takes it. The pinner pins what it points to.
 func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, string) {
 	esp := &libibverbs.FlowActionEsp{
 		Spi: c.SPI, Seq: c.Seq, TfcPad: c.TFCPad, Flags: uint32(c.Flags), HardLimitPkts: c.HardLimitPackets,
@@ -111,9 +113,9 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 	return a, ""
 }
 
-// CreateESPAction makes an action that encrypts or decrypts ESP; see
-// ibv_create_flow_action(3). Hardly any device does: expect
-// errors.ErrUnsupported.
+// CreateESPAction creates an action that encrypts or decrypts ESP packets; see
+// ibv_create_flow_action(3). Hardly any device supports it; on others, the
+// error is errors.ErrUnsupported.
 func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) {
 	parent := objectOf(device)
 	if err := parent.Use(); err != nil {
@@ -123,7 +125,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 	if config.Key == nil {
 		return nil, badESP("ibv_create_flow_action_esp", "no key", device.Name())
 	}
-	var pinner runtime.Pinner // C is handed pointers to pointers
+	var pinner runtime.Pinner // C gets pointers to pointers
 	defer pinner.Unpin()
 	attr, wrong := config.attr(&pinner)
 	if wrong != "" {
@@ -149,14 +151,14 @@ func (a *Action) self() *object.Object {
 	return &a.object
 }
 
-// ModifyESP changes the action; see ibv_modify_flow_action(3). A device may
-// take no more than a new ESN, with ESPNewESNWindow and all else zero.
+// ModifyESP changes the action; see ibv_modify_flow_action(3). Some devices
+// only accept a new ESN, with ESPNewESNWindow and all other fields zero.
 func (a *Action) ModifyESP(config ESPConfig) error {
 	if err := a.self().Use(); err != nil {
 		return err
 	}
 	defer a.object.Done()
-	var pinner runtime.Pinner // C is handed pointers to pointers
+	var pinner runtime.Pinner // C gets pointers to pointers
 	defer pinner.Unpin()
 	attr, wrong := config.attr(&pinner)
 	if wrong != "" {

@@ -9,12 +9,12 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Match says what a field of a packet's header must be, in the bits that Mask
-// has. The zero value matches everything. Most devices take only masks of all
-// bits or none. Numbers are in the host's byte order.
+// Match matches a field of a packet's header if it equals Value in the bits of
+// Mask. The zero value matches everything. Most devices accept only masks of
+// all bits or none. Numbers are in host byte order.
 type Match[T uint8 | uint16 | uint32 | MAC] struct{ Value, Mask T }
 
-// Exact matches a field that is the value, in all bits.
+// Exact returns a Match for fields that equal the value in all bits.
 func Exact[T uint8 | uint16 | uint32 | MAC](value T) Match[T] {
 	m := Match[T]{Value: value}
 	mask := bytesOf(&m.Mask)
@@ -24,7 +24,7 @@ func Exact[T uint8 | uint16 | uint32 | MAC](value T) Match[T] {
 	return m
 }
 
-// check refuses a value in bits that are not looked at, as when the mask was
+// check returns an error if Value has bits outside Mask, as when the mask was
 // forgotten.
 func (m Match[T]) check(field string) error {
 	value, mask := bytesOf(&m.Value), bytesOf(&m.Mask)
@@ -36,7 +36,7 @@ func (m Match[T]) check(field string) error {
 	return nil
 }
 
-// lowBits returns the match of a field that has only n bits.
+// lowBits returns m for a field of only n bits.
 func lowBits(m Match[uint32], n int) Match[uint32] {
 	m.Mask &= 1<<n - 1
 	return m
@@ -49,7 +49,7 @@ func bytesOf[T any](v *T) []byte {
 // checker is a Match of any type.
 type checker interface{ check(field string) error }
 
-// checkAll checks fields, which are given as name and value in turn.
+// checkAll checks fields, given as names and values in turn.
 func checkAll(fields ...any) error {
 	for i := 0; i < len(fields); i += 2 {
 		if err := fields[i+1].(checker).check(fields[i].(string)); err != nil {
@@ -59,15 +59,15 @@ func checkAll(fields ...any) error {
 	return nil
 }
 
-// be16 and be32 return a number as it lies in memory in network byte order, in
-// fields that C declares as plain numbers.
+// be16 and be32 convert a number to network byte order, for fields that C
+// declares as plain numbers.
 func be16(v uint16) uint16 { return uint16(libibverbs.NewBe16(v)) }
 
 func be32(v uint32) uint32 { return uint32(libibverbs.NewBe32(v)) }
 
-// addressBytes returns a prefix as bytes of address and mask, which are zero for
-// the zero prefix. A mask that is given counts in place of the prefix's length.
-// Both must be of the family whose addresses have size bytes.
+// addressBytes returns the address and the mask of a prefix as bytes, zero for
+// the zero prefix. A valid m replaces the mask of the prefix's length. Both
+// must be of the family whose addresses have size bytes.
 func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, mask [16]byte, err error) {
 	fits := func(a netip.Addr) bool { return a.BitLen() == size*8 && a.Zone() == "" }
 	if p == (netip.Prefix{}) && !m.IsValid() {
@@ -94,7 +94,8 @@ func addressBytes(field string, p netip.Prefix, m netip.Addr, size int) (value, 
 	return value, mask, nil
 }
 
-// ipv4Of is addressBytes as C takes IPv4 addresses: in network byte order.
+// ipv4Of returns what addressBytes does as C's IPv4 addresses, in network byte
+// order.
 func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err error) {
 	v, b, err := addressBytes(field, p, m, 4)
 	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&b)), err
@@ -103,5 +104,5 @@ func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// String returns six bytes in hexadecimal, separated by colons.
+// String returns the six bytes in hexadecimal, separated by colons.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }

@@ -13,13 +13,13 @@ import (
 // RSSFunction is a hash function for receive-side scaling.
 type RSSFunction = libibverbs.RxHashFunctionFlags
 
-// RSSToeplitz is the only hash function that there is.
+// RSSToeplitz is the only hash function that libibverbs defines.
 const RSSToeplitz RSSFunction = libibverbs.IBV_RX_HASH_FUNC_TOEPLITZ
 
-// RSSFields are parts of a packet's header; combine them with |.
+// RSSFields are fields of a packet's header to hash; combine them with |.
 type RSSFields = libibverbs.RxHashFields
 
-// The parts of a header that can be hashed.
+// The fields of a header that can be hashed.
 const (
 	RSSSrcIPv4    RSSFields = libibverbs.IBV_RX_HASH_SRC_IPV4
 	RSSDstIPv4    RSSFields = libibverbs.IBV_RX_HASH_DST_IPV4
@@ -30,25 +30,25 @@ const (
 	RSSSrcPortUDP RSSFields = libibverbs.IBV_RX_HASH_SRC_PORT_UDP
 	RSSDstPortUDP RSSFields = libibverbs.IBV_RX_HASH_DST_PORT_UDP
 	RSSIPsecSPI   RSSFields = libibverbs.IBV_RX_HASH_IPSEC_SPI
-	RSSInner      RSSFields = libibverbs.IBV_RX_HASH_INNER // hash the header inside of a tunnel
+	RSSInner      RSSFields = libibverbs.IBV_RX_HASH_INNER // hash the header inside a tunnel
 )
 
 // RSSKeyLen is the length of a Toeplitz key in bytes: enough for two IPv6
 // addresses and two ports.
 const RSSKeyLen = 40
 
-// RSSConfig says how to make a queue pair that spreads what it receives over
-// work queues. It cannot send.
+// RSSConfig is the configuration of a queue pair that spreads what it receives
+// over work queues. Such a queue pair cannot send.
 type RSSConfig struct {
-	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket, the zero value, or ibverbs.QPTypeUD
+	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0: QPTypeRawPacket
 	Table    *IndirectionTable
-	Function RSSFunction // the zero value is RSSToeplitz
-	Key      []byte      // RSSKeyLen bytes; random ones keep senders from choosing the queue
-	Fields   RSSFields   // none: everything goes to the same entry of the table
+	Function RSSFunction // 0: RSSToeplitz
+	Key      []byte      // RSSKeyLen bytes; random ones prevent senders from choosing the queue
+	Fields   RSSFields   // fields to hash; 0: all packets go to one entry of the table
 	Flags    ibverbs.QPCreateFlags
 }
 
-// attr returns the config as C takes it, all but the key.
+// attr returns the config as C takes it, without the key.
 func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	a := &libibverbs.QpInitAttrEx{
 		QpType: c.Type, Pd: pd.Raw(), RwqIndTbl: c.Table.raw,
@@ -79,10 +79,10 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	return nil, cerr.Refuse("ibv_create_qp_ex", objectOf(pd).Name(), "RSS with %s", wrong)
 }
 
-// CreateRSSQP makes a queue pair that spreads what it receives over the work
-// queues of a table, by a hash of the packets' headers; see
-// ibv_create_qp_ex(3). Rules bring packets to it ([Create]). It must be
-// closed before the table.
+// CreateRSSQP creates a queue pair that spreads the packets it receives over
+// the work queues of a table, by a hash of their headers; see
+// ibv_create_qp_ex(3). [Create] a rule to send packets to it. Close it before
+// the table.
 func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 	parents := []*object.Object{objectOf(pd), config.Table.self()}
 	done, err := object.UseAll(parents...)
@@ -97,7 +97,7 @@ func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pinner runtime.Pinner // C is handed a pointer to a pointer
+	var pinner runtime.Pinner // C gets a pointer to a pointer
 	defer pinner.Unpin()
 	pinner.Pin(&config.Key[0])
 	attr.RxHashConf.RxHashKey = &config.Key[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Rule is a steering rule: packets that it matches go to its queue pair. Its
+// Rule is a steering rule: it sends packets that match to a queue pair. Its
 // methods may be called concurrently.
 type Rule struct {
 	object object.Object
@@ -20,15 +20,15 @@ type Rule struct {
 	raw    *libibverbs.Flow
 }
 
-// Type says what a rule is for.
+// Type is the type of a rule.
 type Type = libibverbs.FlowAttrType
 
 // The types of rules. Default and sniffer rules need no specs.
 const (
 	Normal           Type = libibverbs.IBV_FLOW_ATTR_NORMAL      // packets that the specs match
-	AllDefault       Type = libibverbs.IBV_FLOW_ATTR_ALL_DEFAULT // what no other rule takes
-	MulticastDefault Type = libibverbs.IBV_FLOW_ATTR_MC_DEFAULT  // multicast that no other rule takes
-	Sniffer          Type = libibverbs.IBV_FLOW_ATTR_SNIFFER     // a copy of all that the port sees
+	AllDefault       Type = libibverbs.IBV_FLOW_ATTR_ALL_DEFAULT // packets that no other rule takes
+	MulticastDefault Type = libibverbs.IBV_FLOW_ATTR_MC_DEFAULT  // multicast packets that no other rule takes
+	Sniffer          Type = libibverbs.IBV_FLOW_ATTR_SNIFFER     // a copy of all packets on the port
 )
 
 // Flags are options of a rule; combine them with |.
@@ -36,29 +36,30 @@ type Flags = libibverbs.FlowFlags
 
 // The options of a rule.
 const (
-	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // packets go on to rules with lower priority too
-	Egress   Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_EGRESS    // match packets that are sent; the queue pair only names the device
+	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // also pass packets on to rules of lower priority
+	Egress   Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_EGRESS    // match sent packets; the queue pair only selects the device
 )
 
 // MaxSpecs is how many specs a rule can have.
 const MaxSpecs = 10 // Linux's IB_FLOW_SPEC_SUPPORT_LAYERS
 
-// Config says how to make a steering rule.
+// Config is the configuration of a steering rule.
 type Config struct {
-	Type     Type // the zero value is Normal
-	Priority int  // 0 to 65535; of rules that match, the lowest number wins
-	Port     int  // of the device; the zero value is port 1
+	Type     Type // 0: Normal
+	Priority int  // 0 to 65535; the matching rule with the lowest number wins
+	Port     int  // port of the device; 0: port 1
 	Flags    Flags
 
-	// Specs say what is matched, with the headers in the order in which they
-	// are in the packet, and what is done then.
+	// Specs say which packets match, with headers in the order of the packet,
+	// and what to do with them.
 	Specs []Spec
 }
 
 // Create steers packets to the queue pair, which must be of type
 // [ibverbs.QPTypeUD] or [ibverbs.QPTypeRawPacket]; see ibv_create_flow(3). Few
-// devices can: expect errors.ErrUnsupported. Most ask for privileges: expect
-// EPERM. The rule must be closed before the queue pair.
+// devices support it; on others, the error is errors.ErrUnsupported. Most need
+// privileges, without which the error is EPERM. Close the rule before the queue
+// pair.
 func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	parents := []*object.Object{objectOf(qp)}
 	for i, s := range config.Specs {
@@ -87,7 +88,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	return r, nil
 }
 
-// attr returns the rule as C takes it: a struct with the specs behind it.
+// attr returns the rule as C takes it: a struct followed by the specs.
 func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	if wrong := c.wrong(qp); wrong != "" {
 		return nil, cerr.Refuse("ibv_create_flow", objectOf(qp).Name(), "%s", wrong)
@@ -106,7 +107,7 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	return b.attr(), nil
 }
 
-// wrong says what C would refuse, or what would mean something else to it.
+// wrong says what C would reject or misunderstand.
 func (c Config) wrong(qp *ibverbs.QP) string {
 	switch t := qp.Type(); {
 	case t != ibverbs.QPTypeUD && t != ibverbs.QPTypeRawPacket:
@@ -132,13 +133,13 @@ func (r *Rule) self() *object.Object {
 	return &r.object
 }
 
-// QP returns the queue pair that packets are steered to.
+// QP returns the queue pair to which the rule steers packets.
 func (r *Rule) QP() *ibverbs.QP { return r.qp }
 
 // Raw returns the C object, which is valid until Close.
 func (r *Rule) Raw() *libibverbs.Flow { return r.raw }
 
-// Close takes the rule away; see ibv_destroy_flow(3).
+// Close removes the rule; see ibv_destroy_flow(3).
 func (r *Rule) Close() error {
 	return r.self().Close(nil, func() error {
 		return wrap(r.object.Name(), unlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))

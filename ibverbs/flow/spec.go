@@ -9,16 +9,16 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Spec is a part of a steering rule: a header that packets must have, or what is
-// done with those that match. [Ethernet], [IPv4], [IPv4Ext], [IPv6], [TCP],
-// [UDP], [ESP], [VXLAN], [GRE] and [MPLS] match; [Tag], [Drop], [Count] and
-// [Apply] do. Fields that are left zero are not looked at.
+// Spec is a part of a steering rule: a header to match, or an action on packets
+// that match. [Ethernet], [IPv4], [IPv4Ext], [IPv6], [TCP], [UDP], [ESP],
+// [VXLAN], [GRE] and [MPLS] match; [Tag], [Drop], [Count] and [Apply] act. Zero
+// fields match everything.
 type Spec interface {
-	// put puts the spec into a rule for a device.
+	// put adds the spec to a rule for a device.
 	put(b *buffer, device *ibverbs.Device) error
 }
 
-// specType returns the type of a spec of the outer or inner header.
+// specType returns the type of a spec for the outer or the inner header.
 func specType(t libibverbs.FlowSpecType, inner bool) libibverbs.FlowSpecType {
 	if inner {
 		t |= libibverbs.IBV_FLOW_SPEC_INNER
@@ -28,10 +28,10 @@ func specType(t libibverbs.FlowSpecType, inner bool) libibverbs.FlowSpecType {
 
 // Ethernet matches an Ethernet header.
 type Ethernet struct {
-	Inner     bool // of the packet in the tunnel
+	Inner     bool // match the packet in a tunnel
 	Dst, Src  Match[MAC]
-	EtherType Match[uint16] // the one behind the last VLAN tag
-	VLAN      Match[uint16] // the tag: priority in bits 15 to 13, then DEI, ID in bits 11 to 0
+	EtherType Match[uint16] // after the last VLAN tag
+	VLAN      Match[uint16] // tag: priority in bits 15 to 13, DEI in bit 12, ID in bits 11 to 0
 }
 
 func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
@@ -48,11 +48,11 @@ func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("Dst", s.Dst, "Src", s.Src, "EtherType", s.EtherType, "VLAN", s.VLAN)
 }
 
-// IPv4 matches the addresses of an IPv4 header.
+// IPv4 matches the addresses in an IPv4 header.
 type IPv4 struct {
 	Inner            bool
-	Src, Dst         netip.Prefix // the zero value is any address
-	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
+	Src, Dst         netip.Prefix // zero: any address
+	SrcMask, DstMask netip.Addr   // bits to compare; zero: those of the prefix
 }
 
 func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
@@ -69,11 +69,11 @@ func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
 	return nil
 }
 
-// IPv4Ext matches an IPv4 header. Fewer devices know it than IPv4.
+// IPv4Ext matches an IPv4 header. Fewer devices support it than [IPv4].
 type IPv4Ext struct {
 	Inner            bool
-	Src, Dst         netip.Prefix // the zero value is any address
-	SrcMask, DstMask netip.Addr   // the bits to look at, in place of the prefix's; the zero value is those
+	Src, Dst         netip.Prefix // zero: any address
+	SrcMask, DstMask netip.Addr   // bits to compare; zero: those of the prefix
 	Protocol         Match[uint8]
 	TOS              Match[uint8]
 	TTL              Match[uint8]
@@ -101,8 +101,8 @@ func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 // IPv6 matches an IPv6 header.
 type IPv6 struct {
 	Inner            bool
-	Src, Dst         netip.Prefix  // the zero value is any address
-	SrcMask, DstMask netip.Addr    // the bits to look at, in place of the prefix's; the zero value is those
+	Src, Dst         netip.Prefix  // zero: any address
+	SrcMask, DstMask netip.Addr    // bits to compare; zero: those of the prefix
 	FlowLabel        Match[uint32] // 20 bits
 	NextHeader       Match[uint8]
 	TrafficClass     Match[uint8]
@@ -176,8 +176,8 @@ func (s ESP) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("SPI", s.SPI, "Seq", s.Seq)
 }
 
-// VXLAN matches the header of a VXLAN tunnel. Specs of the packet in it
-// follow, with Inner.
+// VXLAN matches the header of a VXLAN tunnel. Specs for the packet in the
+// tunnel follow it, with Inner set.
 type VXLAN struct {
 	VNI Match[uint32] // 24 bits
 }
@@ -193,7 +193,7 @@ func (s VXLAN) put(b *buffer, _ *ibverbs.Device) error {
 
 // GRE matches a GRE header.
 type GRE struct {
-	Flags    Match[uint16] // the first 16 bits: checksum 15, key 13, sequence number 12, version 2 to 0
+	Flags    Match[uint16] // bits: 15 checksum, 13 key, 12 sequence number, 2 to 0 version
 	Protocol Match[uint16]
 	Key      Match[uint32]
 }
@@ -211,11 +211,11 @@ func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("Flags", s.Flags, "Protocol", s.Protocol, "Key", s.Key)
 }
 
-// MPLS matches an entry of an MPLS label stack, where it stands among the
+// MPLS matches an entry of an MPLS label stack, at its position among the
 // specs.
 type MPLS struct {
 	Inner bool
-	Entry Match[uint32] // label 31 to 12, traffic class 11 to 9, bottom of stack 8, TTL 7 to 0
+	Entry Match[uint32] // bits: 31 to 12 label, 11 to 9 traffic class, 8 bottom of stack, 7 to 0 TTL
 }
 
 func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
@@ -227,13 +227,13 @@ func (s MPLS) put(b *buffer, _ *ibverbs.Device) error {
 	return checkAll("Entry", s.Entry)
 }
 
-// actor is a spec that needs an object for as long as the rule is there.
+// actor is a spec that needs an object while the rule exists.
 type actor interface {
 	Spec
 	acts() *object.Object
 }
 
-// Tag marks the completions of packets that match with a number.
+// Tag marks the completions of packets that match with its number.
 type Tag uint32
 
 func (s Tag) put(b *buffer, _ *ibverbs.Device) error {
@@ -254,7 +254,7 @@ func (Drop) put(b *buffer, _ *ibverbs.Device) error {
 	return nil
 }
 
-// Count counts packets that match. The rule depends on the counters.
+// Count counts packets that match. The rule must be closed before the counters.
 type Count struct{ Counters *Counters }
 
 func (s Count) acts() *object.Object { return s.Counters.self() }
@@ -270,8 +270,8 @@ func (s Count) put(b *buffer, device *ibverbs.Device) error {
 	return nil
 }
 
-// Apply lets an action deal with packets that match. The rule depends on the
-// action.
+// Apply applies an action to packets that match. The rule must be closed before
+// the action.
 type Apply struct{ Action *Action }
 
 func (s Apply) acts() *object.Object { return s.Action.self() }
@@ -292,9 +292,8 @@ const (
 	specMax  = unsafe.Sizeof(libibverbs.FlowSpec{}) // a union of all specs
 )
 
-// buffer is a rule as C takes it: a struct ibv_flow_attr, and right behind its
-// 20 bytes the specs, packed. Those with a pointer are not aligned for it, as C
-// has it too.
+// buffer is a rule as C takes it: a struct ibv_flow_attr of 20 bytes, followed
+// by the packed specs. Specs with a pointer are not aligned for it, as in C.
 type buffer struct {
 	words [(attrSize + MaxSpecs*specMax + 7) / 8]uint64
 	specs uintptr // bytes
@@ -304,10 +303,10 @@ func (b *buffer) attr() *libibverbs.FlowAttr {
 	return (*libibverbs.FlowAttr)(unsafe.Pointer(&b.words))
 }
 
-// size returns how many bytes are in use.
+// size returns the number of bytes in use.
 func (b *buffer) size() uintptr { return attrSize + b.specs }
 
-// putSpec puts a spec behind the others. It holds no pointers but C's own.
+// putSpec appends a spec. The spec holds no pointers except C's own.
 func putSpec[T any](b *buffer, spec *T) {
 	size := unsafe.Sizeof(*spec)
 	all := unsafe.Slice((*byte)(unsafe.Pointer(&b.words)), unsafe.Sizeof(b.words))

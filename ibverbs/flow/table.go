@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// IndirectionTable says which work queue receives a packet: the hash of the
-// packet's header chooses an entry. Its methods may be called concurrently.
+// IndirectionTable maps packets to work queues: the hash of a packet's header
+// selects an entry. Its methods may be called concurrently.
 type IndirectionTable struct {
 	object object.Object
 	device *ibverbs.Device
@@ -20,13 +20,13 @@ type IndirectionTable struct {
 	num    int
 }
 
-// maxTable is far beyond what a device has room for.
+// maxTable is far more entries than any device has room for.
 const maxTable = 1 << 20
 
-// CreateIndirectionTable makes a table of work queues, whose number must be a
-// power of two; a queue may have several entries. See
-// ibv_create_rwq_ind_table(3). Few devices have them: expect
-// errors.ErrUnsupported.
+// CreateIndirectionTable creates a table of work queues; see
+// ibv_create_rwq_ind_table(3). The number of entries must be a power of two;
+// several may have the same queue. Few devices support tables; on others, the
+// error is errors.ErrUnsupported.
 func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*IndirectionTable, error) {
 	const op = "ibv_create_rwq_ind_table"
 	parents := []*object.Object{objectOf(device)}
@@ -48,7 +48,7 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*Indirec
 		}
 		raws[i] = wq.Raw()
 	}
-	var pinner runtime.Pinner // C is handed a pointer to a pointer
+	var pinner runtime.Pinner // C gets a pointer to a pointer
 	defer pinner.Unpin()
 	pinner.Pin(&raws[0])
 	raw, err := libibverbs.CreateRwqIndTable(device.Raw(), &libibverbs.RwqIndTableInitAttr{
