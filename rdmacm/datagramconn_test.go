@@ -745,7 +745,7 @@ func TestDatagramRefusals(t *testing.T) {
 	check(client, 1, rdmacm.ReasonNoListener, "")
 }
 
-// An answer that names a queue pair that is not the id's.
+// An answer that names a queue pair that is not the ID's.
 func TestDatagramAcceptForAnother(t *testing.T) {
 	d := needDevice(t)
 	ln, client, service := listeningUD(t, d.IPv4), newIdleUDEnd(t), newUDEnd(t, d.IPv4)

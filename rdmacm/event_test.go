@@ -131,7 +131,7 @@ func TestEventConnectError(t *testing.T) {
 	require.ErrorIs(t, ev.Err(), syscall.EIO)
 	require.EqualError(t, ev.Err(), "connection failed")
 
-	// The peer hears of it when the id is given up.
+	// The peer hears of it when the ID is given up.
 	require.NoError(t, client.qp.Close())
 	require.NoError(t, client.id.Close())
 	requireEvent(t, rdmacm.Event{

@@ -30,7 +30,7 @@ func TestHandledIDThatNobodyHasMade(t *testing.T) {
 	}
 }
 
-// A dispatcher that has failed tells handlers too, whose error ends the id.
+// A dispatcher that has failed tells handlers too, whose error ends the ID.
 func TestFailedDispatcherTellsHandlers(t *testing.T) {
 	d := &dispatcher{handlers: map[*ID]func(*Event){}}
 	var got []*Event

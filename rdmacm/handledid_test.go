@@ -208,7 +208,7 @@ func TestHandledBacklog(t *testing.T) {
 	await(t, seen, rdmacm.EventRejected)
 }
 
-// What the program has made on the id by other means is the program's to close.
+// What the program has made on the ID by other means is the program's to close.
 func TestHandlerErrorSparesWhatOthersMade(t *testing.T) {
 	b := newBench(t, needDevice(t))
 	errEnough := errors.New("enough")

@@ -404,7 +404,7 @@ func TestCloseOverLossyLink(t *testing.T) {
 	}
 }
 
-// A peer that does not answer, because its program does not, holds the id for no
+// A peer that does not answer, because its program does not, holds the ID for no
 // longer than Linger; everything else is given back at once.
 func TestLingerIsBounded(t *testing.T) {
 	d := needDevice(t)

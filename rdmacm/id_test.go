@@ -70,7 +70,7 @@ func (e *end) resolve(to netip.AddrPort) {
 	next(e.t, e.ch, rdmacm.EventRouteResolved)
 }
 
-// createQP gives the id a queue pair, and what that needs.
+// createQP gives the ID a queue pair, and what that needs.
 func (e *end) createQP() {
 	e.t.Helper()
 	device, err := e.id.Context()
@@ -699,7 +699,7 @@ func TestMulticastMistakes(t *testing.T) {
 	}
 }
 
-// Memberships end with the queue pair or the id, and the network interface's
+// Memberships end with the queue pair or the ID, and the network interface's
 // with them.
 func TestMulticastEndsWithItsOwner(t *testing.T) {
 	d := needDevice(t)
