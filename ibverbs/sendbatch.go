@@ -19,10 +19,10 @@ import (
 // not be used concurrently. See ibv_post_send(3) and ibv_wr_post(3).
 //
 // A batch does not keep the objects that its requests use open. Memory regions
-// must stay open until the requests have completed; the batch keeps their
-// memory reachable until Reset. During a post, the batch holds the objects that
-// C reads: inline data, a header, an address handle, a memory window and its
-// region. If one of them is closed, posting fails.
+// must stay open until the requests have completed; they also keep their memory
+// reachable. During a post, the batch holds open what C reads: the regions of
+// inline data and headers, address handles, memory windows and their regions.
+// If one of these was closed before, posting fails.
 type SendBatch struct {
 	arena *arena[libibverbs.SendWr]
 	more  []sendMore
