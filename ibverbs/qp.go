@@ -443,7 +443,7 @@ type Init struct {
 // RTR holds the attributes that ToRTR sets. Queue pairs for datagrams and raw
 // packets need none of them.
 type RTR struct {
-	Path      AHAttr // to the peer; required
+	Path      AHAttr // path to the peer; required
 	PathMTU   MTU    // the same at both ends; required
 	DestQPNum uint32 // number of the peer's queue pair; required
 	RecvPSN   uint32 // the peer's SendPSN, 24 bits
@@ -451,7 +451,7 @@ type RTR struct {
 	// Only for reliable connections, as the responder.
 
 	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have in progress
-	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; 0: 0.64 ms
+	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; default 0.64 ms
 }
 
 // RTS holds the attributes that ToRTS sets.
@@ -460,9 +460,9 @@ type RTS struct {
 
 	// Only for reliable connections, as the requester.
 
-	Timeout       time.Duration // how long to wait for an acknowledgement, or NoTimeout; rounded up to 4.096 us * 2^n; 0: 67 ms
-	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); 0: 6; negative: none
-	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; 0: RNRRetryForever; negative: none
+	Timeout       time.Duration // how long to wait for an acknowledgement, or NoTimeout; rounded up to 4.096 us * 2^n; default 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
 	MaxReadAtomic int           // RDMA reads and atomics in progress, at most the peer's MaxDestReadAtomic
 }
 
@@ -524,7 +524,7 @@ func (qp *QP) Resume() error { return qp.move(QPStateSQD, QPAttr{State: QPStateR
 func (qp *QP) ToReset() error { return qp.move(0, QPAttr{State: QPStateReset}, 0, 0) }
 
 // SetError moves the queue pair to the error state; see ibv_modify_qp(3).
-// Requests that are posted, or are posted later, complete as flushed.
+// Posted requests, and those posted later, complete as flushed.
 func (qp *QP) SetError() error { return qp.move(0, QPAttr{State: QPStateError}, 0, 0) }
 
 func when(given bool, bit QPAttrMask) QPAttrMask {
@@ -709,7 +709,7 @@ func position[T any](wrs []T, bad *T) int {
 // PostError reports a request of a batch that could not be posted. The requests
 // before it were posted, unless None is set. It and those after it were not.
 type PostError struct {
-	Index int    // of the request in the batch; -1: C does not say which one failed
+	Index int    // index in the batch; -1: C does not say which request failed
 	ID    uint64 // ID of the request
 	None  bool   // no request of the batch was posted
 	Err   error

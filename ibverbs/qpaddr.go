@@ -351,14 +351,14 @@ type ConnectOptions struct {
 	SL           uint8
 	TrafficClass uint8
 	FlowLabel    uint32
-	HopLimit     uint8 // the zero value is 64
+	HopLimit     uint8 // default 64
 
 	// Only for reliable connections.
-	Timeout       time.Duration // how long to wait for an acknowledgement; rounded up to 4.096 us * 2^n; 0: 67 ms
-	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); 0: 6; negative: none
-	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; 0: RNRRetryForever; negative: none
-	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; 0: 0.64 ms
-	ReadDepth     int           // RDMA reads and atomics in progress; 0: as many as both sides support, at most 16; negative: none
+	Timeout       time.Duration // how long to wait for an acknowledgement; rounded up to 4.096 us * 2^n; default 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
+	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; default 0.64 ms
+	ReadDepth     int           // RDMA reads and atomics in progress; default as many as both sides support, at most 16; negative: none
 }
 
 // ConnectTo connects a queue pair of type RC or UC without package rdmacm: it

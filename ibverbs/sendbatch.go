@@ -18,8 +18,8 @@ import (
 // and use it again: filling, changing and posting it allocates nothing. It must
 // not be used concurrently. See ibv_post_send(3) and ibv_wr_post(3).
 //
-// A batch does not keep the objects that its requests use open. Memory regions
-// must stay open until the requests have completed; they also keep their memory
+// A batch does not keep open what its requests use. Memory regions must stay
+// open until the requests have completed; they also keep their memory
 // reachable. During a post, the batch holds open what C reads: the regions of
 // inline data and headers, address handles, memory windows and their regions.
 // If one of these was closed before, posting fails.

@@ -17,7 +17,7 @@ type TagOpFlags = libibverbs.OpsFlags
 
 // The options of an operation on a tag list.
 const (
-	TagOpSignaled TagOpFlags = libibverbs.IBV_OPS_SIGNALED // ask for a completion
+	TagOpSignaled TagOpFlags = libibverbs.IBV_OPS_SIGNALED // request a completion
 	TagOpSync     TagOpFlags = libibverbs.IBV_OPS_TM_SYNC  // TagOp.Unexpected is valid
 )
 

@@ -15,29 +15,29 @@ var (
 	cannotPoll = Polled{Value: -int64(syscall.ENOSYS)}
 )
 
-// PostSend fails with errors.ErrUnsupported.
+// PostSend fails with syscall.ENOSYS.
 func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr, p *Posted) {
 	*p = cannotPost
 }
 
-// PostRecv fails with errors.ErrUnsupported.
+// PostRecv fails with syscall.ENOSYS.
 func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
-// Poll fails with errors.ErrUnsupported.
+// Poll fails with syscall.ENOSYS.
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 
-// PollOrArm fails with errors.ErrUnsupported.
+// PollOrArm fails with syscall.ENOSYS.
 func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
 
-// Sleep fails with errors.ErrUnsupported.
+// Sleep fails with syscall.ENOSYS.
 func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ time.Duration, p *Polled) {
 	*p = cannotPoll
 }
 
-// Spin fails with errors.ErrUnsupported.
+// Spin fails with syscall.ENOSYS.
 func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = cannotPoll }
 
-// Exchange fails with errors.ErrUnsupported.
+// Exchange fails with syscall.ENOSYS.
 func Exchange(
 	_ *libibverbs.Qp, _ *libibverbs.RecvWr, _ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr,
 	_ Queue, _, _ int, _ unsafe.Pointer, _ How, _ time.Duration, e *Exchanged,

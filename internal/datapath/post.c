@@ -37,7 +37,7 @@ static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 }
 
 /* Reports whether a list of segments would be sent with a wrong length: before
- * rdma-core 64, Soft-RoCE's provider takes all segments to be as long as the first. */
+ * rdma-core 64, Soft-RoCE's provider treats all segments as being as long as the first. */
 static int miscounted(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 {
 	static _Atomic(uintptr_t) sound; /* last function found in another provider */
