@@ -13,15 +13,15 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// Export returns the open device as a file for another process, which gets it
-// over a Unix socket (SCM_RIGHTS) or by exec (exec.Cmd.ExtraFiles), and passes
-// it to ImportDevice. The caller closes the file.
+// Export returns the open device as a file that another process can import.
+// Send the file over a Unix socket (SCM_RIGHTS) or pass it through exec
+// (exec.Cmd.ExtraFiles); the other process calls ImportDevice. The caller must
+// close the file.
 //
-// What this process makes on the device can then be imported there: a PD by
-// its Handle, an MR or DM by its Export, which must be sent along. The processes
-// have to agree on who closes what when: once the original is closed, all that
-// may be done with an import is to close it too. The memory of a region stays
-// that of the process which registered it.
+// The other process can then import objects of the device: a PD by its Handle,
+// an MR or DM by its Export, which must be sent along. The processes must agree
+// when to close: after the original is closed, an import can only be closed.
+// The memory of a region stays in the process that registered it.
 func (d *Device) Export() (*os.File, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -34,9 +34,10 @@ func (d *Device) Export() (*os.File, error) {
 	return os.NewFile(uintptr(fd), d.Name()), nil
 }
 
-// ImportDevice opens a device that another process has opened and exported,
-// and shares its objects; see ibv_import_device(3). The file stays the
-// caller's. Few drivers can do this; the others give errors.ErrUnsupported.
+// ImportDevice opens a device that another process has opened and exported, and
+// shares its objects; see ibv_import_device(3). The caller must still close the
+// file. Few drivers support this; with the others it fails with
+// errors.ErrUnsupported.
 func ImportDevice(file *os.File) (*Device, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -56,8 +57,8 @@ func ImportDevice(file *os.File) (*Device, error) {
 	}
 	raw, err := libibverbs.ImportDevice(int32(fd))
 	if err != nil {
-		// A driver that fails has closed the descriptor; if no driver was
-		// asked, it is open.
+		// A driver that fails has closed the descriptor. If no driver was
+		// asked, the descriptor is still open.
 		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
 			_ = os.NewFile(uintptr(fd), "").Close() // a duplicate, not written to
 		}
@@ -66,13 +67,12 @@ func ImportDevice(file *os.File) (*Device, error) {
 	return openedContext(raw, cString(raw.Device.Name[:])), nil
 }
 
-// Handle returns the number by which a process that has imported the device
-// can import the domain.
+// Handle returns the number that a process which has imported the device passes
+// to ImportPD.
 func (pd *PD) Handle() uint32 { return pd.handle }
 
-// ImportPD makes a protection domain of the process that exported the device
-// usable in this one; see ibv_import_pd(3). Its Close leaves the original
-// alone.
+// ImportPD imports a protection domain of the process that exported the device;
+// see ibv_import_pd(3). Closing the import does not close the original.
 func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -87,25 +87,25 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	return pd, nil
 }
 
-// MRExport is what another process needs to import a memory region.
+// MRExport describes a memory region to a process that imports it.
 type MRExport struct {
 	Handle uint32
-	Addr   uint64 // of the memory, in the process that registered it
+	Addr   uint64 // address of the memory in the process that registered it
 	Len    uint64 // bytes
 }
 
-// Export describes the region to a process that has imported the device and
-// the protection domain.
+// Export describes the region to a process that has imported the device and the
+// protection domain.
 func (mr *MR) Export() MRExport {
 	return MRExport{Handle: mr.handle, Addr: mr.addr(), Len: uint64(mr.size)}
 }
 
-// ImportedMR is a memory region of another process. This process has its keys,
-// but not its memory.
+// ImportedMR is a memory region of another process. This process has the
+// region's keys but cannot access its memory.
 type ImportedMR struct{ mr *MR }
 
-// ImportMR makes a memory region of the process that exported the device
-// usable in this one; the domain must be an import too. See ibv_import_mr(3).
+// ImportMR imports a memory region of the process that exported the device; see
+// ibv_import_mr(3). The domain must be imported too.
 func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -127,16 +127,16 @@ func (pd *PD) ImportMR(export MRExport) (*ImportedMR, error) {
 	return &ImportedMR{mr}, nil
 }
 
-// LKey returns the key that local requests name the region by, with addresses
-// of the process that registered it.
+// LKey returns the key that local work requests use for the region, with
+// addresses of the process that registered it.
 func (mr *ImportedMR) LKey() uint32 { return mr.mr.lkey }
 
-// Len returns the size in bytes.
+// Len returns the size of the region in bytes.
 func (mr *ImportedMR) Len() int { return mr.mr.size }
 
-// Sub returns n bytes of the region from offset on, for a work request of this
-// process with that process's memory. They cannot be sent inline. If the region
-// does not have them, posting the request fails.
+// Sub returns n bytes of the region starting at offset, for a work request of
+// this process. They cannot be sent inline. If they are outside the region, the
+// batch refuses the request.
 func (mr *ImportedMR) Sub(offset, n int) Segment {
 	if mr == nil {
 		return Segment{}
@@ -144,14 +144,14 @@ func (mr *ImportedMR) Sub(offset, n int) Segment {
 	return mr.mr.Sub(offset, n)
 }
 
-// Remote describes the whole region to a peer, which may use it as far as the
-// region's access flags allow.
+// Remote describes the whole region to a peer. The region's access flags limit
+// what the peer may do.
 func (mr *ImportedMR) Remote() RemoteBuffer { return mr.mr.Remote() }
 
 // Raw returns the C object, which is valid until Close.
 func (mr *ImportedMR) Raw() *libibverbs.Mr { return mr.mr.raw }
 
-// Close forgets the region; the process that registered it still has it.
+// Close releases the import. The region stays registered in the other process.
 func (mr *ImportedMR) Close() error {
 	return mr.self().Close(nil, func() error { return libibverbs.UnimportMr(mr.mr.raw) })
 }

@@ -17,36 +17,37 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// MR is a memory region: memory that the device can reach. Its methods may be
-// called concurrently, but while Rereg runs, only Close. What the device does
-// with the memory is not synchronised with Go: read what a peer wrote only
-// after a completion says that it is there.
+// MR is a memory region: memory that the device can access. Its methods may be
+// called concurrently, but during Rereg only Close may be called. Go's memory
+// model does not cover the device: read what a peer wrote only after a
+// completion says that it has arrived.
 type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
 	itself   *MR // see Segment.owner
 	handle   uint32
-	region   // which Rereg replaces
+	region   // replaced by Rereg
 	unusable atomic.Bool
 
-	mu      sync.Mutex // held by a Rereg, and guards what follows
+	mu      sync.Mutex // held during Rereg; guards the fields below
 	windows map[*MW]struct{}
 }
 
-// region is what a memory region covers, and for whom.
+// region holds the parts of a memory region that Rereg can change.
 type region struct {
 	pd         *PD
 	access     AccessFlags
-	bytes      []byte // nil if Go cannot reach the memory
+	bytes      []byte // nil if Go cannot access the memory
 	start      uint64 // address of the first byte in work requests
 	size       int
-	release    func() // gives the memory back
+	release    func() // releases the memory
 	lkey, rkey uint32
-	keyOnly    bool // RawSegment's: nothing else is known
-	readOnly   bool // for the device, as far as is known
+	keyOnly    bool // made by RawSegment, which knows only the key
+	readOnly   bool // the device may only read it, as far as is known
 }
 
-// newMR is called with the domain and other parents in use.
+// newMR returns the MR of a C region. The domain and the other parents are in
+// use.
 func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	r.lkey, r.rkey = raw.Lkey, raw.Rkey
 	r.readOnly = r.access&AccessLocalWrite == 0
@@ -62,12 +63,11 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 // PD returns the protection domain that the region belongs to.
 func (mr *MR) PD() *PD { return mr.pd }
 
-// Access returns what may be done with the region.
+// Access returns the region's access flags.
 func (mr *MR) Access() AccessFlags { return mr.access }
 
-// Bytes returns the memory, nil after Close and for memory that only the
-// device can reach. What it returned before must not be used after Close
-// either; memory from Alloc is no longer mapped then.
+// Bytes returns the memory, or nil after Close or if only the device can access
+// the memory. Do not use the slice after Close, which unmaps memory from Alloc.
 func (mr *MR) Bytes() []byte {
 	if mr.object.Closed() {
 		return nil
@@ -75,28 +75,28 @@ func (mr *MR) Bytes() []byte {
 	return mr.bytes
 }
 
-// Len returns the size in bytes.
+// Len returns the size of the region in bytes.
 func (mr *MR) Len() int { return mr.size }
 
-// LKey returns the key that local requests name the region by.
+// LKey returns the key that local work requests use for the region.
 func (mr *MR) LKey() uint32 { return mr.lkey }
 
-// RKey returns the key that peers name the region by.
+// RKey returns the key that peers use to access the region.
 func (mr *MR) RKey() uint32 { return mr.rkey }
 
-// Remote describes the whole region to a peer, which may use it as far as the
-// region's access flags allow.
+// Remote describes the whole region to a peer. The region's access flags limit
+// what the peer may do.
 func (mr *MR) Remote() RemoteBuffer {
 	return RemoteBuffer{Addr: mr.start, RKey: mr.rkey, Len: uint64(mr.size)}
 }
 
-// addr is the address of the first byte in work requests.
+// addr returns the address of the first byte in work requests.
 func (mr *MR) addr() uint64 { return mr.start }
 
 // Raw returns the C object, which is valid until Close.
 func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
 
-// usable returns nil, or why the region cannot be used any more.
+// usable returns an error if the region can no longer be used.
 func (mr *MR) usable() error {
 	if err := mr.object.Err(); err != nil || !mr.unusable.Load() {
 		return err
@@ -104,10 +104,10 @@ func (mr *MR) usable() error {
 	return cerr.Invalid("%s can only be closed since ibv_rereg_mr failed", mr.object.Name())
 }
 
-// Close takes the memory away from the device; see ibv_dereg_mr(3). Requests
-// that are still under way with it fail. While memory windows are bound to the
-// region, Close does nothing and returns a BusyError with their names: close
-// them, or have them unbound or invalidated.
+// Close deregisters the memory; see ibv_dereg_mr(3). Work requests that still
+// use it fail. While memory windows are bound to the region, Close does nothing
+// and returns a BusyError that names them: close or invalidate them first, or
+// bind them to another region.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
 		if err := mr.pd.device.unlessRemoved(libibverbs.DeregMr(mr.raw)); err != nil {
@@ -123,13 +123,13 @@ func (mr *MR) Close() error {
 
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// knownAccess are the flags that some device may know; a device ignores those
-// of the optional range that it does not.
+// knownAccess holds the flags that some device may know. A device ignores the
+// flags of the optional range that it does not know.
 const knownAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessWindowBind |
 	AccessZeroBased | AccessOnDemand | AccessHugeTLB | AccessFlushGlobal | AccessFlushPersistent |
 	AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
-// accessNames are the names of the flags in messages.
+// accessNames lists this package's names of the flags, for messages.
 var accessNames = []struct {
 	flag AccessFlags
 	name string
@@ -147,7 +147,7 @@ var accessNames = []struct {
 	{AccessRelaxedOrdering, "AccessRelaxedOrdering"},
 }
 
-// accessName names the first of the flags, as this package does.
+// accessName returns this package's name of the first of the flags.
 func accessName(a AccessFlags) string {
 	for _, n := range accessNames {
 		if a&n.flag != 0 {
@@ -157,7 +157,8 @@ func accessName(a AccessFlags) string {
 	return a.String()
 }
 
-// accessProblem says why no region can have the flags, "" if one may.
+// accessProblem says why no region can have the flags. It returns "" if one
+// can.
 func accessProblem(a AccessFlags) string {
 	if unknown := a &^ knownAccess; unknown != 0 {
 		return fmt.Sprintf("unknown access flags %#x", uint32(unknown))
@@ -171,13 +172,14 @@ func accessProblem(a AccessFlags) string {
 	return ""
 }
 
-// badMR is a region that op cannot make.
+// badMR returns the error for a region that op cannot make.
 func badMR(op string, pd *PD, format string, args ...any) error {
 	return cerr.Refuse(op, pd.object.Name(), format, args...)
 }
 
-// checkOnDemand asks the device, where it answers, whether it can page on
-// demand: the kernel would only say that an argument is invalid.
+// checkOnDemand asks the device whether it supports on-demand paging, because
+// the kernel would only report an invalid argument. It returns nil if the
+// device does not answer.
 func (pd *PD) checkOnDemand(op string, need libibverbs.OdpGeneralCaps) error {
 	var attr libibverbs.DeviceAttrEx
 	if err := libibverbs.QueryDeviceEx(pd.device.raw, nil, &attr); err != nil {
@@ -193,23 +195,24 @@ func (pd *PD) checkOnDemand(op string, need libibverbs.OdpGeneralCaps) error {
 	return cerr.Argument(op, pd.object.Name(), cerr.InvalidAs(syscall.EOPNOTSUPP, "the device has no %s", what))
 }
 
-// The sizes of huge pages that amd64 has; other processors have other ones.
+// The sizes of huge pages on amd64. Other processors have other sizes.
 const (
 	HugePage2M = 2 << 20
 	HugePage1G = 1 << 30
 )
 
-// Alloc maps size bytes of fresh memory, zeroed and outside of Go's heap, and
-// registers them; see ibv_reg_mr(3). Close unmaps them. With AccessZeroBased,
-// work requests address the region from 0 on.
+// Alloc maps size bytes of zeroed memory outside Go's heap and registers them;
+// see ibv_reg_mr(3). Close unmaps them. With AccessZeroBased, work requests
+// address the region from 0.
 func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
 	return pd.alloc(size, access, func() ([]byte, error) { return mem.Map(size) })
 }
 
-// AllocHuge is Alloc in huge pages of a size such as HugePage2M, of which size
-// must be a multiple. They save the device and the processor much of the work
-// of translating addresses. The system must have as many free ones; without,
-// the error is syscall.ENOMEM and says how to reserve them.
+// AllocHuge maps and registers memory like Alloc, but in huge pages of pageSize
+// bytes, such as HugePage2M; size must be a multiple of pageSize. Huge pages
+// save the device and the processor much address translation. If the system has
+// too few free huge pages, AllocHuge fails with syscall.ENOMEM, and the error
+// says how to reserve them.
 func (pd *PD) AllocHuge(size, pageSize int, access AccessFlags) (*MR, error) {
 	return pd.alloc(size, access, func() ([]byte, error) { return mem.MapHuge(size, pageSize) })
 }
@@ -226,11 +229,11 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
-	unmap := func() { _ = mem.Unmap(bytes) } // cannot fail for what was mapped
+	unmap := func() { _ = mem.Unmap(bytes) } // cannot fail for mapped memory
 	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: unmap})
 }
 
-// RegisterOption says how Register and RegisterImplicit differ from the usual.
+// RegisterOption is an option of Register and RegisterImplicit.
 type RegisterOption func(*registerOptions)
 
 type registerOptions struct {
@@ -239,14 +242,14 @@ type registerOptions struct {
 	handle     *DMAHandle
 }
 
-// WithIOVA makes work requests, of this program and of peers, name the first byte of
-// the region by an address of the caller's; see ibv_reg_mr_iova(3). It must be at the
-// same place within a page as the memory. RegisterImplicit takes no notice of it.
+// WithIOVA sets the address of the region's first byte in the work requests of
+// this program and of peers; see ibv_reg_mr_iova(3). The address must have the
+// same offset within a page as the memory. RegisterImplicit ignores WithIOVA.
 func WithIOVA(iova uint64) RegisterOption {
 	return func(o *registerOptions) { o.iova = iova }
 }
 
-// WithDMAHandle makes the device reach the memory as the handle says; see
+// WithDMAHandle makes the device access the memory as the handle describes; see
 // ibv_reg_mr_ex(3). It needs rdma-core 59.
 func WithDMAHandle(handle *DMAHandle) RegisterOption {
 	return func(o *registerOptions) { o.withHandle, o.handle = true, handle }
@@ -260,10 +263,10 @@ func registerOptionsOf(options []RegisterOption, iova uint64) registerOptions {
 	return o
 }
 
-// Register registers memory that the caller has; see ibv_reg_mr(3). Memory of Go's
-// heap is pinned until Close. The device learns of whole pages, but peers reach only
-// the slice. With AccessZeroBased, which takes memory that begins a page, work requests
-// address the region from 0 on.
+// Register registers the memory of b; see ibv_reg_mr(3). It pins memory of Go's
+// heap until Close. The device maps whole pages, but peers can access only b.
+// With AccessZeroBased, work requests address the region from 0, and b must
+// begin at a page boundary.
 func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) (*MR, error) {
 	o := registerOptionsOf(options, addressOf(b))
 	if o.withHandle {
@@ -279,14 +282,14 @@ func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) 
 	return pd.register(region{bytes: b, start: o.iova, access: access, release: pin(b)})
 }
 
-// pin keeps memory of Go's heap where it is until the function is called.
+// pin pins memory of Go's heap until unpin is called.
 func pin(b []byte) (unpin func()) {
 	p := new(runtime.Pinner)
 	p.Pin(unsafe.SliceData(b))
 	return p.Unpin
 }
 
-// register is called with pd in use, and releases the memory if it fails.
+// register registers r, and releases the memory if it fails. pd is in use.
 func (pd *PD) register(r region) (*MR, error) {
 	r.pd, r.size = pd, len(r.bytes)
 	raw, err := pd.registerRaw(&r)
@@ -317,9 +320,9 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	return raw, wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
 }
 
-// forC returns the access flags that C is given, and sets the start of a
-// region from 0 on: few drivers look at AccessZeroBased, and to all of them
-// that address says the same.
+// forC returns the access flags for C. It sets the start of a zero-based region
+// to 0, which has the same effect with every driver; few drivers look at
+// AccessZeroBased.
 func (r *region) forC() AccessFlags {
 	if r.access&AccessZeroBased != 0 {
 		r.start = 0
@@ -327,7 +330,7 @@ func (r *region) forC() AccessFlags {
 	return r.access &^ AccessZeroBased
 }
 
-// checkHost looks at a region over this process's memory at addr.
+// checkHost checks a region over this process's memory at addr.
 func (pd *PD) checkHost(op string, r *region, addr uint64) error {
 	if problem := accessProblem(r.access); problem != "" {
 		return badMR(op, pd, "%s", problem)
@@ -345,10 +348,10 @@ func (pd *PD) checkHost(op string, r *region, addr uint64) error {
 	return nil
 }
 
-// AllocNullMR makes a region of no memory; see ibv_reg_mr(3). What a request
-// writes to a segment of it, of any offset and size, goes nowhere, and what it
-// reads are zeros. Peers cannot use it. A device without such regions gives
-// errors.ErrUnsupported.
+// AllocNullMR makes a region without memory; see ibv_alloc_null_mr(3). At any
+// offset and size, the device discards what a request writes to the region and
+// reads zeros from it. Peers cannot use it. AllocNullMR fails with
+// errors.ErrUnsupported if the device has no such regions.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -362,11 +365,11 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 }
 
 // RegisterImplicit registers the whole address space of this process for
-// paging on demand, which AccessOnDemand need not be given for; see
-// ibv_reg_mr(3). Segments and remote buffers of it have addresses as offsets.
-// Memory of Go's heap must be pinned (runtime.Pinner) while a request uses it.
-// The region has no Bytes. A device that cannot do it gives
-// errors.ErrUnsupported, or syscall.EINVAL if it cannot do it WithDMAHandle.
+// on-demand paging; see ibv_reg_mr(3). It adds AccessOnDemand to access. The
+// region's segments and remote buffers take addresses as offsets. Memory of
+// Go's heap must be pinned (runtime.Pinner) while a request uses it. Bytes
+// returns nil. RegisterImplicit fails with errors.ErrUnsupported if the device
+// cannot do this, or with syscall.EINVAL if it cannot do it WithDMAHandle.
 func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
 	if o := registerOptionsOf(options, 0); o.withHandle {
 		return pd.registerDMAImplicit(o.handle, access)
@@ -386,7 +389,7 @@ func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}), nil
 }
 
-// checkImplicit looks at a region over the whole address space.
+// checkImplicit checks a region over the whole address space.
 func (pd *PD) checkImplicit(op string, access AccessFlags) error {
 	if problem := accessProblem(access); problem != "" {
 		return badMR(op, pd, "%s", problem)
@@ -397,20 +400,22 @@ func (pd *PD) checkImplicit(op string, access AccessFlags) error {
 	return pd.checkOnDemand(op, libibverbs.IBV_ODP_SUPPORT|libibverbs.IBV_ODP_SUPPORT_IMPLICIT)
 }
 
-// Advice is what the device can be told about memory that it pages on demand.
+// Advice tells the device how a program will use memory that is paged on
+// demand.
 type Advice = libibverbs.IbUverbsAdviseMrAdvice
 
-// The advices: fetch pages before they are needed.
+// The kinds of advice. Each asks the device to fetch pages before they are
+// needed.
 const (
 	AdvicePrefetch        = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH          // for reading
-	AdvicePrefetchWrite   = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE    // for writing too
-	AdvicePrefetchNoFault = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT // only those that are in memory
+	AdvicePrefetchWrite   = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE    // for reading and writing
+	AdvicePrefetchNoFault = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT // only pages that are already in memory
 )
 
-// Advise gives the device an advice about pieces of regions with
-// AccessOnDemand, which must belong to the domain; see ibv_advise_mr(3). With
-// flush, it returns when the device knows the pages. That the pages stay is
-// not promised. A device without such advices gives errors.ErrUnsupported.
+// Advise gives the device advice about segments of regions with AccessOnDemand
+// in this domain; see ibv_advise_mr(3). With flush, it blocks until the device
+// has mapped the pages, though they may be evicted again later. Advise fails
+// with errors.ErrUnsupported if the device takes no advice.
 func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 	const op = "ibv_advise_mr"
 	objects := []*object.Object{pd.self()}
@@ -457,24 +462,24 @@ func adviceProblem(pd *PD, advice Advice, mr *MR) string {
 	return ""
 }
 
-// DMABuf is memory of another device, such as a GPU's, as its driver exports
-// it.
+// DMABuf describes memory of another device, such as a GPU, exported by that
+// device's driver.
 type DMABuf struct {
-	FD     int    // the descriptor; it may be closed once the region is there
-	Offset uint64 // where in the buffer the region begins, in bytes
-	Length int    // bytes
-	IOVA   uint64 // address of the first byte in work requests; the same place within a page as Offset
+	FD     int    // file descriptor of the buffer; may be closed once the region exists
+	Offset uint64 // start of the region in the buffer, in bytes
+	Length int    // size of the region in bytes
+	IOVA   uint64 // address of the first byte in work requests; same offset within a page as Offset
 
-	Handle *DMAHandle // how the device is to reach it, which needs rdma-core 59; nil: as it likes
+	Handle *DMAHandle // how the device accesses the memory; needs rdma-core 59; may be nil
 }
 
-// dmabufAccess is what such a region can have.
+// dmabufAccess holds the flags that a region of a DMABuf can have.
 const dmabufAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
 	AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
 // RegisterDMABuf registers memory of another device; see ibv_reg_dmabuf_mr(3).
-// The region has no Bytes. A device that cannot do it gives
-// errors.ErrUnsupported.
+// The region's Bytes returns nil. RegisterDMABuf fails with
+// errors.ErrUnsupported if the device cannot do it.
 func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
 	op, parents := "ibv_reg_dmabuf_mr", []*object.Object{pd.self()}
 	if b.Handle != nil {
@@ -517,43 +522,43 @@ func (b DMABuf) register(pd *PD, access AccessFlags) (*libibverbs.Mr, error) {
 	})
 }
 
-// ReregError is a failed Rereg.
+// ReregError reports that Rereg failed.
 type ReregError struct {
-	// Object is the memory region.
+	// Object names the memory region.
 	Object string
-	// Code says which step failed. It is one of IBV_REREG_MR_ERR_INPUT and the
-	// others of ibv_rereg_mr(3).
+	// Code says which step failed: IBV_REREG_MR_ERR_INPUT or another code of
+	// ibv_rereg_mr(3).
 	Code int
-	// Errno says why.
+	// Errno says why it failed.
 	Errno syscall.Errno
 }
 
-// Unusable reports whether the region can only be closed now.
+// Unusable reports whether the region can now only be closed.
 func (e *ReregError) Unusable() bool { return (*cerr.ReregError)(e).Unusable() }
 
 // Error returns the region, the errno's text, and the step that failed.
 func (e *ReregError) Error() string { return (*cerr.ReregError)(e).Error() }
 
-// Unwrap returns Errno, so that errors.Is and errors.As find it.
+// Unwrap returns Errno.
 func (e *ReregError) Unwrap() error { return e.Errno }
 
-// ReregConfig says what to change of a memory region. What is nil stays.
+// ReregConfig says what Rereg changes. Rereg leaves what is nil as it is.
 type ReregConfig struct {
-	PD     *PD          // of the same open device
-	Access *AccessFlags // all of them, not only those that change
-	Memory []byte       // of the caller's, as in Register; its address is that of work requests
+	PD     *PD          // new protection domain, of the same open device
+	Access *AccessFlags // all flags, not only those that change
+	Memory []byte       // new memory, as for Register; work requests use its address
 }
 
 // Rereg changes a region over this process's memory in place, which can be
-// cheaper than to close it and make another; see ibv_rereg_mr(3). The keys may
-// change. No request may use the region meanwhile, nor Segments made before of
-// a region that then has other memory. Old memory is given back, as Close
-// does.
+// cheaper than closing it and registering another; see ibv_rereg_mr(3). The
+// keys may change. No request may use the region during the call. If Memory is
+// set, Rereg releases the old memory, as Close does, and no request may use
+// older Segments of the region.
 //
-// An error that is a *ReregError may leave the region unusable, which it then
-// is for everything but Close, or, with IBV_REREG_MR_ERR_DO_FORK_OLD as Code,
-// changed as asked for. After any other error it is as it was. A device that
-// cannot change regions gives errors.ErrUnsupported.
+// After a *ReregError, the region may be unusable except for Close, or, if Code
+// is IBV_REREG_MR_ERR_DO_FORK_OLD, changed as requested. After any other error
+// it is unchanged. Rereg fails with errors.ErrUnsupported if the device cannot
+// change regions.
 func (mr *MR) Rereg(config ReregConfig) error {
 	if err := mr.self().Use(); err != nil {
 		return err
@@ -632,7 +637,7 @@ func (mr *MR) rereg(config ReregConfig) error {
 		}
 		giveBack()
 	case failure != nil && failure.Unusable():
-		// Nobody knows whose it is and which memory the device still uses.
+		// It is unknown which domain and which memory the device now uses.
 		mr.unusable.Store(true)
 		if config.Memory != nil {
 			mr.release = func() { giveBack(); next.release() }

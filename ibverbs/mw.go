@@ -12,17 +12,17 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// MWType is a type of memory windows.
+// MWType is a type of memory window.
 type MWType = libibverbs.MwType
 
 // The types of memory windows.
 const (
-	MWType1 MWType = libibverbs.IBV_MW_TYPE_1 // bound with Bind, for all queue pairs of the domain
-	MWType2 MWType = libibverbs.IBV_MW_TYPE_2 // bound with a work request, can be invalidated with another
+	MWType1 MWType = libibverbs.IBV_MW_TYPE_1 // bound with MW.Bind, for all queue pairs of the domain
+	MWType2 MWType = libibverbs.IBV_MW_TYPE_2 // bound and invalidated with work requests
 )
 
-// MW is a memory window: a way for peers to a piece of a memory region, which
-// can be opened and closed much faster than a region. Its methods may be
+// MW is a memory window: it gives peers access to a piece of a memory region,
+// and can be opened and closed much faster than a region. Its methods may be
 // called concurrently.
 type MW struct {
 	object object.Object
@@ -30,15 +30,15 @@ type MW struct {
 	raw    *libibverbs.Mw
 	typ    MWType
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	rkey   uint32
-	mr     *MR // that the last bind was for, nil for none
+	mr     *MR // region of the last bind, or nil
 	remote RemoteBuffer
 }
 
-// AllocMW makes a memory window that is not bound yet; see ibv_alloc_mw(3). A
-// device without windows of the type gives an error that is
-// errors.ErrUnsupported, or syscall.EINVAL from some drivers.
+// AllocMW makes a memory window that is not bound yet; see ibv_alloc_mw(3). If
+// the device has no windows of the type, it fails with errors.ErrUnsupported,
+// or with syscall.EINVAL from some drivers.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func (mw *MW) PD() *PD { return mw.pd }
 // Type returns the type of the window.
 func (mw *MW) Type() MWType { return mw.typ }
 
-// RKey returns the key of the last bind, which is valid once that has
-// completed, and which a request that invalidates the window takes.
+// RKey returns the key of the last bind, which is valid once the bind has
+// completed. A request that invalidates the window takes this key.
 func (mw *MW) RKey() uint32 {
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
@@ -78,7 +78,7 @@ func (mw *MW) RKey() uint32 {
 }
 
 // Remote describes the window to a peer as of the last bind, which must have
-// completed. A window that is not bound is empty.
+// completed. For a window that is not bound it returns the zero RemoteBuffer.
 func (mw *MW) Remote() RemoteBuffer {
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
@@ -88,7 +88,8 @@ func (mw *MW) Remote() RemoteBuffer {
 // Raw returns the C object, which is valid until Close.
 func (mw *MW) Raw() *libibverbs.Mw { return mw.raw }
 
-// Close takes the window away from peers; see ibv_dealloc_mw(3).
+// Close deallocates the window, which ends the peers' access; see
+// ibv_dealloc_mw(3).
 func (mw *MW) Close() error {
 	return mw.self().Close(nil, func() error {
 		if err := mw.pd.device.unlessRemoved(libibverbs.DeallocMw(mw.raw)); err != nil {
@@ -101,8 +102,8 @@ func (mw *MW) Close() error {
 	})
 }
 
-// moveTo notes that the window is bound to a region, nil for none. It is
-// called with mw.mu held.
+// moveTo records that the window is bound to mr, or to nothing if mr is nil.
+// The caller holds mw.mu.
 func (mw *MW) moveTo(mr *MR, remote RemoteBuffer) {
 	if old := mw.mr; old != nil {
 		old.mu.Lock()
@@ -120,8 +121,8 @@ func (mw *MW) moveTo(mr *MR, remote RemoteBuffer) {
 	mw.mr, mw.remote = mr, remote
 }
 
-// boundWindows names the windows whose last bind was for the region. A peer
-// may have invalidated some.
+// boundWindows returns the names of the windows whose last bind was to the
+// region. A peer may have invalidated some of them.
 func (mr *MR) boundWindows() []string {
 	mr.mu.Lock()
 	defer mr.mu.Unlock()
@@ -133,29 +134,30 @@ func (mr *MR) boundWindows() []string {
 	return names
 }
 
-// refusesBound reports whether err can be that of a region with windows: EBUSY,
-// or what Soft-RoCE gives.
+// refusesBound reports whether err can mean that windows are bound to a region:
+// EBUSY, or EINVAL, which Soft-RoCE returns.
 func refusesBound(err error) bool {
 	return errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EINVAL)
 }
 
-// Binding is what a memory window opens to peers.
+// Binding describes the access that a memory window gives peers.
 type Binding struct {
-	// Memory is of a region with AccessWindowBind, and with AccessLocalWrite
-	// if peers may write, in the window's protection domain.
+	// Memory is part of a region in the window's protection domain. The region
+	// must have AccessWindowBind, and AccessLocalWrite if peers may write.
 	Memory Segment
 
-	// Access is AccessRemoteRead, AccessRemoteWrite and AccessRemoteAtomic as
-	// wanted, and AccessZeroBased if peers are to address the memory from 0 on.
+	// Access combines AccessRemoteRead, AccessRemoteWrite and
+	// AccessRemoteAtomic. With AccessZeroBased, peers address the memory from
+	// 0.
 	Access AccessFlags
 }
 
-// Bind posts a request to bind a window of type 1, to the send queue of a queue
-// pair of its protection domain; see ibv_bind_mw(3). The completion, which
-// needs SendSignaled, comes there with the ID. What the window was bound to
-// before is closed to peers. Remote has what they need, after the completion.
-// If the request fails, the window is of no use any more. There is no way to
-// bind it to nothing, which crashes Soft-RoCE's C code; Close does the same.
+// Bind binds a window of type 1 by posting a request to the send queue of qp,
+// which must belong to the window's protection domain; see ibv_bind_mw(3). With
+// SendSignaled, a completion with the ID arrives there. Once it has, Remote
+// describes the memory to peers, and they have lost access to the previously
+// bound memory. If the request fails, the window is useless. To unbind a
+// window, close it: binding it to nothing crashes Soft-RoCE's C code.
 func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	done, err := object.UseAll(mw.self(), qp.self(), b.Memory.mr.self())
 	if err != nil {
@@ -183,13 +185,13 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 	return nil
 }
 
-// BindWR returns what a work request of type IBV_WR_BIND_MW has to say to
-// bind a window of type 2, and takes the next key for it; SendBatch.BindMW does
-// it for batches. See ibv_post_send(3). RKey and Remote
-// speak of that bind then, and are right once the request has completed. The
-// window must not be bound when the request is executed: invalidate it before,
-// with a request of this program's or of a peer's. If the request fails, the
-// window is of no use any more.
+// BindWR takes the window's next key and returns the fields of a work request
+// of type IBV_WR_BIND_MW, which binds a window of type 2; see ibv_post_send(3).
+// SendBatch.BindMW does this for batches. RKey and Remote then describe that
+// bind and are valid once the request has completed. The window must not be
+// bound when the device executes the request: invalidate it first, with a
+// request of this program or of a peer. If the request fails, the window is
+// useless.
 func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	const op = "MW.BindWR"
 	var request libibverbs.SendWrBindMw
@@ -211,7 +213,7 @@ func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	if err != nil {
 		return request, err
 	}
-	mw.raw.Rkey = mw.rkey // providers take the key that the window has now from there, and do not keep it
+	mw.raw.Rkey = mw.rkey // providers read the current key there, and do not update it
 	mw.rkey = rkey
 	mw.moveTo(b.Memory.mr, mw.remoteOf(b))
 	return libibverbs.SendWrBindMw{Mw: mw.raw, Rkey: rkey, BindInfo: info}, nil
@@ -225,8 +227,7 @@ func (mw *MW) otherDomain(op, other string) error {
 	return cerr.Argument(op, mw.object.Name(), cerr.InvalidAs(syscall.EPERM, "%s is not of %s", other, mw.pd.object.Name()))
 }
 
-// bindInfo returns the binding as C takes it, if it can be right. The region
-// is in use.
+// bindInfo checks the binding and returns it in C's form. The region is in use.
 func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err error) {
 	if err := b.Memory.inside(); err != nil {
 		return info, cerr.Argument(op, mw.object.Name(), err)
@@ -252,7 +253,8 @@ func (mw *MW) bindInfo(op string, b Binding) (info libibverbs.MwBindInfo, err er
 	}, err
 }
 
-// remoteOf is called with the key of the binding in place.
+// remoteOf describes the binding to a peer. mw.rkey is already the binding's
+// key.
 func (mw *MW) remoteOf(b Binding) RemoteBuffer {
 	r := RemoteBuffer{Addr: b.Memory.addr(), RKey: mw.rkey, Len: uint64(b.Memory.n)}
 	if b.Access&AccessZeroBased != 0 {

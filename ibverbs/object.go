@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// The self methods give an object's lifetime. That of a nil pointer is nil,
-// which answers every use with an error instead of a panic.
+// The self methods return an object's lifetime. That of a nil pointer is nil,
+// whose methods return an error instead of panicking.
 
 func (d *Device) self() *object.Object {
 	if d == nil {
@@ -52,14 +52,14 @@ func (qp *QP) self() *object.Object {
 	return &qp.object
 }
 
-// registry finds the object of ours that an event of C's names: by the address
-// of the C object, for as long as that exists.
+// registry maps the address of a live C object to our object, to find the
+// object that an event from C names.
 var registry struct {
 	sync.Mutex
 	objects map[unsafe.Pointer]any
 }
 
-// register makes o the object for a C object that was just created.
+// register records o as our object for a C object that was just created.
 func register(raw unsafe.Pointer, o any) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -69,15 +69,16 @@ func register(raw unsafe.Pointer, o any) {
 	registry.objects[raw] = o
 }
 
-// unregister is called before the C object is destroyed, because the next one
-// may have its address; if that fails, the object is registered again.
+// unregister removes an object. Call it before destroying the C object, because
+// the next C object may have the same address. If destroying fails, register
+// the object again.
 func unregister(raw unsafe.Pointer) {
 	registry.Lock()
 	defer registry.Unlock()
 	delete(registry.objects, raw)
 }
 
-// registered returns the object, nil if there is none.
+// registered returns our object for a C object, or nil if there is none.
 func registered(raw unsafe.Pointer) any {
 	registry.Lock()
 	defer registry.Unlock()

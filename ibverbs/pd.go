@@ -8,19 +8,19 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// PD is a protection domain: memory regions can be used only by queue pairs
-// of the same one. Its methods may be called concurrently.
+// PD is a protection domain. Queue pairs can use only the memory regions of
+// their own domain. Its methods may be called concurrently.
 type PD struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Pd
 	handle uint32
-	parent *PD // of a parent domain, what it was made of
+	parent *PD // of a parent domain: the domain it was made from
 
-	imported bool // of another process
+	imported bool // from another process
 }
 
-// AllocPD makes a protection domain; see ibv_alloc_pd(3).
+// AllocPD allocates a protection domain; see ibv_alloc_pd(3).
 func (d *Device) AllocPD() (*PD, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (pd *PD) Device() *Device { return pd.device }
 // Raw returns the C object, which is valid until Close.
 func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 
-// Close releases the domain; see ibv_dealloc_pd(3). While it has memory
+// Close deallocates the domain; see ibv_dealloc_pd(3). While it has memory
 // regions, buffers, memory windows, queues or parent domains, Close does
 // nothing and returns a BusyError.
 func (pd *PD) Close() error {
@@ -54,18 +54,18 @@ func (pd *PD) Close() error {
 }
 
 // AllocParentDomain makes a parent domain of the protection domain; see
-// ibv_alloc_parent_domain(3). It can be used as the protection domain itself,
-// with whose regions its queue pairs work; if there is a thread domain, what is
-// made on it needs no locks. td may be nil. C can also ask the program for the
-// memory of queues; as that takes functions of C, this package does not offer
-// it. A device without parent domains gives errors.ErrUnsupported.
+// ibv_alloc_parent_domain(3). It can be used like the protection domain: its
+// queue pairs can use the protection domain's regions. Objects made on a parent
+// domain with a thread domain need no locks; td may be nil. The package does
+// not offer C's custom allocators, which must be C functions. AllocParentDomain
+// fails with errors.ErrUnsupported if the device has no parent domains.
 func (pd *PD) AllocParentDomain(td *TD) (*PD, error) { return pd.allocParentDomain(td, 0) }
 
-// AllocUnprotectedParentDomain is AllocParentDomain for a confidential guest
-// whose devices cannot reach its protected memory: AllocBuf on the domain may
-// give memory that is shared with the host, who can then read and change it, if
-// the device has DeviceCCDMABounce. It needs rdma-core 64; without, the error is
-// errors.ErrUnsupported or syscall.EINVAL.
+// AllocUnprotectedParentDomain makes a parent domain like AllocParentDomain,
+// for a confidential guest whose devices cannot access its protected memory. If
+// the device has DeviceCCDMABounce, AllocBuf on the domain may return memory
+// that the host can read and change. It needs rdma-core 64; without it, it
+// fails with errors.ErrUnsupported or syscall.EINVAL.
 func (pd *PD) AllocUnprotectedParentDomain(td *TD) (*PD, error) {
 	return pd.allocParentDomain(td, libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
 }
@@ -99,11 +99,12 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	return domain, nil
 }
 
-// Parent returns the protection domain that a parent domain was made of, nil
-// for any other domain.
+// Parent returns the protection domain that a parent domain was made from, or
+// nil for any other domain.
 func (pd *PD) Parent() *PD { return pd.parent }
 
-// root returns the domain that the device knows.
+// root returns the domain that the device knows, which is never a parent
+// domain.
 func (pd *PD) root() *libibverbs.Pd {
 	if pd.parent != nil {
 		return pd.parent.raw

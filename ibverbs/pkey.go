@@ -9,22 +9,22 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// PKey is the number of a partition, in the host's byte order. Its highest bit
-// says that the port is a full member.
+// PKey is a partition key in the host's byte order. The highest bit is set if
+// the port is a full member.
 type PKey uint16
 
-// PKeyDefault is the partition that every port is in, as a full member.
+// PKeyDefault is the key of full members of the default partition.
 const PKeyDefault PKey = 0xffff
 
-// FullMember reports whether the port may talk to all members of the
-// partition, and not only to full ones.
+// FullMember reports whether the port is a full member, which may talk to all
+// members of the partition, rather than only to full members.
 func (p PKey) FullMember() bool { return p&0x8000 != 0 }
 
-// String returns the number, as in 0xffff.
+// String returns the key in hexadecimal, such as 0xffff.
 func (p PKey) String() string { return fmt.Sprintf("0x%04x", uint16(p)) }
 
-// QueryPKey returns an entry of a port's P_Key table, 0 if it is empty; see
-// ibv_query_pkey(3).
+// QueryPKey returns the entry at index in a port's P_Key table, or 0 if the
+// entry is empty; see ibv_query_pkey(3).
 func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err
@@ -44,7 +44,7 @@ func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	return PKey(pkey.Host()), nil
 }
 
-// QueryPKeyTable returns a port's whole P_Key table, empty entries included.
+// QueryPKeyTable returns a port's whole P_Key table, including empty entries.
 func (d *Device) QueryPKeyTable(port int) ([]PKey, error) {
 	p, err := d.QueryPort(port)
 	if err != nil {
@@ -59,11 +59,12 @@ func (d *Device) QueryPKeyTable(port int) ([]PKey, error) {
 	return table, nil
 }
 
-// ErrNoPKey says that a port's P_Key table has no such entry.
+// ErrNoPKey means that a port's P_Key table does not contain the P_Key.
 var ErrNoPKey = errors.New("no such P_Key")
 
-// PKeyIndex returns where in a port's P_Key table pkey is, with its membership
-// bit. If it is not there, the error is ErrNoPKey; see ibv_get_pkey_index(3).
+// PKeyIndex returns the index of pkey, including its membership bit, in a
+// port's P_Key table; see ibv_get_pkey_index(3). If the table does not contain
+// pkey, it fails with ErrNoPKey.
 func (d *Device) PKeyIndex(port int, pkey PKey) (int, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err
@@ -78,8 +79,8 @@ func (d *Device) PKeyIndex(port int, pkey PKey) (int, error) {
 	case errors.Is(err, errors.ErrUnsupported):
 		return 0, wrap(portName(d, port), err)
 	case err != nil:
-		// C goes through the table until it cannot read on, and the errno is
-		// whatever that left.
+		// C searches the table until it cannot read an entry, and errno is
+		// whatever that read left.
 		return 0, fmt.Errorf("%s: %w as %s: %w", portName(d, port), ErrNoPKey, pkey, wrap(portName(d, port), err))
 	}
 	return index, nil

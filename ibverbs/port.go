@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/internal/enum"
 )
 
-// PortAttr is the state of a port.
+// PortAttr describes a port.
 type PortAttr struct {
 	State          PortState
 	PhysicalState  PhysState
@@ -22,32 +22,31 @@ type PortAttr struct {
 	MaxMTU         MTU
 	ActiveMTU      MTU
 	ActiveWidth    LinkWidth
-	ActiveSpeed    LinkSpeed // of a lane
-	GIDTableLen    int       // entries, empty ones too
-	PKeyTableLen   int
-	MaxMessageSize uint32 // bytes
-	LID            uint16 // 0 on Ethernet
-	SMLID          uint16 // of the subnet manager
-	SMSL           uint8  // the service level to reach it
-	LMC            uint8  // the port has 1<<LMC local identifiers, from LID on
-	MaxVLs         int    // virtual lanes
-	SubnetTimeout  uint8  // 4.096 us * 2^n is the longest way through the subnet
-	InitTypeReply  uint8  // what the subnet manager kept when it initialised the port
-	GRHRequired    bool   // addresses on this port need a GID even within the subnet
-	BadPKeys       uint32 // packets of other partitions
-	QKeyViolations uint32 // datagrams with a wrong key
+	ActiveSpeed    LinkSpeed // of one lane
+	GIDTableLen    int       // entries, including empty ones
+	PKeyTableLen   int       // entries, including empty ones
+	MaxMessageSize uint32    // bytes
+	LID            uint16    // 0 on Ethernet
+	SMLID          uint16    // LID of the subnet manager
+	SMSL           uint8     // service level to reach the subnet manager
+	LMC            uint8     // the port has 1<<LMC LIDs, starting with LID
+	MaxVLs         int       // virtual lanes
+	SubnetTimeout  uint8     // n: the longest delay through the subnet is 4.096 us * 2^n
+	InitTypeReply  uint8     // what the subnet manager preserved when it initialised the port
+	GRHRequired    bool      // addresses need a GID even within the subnet
+	BadPKeys       uint32    // packets received with a wrong P_Key
+	QKeyViolations uint32    // datagrams received with a wrong Q_Key
 	Capabilities   libibverbs.PortCapFlags
 	Capabilities2  libibverbs.PortCapFlags2
 }
 
-// Rate is what the link carries with all its lanes, in Gb/s, 0 if that is not
-// known.
+// Rate returns the speed of all lanes together in Gb/s, or 0 if it is unknown.
 func (p PortAttr) Rate() float64 { return p.ActiveSpeed.Rate() * float64(p.ActiveWidth.Lanes()) }
 
-// virtualLanes is by the number that C has for them.
+// virtualLanes maps C's code to a number of virtual lanes.
 var virtualLanes = [...]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
 
-// QueryPort returns the state of a port, the first of which is 1; see
+// QueryPort returns the attributes of a port; ports count from 1. See
 // ibv_query_port(3).
 func (d *Device) QueryPort(port int) (PortAttr, error) {
 	if err := d.self().Use(); err != nil {
@@ -100,9 +99,9 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 	}
 }
 
-// QueryPortSpeed returns what a port carries in effect, in Gb/s, which
-// may be less than PortAttr.Rate. Libraries before rdma-core 62 and devices
-// that cannot tell give errors.ErrUnsupported; see ibv_query_port_speed(3).
+// QueryPortSpeed returns the effective speed of a port in Gb/s, which may be
+// less than PortAttr.Rate; see ibv_query_port_speed(3). It fails with
+// errors.ErrUnsupported before rdma-core 62, or if the device cannot tell.
 func (d *Device) QueryPortSpeed(port int) (float64, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err
@@ -116,10 +115,10 @@ func (d *Device) QueryPortSpeed(port int) (float64, error) {
 	if err != nil {
 		return 0, wrap(portName(d, port), err)
 	}
-	return float64(speed) / 10, nil // of 100 Mb/s
+	return float64(speed) / 10, nil // C counts in units of 100 Mb/s
 }
 
-// portNumber checks a port number before it is cut down to what C takes.
+// portNumber checks a port number before converting it to C's smaller type.
 func portNumber(op string, d *Device, port int) (uint8, error) {
 	if err := inRange("port", port, 1, 255); err != nil {
 		return 0, cerr.Argument(op, d.Name(), err)
@@ -129,7 +128,7 @@ func portNumber(op string, d *Device, port int) (uint8, error) {
 
 func portName(c *Device, port int) string { return fmt.Sprintf("%s port %d", c.Name(), port) }
 
-// PhysState is the state of a port's link below its logical state.
+// PhysState is the physical state of a port's link.
 type PhysState uint8
 
 // The physical states of a port, as the InfiniBand specification numbers them.
@@ -156,16 +155,16 @@ var physStates = enum.Values{Type: "PhysState", Names: []enum.Name{
 // String returns the kernel's name of the state.
 func (s PhysState) String() string { return physStates.String(int64(s)) }
 
-// MarshalText is String.
+// MarshalText returns what String returns.
 func (s PhysState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the text that String returns.
 func (s *PhysState) UnmarshalText(text []byte) error { return parseName(&physStates, text, s) }
 
-// LinkWidth is how many lanes a link has, as C encodes it.
+// LinkWidth encodes the number of lanes of a link; see Lanes.
 type LinkWidth uint8
 
-// The widths of links.
+// The link widths.
 const (
 	LinkWidth1X  LinkWidth = 1
 	LinkWidth2X  LinkWidth = 16
@@ -182,34 +181,34 @@ var linkWidths = enum.Values{Type: "LinkWidth", Names: []enum.Name{
 	{Value: int64(LinkWidth12X), Name: "12X"},
 }}
 
-// Lanes returns the number of lanes, 0 if it is not known.
+// Lanes returns the number of lanes, or 0 if it is unknown.
 func (w LinkWidth) Lanes() int {
 	return map[LinkWidth]int{LinkWidth1X: 1, LinkWidth2X: 2, LinkWidth4X: 4, LinkWidth8X: 8, LinkWidth12X: 12}[w]
 }
 
-// String returns the number of lanes, as in 4X.
+// String returns the number of lanes, such as 4X.
 func (w LinkWidth) String() string { return linkWidths.String(int64(w)) }
 
-// MarshalText is String.
+// MarshalText returns what String returns.
 func (w LinkWidth) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the text that String returns.
 func (w *LinkWidth) UnmarshalText(text []byte) error { return parseName(&linkWidths, text, w) }
 
-// LinkSpeed is the speed of one lane.
+// LinkSpeed encodes the speed of one lane of a link; see Rate.
 type LinkSpeed uint32
 
-// The speeds of lanes, with their Gb/s.
+// The speeds of one lane.
 const (
-	SpeedSDR   LinkSpeed = 1   // 2.5
-	SpeedDDR   LinkSpeed = 2   // 5
-	SpeedQDR   LinkSpeed = 4   // 10
-	SpeedFDR10 LinkSpeed = 8   // 10
-	SpeedFDR   LinkSpeed = 16  // 14
-	SpeedEDR   LinkSpeed = 32  // 25
-	SpeedHDR   LinkSpeed = 64  // 50
-	SpeedNDR   LinkSpeed = 128 // 100
-	SpeedXDR   LinkSpeed = 256 // 200
+	SpeedSDR   LinkSpeed = 1   // 2.5 Gb/s
+	SpeedDDR   LinkSpeed = 2   // 5 Gb/s
+	SpeedQDR   LinkSpeed = 4   // 10 Gb/s
+	SpeedFDR10 LinkSpeed = 8   // 10 Gb/s
+	SpeedFDR   LinkSpeed = 16  // 14 Gb/s
+	SpeedEDR   LinkSpeed = 32  // 25 Gb/s
+	SpeedHDR   LinkSpeed = 64  // 50 Gb/s
+	SpeedNDR   LinkSpeed = 128 // 100 Gb/s
+	SpeedXDR   LinkSpeed = 256 // 200 Gb/s
 )
 
 var linkSpeeds = enum.Values{Type: "LinkSpeed", Names: []enum.Name{
@@ -224,8 +223,8 @@ var linkSpeeds = enum.Values{Type: "LinkSpeed", Names: []enum.Name{
 	{Value: int64(SpeedXDR), Name: "XDR"},
 }}
 
-// Rate returns the speed in Gb/s that goes by the name, 0 if it is not known;
-// see SignalingRate and Throughput for what it is made of.
+// Rate returns the nominal speed in Gb/s, or 0 if it is unknown. SignalingRate
+// and Throughput return the exact figures.
 func (s LinkSpeed) Rate() float64 {
 	return map[LinkSpeed]float64{
 		SpeedSDR: 2.5, SpeedDDR: 5, SpeedQDR: 10, SpeedFDR10: 10, SpeedFDR: 14,
@@ -233,18 +232,19 @@ func (s LinkSpeed) Rate() float64 {
 	}[s]
 }
 
-// SignalingRate returns how fast a lane's bits follow each other on the wire, in
-// Gb/s, 0 if it is not known.
+// SignalingRate returns the bit rate of a lane on the wire in Gb/s, or 0 if it
+// is unknown.
 func (s LinkSpeed) SignalingRate() float64 { return laneRates[s].signaling }
 
-// Throughput returns what the line code and error correction leave of the
-// signaling rate for packets, in Gb/s, 0 if it is not known.
+// Throughput returns the part of the signaling rate that line code and error
+// correction leave for packets, in Gb/s, or 0 if it is unknown.
 func (s LinkSpeed) Throughput() float64 {
 	r := laneRates[s]
 	return r.signaling * r.data
 }
 
-// laneRates has the signaling rate, and the part of it that is data.
+// laneRates maps a speed to its signaling rate in Gb/s and the fraction of it
+// that is data.
 var laneRates = map[LinkSpeed]struct{ signaling, data float64 }{
 	SpeedSDR:   {2.5, code8b10b},
 	SpeedDDR:   {5, code8b10b},
@@ -257,20 +257,20 @@ var laneRates = map[LinkSpeed]struct{ signaling, data float64 }{
 	SpeedXDR:   {212.5, code256b257b},
 }
 
-// The parts of the bits on a wire that are data.
+// The fractions of the bits on a wire that are data.
 const (
 	code8b10b    = 8. / 10
 	code64b66b   = 64. / 66
-	code256b257b = 256. / 257 * 514 / 544 // and Reed-Solomon error correction
+	code256b257b = 256. / 257 * 514 / 544 // including Reed-Solomon error correction
 )
 
 // String returns the name of the speed, such as HDR.
 func (s LinkSpeed) String() string { return linkSpeeds.String(int64(s)) }
 
-// MarshalText is String.
+// MarshalText returns what String returns.
 func (s LinkSpeed) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what String gives.
+// UnmarshalText parses the text that String returns.
 func (s *LinkSpeed) UnmarshalText(text []byte) error { return parseName(&linkSpeeds, text, s) }
 
 func parseName[T ~uint8 | ~uint32](names *enum.Values, text []byte, to *T) error {
@@ -285,10 +285,10 @@ func parseName[T ~uint8 | ~uint32](names *enum.Values, text []byte, to *T) error
 	return nil
 }
 
-// MarshalText gives the unit in bytes.
+// MarshalText returns the MTU in bytes, as String does.
 func (m MTU) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads a unit in bytes: 256, 512, 1024, 2048 or 4096, or 0 for
+// UnmarshalText parses an MTU in bytes: 256, 512, 1024, 2048 or 4096, or 0 for
 // none.
 func (m *MTU) UnmarshalText(text []byte) error {
 	bytes, err := strconv.Atoi(string(text))
@@ -303,23 +303,22 @@ func (m *MTU) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no MTU", text)
 }
 
-// NetDev returns the name of a port's network interface: that of RoCE, or of
-// IP over InfiniBand. It is empty if the port has none in this network
-// namespace.
+// NetDev returns the name of a port's network interface, for RoCE or IP over
+// InfiniBand. It returns "" if the port has none in this network namespace.
 func (d *Device) NetDev(port int) (string, error) {
 	entries, err := d.QueryPortGIDs(port)
 	if err != nil {
 		return "", err
 	}
 	for _, e := range entries {
-		if e.NetDev != "" { // the first is not that of a VLAN
+		if e.NetDev != "" { // the first is not a VLAN's
 			return e.NetDev, nil
 		}
 	}
 	return kernelSysfs.netDev(d.Name(), port)
 }
 
-// netDevs returns all of the device's network interfaces with their ports.
+// netDevs maps each of the device's network interfaces to its port.
 func (d *Device) netDevs() (map[string]int, error) {
 	interfaces := map[string]int{}
 	entries, err := d.QueryGIDTable()
@@ -347,8 +346,8 @@ func (d *Device) netDevs() (map[string]int, error) {
 	return interfaces, nil
 }
 
-// netDev returns the first network interface of the hardware below the device
-// that belongs to the port, empty if there is none.
+// netDev returns the first network interface of the device's hardware that
+// belongs to the port, or "" if there is none.
 func (s sysfs) netDev(device string, port int) (string, error) {
 	dir := filepath.Join(string(s), device, "device", "net")
 	interfaces, err := os.ReadDir(dir)
@@ -358,7 +357,7 @@ func (s sysfs) netDev(device string, port int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, i := range interfaces { // in the order of names: ib0 comes before ib0.8001
+	for _, i := range interfaces { // sorted by name: ib0 comes before ib0.8001
 		b, err := os.ReadFile(filepath.Join(dir, i.Name(), "dev_port"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // renamed or gone in the meantime

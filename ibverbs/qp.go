@@ -25,20 +25,20 @@ import (
 type QP struct {
 	object  object.Object
 	device  *Device
-	pd      *PD // nil for a queue pair of an XRC domain that was opened
+	pd      *PD // nil if XRCD.OpenQP opened the queue pair
 	raw     *libibverbs.Qp
 	num     uint32
 	typ     QPType
 	destroy func() error
 	cap     QPCap
 
-	// How requests can be posted through the ibv_wr functions: ex is nil if
-	// sendOps is 0.
+	// sendOps holds the requests that can be posted through the ibv_wr
+	// functions. ex is nil if it is 0.
 	sendOps libibverbs.QpCreateSendOpsFlags
 	ex      *libibverbs.QpEx
 
-	// Held while the state is changed or asked for, because C notes the state
-	// after either, and an old answer must not hide a new state.
+	// state is held while the state is changed or queried: C records the state
+	// after either, and an old answer must not replace a newer state.
 	state sync.Mutex
 
 	groups groups
@@ -46,10 +46,10 @@ type QP struct {
 	failure atomic.Pointer[EventType] // the first fatal event
 }
 
-// Failure returns the first event that has said that the queue pair can do nothing
-// any more (see EventType.Fatal), and whether there was one. Many devices tell so
-// of a queue pair whose peer has asked for what it may not. A queue pair that is
-// reset and used again keeps it.
+// Failure returns the queue pair's first fatal event (see EventType.Fatal), and
+// whether there was one. After a fatal event the queue pair can do nothing
+// more. Many devices report one if the peer makes an illegal request. Resetting
+// the queue pair does not clear the event.
 func (qp *QP) Failure() (EventType, bool) {
 	if qp == nil {
 		return 0, false
@@ -62,8 +62,8 @@ func (qp *QP) Failure() (EventType, bool) {
 }
 
 // CreateQP makes a queue pair in the reset state; see ibv_create_qp(3) and
-// ibv_create_qp_ex(3). It fails with errors.ErrUnsupported if the device does
-// not have what the config asks for.
+// ibv_create_qp_ex(3). It fails with errors.ErrUnsupported if the device lacks
+// something that the config asks for.
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 	return pd.newQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := pd.createQP(attr)
@@ -86,7 +86,7 @@ func (pd *PD) createQP(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, error) {
 	return raw, err
 }
 
-// newQP makes a queue pair with a function that returns the C object, and one that
+// newQP makes a queue pair. create returns the C object and a function that
 // destroys it.
 func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (*QP, error) {
 	parents, contexts := config.parents()
@@ -125,7 +125,7 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	return qp, nil
 }
 
-// init is called with the parents in use.
+// init completes qp and makes it known. The parents are in use.
 func (qp *QP) init(parents ...*object.Object) {
 	qp.num, qp.typ = qp.raw.QpNum, qp.raw.QpType
 	qp.object.Init(fmt.Sprintf("QP %d of %s", qp.num, qp.device.Name()), parents...)
@@ -135,26 +135,26 @@ func (qp *QP) init(parents ...*object.Object) {
 // Num returns the queue pair's number, by which peers address it.
 func (qp *QP) Num() uint32 { return qp.num }
 
-// Type returns the service that the queue pair gives.
+// Type returns the type of the queue pair.
 func (qp *QP) Type() QPType { return qp.typ }
 
 // Cap returns how much the queue pair can hold, which is at least what its
 // config asked for.
 func (qp *QP) Cap() QPCap { return qp.cap }
 
-// SendOps returns which requests can be posted through the ibv_wr functions.
+// SendOps returns the requests that can be posted through the ibv_wr functions.
 func (qp *QP) SendOps() SendOpsFlags { return qp.sendOps }
 
-// PD returns the protection domain that the queue pair was made with, nil if
-// it was opened.
+// PD returns the protection domain of the queue pair, or nil if XRCD.OpenQP
+// opened it.
 func (qp *QP) PD() *PD { return qp.pd }
 
 // Raw returns the C object, which is valid until Close.
 func (qp *QP) Raw() *libibverbs.Qp { return qp.raw }
 
-// Close takes the queue pair out of its multicast groups and destroys it; see
-// ibv_destroy_qp(3). Requests that are still under way never complete. If C
-// refuses to destroy it, it stays usable, outside of the groups.
+// Close detaches the queue pair from its multicast groups and destroys it; see
+// ibv_destroy_qp(3). Requests that are still in progress never complete. If C
+// refuses to destroy the queue pair, it stays usable, but outside the groups.
 func (qp *QP) Close() error {
 	return qp.self().Close(nil, func() error {
 		if err := qp.leaveAll(); err != nil {
@@ -170,9 +170,9 @@ func (qp *QP) Close() error {
 	})
 }
 
-// TransitionError is a change of a queue pair's attributes that C would refuse:
-// there is no way between the states, or the attributes are not those that the
-// way needs. It is syscall.EINVAL. Nothing was changed.
+// TransitionError reports a change of a queue pair's attributes that C would
+// refuse: the state transition does not exist, or it needs other attributes. It
+// is syscall.EINVAL. The queue pair is unchanged.
 type TransitionError struct {
 	QP         string // the queue pair's name
 	Type       QPType
@@ -181,8 +181,8 @@ type TransitionError struct {
 	NotAllowed QPAttrMask
 }
 
-// Error says which change of which queue pair it is, and names the attributes
-// that are missing or too many as C's struct ibv_qp_attr does.
+// Error names the queue pair and the transition. It names the attributes that
+// are missing or not allowed as in C's struct ibv_qp_attr.
 func (e *TransitionError) Error() string {
 	s := fmt.Sprintf("ibv_modify_qp (%s): %s %s -> %s: ", e.QP,
 		strings.TrimPrefix(e.Type.String(), "IBV_QPT_"), stateName(e.From), stateName(e.To))
@@ -199,11 +199,11 @@ func (e *TransitionError) Error() string {
 	return s + strings.Join(parts, "; ")
 }
 
-// Unwrap makes errors.Is work with EINVAL.
+// Unwrap returns syscall.EINVAL.
 func (e *TransitionError) Unwrap() error { return syscall.EINVAL }
 
-// checkTransition returns nil if the attributes of mask may be changed from
-// one state to the other.
+// checkTransition returns nil if the attributes in mask may change in the
+// transition between the states.
 func checkTransition(t QPType, from, to QPState, mask QPAttrMask) *TransitionError {
 	e := &TransitionError{Type: t, From: from, To: to}
 	types, ok := transitions[transition{from, to}]
@@ -228,7 +228,7 @@ func stateName(s QPState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "IBV_QPS_"))
 }
 
-// next returns the states that follow.
+// next returns the names of the states that may follow a state.
 func next(from QPState) []string {
 	var states []string
 	for to := QPStateReset; to <= QPStateError; to++ {
@@ -240,7 +240,7 @@ func next(from QPState) []string {
 	return states
 }
 
-// names returns C's names for the attributes.
+// names returns C's names of the attributes.
 func names(mask QPAttrMask) string {
 	var s []string
 	for rest := uint32(mask); rest != 0; rest &= rest - 1 {
@@ -254,11 +254,11 @@ func names(mask QPAttrMask) string {
 	return strings.Join(s, ", ")
 }
 
-// Modify changes the attributes that mask names; see ibv_modify_qp(3). It returns a
-// *TransitionError if the queue pair's state allows no such change, or if it needs
-// other attributes. A number that the mask names and that cannot be right is refused
-// with syscall.EINVAL. A new path on RoCE may take seconds, while the kernel looks for
-// the peer's hardware address; the call then holds a thread.
+// Modify changes the attributes in mask; see ibv_modify_qp(3). It fails with a
+// *TransitionError if the queue pair's state does not allow the change or the
+// change needs other attributes, and with syscall.EINVAL if an attribute in
+// mask is out of range. On RoCE, setting a path may block an OS thread for
+// seconds, while the kernel resolves the peer's hardware address.
 func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -271,7 +271,7 @@ func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	return qp.modify(&raw, mask)
 }
 
-// modify is Modify with the attributes as C has them.
+// modify changes attributes like Modify, but takes them in C's form.
 func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -279,8 +279,8 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	defer qp.object.Done()
 	qp.state.Lock()
 	defer qp.state.Unlock()
-	// What C noted may be out of date, because errors change the state too. So
-	// it may let a call pass, but only the device's answer refuses one.
+	// What C recorded may be out of date, because errors change the state too.
+	// It may let a call pass, but only the device's answer refuses one.
 	if qp.refusal(qp.noted(), attr, mask) != nil {
 		if err := qp.refusalNow(attr, mask); err != nil {
 			return err
@@ -299,20 +299,20 @@ func (qp *QP) modify(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	return wrap(name, err)
 }
 
-// noted returns the state that C noted after its last call, for whichever
-// library.
+// noted returns the state that C recorded after its last call, also one made by
+// another library.
 func (qp *QP) noted() QPState {
 	return QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&qp.raw.State))))
 }
 
-// refusal returns what is wrong with a change in a state. The tables are those
-// of InfiniBand and RoCE; other transports have states of their own.
+// refusal returns what is wrong with a change in a state, or nil. The tables
+// describe InfiniBand and RoCE; other transports have their own states.
 func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
 	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
 		return nil
 	}
 	if mask&QPAttrCurState != 0 {
-		from = attr.CurQpState // which the device then takes for true
+		from = attr.CurQpState // which the device then believes
 	}
 	to := from
 	if mask&QPAttrState != 0 {
@@ -325,8 +325,8 @@ func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *T
 	return e
 }
 
-// refusalNow is refusal in the state that the device says. If it does not say,
-// it may decide about the change itself.
+// refusalNow asks the device for the state and returns what is wrong with a
+// change in it. If the device does not answer, it may judge the change itself.
 func (qp *QP) refusalNow(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	now, err := qp.askState()
 	if err != nil {
@@ -338,7 +338,7 @@ func (qp *QP) refusalNow(attr *libibverbs.QpAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// askState asks the device for the state. The lock must be held.
+// askState asks the device for the state. The caller holds qp.state.
 func (qp *QP) askState() (QPState, error) {
 	var attr libibverbs.QpAttr
 	var init libibverbs.QpInitAttr
@@ -348,12 +348,12 @@ func (qp *QP) askState() (QPState, error) {
 	return attr.QpState, nil
 }
 
-// queried are the attributes that can be asked for: all but the rate limit.
+// queried holds the attributes that can be queried: all but the rate limit.
 const queried = libibverbs.IBV_QP_DEST_QPN<<1 - 1
 
 // Query asks the device for the queue pair's attributes; see ibv_query_qp(3).
-// Those that its type or state does not have are meaningless. It waits for a
-// Modify that is under way.
+// Attributes that the type or state lacks have no meaning. Query waits for a
+// Modify in progress.
 func (qp *QP) Query() (QPAttr, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPAttr{}, err
@@ -370,7 +370,7 @@ func (qp *QP) Query() (QPAttr, error) {
 }
 
 // State asks the device for the queue pair's state; see ibv_query_qp(3). It
-// waits for a Modify that is under way.
+// waits for a Modify in progress.
 func (qp *QP) State() (QPState, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
@@ -381,16 +381,17 @@ func (qp *QP) State() (QPState, error) {
 	return qp.askState()
 }
 
-// RateLimit is how fast a queue pair may send.
+// RateLimit limits how fast a queue pair sends.
 type RateLimit struct {
 	KilobitsPerSecond uint32 // 0: no limit
-	MaxBurst          int    // bytes sent at once; 0: the device chooses
-	TypicalPacket     int    // bytes, which help the device; 0: not known
+	MaxBurst          int    // most bytes sent at once; 0: the device chooses
+	TypicalPacket     int    // bytes, a hint to the device; 0: unknown
 }
 
-// SetRateLimit changes how fast the queue pair may send, which must be ready to
-// send or on the way to it; see ibv_modify_qp_rate_limit(3). Few devices can do
-// it; with the others it fails with errors.ErrUnsupported.
+// SetRateLimit limits how fast the queue pair sends; see
+// ibv_modify_qp_rate_limit(3). The queue pair must be ready to send, or about
+// to become so. Few devices can do this; with the others it fails with
+// errors.ErrUnsupported.
 func (qp *QP) SetRateLimit(limit RateLimit) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -410,17 +411,18 @@ func (qp *QP) SetRateLimit(limit RateLimit) error {
 // DataInOrder says in which order received data appears in memory.
 type DataInOrder = libibverbs.QueryQpDataInOrderCaps
 
-// The orders of received data. Without either, only a completion says that
-// data is there.
+// The orders of received data. With neither, only a completion says that the
+// data has arrived.
 const (
-	DataInOrderMessage DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         // byte after byte of the message
-	DataInOrder128     DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES // within aligned blocks of 128 bytes
+	DataInOrderMessage DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG         // in order throughout the message
+	DataInOrder128     DataInOrder = libibverbs.IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES // in order within aligned blocks of 128 bytes
 )
 
-// DataInOrder returns in which order the data of the peer's requests of a kind
-// appears in memory, so that a program may poll the memory instead of the
-// completion queue; see ibv_query_qp_data_in_order(3). 0 also stands for a
-// device that does not know. It needs rdma-core 36 or later.
+// DataInOrder returns in which order data from the peer's requests of kind op
+// appears in memory; see ibv_query_qp_data_in_order(3). If it appears in order,
+// a program may poll the memory instead of the completion queue. DataInOrder
+// returns 0 if the order is undefined or the device does not know it. It needs
+// rdma-core 36.
 func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
@@ -430,43 +432,44 @@ func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	return DataInOrder(caps), wrap(qp.object.Name(), err)
 }
 
-// Init says how to initialise a queue pair.
+// Init holds the attributes that ToInit sets.
 type Init struct {
-	Port      int         // from 1; needed
-	PKeyIndex int         // of the partition, in the port's table; not for raw packets
-	Access    AccessFlags // what the peer may do; not for datagrams and raw packets
-	QKey      uint32      // which datagrams must carry; for datagrams alone
+	Port      int         // counts from 1; required
+	PKeyIndex int         // index in the port's P_Key table; not for raw packets
+	Access    AccessFlags // what the peer may do; not for datagrams or raw packets
+	QKey      uint32      // key that received datagrams must carry; only for datagrams
 }
 
-// RTR says how to make a queue pair ready to receive. Datagrams and raw packets
-// need none of it.
+// RTR holds the attributes that ToRTR sets. Queue pairs for datagrams and raw
+// packets need none of them.
 type RTR struct {
-	Path      AHAttr // to the peer; needed
-	PathMTU   MTU    // needed, the same at both ends
-	DestQPNum uint32 // the peer's queue pair; needed
+	Path      AHAttr // path to the peer; required
+	PathMTU   MTU    // the same at both ends; required
+	DestQPNum uint32 // number of the peer's queue pair; required
 	RecvPSN   uint32 // the peer's SendPSN, 24 bits
 
-	// For the end of a reliable connection that answers.
+	// Only for reliable connections, as the responder.
 
-	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have under way
-	MinRNRTimer       time.Duration // how long the peer waits if there is no receive, up to 655.36 ms, rounded up; the zero value is 0.64 ms
+	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have in progress
+	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; default 0.64 ms
 }
 
-// RTS says how to make a queue pair ready to send.
+// RTS holds the attributes that ToRTS sets.
 type RTS struct {
-	SendPSN uint32 // of the first packet, 24 bits; not for raw packets
+	SendPSN uint32 // sequence number of the first packet, 24 bits; not for raw packets
 
-	// For the end of a reliable connection that asks.
+	// Only for reliable connections, as the requester.
 
-	Timeout       time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n, or NoTimeout; the zero value is 67 ms
-	RetryCount    int           // tries after a timeout, up to 7, which Soft-RoCE takes for endless; the zero value is 6, negative is none
-	RNRRetryCount int           // tries while the peer has no receive, up to 7; the zero value is RNRRetryForever, negative is none
-	MaxReadAtomic int           // RDMA reads and atomics under way, within the peer's MaxDestReadAtomic
+	Timeout       time.Duration // how long to wait for an acknowledgement, or NoTimeout; rounded up to 4.096 us * 2^n; default 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
+	MaxReadAtomic int           // RDMA reads and atomics in progress, at most the peer's MaxDestReadAtomic
 }
 
-// ToInit moves the queue pair from reset to the init state, in which receives
-// can be posted; see ibv_modify_qp(3). It returns a *TransitionError if the type
-// needs more than init has, or less.
+// ToInit moves the queue pair from the reset to the init state, in which
+// receives can be posted; see ibv_modify_qp(3). It fails with a
+// *TransitionError if init lacks an attribute that the type needs, or has one
+// that it must not have.
 func (qp *QP) ToInit(init Init) error {
 	return qp.move(QPStateReset, QPAttr{
 		State: QPStateInit, Port: init.Port, PKeyIndex: init.PKeyIndex, Access: init.Access, QKey: init.QKey,
@@ -475,10 +478,11 @@ func (qp *QP) ToInit(init Init) error {
 		QPAttrPKeyIndex|QPAttrAccess|QPAttrQKey)
 }
 
-// ToRTR makes the queue pair, which must be in the init state, ready to
-// receive; see ibv_modify_qp(3). It returns a *TransitionError if the type needs
-// more than rtr has, or less. On RoCE it may take seconds, as Modify says, and an
-// error that nobody answers there names both ends of the path.
+// ToRTR moves the queue pair from the init state to ready to receive; see
+// ibv_modify_qp(3). It fails with a *TransitionError if rtr lacks an attribute
+// that the type needs, or has one that it must not have. On RoCE it may block
+// an OS thread for seconds, while the kernel resolves the peer's hardware
+// address; if nobody answers, the error names both ends of the path.
 func (qp *QP) ToRTR(rtr RTR) error {
 	return qp.move(QPStateInit, QPAttr{
 		State: QPStateRTR, Path: rtr.Path, PathMTU: rtr.PathMTU, DestQPNum: rtr.DestQPNum, RecvPSN: rtr.RecvPSN,
@@ -489,9 +493,9 @@ func (qp *QP) ToRTR(rtr RTR) error {
 		QPAttrRecvPSN|QPAttrMaxDestReadAtomic|QPAttrMinRNRTimer)
 }
 
-// ToRTS makes the queue pair, which must be ready to receive, ready to send; see
-// ibv_modify_qp(3). It returns a *TransitionError if the type needs more than
-// rts has, or less.
+// ToRTS moves the queue pair from ready to receive to ready to send; see
+// ibv_modify_qp(3). It fails with a *TransitionError if rts lacks an attribute
+// that the type needs, or has one that it must not have.
 func (qp *QP) ToRTS(rts RTS) error {
 	return qp.move(QPStateRTR, QPAttr{
 		State: QPStateRTS, SendPSN: rts.SendPSN, Timeout: cmp.Or(rts.Timeout, defaultTimeout),
@@ -503,25 +507,24 @@ func (qp *QP) ToRTS(rts RTS) error {
 		QPAttrSendPSN|QPAttrTimeout|QPAttrRetryCount|QPAttrRNRRetryCount|QPAttrMaxReadAtomic)
 }
 
-// ToSQD stops the queue pair from sending what is posted from now on, so that
-// its attributes can be changed; Resume ends that. With notify an asynchronous
-// event, EventSQDrained, says when what is under way has completed. Not every
-// device has this state. See ibv_modify_qp(3).
+// ToSQD stops the queue pair from starting newly posted send requests, so its
+// attributes can be changed; see ibv_modify_qp(3). Resume lets it send again.
+// With notify, the event EventSQDrained reports that the requests in progress
+// have completed. Not every device has this state.
 func (qp *QP) ToSQD(notify bool) error {
 	return qp.move(QPStateRTS, QPAttr{State: QPStateSQD, NotifyDrained: notify}, when(notify, QPAttrNotifyDrained), 0)
 }
 
-// Resume makes a queue pair that was stopped by ToSQD, or by a failed request
-// of an unreliable one, ready to send again; see ibv_modify_qp(3).
+// Resume makes a queue pair ready to send again after ToSQD stopped it, or, for
+// an unreliable one, after a request failed; see ibv_modify_qp(3).
 func (qp *QP) Resume() error { return qp.move(QPStateSQD, QPAttr{State: QPStateRTS}, 0, 0) }
 
-// ToReset moves the queue pair from any state to the reset state. Everything
-// that is posted is forgotten, and gives no completion. See ibv_modify_qp(3).
+// ToReset moves the queue pair from any state to the reset state; see
+// ibv_modify_qp(3). It discards all posted requests, which never complete.
 func (qp *QP) ToReset() error { return qp.move(0, QPAttr{State: QPStateReset}, 0, 0) }
 
-// SetError moves the queue pair into the error state: everything that is
-// posted completes as flushed, and what is posted from now on too. See
-// ibv_modify_qp(3).
+// SetError moves the queue pair to the error state; see ibv_modify_qp(3).
+// Posted requests, and those posted later, complete as flushed.
 func (qp *QP) SetError() error { return qp.move(0, QPAttr{State: QPStateError}, 0, 0) }
 
 func when(given bool, bit QPAttrMask) QPAttrMask {
@@ -531,8 +534,8 @@ func when(given bool, bit QPAttrMask) QPAttrMask {
 	return 0
 }
 
-// move changes the state and the attributes that are given, together with
-// those that the type requires and whose zero value means something.
+// move changes the state and the attributes in given. It also sets the
+// attributes in zeros that the type requires.
 func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -542,21 +545,21 @@ func (qp *QP) move(from QPState, attr QPAttr, given, zeros QPAttrMask) error {
 	return qp.Modify(attr, QPAttrState|given|required&zeros)
 }
 
-// PostSend posts the batch's requests in one call of C and returns how many
-// were posted, which is all of them unless there is an error: a *PostError. The
-// batch can be used or changed again at once. The memory regions must stay open
-// until their requests have completed, or with SendInline until they are
-// posted.
+// PostSend posts the batch's requests in one call of C and returns how many it
+// posted, which is all of them unless it fails. If a request cannot be posted,
+// the error is a *PostError. The batch can be changed or posted again at once.
+// Memory regions must stay open until the requests that use them have
+// completed, or, with SendInline, until PostSend returns.
 //
-// A queue pair that was made with QPConfig.SendOps posts all requests or none;
-// see ibv_wr_post(3). Any other posts those before the one that fails; see
-// ibv_post_send(3).
+// If the queue pair was made with QPConfig.SendOps, PostSend posts all requests
+// or none; see ibv_wr_post(3). Otherwise it posts the requests before the one
+// that fails; see ibv_post_send(3).
 func (qp *QP) PostSend(b *SendBatch) (int, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
 	}
 	n, err := qp.postSend(b)
-	qp.object.Done() // not deferred, because that takes instructions in every call
+	qp.object.Done() // not deferred: that costs instructions in every call
 	return n, err
 }
 
@@ -572,7 +575,7 @@ func (qp *QP) postSend(b *SendBatch) (int, error) {
 	if p.Value != 0 {
 		n, err = qp.notSent(wrs, &p)
 	}
-	runtime.KeepAlive(b) // whose cleanup would unmap the requests
+	runtime.KeepAlive(b) // its cleanup would unmap the requests
 	return n, err
 }
 
@@ -581,8 +584,8 @@ const (
 	opPostRecv = "ibv_post_recv"
 )
 
-// sendList returns what C posts, with the batch ready for it: nothing if there
-// is an error or nothing to post.
+// sendList prepares the batch and returns the requests for C. It returns none
+// if the batch is empty or there is an error.
 func (qp *QP) sendList(b *SendBatch) ([]libibverbs.SendWr, error) {
 	if b == nil || b.arena == nil {
 		return nil, noBatch(opPostSend, qp.object.Name())
@@ -602,7 +605,7 @@ func (qp *QP) sendList(b *SendBatch) ([]libibverbs.SendWr, error) {
 	return wrs, nil
 }
 
-// forSending is what C gets for the queue pair.
+// forSending returns the C object that requests are posted to.
 func (qp *QP) forSending() unsafe.Pointer {
 	if qp.sendOps != 0 {
 		return unsafe.Pointer(qp.ex)
@@ -610,7 +613,7 @@ func (qp *QP) forSending() unsafe.Pointer {
 	return unsafe.Pointer(qp.raw)
 }
 
-// takes refuses what C would misunderstand.
+// takes refuses requests that C would misunderstand.
 func (qp *QP) takes(b *SendBatch) error {
 	refused, unsupported := -1, true
 	if qp.sendOps == 0 {
@@ -631,7 +634,7 @@ func (qp *QP) takes(b *SendBatch) error {
 	return &PostError{Index: refused, ID: wr.WrId, None: true, Err: err}
 }
 
-// notSent makes an error of what C failed with, and says how many were posted.
+// notSent returns how many requests were posted, and C's failure as an error.
 func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) {
 	op := opPostSend
 	if p.None != 0 {
@@ -648,10 +651,11 @@ func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) 
 	return 0, e
 }
 
-// PostRecv posts the batch's receives in one call of C and returns how many
-// were posted, which is all of them unless there is an error: a *PostError; see
-// ibv_post_recv(3). The batch can be used or changed again at once. The memory
-// regions must stay open until their receives have completed.
+// PostRecv posts the batch's receives in one call of C and returns how many it
+// posted, which is all of them unless it fails; see ibv_post_recv(3). If a
+// receive cannot be posted, the error is a *PostError. The batch can be changed
+// or posted again at once. Memory regions must stay open until the receives
+// that use them have completed.
 func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(qp.self(), func(first *libibverbs.RecvWr) (*libibverbs.RecvWr, error) {
 		var p datapath.Posted
@@ -660,13 +664,13 @@ func (qp *QP) PostRecv(b *RecvBatch) (int, error) {
 	})
 }
 
-// recvPosted makes an error of what C said, and says which receive it is.
+// recvPosted returns the receive that C could not post, and C's error.
 func recvPosted(p *datapath.Posted) (bad *libibverbs.RecvWr, err error) {
 	return (*libibverbs.RecvWr)(p.Bad), cerr.Code(opPostRecv, p.Value, p.Errno)
 }
 
-// post posts the batch to an object with a function that calls C once, with
-// the first request of the list, and returns the one that C could not post.
+// post posts the batch to an object. The function post calls C once with the
+// first request of the list, and returns the one that C could not post.
 func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error)) (int, error) {
 	if err := to.Use(); err != nil {
 		return 0, err
@@ -678,22 +682,22 @@ func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) 
 	if b.Len() == 0 {
 		return 0, nil
 	}
-	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the requests
+	defer runtime.KeepAlive(b.arena) // its cleanup would unmap the requests
 	if bad, err := post(&b.arena.wrs[0]); err != nil {
 		return b.failed(to, bad, err)
 	}
 	return b.arena.n, nil
 }
 
-// failed says which receive could not be posted.
+// failed returns how many receives were posted, and a *PostError for bad.
 func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error) (int, error) {
 	wrs := b.arena.used()
 	i := position(wrs, bad)
 	return i, &PostError{Index: i, ID: wrs[i].WrId, Err: wrap(to.Name(), err)}
 }
 
-// position returns the index of the request that C could not post, 0 if C did
-// not say.
+// position returns the index of the request that C could not post, or 0 if C
+// does not say which it is.
 func position[T any](wrs []T, bad *T) int {
 	offset := uintptr(unsafe.Pointer(bad)) - uintptr(unsafe.Pointer(&wrs[0]))
 	if i := offset / unsafe.Sizeof(wrs[0]); bad != nil && i < uintptr(len(wrs)) {
@@ -702,16 +706,16 @@ func position[T any](wrs []T, bad *T) int {
 	return 0
 }
 
-// PostError says which request of a batch could not be posted. Those before it
-// were posted, unless None is set; it and those after it were not.
+// PostError reports a request of a batch that could not be posted. The requests
+// before it were posted, unless None is set. It and those after it were not.
 type PostError struct {
-	Index int    // of the request in the batch; -1 if C does not say which it is
-	ID    uint64 // of the request
-	None  bool   // nothing was posted, as with ibv_wr_*
+	Index int    // index in the batch; -1: C does not say which request failed
+	ID    uint64 // ID of the request
+	None  bool   // no request of the batch was posted
 	Err   error
 }
 
-// Error says which request it was, what became of the others, and what C said.
+// Error names the request, what became of the others, and the cause.
 func (e *PostError) Error() string {
 	s := "the batch"
 	if e.Index >= 0 {
@@ -730,31 +734,32 @@ func (e *PostError) Error() string {
 	return s
 }
 
-// Unwrap returns the C library's error: ENOMEM for a full queue (Soft-RoCE's
-// ibv_wr_* give ENOSPC), EINVAL for a request that cannot be right or a queue
-// pair in the wrong state, and one that is errors.ErrUnsupported for a request
-// that the queue pair was not made for.
+// Unwrap returns the cause: ENOMEM if the queue is full (ENOSPC from
+// Soft-RoCE's ibv_wr_* functions), EINVAL if the request is invalid or the
+// queue pair is in the wrong state, errors.ErrUnsupported if the queue pair was
+// not made for the request.
 func (e *PostError) Unwrap() error { return e.Err }
 
-// Exchange posts receives, then requests, and then polls a completion queue
-// until at least so many completions are there or the budget is used up, of
-// which at most MaxSpin counts: a turn of a conversation in one call of C. It
-// returns how many completions it has put into wcs, which has room for at least
-// least; fewer than that when time was up, to be waited for with CQ.Spin. recv
-// and send may be nil or empty.
+// Exchange posts receives, then posts send requests, and then polls cq until at
+// least the given number of completions have arrived or the budget expires, all
+// in one call of C. The budget is at most MaxSpin, and wcs must have room for
+// that number. Exchange returns how many completions it stored in wcs; if the
+// budget expired, wait for the others with CQ.Spin. recv and send may be nil or
+// empty.
 //
-// A *PostError says which request could not be posted: if it is a receive
-// (ibv_post_recv), no request was posted either; if it is a request, all
-// receives were. It does not poll then. Anything else is an error of polling.
-// See PostRecv, PostSend and CQ.Spin.
+// If a request cannot be posted, Exchange does not poll, and the error is a
+// *PostError. If a receive failed (ibv_post_recv), no send request was posted.
+// If a send request failed, all receives were posted, unless the cause is an
+// *ArgumentError: then nothing was. See PostRecv, PostSend and CQ.Spin.
 func (qp *QP) Exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
 	return qp.converse(recv, send, cq, wcs, least, datapath.Spinning, budget)
 }
 
-// ExchangeAndSleep is Exchange that sleeps as CQ.Sleep does instead of spinning:
-// it may end before the budget does. The queue needs a channel. Each completion
-// may give an event and wake the thread, so that a queue for receives alone, and
-// another one for requests, to be polled now and then, suits it best.
+// ExchangeAndSleep posts like Exchange, but then blocks in C until completions
+// arrive, as CQ.Sleep does, instead of spinning. It may return before the
+// budget expires. cq needs a channel. Each completion may raise an event and
+// wake the thread, so use cq only for receives, and poll another queue for send
+// requests now and then.
 func (qp *QP) ExchangeAndSleep(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, budget time.Duration) (int, error) {
 	how := datapath.Sleeping
 	if cq != nil && cq.solicited {
@@ -777,9 +782,9 @@ func (qp *QP) converse(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	return n, err
 }
 
-// PostSendAndSpin is PostSend, and then Spin on a completion queue, in one call
-// of C. If posting fails, it does not poll; see ibv_post_send(3) and
-// ibv_poll_cq(3).
+// PostSendAndSpin posts the batch, which must not be empty, like PostSend and
+// then polls cq like CQ.Spin, all in one call of C; see ibv_post_send(3) and
+// ibv_poll_cq(3). If posting fails, it does not poll.
 func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Duration) (posted, n int, err error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, 0, err
@@ -823,7 +828,7 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	if requests != nil {
 		send.finish()
 	}
-	runtime.KeepAlive(recv) // whose cleanups would unmap the requests
+	runtime.KeepAlive(recv) // their cleanups would unmap the requests
 	runtime.KeepAlive(send)
 	if e.Received.Value != 0 {
 		bad, err := recvPosted(&e.Received)
@@ -840,22 +845,22 @@ func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least
 	return len(wrs), n, err
 }
 
-// group is a multicast group as C knows it.
+// group identifies a multicast group.
 type group struct {
 	gid GID
 	lid uint16
 }
 
-// groups are those that a queue pair is in.
+// groups holds the groups that a queue pair is attached to.
 type groups struct {
 	sync.Mutex
 	joined map[group]struct{}
 }
 
-// AttachMulticast makes a queue pair for datagrams receive what is sent to a
-// multicast group; see ibv_attach_mcast(3). The subnet must already deliver it:
-// rdmacm joins groups. On RoCE lid is 0. Attaching twice is no error. Close
-// detaches the queue pair.
+// AttachMulticast lets a queue pair of type QPTypeUD receive datagrams sent to
+// a multicast group; see ibv_attach_mcast(3). The subnet must already deliver
+// them to the port; package rdmacm joins groups. On RoCE, lid is 0. Attaching
+// twice is not an error. Close detaches the queue pair.
 func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
 	return qp.multicast("ibv_attach_mcast", group{gid, lid}, func(raw *libibverbs.Gid) error {
 		if err := libibverbs.AttachMcast(qp.raw, raw, lid); err != nil {
@@ -869,7 +874,8 @@ func (qp *QP) AttachMulticast(gid GID, lid uint16) error {
 	})
 }
 
-// DetachMulticast ends what AttachMulticast began; see ibv_detach_mcast(3).
+// DetachMulticast detaches the queue pair from a multicast group; see
+// ibv_detach_mcast(3).
 func (qp *QP) DetachMulticast(gid GID, lid uint16) error {
 	return qp.multicast("ibv_detach_mcast", group{gid, lid}, func(raw *libibverbs.Gid) error {
 		if err := libibverbs.DetachMcast(qp.raw, raw, lid); err != nil {
@@ -896,8 +902,8 @@ func (qp *QP) multicast(op string, g group, call func(*libibverbs.Gid) error) er
 	return wrap(qp.object.Name(), call(rawGID(g.gid)))
 }
 
-// leaveAll detaches the queue pair from its groups: C does not destroy it
-// before.
+// leaveAll detaches the queue pair from its groups. C does not destroy a queue
+// pair that is attached.
 func (qp *QP) leaveAll() error {
 	qp.groups.Lock()
 	defer qp.groups.Unlock()
@@ -916,17 +922,17 @@ func rawGID(gid GID) *libibverbs.Gid {
 	return &raw
 }
 
-// ECE says which enhancements of a connection a device offers or has agreed
-// on. Two ends exchange it while they connect. The options mean something to
-// devices of the vendor alone.
+// ECE describes the connection enhancements that a device offers or that both
+// ends use. The ends exchange it while they connect. Only devices of the vendor
+// understand the options.
 type ECE struct {
 	VendorID uint32 // 0: none
 	Options  uint32
 }
 
-// SetECE tells the queue pair which enhancements to use, before it is ready to
-// receive; see ibv_set_ece(3). It fails with errors.ErrUnsupported if the device
-// has none, and for a VendorID of 0.
+// SetECE sets the enhancements that the queue pair uses; see ibv_set_ece(3).
+// Call it before the queue pair is ready to receive. It fails with
+// errors.ErrUnsupported if the device has none, or if VendorID is 0.
 func (qp *QP) SetECE(ece ECE) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -937,8 +943,8 @@ func (qp *QP) SetECE(ece ECE) error {
 }
 
 // QueryECE returns the enhancements that the device offers for the queue pair,
-// or those that are in use once it is ready to receive; see ibv_query_ece(3).
-// It fails with errors.ErrUnsupported if the device has none.
+// or, once it is ready to receive, those in use; see ibv_query_ece(3). It fails
+// with errors.ErrUnsupported if the device has none.
 func (qp *QP) QueryECE() (ECE, error) {
 	if err := qp.self().Use(); err != nil {
 		return ECE{}, err

@@ -15,38 +15,38 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// QPAddr is what the other side needs to connect with a queue pair. It
-// can be sent as a line of text or as JSON, over a socket for example.
+// QPAddr is the address of a queue pair, which the peer needs to connect to it.
+// Send it as a line of text or as JSON, for example over a socket.
 type QPAddr struct {
-	QPNum     uint32 // the queue pair's number, 24 bits
-	PSN       uint32 // of the first packet that it sends, 24 bits
-	QKey      uint32 // that datagrams to it need; 0 for connected queue pairs
-	LID       uint16 // of the port, 0 for RoCE
-	GID       GID    // of the port
-	MTU       MTU    // the port's active one
-	ReadDepth int    // RDMA reads and atomics that it answers at a time
-	Port      int    // on its own device
-	GIDIndex  int    // in its own port's table
+	QPNum     uint32 // number of the queue pair, 24 bits
+	PSN       uint32 // sequence number of the first packet it sends, 24 bits
+	QKey      uint32 // key that datagrams to it must carry; 0 for connected queue pairs
+	LID       uint16 // LID of the port; 0 on RoCE
+	GID       GID    // GID of the port
+	MTU       MTU    // active MTU of the port
+	ReadDepth int    // RDMA reads and atomics that it serves at a time
+	Port      int    // port on its own device
+	GIDIndex  int    // index of GID in its own port's table
 }
 
-// QPAddrOptions say which address of the device a queue pair takes.
+// QPAddrOptions say which address QP.Addr chooses.
 type QPAddrOptions struct {
-	Port int        // the zero value is the first active one
-	GID  GIDOptions // which GIDs BestGID may take
-	PSN  uint32     // the zero value is a random one
-	QKey uint32     // of a datagram queue pair; the zero value is DefaultQKey
+	Port int        // the zero value is the first active port
+	GID  GIDOptions // the GIDs that BestGID may choose from
+	PSN  uint32     // the zero value is a random number
+	QKey uint32     // only for datagrams; the zero value is DefaultQKey
 }
 
-// DefaultQKey is the key of datagram queue pairs whose options have none.
+// DefaultQKey is the Q_Key of datagram queue pairs if the options have none.
 const DefaultQKey = 0x11111111
 
-// maxReadDepth is as much as an endpoint takes without being told to.
+// maxReadDepth is the default limit of RDMA reads and atomics.
 const maxReadDepth = 16
 
-// Addr describes the queue pair to a peer, for ConnectTo on both sides, or
-// for Activate. It asks the device for its port and GIDs; see
-// ibv_query_port(3) and ibv_query_gid_ex(3). A port that is down is refused
-// with syscall.ENETDOWN, and a GID that there is not with ErrNoGID.
+// Addr returns the queue pair's address, for ConnectTo on both sides or for
+// Activate. It asks the device for its ports and GIDs; see ibv_query_port(3)
+// and ibv_query_gid_ex(3). It fails with syscall.ENETDOWN if the port is down,
+// and with ErrNoGID if there is no such GID.
 func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPAddr{}, err
@@ -87,8 +87,8 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	return e, nil
 }
 
-// activePort returns a port that is active: the one wanted, or the first of
-// the device if that is 0.
+// activePort returns an active port: the wanted one, or the first of the device
+// if wanted is 0.
 func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
 	first, last := wanted, wanted
 	if wanted == 0 {
@@ -109,7 +109,7 @@ func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
 	return 0, PortAttr{}, fmt.Errorf("%s has no active port: %w", c.Name(), syscall.ENETDOWN)
 }
 
-// check refuses what cannot be an endpoint.
+// check returns an error if e cannot be an address.
 func (e QPAddr) check() error {
 	switch {
 	case e.QPNum == 0 || e.QPNum >= 1<<24:
@@ -134,7 +134,7 @@ func badEndpoint(format string, args ...any) error {
 	return cerr.Invalid("endpoint with "+format, args...)
 }
 
-// needsGRH says whether packets from e to the peer need a global address.
+// needsGRH reports whether packets from e to the peer need a global address.
 func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 	var own, its [8]byte // subnet prefixes
 	copy(own[:], e.GID[:8])
@@ -143,7 +143,7 @@ func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 		!peer.GID.IsZero() && own != its
 }
 
-// address returns the way from e to the peer.
+// address returns the path from e to the peer.
 func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectOptions) libibverbs.AhAttr {
 	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.SL}
 	if e.needsGRH(peer, port) {
@@ -157,19 +157,19 @@ func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectOptions) libi
 	return a
 }
 
-// String returns the endpoint as a line of text without its end. It has these
-// fields in this order, with one space between them:
+// String returns the address as one line of text without a newline. It has
+// these fields in this order, separated by one space:
 //
 //	qpn=0x000011 psn=0x0a1b2c qkey=0x00000000 lid=0 gid=0000:0000:0000:0000:0000:ffff:c000:0201 mtu=1024 reads=16 port=1 gidindex=1
 //
-// Numbers may be in decimal or, after 0x, hexadecimal. The MTU is in bytes.
+// Numbers may be decimal or, after 0x, hexadecimal. The MTU is in bytes.
 func (e QPAddr) String() string {
 	return fmt.Sprintf("qpn=0x%06x psn=0x%06x qkey=0x%08x lid=%d gid=%s mtu=%s reads=%d port=%d gidindex=%d",
 		e.QPNum, e.PSN, e.QKey, e.LID, e.GID, e.MTU, e.ReadDepth, e.Port, e.GIDIndex)
 }
 
-// ParseQPAddr reads what String gives, and refuses what cannot be an
-// endpoint.
+// ParseQPAddr parses the text that String returns. It refuses invalid
+// addresses.
 func ParseQPAddr(s string) (QPAddr, error) {
 	var e QPAddr
 	fields := []struct {
@@ -228,7 +228,7 @@ func parseField(value string, to any) error {
 	return nil
 }
 
-// shorten keeps what a peer sent from filling a log.
+// shorten limits how much of a peer's text gets into an error and a log.
 func shorten(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -237,10 +237,10 @@ func shorten(s string) string {
 	return s
 }
 
-// MarshalText is String.
+// MarshalText returns what String returns.
 func (e QPAddr) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText is ParseQPAddr.
+// UnmarshalText parses the text like ParseQPAddr.
 func (e *QPAddr) UnmarshalText(text []byte) error {
 	parsed, err := ParseQPAddr(string(text))
 	if err == nil {
@@ -249,14 +249,13 @@ func (e *QPAddr) UnmarshalText(text []byte) error {
 	return err
 }
 
-// endpointFields is a QPAddr without methods, which JSON would use.
+// endpointFields is QPAddr without methods, because JSON would use them.
 type endpointFields QPAddr
 
-// MarshalJSON gives an object with the fields of the struct.
+// MarshalJSON returns a JSON object with the fields of the struct.
 func (e QPAddr) MarshalJSON() ([]byte, error) { return json.Marshal(endpointFields(e)) }
 
-// UnmarshalJSON reads what MarshalJSON gives, and refuses what cannot be an
-// endpoint.
+// UnmarshalJSON parses what MarshalJSON returns. It refuses invalid addresses.
 func (e *QPAddr) UnmarshalJSON(text []byte) error {
 	var parsed endpointFields
 	if err := json.Unmarshal(text, &parsed); err != nil {
@@ -269,8 +268,8 @@ func (e *QPAddr) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// connectValues are ConnectOptions without zero values that mean another one,
-// and in C's encodings.
+// connectValues holds ConnectOptions with their defaults filled in, and the
+// values in C's encodings.
 type connectValues struct {
 	ConnectOptions
 	timeout, retryCount, rnrRetryCount, rnrTimer, readDepth uint8
@@ -280,17 +279,17 @@ const (
 	defaultHopLimit      = 64
 	defaultTimeout       = 67 * time.Millisecond // 4.096 us * 2^14
 	defaultRNRTimer      = 640 * time.Microsecond
-	defaultRetryCount    = 6 // with 7 Soft-RoCE would never notice that a peer has vanished
+	defaultRetryCount    = 6 // with 7, Soft-RoCE would never notice that a peer has vanished
 	defaultRNRRetryCount = RNRRetryForever
 	maxRetryCount        = 7
 )
 
-// countOr returns what a count stands for whose zero value is the default, and whose
-// negative values are none.
+// countOr returns the number that a count means: zero if it is 0, and 0 if it
+// is negative.
 func countOr(count, zero int) int { return max(cmp.Or(count, zero), 0) }
 
-// complete checks the options, for a queue pair that can have readDepth RDMA
-// reads and atomics under way.
+// complete checks the options and fills in the defaults, for a queue pair that
+// can have readDepth RDMA reads and atomics in progress.
 func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error) {
 	v := connectValues{ConnectOptions: o}
 	fail := func(format string, args ...any) (connectValues, error) {
@@ -337,37 +336,38 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 	return v, nil
 }
 
-// ConnectOptions say how a queue pair behaves once it is connected. The zero
-// value is good for most programs.
+// ConnectOptions say how a connected queue pair behaves. The zero value suits
+// most programs.
 type ConnectOptions struct {
-	// Access is what peers may do through the queue pair, in regions that
-	// allow it too. The zero value is all of remote write, read and atomic
-	// that the type of queue pair has; AccessLocalWrite alone is nothing.
+	// Access says what peers may do through the queue pair, in regions that
+	// also allow it. The zero value allows the remote writes, reads and atomics
+	// that the type supports. AccessLocalWrite alone allows nothing.
 	Access AccessFlags
 
 	PKeyIndex int
-	MaxMTU    MTU // the zero value is no limit; the smaller one of both ports counts anyway
+	MaxMTU    MTU // limit in addition to both ports' MTUs; the zero value is none
 
-	// For InfiniBand the way through the subnet, for RoCE the IP header.
+	// Fields of the path on InfiniBand, and of the IP header on RoCE.
 	SL           uint8
 	TrafficClass uint8
 	FlowLabel    uint32
-	HopLimit     uint8 // the zero value is 64
+	HopLimit     uint8 // default 64
 
-	// Of reliable connections only.
-	Timeout       time.Duration // for an acknowledgement, rounded up to 4.096 us * 2^n; the zero value is 67 ms
-	RetryCount    int           // after timeouts, up to 7, which Soft-RoCE takes for endless; the zero value is 6, negative is none
-	RNRRetryCount int           // while the peer has no receive, up to 7; the zero value is RNRRetryForever, negative is none
-	MinRNRTimer   time.Duration // that a sender is told to wait then, rounded up; the zero value is 0.64 ms
-	ReadDepth     int           // RDMA reads and atomics under way; the zero value is as many as both sides can, negative is none
+	// Only for reliable connections.
+	Timeout       time.Duration // how long to wait for an acknowledgement; rounded up to 4.096 us * 2^n; default 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
+	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; default 0.64 ms
+	ReadDepth     int           // RDMA reads and atomics in progress; default as many as both sides support, at most 16; negative: none
 }
 
 // ConnectTo connects a queue pair of type RC or UC without package rdmacm: it
-// moves it from reset through init and ready to receive to ready to send. Both
-// sides call it, with what Endpoint gave on this side and on the other.
-// Receives may be posted before or after, but must be there before the peer
-// sends. See ibv_modify_qp(3). On RoCE it may hold a thread for seconds, as
-// Modify says. If it fails, the queue pair may be left in a state in between.
+// moves it from reset to init, ready to receive, and ready to send; see
+// ibv_modify_qp(3). Both sides must call it with what QP.Addr returned on this
+// side and on the other. Receives may be posted before or after, but must be
+// posted before the peer sends. On RoCE, ConnectTo may block an OS thread for
+// seconds, while the kernel resolves the peer's hardware address. If it fails,
+// the queue pair may be in an intermediate state.
 func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -380,10 +380,11 @@ func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	return explainGIDs(qp.modifyAll(s), local, remote)
 }
 
-// Activate makes a queue pair of type UD ready to send and receive, with what
-// Endpoint gave for it; see ibv_modify_qp(3). pkeyIndex is that of its
-// partition in the port's table. Peers need the same endpoint's address, number
-// and key. If it fails, the queue pair may be left in a state in between.
+// Activate makes a queue pair of type UD ready to send and receive; see
+// ibv_modify_qp(3). local is what QP.Addr returned for it, and pkeyIndex is the
+// index of its partition in the port's P_Key table. Peers need local to send to
+// the queue pair. If Activate fails, the queue pair may be in an intermediate
+// state.
 func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -410,8 +411,8 @@ func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 	})
 }
 
-// explainGIDs says why C refuses the way between two endpoints, with a bare
-// EINVAL, if their GIDs are of different kinds.
+// explainGIDs adds the cause to an error if C refuses a path with a bare EINVAL
+// because the two GIDs are of different kinds.
 func explainGIDs(err error, local, peer QPAddr) error {
 	here, there := local.GID.Addr(), peer.GID.Addr()
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
@@ -420,7 +421,6 @@ func explainGIDs(err error, local, peer QPAddr) error {
 	return err
 }
 
-// step is a change of a queue pair.
 const (
 	opConnect  = "QP.ConnectTo"
 	opActivate = "QP.Activate"
@@ -428,6 +428,7 @@ const (
 
 func (qp *QP) refuse(op string, err error) error { return cerr.Argument(op, qp.object.Name(), err) }
 
+// step is a change of a queue pair.
 type step struct {
 	attr libibverbs.QpAttr
 	mask libibverbs.QpAttrMask
@@ -478,7 +479,7 @@ func (qp *QP) steps(local, remote QPAddr, options ConnectOptions) ([]step, error
 	return connectSteps(qp.Type(), local, remote, port, o), nil
 }
 
-// connectSteps returns the changes for options that are complete.
+// connectSteps returns the changes for complete options.
 func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues) []step {
 	init := step{
 		libibverbs.QpAttr{
@@ -509,11 +510,12 @@ func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues
 	return []step{init, rtr, rts}
 }
 
-// CreateDestination makes the address handle for datagrams from a queue pair of
-// type UD to a peer's, with what Endpoint gave for both, and returns it with the
-// peer's number and key. The caller closes its AH when the datagrams have
-// completed. CreateAH can say more of the way. It waits as CreateAH does; see
-// ibv_create_ah(3).
+// CreateDestination makes an address handle for datagrams between two queue
+// pairs of type UD and returns it with the peer's number and Q_Key; see
+// ibv_create_ah(3). local and peer are what QP.Addr returned on the two sides.
+// The caller must close the AH after the datagrams have completed.
+// CreateDestination blocks like CreateAH, which can also set the details of the
+// path.
 func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 	if err := pd.self().Use(); err != nil {
 		return Destination{}, err

@@ -8,56 +8,56 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// MigState is how far a queue pair is on the way to its alternate path.
+// MigState is the state of a queue pair's migration to its alternate path.
 type MigState = libibverbs.MigState
 
 // The states of path migration.
 const (
 	Migrated       MigState = libibverbs.IBV_MIG_MIGRATED // the alternate path is in use, or there is none
-	MigrationRearm MigState = libibverbs.IBV_MIG_REARM    // asked to arm an alternate path
-	MigrationArmed MigState = libibverbs.IBV_MIG_ARMED    // ready to change to it
+	MigrationRearm MigState = libibverbs.IBV_MIG_REARM    // waiting to arm the alternate path
+	MigrationArmed MigState = libibverbs.IBV_MIG_ARMED    // ready to change to the alternate path
 )
 
-// QPAttr has the attributes of a queue pair, for Modify and from Query.
+// QPAttr holds the attributes of a queue pair, for Modify and from Query.
 // Numbers have the host's byte order.
 type QPAttr struct {
 	State         QPState
-	CurState      QPState // for Modify: what the device shall take for the state
-	NotifyDrained bool    // for Modify to SQD: an event says when the queue is drained
-	Draining      bool    // from Query: requests are still being processed
+	CurState      QPState // for Modify: the state that the device assumes
+	NotifyDrained bool    // for Modify to SQD: an event reports that the queue is drained
+	Draining      bool    // from Query: requests are still in progress
 	Access        AccessFlags
-	Port          int // from 1
+	Port          int // counts from 1
 	PKeyIndex     int
-	QKey          uint32 // of datagrams
+	QKey          uint32 // key of datagrams
 
-	Path        AHAttr // to the peer
+	Path        AHAttr // path to the peer
 	PathMTU     MTU
-	DestQPNum   uint32 // the peer's queue pair, 24 bits
-	RecvPSN     uint32 // of the first packet to come, 24 bits
-	SendPSN     uint32 // of the first packet to go, 24 bits
+	DestQPNum   uint32 // number of the peer's queue pair, 24 bits
+	RecvPSN     uint32 // sequence number of the first packet to receive, 24 bits
+	SendPSN     uint32 // sequence number of the first packet to send, 24 bits
 	MinRNRTimer time.Duration
 
-	// How long to wait for an acknowledgement, from 8.192 us to 2.4 hours, or
-	// NoTimeout; how often to try again without one, up to 7; and how often to
-	// try again while the peer has no receive, up to 6, or RNRRetryForever.
-	// Time is rounded up to 4.096 us * 2^n.
+	// Timeout is how long to wait for an acknowledgement: NoTimeout, or 8.192
+	// us to 2.4 hours, rounded up to 4.096 us * 2^n. RetryCount is how often to
+	// retry after a timeout, at most 7. RNRRetryCount is how often to retry
+	// while the peer has no receive posted, at most 6, or RNRRetryForever.
 	Timeout       time.Duration
 	RetryCount    int
 	RNRRetryCount int
 
-	MaxReadAtomic     int // RDMA reads and atomics under way to the peer
-	MaxDestReadAtomic int // and from the peer
+	MaxReadAtomic     int // RDMA reads and atomics in progress to the peer
+	MaxDestReadAtomic int // RDMA reads and atomics in progress from the peer
 
 	Migration    MigState
 	AltPath      AHAttr
 	AltPKeyIndex int
 	AltTimeout   time.Duration
 
-	RateLimit uint32 // for Modify: kilobits per second, 0: none
+	RateLimit uint32 // for Modify: kilobits per second; 0: no limit
 	Cap       QPCap  // from Query
 }
 
-// raw returns the attributes that mask names as C takes them.
+// raw returns the attributes in mask in C's form.
 func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	r := libibverbs.QpAttr{
 		QpState: a.State, CurQpState: a.CurState, PathMtu: libibverbs.Mtu(a.PathMTU), PathMigState: a.Migration,
@@ -120,11 +120,10 @@ func qpAttrOf(r *libibverbs.QpAttr) QPAttr {
 	}
 }
 
-// transition is a change from one state to another, or of attributes within
-// one.
+// transition is a change from one state to another, or within one state.
 type transition struct{ from, to QPState }
 
-// attrs are the attributes of a transition besides the state.
+// attrs holds the attributes of a transition besides the state.
 type attrs struct{ required, optional QPAttrMask }
 
 // Sets of attributes that many transitions share.
@@ -132,7 +131,7 @@ const (
 	connInit = QPAttrPKeyIndex | QPAttrPort | QPAttrAccess
 	udInit   = QPAttrPKeyIndex | QPAttrPort | QPAttrQKey
 	connPath = QPAttrPath | QPAttrPathMTU | QPAttrDestQPNum | QPAttrRecvPSN
-	answers  = QPAttrMaxDestReadAtomic | QPAttrMinRNRTimer // what a responder needs to know
+	answers  = QPAttrMaxDestReadAtomic | QPAttrMinRNRTimer // what a responder needs
 	retries  = QPAttrTimeout | QPAttrRetryCount | QPAttrRNRRetryCount | QPAttrMaxReadAtomic
 
 	rtrConn = QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex
@@ -142,7 +141,7 @@ const (
 	sqdConn = QPAttrPath | QPAttrAltPath | QPAttrAccess | QPAttrPKeyIndex | QPAttrMigration
 )
 
-// rts is what may change on the way to RTS, and in it.
+// rts holds the attributes that may change in RTS and on the way to it.
 var rts = map[QPType]attrs{
 	QPTypeRC:      {optional: rtsRecv},
 	QPTypeUC:      {optional: rtsConn},
@@ -151,11 +150,11 @@ var rts = map[QPType]attrs{
 	QPTypeXRCRecv: {optional: rtsRecv},
 }
 
-// transitions are the ones that the InfiniBand specification has, with the
-// attributes that the manual page ibv_modify_qp(3) requires and the kernel
-// checks. From every state there is a way to reset and to the error state,
-// without other attributes, so they are not listed. A type that is not listed
-// has no attributes but the state.
+// transitions lists the transitions of the InfiniBand specification, with the
+// attributes that ibv_modify_qp(3) requires and the kernel checks. It omits
+// those to the reset and error states, which are possible from every state
+// without other attributes. A type that is not listed has no attributes but the
+// state.
 var transitions = map[transition]map[QPType]attrs{
 	{QPStateReset, QPStateInit}: {
 		QPTypeRC:        {required: connInit},
@@ -208,11 +207,11 @@ var transitions = map[transition]map[QPType]attrs{
 	},
 }
 
-// QPAttrMask says which attributes of a queue pair are meant; combine them
-// with |.
+// QPAttrMask selects attributes of a queue pair; combine them with |.
 type QPAttrMask = libibverbs.QpAttrMask
 
-// The attributes of a queue pair, which are fields of QPAttr.
+// The attributes of a queue pair. Each selects the field of QPAttr with its
+// name.
 const (
 	QPAttrState             QPAttrMask = libibverbs.IBV_QP_STATE
 	QPAttrCurState          QPAttrMask = libibverbs.IBV_QP_CUR_STATE
@@ -237,7 +236,7 @@ const (
 	QPAttrRateLimit         QPAttrMask = libibverbs.IBV_QP_RATE_LIMIT
 )
 
-// attrNames are the members of struct ibv_qp_attr for the bits of a mask.
+// attrNames gives the member of struct ibv_qp_attr for each bit of a mask.
 var attrNames = [...]string{
 	"qp_state", "cur_qp_state", "en_sqd_async_notify", "qp_access_flags", "pkey_index", "port_num", "qkey", "ah_attr",
 	"path_mtu", "timeout", "retry_cnt", "rnr_retry", "rq_psn", "max_rd_atomic", "alt_ah_attr", "min_rnr_timer",
@@ -245,18 +244,19 @@ var attrNames = [...]string{
 	25: "rate_limit",
 }
 
-// NoTimeout is the timeout of a queue pair that waits for ever.
+// NoTimeout is the timeout of a queue pair that waits forever.
 const NoTimeout time.Duration = math.MaxInt64
 
-// RNRRetryForever is the number of retries that never end while the peer has no
-// receive posted.
+// RNRRetryForever is the retry count of a queue pair that retries forever while
+// the peer has no receive posted.
 const RNRRetryForever = 7
 
-// timeoutUnit is in nanoseconds, the time of code 0 if that were not endless.
+// timeoutUnit is 4.096 us in nanoseconds. Code 0 would stand for it, but means
+// no timeout.
 const timeoutUnit = 4096
 
-// timeoutCode returns the code n, for 4.096 us * 2^n, of the shortest timeout
-// that is not shorter than d.
+// timeoutCode returns the code n of the shortest timeout 4.096 us * 2^n that is
+// at least d.
 func timeoutCode(d time.Duration) (uint8, error) {
 	if d == NoTimeout {
 		return 0, nil
@@ -284,8 +284,8 @@ func checkPositive(d time.Duration) error {
 	return nil
 }
 
-// rnrTimers has the delays of the codes from 1 on, in units of 10 us; that of
-// code 0 is the longest.
+// rnrTimers lists the delays of the codes from 1 on, in units of 10 us. The
+// last is that of code 0, which is the longest.
 var rnrTimers = [...]time.Duration{
 	1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
 	2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,
@@ -293,9 +293,9 @@ var rnrTimers = [...]time.Duration{
 
 const rnrUnit = 10 * time.Microsecond
 
-// rnrTimerCode returns the code that libibverbs.QpAttr.MinRnrTimer has for the
-// shortest delay, from 10 us to 655.36 ms, that is not shorter than d. Code 0
-// is the longest.
+// rnrTimerCode returns the code for libibverbs.QpAttr.MinRnrTimer of the
+// shortest delay, from 10 us to 655.36 ms, that is at least d. Code 0 is the
+// longest.
 func rnrTimerCode(d time.Duration) (uint8, error) {
 	if d < 0 {
 		return 0, cerr.Invalid("RNR timer of %v, which is negative", d)

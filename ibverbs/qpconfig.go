@@ -8,54 +8,54 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// The types of queue pairs of extended reliable connections, for which one
-// process receives through shared receive queues of many.
+// The types of queue pairs for extended reliable connections, which deliver
+// messages to the shared receive queues of several processes.
 const (
 	QPTypeXRCSend QPType = libibverbs.IBV_QPT_XRC_SEND // the sending end
 	QPTypeXRCRecv QPType = libibverbs.IBV_QPT_XRC_RECV // the receiving end
 )
 
-// QPCreateFlags are the options of making a queue pair; combine them with |.
+// QPCreateFlags are options for making a queue pair; combine them with |.
 type QPCreateFlags = libibverbs.QpCreateFlags
 
-// The options of making a queue pair. Devices have few of them.
+// The options for making a queue pair. Devices support few of them.
 const (
-	QPCreateBlockSelfMulticast QPCreateFlags = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // datagrams to a group do not come back to the QP
-	QPCreateScatterFCS         QPCreateFlags = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their checksum
+	QPCreateBlockSelfMulticast QPCreateFlags = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // the QP does not receive its own datagrams to a group
+	QPCreateScatterFCS         QPCreateFlags = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their frame check sequence
 	QPCreateCVLANStripping     QPCreateFlags = libibverbs.IBV_QP_CREATE_CVLAN_STRIPPING       // received frames lose their VLAN tag
 	QPCreateSourceQPNum        QPCreateFlags = libibverbs.IBV_QP_CREATE_SOURCE_QPN            // packets carry QPConfig.SourceQPNum
 	QPCreatePCIWriteEndPadding QPCreateFlags = libibverbs.IBV_QP_CREATE_PCI_WRITE_END_PADDING // writes to memory fill whole cache lines
 )
 
-// SendOpsFlags say which requests a queue pair must be able to post through
-// the ibv_wr functions; combine them with |.
+// SendOpsFlags select the requests that a queue pair can post through the
+// ibv_wr functions; combine them with |.
 type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
 
 // QPConfig says how to make a queue pair.
 type QPConfig struct {
 	Type       QPType // the zero value is QPTypeRC
-	SendCQ     *CQ    // not for QPTypeXRCRecv
-	RecvCQ     *CQ    // not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
-	MaxSendWR  int    // send requests under way
-	MaxRecvWR  int    // receives posted; not used with an SRQ
+	SendCQ     *CQ    // for send requests; not for QPTypeXRCRecv
+	RecvCQ     *CQ    // for receives; not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
+	MaxSendWR  int    // send requests in progress
+	MaxRecvWR  int    // posted receives; unused with an SRQ
 	MaxSendSGE int    // segments of a send request; the zero value is 1
-	MaxRecvSGE int    // segments of a receive; the zero value is 1; not used with an SRQ
-	MaxInline  int    // bytes that may be sent inline
-	SignalAll  bool   // every send request gives a completion, not only signaled ones
+	MaxRecvSGE int    // segments of a receive; the zero value is 1; unused with an SRQ
+	MaxInline  int    // bytes that a request may send inline
+	SignalAll  bool   // every send request completes as if it had SendSignaled
 
-	SRQ  *SRQ  // receives are taken from it; nil: from the QP's own receive queue
-	XRCD *XRCD // needed for QPTypeXRCRecv, and only there
+	SRQ  *SRQ  // takes its receives from this queue; nil: from its own
+	XRCD *XRCD // required for QPTypeXRCRecv, nil for other types
 
-	// What follows needs extended creation, see ibv_create_qp_ex(3), which not
-	// every device has.
+	// The fields below need extended creation, which not every device has; see
+	// ibv_create_qp_ex(3).
 
 	CreateFlags  QPCreateFlags
-	SourceQPNum  uint32       // with QPCreateSourceQPN
-	MaxTSOHeader int          // bytes of the header of a segmentation offload; 0: none
-	SendOps      SendOpsFlags // 0: requests are posted with ibv_post_send alone
+	SourceQPNum  uint32       // with QPCreateSourceQPNum
+	MaxTSOHeader int          // bytes of the header for SendBatch.TSO; 0: no TSO
+	SendOps      SendOpsFlags // 0: requests are posted only with ibv_post_send
 }
 
-// qpType returns the type, which has a default.
+// qpType returns the type, or the default if it is 0.
 func (c QPConfig) qpType() QPType {
 	if c.Type == 0 {
 		return QPTypeRC
@@ -63,8 +63,9 @@ func (c QPConfig) qpType() QPType {
 	return c.Type
 }
 
-// initAttr returns the config as C takes it, without what needs extended
-// creation. It fails if a queue is missing or a number cannot be right.
+// initAttr returns the config in C's form, without the fields that need
+// extended creation. It fails if a queue is missing or a number is out of
+// range.
 func (c QPConfig) initAttr() (libibverbs.QpInitAttr, error) {
 	var a libibverbs.QpInitAttr
 	if err := c.check(); err != nil {
@@ -140,7 +141,7 @@ func (c QPConfig) sizes(a DeviceAttr) []size {
 	}
 }
 
-// initAttrEx returns the whole config as C takes it.
+// initAttrEx returns the whole config in C's form.
 func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 	basic, err := c.initAttr()
 	if err != nil {
@@ -173,8 +174,8 @@ func (c QPConfig) initAttrEx(pd *PD) (libibverbs.QpInitAttrEx, error) {
 	return a, nil
 }
 
-// parents returns the objects that the queue pair needs, which check has found
-// to be there as far as they must, and the open devices that they belong to.
+// parents returns the objects in the config that are not nil, and the open
+// device of each.
 func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 	for _, cq := range []*CQ{c.SendCQ, c.RecvCQ} {
 		if cq != nil {
@@ -190,11 +191,11 @@ func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 	return objects, contexts
 }
 
-// QPCap is how much a queue pair can hold: at least what its config asked for.
+// QPCap says how much a queue pair can hold.
 type QPCap struct {
-	MaxSendWR, MaxRecvWR   int // requests
+	MaxSendWR, MaxRecvWR   int // posted requests
 	MaxSendSGE, MaxRecvSGE int // segments of a request
-	MaxInline              int // bytes
+	MaxInline              int // bytes of a request
 }
 
 func qpCapOf(c libibverbs.QpCap) QPCap {

@@ -9,13 +9,14 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// RecvBatch is a list of receives that is posted in one call, made once and
-// used again as a SendBatch is. It must not be used concurrently. See
+// RecvBatch is a list of receives that is posted in one call. Make it once and
+// use it again, like a SendBatch. It must not be used concurrently. See
 // ibv_post_recv(3).
 type RecvBatch struct{ arena *arena[libibverbs.RecvWr] }
 
-// NewRecvBatch makes a batch for so many receives with up to so many segments
-// each. Its memory goes away with the last reference to it.
+// NewRecvBatch makes a batch with room for the given number of receives, each
+// with at most the given number of segments. Its memory is released with the
+// last reference to it.
 func NewRecvBatch(requests, segments int) (*RecvBatch, error) {
 	a, err := newArena[libibverbs.RecvWr](requests, segments)
 	if err != nil {
@@ -27,7 +28,7 @@ func NewRecvBatch(requests, segments int) (*RecvBatch, error) {
 	return &RecvBatch{a}, nil
 }
 
-// Len returns how many receives the batch has.
+// Len returns the number of receives in the batch.
 func (b *RecvBatch) Len() int {
 	if b == nil {
 		return 0
@@ -42,10 +43,10 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// Recv adds a receive: the next message that no earlier receive takes is
-// written to the segments, in order. The ID comes back with the completion. It
-// fails with ErrBatchFull, or with syscall.EINVAL for segments that cannot be;
-// see ibv_post_recv(3).
+// Recv adds a receive: the device writes the next message that no earlier
+// receive takes to the segments, in order. The completion has the ID. Recv
+// fails with ErrBatchFull, or with syscall.EINVAL if a segment is invalid; see
+// ibv_post_recv(3).
 func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	if b == nil || b.arena == nil {
 		return noBatch(opPostRecv, "")
@@ -80,13 +81,13 @@ func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	return nil
 }
 
-// WR returns the receive at index i, to be changed in place. It may have
-// been posted: what C was given does not change any more.
+// WR returns the receive at index i, to change it in place. Changing a receive
+// that has been posted does not affect what C was given.
 func (b *RecvBatch) WR(i int) RecvWR { return RecvWR{b, i} }
 
-// RecvWR is a receive of a batch. It is valid until Reset. Setting
-// something of a receive that the batch does not have gives an error, and so
-// does what Recv would refuse; the receive is then as it was.
+// RecvWR is a receive of a batch. It is valid until Reset. Its methods fail if
+// the batch does not have the receive, or if Recv would refuse the new value;
+// the receive is then unchanged.
 type RecvWR struct {
 	batch *RecvBatch
 	i     int
@@ -110,7 +111,7 @@ func (r RecvWR) SetID(id uint64) error {
 	return nil
 }
 
-// SetSegments changes where the message goes.
+// SetSegments changes the segments that the message is written to.
 func (r RecvWR) SetSegments(segments ...Segment) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -131,7 +132,7 @@ func (r RecvWR) SetSegments(segments ...Segment) error {
 	return nil
 }
 
-// refusedRecv names the receive that the batch does not take.
+// refusedRecv returns the error for a receive that the batch refuses.
 func refusedRecv(i int, err error) error {
 	return cerr.Argument(opPostRecv, fmt.Sprintf("receive %d of the batch", i), err)
 }

@@ -6,26 +6,27 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// RemoteBufferSize is how many bytes a RemoteBuffer has in its binary form.
+// RemoteBufferSize is the size of a RemoteBuffer in binary form, in bytes.
 const RemoteBufferSize = 20
 
-// AppendBinary appends the buffer in the form in which programs tell each other
-// of it, in private data or a message: Addr, RKey and Len in network byte order.
-// It does not fail.
+// AppendBinary appends the buffer in the form in which programs exchange it, in
+// private data or a message: Addr, RKey and Len in network byte order. The
+// error is always nil.
 func (r RemoteBuffer) AppendBinary(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, r.Addr)
 	b = binary.BigEndian.AppendUint32(b, r.RKey)
 	return binary.BigEndian.AppendUint64(b, r.Len), nil
 }
 
-// MarshalBinary returns what AppendBinary appends. It does not fail.
+// MarshalBinary returns the buffer in the form of AppendBinary. The error is
+// always nil.
 func (r RemoteBuffer) MarshalBinary() ([]byte, error) {
 	return r.AppendBinary(make([]byte, 0, RemoteBufferSize))
 }
 
-// UnmarshalBinary takes the buffer from the first RemoteBufferSize bytes. What
-// follows does not count, such as the zeros after private data. The peer may have
-// written anything there: its device checks what is done with the buffer.
+// UnmarshalBinary reads the buffer from the first RemoteBufferSize bytes of b
+// and ignores the rest, such as the zeros after private data. It does not check
+// the values, which come from the peer: the peer's device checks each access.
 func (r *RemoteBuffer) UnmarshalBinary(b []byte) error {
 	if len(b) < RemoteBufferSize {
 		return cerr.Refuse("RemoteBuffer.UnmarshalBinary", "", "%d bytes, and a remote buffer has %d", len(b), RemoteBufferSize)

@@ -9,38 +9,38 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// RemoteBuffer is memory of a peer.
+// RemoteBuffer describes memory of a peer.
 type RemoteBuffer struct {
-	Addr uint64 // in the peer's address space
-	RKey uint32
-	Len  uint64 // bytes
+	Addr uint64 // address in the peer's address space
+	RKey uint32 // key of the peer's memory region or window
+	Len  uint64 // size in bytes
 }
 
-// Sub returns n bytes of the buffer from offset on. It does not check bounds; the
-// peer's device checks those of the memory region, which may be larger than the
-// buffer.
+// Sub returns n bytes of the buffer starting at offset. It does not check
+// bounds. The peer's device checks only the bounds of the memory region, which
+// may be larger than the buffer.
 func (r RemoteBuffer) Sub(offset, n uint64) RemoteBuffer {
 	return RemoteBuffer{Addr: r.Addr + offset, RKey: r.RKey, Len: n}
 }
 
-// Segment is memory in a work request: a piece of a memory region (see
-// [MR.Sub]), memory that something else has registered (see [RawSegment]), or
-// bytes that are sent inline (see [InlineBytes]).
+// Segment is memory for a work request: part of a memory region (see [MR.Sub]),
+// memory registered without this package (see [RawSegment]), or bytes to be
+// sent inline (see [InlineBytes]).
 type Segment struct {
 	mr        *MR
 	offset, n int
-	inline    *byte // of InlineBytes, which have no region; nil for others
+	inline    *byte // the bytes of InlineBytes, which have no region; nil for others
 }
 
-// Sub returns n bytes of the region from offset on, for a work request. If the
-// region does not have them, posting the request fails.
+// Sub returns n bytes of the region starting at offset, for a work request. If
+// they are outside the region, the batch refuses the request.
 func (mr *MR) Sub(offset, n int) Segment { return Segment{mr: mr, offset: offset, n: n} }
 
 // All returns the whole region, for a work request.
 func (mr *MR) All() Segment { return mr.Sub(0, mr.size) }
 
-// Sub returns n bytes of the segment from offset on. If the segment does not
-// have them, posting the request fails.
+// Sub returns n bytes of the segment starting at offset. If they are outside
+// the segment, the batch refuses the request.
 func (s Segment) Sub(offset, n int) Segment {
 	if offset < 0 || n < 0 || offset > s.n-n {
 		return Segment{mr: outside, offset: offset, n: n}
@@ -48,12 +48,12 @@ func (s Segment) Sub(offset, n int) Segment {
 	return Segment{mr: s.mr, inline: s.inline, offset: s.offset + offset, n: n}
 }
 
-// outside is the region of segments that are outside of the one that they are a
-// piece of.
+// outside is the region of segments that are outside the segment they came
+// from.
 var outside = &MR{}
 
-// Bytes returns the memory of the segment, nil if the region does not have it
-// or only the device can reach it.
+// Bytes returns the memory of the segment, or nil if the segment is outside its
+// region or only the device can access the memory.
 func (s Segment) Bytes() []byte {
 	if s.inline != nil {
 		return unsafe.Slice(s.inline, s.offset+s.n)[s.offset:]
@@ -64,13 +64,12 @@ func (s Segment) Bytes() []byte {
 	return s.mr.bytes[s.offset : s.offset+s.n : s.offset+s.n]
 }
 
-// Len returns the size in bytes.
+// Len returns the size of the segment in bytes.
 func (s Segment) Len() int { return s.n }
 
-// Remote describes the segment to a peer, which may use it as far as the
-// region's access flags allow. The key in it is that of the whole region, all of
-// which the peer can reach with it. It fails if the region does not have the
-// segment.
+// Remote describes the segment to a peer. The region's access flags limit what
+// the peer may do. The key is that of the whole region, so the peer can access
+// all of the region with it. Remote fails if the segment is outside its region.
 func (s Segment) Remote() (RemoteBuffer, error) {
 	if err := s.inside(); err != nil {
 		return RemoteBuffer{}, cerr.Argument("Segment.Remote", "", err)
@@ -81,8 +80,8 @@ func (s Segment) Remote() (RemoteBuffer, error) {
 	return RemoteBuffer{Addr: s.addr(), RKey: s.mr.rkey, Len: uint64(s.n)}, nil
 }
 
-// sound reports whether check returns nil. It is small enough to be inlined into
-// what adds requests.
+// sound reports whether check returns nil. It is small enough to be inlined
+// into the functions that add requests.
 func (s *Segment) sound() bool {
 	mr := s.mr
 	if mr == nil {
@@ -93,12 +92,12 @@ func (s *Segment) sound() bool {
 		uint64(s.n) <= 1<<32-1 && uint(s.offset) <= uint(mr.size) && s.n <= mr.size-s.offset
 }
 
-// owner returns the region of a sound segment for a batch to keep. It is a copy of
-// the pointer that the compiler cannot take for that of InlineBytes, whose memory
-// may therefore stay on its function's stack.
+// owner returns the region of a sound segment, for a batch to keep. The
+// compiler cannot confuse this pointer with that of InlineBytes, whose memory
+// may therefore stay on the stack of its function.
 func (s *Segment) owner() *MR { return s.mr.itself }
 
-// written returns nil if the device may write to all segments that are sound.
+// written returns an error if the device may not write to a sound segment.
 func written(segments []Segment) error {
 	for k := range segments {
 		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.n > 0 && s.sound() {
@@ -109,7 +108,7 @@ func written(segments []Segment) error {
 	return nil
 }
 
-// check returns nil if a work request can have the segment.
+// check returns an error if a work request cannot have the segment.
 func (s Segment) check() error {
 	if err := s.inside(); err != nil {
 		return err
@@ -121,7 +120,7 @@ func (s Segment) check() error {
 	return nil
 }
 
-// inside returns nil if the region has the segment.
+// inside returns an error if the segment is outside its region.
 func (s Segment) inside() error {
 	switch {
 	case s.inline != nil:
@@ -149,11 +148,11 @@ func (mr *MR) notInline() error {
 	return cerr.Invalid("memory of %s cannot be sent inline: only the device reaches it", mr.object.Name())
 }
 
-// RawSegment returns n bytes at an address that requests name by a local key,
-// for memory that something else than this package has registered. Only the
-// device checks whether the key, the address and the memory are right, and
-// nothing keeps the memory there. It has no Bytes and no Remote, and cannot be
-// sent inline. It allocates; Sub of what it returns does not.
+// RawSegment returns n bytes at addr with the local key lkey, for memory that
+// was registered without this package. Only the device checks the key and the
+// address, and nothing keeps the memory in place. The segment has no Bytes and
+// no Remote, and cannot be sent inline. RawSegment allocates; Sub on its result
+// does not.
 func RawSegment(addr uint64, n int, lkey uint32) Segment {
 	mr := &MR{raw: &libibverbs.Mr{Lkey: lkey}, region: region{start: addr, size: n, lkey: lkey, keyOnly: true}}
 	mr.itself = mr
@@ -161,13 +160,13 @@ func RawSegment(addr uint64, n int, lkey uint32) Segment {
 	return mr.All()
 }
 
-// noBytes stands for the memory of no bytes.
+// noBytes is the memory of an empty segment from InlineBytes.
 var noBytes byte
 
-// InlineBytes returns any memory of this process for requests with SendInline;
-// without, it is refused. The batch copies it when the request is added or
-// changed, so that it can be used for something else at once. A request can
-// have up to 4096 bytes so, if the queue pair was made for as many; see
+// InlineBytes returns a segment of any memory of this process, for requests
+// with SendInline; others are refused. The batch copies the bytes when the
+// request is added or changed, so b can be reused at once. A request can have
+// at most 4096 such bytes, and no more than the queue pair was made for; see
 // QPConfig.MaxInline.
 func InlineBytes(b []byte) Segment {
 	if len(b) == 0 {
@@ -176,7 +175,7 @@ func InlineBytes(b []byte) Segment {
 	return Segment{inline: unsafe.SliceData(b), n: len(b)}
 }
 
-// SetSegments changes what is sent, written or read into.
+// SetSegments changes the memory to send or write from, or to read into.
 func (r SendWR) SetSegments(segments ...Segment) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -221,8 +220,8 @@ func (r SendWR) SetSegments(segments ...Segment) error {
 	return nil
 }
 
-// addressable returns nil if this process has the memory of all segments of
-// request i.
+// addressable returns an error if this process cannot access the memory of all
+// segments of request i.
 func (b *SendBatch) addressable(i int) error {
 	for k, mr := range b.owners(i) {
 		if mr != nil && mr.bytes == nil {
@@ -236,8 +235,8 @@ func notInline(k int, mr *MR) error { return inSegment(k, mr.notInline()) }
 
 func inSegment(k int, err error) error { return fmt.Errorf("segment %d: %w", k, err) }
 
-// readdress changes the segments of request i from the device's addresses to
-// this process's, which C reads inline data at, or back.
+// readdress changes the addresses in the segments of request i: to those of
+// this process, where C reads inline data, or back to those of the device.
 func (b *SendBatch) readdress(i int, inline bool) {
 	sges := b.arena.place(i)
 	for k, mr := range b.owners(i) {

@@ -14,39 +14,40 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// SendBatch is a list of send requests that is posted in one call. It is made
-// once and used again: filling, changing and posting it allocates nothing. It
-// must not be used concurrently. See ibv_post_send(3) and ibv_wr_post(3).
+// SendBatch is a list of send requests that is posted in one call. Make it once
+// and use it again: filling, changing and posting it allocates nothing. It must
+// not be used concurrently. See ibv_post_send(3) and ibv_wr_post(3).
 //
-// A batch does not keep what its requests name open. The memory regions must
-// stay open until the requests have completed; until then they also keep the
-// memory reachable. What C looks at while it posts (inline data, a header, an
-// address handle, a memory window and its region) is held during the call, and
-// posting it after it was closed is an error.
+// A batch does not keep open what its requests use. Memory regions must stay
+// open until the requests have completed; they also keep their memory
+// reachable. During a post, the batch holds open what C reads: the regions of
+// inline data and headers, address handles, memory windows and their regions.
+// If one of these was closed before, posting fails.
 type SendBatch struct {
 	arena *arena[libibverbs.SendWr]
 	more  []sendMore
-	owner []*MR            // of each segment, as arena.sges; nil for those in copies
-	holds int              // requests for which hold has something to do
-	uses  []*object.Object // what hold holds, if it is not stale
+	owner []*MR            // region of each segment in arena.sges; nil if it is in copies
+	holds int              // number of requests that hold must look at
+	uses  []*object.Object // objects that hold holds, unless stale
 	stale bool
 
-	copies *copies // of InlineBytes; nil until there are some
+	copies *copies // bytes of InlineBytes; nil until there are some
 
-	// The first request that only ibv_wr_* can post, counted from 1; 0: none.
+	// First request that only ibv_wr_* can post, counted from 1; 0: none.
 	extended int
 }
 
-// sendMore is what a request needs beside what C is given.
+// sendMore holds what a request needs in addition to what C gets.
 type sendMore struct {
-	used [2]*object.Object // what C looks at while it posts; the first is set first
-	room uint64            // bytes that the remote buffer has
+	used [2]*object.Object // objects that C reads while it posts; used[0] is set first
+	room uint64            // size of the remote buffer in bytes
 }
 
 const unlimited = math.MaxUint64
 
-// NewSendBatch makes a batch for so many requests with up to so many segments
-// each. Its memory goes away with the last reference to it.
+// NewSendBatch makes a batch with room for the given number of requests, each
+// with at most the given number of segments. Its memory is released with the
+// last reference to it.
 func NewSendBatch(requests, segments int) (*SendBatch, error) {
 	a, err := newArena[libibverbs.SendWr](requests, segments)
 	if err != nil {
@@ -63,7 +64,7 @@ func NewSendBatch(requests, segments int) (*SendBatch, error) {
 	}, nil
 }
 
-// Len returns how many requests the batch has.
+// Len returns the number of requests in the batch.
 func (b *SendBatch) Len() int {
 	if b == nil {
 		return 0
@@ -74,7 +75,7 @@ func (b *SendBatch) Len() int {
 // Reset empties the batch.
 func (b *SendBatch) Reset() {
 	if n := b.Len(); n > 0 {
-		// Nothing is kept alive by a batch that does not need it.
+		// An empty batch keeps nothing alive.
 		clear(b.more[:n])
 		clear(b.owner[:n*b.arena.segments])
 		clear(b.uses)
@@ -83,13 +84,12 @@ func (b *SendBatch) Reset() {
 	}
 }
 
-// add puts a request at the end of the list and returns it, so that its caller
-// can write what only its opcode has, and keep the batch alive until then. room
-// is how many bytes the segments may have together.
+// add appends a request and returns it, for its caller to write the fields of
+// its opcode; the caller must keep the batch alive meanwhile. The segments may
+// have room bytes in total.
 //
-// Most of a program's time with a batch goes by here, so the numbers are written
-// first, while they are in registers, and nothing is called for a request that
-// can be added.
+// Programs spend most of their batch time here, so add writes the numbers
+// first, while they are in registers, and calls nothing for a valid request.
 func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, flags SendFlags, room uint64, segments []Segment) (*libibverbs.SendWr, error) {
 	if b == nil || b.arena == nil {
 		return nil, noBatch(opPostSend, op.String())
@@ -102,8 +102,8 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	wr := &a.wrs[i]
 	wr.WrId, wr.NumSge, wr.Opcode, wr.SendFlags = id, int32(len(segments)), op, uint32(flags)
 	*wr.ImmData() = imm // or the key to invalidate
-	// The rest stays as an earlier request has left it, unless it would mean
-	// something here: the union starts with a datagram's address handle.
+	// The rest stays as an earlier request left it, except for what would
+	// matter here: the union starts with a datagram's address handle.
 	wr.Wr.Rdma().RemoteAddr, wr.QpType.Xrc().RemoteSrqn = 0, 0
 	b.more[i].room = room
 	if len(segments) > a.segments {
@@ -133,8 +133,8 @@ func (b *SendBatch) add(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, 
 	return wr, nil
 }
 
-// checkInline refuses what has nothing to send: C would take its segments for
-// data, and what came for a place to write to.
+// checkInline refuses SendInline for requests that send nothing: C would send
+// the contents of their segments, which are for results.
 func checkInline(op libibverbs.WrOpcode) error {
 	switch op {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -148,13 +148,13 @@ func (b *SendBatch) disown(i int) {
 	clear(b.owner[i*b.arena.segments:][:b.arena.segments])
 }
 
-// owners returns the regions of the segments that request i has, nil for those
-// that have none.
+// owners returns the regions of request i's segments. Segments in copies have
+// nil.
 func (b *SendBatch) owners(i int) []*MR {
 	return b.owner[i*b.arena.segments:][:b.arena.wrs[i].NumSge]
 }
 
-// inline makes a request that is about to be added one whose data C reads.
+// inline prepares request i, which is about to be added, for SendInline.
 func (b *SendBatch) inline(i int) error {
 	if err := firstError(checkInline(b.arena.wrs[i].Opcode), b.addressable(i)); err != nil {
 		b.disown(i)
@@ -166,7 +166,7 @@ func (b *SendBatch) inline(i int) error {
 	return nil
 }
 
-// addRemote is add for a request that works on a peer's memory.
+// addRemote appends a request that accesses a peer's memory.
 func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
 	wr, err := b.add(op, imm, id, flags, remote.Len, segments)
 	if err != nil {
@@ -177,7 +177,7 @@ func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id ui
 	return nil
 }
 
-// refusedSend names the request that the batch does not take.
+// refusedSend returns the error for a request that the batch refuses.
 func refusedSend(op libibverbs.WrOpcode, i int, err error) error {
 	return cerr.Argument(opPostSend, fmt.Sprintf("%v, request %d of the batch", op, i), err)
 }
@@ -186,24 +186,24 @@ func tooLong(bytes, room uint64) error {
 	return cerr.Invalid("%d bytes for a remote buffer of %d", bytes, room)
 }
 
-// Send adds a message that the peer receives into what it has posted. The ID
-// comes back with the completion. It fails with ErrBatchFull, or with
-// syscall.EINVAL for segments that cannot be; see ibv_post_send(3). So do the
-// other methods that add.
+// Send adds a message, which the peer receives into a receive that it has
+// posted; see ibv_post_send(3). The completion has the ID. Like all methods
+// that add a request, it fails with ErrBatchFull, or with syscall.EINVAL if a
+// segment is invalid.
 func (b *SendBatch) Send(id uint64, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND, 0, id, flags, unlimited, segments)
 	return err
 }
 
-// SendImm adds a message with 32 bits of immediate data, given in this host's
-// byte order; see ibv_post_send(3).
+// SendImm adds a message with 32 bits of immediate data in the host's byte
+// order; see ibv_post_send(3).
 func (b *SendBatch) SendImm(id uint64, imm uint32, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, flags, unlimited, segments)
 	return err
 }
 
-// SendInv adds a message that also invalidates a remote key at the peer: that
-// of a memory window, which the peer's completion names; see ibv_post_send(3).
+// SendInv adds a message that also invalidates a key of the peer's, that of a
+// memory window; see ibv_post_send(3). The peer's completion has the key.
 func (b *SendBatch) SendInv(id uint64, rkey uint32, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND_WITH_INV, libibverbs.Be32(rkey), id, flags, unlimited, segments)
 	return err
@@ -215,9 +215,9 @@ func (b *SendBatch) Write(id uint64, to RemoteBuffer, flags SendFlags, segments 
 	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE, 0, id, to, flags, segments)
 }
 
-// WriteImm adds an RDMA write that also takes a receive of the peer's, which
-// completes with 32 bits of immediate data, given in this host's byte order; see
-// ibv_post_send(3).
+// WriteImm adds an RDMA write with 32 bits of immediate data in the host's byte
+// order; see ibv_post_send(3). It takes a receive of the peer, which completes
+// with the immediate data.
 func (b *SendBatch) WriteImm(id uint64, to RemoteBuffer, imm uint32, flags SendFlags, segments ...Segment) error {
 	return b.addRemote(libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
@@ -231,13 +231,13 @@ func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }
 
-// WR returns the request at index i, to be changed in place. It may have
-// been posted: what C was given does not change any more.
+// WR returns the request at index i, to change it in place. Changing a request
+// that has been posted does not affect what C was given.
 func (b *SendBatch) WR(i int) SendWR { return SendWR{b, i} }
 
-// SendWR is a request of a batch. It is valid until Reset. Setting
-// something that the request does not have gives an error, and so does what
-// adding the request would refuse; the request is then as it was.
+// SendWR is a request of a batch. It is valid until Reset. Its methods fail if
+// the request does not have what they set, or if adding the request with the
+// new value would fail; the request is then unchanged.
 type SendWR struct {
 	batch *SendBatch
 	i     int
@@ -250,7 +250,7 @@ func (r SendWR) wr() (*libibverbs.SendWr, error) {
 	return &r.batch.arena.wrs[r.i], nil
 }
 
-// missing is apart from wr so that wr can be inlined.
+// missing is separate from wr to let the compiler inline wr.
 func (r SendWR) missing() error {
 	return cerr.Refuse(opPostSend, fmt.Sprintf("request %d", r.i), "the batch has %d requests", r.batch.Len())
 }
@@ -290,7 +290,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 		if err := firstError(checkInline(wr.Opcode), r.batch.addressable(r.i)); err != nil {
 			return r.refuse(wr, err)
 		}
-		if k := r.batch.copied(r.i); k >= 0 { // they are there only because the request is inline
+		if k := r.batch.copied(r.i); k >= 0 { // only inline requests have them
 			return r.refuse(wr, cerr.Invalid("segment %d is from InlineBytes, and stays inline", k))
 		}
 		r.batch.readdress(r.i, inline)
@@ -301,7 +301,7 @@ func (r SendWR) SetFlags(flags SendFlags) error {
 	return nil
 }
 
-// count keeps holds right after request i was changed.
+// count updates holds after a change of request i.
 func (b *SendBatch) count(before bool, i int) {
 	b.stale = true
 	switch now := b.held(i); {
@@ -312,7 +312,7 @@ func (b *SendBatch) count(before bool, i int) {
 	}
 }
 
-// SetImm changes the immediate data, given in this host's byte order.
+// SetImm changes the immediate data, in the host's byte order.
 func (r SendWR) SetImm(imm uint32) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -326,7 +326,7 @@ func (r SendWR) SetImm(imm uint32) error {
 	return nil
 }
 
-// SetInvalidate changes the key that is made invalid.
+// SetInvalidate changes the key to invalidate.
 func (r SendWR) SetInvalidate(rkey uint32) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -340,8 +340,8 @@ func (r SendWR) SetInvalidate(rkey uint32) error {
 	return nil
 }
 
-// SetRemote changes the memory of the peer that is written, read, or operated
-// on.
+// SetRemote changes the peer's memory that the request writes, reads or
+// operates on.
 func (r SendWR) SetRemote(remote RemoteBuffer) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -376,8 +376,8 @@ func (r SendWR) length(wr *libibverbs.SendWr) (n uint64) {
 	return n
 }
 
-// SetOperands changes the numbers of an atomic operation: those of CompareSwap,
-// or the one of FetchAdd, whose second is not used.
+// SetOperands changes the operands of an atomic operation: both of CompareSwap,
+// or the one of FetchAdd, which ignores swap.
 func (r SendWR) SetOperands(compareOrAdd, swap uint64) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -391,7 +391,7 @@ func (r SendWR) SetOperands(compareOrAdd, swap uint64) error {
 	return nil
 }
 
-// SetDestination changes who gets the datagram.
+// SetDestination changes the destination of a datagram.
 func (r SendWR) SetDestination(to Destination) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -415,8 +415,8 @@ func (r SendWR) SetDestination(to Destination) error {
 	return nil
 }
 
-// SetXRCSRQ says which shared receive queue of the peer's takes the message,
-// for a queue pair that sends to XRC.
+// SetXRCSRQ sets the number of the peer's shared receive queue that takes the
+// message, for a queue pair of type QPTypeXRCSend.
 func (r SendWR) SetXRCSRQ(number uint32) error {
 	wr, err := r.wr()
 	if err != nil {
@@ -427,7 +427,7 @@ func (r SendWR) SetXRCSRQ(number uint32) error {
 	return nil
 }
 
-// atomicSize is how many bytes an atomic operation is about.
+// atomicSize is the size of an atomic operation's operands in bytes.
 const atomicSize = 8
 
 func checkAtomic(at RemoteBuffer) error {
@@ -441,17 +441,17 @@ func checkAtomic(at RemoteBuffer) error {
 }
 
 // CompareSwap adds an atomic operation on the first 8 bytes of a peer's memory,
-// which must be aligned to 8 bytes: if they are compare, they become swap. What
-// they were goes into result, which has 8 bytes, in this host's byte order; see
-// ibv_post_send(3).
+// which must be aligned to 8 bytes; see ibv_post_send(3). If they equal
+// compare, they become swap. Their previous value goes into result, which must
+// have 8 bytes, in the host's byte order.
 func (b *SendBatch) CompareSwap(id uint64, at RemoteBuffer, compare, swap uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, id, at, compare, swap, flags, result)
 }
 
 // FetchAdd adds an atomic operation on the first 8 bytes of a peer's memory,
-// which must be aligned to 8 bytes: add is added to them. What they were goes
-// into result, which has 8 bytes, in this host's byte order; see
-// ibv_post_send(3).
+// which must be aligned to 8 bytes; see ibv_post_send(3). It increases them by
+// add. Their previous value goes into result, which must have 8 bytes, in the
+// host's byte order.
 func (b *SendBatch) FetchAdd(id uint64, at RemoteBuffer, add uint64, flags SendFlags, result Segment) error {
 	return b.addAtomic(libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, id, at, add, 0, flags, result)
 }
@@ -476,9 +476,9 @@ func (b *SendBatch) addAtomic(op libibverbs.WrOpcode, id uint64, at RemoteBuffer
 	return nil
 }
 
-// AtomicWrite adds a write of 8 bytes, as they stand here, to a peer's memory,
-// which must be aligned to 8 bytes; nobody there sees only some of them. The
-// queue pair must have been made for it: see ibv_wr_post(3).
+// AtomicWrite adds a write of 8 bytes to a peer's memory, which must be aligned
+// to 8 bytes; see ibv_wr_post(3). Readers there see all of the bytes or none.
+// The queue pair must have been made for it; see QPConfig.SendOps.
 func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags SendFlags) error {
 	if err := checkAtomic(to); err != nil {
 		return refusedSend(libibverbs.IBV_WR_ATOMIC_WRITE, b.Len(), err)
@@ -488,24 +488,25 @@ func (b *SendBatch) AtomicWrite(id uint64, to RemoteBuffer, data [8]byte, flags 
 	}, to.Len)
 }
 
-// FlushPlacement says how far data has to get.
+// FlushPlacement says how far data must get.
 type FlushPlacement = libibverbs.PlacementType
 
-// How far data has to get; combine them with |.
+// How far data must get before a flush completes; combine them with |.
 const (
-	FlushGlobal     FlushPlacement = libibverbs.IBV_FLUSH_GLOBAL     // all of the peer's machine sees it
-	FlushPersistent FlushPlacement = libibverbs.IBV_FLUSH_PERSISTENT // it survives a loss of power
+	FlushGlobal     FlushPlacement = libibverbs.IBV_FLUSH_GLOBAL     // the peer's whole machine sees the data
+	FlushPersistent FlushPlacement = libibverbs.IBV_FLUSH_PERSISTENT // the data survives a loss of power
 )
 
-// Flush adds a request that completes when what was written to a range of a
-// peer's memory before has got as far as placement says. The region must have
-// the access flag of the same name, and the queue pair must have been made for
-// it: see ibv_wr_post(3).
+// Flush adds a request that completes when earlier writes to a range of a
+// peer's memory have got as far as placement says; see ibv_wr_post(3). The
+// region must have the access flag of the same name, such as AccessFlushGlobal.
+// The queue pair must have been made for it; see QPConfig.SendOps.
 func (b *SendBatch) Flush(id uint64, at RemoteBuffer, placement FlushPlacement, flags SendFlags) error {
 	return b.flush(id, at, placement, libibverbs.IBV_FLUSH_RANGE, flags)
 }
 
-// FlushRegion is Flush for the whole memory region that at is in.
+// FlushRegion adds a request like Flush, but for the whole memory region that
+// contains at.
 func (b *SendBatch) FlushRegion(id uint64, at RemoteBuffer, placement FlushPlacement, flags SendFlags) error {
 	return b.flush(id, at, placement, libibverbs.IBV_FLUSH_MR, flags)
 }
@@ -519,8 +520,8 @@ func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, 
 	}, at.Len)
 }
 
-// addExtended is add for a request that can be posted only with ibv_wr_*. C has
-// no fields for it in ibv_send_wr; package datapath reads these.
+// addExtended appends a request that only ibv_wr_* can post. C's ibv_send_wr
+// has no fields for it; package datapath reads these.
 func (b *SendBatch) addExtended(op libibverbs.WrOpcode, id uint64, flags SendFlags, fields libibverbs.SendWrWrAtomic, room uint64) error {
 	wr, err := b.add(op, 0, id, flags, room, nil)
 	if err != nil {
@@ -534,11 +535,11 @@ func (b *SendBatch) addExtended(op libibverbs.WrOpcode, id uint64, flags SendFla
 	return nil
 }
 
-// Destination is who gets a datagram; see [PD.CreateDestination].
+// Destination is the destination of a datagram; see [PD.CreateDestination].
 type Destination struct {
-	AH    *AH    // the way to the peer's port
-	QPNum uint32 // of the peer
-	QKey  uint32 // that the peer's queue pair has
+	AH    *AH    // path to the peer's port
+	QPNum uint32 // number of the peer's queue pair
+	QKey  uint32 // key of the peer's queue pair
 }
 
 func (d Destination) check() error {
@@ -558,8 +559,8 @@ func (b *SendBatch) SendTo(id uint64, to Destination, flags SendFlags, segments 
 	return b.addTo(libibverbs.IBV_WR_SEND, 0, id, to, flags, segments)
 }
 
-// SendImmTo adds a datagram with 32 bits of immediate data, given in this
-// host's byte order; see ibv_post_send(3).
+// SendImmTo adds a datagram with 32 bits of immediate data in the host's byte
+// order, for a queue pair of type QPTypeUD; see ibv_post_send(3).
 func (b *SendBatch) SendImmTo(id uint64, to Destination, imm uint32, flags SendFlags, segments ...Segment) error {
 	return b.addTo(libibverbs.IBV_WR_SEND_WITH_IMM, libibverbs.NewBe32(imm), id, to, flags, segments)
 }
@@ -577,10 +578,10 @@ func (b *SendBatch) addTo(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64
 	return nil
 }
 
-// TSO adds a large message that the device cuts into packets with mss bytes of
-// data each, every one behind a copy of the header; for a queue pair of type
-// QPTypeRawPacket, or of QPTypeUD with [SendWR.SetDestination]; see
-// ibv_post_send(3). The header lies in a memory region.
+// TSO adds a large message that the device cuts into packets; see
+// ibv_post_send(3). Each packet has a copy of the header, which must lie in a
+// memory region, and at most mss bytes of data. The queue pair must be of type
+// QPTypeRawPacket, or of QPTypeUD with [SendWR.SetDestination].
 func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, segments ...Segment) error {
 	if err := header.check(); err != nil {
 		return refusedSend(libibverbs.IBV_WR_TSO, b.Len(), fmt.Errorf("header: %w", err))
@@ -603,7 +604,7 @@ func (b *SendBatch) TSO(id uint64, header Segment, mss uint16, flags SendFlags, 
 }
 
 // notDatagram returns the index of the first request that is not a datagram
-// with a destination, -1 if all are.
+// with a destination, or -1 if there is none.
 func (b *SendBatch) notDatagram() int {
 	for i := range b.arena.used() {
 		wr := &b.arena.wrs[i]
@@ -618,15 +619,15 @@ func (b *SendBatch) notDatagram() int {
 	return -1
 }
 
-// maxCopied is how many bytes of InlineBytes a request can have, which is more
-// than any device takes inline.
+// maxCopied limits the bytes of InlineBytes in a request. No device takes more
+// inline.
 const maxCopied = 4096
 
-// copies is memory outside of Go's heap where a batch keeps what InlineBytes
-// gave: that of request i is in slot i.
+// copies is memory outside Go's heap for the bytes of InlineBytes. Those of
+// request i are in slot i.
 type copies struct {
 	memory []byte
-	slot   int // bytes, a power of two
+	slot   int // size of a slot in bytes, a power of two
 }
 
 func newCopies(requests, slot int) (*copies, error) {
@@ -635,7 +636,7 @@ func newCopies(requests, slot int) (*copies, error) {
 		return nil, fmt.Errorf("memory for %d bytes inline of each of %d requests: %w", slot, requests, err)
 	}
 	c := &copies{memory, slot}
-	runtime.AddCleanup(c, func(m []byte) { _ = mem.Unmap(m) }, memory) // as an arena's
+	runtime.AddCleanup(c, func(m []byte) { _ = mem.Unmap(m) }, memory) // as for an arena
 	return c, nil
 }
 
@@ -653,7 +654,7 @@ func (b *SendBatch) reserve(n uint64) error {
 	if old := b.copies; old != nil {
 		for i := range b.arena.wrs {
 			copy(larger.of(i), old.of(i))
-			// Segments that are not in use are changed too, which does no harm.
+			// This also changes unused segments, which does no harm.
 			moved := addressOf(larger.of(i)) - addressOf(old.of(i))
 			for k := range b.arena.place(i) {
 				if b.owner[i*b.arena.segments+k] == nil {
@@ -666,7 +667,7 @@ func (b *SendBatch) reserve(n uint64) error {
 	return nil
 }
 
-// addOther is the rest of add, for segments of which not all are sound.
+// addOther finishes add if not all segments are sound.
 func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, error) {
 	if err := b.setOther(i, segments); err != nil {
 		b.disown(i)
@@ -681,7 +682,7 @@ func (b *SendBatch) addOther(i int, segments []Segment) (*libibverbs.SendWr, err
 	return wr, nil
 }
 
-// setOther writes the segments of request i, whatever they are.
+// setOther writes the segments of request i, whatever their kinds.
 func (b *SendBatch) setOther(i int, segments []Segment) error {
 	wr := &b.arena.wrs[i]
 	inline := SendFlags(wr.SendFlags)&SendInline != 0
@@ -731,8 +732,8 @@ func (b *SendBatch) setOther(i int, segments []Segment) error {
 	return nil
 }
 
-// copiesFor reports whether a request can have InlineBytes: it sends, and C
-// copies what it sends.
+// copiesFor reports whether a request can have InlineBytes: it sends them, and
+// C copies what it sends.
 func copiesFor(wr *libibverbs.SendWr) bool {
 	switch wr.Opcode {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -741,8 +742,8 @@ func copiesFor(wr *libibverbs.SendWr) bool {
 	return SendFlags(wr.SendFlags)&SendInline != 0
 }
 
-// copied returns the index of a segment of request i that InlineBytes gave, -1
-// if there is none.
+// copied returns the index of a segment of request i that came from
+// InlineBytes, or -1 if there is none.
 func (b *SendBatch) copied(i int) int {
 	for k, mr := range b.owners(i) {
 		if mr == nil {
@@ -752,9 +753,9 @@ func (b *SendBatch) copied(i int) int {
 	return -1
 }
 
-// BindMW adds a bind of a memory window of type 2: once it has completed, peers
-// may use the memory as the binding says, by the window's new key, which
-// [MW.Remote] has; see ibv_post_send(3).
+// BindMW adds a request that binds a memory window of type 2; see
+// ibv_post_send(3). Once it has completed, peers may use the memory as the
+// binding says, with the window's new key, which is in [MW.Remote].
 func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) error {
 	switch {
 	case b == nil || b.arena == nil:
@@ -775,8 +776,8 @@ func (b *SendBatch) BindMW(id uint64, mw *MW, binding Binding, flags SendFlags) 
 	return nil
 }
 
-// LocalInv adds a request that makes a key of this side's invalid: that of a
-// memory window; see ibv_post_send(3).
+// LocalInv adds a request that invalidates a local key, that of a memory
+// window; see ibv_post_send(3).
 func (b *SendBatch) LocalInv(id uint64, rkey uint32, flags SendFlags) error {
 	_, err := b.add(libibverbs.IBV_WR_LOCAL_INV, libibverbs.Be32(rkey), id, flags, unlimited, nil)
 	return err

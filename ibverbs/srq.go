@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// SRQ is a shared receive queue: many queue pairs take their receives from it.
-// Its methods may be called concurrently.
+// SRQ is a shared receive queue, from which many queue pairs take their
+// receives. Its methods may be called concurrently.
 type SRQ struct {
 	object  object.Object
 	device  *Device
@@ -20,16 +20,16 @@ type SRQ struct {
 	raw     *libibverbs.Srq
 }
 
-// SRQAttr is what a shared receive queue can hold, and when it warns.
+// SRQAttr holds the size and the limit of a shared receive queue.
 type SRQAttr struct {
-	MaxWR  int // receives
+	MaxWR  int // posted receives
 	MaxSGE int // segments of a receive
-	Limit  int // an event comes when fewer receives are left; 0: none is to come
+	Limit  int // an event reports that fewer receives are left; 0: no event
 }
 
 // CreateSRQ makes a shared receive queue; see ibv_create_srq(3) and
-// ibv_create_srq_ex(3). It fails with errors.ErrUnsupported if the device does
-// not have the type.
+// ibv_create_srq_ex(3). It fails with errors.ErrUnsupported if the device lacks
+// the type.
 func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	parents, contexts := config.parents()
 	parents = append([]*object.Object{pd.self()}, parents...)
@@ -56,15 +56,15 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	return srq, nil
 }
 
-// PD returns the protection domain of the receives' memory.
+// PD returns the protection domain of the queue.
 func (srq *SRQ) PD() *PD { return srq.pd }
 
 // Raw returns the C object, which is valid until Close.
 func (srq *SRQ) Raw() *libibverbs.Srq { return srq.raw }
 
-// Num returns the number by which the peers of extended reliable connections
-// name the queue; see ibv_get_srq_num(3). Other queues have none, which is
-// errors.ErrUnsupported.
+// Num returns the number by which peers of extended reliable connections
+// address the queue; see ibv_get_srq_num(3). It fails with
+// errors.ErrUnsupported for other queues.
 func (srq *SRQ) Num() (uint32, error) {
 	if err := srq.self().Use(); err != nil {
 		return 0, err
@@ -74,8 +74,7 @@ func (srq *SRQ) Num() (uint32, error) {
 	return n, wrap(srq.object.Name(), err)
 }
 
-// Query asks the device for what the queue can hold, and its limit; see
-// ibv_query_srq(3).
+// Query asks the device for the queue's size and limit; see ibv_query_srq(3).
 func (srq *SRQ) Query() (SRQAttr, error) {
 	if err := srq.self().Use(); err != nil {
 		return SRQAttr{}, err
@@ -88,8 +87,8 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	return SRQAttr{MaxWR: int(a.MaxWr), MaxSGE: int(a.MaxSge), Limit: int(a.SrqLimit)}, nil
 }
 
-// SetLimit asks for one asynchronous event when fewer than n receives are
-// left; see ibv_modify_srq(3). With 0 none is to come.
+// SetLimit requests one asynchronous event when fewer than n receives are left;
+// see ibv_modify_srq(3). If n is 0, there is no event.
 func (srq *SRQ) SetLimit(n int) error {
 	return srq.modify("limit", n, &libibverbs.SrqAttr{SrqLimit: uint32(n)}, libibverbs.IBV_SRQ_LIMIT)
 }
@@ -111,10 +110,11 @@ func (srq *SRQ) modify(what string, n int, attr *libibverbs.SrqAttr, mask libibv
 	return wrap(srq.object.Name(), libibverbs.ModifySrq(srq.raw, attr, int32(mask)))
 }
 
-// PostRecv posts the batch's receives in one call of C and returns how many
-// were posted, which is all of them unless there is an error; see
-// ibv_post_srq_recv(3). It does what QP.PostRecv does for a queue pair's own
-// receives.
+// PostRecv posts the batch's receives in one call of C and returns how many it
+// posted, which is all of them unless it fails; see ibv_post_srq_recv(3). If a
+// receive cannot be posted, the error is a *PostError. The batch can be changed
+// or posted again at once. Memory regions must stay open until the receives
+// that use them have completed.
 func (srq *SRQ) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(srq.self(), func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error) {
 		err = libibverbs.PostSrqRecv(srq.raw, first, &bad)
@@ -130,8 +130,8 @@ func (srq *SRQ) self() *object.Object {
 }
 
 // Close destroys the queue; see ibv_destroy_srq(3). Receives that are still
-// posted never complete. While queue pairs use it, Close does nothing and
-// returns a BusyError.
+// posted never complete. While queue pairs use the queue, Close does nothing
+// and returns a BusyError.
 func (srq *SRQ) Close() error {
 	return srq.self().Close(nil, func() error {
 		handle := srq.raw.Handle
@@ -145,26 +145,27 @@ func (srq *SRQ) Close() error {
 	})
 }
 
-// SRQType is what a shared receive queue serves.
+// SRQType is the type of a shared receive queue.
 type SRQType = libibverbs.SrqType
 
 // The types of shared receive queues.
 const (
-	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // queue pairs that are made with it
-	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // extended reliable connections that name it
-	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // messages that find their receive by a tag
+	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // for queue pairs made with it
+	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // for extended reliable connections that address it
+	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // for messages that are matched to receives by tag
 )
 
 // SRQConfig says how to make a shared receive queue.
 type SRQConfig struct {
 	Type   SRQType // the zero value is SRQTypeBasic
-	MaxWR  int     // receives posted
+	MaxWR  int     // posted receives
 	MaxSGE int     // segments of a receive; the zero value is 1
 
-	XRCD *XRCD // for SRQTypeXRC
-	CQ   *CQ   // for SRQTypeXRC and SRQTypeTagMatching
+	XRCD *XRCD // required for SRQTypeXRC, nil for other types
+	CQ   *CQ   // required for SRQTypeXRC and SRQTypeTagMatching, nil for SRQTypeBasic
 
-	// For SRQTypeTagMatching: tags in the list, and operations on it under way.
+	// Only for SRQTypeTagMatching: receives in the tag list, and operations on
+	// it in progress.
 	MaxTags, MaxTagOps int
 }
 
@@ -195,7 +196,7 @@ func (c SRQConfig) check(pd *PD) error {
 }
 
 // parents returns the objects that the queue needs besides its domain, and the
-// open devices that they belong to.
+// open device of each.
 func (c SRQConfig) parents() (objects []*object.Object, contexts []*Device) {
 	if c.XRCD != nil {
 		objects, contexts = append(objects, c.XRCD.self()), append(contexts, c.XRCD.device)

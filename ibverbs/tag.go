@@ -12,56 +12,55 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// TagOpFlags are the options of an operation on a tag list; combine them with
-// |.
+// TagOpFlags are options of an operation on a tag list; combine them with |.
 type TagOpFlags = libibverbs.OpsFlags
 
 // The options of an operation on a tag list.
 const (
-	TagOpSignaled TagOpFlags = libibverbs.IBV_OPS_SIGNALED // ask for a completion
+	TagOpSignaled TagOpFlags = libibverbs.IBV_OPS_SIGNALED // request a completion
 	TagOpSync     TagOpFlags = libibverbs.IBV_OPS_TM_SYNC  // TagOp.Unexpected is valid
 )
 
-// TagOp is what all operations on a tag list have.
+// TagOp holds the fields common to all operations on a tag list.
 //
-// A message without a receive in the list is unexpected, and takes one of
-// SRQ.PostRecv. The device then uses receives that are added later only when it
-// hears that the program has dealt with as many unexpected messages as the
-// device has met, so that no later message overtakes one of these.
+// A message that matches no receive in the list is unexpected, and takes a
+// receive of SRQ.PostRecv. The device uses receives added afterwards only once
+// the program has reported handling as many unexpected messages as the device
+// has met, which keeps later messages from overtaking unexpected ones.
 type TagOp struct {
-	ID         uint64 // comes back with the completion of the operation itself
+	ID         uint64 // ID of the completion of the operation itself
 	Flags      TagOpFlags
-	Unexpected uint32 // with TagOpSync: unexpected messages that the program has dealt with until now
+	Unexpected uint32 // with TagOpSync: unexpected messages that the program has handled so far
 }
 
-// TagRecv is a receive for the messages whose tag, as far as Mask has bits, is
-// Tag. Both are in this host's byte order.
+// TagRecv matches messages whose tag equals Tag in the bits that Mask has. Both
+// are in the host's byte order.
 type TagRecv struct {
 	Tag, Mask uint64
-	ID        uint64 // comes back with the completion of the message
+	ID        uint64 // ID of the completion of the message
 }
 
-// TagHandle names a receive in the tag list of a shared receive queue, from
-// when it was added until its message completes or it is deleted.
+// TagHandle identifies a receive in the tag list of a shared receive queue,
+// from when it is added until its message completes or it is deleted.
 type TagHandle struct {
 	srq    *SRQ
 	handle uint32
 }
 
 // TagBatch is a list of operations on the tag list of a shared receive queue,
-// which is posted in one call, made once and used again as a SendBatch is. It
-// must not be used concurrently.
+// which is posted in one call. Make it once and use it again, like a SendBatch.
+// It must not be used concurrently.
 type TagBatch struct {
 	arena   *arena[libibverbs.OpsWr]
-	deletes []*SRQ             // for each operation that deletes, whose handle it has
-	posted  int                // of these operations, by the last call that posted
-	to      *SRQ               // where that posted to
-	bad     **libibverbs.OpsWr // for C to write to; a variable would be allocated for each call
+	deletes []*SRQ             // for each operation that deletes: the queue of its handle
+	posted  int                // operations that the last call posted
+	to      *SRQ               // queue that the last call posted to
+	bad     **libibverbs.OpsWr // written by C; a local variable would be allocated for each call
 }
 
-// NewTagBatch makes a batch for so many operations, with up to so many segments
-// for each receive that is added. Its memory goes away with the last reference
-// to it.
+// NewTagBatch makes a batch with room for the given number of operations, with
+// at most the given number of segments for each receive that it adds. Its
+// memory is released with the last reference to it.
 func NewTagBatch(operations, segments int) (*TagBatch, error) {
 	a, err := newArena[libibverbs.OpsWr](operations, segments)
 	if err != nil {
@@ -70,7 +69,7 @@ func NewTagBatch(operations, segments int) (*TagBatch, error) {
 	return &TagBatch{arena: a, deletes: make([]*SRQ, operations), bad: new(*libibverbs.OpsWr)}, nil
 }
 
-// Len returns how many operations the batch has.
+// Len returns the number of operations in the batch.
 func (b *TagBatch) Len() int {
 	if b == nil {
 		return 0
@@ -86,13 +85,13 @@ func (b *TagBatch) Reset() {
 	}
 }
 
-// Add adds a receive to the list: the next message that it is for, and for
-// which no earlier receive is, is written to the segments, in order. The memory
-// regions must stay open until the message has completed or the receive is
-// deleted. Handle returns the receive's handle once the batch is posted.
+// Add adds a receive to the tag list: the device writes the next message that
+// matches it, and no earlier receive, to the segments, in order. Memory regions
+// must stay open until the message has completed or the receive is deleted.
+// After the batch is posted, Handle returns the receive's handle.
 //
-// A tag with bits that the mask does not have would match nothing, and gives
-// syscall.EINVAL.
+// Add fails with syscall.EINVAL if the tag has bits that the mask lacks,
+// because it would match nothing.
 func (b *TagBatch) Add(op TagOp, recv TagRecv, segments ...Segment) error {
 	if recv.Tag&^recv.Mask != 0 {
 		return cerr.Refuse(opPostTags, "", "tag %#x has bits that its mask %#x lacks", recv.Tag, recv.Mask)
@@ -102,10 +101,10 @@ func (b *TagBatch) Add(op TagOp, recv TagRecv, segments ...Segment) error {
 	})
 }
 
-// Delete takes a receive out of the list. If a message took it first, the
-// operation completes with the status WCTagMatching; that of the message comes
-// as well. The handle must be of the queue that the batch is posted to, and the
-// program must not have seen the message's completion yet.
+// Delete removes a receive from the tag list. The handle must belong to the
+// queue that the batch is posted to, and the program must not have seen the
+// message's completion yet. If a message takes the receive first, the operation
+// completes with the status WCTagMatching, and the message completes as well.
 func (b *TagBatch) Delete(op TagOp, handle TagHandle) error {
 	if handle.srq == nil {
 		return cerr.Refuse(opPostTags, "", "the handle is zero; TagBatch.Handle returns one")
@@ -113,8 +112,8 @@ func (b *TagBatch) Delete(op TagOp, handle TagHandle) error {
 	return b.add(op, libibverbs.IBV_WR_TAG_DEL, nil, handle.srq, libibverbs.OpsWrTm{Handle: handle.handle})
 }
 
-// Sync only tells the device op.Unexpected, with TagOpSync set or not.
-// Completions with WCFlagTagSync ask for it.
+// Sync only reports op.Unexpected to the device, with or without TagOpSync in
+// op.Flags. Completions with WCFlagTagSync ask for it.
 func (b *TagBatch) Sync(op TagOp) error {
 	op.Flags |= TagOpSync
 	return b.add(op, libibverbs.IBV_WR_TAG_SYNC, nil, nil, libibverbs.OpsWrTm{})
@@ -155,8 +154,8 @@ func (b *TagBatch) add(
 	return nil
 }
 
-// Handle returns the handle of the receive that the operation at index i has
-// added, when the batch was posted the last time.
+// Handle returns the handle of the receive that the operation at index i added
+// when the batch was last posted.
 func (b *TagBatch) Handle(i int) (TagHandle, error) {
 	if i < 0 || i >= b.Len() || i >= b.posted || b.arena.wrs[i].Opcode != libibverbs.IBV_WR_TAG_ADD {
 		return TagHandle{}, cerr.Refuse("TagBatch.Handle", "", "operation %d of a batch of %d has added no receive", i, b.Len())
@@ -167,13 +166,13 @@ func (b *TagBatch) Handle(i int) (TagHandle, error) {
 }
 
 // PostTagOps posts the batch's operations in one call of C and returns how many
-// were posted, which is all of them unless there is an error: a *PostError; see
-// ibv_post_srq_ops(3). The batch can be used or changed again at once. The
-// operations complete, if they are signaled, on the queue of SRQConfig.CQ; so
-// do messages, with the tag in WC.TMInfo.
+// it posted, which is all of them unless it fails; see ibv_post_srq_ops(3). If
+// an operation cannot be posted, the error is a *PostError. The batch can be
+// changed or posted again at once. Signaled operations complete on the queue of
+// SRQConfig.CQ, and so do messages, whose tag is in WC.TMInfo.
 //
-// A queue that is not of the type SRQTypeTagMatching gives an error that is
-// errors.ErrUnsupported.
+// PostTagOps fails with errors.ErrUnsupported if the queue is not of type
+// SRQTypeTagMatching.
 func (srq *SRQ) PostTagOps(b *TagBatch) (int, error) {
 	if err := srq.self().Use(); err != nil {
 		return 0, err
@@ -188,7 +187,7 @@ func (srq *SRQ) PostTagOps(b *TagBatch) (int, error) {
 	if err := srq.takes(b); err != nil {
 		return 0, err
 	}
-	defer runtime.KeepAlive(b.arena) // whose cleanup would unmap the operations
+	defer runtime.KeepAlive(b.arena) // its cleanup would unmap the operations
 	wrs := b.arena.used()
 	b.posted, b.to = len(wrs), srq
 	*b.bad = nil
@@ -201,7 +200,7 @@ func (srq *SRQ) PostTagOps(b *TagBatch) (int, error) {
 
 const opPostTags = "ibv_post_srq_ops"
 
-// takes refuses what C would misunderstand: it trusts every handle.
+// takes refuses operations that C would misunderstand: C trusts every handle.
 func (srq *SRQ) takes(b *TagBatch) error {
 	wrs := b.arena.used()
 	for i := range wrs {
@@ -219,15 +218,15 @@ func (srq *SRQ) takes(b *TagBatch) error {
 	return nil
 }
 
-// TagMessage says what a message to a queue with a tag list is.
+// TagMessage is the kind of a message to a queue with a tag list.
 type TagMessage = libibverbs.TmhOp
 
 // The kinds of messages to a queue with a tag list.
 const (
 	TagMessageNoTag      TagMessage = libibverbs.IBV_TMH_NO_TAG // takes a receive of SRQ.PostRecv
-	TagMessageRendezvous TagMessage = libibverbs.IBV_TMH_RNDV   // a RendezvousHeader says where the data is, to be read from there
-	TagMessageFin        TagMessage = libibverbs.IBV_TMH_FIN    // the data of a rendezvous has been read
-	TagMessageEager      TagMessage = libibverbs.IBV_TMH_EAGER  // has the data itself
+	TagMessageRendezvous TagMessage = libibverbs.IBV_TMH_RNDV   // has a RendezvousHeader, which says where to read the data
+	TagMessageFin        TagMessage = libibverbs.IBV_TMH_FIN    // reports that the data of a rendezvous has been read
+	TagMessageEager      TagMessage = libibverbs.IBV_TMH_EAGER  // contains the data
 )
 
 // The lengths of the headers in bytes.
@@ -236,17 +235,17 @@ const (
 	RendezvousHeaderLen = 16
 )
 
-// TagHeader is what the program puts in front of each message to a queue with
-// a tag list. The device leaves it out of what a receive of the list gets; one
-// of SRQ.PostRecv has it.
+// TagHeader is the header that the program puts before each message to a queue
+// with a tag list. A message that matches a receive of the tag list arrives
+// without it; one that takes a receive of SRQ.PostRecv arrives with it.
 type TagHeader struct {
 	Message TagMessage
-	Context uint32 // anything; WC.TMInfo has it at the other side
+	Context uint32 // any value; the receiver finds it in WC.TMInfo
 	Tag     uint64
 }
 
-// AppendBinary appends the header as it is sent, TagHeaderLen bytes. It is an
-// encoding.BinaryAppender.
+// AppendBinary appends the header as it is sent, TagHeaderLen bytes. It
+// implements encoding.BinaryAppender.
 func (h TagHeader) AppendBinary(b []byte) ([]byte, error) {
 	if h.Message > math.MaxUint8 {
 		return b, cerr.Refuse("TagHeader.AppendBinary", "", "tag header of message type %d", uint32(h.Message))
@@ -256,8 +255,8 @@ func (h TagHeader) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(b, h.Tag), nil
 }
 
-// ParseTagHeader reads the header of a message and returns what follows it. If
-// the message is shorter than a header, the error is io.ErrUnexpectedEOF.
+// ParseTagHeader parses the header of a message and returns the bytes after it.
+// It fails with io.ErrUnexpectedEOF if the message is shorter than a header.
 func ParseTagHeader(message []byte) (h TagHeader, rest []byte, err error) {
 	if len(message) < TagHeaderLen {
 		return TagHeader{}, nil, fmt.Errorf("tag header in a message of %d bytes: %w", len(message), io.ErrUnexpectedEOF)
@@ -269,12 +268,13 @@ func ParseTagHeader(message []byte) (h TagHeader, rest []byte, err error) {
 	}, message[TagHeaderLen:], nil
 }
 
-// RendezvousHeader follows the TagHeader of a message that is
-// TagMessageRendezvous: the sender's memory that the data is to be read from.
+// RendezvousHeader follows the TagHeader of a message of kind
+// TagMessageRendezvous. It describes the sender's memory from which to read the
+// data.
 type RendezvousHeader RemoteBuffer
 
 // AppendBinary appends the header as it is sent, RendezvousHeaderLen bytes. It
-// is an encoding.BinaryAppender.
+// implements encoding.BinaryAppender.
 func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
 	if h.Len > math.MaxUint32 {
 		return b, cerr.Refuse("RendezvousHeader.AppendBinary", "", "rendezvous for %d bytes, of 4 GiB or more", h.Len)
@@ -284,9 +284,9 @@ func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(b, uint32(h.Len)), nil
 }
 
-// ParseRendezvousHeader reads the header from what ParseTagHeader left of a
-// message, and returns what follows it. If that is shorter than a header, the
-// error is io.ErrUnexpectedEOF.
+// ParseRendezvousHeader parses the header from the bytes that ParseTagHeader
+// left of a message, and returns the bytes after it. It fails with
+// io.ErrUnexpectedEOF if there are fewer bytes than a header has.
 func ParseRendezvousHeader(message []byte) (h RendezvousHeader, rest []byte, err error) {
 	if len(message) < RendezvousHeaderLen {
 		return RendezvousHeader{}, nil, fmt.Errorf("rendezvous header in %d bytes: %w", len(message), io.ErrUnexpectedEOF)

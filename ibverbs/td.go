@@ -5,17 +5,17 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// TD is a thread domain: a promise that what is made with it, through a parent
-// domain, is used by one goroutine at a time, so that C can do without locks.
-// Its own methods may be called concurrently.
+// TD is a thread domain. Objects made with it, through a parent domain, must be
+// used by only one goroutine at a time, which lets C omit locks. The methods of
+// TD may be called concurrently.
 type TD struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Td
 }
 
-// AllocTD makes a thread domain; see ibv_alloc_td(3). A device without them
-// gives errors.ErrUnsupported.
+// AllocTD allocates a thread domain; see ibv_alloc_td(3). It fails with
+// errors.ErrUnsupported if the device has none.
 func (d *Device) AllocTD() (*TD, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (td *TD) self() *object.Object {
 // Raw returns the C object, which is valid until Close.
 func (td *TD) Raw() *libibverbs.Td { return td.raw }
 
-// Close releases the domain; see ibv_alloc_td(3). While a parent domain has
+// Close deallocates the domain; see ibv_alloc_td(3). While a parent domain uses
 // it, Close does nothing and returns a BusyError.
 func (td *TD) Close() error {
 	return td.self().Close(nil, func() error {

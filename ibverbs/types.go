@@ -7,29 +7,29 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// AccessFlags say what may be done with a memory region; combine them with |.
+// AccessFlags say how a memory region may be accessed; combine them with |.
 type AccessFlags = libibverbs.AccessFlags
 
-// The access flags. A region that peers may write or operate on atomically
-// needs AccessLocalWrite too. Reading it locally is always allowed.
+// The access flags. A region that peers may write to or operate on atomically
+// also needs AccessLocalWrite. Local reads are always allowed.
 const (
-	AccessLocalWrite      AccessFlags = libibverbs.IBV_ACCESS_LOCAL_WRITE
-	AccessRemoteWrite     AccessFlags = libibverbs.IBV_ACCESS_REMOTE_WRITE
-	AccessRemoteRead      AccessFlags = libibverbs.IBV_ACCESS_REMOTE_READ
-	AccessRemoteAtomic    AccessFlags = libibverbs.IBV_ACCESS_REMOTE_ATOMIC
-	AccessWindowBind      AccessFlags = libibverbs.IBV_ACCESS_MW_BIND
-	AccessZeroBased       AccessFlags = libibverbs.IBV_ACCESS_ZERO_BASED
-	AccessOnDemand        AccessFlags = libibverbs.IBV_ACCESS_ON_DEMAND
-	AccessHugeTLB         AccessFlags = libibverbs.IBV_ACCESS_HUGETLB
-	AccessFlushGlobal     AccessFlags = libibverbs.IBV_ACCESS_FLUSH_GLOBAL
-	AccessFlushPersistent AccessFlags = libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
-	AccessRelaxedOrdering AccessFlags = libibverbs.IBV_ACCESS_RELAXED_ORDERING
+	AccessLocalWrite      AccessFlags = libibverbs.IBV_ACCESS_LOCAL_WRITE      // the device may write to it
+	AccessRemoteWrite     AccessFlags = libibverbs.IBV_ACCESS_REMOTE_WRITE     // peers may write
+	AccessRemoteRead      AccessFlags = libibverbs.IBV_ACCESS_REMOTE_READ      // peers may read
+	AccessRemoteAtomic    AccessFlags = libibverbs.IBV_ACCESS_REMOTE_ATOMIC    // peers may use atomic operations
+	AccessWindowBind      AccessFlags = libibverbs.IBV_ACCESS_MW_BIND          // memory windows may be bound to it
+	AccessZeroBased       AccessFlags = libibverbs.IBV_ACCESS_ZERO_BASED       // work requests address it from 0
+	AccessOnDemand        AccessFlags = libibverbs.IBV_ACCESS_ON_DEMAND        // pages are not pinned, but fetched on demand
+	AccessHugeTLB         AccessFlags = libibverbs.IBV_ACCESS_HUGETLB          // with AccessOnDemand: all of it is in huge pages
+	AccessFlushGlobal     AccessFlags = libibverbs.IBV_ACCESS_FLUSH_GLOBAL     // peers may flush writes to global visibility
+	AccessFlushPersistent AccessFlags = libibverbs.IBV_ACCESS_FLUSH_PERSISTENT // peers may flush writes to persistent memory
+	AccessRelaxedOrdering AccessFlags = libibverbs.IBV_ACCESS_RELAXED_ORDERING // the device may reorder its accesses
 )
 
-// NodeType is what kind of thing a device is.
+// NodeType is the kind of a device.
 type NodeType = libibverbs.NodeType
 
-// Transport is the protocol family that a device speaks.
+// Transport is the protocol family of a device.
 type Transport = libibverbs.TransportType
 
 // PortState is the logical state of a port.
@@ -44,7 +44,7 @@ const (
 	PortActiveDefer PortState = libibverbs.IBV_PORT_ACTIVE_DEFER
 )
 
-// LinkLayer is what a port's link is made of.
+// LinkLayer is the link layer of a port.
 type LinkLayer = libibverbs.LinkLayer
 
 // The link layers.
@@ -54,10 +54,10 @@ const (
 	LinkEthernet    LinkLayer = libibverbs.IBV_LINK_LAYER_ETHERNET
 )
 
-// MTU is a path's maximum transfer unit.
+// MTU is the maximum transmission unit of a path, in C's encoding; see Bytes.
 type MTU libibverbs.Mtu
 
-// Bytes returns the unit in bytes, 0 if it is not a valid one.
+// Bytes returns the MTU in bytes, or 0 if m is invalid.
 func (m MTU) Bytes() int {
 	if m < MTU(libibverbs.IBV_MTU_256) || m > MTU(libibverbs.IBV_MTU_4096) {
 		return 0
@@ -65,39 +65,39 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// String returns the unit in bytes, as in 4096.
+// String returns the MTU in bytes, such as 4096.
 func (m MTU) String() string { return fmt.Sprint(m.Bytes()) }
 
 // GUID is a 64-bit identifier of a device or port, in the host's byte order.
 type GUID uint64
 
-// String returns four groups of four hexadecimal digits, as in
+// String returns four groups of four hexadecimal digits, such as
 // 0002:c903:0001:4aef.
 func (g GUID) String() string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
 }
 
-// OUI returns the upper 24 bits, which say who made the device.
+// OUI returns the upper 24 bits, which identify the manufacturer.
 func (g GUID) OUI() uint32 { return uint32(g >> 40) }
 
-// IsReserved reports whether the GUID is 0, which is nobody's: its driver has
-// not set it.
+// IsReserved reports whether the GUID is 0, which identifies nothing: the
+// driver has not set it.
 func (g GUID) IsReserved() bool { return g == 0 }
 
-// GID is a port's address, 16 bytes in network order.
+// GID is the address of a port, 16 bytes in network byte order.
 type GID [16]byte
 
-// Addr returns the GID as an IP address: that of the network interface, for
-// RoCE v2.
+// Addr returns the GID as an IP address. For RoCE v2 it is the address of the
+// network interface.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero reports whether the GID is an empty entry of a table.
+// IsZero reports whether the GID is zero, like an empty table entry.
 func (g GID) IsZero() bool { return g == GID{} }
 
 // String returns eight groups of four hexadecimal digits.
 func (g GID) String() string { return netip.AddrFrom16(g).StringExpanded() }
 
-// QPType is the service that a queue pair gives.
+// QPType is the type of a queue pair, which says what service it provides.
 type QPType = libibverbs.QpType
 
 // The types of queue pairs.
@@ -108,7 +108,7 @@ const (
 	QPTypeRawPacket QPType = libibverbs.IBV_QPT_RAW_PACKET // Ethernet frames
 )
 
-// QPState is where a queue pair is in its life.
+// QPState is the state of a queue pair.
 type QPState = libibverbs.QpState
 
 // The states of a queue pair.
@@ -122,13 +122,13 @@ const (
 	QPStateError QPState = libibverbs.IBV_QPS_ERR
 )
 
-// SendFlags are the options of a send request; combine them with |.
+// SendFlags are options of a send request; combine them with |.
 type SendFlags = libibverbs.SendFlags
 
 // The options of a send request.
 const (
-	SendFence     SendFlags = libibverbs.IBV_SEND_FENCE     // wait for earlier reads and atomics
-	SendSignaled  SendFlags = libibverbs.IBV_SEND_SIGNALED  // ask for a completion
-	SendSolicited SendFlags = libibverbs.IBV_SEND_SOLICITED // wake a peer that waits for solicited events
-	SendInline    SendFlags = libibverbs.IBV_SEND_INLINE    // copy the data while posting
+	SendFence     SendFlags = libibverbs.IBV_SEND_FENCE     // start after earlier reads and atomics have completed
+	SendSignaled  SendFlags = libibverbs.IBV_SEND_SIGNALED  // request a completion
+	SendSolicited SendFlags = libibverbs.IBV_SEND_SOLICITED // wake a peer that waits only for solicited events
+	SendInline    SendFlags = libibverbs.IBV_SEND_INLINE    // copy the data during the post
 )

@@ -8,26 +8,26 @@ import (
 	"github.com/verbena-go/verbena/internal/datapath"
 )
 
-// WC is a work completion; see ibv_poll_cq(3). C writes it where it lies, so
-// methods read its fields. What the queue was not made to give (CQConfig.Fields)
-// is 0 or false. In a failed completion only ID, Status, VendorError and QPNum
-// mean something.
+// WC is a work completion; see ibv_poll_cq(3). Its methods read the fields from
+// C's form. A field that the queue was not made with (see CQConfig.Fields) is 0
+// or false. In a failed completion, only ID, Status, VendorError and QPNum are
+// valid.
 type WC struct{ raw datapath.WC }
 
-// ID is what the request's ID was.
+// ID returns the ID of the request.
 func (wc *WC) ID() uint64 { return wc.raw.WrId }
 
-// Status says whether the request succeeded.
+// Status returns whether and how the request failed.
 func (wc *WC) Status() WCStatus { return WCStatus(wc.raw.Status) }
 
-// Opcode says what was completed.
+// Opcode returns the kind of operation that completed.
 func (wc *WC) Opcode() WCOpcode { return wc.raw.Opcode }
 
-// ByteLen is how many bytes were received, or transferred by an RDMA read.
+// ByteLen returns the number of bytes received, or transferred by an RDMA read.
 func (wc *WC) ByteLen() int { return int(wc.raw.ByteLen) }
 
-// Imm returns the immediate data that came with a receive, in the byte order
-// of this host, and whether there was any.
+// Imm returns the immediate data of a receive in the host's byte order, and
+// whether there was any.
 func (wc *WC) Imm() (uint32, bool) {
 	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_IMM) == 0 {
 		return 0, false
@@ -35,11 +35,11 @@ func (wc *WC) Imm() (uint32, bool) {
 	return wc.raw.ImmData().Host(), true
 }
 
-// QPNum is the number of the local queue pair.
+// QPNum returns the number of the local queue pair.
 func (wc *WC) QPNum() uint32 { return wc.raw.QpNum }
 
-// InvalidatedRKey returns the local key that the peer's message made invalid,
-// and whether there is one.
+// InvalidatedRKey returns the local key that the peer's message invalidated,
+// and whether there was one.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_INV) == 0 {
 		return 0, false
@@ -47,41 +47,40 @@ func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	return *wc.raw.InvalidatedRkey(), true
 }
 
-// Flags says what else the completion has.
+// Flags returns the flags of the completion.
 func (wc *WC) Flags() WCFlags { return WCFlags(wc.raw.WcFlags) }
 
-// HasGRH reports whether the first 40 bytes of a received datagram's memory are
-// a global route header, or on RoCE v2 have the IP header in them.
+// HasGRH reports whether the first 40 bytes of a received datagram's memory
+// contain a global route header, or, on RoCE v2, the IP header.
 func (wc *WC) HasGRH() bool { return wc.raw.WcFlags&uint32(libibverbs.IBV_WC_GRH) != 0 }
 
-// SLID is the local identifier of a datagram's sender, on InfiniBand. It has
-// more than 16 bits on devices with longer ones, if the queue was made with
-// WCWithSLID.
+// SLID returns the local identifier (LID) of a datagram's sender, on
+// InfiniBand. It has more than 16 bits if the device has longer LIDs and the
+// queue was made with WCWithSLID.
 func (wc *WC) SLID() uint32 { return max(wc.raw.SLID, uint32(wc.raw.Slid)) }
 
-// SL is the service level of a datagram.
+// SL returns the service level of a datagram.
 func (wc *WC) SL() uint8 { return wc.raw.Sl }
 
-// PKeyIndex is where a datagram's partition key is in the port's table, for
-// queue pair 1. Queues with CQConfig.Fields do not have it.
+// PKeyIndex returns the index of a datagram's partition key in the port's
+// table, for queue pair 1. It is not available with CQConfig.Fields.
 func (wc *WC) PKeyIndex() uint16 { return wc.raw.PkeyIndex }
 
-// DLIDPathBits are the low bits of the local identifier that a datagram was
-// sent to.
+// DLIDPathBits returns the low bits of the LID that a datagram was sent to.
 func (wc *WC) DLIDPathBits() uint8 { return wc.raw.DlidPathBits }
 
-// SrcQPNum is the number of the sender's queue pair, for datagrams.
+// SrcQPNum returns the number of the sender's queue pair, for datagrams.
 func (wc *WC) SrcQPNum() uint32 { return wc.raw.SrcQp }
 
-// VendorError is the device's own code for a failure.
+// VendorError returns the device's own code for a failure.
 func (wc *WC) VendorError() uint32 { return wc.raw.VendorErr }
 
-// Timestamp is when the request completed, in ticks of the device's clock; see
-// DeviceAttr.ClockDuration. It needs WCWithTimestamp.
+// Timestamp returns when the request completed, in ticks of the device's clock;
+// see DeviceAttr.ClockDuration. It needs WCWithTimestamp.
 func (wc *WC) Timestamp() uint64 { return wc.raw.Timestamp }
 
-// Time is when the request completed. It needs WCWithWallclock; without it, it
-// is the zero Time.
+// Time returns when the request completed. It needs WCWithWallclock; without
+// it, it returns the zero Time.
 func (wc *WC) Time() time.Time {
 	if wc.raw.Wallclock == 0 {
 		return time.Time{}
@@ -89,18 +88,18 @@ func (wc *WC) Time() time.Time {
 	return time.Unix(0, int64(wc.raw.Wallclock))
 }
 
-// CVLAN is the VLAN tag of a received packet. It needs WCWithCVLAN.
+// CVLAN returns the VLAN tag of a received packet. It needs WCWithCVLAN.
 func (wc *WC) CVLAN() uint16 { return wc.raw.CVLAN }
 
-// FlowTag is the tag of the flow that a received packet belongs to. It needs
+// FlowTag returns the tag of the flow of a received packet. It needs
 // WCWithFlowTag.
 func (wc *WC) FlowTag() uint32 { return wc.raw.FlowTag }
 
-// TMInfo is the tag of a received message, and the data that its sender put
-// beside it, TagHeader.Context. It needs WCWithTMInfo.
+// TMInfo returns the tag of a received message and the sender's
+// TagHeader.Context. It needs WCWithTMInfo.
 func (wc *WC) TMInfo() (tag uint64, data uint32) { return wc.raw.Tag, wc.raw.TagData }
 
-// Err returns nil for a successful completion, and a *WCError otherwise.
+// Err returns nil if the request succeeded, and a *WCError otherwise.
 func (wc *WC) Err() error {
 	if wc.raw.Status == libibverbs.IBV_WC_SUCCESS {
 		return nil
@@ -108,7 +107,7 @@ func (wc *WC) Err() error {
 	return &WCError{Status: wc.Status(), ID: wc.raw.WrId, QPNum: wc.raw.QpNum, VendorError: wc.raw.VendorErr}
 }
 
-// WCOpcode says what a completion is about.
+// WCOpcode says which kind of operation completed.
 type WCOpcode = libibverbs.WcOpcode
 
 // The opcodes of completions.
@@ -124,35 +123,36 @@ const (
 	WCFlush       WCOpcode = libibverbs.IBV_WC_FLUSH
 	WCAtomicWrite WCOpcode = libibverbs.IBV_WC_ATOMIC_WRITE
 	WCRecv        WCOpcode = libibverbs.IBV_WC_RECV
-	WCRecvImm     WCOpcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // a write with immediate data arrived
+	WCRecvImm     WCOpcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM // receive taken by a write with immediate data
 
-	// Of a shared receive queue with a tag list.
+	// Only for a shared receive queue with a tag list.
 	WCTagAdd    WCOpcode = libibverbs.IBV_WC_TM_ADD
 	WCTagDelete WCOpcode = libibverbs.IBV_WC_TM_DEL
 	WCTagSync   WCOpcode = libibverbs.IBV_WC_TM_SYNC
-	WCTagRecv   WCOpcode = libibverbs.IBV_WC_TM_RECV   // a message with a tag; see WCFlagTagMatched
-	WCNoTagRecv WCOpcode = libibverbs.IBV_WC_TM_NO_TAG // a message without a tag
+	WCTagRecv   WCOpcode = libibverbs.IBV_WC_TM_RECV   // message with a tag; see WCFlagTagMatched
+	WCNoTagRecv WCOpcode = libibverbs.IBV_WC_TM_NO_TAG // message without a tag
 )
 
-// WCFlags say what a completion has.
+// WCFlags say what a completion contains.
 type WCFlags = libibverbs.WcFlags
 
-// The flags of completions. [WC.Imm], [WC.InvalidatedRKey] and [WC.HasGRH] look
-// at the first three.
+// The flags of completions. [WC.Imm], [WC.InvalidatedRKey] and [WC.HasGRH] read
+// the first three.
 const (
 	WCFlagImm          WCFlags = libibverbs.IBV_WC_WITH_IMM
 	WCFlagInvalidated  WCFlags = libibverbs.IBV_WC_WITH_INV
 	WCFlagGRH          WCFlags = libibverbs.IBV_WC_GRH
-	WCFlagIPChecksumOK WCFlags = libibverbs.IBV_WC_IP_CSUM_OK    // of a received IP packet
+	WCFlagIPChecksumOK WCFlags = libibverbs.IBV_WC_IP_CSUM_OK    // the checksum of a received IP packet is correct
 	WCFlagTagSync      WCFlags = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for TagBatch.Sync
-	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // a receive of the tag list was taken, the one whose ID this is
-	WCFlagTagData      WCFlags = libibverbs.IBV_WC_TM_DATA_VALID // the message is in that receive's memory
+	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // the message matched a receive of the tag list, which had this ID
+	WCFlagTagData      WCFlags = libibverbs.IBV_WC_TM_DATA_VALID // the message is in the memory of that receive
 )
 
-// WCFields say what completions are to have; see ibv_create_cq_ex(3).
+// WCFields select the fields that completions have; see ibv_create_cq_ex(3).
 type WCFields = libibverbs.CreateCqWcFlags
 
-// What completions can have beside ID, status, opcode, flags and vendor error.
+// The fields that completions can have in addition to ID, status, opcode, flags
+// and vendor error.
 const (
 	WCWithByteLen      WCFields = libibverbs.IBV_WC_EX_WITH_BYTE_LEN
 	WCWithImm          WCFields = libibverbs.IBV_WC_EX_WITH_IMM // and invalidated keys
@@ -167,20 +167,20 @@ const (
 	WCWithTMInfo       WCFields = libibverbs.IBV_WC_EX_WITH_TM_INFO
 	WCWithWallclock    WCFields = libibverbs.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 
-	// WCStandard is what a queue without CQConfig.Fields gives.
+	// WCStandard holds the fields of a queue without CQConfig.Fields.
 	WCStandard = WCWithByteLen | WCWithImm | WCWithQPNum | WCWithSrcQPNum | WCWithSLID | WCWithSL | WCWithDLIDPathBits
 )
 
-// WCError is a failed work request. errors.Is finds its status.
+// WCError reports a failed work request. errors.Is finds its Status.
 type WCError struct {
 	Status      WCStatus
-	ID          uint64 // of the request
-	QPNum       uint32
+	ID          uint64 // ID of the request
+	QPNum       uint32 // number of the local queue pair
 	VendorError uint32 // the device's own code
 }
 
-// Error names the request, the queue pair and the status, and says what it hints
-// at.
+// Error names the request, the queue pair and the status, and adds the status's
+// Hint.
 func (e *WCError) Error() string {
 	s := fmt.Sprintf("work request %d on QP %d: %v", e.ID, e.QPNum, e.Status)
 	if e.VendorError != 0 {
@@ -195,10 +195,10 @@ func (e *WCError) Error() string {
 // Unwrap returns the status, which is an error value.
 func (e *WCError) Unwrap() error { return e.Status }
 
-// Class says where the cause is to be looked for.
+// Class says where to look for the cause.
 func (e *WCError) Class() WCClass { return e.Status.Class() }
 
-// WCStatus says how a work request ended. Each is an error value for
+// WCStatus says how a work request ended. Each status is an error value for
 // errors.Is; WCSuccess is not an error.
 type WCStatus libibverbs.WcStatus
 
@@ -226,18 +226,17 @@ const (
 	WCFatal                 WCStatus = WCStatus(libibverbs.IBV_WC_FATAL_ERR)
 	WCResponseTimeout       WCStatus = WCStatus(libibverbs.IBV_WC_RESP_TIMEOUT_ERR)
 	WCGeneral               WCStatus = WCStatus(libibverbs.IBV_WC_GENERAL_ERR)
-	WCTagMatching           WCStatus = WCStatus(libibverbs.IBV_WC_TM_ERR)             // such as a receive to be deleted that a message has taken
-	WCTagMatchingRendezvous WCStatus = WCStatus(libibverbs.IBV_WC_TM_RNDV_INCOMPLETE) // the program has to read the data: the device cannot
+	WCTagMatching           WCStatus = WCStatus(libibverbs.IBV_WC_TM_ERR)             // such as deleting a receive that a message has taken
+	WCTagMatchingRendezvous WCStatus = WCStatus(libibverbs.IBV_WC_TM_RNDV_INCOMPLETE) // the device cannot read the data, so the program must
 )
 
-// String returns the text that C has for the status; see
-// ibv_wc_status_str(3).
+// String returns C's text for the status, that of ibv_wc_status_str.
 func (s WCStatus) String() string { return libibverbs.WcStatus(s).String() }
 
-// Error returns the same.
+// Error returns what String returns.
 func (s WCStatus) Error() string { return s.String() }
 
-// WCClass groups statuses by where the cause is to be looked for.
+// WCClass groups statuses by where to look for the cause.
 type WCClass int
 
 // The classes of statuses.
@@ -247,7 +246,7 @@ const (
 	WCClassLocalResource            // memory or state on this side
 	WCClassRemote                   // the peer refused the request
 	WCClassTransport                // the peer did not answer
-	WCClassFlushed                  // not tried: the QP was in the error state
+	WCClassFlushed                  // the request was not tried: the QP was in the error state
 	WCClassOther
 )
 
@@ -262,7 +261,7 @@ func (c WCClass) String() string {
 	return names[c]
 }
 
-// Class returns the class of a status.
+// Class returns the class of the status.
 func (s WCStatus) Class() WCClass {
 	switch s {
 	case WCSuccess:
@@ -283,7 +282,8 @@ func (s WCStatus) Class() WCClass {
 	return WCClassOther
 }
 
-// Hint says in one line what usually causes the status, if that is known.
+// Hint says in one line what usually causes the status. It returns "" if that
+// is unknown.
 func (s WCStatus) Hint() string {
 	switch s {
 	case WCLocalLength:

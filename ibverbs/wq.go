@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// WQ is a receive work queue: a queue of receives that stands alone. A queue
-// pair that CreateRSSQP of package flow makes spreads what it receives over
-// several of them. Its methods may be called concurrently.
+// WQ is a receive work queue, which exists without a queue pair of its own. A
+// queue pair made by CreateRSSQP of package flow spreads what it receives over
+// several WQs. The methods of WQ may be called concurrently.
 type WQ struct {
 	object  object.Object
 	pd      *PD
@@ -30,13 +30,13 @@ type WQFlags = libibverbs.WqFlags
 
 // The options of a work queue.
 const (
-	WQCVLANStripping     WQFlags = libibverbs.IBV_WQ_FLAGS_CVLAN_STRIPPING       // leave the VLAN tag out of what is received
-	WQScatterFCS         WQFlags = libibverbs.IBV_WQ_FLAGS_SCATTER_FCS           // receive the frame check sequence too
-	WQDelayDrop          WQFlags = libibverbs.IBV_WQ_FLAGS_DELAY_DROP            // wait for a receive for a while before dropping
-	WQPCIWriteEndPadding WQFlags = libibverbs.IBV_WQ_FLAGS_PCI_WRITE_END_PADDING // pad what is written to a cache line
+	WQCVLANStripping     WQFlags = libibverbs.IBV_WQ_FLAGS_CVLAN_STRIPPING       // remove the VLAN tag of received packets
+	WQScatterFCS         WQFlags = libibverbs.IBV_WQ_FLAGS_SCATTER_FCS           // keep the frame check sequence of received packets
+	WQDelayDrop          WQFlags = libibverbs.IBV_WQ_FLAGS_DELAY_DROP            // if no receive is posted, wait a while before dropping packets
+	WQPCIWriteEndPadding WQFlags = libibverbs.IBV_WQ_FLAGS_PCI_WRITE_END_PADDING // pad writes to memory to full cache lines
 )
 
-// WQState is where a work queue is in its life.
+// WQState is the state of a work queue.
 type WQState = libibverbs.WqState
 
 // The states of a work queue.
@@ -48,13 +48,13 @@ const (
 
 // WQConfig says how to make a work queue.
 type WQConfig struct {
-	CQ     *CQ // for the completions of its receives
-	MaxWR  int // receives posted, at least
+	CQ     *CQ // for completions of receives
+	MaxWR  int // posted receives, at least
 	MaxSGE int // segments of a receive, at least; the zero value is 1
 	Flags  WQFlags
 }
 
-// initAttr returns the config as C takes it.
+// initAttr returns the config in C's form.
 func (c WQConfig) initAttr(pd *PD) (*libibverbs.WqInitAttr, error) {
 	err := firstError(inRange("MaxWR", c.MaxWR, 1, math.MaxInt32), inRange("MaxSGE", c.MaxSGE, 0, math.MaxInt32))
 	if err != nil {
@@ -71,7 +71,7 @@ func (c WQConfig) initAttr(pd *PD) (*libibverbs.WqInitAttr, error) {
 }
 
 // CreateWQ makes a receive work queue in the reset state; see ibv_create_wq(3).
-// Few devices have them: expect errors.ErrUnsupported.
+// It fails with errors.ErrUnsupported on most devices.
 func (pd *PD) CreateWQ(config WQConfig) (*WQ, error) {
 	parents := []*object.Object{pd.self(), config.CQ.self()}
 	done, err := object.UseAll(parents...)
@@ -103,26 +103,26 @@ func (wq *WQ) self() *object.Object {
 	return &wq.object
 }
 
-// Num returns the queue's number.
+// Num returns the number of the queue.
 func (wq *WQ) Num() uint32 { return wq.num }
 
-// MaxWR returns how many receives can be posted at a time.
+// MaxWR returns how many receives can be posted at the same time.
 func (wq *WQ) MaxWR() int { return wq.maxWR }
 
 // MaxSGE returns how many segments a receive can have.
 func (wq *WQ) MaxSGE() int { return wq.maxSGEs }
 
-// CQ returns the completion queue of its receives.
+// CQ returns the completion queue of the receives.
 func (wq *WQ) CQ() *CQ { return wq.cq }
 
-// PD returns the protection domain that the queue belongs to.
+// PD returns the protection domain of the queue.
 func (wq *WQ) PD() *PD { return wq.pd }
 
 // Raw returns the C object, which is valid until Close.
 func (wq *WQ) Raw() *libibverbs.Wq { return wq.raw }
 
-// State returns the state that the queue was last brought into. A device that
-// puts it into the error state by itself says so with an async event only.
+// State returns the last state that SetState set. If the device itself moves
+// the queue to the error state, only an asynchronous event reports it.
 func (wq *WQ) State() (WQState, error) {
 	if err := wq.self().Use(); err != nil {
 		return 0, err
@@ -133,22 +133,23 @@ func (wq *WQ) State() (WQState, error) {
 	return wq.raw.State, nil
 }
 
-// SetState moves the queue to a state; see ibv_modify_wq(3). From reset it
-// becomes ready; receives can be posted then. From any state it becomes reset,
-// or error, where everything that is posted completes as flushed.
+// SetState moves the queue to a state; see ibv_modify_wq(3). A queue in the
+// reset state can become ready, and receives can then be posted. From any
+// state, a queue can be reset, or moved to the error state, in which all posted
+// receives complete as flushed.
 func (wq *WQ) SetState(state WQState) error {
 	return wq.change(&libibverbs.WqAttr{AttrMask: uint32(libibverbs.IBV_WQ_ATTR_STATE), WqState: state})
 }
 
-// SetFlags turns the options that mask names on or off; see ibv_modify_wq(3).
-// A device may be able to change none or some of them.
+// SetFlags turns the options in mask on or off, as in flags; see
+// ibv_modify_wq(3). A device may be able to change only some of them, or none.
 func (wq *WQ) SetFlags(flags, mask WQFlags) error {
 	return wq.change(&libibverbs.WqAttr{
 		AttrMask: uint32(libibverbs.IBV_WQ_ATTR_FLAGS), Flags: uint32(flags), FlagsMask: uint32(mask),
 	})
 }
 
-// change changes the attributes that attr's mask names.
+// change changes the attributes in attr's mask.
 func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 	if err := wq.self().Use(); err != nil {
 		return err
@@ -159,8 +160,8 @@ func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 	return wrap(wq.object.Name(), libibverbs.ModifyWq(wq.raw, attr))
 }
 
-// Close destroys the queue; see ibv_destroy_wq(3). While it is in an
-// indirection table, Close does nothing and returns a BusyError.
+// Close destroys the queue; see ibv_destroy_wq(3). While an indirection table
+// contains the queue, Close does nothing and returns a BusyError.
 func (wq *WQ) Close() error {
 	return wq.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(wq.raw))
@@ -173,11 +174,11 @@ func (wq *WQ) Close() error {
 	})
 }
 
-// PostRecv posts the batch's receives in one call of C and returns how many
-// were posted, which is all of them unless there is an error: a *PostError. It
-// does what QP.PostRecv does for a queue pair's own receives. The batch can be
-// used again at once. The memory regions must stay open until their receives
-// have completed.
+// PostRecv posts the batch's receives in one call of C and returns how many it
+// posted, which is all of them unless it fails. If a receive cannot be posted,
+// the error is a *PostError. The batch can be changed or posted again at once.
+// Memory regions must stay open until the receives that use them have
+// completed.
 func (wq *WQ) PostRecv(b *RecvBatch) (int, error) {
 	return b.post(wq.self(), func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error) {
 		err = libibverbs.PostWqRecv(wq.raw, first, &bad)

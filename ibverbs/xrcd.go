@@ -9,23 +9,23 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// XRCD is a domain of extended reliable connections: what its receiving queue
-// pairs get goes to its shared receive queues, which several processes may
-// have. Its methods may be called concurrently.
+// XRCD is a domain of extended reliable connections. Its receiving queue pairs
+// deliver messages to its shared receive queues, which may belong to several
+// processes. Its methods may be called concurrently.
 type XRCD struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Xrcd
 }
 
-// XRCDConfig says how to open a domain.
+// XRCDConfig says how to open an XRC domain.
 type XRCDConfig struct {
-	File      *os.File // processes that open the same file share the domain; nil: it is for this open device alone
-	Create    bool     // make the domain if there is none for the file; without a file it is always made
-	Exclusive bool     // with Create: fail if there is one
+	File      *os.File // processes that open the same file share the domain; nil: only this open device uses it
+	Create    bool     // make the domain if the file has none; without a file, it is always made
+	Exclusive bool     // with Create: fail if the domain exists
 }
 
-// OpenXRCD opens a domain; see ibv_open_xrcd(3). It fails with
+// OpenXRCD opens an XRC domain; see ibv_open_xrcd(3). It fails with
 // errors.ErrUnsupported if the device has none.
 func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 	if err := d.self().Use(); err != nil {
@@ -71,9 +71,9 @@ func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 	return x, nil
 }
 
-// OpenQP opens a receiving queue pair of the domain that any process made, by
-// its number, so that it lives at least until it is closed here; see
-// ibv_open_qp(3).
+// OpenQP opens a receiving queue pair of the domain by its number; see
+// ibv_open_qp(3). Any process may have made it. The queue pair exists at least
+// until the returned QP is closed.
 func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	if err := x.self().Use(); err != nil {
 		return nil, err
@@ -105,8 +105,9 @@ func (x *XRCD) self() *object.Object {
 	return &x.object
 }
 
-// Close closes the domain; see ibv_close_xrcd(3). While queue pairs or shared
-// receive queues here are in it, Close does nothing and returns a BusyError.
+// Close closes the domain; see ibv_close_xrcd(3). While this process has queue
+// pairs or shared receive queues in it, Close does nothing and returns a
+// BusyError.
 func (x *XRCD) Close() error {
 	return x.self().Close(nil, func() error {
 		return wrap(x.object.Name(), x.device.unlessRemoved(libibverbs.CloseXrcd(x.raw)))

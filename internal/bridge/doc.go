@@ -1,4 +1,5 @@
-// Package bridge joins packages of this module where users should see no seam: what one
-// needs of another's inside is a variable here, which the other fills when the program
-// starts. Since the packages below cannot be imported from here, their types are any.
+// Package bridge lets packages of this module use each other's internals. Each
+// variable holds functions that one package sets when the program starts, for
+// another to call. Their parameters are of type any, because this package
+// cannot import the packages that declare the types.
 package bridge

@@ -6,32 +6,32 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// RDMACM is what package ibverbs does for package rdmacm. A device is an
-// *ibverbs.Device, pd an *ibverbs.PD, qp an *ibverbs.QP, and config an
-// ibverbs.QPConfig.
+// RDMACM holds the functions that package ibverbs provides to package rdmacm. A
+// device is an *ibverbs.Device, pd an *ibverbs.PD, qp an *ibverbs.QP, and
+// config an ibverbs.QPConfig.
 var RDMACM struct {
-	// DeviceFromRaw makes a device of one that something else keeps open until the
-	// device is closed: its Close calls closed in place of ibv_close_device(3).
-	// OpenObjects does not list it.
+	// DeviceFromRaw makes a device from a C object that its owner keeps open
+	// until the device is closed. Close of the device calls closed instead of
+	// ibv_close_device(3). OpenObjects does not list the device.
 	DeviceFromRaw func(raw *libibverbs.Context, closed func() error) (device any)
 
-	// CloseWhenUnused closes a device now, or together with the last object that was
+	// CloseWhenUnused closes a device now, or together with the last object
 	// made on it.
 	CloseWhenUnused func(device any)
 
-	// NewQP makes a queue pair with a function that returns the C object, and one
-	// that destroys it.
+	// NewQP makes a queue pair. create returns the C object and a function that
+	// destroys it.
 	NewQP func(pd, config any, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error)) (qp any, err error)
 
-	// ModifyQP is QP.Modify with the attributes as C has them.
+	// ModifyQP changes attributes like QP.Modify, but takes them in C's form.
 	ModifyQP func(qp any, attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error
 
-	// QPAttr returns the ibverbs.QPAttr of what C has.
+	// QPAttr converts attributes from C's form to an ibverbs.QPAttr.
 	QPAttr func(raw *libibverbs.QpAttr) (attr any)
 
-	// AHAttr returns the ibverbs.AHAttr of what C has.
+	// AHAttr converts attributes from C's form to an ibverbs.AHAttr.
 	AHAttr func(raw *libibverbs.AhAttr) (attr any)
 
-	// RNRTimer returns C's code of the shortest delay that is not shorter than d.
+	// RNRTimer returns C's code for the shortest delay that is at least d.
 	RNRTimer func(d time.Duration) (code uint8, err error)
 }

@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// ArgumentError is a call that was refused before C was called.
+// ArgumentError reports a call that was refused before C was called.
 type ArgumentError struct {
-	Op     string // the C function, or the Go function if there is no one of C
-	Object string // what it was called for, may be empty
+	Op     string // the C function, or the Go function if there is none in C
+	Object string // the object that it was called for; may be empty
 	Err    error  // what is wrong
 }
 
@@ -23,8 +23,8 @@ func (e *ArgumentError) Error() string {
 	return s + e.Err.Error()
 }
 
-// Unwrap makes errors.Is work with what Err is: syscall.EINVAL, if nothing
-// says more.
+// Unwrap returns Err, which is syscall.EINVAL unless a more specific cause is
+// known.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
 // invalid says what is wrong with an argument.
@@ -37,20 +37,21 @@ func (e *invalid) Error() string { return e.text }
 
 func (e *invalid) Unwrap() error { return e.cause }
 
-// Invalid says what is wrong with an argument. It is syscall.EINVAL.
+// Invalid returns an error that says what is wrong with an argument. It is
+// syscall.EINVAL.
 func Invalid(format string, args ...any) error { return InvalidAs(syscall.EINVAL, format, args...) }
 
-// InvalidAs says what is wrong with an argument. errors.Is finds cause, which
-// the text does not repeat.
+// InvalidAs returns an error that says what is wrong with an argument.
+// errors.Is finds cause, which the text does not repeat.
 func InvalidAs(cause error, format string, args ...any) error {
 	return &invalid{fmt.Sprintf(format, args...), cause}
 }
 
-// Argument reports that op is not called for object, because of err.
+// Argument reports that op was not called for object, because of err.
 func Argument(op, object string, err error) error { return public(&ArgumentError{op, object, err}) }
 
-// Refuse reports that op is not called for object, with what Invalid makes of
-// format and args.
+// Refuse reports that op was not called for object, because of an error that
+// Invalid makes from format and args.
 func Refuse(op, object, format string, args ...any) error {
 	return Argument(op, object, Invalid(format, args...))
 }

@@ -6,13 +6,14 @@ import (
 	"syscall"
 )
 
-// BusyError is a Close of something that is still needed. It is syscall.EBUSY.
+// BusyError reports a Close of an object that is still needed. It is
+// syscall.EBUSY.
 type BusyError struct {
 	Object   string
-	Children []string // what must be closed first
+	Children []string // names of the objects to close first
 }
 
-// busyShown is how many children a BusyError's text names.
+// busyShown limits the number of children in a BusyError's text.
 const busyShown = 8
 
 func (e *BusyError) Error() string {
@@ -23,8 +24,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s: close first: %s%s", e.Object, strings.Join(names, ", "), more)
 }
 
-// Unwrap makes errors.Is work with syscall.EBUSY.
+// Unwrap returns syscall.EBUSY.
 func (e *BusyError) Unwrap() error { return syscall.EBUSY }
 
-// Busy reports that an object is not closed, because of its children.
+// Busy reports that an object was not closed because of its children.
 func Busy(object string, children []string) error { return public(&BusyError{object, children}) }

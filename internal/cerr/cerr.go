@@ -1,8 +1,8 @@
-// Package cerr turns the ways in which librdmacm and libibverbs report errors
-// into Go errors. It is the one place that does.
+// Package cerr converts the errors of librdmacm and libibverbs, which report
+// them in several ways, into Go errors. No other package does.
 //
-// Packages ibverbs and rdmacm declare types of the same fields for programs to
-// use, and have errors made of those; see Convert.
+// Packages ibverbs and rdmacm declare types with the same fields for programs
+// to use, and have errors converted to them; see Convert.
 package cerr
 
 import (
@@ -15,10 +15,10 @@ import (
 	"syscall"
 )
 
-// Error is a failed C call.
+// Error reports a C call that failed.
 type Error struct {
 	Op     string        // the C function
-	Object string        // what it was called for, may be empty
+	Object string        // the object that it was called for; may be empty
 	Errno  syscall.Errno // never 0
 }
 
@@ -34,13 +34,14 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap makes errors.Is work with the errno.
+// Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Missing is what a stub reports as errno if the library lacks the function.
+// Missing is the errno that a stub reports if the library lacks the function.
 const Missing = -1 << 31
 
-// Status reads 0 or -1 with errno, and the -errno of older libraries.
+// Status decodes a result of 0, -1 with errno, or, from older libraries,
+// -errno.
 func Status(op string, result int64, errno int32) error {
 	if result == 0 {
 		return nil // whatever errno says
@@ -48,10 +49,11 @@ func Status(op string, result int64, errno int32) error {
 	return public(&Error{Op: op, Errno: normalise(result, errno)})
 }
 
-// Code reads 0 or the errno as the result; some providers give -errno or -1.
+// Code decodes a result of 0 or an errno. Some providers return -errno, or -1
+// with errno.
 func Code(op string, result int64, errno int32) error { return Status(op, result, errno) }
 
-// Count reads n >= 0, or -1 with errno, or -errno.
+// Count decodes a result of n >= 0, -1 with errno, or -errno.
 func Count(op string, result int64, errno int32) error {
 	if result >= 0 {
 		return nil
@@ -59,15 +61,15 @@ func Count(op string, result int64, errno int32) error {
 	return Status(op, result, errno)
 }
 
-// Null reads the errno of a call that returned NULL.
+// Null decodes the errno of a call that returned NULL.
 func Null(op string, errno int32) error {
 	return public(&Error{Op: op, Errno: normalise(-1, errno)})
 }
 
-// Poll reads the result of ibv_poll_cq for at most limit completions. A
-// negative result is a provider's own code and says no more than that it
-// failed; more completions than asked for is a library without the operation
-// answering EOPNOTSUPP.
+// Poll decodes the result of ibv_poll_cq for at most limit completions. A
+// negative result is a provider's own code and says only that the call failed.
+// If there are more completions than asked for, the library lacks the operation
+// and has returned EOPNOTSUPP.
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
 	case result > int64(max(limit, 0)):
@@ -80,9 +82,9 @@ func Poll(op string, result int64, limit int, errno int32) error {
 	return public(&Error{Op: op, Errno: normalise(result, errno)})
 }
 
-// Wait reads the result of repoll_wait for at most limit events, which may be
-// a positive errno where that is larger. EINVAL where there is room for 22
-// events cannot be told from them.
+// Wait decodes the result of repoll_wait for at most limit events. A larger
+// result is a positive errno. With room for 22 events, EINVAL cannot be told
+// from 22 events.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
 		return public(&Error{Op: op, Errno: syscall.Errno(result)})
@@ -90,11 +92,12 @@ func Wait(op string, result int64, limit int, errno int32) error {
 	return Count(op, result, errno)
 }
 
-// kernelNotSupported is ENOTSUPP, which the kernel has for itself, but lets out
-// here and there. Programs have no name for it.
+// kernelNotSupported is ENOTSUPP, which is internal to the kernel but reaches
+// programs in places. Programs have no name for it.
 const kernelNotSupported = 524
 
-// normalise returns the errno that result, not 0, and errno together mean.
+// normalise returns the errno that a result other than 0 and errno together
+// mean.
 func normalise(result int64, errno int32) syscall.Errno {
 	if e := number(result, errno); e != kernelNotSupported {
 		return e
@@ -109,23 +112,23 @@ func number(result int64, errno int32) syscall.Errno {
 	case result < -1:
 		return syscall.Errno(-result)
 	case errno == 0, errno == -1:
-		return syscall.EIO // -1 without errno, or with -1 moved there
+		return syscall.EIO // -1 without errno, or with errno -1
 	case errno < 0:
 		return syscall.Errno(-errno)
 	}
 	return syscall.Errno(errno)
 }
 
-// ReregError is a failed ibv_rereg_mr. It says which step failed.
+// ReregError reports that ibv_rereg_mr failed, and at which step.
 type ReregError struct {
-	Object string // the memory region, may be empty
+	Object string // the memory region; may be empty
 	Code   int    // IBV_REREG_MR_ERR_*
 	Errno  syscall.Errno
 }
 
-// Unusable reports whether the memory region can only be deregistered now. A
-// device that lacks the operation has left it as it was, although the library
-// gives the same code for that.
+// Unusable reports whether the memory region can now only be deregistered. If
+// the device lacks the operation, the region is unchanged, although the library
+// returns the same code.
 func (e *ReregError) Unusable() bool { return e.Code <= -4 && !e.Errno.Is(errors.ErrUnsupported) }
 
 func (e *ReregError) Error() string {
@@ -145,10 +148,10 @@ func (e *ReregError) Error() string {
 	return fmt.Sprintf("%s: %v (%s)", op, e.Errno, step)
 }
 
-// Unwrap makes errors.Is work with the errno.
+// Unwrap returns the errno.
 func (e *ReregError) Unwrap() error { return e.Errno }
 
-// Rereg reads the result of ibv_rereg_mr.
+// Rereg decodes the result of ibv_rereg_mr.
 func Rereg(result int64, errno int32) error {
 	if result == 0 {
 		return nil
@@ -159,7 +162,7 @@ func Rereg(result int64, errno int32) error {
 	return public(&ReregError{Code: int(result), Errno: normalise(-1, errno)})
 }
 
-// AddrInfoError is a name that rdma_getaddrinfo could not resolve.
+// AddrInfoError reports a name that rdma_getaddrinfo could not resolve.
 type AddrInfoError struct {
 	Op   string
 	Code int // EAI_*
@@ -168,8 +171,7 @@ type AddrInfoError struct {
 
 func (e *AddrInfoError) Error() string { return e.Op + ": " + e.Text }
 
-// Unwrap makes errors.Is work with the errno that says the same, if there is
-// one.
+// Unwrap returns the errno that corresponds to Code, or nil if there is none.
 func (e *AddrInfoError) Unwrap() error {
 	if errno := eai[e.Code].errno; errno != 0 {
 		return errno
@@ -182,7 +184,8 @@ const (
 	eaiSystem   = -11
 )
 
-// socktNoSupport is Linux's ESOCKTNOSUPPORT, which not every system has a name for.
+// socktNoSupport is Linux's ESOCKTNOSUPPORT, which package syscall lacks on
+// some systems.
 const socktNoSupport = syscall.Errno(94)
 
 var eai = map[int]struct {
@@ -199,7 +202,8 @@ var eai = map[int]struct {
 	-10:         {"out of memory", syscall.ENOMEM},
 }
 
-// Addrinfo reads 0, an EAI code, or -1 with errno; EAI_BADFLAGS is -1 too.
+// Addrinfo decodes a result of 0, an EAI code, or -1 with errno. EAI_BADFLAGS
+// is also -1.
 func Addrinfo(op string, result int64, errno int32) error {
 	switch {
 	case result == 0:
@@ -214,12 +218,12 @@ func Addrinfo(op string, result int64, errno int32) error {
 	return public(&AddrInfoError{op, int(result), text})
 }
 
-// SymbolError is a function that the installed library is too old to have.
+// SymbolError reports a function that the installed library is too old to have.
 type SymbolError struct {
 	Symbol  string
 	Library string
-	Release string // of rdma-core, that added it
-	Node    string // the ELF version node under which the library exports it
+	Release string // release of rdma-core that added it
+	Node    string // ELF version node of the symbol in the library
 }
 
 func (e *SymbolError) Error() string {
@@ -233,7 +237,7 @@ func (e *SymbolError) Error() string {
 	return s
 }
 
-// Unwrap makes errors.Is work with errors.ErrUnsupported.
+// Unwrap returns errors.ErrUnsupported.
 func (e *SymbolError) Unwrap() error { return errors.ErrUnsupported }
 
 // Lacks reports that the installed library is too old for a function.
@@ -242,12 +246,12 @@ func Lacks(e SymbolError) error { return public(&e) }
 // NotLoaded reports that a C library could not be loaded.
 func NotLoaded(e LibraryError) error { return public(&e) }
 
-// LibraryError is a C library that could not be loaded.
+// LibraryError reports a C library that could not be loaded.
 type LibraryError struct {
 	Library string
-	Debian  string // packages that bring it
+	Debian  string // packages that contain it
 	Fedora  string
-	Reason  string // the dynamic loader's words
+	Reason  string // text of the dynamic loader
 }
 
 func (e *LibraryError) Error() string {
@@ -255,24 +259,24 @@ func (e *LibraryError) Error() string {
 		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
 
-// Unwrap makes errors.Is work with errors.ErrUnsupported.
+// Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
 
-// StaticError is a C library in a program that is linked statically. The library
-// comes with a C library of its own there, whose errno the program does not see.
+// StaticError reports the use of a C library in a statically linked program.
+// The library would bring its own libc, whose errno the program cannot see.
 type StaticError struct{ Library string }
 
 func (e *StaticError) Error() string {
 	return "cannot use " + e.Library + " in a program that is linked statically: link it dynamically, without -static"
 }
 
-// Unwrap makes errors.Is work with errors.ErrUnsupported.
+// Unwrap returns errors.ErrUnsupported.
 func (e *StaticError) Unwrap() error { return errors.ErrUnsupported }
 
-// Static reports that the program is linked statically.
+// Static reports that the program is statically linked.
 func Static(library string) error { return &StaticError{library} }
 
-// PlatformError is a call in a program built for a system or in a way that
+// PlatformError reports a call in a program whose platform, or whose build,
 // cannot call the C libraries.
 type PlatformError struct{ Op string }
 
@@ -280,22 +284,22 @@ func (e *PlatformError) Error() string {
 	return e.Op + ": " + whyNot(runtime.GOOS, runtime.GOARCH)
 }
 
-// whyNot returns why a program for a system cannot call the C libraries.
+// whyNot says why a program for a platform cannot call the C libraries.
 func whyNot(goos, goarch string) string {
 	switch {
 	case goos == "linux" && slices.Contains(callable, goarch):
-		// Go leaves cgo out, without a word, where it finds no C compiler.
+		// Without a C compiler, Go silently disables cgo.
 		return "this program was built without cgo: build it again with CGO_ENABLED=1 where there is a C compiler, such as gcc"
 	default:
 		return fmt.Sprintf("RDMA needs Linux on one of %s; this program was built for %s/%s", strings.Join(callable, ", "), goos, goarch)
 	}
 }
 
-// callable are the architectures on which the C libraries are called.
+// callable lists the architectures that support calls of the C libraries.
 var callable = []string{"amd64", "arm64", "loong64", "ppc64le", "riscv64", "s390x"}
 
-// Unwrap makes errors.Is work with errors.ErrUnsupported.
+// Unwrap returns errors.ErrUnsupported.
 func (e *PlatformError) Unwrap() error { return errors.ErrUnsupported }
 
-// Platform reports that op cannot be called by this program at all.
+// Platform reports that this program cannot call op at all.
 func Platform(op string) error { return &PlatformError{op} }

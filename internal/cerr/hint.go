@@ -2,7 +2,7 @@ package cerr
 
 import "syscall"
 
-// hints say what a user can do about an error of a C function.
+// hints say what a user can do about an errno of a C function.
 var hints = map[string]map[syscall.Errno]string{
 	"ibv_get_device_list": {syscall.ENOSYS: noModule},
 	"ibv_reg_mr":          {syscall.ENOMEM: memlock},
@@ -19,7 +19,7 @@ var hints = map[string]map[syscall.Errno]string{
 	"rdma_create_id":      {syscall.ENODEV: noDevice},
 	"rdma_getaddrinfo":    {syscall.ENODEV: noDevice},
 	// If a file in /dev/infiniband cannot be opened, the libraries try another
-	// place, so that the errno is ENOENT even for want of permission.
+	// place. The errno is then ENOENT even if permission is missing.
 	"ibv_open_device": {syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess},
 	"rdma_create_event_channel": {
 		syscall.ENODEV: noDevice, syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess,
@@ -51,9 +51,9 @@ const (
 	noRoute   = "no RDMA device on the route to this address" + Doctor
 )
 
-// Doctor ends the texts of errors that come from how the machine is set up, and
-// points to the program that looks into that.
+// Doctor ends the texts of errors that the setup of the machine causes. It
+// names the program that diagnoses them.
 const Doctor = "; rdmadoctor says more"
 
-// Hint says what can be done about the error, if that is known.
+// Hint says what to do about the error. It returns "" if that is unknown.
 func (e *Error) Hint() string { return hints[e.Op][e.Errno] }

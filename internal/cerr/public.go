@@ -2,10 +2,10 @@ package cerr
 
 var converters []func(error) error
 
-// Convert has every error that this package makes from now on passed to
-// convert, which returns it as one of its package's own types, or nil if it has
-// none for it. Packages call Convert when they are initialised: whoever can
-// name a package's type imports it, and so meets no other.
+// Convert makes this package pass every error it makes from now on to convert.
+// convert returns the error as one of its own package's types, or nil if it has
+// none. Packages call Convert in init: a program that can name a package's type
+// has imported the package, and sees only that type.
 func Convert(convert func(error) error) { converters = append(converters, convert) }
 
 // public returns err as the type that programs know.

@@ -6,23 +6,24 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Posted says how a post ended. C writes it, so that it is as datapath.h says.
+// Posted says how a post ended. C writes it; its layout is that of datapath.h.
 type Posted struct {
-	Value int64 // C's result, 0 for success
+	Value int64 // C's result; 0: success
 	Errno int32
-	None  int32          // not 0: not even the requests before Bad were posted
-	Bad   unsafe.Pointer // the request that failed, nil if C does not say
+	None  int32          // if not 0, the requests before Bad were not posted either
+	Bad   unsafe.Pointer // request that failed; nil if C does not say
 }
 
 // Polled says how polling ended.
 type Polled struct {
-	Value int64 // completions, or what C failed with
+	Value int64 // number of completions, or C's failure
 	Errno int32
-	Step  Step  // what failed
-	Now   int64 // C's clock, in nanoseconds, when it was last looked at; 0 if it was not
+	Step  Step  // the step that failed
+	Now   int64 // C's last reading of the clock in nanoseconds; 0: none
 
-	// Events of this queue that were taken off the channel, and the other queue
-	// that one was for. They are acknowledged.
+	// Events counts the events of this queue that were taken off the channel.
+	// Other is the queue of an event for another queue, or nil. All are
+	// acknowledged.
 	Events int64
 	Other  unsafe.Pointer
 }
@@ -30,21 +31,21 @@ type Polled struct {
 // Step is a part of polling.
 type Step int32
 
-// The steps.
+// The steps of polling.
 const (
 	Polling Step = iota
 	Arming       // ibv_req_notify_cq
 	Reading      // ibv_get_cq_event
 )
 
-// How says what Exchange does until there are completions.
+// How says how Exchange waits for completions.
 type How int32
 
-// The ways.
+// The ways of waiting.
 const (
 	Spinning How = iota
 	Sleeping
-	SleepingSolicited // for solicited events
+	SleepingSolicited // until a solicited event
 )
 
 // Exchanged says how an exchange ended.
@@ -56,11 +57,11 @@ type Exchanged struct {
 // Queue is a completion queue to poll.
 type Queue struct {
 	CQ     unsafe.Pointer
-	Fields uint64 // that completions have; 0 to poll with ibv_poll_cq
+	Fields uint64 // fields of completions; 0: poll with ibv_poll_cq
 }
 
 const (
-	extended = 1 << 63 // these are datapath.h's
+	extended = 1 << 63 // these are from datapath.h
 	oneByOne = 1 << 62
 	opcode   = 1 << 61
 	wcFlags  = 1 << 60
@@ -80,8 +81,8 @@ func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 	return q
 }
 
-// readable returns those of the fields that the provider has a reader for, so
-// that C need not ask for each completion. An older library's struct may end
+// readable returns those of the fields that the provider has a reader for, to
+// spare C from checking for each completion. An older library's struct may end
 // before the reader of a field that the queue was not made with.
 func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	for _, f := range []struct {
@@ -110,7 +111,7 @@ func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	return fields
 }
 
-// Op names the function that C polls the queue with.
+// Op returns the name of the function that C polls the queue with.
 func (q Queue) Op() string {
 	if q.Fields&extended != 0 {
 		return "ibv_start_poll"
@@ -118,16 +119,16 @@ func (q Queue) Op() string {
 	return "ibv_poll_cq"
 }
 
-// WC is a completion. What the queue was not made with is 0. C writes it, so
-// that it is as poll.c says.
+// WC is a completion. A field that the queue was not made with is 0. C writes
+// it; its layout is that of poll.c.
 type WC struct {
 	libibverbs.Wc
-	Timestamp uint64 // of the device's clock
-	Wallclock uint64 // in nanoseconds since 1970
-	Tag       uint64 // of tag matching
+	Timestamp uint64 // ticks of the device's clock
+	Wallclock uint64 // nanoseconds since 1970
+	Tag       uint64 // tag of a message
 	TagData   uint32
 	FlowTag   uint32
 	CVLAN     uint16
 	_         [2]byte
-	SLID      uint32 // of an extended queue: all of it, of which Wc has the low half; otherwise 0
+	SLID      uint32 // the whole SLID from an extended queue, otherwise 0; Wc has the low half
 }

@@ -31,7 +31,8 @@ import (
 */
 import "C"
 
-// Negative, and so an error, if Go's struct is not as large as C's.
+// These are negative, and do not compile, if Go's struct has another size than
+// C's.
 const (
 	_ = -(unsafe.Sizeof(Posted{}) ^ C.sizeof_struct_verbena_posted)
 	_ = -(unsafe.Sizeof(Polled{}) ^ C.sizeof_struct_verbena_polled)
@@ -48,12 +49,12 @@ func flag(b bool) C.int32_t {
 	return 0
 }
 
-// Results go where a pointer says, and are to be 0 before. Returning them would
-// take a third of a call's time: the processor waits when what was written in
-// pieces is copied as a whole.
+// Results are written through a pointer, to memory that must be zero. Returning
+// them would take a third of a call's time: the processor stalls when it copies
+// as a whole what was written in pieces.
 
-// PostSend posts a list, with ibv_wr_* if ops is not 0: what the queue pair,
-// which is then a libibverbs.QpEx, was made with.
+// PostSend posts a list. If ops, with which the queue pair was made, is not 0,
+// qp is a libibverbs.QpEx and PostSend uses ibv_wr_*.
 func PostSend(qp unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, wr *libibverbs.SendWr, p *Posted) {
 	C.verbena_post_send(bytes(qp), C.uint64_t(ops), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
@@ -68,27 +69,29 @@ func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
 }
 
-// PollOrArm polls and, if there is nothing, arms the queue and polls again.
+// PollOrArm polls. If there are no completions, it arms the queue and polls
+// again.
 func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) {
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
 }
 
-// Sleep is PollOrArm that sleeps, if there is nothing, until the queue's channel,
-// which does not block, has an event, and looks again. It ends when the budget,
-// less than a second, is used up, or with an event for another queue.
+// Sleep polls like PollOrArm. If there are no completions, it sleeps until the
+// queue's channel, which must be non-blocking, has an event, and polls again.
+// It ends when the budget, less than a second, expires, or after an event for
+// another queue.
 func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, budget time.Duration, p *Polled) {
 	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited),
 		C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// Spin polls until there is something or the budget is used up.
+// Spin polls until there are completions or the budget expires.
 func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// Exchange posts receives, then requests as PostSend does, either of which may
-// be nil, and polls until there are at least so many completions, or Spin or Sleep
-// would end. What comes after a failure is not tried.
+// Exchange posts receives, then posts requests like PostSend, and then polls
+// until there are at least the given number of completions or Spin or Sleep
+// would end. Either list may be nil. After a failure, Exchange skips the rest.
 func Exchange(
 	qp *libibverbs.Qp, receives *libibverbs.RecvWr,
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,

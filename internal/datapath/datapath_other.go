@@ -15,29 +15,29 @@ var (
 	cannotPoll = Polled{Value: -int64(syscall.ENOSYS)}
 )
 
-// PostSend fails.
+// PostSend fails with syscall.ENOSYS.
 func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr, p *Posted) {
 	*p = cannotPost
 }
 
-// PostRecv fails.
+// PostRecv fails with syscall.ENOSYS.
 func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
-// Poll fails.
+// Poll fails with syscall.ENOSYS.
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 
-// PollOrArm fails.
+// PollOrArm fails with syscall.ENOSYS.
 func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
 
-// Sleep fails.
+// Sleep fails with syscall.ENOSYS.
 func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ time.Duration, p *Polled) {
 	*p = cannotPoll
 }
 
-// Spin fails.
+// Spin fails with syscall.ENOSYS.
 func Spin(_ Queue, _ int, _ unsafe.Pointer, _ time.Duration, p *Polled) { *p = cannotPoll }
 
-// Exchange fails.
+// Exchange fails with syscall.ENOSYS.
 func Exchange(
 	_ *libibverbs.Qp, _ *libibverbs.RecvWr, _ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs.SendWr,
 	_ Queue, _, _ int, _ unsafe.Pointer, _ How, _ time.Duration, e *Exchanged,

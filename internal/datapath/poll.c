@@ -70,20 +70,20 @@ static inline void clear_rest(struct verbena_wc *out)
 
 static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *out)
 {
-	/* In two parts, because gcc clears more than 64 bytes with a slow loop. */
+	/* Cleared in two parts: gcc clears more than 64 bytes with a slow loop. */
 	out->wc = (struct ibv_wc){.wr_id = cq->wr_id, .status = cq->status};
 	clear_rest(out);
 	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num, out->wc.qp_num);
 	if (cq->status != IBV_WC_SUCCESS) {
 		if (cq->read_vendor_err)
 			out->wc.vendor_err = cq->read_vendor_err(cq);
-		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* the message of which is there */
-			return; /* nothing else means anything */
+		if (cq->status != IBV_WC_TM_RNDV_INCOMPLETE) /* its message has arrived */
+			return; /* nothing else is valid */
 	}
 	READ(VERBENA_OPCODE, read_opcode, out->wc.opcode);
 	READ(VERBENA_WC_FLAGS, read_wc_flags, out->wc.wc_flags);
 	READ(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len, out->wc.byte_len);
-	/* An invalidated key comes by the same reader. */
+	/* The same reader returns an invalidated key. */
 	if (out->wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV))
 		READ(IBV_WC_EX_WITH_IMM, read_imm_data, out->wc.imm_data);
 	if (fields & DATAGRAM)
@@ -93,7 +93,7 @@ static void read_one(struct ibv_cq_ex *cq, uint64_t fields, struct verbena_wc *o
 		read_rare(cq, fields, out);
 }
 
-/* Returns how many completions it has read, or what C failed with. */
+/* Returns the number of completions it read, or C's failure. */
 static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max, struct verbena_wc *out,
 			     struct verbena_polled *p)
 {
@@ -116,7 +116,7 @@ static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max,
 		if (error)
 			break;
 	}
-	/* What was read must not be lost; the next call meets the error again. */
+	/* Completions that were read must not be lost. The next call meets the error again. */
 	if (n > 0 || !error || error == ENOENT)
 		return n;
 	p->error = errno;
@@ -127,9 +127,9 @@ static int64_t poll_extended(struct ibv_cq_ex *cq, uint64_t fields, int64_t max,
 typedef uint64_t words __attribute__((vector_size(16), aligned(8), may_alias));
 _Static_assert(sizeof(struct ibv_wc) == 3 * sizeof(words), "struct ibv_wc");
 
-/* Moves n completions, which ibv_poll_cq has put one after another at the
- * beginning of out, to their places: the last one first, because its place is
- * behind all that have yet to move. */
+/* Moves n completions, which ibv_poll_cq wrote one after another to the beginning of
+ * out, to their places. The last one goes first, because its place is behind all
+ * those still to move. */
 static void spread(struct verbena_wc *out, int64_t n)
 {
 	const struct ibv_wc *dense = (const struct ibv_wc *)out;
@@ -144,10 +144,10 @@ static void spread(struct verbena_wc *out, int64_t n)
 		to[2] = third;
 		clear_rest(&out[n]);
 	}
-	clear_rest(out); /* the first one is where it belongs */
+	clear_rest(out); /* the first one is in its place */
 }
 
-/* Returns what poll_once does when ibv_poll_cq has answered n, neither 0 nor 1. */
+/* Returns the result of poll_once if ibv_poll_cq returned n, neither 0 nor 1. */
 static __attribute__((noinline)) int64_t poll_answered(struct ibv_cq *cq, int n, int64_t max, struct verbena_wc *out,
 						       struct verbena_polled *p)
 {
@@ -155,8 +155,8 @@ static __attribute__((noinline)) int64_t poll_answered(struct ibv_cq *cq, int n,
 		p->error = errno;
 		return n;
 	}
-	/* libibverbs answers EOPNOTSUPP where a provider has no operation: also
-	 * when asked for none. */
+	/* If a provider lacks the operation, libibverbs returns EOPNOTSUPP, even when
+	 * asked for no completions. */
 	if (n == EOPNOTSUPP && cq->context->ops.poll_cq(cq, 0, &out->wc) == EOPNOTSUPP)
 		return -EOPNOTSUPP;
 	if (n <= max)
@@ -198,7 +198,7 @@ static int64_t now(void)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* Polls and, if there is nothing, arms the queue and polls again. */
+/* Polls. If there are no completions, arms the queue and polls again. */
 static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, struct verbena_wc *out, int32_t solicited,
 			struct verbena_polled *p)
 {
@@ -216,7 +216,7 @@ static void poll_or_arm(uint8_t *p_cq, uint64_t fields, int64_t max, struct verb
 	p->error = errno;
 	if (p->value != 0)
 		return;
-	/* What came before the queue was armed gives no event. */
+	/* Completions from before the queue was armed raise no event. */
 	p->step = VERBENA_POLLING;
 	p->value = poll_once(p_cq, fields, max, out, p);
 }
@@ -231,7 +231,7 @@ static void (*ack_events)(struct ibv_cq *, unsigned int);
 
 static void find_functions(void)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD); /* which has made the channel */
+	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD); /* loaded: it made the channel */
 
 	if (library) {
 		*(void **)&get_event = dlsym(library, "ibv_get_cq_event");
@@ -239,8 +239,8 @@ static void find_functions(void)
 	}
 }
 
-/* Waits for an event and takes it off the channel. Returns a negative errno if that
- * fails. */
+/* Waits for an event and takes it off the channel. Returns a negative errno on
+ * failure. */
 static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *p)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -256,7 +256,7 @@ static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *
 		return 0;
 	if (get_event(cq->channel, &of, &context)) {
 		p->error = errno;
-		/* Somebody else has taken it, or this was a signal. */
+		/* Another thread took the event, or a signal interrupted the call. */
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	}
 	ack_events(of, 1); /* at once, so that destroying the queue never waits for it */
@@ -267,8 +267,8 @@ static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *
 	return 0;
 }
 
-/* Sleeps until there are least completions, of which some may be there when it
- * fails, or until an event comes that is for another queue. */
+/* Sleeps until there are least completions, or until an event for another queue
+ * arrives. On failure, some completions may have arrived. */
 static int64_t sleep_for(uint8_t *p_cq, uint64_t fields, int64_t least, int64_t max, struct verbena_wc *out,
 			 int32_t solicited, int64_t budget, struct verbena_polled *p)
 {
@@ -316,11 +316,11 @@ static inline void relax(void)
 #endif
 }
 
-/* Looking at the clock costs as much as a poll or two. */
+/* Reading the clock costs as much as a poll or two. */
 #define LOOKS_PER_CLOCK 8
 
-/* Spins until there are least completions, of which some may be there when it
- * fails: then the next call meets the error again. */
+/* Spins until there are least completions. If it fails after some have arrived, the
+ * next call meets the error again. */
 static inline int64_t spin(uint8_t *cq, uint64_t fields, int64_t least, int64_t max, struct verbena_wc *out,
 			   int64_t budget, struct verbena_polled *p)
 {

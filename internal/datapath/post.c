@@ -7,7 +7,7 @@
 
 #include "../../generated/libibverbs/abi.h"
 
-/* Inline data of several segments is gathered here, as far as it fits. */
+/* Most bytes of inline data gathered from several segments. */
 #define GATHERED 4096
 
 static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
@@ -22,8 +22,8 @@ static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 		qp->wr_set_inline_data(qp, (void *)(uintptr_t)wr->sg_list[0].addr, wr->sg_list[0].length);
 		return 0;
 	}
-	/* Not wr_set_inline_data_list: in Soft-RoCE's provider before rdma-core
-	 * 64 it loses the data. */
+	/* Not wr_set_inline_data_list, which loses the data in Soft-RoCE's provider
+	 * before rdma-core 64. */
 	for (i = 0; i < wr->num_sge; i++) {
 		if (wr->sg_list[i].length > GATHERED - n)
 			return EINVAL; /* more than any device takes */
@@ -36,11 +36,11 @@ static int add_inline(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 	return 0;
 }
 
-/* Whether a list of segments would be sent with a wrong length, as Soft-RoCE's
- * provider does before rdma-core 64: it takes all for as long as the first. */
+/* Reports whether a list of segments would be sent with a wrong length: before
+ * rdma-core 64, Soft-RoCE's provider treats all segments as being as long as the first. */
 static int miscounted(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 {
-	static _Atomic(uintptr_t) sound; /* the function that was last found to be another's */
+	static _Atomic(uintptr_t) sound; /* last function found in another provider */
 	uintptr_t set = (uintptr_t)qp->wr_set_sge_list;
 	int i = 1;
 
@@ -75,7 +75,7 @@ static int add_data(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 	return 0;
 }
 
-/* Who a datagram or an XRC request is for. */
+/* Sets the destination of a datagram or an XRC request. */
 static int add_destination(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 {
 	switch (qp->qp_base.qp_type) {
@@ -97,8 +97,8 @@ static int add_destination(struct ibv_qp_ex *qp, struct ibv_send_wr *wr)
 	return 0;
 }
 
-/* An older library's struct ibv_qp_ex ends earlier: ops is asked before any
- * operation is looked at. */
+/* An older library's struct ibv_qp_ex ends earlier, so ops is checked before an
+ * operation is read. */
 #define CAN(flag, operation) ((ops & (flag)) && qp->operation)
 
 static int add_one(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *wr)
@@ -154,7 +154,7 @@ static int add_one(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *wr)
 			return EOPNOTSUPP;
 		qp->wr_send_tso(qp, wr->tso.hdr, wr->tso.hdr_sz, wr->tso.mss);
 		break;
-	/* These have no segments, and no destination but the connection. */
+	/* These have no segments and no destination other than the connection. */
 	case IBV_WR_BIND_MW:
 		if (!CAN(IBV_QP_EX_WITH_BIND_MW, wr_bind_mw))
 			return EOPNOTSUPP;
@@ -165,7 +165,7 @@ static int add_one(struct ibv_qp_ex *qp, uint64_t ops, struct ibv_send_wr *wr)
 			return EOPNOTSUPP;
 		qp->wr_local_inv(qp, wr->invalidate_rkey);
 		return 0;
-	case IBV_WR_FLUSH: /* its fields are where an atomic operation has its own */
+	case IBV_WR_FLUSH: /* it uses the fields of an atomic operation */
 		if (!CAN(IBV_QP_EX_WITH_FLUSH, wr_flush))
 			return EOPNOTSUPP;
 		qp->wr_flush(qp, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add,
@@ -203,7 +203,7 @@ static void post_list(struct ibv_qp *qp, struct ibv_send_wr *wr, struct verbena_
 		failed(out, value, bad);
 }
 
-/* Posts without ibv_wr_*, which may be mixed with it, if that can be done. */
+/* Posts without ibv_wr_* if that is possible. The two may be mixed. */
 static void post_otherwise(struct ibv_qp *qp, struct ibv_send_wr *list, struct verbena_posted *out, void *bad)
 {
 	struct ibv_send_wr *wr;

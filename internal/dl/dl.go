@@ -17,7 +17,7 @@ package dl
 //	return handle;
 // }
 //
-// /* Reports whether the library's errno is another one than ours. */
+// /* Reports whether the library's errno differs from ours. */
 // static int verbena_other_errno(void *handle)
 // {
 //	int *(*location)(void);
@@ -37,24 +37,24 @@ import (
 // Library is a C library that is opened on first use and stays open.
 type Library struct {
 	Name    string           // soname, such as libibverbs.so.1
-	Debian  string           // packages that bring it
+	Debian  string           // packages that contain it
 	Fedora  string           //
-	Symbols []string         // the functions wanted
-	Since   map[string]Since // of the functions that it may lack
+	Symbols []string         // functions to look up
+	Since   map[string]Since // origin of functions that the library may lack
 	Set     func(i int, f unsafe.Pointer)
 
 	once sync.Once
 	err  error
 }
 
-// Since says how a function came into a library.
+// Since says how a function was added to a library.
 type Since struct {
-	Release string // of rdma-core
+	Release string // release of rdma-core
 	Node    string // ELF version node, if the library exports the function itself
 }
 
-// Load opens the library and hands the address of every symbol that it has to
-// Set. Later calls return the first one's result.
+// Load opens the library and passes the address of every symbol it has to Set.
+// Later calls return the result of the first.
 func (l *Library) Load() error {
 	l.once.Do(l.load)
 	return l.err
@@ -85,7 +85,7 @@ func (l *Library) load() {
 	}
 }
 
-// Lacks reports that the library does not have a symbol.
+// Lacks returns the error for a symbol that the library does not have.
 func (l *Library) Lacks(symbol string) error {
 	since := l.Since[symbol]
 	return cerr.Lacks(cerr.SymbolError{Symbol: symbol, Library: l.Name, Release: since.Release, Node: since.Node})

@@ -1,3 +1,4 @@
-// Package dl opens a C library at run time and finds its functions, so that a
-// program which links the bindings starts on a machine without the library.
+// Package dl opens a C library at run time and looks up its functions. A
+// program that uses the bindings therefore also starts on a machine without the
+// library.
 package dl

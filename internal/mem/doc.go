@@ -1,3 +1,3 @@
-// Package mem provides memory outside of Go's heap, which C and devices may keep
-// pointers to and which may itself hold pointers.
+// Package mem provides memory outside Go's heap. C and devices may keep
+// pointers to it, and it may hold pointers itself.
 package mem

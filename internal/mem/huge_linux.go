@@ -8,14 +8,13 @@ import (
 	"syscall"
 )
 
-// MapHuge returns n bytes of zeroed memory in huge pages of the given size,
-// which both are numbers of bytes. They are the memory's from the start, so
-// that touching it cannot fail.
+// MapHuge returns n bytes of zeroed memory in huge pages of the given size in
+// bytes. The pages are reserved, so touching the memory cannot fail.
 func MapHuge(n, page int) ([]byte, error) {
 	if page <= 0 || page&(page-1) != 0 || n <= 0 || n%page != 0 {
 		return nil, fmt.Errorf("%w: not a number of huge pages of %d bytes each", syscall.EINVAL, page)
 	}
-	const shift = 26 // of the page size's logarithm, MAP_HUGE_SHIFT
+	const shift = 26 // MAP_HUGE_SHIFT: position of the page size's logarithm
 	flags := syscall.MAP_ANON | syscall.MAP_PRIVATE | syscall.MAP_HUGETLB | bits.TrailingZeros(uint(page))<<shift
 	b, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, flags)
 	kib := page >> 10

@@ -4,5 +4,5 @@ package mem
 
 import "errors"
 
-// MapHuge fails.
+// MapHuge fails with errors.ErrUnsupported.
 func MapHuge(int, int) ([]byte, error) { return nil, errors.ErrUnsupported }

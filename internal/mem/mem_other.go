@@ -4,8 +4,8 @@ package mem
 
 import "errors"
 
-// Map fails.
+// Map fails with errors.ErrUnsupported.
 func Map(int) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// Unmap fails.
+// Unmap fails with errors.ErrUnsupported.
 func Unmap([]byte) error { return errors.ErrUnsupported }

@@ -9,5 +9,5 @@ func Map(n int) ([]byte, error) {
 	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 }
 
-// Unmap gives memory from Map back.
+// Unmap releases memory from Map.
 func Unmap(b []byte) error { return syscall.Munmap(b) }

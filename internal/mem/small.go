@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// small is how many bytes Alloc takes from a page that it shares.
+// small is the size up to which Alloc uses a piece of a shared page.
 const small = 256
 
-// free are the pieces of such pages that nobody has.
+// free holds the unused pieces of shared pages.
 var free struct {
 	sync.Mutex
 	pieces [][]byte
 }
 
-// Alloc returns n bytes of zeroed memory, aligned to 256 bytes: of a page that
-// is shared with others if that is enough, which stays mapped then, or as Map
-// does.
+// Alloc returns n bytes of zeroed memory, aligned to 256 bytes. If n is small
+// enough, it uses a piece of a shared page, which stays mapped; otherwise it
+// uses Map.
 func Alloc(n int) ([]byte, error) {
 	if n <= 0 || n > small {
 		return Map(n)
@@ -38,7 +38,7 @@ func Alloc(n int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// Free gives memory from Alloc back.
+// Free releases memory from Alloc.
 func Free(b []byte) error {
 	if len(b) > small {
 		return Unmap(b)

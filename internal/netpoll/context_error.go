@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// ContextError says why ctx, which must be done, has ended.
+// ContextError returns why ctx, which must be done, has ended.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil { // a foreign Context
@@ -18,8 +18,8 @@ func ContextError(ctx context.Context) error {
 	return &endedError{err: err, cause: cause}
 }
 
-// endedError is the end of a context that has a cause of its own, or that
-// ended by its deadline.
+// endedError reports the end of a context that has its own cause or that ended
+// by its deadline.
 type endedError struct {
 	err   error // what the context's Err returned
 	cause error // err itself if the context was given no cause
@@ -32,12 +32,11 @@ func (e *endedError) Error() string {
 	return e.err.Error() + ": " + e.cause.Error()
 }
 
-// Timeout makes a wait that has timed out look to net.Error's users as it does
-// in package net.
+// Timeout reports a deadline to users of net.Error, as in package net.
 func (e *endedError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }
 
-// Unwrap adds os.ErrDeadlineExceeded, which is what the standard library's
-// descriptors return.
+// Unwrap adds os.ErrDeadlineExceeded after a deadline, as the standard
+// library's descriptors return it.
 func (e *endedError) Unwrap() []error {
 	errs := []error{e.err, e.cause}
 	if e.Timeout() {

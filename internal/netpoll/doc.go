@@ -1,7 +1,7 @@
 // Package netpoll lets many goroutines wait for a file descriptor that belongs
 // to a C library (an rdma_event_channel's fd, an ibv_comp_channel's fd, an
 // ibv_context's async_fd) on Go's own netpoller. A waiting goroutine costs no
-// operating system thread, and every wait ends on cancel, deadline and Close.
+// operating system thread, and cancel, deadline and Close end every wait.
 //
 // # Leader and followers
 //
@@ -14,11 +14,11 @@
 //   - One of them leads. It alone calls its try function, which reads events
 //     from the C library, and it alone is parked in the netpoller.
 //   - All others follow. A follower waits until the leader finds an event for
-//     it and says so on its ready channel, or until the lead is free.
+//     it and signals its ready channel, or until the lead is free.
 //   - A leader leaves when its try is done or its wait has ended. The follower
 //     that has waited longest then leads. It calls try before it parks,
 //     because its event may have arrived, or may have been left unread, while
-//     nobody was looking.
+//     nobody was reading.
 //
 // # What try must do
 //
@@ -30,12 +30,12 @@
 //
 // try must not block, and must not call Wait or Close.
 //
-// A ready channel is either closed, or has a buffer of one and is sent to
-// without blocking. It is a hint: whoever returns from Wait because of it looks
-// for its event, and waits again if there is none. A leader does not watch its
-// ready channel while it is parked. Code that fires it from outside any try,
-// for example to say that one of several completion queues is being closed,
-// calls [FD.Kick] afterwards.
+// A ready channel fires by being closed, or has a buffer of one and is sent to
+// without blocking. It is a hint: a caller that returns from Wait because of it
+// looks for its event, and waits again if there is none. A parked leader does
+// not watch its ready channel. Code that fires one outside a try, for example to
+// report that one of several completion queues is being closed, must call
+// [FD.Kick] afterwards.
 //
 // # Lifetime
 //

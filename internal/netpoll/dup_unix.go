@@ -4,7 +4,7 @@ package netpoll
 
 import "syscall"
 
-// Dup duplicates a descriptor, to be closed in programs that are started.
+// Dup duplicates a descriptor and marks the duplicate close-on-exec.
 func Dup(fd int) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

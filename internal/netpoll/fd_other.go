@@ -8,15 +8,15 @@ import (
 	"fmt"
 )
 
-// FD exists so that users of this package compile; there are none to be had.
+// FD lets users of this package compile. New never returns one.
 type FD struct{}
 
-// New returns an error that is errors.ErrUnsupported.
+// New fails with errors.ErrUnsupported.
 func New(fd int, name string) (*FD, error) {
 	return nil, fmt.Errorf("%s: %w", name, errors.ErrUnsupported)
 }
 
-// Wait returns errors.ErrUnsupported.
+// Wait fails with errors.ErrUnsupported.
 func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done bool, err error)) error {
 	return errors.ErrUnsupported
 }
@@ -27,8 +27,8 @@ func (f *FD) Kick() {}
 // Close does nothing.
 func (f *FD) Close() error { return nil }
 
-// SetNonblock is for descriptors of Unix.
+// SetNonblock fails with errors.ErrUnsupported.
 func SetNonblock(int) error { return errors.ErrUnsupported }
 
-// Dup is for descriptors of Unix.
+// Dup fails with errors.ErrUnsupported.
 func Dup(int) (int, error) { return -1, errors.ErrUnsupported }

@@ -22,9 +22,9 @@ type FD struct {
 	file *os.File
 	raw  syscall.RawConn
 
-	// lead is full while somebody leads. RawConn.Read takes a lock on which a
-	// second caller would block beyond the reach of its context, so the turn
-	// is taken here, where it can be selected on.
+	// lead is full while a goroutine leads. RawConn.Read takes a lock, and a
+	// second caller would block on it regardless of its context. The turn is
+	// therefore taken here, where a select can wait for it.
 	lead chan struct{}
 	turn turn
 
@@ -32,7 +32,7 @@ type FD struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	// Both are bound once, so that a wait does not allocate them.
+	// Both are bound once, to spare each wait an allocation.
 	step   func(uintptr) bool
 	cancel func()
 
@@ -41,9 +41,9 @@ type FD struct {
 
 // turn is the state of the current leader; only the leader touches it.
 type turn struct {
-	ctx    context.Context // here because step cannot be passed arguments
+	ctx    context.Context // here because step takes no arguments
 	try    func() (done bool, err error)
-	err    error       // what try returned with its last word
+	err    error       // error of the last try
 	disarm func() bool // nil while ctx is not being watched
 }
 
@@ -58,8 +58,8 @@ func SetNonblock(fd int) error {
 // New registers a duplicate of fd with the netpoller. The name appears in
 // errors.
 //
-// The original is switched to non-blocking mode, which the duplicate shares,
-// and stays so even if New fails. It is never closed.
+// New switches the original to non-blocking mode, which the duplicate shares.
+// It stays non-blocking even if New fails. It is never closed.
 func New(fd int, name string) (*FD, error) {
 	if err := SetNonblock(fd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -97,18 +97,18 @@ func New(fd int, name string) (*FD, error) {
 	return f, nil
 }
 
-// Kick makes the leader, if there is one, look at its ready channel and call
-// try again. What the caller has changed before is seen by that try.
+// Kick makes the leader, if there is one, check its ready channel and call try
+// again. That try sees what the caller changed before Kick.
 func (f *FD) Kick() {
 	_ = f.file.SetReadDeadline(past) // fails only when closed
 }
 
 // Close wakes all waiters, whose Wait then returns an error that is
-// os.ErrClosed, and returns when no try is running and none will run any more.
-// Further calls, also concurrent ones, wait for the same and return the same.
-// The original descriptor stays open.
+// os.ErrClosed. When Close returns, no try is running and none will run.
+// Further calls, including concurrent ones, wait for the same and return the
+// same. The original descriptor stays open.
 //
-// Calling Close from a try would wait for itself, and panics.
+// Close panics if a try calls it, because it would wait for itself.
 func (f *FD) Close() error {
 	if calledFromTry() {
 		panic("netpoll: Close called from a try function")
@@ -137,8 +137,8 @@ func fired(c <-chan struct{}) bool {
 	}
 }
 
-// interrupted tells the ways in which this package ends a leader's sleep from
-// a failure of the netpoller itself.
+// interrupted reports whether err comes from this package ending a leader's
+// sleep, rather than from a failure of the netpoller.
 func (f *FD) interrupted(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || f.isClosing()
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// callTry is a function of its own so that calledFromTry can find it.
+// callTry is a separate function for calledFromTry to find.
 func (f *FD) callTry() (done bool, err error) { return f.turn.try() }
 
 // calledFromTry reports whether a try function is on the calling goroutine's
-// stack. It is slow, and meant for Close only.
+// stack. It is slow; only Close uses it.
 func calledFromTry() bool {
 	var pcs [32]uintptr
 	for skip := 0; ; skip += len(pcs) {

@@ -21,8 +21,8 @@ import (
 // a ready that has fired are never turned into an error. With a ctx that is
 // already done, Wait returns at once.
 //
-// A nil ready never fires. The package documentation says what is expected of
-// try and ready.
+// A nil ready never fires. The package documentation says what try and ready must
+// do.
 func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done bool, err error)) error {
 	if ctx.Err() != nil {
 		return ContextError(ctx)
@@ -37,7 +37,7 @@ func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done b
 			return err
 		}
 	}
-	// Deferred, so that a panic in try does not keep the lead.
+	// Deferred to give up the lead even if try panics.
 	defer f.resign()
 	f.turn.ctx, f.turn.try = ctx, try
 	return f.waitAsLeader(ctx, ready)
@@ -89,8 +89,8 @@ func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 	}
 }
 
-// tryOrArm calls try and, if the leader has to park, has its context watched.
-// Arming only now spares a wait that finds its event at once the cost of it.
+// tryOrArm calls try and, if the leader must park, starts to watch its context.
+// A wait that finds its event at once is spared that cost.
 func (f *FD) tryOrArm() (stop bool) {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -103,9 +103,10 @@ func (f *FD) tryOrArm() (stop bool) {
 	return false
 }
 
-// tryUnpolled is for a descriptor the netpoller has given up, which it does
-// when epoll reports nothing but EPOLLERR, as it does for a device that has
-// been removed. The C library knows better what is wrong, so it is asked first.
+// tryUnpolled handles a descriptor that the netpoller has given up. The
+// netpoller does so when epoll reports only EPOLLERR, as for a device that was
+// removed. The C library knows better what is wrong, so tryUnpolled asks it
+// first.
 func (f *FD) tryUnpolled(pollErr error) error {
 	done, err := f.callTry()
 	if done || err != nil {
@@ -114,7 +115,7 @@ func (f *FD) tryUnpolled(pollErr error) error {
 	return fmt.Errorf("%s: %w", f.name, pollErr)
 }
 
-// resign passes the lead on.
+// resign gives up the lead.
 func (f *FD) resign() {
 	if f.turn.disarm != nil && !f.turn.disarm() {
 		// cancel has been started. Its deadline must not hit the next leader,

@@ -1,7 +1,7 @@
-// Package object gives the objects of ibverbs and rdmacm their lifetimes: a
-// Close that is idempotent and may come from any goroutine, calls into C that
-// never meet a destroyed object, parents that outlive their children, and a
-// list of what is still open.
+// Package object manages the lifetimes of the objects of ibverbs and rdmacm.
+// Close is idempotent and may be called from any goroutine, C never sees a
+// destroyed object, parents outlive their children, and Open lists what is
+// still open.
 package object
 
 import (
@@ -14,38 +14,38 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// notMade is what an object that is nil, or that Init has not seen, answers.
+// notMade returns the error for an object that is nil, or without Init.
 func notMade() error {
 	return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the object is nil, or was not made by the package's functions"))
 }
 
-// closedBit of an object's state says that no use may begin; the other bits
-// count the uses that have.
+// closedBit of an object's state forbids new uses. The other bits count the
+// uses in progress.
 const closedBit = 1 << 62
 
-// Object is embedded in every object that stands for one of C.
+// Object is embedded in every object that represents one of C.
 type Object struct {
 	name    string
 	parents []*Object
 	state   atomic.Int64
-	drained chan struct{} // receives when the last use ends after closedBit was set
+	drained chan struct{} // receives when the last use ends after closedBit is set
 
-	closing sync.Mutex // held by a Close
-	mu      sync.Mutex // guards what follows
+	closing sync.Mutex // held during Close
+	mu      sync.Mutex // guards the fields below
 	gone    bool       // destroyed in C
 	alive   map[*Object]struct{}
 	idle    func() // see WhenIdle
 }
 
-// Init makes the object a child of its parents, which must be in use (see
-// Use) for as long as Init runs, and names it for messages.
+// Init makes the object a child of its parents, and names it for messages. The
+// parents must be in use (see Use) while Init runs.
 func (o *Object) Init(name string, parents ...*Object) {
 	o.InitUnlisted(name, parents...)
 	register(o)
 }
 
-// InitUnlisted is Init for an object that stays open for the whole life of the
-// program and is no leak.
+// InitUnlisted initializes an object like Init, but Open does not list it: it
+// stays open for the whole life of the program and is not a leak.
 func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	o.name = name
 	o.drained = make(chan struct{}, 1)
@@ -54,7 +54,7 @@ func (o *Object) InitUnlisted(name string, parents ...*Object) {
 	}
 }
 
-// Name is what messages call the object.
+// Name returns the object's name in messages.
 func (o *Object) Name() string { return o.name }
 
 func (o *Object) adopt(child *Object) {
@@ -79,8 +79,8 @@ func (o *Object) disown(child *Object) {
 	}
 }
 
-// WhenIdle calls f, now if the object has no children, and whenever it has lost
-// the last one.
+// WhenIdle calls f each time the object loses its last child, and also at once
+// if it has no children.
 func (o *Object) WhenIdle(f func()) {
 	o.mu.Lock()
 	o.idle = f
@@ -91,8 +91,8 @@ func (o *Object) WhenIdle(f func()) {
 	}
 }
 
-// Use keeps the object from being destroyed until Done. It fails after Close,
-// and while a Close is under way, even one that will fail.
+// Use keeps the object from being destroyed until Done. It fails after Close
+// and during Close, even if that Close then fails.
 func (o *Object) Use() error {
 	if o == nil || o.drained == nil {
 		return notMade()
@@ -104,14 +104,14 @@ func (o *Object) Use() error {
 	return nil
 }
 
-// Done ends what Use began. It is small enough to be inlined.
+// Done ends a use that Use began. It is small enough to be inlined.
 func (o *Object) Done() {
 	if o.state.Add(-1) == closedBit {
 		o.wakeClose()
 	}
 }
 
-// wakeClose tells the Close that waits in drain.
+// wakeClose wakes the Close that waits in drain.
 func (o *Object) wakeClose() {
 	select {
 	case o.drained <- struct{}{}:
@@ -119,7 +119,7 @@ func (o *Object) wakeClose() {
 	}
 }
 
-// UseAll uses all objects or none.
+// UseAll calls Use on all objects. If one fails, it uses none.
 func UseAll(objects ...*Object) (done func(), err error) {
 	for i, o := range objects {
 		if err := o.Use(); err != nil {
@@ -136,10 +136,10 @@ func UseAll(objects ...*Object) (done func(), err error) {
 	}, nil
 }
 
-// Closed reports whether the object is closed, or is being closed.
+// Closed reports whether the object is closed or being closed.
 func (o *Object) Closed() bool { return o.state.Load()&closedBit != 0 }
 
-// Err returns nil, or why the object cannot be used any more.
+// Err returns an error if the object is closed or being closed.
 func (o *Object) Err() error {
 	if o.Closed() {
 		return o.closedError()
@@ -149,10 +149,10 @@ func (o *Object) Err() error {
 
 func (o *Object) closedError() error { return fmt.Errorf("%s: %w", o.name, os.ErrClosed) }
 
-// Close destroys the object, unless it has children or C refuses; it then
-// stays usable, and Close can be called again. interrupt, which may be nil,
-// makes uses that wait for something give up; it runs after new uses are
-// refused. A second Close does nothing.
+// Close destroys the object. If the object has children or C refuses, it stays
+// usable, and Close can be called again. After refusing new uses, Close calls
+// interrupt, which may be nil and makes blocked uses give up. A second Close
+// does nothing.
 func (o *Object) Close(interrupt func(), destroy func() error) error {
 	if o == nil || o.drained == nil {
 		return notMade()
@@ -166,7 +166,7 @@ func (o *Object) Close(interrupt func(), destroy func() error) error {
 		return err
 	}
 	o.drain(interrupt)
-	err := o.busy() // a child may have been on its way
+	err := o.busy() // a child may just have been added
 	if err == nil {
 		err = destroy()
 	}
@@ -184,10 +184,10 @@ func (o *Object) Close(interrupt func(), destroy func() error) error {
 	return nil
 }
 
-// drain refuses new uses and waits for those that have begun.
+// drain refuses new uses and waits for those in progress.
 func (o *Object) drain(interrupt func()) {
 	select {
-	case <-o.drained: // of an earlier Close that failed
+	case <-o.drained: // from an earlier Close that failed
 	default:
 	}
 	o.state.Add(closedBit)

@@ -11,9 +11,9 @@ import (
 )
 
 // open holds every object that is not closed. It also keeps them reachable:
-// memory that a device may write must not go away with the last reference to
+// memory that a device may write must not be freed with the last reference to
 // it.
-var open sync.Map // *Object -> stack, nil without tracing
+var open sync.Map // *Object -> stack; nil without tracing
 
 var tracing atomic.Bool
 
@@ -21,7 +21,7 @@ func init() {
 	tracing.Store(os.Getenv("VERBENA_TRACE_OPEN") != "")
 }
 
-// Trace makes objects that are opened from now on remember where.
+// Trace says whether objects record the stack that opens them, from now on.
 func Trace(on bool) { tracing.Store(on) }
 
 func register(o *Object) {
@@ -35,8 +35,8 @@ func register(o *Object) {
 
 func unregister(o *Object) { open.Delete(o) }
 
-// Open describes every object that is open, with the place that opened it if
-// Trace was on.
+// Open describes every open object, with the stack that opened it if Trace was
+// on.
 func Open() []string {
 	var out []string
 	open.Range(func(key, value any) bool {

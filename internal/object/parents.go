@@ -2,8 +2,8 @@ package object
 
 import "slices"
 
-// AddParent makes the object, which exists already, a child of p too. Both
-// must be in use (see Use) for as long as it runs.
+// AddParent makes an initialized object a child of p too. Both must be in use
+// (see Use) while it runs.
 func (o *Object) AddParent(p *Object) {
 	o.mu.Lock()
 	known := slices.Contains(o.parents, p)
@@ -16,7 +16,8 @@ func (o *Object) AddParent(p *Object) {
 	}
 }
 
-// RemoveParent ends what AddParent or Init began. The object must be in use.
+// RemoveParent makes the object no longer a child of p. The object must be in
+// use.
 func (o *Object) RemoveParent(p *Object) {
 	o.mu.Lock()
 	i := slices.Index(o.parents, p)
