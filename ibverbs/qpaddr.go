@@ -113,25 +113,25 @@ func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
 func (e QPAddr) check() error {
 	switch {
 	case e.QPNum == 0 || e.QPNum >= 1<<24:
-		return badEndpoint("queue pair number %#x", e.QPNum)
+		return badAddr("queue pair number %#x", e.QPNum)
 	case e.PSN >= 1<<24:
-		return badEndpoint("packet sequence number %#x", e.PSN)
+		return badAddr("packet sequence number %#x", e.PSN)
 	case e.LID == 0 && e.GID.IsZero():
-		return badEndpoint("neither a LID nor a GID")
+		return badAddr("neither a LID nor a GID")
 	case e.MTU.Bytes() == 0:
-		return badEndpoint("MTU %d", uint32(e.MTU))
+		return badAddr("MTU %d", uint32(e.MTU))
 	case e.ReadDepth < 0 || e.ReadDepth > 255:
-		return badEndpoint("read depth %d", e.ReadDepth)
+		return badAddr("read depth %d", e.ReadDepth)
 	case e.Port < 1 || e.Port > 255:
-		return badEndpoint("port %d", e.Port)
+		return badAddr("port %d", e.Port)
 	case e.GIDIndex < 0 || e.GIDIndex > 255:
-		return badEndpoint("GID index %d", e.GIDIndex)
+		return badAddr("GID index %d", e.GIDIndex)
 	}
 	return nil
 }
 
-func badEndpoint(format string, args ...any) error {
-	return cerr.Invalid("endpoint with "+format, args...)
+func badAddr(format string, args ...any) error {
+	return cerr.Invalid("address with "+format, args...)
 }
 
 // needsGRH reports whether packets from e to the peer need a global address.
@@ -188,15 +188,15 @@ func ParseQPAddr(s string) (QPAddr, error) {
 	}
 	words := strings.Fields(s)
 	if len(words) != len(fields) {
-		return QPAddr{}, fmt.Errorf("%q is no endpoint: it has %d fields, not %d", shorten(s), len(words), len(fields))
+		return QPAddr{}, fmt.Errorf("%q is no QP address: it has %d fields, not %d", shorten(s), len(words), len(fields))
 	}
 	for i, f := range fields {
 		value, ok := strings.CutPrefix(words[i], f.name+"=")
 		if !ok {
-			return QPAddr{}, fmt.Errorf("%q is no endpoint: field %d is not %s=", shorten(s), i+1, f.name)
+			return QPAddr{}, fmt.Errorf("%q is no QP address: field %d is not %s=", shorten(s), i+1, f.name)
 		}
 		if err := parseField(value, f.to); err != nil {
-			return QPAddr{}, fmt.Errorf("%q is no endpoint: %s: %w", shorten(s), f.name, err)
+			return QPAddr{}, fmt.Errorf("%q is no QP address: %s: %w", shorten(s), f.name, err)
 		}
 	}
 	if err := e.check(); err != nil {
@@ -249,15 +249,15 @@ func (e *QPAddr) UnmarshalText(text []byte) error {
 	return err
 }
 
-// endpointFields is QPAddr without methods, because JSON would use them.
-type endpointFields QPAddr
+// addrFields is QPAddr without methods, because JSON would use them.
+type addrFields QPAddr
 
 // MarshalJSON returns a JSON object with the fields of the struct.
-func (e QPAddr) MarshalJSON() ([]byte, error) { return json.Marshal(endpointFields(e)) }
+func (e QPAddr) MarshalJSON() ([]byte, error) { return json.Marshal(addrFields(e)) }
 
 // UnmarshalJSON parses what MarshalJSON returns. It refuses invalid addresses.
 func (e *QPAddr) UnmarshalJSON(text []byte) error {
-	var parsed endpointFields
+	var parsed addrFields
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return err
 	}
@@ -448,7 +448,7 @@ func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 		return fmt.Errorf("local %w", err)
 	}
 	if local.QPNum != qp.Num() {
-		return cerr.Invalid("local endpoint is that of QP %d", local.QPNum)
+		return cerr.Invalid("local address is that of QP %d", local.QPNum)
 	}
 	if pkeyIndex < 0 || pkeyIndex > 1<<16-1 {
 		return inRange("P_Key index", pkeyIndex, 0, 1<<16-1)
@@ -531,7 +531,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 		return fail(fmt.Errorf("peer's %w", err))
 	}
 	if peer.QKey == 0 {
-		return fail(cerr.Invalid("peer's endpoint is not of type %s: it has no QKey", QPTypeUD))
+		return fail(cerr.Invalid("peer's address is not of type %s: it has no QKey", QPTypeUD))
 	}
 	port, err := pd.device.QueryPort(local.Port)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// connectEndpoint returns an endpoint with a connection, closed with the test.
+// connectEndpoint returns an address with a connection, closed with the test.
 func connectEndpoint(t *testing.T) *rdmacm.Endpoint {
 	t.Helper()
 	to := rdmacm.AddrInfo{Dst: netip.MustParseAddrPort(address)}

@@ -379,15 +379,15 @@ func TestRefusals(t *testing.T) {
 		{ud.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): GID 0000:0000:0000:0000:0000:0000:0000:0000 is not that of a multicast group", nil},
 		{
 			rc.ConnectTo(ibverbs.QPAddr{}, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
-			"QP.ConnectTo (QP N of fake0): local endpoint with queue pair number 0x0", nil,
+			"QP.ConnectTo (QP N of fake0): local address with queue pair number 0x0", nil,
 		},
 		{
 			second(r.pd.CreateDestination(ibverbs.QPAddr{}, ibverbs.QPAddr{})),
-			"PD.CreateDestination (PD N of fake0): local endpoint with queue pair number 0x0", nil,
+			"PD.CreateDestination (PD N of fake0): local address with queue pair number 0x0", nil,
 		},
 		{
 			rc.Activate(ibverbs.QPAddr{}, 0),
-			"QP.Activate (QP N of fake0): local endpoint with queue pair number 0x0", nil,
+			"QP.Activate (QP N of fake0): local address with queue pair number 0x0", nil,
 		},
 		{second(ibverbs.NewSendBatch(0, 1)), "make a batch: 0 requests with 1 segments each, not 1 to 1048576 with 0 to 1024", nil},
 		{send.Send(1, 0, mr.Sub(0, 65)), "ibv_post_send (IBV_WR_SEND, request 0 of the batch): segment 0: segment of 65 bytes at 0 is outside MR N of fake0 of 64 bytes", nil},

@@ -147,9 +147,9 @@ func TestCreateDestination(t *testing.T) {
 	connected, nowhere := peer, local
 	connected.QKey, nowhere.Port = 0, 0
 	for want, ends := range map[string][2]ibverbs.QPAddr{
-		"of fake0): peer's endpoint is not of type IBV_QPT_UD: it has no QKey": {local, connected},
-		"of fake0): peer's endpoint with queue pair number 0x0":                {local, {}},
-		"of fake0): local endpoint with port 0":                                {nowhere, peer},
+		"of fake0): peer's address is not of type IBV_QPT_UD: it has no QKey": {local, connected},
+		"of fake0): peer's address with queue pair number 0x0":                {local, {}},
+		"of fake0): local address with port 0":                                {nowhere, peer},
 	} {
 		_, err := r.pd.CreateDestination(ends[0], ends[1])
 		require.ErrorIs(t, err, syscall.EINVAL, want)
