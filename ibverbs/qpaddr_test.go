@@ -141,9 +141,9 @@ func TestConnectToRefuses(t *testing.T) {
 		"QP.ConnectTo (" + name + "): local address is that of QP " + strconv.Itoa(int(other.QPNum)): a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
 		"QP.ConnectTo (" + name + "): remote address with queue pair number 0x0":                     a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
 		"QP.ConnectTo (" + name + "): local address with queue pair number 0x0":                      a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectOptions{}),
-		"QP.ConnectTo (" + name + "): retry count 9":                                                  a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
-		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                      a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
-		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":            a.qp.Activate(local, 0),
+		"QP.ConnectTo (" + name + "): retry count 9":                                                 a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
+		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                     a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
+		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":           a.qp.Activate(local, 0),
 	} {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
