@@ -113,7 +113,7 @@ func (b *Buf) ExportDMABuf() (fd int, err error) {
 }
 
 // Close frees the memory; see ibv_alloc_buf(3). While it has memory regions,
-// Close does nothing and returns a BusyError.
+// Close does nothing and returns a *BusyError.
 func (b *Buf) Close() error {
 	return b.self().Close(nil, func() error {
 		return wrap(b.object.Name(), libibverbs.FreeBuf(b.raw))

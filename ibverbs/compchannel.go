@@ -55,7 +55,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 func (ch *CompChannel) Raw() *libibverbs.CompChannel { return ch.raw }
 
 // Close destroys the channel; see ibv_destroy_comp_channel(3). While completion
-// queues use it, Close does nothing and returns a BusyError.
+// queues use it, Close does nothing and returns a *BusyError.
 func (ch *CompChannel) Close() error {
 	return ch.self().Close(nil, func() error {
 		// No goroutine waits on fd: each waiter has a queue, and there is none. If C

@@ -162,7 +162,7 @@ func (cc *CompCounter) write(call func(*libibverbs.CompCntr, uint64) error, valu
 func (cc *CompCounter) Raw() *libibverbs.CompCntr { return cc.raw }
 
 // Close destroys the counter; see ibv_create_comp_cntr(3). While queue pairs
-// use it, Close does nothing and returns a BusyError.
+// use it, Close does nothing and returns a *BusyError.
 func (cc *CompCounter) Close() error {
 	return cc.self().Close(nil, func() error {
 		return wrap(cc.object.Name(), cc.device.unlessRemoved(libibverbs.DestroyCompCntr(cc.raw)))

@@ -438,7 +438,7 @@ func (cq *CQ) signal() {
 
 // Close destroys the queue; see ibv_destroy_cq(3). Waiting calls fail with
 // os.ErrClosed. While queue pairs use the queue, Close does nothing and returns
-// a BusyError.
+// a *BusyError.
 func (cq *CQ) Close() error {
 	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {

@@ -125,7 +125,7 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 }
 
 // Close frees the memory; see ibv_alloc_dm(3). While it has memory regions,
-// Close does nothing and returns a BusyError. For memory from ImportDM, Close
+// Close does nothing and returns a *BusyError. For memory from ImportDM, Close
 // leaves the original alone; see ibv_unimport_dm(3).
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {

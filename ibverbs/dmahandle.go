@@ -82,7 +82,7 @@ func (h *DMAHandle) self() *object.Object {
 func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
 
 // Close frees the handle; see ibv_alloc_dmah(3). While it has memory regions,
-// Close does nothing and returns a BusyError.
+// Close does nothing and returns a *BusyError.
 func (h *DMAHandle) Close() error {
 	return h.self().Close(nil, func() error {
 		return wrap(h.object.Name(), h.device.unlessRemoved(libibverbs.DeallocDmah(h.raw)))

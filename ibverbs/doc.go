@@ -10,7 +10,7 @@
 //
 // Every object has a Close method, which may be called more than once and from
 // any goroutine. Close waits for calls that are inside C with the object. Later
-// calls fail with an error that is os.ErrClosed. While other objects depend on
+// calls fail with an error matching os.ErrClosed. While other objects depend on
 // an object, its Close does nothing and returns a [BusyError] that lists them.
 // The garbage collector closes nothing, because the order matters;
 // [OpenObjects] lists what a program forgot to close.

@@ -106,7 +106,7 @@ func (mr *MR) usable() error {
 
 // Close deregisters the memory; see ibv_dereg_mr(3). Work requests that still
 // use it fail. While memory windows are bound to the region, Close does nothing
-// and returns a BusyError that names them: close or invalidate them first, or
+// and returns a *BusyError that names them: close or invalidate them first, or
 // bind them to another region.
 func (mr *MR) Close() error {
 	return mr.self().Close(nil, func() error {
@@ -407,9 +407,9 @@ type Advice = libibverbs.IbUverbsAdviseMrAdvice
 // The kinds of advice. Each asks the device to fetch pages before they are
 // needed.
 const (
-	AdvicePrefetch        = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH          // for reading
-	AdvicePrefetchWrite   = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE    // for reading and writing
-	AdvicePrefetchNoFault = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT // only pages that are already in memory
+	AdvicePrefetch        Advice = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH          // for reading
+	AdvicePrefetchWrite   Advice = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE    // for reading and writing
+	AdvicePrefetchNoFault Advice = libibverbs.IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT // only pages that are already in memory
 )
 
 // Advise gives the device advice about segments of regions with AccessOnDemand

@@ -43,7 +43,7 @@ func (pd *PD) Raw() *libibverbs.Pd { return pd.raw }
 
 // Close deallocates the domain; see ibv_dealloc_pd(3). While it has memory
 // regions, buffers, memory windows, queues or parent domains, Close does
-// nothing and returns a BusyError.
+// nothing and returns a *BusyError.
 func (pd *PD) Close() error {
 	return pd.self().Close(nil, func() error {
 		if pd.imported {

@@ -131,7 +131,7 @@ func (srq *SRQ) self() *object.Object {
 
 // Close destroys the queue; see ibv_destroy_srq(3). Receives that are still
 // posted never complete. While queue pairs use the queue, Close does nothing
-// and returns a BusyError.
+// and returns a *BusyError.
 func (srq *SRQ) Close() error {
 	return srq.self().Close(nil, func() error {
 		handle := srq.raw.Handle

@@ -41,7 +41,7 @@ func (td *TD) self() *object.Object {
 func (td *TD) Raw() *libibverbs.Td { return td.raw }
 
 // Close deallocates the domain; see ibv_alloc_td(3). While a parent domain uses
-// it, Close does nothing and returns a BusyError.
+// it, Close does nothing and returns a *BusyError.
 func (td *TD) Close() error {
 	return td.self().Close(nil, func() error {
 		return wrap(td.object.Name(), td.device.unlessRemoved(libibverbs.DeallocTd(td.raw)))

@@ -26,10 +26,12 @@ const (
 	AccessRelaxedOrdering AccessFlags = libibverbs.IBV_ACCESS_RELAXED_ORDERING // the device may reorder its accesses
 )
 
-// NodeType is the kind of a device.
+// NodeType is the kind of a device. Package libibverbs has the values, such as
+// IBV_NODE_CA.
 type NodeType = libibverbs.NodeType
 
-// Transport is the protocol family of a device.
+// Transport is the protocol family of a device. Package libibverbs has the
+// values, such as IBV_TRANSPORT_IB.
 type Transport = libibverbs.TransportType
 
 // PortState is the logical state of a port.

@@ -38,8 +38,8 @@ func (wc *WC) Imm() (uint32, bool) {
 // QPNum returns the number of the local queue pair.
 func (wc *WC) QPNum() uint32 { return wc.raw.QpNum }
 
-// InvalidatedRKey returns the local key that the peer's message invalidated,
-// and whether there was one.
+// InvalidatedRKey returns the remote key (RKey) of this end's memory that the
+// peer's message invalidated, and whether there was one.
 func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	if wc.raw.WcFlags&uint32(libibverbs.IBV_WC_WITH_INV) == 0 {
 		return 0, false

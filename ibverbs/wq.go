@@ -161,7 +161,7 @@ func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 }
 
 // Close destroys the queue; see ibv_destroy_wq(3). While an indirection table
-// contains the queue, Close does nothing and returns a BusyError.
+// contains the queue, Close does nothing and returns a *BusyError.
 func (wq *WQ) Close() error {
 	return wq.self().Close(nil, func() error {
 		unregister(unsafe.Pointer(wq.raw))

@@ -18,8 +18,8 @@ type Config struct {
 	Segments int
 	// MaxInline is the maximum number of bytes that a Send or a Write sends
 	// inline: C copies them when it posts the request, and the device need not
-	// fetch them. Inline data may also come from ibverbs.InlineBytes. 0 disables
-	// inline data. Each device has a limit of its own.
+	// fetch them. Only these may have ibverbs.InlineBytes. 0 disables inline data.
+	// Each device has a limit of its own.
 	MaxInline int
 	// PrivateData is sent to the peer with the connection request (at most 56
 	// bytes on InfiniBand and RoCE) or with the acceptance (at most 196). iWARP
@@ -31,9 +31,9 @@ type Config struct {
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before the peer can send: register memory and post receives here. If Setup
-	// returns an error, the attempt to connect fails. If Setup registered memory
-	// by means other than Conn.Alloc, the caller must then close that memory and
-	// after it the Conn.
+	// returns an error, the attempt to connect fails, and Dial or Accept closes
+	// the Conn. If Setup has registered memory by means other than Conn.Alloc,
+	// keep Setup's Conn, and close that memory and then the Conn.
 	Setup func(*Conn) error
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows
@@ -42,7 +42,7 @@ type Config struct {
 	// HandshakeTimeout limits how long the peer may take to answer the
 	// connection request or the acceptance, in addition to the context; 0 means
 	// 30 s. If negative, only the context and the system limit it; the system
-	// gives up after about a minute. It resends a lost message after about four
+	// gives up after about a minute. The system resends a lost message after four
 	// seconds.
 	HandshakeTimeout time.Duration
 	// KeepAlive is how often an end with no transfer in flight checks that the
@@ -61,7 +61,7 @@ type Config struct {
 	KeepAlive time.Duration
 	// Linger is how long the system may keep telling a peer that does not answer
 	// about the close after Close has returned; 0 means 30 s. If negative, the
-	// system tells it once. The local port stays in use until then.
+	// system tells it once. The local port stays in use until the peer has answered.
 	Linger time.Duration
 	// AckTimeout is how long this end waits for the peer's device to acknowledge
 	// a message before it sends the message again; 0 leaves the choice to the

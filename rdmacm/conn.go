@@ -269,6 +269,9 @@ func (c *Conn) agreeECE() error {
 }
 
 // Alloc allocates size bytes of zeroed, page-aligned memory and registers them.
+// Memory to receive or read into, or for the result of an atomic operation, needs
+// ibverbs.AccessLocalWrite; memory that is only sent needs no flags. What the peer
+// may do needs the flags of the name, such as ibverbs.AccessRemoteRead.
 // Close closes the region if the caller has not. The bytes themselves stay
 // valid as long as the program refers to them. The memory comes from Go's heap:
 // for gigabytes, use PD().Alloc, whose memory the garbage collector does not
@@ -337,8 +340,12 @@ func (c *Conn) Err() error { return c.self().Err() }
 // Wait blocks until the connection ends. It returns nil if the peer closed it
 // in an orderly way, as far as the transport can tell (see Err), and otherwise
 // the error that Err returns. If ctx ends first, the error matches ctx.Err().
-// The end that receives the last message should call Wait before Close, because
-// the peer's device may still need an acknowledgement.
+//
+// The end that sent the last message calls Shutdown once Send has returned, and
+// the other end calls Wait and then Close: so the peer's device gets the
+// acknowledgement that its Send waits for. Where only the end that received the
+// last message knows that the conversation is over, as clients often do, that
+// end calls Shutdown, and the peer's Send may fail although its message arrived.
 func (c *Conn) Wait(ctx context.Context) error {
 	if err := c.self().check(); err != nil {
 		return err

@@ -70,9 +70,10 @@ type DatagramConfig struct {
 	PD *ibverbs.PD
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before anybody else knows of it: register memory and post receives here.
-	// If Setup returns an error, the attempt fails. If Setup registered memory
-	// by means other than DatagramConn.Alloc, the caller must then close that
-	// memory and after it the DatagramConn.
+	// If Setup returns an error, the attempt fails, and the DatagramConn is
+	// closed. If Setup has registered memory by means other than
+	// DatagramConn.Alloc, keep Setup's DatagramConn, and close that memory and
+	// then the DatagramConn.
 	Setup func(*DatagramConn) error
 }
 
@@ -227,7 +228,7 @@ func (c *DatagramConn) Err() error { return c.self().Err() }
 // Close leaves the group, if any, and releases all resources, including memory
 // from Alloc. Transfers in flight fail. Close does not tell the peer. Close
 // first any other memory registered on the DatagramConn's own protection
-// domain; while there is any, Close returns a BusyError and can be called
+// domain; while there is any, Close returns an *ibverbs.BusyError and can be called
 // again.
 func (c *DatagramConn) Close() error {
 	if err := c.self().check(); err != nil {

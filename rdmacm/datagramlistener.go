@@ -134,7 +134,7 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 		return err
 	}
 	id := r.request.event.ID
-	device, err := id.Context()
+	device, err := id.Device()
 	if err != nil {
 		return err
 	}

@@ -36,10 +36,10 @@ type openDevice struct {
 
 // Devices returns the RDMA devices that librdmacm has open; see
 // rdma_get_devices(3). Allocate a protection domain for Config.PD on one of
-// them. Closing them in Go leaves them open in C.
+// them. They need not be closed, and closing them leaves them open in C.
 //
 // A device that was removed from the machine returns to the kernel when no ID
-// and nothing created on its Context uses it anymore; the Context is then
+// and no object created on the Device uses it anymore; the Device is then
 // closed automatically. A program without an ID on the device does not learn of
 // the removal until its next call of Devices.
 func Devices() ([]*ibverbs.Device, error) {

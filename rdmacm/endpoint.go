@@ -113,13 +113,13 @@ func (ep *Endpoint) ID() *ID {
 
 // Close ends the connection and closes the ID and everything that the endpoint
 // has created: queues, memory regions and a protection domain. It rejects a
-// request that was not answered. Waiting calls fail with an error that is
+// request that was not answered. Waiting calls fail with an error matching
 // os.ErrClosed. See rdma_destroy_ep(3). Close tells the peer only once, so the
 // peer learns nothing if that message is lost; Disconnect repeats it until the
 // peer answers.
 //
 // While an object that the caller has created depends on one of these, Close
-// returns an ibverbs.BusyError, and can be called again. After Migrate, Close
+// returns an *ibverbs.BusyError, and can be called again. After Migrate, Close
 // leaves the ID open.
 func (ep *Endpoint) Close() error {
 	if ep.ID() == nil {
@@ -661,7 +661,7 @@ func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	if err := ep.ID().callBound(op, "bind or resolve the address", func() error { return nil }); err != nil {
 		return nil, err
 	}
-	return ep.id.Context()
+	return ep.id.Device()
 }
 
 // domain returns the endpoint's protection domain, and creates it if there is

@@ -136,7 +136,7 @@ var datagramReasons = map[int]Reason{1: ReasonNoListener, 2: ReasonConsumer, 3: 
 // An EventError is an event that reports a failure or the end of a connection.
 type EventError struct {
 	Type   EventType
-	Status int
+	Status int // that of the Event; Unwrap decodes it
 }
 
 func (e *EventError) Error() string {

@@ -170,7 +170,7 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 
 // Close destroys the channel and wakes all waiting goroutines; see
 // rdma_destroy_event_channel(3). If the channel still has IDs, Close does
-// nothing and returns a BusyError.
+// nothing and returns an *ibverbs.BusyError.
 func (ch *EventChannel) Close() error {
 	// The woken goroutines check again and find the channel closing.
 	return ch.self().Close(func() { ch.fd.Kick() }, func() error {

@@ -61,7 +61,7 @@ var idCalls = map[string]func(g guarded) error{
 	"SetAckTimeout":    func(g guarded) error { return g.id.SetAckTimeout(time.Second) },
 	"SetIBPaths":       func(g guarded) error { return g.id.SetIBPaths() },
 	"Migrate":          func(g guarded) error { return g.id.Migrate(g.ch) },
-	"Context":          func(g guarded) error { _, err := g.id.Context(); return err },
+	"Context":          func(g guarded) error { _, err := g.id.Device(); return err },
 	"CreateQP": func(g guarded) error {
 		qp, err := g.id.CreateQP(g.pd, ibverbs.QPConfig{SendCQ: g.cq, RecvCQ: g.cq, MaxSendWR: 1, MaxRecvWR: 1})
 		if err == nil {

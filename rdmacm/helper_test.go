@@ -64,7 +64,7 @@ func warmUp(t testing.TB, ip netip.Addr) {
 		id, err := ch.NewID(rdmacm.PortSpaceTCP)
 		require.NoError(t, err)
 		require.NoError(t, id.BindAddr(netip.AddrPortFrom(ip, 0)))
-		_, err = id.Context()
+		_, err = id.Device()
 		require.NoError(t, err)
 		require.NoError(t, id.Close())
 		require.NoError(t, ch.Close())

@@ -136,9 +136,9 @@ func (id *ID) verbs() *libibverbs.Context {
 	return id.raw.Verbs
 }
 
-// Context returns the device that the ID is bound to. It fails until the
+// Device returns the device that the ID is bound to. It fails until the
 // address is bound or resolved.
-func (id *ID) Context() (*ibverbs.Device, error) {
+func (id *ID) Device() (*ibverbs.Device, error) {
 	if err := id.self().Use(); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (id *ID) Context() (*ibverbs.Device, error) {
 	raw := id.verbs()
 	id.mu.Unlock()
 	if raw == nil {
-		return nil, errStep("ID.Context", id.name(), "bind or resolve the address")
+		return nil, errStep("ID.Device", id.name(), "bind or resolve the address")
 	}
 	return contextOf(raw)
 }
@@ -214,7 +214,7 @@ func (id *ID) Raw() *librdmacm.CmId {
 
 // Close destroys the ID; see rdma_destroy_id(3). It ends a connection and
 // rejects a request that was not answered. While the ID has a queue pair, Close
-// does nothing and returns an ibverbs.BusyError. Closing the last ID on a
+// does nothing and returns an *ibverbs.BusyError. Closing the last ID on a
 // removed device closes the device too, unless other objects still use it.
 func (id *ID) Close() error {
 	var device *libibverbs.Context
@@ -544,7 +544,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 				return errExists(opCreateQP, "", "queue pair")
 			}
 			if id.verbs() != pd.Device().Raw() {
-				return cerr.Refuse(opCreateQP, "", "the protection domain is not of the id's device: make it on that of ID.Context, rdmacm.Devices or Listener.Device")
+				return cerr.Refuse(opCreateQP, "", "the protection domain is not of the ID's device: make it on that of ID.Device, rdmacm.Devices or Listener.Device")
 			}
 			if err := librdmacm.CreateQpEx(id.raw, attr); err != nil {
 				return err

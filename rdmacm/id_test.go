@@ -73,7 +73,7 @@ func (e *end) resolve(to netip.AddrPort) {
 // createQP gives the ID a queue pair, and what that needs.
 func (e *end) createQP() {
 	e.t.Helper()
-	device, err := e.id.Context()
+	device, err := e.id.Device()
 	require.NoError(e.t, err)
 	e.pd, err = device.AllocPD()
 	require.NoError(e.t, err)
@@ -200,7 +200,7 @@ func TestEventsOutliveEverything(t *testing.T) {
 func TestMissingSteps(t *testing.T) {
 	d := needDevice(t)
 	pdOf := func(id *rdmacm.ID) (*ibverbs.PD, ibverbs.QPConfig) {
-		device, err := id.Context()
+		device, err := id.Device()
 		require.NoError(t, err)
 		pd, err := device.AllocPD()
 		require.NoError(t, err)
@@ -231,8 +231,8 @@ func TestMissingSteps(t *testing.T) {
 		check(id.Reject(nil), "rdma_reject", "receive a connection request")
 		check(id.Disconnect(), "rdma_disconnect", "connect")
 		check(id.Establish(), "rdma_establish", "connect")
-		_, err := id.Context()
-		check(err, "ID.Context", "bind or resolve the address")
+		_, err := id.Device()
+		check(err, "ID.Device", "bind or resolve the address")
 		_, err = id.CreateQP(pd, config)
 		check(err, "rdma_create_qp", "bind or resolve the address")
 		_, _, err = id.InitQPAttr(ibverbs.QPStateRTR)
@@ -272,7 +272,7 @@ func TestClosedID(t *testing.T) {
 		"connect":       func() error { return id.Connect(rdmacm.ConnParam{}) },
 		"disconnect":    id.Disconnect,
 		"establish":     id.Establish,
-		"context":       func() error { _, err := id.Context(); return err },
+		"context":       func() error { _, err := id.Device(); return err },
 		"attr":          func() error { _, _, err := id.InitQPAttr(ibverbs.QPStateInit); return err },
 	} {
 		require.ErrorIs(t, call(), os.ErrClosed, name)
@@ -542,7 +542,7 @@ func newIdleUDEnd(t testing.TB) *udEnd {
 // makeQP makes the queue pair, memory of 1 KiB, and a receive of all of it.
 func (e *udEnd) makeQP() {
 	e.t.Helper()
-	device, err := e.id.Context()
+	device, err := e.id.Device()
 	require.NoError(e.t, err)
 	e.pd, err = device.AllocPD()
 	require.NoError(e.t, err)

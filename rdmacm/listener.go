@@ -178,15 +178,17 @@ func (ln *Listener) check() error {
 	return nil
 }
 
-// Device returns the device that has the listener's address. Allocate a
-// protection domain on it and pass it as Config.PD to register memory once for
-// all connections. Device fails for a listener on every address, which has no
-// single device; each request has its own.
+// Device returns the device that has the listener's address. It need not be
+// closed. To register memory once for all connections, allocate a protection
+// domain on it, pass that as Config.PD, and close it after the connections; peers
+// can then reach each other's memory if they know the keys, see docs/memory.md.
+// Device fails for a listener on every address, which has no single device; each
+// request has its own.
 func (ln *Listener) Device() (*ibverbs.Device, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
 	}
-	device, err := ln.id.Context()
+	device, err := ln.id.Device()
 	if err != nil && ln.addr.Addr().IsUnspecified() {
 		return nil, fmt.Errorf("listener at %v has no one device; listen at an address of one: %w", ln.addr, err)
 	}
@@ -256,8 +258,10 @@ func (ln *Listener) Close() error {
 // goroutine of its own. It rejects a request that handle neither accepts nor
 // rejects. ListenConfig.MaxServed limits the number of concurrent calls.
 //
-// When ctx ends, Serve waits for all calls to return, and returns nil. Later
-// requests wait in the backlog until Close rejects them.
+// The context passed to handle ends with ctx. Serve then accepts no more, waits for
+// all calls to return, and returns nil; for work that should outlast ctx, use a
+// context of its own, such as that of context.WithoutCancel. Later requests wait in
+// the backlog until Close rejects them, which may be called while Serve waits.
 //
 // If the listener fails first, because it was closed or its device was removed,
 // Serve cancels the context passed to handle, waits for all calls, and returns

@@ -92,7 +92,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
 	}
-	device, err := c.id.Context()
+	device, err := c.id.Device()
 	if err != nil {
 		return config, err
 	}
@@ -235,10 +235,10 @@ func (c *queues) Err() error {
 // PD returns the protection domain. Register memory with it.
 func (c *queues) PD() *ibverbs.PD { return c.pd }
 
-// QP returns the queue pair, for work requests that have no method here. Their
-// IDs must be 1<<63 or more. Their completions are not delivered, but a failed
-// one sets Err. They must leave room in the queues for other requests,
-// including those of Config.KeepAlive.
+// QP returns the queue pair, for work requests that have no method here. The IDs
+// of these work requests must be 1<<63 or more. Their completions are not
+// delivered, but a failed one sets Err. They must leave room in the queues for
+// other work requests; a Conn posts some of its own, see Config.KeepAlive.
 func (c *queues) QP() *ibverbs.QP { return c.qp }
 
 // ID returns the underlying ID.

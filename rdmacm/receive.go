@@ -18,8 +18,8 @@ type Receive struct {
 }
 
 // PostRecv posts a receive, and does not block. The next message not taken by
-// an earlier receive goes into the segments in order. At most Config.RecvQueue
-// receives may be posted.
+// an earlier receive goes into the segments in order; one that is longer ends
+// the connection at both ends. At most Config.RecvQueue receives may be posted.
 func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
@@ -129,7 +129,8 @@ func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm
 // in the segments. If ctx ends first, the receive stays posted for the next
 // Recv with the same segments; a Recv with other segments then fails with
 // syscall.EBUSY, so that no message is lost. To receive in several goroutines
-// or to have several receives posted, use PostRecv or a Receiver.
+// or to have several receives posted, use PostRecv or a Receiver. A message that
+// is longer than its receive ends the connection at both ends.
 func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
 	if err := c.self().check(); err != nil {
 		return 0, err

@@ -34,7 +34,9 @@ type Message struct {
 }
 
 // NewReceiver posts Config.RecvQueue receives of size bytes and returns a
-// Receiver for their messages. Call it in Setup, before the peer can send. A
+// Receiver for their messages. The connection's Close releases their memory.
+// Call it in Setup, before the peer can send. Messages for which no receive is
+// posted wait at the peer, as Config.PeerRNRRetryCount says. A
 // size of 0 is enough for messages that carry only immediate data, such as
 // those of WriteImm.
 func (c *Conn) NewReceiver(size int) (*Receiver, error) {
@@ -83,11 +85,13 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, 
 }
 
 // Next waits for a message and posts a new receive in place of the one that
-// took it. It invalidates the previous message. If ctx ends first, no message
-// is lost, and Next can be called again.
+// took it. It invalidates the previous message. If ctx ends first, the error
+// matches ctx.Err(), no message is lost, and Next can be called again. If ctx has
+// ended already, Next may return that error although a message has arrived.
 //
 // When the peer has closed the connection and all messages have been received,
-// the error matches syscall.ECONNRESET. Conn.Err describes the other errors.
+// the error matches syscall.ECONNRESET. Conn.Err and DatagramConn.Err describe
+// the other errors.
 func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if r == nil || r.post == nil {
 		return nil, notMade("Receiver")

@@ -10,9 +10,9 @@ import (
 
 // Send sends the segments as one message. It waits for room in the send queue,
 // and then until the peer's device has the message; the peer's program may not
-// have seen it yet. If ctx ends before the message is posted, nothing is sent,
-// and the error matches ctx.Err(). If ctx ends later, the error is a
-// *PendingError.
+// have seen it yet. If ctx ends before the message is posted, nothing is sent.
+// If ctx ends later, the error is a *PendingError, and the memory must be left
+// alone. Both errors match ctx.Err().
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
 	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
@@ -47,7 +47,7 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 }
 
 // Read reads into.Len() bytes from the start of the peer's memory, which may be
-// longer. Like Send, it blocks until the data has arrived.
+// longer. It blocks until the data is there, or ctx ends as described for Send.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
 	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
@@ -145,8 +145,8 @@ func (t *Transfer) Wait(ctx context.Context) error {
 
 // A PendingError reports that a wait ended before its transfer. The device may
 // still read or write the memory at this end and at the peer. Leave that memory
-// alone until Transfer.Wait returns nil or another error, or the connection is
-// closed.
+// alone until Transfer.Wait returns anything but a *PendingError, or the
+// connection is closed.
 type PendingError struct {
 	Transfer *Transfer
 	Err      error // why the wait ended; usually the context's error

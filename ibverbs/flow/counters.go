@@ -112,7 +112,7 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 
 // Close destroys the counters; see ibv_create_counters(3). While rules use
-// them, Close does nothing and returns an [ibverbs.BusyError].
+// them, Close does nothing and returns an *[ibverbs.BusyError].
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
 		return wrap(cs.object.Name(), unlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))

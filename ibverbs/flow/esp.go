@@ -171,7 +171,7 @@ func (a *Action) ModifyESP(config ESPConfig) error {
 func (a *Action) Raw() *libibverbs.FlowAction { return a.raw }
 
 // Close destroys the action; see ibv_destroy_flow_action(3). While rules use
-// it, Close does nothing and returns an [ibverbs.BusyError].
+// it, Close does nothing and returns an *[ibverbs.BusyError].
 func (a *Action) Close() error {
 	return a.self().Close(nil, func() error {
 		return wrap(a.object.Name(), unlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))

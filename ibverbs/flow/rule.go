@@ -36,7 +36,7 @@ type Flags = libibverbs.FlowFlags
 
 // The options of a rule.
 const (
-	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // also pass packets on to rules of lower priority
+	DontTrap Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_DONT_TRAP // also pass packets on to matching rules with a higher Priority number
 	Egress   Flags = libibverbs.IBV_FLOW_ATTR_FLAGS_EGRESS    // match sent packets; the queue pair only selects the device
 )
 

@@ -76,7 +76,7 @@ func (t *IndirectionTable) Num() int { return t.num }
 func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 
 // Close destroys the table; see ibv_destroy_rwq_ind_table(3). While queue
-// pairs use it, Close does nothing and returns an [ibverbs.BusyError].
+// pairs use it, Close does nothing and returns an *[ibverbs.BusyError].
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
 		return wrap(t.object.Name(), unlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))

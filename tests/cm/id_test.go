@@ -95,7 +95,7 @@ func TestIDsOverLibraries(t *testing.T) {
 // createQP tries to give an id a queue pair.
 func createQP(t *testing.T, id *rdmacm.ID) error {
 	t.Helper()
-	device, err := id.Context()
+	device, err := id.Device()
 	require.NoError(t, err)
 	pd, err := device.AllocPD()
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ func TestRefusals(t *testing.T) {
 		{id.JoinMulticast(to.Addr(), rdmacm.JoinFull, nil), "rdma_join_multicast (192.0.2.1): the address is not that of a multicast group", nil},
 		{id.SetAckTimeout(0), "rdma_set_option (unbound id): a timeout of 0s, not from 1ns to 2h26m36.093022208s", nil},
 		{id.SetIBPaths(), "rdma_set_option (unbound id): no path", nil},
-		{second(id.Context()), "ID.Context (unbound id): bind or resolve the address first", nil},
+		{second(id.Device()), "ID.Device (unbound id): bind or resolve the address first", nil},
 		{second(ch.Next(none)), "EventChannel.Next: ctx is nil", nil},
 		{second(rdmacm.Dial(none, address, nil)), "Dial: ctx is nil", nil},
 		{second((*rdmacm.Dialer)(nil).Dial(ctx, address, nil)), "Dialer.Dial: dialer is nil", nil},

@@ -96,7 +96,7 @@ func TestXRCServerWithDomain(t *testing.T) {
 	require.NoError(t, ln.Listen(1))
 	ep, err := ln.GetRequest(bounded(t))
 	require.NoError(t, err)
-	device, err := ep.ID().Context()
+	device, err := ep.ID().Device()
 	require.NoError(t, err)
 	domain, err := device.OpenXRCD(ibverbs.XRCDConfig{})
 	require.NoError(t, err)

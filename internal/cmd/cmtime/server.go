@@ -61,7 +61,7 @@ type domains map[*ibverbs.Device]struct {
 }
 
 func (d domains) createQP(id *rdmacm.ID) error {
-	device, err := id.Context()
+	device, err := id.Device()
 	if err != nil {
 		return err
 	}

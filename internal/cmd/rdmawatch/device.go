@@ -93,6 +93,6 @@ func (w *watcher) bindTo(ctx context.Context, d *device, gid ibverbs.GIDEntry) e
 		return id.Close() // the address cannot be used yet, or no more
 	}
 	d.ids[gid.NetDev] = id
-	_, err = id.ID().Context() // so that rdmacm, too, gives up the device
+	_, err = id.ID().Device() // so that rdmacm, too, gives up the device
 	return err
 }

@@ -116,7 +116,7 @@ func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	if err := ep.Resolve(ctx, info); err != nil {
 		return "", err
 	}
-	device, err := ep.ID().Context()
+	device, err := ep.ID().Device()
 	if err != nil {
 		return "", err
 	}
