@@ -44,7 +44,7 @@ func (d *Device) Raw() *libibverbs.Context { return d.raw }
 // Close closes the device; see ibv_close_device(3). Calls that wait for its
 // events fail with os.ErrClosed. While the device has protection domains,
 // completion channels or completion queues, Close does nothing and returns a
-// BusyError.
+// *BusyError.
 func (d *Device) Close() error {
 	return d.self().Close(d.stopEvents, func() error { return wrap(d.Name(), d.destroy()) })
 }

@@ -107,7 +107,7 @@ func (x *XRCD) self() *object.Object {
 
 // Close closes the domain; see ibv_close_xrcd(3). While this process has queue
 // pairs or shared receive queues in it, Close does nothing and returns a
-// BusyError.
+// *BusyError.
 func (x *XRCD) Close() error {
 	return x.self().Close(nil, func() error {
 		return wrap(x.object.Name(), x.device.unlessRemoved(libibverbs.CloseXrcd(x.raw)))

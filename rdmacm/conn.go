@@ -567,8 +567,8 @@ func (p *parting) finish() {
 
 // Close ends the connection and releases its resources, including memory from
 // Alloc. Transfers in flight fail. Close first any other memory registered on
-// the connection's own protection domain; while there is any, Close returns a
-// BusyError, although the connection has ended, and can be called again.
+// the connection's own protection domain; while there is any, Close returns an
+// *ibverbs.BusyError, although the connection has ended, and can be called again.
 //
 // Close tells the peer, but does not wait for an answer. If the message is
 // lost, the system resends it about every 4 seconds for up to Config.Linger,
