@@ -14,11 +14,11 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// contexts holds the devices that librdmacm has open. When the last ID on a
+// opened holds the devices that librdmacm has open. When the last ID on a
 // removed device is destroyed, librdmacm closes the device and with it all
 // protection domains and memory. Holding a librdmacm list that contains the
 // device prevents that.
-var contexts openDevices
+var opened openDevices
 
 type openDevices struct {
 	calling sync.Mutex // held while C creates and frees lists; taken before mu
@@ -30,8 +30,8 @@ type openDevices struct {
 
 // openDevice is a device in a list that openDevices holds.
 type openDevice struct {
-	context *ibverbs.Device // nil if closed in Go
-	gone    bool            // removed from the machine
+	device *ibverbs.Device // nil if closed in Go
+	gone   bool            // removed from the machine
 }
 
 // Devices returns the RDMA devices that librdmacm has open; see
@@ -43,30 +43,30 @@ type openDevice struct {
 // closed automatically. A program without an ID on the device does not learn of
 // the removal until its next call of Devices.
 func Devices() ([]*ibverbs.Device, error) {
-	devices, err := contexts.list()
-	contexts.letGoUnlisted()
+	devices, err := opened.list()
+	opened.letGoUnlisted()
 	return devices, err
 }
 
-// contextOf returns the device that an ID is bound to.
-func contextOf(raw *libibverbs.Context) (*ibverbs.Device, error) {
-	if c := contexts.context(raw); c != nil {
+// deviceOf returns the device that an ID is bound to.
+func deviceOf(raw *libibverbs.Context) (*ibverbs.Device, error) {
+	if c := opened.device(raw); c != nil {
 		return c, nil
 	}
 	if _, err := Devices(); err != nil {
 		return nil, err
 	}
-	if c := contexts.context(raw); c != nil {
+	if c := opened.device(raw); c != nil {
 		return c, nil
 	}
 	return nil, fmt.Errorf("device of an id: %w", ibverbs.ErrNoDevice)
 }
 
-func (o *openDevices) context(raw *libibverbs.Context) *ibverbs.Device {
+func (o *openDevices) device(raw *libibverbs.Context) *ibverbs.Device {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if d := o.known[raw]; d != nil {
-		return d.context
+		return d.device
 	}
 	return nil
 }
@@ -90,10 +90,10 @@ func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	devices := make([]*ibverbs.Device, 0, len(raws))
 	for _, raw := range raws {
 		d := o.known[raw]
-		if d.context == nil {
-			d.context = deviceFromRaw(raw, func() error { o.closed(raw); return nil })
+		if d.device == nil {
+			d.device = deviceFromRaw(raw, func() error { o.closed(raw); return nil })
 		}
-		devices = append(devices, d.context)
+		devices = append(devices, d.device)
 	}
 	return devices, nil
 }
@@ -137,10 +137,10 @@ func (o *openDevices) mark(raws []*libibverbs.Context) (isNew, inUse bool) {
 	}
 	for raw, d := range o.known {
 		d.gone = !slices.Contains(raws, raw)
-		if d.gone && d.context == nil {
+		if d.gone && d.device == nil {
 			delete(o.known, raw)
 		}
-		inUse = inUse || d.gone && d.context != nil
+		inUse = inUse || d.gone && d.device != nil
 	}
 	for _, raw := range raws {
 		if o.known[raw] == nil {
@@ -169,7 +169,7 @@ func (o *openDevices) letGo(raw *libibverbs.Context) {
 		o.mu.Unlock()
 		return
 	}
-	c := d.context
+	c := d.device
 	o.mu.Unlock()
 	if c == nil {
 		o.closed(raw)
@@ -197,7 +197,7 @@ func (o *openDevices) closed(raw *libibverbs.Context) {
 	d := o.known[raw]
 	isBack := d == nil || !d.gone
 	if d != nil {
-		d.context = nil
+		d.device = nil
 	}
 	o.mu.Unlock()
 	if !isBack {

@@ -29,14 +29,14 @@ func TestListsThatAreHeld(t *testing.T) {
 		{"the same", nil, []*libibverbs.Context{a}, list[:1], list[1:2]},
 		{"one more", nil, []*libibverbs.Context{a, b}, list[1:2], list[2:3]},
 		{
-			"one less, which is in use", func() { o.known[b].context = new(ibverbs.Device) },
+			"one less, which is in use", func() { o.known[b].device = new(ibverbs.Device) },
 			[]*libibverbs.Context{a},
 			list[3:4], list[2:3],
 		},
 		{"one more meanwhile", nil, []*libibverbs.Context{a, c}, nil, lists{list[2], list[4]}},
 		{"the same meanwhile", nil, []*libibverbs.Context{a, c}, list[5:6], lists{list[2], list[4]}},
 		{
-			"not in use any more", func() { o.known[b].context = nil },
+			"not in use any more", func() { o.known[b].device = nil },
 			[]*libibverbs.Context{a, c},
 			lists{list[2], list[4]},
 			list[6:7],

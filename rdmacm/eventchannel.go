@@ -163,7 +163,7 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 		ev.ID.note(ev.Type)
 	}
 	if raw.Event == EventDeviceRemoval {
-		contexts.removed(raw.Id.Verbs)
+		opened.removed(raw.Id.Verbs)
 	}
 	return ev
 }

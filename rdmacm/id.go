@@ -149,7 +149,7 @@ func (id *ID) Device() (*ibverbs.Device, error) {
 	if raw == nil {
 		return nil, errStep("ID.Device", id.name(), "bind or resolve the address")
 	}
-	return contextOf(raw)
+	return deviceOf(raw)
 }
 
 // PortNum returns the port of the device that the ID is bound to, from 1, or 0
@@ -259,7 +259,7 @@ func (id *ID) close(destroy func() error) error {
 // closed releases what the ID held, after C's was destroyed.
 func (id *ID) closed(device *libibverbs.Context) {
 	if device != nil {
-		contexts.letGo(device)
+		opened.letGo(device)
 	}
 	for _, ev := range id.channel.Load().leave(id) {
 		if ev.Type == EventConnectRequest { // unread, so no caller has the new ID

@@ -10,9 +10,9 @@ import (
 
 // device is one that is watched.
 type device struct {
-	name    string
-	context *ibverbs.Device
-	ids     map[string]*rdmacm.HandledID // bound to an address of the network interface
+	name   string
+	device *ibverbs.Device
+	ids    map[string]*rdmacm.HandledID // bound to an address of the network interface
 }
 
 // addDevices begins to watch the devices that are new, wanted or not: librdmacm
@@ -39,7 +39,7 @@ func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
 
 // watch waits for the device's events until it is gone.
 func (w *watcher) watch(ctx context.Context, d *device) {
-	for ev, err := range d.context.Events(ctx) {
+	for ev, err := range d.device.Events(ctx) {
 		w.send(ctx, func() []event {
 			if err != nil {
 				w.drop(d)
@@ -60,14 +60,14 @@ func (w *watcher) drop(d *device) {
 	for _, id := range d.ids {
 		w.waiters.Go(func() { w.failed(id.Shutdown(context.Background())) })
 	}
-	w.failed(d.context.Close())
+	w.failed(d.device.Close())
 }
 
 // bind makes an id for each network interface of RoCE that has none yet. It also
 // tells when the device is to be removed, for which some drivers wait for close.
 func (w *watcher) bind(ctx context.Context) {
 	for _, d := range w.devices {
-		gids, _ := d.context.QueryGIDTable() // the device may be gone already
+		gids, _ := d.device.QueryGIDTable() // the device may be gone already
 		for _, e := range gids {
 			if e.NetDev != "" && d.ids[e.NetDev] == nil {
 				w.failed(w.bindTo(ctx, d, e))

@@ -65,7 +65,7 @@ type end struct {
 	control *control
 	close   []func() error // in the order in which things were made
 
-	context  *ibverbs.Device
+	device   *ibverbs.Device
 	pd       *ibverbs.PD
 	mr       *ibverbs.MR
 	half     int
@@ -108,9 +108,9 @@ func (e *end) Close() error {
 func (e *end) open(where Where) (err error) {
 	switch local, _ := netip.ParseAddrPort(e.control.LocalAddr().String()); {
 	case where.Device != "":
-		e.context, err = ibverbs.Open(where.Device)
+		e.device, err = ibverbs.Open(where.Device)
 	default:
-		if e.context, _, err = ibverbs.OpenAddr(local.Addr().Unmap()); err == nil {
+		if e.device, _, err = ibverbs.OpenAddr(local.Addr().Unmap()); err == nil {
 			break
 		}
 		var devices []ibverbs.DeviceEntry
@@ -120,17 +120,17 @@ func (e *end) open(where Where) (err error) {
 		if len(devices) == 0 {
 			return ibverbs.ErrNoDevice
 		}
-		e.context, err = ibverbs.Open(devices[0].Name)
+		e.device, err = ibverbs.Open(devices[0].Name)
 	}
 	if err == nil {
-		e.close = append(e.close, e.context.Close)
+		e.close = append(e.close, e.device.Close)
 	}
 	return err
 }
 
 // allocate makes all but the queue pair, whose config it returns.
 func (e *end) allocate() (config ibverbs.QPConfig, err error) {
-	if e.pd, err = e.context.AllocPD(); err != nil {
+	if e.pd, err = e.device.AllocPD(); err != nil {
 		return config, err
 	}
 	e.close = append(e.close, e.pd.Close)
@@ -166,14 +166,14 @@ func (e *end) answered() bool { return e.Events && !e.Bandwidth && e.Op.received
 func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
 	config := ibverbs.CQConfig{Entries: entries}
 	if events {
-		channel, err := e.context.CreateCompChannel()
+		channel, err := e.device.CreateCompChannel()
 		if err != nil {
 			return nil, err
 		}
 		e.close = append(e.close, channel.Close)
 		config.Channel = channel
 	}
-	cq, err := e.context.CreateCQ(config)
+	cq, err := e.device.CreateCQ(config)
 	if err == nil {
 		e.close = append(e.close, cq.Close)
 	}
@@ -195,7 +195,7 @@ func (e *end) connect(where Where) error {
 	e.close = append(e.close, e.qp.Close)
 	options := ibverbs.QPAddrOptions{Port: where.Port}
 	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
-		if _, err := e.context.FindGID(addr.Addr().Unmap()); err == nil {
+		if _, err := e.device.FindGID(addr.Addr().Unmap()); err == nil {
 			options.GID.Addr = addr.Addr().Unmap()
 		}
 	}
@@ -207,7 +207,7 @@ func (e *end) connect(where Where) error {
 		return err
 	}
 	e.offer()
-	port, err := e.context.QueryPort(e.local.Port)
+	port, err := e.device.QueryPort(e.local.Port)
 	if err != nil {
 		return err
 	}

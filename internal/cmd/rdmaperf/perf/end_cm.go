@@ -13,7 +13,7 @@ import (
 func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	var config ibverbs.QPConfig
 	prepare := func(ep *rdmacm.Endpoint) error {
-		if e.context, err = ep.ID().Device(); err != nil {
+		if e.device, err = ep.ID().Device(); err != nil {
 			return err
 		}
 		if config, err = e.allocate(); err != nil {
