@@ -336,9 +336,10 @@ func (c *queues) abortOperations() error {
 // regions are memory regions that are closed with their owner at the latest.
 type regions []*ibverbs.MR
 
-// add adds a region and forgets closed ones.
+// add adds a region and forgets closed ones. One that is being closed has no bytes
+// anymore, but needs its protection domain until its Close, which ours waits for, is done.
 func (r *regions) add(mr *ibverbs.MR) {
-	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil }
+	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil && mr.Close() == nil }
 	*r = append(slices.DeleteFunc(*r, isClosed), mr)
 }
 
