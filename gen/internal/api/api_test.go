@@ -57,6 +57,7 @@ func TestParseErrors(t *testing.T) {
 		`{"structs": [{"name": "struct s", "members": [{"type": "int"}]}]}`:                         "struct s: a member without",
 		`{"structs": [{"name": "struct s", "members": [{"name": "m"}]}]}`:                           "struct s: a member without",
 		`{"structs": [{"name": "struct s", "members": [{"aggregate": "union", "members": [{}]}]}]}`: "struct s: a member without",
+
 		`{"headers": [{}]}`:               "header 1 has no name",
 		`{"undeclared": [{"name": "f"}]}`: "undeclared function 1 has no name or no node",
 		`{"macros": [{}]}`:                "macro 1 has no name",
