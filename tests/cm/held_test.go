@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +58,41 @@ func TestCloseIsHeld(t *testing.T) {
 			release()
 			require.NoError(t, <-closed)
 		})
+	}
+}
+
+// A region that the program is closing still belongs to its protection domain: the
+// connection must not forget it, and Close must wait for it.
+func TestRegionIsBeingClosed(t *testing.T) {
+	open(t)
+	verbs := fakelib.OpenProvider(t)
+	conn, err := rdmacm.Dial(bounded(t), address, nil)
+	require.NoError(t, err)
+	mr, err := conn.Alloc(1, 0)
+	require.NoError(t, err)
+	reached, release := verbs.Hold("ibv_dereg_mr")
+	defer release()
+	closing := make(chan error, 3)
+	go func() { closing <- mr.Close() }()
+	reached()
+	verbs.Forget()
+	go func() {
+		_, err := conn.Alloc(1, 0)
+		closing <- err
+	}()
+	for !slices.Contains(verbs.Names(), "ibv_reg_mr") {
+		runtime.Gosched()
+	}
+	go func() { closing <- conn.Shutdown(bounded(t)) }()
+	select {
+	case err := <-closing:
+		require.NoError(t, err, "before the region is closed")
+		closing <- err // only Alloc can have returned
+	case <-time.After(100 * time.Millisecond): // all wait, as far as one can see
+	}
+	release()
+	for range cap(closing) {
+		require.NoError(t, <-closing)
 	}
 }
 
