@@ -6,11 +6,11 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit device baseline lint build cross check arch kernels interop versions scale loss soak
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop versions scale loss soak soak-soft
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
-	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
+	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9-]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
 		printf "  %-10s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
 
 ##@ First
@@ -34,6 +34,17 @@ lint: ## vet, staticcheck and gofumpt
 
 unit: ## the tests that need no device
 	scripts/test unit
+
+soft: ## the tests that need a device, with the one in user space
+	scripts/test soft
+
+# MESSAGES=10000000 PAIRS=100 SEED=1 SEEDS=1.
+soak-soft: ## messages through the device in user space over a network that loses, repeats, reorders and corrupts
+	$(GO) test -count 1 -v -timeout 0 -run 'TestSoak$$' ./softroce/internal/engine -args \
+		-soak.messages=$(or $(MESSAGES),1000000) -soak.pairs=$(or $(PAIRS),100) -soak.seed=$(or $(SEED),1) -soak.seeds=$(or $(SEEDS),1)
+
+hostile: ## the tests that need a device, on an unfriendly one from many seeds; RUNS=100 SEED=
+	scripts/hostile $(or $(RUNS),100) $(SEED)
 
 device: ## the tests that need a device, in the VM; PKG=./rdmacm RUN=TestX V=1: those, and show each
 	scripts/device $(if $(RUN),-run '$(RUN)') $(if $(V),-v) $(PKG)

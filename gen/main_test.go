@@ -62,10 +62,11 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, read(t, filepath.Join(top, "headers", snapshot)), read(t, draft))
 	facts = filepath.Join(top, "headers")
 
-	out := t.TempDir()
-	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out}))
-	const stubs = "librdmacm/stubs_cgo.go"
+	out, face := t.TempDir(), t.TempDir()
+	require.NoError(t, run([]string{"emit", "-facts", facts, "-out", out, "-skeleton", face}))
+	const stubs, skeleton = "librdmacm/stubs_cgo.go", "cm_skeleton.go"
 	require.Equal(t, read(t, filepath.Join(top, "generated", stubs)), read(t, filepath.Join(out, stubs)))
+	require.Equal(t, read(t, filepath.Join(top, "softroce", "internal", "face", skeleton)), read(t, filepath.Join(face, skeleton)))
 }
 
 func read(t *testing.T, path string) string {

@@ -89,6 +89,36 @@ func TestOddHeaders(t *testing.T) {
 		output, err := exec.Command("cc", "-Wall", "-Werror", "-fsyntax-only", filepath.Join(out, name, "stubs.c")).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}
+	oddSkeleton(t, in, out)
+}
+
+// oddSkeleton writes the skeleton of a library with the odd headers, which compiles,
+// too: the functions to a copy of the module, where it finds their declarations.
+func oddSkeleton(t *testing.T, in emit.Input, generated string) {
+	t.Helper()
+	module, top := t.TempDir(), headertest.Top(t)
+	for _, name := range []string{"internal/cerr", "internal/dl", "internal/enum"} {
+		require.NoError(t, os.CopyFS(filepath.Join(module, name), os.DirFS(filepath.Join(top, name))))
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(module, "generated"), os.DirFS(generated)))
+	face := filepath.Join(module, "softroce", "internal", "face")
+	require.NoError(t, emit.Skeleton(in, face))
+	for _, name := range []string{"go.mod", "go.sum", "softroce/internal/face/results.go"} {
+		require.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(read(t, filepath.Join(top, name))), 0o600))
+	}
+	tests, err := filepath.Glob(filepath.Join(face, "*_test.go"))
+	require.NoError(t, err)
+	for _, name := range tests { // they would have vet link, without what is written by hand
+		require.NoError(t, os.Remove(name))
+	}
+	cgo := []string{"go", "tool", "cgo", "-objdir", "objects", "verbs_skeleton.go", "cm_skeleton.go"}
+	compile := []string{"cc", "-Wall", "-Werror", "-Iobjects", "-I.", "-fsyntax-only", "verbs_skeleton.c", "cm_skeleton.c"}
+	for _, command := range [][]string{{"go", "vet", "."}, cgo, compile} {
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Dir = face
+		output, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
 }
 
 // TestOddHeadersRefused has headers that lawful C may have and Go has no form

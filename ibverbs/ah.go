@@ -25,8 +25,8 @@ const GRHLen = 40
 
 // CreateAH creates an address handle; see ibv_create_ah(3). On RoCE, the kernel
 // may look up the destination's hardware address for up to three seconds. The
-// call occupies an OS thread during that time, and fails with ETIMEDOUT without
-// an answer.
+// call occupies an OS thread during that time, and without an answer fails with
+// an error matching syscall.ETIMEDOUT.
 func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -139,18 +139,17 @@ func (ah *AH) Close() error {
 
 // AHAttr describes a path to a port or to a multicast group.
 type AHAttr struct {
-	Port        int             // port of the local device, from 1
-	DLID        uint16          // destination's local identifier; 0 on RoCE
-	SL          uint8           // service level, up to 15
-	SrcPathBits uint8           // selects one of the port's local identifiers, up to 127
-	StaticRate  libibverbs.Rate // maximum rate; 0: the port's rate
+	Port        int    // port of the local device, from 1
+	DLID        uint16 // destination's local identifier; 0 on RoCE
+	SL          uint8  // service level, up to 15
+	SrcPathBits uint8  // selects one of the port's local identifiers, up to 127
+	StaticRate  Rate   // maximum rate; 0 means the port's rate
 
-	// The global route is used if DGID is not zero. RoCE needs it.
-
+	// The global route, which is used if DGID is not zero. RoCE needs it.
 	DGID         GID    // destination
 	SGIDIndex    int    // source's index in the port's GID table
 	FlowLabel    uint32 // 20 bits
-	HopLimit     uint8  // 0 or 1: no routers; on RoCE v2 the kernel chooses
+	HopLimit     uint8  // 0 and 1 allow no routers; on RoCE v2 the kernel chooses
 	TrafficClass uint8  // DSCP in the upper 6 bits; on RoCE v2, of the IP header
 }
 
@@ -218,7 +217,7 @@ func towards(name string, a *libibverbs.AhAttr, err error) string {
 func ahAttrOf(raw *libibverbs.AhAttr) AHAttr {
 	a := AHAttr{
 		Port: int(raw.PortNum), DLID: raw.Dlid, SL: raw.Sl, SrcPathBits: raw.SrcPathBits,
-		StaticRate: libibverbs.Rate(raw.StaticRate),
+		StaticRate: Rate(raw.StaticRate),
 	}
 	if raw.IsGlobal != 0 {
 		g := &raw.Grh

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -123,24 +125,22 @@ func (ch *CompChannel) of(raw *libibverbs.Cq) *CQ {
 // destroyed meanwhile, because a waiting queue keeps it open.
 func (ch *CompChannel) read(wanted *CQ) (done bool, err error) {
 	for {
-		raw, _, err := libibverbs.GetCqEvent(ch.raw)
+		var p datapath.Polled
+		datapath.TakeEvent(ch.raw, &p)
 		switch {
-		case errors.Is(err, syscall.EAGAIN):
+		case p.Value == 0:
+		case syscall.Errno(p.Errno) == syscall.EAGAIN:
 			return done, nil
-		case errors.Is(err, syscall.EINTR):
+		case syscall.Errno(p.Errno) == syscall.EINTR:
 			continue
-		case err != nil:
-			return false, wrap(ch.object.Name(), err)
+		default:
+			return false, wrap(ch.object.Name(), cerr.Status("ibv_get_cq_event", p.Value, p.Errno))
 		}
-		switch cq := ch.of(raw); {
+		switch cq := ch.of((*libibverbs.Cq)(p.Other)); {
 		case cq == wanted:
 			done = true
 		case cq != nil:
 			cq.signal()
-		}
-		// Acknowledge at once, so that destroying the queue never waits for it.
-		if err := libibverbs.AckCqEvents(raw, 1); err != nil {
-			return false, err
 		}
 	}
 }

@@ -40,13 +40,14 @@ const MaxSpin = 5 * time.Millisecond
 type CQ struct {
 	object    object.Object
 	device    *Device
-	channel   *CompChannel // nil: no events
+	channel   *CompChannel // nil means no events
 	raw       *libibverbs.Cq
 	queue     datapath.Queue // how it is polled
 	entries   atomic.Int32   // C's number while the queue is open
 	solicited bool
 	lost      atomic.Bool  // an overrun lost completions
 	scheduled atomic.Int64 // when spun last let the runtime schedule
+	spinner   spinner
 
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another reader took our event
@@ -56,21 +57,25 @@ type CQ struct {
 // CQConfig is the configuration of a completion queue.
 type CQConfig struct {
 	Entries       int          // minimum capacity; the queue must never hold more completions
-	Channel       *CompChannel // for Wait and Sleep; nil: the queue can only be polled
+	Channel       *CompChannel // for Wait and Sleep; nil means that the queue can only be polled
 	Vector        int          // interrupt vector, below Device.CompVectors
 	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
 
-	// The fields below need an extended queue, which not every device has; see
-	// ibv_create_cq_ex(3).
+	// Spin is how long Wait spins before it parks the goroutine, if that has mostly been long enough lately: 0 means
+	// DefaultSpin, less than 0 never. At most a quarter of the processors that the program starts with (GOMAXPROCS) spin at a
+	// time: with fewer than four, Wait never spins.
+	Spin time.Duration
 
-	Fields         WCFields // fields of each completion; 0: WCStandard and PKeyIndex
+	// This field and those below need an extended queue, which not every device
+	// has; see ibv_create_cq_ex(3).
+	Fields         WCFields // fields of each completion; 0 means WCStandard and PKeyIndex
 	SingleThreaded bool     // never used by two calls at a time, which may save a lock
 	IgnoreOverrun  bool     // on overrun, overwrite completions without an error
 	ParentDomain   *PD      // from AllocParentDomain, or nil; a thread domain saves the lock
 }
 
 // CreateCQ creates a completion queue; see ibv_create_cq(3). If the device
-// cannot do what config asks for, the error is errors.ErrUnsupported.
+// cannot do what config asks for, the error matches errors.ErrUnsupported.
 func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	parents := []*object.Object{d.self()}
 	if config.Channel != nil {
@@ -107,12 +112,15 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		device: d, channel: config.Channel, solicited: config.SolicitedOnly,
 		turn: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 	}
+	if !config.SolicitedOnly { // spinning sees the other completions
+		cq.spinner.init(config.Spin)
+	}
 	d.watchEvents()
 	if err := cq.create(config); err != nil {
 		d.unwatchEvents()
 		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, d.Name()), cqSizes(config.Entries))
 	}
-	cq.noteLen()
+	cq.noteCap()
 	if cq.channel != nil {
 		cq.try = func() (bool, error) { return cq.channel.read(cq) }
 		cq.channel.add(cq)
@@ -168,10 +176,10 @@ func (cq *CQ) create(config CQConfig) (err error) {
 	return nil
 }
 
-// Len returns how many completions the queue can hold.
-func (cq *CQ) Len() int { return int(cq.entries.Load()) }
+// Cap returns how many completions the queue can hold.
+func (cq *CQ) Cap() int { return int(cq.entries.Load()) }
 
-func (cq *CQ) noteLen() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
+func (cq *CQ) noteCap() { cq.entries.Store(atomic.LoadInt32(&cq.raw.Cqe)) }
 
 // Raw returns the C object, which is valid until Close.
 func (cq *CQ) Raw() *libibverbs.Cq { return cq.raw }
@@ -188,7 +196,7 @@ func (cq *CQ) Resize(entries int) error {
 	if err := inRange("entries", entries, 1, math.MaxInt32); err != nil {
 		return cerr.Argument("ibv_resize_cq", cq.object.Name(), err)
 	}
-	defer cq.noteLen()
+	defer cq.noteCap()
 	return cq.device.tooMuch(libibverbs.ResizeCq(cq.raw, int32(entries)), what, cqSizes(entries))
 }
 
@@ -268,10 +276,28 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 }
 
 // Wait blocks until a completion arrives and takes up to len(wcs) of them. It
-// occupies no OS thread. When ctx ends, the error is ctx.Err(), unless there are
-// completions; when the queue is closed, it is os.ErrClosed. Wait needs a queue
-// with a channel.
+// occupies no OS thread. When ctx ends, the error matches ctx.Err(), unless
+// there are completions; when the queue is closed, it matches os.ErrClosed.
+// Wait needs a queue with a channel. It may spin for a short time first; see
+// CQConfig.Spin.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
+		if n, err := cq.Poll(wcs); n > 0 || err != nil {
+			return n, err
+		}
+		if cq.spinner.begin() {
+			n, err := cq.Spin(wcs, cq.spinner.limit)
+			cq.spinner.end(n > 0)
+			if n > 0 || err != nil {
+				return n, err
+			}
+		}
+	}
+	return cq.waitParked(ctx, wcs)
+}
+
+// waitParked is Wait without spinning.
+func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
@@ -295,8 +321,12 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		}
 	}
 	defer func() { <-cq.turn }()
+	began := time.Now()
 	for {
 		n, err := cq.pollOrArm(wcs)
+		if n > 0 {
+			cq.spinner.learn(time.Since(began) <= cq.spinner.limit)
+		}
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -436,9 +466,9 @@ func (cq *CQ) signal() {
 	}
 }
 
-// Close destroys the queue; see ibv_destroy_cq(3). Waiting calls fail with
-// os.ErrClosed. While queue pairs use the queue, Close does nothing and returns
-// a *BusyError.
+// Close destroys the queue; see ibv_destroy_cq(3). Waiting calls fail with an
+// error matching os.ErrClosed. While queue pairs use the queue, Close does
+// nothing and returns a *BusyError.
 func (cq *CQ) Close() error {
 	return cq.self().Close(cq.interrupt, func() error {
 		if cq.channel != nil {

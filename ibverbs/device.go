@@ -42,9 +42,9 @@ func (d *Device) CompVectors() int { return d.vectors }
 func (d *Device) Raw() *libibverbs.Context { return d.raw }
 
 // Close closes the device; see ibv_close_device(3). Calls that wait for its
-// events fail with os.ErrClosed. While the device has protection domains,
-// completion channels or completion queues, Close does nothing and returns a
-// *BusyError.
+// events fail with an error matching os.ErrClosed. While the device has
+// protection domains, completion channels or completion queues, Close does
+// nothing and returns a *BusyError.
 func (d *Device) Close() error {
 	return d.self().Close(d.stopEvents, func() error { return wrap(d.Name(), d.destroy()) })
 }
@@ -133,7 +133,7 @@ func cString(b []byte) string {
 }
 
 // Open opens the device with the given name, or the first device if name is
-// empty; see ibv_open_device(3). If there is no such device, the error is
+// empty; see ibv_open_device(3). If there is no such device, the error matches
 // ErrNoDevice.
 func Open(name string) (*Device, error) {
 	what := "open " + name
@@ -144,7 +144,7 @@ func Open(name string) (*Device, error) {
 }
 
 // OpenGUID opens the first device with the node GUID; see ibv_open_device(3).
-// If there is none, the error is ErrNoDevice.
+// If there is none, the error matches ErrNoDevice.
 func OpenGUID(guid GUID) (*Device, error) {
 	return openFirst("open the device "+guid.String(), func(d DeviceEntry) bool { return d.GUID == guid })
 }
@@ -196,7 +196,7 @@ func noDevice(what string, others, kernels []string) error {
 		return fmt.Errorf("%s: %w: this machine has %s, but libibverbs has no access to /dev/infiniband, or no provider for it%s",
 			what, ErrNoDevice, strings.Join(kernels, ", "), cerr.Doctor)
 	case len(others) == 0:
-		return fmt.Errorf("%s: %w: this machine has none%s", what, ErrNoDevice, cerr.Doctor)
+		return fmt.Errorf("%s: %w: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce%s", what, ErrNoDevice, cerr.Doctor)
 	}
 	slices.Sort(others)
 	return fmt.Errorf("%s: %w: this machine has %s", what, ErrNoDevice, strings.Join(others, ", "))
@@ -204,7 +204,8 @@ func noDevice(what string, others, kernels []string) error {
 
 // OpenNetDev opens the device that has a port with the given network interface,
 // and returns that port, from 1; see ibv_open_device(3). If there is none, the
-// error is ErrNoDevice. It opens devices in turn, so it needs access to them.
+// error matches ErrNoDevice. It opens devices in turn, so it needs access to
+// them.
 func OpenNetDev(name string) (*Device, int, error) {
 	if name == "" {
 		return nil, 0, cerr.Refuse("OpenNetDev", "", "name is empty")
@@ -220,8 +221,8 @@ func OpenNetDev(name string) (*Device, int, error) {
 
 // OpenAddr opens the device with an IP address of this machine in a GID table,
 // and returns that entry, RoCE v2 first; see ibv_open_device(3). If there is
-// none, the error is ErrNoDevice. It opens devices in turn, so it needs access
-// to them.
+// none, the error matches ErrNoDevice. It opens devices in turn, so it needs
+// access to them.
 func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	if !addr.IsValid() {
 		return nil, GIDEntry{}, cerr.Refuse("OpenAddr", "", "addr is the zero Addr")
@@ -286,7 +287,7 @@ func (a DeviceAttr) ClockDuration(ticks uint64) time.Duration {
 // RawClock reads the device's clock, which completion timestamps use too; see
 // ibv_query_rt_values_ex(3). It counts at DeviceAttr.CoreClock from an
 // arbitrary start; DeviceAttr.ClockDuration converts differences. If the device
-// has no clock, the error is errors.ErrUnsupported.
+// has no clock, the error matches errors.ErrUnsupported.
 func (d *Device) RawClock() (uint64, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err

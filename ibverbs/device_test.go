@@ -17,6 +17,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -35,12 +36,19 @@ func TestDevices(t *testing.T) {
 	for _, found := range devices {
 		names = append(names, found.Name)
 		if found.Name == d.Name {
-			require.Equal(t, sysfs(t, d, "node_guid"), found.GUID.String())
+			require.NotZero(t, found.GUID)
+			if !testdevice.Soft() {
+				require.Equal(t, sysfs(t, d, "node_guid"), found.GUID.String())
+			}
 			require.NotZero(t, found.NodeType)
 			require.NotEqual(t, -1, int(found.Transport))
 		}
 	}
 	require.Contains(t, names, d.Name)
+	if testdevice.Soft() {
+		require.Len(t, names, 1, "a program has this device or the kernel's")
+		return
+	}
 	entries := must(os.ReadDir("/sys/class/infiniband"))(t)
 	require.Len(t, names, len(entries))
 }
@@ -66,9 +74,12 @@ func TestOpenByName(t *testing.T) {
 }
 
 // devinfo returns what ibv_devinfo -v of rdma-core says, name by name, nil if
-// it is not installed.
+// it is not installed or cannot know the device.
 func devinfo(t *testing.T, d testdevice.Device) map[string]string {
 	t.Helper()
+	if testdevice.Soft() {
+		return nil
+	}
 	path, err := exec.LookPath("ibv_devinfo")
 	if err != nil {
 		return nil
@@ -86,13 +97,16 @@ func devinfo(t *testing.T, d testdevice.Device) map[string]string {
 func TestQueryDevice(t *testing.T) {
 	r := open(t)
 	a := must(r.c.QueryDevice())(t)
-	require.Equal(t, sysfs(t, r.device, "node_guid"), a.NodeGUID.String())
-	require.Equal(t, sysfs(t, r.device, "sys_image_guid"), a.SystemImageGUID.String())
-	require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, "ports")))(t), a.Ports)
+	require.NotZero(t, a.NodeGUID)
+	if !testdevice.Soft() {
+		require.Equal(t, sysfs(t, r.device, "node_guid"), a.NodeGUID.String())
+		require.Equal(t, sysfs(t, r.device, "sys_image_guid"), a.SystemImageGUID.String())
+		require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, "ports")))(t), a.Ports)
+	}
 
 	info := devinfo(t, r.device)
 	if info == nil {
-		t.Log("ibv_devinfo is not installed: its values were not compared")
+		t.Log("there is no ibv_devinfo that knows the device: its values were not compared")
 		return
 	}
 	for name, got := range map[string]any{
@@ -115,22 +129,24 @@ func TestQueryDevice(t *testing.T) {
 func TestQueryPort(t *testing.T) {
 	r := open(t)
 	p := must(r.c.QueryPort(r.device.Port))(t)
-	dir := fmt.Sprintf("ports/%d/", r.device.Port)
-	require.Equal(t, ibverbs.PortActive, p.State)
-	require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"state"), fmt.Sprintf("%d: ", int(p.State))))
-	require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"phys_state"), fmt.Sprintf("%d: ", p.PhysicalState)))
-	require.Equal(t, sysfs(t, r.device, dir+"lid"), fmt.Sprintf("0x%x", p.LID))
-	require.Equal(t, sysfs(t, r.device, dir+"sm_lid"), fmt.Sprintf("0x%x", p.SMLID))
-	require.Equal(t, sysfs(t, r.device, dir+"lid_mask_count"), strconv.Itoa(int(p.LMC)))
-	require.Equal(t, sysfs(t, r.device, dir+"cap_mask"), fmt.Sprintf("0x%08x", uint32(p.Capabilities)))
-	require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, dir, "gids")))(t), p.GIDTableLen)
-	require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, dir, "pkeys")))(t), p.PKeyTableLen)
+	require.Equal(t, link.Active, p.State)
+	if !testdevice.Soft() {
+		dir := fmt.Sprintf("ports/%d/", r.device.Port)
+		require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"state"), fmt.Sprintf("%d: ", int(p.State))))
+		require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"phys_state"), fmt.Sprintf("%d: ", p.PhysicalState)))
+		require.Equal(t, sysfs(t, r.device, dir+"lid"), fmt.Sprintf("0x%x", p.LID))
+		require.Equal(t, sysfs(t, r.device, dir+"sm_lid"), fmt.Sprintf("0x%x", p.SMLID))
+		require.Equal(t, sysfs(t, r.device, dir+"lid_mask_count"), strconv.Itoa(int(p.LMC)))
+		require.Equal(t, sysfs(t, r.device, dir+"cap_mask"), fmt.Sprintf("0x%08x", uint32(p.Capabilities)))
+		require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, dir, "gids")))(t), p.GIDTableLen)
+		require.Len(t, must(os.ReadDir(filepath.Join("/sys/class/infiniband", r.device.Name, dir, "pkeys")))(t), p.PKeyTableLen)
+	}
 	require.NotZero(t, p.MaxMessageSize)
 	require.NotZero(t, p.ActiveMTU.Bytes())
 	require.LessOrEqual(t, p.ActiveMTU, p.MaxMTU)
 	require.NotZero(t, p.ActiveSpeed)
 	if r.device.NetDev != "" {
-		require.Equal(t, ibverbs.LinkEthernet, p.LinkLayer)
+		require.Equal(t, link.Ethernet, p.LinkLayer)
 		require.Zero(t, p.LID)
 	}
 	if info := devinfo(t, r.device); info != nil {
@@ -150,7 +166,9 @@ func TestQueryGID(t *testing.T) {
 	found := 0
 	for i := range p.GIDTableLen {
 		gid := must(r.c.QueryGID(r.device.Port, i))(t)
-		require.Equal(t, sysfs(t, r.device, fmt.Sprintf("ports/%d/gids/%d", r.device.Port, i)), gid.String())
+		if !testdevice.Soft() {
+			require.Equal(t, sysfs(t, r.device, fmt.Sprintf("ports/%d/gids/%d", r.device.Port, i)), gid.String())
+		}
 		if !gid.IsZero() {
 			found++
 		}
@@ -183,7 +201,7 @@ func TestCloseOrder(t *testing.T) {
 	require.Equal(t, ibverbs.QPTypeRC, qp.Type())
 	require.NotZero(t, qp.Num())
 	require.Equal(t, qp.Num(), qp.Raw().QpNum)
-	require.GreaterOrEqual(t, cq.Len(), 1)
+	require.GreaterOrEqual(t, cq.Cap(), 1)
 
 	busy := func(close func() error, children ...string) {
 		t.Helper()
@@ -297,28 +315,6 @@ func TestCloseThatCRefuses(t *testing.T) {
 	require.ErrorIs(t, ended(t, leader).err, os.ErrClosed)
 }
 
-// Soft-RoCE has no tag lists: neither in an SRQ that is not made with one, nor
-// in C, which is asked directly.
-func TestTagMatchingUnsupported(t *testing.T) {
-	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 1})
-	batch := must(ibverbs.NewTagBatch(1, 0))(t)
-	require.NoError(t, batch.Add(ibverbs.TagOp{ID: 7}, ibverbs.TagRecv{}))
-	n, err := srq.PostTagOps(batch)
-	require.Zero(t, n)
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorContains(t, err, "request 0 of the batch (ID 7), none was posted: ibv_post_srq_ops (SRQ ")
-	var bad *libibverbs.OpsWr
-	require.ErrorIs(t, libibverbs.PostSrqOps(srq.Raw(), &libibverbs.OpsWr{}, &bad), errors.ErrUnsupported)
-
-	cq := r.cq(4, nil)
-	_, err = r.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 1, MaxTags: 1, MaxTagOps: 1})
-	if err != nil || strings.HasPrefix(r.device.Name, "rxe") {
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-	}
-	require.NoError(t, cq.Close(), "nothing is left on it")
-}
-
 // Soft-RoCE has no parent domains, and so no queue on one. What is no parent
 // domain is refused before that.
 func TestParentDomainUnsupported(t *testing.T) {
@@ -327,7 +323,7 @@ func TestParentDomainUnsupported(t *testing.T) {
 		"plain":       closing(r.pd.AllocParentDomain(nil)),
 		"unprotected": closing(r.pd.AllocUnprotectedParentDomain(nil)),
 	} {
-		if err != nil || strings.HasPrefix(r.device.Name, "rxe") {
+		if err != nil || r.device.SoftRoCE() {
 			require.ErrorIs(t, err, errors.ErrUnsupported, name)
 			require.ErrorContains(t, err, "ibv_alloc_parent_domain (PD ", name)
 		}
@@ -335,45 +331,6 @@ func TestParentDomainUnsupported(t *testing.T) {
 	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, ParentDomain: r.pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "which is no parent domain")
-}
-
-// No device that does not know a number of another process's memory gives it.
-func TestImportDMUnsupported(t *testing.T) {
-	r := open(t)
-	_, err := r.c.ImportDM(ibverbs.DMExport{Handle: 1, Len: 4096})
-	require.Error(t, err)
-	if strings.HasPrefix(r.device.Name, "rxe") {
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "ibv_import_dm (DM 1 of 4096 bytes of rxe")
-	}
-}
-
-// A library from rdma-core 64 on has buffers for any device; one before that
-// says so.
-func TestBufOfDevice(t *testing.T) {
-	r := open(t)
-	buf, err := r.pd.AllocBuf(8192)
-	var old *ibverbs.SymbolError
-	if errors.As(err, &old) {
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "ibv_alloc_buf")
-		require.ErrorContains(t, err, "64")
-		return
-	}
-	require.NoError(t, err)
-	r.cleanup(buf)
-	a, b := r.pair(nil)
-	mr := must(buf.Register(100, 4096, ibverbs.AccessLocalWrite))(t)
-	r.cleanup(mr)
-	require.ErrorIs(t, buf.Close(), syscall.EBUSY)
-	want := pattern(mr.Bytes(), 3)
-	a.postSend(t, func(s *ibverbs.SendBatch) error {
-		return s.Write(1, b.mr.Remote(), ibverbs.SendSignaled, mr.All())
-	})
-	collectOK(t, a.sendCQ, 1)
-	require.Equal(t, want, b.mr.Sub(0, 4096).Bytes())
-	_, err = buf.ExportDMABuf()
-	require.True(t, errors.Is(err, syscall.ENODATA) || errors.Is(err, errors.ErrUnsupported), "%v", err)
 }
 
 // What is more than the device has is refused with the call and the object;

@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/caps"
 )
 
 // DeviceAttr describes what a device can do. Counts are upper limits. Fields
-// that the device, its driver or the C library does not know are zero.
+// that the device, its driver or the C library does not know are zero. The
+// values of fields with a type of package libibverbs have names in that
+// package.
 type DeviceAttr struct {
 	FirmwareVersion       string
 	NodeGUID              GUID
@@ -25,7 +25,7 @@ type DeviceAttr struct {
 	HardwareVersion       uint32
 	MaxQP                 int
 	MaxQPWR               int // requests in one send or receive queue
-	Capabilities          DeviceCaps
+	Capabilities          caps.Flags
 	MaxSGE                int // segments in one request
 	MaxSGERead            int // segments in one RDMA read
 	MaxCQ                 int
@@ -48,69 +48,18 @@ type DeviceAttr struct {
 	LocalAckDelay         uint8 // n: the device acknowledges a message within 4.096 us * 2^n
 	Ports                 int
 
-	CompletionTimestampMask uint64 // valid bits of a completion's timestamp; 0: no timestamps
+	CompletionTimestampMask uint64 // valid bits of a completion's timestamp; 0 means no timestamps
 	CoreClock               uint64 // kHz, the rate of timestamps and RawClock
 	MaxWQ                   int    // receive work queues
 	MaxDeviceMemory         uint64 // bytes
 	RawPacket               libibverbs.RawPacketCaps
-	ODP                     ODPCaps
-	TSO                     TSOCaps
-	RSS                     RSSCaps
-	PacketPacing            PacketPacingCaps
-	TagMatching             TagMatchingCaps
-	CQModeration            CQModerationCaps
-	PCIAtomic               PCIAtomicCaps
-}
-
-// ODPCaps describes on-demand paging (AccessOnDemand): which requests of each
-// transport may use memory that is not resident.
-type ODPCaps struct {
-	General         libibverbs.OdpGeneralCaps
-	RC, UC, UD, XRC libibverbs.OdpTransportCapBits
-}
-
-// TSOCaps describes TCP segmentation offload: cutting large sends into TCP
-// segments.
-type TSOCaps struct {
-	MaxPayload uint32 // bytes; 0: not supported
-	QPTypes    QPTypes
-}
-
-// RSSCaps describes receive-side scaling: spreading packets over several
-// receive queues.
-type RSSCaps struct {
-	QPTypes                 QPTypes
-	MaxIndirectionTables    int
-	MaxIndirectionTableSize int
-	HashFields              libibverbs.RxHashFields        // see flow.RSSFields
-	HashFunctions           libibverbs.RxHashFunctionFlags // see flow.RSSFunction
-}
-
-// PacketPacingCaps describes limits on the rate at which a queue pair sends.
-type PacketPacingCaps struct {
-	MinRate, MaxRate uint32 // kbit/s; 0: not supported
-	QPTypes          QPTypes
-}
-
-// TagMatchingCaps describes how the device matches messages with receives.
-type TagMatchingCaps struct {
-	MaxRendezvousHeader uint32 // bytes
-	MaxTags             int    // 0: not supported
-	Flags               libibverbs.TmCapFlags
-	MaxOps              int // outstanding changes of the tag list
-	MaxSGE              int
-}
-
-// CQModerationCaps describes how far CQ.Moderate can delay completion events.
-type CQModerationCaps struct {
-	MaxCount  uint16 // completions
-	MaxPeriod uint16 // microseconds
-}
-
-// PCIAtomicCaps describes which sizes of atomic operations the device can do on
-// the memory of other PCI devices.
-type PCIAtomicCaps struct {
-	FetchAdd, Swap, CompareSwap libibverbs.PciAtomicOpSize
+	ODP                     caps.ODP
+	TSO                     caps.TSO
+	RSS                     caps.RSS
+	PacketPacing            caps.PacketPacing
+	TagMatching             caps.TagMatching
+	CQModeration            caps.CQModeration
+	PCIAtomic               caps.PCIAtomic
 }
 
 // QueryDevice returns what the device can do; see ibv_query_device_ex(3).
@@ -139,7 +88,7 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		HardwareVersion:       a.HwVer,
 		MaxQP:                 int(a.MaxQp),
 		MaxQPWR:               int(a.MaxQpWr),
-		Capabilities:          DeviceCaps(extended.DeviceCapFlagsEx) | DeviceCaps(a.DeviceCapFlags), // older libraries set only the second
+		Capabilities:          caps.Flags(extended.DeviceCapFlagsEx) | caps.Flags(a.DeviceCapFlags), // older libraries set only the second
 		MaxSGE:                int(a.MaxSge),
 		MaxSGERead:            int(a.MaxSgeRd),
 		MaxCQ:                 int(a.MaxCq),
@@ -167,35 +116,35 @@ func deviceAttr(extended *libibverbs.DeviceAttrEx) DeviceAttr {
 		MaxWQ:                   int(extended.MaxWqTypeRq),
 		MaxDeviceMemory:         extended.MaxDmSize,
 		RawPacket:               libibverbs.RawPacketCaps(extended.RawPacketCaps),
-		ODP: ODPCaps{
+		ODP: caps.ODP{
 			General: libibverbs.OdpGeneralCaps(extended.OdpCaps.GeneralCaps),
 			RC:      libibverbs.OdpTransportCapBits(odp.RcOdpCaps),
 			UC:      libibverbs.OdpTransportCapBits(odp.UcOdpCaps),
 			UD:      libibverbs.OdpTransportCapBits(odp.UdOdpCaps),
 			XRC:     libibverbs.OdpTransportCapBits(extended.XrcOdpCaps),
 		},
-		TSO: TSOCaps{MaxPayload: extended.TsoCaps.MaxTso, QPTypes: QPTypes(extended.TsoCaps.SupportedQpts)},
-		RSS: RSSCaps{
-			QPTypes:                 QPTypes(extended.RssCaps.SupportedQpts),
+		TSO: caps.TSO{MaxPayload: extended.TsoCaps.MaxTso, QPTypes: caps.QPTypes(extended.TsoCaps.SupportedQpts)},
+		RSS: caps.RSS{
+			QPTypes:                 caps.QPTypes(extended.RssCaps.SupportedQpts),
 			MaxIndirectionTables:    int(extended.RssCaps.MaxRwqIndirectionTables),
 			MaxIndirectionTableSize: int(extended.RssCaps.MaxRwqIndirectionTableSize),
 			HashFields:              libibverbs.RxHashFields(extended.RssCaps.RxHashFieldsMask),
 			HashFunctions:           libibverbs.RxHashFunctionFlags(extended.RssCaps.RxHashFunction),
 		},
-		PacketPacing: PacketPacingCaps{
+		PacketPacing: caps.PacketPacing{
 			MinRate: extended.PacketPacingCaps.QpRateLimitMin,
 			MaxRate: extended.PacketPacingCaps.QpRateLimitMax,
-			QPTypes: QPTypes(extended.PacketPacingCaps.SupportedQpts),
+			QPTypes: caps.QPTypes(extended.PacketPacingCaps.SupportedQpts),
 		},
-		TagMatching: TagMatchingCaps{
+		TagMatching: caps.TagMatching{
 			MaxRendezvousHeader: extended.TmCaps.MaxRndvHdrSize,
 			MaxTags:             int(extended.TmCaps.MaxNumTags),
 			Flags:               libibverbs.TmCapFlags(extended.TmCaps.Flags),
 			MaxOps:              int(extended.TmCaps.MaxOps),
 			MaxSGE:              int(extended.TmCaps.MaxSge),
 		},
-		CQModeration: CQModerationCaps{MaxCount: extended.CqModCaps.MaxCqCount, MaxPeriod: extended.CqModCaps.MaxCqPeriod},
-		PCIAtomic: PCIAtomicCaps{
+		CQModeration: caps.CQModeration{MaxCount: extended.CqModCaps.MaxCqCount, MaxPeriod: extended.CqModCaps.MaxCqPeriod},
+		PCIAtomic: caps.PCIAtomic{
 			FetchAdd:    libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.FetchAdd),
 			Swap:        libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.Swap),
 			CompareSwap: libibverbs.PciAtomicOpSize(extended.PciAtomicCaps.CompareSwap),
@@ -235,124 +184,4 @@ func above(sizes []size) string {
 		}
 	}
 	return cmp.Or(text, maybe)
-}
-
-// DeviceCaps is a set of device capabilities. libibverbs.DeviceCapFlags defines
-// those that have no name here.
-type DeviceCaps uint64
-
-// The capabilities of devices.
-const (
-	DeviceSRQResize          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_SRQ_RESIZE)
-	DeviceMemWindow          DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW) // MWType1 memory windows
-	DeviceMemWindow2A        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2A)
-	DeviceMemWindow2B        DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B)
-	DeviceUDIPChecksum       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_UD_IP_CSUM)
-	DeviceRawIPChecksum      DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_RAW_IP_CSUM)
-	DeviceXRC                DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_XRC)
-	DeviceMemMgtExtensions   DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS) // requests that invalidate memory keys
-	DeviceFlowSteering       DeviceCaps = DeviceCaps(libibverbs.IBV_DEVICE_MANAGED_FLOW_STEERING)
-	DeviceRawScatterFCS      DeviceCaps = libibverbs.IBV_DEVICE_RAW_SCATTER_FCS
-	DevicePCIWriteEndPadding DeviceCaps = libibverbs.IBV_DEVICE_PCI_WRITE_END_PADDING
-	DeviceCCDMABounce        DeviceCaps = libibverbs.IBV_DEVICE_CC_DMA_BOUNCE // DMA goes through bounce buffers
-)
-
-var upperCaps = []struct {
-	flag DeviceCaps
-	name string
-}{
-	{DeviceRawScatterFCS, "IBV_DEVICE_RAW_SCATTER_FCS"},
-	{DevicePCIWriteEndPadding, "IBV_DEVICE_PCI_WRITE_END_PADDING"},
-	{DeviceCCDMABounce, "IBV_DEVICE_CC_DMA_BOUNCE"},
-}
-
-// String returns the names of the flags, joined with |.
-func (d DeviceCaps) String() string {
-	var parts []string
-	upper := d >> 32 << 32
-	for _, c := range upperCaps {
-		if upper&c.flag != 0 {
-			parts = append(parts, c.name)
-			upper &^= c.flag
-		}
-	}
-	if upper != 0 {
-		parts = append(parts, fmt.Sprintf("%#x", uint64(upper)))
-	}
-	if lower := libibverbs.DeviceCapFlags(d); lower != 0 || len(parts) == 0 {
-		parts = append([]string{lower.String()}, parts...)
-	}
-	return strings.Join(parts, "|")
-}
-
-// MarshalText returns the text of String.
-func (d DeviceCaps) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText parses the output of String.
-func (d *DeviceCaps) UnmarshalText(text []byte) error {
-	var all DeviceCaps
-	for part := range strings.SplitSeq(string(text), "|") {
-		flag, err := parseDeviceCap(part)
-		if err != nil {
-			return err
-		}
-		all |= flag
-	}
-	*d = all
-	return nil
-}
-
-func parseDeviceCap(s string) (DeviceCaps, error) {
-	for _, c := range upperCaps {
-		if c.name == s {
-			return c.flag, nil
-		}
-	}
-	if n, err := strconv.ParseUint(s, 0, 64); err == nil {
-		return DeviceCaps(n), nil
-	}
-	lower, err := libibverbs.ParseDeviceCapFlags(s)
-	return DeviceCaps(lower), err
-}
-
-// QPTypes is a set of queue pair types.
-type QPTypes uint32
-
-// Has reports whether the type is in the set.
-func (q QPTypes) Has(t QPType) bool { return t < 32 && q&(1<<t) != 0 }
-
-// String returns the names of the types, joined with |.
-func (q QPTypes) String() string {
-	if q == 0 {
-		return "0"
-	}
-	var parts []string
-	for rest := uint32(q); rest != 0; rest &= rest - 1 {
-		parts = append(parts, QPType(bits.TrailingZeros32(rest)).String())
-	}
-	return strings.Join(parts, "|")
-}
-
-// MarshalText returns the text of String.
-func (q QPTypes) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
-
-// UnmarshalText parses the output of String.
-func (q *QPTypes) UnmarshalText(text []byte) error {
-	if string(text) == "0" {
-		*q = 0
-		return nil
-	}
-	var all QPTypes
-	for part := range strings.SplitSeq(string(text), "|") {
-		t, err := libibverbs.ParseQpType(part)
-		if err != nil {
-			return err
-		}
-		if t >= 32 {
-			return fmt.Errorf("%s cannot be in a set of QP types", t)
-		}
-		all |= 1 << t
-	}
-	*q = all
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -22,7 +23,7 @@ func TestQueryDeviceExtended(t *testing.T) {
 
 	info := devinfo(t, r.device)
 	if info == nil {
-		t.Log("ibv_devinfo is not installed: its values were not compared")
+		t.Log("there is no ibv_devinfo that knows the device: its values were not compared")
 		return
 	}
 	compared := 0
@@ -58,7 +59,7 @@ func TestRawClock(t *testing.T) {
 		return
 	}
 	require.NoError(t, err)
-	require.NotEqual(t, first, must(r.c.RawClock())(t))
+	require.Less(t, first, must(r.c.RawClock())(t))
 }
 
 func TestDeviceIndex(t *testing.T) {
@@ -75,7 +76,7 @@ func TestQueryDeviceInfo(t *testing.T) {
 	testdevice.NoLeaks(t)
 	info := must(ibverbs.QueryDeviceInfo(d.Name))(t)
 	require.Equal(t, d.Name, info.Device.Name)
-	require.Equal(t, sysfs(t, d, "node_guid"), info.Device.GUID.String())
+	require.Equal(t, info.Attr.NodeGUID, info.Device.GUID)
 	require.Len(t, info.Ports, info.Attr.Ports)
 	require.Positive(t, info.CompVectors)
 	if said := devinfo(t, d); said != nil {
@@ -101,16 +102,18 @@ func TestQueryDeviceInfo(t *testing.T) {
 func TestPortAgainstC(t *testing.T) {
 	r := open(t)
 	p := must(r.c.QueryPort(r.device.Port))(t)
-	dir := "ports/" + strconv.Itoa(r.device.Port) + "/"
-	require.Equal(t, ibverbs.PhysLinkUp, p.PhysicalState)
-	require.Equal(t, fmt.Sprintf("%d: %s", int(p.PhysicalState), p.PhysicalState), sysfs(t, r.device, dir+"phys_state"))
-	require.Equal(t, sysfs(t, r.device, dir+"sm_sl"), strconv.Itoa(int(p.SMSL)))
-	rate := fmt.Sprintf("%g Gb/sec (%dX", p.Rate(), p.ActiveWidth.Lanes())
-	require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"rate"), rate), "%s, not %s", sysfs(t, r.device, dir+"rate"), rate)
+	require.Equal(t, link.PhysLinkUp, p.PhysicalState)
+	if !testdevice.Soft() {
+		dir := "ports/" + strconv.Itoa(r.device.Port) + "/"
+		require.Equal(t, fmt.Sprintf("%d: %s", int(p.PhysicalState), p.PhysicalState), sysfs(t, r.device, dir+"phys_state"))
+		require.Equal(t, sysfs(t, r.device, dir+"sm_sl"), strconv.Itoa(int(p.SMSL)))
+		rate := fmt.Sprintf("%g Gb/sec (%dX", p.Rate(), p.ActiveWidth.Lanes())
+		require.True(t, strings.HasPrefix(sysfs(t, r.device, dir+"rate"), rate), "%s, not %s", sysfs(t, r.device, dir+"rate"), rate)
+	}
 
 	info := devinfo(t, r.device)
 	if info == nil {
-		t.Log("ibv_devinfo is not installed: its values were not compared")
+		t.Log("there is no ibv_devinfo that knows the device: its values were not compared")
 		return
 	}
 	require.Equal(t, info["active_width"], fmt.Sprintf("%dX (%d)", p.ActiveWidth.Lanes(), int(p.ActiveWidth)))

@@ -1,23 +1,41 @@
 // Package ibverbs provides RDMA verbs: devices, registered memory, completion
 // queues and queue pairs. It binds the C library libibverbs.
 //
-// Most programs connect with package rdmacm and use the objects of this package
-// that belong to a connection. Package flow, in the directory below, steers
-// packets of other protocols to queue pairs. The comments name C manual pages,
-// such as ibv_post_send(3), which describe the rules of the hardware.
+// Most programs connect with package
+// [github.com/verbena-go/verbena/rdmacm] and use the objects of this package
+// that belong to a connection. The comments name C manual pages, such as
+// ibv_post_send(3), which describe the rules of the hardware.
+//
+// The packages in the directories below have what few programs need:
+//
+//   - [github.com/verbena-go/verbena/ibverbs/caps] describes what a
+//     device can do.
+//   - [github.com/verbena-go/verbena/ibverbs/counter] counts the
+//     completions of queue pairs on the device.
+//   - [github.com/verbena-go/verbena/ibverbs/devmem] allocates memory of
+//     the device, and tells it how to reach memory.
+//   - [github.com/verbena-go/verbena/ibverbs/flow] steers packets of other
+//     protocols to queue pairs and work queues.
+//   - [github.com/verbena-go/verbena/ibverbs/link] describes the link of a
+//     port.
+//   - [github.com/verbena-go/verbena/ibverbs/share] shares devices and
+//     their objects between processes.
+//   - [github.com/verbena-go/verbena/ibverbs/tag] matches messages to
+//     receives by tag.
 //
 // # Lifetimes
 //
 // Every object has a Close method, which may be called more than once and from
 // any goroutine. Close waits for calls that are inside C with the object. Later
 // calls fail with an error matching os.ErrClosed. While other objects depend on
-// an object, its Close does nothing and returns a [BusyError] that lists them.
+// an object, its Close does nothing and returns a [*BusyError] that lists them.
 // The garbage collector closes nothing, because the order matters;
 // [OpenObjects] lists what a program forgot to close.
 //
-// During a Close, calls may fail with os.ErrClosed even if that Close then
-// returns a [BusyError]. Methods of a nil object, or of one that this package's
-// functions did not create, fail with os.ErrInvalid.
+// During a Close, calls may fail with an error matching os.ErrClosed even if
+// that Close then returns a [*BusyError]. Methods of a nil object, or of one
+// that this package's functions did not create, fail with an error matching
+// os.ErrInvalid.
 //
 // # Numbers
 //
@@ -77,9 +95,11 @@
 //
 // A C call that fails returns an [*Error] with the errno. A call that cannot
 // succeed fails before it reaches C, with an [*ArgumentError] that says what is
-// wrong; errors.Is finds syscall.EINVAL in it, unless the function's comment
-// names another error. A work request that fails gives a [*WCError] with its
-// status. If the C library is missing or too old for the function, the error is
-// a [*LibraryError] or a [*SymbolError]. Both are errors.ErrUnsupported, as is
-// every error of a program built without cgo or not for 64-bit Linux.
+// wrong; it matches syscall.EINVAL, unless the function's comment names another
+// error. A work request that fails gives a [*WCError] with its status. If the C
+// library is missing or too old for the function, the error is a
+// [*LibraryError] or a [*SymbolError]. Both match errors.ErrUnsupported, as
+// does every error of a program built without cgo or not for 64-bit Linux.
+// Where a comment says that an error matches another, such as os.ErrClosed,
+// test it with errors.Is.
 package ibverbs

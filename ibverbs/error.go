@@ -39,8 +39,8 @@ type ArgumentError struct {
 	Op string
 	// Object is the object that Op was called for. It may be empty.
 	Object string
-	// Err says what is wrong and what is allowed. errors.Is finds
-	// syscall.EINVAL in it, unless a function's comment names another error.
+	// Err says what is wrong and what is allowed. It matches syscall.EINVAL,
+	// unless a function's comment names another error.
 	Err error
 }
 

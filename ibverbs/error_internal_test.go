@@ -188,7 +188,7 @@ func TestErrorTexts(t *testing.T) {
 		{&SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1"}, "ibv_new: the installed libibverbs.so.1 does not have it", errors.ErrUnsupported},
 		{
 			&LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "no such file"},
-			"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx): no such file; rdmadoctor says more", errors.ErrUnsupported,
+			"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): no such file; rdmadoctor says more", errors.ErrUnsupported,
 		},
 	} {
 		require.EqualError(t, tt.err, tt.want)

@@ -22,7 +22,7 @@ type Event struct {
 	Type   EventType
 	Device *Device // device that the event was read from
 
-	// Object is the *CQ, *QP, *SRQ or *WQ that the event happened to, as
+	// Object is the *CQ, *QP, *SRQ or *flow.WQ that the event happened to, as
 	// Type.Class says. It may be closed by now. It is nil for ports and
 	// devices, for an object that was being closed already, and for one that
 	// this package did not create.
@@ -49,12 +49,6 @@ func (e Event) CQ() *CQ {
 func (e Event) SRQ() *SRQ {
 	srq, _ := e.Object.(*SRQ)
 	return srq
-}
-
-// WQ returns Object if it is a receive work queue, or nil.
-func (e Event) WQ() *WQ {
-	wq, _ := e.Object.(*WQ)
-	return wq
 }
 
 // Port returns the port that the event happened to, or 0 if it did not happen
@@ -205,13 +199,14 @@ func (t EventType) Fatal() bool {
 
 // asyncEvents is how a Device waits for its events. Each Device has its own
 // duplicate of the descriptor, even if two stand for the same C device. An
-// event then wakes the waiters of both, and one of them gets it.
+// event then wakes the waiters of both, and one of them gets it. A waiter whose
+// turn comes when another has read the event may not be woken at all.
 type asyncEvents struct {
 	mu    sync.Mutex
 	fd    *netpoll.FD // nil until the program reads events
 	queue *eventQueue // nil until events are read
 
-	watch *netpoll.FD // of the goroutine that reads events on its own; nil: none
+	watch *netpoll.FD // of the goroutine that reads events on its own; nil means none
 	cqs   int         // completion queues that need watch
 }
 
@@ -220,9 +215,10 @@ type asyncEvents struct {
 // acknowledged, so no Close waits for the program to do that. Several
 // goroutines may wait; each event goes to one of them.
 //
-// When ctx ends, the error is ctx.Err(); when the device is closed, it is
-// os.ErrClosed. After EventDeviceFatal, which also reports that the device was
-// removed, NextEvent may return syscall.EIO or keep waiting.
+// When ctx ends, the error matches ctx.Err(); when the device is closed, it
+// matches os.ErrClosed. After EventDeviceFatal, which also reports that the
+// device was removed, NextEvent may fail with an error matching syscall.EIO or
+// keep waiting.
 //
 // A program need not read events. Unread events are kept until their object is
 // closed. Consecutive equal events of one object may be merged, and only the
@@ -296,6 +292,7 @@ func (d *Device) readEvents() (*netpoll.FD, *eventQueue, error) {
 			return nil, nil, err
 		}
 		d.events.fd = fd
+		d.events.queue.join(fd)
 	}
 	return d.events.fd, d.events.queue, nil
 }
@@ -366,6 +363,7 @@ func (d *Device) stopEvents() {
 	defer d.events.mu.Unlock()
 	if d.events.fd != nil {
 		_ = d.events.fd.Close() // a duplicate; closing it cannot be retried
+		d.events.queue.leave(d.events.fd)
 		d.events.fd = nil
 	}
 	if d.events.queue != nil && d.events.watch == nil {
@@ -411,11 +409,12 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 
 // eventQueue holds the events of a C device that were read before the program
 // asked for them. All Devices of one C object share it, as they share the
-// kernel's queue. NextEvent looks here before it waits on the descriptor: an
-// event wakes all waiters, and one of them reads it.
+// kernel's queue. NextEvent looks here before it waits on the descriptor. Who
+// puts events here wakes it, as the descriptor has nothing to say of them any more.
 type eventQueue struct {
-	mu     sync.Mutex // held while events are read, to keep their order
-	events []Event    // without their Device
+	mu      sync.Mutex           // held while events are read, to keep their order
+	events  []Event              // without their Device
+	waiters map[*netpoll.FD]bool // on which NextEvent waits
 
 	users int // number of Devices; guarded by queues
 }
@@ -479,12 +478,28 @@ func (q *eventQueue) fill(c *Device) error {
 	}
 }
 
+// join has what waits on the descriptor woken by the queue's events, until leave.
+func (q *eventQueue) join(fd *netpoll.FD) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiters == nil {
+		q.waiters = map[*netpoll.FD]bool{}
+	}
+	q.waiters[fd] = true
+}
+
+func (q *eventQueue) leave(fd *netpoll.FD) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.waiters, fd)
+}
+
 // maxEvents is how many events are kept for a program that does not read them.
 const maxEvents = 1024
 
 // add appends an event, unless it equals the last one of its object: a
 // completion queue that has overrun may have one for each lost completion. When
-// the queue is full, add drops the first event.
+// the queue is full, add drops the first event. It wakes who waits.
 func (q *eventQueue) add(ev Event) {
 	for _, last := range slices.Backward(q.events) {
 		if last == ev {
@@ -498,6 +513,9 @@ func (q *eventQueue) add(ev Event) {
 		q.events = slices.Delete(q.events, 0, 1)
 	}
 	q.events = append(q.events, ev)
+	for fd := range q.waiters {
+		fd.Kick()
+	}
 }
 
 // forget drops the events of an object that C has destroyed, as the kernel

@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/mem"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // tellEvents puts a pipe in the place of the kernel's descriptor of the device's
@@ -46,6 +47,7 @@ func (r *rig) tellEvents() func(element uint64, typ ibverbs.EventType) {
 // driver can raise a few of them only; tests/provider has them all with a device
 // of its own.
 func TestToldEvents(t *testing.T) {
+	testdevice.Needs(t, testdevice.Kernel)
 	r := open(t)
 	cq := r.cq(4, nil)
 	srq := r.srq(ibverbs.SRQConfig{MaxWR: 4})

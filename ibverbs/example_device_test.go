@@ -1,10 +1,8 @@
 package ibverbs_test
 
 import (
-	"errors"
 	"fmt"
 	"log"
-	"os"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -45,49 +43,4 @@ func ExampleDevice_QueryDevice() {
 	if attr.CoreClock == 0 {
 		fmt.Println("its completions have no timestamps")
 	}
-}
-
-// Hand an open device with memory on it to another process, which this one
-// starts. The other one is ExampleImportDevice.
-func ExampleDevice_Export() {
-	var device *ibverbs.Device // opened before
-	var pd *ibverbs.PD
-	var mr *ibverbs.MR
-
-	file, err := device.Export()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer file.Close()
-	export := mr.Export()
-	fmt.Println("start a process with", file.Name(), "in exec.Cmd.ExtraFiles, and tell it",
-		pd.Handle(), export.Handle, export.Addr, export.Len)
-}
-
-// Use the device and the memory of the process that started this one.
-func ExampleImportDevice() {
-	file := os.NewFile(3, "device") // the first of exec.Cmd.ExtraFiles
-	defer file.Close()
-	var pdHandle uint32
-	var export ibverbs.MRExport // as the other process has told them
-
-	device, err := ibverbs.ImportDevice(file)
-	if errors.Is(err, errors.ErrUnsupported) {
-		log.Fatal("this device's driver cannot share it: ", err)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer device.Close()
-	pd, err := device.ImportPD(pdHandle)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pd.Close()
-	mr, err := pd.ImportMR(export)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer mr.Close()
-	fmt.Printf("tell a peer: %+v\n", mr.Remote())
 }

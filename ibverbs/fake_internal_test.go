@@ -30,3 +30,6 @@ func closeFake(t *testing.T, mr *MR) {
 
 // sgesOf returns the segments of a request as C finds them.
 func sgesOf(first *libibverbs.Sge, n int32) []libibverbs.Sge { return unsafe.Slice(first, n) }
+
+// addr returns the address of the first byte in work requests.
+func (mr *MR) addr() uint64 { return mr.start }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/enum"
 )
@@ -71,8 +72,9 @@ func (d *Device) QueryGID(port, index int) (GID, error) {
 const noData = syscall.Errno(61)
 
 // QueryGIDEntry returns an entry of a port's GID table with its type and
-// network interface; see ibv_query_gid_ex(3). For an empty entry, the error is
-// ErrNoGID. If the C library cannot query entries, QueryGIDEntry reads /sys.
+// network interface; see ibv_query_gid_ex(3). For an empty entry, the error
+// matches ErrNoGID. If the C library cannot query entries, QueryGIDEntry reads
+// /sys.
 func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	if err := d.self().Use(); err != nil {
 		return GIDEntry{}, err
@@ -196,7 +198,7 @@ func (t GIDType) String() string { return gidTypes.String(int64(t)) }
 func (t GIDType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText parses the output of String.
-func (t *GIDType) UnmarshalText(text []byte) error { return parseName(&gidTypes, text, t) }
+func (t *GIDType) UnmarshalText(text []byte) error { return enum.UnmarshalText(&gidTypes, text, t) }
 
 // ParseGID parses a GID in IPv6 notation, or an IPv4 address, for which it
 // returns the RoCE v2 GID.
@@ -259,9 +261,9 @@ func (g *GUID) UnmarshalText(text []byte) error {
 
 // GIDOptions restricts the choice of a GID. The zero value allows all.
 type GIDOptions struct {
-	Types  []GIDType  // only these types; nil: all
-	NetDev string     // only GIDs of this network interface; empty: all
-	Addr   netip.Addr // only GIDs of this IP address; zero: all
+	Types  []GIDType  // only these types; nil means all
+	NetDev string     // only GIDs of this network interface; empty means all
+	Addr   netip.Addr // only GIDs of this IP address; zero means all
 }
 
 func (o GIDOptions) allow(e GIDEntry) bool {
@@ -271,9 +273,10 @@ func (o GIDOptions) allow(e GIDEntry) bool {
 }
 
 // BestGID returns the GID of a port to connect with. On RoCE it prefers IPv4
-// and global IPv6 addresses to link-local ones, and then RoCE v2 to v1. Of
+// and global IPv6 addresses to those of the link or the loopback interface,
+// and then RoCE v2 to v1. Of
 // equally good GIDs it returns the first, which on InfiniBand is at index 0. If
-// options allow none, the error is ErrNoGID and lists the port's GIDs.
+// options allow none, the error matches ErrNoGID and lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	entries, err := d.QueryPortGIDs(port)
 	if err != nil {
@@ -287,7 +290,7 @@ func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 }
 
 // FindGID returns the GID of an IP address on any port, RoCE v2 first. If there
-// is none, the error is ErrNoGID and lists the device's GIDs.
+// is none, the error matches ErrNoGID and lists the device's GIDs.
 func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	entries, err := d.QueryGIDTable()
 	if err != nil {
@@ -315,7 +318,7 @@ func (e GIDEntry) rank() int {
 	if e.Type == GIDTypeRoCEv2 {
 		rank++
 	}
-	if e.Type != GIDTypeIB && !e.GID.Addr().IsLinkLocalUnicast() {
+	if addr := e.GID.Addr(); e.Type != GIDTypeIB && !addr.IsLinkLocalUnicast() && !addr.IsLoopback() {
 		rank += 2
 	}
 	return rank
@@ -431,7 +434,7 @@ func (s sysfs) devices() (names []string) {
 
 // gids returns the entries of a port's GID table that are not empty, without
 // NetDevIndex. NetDev may name an interface of another network namespace.
-func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error) {
+func (s sysfs) gids(device string, port int, layer link.Layer) ([]GIDEntry, error) {
 	files, err := os.ReadDir(s.port(device, port, "gids"))
 	if err != nil {
 		return nil, err
@@ -442,7 +445,7 @@ func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error)
 		if err != nil || index < 0 || index >= len(byIndex) {
 			return nil, fmt.Errorf("%s is no index of a table of %d", s.port(device, port, "gids", f.Name()), len(files))
 		}
-		e, err := s.gid(device, port, index, link)
+		e, err := s.gid(device, port, index, layer)
 		if errors.Is(err, ErrNoGID) {
 			continue
 		}
@@ -460,8 +463,8 @@ func (s sysfs) gids(device string, port int, link LinkLayer) ([]GIDEntry, error)
 	return entries, nil
 }
 
-// gid returns one entry. For an empty one, the error is ErrNoGID.
-func (s sysfs) gid(device string, port, index int, link LinkLayer) (GIDEntry, error) {
+// gid returns one entry. For an empty one, the error matches ErrNoGID.
+func (s sysfs) gid(device string, port, index int, layer link.Layer) (GIDEntry, error) {
 	e := GIDEntry{Port: port, Index: index}
 	text, err := s.read(device, port, "gids", index)
 	if err != nil {
@@ -482,7 +485,7 @@ func (s sysfs) gid(device string, port, index int, link LinkLayer) (GIDEntry, er
 	case text != "" && text != "IB/RoCE v1":
 		return e, fmt.Errorf("%s is of the unknown type %q",
 			s.port(device, port, "gids", strconv.Itoa(index)), text)
-	case link == LinkEthernet:
+	case layer == link.Ethernet:
 		e.Type = GIDTypeRoCEv1
 	}
 	e.NetDev, err = s.optional(device, port, "gid_attrs/ndevs", index)

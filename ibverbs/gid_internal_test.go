@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 func gidOf(addr string) GID { return GIDFromAddr(netip.MustParseAddr(addr)) }
@@ -25,6 +27,10 @@ var roce = []GIDEntry{
 }
 
 func TestBestGID(t *testing.T) {
+	loopback := []GIDEntry{
+		{Port: 1, Index: 0, GID: gidOf("127.0.0.1"), Type: GIDTypeRoCEv2, NetDev: "lo"},
+		{Port: 1, Index: 1, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv2, NetDev: "eth0"},
+	}
 	ib := []GIDEntry{{Index: 0, GID: gidOf("fe80::2:c903:1:4aef")}, {Index: 1, GID: gidOf("2001:db8::1")}}
 	for name, tt := range map[string]struct {
 		entries []GIDEntry
@@ -45,6 +51,8 @@ func TestBestGID(t *testing.T) {
 		"no such address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("192.0.2.9")}, want: -1},
 		"no such interface":           {entries: roce, options: GIDOptions{NetDev: "eth1"}, want: -1},
 		"no type is allowed":          {entries: roce, options: GIDOptions{Types: []GIDType{}}, want: -1},
+		"loopback if it is alone":     {entries: loopback[:1], want: 0},
+		"another before loopback":     {entries: loopback, want: 1},
 		"nothing there":               {want: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,29 +101,29 @@ func TestSysfsGIDs(t *testing.T) {
 		"dev0/ports/1/gids/3": zero, "dev0/ports/1/gids/4": zero, "dev0/ports/1/gids/5": zero, "dev0/ports/1/gids/6": zero,
 		"dev0/ports/1/gids/7": zero, "dev0/ports/1/gids/8": zero, "dev0/ports/1/gids/9": zero,
 	})
-	link := gidOf("fe80::1")
-	got, err := s.gids("dev0", 1, LinkEthernet)
+	local := gidOf("fe80::1")
+	got, err := s.gids("dev0", 1, link.Ethernet)
 	require.NoError(t, err)
 	require.Equal(t, []GIDEntry{
-		{Port: 1, Index: 0, GID: link, Type: GIDTypeRoCEv1, NetDev: "eth0"},
-		{Port: 1, Index: 1, GID: link, Type: GIDTypeRoCEv2, NetDev: "eth0"},
+		{Port: 1, Index: 0, GID: local, Type: GIDTypeRoCEv1, NetDev: "eth0"},
+		{Port: 1, Index: 1, GID: local, Type: GIDTypeRoCEv2, NetDev: "eth0"},
 		{Port: 1, Index: 10, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv2},
 	}, got)
-	got, err = s.gids("dev0", 1, LinkInfiniBand)
+	got, err = s.gids("dev0", 1, link.InfiniBand)
 	require.NoError(t, err)
 	require.Equal(t, GIDTypeIB, got[0].Type)
 
-	_, err = s.gid("dev0", 1, 2, LinkEthernet)
+	_, err = s.gid("dev0", 1, 2, link.Ethernet)
 	require.ErrorIs(t, err, ErrNoGID)
 	require.ErrorContains(t, err, "dev0 port 1: no such GID at index 2")
 	for _, missing := range []struct {
 		device      string
 		port, index int
 	}{{"dev0", 1, 11}, {"dev0", 2, 0}, {"dev1", 1, 0}} {
-		_, err = s.gid(missing.device, missing.port, missing.index, LinkEthernet)
+		_, err = s.gid(missing.device, missing.port, missing.index, link.Ethernet)
 		require.ErrorIs(t, err, fs.ErrNotExist)
 	}
-	_, err = s.gids("dev0", 2, LinkEthernet)
+	_, err = s.gids("dev0", 2, link.Ethernet)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -137,7 +145,7 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := folder(t, tt.files).gids("d", 1, LinkEthernet)
+			_, err := folder(t, tt.files).gids("d", 1, link.Ethernet)
 			require.ErrorContains(t, err, tt.want)
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -131,20 +131,11 @@ func run(t testing.TB, args ...string) {
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-// needGuest skips a test that changes the system, except in the VM.
-func needGuest(t testing.TB) {
-	t.Helper()
-	testdevice.Require(t)
-	if os.Getenv("RDMA_VM") == "" {
-		t.Skip("changes the system: runs only in tests/vm's guest")
-	}
-}
-
 // openOwn makes a device for the test alone, with an interface of its own, and
 // a rig on it. Both are gone after the test.
 func openOwn(t testing.TB) *rig {
 	t.Helper()
-	needGuest(t)
+	testdevice.Needs(t, testdevice.Guest)
 	run(t, "ip", "link", "add", ownNetDev, "type", "veth", "peer", "name", "rdma10")
 	t.Cleanup(func() {
 		if _, err := os.Stat("/sys/class/net/" + ownNetDev); err == nil {
@@ -186,7 +177,7 @@ func ownExists(t testing.TB) bool {
 // the device.
 func (r *rig) findOwnGID() bool {
 	index, ok := r.gidIndex(r.device.IPv4)
-	if !ok || must(r.c.QueryPort(1))(r.t).State != ibverbs.PortActive {
+	if !ok || must(r.c.QueryPort(1))(r.t).State != link.Active {
 		return false
 	}
 	r.device.GIDIndex, r.device.GID = index, must(r.c.QueryGID(1, index))(r.t)
@@ -323,16 +314,16 @@ func exchange(t testing.TB, a, b *end) {
 	}
 }
 
-// link says how queue pairs are connected.
-type link struct {
+// route says how queue pairs are connected.
+type route struct {
 	peer     uint32 // QP number
 	timeout  uint8  // for an answer: 4.096 us * 2^timeout
 	retries  uint8
 	rnrRetry uint8
 }
 
-func linkTo(peer *ibverbs.QP) link {
-	return link{peer: peer.Num(), timeout: 17, retries: 7, rnrRetry: 7} // 0.5 s; 7 RNR retries are endless
+func linkTo(peer *ibverbs.QP) route {
+	return route{peer: peer.Num(), timeout: 17, retries: 7, rnrRetry: 7} // 0.5 s; 7 RNR retries are endless
 }
 
 const psn = 0x1234
@@ -344,7 +335,7 @@ func (r *rig) toInit(qp *ibverbs.QP) {
 	}, libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_PKEY_INDEX|libibverbs.IBV_QP_PORT|libibverbs.IBV_QP_ACCESS_FLAGS))
 }
 
-func (r *rig) toRTR(qp *ibverbs.QP, l link) {
+func (r *rig) toRTR(qp *ibverbs.QP, l route) {
 	r.t.Helper()
 	port := must(r.c.QueryPort(r.device.Port))(r.t)
 	attr := &libibverbs.QpAttr{
@@ -361,7 +352,7 @@ func (r *rig) toRTR(qp *ibverbs.QP, l link) {
 		libibverbs.IBV_QP_MIN_RNR_TIMER))
 }
 
-func (r *rig) toRTS(qp *ibverbs.QP, l link) {
+func (r *rig) toRTS(qp *ibverbs.QP, l route) {
 	r.t.Helper()
 	require.NoError(r.t, qp.ModifyRaw(&libibverbs.QpAttr{
 		QpState: ibverbs.QPStateRTS, SqPsn: psn, Timeout: l.timeout, RetryCnt: l.retries,
@@ -410,7 +401,7 @@ func (r *rig) pair(ch *ibverbs.CompChannel) (a, b *end) {
 	return a, b
 }
 
-func (r *rig) connect(e *end, l link) {
+func (r *rig) connect(e *end, l route) {
 	r.t.Helper()
 	r.toInit(e.qp)
 	r.toRTR(e.qp, l)
@@ -532,28 +523,23 @@ func instead(statuses ...ibverbs.WCStatus) []ibverbs.WCStatus { return statuses 
 
 // verdict is how a request completes.
 type verdict struct {
-	spec ibverbs.WCStatus   // what the specification has
-	rxe  []ibverbs.WCStatus // what Soft-RoCE has instead, if it does; a second one since Linux 6.4
+	spec ibverbs.WCStatus // what the specification has
+	// rxe is what Soft-RoCE has instead, if it does. Since Linux 6.4 it may be another: what Soft-RoCE cannot send, it
+	// flushes with the requests behind it, and so forgets why, as its requester puts the queue pair into the error state
+	// before the completer has told.
+	rxe []ibverbs.WCStatus
 }
 
 // here returns the status that this device gives.
 func (v verdict) here(t testing.TB, r *rig) ibverbs.WCStatus {
 	t.Helper()
 	switch {
-	case len(v.rxe) == 0 || !strings.HasPrefix(r.device.Name, "rxe"):
+	case len(v.rxe) == 0 || !r.device.SoftRoCE():
 		return v.spec
-	case softRoCEFlushes(t):
+	case r.device.SoftRoCESince(t, 6, 4):
 		return v.rxe[len(v.rxe)-1]
 	}
 	return v.rxe[0]
-}
-
-// softRoCEFlushes reports whether Soft-RoCE flushes a request that it cannot
-// send, with those behind it, and so forgets why: since Linux 6.4 its requester
-// puts the queue pair into the error state before the completer has told.
-func softRoCEFlushes(t testing.TB) bool {
-	t.Helper()
-	return softRoCESince(t, 6, 4)
 }
 
 // The verdicts of most cases.
@@ -565,6 +551,8 @@ var (
 	// unsendable is of memory that the device reads. Soft-RoCE has one status
 	// for all that it cannot send.
 	unsendable = verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation, ibverbs.WCFlushed)}
+	// unsupported is of operations that the type of the queue pair, or the device, does not have.
+	unsupported = verdict{ibverbs.WCLocalQPOperation, unsendable.rxe}
 )
 
 // requireVerdict collects the only completion of a queue.

@@ -25,8 +25,7 @@ type MR struct {
 	object   object.Object
 	raw      *libibverbs.Mr
 	itself   *MR // see Segment.owner
-	handle   uint32
-	region   // replaced by Rereg
+	region       // replaced by Rereg
 	unusable atomic.Bool
 
 	mu      sync.Mutex // held during Rereg; guards the fields below
@@ -54,7 +53,7 @@ func newMR(raw *libibverbs.Mr, r region, parents ...*object.Object) *MR {
 	if r.release == nil {
 		r.release = func() {}
 	}
-	mr := &MR{raw: raw, handle: raw.Handle, region: r}
+	mr := &MR{raw: raw, region: r}
 	mr.itself = mr
 	mr.object.Init(fmt.Sprintf("MR %#x of %s", raw.Lkey, r.pd.device.Name()), append(parents, &r.pd.object)...)
 	return mr
@@ -89,9 +88,6 @@ func (mr *MR) RKey() uint32 { return mr.rkey }
 func (mr *MR) Remote() RemoteBuffer {
 	return RemoteBuffer{Addr: mr.start, RKey: mr.rkey, Len: uint64(mr.size)}
 }
-
-// addr returns the address of the first byte in work requests.
-func (mr *MR) addr() uint64 { return mr.start }
 
 // Raw returns the C object, which is valid until Close.
 func (mr *MR) Raw() *libibverbs.Mr { return mr.raw }
@@ -211,8 +207,8 @@ func (pd *PD) Alloc(size int, access AccessFlags) (*MR, error) {
 // AllocHuge maps and registers memory like Alloc, but in huge pages of pageSize
 // bytes, such as HugePage2M; size must be a multiple of pageSize. Huge pages
 // save the device and the processor much address translation. If the system has
-// too few free huge pages, AllocHuge fails with syscall.ENOMEM, and the error
-// says how to reserve them.
+// too few free huge pages, AllocHuge fails with an error matching
+// syscall.ENOMEM, and the error says how to reserve them.
 func (pd *PD) AllocHuge(size, pageSize int, access AccessFlags) (*MR, error) {
 	return pd.alloc(size, access, func() ([]byte, error) { return mem.MapHuge(size, pageSize) })
 }
@@ -233,13 +229,13 @@ func (pd *PD) alloc(size int, access AccessFlags, fresh func() ([]byte, error)) 
 	return pd.register(region{bytes: bytes, start: addressOf(bytes), access: access, release: unmap})
 }
 
-// RegisterOption is an option of Register and RegisterImplicit.
+// RegisterOption is an option of Register, RegisterImplicit and RegisterDMABuf.
+// WithDMAHandle of package devmem is one, too.
 type RegisterOption func(*registerOptions)
 
 type registerOptions struct {
-	iova       uint64
-	withHandle bool
-	handle     *DMAHandle
+	iova   uint64
+	handle *dmaHandle // nil means none
 }
 
 // WithIOVA sets the address of the region's first byte in the work requests of
@@ -247,12 +243,6 @@ type registerOptions struct {
 // same offset within a page as the memory. RegisterImplicit ignores WithIOVA.
 func WithIOVA(iova uint64) RegisterOption {
 	return func(o *registerOptions) { o.iova = iova }
-}
-
-// WithDMAHandle makes the device access the memory as the handle describes; see
-// ibv_reg_mr_ex(3). It needs rdma-core 59.
-func WithDMAHandle(handle *DMAHandle) RegisterOption {
-	return func(o *registerOptions) { o.withHandle, o.handle = true, handle }
 }
 
 func registerOptionsOf(options []RegisterOption, iova uint64) registerOptions {
@@ -269,7 +259,7 @@ func registerOptionsOf(options []RegisterOption, iova uint64) registerOptions {
 // begin at a page boundary.
 func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) (*MR, error) {
 	o := registerOptionsOf(options, addressOf(b))
-	if o.withHandle {
+	if o.handle != nil {
 		return pd.registerDMA(b, o.iova, o.handle, access)
 	}
 	if err := pd.self().Use(); err != nil {
@@ -348,10 +338,10 @@ func (pd *PD) checkHost(op string, r *region, addr uint64) error {
 	return nil
 }
 
-// AllocNullMR makes a region without memory; see ibv_alloc_null_mr(3). At any
-// offset and size, the device discards what a request writes to the region and
-// reads zeros from it. Peers cannot use it. AllocNullMR fails with
-// errors.ErrUnsupported if the device has no such regions.
+// AllocNullMR allocates a region without memory; see ibv_alloc_null_mr(3). At
+// any offset and size, the device discards what a request writes to the region
+// and reads zeros from it. Peers cannot use it. AllocNullMR fails with an error
+// matching errors.ErrUnsupported if the device has no such regions.
 func (pd *PD) AllocNullMR() (*MR, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -368,10 +358,11 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 // on-demand paging; see ibv_reg_mr(3). It adds AccessOnDemand to access. The
 // region's segments and remote buffers take addresses as offsets. Memory of
 // Go's heap must be pinned (runtime.Pinner) while a request uses it. Bytes
-// returns nil. RegisterImplicit fails with errors.ErrUnsupported if the device
-// cannot do this, or with syscall.EINVAL if it cannot do it WithDMAHandle.
+// returns nil. RegisterImplicit fails with an error matching
+// errors.ErrUnsupported if the device cannot do this, or syscall.EINVAL if it
+// cannot do it with a DMA handle.
 func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
-	if o := registerOptionsOf(options, 0); o.withHandle {
+	if o := registerOptionsOf(options, 0); o.handle != nil {
 		return pd.registerDMAImplicit(o.handle, access)
 	}
 	if err := pd.self().Use(); err != nil {
@@ -415,7 +406,7 @@ const (
 // Advise gives the device advice about segments of regions with AccessOnDemand
 // in this domain; see ibv_advise_mr(3). With flush, it blocks until the device
 // has mapped the pages, though they may be evicted again later. Advise fails
-// with errors.ErrUnsupported if the device takes no advice.
+// with an error matching errors.ErrUnsupported if the device takes no advice.
 func (pd *PD) Advise(advice Advice, flush bool, segments ...Segment) error {
 	const op = "ibv_advise_mr"
 	objects := []*object.Object{pd.self()}
@@ -468,9 +459,6 @@ type DMABuf struct {
 	FD     int    // file descriptor of the buffer; may be closed once the region exists
 	Offset uint64 // start of the region in the buffer, in bytes
 	Length int    // size of the region in bytes
-	IOVA   uint64 // address of the first byte in work requests; same offset within a page as Offset
-
-	Handle *DMAHandle // how the device accesses the memory; needs rdma-core 59; may be nil
 }
 
 // dmabufAccess holds the flags that a region of a DMABuf can have.
@@ -478,12 +466,15 @@ const dmabufAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | A
 	AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 
 // RegisterDMABuf registers memory of another device; see ibv_reg_dmabuf_mr(3).
-// The region's Bytes returns nil. RegisterDMABuf fails with
+// The region's Bytes returns nil, and its first byte has address 0 in work
+// requests, unless WithIOVA sets another, which must have the same offset
+// within a page as b.Offset. RegisterDMABuf fails with an error matching
 // errors.ErrUnsupported if the device cannot do it.
-func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
+func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOption) (*MR, error) {
+	o := registerOptionsOf(options, 0)
 	op, parents := "ibv_reg_dmabuf_mr", []*object.Object{pd.self()}
-	if b.Handle != nil {
-		op, parents = "ibv_reg_mr_ex", append(parents, b.Handle.self())
+	if o.handle != nil {
+		op, parents = opRegisterDMA, append(parents, o.handle.object)
 	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
@@ -493,30 +484,30 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags) (*MR, error) {
 	what := fmt.Sprintf("%d bytes at %d of descriptor %d", b.Length, b.Offset, b.FD)
 	page := uint64(os.Getpagesize())
 	switch extra := access &^ dmabufAccess; {
-	case b.FD < 0 || b.FD > math.MaxInt32, b.Length <= 0, b.Offset+uint64(b.Length) < b.Offset, b.IOVA+uint64(b.Length)-1 < b.IOVA:
-		return nil, badMR(op, pd, "%s at address %#x: none, or beyond the last address", what, b.IOVA)
+	case b.FD < 0 || b.FD > math.MaxInt32, b.Length <= 0, b.Offset+uint64(b.Length) < b.Offset, o.iova+uint64(b.Length)-1 < o.iova:
+		return nil, badMR(op, pd, "%s at address %#x: none, or beyond the last address", what, o.iova)
 	case extra != 0:
 		return nil, badMR(op, pd, "%s for %s", accessName(extra), what)
 	case accessProblem(access) != "":
 		return nil, badMR(op, pd, "%s for %s", accessProblem(access), what)
-	case (b.Offset^b.IOVA)%page != 0:
-		return nil, badMR(op, pd, "%s for address %#x, elsewhere in a page", what, b.IOVA)
-	case b.Handle != nil && b.Handle.device.raw != pd.device.raw:
-		return nil, otherDevice(op, pd.object.Name(), b.Handle.self())
+	case (b.Offset^o.iova)%page != 0:
+		return nil, badMR(op, pd, "%s for address %#x, elsewhere in a page", what, o.iova)
+	case o.handle != nil && o.handle.device.raw != pd.device.raw:
+		return nil, otherDevice(op, pd.object.Name(), o.handle.object)
 	}
-	raw, err := b.register(pd, access)
+	raw, err := b.register(pd, o, access)
 	if err != nil {
 		return nil, wrap(what+" on "+pd.object.Name(), err)
 	}
-	return newMR(raw, region{pd: pd, access: access, start: b.IOVA, size: b.Length}, parents...), nil
+	return newMR(raw, region{pd: pd, access: access, start: o.iova, size: b.Length}, parents...), nil
 }
 
-func (b DMABuf) register(pd *PD, access AccessFlags) (*libibverbs.Mr, error) {
-	if b.Handle == nil {
-		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), b.IOVA, int32(b.FD), int32(access))
+func (b DMABuf) register(pd *PD, o registerOptions, access AccessFlags) (*libibverbs.Mr, error) {
+	if o.handle == nil {
+		return libibverbs.RegDmabufMr(pd.raw, b.Offset, uint64(b.Length), o.iova, int32(b.FD), int32(access))
 	}
 	return libibverbs.RegMrEx(pd.raw, &libibverbs.MrInitAttr{
-		Length: uint64(b.Length), Access: int32(access), Iova: b.IOVA, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: b.Handle.raw,
+		Length: uint64(b.Length), Access: int32(access), Iova: o.iova, Fd: int32(b.FD), FdOffset: b.Offset, Dmah: o.handle.raw,
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET |
 			libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH),
 	})
@@ -557,8 +548,8 @@ type ReregConfig struct {
 //
 // After a *ReregError, the region may be unusable except for Close, or, if Code
 // is IBV_REREG_MR_ERR_DO_FORK_OLD, changed as requested. After any other error
-// it is unchanged. Rereg fails with errors.ErrUnsupported if the device cannot
-// change regions.
+// it is unchanged. Rereg fails with an error matching errors.ErrUnsupported if
+// the device cannot change regions.
 func (mr *MR) Rereg(config ReregConfig) error {
 	if err := mr.self().Use(); err != nil {
 		return err

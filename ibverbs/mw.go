@@ -36,9 +36,9 @@ type MW struct {
 	remote RemoteBuffer
 }
 
-// AllocMW makes a memory window that is not bound yet; see ibv_alloc_mw(3). If
-// the device has no windows of the type, it fails with errors.ErrUnsupported,
-// or with syscall.EINVAL from some drivers.
+// AllocMW allocates a memory window that is not bound yet; see ibv_alloc_mw(3).
+// If the device has no windows of the type, it fails with an error matching
+// errors.ErrUnsupported, or syscall.EINVAL from some drivers.
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	if err := pd.self().Use(); err != nil {
 		return nil, err
@@ -187,11 +187,12 @@ func (mw *MW) Bind(qp *QP, id uint64, flags SendFlags, b Binding) error {
 
 // BindWR takes the window's next key and returns the fields of a work request
 // of type IBV_WR_BIND_MW, which binds a window of type 2; see ibv_post_send(3).
-// SendBatch.BindMW does this for batches. RKey and Remote then describe that
-// bind and are valid once the request has completed. The window must not be
-// bound when the device executes the request: invalidate it first, with a
-// request of this program or of a peer. If the request fails, the window is
-// useless.
+// It is for programs that post C's work requests with package libibverbs, and
+// so returns that package's type; SendBatch.BindMW does all this for batches.
+// RKey and Remote then describe that bind and are valid once the request has
+// completed. The window must not be bound when the device executes the request:
+// invalidate it first, with a request of this program or of a peer. If the
+// request fails, the window is useless.
 func (mw *MW) BindWR(b Binding) (libibverbs.SendWrBindMw, error) {
 	const op = "MW.BindWR"
 	var request libibverbs.SendWrBindMw

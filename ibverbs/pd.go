@@ -14,10 +14,9 @@ type PD struct {
 	object object.Object
 	device *Device
 	raw    *libibverbs.Pd
-	handle uint32
 	parent *PD // of a parent domain: the domain it was made from
 
-	imported bool // from another process
+	imported bool // from another process; see package share
 }
 
 // AllocPD allocates a protection domain; see ibv_alloc_pd(3).
@@ -30,7 +29,7 @@ func (d *Device) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, wrap(d.Name(), err)
 	}
-	pd := &PD{device: d, raw: raw, handle: raw.Handle}
+	pd := &PD{device: d, raw: raw}
 	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, d.Name()), &d.object)
 	return pd, nil
 }
@@ -53,19 +52,21 @@ func (pd *PD) Close() error {
 	})
 }
 
-// AllocParentDomain makes a parent domain of the protection domain; see
+// AllocParentDomain allocates a parent domain of the protection domain; see
 // ibv_alloc_parent_domain(3). It can be used like the protection domain: its
 // queue pairs can use the protection domain's regions. Objects made on a parent
 // domain with a thread domain need no locks; td may be nil. The package does
 // not offer C's custom allocators, which must be C functions. AllocParentDomain
-// fails with errors.ErrUnsupported if the device has no parent domains.
+// fails with an error matching errors.ErrUnsupported if the device has no
+// parent domains.
 func (pd *PD) AllocParentDomain(td *TD) (*PD, error) { return pd.allocParentDomain(td, 0) }
 
-// AllocUnprotectedParentDomain makes a parent domain like AllocParentDomain,
-// for a confidential guest whose devices cannot access its protected memory. If
-// the device has DeviceCCDMABounce, AllocBuf on the domain may return memory
-// that the host can read and change. It needs rdma-core 64; without it, it
-// fails with errors.ErrUnsupported or syscall.EINVAL.
+// AllocUnprotectedParentDomain allocates a parent domain like
+// AllocParentDomain, for a confidential guest whose devices cannot access its
+// protected memory. If the device has caps.CCDMABounce, devmem.AllocBuf on the
+// domain may return memory that the host can read and change. It needs
+// rdma-core 64; without it, it fails with an error matching
+// errors.ErrUnsupported or syscall.EINVAL.
 func (pd *PD) AllocUnprotectedParentDomain(td *TD) (*PD, error) {
 	return pd.allocParentDomain(td, libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
 }
@@ -94,7 +95,7 @@ func (pd *PD) allocParentDomain(td *TD, mask libibverbs.ParentDomainInitAttrMask
 	if err != nil {
 		return nil, wrap(pd.object.Name(), err)
 	}
-	domain := &PD{device: pd.device, raw: raw, handle: raw.Handle, parent: pd}
+	domain := &PD{device: pd.device, raw: raw, parent: pd}
 	domain.object.Init(fmt.Sprintf("parent domain of %s", pd.object.Name()), parents...)
 	return domain, nil
 }

@@ -59,12 +59,12 @@ func (d *Device) QueryPKeyTable(port int) ([]PKey, error) {
 	return table, nil
 }
 
-// ErrNoPKey means that a port's P_Key table does not contain the P_Key.
+// ErrNoPKey says that a port's P_Key table does not contain the P_Key.
 var ErrNoPKey = errors.New("no such P_Key")
 
 // PKeyIndex returns the index of pkey, including its membership bit, in a
 // port's P_Key table; see ibv_get_pkey_index(3). If the table does not contain
-// pkey, it fails with ErrNoPKey.
+// pkey, it fails with an error matching ErrNoPKey.
 func (d *Device) PKeyIndex(port int, pkey PKey) (int, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err

@@ -9,39 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/caps"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
-
-func TestLinkSpeed(t *testing.T) {
-	for speed, want := range map[LinkSpeed]struct {
-		name string
-		rate float64
-	}{
-		1: {"SDR", 2.5}, 2: {"DDR", 5}, 4: {"QDR", 10}, 8: {"FDR10", 10}, 16: {"FDR", 14}, 32: {"EDR", 25},
-		64: {"HDR", 50}, 128: {"NDR", 100}, 256: {"XDR", 200}, 0: {"LinkSpeed(0)", 0}, 3: {"LinkSpeed(3)", 0},
-	} {
-		require.Equal(t, want.name, speed.String())
-		require.InDelta(t, want.rate, speed.Rate(), 0)
-	}
-}
-
-// The rates are those of InfiniBand's tables.
-func TestLaneRates(t *testing.T) {
-	for speed, want := range map[LinkSpeed]struct{ signaling, throughput float64 }{
-		SpeedSDR: {2.5, 2}, SpeedDDR: {5, 4}, SpeedQDR: {10, 8}, SpeedFDR10: {10.3125, 10}, SpeedFDR: {14.0625, 13.636},
-		SpeedEDR: {25.78125, 25}, SpeedHDR: {53.125, 50}, SpeedNDR: {106.25, 100}, SpeedXDR: {212.5, 200}, 0: {0, 0},
-	} {
-		require.InDelta(t, want.signaling, speed.SignalingRate(), 0, speed)
-		require.InDelta(t, want.throughput, speed.Throughput(), 0.001, speed)
-	}
-}
-
-func TestLinkWidth(t *testing.T) {
-	for width, lanes := range map[LinkWidth]int{1: 1, 16: 2, 2: 4, 4: 8, 8: 12, 0: 0, 3: 0, 255: 0} {
-		require.Equal(t, lanes, width.Lanes())
-	}
-	require.Equal(t, "2X", LinkWidth2X.String())
-	require.Equal(t, "LinkWidth(3)", LinkWidth(3).String())
-}
 
 func TestPortRate(t *testing.T) {
 	for _, tt := range []struct {
@@ -49,15 +19,15 @@ func TestPortRate(t *testing.T) {
 		ex   uint32
 		wide uint8
 		want float64
-		name LinkSpeed
+		name link.Speed
 	}{
-		{old: 1, wide: 1, want: 2.5, name: SpeedSDR},
-		{old: 32, wide: 2, want: 100, name: SpeedEDR},
-		{old: 64, ex: 64, wide: 16, want: 100, name: SpeedHDR},
-		{old: 128, ex: 256, wide: 2, want: 800, name: SpeedXDR}, // the old member has no bit for it
-		{old: 16, wide: 8, want: 168, name: SpeedFDR},
+		{old: 1, wide: 1, want: 2.5, name: link.SDR},
+		{old: 32, wide: 2, want: 100, name: link.EDR},
+		{old: 64, ex: 64, wide: 16, want: 100, name: link.HDR},
+		{old: 128, ex: 256, wide: 2, want: 800, name: link.XDR}, // the old member has no bit for it
+		{old: 16, wide: 8, want: 168, name: link.FDR},
 		{old: 3, wide: 8, name: 3},
-		{old: 1, wide: 3, name: SpeedSDR},
+		{old: 1, wide: 3, name: link.SDR},
 	} {
 		p := portAttr(&libibverbs.PortAttr{ActiveSpeed: tt.old, ActiveSpeedEx: tt.ex, ActiveWidth: tt.wide})
 		require.InDelta(t, tt.want, p.Rate(), 0)
@@ -67,8 +37,8 @@ func TestPortRate(t *testing.T) {
 
 func TestPortAttr(t *testing.T) {
 	require.Equal(t, PortAttr{
-		State: PortActive, PhysicalState: PhysLinkUp, LinkLayer: LinkInfiniBand, MaxMTU: 5, ActiveMTU: 3,
-		ActiveWidth: LinkWidth4X, ActiveSpeed: SpeedHDR, GIDTableLen: 8, PKeyTableLen: 128, MaxMessageSize: 1 << 30,
+		State: link.Active, PhysicalState: link.PhysLinkUp, LinkLayer: link.InfiniBand, MaxMTU: 5, ActiveMTU: 3,
+		ActiveWidth: link.Width4X, ActiveSpeed: link.HDR, GIDTableLen: 8, PKeyTableLen: 128, MaxMessageSize: 1 << 30,
 		LID: 7, SMLID: 1, SMSL: 2, LMC: 3, MaxVLs: 15, SubnetTimeout: 18, InitTypeReply: 4, GRHRequired: true,
 		BadPKeys: 5, QKeyViolations: 6, Capabilities: libibverbs.IBV_PORT_SM, Capabilities2: libibverbs.IBV_PORT_VIRT_SUP,
 	}, portAttr(&libibverbs.PortAttr{
@@ -102,18 +72,11 @@ func text[T comparable, P interface {
 }
 
 func TestTexts(t *testing.T) {
-	text[LinkSpeed](t, []LinkSpeed{0, 1, 256, 3, math.MaxUint32}, "", "SSDR", "LinkSpeed(-1)", "2.5")
-	text[LinkWidth](t, []LinkWidth{0, 1, 16, 255}, "", "3X", "LinkWidth(256)")
-	text[PhysState](t, []PhysState{0, 1, 5, 7, 8, 255}, "", "linkup", "PhysState(256)")
 	text[MTU](t, []MTU{0, 1, 2, 3, 4, 5}, "", "255", "8192", "-256", "1024 ", "x")
 	text[GIDType](t, []GIDType{0, 1, 2, 3, math.MaxUint32}, "", "RoCE", "v2")
 	text[GID](t, []GID{{}, {0xfe, 0x80, 15: 1}, {10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 1}},
 		"", "192.0.2", "fe80::1%eth0", "1:2:3", "192.0.2.1/24")
 	text[GUID](t, []GUID{0, 1, 0x0002c90300014aef, math.MaxUint64}, "", "1:2:3", "1", "0x1", "g:0:0:0", "10002:c903:0001:4aef", "0:0:0:-1")
-	text[DeviceCaps](t, []DeviceCaps{
-		0, 1, DeviceRawScatterFCS, DeviceCCDMABounce | 0x20000, 1 << 63, math.MaxUint64,
-	}, "", "x", "IBV_DEVICE", "|")
-	text[QPTypes](t, []QPTypes{0, 1 << 2, 1<<2 | 1<<8, math.MaxUint32}, "", "RC", "IBV_QPT_DRIVER", "|")
 }
 
 func TestParseGID(t *testing.T) {
@@ -140,11 +103,11 @@ func TestPortInfoJSON(t *testing.T) {
 	want := DeviceInfo{
 		Device: DeviceEntry{Name: "mlx5_0", GUID: 0x0002c90300014aef, NodeType: libibverbs.IBV_NODE_CA, Index: 3},
 		Attr: DeviceAttr{
-			FirmwareVersion: "16.35", MaxQP: 9, Capabilities: DeviceXRC | DeviceRawScatterFCS, AtomicCap: 2,
-			ODP: ODPCaps{RC: libibverbs.IBV_ODP_SUPPORT_READ}, TSO: TSOCaps{QPTypes: 1 << 8},
+			FirmwareVersion: "16.35", MaxQP: 9, Capabilities: caps.XRC | caps.RawScatterFCS, AtomicCap: 2,
+			ODP: caps.ODP{RC: libibverbs.IBV_ODP_SUPPORT_READ}, TSO: caps.TSO{QPTypes: 1 << 8},
 		},
 		Ports: []PortInfo{{
-			Port: 1, PortAttr: PortAttr{State: 9, PhysicalState: PhysLinkUp, ActiveMTU: 5, ActiveWidth: LinkWidth4X, ActiveSpeed: SpeedHDR},
+			Port: 1, PortAttr: PortAttr{State: 9, PhysicalState: link.PhysLinkUp, ActiveMTU: 5, ActiveWidth: link.Width4X, ActiveSpeed: link.HDR},
 			Rate: 200, NetDev: "eth0",
 			GIDs: []GIDEntry{{Port: 1, Index: 2, GID: GID{0xfe, 0x80, 15: 1}, Type: GIDTypeRoCEv2, NetDev: "eth0", NetDevIndex: 4}},
 		}},
@@ -184,28 +147,6 @@ func FuzzParseGID(f *testing.F) {
 			again, err := ParseGID(g.String())
 			require.NoError(t, err)
 			require.Equal(t, g, again)
-		}
-	})
-}
-
-func FuzzDeviceCaps(f *testing.F) {
-	f.Add("IBV_DEVICE_XRC|IBV_DEVICE_RAW_SCATTER_FCS|0x8000000000000000")
-	f.Fuzz(func(t *testing.T, s string) {
-		var d, again DeviceCaps
-		if d.UnmarshalText([]byte(s)) == nil {
-			require.NoError(t, again.UnmarshalText([]byte(d.String())))
-			require.Equal(t, d, again)
-		}
-	})
-}
-
-func FuzzQPTypes(f *testing.F) {
-	f.Add("IBV_QPT_RC|QpType(31)")
-	f.Fuzz(func(t *testing.T, s string) {
-		var q, again QPTypes
-		if q.UnmarshalText([]byte(s)) == nil {
-			require.NoError(t, again.UnmarshalText([]byte(q.String())))
-			require.Equal(t, q, again)
 		}
 	})
 }

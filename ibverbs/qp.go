@@ -61,9 +61,9 @@ func (qp *QP) Failure() (EventType, bool) {
 	return *event, true
 }
 
-// CreateQP makes a queue pair in the reset state; see ibv_create_qp(3) and
-// ibv_create_qp_ex(3). It fails with errors.ErrUnsupported if the device lacks
-// something that the config asks for.
+// CreateQP creates a queue pair in the reset state; see ibv_create_qp(3) and
+// ibv_create_qp_ex(3). It fails with an error matching errors.ErrUnsupported if
+// the device lacks something that the config asks for.
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
 	return pd.newQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := pd.createQP(attr)
@@ -172,7 +172,7 @@ func (qp *QP) Close() error {
 
 // TransitionError reports a change of a queue pair's attributes that C would
 // refuse: the state transition does not exist, or it needs other attributes. It
-// is syscall.EINVAL. The queue pair is unchanged.
+// matches syscall.EINVAL. The queue pair is unchanged.
 type TransitionError struct {
 	QP         string // the queue pair's name
 	Type       QPType
@@ -256,9 +256,9 @@ func names(mask QPAttrMask) string {
 
 // Modify changes the attributes in mask; see ibv_modify_qp(3). It fails with a
 // *TransitionError if the queue pair's state does not allow the change or the
-// change needs other attributes, and with syscall.EINVAL if an attribute in
-// mask is out of range. On RoCE, setting a path may block an OS thread for
-// seconds, while the kernel resolves the peer's hardware address.
+// change needs other attributes, and with an error matching syscall.EINVAL if
+// an attribute in mask is out of range. On RoCE, setting a path may block an OS
+// thread for seconds, while the kernel resolves the peer's hardware address.
 func (qp *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -383,15 +383,15 @@ func (qp *QP) State() (QPState, error) {
 
 // RateLimit limits how fast a queue pair sends.
 type RateLimit struct {
-	KilobitsPerSecond uint32 // 0: no limit
-	MaxBurst          int    // most bytes sent at once; 0: the device chooses
-	TypicalPacket     int    // bytes, a hint to the device; 0: unknown
+	KilobitsPerSecond uint32 // 0 means no limit
+	MaxBurst          int    // most bytes sent at once; 0 means that the device chooses
+	TypicalPacket     int    // bytes, a hint to the device; 0 means unknown
 }
 
 // SetRateLimit limits how fast the queue pair sends; see
 // ibv_modify_qp_rate_limit(3). The queue pair must be ready to send, or about
-// to become so. Few devices can do this; with the others it fails with
-// errors.ErrUnsupported.
+// to become so. Few devices can do this; with the others it fails with an error
+// matching errors.ErrUnsupported.
 func (qp *QP) SetRateLimit(limit RateLimit) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -419,10 +419,11 @@ const (
 )
 
 // DataInOrder returns in which order data from the peer's requests of kind op
-// appears in memory; see ibv_query_qp_data_in_order(3). If it appears in order,
-// a program may poll the memory instead of the completion queue. DataInOrder
-// returns 0 if the order is undefined or the device does not know it. It needs
-// rdma-core 36.
+// appears in memory; see ibv_query_qp_data_in_order(3). Package libibverbs has
+// the kinds, such as IBV_WR_RDMA_WRITE, for which this package has no names: a
+// batch has a method for each. If it appears in order, a program may poll the
+// memory instead of the completion queue. DataInOrder returns 0 if the order is
+// undefined or the device does not know it. It needs rdma-core 36.
 func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	if err := qp.self().Use(); err != nil {
 		return 0, err
@@ -449,9 +450,8 @@ type RTR struct {
 	RecvPSN   uint32 // the peer's SendPSN, 24 bits
 
 	// Only for reliable connections, as the responder.
-
-	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have in progress
-	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; default 0.64 ms
+	MaxDestReadAtomic int           // RDMA reads and atomics that the peer may have in progress; 0 means none
+	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; 0 means 0.64 ms
 }
 
 // RTS holds the attributes that ToRTS sets.
@@ -459,11 +459,10 @@ type RTS struct {
 	SendPSN uint32 // sequence number of the first packet, 24 bits; not for raw packets
 
 	// Only for reliable connections, as the requester.
-
-	Timeout       time.Duration // how long to wait for an acknowledgement, or NoTimeout; rounded up to 4.096 us * 2^n; default 67 ms
-	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
-	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
-	MaxReadAtomic int           // RDMA reads and atomics in progress, at most the peer's MaxDestReadAtomic
+	Timeout       time.Duration // how long to wait for an acknowledgement, or NoTimeout; rounded up to 4.096 us * 2^n; 0 means 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); 0 means 6; negative means none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; 0 means RNRRetryForever; negative means none
+	MaxReadAtomic int           // RDMA reads and atomics in progress, at most the peer's MaxDestReadAtomic; 0 means none
 }
 
 // ToInit moves the queue pair from the reset to the init state, in which
@@ -709,7 +708,7 @@ func position[T any](wrs []T, bad *T) int {
 // PostError reports a request of a batch that could not be posted. The requests
 // before it were posted, unless None is set. It and those after it were not.
 type PostError struct {
-	Index int    // index in the batch; -1: C does not say which request failed
+	Index int    // index in the batch; -1 means that C does not say which request failed
 	ID    uint64 // ID of the request
 	None  bool   // no request of the batch was posted
 	Err   error
@@ -734,10 +733,10 @@ func (e *PostError) Error() string {
 	return s
 }
 
-// Unwrap returns the cause: ENOMEM if the queue is full (ENOSPC from
-// Soft-RoCE's ibv_wr_* functions), EINVAL if the request is invalid or the
-// queue pair is in the wrong state, errors.ErrUnsupported if the queue pair was
-// not made for the request.
+// Unwrap returns the cause. It matches syscall.ENOMEM if the queue is full
+// (syscall.ENOSPC from Soft-RoCE's ibv_wr_* functions), syscall.EINVAL if the
+// request is invalid or the queue pair is in the wrong state, and
+// errors.ErrUnsupported if the queue pair was not made for the request.
 func (e *PostError) Unwrap() error { return e.Err }
 
 // Exchange posts receives, then posts send requests, and then polls cq until at
@@ -926,13 +925,13 @@ func rawGID(gid GID) *libibverbs.Gid {
 // ends use. The ends exchange it while they connect. Only devices of the vendor
 // understand the options.
 type ECE struct {
-	VendorID uint32 // 0: none
+	VendorID uint32 // 0 means none
 	Options  uint32
 }
 
 // SetECE sets the enhancements that the queue pair uses; see ibv_set_ece(3).
-// Call it before the queue pair is ready to receive. It fails with
-// errors.ErrUnsupported if the device has none, or if VendorID is 0.
+// Call it before the queue pair is ready to receive. It fails with an error
+// matching errors.ErrUnsupported if the device has none, or if VendorID is 0.
 func (qp *QP) SetECE(ece ECE) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -944,7 +943,7 @@ func (qp *QP) SetECE(ece ECE) error {
 
 // QueryECE returns the enhancements that the device offers for the queue pair,
 // or, once it is ready to receive, those in use; see ibv_query_ece(3). It fails
-// with errors.ErrUnsupported if the device has none.
+// with an error matching errors.ErrUnsupported if the device has none.
 func (qp *QP) QueryECE() (ECE, error) {
 	if err := qp.self().Use(); err != nil {
 		return ECE{}, err

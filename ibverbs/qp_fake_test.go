@@ -566,11 +566,6 @@ func TestErrorsBringNothing(t *testing.T) {
 	f := newFakeDevice(t)
 	ctx := t.Context()
 	var none context.Context
-	srq := &SRQ{raw: &libibverbs.Srq{}}
-	srq.object.InitUnlisted("fake SRQ")
-	tags, err := NewTagBatch(1, 1)
-	require.NoError(t, err)
-	require.NoError(t, tags.Sync(TagOp{ID: 1}))
 	mr := fakeMR(t, 64, 1)
 	send, recv := filled(t, mr, 1), must1(NewRecvBatch(1, 0))(t)
 	require.NoError(t, recv.Recv(1))
@@ -587,12 +582,10 @@ func TestErrorsBringNothing(t *testing.T) {
 			"Sleep":            func() (int, error) { return (*CQ)(nil).Sleep(wcs, 0) },
 			"PostSend":         func() (int, error) { return (*QP)(nil).PostSend(send) },
 			"PostRecv":         func() (int, error) { return (*QP)(nil).PostRecv(recv) },
-			"PostTagOps":       func() (int, error) { return (*SRQ)(nil).PostTagOps(tags) },
 			"Exchange":         func() (int, error) { return (*QP)(nil).Exchange(recv, send, f.cq, wcs, 1, 0) },
 			"Exchange, no CQ":  func() (int, error) { return f.qp.Exchange(recv, send, nil, wcs, 1, 0) },
 			"PostSend, none":   func() (int, error) { return f.qp.PostSend(nil) },
 			"PostRecv, none":   func() (int, error) { return f.qp.PostRecv(nil) },
-			"PostTagOps, none": func() (int, error) { return srq.PostTagOps(nil) },
 			"Wait, no context": func() (int, error) { return f.cq.Wait(none, wcs) },
 		},
 		"no room": {
@@ -605,7 +598,6 @@ func TestErrorsBringNothing(t *testing.T) {
 			"Wait":             func() (int, error) { return f.cq.Wait(ctx, wcs) },
 			"Sleep":            func() (int, error) { return f.cq.Sleep(wcs, 0) },
 			"ExchangeAndSleep": func() (int, error) { return f.qp.ExchangeAndSleep(recv, send, f.cq, wcs, 1, 0) },
-			"PostTagOps":       func() (int, error) { return srq.PostTagOps(tags) },
 		},
 		"closed memory": {
 			"PostSend": func() (int, error) { return f.qp.PostSend(stale) },
@@ -654,7 +646,7 @@ func TestErrorsBringNothing(t *testing.T) {
 	// And none of them keeps the objects in use, so that Close would wait.
 	for _, o := range []interface {
 		Close(func(), func() error) error
-	}{&f.qp.object, &f.cq.object, &srq.object} {
+	}{&f.qp.object, &f.cq.object} {
 		require.NoError(t, o.Close(nil, func() error { return nil }))
 	}
 }

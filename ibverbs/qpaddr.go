@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -31,10 +32,10 @@ type QPAddr struct {
 
 // QPAddrOptions say which address QP.Addr chooses.
 type QPAddrOptions struct {
-	Port int        // the zero value is the first active port
+	Port int        // 0 means the first active port
 	GID  GIDOptions // the GIDs that BestGID may choose from
-	PSN  uint32     // the zero value is a random number
-	QKey uint32     // only for datagrams; the zero value is DefaultQKey
+	PSN  uint32     // 0 means a random number
+	QKey uint32     // only for datagrams; 0 means DefaultQKey
 }
 
 // DefaultQKey is the Q_Key of datagram queue pairs if the options have none.
@@ -45,8 +46,8 @@ const maxReadDepth = 16
 
 // Addr returns the queue pair's address, for ConnectTo on both sides or for
 // Activate. It asks the device for its ports and GIDs; see ibv_query_port(3)
-// and ibv_query_gid_ex(3). It fails with syscall.ENETDOWN if the port is down,
-// and with ErrNoGID if there is no such GID.
+// and ibv_query_gid_ex(3). It fails with an error matching syscall.ENETDOWN if
+// the port is down, and with one matching ErrNoGID if there is no such GID.
 func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPAddr{}, err
@@ -99,7 +100,7 @@ func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
 		if err != nil {
 			return 0, PortAttr{}, err
 		}
-		if port.State == PortActive {
+		if port.State == link.Active {
 			return number, port, nil
 		}
 		if wanted != 0 {
@@ -139,7 +140,7 @@ func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 	var own, its [8]byte // subnet prefixes
 	copy(own[:], e.GID[:8])
 	copy(its[:], peer.GID[:8])
-	return port.LinkLayer == LinkEthernet || port.GRHRequired || peer.LID == 0 ||
+	return port.LinkLayer == link.Ethernet || port.GRHRequired || peer.LID == 0 ||
 		!peer.GID.IsZero() && own != its
 }
 
@@ -320,7 +321,7 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 		}
 	}
 	if v.MaxMTU == 0 {
-		v.MaxMTU = MTU(libibverbs.IBV_MTU_4096)
+		v.MaxMTU = MTU4096
 	}
 	v.HopLimit = cmp.Or(o.HopLimit, defaultHopLimit)
 	v.retryCount = uint8(countOr(o.RetryCount, defaultRetryCount))
@@ -345,29 +346,29 @@ type ConnectOptions struct {
 	Access AccessFlags
 
 	PKeyIndex int
-	MaxMTU    MTU // limit in addition to both ports' MTUs; the zero value is none
+	MaxMTU    MTU // limit in addition to both ports' MTUs; 0 means none
 
 	// Fields of the path on InfiniBand, and of the IP header on RoCE.
 	SL           uint8
 	TrafficClass uint8
 	FlowLabel    uint32
-	HopLimit     uint8 // default 64
+	HopLimit     uint8 // 0 means 64
 
 	// Only for reliable connections.
-	Timeout       time.Duration // how long to wait for an acknowledgement; rounded up to 4.096 us * 2^n; default 67 ms
-	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); default 6; negative: none
-	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; default RNRRetryForever; negative: none
-	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; default 0.64 ms
-	ReadDepth     int           // RDMA reads and atomics in progress; default as many as both sides support, at most 16; negative: none
+	Timeout       time.Duration // how long to wait for an acknowledgement; rounded up to 4.096 us * 2^n; 0 means 67 ms
+	RetryCount    int           // retries after a timeout, at most 7 (forever on Soft-RoCE); 0 means 6; negative means none
+	RNRRetryCount int           // retries while the peer has no receive posted, at most 7; 0 means RNRRetryForever; negative means none
+	MinRNRTimer   time.Duration // how long the peer waits if no receive is posted; rounded up; 0 means 0.64 ms
+	ReadDepth     int           // RDMA reads and atomics in progress; 0 means as many as both sides support, at most 16; negative means none
 }
 
-// ConnectTo connects a queue pair of type RC or UC without package rdmacm: it
-// moves it from reset to init, ready to receive, and ready to send; see
-// ibv_modify_qp(3). Both sides must call it with what QP.Addr returned on this
-// side and on the other. Receives may be posted before or after, but must be
-// posted before the peer sends. On RoCE, ConnectTo may block an OS thread for
-// seconds, while the kernel resolves the peer's hardware address. If it fails,
-// the queue pair may be in an intermediate state.
+// ConnectTo connects a queue pair of type QPTypeRC or QPTypeUC without package
+// rdmacm: it moves it from reset to init, ready to receive, and ready to send;
+// see ibv_modify_qp(3). Both sides must call it with what QP.Addr returned on
+// this side and on the other. Receives may be posted before or after, but must
+// be posted before the peer sends. On RoCE, ConnectTo may block an OS thread
+// for seconds, while the kernel resolves the peer's hardware address. If it
+// fails, the queue pair may be in an intermediate state.
 func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	if err := qp.self().Use(); err != nil {
 		return err
@@ -380,7 +381,7 @@ func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
 	return explainGIDs(qp.modifyAll(s), local, remote)
 }
 
-// Activate makes a queue pair of type UD ready to send and receive; see
+// Activate makes a queue pair of type QPTypeUD ready to send and receive; see
 // ibv_modify_qp(3). local is what QP.Addr returned for it, and pkeyIndex is the
 // index of its partition in the port's P_Key table. Peers need local to send to
 // the queue pair. If Activate fails, the queue pair may be in an intermediate
@@ -510,8 +511,8 @@ func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues
 	return []step{init, rtr, rts}
 }
 
-// CreateDestination makes an address handle for datagrams between two queue
-// pairs of type UD and returns it with the peer's number and Q_Key; see
+// CreateDestination creates an address handle for datagrams between two queue
+// pairs of type QPTypeUD and returns it with the peer's number and Q_Key; see
 // ibv_create_ah(3). local and peer are what QP.Addr returned on the two sides.
 // The caller must close the AH after the datagrams have completed.
 // CreateDestination blocks like CreateAH, which can also set the details of the

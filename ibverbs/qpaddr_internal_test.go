@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 var (
@@ -113,7 +114,7 @@ func FuzzQPEndpointJSON(f *testing.F) {
 }
 
 func TestConnectSteps(t *testing.T) {
-	ethernet := PortAttr{LinkLayer: LinkEthernet}
+	ethernet := PortAttr{LinkLayer: link.Ethernet}
 	o, err := ConnectOptions{}.complete(QPTypeRC, 4)
 	require.NoError(t, err)
 	steps := connectSteps(QPTypeRC, here, there, ethernet, o)
@@ -145,7 +146,7 @@ func TestConnectSteps(t *testing.T) {
 }
 
 func TestNeedsGRH(t *testing.T) {
-	ib := PortAttr{LinkLayer: LinkInfiniBand}
+	ib := PortAttr{LinkLayer: link.InfiniBand}
 	a := QPAddr{LID: 1, GID: gidOf("fe80::1")}
 	for name, tt := range map[string]struct {
 		peer QPAddr
@@ -156,8 +157,8 @@ func TestNeedsGRH(t *testing.T) {
 		"peer without GID":  {QPAddr{LID: 2}, ib, false},
 		"another subnet":    {QPAddr{LID: 2, GID: gidOf("fec0::2")}, ib, true},
 		"peer without LID":  {QPAddr{GID: gidOf("fe80::2")}, ib, true},
-		"port that asks so": {QPAddr{LID: 2, GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkInfiniBand, GRHRequired: true}, true},
-		"RoCE":              {QPAddr{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: LinkEthernet}, true},
+		"port that asks so": {QPAddr{LID: 2, GID: gidOf("fe80::2")}, PortAttr{LinkLayer: link.InfiniBand, GRHRequired: true}, true},
+		"RoCE":              {QPAddr{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: link.Ethernet}, true},
 	} {
 		require.Equal(t, tt.want, a.needsGRH(tt.peer, tt.port), name)
 		av := a.address(tt.peer, tt.port, ConnectOptions{SL: 3})

@@ -53,7 +53,7 @@ type QPAttr struct {
 	AltPKeyIndex int
 	AltTimeout   time.Duration
 
-	RateLimit uint32 // for Modify: kilobits per second; 0: no limit
+	RateLimit uint32 // for Modify: kilobits per second; 0 means no limit
 	Cap       QPCap  // from Query
 }
 
@@ -83,7 +83,7 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	number(QPAttrCurState, "current state", int(a.CurState), 0, int(QPStateError))
 	number(QPAttrPort, "port", a.Port, 1, 255)
 	number(QPAttrPKeyIndex, "P_Key index", a.PKeyIndex, 0, math.MaxUint16)
-	number(QPAttrPathMTU, "path MTU", int(a.PathMTU), int(libibverbs.IBV_MTU_256), int(libibverbs.IBV_MTU_4096))
+	number(QPAttrPathMTU, "path MTU", int(a.PathMTU), int(MTU256), int(MTU4096))
 	number(QPAttrDestQPNum, "destination QP number", int(a.DestQPNum), 0, maxQPN)
 	number(QPAttrRecvPSN, "receive PSN", int(a.RecvPSN), 0, maxPSN)
 	number(QPAttrSendPSN, "send PSN", int(a.SendPSN), 0, maxPSN)

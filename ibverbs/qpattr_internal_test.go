@@ -23,7 +23,7 @@ func TestQPAttrBothWays(t *testing.T) {
 	alt.DGID, alt.SGIDIndex, alt.FlowLabel, alt.HopLimit, alt.TrafficClass = GID{}, 0, 0, 0, 0 // not global
 	a := QPAttr{
 		State: QPStateSQD, CurState: QPStateRTS, NotifyDrained: true, Access: AccessRemoteRead | AccessRemoteAtomic,
-		Port: 2, PKeyIndex: 0x1FF, QKey: 0x11111111, Path: somePath(), PathMTU: MTU(libibverbs.IBV_MTU_2048),
+		Port: 2, PKeyIndex: 0x1FF, QKey: 0x11111111, Path: somePath(), PathMTU: MTU2048,
 		DestQPNum: 0xABCDEF, RecvPSN: 0xFFFFFF, SendPSN: 0x123456, MinRNRTimer: 640 * time.Microsecond,
 		Timeout: timeoutOf(14), RetryCount: 7, RNRRetryCount: 6, MaxReadAtomic: 16, MaxDestReadAtomic: 255,
 		Migration: MigrationArmed, AltPath: alt, AltPKeyIndex: 3, AltTimeout: NoTimeout, RateLimit: 1000,

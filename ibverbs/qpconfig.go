@@ -8,17 +8,10 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// The types of queue pairs for extended reliable connections, which deliver
-// messages to the shared receive queues of several processes.
-const (
-	QPTypeXRCSend QPType = libibverbs.IBV_QPT_XRC_SEND // the sending end
-	QPTypeXRCRecv QPType = libibverbs.IBV_QPT_XRC_RECV // the receiving end
-)
-
-// QPCreateFlags are options for making a queue pair; combine them with |.
+// QPCreateFlags are options of a new queue pair; combine them with |.
 type QPCreateFlags = libibverbs.QpCreateFlags
 
-// The options for making a queue pair. Devices support few of them.
+// The options of a new queue pair. Devices support few of them.
 const (
 	QPCreateBlockSelfMulticast QPCreateFlags = libibverbs.IBV_QP_CREATE_BLOCK_SELF_MCAST_LB   // the QP does not receive its own datagrams to a group
 	QPCreateScatterFCS         QPCreateFlags = libibverbs.IBV_QP_CREATE_SCATTER_FCS           // received frames keep their frame check sequence
@@ -32,28 +25,27 @@ const (
 // as IBV_QP_EX_WITH_RDMA_WRITE.
 type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
 
-// QPConfig says how to make a queue pair.
+// QPConfig is the configuration of a queue pair.
 type QPConfig struct {
-	Type       QPType // the zero value is QPTypeRC
+	Type       QPType // 0 means QPTypeRC
 	SendCQ     *CQ    // for send requests; not for QPTypeXRCRecv
 	RecvCQ     *CQ    // for receives; not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
 	MaxSendWR  int    // send requests in progress
 	MaxRecvWR  int    // posted receives; unused with an SRQ
-	MaxSendSGE int    // segments of a send request; the zero value is 1
-	MaxRecvSGE int    // segments of a receive; the zero value is 1; unused with an SRQ
+	MaxSendSGE int    // segments of a send request; 0 means 1
+	MaxRecvSGE int    // segments of a receive; 0 means 1; unused with an SRQ
 	MaxInline  int    // bytes that a request may send inline
 	SignalAll  bool   // every send request completes as if it had SendSignaled
 
-	SRQ  *SRQ  // takes its receives from this queue; nil: from its own
+	SRQ  *SRQ  // queue to take receives from; nil means a queue of its own
 	XRCD *XRCD // required for QPTypeXRCRecv, nil for other types
 
-	// The fields below need extended creation, which not every device has; see
-	// ibv_create_qp_ex(3).
-
+	// This field and those below need extended creation, which not every device
+	// has; see ibv_create_qp_ex(3).
 	CreateFlags  QPCreateFlags
 	SourceQPNum  uint32       // with QPCreateSourceQPNum
-	MaxTSOHeader int          // bytes of the header for SendBatch.TSO; 0: no TSO
-	SendOps      SendOpsFlags // 0: requests are posted only with ibv_post_send
+	MaxTSOHeader int          // bytes of the header for SendBatch.TSO; 0 means no TSO
+	SendOps      SendOpsFlags // 0 means that requests are posted only with ibv_post_send
 }
 
 // qpType returns the type, or the default if it is 0.
@@ -196,7 +188,7 @@ func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 type QPCap struct {
 	MaxSendWR, MaxRecvWR   int // posted requests
 	MaxSendSGE, MaxRecvSGE int // segments of a request
-	MaxInline              int // bytes of a request
+	MaxInline              int // bytes of inline data of a request
 }
 
 func qpCapOf(c libibverbs.QpCap) QPCap {

@@ -43,10 +43,10 @@ func (b *RecvBatch) Reset() {
 	}
 }
 
-// Recv adds a receive: the device writes the next message that no earlier
-// receive takes to the segments, in order. The completion has the ID. Recv
-// fails with ErrBatchFull, or with syscall.EINVAL if a segment is invalid; see
-// ibv_post_recv(3).
+// Recv adds a receive: the device writes the next message, unless an earlier
+// receive takes it, into the segments in order. The completion has the ID. Recv
+// fails with an error matching ErrBatchFull, or syscall.EINVAL if a segment is
+// invalid; see ibv_post_recv(3).
 func (b *RecvBatch) Recv(id uint64, segments ...Segment) error {
 	if b == nil || b.arena == nil {
 		return noBatch(opPostRecv, "")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // When the kernel has taken a device from its users, it answers EIO to all that
@@ -65,7 +66,7 @@ func refuse(t *testing.T, write, read []int32) {
 // inChild runs the test in a process of its own, and reports whether this is it.
 func inChild(t *testing.T) bool {
 	t.Helper()
-	needGuest(t)
+	testdevice.Needs(t, testdevice.Guest)
 	if os.Getenv("VERBENA_TEST_CHILD") != "" {
 		return true
 	}
@@ -93,7 +94,7 @@ func TestRemovedDeviceRefuses(t *testing.T) {
 	joined := r.udEnd()
 	group := ibverbs.GID{0: 0xff, 1: 0x12, 15: 1}
 	require.NoError(t, joined.qp.AttachMulticast(group, 0))
-	requests := a.sendCQ.Len() + 1
+	requests := a.sendCQ.Cap() + 1
 	for id := range uint64(requests) {
 		a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(id, ibverbs.SendSignaled) })
 	}

@@ -52,7 +52,7 @@ func (r *rig) load(ctx context.Context, pairs int) (ends []*end, results chan er
 }
 
 // hasty is linkTo for a peer that may go away.
-func hasty(peer *ibverbs.QP) link {
+func hasty(peer *ibverbs.QP) route {
 	l := linkTo(peer)
 	l.timeout, l.retries = 12, 3 // 17 ms, four times
 	return l
@@ -60,7 +60,7 @@ func hasty(peer *ibverbs.QP) link {
 
 // A device that is to be removed works until its last user has gone.
 func TestRemovalWaits(t *testing.T) {
-	needGuest(t)
+	testdevice.Needs(t, testdevice.Guest)
 	if testdevice.TakesDevices(t) {
 		t.Skip("this kernel does not wait: TestRemovalTakes")
 	}
@@ -104,7 +104,7 @@ func TestRemovalWaits(t *testing.T) {
 // A device that is removed is taken from its users: every wait ends, every call
 // fails, and everything can be closed.
 func TestRemovalTakes(t *testing.T) {
-	needGuest(t)
+	testdevice.Needs(t, testdevice.Guest)
 	if !testdevice.TakesDevices(t) {
 		t.Skip("this kernel waits: TestRemovalWaits")
 	}

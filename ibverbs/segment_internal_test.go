@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
 )
 
 // A region's addresses in work requests may be others than the memory's; what
@@ -143,14 +144,17 @@ func TestSegmentsToWrite(t *testing.T) {
 	require.NoError(t, err)
 	recv, err := NewRecvBatch(16, 2)
 	require.NoError(t, err)
-	tags, err := NewTagBatch(16, 2)
+	_, tags, err := bridge.Tag.NewBatch(1, 2)
 	require.NoError(t, err)
 	for name, add := range map[string]func(first, second Segment) error{
 		"Read":        func(first, second Segment) error { return send.Read(1, at, 0, first, second) },
 		"CompareSwap": func(_, second Segment) error { return send.CompareSwap(1, at, 1, 2, 0, second) },
 		"FetchAdd":    func(_, second Segment) error { return send.FetchAdd(1, at, 1, 0, second) },
 		"Recv":        func(first, second Segment) error { return recv.Recv(1, first, second) },
-		"AddTag":      func(first, second Segment) error { return tags.Add(TagOp{}, TagRecv{}, first, second) },
+		"package tag": func(first, second Segment) error {
+			_, err := bridge.Tag.Place(tags, 0, &[]Segment{first, second})
+			return err
+		},
 		"read, changed": func(first, second Segment) error {
 			require.NoError(t, send.Read(1, at, 0))
 			return send.WR(send.Len()-1).SetSegments(first, second)

@@ -33,7 +33,7 @@ type SendBatch struct {
 
 	copies *copies // bytes of InlineBytes; nil until there are some
 
-	// First request that only ibv_wr_* can post, counted from 1; 0: none.
+	// First request that only ibv_wr_* can post, counted from 1; 0 means none.
 	extended int
 }
 
@@ -188,8 +188,8 @@ func tooLong(bytes, room uint64) error {
 
 // Send adds a message, which the peer receives into a receive that it has
 // posted; see ibv_post_send(3). The completion has the ID. Like all methods
-// that add a request, it fails with ErrBatchFull, or with syscall.EINVAL if a
-// segment is invalid.
+// that add a request, it fails with an error matching ErrBatchFull, or
+// syscall.EINVAL if a segment is invalid.
 func (b *SendBatch) Send(id uint64, flags SendFlags, segments ...Segment) error {
 	_, err := b.add(libibverbs.IBV_WR_SEND, 0, id, flags, unlimited, segments)
 	return err
@@ -229,6 +229,24 @@ func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments
 		return refusedSend(libibverbs.IBV_WR_RDMA_READ, b.Len(), err)
 	}
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
+}
+
+// mark gives the requests their IDs, and lets only the last one be signaled. It reports whether one is a read or an atomic
+// operation.
+func (b *SendBatch) mark(id, last uint64) (fetches bool) {
+	wrs := b.arena.used()
+	for i := range wrs {
+		wrs[i].WrId = id
+		wrs[i].SendFlags &^= uint32(SendSignaled)
+		switch wrs[i].Opcode {
+		case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+			fetches = true
+		}
+	}
+	wrs[len(wrs)-1].WrId = last
+	wrs[len(wrs)-1].SendFlags |= uint32(SendSignaled)
+	runtime.KeepAlive(b)
+	return fetches
 }
 
 // WR returns the request at index i, to change it in place. Changing a request

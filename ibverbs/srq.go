@@ -24,12 +24,12 @@ type SRQ struct {
 type SRQAttr struct {
 	MaxWR  int // posted receives
 	MaxSGE int // segments of a receive
-	Limit  int // an event reports that fewer receives are left; 0: no event
+	Limit  int // an event reports that fewer receives are left; 0 means no event
 }
 
-// CreateSRQ makes a shared receive queue; see ibv_create_srq(3) and
-// ibv_create_srq_ex(3). It fails with errors.ErrUnsupported if the device lacks
-// the type.
+// CreateSRQ creates a shared receive queue; see ibv_create_srq(3) and
+// ibv_create_srq_ex(3). It fails with an error matching errors.ErrUnsupported
+// if the device lacks the type.
 func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	parents, contexts := config.parents()
 	parents = append([]*object.Object{pd.self()}, parents...)
@@ -63,7 +63,7 @@ func (srq *SRQ) PD() *PD { return srq.pd }
 func (srq *SRQ) Raw() *libibverbs.Srq { return srq.raw }
 
 // Num returns the number by which peers of extended reliable connections
-// address the queue; see ibv_get_srq_num(3). It fails with
+// address the queue; see ibv_get_srq_num(3). It fails with an error matching
 // errors.ErrUnsupported for other queues.
 func (srq *SRQ) Num() (uint32, error) {
 	if err := srq.self().Use(); err != nil {
@@ -152,14 +152,14 @@ type SRQType = libibverbs.SrqType
 const (
 	SRQTypeBasic       SRQType = libibverbs.IBV_SRQT_BASIC // for queue pairs made with it
 	SRQTypeXRC         SRQType = libibverbs.IBV_SRQT_XRC   // for extended reliable connections that address it
-	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // for messages that are matched to receives by tag
+	SRQTypeTagMatching SRQType = libibverbs.IBV_SRQT_TM    // for messages that are matched to receives by tag; see package tag
 )
 
-// SRQConfig says how to make a shared receive queue.
+// SRQConfig is the configuration of a shared receive queue.
 type SRQConfig struct {
-	Type   SRQType // the zero value is SRQTypeBasic
+	Type   SRQType // 0 means SRQTypeBasic
 	MaxWR  int     // posted receives
-	MaxSGE int     // segments of a receive; the zero value is 1
+	MaxSGE int     // segments of a receive; 0 means 1
 
 	XRCD *XRCD // required for SRQTypeXRC, nil for other types
 	CQ   *CQ   // required for SRQTypeXRC and SRQTypeTagMatching, nil for SRQTypeBasic

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -344,7 +343,7 @@ func TestSRQResizeRefused(t *testing.T) {
 	require.NoError(t, srq.SetLimit(40))
 	refused(20)
 	require.NoError(t, srq.SetLimit(0))
-	if strings.HasPrefix(r.device.Name, "rxe") && !softRoCESince(t, 7, 2) {
+	if r.device.SoftRoCE() && !r.device.SoftRoCESince(t, 7, 2) {
 		return // older kernels' Soft-RoCE crashes
 	}
 	recv := must(ibverbs.NewRecvBatch(50, 0))(t)

@@ -14,8 +14,8 @@ type TD struct {
 	raw    *libibverbs.Td
 }
 
-// AllocTD allocates a thread domain; see ibv_alloc_td(3). It fails with
-// errors.ErrUnsupported if the device has none.
+// AllocTD allocates a thread domain; see ibv_alloc_td(3). It fails with an
+// error matching errors.ErrUnsupported if the device has none.
 func (d *Device) AllocTD() (*TD, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err

@@ -4,6 +4,10 @@ package ibverbs_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cloops"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 const (
@@ -191,48 +196,211 @@ func BenchmarkSendLatency(b *testing.B) {
 	}
 }
 
-// A round is a list of RDMA writes of 64 KiB each, of which the last gives a
-// completion.
-func BenchmarkWriteBandwidth(b *testing.B) {
+// writer writes lists of requests and waits for their completions.
+type writer struct {
+	*speaker
+	list     *ibverbs.SendBatch
+	from, to *ibverbs.MR
+}
+
+func newWriter(b *testing.B) writer {
+	b.Helper()
 	r := open(b)
 	x, _ := r.pair(nil)
-	from, to := r.alloc(writeSize, anyAccess), r.alloc(writeSize, anyAccess)
-	pattern(from.Bytes(), 1)
-	list := must(ibverbs.NewSendBatch(listLen, 1))(b)
+	w := writer{&speaker{end: x, wcs: make([]ibverbs.WC, 1)}, must(ibverbs.NewSendBatch(listLen, 1))(b), r.alloc(writeSize, anyAccess), r.alloc(writeSize, anyAccess)}
+	pattern(w.from.Bytes(), 1)
 	for i := range listLen {
 		var flags ibverbs.SendFlags
 		if i == listLen-1 {
 			flags = ibverbs.SendSignaled
 		}
-		require.NoError(b, list.Write(uint64(i), to.Remote(), flags, from.All()))
+		require.NoError(b, w.list.Write(uint64(i), w.to.Remote(), flags, w.from.All()))
 	}
-	s := &speaker{end: x, wcs: make([]ibverbs.WC, 1)}
-	inGo := func(rounds int) error {
-		underWay := 0
-		for range rounds {
-			if underWay == listsUnderWay {
-				if err := s.spin(x.sendCQ); err != nil {
-					return err
-				}
-				underWay--
-			}
-			if _, err := x.qp.PostSend(list); err != nil {
+	return w
+}
+
+func (w writer) write(rounds int) error {
+	underWay := 0
+	for range rounds {
+		if underWay == listsUnderWay {
+			if err := w.spin(w.sendCQ); err != nil {
 				return err
 			}
-			underWay++
+			underWay--
 		}
-		for range underWay {
-			if err := s.spin(x.sendCQ); err != nil {
+		if _, err := w.qp.PostSend(w.list); err != nil {
+			return err
+		}
+		underWay++
+	}
+	for range underWay {
+		if err := w.spin(w.sendCQ); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const listMiB = listLen * writeSize / float64(1<<20)
+
+// A round is a list of RDMA writes of 64 KiB each, of which the last gives a
+// completion.
+func BenchmarkWriteBandwidth(b *testing.B) {
+	w := newWriter(b)
+	g, c := inTurn(b, 32, w.write, func(rounds int) time.Duration {
+		return cloops.Stream(w.qp.Raw(), w.sendCQ.Raw(), ibverbs.FirstRequest(w.list), listsUnderWay, rounds)
+	})
+	b.ReportMetric(listMiB/g.Seconds(), "Go-MiB/s")
+	b.ReportMetric(listMiB/c.Seconds(), "C-MiB/s")
+	require.Equal(b, w.from.Bytes(), w.to.Bytes())
+}
+
+// tcpPair returns the two ends of a connection over the loopback interface.
+func tcpPair(b *testing.B) (x, y net.Conn) {
+	b.Helper()
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(b)
+	defer listener.Close()
+	x = must(net.Dial("tcp", listener.Addr().String()))(b)
+	y = must(listener.Accept())(b)
+	b.Cleanup(func() {
+		require.NoError(b, x.Close())
+		require.NoError(b, y.Close())
+	})
+	return x, y
+}
+
+// bothEnds runs the two ends of a conversation, each in a goroutine.
+func bothEnds(x, y func(rounds int) error) func(rounds int) error {
+	return func(rounds int) error {
+		other := make(chan error, 1)
+		go func() { other <- y(rounds) }()
+		return errors.Join(x(rounds), <-other)
+	}
+}
+
+// asks sends so many messages, and receives an answer to each.
+func (s *speaker) asks(send func(s, to *speaker, batch *ibverbs.SendBatch) error) func(rounds int) error {
+	return func(rounds int) error {
+		for i := range rounds {
+			if err := s.say(s, i%loudEvery == loudEvery-1, send); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	g, c := inTurn(b, 32, inGo, func(rounds int) time.Duration {
-		return cloops.Stream(x.qp.Raw(), x.sendCQ.Raw(), ibverbs.FirstRequest(list), listsUnderWay, rounds)
-	})
-	const mib = listLen * writeSize / float64(1<<20)
-	b.ReportMetric(mib/g.Seconds(), "Go-MiB/s")
-	b.ReportMetric(mib/c.Seconds(), "C-MiB/s")
-	require.Equal(b, from.Bytes(), to.Bytes())
+}
+
+// answers receives so many messages, and answers each.
+func (s *speaker) answers(receive func(s *speaker) error) func(rounds int) error {
+	return func(rounds int) error {
+		for i := range rounds {
+			if err := receive(s); err != nil {
+				return err
+			}
+			if _, err := s.qp.PostRecv(s.recv); err != nil {
+				return err
+			}
+			batch, loud := s.quiet, i%loudEvery == loudEvery-1
+			if loud {
+				batch = s.loud
+			}
+			if _, err := s.qp.PostSend(batch); err != nil {
+				return err
+			}
+			if !loud {
+				continue
+			}
+			if err := s.spin(s.sendCQ); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// BenchmarkBesideTCP does the same over TCP as over queue pairs of the same process, in turn, and prints
+// medians as rows of a Markdown table: TCP's, ours, and the smallest, the median and the largest ratio.
+func BenchmarkBesideTCP(b *testing.B) {
+	chunk := make([]byte, listLen*writeSize)
+	tcpTalk := func(b *testing.B) func(rounds int) error {
+		x, y := tcpPair(b)
+		end := func(c net.Conn, asks bool) func(rounds int) error {
+			message := make([]byte, messageSize)
+			return func(rounds int) error {
+				for i := range 2 * rounds {
+					if (i%2 == 0) == asks {
+						if _, err := c.Write(message); err != nil {
+							return err
+						}
+					} else if _, err := io.ReadFull(c, message); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		return bothEnds(end(x, true), end(y, false))
+	}
+	tcpWrite := func(b *testing.B) func(rounds int) error {
+		x, y := tcpPair(b)
+		return func(rounds int) error {
+			read := make(chan error, 1)
+			go func() {
+				_, err := io.CopyN(io.Discard, y, int64(rounds)*int64(len(chunk)))
+				read <- err
+			}()
+			for range rounds {
+				if _, err := x.Write(chunk); err != nil {
+					return err
+				}
+			}
+			return <-read
+		}
+	}
+	for _, tt := range []struct {
+		name      string
+		bandwidth bool
+		tcp, ours func(b *testing.B) func(rounds int) error
+	}{
+		{"one process, send there and back, polling | 64", false, tcpTalk, func(b *testing.B) func(int) error {
+			x, y := speakers(b)
+			return bothEnds(x.asks(sendAndSpin), y.answers(func(s *speaker) error { return s.spin(s.recvCQ) }))
+		}},
+		{"one process, send there and back, events | 64", false, tcpTalk, func(b *testing.B) func(int) error {
+			x, y := speakers(b)
+			return bothEnds(x.asks(sendAndWait(b.Context())), y.answers(func(s *speaker) error {
+				_, err := s.recvCQ.Wait(b.Context(), s.wcs)
+				return errors.Join(err, s.wcs[0].Err())
+			}))
+		}},
+		{"one process, write bandwidth, polling | 65536", true, tcpWrite, func(b *testing.B) func(int) error {
+			return newWriter(b).write
+		}},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			const pairs, rounds = 41, 64
+			tcp, ours := tt.tcp(b), tt.ours(b)
+			measure := func(do func(int) error) float64 {
+				began := time.Now()
+				require.NoError(b, do(rounds))
+				took := time.Since(began).Seconds() / rounds
+				if tt.bandwidth {
+					return listMiB / took
+				}
+				return took * 1e6
+			}
+			var tcps, all, ratios []float64
+			for b.Loop() {
+				measure(tcp)
+				measure(ours)
+				for range pairs {
+					t, o := measure(tcp), measure(ours)
+					tcps, all, ratios = append(tcps, t), append(all, o), append(ratios, o/t)
+				}
+			}
+			unit := map[bool]string{true: "MiB/s", false: "us"}[tt.bandwidth]
+			fmt.Printf("\n| %s, %s | %.1f %s | %.1f %s | %.2f, %.2f, %.2f |\n",
+				testdevice.Require(b).Name, tt.name, median(tcps), unit, median(all), unit, slices.Min(ratios), median(ratios), slices.Max(ratios))
+		})
+	}
 }

@@ -34,34 +34,25 @@ type NodeType = libibverbs.NodeType
 // values, such as IBV_TRANSPORT_IB.
 type Transport = libibverbs.TransportType
 
-// PortState is the logical state of a port.
-type PortState = libibverbs.PortState
-
-// The states of a port.
-const (
-	PortDown        PortState = libibverbs.IBV_PORT_DOWN
-	PortInit        PortState = libibverbs.IBV_PORT_INIT
-	PortArmed       PortState = libibverbs.IBV_PORT_ARMED
-	PortActive      PortState = libibverbs.IBV_PORT_ACTIVE
-	PortActiveDefer PortState = libibverbs.IBV_PORT_ACTIVE_DEFER
-)
-
-// LinkLayer is the link layer of a port.
-type LinkLayer = libibverbs.LinkLayer
-
-// The link layers.
-const (
-	LinkUnspecified LinkLayer = libibverbs.IBV_LINK_LAYER_UNSPECIFIED
-	LinkInfiniBand  LinkLayer = libibverbs.IBV_LINK_LAYER_INFINIBAND
-	LinkEthernet    LinkLayer = libibverbs.IBV_LINK_LAYER_ETHERNET
-)
+// Rate limits the speed of a path. Package libibverbs has the values, such as
+// IBV_RATE_100_GBPS.
+type Rate = libibverbs.Rate
 
 // MTU is the maximum transmission unit of a path, in C's encoding; see Bytes.
 type MTU libibverbs.Mtu
 
+// The MTUs.
+const (
+	MTU256  MTU = MTU(libibverbs.IBV_MTU_256)
+	MTU512  MTU = MTU(libibverbs.IBV_MTU_512)
+	MTU1024 MTU = MTU(libibverbs.IBV_MTU_1024)
+	MTU2048 MTU = MTU(libibverbs.IBV_MTU_2048)
+	MTU4096 MTU = MTU(libibverbs.IBV_MTU_4096)
+)
+
 // Bytes returns the MTU in bytes, or 0 if m is invalid.
 func (m MTU) Bytes() int {
-	if m < MTU(libibverbs.IBV_MTU_256) || m > MTU(libibverbs.IBV_MTU_4096) {
+	if m < MTU256 || m > MTU4096 {
 		return 0
 	}
 	return 128 << m
@@ -108,6 +99,13 @@ const (
 	QPTypeUC        QPType = libibverbs.IBV_QPT_UC         // unreliable connection
 	QPTypeUD        QPType = libibverbs.IBV_QPT_UD         // unreliable datagram
 	QPTypeRawPacket QPType = libibverbs.IBV_QPT_RAW_PACKET // Ethernet frames
+)
+
+// The types of queue pairs for extended reliable connections, which deliver
+// messages to the shared receive queues of several processes.
+const (
+	QPTypeXRCSend QPType = libibverbs.IBV_QPT_XRC_SEND // the sending end
+	QPTypeXRCRecv QPType = libibverbs.IBV_QPT_XRC_RECV // the receiving end
 )
 
 // QPState is the state of a queue pair.

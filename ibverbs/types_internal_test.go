@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 func TestGUIDString(t *testing.T) {
@@ -37,7 +39,7 @@ func TestMTU(t *testing.T) {
 }
 
 func TestNamedValues(t *testing.T) {
-	require.Equal(t, "active", PortActive.String())
+	require.Equal(t, "active", link.Active.String())
 	require.Equal(t, "IBV_QPT_RC", QPTypeRC.String())
 	require.Equal(t, "IBV_QPS_RTS", QPStateRTS.String())
 	require.Equal(t, "IBV_ACCESS_LOCAL_WRITE|IBV_ACCESS_REMOTE_READ", (AccessLocalWrite | AccessRemoteRead).String())

@@ -95,8 +95,8 @@ func (wc *WC) CVLAN() uint16 { return wc.raw.CVLAN }
 // WCWithFlowTag.
 func (wc *WC) FlowTag() uint32 { return wc.raw.FlowTag }
 
-// TMInfo returns the tag of a received message and the sender's
-// TagHeader.Context. It needs WCWithTMInfo.
+// TMInfo returns the tag of a received message and the Context of the tag.Header
+// that the sender put before it. It needs WCWithTMInfo.
 func (wc *WC) TMInfo() (tag uint64, data uint32) { return wc.raw.Tag, wc.raw.TagData }
 
 // Err returns nil if the request succeeded, and a *WCError otherwise.
@@ -143,7 +143,7 @@ const (
 	WCFlagInvalidated  WCFlags = libibverbs.IBV_WC_WITH_INV
 	WCFlagGRH          WCFlags = libibverbs.IBV_WC_GRH
 	WCFlagIPChecksumOK WCFlags = libibverbs.IBV_WC_IP_CSUM_OK    // the checksum of a received IP packet is correct
-	WCFlagTagSync      WCFlags = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for TagBatch.Sync
+	WCFlagTagSync      WCFlags = libibverbs.IBV_WC_TM_SYNC_REQ   // the device asks for tag.Batch.Sync
 	WCFlagTagMatched   WCFlags = libibverbs.IBV_WC_TM_MATCH      // the message matched a receive of the tag list, which had this ID
 	WCFlagTagData      WCFlags = libibverbs.IBV_WC_TM_DATA_VALID // the message is in the memory of that receive
 )
@@ -171,7 +171,7 @@ const (
 	WCStandard = WCWithByteLen | WCWithImm | WCWithQPNum | WCWithSrcQPNum | WCWithSLID | WCWithSL | WCWithDLIDPathBits
 )
 
-// WCError reports a failed work request. errors.Is finds its Status.
+// WCError reports a failed work request. It matches its Status.
 type WCError struct {
 	Status      WCStatus
 	ID          uint64 // ID of the request

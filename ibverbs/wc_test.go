@@ -22,25 +22,11 @@ func requireWC(t testing.TB, wc ibverbs.WC, id uint64, qp *ibverbs.QP, status ib
 	require.Contains(t, wc.Err().Error(), status.String())
 }
 
-// localRefusal is how a request completes that Soft-RoCE cannot send.
-func localRefusal(t testing.TB) (ibverbs.WCStatus, ibverbs.WCClass) {
-	t.Helper()
-	if softRoCEFlushes(t) {
-		return ibverbs.WCFlushed, ibverbs.WCClassFlushed
-	}
-	return ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming
-}
-
 func TestWCErrors(t *testing.T) {
-	refusal, refusalClass := localRefusal(t)
-	type outcome struct {
-		status ibverbs.WCStatus
-		class  ibverbs.WCClass
-	}
-	var none outcome
 	tests := map[string]struct {
-		do   func(t *testing.T, r *rig, a, b *end) // posts ID 1 to a, maybe ID 2 to b
-		a, b outcome
+		do func(t *testing.T, r *rig, a, b *end) // posts ID 1 to a, maybe ID 2 to b
+		a  verdict
+		b  *verdict // nil: nothing completes there
 	}{
 		"wrong remote key": {
 			do: func(t *testing.T, _ *rig, a, b *end) {
@@ -48,21 +34,21 @@ func TestWCErrors(t *testing.T) {
 				remote.RKey ^= 0x5A
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
 			},
-			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+			a: remoteAccess,
 		},
 		"beyond the peer's region": {
 			do: func(t *testing.T, _ *rig, a, b *end) {
 				remote := b.mr.Remote().Sub(mrSize-4, 8)
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Read(1, remote, 0, a.mr.Sub(0, 8)) })
 			},
-			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+			a: remoteAccess,
 		},
 		"region without remote write": {
 			do: func(t *testing.T, r *rig, a, _ *end) {
 				readOnly := r.alloc(64, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead)
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, readOnly.Remote(), 0, a.mr.Sub(0, 8)) })
 			},
-			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+			a: remoteAccess,
 		},
 		"peer's region closed": {
 			do: func(t *testing.T, r *rig, a, _ *end) {
@@ -71,7 +57,7 @@ func TestWCErrors(t *testing.T) {
 				require.NoError(t, mr.Close())
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Write(1, remote, 0, a.mr.Sub(0, 8)) })
 			},
-			a: outcome{ibverbs.WCRemoteAccess, ibverbs.WCClassRemote},
+			a: remoteAccess,
 		},
 		"read into a region closed after filling": {
 			do: func(t *testing.T, r *rig, a, b *end) {
@@ -82,7 +68,7 @@ func TestWCErrors(t *testing.T) {
 					return err
 				})
 			},
-			a: outcome{ibverbs.WCLocalProtection, ibverbs.WCClassLocalResource},
+			a: localProtection,
 		},
 		"send from a region closed after filling": {
 			do: func(t *testing.T, r *rig, a, b *end) {
@@ -94,18 +80,15 @@ func TestWCErrors(t *testing.T) {
 					return err
 				})
 			},
-			// The specification has a local protection error here, rxe this.
-			a: outcome{refusal, refusalClass},
+			a: unsendable,
 		},
 		"message longer than the receive": {
 			do: func(t *testing.T, _ *rig, a, b *end) {
 				b.postRecv(t, 2, b.mr.Sub(0, 10))
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0, a.mr.Sub(0, 11)) })
 			},
-			// The specification has a remote invalid request error for the
-			// sender and a local length error for the receiver, rxe this.
-			a: outcome{ibverbs.WCRemoteOperation, ibverbs.WCClassRemote},
-			b: outcome{ibverbs.WCLocalQPOperation, ibverbs.WCClassLocalProgramming},
+			a: verdict{ibverbs.WCRemoteInvalidRequest, instead(ibverbs.WCRemoteOperation)},
+			b: &verdict{ibverbs.WCLocalLength, instead(ibverbs.WCLocalQPOperation)},
 		},
 	}
 	r := open(t)
@@ -115,10 +98,10 @@ func TestWCErrors(t *testing.T) {
 			a, b := r.pair(nil)
 			tt.do(t, r, a, b)
 			// Not signaled: a failure completes all the same.
-			requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, tt.a.status, tt.a.class)
+			requireVerdict(t, a.sendCQ, 1, a.qp, tt.a, r)
 			require.Equal(t, ibverbs.QPStateError, must(a.qp.State())(t))
-			if tt.b != none {
-				requireWC(t, collect(t, b.recvCQ, 1)[0], 2, b.qp, tt.b.status, tt.b.class)
+			if tt.b != nil {
+				requireVerdict(t, b.recvCQ, 2, b.qp, *tt.b, r)
 			}
 		})
 	}
@@ -138,7 +121,7 @@ func TestRNRRetryExceeded(t *testing.T) {
 func TestRetryExceeded(t *testing.T) {
 	r := open(t)
 	a := r.end(nil)
-	r.connect(a, link{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody; 1 ms
+	r.connect(a, route{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody; 1 ms
 	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) })
 	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRetryExceeded, ibverbs.WCClassTransport)
 }

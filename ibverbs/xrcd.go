@@ -20,13 +20,13 @@ type XRCD struct {
 
 // XRCDConfig says how to open an XRC domain.
 type XRCDConfig struct {
-	File      *os.File // processes that open the same file share the domain; nil: only this open device uses it
+	File      *os.File // processes that open the same file share the domain; nil means that only this open device uses it
 	Create    bool     // make the domain if the file has none; without a file, it is always made
 	Exclusive bool     // with Create: fail if the domain exists
 }
 
-// OpenXRCD opens an XRC domain; see ibv_open_xrcd(3). It fails with
-// errors.ErrUnsupported if the device has none.
+// OpenXRCD opens an XRC domain; see ibv_open_xrcd(3). It fails with an error
+// matching errors.ErrUnsupported if the device has none.
 func (d *Device) OpenXRCD(config XRCDConfig) (*XRCD, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err

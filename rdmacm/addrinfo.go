@@ -51,8 +51,8 @@ type AddrInfo struct {
 	SrcIB, DstIB     IBAddr         // set only in FamilyIB
 	SrcName, DstName string         // canonical names, if known
 
-	Paths   []libibverbs.PathData // paths to the destination, for SetIBPaths
-	Connect []byte                // data to put before the private data of Connect
+	Paths   []IBPath // paths to the destination, for ib.SetPaths
+	Connect []byte   // data to put before the private data of Connect
 }
 
 // GetAddrInfo looks up a host and a service; see rdma_getaddrinfo(3). Either
@@ -264,7 +264,9 @@ func addrInfo(raw *librdmacm.Addrinfo) AddrInfo {
 	}
 	var path libibverbs.PathData
 	n := raw.AiRouteLen / uint64(unsafe.Sizeof(path))
-	a.Paths = append(a.Paths, unsafe.Slice((*libibverbs.PathData)(raw.AiRoute), n)...)
+	for _, raw := range unsafe.Slice((*libibverbs.PathData)(raw.AiRoute), n) {
+		a.Paths = append(a.Paths, ibPath(&raw))
+	}
 	return a
 }
 

@@ -2,16 +2,13 @@ package rdmacm_test
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"os"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -103,26 +100,6 @@ func TestGetAddrInfoFails(t *testing.T) {
 	}
 }
 
-// What GetAddrInfo finds is enough to listen and to connect.
-func TestAddrInfoToConnection(t *testing.T) {
-	d := needDevice(t)
-	ctx := bounded(t)
-	passive, err := rdmacm.GetAddrInfo(ctx, d.IPv4.String(), "7475", &rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: rdmacm.PortSpaceTCP})
-	require.NoError(t, err)
-	ln, err := rdmacm.CreateEndpoint(ctx, passive[0], nil, &endpointQueues)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	require.NoError(t, ln.Listen(1))
-	active, err := rdmacm.GetAddrInfo(ctx, d.IPv4.String(), "7475", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
-	require.NoError(t, err)
-	client, err := rdmacm.CreateEndpoint(ctx, active[0], nil, &endpointQueues)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, client.Close()) }()
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
-	require.NoError(t, getRequest(t, ln).Accept(ctx, rdmacm.ConnParam{}))
-	require.NoError(t, <-connected)
-}
-
 func TestLookUp(t *testing.T) {
 	d := needDevice(t)
 	hints := &rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost, PortSpace: rdmacm.PortSpaceTCP}
@@ -154,83 +131,4 @@ func TestLookUp(t *testing.T) {
 		_, err := rdmacm.LookUp(bounded(t), hosts[0], hosts[1], "7471", hints)
 		require.ErrorContains(t, err, `host "nobody"`, hosts)
 	}
-}
-
-// An endpoint whose options were set before it is resolved.
-func TestResolve(t *testing.T) {
-	d := needDevice(t)
-	ctx := bounded(t)
-	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-	client := newEndpoint(t, rdmacm.PortSpaceTCP)
-	require.ErrorContains(t, client.Resolve(ctx, rdmacm.AddrInfo{}), "no destination")
-	require.NoError(t, client.ID().SetTOS(32))
-	prefix := []byte("prefix")
-	require.NoError(t, client.Resolve(ctx, rdmacm.AddrInfo{Dst: ln.ID().LocalAddr(), Connect: prefix}))
-	_, err := client.CreateQP(nil, endpointQueues)
-	require.NoError(t, err)
-	connected := inBackground(func() error {
-		_, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte(" and data")})
-		return err
-	})
-	server := getRequest(t, ln)
-	require.Equal(t, "prefix and data", string(server.ID().Request().PrivateData[:len("prefix and data")]))
-	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
-	require.NoError(t, <-connected)
-}
-
-func TestCreateEndpointFails(t *testing.T) {
-	d := needDevice(t)
-	ctx := bounded(t)
-	to := netip.AddrPortFrom(d.IPv4, 7)
-	for name, tt := range map[string]struct {
-		info  rdmacm.AddrInfo
-		queue ibverbs.QPConfig
-		want  string
-	}{
-		"no destination":     {rdmacm.AddrInfo{}, endpointQueues, "rdma_resolve_addr (unbound id): no destination"},
-		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, endpointQueues, "rdma_create_ep: no source to listen on"},
-		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, endpointQueues, "rdma_create_id"},
-		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{MaxSendWR: 1 << 30}, "rxe"},
-		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, endpointQueues, "has IBV_QPT_RC"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := rdmacm.CreateEndpoint(ctx, tt.info, nil, &tt.queue)
-			require.ErrorContains(t, err, tt.want)
-		})
-	}
-	_, err := rdmacm.CreateEndpoint(canceled(t), rdmacm.AddrInfo{Dst: to}, nil, nil)
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-// A request whose queue pair cannot be made is rejected.
-func TestGetRequestFails(t *testing.T) {
-	d := needDevice(t)
-	ctx := bounded(t)
-	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, Src: netip.AddrPortFrom(d.IPv4, 0)}
-	ln, err := rdmacm.CreateEndpoint(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1 << 30})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	require.NoError(t, ln.Listen(1))
-	client := activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
-	_, err = ln.GetRequest(ctx)
-	require.Error(t, err)
-	require.ErrorIs(t, <-connected, syscall.ECONNREFUSED)
-}
-
-// The library of the guest is too old for it; tests/versions has a newer one.
-func TestResolveAddrInfoUnsupported(t *testing.T) {
-	testdevice.Require(t)
-	ep := newEndpoint(t, rdmacm.PortSpaceTCP)
-	_, err := ep.ResolveAddrInfo(bounded(t), "localhost", "7", nil)
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Skipf("this library has it: %v", err)
-	}
-	require.ErrorContains(t, err, "rdma-core 60 added it")
-	_, err = ep.ID().QueryAddrInfo()
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.ErrorIs(t, ep.ID().WriteUserEvent(1, 2), errors.ErrUnsupported)
-	require.NoError(t, ep.Close())
-	_, err = ep.ResolveAddrInfo(bounded(t), "localhost", "7", nil)
-	require.ErrorIs(t, err, os.ErrClosed)
 }

@@ -21,6 +21,10 @@ type Config struct {
 	// fetch them. Only these may have ibverbs.InlineBytes. 0 disables inline data.
 	// Each device has a limit of its own.
 	MaxInline int
+	// Spin is how long a call spins for its completion before it parks its goroutine, if that has mostly been long
+	// enough lately; 0 means ibverbs.DefaultSpin, and with a negative value no call spins. See
+	// ibverbs.CQConfig.
+	Spin time.Duration
 	// PrivateData is sent to the peer with the connection request (at most 56
 	// bytes on InfiniBand and RoCE) or with the acceptance (at most 196). iWARP
 	// allows 255 bytes in both. The peer may see trailing zeros.
@@ -69,16 +73,16 @@ type Config struct {
 	// accepting end, unless that end sets its own.
 	AckTimeout time.Duration
 	// RetryCount is how often a message that nobody acknowledges is sent again
-	// before the transfer fails with ibverbs.WCRetryExceeded and the connection
-	// is over. The accepting end uses the smaller of the dialer's value and its
-	// own. 0 means 6; a negative value means no retries. The maximum is 7, which
-	// Soft-RoCE treats as forever.
+	// before the transfer fails with an error matching ibverbs.WCRetryExceeded
+	// and the connection is over. The accepting end uses the smaller of the
+	// dialer's value and its own. 0 means 6; a negative value means no retries.
+	// The maximum is 7, which Soft-RoCE treats as forever.
 	RetryCount int
 	// PeerRNRRetryCount is how often the peer resends a message for which this
-	// end has posted no receive, before the peer's transfer fails with
-	// ibverbs.WCRNRRetryExceeded. The peer's setting applies to this end's own
-	// sends. 0 means 7, which retries forever; a negative value means no
-	// retries.
+	// end has posted no receive, before the peer's transfer fails with an error
+	// matching ibverbs.WCRNRRetryExceeded. The peer's setting applies to this
+	// end's own sends. 0 means 7, which retries forever; a negative value means
+	// no retries.
 	PeerRNRRetryCount int
 	// MinRNRTimer is how long the peer waits each time before it resends a
 	// message for which this end had no receive. The value is rounded up to one
@@ -130,6 +134,6 @@ func (c *Config) sizes() queueSizes {
 	return queueSizes{
 		config: "Config",
 		send:   c.SendQueue, recv: c.RecvQueue,
-		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline,
+		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline, spin: c.Spin,
 	}
 }

@@ -452,7 +452,7 @@ func (c *Conn) isPeerGone() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
 	defer cancel()
-	op, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		if c.ops.sends.used > 0 { // others came first
 			return errSending
 		}
@@ -466,7 +466,7 @@ func (c *Conn) isPeerGone() bool {
 		// Twice, because this program itself may have been stopped for a while.
 		for _, patience := range []time.Duration{c.config.KeepAlive, min(c.config.KeepAlive, time.Second)} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			done, err := c.ops.wait(ctx, op)
+			done, err := c.ops.wait(ctx, &t.operation)
 			cancel()
 			if done || !errors.Is(err, os.ErrDeadlineExceeded) {
 				return false
@@ -488,11 +488,11 @@ func (o *operations) sending() int {
 	return o.sends.used
 }
 
-// completions returns the number of requests that have completed.
+// completions returns the number of operations that have ended.
 func (o *operations) completions() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.lastID - uint64(len(o.pending))
+	return o.completed
 }
 
 // parting tells the peer about the end of a connection. The kernel resends its

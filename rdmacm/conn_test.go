@@ -20,6 +20,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -191,7 +192,6 @@ func TestDialFails(t *testing.T) {
 		text          string
 	}{
 		{name: "no listener", address: at(d.IPv4, 7), is: syscall.ECONNREFUSED, text: "nobody listens on the port"},
-		{name: "loopback", address: "127.0.0.1:7471", is: syscall.ENODEV, text: "127.0.0.1:7471): no such device: no RDMA device is there"},
 		{name: "unknown host", address: "nobody.invalid:7471", text: "nobody.invalid"},
 		{name: "no host", address: ":7471", is: syscall.EINVAL, text: "the host is missing"},
 		{name: "no port", address: "192.0.2.1", text: "missing port"},
@@ -204,7 +204,7 @@ func TestDialFails(t *testing.T) {
 		},
 		{
 			name: "local address is not here", address: at(d.IPv4, 7), dialer: rdmacm.Dialer{LocalAddr: "203.0.113.9"},
-			is: syscall.EADDRNOTAVAIL, text: "203.0.113.9:0 to 192.0.2.1:7",
+			is: syscall.EADDRNOTAVAIL, text: "203.0.113.9:0 to " + at(d.IPv4, 7),
 		},
 		{name: "queue too long", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: 1 << 30}, is: syscall.EINVAL, text: "ibv_create_cq"},
 		{name: "negative queue", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: -1}, is: syscall.EINVAL, text: "Config.SendQueue is -1, not from 0 to 2147483647"},
@@ -226,6 +226,19 @@ func TestDialFails(t *testing.T) {
 	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
 }
 
+// A loopback address can be reached only if a device has it.
+func TestDialLoopback(t *testing.T) {
+	needDevice(t)
+	is, text := syscall.ENODEV, "127.0.0.1:7471): no such device: no RDMA device is there"
+	if device, _, err := ibverbs.OpenAddr(netip.MustParseAddr("127.0.0.1")); err == nil {
+		require.NoError(t, device.Close())
+		is, text = syscall.ECONNREFUSED, "nobody listens on the port"
+	}
+	_, err := rdmacm.Dial(bounded(t), "127.0.0.1:7471", nil)
+	require.ErrorIs(t, err, is)
+	require.ErrorContains(t, err, text)
+}
+
 func TestListenFails(t *testing.T) {
 	d := needDevice(t)
 	used := listenOn(t, d.IPv4)
@@ -237,10 +250,6 @@ func TestListenFails(t *testing.T) {
 		{name: "foreign address", address: "203.0.113.9:0", is: syscall.EADDRNOTAVAIL, text: "no RDMA device has this address"},
 		{name: "used port", address: used.Addr().String(), is: syscall.EADDRINUSE, text: "another listener has this address and port"},
 		{name: "beside one at an address", address: fmt.Sprintf(":%d", used.Addr().Port()), is: syscall.EADDRNOTAVAIL, text: fmt.Sprintf("rdma_bind_addr (:%d): ", used.Addr().Port())},
-		{name: "loopback", address: "127.0.0.1:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (127.0.0.1): the kernel takes a loopback address"},
-		{name: "another loopback", address: "127.0.1.1:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (127.0.1.1): the kernel takes"},
-		{name: "loopback of IPv6", address: "[::1]:0", is: syscall.EADDRNOTAVAIL, text: "rdma_listen (::1): the kernel takes"},
-		{name: "localhost", address: "localhost:0", is: syscall.EADDRNOTAVAIL, text: "listen at the address of a device"},
 		{name: "unknown host", address: "nobody.invalid:0", text: "nobody.invalid"},
 		{name: "bad port", address: ":http-no-such", text: "http-no-such"},
 		{name: "empty", address: "", text: "missing port"},
@@ -253,6 +262,24 @@ func TestListenFails(t *testing.T) {
 				require.ErrorIs(t, err, tt.is)
 			}
 			t.Log(err)
+		})
+	}
+}
+
+// The kernel would listen at every address.
+func TestListenAtLoopbackFails(t *testing.T) {
+	testdevice.Needs(t, testdevice.Kernel)
+	for address, text := range map[string]string{
+		"127.0.0.1:0": "rdma_listen (127.0.0.1): the kernel takes a loopback address",
+		"127.0.1.1:0": "rdma_listen (127.0.1.1): the kernel takes",
+		"[::1]:0":     "rdma_listen (::1): the kernel takes",
+		"localhost:0": "listen at the address of a device",
+	} {
+		t.Run(address, func(t *testing.T) {
+			ln, err := rdmacm.Listen(bounded(t), address, nil)
+			require.Nil(t, ln)
+			require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+			require.ErrorContains(t, err, text)
 		})
 	}
 }
@@ -802,10 +829,10 @@ func testWaiters(t *testing.T, open func(*testing.T) waiter) {
 			results <- result{n, time.Now(), err}
 		}()
 	}
-	require.Eventually(t, func() bool { return parkedGoroutines() == parked+waiters }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return parkedGoroutines() >= parked+waiters }, patience, 10*time.Millisecond)
 	threads := testdevice.Threads(t)
 	t.Logf("threads: %d before, %d with %d waiting goroutines", before, threads, waiters)
-	require.Less(t, threads, before+10)
+	require.Less(t, threads, before+waiters/2) // some may be needed to begin to wait, on a busy machine more
 
 	var canceled, closed time.Duration
 	for n, w := range all { // one by one, half by cancel and half by Close
@@ -830,10 +857,16 @@ func testWaiters(t *testing.T, open func(*testing.T) waiter) {
 	require.Less(t, max(canceled, closed), 5*time.Second)
 }
 
-// parkedGoroutines counts the goroutines that wait on the netpoller.
-func parkedGoroutines() int {
+// parkedGoroutines counts the goroutines in which package netpoll waits on the netpoller. The device in user space has
+// others.
+func parkedGoroutines() (n int) {
 	stacks := make([]byte, 4<<20)
-	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("[IO wait"))
+	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("[IO wait")) && bytes.Contains(stack, []byte("/internal/netpoll.(*FD).")) {
+			n++
+		}
+	}
+	return n
 }
 
 // All waits end together when one context does.
@@ -1183,7 +1216,7 @@ func TestReceivesAtTheEnd(t *testing.T) {
 				})
 				<-posting
 				require.NoError(t, end(t, client, server))
-				err := take(t, posted, "posting")
+				err := cmtest.Take(t, posted, "posting")
 				ctx := bounded(t)
 				for i, r := range receives {
 					_, waitErr := r.Wait(ctx)
@@ -1203,7 +1236,7 @@ func TestAsyncEventNamesTheConnection(t *testing.T) {
 	device := bridge.RDMACM.DeviceFromRaw(client.PD().Device().Raw(), func() error { return nil }).(*ibverbs.Device)
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	for _, qp := range []*ibverbs.QP{client.QP(), server.QP()} {
-		require.NoError(t, qp.Modify(ibverbs.QPAttr{State: ibverbs.QPStateSQD}, ibverbs.QPAttrState))
+		require.NoError(t, qp.Modify(ibverbs.QPAttr{State: ibverbs.QPStateSQD, NotifyDrained: true}, ibverbs.QPAttrState|ibverbs.QPAttrNotifyDrained))
 		for ev, err := range device.Events(bounded(t)) {
 			require.NoError(t, err)
 			if ev.Type == ibverbs.EventSQDrained {

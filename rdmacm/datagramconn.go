@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -61,6 +62,8 @@ type DatagramConfig struct {
 	// Inline data may also come from ibverbs.InlineBytes. 0 disables inline
 	// data. Each device has a limit of its own.
 	MaxInline int
+	// Spin has the same meaning as in Config.
+	Spin time.Duration
 	// PrivateData is sent to the peer with the request (at most 180 bytes) or
 	// with the acceptance (at most 136). The peer sees trailing zeros.
 	PrivateData []byte
@@ -93,7 +96,7 @@ func (c *DatagramConfig) sizes() queueSizes {
 	return queueSizes{
 		config: "DatagramConfig",
 		send:   c.SendQueue, recv: c.RecvQueue,
-		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, // one more for the header
+		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, spin: c.Spin, // one more for the header
 	}
 }
 
@@ -370,8 +373,8 @@ func (a AddrInfo) name(ib, ip fmt.Stringer) fmt.Stringer {
 }
 
 // Send sends the segments as one datagram to the peer or to the group's
-// members. It fails with syscall.EMSGSIZE if they exceed MTU bytes, and with
-// syscall.EDESTADDRREQ at the accepting end.
+// members. It fails with an error matching syscall.EMSGSIZE if they exceed MTU
+// bytes, and with one matching syscall.EDESTADDRREQ at the accepting end.
 func (c *DatagramConn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	return c.toPeer(ctx, segments, sendTo)
 }
@@ -384,9 +387,10 @@ func (c *DatagramConn) SendImm(ctx context.Context, imm uint32, segments ...ibve
 // SendTo is like Send, but sends to the given peer, such as the sender of a
 // datagram. The first SendTo on a path may block for up to three seconds while
 // the kernel resolves the peer's hardware address. If nobody answers, SendTo
-// fails with syscall.ETIMEDOUT, and for the next three seconds fails at once.
-// The kernel resolves at most eight paths at a time and 64 more may wait;
-// beyond that, SendTo fails with syscall.ENOBUFS. Known paths never wait.
+// fails with an error matching syscall.ETIMEDOUT, and for the next three
+// seconds fails at once. The kernel resolves at most eight paths at a time and
+// 64 more may wait; beyond that, SendTo fails with an error matching
+// syscall.ENOBUFS. Known paths never wait.
 func (c *DatagramConn) SendTo(ctx context.Context, to Peer, segments ...ibverbs.Segment) error {
 	return c.transfer(ctx, to, segments, sendTo)
 }
@@ -439,14 +443,14 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	}
 	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
 	flags := c.ops.sendFlags(segments)
-	op, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
 		return add(b, id, d, flags, segments)
 	}, func() { c.handles.put(h) })
 	if err != nil {
 		c.handles.put(h)
 		return err
 	}
-	return (&Transfer{&c.ops, op}).Wait(ctx)
+	return c.ops.finish(ctx, t)
 }
 
 // PostRecv posts a receive, and does not block. The next datagram not taken by
@@ -460,28 +464,35 @@ func (c *DatagramConn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
-	op, err := c.ops.postRecv(segments)
-	if err != nil {
-		return nil, err
-	}
-	return &Receive{&c.ops, op, c}, nil
+	return c.post(nil, segments)
 }
 
 // Recv posts a receive, waits for its datagram, and returns the datagram's
 // length in bytes and its sender. If ctx ends first, the receive stays posted
 // for the next Recv with the same segments; a Recv with other segments then
-// fails with syscall.EBUSY.
+// fails with an error matching syscall.EBUSY.
 func (c *DatagramConn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, Peer, error) {
 	if err := c.self().check(); err != nil {
 		return 0, Peer{}, err
 	}
-	op, err := c.ops.receive(ctx, segments)
+	r, err := c.ops.receive(ctx, segments)
 	if err != nil {
 		return 0, Peer{}, err
 	}
-	r := &Receive{&c.ops, op, c}
+	defer c.ops.recycleReceive(r)
+	r.conn = c
 	from, err := r.Sender()
 	return r.len(), from, err
+}
+
+// post posts a receive: r, or a new one.
+func (c *DatagramConn) post(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+	r, err := c.ops.postRecv(r, segments)
+	if err != nil {
+		return nil, err
+	}
+	r.conn = c
+	return r, nil
 }
 
 // headers is memory for the headers that the device puts before datagrams, so

@@ -24,7 +24,7 @@ type Dialer struct {
 	// and route resolution; 0 means 2 s. The context limits the whole call.
 	ResolveTimeout time.Duration
 	// TOS is the type of service. RoCE and iWARP put it into the IP header; on
-	// InfiniBand it selects the service level.
+	// InfiniBand it selects the service level. 0 leaves the choice to the system.
 	TOS uint8
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // The dispatcher comes with the first that uses it and goes with the last. Here
@@ -26,7 +29,7 @@ func TestDispatcherComesAndGoes(t *testing.T) {
 		group.Go(func() {
 			for range 30 {
 				resolved := make(chan *rdmacm.Event, 1)
-				id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(_ *rdmacm.HandledID, ev *rdmacm.Event) error {
+				id, err := handled.New(rdmacm.PortSpaceTCP, func(_ *handled.ID, ev *rdmacm.Event) error {
 					resolved <- ev
 					return nil
 				})
@@ -64,15 +67,15 @@ func TestDispatcherComesAndGoes(t *testing.T) {
 // Many connections are made and given up at once. Each end only ever gets its
 // own events.
 func TestEventsReachTheirIDs(t *testing.T) {
-	b := newBench(t, needDevice(t))
+	b := cmtest.NewBench(t, needDevice(t))
 	errs := make(chan error, 1024)
-	check := func(id *rdmacm.HandledID, ev *rdmacm.Event) {
+	check := func(id *handled.ID, ev *rdmacm.Event) {
 		if ev.ID != id.ID() {
 			errs <- fmt.Errorf("%v of %p came to %p", ev.Type, ev.ID, id.ID())
 		}
 	}
-	accept := b.accepting(func(_ *rdmacm.HandledID, ev *rdmacm.Event) error { return ev.Err() })
-	ln := b.listen(64, func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+	accept := b.Accepting(func(_ *handled.ID, ev *rdmacm.Event) error { return ev.Err() })
+	ln := b.Listen(64, func(id *handled.ID, ev *rdmacm.Event) error {
 		check(id, ev)
 		return accept(id, ev)
 	})
@@ -81,13 +84,13 @@ func TestEventsReachTheirIDs(t *testing.T) {
 	for n := range dialers {
 		group.Go(func() {
 			for round := range rounds {
-				dialing := b.dialing(func(_ *rdmacm.HandledID, ev *rdmacm.Event) error { return ev.Err() })
+				dialing := b.Dialing(func(_ *handled.ID, ev *rdmacm.Event) error { return ev.Err() })
 				last := rdmacm.EventAddrResolved // that it waits for
 				if (n+round)%3 != 0 {
 					last = rdmacm.EventEstablished
 				}
 				seen := make(chan rdmacm.EventType, 8)
-				id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+				id, err := handled.New(rdmacm.PortSpaceTCP, func(id *handled.ID, ev *rdmacm.Event) error {
 					check(id, ev)
 					err := dialing(id, ev)
 					seen <- ev.Type
@@ -153,6 +156,9 @@ func TestGoroutinesGetOnAlike(t *testing.T) {
 		least, most = min(least, counts[i].Load()), max(most, counts[i].Load())
 	}
 	t.Logf("%d to %d reads each, %d on average", least, most, rounds)
+	if os.Getenv("VERBENA_HOSTILE") != "" {
+		return // the device is unfair on purpose
+	}
 	require.GreaterOrEqual(t, least, int64(rounds/5))
 	require.LessOrEqual(t, most, int64(rounds*4))
 }

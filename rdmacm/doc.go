@@ -8,7 +8,7 @@
 // start. A [Receiver] receives messages one after the other.
 //
 // [DialDatagram] and [ListenDatagram] do the same for datagrams and create a
-// [DatagramConn]. [JoinGroup] creates one that sends to a multicast group.
+// [DatagramConn]. [JoinGroup] creates one for a multicast group.
 //
 // Either end may call Close to end a Conn, which tells the peer. If the peer has
 // vanished, transfers fail; an idle end notices after [Config.KeepAlive]. A program
@@ -25,13 +25,14 @@
 // names. Where a missing step would make C follow a null pointer, the method fails
 // with an error that names the step.
 //
-// A [HandledID] passes its events to a handler function, as in the kernel.
+// Other ways to use an ID have packages of their own:
 //
-// # Synchronous calls
-//
-// An [Endpoint] is an ID with methods that block until their operation completes,
-// like those of rdma_create_ep(3). It suits programs that do one thing at a time.
-// Migrate turns it into an ID on an event channel, and back.
+//   - In [github.com/verbena-go/verbena/rdmacm/endpoint], each call waits
+//     until its operation completes, as after rdma_create_ep(3).
+//   - In [github.com/verbena-go/verbena/rdmacm/handled], events go to a
+//     handler function, as in the kernel.
+//   - [github.com/verbena-go/verbena/rdmacm/ib] has functions for native
+//     InfiniBand addresses.
 //
 // # Waiting
 //
@@ -39,28 +40,32 @@
 // context can end the wait.
 //
 // Send, Write, Read and atomic operations wait for room in the send queue
-// (Config.SendQueue), and then until the transfer is done. If the context ends
-// before the work request is posted, nothing is transferred. If it ends later, only
-// the wait ends: the error is a [*PendingError], and the caller can wait again.
+// ([Config.SendQueue]), in the order in which they came, and then until the transfer is
+// done. If the context ends before the work request is posted, nothing is transferred.
+// If it ends later, only the wait ends: the error is a [*PendingError], and the caller
+// can wait again.
+//
+// [Conn.Post] posts a batch of requests in one call and returns. Its [Transfer] waits
+// for them.
 //
 // # Memory
 //
 // The device owns the memory of a transfer until the transfer is done. Memory from
-// Conn.Alloc stays valid after the connection is closed. Anyone who knows a region's
+// [Conn.Alloc] stays valid after the connection is closed. Anyone who knows a region's
 // remote key can access the region from every connection in its protection domain.
 // Each connection has a protection domain of its own, unless Config.PD is set. See
 // docs/memory.md.
 //
 // # Errors
 //
-// A failed C call returns an [*ibverbs.Error] with the errno. A call that cannot
-// succeed fails without calling C: its [*ibverbs.ArgumentError] names the config
-// field or the missing step. If the peer refuses, the error is a [*RejectedError]
-// with the reason and private data; other failures reported by events are an
-// [*EventError]. A failed transfer returns an [*ibverbs.WCError], a failed lookup an
-// [*AddrInfoError]. Without the C library, every call fails with
-// errors.ErrUnsupported and says what to install.
+// A failed C call returns an [*ibverbs.Error] with the errno. A call that
+// cannot succeed fails without calling C: its [*ibverbs.ArgumentError] names
+// the config field or the missing step. If the peer refuses, the error is a
+// [*RejectedError] with the reason and private data; other failures reported by
+// events are an [*EventError]. A failed transfer returns an [*ibverbs.WCError],
+// a failed lookup an [*AddrInfoError]. Without the C library, every call fails
+// with an error matching errors.ErrUnsupported and says what to install.
 //
-// Where an error is documented to match another, such as syscall.ECONNRESET, test it
-// with errors.Is.
+// Where a comment says that an error matches another, such as
+// syscall.ECONNRESET, test it with errors.Is.
 package rdmacm

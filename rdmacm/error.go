@@ -67,6 +67,7 @@ type QPError struct {
 	Event ibverbs.EventType // event that the device reported
 }
 
+// Error names the queue pair and the event.
 func (e *QPError) Error() string { return fmt.Sprintf("queue pair %d has failed: %v", e.Num, e.Event) }
 
 // Unwrap returns syscall.EIO.

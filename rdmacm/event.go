@@ -15,25 +15,62 @@ type EventType = librdmacm.CmEventType
 
 // The event types. See rdma_get_cm_event(3).
 const (
-	EventAddrResolved     EventType = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
-	EventAddrError        EventType = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
-	EventRouteResolved    EventType = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
-	EventRouteError       EventType = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
-	EventConnectRequest   EventType = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
-	EventConnectResponse  EventType = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
-	EventConnectError     EventType = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
-	EventUnreachable      EventType = librdmacm.RDMA_CM_EVENT_UNREACHABLE
-	EventRejected         EventType = librdmacm.RDMA_CM_EVENT_REJECTED
-	EventEstablished      EventType = librdmacm.RDMA_CM_EVENT_ESTABLISHED
-	EventDisconnected     EventType = librdmacm.RDMA_CM_EVENT_DISCONNECTED
-	EventDeviceRemoval    EventType = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
-	EventMulticastJoin    EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
-	EventMulticastError   EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
-	EventAddrChange       EventType = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
-	EventTimewaitExit     EventType = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
+	// EventAddrResolved says that the device for the destination is found.
+	// ID.Device returns it. Call ID.ResolveRoute next.
+	EventAddrResolved EventType = librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED
+	// EventAddrError says that ID.ResolveAddr failed, and Status why.
+	EventAddrError EventType = librdmacm.RDMA_CM_EVENT_ADDR_ERROR
+	// EventRouteResolved says that the path to the destination is found. Call
+	// ID.CreateQP, if that was not done, and ID.Connect next.
+	EventRouteResolved EventType = librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED
+	// EventRouteError says that ID.ResolveRoute failed, and Status why.
+	EventRouteError EventType = librdmacm.RDMA_CM_EVENT_ROUTE_ERROR
+	// EventConnectRequest says that a peer asks ListenID for a connection. ID is
+	// new, and has the peer's parameters in the event. Call ID.Accept or
+	// ID.Reject, and ID.Close at the end.
+	EventConnectRequest EventType = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST
+	// EventConnectResponse says that the peer has accepted, with its parameters
+	// in the event, and that the ID has no queue pair of ID.CreateQP. Move the
+	// queue pair to the state RTS, then call ID.Establish.
+	EventConnectResponse EventType = librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE
+	// EventConnectError says that connecting failed at this end, and Status why.
+	// No event of the ID follows. Close the ID.
+	EventConnectError EventType = librdmacm.RDMA_CM_EVENT_CONNECT_ERROR
+	// EventUnreachable says that the peer does not answer, or, for datagrams,
+	// that it refuses; Event.Err tells which.
+	EventUnreachable EventType = librdmacm.RDMA_CM_EVENT_UNREACHABLE
+	// EventRejected says that the peer refuses. Status is a Reason, and
+	// PrivateData what the peer's program says.
+	EventRejected EventType = librdmacm.RDMA_CM_EVENT_REJECTED
+	// EventEstablished says that the connection is up, at either end. At the end
+	// that called ID.Connect, the event has the peer's parameters. For
+	// datagrams, it has the peer's Path, QPNum and QKey.
+	EventEstablished EventType = librdmacm.RDMA_CM_EVENT_ESTABLISHED
+	// EventDisconnected says that the connection is over. If the peer has ended
+	// it, call ID.Disconnect to answer. Close the queue pair and the ID.
+	EventDisconnected EventType = librdmacm.RDMA_CM_EVENT_DISCONNECTED
+	// EventDeviceRemoval says that the device is removed from the machine. Close
+	// the ID and all objects of the device, for which the kernel may wait.
+	EventDeviceRemoval EventType = librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL
+	// EventMulticastJoin says that the group of Value is joined. Path, QPNum and
+	// QKey address its members.
+	EventMulticastJoin EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN
+	// EventMulticastError says that the group of Value could not be joined, or
+	// was lost. Call ID.LeaveMulticast.
+	EventMulticastError EventType = librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR
+	// EventAddrChange says that another network interface has taken over the
+	// address of the ID, so the connection may stop working. Connect again.
+	EventAddrChange EventType = librdmacm.RDMA_CM_EVENT_ADDR_CHANGE
+	// EventTimewaitExit says that packets of a connection that is over can no
+	// longer arrive, so another may use its queue pair.
+	EventTimewaitExit EventType = librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT
+	// EventAddrInfoResolved says that ID.ResolveAddrInfo is done.
+	// ID.QueryAddrInfo returns the results.
 	EventAddrInfoResolved EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_RESOLVED
-	EventAddrInfoError    EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
-	EventUser             EventType = librdmacm.RDMA_CM_EVENT_USER
+	// EventAddrInfoError says that ID.ResolveAddrInfo failed, and Status why.
+	EventAddrInfoError EventType = librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR
+	// EventUser is an event of ID.WriteUserEvent, with its Status and Arg.
+	EventUser EventType = librdmacm.RDMA_CM_EVENT_USER
 )
 
 // An Event describes what happened to an ID. It is a copy: the C event has
@@ -139,6 +176,7 @@ type EventError struct {
 	Status int // that of the Event; Unwrap decodes it
 }
 
+// Error says what happened, and why if Status tells.
 func (e *EventError) Error() string {
 	text := eventTexts[e.Type]
 	if text == "" {
@@ -179,9 +217,10 @@ func (e *EventError) errno() syscall.Errno {
 	return 0
 }
 
-// Unwrap returns the event's errno. Without one in Status, it is ECONNRESET for
-// EventDisconnected, EHOSTUNREACH for EventUnreachable, ENODEV for
-// EventDeviceRemoval, and EIO otherwise.
+// Unwrap returns the event's errno. Without one in Status, it is
+// syscall.ECONNRESET for EventDisconnected, syscall.EHOSTUNREACH for
+// EventUnreachable, syscall.ENODEV for EventDeviceRemoval, and syscall.EIO
+// otherwise.
 func (e *EventError) Unwrap() error {
 	if errno := e.errno(); errno != 0 {
 		return errno

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // within returns a context that ends with the test or after a while.
@@ -347,4 +349,92 @@ func askNobody(t *testing.T, d testdevice.Device) (unanswered func()) {
 		requireEvent(t, rdmacm.Event{Type: rdmacm.EventUnreachable, ID: e.id, Status: -int(syscall.ETIMEDOUT)}, ev)
 		t.Logf("unreachable, known by %v", time.Since(start))
 	}
+}
+
+// After a connection its ends hear when the number of their queue pair can be
+// used again.
+func TestTimewaitExit(t *testing.T) {
+	b := cmtest.NewBench(t, needDevice(t))
+	noteServer, server := cmtest.Keep()
+	noteClient, client := cmtest.Keep()
+	ln := b.Listen(1, b.Accepting(func(id *handled.ID, ev *rdmacm.Event) error {
+		if ev.Type == rdmacm.EventDisconnected {
+			_ = ev.ID.Disconnect() // answers the peer
+		}
+		return noteServer(id, ev)
+	}))
+	dialer := b.Dial(ln, noteClient)
+	for _, seen := range []chan cmtest.Happening{client, server} {
+		cmtest.Await(t, seen, rdmacm.EventEstablished)
+	}
+	require.NoError(t, dialer.ID().Disconnect())
+	for _, seen := range []chan cmtest.Happening{client, server} {
+		cmtest.Await(t, seen, rdmacm.EventDisconnected)
+		require.NoError(t, cmtest.Await(t, seen, rdmacm.EventTimewaitExit).Event.Err())
+	}
+}
+
+// ownBond makes an interface of two, of which one is active, and which has the
+// hardware address of that one.
+func ownBond(t *testing.T) {
+	t.Helper()
+	run(t, "modprobe", "bonding", "max_bonds=0")
+	run(t, "ip", "link", "add", ownBondDev, "type", "bond", "mode", "active-backup", "fail_over_mac", "active")
+	run(t, "ip", "link", "set", ownBondDev, "addrgenmode", "none")
+	for _, names := range [][2]string{{ownNetDev, "rdma10"}, {ownSpareDev, "rdma12"}} {
+		run(t, "ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1])
+		for _, name := range names {
+			run(t, "ip", "link", "set", name, "addrgenmode", "none")
+		}
+		run(t, "ip", "link", "set", names[0], "master", ownBondDev)
+		run(t, "ip", "link", "set", names[0], "up")
+		run(t, "ip", "link", "set", names[1], "up")
+	}
+	run(t, "ip", "address", "add", ownPrefix, "dev", ownBondDev)
+	run(t, "ip", "link", "set", ownBondDev, "up")
+	run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownNetDev)
+}
+
+// When another of several interfaces takes over, whoever uses their common
+// address hears of it. Connections may not outlive that; new ones are made.
+func TestAddressChanges(t *testing.T) {
+	if _, isAlone := alone(t); !isAlone {
+		return
+	}
+	ownBond(t)
+	address := netip.MustParseAddrPort(ownDevice(t, ownBondDev))
+	t.Run("in use", func(t *testing.T) {
+		b := cmtest.NewBench(t, testdevice.Device{Name: ownName, IPv4: address.Addr()})
+		note, seen := cmtest.Keep()
+		ln := b.Listen(1, b.Accepting(note))
+		dialer := b.Dial(ln, note)
+		for range 2 {
+			cmtest.Await(t, seen, rdmacm.EventEstablished)
+		}
+		run(t, "ip", "link", "set", ownBondDev, "type", "bond", "active_slave", ownSpareDev)
+		for {
+			changed := cmtest.Await(t, seen, rdmacm.EventAddrChange)
+			var event *rdmacm.EventError
+			require.ErrorAs(t, changed.Event.Err(), &event)
+			if changed.ID == dialer {
+				break
+			}
+		}
+		require.NoError(t, dialer.Err())
+		soon(t, "a new connection", func() bool {
+			again := b.Dial(ln, note)
+			for {
+				h := cmtest.Take(t, seen, "what has come of it")
+				if h.ID == again && (h.Event.Type == rdmacm.EventEstablished || h.Event.Err() != nil) {
+					return h.Event.Err() == nil
+				}
+			}
+		})
+	})
+	removal := start(t, "rdma", "link", "delete", ownName)
+	soon(t, "the device is not listed any more", func() bool { return !isListed(t, ownName) })
+	for range 2 { // the first one lets it go, the second one finds librdmacm's part of that done
+		require.Nil(t, find(t, ownName))
+	}
+	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 }

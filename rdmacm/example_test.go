@@ -119,6 +119,56 @@ func ExampleConn_Read() {
 	fmt.Printf("%s\n", memory.Bytes())
 }
 
+// A thousand records are written to the peer's memory, sixteen in a call, and up to four calls are on their way at a
+// time. The batches are filled again when their transfers are done.
+func ExampleConn_Post() {
+	ctx := context.Background()
+	conn, err := rdmacm.Dial(ctx, "192.0.2.1:7471", &rdmacm.Config{SendQueue: 64})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	var remote ibverbs.RemoteBuffer
+	if err := remote.UnmarshalBinary(conn.PeerData()); err != nil {
+		log.Fatal(err)
+	}
+	const records, size, each, atATime = 1000, 100, 16, 4
+	memory, err := conn.Alloc(records*size, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var batches [atATime]*ibverbs.SendBatch
+	var transfers [atATime]rdmacm.Transfer
+	for i := range batches {
+		if batches[i], err = ibverbs.NewSendBatch(each, 1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	calls := 0
+	for first := 0; first < records; first += each {
+		i := calls % atATime
+		if calls >= atATime {
+			if err := transfers[i].Wait(ctx); err != nil {
+				log.Fatal(err)
+			}
+		}
+		batches[i].Reset()
+		for k := first; k < min(first+each, records); k++ {
+			if err := batches[i].Write(0, remote.Sub(uint64(k*size), size), 0, memory.Sub(k*size, size)); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := conn.Post(ctx, &transfers[i], batches[i]); err != nil {
+			log.Fatal(err)
+		}
+		calls++
+	}
+	// Transfers end in order: when the last one has, all have.
+	if err := transfers[(calls-1)%atATime].Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // A server that serves every client in a goroutine of its own.
 func ExampleListener() {
 	ctx := context.Background()
@@ -282,134 +332,6 @@ func ExampleDatagramRequest_AcceptOn() {
 	}
 }
 
-// messages is room for one message each way.
-var messages = ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
-
-// endpointServer sends back the message that it receives.
-func endpointServer(ctx context.Context, listens chan<- struct{}) error {
-	hints := &rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: rdmacm.PortSpaceTCP}
-	infos, err := rdmacm.GetAddrInfo(ctx, "192.0.2.1", "7472", hints)
-	if err != nil {
-		return err
-	}
-	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &messages)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
-	if err := ln.Listen(0); err != nil {
-		return err
-	}
-	close(listens)
-	ep, err := ln.GetRequest(ctx)
-	if err != nil {
-		return err
-	}
-	defer ep.Close()
-	memory, err := ep.RegMsgs(make([]byte, 16))
-	if err != nil {
-		return err
-	}
-	if err := ep.PostRecv(0, memory.All()); err != nil { // before the client can send
-		return err
-	}
-	if err := ep.Accept(ctx, rdmacm.ConnParam{}); err != nil {
-		return err
-	}
-	received, err := ep.RecvComp(ctx)
-	if err != nil {
-		return err
-	}
-	if err := ep.PostSend(0, 0, memory.Sub(0, received.ByteLen())); err != nil {
-		return err
-	}
-	if _, err := ep.SendComp(ctx); err != nil {
-		return err
-	}
-	_, err = ep.Next(ctx) // EventDisconnected, from the client
-	return err
-}
-
-// endpointClient sends a message and prints what comes back.
-func endpointClient(ctx context.Context) error {
-	infos, err := rdmacm.GetAddrInfo(ctx, "192.0.2.1", "7472", &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
-	if err != nil {
-		return err
-	}
-	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &messages)
-	if err != nil {
-		return err
-	}
-	defer ep.Close()
-	in, err := ep.RegMsgs(make([]byte, 16))
-	if err != nil {
-		return err
-	}
-	out, err := ep.RegMsgs([]byte("hello"))
-	if err != nil {
-		return err
-	}
-	if err := ep.PostRecv(0, in.All()); err != nil {
-		return err
-	}
-	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
-		return err
-	}
-	if err := ep.PostSend(0, 0, out.All()); err != nil {
-		return err
-	}
-	if _, err := ep.SendComp(ctx); err != nil {
-		return err
-	}
-	received, err := ep.RecvComp(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s\n", in.Bytes()[:received.ByteLen()])
-	return ep.Disconnect(ctx)
-}
-
-// The two programs of rdma-core's examples, rdma_server and rdma_client: every
-// call waits for what it starts. Errors come from the step that failed.
-func ExampleEndpoint() {
-	ctx := context.Background()
-	listens, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- endpointServer(ctx, listens) }()
-	<-listens
-	if err := endpointClient(ctx); err != nil {
-		log.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		log.Fatal(err)
-	}
-}
-
-// An endpoint's events can be had on a channel later, among those of others.
-func ExampleEndpoint_Migrate() {
-	ctx := context.Background()
-	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer ep.Close() // what it has made
-	ch, err := rdmacm.NewEventChannel()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer ch.Close()
-	id, err := ep.Migrate(ch)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer id.Close()
-	for ev, err := range ch.Events(ctx) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(ev.Type)
-	}
-}
-
 // A member of a multicast group receives what another end sends to it.
 func ExampleJoinGroup() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -453,48 +375,4 @@ func ExampleJoinGroup() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%s, from %v\n", memory.Bytes()[:n], from.Path.DGID.Addr())
-}
-
-// A server whose connections are handled as they are in the kernel: what is
-// refused, fails or ends is an error of the handler, which closes its id.
-func ExampleHandledID() {
-	devices, err := rdmacm.Devices()
-	if err != nil {
-		log.Fatal(err)
-	}
-	pd, err := devices[0].AllocPD()
-	if err != nil {
-		log.Fatal(err)
-	}
-	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1024})
-	if err != nil {
-		log.Fatal(err)
-	}
-	handle := func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
-		switch ev.Type {
-		case rdmacm.EventConnectRequest: // id is a new one
-			config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 8, MaxRecvWR: 8}
-			if _, err := id.CreateQP(pd, config); err != nil {
-				return err // the peer is rejected
-			}
-			return ev.ID.Accept(rdmacm.ConnParam{})
-		case rdmacm.EventEstablished:
-			fmt.Println("connected to", ev.ID.RemoteAddr())
-		case rdmacm.EventDisconnected:
-			_ = ev.ID.Disconnect() // tells the peer that this end knows
-		}
-		return ev.Err() // nil for an event that reports progress
-	}
-	ln, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, handle)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := ln.ID().BindAddr(netip.MustParseAddrPort("192.0.2.1:7471")); err != nil {
-		log.Fatal(err)
-	}
-	if err := ln.Listen(128); err != nil {
-		log.Fatal(err)
-	}
-	<-ln.Done()
-	log.Fatal(ln.Err())
 }

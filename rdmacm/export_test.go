@@ -25,43 +25,8 @@ func KnownPaths(c *DatagramConn) int {
 // LimitPaths makes it keep no more, apart from those in use.
 func LimitPaths(c *DatagramConn, n int) { c.handles.limit = n }
 
-// EndpointRequests returns how many requests nobody has taken yet.
-func EndpointRequests(ep *Endpoint) int {
-	ep.inbox.mu.Lock()
-	defer ep.inbox.mu.Unlock()
-	return len(ep.inbox.requests)
-}
-
 // IBAddrRoundTrip gives an address to C and reads it back.
 func IBAddrRoundTrip(a IBAddr) IBAddr { return ibAddr(a.sockaddr().ptr()) }
-
-// Unhandled returns how many events wait for their handler.
-func Unhandled(h *HandledID) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.events)
-}
-
-// Stopping returns how many calls of Shutdown wait.
-func Stopping(h *HandledID) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stopping
-}
-
-// Requests returns how many requests count against the backlog.
-func Requests(h *HandledID) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.requests
-}
-
-// EndpointCalls returns how many calls wait for their events.
-func EndpointCalls(ep *Endpoint) int {
-	ep.inbox.mu.Lock()
-	defer ep.inbox.mu.Unlock()
-	return len(ep.inbox.calls)
-}
 
 // Refusing returns how many requests wait to be refused.
 func Refusing(ln *Listener) int {
@@ -87,20 +52,31 @@ func CheckPeer(c *Conn) { c.checkPeer() }
 // Sending returns how many send requests of a connection are under way.
 func Sending(c *Conn) int { return c.ops.sending() }
 
+// InFlight returns how many operations of a connection are under way, receives included.
+func InFlight(c *Conn) int {
+	c.ops.mu.Lock()
+	defer c.ops.mu.Unlock()
+	return len(c.ops.inFlight) - len(c.ops.places)
+}
+
+// WaitingForRoom returns how many wait for room in a connection's send queue.
+func WaitingForRoom(c *Conn) int {
+	c.ops.mu.Lock()
+	defer c.ops.mu.Unlock()
+	return len(c.ops.sends.waiting)
+}
+
 // HoldEvents keeps events from being read where something's events come, as C
 // does that is at work on one, until the function is called.
 func HoldEvents(of any) (release func()) {
-	var d *dispatcher
+	var id *ID
 	switch of := of.(type) {
 	case *Listener:
-		d = of.dispatcher
+		id = of.id
 	case *DatagramListener:
-		d = of.listener.dispatcher
-	case *HandledID:
-		d = of.dispatcher
-	case *Endpoint:
-		d = of.dispatcher
+		id = of.listener.id
+	case *ID:
+		id = of
 	}
-	d.channel.mu.Lock()
-	return d.channel.mu.Unlock
+	return id.lockChannel()
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -25,14 +26,16 @@ type GroupConfig struct {
 	// received.
 	SendOnly bool
 	// NoLoopback suppresses copies of this end's own datagrams. JoinGroup fails
-	// with errors.ErrUnsupported on devices that do not support it.
+	// with an error matching errors.ErrUnsupported on devices that do not
+	// support it.
 	NoLoopback bool
 	// PortSpace may be PortSpaceIPoIB, for IPoIB groups; 0 means PortSpaceUDP.
 	PortSpace PortSpace
 
-	// SendQueue, RecvQueue, Segments, MaxInline, PD and Setup have the same
+	// SendQueue, RecvQueue, Segments, MaxInline, Spin, PD and Setup have the same
 	// meaning as in DatagramConfig.
 	SendQueue, RecvQueue, Segments, MaxInline int
+	Spin                                      time.Duration
 	PD                                        *ibverbs.PD
 	Setup                                     func(*DatagramConn) error
 }
@@ -40,7 +43,7 @@ type GroupConfig struct {
 func (c *GroupConfig) datagrams() DatagramConfig {
 	return (&DatagramConfig{
 		SendQueue: c.SendQueue, RecvQueue: c.RecvQueue, Segments: c.Segments, MaxInline: c.MaxInline,
-		PD: c.PD, Setup: c.Setup,
+		Spin: c.Spin, PD: c.PD, Setup: c.Setup,
 	}).withDefaults()
 }
 
@@ -203,12 +206,9 @@ func (c *DatagramConn) leaveGroup() error {
 	return nil
 }
 
-// JoinGroupIB joins a multicast group given by its InfiniBand address. It is
-// like JoinGroup, but uses the group's GID as it is instead of mapping an IP
-// address to one. The config must have a LocalAddr, because there are no routes
-// to InfiniBand addresses.
-func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
-	if err := ended("JoinGroupIB", ctx); err != nil {
+// joinGroupIB joins a multicast group for package ib.
+func joinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
+	if err := ended("ib.JoinGroup", ctx); err != nil {
 		return nil, err
 	}
 	conn, err := config.joinIB(ctx, group)
@@ -228,7 +228,7 @@ func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, 
 	}
 	return c.joinFrom(local.Addr(), func(conn *DatagramConn) error {
 		conn.local = conn.id.LocalAddr()
-		ev, err := conn.ask(ctx, func() error { return conn.id.JoinMulticastIB(group, c.joinFlags(), nil) })
+		ev, err := conn.ask(ctx, func() error { return conn.id.joinIB(group, c.joinFlags(), nil) })
 		if err != nil {
 			return err
 		}

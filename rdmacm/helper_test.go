@@ -3,6 +3,8 @@ package rdmacm_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -16,67 +18,78 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// patience is how long anything may take that must happen.
-const patience = 20 * time.Second
+// What these tests use of cmtest everywhere.
+const (
+	patience           = cmtest.Patience
+	maxRequestData     = cmtest.MaxRequestData
+	maxReplyData       = cmtest.MaxReplyData
+	maxRejectData      = cmtest.MaxRejectData
+	maxDatagramRequest = cmtest.MaxDatagramRequest
+	maxDatagramReply   = cmtest.MaxDatagramReply
+)
+
+var (
+	needDevice   = cmtest.NeedDevice
+	bounded      = cmtest.Bounded
+	canceled     = cmtest.Canceled
+	inBackground = cmtest.InBackground
+	padded       = cmtest.Padded
+	find         = cmtest.Find
+	connect      = cmtest.Connect
+	newChannel   = cmtest.NewChannel
+	newID        = cmtest.NewID
+	next         = cmtest.Next
+	soon         = cmtest.Soon
+)
 
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
-	if address := os.Getenv(victimEnv); address != "" {
-		victim(address)
-	}
-	if address := os.Getenv(crowdEnv); address != "" {
-		crowd(address)
-	}
-	if order := os.Getenv(soakEnv); order != "" {
-		soakClients(order)
-	}
-	if role := os.Getenv(peerEnv); role != "" {
-		playPeer(strings.Fields(role))
-	}
-	if job := os.Getenv(farEnv); job != "" {
-		far(job)
-	}
+	process.Become(map[string]process.Program{
+		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
+		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
+	})
 	os.Exit(m.Run())
 }
 
-// needDevice returns the device to test with, and fails the test if it leaves
-// anything behind.
-func needDevice(t testing.TB) testdevice.Device {
-	t.Helper()
-	d := testdevice.Require(t)
-	warmUp(t, d.IPv4)
-	testdevice.NoLeaks(t)
-	return d
+// peer returns a program that says how f ended.
+func peer(f func(args []string) error) process.Program {
+	return func(args []string, _, stderr io.Writer) int {
+		if err := f(args); err != nil {
+			fmt.Fprintln(stderr, args, err)
+			return 1
+		}
+		return 0
+	}
 }
 
-var warm sync.Once
-
-// warmUp makes librdmacm open what it then keeps.
-func warmUp(t testing.TB, ip netip.Addr) {
+// peerCommand returns how one of those programs is started, with two hosts on the
+// other one.
+func peerCommand(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
-	warm.Do(func() {
-		ch, err := rdmacm.NewEventChannel()
-		require.NoError(t, err)
-		id, err := ch.NewID(rdmacm.PortSpaceTCP)
-		require.NoError(t, err)
-		require.NoError(t, id.BindAddr(netip.AddrPortFrom(ip, 0)))
-		_, err = id.Device()
-		require.NoError(t, err)
-		require.NoError(t, id.Close())
-		require.NoError(t, ch.Close())
-	})
+	cmd := process.Command(t, program, args...)
+	if twoHosts() {
+		cmd = exec.Command("ip", slices.Concat([]string{"netns", "exec", farNamespace}, cmd.Args)...)
+		cmd.Env = process.Env(program)
+	}
+	return cmd
 }
 
-// bounded returns a context that ends with the test or when patience does.
-func bounded(t testing.TB) context.Context {
+func startPeer(t testing.TB, program string, args ...string) *process.Process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return process.Start(t, peerCommand(t, program, args...))
+}
+
+// tell makes a peer go on.
+func tell(t testing.TB, p *process.Process) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.Stdin)
+	require.NoError(t, err)
 }
 
 // listenOn returns a listener on a free port, closed with the test.
@@ -108,25 +121,6 @@ func acceptOne(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) 
 	return result
 }
 
-// connect returns the two ends of a connection, closed with the test.
-func connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Config) (client, server *rdmacm.Conn) {
-	t.Helper()
-	ctx := bounded(t)
-	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
-	require.NoError(t, err)
-	result := acceptOne(ctx, ln, serverConfig)
-	client, err = rdmacm.Dial(ctx, ln.Addr().String(), clientConfig)
-	require.NoError(t, err)
-	a := <-result
-	require.NoError(t, a.err)
-	require.NoError(t, ln.Close())
-	t.Cleanup(func() {
-		require.NoError(t, client.Close())
-		require.NoError(t, a.conn.Close())
-	})
-	return client, a.conn
-}
-
 // alloc returns memory of a connection that the peer may read and write.
 func alloc(t testing.TB, conn *rdmacm.Conn, size int) *ibverbs.MR {
 	t.Helper()
@@ -134,18 +128,6 @@ func alloc(t testing.TB, conn *rdmacm.Conn, size int) *ibverbs.MR {
 	require.NoError(t, err)
 	return mr
 }
-
-// padded returns private data as the peer sees it.
-func padded(data []byte, size int) []byte {
-	return append(append([]byte(nil), data...), make([]byte, size-len(data))...)
-}
-
-// transport's maxima on InfiniBand and RoCE
-const (
-	maxRequestData = 56
-	maxReplyData   = 196
-	maxRejectData  = 148
-)
 
 // countdown is a context that ends when somebody looks at it for the nth time.
 // Each step that waits looks at least once. It notes the functions of the
@@ -212,12 +194,6 @@ func looker() string {
 	}
 }
 
-// The private data that requests and answers about datagrams have room for.
-const (
-	maxDatagramRequest = 180
-	maxDatagramReply   = 136
-)
-
 func listenDatagram(t testing.TB, ip netip.Addr) *rdmacm.DatagramListener {
 	t.Helper()
 	ln, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(ip, 0).String(), nil)
@@ -272,256 +248,10 @@ func memory(t testing.TB, c *rdmacm.DatagramConn) *ibverbs.MR {
 	return mr
 }
 
-// endpointQueues is what the queue pairs of endpoints in tests hold.
-var endpointQueues = ibverbs.QPConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, SignalAll: true}
-
-func newEndpoint(t testing.TB, ps rdmacm.PortSpace) *rdmacm.Endpoint {
-	t.Helper()
-	ep, err := rdmacm.NewEndpoint(ps)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ep.Close()) })
-	return ep
-}
-
-// passiveEndpoint returns an endpoint that listens. Its requests get queue
-// pairs.
-func passiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *rdmacm.Endpoint {
-	t.Helper()
-	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: ps, Src: netip.AddrPortFrom(ip, 0)}
-	ep, err := rdmacm.CreateEndpoint(bounded(t), info, nil, &endpointQueues)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ep.Close()) })
-	require.NoError(t, ep.Listen(0))
-	return ep
-}
-
-// activeEndpoint returns an endpoint that can connect.
-func activeEndpoint(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort) *rdmacm.Endpoint {
-	t.Helper()
-	ep, err := rdmacm.CreateEndpoint(bounded(t), rdmacm.AddrInfo{PortSpace: ps, Dst: to}, nil, &endpointQueues)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ep.Close()) })
-	return ep
-}
-
-// getRequest returns the endpoint of the next request, closed with the test.
-func getRequest(t testing.TB, ln *rdmacm.Endpoint) *rdmacm.Endpoint {
-	t.Helper()
-	request, err := ln.GetRequest(bounded(t))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, request.Close()) })
-	return request
-}
-
-// inBackground runs f, whose error comes on the channel.
-func inBackground(f func() error) <-chan error {
-	result := make(chan error, 1)
-	go func() { result <- f() }()
-	return result
-}
-
-// connectEndpoints returns the two ends of a connection.
-func connectEndpoints(t testing.TB, ip netip.Addr) (client, server *rdmacm.Endpoint) {
-	t.Helper()
-	ctx := bounded(t)
-	ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, ip)
-	client = activeEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
-	connected := inBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
-	server = getRequest(t, ln)
-	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
-	require.NoError(t, <-connected)
-	require.NoError(t, ln.Close())
-	return client, server
-}
-
-// nextOf returns the endpoint's next event, which must be of the type.
-func nextOf(t testing.TB, ep *rdmacm.Endpoint, want rdmacm.EventType) *rdmacm.Event {
-	t.Helper()
-	ev, err := ep.Next(bounded(t))
-	require.NoError(t, err)
-	require.Equal(t, want, ev.Type, "%v, status %d", ev.Type, ev.Status)
-	return ev
-}
-
-func canceled(t testing.TB) context.Context {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
-}
-
-// bench has what the queue pairs of a test are made with.
-type bench struct {
-	t  testing.TB
-	ip netip.Addr
-	pd *ibverbs.PD
-	cq *ibverbs.CQ
-	mr *ibverbs.MR
-
-	qps sync.Map // of the ids
-}
-
-func newBench(t testing.TB, d testdevice.Device) *bench {
-	t.Helper()
-	b := &bench{t: t, ip: d.IPv4}
-	device := find(t, d.Name)
-	require.NotNil(t, device)
-	var err error
-	b.pd, err = device.AllocPD()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.pd.Close()) })
-	ch, err := device.CreateCompChannel()
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ch.Close()) })
-	b.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 256, Channel: ch})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.cq.Close()) })
-	b.mr, err = b.pd.Alloc(4096, ibverbs.AccessLocalWrite)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.mr.Close()) })
-	t.Cleanup(func() {
-		b.qps.Range(func(id, _ any) bool {
-			require.NoError(t, id.(*rdmacm.HandledID).Shutdown(context.Background()))
-			return true
-		})
-	})
-	return b
-}
-
-// createQP gives an id a queue pair with a receive posted.
-func (b *bench) createQP(id *rdmacm.HandledID) error {
-	qp, err := id.CreateQP(b.pd, ibverbs.QPConfig{SendCQ: b.cq, RecvCQ: b.cq, MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
-	if err != nil {
-		return err
-	}
-	b.qps.Store(id, qp)
-	batch, err := ibverbs.NewRecvBatch(1, 1)
-	if err != nil {
-		return err
-	}
-	if err := batch.Recv(1, b.mr.Sub(0, 64)); err != nil {
-		return err
-	}
-	_, err = qp.PostRecv(batch)
-	return err
-}
-
-// send sends a message of the bench's memory.
-func (b *bench) send(id *rdmacm.HandledID) {
-	b.t.Helper()
-	batch, err := ibverbs.NewSendBatch(1, 1)
-	require.NoError(b.t, err)
-	require.NoError(b.t, batch.Send(2, ibverbs.SendSignaled, b.mr.Sub(64, 64)))
-	qp, _ := b.qps.Load(id)
-	_, err = qp.(*ibverbs.QP).PostSend(batch)
-	require.NoError(b.t, err)
-}
-
-// dialing is the handler of an id that connects; the rest goes to then.
-func (b *bench) dialing(then rdmacm.Handler) rdmacm.Handler {
-	return func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
-		switch ev.Type {
-		case rdmacm.EventAddrResolved:
-			return ev.ID.ResolveRoute(time.Second)
-		case rdmacm.EventRouteResolved:
-			if err := b.createQP(id); err != nil {
-				return err
-			}
-			return ev.ID.Connect(rdmacm.ConnParam{RetryCount: 7, PeerRNRRetryCount: 7})
-		}
-		return then(id, ev)
-	}
-}
-
-// accepting is the handler of an id that listens; the rest goes to then.
-func (b *bench) accepting(then rdmacm.Handler) rdmacm.Handler {
-	return func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
-		if ev.Type != rdmacm.EventConnectRequest {
-			return then(id, ev)
-		}
-		if err := b.createQP(id); err != nil {
-			return err
-		}
-		return ev.ID.Accept(rdmacm.ConnParam{PeerRNRRetryCount: 7})
-	}
-}
-
-// handled makes an id, which is over with the test.
-func handled(t testing.TB, handler rdmacm.Handler) *rdmacm.HandledID {
-	t.Helper()
-	id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, handler)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		require.NoError(t, id.Shutdown(ctx))
-	})
-	return id
-}
-
-// listen makes an id that listens.
-func (b *bench) listen(backlog int, handler rdmacm.Handler) *rdmacm.HandledID {
-	b.t.Helper()
-	id := handled(b.t, handler)
-	require.NoError(b.t, id.ID().BindAddr(netip.AddrPortFrom(b.ip, 0)))
-	require.NoError(b.t, id.Listen(backlog))
-	return id
-}
-
-// dial makes an id that connects to another.
-func (b *bench) dial(to *rdmacm.HandledID, handler rdmacm.Handler) *rdmacm.HandledID {
-	b.t.Helper()
-	id := handled(b.t, b.dialing(handler))
-	resolve(b.t, id, to.ID().LocalAddr())
-	return id
-}
-
-// resolve begins to make an id connect.
-func resolve(t testing.TB, id *rdmacm.HandledID, to netip.AddrPort) {
-	t.Helper()
-	require.NoError(t, id.ID().ResolveAddr(netip.AddrPort{}, to, time.Second))
-}
-
-// happening is an event that a handler was given.
-type happening struct {
-	id *rdmacm.HandledID
-	ev *rdmacm.Event
-}
-
-// record returns a handler that notes what it is given, and ends ids that are
-// over.
-func record() (rdmacm.Handler, chan happening) {
-	seen := make(chan happening, 4096)
-	return func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
-		seen <- happening{id, ev}
-		return ev.Err()
-	}, seen
-}
-
-// await returns what happens next, which must be of the type.
-func await(t testing.TB, seen <-chan happening, want rdmacm.EventType) happening {
-	t.Helper()
-	h := take(t, seen, want.String())
-	require.Equal(t, want, h.ev.Type, "%v, status %d", h.ev.Type, h.ev.Status)
-	return h
-}
-
-// take returns what comes next.
-func take[T any](t testing.TB, from <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		require.FailNow(t, "does not come", what)
-	}
-	return v
-}
-
 // needGuest skips the test where what it changes would stay changed.
 func needGuest(t testing.TB) {
 	t.Helper()
-	if os.Getenv("RDMA_VM") == "" {
-		t.Skip("changes the system: runs only in tests/vm's guest")
-	}
+	testdevice.Needs(t, testdevice.Guest)
 }
 
 // command runs a command of the system's and returns its output.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/netip"
 	"os"
@@ -20,8 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // A peer that gives up while it is being accepted has reset the connection,
@@ -97,9 +99,9 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	config := &rdmacm.Config{HandshakeTimeout: limit}
 	asker := startPeer(t, "asker", ln.Addr().String())
-	require.Equal(t, "ready", asker.hear(patience))
-	asker.tell()
-	require.Equal(t, "asked", asker.hear(patience))
+	require.Equal(t, "ready", asker.Line())
+	tell(t, asker)
+	require.Equal(t, "asked", asker.Line())
 	req, err := ln.Accept(t.Context())
 	require.NoError(t, err)
 	start := time.Now()
@@ -107,8 +109,8 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	t.Logf("the acceptor gave up after %v: %v", time.Since(start), err)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.ErrorContains(t, err, "HandshakeTimeout")
-	require.Equal(t, rdmacm.EventConnectResponse.String(), asker.hear(patience))
-	require.Equal(t, rdmacm.EventRejected.String(), asker.hear(patience), "it is told")
+	require.Equal(t, rdmacm.EventConnectResponse.String(), asker.Line())
+	require.Equal(t, rdmacm.EventRejected.String(), asker.Line(), "it is told")
 
 	start = time.Now()
 	_, err = rdmacm.Dial(t.Context(), ln.Addr().String(), config)
@@ -136,7 +138,7 @@ func TestSetupCloses(t *testing.T) {
 	result := acceptOne(bounded(t), ln, closing)
 	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-	require.ErrorIs(t, take(t, result, "the result").err, os.ErrClosed)
+	require.ErrorIs(t, cmtest.Take(t, result, "the result").err, os.ErrClosed)
 	soon(t, "handlers", func() bool { return rdmacm.Handlers() == handlers })
 
 	datagrams, err := rdmacm.ListenDatagram(bounded(t), netip.AddrPortFrom(d.IPv4, 0).String(), nil)
@@ -171,18 +173,18 @@ func TestServeLimit(t *testing.T) {
 		}()
 	}
 	for range limit {
-		take(t, begun, "a request")
+		cmtest.Take(t, begun, "a request")
 	}
 	soon(t, "the others wait", func() bool { return rdmacm.Waiting(ln) == clients-limit })
 	require.Empty(t, begun)
 	finish <- struct{}{}
-	take(t, begun, "the next one")
+	cmtest.Take(t, begun, "the next one")
 	require.Equal(t, clients-limit-1, rdmacm.Waiting(ln))
 	require.NoError(t, ln.Close())
 	close(finish)
-	require.ErrorIs(t, take(t, serving, "the end"), os.ErrClosed)
+	require.ErrorIs(t, cmtest.Take(t, serving, "the end"), os.ErrClosed)
 	for range clients {
-		require.ErrorIs(t, take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
+		require.ErrorIs(t, cmtest.Take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
 	}
 }
 
@@ -374,7 +376,7 @@ const toldBound = 30 * time.Second
 func TestCloseOverLossyLink(t *testing.T) {
 	needTwoHosts(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), "-1s")
-	address := server.hear(patience)
+	address := server.Line()
 	for name, tt := range map[string]struct {
 		config rdmacm.Config
 		end    func(*rdmacm.Conn) error
@@ -386,7 +388,7 @@ func TestCloseOverLossyLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn, err := rdmacm.Dial(bounded(t), address, &tt.config)
 			require.NoError(t, err)
-			require.Equal(t, "up", server.hear(patience))
+			require.Equal(t, "up", server.Line())
 			mend := cut(t)
 			start := time.Now()
 			ended := make(chan time.Duration, 1)
@@ -398,8 +400,9 @@ func TestCloseOverLossyLink(t *testing.T) {
 			}()
 			lost(t)
 			mend()
-			require.Equal(t, "over: <nil>", server.hear(toldBound))
-			t.Logf("%s took %v; the peer heard of it after %v", name, take(t, ended, name), time.Since(start))
+			require.Equal(t, "over: <nil>", server.Line())
+			require.Less(t, time.Since(start), toldBound)
+			t.Logf("%s took %v; the peer heard of it after %v", name, cmtest.Take(t, ended, name), time.Since(start))
 		})
 	}
 }
@@ -428,7 +431,7 @@ func TestLingerIsBounded(t *testing.T) {
 			})
 			conn, err := rdmacm.Dial(bounded(t), ln.id.LocalAddr().String(), &rdmacm.Config{Linger: tt.linger})
 			require.NoError(t, err)
-			require.NoError(t, take(t, asked, "the acceptance"))
+			require.NoError(t, cmtest.Take(t, asked, "the acceptance"))
 			before := kernelObjects(t, d.Name)
 			require.NoError(t, conn.Close())
 			after := kernelObjects(t, d.Name)
@@ -459,11 +462,15 @@ func TestShutdown(t *testing.T) {
 // more, as when the peer's host is gone, and that another's answers.
 func TestKeepAlive(t *testing.T) {
 	d := needDevice(t)
+	var forever error = syscall.ETIMEDOUT // so rxe understands 7
+	if testdevice.Soft() {
+		forever = ibverbs.WCRetryExceeded
+	}
 	for name, tt := range map[string]struct {
 		retries int
 		is      error
 	}{
-		"retried for ever":  {7, syscall.ETIMEDOUT}, // so Soft-RoCE understands 7
+		"retried for ever":  {7, forever},
 		"retried only once": {1, ibverbs.WCRetryExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -475,7 +482,7 @@ func TestKeepAlive(t *testing.T) {
 			})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, client.Close()) }()
-			a := take(t, result, "the server's end")
+			a := cmtest.Take(t, result, "the server's end")
 			require.NoError(t, a.err)
 			server := a.conn
 			defer func() { require.NoError(t, server.Close()) }()
@@ -485,7 +492,7 @@ func TestKeepAlive(t *testing.T) {
 			}
 			start := time.Now()
 			require.NoError(t, server.QP().SetError())
-			take(t, client.Done(), "the end")
+			cmtest.Take(t, client.Done(), "the end")
 			t.Logf("after %v: %v", time.Since(start), client.Err())
 			require.ErrorIs(t, client.Err(), tt.is)
 			_, err = client.Recv(bounded(t))
@@ -529,7 +536,7 @@ func TestKeepAliveBehindSend(t *testing.T) {
 	}
 	_, err := server.Recv(ctx)
 	require.NoError(t, err)
-	require.NoError(t, take(t, sent, "the send's end"))
+	require.NoError(t, cmtest.Take(t, sent, "the send's end"))
 	require.NoError(t, client.Err())
 }
 
@@ -539,15 +546,15 @@ func TestIdleEndsNoticeThatPeerVanished(t *testing.T) {
 	needTwoHosts(t)
 	ctx := bounded(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), often.String())
-	conn, err := rdmacm.Dial(ctx, server.hear(patience), &rdmacm.Config{KeepAlive: often})
+	conn, err := rdmacm.Dial(ctx, server.Line(), &rdmacm.Config{KeepAlive: often})
 	require.NoError(t, err)
-	require.Equal(t, "up", server.hear(patience))
+	require.Equal(t, "up", server.Line())
 	mend := cut(t)
 	start := time.Now()
-	take(t, conn.Done(), "the end here")
+	cmtest.Take(t, conn.Done(), "the end here")
 	t.Logf("noticed here after %v: %v", time.Since(start), conn.Err())
 	require.ErrorIs(t, conn.Err(), syscall.ETIMEDOUT)
-	require.Equal(t, "over: peer unreachable: connection timed out", server.hear(patience))
+	require.Equal(t, "over: peer unreachable: connection timed out", server.Line())
 	t.Logf("and there after %v", time.Since(start))
 	mend()
 	require.NoError(t, conn.Shutdown(bounded(t)))
@@ -573,32 +580,32 @@ func TestFloodedListener(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, flooded.Close()) }()
 	flood := startPeer(t, "flood", flooded.Addr().String(), strconv.Itoa(requests))
-	require.Equal(t, "ready", flood.hear(2*time.Minute))
+	require.Equal(t, "ready", flood.Line())
 	quiet := listenOn(t, d.IPv4)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	flood.tell()
+	tell(t, flood)
 	soon(t, "the flood", func() bool { return rdmacm.Waiting(flooded) == backlog })
 	var ups, ends []time.Duration
-	for len(flood.lines) == 0 {
+	for !strings.Contains(flood.Stdout(), "refused") {
 		start := time.Now()
 		result := acceptOne(ctx, quiet, nil)
 		client, err := rdmacm.Dial(bounded(t), quiet.Addr().String(), nil)
 		require.NoError(t, err)
-		server := take(t, result, "the server's end")
+		server := cmtest.Take(t, result, "the server's end")
 		require.NoError(t, server.err)
 		ups = append(ups, time.Since(start))
 		start = time.Now()
 		require.NoError(t, client.Close())
-		take(t, server.conn.Done(), "the end")
+		cmtest.Take(t, server.conn.Done(), "the end")
 		ends = append(ends, time.Since(start))
 		require.NoError(t, server.conn.Close())
 		if rdmacm.Refusing(flooded) == 0 && len(ups) > 10 {
 			require.NoError(t, flooded.Close()) // refuses those that wait for Accept
 		}
 	}
-	t.Log(flood.hear(patience))
+	t.Log(flood.Line())
 	slices.Sort(ups)
 	slices.Sort(ends)
 	last := len(ups) - 1
@@ -611,7 +618,7 @@ func TestFloodedListener(t *testing.T) {
 func TestListenersHoldUpNobody(t *testing.T) {
 	d := needDevice(t)
 	ip := netip.AddrPortFrom(d.IPv4, 0)
-	b := newBench(t, d)
+	b := cmtest.NewBench(t, d)
 	for name, listen := range map[string]func(t *testing.T) (ln any, pair func() (client, server func() error, ended func())){
 		"Listener": func(t *testing.T) (any, func() (client, server func() error, ended func())) {
 			ln := listenOn(t, d.IPv4)
@@ -619,14 +626,14 @@ func TestListenersHoldUpNobody(t *testing.T) {
 				result := acceptOne(bounded(t), ln, nil)
 				conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
 				require.NoError(t, err)
-				a := take(t, result, "the server's end")
+				a := cmtest.Take(t, result, "the server's end")
 				require.NoError(t, a.err)
-				return conn.Close, a.conn.Close, func() { take(t, a.conn.Done(), "the end") }
+				return conn.Close, a.conn.Close, func() { cmtest.Take(t, a.conn.Done(), "the end") }
 			}
 		},
 		"HandledID": func(t *testing.T) (any, func() (client, server func() error, ended func())) {
-			up, ended := make(chan *rdmacm.HandledID, 1), make(chan struct{})
-			ln := b.listen(1, b.accepting(func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+			up, ended := make(chan *handled.ID, 1), make(chan struct{})
+			ln := b.Listen(1, b.Accepting(func(id *handled.ID, ev *rdmacm.Event) error {
 				switch ev.Type {
 				case rdmacm.EventEstablished:
 					up <- id
@@ -635,19 +642,19 @@ func TestListenersHoldUpNobody(t *testing.T) {
 				}
 				return nil
 			}))
-			return ln, func() (client, server func() error, end func()) {
+			return ln.ID(), func() (client, server func() error, end func()) {
 				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
 				require.NoError(t, err)
-				server = func(id *rdmacm.HandledID) func() error {
+				server = func(id *handled.ID) func() error {
 					return func() error { return id.Shutdown(bounded(t)) }
-				}(take(t, up, "the server's end"))
-				return conn.Close, server, func() { take(t, ended, "the end") }
+				}(cmtest.Take(t, up, "the server's end"))
+				return conn.Close, server, func() { cmtest.Take(t, ended, "the end") }
 			}
 		},
 		"Endpoint": func(t *testing.T) (any, func() (client, server func() error, ended func())) {
-			ln := passiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-			return ln, func() (client, server func() error, ended func()) {
-				var request *rdmacm.Endpoint
+			ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
+			return ln.ID(), func() (client, server func() error, ended func()) {
+				var request *endpoint.Endpoint
 				accepted := inBackground(func() (err error) {
 					if request, err = ln.GetRequest(bounded(t)); err != nil {
 						return err
@@ -656,7 +663,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 				})
 				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
 				require.NoError(t, err)
-				require.NoError(t, take(t, accepted, "the server's end"))
+				require.NoError(t, cmtest.Take(t, accepted, "the server's end"))
 				return conn.Close, request.Close, func() {
 					ev, err := request.Next(bounded(t))
 					require.NoError(t, err)
@@ -686,7 +693,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 			}()
 			one, other := connect(t, d.IPv4, nil, nil)
 			require.NoError(t, one.Close())
-			take(t, other.Done(), "the end of another connection")
+			cmtest.Take(t, other.Done(), "the end of another connection")
 			require.NoError(t, client())
 			ended()
 			require.NoError(t, server())
@@ -696,91 +703,12 @@ func TestListenersHoldUpNobody(t *testing.T) {
 	}
 }
 
-// peerEnv holds what this program does when it runs as a test's peer: a role
-// and its arguments.
-const peerEnv = "VERBENA_RDMACM_PEER"
-
 // there is the address of the other one of the guest's two hosts.
-var there = netip.MustParseAddr("198.51.100.2")
-
-// peer is another process, and with two hosts on the other host.
-type peer struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	in    io.Writer
-	lines chan string
-}
-
-func startPeer(t testing.TB, role ...string) *peer {
-	t.Helper()
-	args := []string{"/proc/self/exe"}
-	if twoHosts() {
-		self, err := os.Executable()
-		require.NoError(t, err)
-		args = []string{"ip", "netns", "exec", "ns1", self}
-	}
-	p := &peer{t: t, cmd: exec.Command(args[0], args[1:]...), lines: make(chan string, 64)}
-	p.cmd.Env = append(os.Environ(), peerEnv+"="+strings.Join(role, " "))
-	p.cmd.Stderr = os.Stderr
-	var err error
-	p.in, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		defer close(p.lines)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.lines <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		for range p.lines {
-		}
-	})
-	return p
-}
-
-func (p *peer) kill() {
-	_ = p.cmd.Process.Kill() // if it was not killed yet
-	_ = p.cmd.Wait()         // says that it was killed
-}
-
-// tell makes the peer go on.
-func (p *peer) tell() {
-	p.t.Helper()
-	_, err := fmt.Fprintln(p.in)
-	require.NoError(p.t, err)
-}
-
-// hear returns what the peer says next.
-func (p *peer) hear(within time.Duration) string {
-	p.t.Helper()
-	select {
-	case line, ok := <-p.lines:
-		require.True(p.t, ok, "the peer has ended")
-		return line
-	case <-time.After(within):
-		require.FailNow(p.t, "the peer says nothing", "within %v", within)
-	}
-	return ""
-}
-
-// playPeer is what a peer's process does.
-func playPeer(role []string) {
-	roles := map[string]func([]string, *bufio.Scanner) error{
-		"server": playServer,
-		"flood":  playFlood,
-		"asker":  playAsker,
-	}
-	fmt.Fprintln(os.Stderr, role, roles[role[0]](role[1:], bufio.NewScanner(os.Stdin)))
-	os.Exit(1)
-}
+var there = netip.MustParseAddr(farAddress)
 
 // playServer accepts connections at an address, with a KeepAlive, and says how
 // each ends.
-func playServer(args []string, _ *bufio.Scanner) error {
+func playServer(args []string) error {
 	ctx := context.Background()
 	often, err := time.ParseDuration(args[1])
 	if err != nil {
@@ -808,7 +736,8 @@ func playServer(args []string, _ *bufio.Scanner) error {
 }
 
 // playAsker asks for a connection, and does not go on with the handshake.
-func playAsker(args []string, in *bufio.Scanner) error {
+func playAsker(args []string) error {
+	in := bufio.NewScanner(os.Stdin)
 	ch, ids, err := resolveMany(args[0], 1)
 	if err != nil {
 		return err
@@ -829,7 +758,8 @@ func playAsker(args []string, in *bufio.Scanner) error {
 }
 
 // playFlood asks for many connections at once, and says when all were refused.
-func playFlood(args []string, in *bufio.Scanner) error {
+func playFlood(args []string) error {
+	in := bufio.NewScanner(os.Stdin)
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err

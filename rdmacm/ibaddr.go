@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -14,8 +15,8 @@ import (
 type IBAddr struct {
 	GID           ibverbs.GID
 	ServiceID     uint64       // the upper bits are the port space, the lowest 16 the port
-	ServiceIDMask uint64       // significant bits of ServiceID; zero means all of them
-	PKey          ibverbs.PKey // zero means ibverbs.PKeyDefault
+	ServiceIDMask uint64       // significant bits of ServiceID; 0 means all of them
+	PKey          ibverbs.PKey // 0 means ibverbs.PKeyDefault
 	FlowInfo      uint32
 	ScopeID       uint64
 }
@@ -52,3 +53,18 @@ func ibAddr(s *librdmacm.Sockaddr) IBAddr {
 		PKey: ibverbs.PKey(ib.SibPkey.Host()), FlowInfo: ib.SibFlowinfo.Host(), ScopeID: ib.SibScopeId,
 	}
 }
+
+func (id *ID) bindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
+
+func (id *ID) resolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
+	if src == nil {
+		return id.resolveAddr(nil, dst.sockaddr(), timeout, dst.String())
+	}
+	return id.resolveAddr(src.sockaddr(), dst.sockaddr(), timeout, src.String()+" to "+dst.String())
+}
+
+func (id *ID) joinIB(group IBAddr, flags JoinFlags, value any) error {
+	return id.join(group.sockaddr(), group.String(), flags, value)
+}
+
+func (id *ID) leaveIB(group IBAddr) error { return id.leave(group.sockaddr(), group.String()) }

@@ -45,9 +45,9 @@ type ID struct {
 	qpType  ibverbs.QPType
 	value   atomic.Pointer[any]
 
-	endpoint atomic.Bool   // true while an Endpoint reads the events
-	backlog  atomic.Int32  // set by Listen, 0 before
-	seen     atomic.Uint32 // one bit for each type of event read
+	taken   atomic.Bool   // true while another package takes over the events, or has them
+	backlog atomic.Int32  // set by Listen, 0 before
+	seen    atomic.Uint32 // one bit for each type of event read
 
 	// mu is held while C works on the ID, so that its queue pair cannot go
 	// away. It is taken before a channel's mu, and guards the fields below.
@@ -288,7 +288,7 @@ func (id *ID) destroy() error {
 // bindInfo binds the ID to the source address.
 func (id *ID) bindInfo(info AddrInfo) error {
 	if info.Family == FamilyIB {
-		return id.BindIB(info.SrcIB)
+		return id.bindIB(info.SrcIB)
 	}
 	return id.BindAddr(info.Src)
 }
@@ -303,13 +303,13 @@ func (id *ID) resolveInfo(info AddrInfo, timeout time.Duration) error {
 	if info.SrcIB != (IBAddr{}) {
 		src = &info.SrcIB
 	}
-	return id.ResolveIB(src, info.DstIB, timeout)
+	return id.resolveIB(src, info.DstIB, timeout)
 }
 
 // routeInfo starts to find the path to the destination, unless info has paths.
 func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 	if len(info.Paths) > 0 {
-		return id.SetIBPaths(info.Paths...)
+		return id.setIBPaths(info.Paths)
 	}
 	return id.ResolveRoute(timeout)
 }
@@ -321,14 +321,6 @@ func (id *ID) LocalAddr() netip.AddrPort { return address(id, librdmacm.GetLocal
 // RemoteAddr returns the peer's IP address and port. It returns the zero value
 // if the peer's address is not known or is an InfiniBand address.
 func (id *ID) RemoteAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
-
-// LocalIBAddr returns the local InfiniBand address, or the zero value if the ID
-// has none.
-func (id *ID) LocalIBAddr() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
-
-// RemoteIBAddr returns the peer's InfiniBand address, or the zero value if it
-// has none.
-func (id *ID) RemoteIBAddr() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }
 
 func address[T any](
 	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,
@@ -434,16 +426,6 @@ func setIDOption[T any](id *ID, option librdmacm.IDOption, value T) error {
 	return id.setOption(librdmacm.RDMA_OPTION_ID, int32(option), unsafe.Pointer(&value), unsafe.Sizeof(value))
 }
 
-// SetIBPaths sets the paths to the peer, of which the first is used. Call it
-// instead of ResolveRoute. EventRouteResolved follows. See rdma_set_option(3).
-func (id *ID) SetIBPaths(paths ...libibverbs.PathData) error {
-	if len(paths) == 0 {
-		return cerr.Refuse("rdma_set_option", id.name(), "no path")
-	}
-	return id.setOption(librdmacm.RDMA_OPTION_IB, int32(librdmacm.RDMA_OPTION_IB_PATH),
-		unsafe.Pointer(&paths[0]), unsafe.Sizeof(paths[0])*uintptr(len(paths)))
-}
-
 func (id *ID) setOption(level librdmacm.OptionLevel, option int32, value unsafe.Pointer, size uintptr) error {
 	return id.call(func() error {
 		return librdmacm.SetOption(id.raw, int32(level), option, value, uint64(size))
@@ -464,10 +446,6 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	}
 	return id.bind(sa, name)
 }
-
-// BindIB binds the ID to a local InfiniBand address; see rdma_bind_addr(3). A
-// zero GID stands for every GID of every device.
-func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
 
 func (id *ID) bind(sa *sockaddr, name string) error {
 	// Errors name the requested address, which the ID does not have yet.
@@ -493,15 +471,6 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 		return err
 	}
 	return id.resolveAddr(from, to, timeout, src.String()+" to "+dst.String())
-}
-
-// ResolveIB finds the device for an InfiniBand address, like ResolveAddr. src
-// may be nil.
-func (id *ID) ResolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
-	if src == nil {
-		return id.resolveAddr(nil, dst.sockaddr(), timeout, dst.String())
-	}
-	return id.resolveAddr(src.sockaddr(), dst.sockaddr(), timeout, src.String()+" to "+dst.String())
 }
 
 func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string) error {
@@ -659,24 +628,25 @@ type ConnParam struct {
 	PrivateData []byte
 	// ResponderResources is how many RDMA reads and atomics the peer may have
 	// outstanding here; InitiatorDepth is how many this end may have
-	// outstanding there. 0 stands for as many as the device and, for Accept,
-	// the peer allow. A negative number stands for none.
+	// outstanding there. 0 means as many as the device and, for Accept, the
+	// peer allow; a negative value means none.
 	ResponderResources, InitiatorDepth int
 	// FlowControl lets the device tell the peer how many receives are posted.
 	FlowControl bool
 	// RetryCount is how often either end retries a message that is not
 	// acknowledged. The value passed to Connect counts; the one passed to
-	// Accept does not. 0 stands for 6, and a negative number for never. The
-	// maximum is 7, which on Soft-RoCE stands for forever.
+	// Accept does not. 0 means 6; a negative value means no retries. The maximum
+	// is 7, which Soft-RoCE treats as forever.
 	RetryCount int
 	// PeerRNRRetryCount is how often the peer retries a message while no
-	// receive is posted here. 0 stands for ibverbs.RNRRetryForever, and a
-	// negative number for never.
+	// receive is posted here. 0 means ibverbs.RNRRetryForever; a negative value
+	// means no retries.
 	PeerRNRRetryCount int
 
 	// QPNum is the number of a queue pair that CreateQP did not create, and SRQ
 	// is set if that queue pair uses a shared receive queue. Both are ignored
-	// if the ID has a queue pair from CreateQP.
+	// if the ID has a queue pair from CreateQP; without one, Accept fails if
+	// QPNum is 0.
 	QPNum uint32
 	SRQ   bool
 }
@@ -711,13 +681,13 @@ func (p ConnParam) with(f func(*librdmacm.ConnParam) error) error {
 }
 
 // Listen starts listening for connection requests, which arrive as
-// EventConnectRequest; see rdma_listen(3). Up to backlog requests wait to be
-// read from the channel, 128 if backlog is 0, and at most the system's
-// net.rdma_ucm.max_backlog. The kernel does not answer further requests, and
-// their senders retry a few seconds later.
+// EventConnectRequest; see rdma_listen(3). backlog is the maximum number of
+// requests that wait to be read from the channel, up to the system's
+// net.rdma_ucm.max_backlog, which is 1024 unless the administrator has changed
+// it; 0 means as many as that. Further requests get no answer, and their peers
+// ask again some seconds later.
 func (id *ID) Listen(backlog int) error {
-	backlog = backlogOf(backlog)
-	return id.listen(backlog, backlog)
+	return id.listen(backlogOf(backlog), max(0, min(backlog, maxBacklog)))
 }
 
 // backlogOf returns how many requests may wait if the caller passed backlog.
@@ -853,7 +823,7 @@ func (id *ID) Disconnect() error {
 // Notify passes an event of a queue pair to the communication manager; see
 // rdma_notify(3). Only ibverbs.EventCommEstablished has an effect: it completes
 // the handshake when a message arrives before the handshake's last one. Notify
-// fails with syscall.EISCONN if the connection is already up.
+// fails with an error matching syscall.EISCONN if the connection is already up.
 func (id *ID) Notify(event ibverbs.EventType) error {
 	return id.callBound("rdma_notify", "accept", func() error { return librdmacm.Notify(id.raw, libibverbs.EventType(event)) })
 }
@@ -904,21 +874,15 @@ var joins sync.Map // unsafe.Pointer -> *join
 // LeaveMulticast even after EventMulticastError, and for a group that was lost
 // later.
 //
-// JoinMulticast fails with syscall.EADDRINUSE if the ID is already in the
-// group, and with errors.ErrUnsupported for IPv6 on RoCE v2, which Linux does
-// not support.
+// JoinMulticast fails with an error matching syscall.EADDRINUSE if the ID is
+// already in the group, and with one matching errors.ErrUnsupported for IPv6 on
+// RoCE v2, which Linux does not support.
 func (id *ID) JoinMulticast(group netip.Addr, flags JoinFlags, value any) error {
 	sa, err := groupAddr("rdma_join_multicast", group)
 	if err != nil {
 		return err
 	}
 	return id.join(sa, group.String(), flags, value)
-}
-
-// JoinMulticastIB joins the multicast group of an InfiniBand address, like
-// JoinMulticast.
-func (id *ID) JoinMulticastIB(group IBAddr, flags JoinFlags, value any) error {
-	return id.join(group.sockaddr(), group.String(), flags, value)
 }
 
 func groupAddr(op string, group netip.Addr) (*sockaddr, error) {
@@ -970,8 +934,8 @@ func (j *join) do(id *ID) error {
 }
 
 // LeaveMulticast leaves a group that JoinMulticast joined, or cancels the join;
-// see rdma_leave_multicast(3). It fails with syscall.EADDRNOTAVAIL if the ID is
-// not in the group.
+// see rdma_leave_multicast(3). It fails with an error matching
+// syscall.EADDRNOTAVAIL if the ID is not in the group.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
 	sa, err := groupAddr("rdma_leave_multicast", group)
 	if err != nil {
@@ -979,10 +943,6 @@ func (id *ID) LeaveMulticast(group netip.Addr) error {
 	}
 	return id.leave(sa, group.String())
 }
-
-// LeaveMulticastIB leaves a group that JoinMulticastIB joined, or cancels the
-// join.
-func (id *ID) LeaveMulticastIB(group IBAddr) error { return id.leave(group.sockaddr(), group.String()) }
 
 func (id *ID) leave(group *sockaddr, name string) error {
 	return id.callBound("rdma_leave_multicast", "join", func() error {
@@ -1035,8 +995,8 @@ func (id *ID) rawQP() *libibverbs.Qp {
 // listener at the very moment of the move; after a while, the peer gets
 // EventUnreachable.
 //
-// Migrate fails if this package reads the ID's events itself: if the ID belongs
-// to an Endpoint, which has its own Migrate, or to a HandledID, a Conn or a
+// Migrate fails if the ID belongs to something that reads its events: an
+// endpoint.Endpoint, which has its own Migrate, a handled.ID, a Conn or a
 // DatagramConn.
 func (id *ID) Migrate(to *EventChannel) error {
 	if err := id.checkOwnEvents(); err != nil {
@@ -1050,14 +1010,14 @@ func (id *ID) Migrate(to *EventChannel) error {
 	return id.migrate(to)
 }
 
-// checkOwnEvents returns an error if this package reads the ID's events.
+// checkOwnEvents returns an error if the caller does not read the ID's events.
 func (id *ID) checkOwnEvents() error {
 	if err := id.self().Use(); err != nil {
 		return err
 	}
 	defer id.object.Done()
 	if id.channel.Load().dispatched {
-		return cerr.Refuse("rdma_migrate_id", id.name(), "the id's events are read for an Endpoint, a HandledID, a Conn or a DatagramConn")
+		return cerr.Refuse("rdma_migrate_id", id.name(), "the id's events are read for an endpoint.Endpoint, a handled.ID, a Conn or a DatagramConn")
 	}
 	return nil
 }
@@ -1212,8 +1172,9 @@ func explain(err error, done bool, missing string) error {
 }
 
 // WriteUserEvent adds an EventUser with a status and a number, Event.Arg, to
-// the ID's events; see rdma_write_cm_event(3). It needs rdma-core 60, without
-// which it fails with errors.ErrUnsupported, and kernel support.
+// the ID's events; see rdma_write_cm_event(3). It needs kernel support and
+// rdma-core 60, without which it fails with an error matching
+// errors.ErrUnsupported.
 func (id *ID) WriteUserEvent(status int, arg uint64) error {
 	return id.call(func() error {
 		return librdmacm.WriteCmEvent(id.raw, EventUser, int32(status), arg)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/owned"
 )
 
 // A Listener accepts connections. Its methods may be called concurrently.
@@ -21,7 +22,7 @@ type Listener struct {
 	requests   chan *Request // each holds one use of the dispatcher
 	serving    chan struct{} // one element for each request in Serve; nil without a limit
 	closed     chan struct{}
-	closer     closer
+	closer     owned.Closer
 
 	mu     sync.Mutex
 	failed error // why closed is closed
@@ -47,9 +48,10 @@ type ListenConfig struct {
 // on every address of every device, with both IPv4 and IPv6. If the port is 0,
 // the system chooses one. The config may be nil.
 //
-// Listen refuses a loopback address such as 127.0.0.1 with
-// syscall.EADDRNOTAVAIL. The kernel treats it as every address of every device:
-// the listener would be open to the network, but not to dials of the loopback
+// For a loopback address such as 127.0.0.1, Listen fails with an error matching
+// syscall.EADDRNOTAVAIL, unless a device has the address, as that of package
+// softroce has. The kernel treats it as every address of every device: the
+// listener would be open to the network, but not to dials of the loopback
 // address.
 //
 // If the device that has the address is removed, Accept returns an error
@@ -88,9 +90,6 @@ func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string)
 }
 
 func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
-	if err := refuseLoopback(info.Src.Addr()); err != nil {
-		return nil, err
-	}
 	config := c.withDefaults()
 	d, id, err := newDispatchedID(info.PortSpace, ownDispatcher)
 	if err != nil {
@@ -111,10 +110,18 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 	return ln, nil
 }
 
-// refuseLoopback rejects loopback addresses: a listener meant for this machine
-// alone would be open to the network.
-func refuseLoopback(addr netip.Addr) error {
+// refuseLoopback rejects a loopback address that no device has: a listener meant for this
+// machine alone would be open to the network.
+func (ln *Listener) refuseLoopback(addr netip.Addr) error {
 	if !addr.IsLoopback() {
+		return nil
+	}
+	if err := ln.id.self().Use(); err != nil {
+		return err
+	}
+	bound := ln.id.verbs() != nil
+	ln.id.object.Done()
+	if bound {
 		return nil
 	}
 	return cerr.Argument("rdma_listen", addr.String(), cerr.InvalidAs(syscall.EADDRNOTAVAIL,
@@ -134,6 +141,9 @@ func (ln *Listener) start(info AddrInfo, config ListenConfig) error {
 		}
 	}
 	if err := ln.id.bindInfo(info); err != nil {
+		return err
+	}
+	if err := ln.refuseLoopback(info.Src.Addr()); err != nil {
 		return err
 	}
 	if err := ln.id.listen(config.Backlog, unread); err != nil {
@@ -235,7 +245,7 @@ func (ln *Listener) Close() error {
 		return err
 	}
 	ln.end(os.ErrClosed)
-	return ln.closer.do(func() error {
+	return ln.closer.Do(func() error {
 		if err := ln.id.Close(); err != nil {
 			return err
 		}

@@ -13,7 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 const maxBacklogFile = "/proc/sys/net/rdma_ucm/max_backlog"
@@ -31,6 +34,7 @@ func setMaxBacklog(t *testing.T, value string) {
 // more than the system permits. Nobody answers further ones, which makes their
 // peers ask again.
 func TestBacklogOfID(t *testing.T) {
+	d := testdevice.Needs(t, testdevice.Guest) // whose limit it sets
 	for _, tt := range []struct {
 		name, max     string
 		backlog, wait int
@@ -39,25 +43,24 @@ func TestBacklogOfID(t *testing.T) {
 		{"of the system", "1", 8, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := needDevice(t)
 			setMaxBacklog(t, tt.max)
-			b := newBench(t, d)
+			b := cmtest.NewBench(t, d)
 			ln := newEnd(t)
 			require.NoError(t, ln.id.BindAddr(netip.AddrPortFrom(d.IPv4, 0)))
 			require.NoError(t, ln.id.Listen(tt.backlog))
 			const dials = 3
-			note, seen := record()
+			note, seen := cmtest.Record()
 			asked := make(chan error, dials)
-			dialing := b.dialing(note)
+			dialing := b.Dialing(note)
 			for range dials {
-				resolve(t, handled(t, func(id *rdmacm.HandledID, ev *rdmacm.Event) error {
+				cmtest.Resolve(t, cmtest.Handled(t, func(id *handled.ID, ev *rdmacm.Event) error {
 					err := dialing(id, ev)
 					if ev.Type == rdmacm.EventRouteResolved {
 						asked <- err
 					}
 					return err
 				}), ln.id.LocalAddr())
-				require.NoError(t, take(t, asked, "the request"))
+				require.NoError(t, cmtest.Take(t, asked, "the request"))
 			}
 			connect(t, d.IPv4, nil, nil) // comes after all of them
 			waiting := 0
@@ -68,12 +71,12 @@ func TestBacklogOfID(t *testing.T) {
 			}
 			require.Equal(t, tt.wait, waiting)
 			for range tt.wait {
-				await(t, seen, rdmacm.EventRejected)
+				cmtest.Await(t, seen, rdmacm.EventRejected)
 			}
 			start := time.Now()
 			for range dials - tt.wait {
 				refuse(t, next(t, ln.ch, rdmacm.EventConnectRequest))
-				await(t, seen, rdmacm.EventRejected)
+				cmtest.Await(t, seen, rdmacm.EventRejected)
 				t.Logf("asked again after %v", time.Since(start))
 			}
 		})
@@ -121,21 +124,21 @@ func TestSlowConsumersDelayOnlyThemselves(t *testing.T) {
 		conn, err := rdmacm.Dial(ctx, slow.Addr().String(), nil)
 		dialed <- accepted{conn: conn, err: err}
 	}()
-	take(t, inside, "Setup")
+	cmtest.Take(t, inside, "Setup")
 	soon(t, "a request waits", func() bool { return rdmacm.Waiting(unserved) == 1 })
 	connect(t, d.IPv4, nil, nil)
 	client, server := connect(t, d.IPv4, nil, nil)
 	require.NoError(t, client.Close())
-	take(t, server.Done(), "the end")
+	cmtest.Take(t, server.Done(), "the end")
 	require.Empty(t, dialed)
 	close(leave)
 	for _, end := range []<-chan accepted{result, dialed} {
-		a := take(t, end, "an end of the slow connection")
+		a := cmtest.Take(t, end, "an end of the slow connection")
 		require.NoError(t, a.err)
 		defer func() { require.NoError(t, a.conn.Close()) }()
 	}
 	require.NoError(t, unserved.Close())
-	require.ErrorIs(t, take(t, refused, "a refusal"), syscall.ECONNREFUSED)
+	require.ErrorIs(t, cmtest.Take(t, refused, "a refusal"), syscall.ECONNREFUSED)
 }
 
 // Clients are served at the same time, until the server's context ends.
@@ -175,7 +178,7 @@ func TestServe(t *testing.T) {
 	together.Wait()
 	require.Empty(t, served)
 	stop()
-	require.NoError(t, take(t, served, "the end"))
+	require.NoError(t, cmtest.Take(t, served, "the end"))
 	require.Zero(t, running.Load(), "the handlers have returned")
 }
 
@@ -199,10 +202,10 @@ func TestServeRefuses(t *testing.T) {
 	for _, data := range []string{"no", "??"} {
 		_, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: []byte(data)})
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
-		require.Equal(t, d.IPv4, take(t, peers, "a client").Addr(), "known after the answer")
+		require.Equal(t, d.IPv4, cmtest.Take(t, peers, "a client").Addr(), "known after the answer")
 	}
 	stop()
-	require.NoError(t, take(t, served, "the end"))
+	require.NoError(t, cmtest.Take(t, served, "the end"))
 }
 
 // When nobody can connect any more, those who serve are told.
@@ -223,10 +226,10 @@ func TestServeUntilClosed(t *testing.T) {
 		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
 		dialed <- err
 	}()
-	take(t, serves, "the client")
+	cmtest.Take(t, serves, "the client")
 	require.NoError(t, ln.Close())
-	require.ErrorIs(t, take(t, served, "the end"), os.ErrClosed)
-	require.ErrorIs(t, take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
+	require.ErrorIs(t, cmtest.Take(t, served, "the end"), os.ErrClosed)
+	require.ErrorIs(t, cmtest.Take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
 	require.ErrorIs(t, ln.Serve(ctx, func(context.Context, *rdmacm.Request) {}), os.ErrClosed)
 	require.ErrorIs(t, ln.Serve(ctx, nil), syscall.EINVAL)
 	var none context.Context

@@ -1,7 +1,6 @@
 package rdmacm_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,12 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/rdmacm"
 )
-
-// farEnv holds what this program is to do when it runs as the peer on the other
-// host, as JSON.
-const farEnv = "VERBENA_RDMACM_FAR"
 
 // Of the two hosts that tests/vm makes: the other one's address, and the network
 // interface of each that leads to the other.
@@ -48,29 +43,27 @@ const (
 	farMessage   = 4096
 )
 
-// far listens and serves one connection, and says how it ended.
-func far(job string) {
-	fmt.Fprintln(os.Stderr, "far:", func() error {
-		var j farJob
-		if err := json.Unmarshal([]byte(job), &j); err != nil {
-			return err
-		}
-		ctx := context.Background()
-		ln, err := rdmacm.Listen(ctx, farAddress+":0", nil)
-		if err != nil {
-			return err
-		}
-		fmt.Println(ln.Addr())
-		req, err := ln.Accept(ctx)
-		if err != nil {
-			return err
-		}
-		err = j.serve(ctx, req)
-		fmt.Printf("ended: %v\n", err)
-		_, err = io.Copy(io.Discard, os.Stdin) // what CM sends must not be lost with the process
+// far listens and serves one connection as a job in JSON says, and says how it
+// ended.
+func far(args []string) error {
+	var j farJob
+	if err := json.Unmarshal([]byte(args[0]), &j); err != nil {
 		return err
-	}())
-	os.Exit(0)
+	}
+	ctx := context.Background()
+	ln, err := rdmacm.Listen(ctx, farAddress+":0", nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	err = j.serve(ctx, req)
+	fmt.Printf("ended: %v\n", err)
+	_, err = io.Copy(io.Discard, os.Stdin) // what CM sends must not be lost with the process
+	return err
 }
 
 func (j *farJob) serve(ctx context.Context, req *rdmacm.Request) error {
@@ -117,53 +110,13 @@ func (j *farJob) serve(ctx context.Context, req *rdmacm.Request) error {
 	}
 }
 
-// farPeer is the process on the other host.
-type farPeer struct {
-	address string
-	lines   chan string // closed when it has ended
-}
-
-func startFar(t *testing.T, job farJob) *farPeer {
+// startFar starts the peer on the other host, and returns its address.
+func startFar(t *testing.T, job farJob) (p *process.Process, address string) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
 	text, err := json.Marshal(job)
 	require.NoError(t, err)
-	cmd := exec.Command("ip", "netns", "exec", farNamespace, self)
-	cmd.Env = append(os.Environ(), farEnv+"="+string(text))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	p := &farPeer{lines: make(chan string, 2)} // all that it says
-	go func() {
-		defer close(p.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // says that it was killed
-	})
-	p.address = p.line(bounded(t), t)
-	return p
-}
-
-// line returns what the peer says next.
-func (p *farPeer) line(ctx context.Context, t *testing.T) string {
-	t.Helper()
-	select {
-	case line, ok := <-p.lines:
-		require.True(t, ok, "the peer has ended")
-		return line
-	case <-ctx.Done():
-		require.Fail(t, "the peer says nothing")
-		return ""
-	}
+	p = startPeer(t, "far", string(text))
+	return p, p.Line()
 }
 
 // lose makes each direction between the two hosts lose so many packets of 100.
@@ -193,7 +146,7 @@ type lossyEnd struct {
 	remote ibverbs.RemoteBuffer
 }
 
-func dialFar(ctx context.Context, t *testing.T, p *farPeer, config rdmacm.Config, size int) *lossyEnd {
+func dialFar(ctx context.Context, t *testing.T, address string, config rdmacm.Config, size int) *lossyEnd {
 	t.Helper()
 	e := &lossyEnd{}
 	config.Setup = func(c *rdmacm.Conn) (err error) {
@@ -204,7 +157,7 @@ func dialFar(ctx context.Context, t *testing.T, p *farPeer, config rdmacm.Config
 		return err
 	}
 	var err error
-	e.Conn, err = rdmacm.Dial(ctx, p.address, &config)
+	e.Conn, err = rdmacm.Dial(ctx, address, &config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, json.NewDecoder(bytes.NewReader(e.PeerData())).Decode(&e.remote))
@@ -241,12 +194,12 @@ func TestLoss(t *testing.T) {
 			t.Run(fmt.Sprintf("%v%%/closed by the %s end", tt.percent, last), func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), lossPatience)
 				defer cancel()
-				p := startFar(t, farJob{RetryCount: tt.retries, AckTimeout: tt.ackTimeout, Size: tt.size})
+				p, address := startFar(t, farJob{RetryCount: tt.retries, AckTimeout: tt.ackTimeout, Size: tt.size})
 				lose(t, tt.percent)
 				defer lose(t, 0)
 				w := stopwatch{last: time.Now()}
 				defer func() { t.Log(strings.Join(w.times, ", ")) }()
-				e := dialFar(ctx, t, p, rdmacm.Config{RetryCount: tt.retries, AckTimeout: tt.ackTimeout}, 2*tt.size)
+				e := dialFar(ctx, t, address, rdmacm.Config{RetryCount: tt.retries, AckTimeout: tt.ackTimeout}, 2*tt.size)
 				w.lap("connect")
 				e.throughMemory(ctx, t, tt.size, tt.chunk, &w)
 				e.throughMessages(ctx, t)
@@ -259,7 +212,7 @@ func TestLoss(t *testing.T) {
 					require.NoError(t, e.Wait(ctx))
 				}
 				w.lap("close")
-				require.Equal(t, "ended: <nil>", p.line(ctx, t))
+				require.Equal(t, "ended: <nil>", p.Line())
 				w.lap("the peer's end")
 			})
 		}
@@ -331,8 +284,8 @@ func TestTransferToVanishedPeer(t *testing.T) {
 			t.Run(way.name+"/"+kind, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), lossPatience)
 				defer cancel()
-				p := startFar(t, farJob{Size: size})
-				e := dialFar(ctx, t, p, rdmacm.Config{}, size)
+				_, address := startFar(t, farJob{Size: size})
+				e := dialFar(ctx, t, address, rdmacm.Config{}, size)
 				under := make(chan struct{}, 1)
 				ended := inBackground(func() error {
 					for {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // On a machine without the library or without a device, the errors say so.
@@ -29,6 +30,7 @@ func TestWithoutDevice(t *testing.T) {
 		default:
 			require.ErrorIs(t, err, syscall.ENODEV)
 			require.ErrorContains(t, err, "no RDMA device that can be opened; give access")
+			require.ErrorContains(t, err, "VERBENA_DEVICE=soft")
 		}
 	}
 	_, err := rdmacm.Dial(t.Context(), "192.0.2.1:7471", nil)
@@ -41,9 +43,9 @@ func TestWithoutDevice(t *testing.T) {
 	check(err)
 	_, err = rdmacm.Devices()
 	check(err)
-	_, err = rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	_, err = endpoint.New(rdmacm.PortSpaceTCP)
 	check(err)
-	_, err = rdmacm.CreateEndpoint(t.Context(), rdmacm.AddrInfo{}, nil, nil)
+	_, err = endpoint.Create(t.Context(), rdmacm.AddrInfo{}, nil, nil)
 	check(err)
 	_, err = rdmacm.GetAddrInfo(t.Context(), "localhost", "7471", nil)
 	check(err)

@@ -5,23 +5,34 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// operation is a work request in flight.
+// operation is a work request, or several that are posted together.
 type operation struct {
-	wc     ibverbs.WC
-	err    error         // set instead of wc if no completion will arrive
-	done   chan struct{} // closed when wc or err is set
-	isSend bool
-	finish func()               // for a send, if not nil: called when the device needs nothing more
-	slot   int                  // for a datagram receive: its slot in headers
-	header [ibverbs.GRHLen]byte // for a datagram receive: the header received
+	state    atomic.Int32
+	wc       ibverbs.WC           // of the last request, or of the first that failed
+	failed   bool                 // wc is of one that failed
+	err      error                // instead of wc's: why it is over, or was refused in part
+	requests int                  // places that it takes in the send queue; 0 for a receive
+	finish   func()               // for a send, if not nil: called when the device needs nothing more
+	slot     int                  // for a datagram receive: its slot in headers
+	header   [ibverbs.GRHLen]byte // for a datagram receive: the header received
+	waiters  []chan struct{}      // parked goroutines, guarded by the operations' mutex
 }
+
+// States of an operation.
+const (
+	idle     = iota // was never posted
+	inFlight        // the device has it
+	over            // wc or err is set
+)
 
 // operations are the work requests of a queue pair. One of the goroutines that
 // wait for a request leads: it polls the completion queue and hands out
@@ -33,14 +44,20 @@ type operations struct {
 	turns     uint          // number of turns as leader; used by the leader
 	maxInline int           // bytes
 
-	mu      sync.Mutex // guards the fields below, and posting
-	pending map[uint64]*operation
-	lastID  uint64
-	send    *ibverbs.SendBatch
-	recv    *ibverbs.RecvBatch
-	headers *headers // of received datagrams; nil for connections
-	closed  error
-	kept    []keptReceive
+	mu        sync.Mutex   // guards the fields below, and posting
+	inFlight  []*operation // the request ID says where
+	places    []uint32     // free ones in inFlight
+	completed uint64       // number of operations
+	send      *ibverbs.SendBatch
+	recv      *ibverbs.RecvBatch
+	headers   *headers // of received datagrams; nil for connections
+	closed    error
+	kept      []keptReceive
+
+	// Not in use, so that the next call need not allocate them.
+	transfers []*Transfer
+	receives  []*Receive
+	parked    []chan struct{}
 
 	// sends and recvs count posted requests until their completions are taken
 	// from the completion queue, which must never overflow.
@@ -51,9 +68,13 @@ type operations struct {
 	failed func(*ibverbs.WCError)
 }
 
+// A request ID is a place in inFlight. The last of the requests that were posted together, or the only one,
+// has this bit too. The others complete only if they fail.
+const lastRequest = 1 << 62
+
 // keptReceive is a receive that Recv posted before its context ended.
 type keptReceive struct {
-	op       *operation
+	receive  *Receive
 	segments []ibverbs.Segment
 }
 
@@ -69,9 +90,16 @@ func (o *operations) init(q *queues, size queueSizes) error {
 	o.lead = make(chan struct{}, 1)
 	o.wcs = make([]ibverbs.WC, 16)
 	o.maxInline = size.inline
-	o.sends.size, o.recvs.size = size.send, size.recv
-	o.pending = map[uint64]*operation{}
+	o.makeRoom(size.send, size.recv)
 	return nil
+}
+
+func (o *operations) makeRoom(sends, recvs int) {
+	o.sends.size, o.recvs.size = sends, recvs
+	o.inFlight = make([]*operation, sends+recvs)
+	for i := range o.inFlight {
+		o.places = append(o.places, uint32(i))
+	}
 }
 
 // check returns an error if the queues were not created by this package or ctx
@@ -91,42 +119,90 @@ func (o *operations) check(ctx context.Context) error {
 // monopolize the processors.
 const yieldEvery = 8
 
-// wait blocks until op is done or ctx ends. It reports whether op is done, and
+// wait blocks until op is over or ctx ends. It reports whether op is over, and
 // its error. If both happen, op wins.
 func (o *operations) wait(ctx context.Context, op *operation) (done bool, err error) {
 	if err := o.check(ctx); err != nil {
 		return false, err
 	}
-	err = o.waitUntilDone(ctx, op)
-	if op.isDone() {
+	err = o.waitUntilOver(ctx, op)
+	if op.isOver() {
 		return true, o.result(ctx, op)
 	}
 	return false, err
 }
 
-func (o *operations) waitUntilDone(ctx context.Context, op *operation) error {
-	for !op.isDone() {
+func (o *operations) waitUntilOver(ctx context.Context, op *operation) error {
+	for !op.isOver() {
 		select {
-		case <-op.done:
 		case o.lead <- struct{}{}:
-			var err error
-			if !op.isDone() { // the previous leader may have completed it
-				err = o.collect(ctx)
+			if err := o.takeTurn(ctx, op); err != nil {
+				return err
 			}
-			o.turns++
-			yield := o.turns%yieldEvery == 0
-			<-o.lead
-			if err != nil {
-				return o.failure(err)
-			}
-			if yield {
-				runtime.Gosched()
-			}
-		case <-ctx.Done():
-			return contextError(ctx)
+			continue
+		default:
+		}
+		if err := o.park(ctx, op); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// takeTurn collects completions, unless op is over. The caller leads, and then does not any more.
+func (o *operations) takeTurn(ctx context.Context, op *operation) error {
+	var err error
+	if !op.isOver() { // the previous leader may have completed it
+		err = o.collect(ctx)
+	}
+	o.turns++
+	yield := o.turns%yieldEvery == 0
+	<-o.lead
+	if err != nil {
+		return o.failure(err)
+	}
+	if yield {
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// park waits until op is over, or until the caller could lead, and then takes a turn.
+func (o *operations) park(ctx context.Context, op *operation) error {
+	o.mu.Lock()
+	if op.isOver() {
+		o.mu.Unlock()
+		return nil
+	}
+	var woken chan struct{}
+	if n := len(o.parked); n > 0 {
+		woken, o.parked = o.parked[n-1], o.parked[:n-1]
+	} else {
+		woken = make(chan struct{}, 1)
+	}
+	op.waiters = append(op.waiters, woken)
+	o.mu.Unlock()
+
+	var err error
+	select {
+	case <-woken:
+	case o.lead <- struct{}{}:
+		err = o.takeTurn(ctx, op)
+	case <-ctx.Done():
+		err = contextError(ctx)
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i := slices.Index(op.waiters, woken); i >= 0 {
+		op.waiters = slices.Delete(op.waiters, i, i+1)
+	}
+	select {
+	case <-woken:
+	default:
+	}
+	o.parked = append(o.parked, woken)
+	return err
 }
 
 // collect waits for completions and hands them out. The caller must lead.
@@ -144,60 +220,66 @@ func (o *operations) poll() (int, error) {
 	return n, err
 }
 
+// handOut hands out the first n completions in wcs.
 func (o *operations) handOut(n int) {
+	for i := range o.wcs[:n] {
+		if err := o.wcs[i].Err(); err != nil {
+			if failed, ok := err.(*ibverbs.WCError); ok {
+				o.failed(failed) // first, so that all waiting goroutines learn the cause
+			}
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for i := range o.wcs[:n] {
 		o.complete(&o.wcs[i])
 	}
 }
 
+// complete notes a completion. The caller must hold o.mu.
 func (o *operations) complete(wc *ibverbs.WC) {
-	if err, ok := wc.Err().(*ibverbs.WCError); ok {
-		o.failed(err) // first, so that all waiting goroutines learn the cause
-	}
-	op := o.take(wc.ID())
-	if op == nil {
+	place := wc.ID() &^ lastRequest
+	if place >= uint64(len(o.inFlight)) || o.inFlight[place] == nil {
 		return // posted by the caller directly on the queue pair
 	}
-	op.wc = *wc
-	op.end()
+	op := o.inFlight[place]
+	if !op.failed { // what follows a failure is flushed
+		op.wc = *wc
+		op.failed = wc.Status() != ibverbs.WCSuccess
+	}
+	if wc.ID()&lastRequest == 0 {
+		return
+	}
+	o.inFlight[place] = nil
+	o.places = append(o.places, uint32(place))
+	if op.requests > 0 {
+		o.sends.free(op.requests)
+	} else {
+		o.recvs.free(1)
+		if o.headers != nil {
+			o.headers.take(op)
+		}
+	}
+	o.end(op)
 }
 
-// take frees the place of a completed request and returns the request.
-func (o *operations) take(id uint64) *operation {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	op := o.pending[id]
-	if op == nil {
-		return nil
-	}
-	delete(o.pending, id)
-	if op.isSend {
-		o.sends.free()
-		return op
-	}
-	o.recvs.free()
-	if o.headers != nil {
-		o.headers.take(op)
-	}
-	return op
-}
+// isOver reports whether the operation has ended.
+func (op *operation) isOver() bool { return op.state.Load() == over }
 
-// isDone reports whether the request has ended.
-func (op *operation) isDone() bool {
-	select {
-	case <-op.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// end wakes the goroutines that wait for the request.
-func (op *operation) end() {
+// end ends an operation and wakes the goroutines that wait for it. The caller must hold o.mu.
+func (o *operations) end(op *operation) {
+	o.completed++
 	if op.finish != nil {
 		op.finish()
+		op.finish = nil
 	}
-	close(op.done)
+	op.state.Store(over)
+	for _, woken := range op.waiters {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // abort ends all requests in flight with err and refuses new ones.
@@ -205,12 +287,13 @@ func (o *operations) abort(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = err
-	for id, op := range o.pending {
-		op.err = err
-		op.end()
-		delete(o.pending, id)
+	for place, op := range o.inFlight {
+		if op != nil {
+			op.err = err
+			o.inFlight[place] = nil
+			o.end(op)
+		}
 	}
-	o.sends.wakeAll()
 }
 
 // result returns the error of a finished request. The cause of a flushed
@@ -220,6 +303,9 @@ func (o *operations) result(ctx context.Context, op *operation) error {
 		return op.err
 	}
 	err := op.wc.Err()
+	if err == nil {
+		return nil
+	}
 	if op.wc.Status() == ibverbs.WCFlushed {
 		select {
 		case <-o.queues.done:
@@ -242,104 +328,160 @@ func (o *operations) failure(err error) error {
 	return err
 }
 
+// claim reports whether an operation that may be in use elsewhere is not in flight, and makes it so.
+func (op *operation) claim() bool {
+	return op.state.CompareAndSwap(idle, inFlight) || op.state.CompareAndSwap(over, inFlight)
+}
+
+// begin makes an operation that nobody else uses one that is about to be posted.
+func (op *operation) begin(requests int, finish func()) {
+	op.state.Store(inFlight)
+	op.failed, op.err, op.requests, op.finish = false, nil, requests, finish
+}
+
 // postSend posts the request that fill adds to an empty batch. It blocks until
 // the send queue has room. If it succeeds, it calls finish, unless nil, when
-// the request has ended.
+// the request has ended. The transfer should go to recycle when it is over.
 func (o *operations) postSend(
 	ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
-) (*operation, error) {
-	if err := o.check(ctx); err != nil {
+) (*Transfer, error) {
+	if err := o.waitToPost(ctx, 1); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, contextError(ctx)
+	defer o.mu.Unlock()
+	var t *Transfer
+	if n := len(o.transfers); n > 0 {
+		t, o.transfers = o.transfers[n-1], o.transfers[:n-1]
+	} else {
+		t = &Transfer{ops: o}
 	}
-	op := &operation{isSend: true, finish: finish, done: make(chan struct{})}
-	for {
-		turn, err := o.trySend(op, fill)
-		if err != nil {
-			return nil, err
-		}
-		if turn == nil {
-			return op, nil
-		}
-		if err := o.waitForRoom(ctx, turn); err != nil {
-			return nil, err
-		}
+	t.operation.begin(1, finish)
+	o.send.Reset()
+	place, id := o.place(&t.operation)
+	err := fill(o.send, id)
+	if err == nil {
+		_, err = o.queues.qp.PostSend(o.send)
 	}
+	if err != nil {
+		o.withdraw(&t.operation, place)
+		o.transfers = append(o.transfers, t)
+		return nil, err
+	}
+	o.sends.used++
+	return t, nil
 }
 
-// trySend posts the request. If the queue is full, it returns a channel to wait
-// on before trying again.
-func (o *operations) trySend(op *operation, fill func(b *ibverbs.SendBatch, id uint64) error) (turn chan struct{}, err error) {
+// recycle takes a transfer of postSend that is over and that nobody has any more.
+func (o *operations) recycle(t *Transfer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.over(); err != nil {
-		o.sends.wakeAll() // they must learn of it too
-		return nil, err
-	}
-	if o.sends.isFull() {
-		return o.sends.wait(), nil
-	}
-	err = o.post(op, &o.sends, func(id uint64) error {
-		o.send.Reset()
-		if err := fill(o.send, id); err != nil {
-			return err
-		}
-		_, err := o.queues.qp.PostSend(o.send)
-		return err
-	})
-	if err != nil {
-		o.sends.wakeNext() // the caller may have been promised room that it does not use
-	}
-	return nil, err
+	o.transfers = append(o.transfers, t)
 }
 
-// waitForRoom waits for room in the send queue. Only completions make room, so
-// the caller takes its turn in polling for them.
-func (o *operations) waitForRoom(ctx context.Context, turn chan struct{}) error {
+// waitToPost returns with o.mu locked when the send queue has room for so many requests, and those who came before have had
+// theirs.
+func (o *operations) waitToPost(ctx context.Context, requests int) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	o.mu.Lock()
+	err := o.over()
+	if err == nil && (len(o.sends.waiting) > 0 || !o.sends.has(requests)) {
+		err = o.waitForRoom(ctx, requests)
+	}
+	if err != nil {
+		o.mu.Unlock()
+	}
+	return err
+}
+
+// waitForRoom waits for room in the send queue. The caller must hold o.mu, which waitForRoom releases meanwhile.
+func (o *operations) waitForRoom(ctx context.Context, requests int) error {
+	turn := o.sends.wait()
+	defer o.sends.leave(turn)
+	for {
+		first := o.sends.isFirst(turn)
+		if first && o.sends.has(requests) {
+			return nil
+		}
+		o.mu.Unlock()
+		err := o.waitForTurn(ctx, turn, first, requests)
+		o.mu.Lock()
+		if err == nil {
+			err = o.over()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// waitForTurn waits until there may be room. Only completions make room, so the first of those who wait takes its turn in
+// polling for them. There are some to come: the first waits only while there are requests in flight.
+func (o *operations) waitForTurn(ctx context.Context, turn chan struct{}, first bool, requests int) error {
 	select {
 	case <-turn:
 		return nil
 	default:
 	}
-	var err error
+	var lead chan struct{}
+	if first {
+		lead = o.lead
+	}
 	select {
 	case <-turn:
-		return nil
-	case o.lead <- struct{}{}:
+	case lead <- struct{}{}:
+		var err error
 		// The previous leader may have made room; then no completion may follow.
-		if o.isFull() {
+		if !o.hasRoom(requests) {
 			err = o.collect(ctx)
 		}
 		<-o.lead
 		if err != nil {
-			err = o.failure(err)
+			return o.failure(err)
 		}
 	case <-o.queues.done:
 	case <-ctx.Done():
-		err = contextError(ctx)
+		return contextError(ctx)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sends.leave(turn)
-	return err
+	return nil
 }
 
-func (o *operations) isFull() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.sends.isFull()
+// place finds a place for an operation, before it is posted, because the completion may arrive first. It returns the
+// place and the ID of the last request. The caller must hold o.mu.
+func (o *operations) place(op *operation) (place uint32, id uint64) {
+	last := len(o.places) - 1
+	place, o.places = o.places[last], o.places[:last]
+	o.inFlight[place] = op
+	return place, uint64(place) | lastRequest
 }
 
-func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
+// withdraw undoes place and begin for an operation that was not posted.
+func (o *operations) withdraw(op *operation, place uint32) {
+	o.inFlight[place] = nil
+	o.places = append(o.places, place)
+	op.finish = nil
+	op.state.Store(idle)
+}
+
+func (o *operations) hasRoom(requests int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sends.has(requests)
+}
+
+// postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.
+func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
 	for {
-		op, err := o.tryRecv(segments)
-		if op != nil || err != nil {
-			return op, err
+		posted, err := o.tryRecv(r, segments)
+		if posted != nil || err != nil {
+			return posted, err
 		}
 		// Messages may have arrived that nobody has waited for yet.
 		n, err := o.pollOnce()
@@ -354,34 +496,49 @@ func (o *operations) postRecv(segments []ibverbs.Segment) (*operation, error) {
 }
 
 // tryRecv posts a receive. It returns nil if there is no room.
-func (o *operations) tryRecv(segments []ibverbs.Segment) (*operation, error) {
+func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.over(); err != nil {
 		return nil, err
 	}
-	if o.recvs.isFull() {
+	if !o.recvs.has(1) {
 		return nil, nil
 	}
-	op := &operation{done: make(chan struct{})}
-	err := o.post(op, &o.recvs, func(id uint64) error {
-		o.recv.Reset()
+	fresh := r == nil
+	if n := len(o.receives); fresh && n > 0 {
+		r, o.receives = o.receives[n-1], o.receives[:n-1]
+	} else if fresh {
+		r = &Receive{ops: o}
+	}
+	op := &r.operation
+	op.begin(0, nil)
+	o.recv.Reset()
+	place, id := o.place(op)
+	if o.headers != nil {
+		segments = o.headers.add(op, segments)
+	}
+	err := o.recv.Recv(id, segments...)
+	if err == nil {
+		_, err = o.queues.qp.PostRecv(o.recv)
+	}
+	if err != nil {
 		if o.headers != nil {
-			segments = o.headers.add(op, segments)
-		}
-		err := o.recv.Recv(id, segments...)
-		if err == nil {
-			_, err = o.queues.qp.PostRecv(o.recv)
-		}
-		if err != nil && o.headers != nil {
 			o.headers.take(op)
 		}
-		return err
-	})
-	if err != nil {
+		o.withdraw(op, place)
 		return nil, err
 	}
-	return op, nil
+	o.recvs.used++
+	return r, nil
+}
+
+// recycleReceive takes a receive of postRecv that is over and that nobody has any more.
+func (o *operations) recycleReceive(r *Receive) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.conn = nil
+	o.receives = append(o.receives, r)
 }
 
 // receivesNothing returns an error if any receives are posted.
@@ -413,19 +570,8 @@ func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed
 	}
-	return o.queues.Err()
-}
-
-// post posts a request. There must be room for it, and the caller must hold
-// o.mu.
-func (o *operations) post(op *operation, r *room, post func(id uint64) error) error {
-	o.lastID++
-	// Before posting, because the completion may arrive first.
-	o.pending[o.lastID] = op
-	if err := post(o.lastID); err != nil {
-		delete(o.pending, o.lastID)
-		return err
+	if o.queues.isUp() {
+		return nil
 	}
-	r.used++
-	return nil
+	return o.queues.Err()
 }

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,58 +15,54 @@ import (
 // told reports whether somebody who waits for room was told to look again.
 func told(turn chan struct{}) bool { return len(turn) == 1 }
 
-// Those who wait for room are told in turn, one for each place, and one who leaves
-// takes nobody's place.
+// The first of those who wait for room is told to look when there is more, and the next one when it has become the first.
 func TestRoom(t *testing.T) {
 	r := room{size: 2, used: 2}
 	a, b, c := r.wait(), r.wait(), r.wait()
-	r.wakeNext()
-	require.False(t, told(a), "it is full")
-	r.free()
+	require.True(t, r.isFirst(a))
+	require.False(t, r.isFirst(b))
+	r.free(1)
+	r.free(1) // it need not be told twice
 	require.True(t, told(a))
 	require.False(t, told(b))
-	r.used++ // by a, which has looked
+	r.used++
+	require.True(t, r.has(1))
+	require.False(t, r.has(2))
 	r.leave(b)
-	require.Equal(t, []chan struct{}{c}, r.waiting, "the first of those who wait has left")
-	r.free()
+	require.Equal(t, []chan struct{}{a, c}, r.waiting)
+	require.False(t, told(c), "it is not the first")
+	r.leave(a)
 	require.True(t, told(c))
-	require.False(t, told(b))
-
-	d := r.wait()
-	r.leave(c) // which was told, and does not use its place
-	require.True(t, told(d))
+	require.True(t, r.isFirst(c))
+	r.leave(c)
 	require.Empty(t, r.waiting)
-
-	e, f := r.wait(), r.wait()
-	r.used = r.size
-	r.leave(f)
-	require.Equal(t, []chan struct{}{e}, r.waiting, "the last has left")
-	r.wakeAll()
-	require.True(t, told(e), "although it is full")
-	require.Empty(t, r.waiting)
-	r.free()
-	r.wakeNext() // nobody waits
-	require.Equal(t, 1, r.used)
+	r.free(1) // nobody waits
+	require.Zero(t, r.used)
 }
 
 // offlineOperations are those of a queue pair that there is not.
 func offlineOperations() *operations {
-	o := &operations{queues: &queues{done: make(chan struct{})}, pending: map[uint64]*operation{}}
-	o.sends.size, o.recvs.size = 2, 2
+	o := &operations{queues: &queues{done: make(chan struct{})}}
+	o.makeRoom(2, 2)
 	o.failed = func(*ibverbs.WCError) {}
 	return o
 }
 
-// under makes an operation that is under way.
-func (o *operations) under(id uint64, isSend bool, finish func()) *operation {
-	op := &operation{isSend: isSend, finish: finish, done: make(chan struct{})}
-	o.pending[id] = op
-	if isSend {
-		o.sends.used++
-	} else {
+// under makes an operation that is under way; that of a receive takes no place in the send queue.
+func (o *operations) under(op *operation, requests int, finish func()) (place uint32) {
+	op.begin(requests, finish)
+	place, _ = o.place(op)
+	o.sends.used += requests
+	if requests == 0 {
 		o.recvs.used++
 	}
-	return op
+	return place
+}
+
+// completion returns one of a request ID. Its status is a success.
+func completion(id uint64) (wc ibverbs.WC) {
+	*(*uint64)(unsafe.Pointer(&wc)) = id
+	return wc
 }
 
 // A completion gives its request's place back, and what the device needed for it,
@@ -73,41 +70,69 @@ func (o *operations) under(id uint64, isSend bool, finish func()) *operation {
 func TestOperationCompletes(t *testing.T) {
 	o := offlineOperations()
 	finished := 0
-	send, recv, other := o.under(0, true, func() { finished++ }), o.under(1, false, nil), o.under(2, true, nil)
-	var wc ibverbs.WC // of request 0
+	var send, recv, other operation
+	place := o.under(&send, 1, func() { finished++ })
+	receive := o.under(&recv, 0, nil)
+	o.under(&other, 1, nil)
+	wc := completion(uint64(place) | lastRequest)
+	require.Equal(t, uint64(place)|lastRequest, wc.ID())
 	o.complete(&wc)
-	require.True(t, send.isDone())
+	require.True(t, send.isOver())
 	require.Equal(t, 1, finished)
-	require.False(t, recv.isDone())
-	require.False(t, other.isDone())
+	require.False(t, recv.isOver())
+	require.False(t, other.isOver())
 	require.Equal(t, 1, o.sends.used)
 	require.Equal(t, 1, o.recvs.used)
-	o.complete(&wc) // of a request that is not known
+	for _, id := range []uint64{uint64(place) | lastRequest, 1 << 63, 1<<63 | uint64(receive), lastRequest | 4} { // not known
+		wc := completion(id)
+		o.complete(&wc)
+	}
 	require.Equal(t, 1, finished)
 	require.Equal(t, 1, o.sends.used)
 
-	require.Same(t, recv, o.take(1))
+	wc = completion(uint64(receive) | lastRequest)
+	o.complete(&wc)
+	require.True(t, recv.isOver())
 	require.Zero(t, o.recvs.used)
 	require.Equal(t, 1, o.sends.used)
-	require.Len(t, o.pending, 1)
+	require.Len(t, o.places, 3)
+
+	// An operation that is over can be used again, but not one that is under way.
+	require.True(t, send.claim())
+	require.False(t, send.claim())
 }
 
-// The end is that of all that is under way, and of those who wait for room.
+// Several requests that were posted together end with the last of them.
+func TestOperationOfSeveralRequests(t *testing.T) {
+	o := offlineOperations()
+	var op operation
+	place := o.under(&op, 2, nil)
+	wc := completion(uint64(place))
+	o.complete(&wc)
+	require.False(t, op.isOver())
+	require.Equal(t, 2, o.sends.used)
+	wc = completion(uint64(place) | lastRequest)
+	o.complete(&wc)
+	require.True(t, op.isOver())
+	require.Zero(t, o.sends.used)
+}
+
+// The end is that of all that is under way.
 func TestOperationsAbort(t *testing.T) {
 	o := offlineOperations()
 	finished := 0
-	send, recv := o.under(1, true, func() { finished++ }), o.under(2, false, nil)
-	turn := o.sends.wait()
+	var send, recv operation
+	o.under(&send, 1, func() { finished++ })
+	o.under(&recv, 0, nil)
 	cause := errors.New("over")
 	o.abort(cause)
-	for _, op := range []*operation{send, recv} {
-		require.True(t, op.isDone())
+	for _, op := range []*operation{&send, &recv} {
+		require.True(t, op.isOver())
 		require.Equal(t, cause, op.err)
 		require.Equal(t, cause, o.result(t.Context(), op))
 	}
 	require.Equal(t, 1, finished)
-	require.Empty(t, o.pending)
-	require.True(t, told(turn))
+	require.Equal(t, make([]*operation, 4), o.inFlight)
 	require.Equal(t, cause, o.over())
 }
 
@@ -139,7 +164,9 @@ func TestKeptReceives(t *testing.T) {
 	op, err := o.takeUp(one)
 	require.NoError(t, err)
 	require.Nil(t, op)
-	first, second := o.under(1, false, nil), o.under(2, false, nil)
+	first, second := &Receive{ops: o}, &Receive{ops: o}
+	o.under(&first.operation, 0, nil)
+	o.under(&second.operation, 0, nil)
 	o.keep(first, one)
 	o.keep(second, two)
 	op, err = o.takeUp(nil)

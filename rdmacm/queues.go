@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/owned"
 )
 
 // queues is the common part of Conn and DatagramConn: an ID with a queue pair,
@@ -32,8 +32,8 @@ type queues struct {
 	answers chan *Event   // receives the event that answers ask
 	within  time.Duration // maximum time for an answer; no limit if not positive
 	done    chan struct{} // closed when the connection ends
-	closer  closer
-	leave   closer
+	closer  owned.Closer
+	leave   owned.Closer
 	linger  time.Duration // how long the peer is told of the end after release
 	untold  error         // why the peer could not be told of the end
 	parting parting
@@ -41,13 +41,14 @@ type queues struct {
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look
 
-	mu    sync.Mutex // guards the fields below
-	asks  bool       // an answer is expected
-	cause error      // why the connection ended
+	ended atomic.Bool // cause is set
+	mu    sync.Mutex  // guards the fields below
+	asks  bool        // an answer is expected
+	cause error       // why the connection ended
 
-	memory  sync.Mutex // guards the fields below
-	regions regions    // from Alloc
-	closed  bool       // no more regions
+	memory  sync.Mutex    // guards the fields below
+	regions owned.Regions // from Alloc
+	closed  bool          // no more regions
 }
 
 // queueSizes are the sizes that a config asks for.
@@ -56,6 +57,7 @@ type queueSizes struct {
 	send, recv                 int    // numbers of requests
 	sendSegments, recvSegments int    // maximum per request
 	inline                     int    // bytes
+	spin                       time.Duration
 }
 
 // check rejects sizes that no queue pair can have.
@@ -107,7 +109,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return config, err
 	}
-	if c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel}); err != nil {
+	if c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin}); err != nil {
 		return config, err
 	}
 	return ibverbs.QPConfig{
@@ -185,6 +187,7 @@ func (c *queues) end(cause error) bool {
 		return false
 	}
 	c.cause = cause
+	c.ended.Store(true)
 	close(c.done)
 	return true
 }
@@ -232,6 +235,9 @@ func (c *queues) Err() error {
 	return c.cause
 }
 
+// isUp reports whether Err returns nil.
+func (c *queues) isUp() bool { return !c.ended.Load() }
+
 // PD returns the protection domain. Register memory with it.
 func (c *queues) PD() *ibverbs.PD { return c.pd }
 
@@ -274,7 +280,7 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if err != nil {
 		return nil, err
 	}
-	c.regions.add(mr)
+	c.regions.Add(mr)
 	return mr, nil
 }
 
@@ -282,7 +288,7 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 // which close what else uses the protection domain, after closing the queues.
 // After an error, it can be called again.
 func (c *queues) release(others ...func() error) error {
-	return c.closer.do(func() error {
+	return c.closer.Do(func() error {
 		var steps []func() error
 		if c.qp != nil {
 			steps = append(steps, c.qp.Close)
@@ -294,7 +300,7 @@ func (c *queues) release(others ...func() error) error {
 			steps = append(steps, c.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, c.closeRegions, func() error { return c.leave.do(c.leaveID) })
+		steps = append(steps, c.closeRegions, func() error { return c.leave.Do(c.leaveID) })
 		if c.pd != nil && !c.foreignPD {
 			steps = append(steps, c.pd.Close)
 		}
@@ -324,51 +330,11 @@ func (c *queues) closeRegions() error {
 	c.memory.Lock()
 	defer c.memory.Unlock()
 	c.closed = true
-	return c.regions.close()
+	return c.regions.Close()
 }
 
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
-	return nil
-}
-
-// regions are memory regions that are closed with their owner at the latest.
-type regions []*ibverbs.MR
-
-// add adds a region and forgets closed ones. One that is being closed has no bytes
-// anymore, but needs its protection domain until its Close, which ours waits for, is done.
-func (r *regions) add(mr *ibverbs.MR) {
-	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil && mr.Close() == nil }
-	*r = append(slices.DeleteFunc(*r, isClosed), mr)
-}
-
-// close closes all regions. After an error, it can be called again.
-func (r *regions) close() error {
-	for len(*r) > 0 {
-		if err := (*r)[0].Close(); err != nil {
-			return err
-		}
-		*r = (*r)[1:]
-	}
-	return nil
-}
-
-// closer runs a Close function until it succeeds, one call at a time.
-type closer struct {
-	mu   sync.Mutex
-	done bool
-}
-
-func (c *closer) do(f func() error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done {
-		return nil
-	}
-	if err := f(); err != nil {
-		return err
-	}
-	c.done = true
 	return nil
 }

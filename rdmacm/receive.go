@@ -13,8 +13,8 @@ import (
 // A Receive is a posted receive of a Conn or a DatagramConn.
 type Receive struct {
 	ops  *operations
-	op   *operation
 	conn *DatagramConn // nil for a Conn
+	operation
 }
 
 // PostRecv posts a receive, and does not block. The next message not taken by
@@ -24,21 +24,17 @@ func (c *Conn) PostRecv(segments ...ibverbs.Segment) (*Receive, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
-	op, err := c.ops.postRecv(segments)
-	if err != nil {
-		return nil, err
-	}
-	return &Receive{ops: &c.ops, op: op}, nil
+	return c.ops.postRecv(nil, segments)
 }
 
 // Wait blocks until the message or datagram arrives and returns the number of
 // its bytes in the segments. For WriteImm, that is 0: the bytes are elsewhere.
 // If ctx ends first, the receive stays posted, and Wait can be called again.
 func (r *Receive) Wait(ctx context.Context) (int, error) {
-	if r == nil || r.op == nil {
+	if r == nil || r.ops == nil {
 		return 0, errNoReceive("Receive.Wait")
 	}
-	if _, err := r.ops.wait(ctx, r.op); err != nil {
+	if _, err := r.ops.wait(ctx, &r.operation); err != nil {
 		return 0, err
 	}
 	return r.len(), nil
@@ -54,7 +50,7 @@ func (r *Receive) Imm() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
 	}
-	return r.op.wc.Imm()
+	return r.wc.Imm()
 }
 
 // Written returns the number of bytes that the peer wrote with WriteImm, and
@@ -62,10 +58,10 @@ func (r *Receive) Imm() (uint32, bool) {
 // two programs must agree on where the bytes are. A peer may write any number
 // of bytes to any memory that it may write.
 func (r *Receive) Written() (int, bool) {
-	if !r.isDone() || !r.op.isWrite() {
+	if !r.isDone() || !r.isWrite() {
 		return 0, false
 	}
-	return r.op.wc.ByteLen(), true
+	return r.wc.ByteLen(), true
 }
 
 // InvalidatedRKey returns the remote key of this end's memory that the message
@@ -74,7 +70,7 @@ func (r *Receive) InvalidatedRKey() (uint32, bool) {
 	if !r.isDone() {
 		return 0, false
 	}
-	return r.op.wc.InvalidatedRKey()
+	return r.wc.InvalidatedRKey()
 }
 
 // Sender returns the sender of the datagram, for use with SendTo. Call it after
@@ -87,10 +83,10 @@ func (r *Receive) Sender() (Peer, error) {
 		return Peer{}, cerr.Refuse("Receive.Sender", "", "the datagram has not come; Wait for it first")
 	case r.conn == nil:
 		return Peer{}, cerr.Refuse("Receive.Sender", "", "the message is of a connection, whose peer has sent it")
-	case r.op.err != nil:
-		return Peer{}, r.op.err
+	case r.err != nil:
+		return Peer{}, r.err
 	}
-	wc, header := &r.op.wc, r.op.header[:]
+	wc, header := &r.wc, r.header[:]
 	if err := wc.Err(); err != nil {
 		return Peer{}, err
 	}
@@ -109,17 +105,17 @@ func (r *Receive) Sender() (Peer, error) {
 }
 
 // isDone reports whether the message has arrived or never will.
-func (r *Receive) isDone() bool { return r != nil && r.op != nil && r.op.isDone() }
+func (r *Receive) isDone() bool { return r != nil && r.isOver() }
 
 // len returns the number of bytes in the segments of a successful receive.
 func (r *Receive) len() int {
 	switch {
 	case r.conn != nil:
-		return max(r.op.wc.ByteLen()-ibverbs.GRHLen, 0)
-	case r.op.isWrite():
+		return max(r.wc.ByteLen()-ibverbs.GRHLen, 0)
+	case r.isWrite():
 		return 0
 	}
-	return r.op.wc.ByteLen()
+	return r.wc.ByteLen()
 }
 
 // isWrite reports whether a WriteImm took the receive.
@@ -127,53 +123,56 @@ func (op *operation) isWrite() bool { return op.wc.Opcode() == ibverbs.WCRecvImm
 
 // Recv posts a receive, waits for its message, and returns the number of bytes
 // in the segments. If ctx ends first, the receive stays posted for the next
-// Recv with the same segments; a Recv with other segments then fails with
-// syscall.EBUSY, so that no message is lost. To receive in several goroutines
-// or to have several receives posted, use PostRecv or a Receiver. A message that
-// is longer than its receive ends the connection at both ends.
+// Recv with the same segments; a Recv with other segments then fails with an
+// error matching syscall.EBUSY, so that no message is lost. To receive in
+// several goroutines or to have several receives posted, use PostRecv or a
+// Receiver. A message that is longer than its receive ends the connection at
+// both ends.
 func (c *Conn) Recv(ctx context.Context, segments ...ibverbs.Segment) (int, error) {
 	if err := c.self().check(); err != nil {
 		return 0, err
 	}
-	op, err := c.ops.receive(ctx, segments)
+	r, err := c.ops.receive(ctx, segments)
 	if err != nil {
 		return 0, err
 	}
-	return (&Receive{ops: &c.ops, op: op}).len(), nil
+	n := r.len()
+	c.ops.recycleReceive(r)
+	return n, nil
 }
 
-// receive returns a receive that has its message. If ctx ends first, it leaves
+// receive returns a receive that has its message, which should go to recycleReceive. If ctx ends first, it leaves
 // the receive for the next call with the same segments.
-func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*operation, error) {
+func (o *operations) receive(ctx context.Context, segments []ibverbs.Segment) (*Receive, error) {
 	if err := o.check(ctx); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)
 	}
-	op, err := o.takeUp(segments)
-	if err == nil && op == nil {
-		op, err = o.postRecv(segments)
+	r, err := o.takeUp(segments)
+	if err == nil && r == nil {
+		r, err = o.postRecv(nil, segments)
 	}
 	if err != nil {
 		return nil, err
 	}
-	done, err := o.wait(ctx, op)
+	done, err := o.wait(ctx, &r.operation)
 	if !done {
-		o.keep(op, segments)
+		o.keep(r, segments)
 	}
-	return op, err
+	return r, err
 }
 
 // takeUp returns the receive that an earlier call left with the same segments,
 // or nil if no call left one.
-func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
+func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i, kept := range o.kept {
 		if slices.Equal(kept.segments, segments) {
 			o.kept = slices.Delete(o.kept, i, i+1)
-			return kept.op, nil
+			return kept.receive, nil
 		}
 	}
 	if err := o.over(); err != nil {
@@ -187,8 +186,8 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*operation, error) {
 }
 
 // keep leaves a receive for the next call with its segments.
-func (o *operations) keep(op *operation, segments []ibverbs.Segment) {
+func (o *operations) keep(r *Receive, segments []ibverbs.Segment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.kept = append(o.kept, keptReceive{op, slices.Clone(segments)})
+	o.kept = append(o.kept, keptReceive{r, slices.Clone(segments)})
 }

@@ -13,10 +13,11 @@ import (
 // later ones, even while the caller processes a message. Only one goroutine may
 // use it, and nothing else may receive on the same connection.
 type Receiver struct {
-	post   func(...ibverbs.Segment) (*Receive, error)
-	posted []slot // in the order in which they take messages
-	next   int    // index of the one that takes the next message
-	spare  []ibverbs.Segment
+	post    func(r *Receive, segments []ibverbs.Segment) (*Receive, error)
+	posted  []slot // in the order in which they take messages
+	next    int    // index of the one that takes the next message
+	spare   slot   // of the caller's message
+	message Message
 }
 
 // slot is a receive with its memory.
@@ -46,7 +47,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if size < 0 {
 		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
 	}
-	return c.newReceiver(size, c.PostRecv)
+	return c.newReceiver(size, c.ops.postRecv)
 }
 
 // NewReceiver posts DatagramConfig.RecvQueue receives of MTU bytes and returns
@@ -55,10 +56,10 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 	if err := c.self().check(); err != nil {
 		return nil, err
 	}
-	return c.newReceiver(c.mtu, c.PostRecv)
+	return c.newReceiver(c.mtu, c.post)
 }
 
-func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, error)) (*Receiver, error) {
+func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*Receive, error)) (*Receiver, error) {
 	if err := c.ops.receivesNothing(); err != nil {
 		return nil, err
 	}
@@ -76,11 +77,11 @@ func (c *queues) newReceiver(size int, post func(...ibverbs.Segment) (*Receive, 
 	for i := range r.posted {
 		s := &r.posted[i]
 		s.memory = pieces[i]
-		if s.receive, s.err = post(s.memory...); s.err != nil {
+		if s.receive, s.err = post(nil, s.memory); s.err != nil {
 			return nil, s.err
 		}
 	}
-	r.spare = pieces[len(r.posted)]
+	r.spare.memory = pieces[len(r.posted)]
 	return r, nil
 }
 
@@ -104,7 +105,8 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Message{receive: s.receive}
+	m := &r.message
+	*m = Message{receive: s.receive}
 	if len(s.memory) > 0 {
 		b := s.memory[0].Bytes()
 		if b == nil { // Close has released the memory, and the message with it
@@ -112,10 +114,10 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 		}
 		m.Data = b[:n:n]
 	}
-	s.memory, r.spare = r.spare, s.memory
+	*s, r.spare = r.spare, *s
 	// If this fails, the connection is over, but the other receives may still
 	// have messages.
-	s.receive, s.err = r.post(s.memory...)
+	s.receive, s.err = r.post(s.receive, s.memory)
 	r.next = (r.next + 1) % len(r.posted)
 	return m, nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -16,8 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // tests/interop removes a real device.
@@ -101,7 +103,7 @@ func (p *pairs) waitForRemoval(t *testing.T) {
 	t.Helper()
 	start, removed := time.Now(), 0
 	for _, c := range p.conns {
-		take(t, c.Done(), "the end of a connection")
+		cmtest.Take(t, c.Done(), "the end of a connection")
 		switch err := c.Err().(*rdmacm.EventError); err.Type {
 		case rdmacm.EventDeviceRemoval:
 			require.ErrorIs(t, err, syscall.ENODEV)
@@ -111,7 +113,7 @@ func (p *pairs) waitForRemoval(t *testing.T) {
 		}
 	}
 	for range p.conns {
-		require.Error(t, take(t, p.waits, "the end of a wait"))
+		require.Error(t, cmtest.Take(t, p.waits, "the end of a wait"))
 	}
 	require.GreaterOrEqual(t, removed, len(p.conns)/2)
 	t.Logf("%d of %d ends heard of the removal, the others from their peers; all after %v",
@@ -178,13 +180,13 @@ func TestDeviceIsRemoved(t *testing.T) {
 		removal := start(t, "rdma", "link", "delete", ownName)
 		here.waitForRemoval(t)
 		there.waitForRemoval(t)
-		require.ErrorIs(t, take(t, accepting, "the end of Accept"), syscall.ENODEV)
+		require.ErrorIs(t, cmtest.Take(t, accepting, "the end of Accept"), syscall.ENODEV)
 		require.Nil(t, find(t, ownName), "not listed any more")
 		here.close(t)
 		stillWaits(t, removal)
 		there.close(t)
 		require.NoError(t, ln.Close())
-		require.NoError(t, take(t, removal, fmt.Sprint("the end of the removal, round ", round)))
+		require.NoError(t, cmtest.Take(t, removal, fmt.Sprint("the end of the removal, round ", round)))
 	}
 	require.NoError(t, everywhere.Close())
 	require.Nil(t, find(t, ownName)) // and librdmacm lets it go, too
@@ -223,7 +225,7 @@ func TestRemovedDeviceHasPD(t *testing.T) {
 	require.NoError(t, mr.Close())
 	stillWaits(t, removal)
 	require.NoError(t, pd.Close())
-	require.NoError(t, take(t, removal, "the end of the removal"))
+	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 	_, err = device.AllocPD()
 	require.ErrorIs(t, err, os.ErrClosed, "closed with the last thing on it")
 	require.Nil(t, find(t, ownName))
@@ -244,7 +246,7 @@ func TestRemovedDeviceIsIdle(t *testing.T) {
 	soon(t, "the device is not listed any more", func() bool { return !isListed(t, ownName) })
 	stillWaits(t, removal)
 	require.Nil(t, find(t, ownName))
-	require.NoError(t, take(t, removal, "the end of the removal"))
+	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 	require.Nil(t, find(t, ownName))
 }
 
@@ -258,24 +260,24 @@ func TestHandledDeviceIsRemoved(t *testing.T) {
 	address := netip.MustParseAddrPort(ownDevice(t, ownNetDev))
 	var removal <-chan error
 	t.Run("in use", func(t *testing.T) {
-		b := newBench(t, testdevice.Device{Name: ownName, IPv4: address.Addr()})
-		saw, seen := record()
-		ln := b.listen(4, b.accepting(saw))
-		ids := []*rdmacm.HandledID{ln}
+		b := cmtest.NewBench(t, testdevice.Device{Name: ownName, IPv4: address.Addr()})
+		saw, seen := cmtest.Record()
+		ln := b.Listen(4, b.Accepting(saw))
+		ids := []*handled.ID{ln}
 		for range 4 {
-			ids = append(ids, b.dial(ln, saw))
+			ids = append(ids, b.Dial(ln, saw))
 			for range 2 {
-				await(t, seen, rdmacm.EventEstablished)
+				cmtest.Await(t, seen, rdmacm.EventEstablished)
 			}
 		}
 		removal = start(t, "rdma", "link", "delete", ownName)
 		for _, id := range ids {
-			take(t, id.Done(), "the end of an id")
+			cmtest.Take(t, id.Done(), "the end of an id")
 			require.Error(t, id.Err())
 		}
 		require.ErrorIs(t, ln.Err(), syscall.ENODEV)
 	})
-	require.NoError(t, take(t, removal, "the end of the removal"))
+	require.NoError(t, cmtest.Take(t, removal, "the end of the removal"))
 	require.Nil(t, find(t, ownName))
 }
 
@@ -340,14 +342,6 @@ func start(t testing.TB, args ...string) (ended <-chan error) {
 	return result
 }
 
-// soon waits for what must become true.
-func soon(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); runtime.Gosched() {
-		require.True(t, time.Now().Before(end), what)
-	}
-}
-
 // ownInterface makes a network interface for a test that is alone.
 func ownInterface(t testing.TB) {
 	t.Helper()
@@ -374,7 +368,7 @@ func ownDevice(t testing.TB, netdev string) string {
 		for i := range 8 {
 			gid, err := c.QueryGID(1, i)
 			require.NoError(t, err)
-			if gid.Addr() == ip && port.State == ibverbs.PortActive {
+			if gid.Addr() == ip && port.State == link.Active {
 				return true
 			}
 		}
@@ -389,16 +383,4 @@ func isListed(t testing.TB, name string) bool {
 	devices, err := ibverbs.Devices()
 	require.NoError(t, err)
 	return slices.ContainsFunc(devices, func(d ibverbs.DeviceEntry) bool { return d.Name == name })
-}
-
-// find returns a device as librdmacm has it, nil if it has it not.
-func find(t testing.TB, name string) *ibverbs.Device {
-	t.Helper()
-	devices, err := rdmacm.Devices()
-	require.NoError(t, err)
-	i := slices.IndexFunc(devices, func(c *ibverbs.Device) bool { return c.Name() == name })
-	if i < 0 {
-		return nil
-	}
-	return devices[i]
 }

@@ -167,6 +167,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", int(r))
 }
 
+// Error returns the meaning of the reason.
 func (e *RejectedError) Error() string {
 	return "connection rejected: " + e.Reason.String()
 }

@@ -7,46 +7,47 @@ import "slices"
 // always has a completion to come. It is guarded by the operations' mutex.
 type room struct {
 	size, used int
-	waiting    []chan struct{} // waiting goroutines, in order; each receives when it may check again
+
+	// Those who wait, in order. Nobody overtakes the first, who may need more room than the others. It receives when it
+	// has become the first, and when there is more room.
+	waiting []chan struct{}
 }
 
-func (r *room) isFull() bool { return r.used == r.size }
+// has reports whether there is room for n more.
+func (r *room) has(n int) bool { return r.used+n <= r.size }
 
-// wait queues the caller. The channel receives once, when there may be room.
-// The caller must then check again or call leave.
+// wait queues the caller behind the others. It must call leave.
 func (r *room) wait() chan struct{} {
 	turn := make(chan struct{}, 1)
 	r.waiting = append(r.waiting, turn)
 	return turn
 }
 
+// isFirst reports whether nobody waits before the owner of turn.
+func (r *room) isFirst(turn chan struct{}) bool { return r.waiting[0] == turn }
+
 // leave ends a wait.
 func (r *room) leave(turn chan struct{}) {
-	if i := slices.Index(r.waiting, turn); i >= 0 {
-		r.waiting = slices.Delete(r.waiting, i, i+1)
+	i := slices.Index(r.waiting, turn)
+	r.waiting = slices.Delete(r.waiting, i, i+1)
+	if i == 0 {
+		r.tellFirst()
+	}
+}
+
+// free frees the places of n completed requests.
+func (r *room) free(n int) {
+	r.used -= n
+	r.tellFirst()
+}
+
+// tellFirst makes the first of those who wait look again.
+func (r *room) tellFirst() {
+	if len(r.waiting) == 0 {
 		return
 	}
-	r.wakeNext() // it was told of room that others may use
-}
-
-// free frees the place of a completed request.
-func (r *room) free() {
-	r.used--
-	r.wakeNext()
-}
-
-// wakeNext wakes the next waiting goroutine if there is room.
-func (r *room) wakeNext() {
-	if len(r.waiting) > 0 && !r.isFull() {
-		r.waiting[0] <- struct{}{}
-		r.waiting = slices.Delete(r.waiting, 0, 1)
+	select {
+	case r.waiting[0] <- struct{}{}:
+	default: // it has been told, and has not looked yet
 	}
-}
-
-// wakeAll wakes all waiting goroutines when there will be no more room.
-func (r *room) wakeAll() {
-	for _, turn := range r.waiting {
-		turn <- struct{}{}
-	}
-	r.waiting = nil
 }

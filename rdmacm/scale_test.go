@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -38,46 +37,14 @@ const (
 	spareThreads = 8
 )
 
-// crowdProcess is the peer that makes the connections. With two hosts, it is on
-// the other one.
-type crowdProcess struct {
-	cmd *exec.Cmd
-	in  io.Writer
-	out *json.Decoder
-}
-
-func startCrowd(t *testing.T, address string) *crowdProcess {
-	t.Helper()
-	args := []string{"/proc/self/exe"}
-	if twoHosts() {
-		self, err := os.Executable()
-		require.NoError(t, err)
-		args = []string{"ip", "netns", "exec", "ns1", self}
-	}
-	c := &crowdProcess{cmd: exec.Command(args[0], args[1:]...)}
-	c.cmd.Env = append(os.Environ(), crowdEnv+"="+address)
-	c.cmd.Stderr = os.Stderr
-	in, err := c.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	c.in, c.out = in, json.NewDecoder(bufio.NewReader(out))
-	require.NoError(t, c.cmd.Start())
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill() // if it was not killed yet
-		_ = c.cmd.Wait()         // says that it was killed
-	})
-	return c
-}
-
 func twoHosts() bool { return os.Getenv("VERBENA_VM_HOSTS") == "2" }
 
 // grow makes the crowd have so many connections, and returns what it takes.
-func (c *crowdProcess) grow(t *testing.T, conns int) (u usage) {
+func grow(t *testing.T, crowd *process.Process, conns int) (u usage) {
 	t.Helper()
-	_, err := fmt.Fprintln(c.in, conns)
+	_, err := fmt.Fprintln(crowd.Stdin, conns)
 	require.NoError(t, err)
-	require.NoError(t, c.out.Decode(&u))
+	require.NoError(t, json.Unmarshal([]byte(crowd.Line()), &u))
 	return u
 }
 
@@ -106,11 +73,11 @@ func TestScale(t *testing.T) {
 	defer func() { require.NoError(t, ln.Close()); <-accepting }()
 	go func() { defer close(accepting); s.serve(ctx, ln) }()
 
-	peer := startCrowd(t, ln.Addr().String())
+	peer := startPeer(t, "crowd", ln.Addr().String())
 	ours, theirs := map[int]usage{}, map[int]usage{}
 	for _, n := range []int{0, 1, few, most} {
 		start := time.Now()
-		theirs[n] = peer.grow(t, n)
+		theirs[n] = grow(t, peer, n)
 		s.waitFor(ctx, t, n)
 		took := time.Since(start)
 		ours[n], err = measure()
@@ -128,7 +95,7 @@ func TestScale(t *testing.T) {
 	require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spareThreads)
 
 	start := time.Now()
-	require.NoError(t, peer.cmd.Process.Kill())
+	peer.Signal(os.Kill)
 	first, last := s.ended(ctx, t, start)
 	t.Logf("the peer was killed: the first connection ended after %v, the last one after %v", first, last)
 	require.Less(t, last, endBound)
@@ -213,10 +180,6 @@ func (s *scaleServer) close(t *testing.T) {
 	}
 }
 
-// crowdEnv holds the address that this program connects to, many times, when it
-// runs as the peer of TestScale.
-const crowdEnv = "VERBENA_RDMACM_CROWD"
-
 // usage is what a process takes from the system.
 type usage struct {
 	Threads, Files, Maps int
@@ -259,44 +222,42 @@ func (u usage) each(before usage, n int) string {
 		per(u.Files, before.Files), per(u.Maps, before.Maps))
 }
 
-// crowd connects as often as standard input says, says what that took, and
-// waits for more, until it is killed.
-func crowd(address string) {
-	fmt.Fprintln(os.Stderr, "crowd:", func() error {
-		ctx := context.Background()
-		conns := 0
-		var first *client
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			want, err := strconv.Atoi(in.Text())
-			if err != nil {
+// crowd connects to an address as often as standard input says, says what that
+// took, and waits for more, until it is killed.
+func crowd(args []string) error {
+	address := args[0]
+	ctx := context.Background()
+	conns := 0
+	var first *client
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		want, err := strconv.Atoi(in.Text())
+		if err != nil {
+			return err
+		}
+		if conns == 0 && want > 0 {
+			if first, err = join(ctx, address, 0); err != nil {
 				return err
 			}
-			if conns == 0 && want > 0 {
-				if first, err = join(ctx, address, 0); err != nil {
-					return err
-				}
-				conns = 1
-			}
-			if err := joinMany(ctx, address, conns, want); err != nil {
-				return err
-			}
-			conns = want
-			u, err := measure()
-			if err != nil {
-				return err
-			}
-			if first != nil {
-				if u.RoundTrip, err = first.roundTrip(ctx); err != nil {
-					return err
-				}
-			}
-			if err := json.NewEncoder(os.Stdout).Encode(u); err != nil {
+			conns = 1
+		}
+		if err := joinMany(ctx, address, conns, want); err != nil {
+			return err
+		}
+		conns = want
+		u, err := measure()
+		if err != nil {
+			return err
+		}
+		if first != nil {
+			if u.RoundTrip, err = first.roundTrip(ctx); err != nil {
 				return err
 			}
 		}
-		return nil
-	}())
-	os.Exit(1)
+		if err := json.NewEncoder(os.Stdout).Encode(u); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // roundTrip returns how long the peer takes to answer, with all that lies between

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
@@ -535,9 +536,6 @@ func (s *soak) attack(w *worker) error {
 	return errors.Join(err, conn.Close())
 }
 
-// dialPrefix before an address in victimEnv makes the victim the client.
-const dialPrefix = "dial "
-
 // dialVictim exchanges messages until it is killed.
 func dialVictim(ctx context.Context, address string) error {
 	var mr *ibverbs.MR
@@ -567,13 +565,13 @@ func dialVictim(ctx context.Context, address string) error {
 }
 
 // startVictim runs this program as a victim, and returns its output.
-func startVictim(value string) (*exec.Cmd, *bufio.Scanner, error) {
+func startVictim(args ...string) (*exec.Cmd, *bufio.Scanner, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), victimEnv+"="+value)
+	cmd := exec.Command(self, args...)
+	cmd.Env = process.Env("victim")
 	cmd.Stderr = io.Discard // what it says when its peer goes first
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -617,7 +615,7 @@ func (s *soak) killServer(w *worker) error {
 
 // killClient kills another process that has connected to the server.
 func (s *soak) killClient(w *worker) error {
-	cmd, lines, err := startVictim(dialPrefix + s.address)
+	cmd, lines, err := startVictim("dial", s.address)
 	if err != nil {
 		return err
 	}
@@ -627,10 +625,6 @@ func (s *soak) killClient(w *worker) error {
 	return w.kill(cmd)
 }
 
-// soakEnv holds the soakOrder of this program when it runs as the other host of
-// TestSoakWithLoss.
-const soakEnv = "VERBENA_RDMACM_SOAK"
-
 // soakOrder is what the other host is to do.
 type soakOrder struct {
 	Address, Host, Nobody string
@@ -638,21 +632,17 @@ type soakOrder struct {
 	Long                  time.Duration
 }
 
-// soakClients is the other host.
-func soakClients(order string) {
+// soakClients is the other host, with a soakOrder in JSON.
+func soakClients(args []string) error {
 	var o soakOrder
-	if err := json.Unmarshal([]byte(order), &o); err != nil {
-		panic(err) // of this program's own making
+	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
+		return err
 	}
 	s := &soak{address: o.Address, host: o.Host, nobody: o.Nobody, seed: o.Seed, counts: map[string]int{}}
 	s.ctx, s.fail = context.WithCancelCause(context.Background())
 	err := s.run(o.Long)
 	fmt.Println(s.report())
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	return err
 }
 
 // The soak goes on between two hosts whose network loses packets.
@@ -667,11 +657,7 @@ func TestSoakWithLoss(t *testing.T) {
 	s := newSoak(t, d.Name, d.IPv4, seed)
 	order, err := json.Marshal(soakOrder{s.address, "198.51.100.2", s.nobody, seed, long})
 	require.NoError(t, err)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	clients := exec.CommandContext(t.Context(), "ip", "netns", "exec", "ns1", self)
-	clients.Env = append(os.Environ(), soakEnv+"="+string(order))
-	out, err := clients.CombinedOutput()
+	out, err := peerCommand(t, "soak", string(order)).CombinedOutput()
 	t.Logf("\n%s", out)
 	require.NoError(t, err, "VERBENA_SOAK_SEED=%d", seed)
 	s.stop(t)

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -84,9 +85,13 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 // fetch fails; the device would wait forever.
 func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
-		return cerr.Refuse("ibv_post_send", c.kind, "the ends allow no reads and atomics here, as Config.ReadDepth says")
+		return c.noFetch()
 	}
 	return c.transfer(ctx, fill)
+}
+
+func (c *Conn) noFetch() error {
+	return cerr.Refuse("ibv_post_send", c.kind, "the ends allow no reads and atomics here, as Config.ReadDepth says")
 }
 
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
@@ -117,30 +122,107 @@ func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 
 // transfer posts a request with postSend and waits for it.
 func (o *operations) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
-	op, err := o.postSend(ctx, fill, finish)
+	t, err := o.postSend(ctx, fill, finish)
 	if err != nil {
 		return err
 	}
-	return (&Transfer{o, op}).Wait(ctx)
+	return o.finish(ctx, t)
 }
 
-// A Transfer is a posted send, write, read or atomic operation.
+// finish waits for a transfer of postSend.
+func (o *operations) finish(ctx context.Context, t *Transfer) error {
+	done, err := t.wait(ctx)
+	if done {
+		o.recycle(t)
+	}
+	return err
+}
+
+// Post posts the batch's requests in one call, and does not wait for them, so that many transfers can be on their way.
+// t.Wait waits until all of them are done. Transfers of a connection end in the order in which they were posted, so
+// whoever has waited for the last has waited for all.
+//
+// Post waits for room in the send queue for all of them, behind the transfers that began to wait before. Their memory must be
+// left alone, also that which they send, until Wait returns anything but a *PendingError. The batch and t may be used again:
+// the batch for the next Post, t when it is done. Nothing is allocated. Post sets the requests' IDs, and SendSignaled for the
+// last one only.
+//
+// If ctx ends before anything is posted, the error matches ctx.Err(). If the device refuses a request that is not the
+// first, the error is a *PendingError: those before it are on their way.
+func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) error {
+	if err := c.self().check(); err != nil {
+		return err
+	}
+	o, n := &c.ops, batch.Len()
+	switch {
+	case t == nil:
+		return cerr.Nil("Conn.Post", "t")
+	case n == 0:
+		return cerr.Refuse("Conn.Post", c.kind, "the batch is empty")
+	case n > o.sends.size:
+		return cerr.Refuse("Conn.Post", c.kind, "the batch has %d requests, and Config.SendQueue is %d", n, o.sends.size)
+	}
+	if err := o.waitToPost(ctx, n); err != nil {
+		return err
+	}
+	defer o.mu.Unlock()
+	if !t.claim() {
+		return cerr.Argument("Conn.Post", c.kind, cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
+	}
+	t.ops = o
+	t.begin(n, nil)
+	place, id := o.place(&t.operation)
+	posted, err := 0, error(nil)
+	if markBatch(batch, id&^lastRequest, id) && c.noReads.Load() {
+		err = c.noFetch()
+	} else {
+		posted, err = c.qp.PostSend(batch)
+	}
+	switch {
+	case err == nil:
+		o.sends.used += n
+		return nil
+	case posted == 0:
+		o.withdraw(&t.operation, place)
+		return err
+	}
+	// The last of the transfer is to be a write of nothing.
+	o.sends.used += posted + 1
+	t.requests, t.err = posted+1, err
+	o.send.Reset()
+	end := o.send.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
+	if end == nil {
+		_, end = c.qp.PostSend(o.send)
+	}
+	if end != nil {
+		c.fail(end)
+	}
+	return &PendingError{Transfer: t, Err: err}
+}
+
+// A Transfer is a posted send, write, read or atomic operation, or several that Conn.Post has posted together. The zero
+// Transfer is ready for Post. Several goroutines may wait for it, but none while it is posted again.
 type Transfer struct {
 	ops *operations
-	op  *operation
+	operation
 }
 
 // Wait blocks until the transfer is done and returns its error. If ctx ends
 // first, the error is a *PendingError, and Wait can be called again.
 func (t *Transfer) Wait(ctx context.Context) error {
-	if t == nil || t.op == nil {
+	if t == nil || t.state.Load() == idle {
 		return cerr.Argument("Transfer.Wait", "", cerr.InvalidAs(os.ErrInvalid, "the transfer was not posted"))
 	}
-	done, err := t.ops.wait(ctx, t.op)
-	if !done && ctx != nil && ctx.Err() != nil {
-		return &PendingError{Transfer: t, Err: err}
-	}
+	_, err := t.wait(ctx)
 	return err
+}
+
+func (t *Transfer) wait(ctx context.Context) (done bool, err error) {
+	done, err = t.ops.wait(ctx, &t.operation)
+	if !done && ctx != nil && ctx.Err() != nil {
+		return false, &PendingError{Transfer: t, Err: err}
+	}
+	return done, err
 }
 
 // A PendingError reports that a wait ended before its transfer. The device may
@@ -152,6 +234,7 @@ type PendingError struct {
 	Err      error // why the wait ended; usually the context's error
 }
 
+// Error says that the transfer goes on, and why the wait ended.
 func (e *PendingError) Error() string { return "the transfer goes on: " + e.Err.Error() }
 
 // Unwrap returns the reason why the wait ended.

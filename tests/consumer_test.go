@@ -72,6 +72,35 @@ func TestConsumerModules(t *testing.T) {
 	}
 }
 
+// go get takes the module as it is here: no file has a name or a size that Go's modules may not have.
+// The program of the README then builds as its commands say.
+func TestConsumerGets(t *testing.T) {
+	if _, err := os.Stat("../.git"); err != nil {
+		t.Skip("no repository: ", err)
+	}
+	c := consumer{t, t.TempDir()}
+	repository, program := filepath.Join(c.dir, "verbena"), filepath.Join(c.dir, "hello")
+	require.NoError(t, os.Mkdir(program, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(program, "main.go"), []byte(readmeProgram(t)), 0o600))
+	top, err := filepath.Abs("..")
+	require.NoError(t, err)
+	c.run([]string{
+		"TOP=" + top, "REPOSITORY=" + repository, "PROGRAM=" + program,
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + repository + ".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/verbena-go/verbena",
+		"GOPRIVATE=github.com/verbena-go", "GOMODCACHE=" + filepath.Join(c.dir, "mod"), "GOFLAGS=-modcacherw", "CGO_ENABLED=1",
+	}, "bash", "-euc", `
+		git init -q "$REPOSITORY"
+		(cd "$TOP" && git ls-files -z -co --exclude-standard | while IFS= read -rd '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done |
+			xargs -0 cp --parents -Pt "$REPOSITORY")
+		cd "$REPOSITORY"
+		git add -A
+		git -c user.name=t -c user.email=t@example.com commit -qm all
+		cd "$PROGRAM"
+		go mod init hello
+		go get github.com/verbena-go/verbena
+		go build -o hello .`)
+}
+
 // Without a C compiler Go leaves cgo out and says nothing. So does a build with
 // CGO_ENABLED=0. The program says it, in every package.
 func TestConsumerWithoutCompiler(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +18,9 @@ const module = "github.com/verbena-go/verbena/"
 
 // folders are where the packages are whose names pages mention.
 var folders = map[string]string{
-	"ibverbs": "ibverbs", "flow": "ibverbs/flow", "rdmacm": "rdmacm", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
+	"ibverbs": "ibverbs", "flow": "ibverbs/flow", "caps": "ibverbs/caps", "link": "ibverbs/link", "devmem": "ibverbs/devmem", "share": "ibverbs/share",
+	"counter": "ibverbs/counter", "tag": "ibverbs/tag", "rdmacm": "rdmacm", "endpoint": "rdmacm/endpoint", "handled": "rdmacm/handled",
+	"ib": "rdmacm/ib", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
 }
 
 // packageNames are what a package declares, on any platform.
@@ -160,7 +164,7 @@ func (l *loader) has(of reference, member string) bool {
 	return false
 }
 
-var goName = regexp.MustCompile(`\b(ibverbs|flow|rdmacm|libibverbs|librdmacm)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+var goName = regexp.MustCompile(`\b(` + strings.Join(slices.Collect(maps.Keys(folders)), "|") + `)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
 // Every function, type, constant, field and method that a page names is there.
 func TestDocsNameWhatThereIs(t *testing.T) {

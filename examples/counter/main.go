@@ -19,6 +19,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 const counterSize = 8 // bytes, the size of every atomic operation

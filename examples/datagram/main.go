@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 const (

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 const atOnce = 32 // clients connecting or closing at the same time

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 const maxMessage = 4096

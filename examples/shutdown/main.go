@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 // The server's messages, as immediate data.

@@ -141,7 +141,6 @@ import (
 #cgo noescape verbena_ibv_dereg_mr
 #cgo noescape verbena_ibv_alloc_mw
 #cgo noescape verbena_ibv_dealloc_mw
-#cgo nocallback verbena_ibv_dealloc_mw
 #cgo noescape verbena_ibv_inc_rkey
 #cgo noescape verbena_ibv_bind_mw
 #cgo noescape verbena_ibv_create_comp_channel

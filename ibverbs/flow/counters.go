@@ -8,6 +8,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Counters count the packets or bytes that steering rules match. Methods may be
@@ -28,17 +29,17 @@ const (
 )
 
 // CreateCounters creates a set of counters that start at 0; see
-// ibv_create_counters(3). Few devices support them; on others, the error is
-// errors.ErrUnsupported.
+// ibv_create_counters(3). Few devices support them; on others, the error
+// matches errors.ErrUnsupported.
 func CreateCounters(device *ibverbs.Device) (*Counters, error) {
-	parent := objectOf(device)
+	parent := sibling.ObjectOf(device)
 	if err := parent.Use(); err != nil {
 		return nil, err
 	}
 	defer parent.Done()
 	raw, err := libibverbs.CreateCounters(device.Raw(), &libibverbs.CountersInitAttr{})
 	if err != nil {
-		return nil, wrap(device.Name(), err)
+		return nil, sibling.Wrap(device.Name(), err)
 	}
 	cs := &Counters{device: device, raw: raw}
 	cs.object.Init("counters of "+device.Name(), parent)
@@ -70,7 +71,7 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	}
 	defer done()
 	if rule != nil {
-		if err := sameDevice("ibv_attach_counters_point_flow", cs.object.Name(), cs.device, &rule.object, rule.device); err != nil {
+		if err := sibling.SameDevice("ibv_attach_counters_point_flow", cs.object.Name(), cs.device, &rule.object, rule.device); err != nil {
 			return err
 		}
 	}
@@ -79,7 +80,7 @@ func (cs *Counters) Attach(index int, kind CounterKind, rule *Rule) error {
 	}
 	attr := &libibverbs.CounterAttachAttr{CounterDesc: kind, Index: uint32(index)}
 	if err := libibverbs.AttachCountersPointFlow(cs.raw, attr, raw); err != nil {
-		return wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
+		return sibling.Wrap(fmt.Sprintf("%v at index %d of %s", kind, index, cs.object.Name()), err)
 	}
 	if rule != nil {
 		rule.object.AddParent(&cs.object)
@@ -105,7 +106,7 @@ func (cs *Counters) Read(values []uint64, cached bool) error {
 	if cached {
 		flags = libibverbs.IBV_READ_COUNTERS_ATTR_PREFER_CACHED
 	}
-	return wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
+	return sibling.Wrap(cs.object.Name(), libibverbs.ReadCounters(cs.raw, &values[0], uint32(len(values)), uint32(flags)))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -115,6 +116,6 @@ func (cs *Counters) Raw() *libibverbs.Counters { return cs.raw }
 // them, Close does nothing and returns an *[ibverbs.BusyError].
 func (cs *Counters) Close() error {
 	return cs.self().Close(nil, func() error {
-		return wrap(cs.object.Name(), unlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))
+		return sibling.Wrap(cs.object.Name(), sibling.UnlessRemoved(cs.device, libibverbs.DestroyCounters(cs.raw)))
 	})
 }

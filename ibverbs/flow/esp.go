@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Action encrypts or decrypts ESP packets of IPsec in the device. Use it in a
@@ -60,7 +61,7 @@ type AESGCM struct {
 	Key    []byte // 16, 24 or 32 bytes
 	Salt   uint32
 	IV     uint64 // the first IV
-	ICVLen int    // bytes of the check value: 8, 12 or 16; 0: 16
+	ICVLen int    // bytes of the check value: 8, 12 or 16; 0 means 16
 }
 
 func (k *AESGCM) keymat() (*libibverbs.FlowActionEspKeymatAesGcm, string) {
@@ -115,9 +116,9 @@ func (c ESPConfig) attr(pinner *runtime.Pinner) (*libibverbs.FlowActionEspAttr, 
 
 // CreateESPAction creates an action that encrypts or decrypts ESP packets; see
 // ibv_create_flow_action(3). Hardly any device supports it; on others, the
-// error is errors.ErrUnsupported.
+// error matches errors.ErrUnsupported.
 func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) {
-	parent := objectOf(device)
+	parent := sibling.ObjectOf(device)
 	if err := parent.Use(); err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func CreateESPAction(device *ibverbs.Device, config ESPConfig) (*Action, error) 
 	}
 	raw, err := libibverbs.CreateFlowActionEsp(device.Raw(), attr)
 	if err != nil {
-		return nil, wrap(device.Name(), err)
+		return nil, sibling.Wrap(device.Name(), err)
 	}
 	a := &Action{device: device, raw: raw}
 	a.object.Init(fmt.Sprintf("ESP action for SPI %#x of %s", config.SPI, device.Name()), parent)
@@ -164,7 +165,7 @@ func (a *Action) ModifyESP(config ESPConfig) error {
 	if wrong != "" {
 		return badESP("ibv_modify_flow_action_esp", wrong, a.object.Name())
 	}
-	return wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
+	return sibling.Wrap(a.object.Name(), libibverbs.ModifyFlowActionEsp(a.raw, attr))
 }
 
 // Raw returns the C object, which is valid until Close.
@@ -174,6 +175,6 @@ func (a *Action) Raw() *libibverbs.FlowAction { return a.raw }
 // it, Close does nothing and returns an *[ibverbs.BusyError].
 func (a *Action) Close() error {
 	return a.self().Close(nil, func() error {
-		return wrap(a.object.Name(), unlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))
+		return sibling.Wrap(a.object.Name(), sibling.UnlessRemoved(a.device, libibverbs.DestroyFlowAction(a.raw)))
 	})
 }

@@ -46,19 +46,19 @@ func ExampleCreateRSSQP() {
 	var device *ibverbs.Device // opened before
 	var pd *ibverbs.PD
 
-	var wqs []*ibverbs.WQ
+	var wqs []*flow.WQ
 	for range 4 {
 		cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 256})
 		if err != nil {
 			log.Fatal(err)
 		}
 		defer cq.Close()
-		wq, err := pd.CreateWQ(ibverbs.WQConfig{CQ: cq, MaxWR: 256})
+		wq, err := flow.CreateWQ(pd, flow.WQConfig{CQ: cq, MaxWR: 256})
 		if err != nil {
 			log.Fatal(err)
 		}
 		defer wq.Close()
-		if err := wq.SetState(ibverbs.WQStateReady); err != nil {
+		if err := wq.SetState(flow.WQStateReady); err != nil {
 			log.Fatal(err)
 		}
 		wqs = append(wqs, wq)

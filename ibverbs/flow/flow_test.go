@@ -15,15 +15,16 @@ func TestNotOpened(t *testing.T) {
 	type objects struct {
 		device   *ibverbs.Device
 		pd       *ibverbs.PD
+		cq       *ibverbs.CQ
 		qp       *ibverbs.QP
-		wq       *ibverbs.WQ
+		wq       *flow.WQ
 		rule     *flow.Rule
 		action   *flow.Action
 		counters *flow.Counters
 		table    *flow.IndirectionTable
 	}
 	zero := objects{
-		new(ibverbs.Device), new(ibverbs.PD), new(ibverbs.QP), new(ibverbs.WQ),
+		new(ibverbs.Device), new(ibverbs.PD), new(ibverbs.CQ), new(ibverbs.QP), new(flow.WQ),
 		new(flow.Rule), new(flow.Action), new(flow.Counters), new(flow.IndirectionTable),
 	}
 	for name, call := range map[string]func(objects) error{
@@ -31,11 +32,19 @@ func TestNotOpened(t *testing.T) {
 		"CreateESPAction": func(o objects) error { return failed(flow.CreateESPAction(o.device, flow.ESPConfig{})) },
 		"CreateCounters":  func(o objects) error { return failed(flow.CreateCounters(o.device)) },
 		"CreateIndirectionTable": func(o objects) error {
-			return failed(flow.CreateIndirectionTable(o.device, []*ibverbs.WQ{o.wq}))
+			return failed(flow.CreateIndirectionTable(o.device, []*flow.WQ{o.wq}))
 		},
 		"CreateRSSQP": func(o objects) error {
 			return failed(flow.CreateRSSQP(o.pd, flow.RSSConfig{Table: o.table, Key: make([]byte, flow.RSSKeyLen)}))
 		},
+		"CreateWQ": func(o objects) error {
+			return failed(flow.CreateWQ(o.pd, flow.WQConfig{CQ: o.cq, MaxWR: 1}))
+		},
+		"WQ.Close":               func(o objects) error { return o.wq.Close() },
+		"WQ.State":               func(o objects) error { return failed(o.wq.State()) },
+		"WQ.SetState":            func(o objects) error { return o.wq.SetState(flow.WQStateReady) },
+		"WQ.SetFlags":            func(o objects) error { return o.wq.SetFlags(0, flow.WQScatterFCS) },
+		"WQ.PostRecv":            func(o objects) error { return failed(o.wq.PostRecv(nil)) },
 		"Rule.Close":             func(o objects) error { return o.rule.Close() },
 		"Action.Close":           func(o objects) error { return o.action.Close() },
 		"Action.ModifyESP":       func(o objects) error { return o.action.ModifyESP(flow.ESPConfig{}) },

@@ -101,7 +101,7 @@ func ipv4Of(field string, p netip.Prefix, m netip.Addr) (value, mask uint32, err
 	return *(*uint32)(unsafe.Pointer(&v)), *(*uint32)(unsafe.Pointer(&b)), err
 }
 
-// MAC is an Ethernet address.
+// MAC is an Ethernet address. MAC(a) converts a [net.HardwareAddr] of 6 bytes.
 type MAC [6]byte
 
 // String returns the six bytes in hexadecimal, separated by colons.

@@ -6,8 +6,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // RSSFunction is a hash function for receive-side scaling.
@@ -40,11 +42,11 @@ const RSSKeyLen = 40
 // RSSConfig is the configuration of a queue pair that spreads what it receives
 // over work queues. Such a queue pair cannot send.
 type RSSConfig struct {
-	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0: QPTypeRawPacket
+	Type     ibverbs.QPType // ibverbs.QPTypeRawPacket or ibverbs.QPTypeUD; 0 means QPTypeRawPacket
 	Table    *IndirectionTable
-	Function RSSFunction // 0: RSSToeplitz
-	Key      []byte      // RSSKeyLen bytes; random ones prevent senders from choosing the queue
-	Fields   RSSFields   // fields to hash; 0: all packets go to one entry of the table
+	Function RSSFunction // 0 means RSSToeplitz
+	Key      []byte      // RSSKeyLen bytes, required; random ones prevent senders from choosing the queue
+	Fields   RSSFields   // fields to hash; 0 means that all packets go to one entry of the table
 	Flags    ibverbs.QPCreateFlags
 }
 
@@ -76,7 +78,7 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 	default:
 		return a, nil
 	}
-	return nil, cerr.Refuse("ibv_create_qp_ex", objectOf(pd).Name(), "RSS with %s", wrong)
+	return nil, cerr.Refuse("ibv_create_qp_ex", sibling.ObjectOf(pd).Name(), "RSS with %s", wrong)
 }
 
 // CreateRSSQP creates a queue pair that spreads the packets it receives over
@@ -84,13 +86,13 @@ func (c RSSConfig) attr(pd *ibverbs.PD) (*libibverbs.QpInitAttrEx, error) {
 // ibv_create_qp_ex(3). [Create] a rule to send packets to it. Close it before
 // the table.
 func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
-	parents := []*object.Object{objectOf(pd), config.Table.self()}
+	parents := []*object.Object{sibling.ObjectOf(pd), config.Table.self()}
 	done, err := object.UseAll(parents...)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := sameDevice("ibv_create_qp_ex", parents[0].Name(), pd.Device(), parents[1], config.Table.device); err != nil {
+	if err := sibling.SameDevice("ibv_create_qp_ex", parents[0].Name(), pd.Device(), parents[1], config.Table.device); err != nil {
 		return nil, err
 	}
 	attr, err := config.attr(pd)
@@ -103,7 +105,7 @@ func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 	attr.RxHashConf.RxHashKey = &config.Key[0]
 	raw, err := libibverbs.CreateQpEx(pd.Device().Raw(), attr)
 	if err != nil {
-		return nil, wrap(parents[0].Name(), err)
+		return nil, sibling.Wrap(parents[0].Name(), err)
 	}
-	return adoptQP(pd, raw, parents...), nil
+	return bridge.Flow.AdoptQP(pd, raw, parents...).(*ibverbs.QP), nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Rule is a steering rule: it sends packets that match to a queue pair. Its
@@ -45,9 +46,9 @@ const MaxSpecs = 10 // Linux's IB_FLOW_SPEC_SUPPORT_LAYERS
 
 // Config is the configuration of a steering rule.
 type Config struct {
-	Type     Type // 0: Normal
+	Type     Type // 0 means Normal
 	Priority int  // 0 to 65535; the matching rule with the lowest number wins
-	Port     int  // port of the device; 0: port 1
+	Port     int  // port of the device; 0 means port 1
 	Flags    Flags
 
 	// Specs say which packets match, with headers in the order of the packet,
@@ -57,11 +58,11 @@ type Config struct {
 
 // Create steers packets to the queue pair, which must be of type
 // [ibverbs.QPTypeUD] or [ibverbs.QPTypeRawPacket]; see ibv_create_flow(3). Few
-// devices support it; on others, the error is errors.ErrUnsupported. Most need
-// privileges, without which the error is EPERM. Close the rule before the queue
-// pair.
+// devices support it; on others, the error matches errors.ErrUnsupported. Most
+// need privileges, without which the error matches syscall.EPERM. Close the
+// rule before the queue pair.
 func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
-	parents := []*object.Object{objectOf(qp)}
+	parents := []*object.Object{sibling.ObjectOf(qp)}
 	for i, s := range config.Specs {
 		if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, cerr.Nil("ibv_create_flow", fmt.Sprintf("spec %d", i))
@@ -81,9 +82,9 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	}
 	raw, err := libibverbs.CreateFlow(qp.Raw(), attr)
 	if err != nil {
-		return nil, wrap(parents[0].Name(), err)
+		return nil, sibling.Wrap(parents[0].Name(), err)
 	}
-	r := &Rule{qp: qp, device: deviceOf(qp), raw: raw}
+	r := &Rule{qp: qp, device: sibling.DeviceOf(qp), raw: raw}
 	r.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, r.device.Name()), parents...)
 	return r, nil
 }
@@ -91,7 +92,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 // attr returns the rule as C takes it: a struct followed by the specs.
 func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 	if wrong := c.wrong(qp); wrong != "" {
-		return nil, cerr.Refuse("ibv_create_flow", objectOf(qp).Name(), "%s", wrong)
+		return nil, cerr.Refuse("ibv_create_flow", sibling.ObjectOf(qp).Name(), "%s", wrong)
 	}
 	b := new(buffer)
 	*b.attr() = libibverbs.FlowAttr{
@@ -99,8 +100,8 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 		Flags: uint32(c.Flags),
 	}
 	for i, s := range c.Specs {
-		if err := s.put(b, deviceOf(qp)); err != nil {
-			return nil, cerr.Argument("ibv_create_flow", objectOf(qp).Name(), fmt.Errorf("spec %d: %w", i, err))
+		if err := s.put(b, sibling.DeviceOf(qp)); err != nil {
+			return nil, cerr.Argument("ibv_create_flow", sibling.ObjectOf(qp).Name(), fmt.Errorf("spec %d: %w", i, err))
 		}
 	}
 	b.attr().Size = uint16(b.size())
@@ -142,6 +143,6 @@ func (r *Rule) Raw() *libibverbs.Flow { return r.raw }
 // Close removes the rule; see ibv_destroy_flow(3).
 func (r *Rule) Close() error {
 	return r.self().Close(nil, func() error {
-		return wrap(r.object.Name(), unlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))
+		return sibling.Wrap(r.object.Name(), sibling.UnlessRemoved(r.device, libibverbs.DestroyFlow(r.raw)))
 	})
 }

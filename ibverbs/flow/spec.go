@@ -7,12 +7,14 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Spec is a part of a steering rule: a header to match, or an action on packets
 // that match. [Ethernet], [IPv4], [IPv4Ext], [IPv6], [TCP], [UDP], [ESP],
 // [VXLAN], [GRE] and [MPLS] match; [Tag], [Drop], [Count] and [Apply] act. Zero
-// fields match everything.
+// fields match everything. A spec with Inner matches a header of the packet that
+// a tunnel carries; without, it matches the packet as it is on the wire.
 type Spec interface {
 	// put adds the spec to a rule for a device.
 	put(b *buffer, device *ibverbs.Device) error
@@ -50,9 +52,9 @@ func (s Ethernet) put(b *buffer, _ *ibverbs.Device) error {
 
 // IPv4 matches the addresses in an IPv4 header.
 type IPv4 struct {
-	Inner            bool
-	Src, Dst         netip.Prefix // zero: any address
-	SrcMask, DstMask netip.Addr   // bits to compare; zero: those of the prefix
+	Inner            bool         // match the packet in a tunnel
+	Src, Dst         netip.Prefix // zero means any address
+	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
 }
 
 func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
@@ -71,9 +73,9 @@ func (s IPv4) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // IPv4Ext matches an IPv4 header. Fewer devices support it than [IPv4].
 type IPv4Ext struct {
-	Inner            bool
-	Src, Dst         netip.Prefix // zero: any address
-	SrcMask, DstMask netip.Addr   // bits to compare; zero: those of the prefix
+	Inner            bool         // match the packet in a tunnel
+	Src, Dst         netip.Prefix // zero means any address
+	SrcMask, DstMask netip.Addr   // bits to compare; zero means those of the prefix
 	Protocol         Match[uint8]
 	TOS              Match[uint8]
 	TTL              Match[uint8]
@@ -100,9 +102,9 @@ func (s IPv4Ext) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // IPv6 matches an IPv6 header.
 type IPv6 struct {
-	Inner            bool
-	Src, Dst         netip.Prefix  // zero: any address
-	SrcMask, DstMask netip.Addr    // bits to compare; zero: those of the prefix
+	Inner            bool          // match the packet in a tunnel
+	Src, Dst         netip.Prefix  // zero means any address
+	SrcMask, DstMask netip.Addr    // bits to compare; zero means those of the prefix
 	FlowLabel        Match[uint32] // 20 bits
 	NextHeader       Match[uint8]
 	TrafficClass     Match[uint8]
@@ -134,7 +136,7 @@ func (s IPv6) put(b *buffer, _ *ibverbs.Device) (err error) {
 
 // TCP matches a TCP header.
 type TCP struct {
-	Inner            bool
+	Inner            bool // match the packet in a tunnel
 	DstPort, SrcPort Match[uint16]
 }
 
@@ -144,7 +146,7 @@ func (s TCP) put(b *buffer, _ *ibverbs.Device) error {
 
 // UDP matches a UDP header.
 type UDP struct {
-	Inner            bool
+	Inner            bool // match the packet in a tunnel
 	DstPort, SrcPort Match[uint16]
 }
 
@@ -163,7 +165,7 @@ func putPorts(b *buffer, t libibverbs.FlowSpecType, dst, src Match[uint16]) erro
 
 // ESP matches an ESP header of IPsec.
 type ESP struct {
-	Inner    bool
+	Inner    bool // match the packet in a tunnel
 	SPI, Seq Match[uint32]
 }
 
@@ -214,7 +216,7 @@ func (s GRE) put(b *buffer, _ *ibverbs.Device) error {
 // MPLS matches an entry of an MPLS label stack, at its position among the
 // specs.
 type MPLS struct {
-	Inner bool
+	Inner bool          // match the packet in a tunnel
 	Entry Match[uint32] // bits: 31 to 12 label, 11 to 9 traffic class, 8 bottom of stack, 7 to 0 TTL
 }
 
@@ -233,7 +235,8 @@ type actor interface {
 	acts() *object.Object
 }
 
-// Tag marks the completions of packets that match with its number.
+// Tag marks the completions of packets that match with its number, which
+// [ibverbs.WC.FlowTag] returns.
 type Tag uint32
 
 func (s Tag) put(b *buffer, _ *ibverbs.Device) error {
@@ -260,7 +263,7 @@ type Count struct{ Counters *Counters }
 func (s Count) acts() *object.Object { return s.Counters.self() }
 
 func (s Count) put(b *buffer, device *ibverbs.Device) error {
-	if err := notOfDevice(device, s.acts(), s.Counters.device); err != nil {
+	if err := sibling.NotOfDevice(device, s.acts(), s.Counters.device); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecCounterAction{
@@ -277,7 +280,7 @@ type Apply struct{ Action *Action }
 func (s Apply) acts() *object.Object { return s.Action.self() }
 
 func (s Apply) put(b *buffer, device *ibverbs.Device) error {
-	if err := notOfDevice(device, s.acts(), s.Action.device); err != nil {
+	if err := sibling.NotOfDevice(device, s.acts(), s.Action.device); err != nil {
 		return err
 	}
 	putSpec(b, &libibverbs.FlowSpecActionHandle{

@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // IndirectionTable maps packets to work queues: the hash of a packet's header
@@ -26,12 +27,12 @@ const maxTable = 1 << 20
 // CreateIndirectionTable creates a table of work queues; see
 // ibv_create_rwq_ind_table(3). The number of entries must be a power of two;
 // several may have the same queue. Few devices support tables; on others, the
-// error is errors.ErrUnsupported.
-func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*IndirectionTable, error) {
+// error matches errors.ErrUnsupported.
+func CreateIndirectionTable(device *ibverbs.Device, wqs []*WQ) (*IndirectionTable, error) {
 	const op = "ibv_create_rwq_ind_table"
-	parents := []*object.Object{objectOf(device)}
+	parents := []*object.Object{sibling.ObjectOf(device)}
 	for _, wq := range wqs {
-		parents = append(parents, objectOf(wq))
+		parents = append(parents, wq.self())
 	}
 	done, err := object.UseAll(parents...)
 	if err != nil {
@@ -43,10 +44,10 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*Indirec
 	}
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {
-		if err := sameDevice(op, device.Name(), device, objectOf(wq), wq.PD().Device()); err != nil {
+		if err := sibling.SameDevice(op, device.Name(), device, wq.self(), wq.pd.Device()); err != nil {
 			return nil, err
 		}
-		raws[i] = wq.Raw()
+		raws[i] = wq.raw
 	}
 	var pinner runtime.Pinner // C gets a pointer to a pointer
 	defer pinner.Unpin()
@@ -55,7 +56,7 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*ibverbs.WQ) (*Indirec
 		LogIndTblSize: uint32(bits.TrailingZeros(uint(len(raws)))), IndTbl: &raws[0],
 	})
 	if err != nil {
-		return nil, wrap(fmt.Sprintf("%d work queues on %s", len(wqs), device.Name()), err)
+		return nil, sibling.Wrap(fmt.Sprintf("%d work queues on %s", len(wqs), device.Name()), err)
 	}
 	t := &IndirectionTable{device: device, raw: raw, num: int(raw.IndTblNum)}
 	t.object.Init(fmt.Sprintf("indirection table %d of %s", raw.IndTblNum, device.Name()), parents...)
@@ -79,6 +80,6 @@ func (t *IndirectionTable) Raw() *libibverbs.RwqIndTable { return t.raw }
 // pairs use it, Close does nothing and returns an *[ibverbs.BusyError].
 func (t *IndirectionTable) Close() error {
 	return t.self().Close(nil, func() error {
-		return wrap(t.object.Name(), unlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))
+		return sibling.Wrap(t.object.Name(), sibling.UnlessRemoved(t.device, libibverbs.DestroyRwqIndTable(t.raw)))
 	})
 }

@@ -2,7 +2,6 @@ package flow_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,12 +11,9 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// Soft-RoCE has no steering, actions or counters, and says so.
+// Neither Soft-RoCE nor the device in user space has steering, actions, counters or work queues, and both say so.
 func TestSteeringUnsupported(t *testing.T) {
-	found := testdevice.Require(t)
-	if !strings.HasPrefix(found.Name, "rxe") {
-		t.Skip("this device may have them")
-	}
+	found := testdevice.RequireSoftware(t)
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
@@ -29,6 +25,7 @@ func TestSteeringUnsupported(t *testing.T) {
 		})),
 		"ESP action": failed(flow.CreateESPAction(device, flow.ESPConfig{Key: &flow.AESGCM{Key: make([]byte, 16)}})),
 		"counters":   failed(flow.CreateCounters(device)),
+		"work queue": failed(flow.CreateWQ(pd, flow.WQConfig{CQ: cq, MaxWR: 1})),
 	} {
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 	}

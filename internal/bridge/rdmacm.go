@@ -32,6 +32,10 @@ var RDMACM struct {
 	// AHAttr converts attributes from C's form to an ibverbs.AHAttr.
 	AHAttr func(raw *libibverbs.AhAttr) (attr any)
 
+	// MarkBatch gives the requests of a SendBatch their IDs: last to the last one, which is the only one to be signaled, and id
+	// to the others. It reports whether one of them is a read or an atomic operation.
+	MarkBatch func(batch any, id, last uint64) (fetches bool)
+
 	// RNRTimer returns C's code for the shortest delay that is at least d.
 	RNRTimer func(d time.Duration) (code uint8, err error)
 }

@@ -255,7 +255,7 @@ type LibraryError struct {
 }
 
 func (e *LibraryError) Error() string {
-	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s): %s%s",
+	return fmt.Sprintf("cannot load %s (on Debian and Ubuntu install %s, on Fedora %s, or use package softroce, which needs no library): %s%s",
 		e.Library, e.Debian, e.Fedora, e.Reason, Doctor)
 }
 

@@ -44,7 +44,8 @@ var hints = map[string]map[syscall.Errno]string{
 const (
 	noModule = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm" + Doctor
 	noDevice = "no RDMA device that can be opened; give access to /dev/infiniband, load the device's driver, " +
-		"or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH" + Doctor
+		"or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH; a program that imports package softroce " +
+		"needs none of this with VERBENA_DEVICE=soft" + Doctor
 	noAccess  = "no access to /dev/infiniband" + Doctor
 	memlock   = "the limit on locked memory may be too low; see ulimit -l" + Doctor
 	noAddress = "no RDMA device has this address"

@@ -52,6 +52,10 @@ void verbena_post_recv(uint8_t *qp, uint8_t *wr, uint8_t *posted);
 #define VERBENA_WC_SIZE 88
 void verbena_poll(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled);
 void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, uint8_t *polled);
+/* Sets ibv_get_cq_event (0) or ibv_ack_cq_events (1), without which sleeping fails. */
+void verbena_set_event_function(int32_t i, void *function);
+/* Takes an event off a channel, and acknowledges it: value and error are those of ibv_get_cq_event, other is its queue. */
+void verbena_take_event(uint8_t *channel, uint8_t *polled);
 void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int32_t solicited, int64_t budget,
 		   uint8_t *polled);
 void verbena_spin(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int64_t budget, uint8_t *polled);

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/dl"
 )
 
 /*
@@ -20,6 +21,8 @@ import (
 #cgo nocallback verbena_poll
 #cgo noescape verbena_poll_or_arm
 #cgo nocallback verbena_poll_or_arm
+#cgo noescape verbena_take_event
+#cgo nocallback verbena_take_event
 #cgo noescape verbena_sleep
 #cgo nocallback verbena_sleep
 #cgo noescape verbena_spin
@@ -75,13 +78,28 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) 
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
 }
 
+// events has the functions that take a completion event off a channel. They are
+// from where the channel is, which cannot be made without the library.
+var events = dl.Library{
+	Name: "libibverbs.so.1", Symbols: []string{"ibv_get_cq_event", "ibv_ack_cq_events"},
+	Set: func(i int, f unsafe.Pointer) { C.verbena_set_event_function(C.int32_t(i), f) },
+}
+
 // Sleep polls like PollOrArm. If there are no completions, it sleeps until the
 // queue's channel, which must be non-blocking, has an event, and polls again.
 // It ends when the budget, less than a second, expires, or after an event for
 // another queue.
 func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, budget time.Duration, p *Polled) {
+	_ = events.Load() // C reports what is missing
 	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited),
 		C.int64_t(budget), bytes(unsafe.Pointer(p)))
+}
+
+// TakeEvent takes an event off a channel and acknowledges it. p.Value and p.Errno are what ibv_get_cq_event returned, p.Other
+// is the event's queue.
+func TakeEvent(channel *libibverbs.CompChannel, p *Polled) {
+	_ = events.Load()
+	C.verbena_take_event(bytes(unsafe.Pointer(channel)), bytes(unsafe.Pointer(p)))
 }
 
 // Spin polls until there are completions or the budget expires.
@@ -97,6 +115,9 @@ func Exchange(
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
 	q Queue, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
 ) {
+	if how != Spinning {
+		_ = events.Load()
+	}
 	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
 		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(q.CQ),
 		C.uint64_t(q.Fields), C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))

@@ -29,6 +29,9 @@ func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 // PollOrArm fails with syscall.ENOSYS.
 func PollOrArm(_ Queue, _ int, _ unsafe.Pointer, _ bool, p *Polled) { *p = cannotPoll }
 
+// TakeEvent fails with syscall.ENOSYS.
+func TakeEvent(_ *libibverbs.CompChannel, p *Polled) { *p = cannotPoll }
+
 // Sleep fails with syscall.ENOSYS.
 func Sleep(_ Queue, _ int, _ unsafe.Pointer, _ bool, _ time.Duration, p *Polled) {
 	*p = cannotPoll

@@ -3,10 +3,8 @@
 #define _GNU_SOURCE /* ppoll */
 #include "datapath.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -229,27 +227,40 @@ void verbena_poll_or_arm(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out
 static int (*get_event)(struct ibv_comp_channel *, struct ibv_cq **, void **);
 static void (*ack_events)(struct ibv_cq *, unsigned int);
 
-static void find_functions(void)
+void verbena_set_event_function(int32_t i, void *function)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD); /* loaded: it made the channel */
+	*(i == 0 ? (void **)&get_event : (void **)&ack_events) = function;
+}
 
-	if (library) {
-		*(void **)&get_event = dlsym(library, "ibv_get_cq_event");
-		*(void **)&ack_events = dlsym(library, "ibv_ack_cq_events");
+void verbena_take_event(uint8_t *channel, uint8_t *polled)
+{
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+	struct ibv_cq *of = NULL;
+	void *context;
+
+	if (!get_event || !ack_events) {
+		p->error = EOPNOTSUPP;
+		p->value = -1;
+		return;
 	}
+	errno = 0;
+	p->value = get_event((struct ibv_comp_channel *)channel, &of, &context);
+	p->error = errno;
+	if (p->value)
+		return;
+	ack_events(of, 1); /* at once, so that destroying the queue never waits for it */
+	p->other = (uint8_t *)of;
 }
 
 /* Waits for an event and takes it off the channel. Returns a negative errno on
  * failure. */
 static int wait_event(struct ibv_cq *cq, int64_t budget, struct verbena_polled *p)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct pollfd fd = {.fd = cq->channel->fd, .events = POLLIN};
 	struct timespec t = {.tv_nsec = budget}; /* less than a second */
 	struct ibv_cq *of = NULL;
 	void *context;
 
-	pthread_once(&once, find_functions);
 	if (!get_event || !ack_events)
 		return -EOPNOTSUPP;
 	if (ppoll(&fd, 1, &t, NULL) == 0)

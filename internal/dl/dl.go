@@ -53,14 +53,24 @@ type Since struct {
 	Node    string // ELF version node, if the library exports the function itself
 }
 
-// Load opens the library and passes the address of every symbol it has to Set.
-// Later calls return the result of the first.
+// Load opens the library, or takes the device that is chosen in its place, and
+// passes the address of every symbol that it has to Set. Later calls return the
+// result of the first.
 func (l *Library) Load() error {
 	l.once.Do(l.load)
 	return l.err
 }
 
 func (l *Library) load() {
+	find, err := devices.settle(l.Name)
+	if err != nil {
+		l.err = err
+		return
+	}
+	if find != nil {
+		l.take(find)
+		return
+	}
 	name := C.CString(l.Name)
 	defer C.free(unsafe.Pointer(name))
 	var reason *C.char
@@ -82,6 +92,15 @@ func (l *Library) load() {
 			l.Set(i, f)
 		}
 		C.free(unsafe.Pointer(s))
+	}
+}
+
+// take sets the functions of a device.
+func (l *Library) take(find Lookup) {
+	for i, symbol := range l.Symbols {
+		if f := find(symbol); f != nil {
+			l.Set(i, f)
+		}
 	}
 }
 

@@ -87,6 +87,19 @@ func (e *Values) number(s string) (int64, error) {
 	return int64(v), err
 }
 
+// UnmarshalText parses like Parse, into a type of 8 or 32 bits.
+func UnmarshalText[T ~uint8 | ~uint32](e *Values, text []byte, to *T) error {
+	v, err := e.Parse(string(text))
+	if err != nil {
+		return err
+	}
+	if int64(T(v)) != v {
+		return fmt.Errorf("%s: %d is out of range", e.Type, v)
+	}
+	*to = T(v)
+	return nil
+}
+
 // Texts is an enum for which the C library has a text of its own.
 type Texts struct {
 	Values

@@ -12,13 +12,14 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // connectEndpoint returns an address with a connection, closed with the test.
-func connectEndpoint(t *testing.T) *rdmacm.Endpoint {
+func connectEndpoint(t *testing.T) *endpoint.Endpoint {
 	t.Helper()
 	to := rdmacm.AddrInfo{Dst: netip.MustParseAddrPort(address)}
-	ep, err := rdmacm.CreateEndpoint(bounded(t), to, nil, &ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1})
+	ep, err := endpoint.Create(bounded(t), to, nil, &ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ep.Close()) })
 	_, err = ep.Connect(bounded(t), rdmacm.ConnParam{})

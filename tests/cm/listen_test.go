@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // The kernel leaves requests unanswered for which its backlog has no room. So
@@ -27,16 +29,22 @@ func TestBacklogs(t *testing.T) {
 		"id": {func(t *testing.T) func() error {
 			return openIDs(t).listener.Close
 		}, 1},
+		"id, as many as the system allows": {func(t *testing.T) func() error {
+			i := openIDs(t)
+			c.Forget()
+			require.NoError(t, i.listener.Listen(0))
+			return func() error { return nil }
+		}, 0},
 		"endpoint": {func(t *testing.T) func() error {
-			ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+			ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 			require.NoError(t, err)
 			require.NoError(t, ep.ID().BindAddr(addr))
 			require.NoError(t, ep.Listen(1))
 			return ep.Close
 		}, 0},
 		"handled id": {func(t *testing.T) func() error {
-			requests := make(chan *rdmacm.HandledID, 1)
-			id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(request *rdmacm.HandledID, _ *rdmacm.Event) error {
+			requests := make(chan *handled.ID, 1)
+			id, err := handled.New(rdmacm.PortSpaceTCP, func(request *handled.ID, _ *rdmacm.Event) error {
 				requests <- request
 				return syscall.ECANCELED
 			})
@@ -78,7 +86,7 @@ func TestCloseRequestsOverLibraries(t *testing.T) {
 			return ln
 		},
 		"endpoint": func(t *testing.T) interface{ Close() error } {
-			ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+			ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 			require.NoError(t, err)
 			require.NoError(t, ep.ID().BindAddr(netip.MustParseAddrPort(address)))
 			require.NoError(t, ep.Listen(0))

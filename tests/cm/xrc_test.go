@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 func TestXRCClient(t *testing.T) {
 	c := open(t)
 	p := fakelib.OpenProvider(t)
-	ep, err := rdmacm.CreateEndpoint(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
+	ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
 	require.NoError(t, err)
 	create := called(t, c, "rdma_create_ep")
 	info := fakelib.Struct[librdmacm.Addrinfo](create, 1)
@@ -53,7 +54,7 @@ func TestXRCClient(t *testing.T) {
 func TestXRCServer(t *testing.T) {
 	c := open(t)
 	p := fakelib.OpenProvider(t)
-	ln, err := rdmacm.CreateEndpoint(bounded(t), xrcServer, nil, &ibverbs.QPConfig{})
+	ln, err := endpoint.Create(bounded(t), xrcServer, nil, &ibverbs.QPConfig{})
 	require.NoError(t, err)
 	require.NotContains(t, c.Names(), "rdma_bind_addr", "rdma_create_ep does that")
 	require.NoError(t, ln.Listen(1))
@@ -91,7 +92,7 @@ func TestXRCServer(t *testing.T) {
 func TestXRCServerWithDomain(t *testing.T) {
 	open(t)
 	p := fakelib.OpenProvider(t)
-	ln, err := rdmacm.CreateEndpoint(bounded(t), xrcServer, nil, nil)
+	ln, err := endpoint.Create(bounded(t), xrcServer, nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, ln.Listen(1))
 	ep, err := ln.GetRequest(bounded(t))
@@ -120,14 +121,14 @@ func TestXRCFails(t *testing.T) {
 	c := open(t)
 	p := fakelib.OpenProvider(t)
 	client := func() error {
-		ep, err := rdmacm.CreateEndpoint(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
+		ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
 		if err == nil {
 			err = ep.Close()
 		}
 		return err
 	}
 	server := func() error {
-		ln, err := rdmacm.CreateEndpoint(bounded(t), xrcServer, nil, &ibverbs.QPConfig{})
+		ln, err := endpoint.Create(bounded(t), xrcServer, nil, &ibverbs.QPConfig{})
 		if err != nil {
 			return err
 		}
@@ -166,11 +167,11 @@ func TestXRCFails(t *testing.T) {
 
 	other := xrcClient
 	other.PortSpace = rdmacm.PortSpaceTCP
-	_, err := rdmacm.CreateEndpoint(bounded(t), other, nil, nil)
+	_, err := endpoint.Create(bounded(t), other, nil, nil)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "rdma_create_ep: queue pairs of type IBV_QPT_XRC_SEND are for port space RDMA_PS_IB, not RDMA_PS_TCP")
 	other = xrcServer
 	other.Src = netip.AddrPort{}
-	_, err = rdmacm.CreateEndpoint(bounded(t), other, nil, nil)
+	_, err = endpoint.Create(bounded(t), other, nil, nil)
 	require.ErrorContains(t, err, "no source to listen on")
 }

@@ -13,16 +13,17 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 )
 
 // newDM returns 64 bytes of device memory.
-func (r *rig) newDM() *ibverbs.DM {
+func (r *rig) newDM() *devmem.DM {
 	r.t.Helper()
 	for _, f := range []string{"ibv_alloc_dm", "ibv_free_dm", "ibv_reg_dm_mr"} {
 		r.has(f)
 	}
 	raw := gives(r, object[libibverbs.Dm](r.t))
-	dm, err := r.c.AllocDM(64, 4096)
+	dm, err := devmem.Alloc(r.c, 64, 4096)
 	require.NoError(r.t, err)
 	raw.Context = r.c.Raw()
 	raw.MemcpyToDm = (*libibverbs.Dm)(r.lib.Object("ibv_memcpy_to_dm")).MemcpyToDm
@@ -87,11 +88,11 @@ func TestDeviceMemoryOutside(t *testing.T) {
 	require.Zero(t, times)
 
 	for _, size := range []int{0, -1} {
-		_, err := r.c.AllocDM(size, 0)
+		_, err := devmem.Alloc(r.c, size, 0)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	for _, align := range []int{-1, 3} {
-		_, err := r.c.AllocDM(64, align)
+		_, err := devmem.Alloc(r.c, 64, align)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	r.closes(dm, r.pd)
@@ -142,7 +143,7 @@ func TestDeviceMemoryRegion(t *testing.T) {
 		_, err := dm.Register(r.pd, tt.offset, tt.n, tt.access)
 		require.ErrorIs(t, err, syscall.EINVAL, tt)
 	}
-	_, err = (*ibverbs.DM)(nil).Register(r.pd, 0, 8, 0)
+	_, err = (*devmem.DM)(nil).Register(r.pd, 0, 8, 0)
 	require.ErrorIs(t, err, os.ErrInvalid)
 	r.closes(mr, dm, r.pd)
 	_, err = dm.Register(r.newPD(), 0, 8, 0)

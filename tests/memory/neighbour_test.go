@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 )
 
 // neighbour is memory as programs have it: a buffer beside pointers of Go's.
@@ -41,10 +42,10 @@ func TestMemoryBesidePointers(t *testing.T) {
 			return r.pd.Register(b, 0, ibverbs.WithIOVA(address(&b[0])+1<<20))
 		}),
 		"WithDMAHandle": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
-			h, err := r.newHandle(ibverbs.DMAHandleConfig{})
+			h, err := r.newHandle(devmem.DMAHandleConfig{})
 			require.NoError(r.t, err)
 			gives(r, object[libibverbs.Mr](r.t))
-			return r.pd.Register(b, 0, ibverbs.WithDMAHandle(h))
+			return r.pd.Register(b, 0, devmem.WithDMAHandle(h))
 		}),
 		"Rereg": region(func(r *rig, b []byte) (*ibverbs.MR, error) {
 			mr := r.newMR(0)

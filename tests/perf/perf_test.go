@@ -69,11 +69,38 @@ func TestBothEndsOurs(t *testing.T) {
 		{measurement{"send", true}, "-l 8 -Q 16 -t 32 -r 64 -s 100", 1},
 		{measurement{"fetchadd", true}, "", 1},
 		{measurement{"cmpswap", false}, "", 1},
+		{measurement{"send", false}, "--conn", 1},
+		{measurement{"write", false}, "--conn -s 100", 1},
+		{measurement{"writeimm", false}, "--conn -e", 1},
+		{measurement{"read", false}, "--conn", 1},
+		{measurement{"fetchadd", false}, "--conn", 1},
+		{measurement{"cmpswap", false}, "--conn -e", 1},
+		{measurement{"send", true}, "--conn -s 5000 -r 4", 1},
+		{measurement{"send", false}, "--conn -a", 23},
+		{measurement{"write", true}, "--conn -l 4 -t 16", 1},
+		{measurement{"read", true}, "--conn", 1},
+		{measurement{"fetchadd", true}, "--conn", 1},
 	} {
 		t.Run(tt.m.String()+" "+tt.args, func(t *testing.T) {
 			rows := run(t, d, ours, ours, tt.m, append(strings.Fields(tt.args), "-n", "32")...)
 			require.Len(t, rows, tt.rows)
 		})
+	}
+}
+
+// A connection at one end, and a queue pair that rdma_cm connects at the other.
+func TestConnAndQueuePair(t *testing.T) {
+	d := testdevice.Require(t)
+	m := measurement{"send", false}
+	for _, flags := range [][2]string{{"--conn", "-R"}, {"-R", "--conn"}} {
+		port++
+		args := []string{"-n", iterations, "-s", "100", "-p", strconv.Itoa(port)}
+		server := start(t, ours, m, append(args, flags[0])...)
+		require.Eventually(t, func() bool { return listens(port) }, patience, tick)
+		client := start(t, ours, m, append(args, flags[1], d.IPv4.String())...)
+		require.Zero(t, client.Wait())
+		require.Zero(t, server.Wait())
+		require.Len(t, parse(t, m, client.Stdout()), 1)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"rdmaperf": rdmaperf.Main})
+	process.Become(map[string]process.Program{"rdmaperf": rdmaperf.Main, "tcp": tcp})
 	m.Run()
 }
 

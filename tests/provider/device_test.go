@@ -14,7 +14,12 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/caps"
+	"github.com/verbena-go/verbena/ibverbs/counter"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 	"github.com/verbena-go/verbena/ibverbs/flow"
+	"github.com/verbena-go/verbena/ibverbs/share"
+	"github.com/verbena-go/verbena/ibverbs/tag"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
@@ -57,7 +62,7 @@ func TestQueryDevice(t *testing.T) {
 			attr := must(r.c.QueryDevice())(t)
 			v.Sz, v.QueryDeviceEx = size, operation // which closing needs
 			require.Equal(t, "ibv_query_device", r.p.Names()[len(r.p.Names())-1])
-			require.Equal(t, ibverbs.DeviceAttr{MaxQP: 5, Ports: 2, Capabilities: 1<<31 | ibverbs.DeviceXRC}, attr)
+			require.Equal(t, ibverbs.DeviceAttr{MaxQP: 5, Ports: 2, Capabilities: 1<<31 | caps.XRC}, attr)
 		})
 	}
 
@@ -66,7 +71,7 @@ func TestQueryDevice(t *testing.T) {
 	behind := unsafe.Sizeof(basic)
 	r.p.Next("ibv_query_device_ex").Writes(2, behind, fakelib.Bytes(&extended)[behind:])
 	attr := must(r.c.QueryDevice())(t)
-	require.Equal(t, []any{"1.0", ibverbs.DeviceXRC | ibverbs.DeviceRawScatterFCS, 300, uint64(7)},
+	require.Equal(t, []any{"1.0", caps.XRC | caps.RawScatterFCS, 300, uint64(7)},
 		[]any{attr.FirmwareVersion, attr.Capabilities, attr.Ports, attr.CoreClock})
 	require.Equal(t, int64(unsafe.Sizeof(extended)), r.p.Only("ibv_query_device_ex").Arg(3))
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
@@ -94,18 +99,18 @@ func TestPortSpeed(t *testing.T) {
 func TestImports(t *testing.T) {
 	r := open(t)
 	mr := keep(t, must(r.pd.Alloc(100, ibverbs.AccessLocalWrite))(t))
-	export := mr.Export()
-	require.Equal(t, ibverbs.MRExport{Handle: mr.Raw().Handle, Addr: mr.Remote().Addr, Len: 100}, export)
+	export := must(share.ExportMR(mr))(t)
+	require.Equal(t, share.MRExport{Handle: mr.Raw().Handle, Addr: mr.Remote().Addr, Len: 100}, export)
 	null := keep(t, must(os.Open(os.DevNull))(t))
 	r.p.Forget()
 
-	c := must(ibverbs.ImportDevice(null))(t)
+	c := must(share.ImportDevice(null))(t)
 	fd := int(r.p.Only("ibv_import_device").Arg(0)) // which the library keeps
 	defer func() { require.NoError(t, syscall.Close(fd)) }()
 	require.Equal(t, "fake0", c.Name())
-	pd := must(c.ImportPD(r.pd.Handle()))(t)
+	pd := must(share.ImportPD(c, must(share.ExportPD(r.pd))(t)))(t)
 	require.Equal(t, []int64{address(c.Raw()), int64(r.pd.Raw().Handle)}, r.p.Only("ibv_import_pd").Args())
-	imported := must(pd.ImportMR(export))(t)
+	imported := must(share.ImportMR(pd, export))(t)
 	require.Equal(t, []int64{address(pd.Raw()), int64(export.Handle)}, r.p.Only("ibv_import_mr").Args())
 	require.Equal(t, ibverbs.RemoteBuffer{Addr: export.Addr, RKey: imported.Raw().Rkey, Len: 100}, imported.Remote())
 	require.Equal(t, imported.Raw().Lkey, imported.LKey())
@@ -119,8 +124,8 @@ func TestImports(t *testing.T) {
 // A region that has no memory of this process is as long for an import.
 func TestExportWithoutBytes(t *testing.T) {
 	r := open(t)
-	mr := keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Length: 300, IOVA: 0x7000}, 0))(t))
-	require.Equal(t, ibverbs.MRExport{Handle: mr.Raw().Handle, Addr: 0x7000, Len: 300}, mr.Export())
+	mr := keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Length: 300}, 0, ibverbs.WithIOVA(0x7000)))(t))
+	require.Equal(t, share.MRExport{Handle: mr.Raw().Handle, Addr: 0x7000, Len: 300}, must(share.ExportMR(mr))(t))
 }
 
 func TestOpenToClose(t *testing.T) {
@@ -136,7 +141,7 @@ func TestOpenToClose(t *testing.T) {
 	require.Equal(t, address(c.Raw()), p.Only("ibv_alloc_pd").Arg(0))
 	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 7, Vector: 3}))(t)
 	require.Equal(t, []int64{address(c.Raw()), 7, 0, 0, 3}, p.Only("ibv_create_cq").Args())
-	require.Equal(t, 7, cq.Len())
+	require.Equal(t, 7, cq.Cap())
 
 	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 5, MaxRecvWR: 6}))(t)
 	call := p.Only("ibv_create_qp")
@@ -208,7 +213,7 @@ func TestCompletionEvent(t *testing.T) {
 	fd := int(channel.Raw().Fd)
 	cq := keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: channel}))(t))
 	r.p.Forget()
-	for range 2 { // before and after arming
+	for range 3 { // at once, and before and after arming
 		r.p.Next("ibv_poll_cq").Returns(0, 0)
 	}
 	r.p.Next("ibv_poll_cq").Returns(1, 0).Writes(2, 0, fakelib.Bytes(&libibverbs.Wc{WrId: 9}))
@@ -236,7 +241,7 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 	"Context": func(t *testing.T, _ *rig) closer { return must(ibverbs.Open("fake0"))(t) },
 	"PD":      func(t *testing.T, r *rig) closer { return must(r.c.AllocPD())(t) },
 	"imported PD": func(t *testing.T, r *rig) closer {
-		return must(r.c.ImportPD(r.pd.Handle()))(t)
+		return must(share.ImportPD(r.c, r.pd.Raw().Handle))(t)
 	},
 	"parent domain": func(t *testing.T, r *rig) closer {
 		return must(r.pd.AllocParentDomain(keep(t, must(r.c.AllocTD())(t))))(t)
@@ -247,14 +252,20 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 	"DMA-BUF MR": func(t *testing.T, r *rig) closer {
 		return must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 3, Length: 64}, 0))(t)
 	},
-	"imported MR": func(t *testing.T, r *rig) closer { return must(r.pd.ImportMR(ibverbs.MRExport{Handle: 7, Len: 64}))(t) },
-	"MR of DM": func(t *testing.T, r *rig) closer {
-		return must(keep(t, must(r.c.AllocDM(64, 0))(t)).Register(r.pd, 0, 64, 0))(t)
+	"imported MR": func(t *testing.T, r *rig) closer {
+		return must(share.ImportMR(r.pd, share.MRExport{Handle: 7, Len: 64}))(t)
 	},
-	"DM":          func(t *testing.T, r *rig) closer { return must(r.c.AllocDM(64, 0))(t) },
-	"imported DM": func(t *testing.T, r *rig) closer { return must(r.c.ImportDM(ibverbs.DMExport{Handle: 7, Len: 64}))(t) },
-	"Buf":         func(t *testing.T, r *rig) closer { return must(r.pd.AllocBuf(64))(t) },
-	"DMA handle":  func(t *testing.T, r *rig) closer { return must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t) },
+	"MR of DM": func(t *testing.T, r *rig) closer {
+		return must(keep(t, must(devmem.Alloc(r.c, 64, 0))(t)).Register(r.pd, 0, 64, 0))(t)
+	},
+	"DM": func(t *testing.T, r *rig) closer { return must(devmem.Alloc(r.c, 64, 0))(t) },
+	"imported DM": func(t *testing.T, r *rig) closer {
+		return must(devmem.Import(r.c, devmem.Export{Handle: 7, Len: 64}))(t)
+	},
+	"Buf": func(t *testing.T, r *rig) closer { return must(devmem.AllocBuf(r.pd, 64))(t) },
+	"DMA handle": func(t *testing.T, r *rig) closer {
+		return must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t)
+	},
 	"MW type 1":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType1))(t) },
 	"MW type 2":   func(t *testing.T, r *rig) closer { return must(r.pd.AllocMW(ibverbs.MWType2))(t) },
 	"CompChannel": func(t *testing.T, r *rig) closer { return must(r.c.CreateCompChannel())(t) },
@@ -276,14 +287,14 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 	"SRQ":  func(t *testing.T, r *rig) closer { return must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 8}))(t) },
 	"XRCD": func(t *testing.T, r *rig) closer { return must(r.c.OpenXRCD(ibverbs.XRCDConfig{}))(t) },
 	"WQ": func(t *testing.T, r *rig) closer {
-		return must(r.pd.CreateWQ(ibverbs.WQConfig{CQ: r.cq(), MaxWR: 4}))(t)
+		return must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), MaxWR: 4}))(t)
 	},
 	"indirection table": func(t *testing.T, r *rig) closer {
-		return must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{r.wq()}))(t)
+		return must(flow.CreateIndirectionTable(r.c, []*flow.WQ{r.wq()}))(t)
 	},
 	"AH":           func(t *testing.T, r *rig) closer { return must(r.pd.CreateAH(ibverbs.AHAttr{Port: 1, DLID: 5}))(t) },
 	"counters":     func(t *testing.T, r *rig) closer { return must(flow.CreateCounters(r.c))(t) },
-	"comp counter": func(t *testing.T, r *rig) closer { return must(r.c.CreateCompCounter(ibverbs.CountBytes))(t) },
+	"comp counter": func(t *testing.T, r *rig) closer { return must(counter.Create(r.c, counter.Bytes))(t) },
 	"rule": func(t *testing.T, r *rig) closer {
 		return must(flow.Create(r.qp(ibverbs.QPTypeRawPacket), flow.Config{Specs: []flow.Spec{flow.Drop{}}}))(t)
 	},
@@ -294,7 +305,11 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 
 // functions take an object first, and do with it what a method would do.
 var functions = []any{
-	flow.Create, flow.CreateESPAction, flow.CreateCounters, flow.CreateIndirectionTable, flow.CreateRSSQP,
+	flow.Create, flow.CreateESPAction, flow.CreateCounters, flow.CreateIndirectionTable, flow.CreateRSSQP, flow.CreateWQ,
+	devmem.Alloc, devmem.AllocBuf, devmem.AllocDMAHandle, devmem.Import,
+	share.ExportDevice, share.ExportMR, share.ExportPD, share.ImportMR, share.ImportPD,
+	counter.Create, counter.QueryCaps,
+	tag.Post,
 }
 
 // methods returns the methods of an object, and the functions that take it first.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
@@ -112,7 +113,8 @@ func TestAsyncEvents(t *testing.T) {
 		require.Equal(t, class == ibverbs.EventClassCQ, ev.CQ() == cq)
 		require.Equal(t, class == ibverbs.EventClassQP, ev.QP() == qp)
 		require.Equal(t, class == ibverbs.EventClassSRQ, ev.SRQ() == srq)
-		require.Equal(t, class == ibverbs.EventClassWQ, ev.WQ() == wq)
+		got, _ := ev.Object.(*flow.WQ)
+		require.Equal(t, class == ibverbs.EventClassWQ, got == wq)
 		require.Equal(t, class == ibverbs.EventClassPort, ev.Port() == port)
 	}
 	require.Len(t, seen, len(classes), "a class without an event")

@@ -446,7 +446,7 @@ func TestESPActionFails(t *testing.T) {
 
 func (r *rig) table() *flow.IndirectionTable {
 	r.t.Helper()
-	table := keep(r.t, must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{r.wq()}))(r.t))
+	table := keep(r.t, must(flow.CreateIndirectionTable(r.c, []*flow.WQ{r.wq()}))(r.t))
 	r.p.Forget()
 	return table
 }
@@ -454,7 +454,7 @@ func (r *rig) table() *flow.IndirectionTable {
 func TestIndirectionTable(t *testing.T) {
 	r := open(t)
 	a, b := r.wq(), r.wq()
-	table := must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{a, b, b, a}))(t)
+	table := must(flow.CreateIndirectionTable(r.c, []*flow.WQ{a, b, b, a}))(t)
 	call := r.p.Only("ibv_create_rwq_ind_table")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
 	attr := fakelib.Struct[libibverbs.RwqIndTableInitAttr](call, 1)
@@ -469,7 +469,7 @@ func TestIndirectionTable(t *testing.T) {
 	require.NoError(t, table.Close())
 	require.Equal(t, []int64{raw}, r.p.Only("ibv_destroy_rwq_ind_table").Args())
 
-	one := must(flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{a}))(t)
+	one := must(flow.CreateIndirectionTable(r.c, []*flow.WQ{a}))(t)
 	require.Zero(t, fakelib.Struct[libibverbs.RwqIndTableInitAttr](r.p.Only("ibv_create_rwq_ind_table"), 1).LogIndTblSize)
 	require.NoError(t, one.Close())
 }
@@ -480,7 +480,7 @@ func TestIndirectionTableFails(t *testing.T) {
 	other := keep(t, must(ibverbs.Open(""))(t))
 	r.p.Forget()
 	for _, n := range []int{0, 3, 5, 6, 7} {
-		wqs := make([]*ibverbs.WQ, n)
+		wqs := make([]*flow.WQ, n)
 		for i := range wqs {
 			wqs[i] = wq
 		}
@@ -488,14 +488,14 @@ func TestIndirectionTableFails(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL, n)
 		require.ErrorContains(t, err, "no power of two", n)
 	}
-	_, err := flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{wq, nil})
+	_, err := flow.CreateIndirectionTable(r.c, []*flow.WQ{wq, nil})
 	require.ErrorIs(t, err, os.ErrInvalid)
-	_, err = flow.CreateIndirectionTable(other, []*ibverbs.WQ{wq})
+	_, err = flow.CreateIndirectionTable(other, []*flow.WQ{wq})
 	require.ErrorContains(t, err, "not of the same open device")
 	require.Empty(t, r.p.Names())
 
 	r.p.Next("ibv_create_rwq_ind_table").Returns(0, syscall.EOPNOTSUPP)
-	_, err = flow.CreateIndirectionTable(r.c, []*ibverbs.WQ{wq})
+	_, err = flow.CreateIndirectionTable(r.c, []*flow.WQ{wq})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

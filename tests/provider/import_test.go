@@ -13,17 +13,19 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
+	"github.com/verbena-go/verbena/ibverbs/share"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 // Device memory of another process is used like one's own, but not freed.
 func TestImportDM(t *testing.T) {
 	r := open(t)
-	original := keep(t, must(r.c.AllocDM(64, 0))(t))
-	export := original.Export()
-	require.Equal(t, ibverbs.DMExport{Handle: original.Raw().Handle, Len: 64}, export)
+	original := keep(t, must(devmem.Alloc(r.c, 64, 0))(t))
+	export := must(original.Export())(t)
+	require.Equal(t, devmem.Export{Handle: original.Raw().Handle, Len: 64}, export)
 	r.p.Forget()
-	dm := must(r.c.ImportDM(export))(t)
+	dm := must(devmem.Import(r.c, export))(t)
 	require.Equal(t, []int64{address(r.c.Raw()), int64(export.Handle)}, r.p.Only("ibv_import_dm").Args())
 	require.Equal(t, 64, dm.Len())
 	require.Equal(t, 4, must(dm.WriteAt([]byte{1, 2, 3, 4}, 60))(t))
@@ -43,25 +45,25 @@ func TestImportDM(t *testing.T) {
 	require.Equal(t, []int64{raw}, r.p.Only("ibv_unimport_dm").Args())
 
 	for _, n := range []uint64{0, math.MaxInt + 1, math.MaxUint64} {
-		_, err := r.c.ImportDM(ibverbs.DMExport{Handle: 1, Len: n})
+		_, err := devmem.Import(r.c, devmem.Export{Handle: 1, Len: n})
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_import_dm").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.c.ImportDM(ibverbs.DMExport{Handle: 5, Len: 6})
+	_, err = devmem.Import(r.c, devmem.Export{Handle: 5, Len: 6})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_import_dm (DM 5 of 6 bytes of fake0)")
-	_, err = (*ibverbs.Device)(nil).ImportDM(export)
+	_, err = devmem.Import(nil, export)
 	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
 // Another device's memory can be reached by a DMA handle too.
 func TestDMABufWithHandle(t *testing.T) {
 	r := open(t)
-	handle := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
+	handle := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	b := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010, Handle: handle}
-	mr := keep(t, must(r.pd.RegisterDMABuf(b, ibverbs.AccessLocalWrite))(t))
+	b := ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300}
+	mr := keep(t, must(r.pd.RegisterDMABuf(b, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7010), devmem.WithDMAHandle(handle)))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: 300, Access: 1, Iova: 0x7010, Fd: 5, FdOffset: 0x2010, Dmah: handle.Raw(),
 		CompMask: uint64(libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_FD |
@@ -72,16 +74,17 @@ func TestDMABufWithHandle(t *testing.T) {
 	require.ErrorContains(t, handle.Close(), "close first: MR ")
 
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
-	b.Handle = keep(t, must(other.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
-	_, err := r.pd.RegisterDMABuf(b, 0)
+	foreign := keep(t, must(devmem.AllocDMAHandle(other, devmem.DMAHandleConfig{}))(t))
+	elsewhere := ibverbs.WithIOVA(0x10)
+	_, err := r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(foreign))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "of fake0): DMA handle of fake0 is not of the same open device")
-	b.Handle = &ibverbs.DMAHandle{}
-	_, err = r.pd.RegisterDMABuf(b, 0)
-	require.ErrorIs(t, err, os.ErrInvalid)
-	b.Handle = handle
+	for _, none := range []*devmem.DMAHandle{nil, {}} {
+		_, err = r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(none))
+		require.ErrorIs(t, err, os.ErrInvalid)
+	}
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.pd.RegisterDMABuf(b, 0)
+	_, err = r.pd.RegisterDMABuf(b, 0, elsewhere, devmem.WithDMAHandle(handle))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (300 bytes at 8208 of descriptor 5 on PD ")
 }
@@ -90,17 +93,17 @@ func TestDMABufWithHandle(t *testing.T) {
 func TestImportMR(t *testing.T) {
 	r := open(t)
 	original := keep(t, must(r.pd.Alloc(4096, ibverbs.AccessLocalWrite))(t))
-	export := original.Export()
-	require.Equal(t, ibverbs.MRExport{Handle: original.Raw().Handle, Addr: original.Remote().Addr, Len: 4096}, export)
+	export := must(share.ExportMR(original))(t)
+	require.Equal(t, share.MRExport{Handle: original.Raw().Handle, Addr: original.Remote().Addr, Len: 4096}, export)
 	export.Addr = 0x7000
-	dm := keep(t, must(r.c.AllocDM(64, 0))(t))
+	dm := keep(t, must(devmem.Alloc(r.c, 64, 0))(t))
 	onDM := keep(t, must(dm.Register(r.pd, 16, 48, 0))(t))
-	require.Equal(t, ibverbs.MRExport{Handle: onDM.Raw().Handle, Len: 48}, onDM.Export())
-	pd := keep(t, must(r.c.ImportPD(r.pd.Handle()))(t))
+	require.Equal(t, share.MRExport{Handle: onDM.Raw().Handle, Len: 48}, must(share.ExportMR(onDM))(t))
+	pd := keep(t, must(share.ImportPD(r.c, r.pd.Raw().Handle))(t))
 	qp := r.qp(ibverbs.QPTypeRC)
 	r.p.Forget()
 
-	mr := must(pd.ImportMR(export))(t)
+	mr := must(share.ImportMR(pd, export))(t)
 	require.Equal(t, []int64{address(pd.Raw()), int64(export.Handle)}, r.p.Only("ibv_import_mr").Args())
 	require.Equal(t, []any{4096, mr.Raw().Lkey}, []any{mr.Len(), mr.LKey()})
 	require.Equal(t, ibverbs.RemoteBuffer{Addr: 0x7000, RKey: mr.Raw().Rkey, Len: 4096}, mr.Remote())
@@ -112,7 +115,7 @@ func TestImportMR(t *testing.T) {
 	call := r.p.Only("ibv_post_recv")
 	require.Equal(t, []libibverbs.Sge{{Addr: 0x7000 + 96, Length: 4000, Lkey: mr.LKey()}},
 		fakelib.Follow[libibverbs.Sge](call, &fakelib.Struct[libibverbs.RecvWr](call, 1).SgList, 1))
-	for _, none := range []*ibverbs.ImportedMR{nil, {}} {
+	for _, none := range []*share.ImportedMR{nil, {}} {
 		require.ErrorIs(t, recv.WR(0).SetSegments(none.Sub(0, 0)), syscall.EINVAL)
 	}
 	send := must(ibverbs.NewSendBatch(1, 1))(t)
@@ -125,7 +128,7 @@ func TestImportMR(t *testing.T) {
 	require.Equal(t, []int64{raw}, r.p.Only("ibv_unimport_mr").Args())
 	require.ErrorIs(t, recv.WR(0).SetSegments(mr.Sub(0, 1)), os.ErrClosed)
 	export.Len = math.MaxUint64
-	_, err := pd.ImportMR(export)
+	_, err := share.ImportMR(pd, export)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.Empty(t, r.p.Names())
 }

@@ -14,13 +14,14 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
 func TestAllocDM(t *testing.T) {
 	r := open(t)
 	for align, log := range map[int]uint32{0: 0, 1: 0, 2: 1, 4096: 12} {
-		dm := must(r.c.AllocDM(64, align))(t)
+		dm := must(devmem.Alloc(r.c, 64, align))(t)
 		call := r.p.Only("ibv_alloc_dm")
 		require.Equal(t, address(r.c.Raw()), call.Arg(0))
 		require.Equal(t, libibverbs.AllocDmAttr{Length: 64, LogAlignReq: log}, *fakelib.Struct[libibverbs.AllocDmAttr](call, 1))
@@ -33,18 +34,18 @@ func TestAllocDM(t *testing.T) {
 func TestAllocDMAHandle(t *testing.T) {
 	r := open(t)
 	for name, tt := range map[string]struct {
-		config ibverbs.DMAHandleConfig
+		config devmem.DMAHandleConfig
 		want   libibverbs.DmahInitAttr
 	}{
-		"nothing": {ibverbs.DMAHandleConfig{}, libibverbs.DmahInitAttr{}},
-		"CPU":     {ibverbs.DMAHandleConfig{CPU: new(0)}, libibverbs.DmahInitAttr{CompMask: 1}},
+		"nothing": {devmem.DMAHandleConfig{}, libibverbs.DmahInitAttr{}},
+		"CPU":     {devmem.DMAHandleConfig{CPU: new(0)}, libibverbs.DmahInitAttr{CompMask: 1}},
 		"all": {
-			ibverbs.DMAHandleConfig{CPU: new(7), ProcessingHint: new(3), MemType: new(ibverbs.TPHPersistent)},
-			libibverbs.DmahInitAttr{CompMask: 7, CpuId: 7, Ph: 3, TphMemType: uint8(ibverbs.TPHPersistent)},
+			devmem.DMAHandleConfig{CPU: new(7), ProcessingHint: new(3), MemType: new(devmem.TPHPersistent)},
+			libibverbs.DmahInitAttr{CompMask: 7, CpuId: 7, Ph: 3, TphMemType: uint8(devmem.TPHPersistent)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := must(r.c.AllocDMAHandle(tt.config))(t)
+			h := must(devmem.AllocDMAHandle(r.c, tt.config))(t)
 			require.Equal(t, tt.want, *fakelib.Struct[libibverbs.DmahInitAttr](r.p.Only("ibv_alloc_dmah"), 1))
 			require.NoError(t, h.Close())
 			r.p.Forget()
@@ -55,9 +56,9 @@ func TestAllocDMAHandle(t *testing.T) {
 func TestRegisterDMA(t *testing.T) {
 	r := open(t)
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
-	h := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
+	h := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithDMAHandle(h)))(t))
+	keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, devmem.WithDMAHandle(h)))(t))
 	call := r.p.Only("ibv_reg_mr_ex")
 	require.Equal(t, address(r.pd.Raw()), call.Arg(0))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](call, 1)
@@ -72,9 +73,9 @@ func TestRegisterDMA(t *testing.T) {
 func TestRegisterDMAElsewhere(t *testing.T) {
 	r := open(t)
 	memory := keep(t, must(r.pd.Alloc(4096, 0))(t)).Bytes()
-	h := keep(t, must(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
+	h := keep(t, must(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{}))(t))
 	r.p.Forget()
-	mr := keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7000), ibverbs.WithDMAHandle(h)))(t))
+	mr := keep(t, must(r.pd.Register(memory, ibverbs.AccessLocalWrite, ibverbs.WithIOVA(0x7000), devmem.WithDMAHandle(h)))(t))
 	attr := fakelib.Struct[libibverbs.MrInitAttr](r.p.Only("ibv_reg_mr_ex"), 1)
 	require.Equal(t, address(&memory[0]), address((*byte)(attr.Addr)))
 	const mask = uint64(libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_DMAH)
@@ -84,17 +85,17 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 	require.EqualValues(t, 0x7008, must(mr.Sub(8, 8).Remote())(t).Addr)
 	require.ErrorIs(t, h.Close(), syscall.EBUSY)
 
-	_, err := r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7001), ibverbs.WithDMAHandle(h))
+	_, err := r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7001), devmem.WithDMAHandle(h))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex")
 	other := keep(t, must(ibverbs.Open("fake0"))(t))
-	foreign := keep(t, must(other.AllocDMAHandle(ibverbs.DMAHandleConfig{}))(t))
-	for name, register := range map[string]func(*ibverbs.DMAHandle) (*ibverbs.MR, error){
-		"IOVA": func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) {
-			return r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7000), ibverbs.WithDMAHandle(h))
+	foreign := keep(t, must(devmem.AllocDMAHandle(other, devmem.DMAHandleConfig{}))(t))
+	for name, register := range map[string]func(*devmem.DMAHandle) (*ibverbs.MR, error){
+		"IOVA": func(h *devmem.DMAHandle) (*ibverbs.MR, error) {
+			return r.pd.Register(memory, 0, ibverbs.WithIOVA(0x7000), devmem.WithDMAHandle(h))
 		},
-		"implicit": func(h *ibverbs.DMAHandle) (*ibverbs.MR, error) {
-			return r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h))
+		"implicit": func(h *devmem.DMAHandle) (*ibverbs.MR, error) {
+			return r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h))
 		},
 	} {
 		_, err = register(foreign)
@@ -102,19 +103,19 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 		_, err = register(nil)
 		require.ErrorIs(t, err, os.ErrInvalid, name)
 	}
-	_, err = r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h)) // the device has no paging on demand
+	_, err = r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h)) // the device has no paging on demand
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "the device has no AccessOnDemand for the whole address space")
 
 	r.p.Forget()
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0) // which does not say what it can
-	keep(t, must(r.pd.RegisterImplicit(ibverbs.AccessLocalWrite, ibverbs.WithDMAHandle(h)))(t))
+	keep(t, must(r.pd.RegisterImplicit(ibverbs.AccessLocalWrite, devmem.WithDMAHandle(h)))(t))
 	require.Equal(t, libibverbs.MrInitAttr{
 		Length: math.MaxUint64, Access: int32(ibverbs.AccessLocalWrite | ibverbs.AccessOnDemand), Dmah: h.Raw(), CompMask: mask,
 	}, *fakelib.Struct[libibverbs.MrInitAttr](r.p.Calls()[1], 1))
 	r.p.Next("ibv_query_device_ex").Returns(int64(syscall.EIO), 0)
 	r.p.Next("ibv_reg_mr_ex").Returns(0, syscall.EOPNOTSUPP)
-	_, err = r.pd.RegisterImplicit(0, ibverbs.WithDMAHandle(h))
+	_, err = r.pd.RegisterImplicit(0, devmem.WithDMAHandle(h))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_mr_ex (the whole address space with DMA handle of fake0 on PD")
 }
@@ -122,7 +123,7 @@ func TestRegisterDMAElsewhere(t *testing.T) {
 func TestRegisterDMABuf(t *testing.T) {
 	r := open(t)
 	access := ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
-	keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300, IOVA: 0x7010}, access))(t))
+	keep(t, must(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 5, Offset: 0x2010, Length: 300}, access, ibverbs.WithIOVA(0x7010)))(t))
 	require.Equal(t, []int64{address(r.pd.Raw()), 0x2010, 300, 0x7010, 5, int64(access)}, r.p.Only("ibv_reg_dmabuf_mr").Args())
 }
 
@@ -155,7 +156,7 @@ func TestParentDomainAttr(t *testing.T) {
 func TestBuf(t *testing.T) {
 	r := open(t)
 	const size = 8192
-	buf := must(r.pd.AllocBuf(size))(t)
+	buf := must(devmem.AllocBuf(r.pd, size))(t)
 	call := r.p.Only("ibv_alloc_buf")
 	require.Equal(t, []int64{address(r.pd.Raw()), size}, call.Args()[:2])
 	require.Equal(t, call.Result(), address(unsafe.SliceData(buf.Bytes())))
@@ -202,16 +203,16 @@ func TestBuf(t *testing.T) {
 func TestBufRefused(t *testing.T) {
 	r := open(t)
 	for _, size := range []int{0, -1, math.MinInt} {
-		_, err := r.pd.AllocBuf(size)
+		_, err := devmem.AllocBuf(r.pd, size)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_alloc_buf").Returns(0, syscall.ENOMEM)
-	_, err := r.pd.AllocBuf(64)
+	_, err := devmem.AllocBuf(r.pd, 64)
 	require.ErrorIs(t, err, syscall.ENOMEM)
 	require.ErrorContains(t, err, "ibv_alloc_buf (64 bytes on PD ")
 
-	buf := keep(t, must(r.pd.AllocBuf(64))(t))
+	buf := keep(t, must(devmem.AllocBuf(r.pd, 64))(t))
 	r.p.Forget()
 	for _, tt := range []struct {
 		offset, n int
@@ -237,14 +238,14 @@ func TestBufRefused(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "ibv_reg_buf_mr (64 bytes at 0 of buffer of 64 bytes on PD ")
 
-	for _, none := range []*ibverbs.Buf{nil, {}} {
+	for _, none := range []*devmem.Buf{nil, {}} {
 		_, err = none.Register(0, 1, 0)
 		require.ErrorIs(t, err, os.ErrInvalid)
 		_, err = none.ExportDMABuf()
 		require.ErrorIs(t, err, os.ErrInvalid)
 		require.ErrorIs(t, none.Close(), os.ErrInvalid)
 	}
-	_, err = (*ibverbs.PD)(nil).AllocBuf(1)
+	_, err = devmem.AllocBuf(nil, 1)
 	require.ErrorIs(t, err, os.ErrInvalid)
 }
 
@@ -256,7 +257,7 @@ func TestUnprotectedBuf(t *testing.T) {
 	require.Equal(t, libibverbs.ParentDomainInitAttr{
 		Pd: r.pd.Raw(), CompMask: uint32(libibverbs.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC),
 	}, r.parentDomainAttr())
-	buf := keep(t, must(domain.AllocBuf(64))(t))
+	buf := keep(t, must(devmem.AllocBuf(domain, 64))(t))
 	require.Equal(t, address(domain.Raw()), r.p.Only("ibv_alloc_buf").Arg(0))
 	mr := keep(t, must(buf.Register(0, 64, 0))(t))
 	require.Equal(t, address(domain.Raw()), r.p.Only("ibv_reg_buf_mr").Arg(0))

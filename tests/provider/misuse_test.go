@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 	"github.com/verbena-go/verbena/ibverbs/flow"
+	"github.com/verbena-go/verbena/ibverbs/share"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
 )
@@ -163,7 +166,7 @@ func (r *rig) known(t *testing.T) []any {
 // Nothing that can be closed is missing above.
 func TestEveryKind(t *testing.T) {
 	want := map[string]bool{}
-	for _, pkg := range []string{"ibverbs", "ibverbs/flow"} {
+	for _, pkg := range append(siblings(t), "ibverbs") {
 		for name := range declared(t, pkg, `\(\w+ \*([A-Z]\w*)\) Close\(\) error`) {
 			want[name] = true
 		}
@@ -184,7 +187,25 @@ func TestEveryFunction(t *testing.T) {
 	for _, f := range functions {
 		got[misuse.Name(f)] = true
 	}
-	require.Equal(t, declared(t, "ibverbs/flow", `([A-Z]\w*)\(\w+ \*ibverbs\.`), got)
+	want := map[string]bool{}
+	for _, pkg := range siblings(t) {
+		for name := range declared(t, pkg, `([A-Z]\w*)\(\w+ \*ibverbs\.`) {
+			want[filepath.Base(pkg)+"."+name] = true
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+// siblings returns the folders of the packages below ibverbs.
+func siblings(t *testing.T) []string {
+	t.Helper()
+	files := must(filepath.Glob("../../ibverbs/*/doc.go"))(t)
+	require.NotEmpty(t, files)
+	var folders []string
+	for _, file := range files {
+		folders = append(folders, "ibverbs/"+filepath.Base(filepath.Dir(file)))
+	}
+	return folders
 }
 
 // declared returns what the first group of a pattern is in the functions that a
@@ -256,7 +277,7 @@ func TestClosedArguments(t *testing.T) {
 		}
 		require.NoError(t, o.Close())
 	}
-	require.GreaterOrEqual(t, len(taken), 13, "kinds of objects")
+	require.GreaterOrEqual(t, len(taken), 11, "kinds of objects")
 
 	qp := r.qp(ibverbs.QPTypeRawPacket)
 	for _, spec := range []flow.Spec{
@@ -266,6 +287,17 @@ func TestClosedArguments(t *testing.T) {
 		_, err := flow.Create(qp, flow.Config{Specs: []flow.Spec{spec}})
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
+
+	r.p.Forget()
+	handle := devmem.WithDMAHandle(closed[reflect.TypeFor[*devmem.DMAHandle]()].(*devmem.DMAHandle))
+	for name, err := range map[string]error{
+		"Register":         second(r.pd.Register(make([]byte, 64), 0, handle)),
+		"RegisterImplicit": second(r.pd.RegisterImplicit(0, handle)),
+		"RegisterDMABuf":   second(r.pd.RegisterDMABuf(ibverbs.DMABuf{FD: 3, Length: 64}, 0, handle)),
+	} {
+		require.ErrorIs(t, err, os.ErrClosed, name)
+	}
+	require.Empty(t, r.p.Names())
 }
 
 // closers returns the objects that values of the types have.
@@ -273,8 +305,7 @@ func closers(types []reflect.Type) (found []reflect.Type) {
 	for _, typ := range types {
 		switch {
 		case typ.Kind() == reflect.Pointer && typ.Implements(reflect.TypeFor[closer]()):
-			switch typ.Elem().PkgPath() {
-			case reflect.TypeFor[ibverbs.QP]().PkgPath(), reflect.TypeFor[flow.Rule]().PkgPath():
+			if strings.HasPrefix(typ.Elem().PkgPath(), reflect.TypeFor[ibverbs.QP]().PkgPath()) {
 				found = append(found, typ)
 			}
 		case typ == reflect.TypeFor[ibverbs.Segment]():
@@ -301,7 +332,7 @@ func TestRefusals(t *testing.T) {
 	cq, ud, rc, srq := r.cq(), r.qp(ibverbs.QPTypeUD), r.qp(ibverbs.QPTypeRC), r.srq()
 	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
 	mw := keep(t, must(r.pd.AllocMW(ibverbs.MWType2))(t))
-	dm := keep(t, must(r.c.AllocDM(64, 0))(t))
+	dm := keep(t, must(devmem.Alloc(r.c, 64, 0))(t))
 	send := must(ibverbs.NewSendBatch(2, 1))(t)
 	recv := must(ibverbs.NewRecvBatch(2, 1))(t)
 	plain := must(ibverbs.NewSendBatch(1, 0))(t)
@@ -343,9 +374,9 @@ func TestRefusals(t *testing.T) {
 		},
 		{second(r.pd.CreateSRQ(ibverbs.SRQConfig{})), "ibv_create_srq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
 		{srq.Resize(-1), "ibv_modify_srq (SRQ N of fake0): size is -1, not from 0 to " + most, nil},
-		{second(r.pd.CreateWQ(ibverbs.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
+		{second(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
 		{
-			second(flow.CreateIndirectionTable(r.c, make([]*ibverbs.WQ, 0))),
+			second(flow.CreateIndirectionTable(r.c, make([]*flow.WQ, 0))),
 			"ibv_create_rwq_ind_table (fake0): 0 work queues, which is no power of two up to 1048576", nil,
 		},
 		{second(r.pd.CreateAH(ibverbs.AHAttr{})), "ibv_create_ah (PD N of fake0): path: port is 0, not from 1 to 255", nil},
@@ -354,8 +385,8 @@ func TestRefusals(t *testing.T) {
 		{second(r.pd.Register(nil, 0)), "ibv_reg_mr (PD N of fake0): no memory", nil},
 		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
 		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
-		{second(r.pd.AllocBuf(0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
-		{second(r.c.AllocDM(64, 3)), "ibv_alloc_dm (fake0): size is 64 and align 3, not positive and a power of two", nil},
+		{second(devmem.AllocBuf(r.pd, 0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
+		{second(devmem.Alloc(r.c, 64, 3)), "ibv_alloc_dm (fake0): size is 64 and align 3, not positive and a power of two", nil},
 		{second(dm.WriteAt(make([]byte, 65), 0)), "ibv_memcpy_to_dm (DM of 64 bytes of fake0): 65 bytes at 0 are outside of its 64 bytes", nil},
 		{second(dm.Register(r.pd, 8, 64, 0)), "ibv_reg_dm_mr (PD N of fake0): 64 bytes at 8 of DM of 64 bytes of fake0, which has 64", nil},
 		{mr.Rereg(ibverbs.ReregConfig{}), "ibv_rereg_mr (MR N of fake0): nothing to change", nil},
@@ -420,9 +451,9 @@ func TestRefusals(t *testing.T) {
 			"request 0 of the batch (ID 1), none was posted: ibv_post_send (IBV_WR_FLUSH on QP N of fake0): " +
 				"the queue pair was made without QPConfig.SendOps", errors.ErrUnsupported,
 		},
-		{second(r.c.AllocDMAHandle(ibverbs.DMAHandleConfig{CPU: new(-1)})), "ibv_alloc_dmah (fake0): CPU is -1, not from 0 to 4294967295", nil},
-		{second(r.c.ImportDM(ibverbs.DMExport{})), "ibv_import_dm (DM 0 of 0 bytes of fake0): Len is 0, not from 1 to 9223372036854775807", nil},
-		{second(r.pd.ImportMR(ibverbs.MRExport{Len: math.MaxUint64})), "ibv_import_mr (MR of handle 0 on PD N of fake0): Len is 18446744073709551615, more than 9223372036854775807", nil},
+		{second(devmem.AllocDMAHandle(r.c, devmem.DMAHandleConfig{CPU: new(-1)})), "ibv_alloc_dmah (fake0): CPU is -1, not from 0 to 4294967295", nil},
+		{second(devmem.Import(r.c, devmem.Export{})), "ibv_import_dm (DM 0 of 0 bytes of fake0): Len is 0, not from 1 to 9223372036854775807", nil},
+		{second(share.ImportMR(r.pd, share.MRExport{Len: math.MaxUint64})), "ibv_import_mr (MR of handle 0 on PD N of fake0): Len is 18446744073709551615, more than 9223372036854775807", nil},
 		{third(ibverbs.OpenNetDev("")), "OpenNetDev: name is empty", nil},
 	} {
 		var refused *ibverbs.ArgumentError

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/tag"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -110,14 +111,14 @@ func TestTagOps(t *testing.T) {
 	r := open(t)
 	srq, _ := r.tagged()
 	mr := keep(t, must(r.pd.Alloc(64, ibverbs.AccessLocalWrite))(t))
-	batch := must(ibverbs.NewTagBatch(3, 2))(t)
-	require.Zero(t, must(srq.PostTagOps(batch))(t))
-	op := ibverbs.TagOp{ID: 1, Flags: ibverbs.TagOpSignaled}
-	require.NoError(t, batch.Add(op, ibverbs.TagRecv{Tag: 0x1234, Mask: 0xFFFF, ID: 10}, mr.Sub(0, 8), mr.Sub(8, 16)))
-	require.NoError(t, batch.Add(ibverbs.TagOp{ID: 2, Flags: ibverbs.TagOpSync, Unexpected: 5}, ibverbs.TagRecv{ID: 20}))
-	require.NoError(t, batch.Sync(ibverbs.TagOp{ID: 3, Unexpected: 6}))
+	batch := must(tag.NewBatch(3, 2))(t)
+	require.Zero(t, must(tag.Post(srq, batch))(t))
+	op := tag.Op{ID: 1, Flags: tag.OpSignaled}
+	require.NoError(t, batch.Add(op, tag.Recv{Tag: 0x1234, Mask: 0xFFFF, ID: 10}, mr.Sub(0, 8), mr.Sub(8, 16)))
+	require.NoError(t, batch.Add(tag.Op{ID: 2, Flags: tag.OpSync, Unexpected: 5}, tag.Recv{ID: 20}))
+	require.NoError(t, batch.Sync(tag.Op{ID: 3, Unexpected: 6}))
 	r.p.Forget()
-	require.Equal(t, 3, must(srq.PostTagOps(batch))(t))
+	require.Equal(t, 3, must(tag.Post(srq, batch))(t))
 
 	call := r.p.Only("ibv_post_srq_ops")
 	require.Equal(t, address(srq.Raw()), call.Arg(0))
@@ -149,7 +150,7 @@ func TestTagOps(t *testing.T) {
 	batch.Reset()
 	require.NoError(t, batch.Delete(op, one))
 	require.NoError(t, batch.Delete(op, two))
-	require.Equal(t, 2, must(srq.PostTagOps(batch))(t))
+	require.Equal(t, 2, must(tag.Post(srq, batch))(t))
 	call = r.p.Only("ibv_post_srq_ops")
 	first = fakelib.Struct[libibverbs.OpsWr](call, 1)
 	second = &fakelib.Follow[libibverbs.OpsWr](call, &first.Next, 1)[0]
@@ -163,10 +164,10 @@ func TestTagOps(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		batch.Reset()
-		if errors.Join(batch.Add(op, ibverbs.TagRecv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
+		if errors.Join(batch.Add(op, tag.Recv{}, mr.Sub(0, 8)), batch.Delete(op, two)) != nil {
 			panic("the batch is too small")
 		}
-		_, _ = srq.PostTagOps(batch)
+		_, _ = tag.Post(srq, batch)
 	}))
 }
 
@@ -174,14 +175,14 @@ func TestTagOps(t *testing.T) {
 func TestTagOpsFail(t *testing.T) {
 	r := open(t)
 	srq, _ := r.tagged()
-	batch := must(ibverbs.NewTagBatch(3, 0))(t)
+	batch := must(tag.NewBatch(3, 0))(t)
 	for id := range uint64(3) {
-		require.NoError(t, batch.Add(ibverbs.TagOp{ID: id + 7}, ibverbs.TagRecv{}))
+		require.NoError(t, batch.Add(tag.Op{ID: id + 7}, tag.Recv{}))
 	}
-	require.Equal(t, 3, must(srq.PostTagOps(batch))(t))
+	require.Equal(t, 3, must(tag.Post(srq, batch))(t))
 	bad := uintptr(r.p.Only("ibv_post_srq_ops").Arg(1)) + 2*unsafe.Sizeof(libibverbs.OpsWr{})
 	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.ENOMEM), 0).Writes(2, 0, fakelib.Bytes(&bad))
-	n, err := srq.PostTagOps(batch)
+	n, err := tag.Post(srq, batch)
 	var post *ibverbs.PostError
 	require.ErrorAs(t, err, &post)
 	require.ErrorIs(t, err, syscall.ENOMEM)
@@ -193,7 +194,7 @@ func TestTagOpsFail(t *testing.T) {
 	}
 
 	r.p.Next("ibv_post_srq_ops").Returns(int64(syscall.EOPNOTSUPP), 0) // and not a word of the operation
-	n, err = srq.PostTagOps(batch)
+	n, err = tag.Post(srq, batch)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorAs(t, err, &post)
 	require.Equal(t, []any{0, 0, uint64(7)}, []any{n, post.Index, post.ID})
@@ -207,33 +208,35 @@ func TestTagOpsRefused(t *testing.T) {
 	srq, _ := r.tagged()
 	other, _ := r.tagged()
 	plain := r.srq()
-	batch := must(ibverbs.NewTagBatch(2, 0))(t)
-	require.NoError(t, batch.Add(ibverbs.TagOp{ID: 4}, ibverbs.TagRecv{}))
-	require.Equal(t, 1, must(other.PostTagOps(batch))(t))
+	batch := must(tag.NewBatch(2, 0))(t)
+	require.NoError(t, batch.Add(tag.Op{ID: 4}, tag.Recv{}))
+	require.Equal(t, 1, must(tag.Post(other, batch))(t))
 	handle := must(batch.Handle(0))(t)
-	require.NoError(t, batch.Delete(ibverbs.TagOp{ID: 5}, handle))
+	require.NoError(t, batch.Delete(tag.Op{ID: 5}, handle))
 	r.p.Forget()
 
-	n, err := srq.PostTagOps(batch)
+	n, err := tag.Post(srq, batch)
 	require.Zero(t, n)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "request 1 of the batch (ID 5), none was posted: ibv_post_srq_ops (SRQ ")
 	require.ErrorContains(t, err, "): the handle is of SRQ ")
-	n, err = plain.PostTagOps(batch)
+	n, err = tag.Post(plain, batch)
 	require.Zero(t, n)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "request 0 of the batch (ID 4), none was posted: ibv_post_srq_ops (SRQ ")
-	for _, none := range []*ibverbs.TagBatch{nil, {}} {
-		_, err = srq.PostTagOps(none)
+	for _, none := range []*tag.Batch{nil, {}} {
+		n, err = tag.Post(srq, none)
+		require.Zero(t, n)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
-	_, err = (*ibverbs.SRQ)(nil).PostTagOps(batch)
+	n, err = tag.Post(nil, batch)
+	require.Zero(t, n)
 	require.ErrorIs(t, err, os.ErrInvalid)
 	require.Empty(t, r.p.Names())
 
 	gone, _ := r.tagged()
 	require.NoError(t, gone.Close())
-	_, err = gone.PostTagOps(batch)
+	_, err = tag.Post(gone, batch)
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 

@@ -12,12 +12,13 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/flow"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
-func (r *rig) wq() *ibverbs.WQ {
+func (r *rig) wq() *flow.WQ {
 	r.t.Helper()
-	wq := keep(r.t, must(r.pd.CreateWQ(ibverbs.WQConfig{CQ: r.cq(), MaxWR: 4}))(r.t))
+	wq := keep(r.t, must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), MaxWR: 4}))(r.t))
 	r.p.Forget()
 	return wq
 }
@@ -28,7 +29,7 @@ func TestCreateWQ(t *testing.T) {
 	actual := libibverbs.WqInitAttr{MaxWr: 16, MaxSge: 3} // than asked for
 	written := fakelib.Bytes(&actual)[unsafe.Offsetof(actual.MaxWr):unsafe.Offsetof(actual.Pd)]
 	r.p.Next("ibv_create_wq").Writes(1, unsafe.Offsetof(actual.MaxWr), written)
-	wq := must(r.pd.CreateWQ(ibverbs.WQConfig{CQ: cq, MaxWR: 9}))(t)
+	wq := must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, MaxWR: 9}))(t)
 	call := r.p.Only("ibv_create_wq")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.WqInitAttr{
@@ -37,8 +38,8 @@ func TestCreateWQ(t *testing.T) {
 	require.Equal(t, []any{16, 3, wq.Raw().WqNum, cq, r.pd}, []any{wq.MaxWR(), wq.MaxSGE(), wq.Num(), wq.CQ(), wq.PD()})
 	require.NotZero(t, wq.Num())
 
-	flagged := must(r.pd.CreateWQ(ibverbs.WQConfig{
-		CQ: cq, MaxWR: 1, MaxSGE: 2, Flags: ibverbs.WQCVLANStripping | ibverbs.WQDelayDrop,
+	flagged := must(flow.CreateWQ(r.pd, flow.WQConfig{
+		CQ: cq, MaxWR: 1, MaxSGE: 2, Flags: flow.WQCVLANStripping | flow.WQDelayDrop,
 	}))(t)
 	require.Equal(t, libibverbs.WqInitAttr{
 		WqType: libibverbs.IBV_WQT_RQ, MaxWr: 1, MaxSge: 2, Pd: r.pd.Raw(), Cq: cq.Raw(), CompMask: 1, CreateFlags: 5,
@@ -48,7 +49,7 @@ func TestCreateWQ(t *testing.T) {
 	require.ErrorAs(t, cq.Close(), &busy)
 	require.Len(t, busy.Children, 2)
 	require.Empty(t, r.p.Names())
-	for _, q := range []*ibverbs.WQ{wq, flagged} {
+	for _, q := range []*flow.WQ{wq, flagged} {
 		raw := address(q.Raw())
 		r.p.Next("ibv_destroy_wq").Returns(int64(syscall.EBUSY), 0)
 		require.ErrorIs(t, q.Close(), syscall.EBUSY)
@@ -65,42 +66,42 @@ func TestCreateWQFails(t *testing.T) {
 	other := keep(t, must(ibverbs.Open(""))(t))
 	otherCQ := keep(t, must(other.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
 	r.p.Forget()
-	for name, config := range map[string]ibverbs.WQConfig{
+	for name, config := range map[string]flow.WQConfig{
 		"no receives":    {CQ: cq},
 		"too many":       {CQ: cq, MaxWR: 1 << 31},
 		"segments":       {CQ: cq, MaxWR: 1, MaxSGE: -1},
 		"another device": {CQ: otherCQ, MaxWR: 1},
 	} {
-		_, err := r.pd.CreateWQ(config)
+		_, err := flow.CreateWQ(r.pd, config)
 		require.ErrorIs(t, err, syscall.EINVAL, name)
 		require.ErrorContains(t, err, "PD ", name)
 	}
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_wq").Returns(0, syscall.EOPNOTSUPP)
-	_, err := r.pd.CreateWQ(ibverbs.WQConfig{CQ: cq, MaxWR: 1})
+	_, err := flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, MaxWR: 1})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 func TestModifyWQ(t *testing.T) {
 	r := open(t)
 	wq := r.wq()
-	require.Equal(t, ibverbs.WQStateReset, must(wq.State())(t))
-	for _, state := range []ibverbs.WQState{ibverbs.WQStateReady, ibverbs.WQStateError, ibverbs.WQStateReset} {
+	require.Equal(t, flow.WQStateReset, must(wq.State())(t))
+	for _, state := range []flow.WQState{flow.WQStateReady, flow.WQStateError, flow.WQStateReset} {
 		require.NoError(t, wq.SetState(state))
 		call := r.p.Only("ibv_modify_wq")
 		require.Equal(t, address(wq.Raw()), call.Arg(0))
 		require.Equal(t, libibverbs.WqAttr{AttrMask: 1, WqState: state}, *fakelib.Struct[libibverbs.WqAttr](call, 1))
 		require.Equal(t, state, must(wq.State())(t))
 	}
-	require.NoError(t, wq.SetFlags(ibverbs.WQScatterFCS, ibverbs.WQScatterFCS|ibverbs.WQCVLANStripping))
+	require.NoError(t, wq.SetFlags(flow.WQScatterFCS, flow.WQScatterFCS|flow.WQCVLANStripping))
 	require.Equal(t, libibverbs.WqAttr{AttrMask: 4, Flags: 2, FlagsMask: 3},
 		*fakelib.Struct[libibverbs.WqAttr](r.p.Only("ibv_modify_wq"), 1))
 
 	r.p.Next("ibv_modify_wq").Returns(int64(syscall.EINVAL), 0)
-	err := wq.SetState(ibverbs.WQStateReady)
+	err := wq.SetState(flow.WQStateReady)
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "ibv_modify_wq (WQ ")
-	require.Equal(t, ibverbs.WQStateReset, must(wq.State())(t))
+	require.Equal(t, flow.WQStateReset, must(wq.State())(t))
 }
 
 func TestPostToWQ(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // testAddrInfo looks up an address for an id, both ways to work, and writes
@@ -20,7 +21,7 @@ func testAddrInfo(t *testing.T) {
 	d := testdevice.Require(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ep.Close()) }()
 	hints := &rdmacm.AddrInfo{Flags: rdmacm.AddrNumericHost, PortSpace: rdmacm.PortSpaceTCP}
@@ -124,7 +125,7 @@ func testUserEventsUnderLoad(t *testing.T) {
 		if want%5 == 0 { // through the endpoint, or straight
 			moves++
 			if moves%3 == 0 {
-				ep, err := id.Endpoint()
+				ep, err := endpoint.FromID(id)
 				require.NoError(t, err)
 				_, err = ep.Migrate(channels[moves%2])
 				require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/devmem"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -21,7 +22,7 @@ func testBuf(t *testing.T, version string) {
 	pd, err := c.AllocPD()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pd.Close()) }()
-	buf, err := pd.AllocBuf(bufSize)
+	buf, err := devmem.AllocBuf(pd, bufSize)
 	if version == "44.0" {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, "ibv_alloc_buf")

@@ -22,7 +22,7 @@ func packages(t *testing.T, scripts map[string]string) (folder string, guest fun
 	list := ""
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, os.Mkdir(filepath.Join(folder, name), 0o755))
-		write(name+".test", "#!/bin/sh\n"+scripts[name])
+		write("example.com-"+name+".test", "#!/bin/sh\n"+scripts[name])
 		list += "example.com/" + name + " " + filepath.Join(folder, name) + "\n"
 	}
 	write("list", list)

@@ -232,7 +232,8 @@ func (p *pkg) claimMembers(all, fields claims, name, path string, members []*api
 
 // goReserved are the names that the Go stubs use for something else than a
 // parameter.
-var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r")
+var goReserved = append(types.Universe.Names(), "cerr", "dl", "enum", "libibverbs", "library", "unsafe", "err", "r",
+	"librdmacm", "syscall", "verbs", "cm", "absent", "counted")
 
 // cReserved are the names that the C stubs use for something else than a
 // parameter, and the keywords of newer C.

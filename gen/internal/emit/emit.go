@@ -1,6 +1,7 @@
 // Package emit writes the bindings: for each C library a Go package with
 // enums, constants, struct layouts, C declarations, and a stub for every
-// function.
+// function. It also writes the skeleton of a library that can be called through
+// them.
 package emit
 
 import (
@@ -15,6 +16,7 @@ import (
 const (
 	module   = "github.com/verbena-go/verbena"
 	verbsPkg = module + "/generated/libibverbs"
+	cmPkg    = module + "/generated/librdmacm"
 	cerrPkg  = module + "/internal/cerr"
 	dlPkg    = module + "/internal/dl"
 	enumPkg  = module + "/internal/enum"

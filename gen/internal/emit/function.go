@@ -73,6 +73,10 @@ func (f *function) call() call {
 	return dispatch
 }
 
+// dataPath reports whether the call posts or polls through an operation of an
+// object: no provider calls back into Go then.
+func (f *function) dataPath() bool { return f.call() == dispatch && f.Name() != "ibv_dealloc_mw" }
+
 // bound returns the functions that have a stub.
 func (p *pkg) bound() []*function {
 	var out []*function

@@ -101,11 +101,19 @@ func copied(text string) func() ([]byte, error) {
 }
 
 func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
+	return goFile(p.path(), p.name, fill)
+}
+
+// path is the package's import path.
+func (p *pkg) path() string { return module + "/generated/" + p.name }
+
+// goFile returns what writes a file of the package at path.
+func goFile(path, name string, fill func(*jen.File)) func() ([]byte, error) {
 	return func() ([]byte, error) {
-		f := jen.NewFilePathName(module+"/generated/"+p.name, p.name)
+		f := jen.NewFilePathName(path, name)
 		f.HeaderComment(marker)
 		f.ImportNames(map[string]string{
-			verbsPkg: "libibverbs", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden", fakelibPkg: "fakelib",
+			verbsPkg: "libibverbs", cmPkg: "librdmacm", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden", fakelibPkg: "fakelib",
 		})
 		fill(f)
 		var b bytes.Buffer

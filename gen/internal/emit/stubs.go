@@ -30,7 +30,7 @@ func (p *pkg) stubsFile(f *jen.File) {
 		if len(fn.Keeps) == 0 {
 			preamble = append(preamble, "#cgo noescape verbena_"+fn.stub)
 		}
-		if fn.call() == dispatch { // the data path: no provider calls back into Go
+		if fn.dataPath() {
 			preamble = append(preamble, "#cgo nocallback verbena_"+fn.stub)
 		}
 	}

@@ -62,7 +62,7 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 		if p.verbs != nil && strings.HasPrefix(tag, p.verbs.prefix) {
 			return jen.Qual(verbsPkg, p.verbs.typeName(tag))
 		}
-		return jen.Id(p.typeName(tag))
+		return jen.Qual(p.path(), p.typeName(tag))
 	}
 	p.fail("no Go type for %s", t)
 	return jen.Id("invalid")
@@ -101,7 +101,7 @@ func (p *pkg) enumerator(name string) *jen.Statement {
 func (p *pkg) qualified(header string, name func(*pkg) string) *jen.Statement {
 	where := p.Home(header)
 	if where == p.name {
-		return jen.Id(name(p))
+		return jen.Qual(p.path(), name(p))
 	}
 	if p.verbs == nil {
 		p.fail("what %s declares is in %s, which libibverbs cannot refer to", header, where)

@@ -1,12 +1,15 @@
-// Package message is what rdmaclient and rdmaserver share: an endpoint that sends one
-// message and receives one.
+// Package message is what rdmaclient, rdmaserver and rdmaxserver share: an endpoint that
+// sends one message and receives one.
 package message
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // size is that of the message in each direction; as in C.
@@ -17,7 +20,7 @@ var Queues = ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
 
 // Prepare registers memory for both messages, and posts the receive. It must come before
 // the peer can send. It returns the memory of the message to send.
-func Prepare(ep *rdmacm.Endpoint) (sent *ibverbs.MR, err error) {
+func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 	received, err := ep.RegMsgs(make([]byte, size))
 	if err != nil {
 		return nil, err
@@ -28,17 +31,49 @@ func Prepare(ep *rdmacm.Endpoint) (sent *ibverbs.MR, err error) {
 	return sent, ep.PostRecv(0, received.All())
 }
 
-// Send sends the message, and waits until the peer's device has it.
-func Send(ctx context.Context, ep *rdmacm.Endpoint, sent *ibverbs.MR) error {
+// Answer sends the message, and waits until the peer's device has it, or the peer has left: it does so with the answer, which
+// its device may not have acknowledged.
+func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
 		return err
 	}
 	_, err := ep.SendComp(ctx)
+	if errors.Is(err, ibverbs.WCFlushed) {
+		return nil
+	}
 	return err
 }
 
+// Ask sends the message, and waits for the peer's. That says that the peer has had the first: the acknowledgement of a
+// peer that leaves at once may never come.
+func Ask(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
+	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+		return err
+	}
+	err := Receive(ctx, ep)
+	if err == nil {
+		return nil
+	}
+	_, cause := ep.SendComp(ctx) // a send that failed has flushed the receive
+	return cmp.Or(cause, err)
+}
+
 // Receive waits for the peer's message.
-func Receive(ctx context.Context, ep *rdmacm.Endpoint) error {
+func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
 	_, err := ep.RecvComp(ctx)
 	return err
+}
+
+// patience is how long Leave waits for the peer.
+const patience = 10 * time.Second
+
+// Leave waits until the peer, which has all it waits for, ends the connection, and ends it here, too. If this end left first, its
+// device might not have acknowledged the peer's message yet, for which the peer would wait in vain.
+func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := ep.Next(waiting); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return ep.Disconnect(ctx)
 }

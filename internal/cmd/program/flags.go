@@ -28,6 +28,33 @@ func (f *Flags) Number(value *int, name, letter string, low, high int, usage str
 // Port adds a flag for a port.
 func (f *Flags) Port(value *int, usage string) { f.Number(value, "port", "p", 1, 1<<16-1, usage) }
 
+// defaultPort is the port of programs without -p.
+const defaultPort = 7471
+
+// Server is where a client connects to.
+type Server struct {
+	Address string
+	Port    int
+}
+
+// Add adds the flags.
+func (s *Server) Add(f *Flags) {
+	s.Port = defaultPort
+	f.StringVarP(&s.Address, "server", "s", "", "`address` of the server's RDMA device")
+	f.Port(&s.Port, "`port` of the server")
+}
+
+// Check returns an error with which Run says that the address is missing.
+func (s *Server) Check() error {
+	if s.Address == "" {
+		return Misuse("-s is missing")
+	}
+	return nil
+}
+
+// Service returns the port as a look-up takes it.
+func (s *Server) Service() string { return strconv.Itoa(s.Port) }
+
 // Milliseconds adds a flag for a time.
 func (f *Flags) Milliseconds(value *time.Duration, name, letter, usage string) {
 	f.VarP((*milliseconds)(value), name, letter, usage)

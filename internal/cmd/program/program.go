@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 // The exit statuses of all programs, but for that of wrong arguments.
@@ -36,6 +38,17 @@ type Output struct{ Stdout, Stderr io.Writer }
 
 // Printf writes to standard output.
 func (o Output) Printf(format string, args ...any) { fmt.Fprintf(o.Stdout, format, args...) }
+
+// Framed calls f between two lines that say so, as rdma-core's examples print
+// them.
+func (o Output) Framed(program string, f func() error) error {
+	o.Printf("%s: start\n", program)
+	if err := f(); err != nil {
+		return err
+	}
+	o.Printf("%s: end 0\n", program)
+	return nil
+}
 
 // misuse is what is wrong with the arguments.
 type misuse struct{ text string }

@@ -171,3 +171,29 @@ func TestHelp(t *testing.T) {
 Probes.
 `, stdout.String())
 }
+
+func TestServer(t *testing.T) {
+	for args, want := range map[string]Server{
+		"":                     {"", 7471},
+		"-s host -p 7500":      {"host", 7500},
+		"--server :: --port 1": {"::", 1},
+	} {
+		var s Server
+		p := Program{Name: "client", Flags: s.Add}
+		require.NoError(t, p.Parse(strings.Fields(args)))
+		require.Equal(t, want, s, args)
+		require.Equal(t, want.Address != "", s.Check() == nil, args)
+	}
+	require.Equal(t, "7471", (&Server{Port: 7471}).Service())
+}
+
+func TestFramed(t *testing.T) {
+	var stdout bytes.Buffer
+	out := Output{Stdout: &stdout}
+	require.NoError(t, out.Framed("name", func() error { out.Printf("work\n"); return nil }))
+	require.Equal(t, "name: start\nwork\nname: end 0\n", stdout.String())
+	stdout.Reset()
+	failed := errors.New("failed")
+	require.Equal(t, failed, out.Framed("name", func() error { return failed }))
+	require.Equal(t, "name: start\n", stdout.String())
+}

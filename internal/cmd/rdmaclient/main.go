@@ -8,17 +8,16 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
 
 	"github.com/verbena-go/verbena/internal/cmd/message"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // options are the flags.
 type options struct {
-	server string
-	port   int
+	server program.Server
 }
 
 // Main runs rdmaclient and returns its exit status.
@@ -27,7 +26,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (o *options) program() *program.Program {
-	*o = options{port: 7471}
 	return &program.Program{
 		Name: "rdmaclient", Flags: o.flags, Run: o.run,
 		Usage: "rdmaclient -s server [-p port]",
@@ -43,28 +41,22 @@ Example: rdmaserver   and   rdmaclient -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", "", "`address` of the server's RDMA device")
-	f.Port(&o.port, "`port` of the server")
+	o.server.Add(f)
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
-	if o.server == "" {
-		return program.Misuse("-s is missing")
-	}
-	out.Printf("rdmaclient: start\n")
-	if err := o.exchange(ctx); err != nil {
+	if err := o.server.Check(); err != nil {
 		return err
 	}
-	out.Printf("rdmaclient: end 0\n")
-	return nil
+	return out.Framed("rdmaclient", func() error { return o.exchange(ctx) })
 }
 
 func (o *options) exchange(ctx context.Context) (err error) {
-	infos, err := rdmacm.GetAddrInfo(ctx, o.server, strconv.Itoa(o.port), &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
+	infos, err := rdmacm.GetAddrInfo(ctx, o.server.Address, o.server.Service(), &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP})
 	if err != nil {
 		return err
 	}
-	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &message.Queues)
+	ep, err := endpoint.Create(ctx, infos[0], nil, &message.Queues)
 	if err != nil {
 		return err
 	}
@@ -76,10 +68,7 @@ func (o *options) exchange(ctx context.Context) (err error) {
 	if _, err := ep.Connect(ctx, rdmacm.ConnParam{}); err != nil {
 		return err
 	}
-	if err := message.Send(ctx, ep, sent); err != nil {
-		return err
-	}
-	if err := message.Receive(ctx, ep); err != nil {
+	if err := message.Ask(ctx, ep, sent); err != nil {
 		return err
 	}
 	return ep.Disconnect(ctx)

@@ -35,6 +35,9 @@ with its width and lane speed. INTERFACE is the network interface.
 With -g, prints one line for each GID of each port, with its type and, if the
 GID stands for an IPv4 address, the address.
 
+With VERBENA_DEVICE=soft in the environment, it shows the device in user space
+that all of these programs have, instead of the machine's.
+
 Exit status: 0 if there is a device and all devices answered; 1 if not.
 
 Example: rdmadevices -g -d rxe0`,

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 )
 
@@ -18,17 +19,17 @@ func madeUp() []ibverbs.DeviceInfo {
 	fabric := ibverbs.PortInfo{
 		Port: 1, Rate: 200, NetDev: "ib0",
 		PortAttr: ibverbs.PortAttr{
-			State: ibverbs.PortActive, LinkLayer: ibverbs.LinkInfiniBand,
-			ActiveMTU: 5, MaxMTU: 5, ActiveWidth: ibverbs.LinkWidth4X, ActiveSpeed: ibverbs.SpeedHDR,
+			State: link.Active, LinkLayer: link.InfiniBand,
+			ActiveMTU: 5, MaxMTU: 5, ActiveWidth: link.Width4X, ActiveSpeed: link.HDR,
 		},
 		GIDs: []ibverbs.GIDEntry{{Port: 1, GID: ibverbs.GID{0xfe, 0x80, 8: 0x24, 15: 1}, Type: ibverbs.GIDTypeIB}},
 	}
-	down := ibverbs.PortInfo{Port: 2, PortAttr: ibverbs.PortAttr{State: ibverbs.PortDown, LinkLayer: ibverbs.LinkInfiniBand, MaxMTU: 5}}
+	down := ibverbs.PortInfo{Port: 2, PortAttr: ibverbs.PortAttr{State: link.Down, LinkLayer: link.InfiniBand, MaxMTU: 5}}
 	roce := ibverbs.PortInfo{
 		Port: 1, Rate: 100, NetDev: "eth0",
 		PortAttr: ibverbs.PortAttr{
-			State: ibverbs.PortActive, LinkLayer: ibverbs.LinkEthernet, PhysicalState: ibverbs.PhysLinkUp,
-			ActiveMTU: 3, MaxMTU: 5, ActiveWidth: ibverbs.LinkWidth4X, ActiveSpeed: ibverbs.SpeedEDR,
+			State: link.Active, LinkLayer: link.Ethernet, PhysicalState: link.PhysLinkUp,
+			ActiveMTU: 3, MaxMTU: 5, ActiveWidth: link.Width4X, ActiveSpeed: link.EDR,
 		},
 		GIDs: []ibverbs.GIDEntry{{
 			Port: 1, Index: 3, GID: ibverbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1")),

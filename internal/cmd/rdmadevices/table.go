@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 const none = "-" // what is printed for nothing
@@ -27,7 +28,7 @@ func printPorts(w io.Writer, devices []ibverbs.DeviceInfo) error {
 	return t.Flush()
 }
 
-func linkLayer(l ibverbs.LinkLayer) string {
+func linkLayer(l link.Layer) string {
 	return strings.ToLower(strings.TrimPrefix(l.String(), "IBV_LINK_LAYER_"))
 }
 
@@ -40,7 +41,7 @@ func speed(p ibverbs.PortInfo) string {
 
 // portGUID is in the first GID of InfiniBand.
 func portGUID(p ibverbs.PortInfo) string {
-	if p.LinkLayer != ibverbs.LinkInfiniBand || len(p.GIDs) == 0 || p.GIDs[0].Index != 0 {
+	if p.LinkLayer != link.InfiniBand || len(p.GIDs) == 0 || p.GIDs[0].Index != 0 {
 		return none
 	}
 	return p.GIDs[0].GID.String()[len("fe80:0000:0000:0000:"):]

@@ -31,6 +31,9 @@ whether its connection manager answers. Nothing needs to run there: a refused
 connection to a port without a server is an answer. With -p, a server must
 listen at the port; it sees a connection that ends at once.
 
+With VERBENA_DEVICE=soft in the environment, it checks the device in user space
+that all of these programs have, and nothing of the machine's.
+
 It changes nothing. Run it as the user and in the container for which RDMA does
 not work: permissions and limits belong to them.
 
@@ -54,7 +57,8 @@ Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 				return err
 			}
 			if !report.Works {
-				return fmt.Errorf("RDMA does not work %s: fix the first failure, and run rdmadoctor again", place(peer))
+				return fmt.Errorf("RDMA does not work %s: fix the first failure, and run rdmadoctor again; "+
+					"VERBENA_DEVICE=soft runs programs on a device in user space meanwhile", place(peer))
 			}
 			return nil
 		},

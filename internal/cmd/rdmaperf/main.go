@@ -51,12 +51,16 @@ rdmaperf --plot file.svg --compare name=file.json ...`,
 Measures the latency or bandwidth of an operation between two ends. The other
 end may be perftest's ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw,
 ib_read_lat, ib_read_bw, ib_atomic_lat or ib_atomic_bw, with the same flags;
-writeimm and -R need rdmaperf at both ends.
+writeimm, -R and --conn need rdmaperf at both ends.
 
 Each row shows perftest's columns, and this process's processor time for each
 message. Latencies are in microseconds and measure one way, or the whole
 operation for reads and atomics; 1 MB is 2^20 bytes. Without -e, each end
 occupies a processor to poll for completions.
+
+With --conn, the methods of an rdmacm.Conn do the work: Send, Receiver.Next, Read
+and so on for latency, Post with -l messages for bandwidth. They spin for a short
+time if that has paid lately, and with -e never.
 
 Two rdmaperfs exchange their flags, and fail if operation, type, sizes, number
 of messages or -R differ. perftest exchanges none of these: with another program
@@ -93,6 +97,7 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.where.Port, "ib-port", "i", 0, 255, "`port` of the device (0: the first active one)")
 	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
 	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
+	f.BoolVar(&o.where.Conn, "conn", false, "measure the methods of an rdmacm.Conn; the other end has --conn or -R")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
 	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`, whose name ends in .svg")
 	f.StringArrayVarP(&o.compare, "compare", "", nil, "also plot the JSON of another run, given as `name=file`; may be repeated")
@@ -205,8 +210,8 @@ func (o *options) test() (*perf.Test, error) {
 	if err := t.Check(); err != nil {
 		return nil, program.Misuse("%v", err)
 	}
-	if o.where.RDMACM && t.Transport != ibverbs.QPTypeRC {
-		return nil, program.Misuse("-R connects queue pairs of type RC")
+	if (o.where.RDMACM || o.where.Conn) && t.Transport != ibverbs.QPTypeRC {
+		return nil, program.Misuse("-R and --conn connect queue pairs of type RC")
 	}
 	return t, nil
 }

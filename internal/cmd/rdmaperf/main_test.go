@@ -46,8 +46,8 @@ func TestParse(t *testing.T) {
 		require.Equal(t, want, *got, args)
 	}
 	o := &options{}
-	require.NoError(t, o.program().Parse(strings.Fields("-d rxe0 -i 1 -p 1234 -R host")))
-	require.Equal(t, perf.Where{Device: "rxe0", Port: 1, TCPPort: 1234, RDMACM: true, Server: "host"}, o.where)
+	require.NoError(t, o.program().Parse(strings.Fields("-d rxe0 -i 1 -p 1234 -R --conn host")))
+	require.Equal(t, perf.Where{Device: "rxe0", Port: 1, TCPPort: 1234, RDMACM: true, Conn: true, Server: "host"}, o.where)
 }
 
 func TestWrongArguments(t *testing.T) {
@@ -55,7 +55,8 @@ func TestWrongArguments(t *testing.T) {
 		"-o put":                     "-o put -c RC: no such operation or type",
 		"-c XRC":                     "-o send -c XRC: no such operation or type",
 		"-c UD -o write":             "UD does not support write",
-		"-c UC -R":                   "-R connects queue pairs of type RC",
+		"-c UC -R":                   "-R and --conn connect queue pairs of type RC",
+		"-c UD --conn":               "-R and --conn connect queue pairs of type RC",
 		"-s 0":                       "expected a number from 1 to 1073741824",
 		"-n 4":                       "expected a number from 5 to 2147483647",
 		"-b -l 3":                    "must be multiples of the list length 3",

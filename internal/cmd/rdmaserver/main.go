@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/message"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // options are the flags.
@@ -48,12 +49,7 @@ func (o *options) flags(f *program.Flags) {
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
-	out.Printf("rdmaserver: start\n")
-	if err := o.serve(ctx); err != nil {
-		return err
-	}
-	out.Printf("rdmaserver: end 0\n")
-	return nil
+	return out.Framed("rdmaserver", func() error { return o.serve(ctx) })
 }
 
 func (o *options) serve(ctx context.Context) (err error) {
@@ -63,7 +59,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 		return err
 	}
 	// The endpoint of each request gets such a queue pair.
-	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &message.Queues)
+	ln, err := endpoint.Create(ctx, infos[0], nil, &message.Queues)
 	if err != nil {
 		return err
 	}
@@ -79,7 +75,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 	return exchange(ctx, ep)
 }
 
-func exchange(ctx context.Context, ep *rdmacm.Endpoint) error {
+func exchange(ctx context.Context, ep *endpoint.Endpoint) error {
 	sent, err := message.Prepare(ep)
 	if err != nil {
 		return err
@@ -90,8 +86,8 @@ func exchange(ctx context.Context, ep *rdmacm.Endpoint) error {
 	if err := message.Receive(ctx, ep); err != nil {
 		return err
 	}
-	if err := message.Send(ctx, ep, sent); err != nil {
+	if err := message.Answer(ctx, ep, sent); err != nil {
 		return err
 	}
-	return ep.Disconnect(ctx)
+	return message.Leave(ctx, ep)
 }

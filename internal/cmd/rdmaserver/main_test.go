@@ -24,12 +24,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmaserver", 1, map[string]string{
-		"-x":       "unknown shorthand flag",
-		"-p 0":     "expected a number from 1 to 65535",
-		"-p 65536": "expected a number from 1 to 65535",
-		"host":     "unexpected argument",
-	})
+	main.WrongArguments(t, "rdmaserver", 1, programtest.WrongPorts)
 }
 
 func TestHelp(t *testing.T) { main.Help(t, "-p, --port port") }

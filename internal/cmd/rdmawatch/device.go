@@ -2,17 +2,19 @@ package rdmawatch
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
 // device is one that is watched.
 type device struct {
 	name   string
 	device *ibverbs.Device
-	ids    map[string]*rdmacm.HandledID // bound to an address of the network interface
+	ids    map[string]*handled.ID // bound to an address of the network interface
 }
 
 // addDevices begins to watch the devices that are new, wanted or not: librdmacm
@@ -24,11 +26,14 @@ func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
 			continue
 		}
 		c, err := ibverbs.Open(found.Name)
+		if errors.Is(err, ibverbs.ErrNoDevice) {
+			continue // it has gone since it was listed
+		}
 		if err != nil {
 			w.failed(err)
 			continue
 		}
-		d := &device{found.Name, c, map[string]*rdmacm.HandledID{}}
+		d := &device{found.Name, c, map[string]*handled.ID{}}
 		w.devices[d.name] = d
 		w.waiters.Go(func() { w.watch(ctx, d) })
 		added = append(added, event{Device: d.name, Event: "device added"})
@@ -77,7 +82,7 @@ func (w *watcher) bind(ctx context.Context) {
 }
 
 func (w *watcher) bindTo(ctx context.Context, d *device, gid ibverbs.GIDEntry) error {
-	id, err := rdmacm.NewHandledID(rdmacm.PortSpaceTCP, func(_ *rdmacm.HandledID, ev *rdmacm.Event) error {
+	id, err := handled.New(rdmacm.PortSpaceTCP, func(_ *handled.ID, ev *rdmacm.Event) error {
 		w.send(ctx, func() []event {
 			if ev.Type == rdmacm.EventDeviceRemoval {
 				w.drop(d)

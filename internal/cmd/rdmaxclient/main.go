@@ -8,18 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/internal/cmd/rdmax"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // options are the flags.
 type options struct {
-	server string
-	port   int
+	server program.Server
 	kind   rdmax.Kind
 }
 
@@ -29,7 +28,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func (o *options) program() *program.Program {
-	*o = options{port: 7471}
 	return &program.Program{
 		Name: "rdmaxclient", Flags: o.flags, Run: o.run,
 		Usage: "rdmaxclient -s server [-p port] [-c r|x]",
@@ -46,29 +44,23 @@ Example: rdmaxserver -c x   and   rdmaxclient -c x -s 192.0.2.1`,
 }
 
 func (o *options) flags(f *program.Flags) {
-	f.StringVarP(&o.server, "server", "s", "", "`address` of the server's RDMA device")
-	f.Port(&o.port, "`port` of the server")
+	o.server.Add(f)
 	o.kind.Add(f)
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
-	if o.server == "" {
-		return program.Misuse("-s is missing")
-	}
-	out.Printf("rdmaxclient: start\n")
-	if err := o.send(ctx); err != nil {
+	if err := o.server.Check(); err != nil {
 		return err
 	}
-	out.Printf("rdmaxclient: end 0\n")
-	return nil
+	return out.Framed("rdmaxclient", func() error { return o.send(ctx) })
 }
 
 func (o *options) send(ctx context.Context) (err error) {
-	infos, err := rdmacm.GetAddrInfo(ctx, o.server, strconv.Itoa(o.port), o.kind.Hints(ibverbs.QPTypeXRCSend))
+	infos, err := rdmacm.GetAddrInfo(ctx, o.server.Address, o.server.Service(), o.kind.Hints(ibverbs.QPTypeXRCSend))
 	if err != nil {
 		return err
 	}
-	ep, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, &ibverbs.QPConfig{MaxSendWR: 1, SignalAll: true})
+	ep, err := endpoint.Create(ctx, infos[0], nil, &ibverbs.QPConfig{MaxSendWR: 1, SignalAll: true})
 	if err != nil {
 		return err
 	}

@@ -6,18 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/programtest"
-
+	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/internal/cmd/rdmax"
+	"github.com/verbena-go/verbena/internal/testutil/programtest"
 )
 
 var main = programtest.Main(Main)
 
 func TestParse(t *testing.T) {
 	for args, want := range map[string]options{
-		"":                     {"", 7471, rdmax.Kind{}},
-		"-s host -p 7500 -c r": {"host", 7500, rdmax.Kind{}},
-		"-c x --port 1 -s ::":  {"::", 1, rdmax.Kind{Extended: true}},
+		"-s host -p 7500 -c r": {program.Server{Address: "host", Port: 7500}, rdmax.Kind{}},
+		"-c x -s ::":           {program.Server{Address: "::", Port: 7471}, rdmax.Kind{Extended: true}},
 	} {
 		o := options{}
 		require.NoError(t, o.program().Parse(strings.Fields(args)))
@@ -26,14 +25,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmaxclient", 1, map[string]string{
-		"-x":       "unknown shorthand flag",
-		"-c u":     "expected r or x",
-		"-c":       "flag needs an argument",
-		"-p 65536": "expected a number from 1 to 65535",
-		"host":     "unexpected argument",
-		"":         "-s is missing",
-	})
+	main.WrongServer(t, "rdmaxclient")
+	main.WrongArguments(t, "rdmaxclient", 1, programtest.WrongKinds)
 }
 
 func TestHelp(t *testing.T) { main.Help(t, "-c, --connection kind", "(default r)") }

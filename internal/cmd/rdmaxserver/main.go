@@ -11,9 +11,11 @@ import (
 	"strconv"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cmd/message"
 	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/internal/cmd/rdmax"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // options are the flags.
@@ -50,17 +52,14 @@ func (o *options) flags(f *program.Flags) {
 }
 
 func (o *options) run(ctx context.Context, out program.Output) error {
-	out.Printf("rdmaxserver: start\n")
-	if o.kind.Extended {
-		if err := checkXRC(); err != nil {
-			return err
+	return out.Framed("rdmaxserver", func() error {
+		if o.kind.Extended {
+			if err := checkXRC(); err != nil {
+				return err
+			}
 		}
-	}
-	if err := o.serve(ctx); err != nil {
-		return err
-	}
-	out.Printf("rdmaxserver: end 0\n")
-	return nil
+		return o.serve(ctx)
+	})
 }
 
 // checkXRC returns an error if no device has extended reliable connections, for
@@ -88,7 +87,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ln, err := rdmacm.CreateEndpoint(ctx, infos[0], nil, nil)
+	ln, err := endpoint.Create(ctx, infos[0], nil, nil)
 	if err != nil {
 		return err
 	}
@@ -104,7 +103,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 	return o.receive(ctx, ep)
 }
 
-func (o *options) receive(ctx context.Context, ep *rdmacm.Endpoint) error {
+func (o *options) receive(ctx context.Context, ep *endpoint.Endpoint) error {
 	// First, because the queue pair of a reliable connection takes its receives
 	// from it.
 	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
@@ -114,11 +113,11 @@ func (o *options) receive(ctx context.Context, ep *rdmacm.Endpoint) error {
 	if _, err := ep.CreateQP(nil, ibverbs.QPConfig{}); err != nil {
 		return err
 	}
-	message, err := ep.RegMsgs(make([]byte, rdmax.MessageSize))
+	received, err := ep.RegMsgs(make([]byte, rdmax.MessageSize))
 	if err != nil {
 		return err
 	}
-	if err := ep.PostRecv(0, message.All()); err != nil { // before the client can send
+	if err := ep.PostRecv(0, received.All()); err != nil { // before the client can send
 		return err
 	}
 	answer := rdmacm.ConnParam{}
@@ -135,5 +134,5 @@ func (o *options) receive(ctx context.Context, ep *rdmacm.Endpoint) error {
 	if _, err := ep.RecvComp(ctx); err != nil {
 		return err
 	}
-	return ep.Disconnect(ctx)
+	return message.Leave(ctx, ep)
 }

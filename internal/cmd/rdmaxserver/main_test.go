@@ -6,9 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/programtest"
-
 	"github.com/verbena-go/verbena/internal/cmd/rdmax"
+	"github.com/verbena-go/verbena/internal/testutil/programtest"
 )
 
 var main = programtest.Main(Main)
@@ -26,13 +25,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmaxserver", 1, map[string]string{
-		"-x":       "unknown shorthand flag",
-		"-c u":     "expected r or x",
-		"-c":       "flag needs an argument",
-		"-p 65536": "expected a number from 1 to 65535",
-		"host":     "unexpected argument",
-	})
+	main.WrongArguments(t, "rdmaxserver", 1, programtest.WrongPorts)
+	main.WrongArguments(t, "rdmaxserver", 1, programtest.WrongKinds)
 }
 
 func TestHelp(t *testing.T) { main.Help(t, "-c, --connection kind", "(default r)") }

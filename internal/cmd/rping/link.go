@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/tag"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -23,7 +24,7 @@ func (l *link) config() *rdmacm.Config {
 // setup prepares everything that the peer may ask for.
 func (l *link) setup(conn *rdmacm.Conn) error {
 	l.conn = conn
-	const n = ibverbs.RendezvousHeaderLen
+	const n = tag.RendezvousHeaderLen
 	messages, err := conn.Alloc(2*n, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err er
 	if err != nil {
 		return remote, err
 	}
-	header, _, err := ibverbs.ParseRendezvousHeader(l.incoming.Bytes()[:n])
+	header, _, err := tag.ParseRendezvousHeader(l.incoming.Bytes()[:n])
 	if err != nil {
 		return remote, err
 	}
@@ -55,7 +56,7 @@ func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err er
 
 // send tells the peer of a buffer, and that it may go on, which is all that clients look at.
 func (l *link) send(ctx context.Context, buffer ibverbs.RemoteBuffer) error {
-	if _, err := ibverbs.RendezvousHeader(buffer).AppendBinary(l.message.Bytes()[:0]); err != nil {
+	if _, err := tag.RendezvousHeader(buffer).AppendBinary(l.message.Bytes()[:0]); err != nil {
 		return err
 	}
 	l.debugf("send rkey %x addr %x len %d", buffer.RKey, buffer.Addr, buffer.Len)

@@ -5,11 +5,12 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // connection is an end of one of the test's connections.
 type connection struct {
-	*rdmacm.Endpoint
+	*endpoint.Endpoint
 	memory *ibverbs.MR     // of all messages
 	life   context.Context // ends with the connection
 	end    context.CancelCauseFunc

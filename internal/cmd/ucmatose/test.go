@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // test is one run of the program.
@@ -52,9 +53,9 @@ func (t *test) open() (err error) {
 	}
 	t.watch(t.channel.Next)
 	t.opened = append(t.opened, t.channel)
-	next := func(context.Context) (*rdmacm.Endpoint, error) { return rdmacm.NewEndpoint(t.to.PortSpace) }
+	next := func(context.Context) (*endpoint.Endpoint, error) { return endpoint.New(t.to.PortSpace) }
 	if t.server == "" {
-		listener, err := rdmacm.CreateEndpoint(t.life, t.to, nil, &t.queues)
+		listener, err := endpoint.Create(t.life, t.to, nil, &t.queues)
 		if err != nil {
 			return err
 		}

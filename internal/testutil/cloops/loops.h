@@ -28,6 +28,7 @@ typedef struct {
 
 /* Messages go from a to b and back, every 16th with a completion; waiting for
  * events instead of polling, if wait is not 0. */
+void verbena_loop_event_function(int32_t i, void *f);
 int64_t verbena_loop_pingpong(const verbena_end *a, const verbena_end *b, int32_t wait, int64_t rounds);
 
 /* Posts a list, of which only the last request gives a completion, with at most

@@ -8,10 +8,10 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/dl"
 )
 
 /*
-#cgo LDFLAGS: -ldl
 #include "loops.h"
 */
 import "C"
@@ -33,11 +33,18 @@ func (e *End) c() C.verbena_end {
 	}
 }
 
+// events has the functions for completion events, from where the channels are.
+var events = dl.Library{
+	Name: "libibverbs.so.1", Symbols: []string{"ibv_get_cq_event", "ibv_ack_cq_events"},
+	Set: func(i int, f unsafe.Pointer) { C.verbena_loop_event_function(C.int32_t(i), f) },
+}
+
 // PingPong is the loop in C in which a message goes from a to b and back, every
 // 16th with a completion. Both ends have a receive posted.
 func PingPong(a, b *End, wait bool, rounds int) time.Duration {
 	var w C.int32_t
 	if wait {
+		_ = events.Load() // C reports what is missing
 		w = 1
 	}
 	ca, cb := a.c(), b.c()

@@ -46,3 +46,5 @@ void verbena_fake_free(void *fake);
 void *verbena_fake_qp(void *fake);
 void *verbena_fake_cq(void *fake);
 verbena_state *verbena_fake_state(void *fake);
+
+void verbena_fake_echo(void *context);

@@ -42,10 +42,10 @@ func method(name string, call reflect.Value) Method {
 	return Method{Name: name, Fails: fails, call: call}
 }
 
-// Name returns the name of a function, without that of its package.
+// Name returns the name of a function, with that of its package before it.
 func Name(function any) string {
 	name := runtime.FuncForPC(reflect.ValueOf(function).Pointer()).Name()
-	return name[strings.LastIndex(name, ".")+1:]
+	return name[strings.LastIndex(name, "/")+1:]
 }
 
 // bind returns a function with its first argument given.

@@ -119,7 +119,7 @@ func TestMethodsOfFunctions(t *testing.T) {
 		return methods[len(plain)]
 	}
 	m := last(&object{name: "four"})
-	require.Equal(t, "shout", m.Name)
+	require.Equal(t, "misuse.shout", m.Name)
 	require.True(t, m.Fails)
 	require.Equal(t, []reflect.Type{reflect.TypeFor[int](), reflect.TypeFor[[]string]()}, m.Takes())
 	results, err := m.Call(Filled(3))

@@ -35,6 +35,26 @@ func (m Main) WrongArguments(t *testing.T, name string, status int, wrong map[st
 	}
 }
 
+// WrongPorts are arguments that programs with -p refuse which take no others
+// without a flag.
+var WrongPorts = map[string]string{
+	"-x":       "unknown shorthand flag",
+	"-p 0":     "expected a number from 1 to 65535",
+	"-p 65536": "expected a number from 1 to 65535",
+	"host":     "unexpected argument",
+}
+
+// WrongKinds are arguments that rdmaxclient and rdmaxserver refuse.
+var WrongKinds = map[string]string{"-c u": "expected r or x", "-c": "flag needs an argument"}
+
+// WrongServer checks that the client of that name refuses arguments without
+// the server's address, and those of WrongPorts.
+func (m Main) WrongServer(t *testing.T, name string) {
+	t.Helper()
+	m.WrongArguments(t, name, 1, WrongPorts)
+	m.WrongArguments(t, name, 1, map[string]string{"": "-s is missing", "-p 7471": "-s is missing"})
+}
+
 // Help checks that -h prints texts.
 func (m Main) Help(t *testing.T, texts ...string) {
 	t.Helper()

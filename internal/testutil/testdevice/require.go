@@ -5,11 +5,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
+	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
+	_ "github.com/verbena-go/verbena/softroce" // for VERBENA_DEVICE=soft
 )
 
 // Device is an RDMA device with an active port.
@@ -28,6 +30,9 @@ type Device struct {
 // there must be one: then the test fails.
 func Require(t testing.TB) Device {
 	t.Helper()
+	if Soft() {
+		checkSkip(t)
+	}
 	d, err := find()
 	switch {
 	case err == nil:
@@ -35,6 +40,22 @@ func Require(t testing.TB) Device {
 		t.Fatalf("VERBENA_REQUIRE_DEVICE is 1, but there is no RDMA device to test with: %v", err)
 	default:
 		t.Skipf("needs an RDMA device (tests/vm/rdma-vm runs tests with one): %v", err)
+	}
+	return d
+}
+
+// RequireSoftware is Require for a test of what devices that are software lack:
+// Soft-RoCE and the device in user space. With another device it skips the test,
+// unless there must be one as Require says, which is one of these: then the test fails.
+func RequireSoftware(t testing.TB) Device {
+	t.Helper()
+	d := Require(t)
+	switch {
+	case d.SoftRoCE(), Soft():
+	case os.Getenv("VERBENA_REQUIRE_DEVICE") == "1":
+		t.Fatalf("VERBENA_REQUIRE_DEVICE is 1, but %s is hardware", d.Name)
+	default:
+		t.Skipf("tests what software lacks, and %s is hardware", d.Name)
 	}
 	return d
 }
@@ -74,48 +95,48 @@ func activePort(name string) (Device, error) {
 		if err != nil {
 			return Device{}, err
 		}
-		if p.State != ibverbs.PortActive {
+		if p.State != link.Active {
 			continue
 		}
 		d := Device{Name: name, Port: port}
-		if err := d.findGID(c, p.GIDTableLen); err != nil {
+		if err := d.findGID(c); err != nil {
 			return Device{}, err
 		}
-		d.findNetDev()
+		d.findAddrs()
 		return d, nil
 	}
 	return Device{}, fmt.Errorf("%s: no port is active", name)
 }
 
-// findGID prefers the GID of an IPv4 address with RoCE v2, then any other.
-func (d *Device) findGID(c *ibverbs.Device, entries int) error {
-	best := 0
-	for i := range entries {
-		gid, err := c.QueryGID(d.Port, i)
-		if err != nil {
-			return err
-		}
+// findGID prefers the GID of an IPv4 address with RoCE v2, then any other. Loopback addresses come last.
+func (d *Device) findGID(c *ibverbs.Device) error {
+	entries, err := c.QueryPortGIDs(d.Port)
+	if err != nil {
+		return err
+	}
+	best := -1
+	for _, e := range entries {
 		rank := 1
-		switch {
-		case gid.IsZero():
-			continue
-		case gid.Addr().Is4() && d.sysfs("gid_attrs/types", i) == "RoCE v2":
+		switch addr := e.GID.Addr(); {
+		case addr.IsLoopback():
+			rank = 0
+		case addr.Is4() && e.Type == ibverbs.GIDTypeRoCEv2:
 			rank = 3
-		case gid.Addr().Is4():
+		case addr.Is4():
 			rank = 2
 		}
 		if rank > best {
-			best, d.GIDIndex, d.GID = rank, i, gid
+			best, d.GIDIndex, d.GID, d.NetDev = rank, e.Index, e.GID, e.NetDev
 		}
 	}
-	if best == 0 {
+	if best < 0 {
 		return fmt.Errorf("%s port %d: no GID", d.Name, d.Port)
 	}
 	return nil
 }
 
-func (d *Device) findNetDev() {
-	d.NetDev = d.sysfs("gid_attrs/ndevs", d.GIDIndex)
+// findAddrs finds the addresses of the network interface.
+func (d *Device) findAddrs() {
 	nic, err := net.InterfaceByName(d.NetDev)
 	if err != nil {
 		return
@@ -131,12 +152,4 @@ func (d *Device) findNetDev() {
 			d.IPv6 = addr
 		}
 	}
-}
-
-// sysfs returns the kernel's value for an entry of the port's GID table, empty
-// if there is none.
-func (d *Device) sysfs(attr string, index int) string {
-	b, _ := os.ReadFile(filepath.Join("/sys/class/infiniband", d.Name, "ports",
-		fmt.Sprint(d.Port), attr, fmt.Sprint(index)))
-	return strings.TrimSpace(string(b))
 }

@@ -36,6 +36,7 @@ func TestRequire(t *testing.T) {
 			require.Equal(t, "192.0.2.1", d.IPv4.String())
 			require.Equal(t, "2001:db8::1", d.IPv6.String())
 			require.Equal(t, d.IPv4, d.GID.Addr())
+			require.Equal(t, d, RequireSoftware(t))
 		}
 		return
 	}
@@ -50,6 +51,11 @@ func TestRequire(t *testing.T) {
 	Require(f)
 	require.Empty(t, f.skipped, "a test that must run is never skipped")
 	require.Contains(t, f.failed, "VERBENA_REQUIRE_DEVICE is 1, but")
+}
+
+func TestNotSoftRoCE(t *testing.T) {
+	d := Device{Name: "rxe, but not one of that driver"}
+	require.False(t, d.SoftRoCE())
 }
 
 func TestNoLeaks(t *testing.T) {

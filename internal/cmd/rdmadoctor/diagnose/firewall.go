@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 // roceUDP is the port to which all packets of RoCE v2 go.
@@ -18,7 +18,7 @@ const roceUDP = "4791"
 func firewall(ctx context.Context, m *machine) Finding {
 	roce := false
 	for _, p := range m.active() {
-		roce = roce || p.LinkLayer == ibverbs.LinkEthernet
+		roce = roce || p.LinkLayer == link.Ethernet
 	}
 	if !roce {
 		return Finding{Status: OK, Found: "no rule affects InfiniBand"}

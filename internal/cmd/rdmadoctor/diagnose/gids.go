@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 // gids looks for the GIDs that the addresses should have.
@@ -41,7 +42,7 @@ func portGIDs(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (text string, good bool)
 	switch {
 	case d.Device.Transport == libibverbs.IBV_TRANSPORT_IWARP:
 		return "no need of them", true
-	case p.LinkLayer != ibverbs.LinkEthernet:
+	case p.LinkLayer != link.Ethernet:
 		return fmt.Sprintf("%d", len(p.GIDs)), len(p.GIDs) > 0
 	}
 	var v2 []ibverbs.GIDEntry

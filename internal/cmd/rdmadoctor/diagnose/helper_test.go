@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 // fake makes a machine whose file system has these files. A file whose text
@@ -71,10 +72,10 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 }
 
 // roce is a device with a port on an interface.
-func roce(name, netDev string, state ibverbs.PortState, gids ...string) ibverbs.DeviceInfo {
+func roce(name, netDev string, state link.State, gids ...string) ibverbs.DeviceInfo {
 	p := ibverbs.PortInfo{
 		Port: 1, NetDev: netDev,
-		PortAttr: ibverbs.PortAttr{State: state, LinkLayer: ibverbs.LinkEthernet, PhysicalState: ibverbs.PhysDisabled},
+		PortAttr: ibverbs.PortAttr{State: state, LinkLayer: link.Ethernet, PhysicalState: link.PhysDisabled},
 	}
 	for i, text := range gids {
 		p.GIDs = append(p.GIDs, ibverbs.GIDEntry{
@@ -85,8 +86,8 @@ func roce(name, netDev string, state ibverbs.PortState, gids ...string) ibverbs.
 }
 
 // fabric is a device with a port of InfiniBand.
-func fabric(state ibverbs.PortState, physical ibverbs.PhysState) ibverbs.DeviceInfo {
+func fabric(state link.State, physical link.PhysState) ibverbs.DeviceInfo {
 	d := roce("mlx5_0", "ib0", state)
-	d.Ports[0].LinkLayer, d.Ports[0].PhysicalState = ibverbs.LinkInfiniBand, physical
+	d.Ports[0].LinkLayer, d.Ports[0].PhysicalState = link.InfiniBand, physical
 	return d
 }

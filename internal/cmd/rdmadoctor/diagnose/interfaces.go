@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 // leastMTU is what an interface must carry for RoCE's smallest packets, which
@@ -51,7 +52,7 @@ func interfaces(_ context.Context, m *machine) Finding {
 }
 
 func isRoCE(d ibverbs.DeviceInfo, p ibverbs.PortInfo) bool {
-	return p.LinkLayer == ibverbs.LinkEthernet && d.Device.Transport != libibverbs.IBV_TRANSPORT_IWARP
+	return p.LinkLayer == link.Ethernet && d.Device.Transport != libibverbs.IBV_TRANSPORT_IWARP
 }
 
 // bringInterface is what to do if a port's interface is in another network
@@ -84,7 +85,7 @@ func (m *machine) interfaces(d ibverbs.DeviceInfo, p ibverbs.PortInfo) []netDev 
 // elsewhere reports whether a port's interface is in another network namespace:
 // its GIDs are made from the addresses of an interface, and there is none here.
 func (m *machine) elsewhere(d ibverbs.DeviceInfo, p ibverbs.PortInfo) bool {
-	return len(p.GIDs) > 0 && p.LinkLayer == ibverbs.LinkEthernet && len(m.interfaces(d, p)) == 0
+	return len(p.GIDs) > 0 && p.LinkLayer == link.Ethernet && len(m.interfaces(d, p)) == 0
 }
 
 // netDevOf returns the name of a port's interface, empty if there is none in

@@ -12,11 +12,12 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 // libraries calls a function of each C library that does nothing.
 func libraries(_ context.Context, m *machine) Finding {
-	_, verbs := libibverbs.PortStateStr(ibverbs.PortActive)
+	_, verbs := libibverbs.PortStateStr(link.Active)
 	_, cm := librdmacm.EventStr(librdmacm.RDMA_CM_EVENT_ESTABLISHED)
 	err := cmp.Or(verbs, cm)
 	library, missing := errors.AsType[*ibverbs.LibraryError](err)

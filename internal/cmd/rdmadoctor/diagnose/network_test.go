@@ -11,6 +11,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 var (
@@ -97,31 +98,31 @@ func network(t *testing.T, devices ...ibverbs.DeviceInfo) *machine {
 
 func TestPorts(t *testing.T) {
 	const plug = "plug the cable in, and check that the other end is up"
-	up := roce("rxe0", "eth0", ibverbs.PortActive)
+	up := roce("rxe0", "eth0", link.Active)
 	for name, tt := range map[string]struct {
 		devices []ibverbs.DeviceInfo
 		want    Finding
 	}{
 		"active": {[]ibverbs.DeviceInfo{up}, Finding{Status: OK, Found: "rxe0 port 1 is active"}},
-		"down": {[]ibverbs.DeviceInfo{roce("rxe7", "", ibverbs.PortDown)}, Finding{
+		"down": {[]ibverbs.DeviceInfo{roce("rxe7", "", link.Down)}, Finding{
 			Status: Fail, Found: "rxe7 port 1 is down: network interface off is down", Commands: []string{"ip link set off up"},
 		}},
-		"unplugged": {[]ibverbs.DeviceInfo{roce("rxe1", "unplugged", ibverbs.PortDown)}, Finding{
+		"unplugged": {[]ibverbs.DeviceInfo{roce("rxe1", "unplugged", link.Down)}, Finding{
 			Status: Fail, Found: "rxe1 port 1 is down: network interface unplugged has no carrier", Remedy: plug,
 		}},
-		"one of two": {[]ibverbs.DeviceInfo{up, roce("rxe1", "off", ibverbs.PortDown)}, Finding{
+		"one of two": {[]ibverbs.DeviceInfo{up, roce("rxe1", "off", link.Down)}, Finding{
 			Status: Warn, Found: "rxe0 port 1 is active; rxe1 port 1 is down: network interface off is down", Commands: []string{"ip link set off up"},
 		}},
-		"no interface": {[]ibverbs.DeviceInfo{roce("rxe1", "", ibverbs.PortDown)}, Finding{
+		"no interface": {[]ibverbs.DeviceInfo{roce("rxe1", "", link.Down)}, Finding{
 			Status: Fail, Found: "rxe1 port 1 is down: the link is Disabled", Remedy: plug,
 		}},
-		"no subnet manager": {[]ibverbs.DeviceInfo{fabric(ibverbs.PortInit, ibverbs.PhysLinkUp)}, Finding{
+		"no subnet manager": {[]ibverbs.DeviceInfo{fabric(link.Init, link.PhysLinkUp)}, Finding{
 			Status: Fail, Found: "mlx5_0 port 1 is init: no subnet manager has set it up", Remedy: "start one on any host of the fabric, such as opensm",
 		}},
-		"no cable": {[]ibverbs.DeviceInfo{fabric(ibverbs.PortDown, ibverbs.PhysPolling)}, Finding{
+		"no cable": {[]ibverbs.DeviceInfo{fabric(link.Down, link.PhysPolling)}, Finding{
 			Status: Fail, Found: "mlx5_0 port 1 is down: the link is Polling", Remedy: plug,
 		}},
-		"of another network namespace": {[]ibverbs.DeviceInfo{roce("rxe8", "", ibverbs.PortDown, "203.0.113.1")}, Finding{
+		"of another network namespace": {[]ibverbs.DeviceInfo{roce("rxe8", "", link.Down, "203.0.113.1")}, Finding{
 			Status: Fail, Found: "rxe8 port 1 is down: it is on eth0, which is not in this network namespace", Remedy: runThere,
 		}},
 		"no port": {[]ibverbs.DeviceInfo{{}}, Finding{
@@ -136,13 +137,13 @@ const runThere = "run the program in the network namespace of the interface, suc
 	"or move an interface of the device here"
 
 func TestInterfaces(t *testing.T) {
-	here := roce("rxe0", "eth0", ibverbs.PortActive, "192.0.2.1")
-	small := roce("rxe2", "eth2", ibverbs.PortActive, "198.51.100.1")
-	iWARP := roce("siw0", "eth2", ibverbs.PortActive)
+	here := roce("rxe0", "eth0", link.Active, "192.0.2.1")
+	small := roce("rxe2", "eth2", link.Active, "198.51.100.1")
+	iWARP := roce("siw0", "eth2", link.Active)
 	iWARP.Device.Transport = libibverbs.IBV_TRANSPORT_IWARP
 	// Its interface has the name of one that is here, and is not it.
-	away := roce("rxe8", "", ibverbs.PortActive, "203.0.113.1")
-	bare := roce("rxe8", "", ibverbs.PortActive)
+	away := roce("rxe8", "", link.Active, "203.0.113.1")
+	bare := roce("rxe8", "", link.Active)
 	for name, tt := range map[string]struct {
 		files   map[string]string
 		devices []ibverbs.DeviceInfo
@@ -164,7 +165,7 @@ func TestInterfaces(t *testing.T) {
 		"one of two away": {outside, []ibverbs.DeviceInfo{away, here}, Finding{
 			Status: Warn, Found: "rxe8 port 1 is on eth0, which is not in this network namespace; rxe0 port 1 is on eth0", Remedy: runThere,
 		}},
-		"none": {outside, []ibverbs.DeviceInfo{fabric(ibverbs.PortActive, ibverbs.PhysLinkUp)}, Finding{
+		"none": {outside, []ibverbs.DeviceInfo{fabric(link.Active, link.PhysLinkUp)}, Finding{
 			Status: Fail, Found: "mlx5_0 port 1 has none",
 			Remedy: "rdma_cm finds devices by the IP addresses of their interfaces; for InfiniBand, load the module ib_ipoib",
 		}},
@@ -188,12 +189,12 @@ func TestInterfaces(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	good := roce("rxe0", "eth0", ibverbs.PortActive)
-	bare := roce("rxe1", "eth1", ibverbs.PortActive, "fe80::2")
-	vlan := roce("rxe1", "eth1", ibverbs.PortActive, "fe80::2")
+	good := roce("rxe0", "eth0", link.Active)
+	bare := roce("rxe1", "eth1", link.Active, "fe80::2")
+	vlan := roce("rxe1", "eth1", link.Active, "fe80::2")
 	vlan.Ports[0].GIDs = append(vlan.Ports[0].GIDs, ibverbs.GIDEntry{NetDev: "eth2"})
-	down := roce("rxe3", "off", ibverbs.PortDown)
-	away := roce("rxe8", "", ibverbs.PortActive, "203.0.113.1")
+	down := roce("rxe3", "off", link.Down)
+	away := roce("rxe8", "", link.Active, "203.0.113.1")
 	const give = "rdma_cm finds devices by IP address, so give the interface one: ip address add ADDRESS/PREFIX dev eth1"
 	for name, tt := range map[string]struct {
 		devices []ibverbs.DeviceInfo
@@ -212,13 +213,13 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestGIDs(t *testing.T) {
-	good := roce("rxe0", "eth0", ibverbs.PortActive, "fe80::1", "192.0.2.1", "2001:db8::1")
-	local := roce("rxe2", "eth2", ibverbs.PortActive, "fe80::1")
-	old := roce("rxe2", "eth2", ibverbs.PortActive, "198.51.100.1")
+	good := roce("rxe0", "eth0", link.Active, "fe80::1", "192.0.2.1", "2001:db8::1")
+	local := roce("rxe2", "eth2", link.Active, "fe80::1")
+	old := roce("rxe2", "eth2", link.Active, "198.51.100.1")
 	old.Ports[0].GIDs[0].Type = ibverbs.GIDTypeRoCEv1
-	iwarp := roce("siw0", "eth2", ibverbs.PortActive)
+	iwarp := roce("siw0", "eth2", link.Active)
 	iwarp.Device.Transport = libibverbs.IBV_TRANSPORT_IWARP
-	ib := fabric(ibverbs.PortActive, ibverbs.PhysLinkUp)
+	ib := fabric(link.Active, link.PhysLinkUp)
 	ib.Ports[0].NetDev, ib.Ports[0].GIDs = "eth2", []ibverbs.GIDEntry{{Type: ibverbs.GIDTypeIB}}
 	const again = "remove and add the addresses of eth2, from which the kernel makes the GIDs; for RoCE v2 see the card's and the driver's settings"
 	for name, tt := range map[string]struct {
@@ -248,7 +249,7 @@ func TestRoutes(t *testing.T) {
 		return fmt.Sprintf("%s %s %s 00 %s 00000100 00000001 00000000 00000001 %8s\n", destination, length, zeros, zeros, netDev)
 	}
 	const documentation = "20010db8000000000000000000000000"
-	first, second := roce("rxe0", "eth0", ibverbs.PortActive), roce("rxe2", "eth2", ibverbs.PortActive)
+	first, second := roce("rxe0", "eth0", link.Active), roce("rxe2", "eth2", link.Active)
 	for name, tt := range map[string]struct {
 		v4, v6 string
 		want   Finding
@@ -300,7 +301,7 @@ func TestFirewall(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := network(t, roce("rxe0", "eth0", ibverbs.PortActive))
+			m := network(t, roce("rxe0", "eth0", link.Active))
 			m.output = func(_ context.Context, name string, _ ...string) (string, error) {
 				if rules, ok := tt.rules[name]; ok {
 					return rules, nil
@@ -310,7 +311,7 @@ func TestFirewall(t *testing.T) {
 			require.Equal(t, tt.want, firewall(t.Context(), m))
 		})
 	}
-	require.Equal(t, OK, firewall(t.Context(), network(t, fabric(ibverbs.PortActive, ibverbs.PhysLinkUp))).Status)
+	require.Equal(t, OK, firewall(t.Context(), network(t, fabric(link.Active, link.PhysLinkUp))).Status)
 }
 
 func FuzzRules(f *testing.F) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // Peer is another host to which the way is checked.
@@ -107,7 +108,7 @@ func peerWay(ctx context.Context, m *machine) Finding {
 func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return "", err
 	}

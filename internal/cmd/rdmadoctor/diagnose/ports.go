@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
 func ports(_ context.Context, m *machine) Finding {
 	f := Finding{Status: Fail}
 	var states []string
 	for d, p := range m.ports() {
-		if p.State == ibverbs.PortActive {
+		if p.State == link.Active {
 			f.Status = OK
 			states = append(states, portName(d, p)+" is active")
 			continue
@@ -54,7 +55,7 @@ func (m *machine) ports() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 	return func(yield func(ibverbs.DeviceInfo, ibverbs.PortInfo) bool) {
 		for d, p := range m.ports() {
-			if p.State == ibverbs.PortActive && !yield(d, p) {
+			if p.State == link.Active && !yield(d, p) {
 				return
 			}
 		}
@@ -63,16 +64,16 @@ func (m *machine) active() iter.Seq2[ibverbs.DeviceInfo, ibverbs.PortInfo] {
 
 // whyDown returns why a port is not active, and what to do or to enter.
 func (m *machine) whyDown(d ibverbs.DeviceInfo, p ibverbs.PortInfo) (why, remedy, command string) {
-	link := m.netDev(m.netDevOf(d, p))
+	netDev := m.netDev(m.netDevOf(d, p))
 	switch {
 	case m.elsewhere(d, p):
 		return "it is on " + m.foreignName(d, p) + ", which is not in this network namespace", m.bringInterface(), ""
-	case p.LinkLayer == ibverbs.LinkInfiniBand && p.PhysicalState == ibverbs.PhysLinkUp:
+	case p.LinkLayer == link.InfiniBand && p.PhysicalState == link.PhysLinkUp:
 		return "no subnet manager has set it up", "start one on any host of the fabric, such as opensm", ""
-	case p.LinkLayer == ibverbs.LinkInfiniBand, link.name == "":
+	case p.LinkLayer == link.InfiniBand, netDev.name == "":
 		return "the link is " + p.PhysicalState.String(), "plug the cable in, and check that the other end is up", ""
-	case !link.up:
-		return "network interface " + link.name + " is down", "", "ip link set " + link.name + " up"
+	case !netDev.up:
+		return "network interface " + netDev.name + " is down", "", "ip link set " + netDev.name + " up"
 	}
-	return "network interface " + link.name + " has no carrier", "plug the cable in, and check that the other end is up", ""
+	return "network interface " + netDev.name + " has no carrier", "plug the cable in, and check that the other end is up", ""
 }

@@ -14,6 +14,9 @@ const pollBatch = 16
 
 // sendAll measures messages of a size, many at a time.
 func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
+	if e.conn != nil {
+		return e.connSendAll(ctx, size)
+	}
 	quiet, err := e.batch(e.List, size, 0)
 	if err != nil {
 		return Row{}, err
@@ -101,6 +104,9 @@ func (s *stream) step(ctx context.Context, batch *ibverbs.SendBatch, marked bool
 // receiveAll takes messages of a size, for which so many receives are posted
 // before the sender may begin.
 func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row, error) {
+	if e.conn != nil {
+		return e.connReceiveAll(ctx, size, ready)
+	}
 	ahead, err := e.receives(min(e.Receives, e.Iterations), size)
 	if err != nil {
 		return Row{}, err

@@ -9,7 +9,9 @@ import (
 	"slices"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // Where says which device and peer to measure with.
@@ -19,13 +21,14 @@ type Where struct {
 	Server  string // empty: this is the server
 	TCPPort int
 	RDMACM  bool // connect queue pairs with rdma_cm, at the same port number
+	Conn    bool // use an rdmacm.Conn, at the same port number
 }
 
 // Check returns why no test can be done here, so that a server can say so before
 // it waits for somebody.
 func (w Where) Check() error {
-	if w.RDMACM {
-		ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	if w.RDMACM || w.Conn {
+		ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 		if err == nil {
 			err = ep.Close()
 		}
@@ -73,6 +76,8 @@ type end struct {
 	recvs    *ibverbs.CQ
 	unpolled int // see answeredTurn
 	qp       *ibverbs.QP
+	conn     *rdmacm.Conn // nil: the queue pair is used directly
+	receiver *rdmacm.Receiver
 	local    ibverbs.QPAddr // without rdma_cm
 	peer     ibverbs.RemoteBuffer
 	to       ibverbs.Destination // of datagrams
@@ -89,6 +94,9 @@ func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err 
 			err = errors.Join(err, e.Close())
 		}
 	}()
+	if where.Conn {
+		return e, e.connectConn(ctx, where)
+	}
 	if where.RDMACM {
 		return e, e.connectWithCM(ctx, where)
 	}
@@ -213,7 +221,7 @@ func (e *end) connect(where Where) error {
 	}
 	mine := &e.control.mine
 	mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(e.local.LID), e.local.QPNum, e.local.PSN, uint32(e.local.ReadDepth)
-	if port.LinkLayer == ibverbs.LinkEthernet {
+	if port.LinkLayer == link.Ethernet {
 		mine.GID = e.local.GID
 	}
 	theirs, err := e.agree()

@@ -7,12 +7,13 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
 )
 
 // connectWithCM connects with rdma_cm, and exchanges keys for memory only.
 func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 	var config ibverbs.QPConfig
-	prepare := func(ep *rdmacm.Endpoint) error {
+	prepare := func(ep *endpoint.Endpoint) error {
 		if e.device, err = ep.ID().Device(); err != nil {
 			return err
 		}
@@ -24,7 +25,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		}
 		return err
 	}
-	ep, err := rdmacm.NewEndpoint(rdmacm.PortSpaceTCP)
+	ep, err := endpoint.New(rdmacm.PortSpaceTCP)
 	if err != nil {
 		return err
 	}

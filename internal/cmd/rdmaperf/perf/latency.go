@@ -13,6 +13,10 @@ import (
 func (e *end) latency(ctx context.Context, size int) (Row, error) {
 	run, ways := e.pingSend, 2
 	switch {
+	case e.conn != nil && e.Op.oneSided():
+		run, ways = e.connPull, 1
+	case e.conn != nil && e.Op.received():
+		run = e.connPing
 	case e.Op.oneSided():
 		run, ways = e.pull, 1
 	case e.Op == Write:
@@ -117,7 +121,12 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 		}
 		posted = append(posted, c.now())
 		*out = byte(i + 1)
-		if err := e.turn(ctx, nil, send, e.sends, wcs, 1); err != nil {
+		if e.conn != nil {
+			err = e.transfer(ctx, size)
+		} else {
+			err = e.turn(ctx, nil, send, e.sends, wcs, 1)
+		}
+		if err != nil {
 			return posted, err
 		}
 	}

@@ -36,7 +36,7 @@ const (
 
 func newPlan(t *Test, where Where) plan {
 	return plan{
-		op: t.Op, transport: t.Transport, bandwidth: t.Bandwidth, rdmaCM: where.RDMACM,
+		op: t.Op, transport: t.Transport, bandwidth: t.Bandwidth, rdmaCM: where.RDMACM || where.Conn,
 		sweep: len(t.Sizes) > 1, iterations: t.Iterations, size: t.Sizes[0],
 	}
 }

@@ -1,0 +1,240 @@
+package emit
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
+)
+
+// The skeleton is the other side of the stubs: a library that has the functions
+// which they look up, and the operations of the objects that it makes. What
+// posts, polls or only looks into an object is C, by hand; everything else calls a
+// function of Go's.
+
+const facePkg = module + "/softroce/internal/face"
+
+//go:embed c/skeleton.h.tmpl
+var skeletonHeader string
+
+//go:embed c/skeleton.c.tmpl
+var skeletonSource string
+
+//go:embed c/own_skeleton.c
+var ownSkeleton string
+
+// skeleton is one library of it.
+type skeleton struct {
+	*pkg
+	file, typ string // of the Go struct with the functions
+	functions []*provided
+	tables    []table
+}
+
+// provided is a function that the skeleton has: an exported one, or an operation.
+type provided struct {
+	*function
+	C     string // its name in C
+	inC   bool   // it is written by hand, or for the skeleton alone
+	owner string // the struct that has the operation
+}
+
+// table is a struct of operations.
+type table struct {
+	Struct  string
+	Context bool // it is the verbs_context
+	Members []entry
+	Ops     []entry // of the ibv_context in it
+}
+
+type entry struct{ Member, Function string }
+
+// operations are the structs with operations that programs call. Those of
+// objects that the skeleton cannot make are left out: ibv_dm, ibv_wq.
+var operations = []string{"ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex"}
+
+// Skeleton writes the skeleton's files into dir.
+func Skeleton(in Input, dir string) error {
+	all, err := packages(in)
+	if err != nil {
+		return err
+	}
+	written := map[string][]byte{}
+	for _, s := range skeletons(all) {
+		files, err := s.render()
+		if err != nil {
+			return fmt.Errorf("skeleton of %s: %w", s.name, err)
+		}
+		for name, text := range files {
+			written[s.file+name] = text
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range written {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func skeletons(all []*pkg) []*skeleton {
+	verbs := &skeleton{pkg: all[0], file: "verbs_skeleton", typ: "Verbs"}
+	cm := &skeleton{pkg: all[1], file: "cm_skeleton", typ: "CM"}
+	for _, s := range []*skeleton{verbs, cm} {
+		for _, f := range s.pkg.functions {
+			if f.Function.Inline == nil && !f.Function.Private && f.Func != nil {
+				s.functions = append(s.functions, s.exported(f))
+			}
+		}
+	}
+	verbs.addOperations()
+	return []*skeleton{verbs, cm}
+}
+
+// exported returns a function that the library exports.
+func (s *skeleton) exported(f *function) *provided {
+	if n := len(f.forms); n > 0 { // the last has the most arguments
+		last := *f.forms[n-1]
+		last.goName = f.goName
+		f = &last
+	}
+	c := "soft_" + f.Name()
+	return &provided{function: f, C: c, inC: f.staysInC()}
+}
+
+// staysInC reports whether the skeleton's function never calls Go.
+func (f *function) staysInC() bool {
+	switch f.Name() {
+	case "ibv_get_cq_event", "ibv_ack_cq_events": // called between polls
+		return true
+	}
+	return f.Class == conventions.Interior || f.Class == conventions.String || f.isOwn()
+}
+
+// isOwn reports whether there is a C function for it, and for the skeleton alone.
+func (f *function) isOwn() bool {
+	return strings.Contains(ownSkeleton, " soft_"+f.Name()+"(") || strings.Contains(ownSkeleton, "*soft_"+f.Name()+"(")
+}
+
+// addOperations adds what the operation tables need. An operation of the same
+// prototype as an exported function is that function.
+func (s *skeleton) addOperations() {
+	var ops []entry
+	for _, tag := range operations {
+		t := table{Struct: tag, Context: tag == "verbs_context"}
+		for _, m := range s.declared("struct " + tag).Members {
+			if m.Type == nil || m.Type.Kind != api.Pointer || m.Type.Elem.Kind != api.Func {
+				continue
+			}
+			if f := s.operation(tag, m); f != "" {
+				t.Members = append(t.Members, entry{m.Name, f})
+			}
+		}
+		switch tag {
+		case "ibv_context_ops": // is in verbs_context
+			ops = t.Members
+			continue
+		case "verbs_context":
+			t.Ops = ops
+		}
+		s.tables = append(s.tables, t)
+	}
+}
+
+// operation returns the C function of an operation, empty if there is none.
+func (s *skeleton) operation(tag string, m *api.Member) string {
+	name := strings.TrimPrefix(m.Name, s.prefix)
+	old, compat := strings.CutPrefix(name, "_compat_")
+	if compat {
+		name = old
+	}
+	t := m.Type.Elem
+	if f := s.find(s.prefix + name); f != nil && f.Function.Inline == nil && f.Type.String() == t.String() {
+		return "soft_" + f.Name()
+	}
+	through := s.caller(tag, m.Name)
+	switch {
+	case compat, strings.HasPrefix(name, "ABI_placeholder"):
+		return ""
+	case through == nil:
+		s.at = of("member", tag+"."+m.Name, s.declared("struct "+tag).Header)
+		s.fail("no function of the headers calls the operation")
+		return ""
+	}
+	f := &function{
+		Function: &api.Function{Name: name, Header: through.Header, Type: t, Params: slices.Clone(through.Function.ParamNames())},
+		Func:     through.Func, goName: goName(name), stub: name,
+	}
+	if len(t.Params) > len(f.Function.Params) {
+		f.Function.Params = append(f.Function.Params, "size") // of the struct before it
+	}
+	for i, name := range f.ParamNames() {
+		f.params = append(f.params, f.param(name, t.Params[i]))
+	}
+	f.settle()
+	s.functions = append(s.functions, &provided{
+		function: f, C: "soft_" + name, owner: tag,
+		inC: tag == "ibv_qp_ex" || tag == "ibv_cq_ex" || through.dataPath() || name == "bind_mw", // that posts
+	})
+	return "soft_" + name
+}
+
+// find returns the function of that name.
+func (s *skeleton) find(name string) *function {
+	for _, f := range s.pkg.functions {
+		if f.Name() == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// caller returns the function that programs call an operation through.
+func (s *skeleton) caller(tag, member string) *function {
+	if f := s.find(s.prefix + strings.TrimPrefix(member, s.prefix)); f != nil {
+		return f
+	}
+	for _, f := range s.pkg.functions {
+		if f.Inline == nil || !strings.HasSuffix(f.Inline.Call, "->"+member) && !strings.HasSuffix(f.Inline.Call, "."+member) {
+			continue
+		}
+		if object := f.Type.Params[0].Elem; tag == "verbs_context" || object.Name == "struct "+tag || tag == "ibv_context_ops" {
+			return f
+		}
+	}
+	return nil
+}
+
+func (s *skeleton) render() (map[string][]byte, error) {
+	s.check()
+	if len(s.findings) > 0 {
+		return nil, s.failed()
+	}
+	files := map[string][]byte{}
+	data := map[string]any{
+		"Marker": marker, "Callable": callable, "File": s.file, "Skeleton": s, "Own": "",
+	}
+	if s.verbs == nil {
+		data["Own"] = ownSkeleton
+	}
+	var err error
+	if files[".h"], err = s.execute(skeletonHeader, data); err != nil {
+		return nil, err
+	}
+	if files[".c"], err = s.execute(skeletonSource, data); err != nil {
+		return nil, err
+	}
+	if files[".go"], err = s.faceFile(s.goSide)(); err != nil {
+		return nil, err
+	}
+	files["_test.go"], err = s.faceFile(s.goTest)()
+	return files, err
+}

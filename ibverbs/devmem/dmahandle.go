@@ -1,0 +1,101 @@
+package devmem
+
+import (
+	"math"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sibling"
+)
+
+// TPHMemType is the kind of memory that a PCIe transaction targets.
+type TPHMemType = libibverbs.TphMemType
+
+// The kinds of memory that PCIe transactions target.
+const (
+	TPHVolatile   TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_VM
+	TPHPersistent TPHMemType = libibverbs.IBV_TPH_MEM_TYPE_PM
+)
+
+// DMAHandleConfig selects how the device reaches memory over PCIe (TLP
+// processing hints). The system chooses what is nil.
+type DMAHandleConfig struct {
+	CPU            *int // Linux's number of the CPU with the nearest caches
+	ProcessingHint *int // PCIe processing hint, 0 to 3
+	MemType        *TPHMemType
+}
+
+// DMAHandle describes how the device reaches memory. [WithDMAHandle] uses it.
+type DMAHandle struct {
+	object object.Object
+	device *ibverbs.Device
+	raw    *libibverbs.Dmah
+}
+
+// AllocDMAHandle allocates a handle; see ibv_alloc_dmah(3). If the device or
+// the library does not support it, the error matches errors.ErrUnsupported.
+func AllocDMAHandle(device *ibverbs.Device, config DMAHandleConfig) (*DMAHandle, error) {
+	const op = "ibv_alloc_dmah"
+	parent := sibling.ObjectOf(device)
+	if err := parent.Use(); err != nil {
+		return nil, err
+	}
+	defer parent.Done()
+	var attr libibverbs.DmahInitAttr
+	if cpu := config.CPU; cpu != nil {
+		if *cpu < 0 || uint64(*cpu) > math.MaxUint32 {
+			return nil, cerr.Refuse(op, device.Name(), "CPU is %d, not from 0 to %d", *cpu, uint32(math.MaxUint32))
+		}
+		attr.CpuId = uint32(*cpu)
+		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_CPU_ID)
+	}
+	if hint := config.ProcessingHint; hint != nil {
+		if *hint < 0 || *hint > 3 {
+			return nil, cerr.Refuse(op, device.Name(), "ProcessingHint is %d, not from 0 to 3", *hint)
+		}
+		attr.Ph = uint8(*hint)
+		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_PH)
+	}
+	if typ := config.MemType; typ != nil {
+		attr.TphMemType = uint8(*typ)
+		attr.CompMask |= uint32(libibverbs.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
+	}
+	raw, err := libibverbs.AllocDmah(device.Raw(), &attr)
+	if err != nil {
+		return nil, sibling.Wrap(device.Name(), err)
+	}
+	h := &DMAHandle{device: device, raw: raw}
+	h.object.Init("DMA handle of "+device.Name(), parent)
+	return h, nil
+}
+
+func (h *DMAHandle) self() *object.Object {
+	if h == nil {
+		return nil
+	}
+	return &h.object
+}
+
+// Raw returns the C object, which is valid until Close.
+func (h *DMAHandle) Raw() *libibverbs.Dmah { return h.raw }
+
+// Close frees the handle; see ibv_alloc_dmah(3). While it has memory regions,
+// Close does nothing and returns an *[ibverbs.BusyError].
+func (h *DMAHandle) Close() error {
+	return h.self().Close(nil, func() error {
+		return sibling.Wrap(h.object.Name(), sibling.UnlessRemoved(h.device, libibverbs.DeallocDmah(h.raw)))
+	})
+}
+
+// WithDMAHandle makes the device access the memory of a region as the handle
+// describes; see ibv_reg_mr_ex(3). It needs rdma-core 59. Close the region
+// before the handle.
+func WithDMAHandle(handle *DMAHandle) ibverbs.RegisterOption {
+	if handle == nil {
+		handle = new(DMAHandle) // with which the registration fails
+	}
+	return bridge.DevMem.WithDMAHandle(&handle.object, handle.device, handle.raw).(ibverbs.RegisterOption)
+}

@@ -1,0 +1,81 @@
+package link
+
+import "github.com/verbena-go/verbena/internal/enum"
+
+// Speed encodes the speed of one lane of a link; see Rate.
+type Speed uint32
+
+// The speeds of one lane.
+const (
+	SDR   Speed = 1   // 2.5 Gb/s
+	DDR   Speed = 2   // 5 Gb/s
+	QDR   Speed = 4   // 10 Gb/s
+	FDR10 Speed = 8   // 10 Gb/s
+	FDR   Speed = 16  // 14 Gb/s
+	EDR   Speed = 32  // 25 Gb/s
+	HDR   Speed = 64  // 50 Gb/s
+	NDR   Speed = 128 // 100 Gb/s
+	XDR   Speed = 256 // 200 Gb/s
+)
+
+var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
+	{Value: int64(SDR), Name: "SDR"},
+	{Value: int64(DDR), Name: "DDR"},
+	{Value: int64(QDR), Name: "QDR"},
+	{Value: int64(FDR10), Name: "FDR10"},
+	{Value: int64(FDR), Name: "FDR"},
+	{Value: int64(EDR), Name: "EDR"},
+	{Value: int64(HDR), Name: "HDR"},
+	{Value: int64(NDR), Name: "NDR"},
+	{Value: int64(XDR), Name: "XDR"},
+}}
+
+// Rate returns the nominal speed in Gb/s, or 0 if it is unknown. SignalingRate
+// and Throughput return the exact figures.
+func (s Speed) Rate() float64 {
+	return map[Speed]float64{
+		SDR: 2.5, DDR: 5, QDR: 10, FDR10: 10, FDR: 14,
+		EDR: 25, HDR: 50, NDR: 100, XDR: 200,
+	}[s]
+}
+
+// SignalingRate returns the bit rate of a lane on the wire in Gb/s, or 0 if it
+// is unknown.
+func (s Speed) SignalingRate() float64 { return laneRates[s].signaling }
+
+// Throughput returns the part of the signaling rate that line code and error
+// correction leave for packets, in Gb/s, or 0 if it is unknown.
+func (s Speed) Throughput() float64 {
+	r := laneRates[s]
+	return r.signaling * r.data
+}
+
+// laneRates maps a speed to its signaling rate in Gb/s and the fraction of it
+// that is data.
+var laneRates = map[Speed]struct{ signaling, data float64 }{
+	SDR:   {2.5, code8b10b},
+	DDR:   {5, code8b10b},
+	QDR:   {10, code8b10b},
+	FDR10: {10.3125, code64b66b},
+	FDR:   {14.0625, code64b66b},
+	EDR:   {25.78125, code64b66b},
+	HDR:   {53.125, code256b257b},
+	NDR:   {106.25, code256b257b},
+	XDR:   {212.5, code256b257b},
+}
+
+// The fractions of the bits on a wire that are data.
+const (
+	code8b10b    = 8. / 10
+	code64b66b   = 64. / 66
+	code256b257b = 256. / 257 * 514 / 544 // including Reed-Solomon error correction
+)
+
+// String returns the name of the speed, such as HDR.
+func (s Speed) String() string { return speeds.String(int64(s)) }
+
+// MarshalText returns what String returns.
+func (s Speed) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText parses the text that String returns.
+func (s *Speed) UnmarshalText(text []byte) error { return enum.UnmarshalText(&speeds, text, s) }

@@ -1,0 +1,69 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/netpoll"
+	"github.com/verbena-go/verbena/internal/sibling"
+)
+
+// ExportDevice returns the open device as a file that another process can
+// import. Send the file over a Unix socket (SCM_RIGHTS) or pass it through exec
+// (exec.Cmd.ExtraFiles); the other process calls [ImportDevice]. The caller must
+// close the file. A device in user space, which no other process can use, fails
+// with errors.ErrUnsupported.
+func ExportDevice(device *ibverbs.Device) (*os.File, error) {
+	o := sibling.ObjectOf(device)
+	if err := o.Use(); err != nil {
+		return nil, err
+	}
+	defer o.Done()
+	if device.Raw().CmdFd < 0 {
+		return nil, fmt.Errorf("export %s: it has no file, so that its process alone can use it: %w", device.Name(), errors.ErrUnsupported)
+	}
+	fd, err := netpoll.Dup(int(device.Raw().CmdFd))
+	if err != nil {
+		return nil, fmt.Errorf("export %s: %w", device.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), device.Name()), nil
+}
+
+// ImportDevice opens a device that another process has opened and exported, and
+// shares its objects; see ibv_import_device(3). The caller must still close the
+// file. Few drivers support this; with the others it fails with an error
+// matching errors.ErrUnsupported.
+func ImportDevice(file *os.File) (*ibverbs.Device, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("import a device: %w", err)
+	}
+	if info.Mode()&os.ModeCharDevice == 0 {
+		return nil, cerr.Refuse("ibv_import_device", file.Name(), "the file is not from ExportDevice")
+	}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("import a device: %w", err)
+	}
+	fd := -1
+	var dupErr error
+	if err := conn.Control(func(f uintptr) { fd, dupErr = netpoll.Dup(int(f)) }); err != nil || dupErr != nil {
+		return nil, fmt.Errorf("import a device: %w", errors.Join(err, dupErr))
+	}
+	raw, err := libibverbs.ImportDevice(int32(fd))
+	if err != nil {
+		// A driver that fails has closed the descriptor. If no driver was
+		// asked, the descriptor is still open.
+		if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENODEV) {
+			_ = os.NewFile(uintptr(fd), "").Close() // a duplicate, not written to
+		}
+		return nil, sibling.Wrap(file.Name(), err)
+	}
+	return bridge.Share.NewDevice(raw).(*ibverbs.Device), nil
+}

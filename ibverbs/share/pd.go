@@ -1,0 +1,36 @@
+package share
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/sibling"
+)
+
+// ExportPD returns the number that a process which has imported the device
+// passes to [ImportPD].
+func ExportPD(pd *ibverbs.PD) (handle uint32, err error) {
+	o := sibling.ObjectOf(pd)
+	if err := o.Use(); err != nil {
+		return 0, err
+	}
+	defer o.Done()
+	return pd.Raw().Handle, nil
+}
+
+// ImportPD imports a protection domain of the process that exported the device;
+// see ibv_import_pd(3). Closing the import does not close the original.
+func ImportPD(device *ibverbs.Device, handle uint32) (*ibverbs.PD, error) {
+	parent := sibling.ObjectOf(device)
+	if err := parent.Use(); err != nil {
+		return nil, err
+	}
+	defer parent.Done()
+	raw, err := libibverbs.ImportPd(device.Raw(), handle)
+	if err != nil {
+		return nil, sibling.Wrap(fmt.Sprintf("PD %d of %s", handle, device.Name()), err)
+	}
+	return bridge.Share.NewPD(device, raw).(*ibverbs.PD), nil
+}

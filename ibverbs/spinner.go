@@ -1,0 +1,73 @@
+package ibverbs
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultSpin is how long CQ.Wait spins before it parks, unless CQConfig.Spin says otherwise.
+const DefaultSpin = 20 * time.Microsecond
+
+// spinner decides whether a wait is worth spinning for. It is if a completion has mostly come that
+// soon lately: then spinning spares the way through the netpoller, which takes longer than the wait.
+type spinner struct {
+	limit time.Duration // how long to spin; not at all if it is 0
+	trust atomic.Int32  // up to fullTrust; above 0: spin
+	waits atomic.Uint32
+}
+
+const (
+	fullTrust = 8
+	// One wait in vain costs the limit, which takes some that were not in vain to make up for.
+	distrust = 2
+	// After so many waits that spun, one parks: who spins does not let others run, and on a processor that is never
+	// idle the runtime does not look at the netpoller, which the others wait for.
+	spinsInARow = 8
+)
+
+// A goroutine that spins occupies a processor of the runtime, so at most a quarter of them may spin. With fewer than four,
+// spinning costs more than it saves: those whom it waits for, and the netpoller, have to wait.
+var (
+	spinning     atomic.Int32
+	mostSpinning = int32(runtime.GOMAXPROCS(0) / 4)
+)
+
+func (s *spinner) init(limit time.Duration) {
+	if limit == 0 {
+		limit = DefaultSpin
+	}
+	s.limit = max(limit, 0)
+}
+
+// begin reports whether the caller may spin. If so, it calls end afterwards.
+func (s *spinner) begin() bool {
+	if s.limit == 0 || s.trust.Load() <= 0 {
+		return false
+	}
+	if s.waits.Add(1)%(spinsInARow+1) == 0 {
+		runtime.Gosched() // the completion may be there before the caller parks
+		return false
+	}
+	if spinning.Add(1) > mostSpinning {
+		spinning.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *spinner) end(paid bool) {
+	spinning.Add(-1)
+	s.learn(paid)
+}
+
+// learn notes whether spinning has paid, or would have.
+func (s *spinner) learn(paid bool) {
+	trust := s.trust.Load()
+	switch {
+	case paid && trust < fullTrust:
+		s.trust.Store(trust + 1)
+	case !paid && trust > 0:
+		s.trust.Store(trust - distrust)
+	}
+}

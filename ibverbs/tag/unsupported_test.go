@@ -1,0 +1,53 @@
+package tag_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/tag"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+)
+
+// Soft-RoCE has no tag lists: neither in an SRQ that is not made with one, nor
+// in C, which is asked directly.
+func TestUnsupported(t *testing.T) {
+	found := testdevice.Require(t)
+	testdevice.NoLeaks(t)
+	device := must(ibverbs.Open(found.Name))(t)
+	pd := must(device.AllocPD())(t)
+	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
+	batch, err := tag.NewBatch(1, 0)
+	require.NoError(t, err)
+	require.NoError(t, batch.Add(tag.Op{ID: 7}, tag.Recv{}))
+	n, err := tag.Post(srq, batch)
+	require.Zero(t, n)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "request 0 of the batch (ID 7), none was posted: ibv_post_srq_ops (SRQ ")
+	var bad *libibverbs.OpsWr
+	require.ErrorIs(t, libibverbs.PostSrqOps(srq.Raw(), &libibverbs.OpsWr{}, &bad), errors.ErrUnsupported)
+
+	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
+	tagged, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 1, MaxTags: 1, MaxTagOps: 1})
+	if err == nil {
+		require.NoError(t, tagged.Close())
+	}
+	if err != nil || found.SoftRoCE() || testdevice.Soft() {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	}
+	require.NoError(t, cq.Close(), "nothing is left on it")
+}
+
+// must fails the test for an error and returns the value, which it closes at the
+// end of the test.
+func must[T interface{ Close() error }](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, v.Close()) })
+		return v
+	}
+}

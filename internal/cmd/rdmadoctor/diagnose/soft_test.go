@@ -1,0 +1,34 @@
+package diagnose
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	_ "github.com/verbena-go/verbena/softroce"
+)
+
+// The test runs itself, since the device is chosen once for a program.
+func TestSoftDevice(t *testing.T) {
+	if os.Getenv(variable) != "soft" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSoftDevice$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"=soft")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), "--- PASS: TestSoftDevice")
+		return
+	}
+	report := Run(t.Context(), Peer{})
+	require.True(t, report.Works)
+	var text strings.Builder
+	report.Text(&text)
+	require.Regexp(t, `(?s)^ok   device: VERBENA_DEVICE=soft: soft0, .*\nok   connection: to itself at 127.0.0.1: a message and an RDMA write arrived\nRDMA works here.\n$`, text.String())
+
+	report = Run(t.Context(), Peer{Host: "192.0.2.1"})
+	require.True(t, report.Works)
+	require.Empty(t, report.Peer, "which was not looked at")
+	require.Equal(t, Skipped, report.Findings[2].Status)
+}

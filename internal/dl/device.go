@@ -1,0 +1,94 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package dl
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// Variable is the environment variable that chooses a device of the program's in
+// place of the installed libraries.
+const Variable = "VERBENA_DEVICE"
+
+// packages are the devices that there are, each with the package that provides it.
+var packages = map[string]string{"soft": "github.com/verbena-go/verbena/softroce"}
+
+// Lookup returns the address of a C function, nil if there is none of that name.
+type Lookup func(symbol string) unsafe.Pointer
+
+// Provide adds a device: functions in the place of those of all libraries. It is
+// called in init, by the package that brings the device.
+func Provide(name string, find Lookup) { devices.provide(name, find) }
+
+// Use chooses the device in place of whatever Variable says. It fails when a
+// library was loaded before, unless that was this device.
+func Use(name string) error { return devices.use(name) }
+
+var devices choice
+
+// choice is where functions come from. The first library that is loaded settles it.
+type choice struct {
+	mutex    sync.Mutex
+	provided map[string]Lookup
+	name     string // of the device; empty: the installed libraries
+	settled  string // the library that was loaded first; empty: none yet
+	err      error  // of the choice, for every library
+}
+
+func (c *choice) provide(name string, find Lookup) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.provided == nil {
+		c.provided = map[string]Lookup{}
+	}
+	c.provided[name] = find
+}
+
+func (c *choice) use(name string) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.settled != "" && c.name != name {
+		return fmt.Errorf("the device %q cannot be used any more: %s was loaded before; choose the device first", name, c.settled)
+	}
+	if err := c.known(name); err != nil {
+		return err
+	}
+	c.name = name
+	return nil
+}
+
+// known returns an error if there is no such device in this program.
+func (c *choice) known(name string) error {
+	if c.provided[name] != nil {
+		return nil
+	}
+	if path, ok := packages[name]; ok {
+		return fmt.Errorf("this program does not have the device %q: add to it: import _ %q", name, path)
+	}
+	names := slices.Sorted(maps.Keys(packages))
+	return fmt.Errorf("there is no device %q, only: %s; without a name, the installed libraries say which devices there are",
+		name, strings.Join(names, ", "))
+}
+
+// settle returns where the functions of a library come from, nil if it must be
+// opened. All libraries get the answer of the first.
+func (c *choice) settle(library string) (Lookup, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.settled == "" {
+		c.settled = library
+		if name := os.Getenv(Variable); c.name == "" && name != "" {
+			c.name = name
+			if err := c.known(name); err != nil {
+				c.err = fmt.Errorf("%s=%s: %w", Variable, name, err)
+			}
+		}
+	}
+	return c.provided[c.name], c.err
+}

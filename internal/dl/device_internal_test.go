@@ -1,0 +1,103 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package dl
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// here is a device with one function.
+func here(symbol string) unsafe.Pointer {
+	if symbol == "ibv_fork_init" {
+		return unsafe.Pointer(&devices)
+	}
+	return nil
+}
+
+func TestDeviceOfEnvironment(t *testing.T) {
+	tests := []struct {
+		name, value, want string
+		provided          bool
+		device            bool
+	}{
+		{"none", "", "", true, false},
+		{"there", "soft", "", true, true},
+		{
+			"not in the program", "soft",
+			`VERBENA_DEVICE=soft: this program does not have the device "soft": add to it: import _ "github.com/verbena-go/verbena/softroce"`,
+			false, false,
+		},
+		{
+			"unknown", "sofd",
+			`VERBENA_DEVICE=sofd: there is no device "sofd", only: soft; without a name, the installed libraries say which devices there are`,
+			true, false,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(Variable, tt.value)
+			var c choice
+			if tt.provided {
+				c.provide("soft", here)
+			}
+			for _, library := range []string{"libibverbs.so.1", "librdmacm.so.1", "libibverbs.so.1"} {
+				find, err := c.settle(library)
+				require.Equal(t, tt.device, find != nil)
+				if tt.want == "" {
+					require.NoError(t, err)
+				} else {
+					require.EqualError(t, err, tt.want)
+				}
+				t.Setenv(Variable, "changed") // after the first, nothing changes
+			}
+		})
+	}
+}
+
+func TestUse(t *testing.T) {
+	t.Setenv(Variable, "unknown") // which does not matter
+	var c choice
+	require.EqualError(t, c.use("soft"),
+		`this program does not have the device "soft": add to it: import _ "github.com/verbena-go/verbena/softroce"`)
+	c.provide("soft", here)
+	require.ErrorContains(t, c.use("other"), `there is no device "other", only: soft`)
+	require.NoError(t, c.use("soft"))
+	find, err := c.settle("libibverbs.so.1")
+	require.NoError(t, err)
+	require.NotNil(t, find)
+	require.NoError(t, c.use("soft"), "it is that already")
+	require.ErrorContains(t, c.use("other"), "libibverbs.so.1 was loaded before")
+}
+
+func TestUseTooLate(t *testing.T) {
+	t.Setenv(Variable, "")
+	var c choice
+	c.provide("soft", here)
+	find, err := c.settle("librdmacm.so.1")
+	require.NoError(t, err)
+	require.Nil(t, find)
+	require.EqualError(t, c.use("soft"), `the device "soft" cannot be used any more: librdmacm.so.1 was loaded before; choose the device first`)
+}
+
+// A choice that failed is settled, too.
+func TestUseAfterMistake(t *testing.T) {
+	t.Setenv(Variable, "sofd")
+	var c choice
+	c.provide("soft", here)
+	_, err := c.settle("librdmacm.so.1")
+	require.Error(t, err)
+	require.ErrorContains(t, c.use("soft"), "librdmacm.so.1 was loaded before")
+}
+
+func TestTake(t *testing.T) {
+	found := map[int]unsafe.Pointer{}
+	l := Library{
+		Symbols: []string{"getpid", "ibv_fork_init"},
+		Set:     func(i int, f unsafe.Pointer) { found[i] = f },
+	}
+	l.take(here)
+	require.Equal(t, map[int]unsafe.Pointer{1: unsafe.Pointer(&devices)}, found)
+}

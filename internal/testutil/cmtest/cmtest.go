@@ -1,0 +1,192 @@
+// Package cmtest has what the tests of rdmacm and of the packages in its folder
+// share.
+package cmtest
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Patience is how long anything may take that must happen.
+const Patience = time.Minute
+
+// NeedDevice returns the device to test with, and fails the test if it leaves
+// anything behind.
+func NeedDevice(t testing.TB) testdevice.Device {
+	t.Helper()
+	d := testdevice.Require(t)
+	warmUp(t, d.IPv4)
+	testdevice.NoLeaks(t)
+	return d
+}
+
+var warm sync.Once
+
+// warmUp makes librdmacm open what it then keeps.
+func warmUp(t testing.TB, ip netip.Addr) {
+	t.Helper()
+	warm.Do(func() {
+		ch, err := rdmacm.NewEventChannel()
+		require.NoError(t, err)
+		id, err := ch.NewID(rdmacm.PortSpaceTCP)
+		require.NoError(t, err)
+		require.NoError(t, id.BindAddr(netip.AddrPortFrom(ip, 0)))
+		_, err = id.Device()
+		require.NoError(t, err)
+		require.NoError(t, id.Close())
+		require.NoError(t, ch.Close())
+	})
+}
+
+// Bounded returns a context that ends with the test or when Patience does.
+func Bounded(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Padded returns private data as the peer sees it.
+func Padded(data []byte, size int) []byte {
+	return append(append([]byte(nil), data...), make([]byte, size-len(data))...)
+}
+
+// The transport's maxima on InfiniBand and RoCE
+const (
+	MaxRequestData = 56
+	MaxReplyData   = 196
+	MaxRejectData  = 148
+)
+
+// The private data that requests and answers about datagrams have room for.
+const (
+	MaxDatagramRequest = 180
+	MaxDatagramReply   = 136
+)
+
+// InBackground runs f, whose error comes on the channel.
+func InBackground(f func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return result
+}
+
+// Take returns what comes next.
+func Take[T any](t testing.TB, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(Patience):
+		require.FailNow(t, "does not come", what)
+	}
+	return v
+}
+
+// Canceled returns a context that has ended.
+func Canceled(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// Find returns a device as librdmacm has it, nil if it has it not.
+func Find(t testing.TB, name string) *ibverbs.Device {
+	t.Helper()
+	devices, err := rdmacm.Devices()
+	require.NoError(t, err)
+	i := slices.IndexFunc(devices, func(c *ibverbs.Device) bool { return c.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return devices[i]
+}
+
+// NewChannel returns an event channel, closed with the test.
+func NewChannel(t testing.TB) *rdmacm.EventChannel {
+	t.Helper()
+	ch, err := rdmacm.NewEventChannel()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ch.Close()) })
+	return ch
+}
+
+// NewID returns an id on the channel, closed with the test.
+func NewID(t testing.TB, ch *rdmacm.EventChannel) *rdmacm.ID {
+	t.Helper()
+	id, err := ch.NewID(rdmacm.PortSpaceTCP)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, id.Close()) })
+	return id
+}
+
+// Next returns the channel's next event, which must be of the type.
+func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.Event {
+	t.Helper()
+	ev, err := ch.Next(Bounded(t))
+	require.NoError(t, err)
+	require.Equal(t, want, ev.Type, "%v, status %d", ev.Type, ev.Status)
+	return ev
+}
+
+// Connect returns the two ends of a connection, closed with the test.
+func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Config) (client, server *rdmacm.Conn) {
+	t.Helper()
+	ctx := Bounded(t)
+	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(ip, 0).String(), nil)
+	require.NoError(t, err)
+	accepted := InBackground(func() error {
+		request, err := ln.Accept(ctx)
+		if err != nil {
+			return err
+		}
+		server, err = request.Accept(ctx, serverConfig)
+		return err
+	})
+	client, err = rdmacm.Dial(ctx, ln.Addr().String(), clientConfig)
+	require.NoError(t, err)
+	require.NoError(t, <-accepted)
+	require.NoError(t, ln.Close())
+	t.Cleanup(func() {
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+	})
+	return client, server
+}
+
+// Soon waits for what must become true.
+func Soon(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Patience); !ok(); runtime.Gosched() {
+		require.True(t, time.Now().Before(end), what)
+	}
+}
+
+// Printed returns what f prints.
+func Printed(t testing.TB, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	stdout := os.Stdout
+	os.Stdout = w
+	f()
+	os.Stdout = stdout
+	require.NoError(t, w.Close())
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,77 @@
+package cmtest
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
+)
+
+// EndpointQueues is what the queue pairs of endpoints in tests hold.
+var EndpointQueues = ibverbs.QPConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, SignalAll: true}
+
+// NewEndpoint returns an endpoint, closed with the test.
+func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {
+	t.Helper()
+	ep, err := endpoint.New(ps)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ep.Close()) })
+	return ep
+}
+
+// PassiveEndpoint returns an endpoint that listens. Its requests get queue
+// pairs.
+func PassiveEndpoint(t testing.TB, ps rdmacm.PortSpace, ip netip.Addr) *endpoint.Endpoint {
+	t.Helper()
+	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, PortSpace: ps, Src: netip.AddrPortFrom(ip, 0)}
+	ep, err := endpoint.Create(Bounded(t), info, nil, &EndpointQueues)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ep.Close()) })
+	require.NoError(t, ep.Listen(0))
+	return ep
+}
+
+// ActiveEndpoint returns an endpoint that can connect.
+func ActiveEndpoint(t testing.TB, ps rdmacm.PortSpace, to netip.AddrPort) *endpoint.Endpoint {
+	t.Helper()
+	ep, err := endpoint.Create(Bounded(t), rdmacm.AddrInfo{PortSpace: ps, Dst: to}, nil, &EndpointQueues)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ep.Close()) })
+	return ep
+}
+
+// GetRequest returns the endpoint of the next request, closed with the test.
+func GetRequest(t testing.TB, ln *endpoint.Endpoint) *endpoint.Endpoint {
+	t.Helper()
+	request, err := ln.GetRequest(Bounded(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, request.Close()) })
+	return request
+}
+
+// ConnectEndpoints returns the two ends of a connection.
+func ConnectEndpoints(t testing.TB, ip netip.Addr) (client, server *endpoint.Endpoint) {
+	t.Helper()
+	ctx := Bounded(t)
+	ln := PassiveEndpoint(t, rdmacm.PortSpaceTCP, ip)
+	client = ActiveEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr())
+	connected := InBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
+	server = GetRequest(t, ln)
+	require.NoError(t, server.Accept(ctx, rdmacm.ConnParam{}))
+	require.NoError(t, <-connected)
+	require.NoError(t, ln.Close())
+	return client, server
+}
+
+// NextOf returns the endpoint's next event, which must be of the type.
+func NextOf(t testing.TB, ep *endpoint.Endpoint, want rdmacm.EventType) *rdmacm.Event {
+	t.Helper()
+	ev, err := ep.Next(Bounded(t))
+	require.NoError(t, err)
+	require.Equal(t, want, ev.Type, "%v, status %d", ev.Type, ev.Status)
+	return ev
+}

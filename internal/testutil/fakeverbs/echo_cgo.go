@@ -1,0 +1,18 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package fakeverbs
+
+import (
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+/*
+#include "fake.h"
+*/
+import "C"
+
+// Echo changes an opened device: what is posted to any of its queue pairs completes at once, in the order of the posts,
+// and whoever polls any of its completion queues gets it. Nothing may be posted or polled concurrently.
+func Echo(context *libibverbs.Context) { C.verbena_fake_echo(unsafe.Pointer(context)) }

@@ -1,0 +1,102 @@
+// Package instructions counts the instructions that operations take, with
+// valgrind: a number that repeats, whatever else the machine does.
+package instructions
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/golden"
+)
+
+// variable makes Run do an operation so many times, for valgrind to count its
+// instructions.
+const variable = "VERBENA_COUNTED"
+
+// file has the counts of a package, behind the release of Go that they are for.
+const file = "testdata/instructions.txt"
+
+// Run does what Check asks for; TestCounted calls it and nothing else.
+func Run(t *testing.T, operations func(t *testing.T) map[string]func() error) {
+	t.Helper()
+	name, times, ok := strings.Cut(os.Getenv(variable), ":")
+	if !ok {
+		t.Skip("TestInstructions runs it")
+	}
+	n, err := strconv.Atoi(times)
+	require.NoError(t, err)
+	operation := operations(t)[name]
+	for range n {
+		if err := operation(); err != nil { // require takes 2,000 instructions
+			t.Fatal(err)
+		}
+	}
+}
+
+// Check requires that each operation takes as many instructions as
+// testdata/instructions.txt says, give or take a twentieth. -update writes it
+// anew. The test binary must have a TestCounted.
+func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) {
+	t.Helper()
+	if os.Getenv("VERBENA_REQUIRE_VALGRIND") == "" {
+		t.Skip("takes half a minute under valgrind: make baseline runs it")
+	}
+	release := strings.Join(strings.Split(runtime.Version(), ".")[:2], ".")
+	text, err := os.ReadFile(file)
+	if !*golden.Update {
+		require.NoError(t, err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if lines[0] != release && !*golden.Update {
+		t.Skipf("instructions were counted with %s, this is %s", lines[0], release)
+	}
+	want := map[string]float64{}
+	for _, line := range lines[1:] {
+		name, count, _ := strings.Cut(line, "\t")
+		want[name], err = strconv.ParseFloat(count, 64)
+		require.NoError(t, err)
+	}
+	var got strings.Builder
+	fmt.Fprintln(&got, release)
+	for _, name := range slices.Sorted(maps.Keys(operations(t))) {
+		const few, many = 1000, 21000
+		each := float64(count(t, name, many)-count(t, name, few)) / (many - few)
+		fmt.Fprintf(&got, "%s\t%.0f\n", name, each)
+		t.Logf("%-20s %8.0f instructions", name, each)
+		if !*golden.Update {
+			require.InEpsilon(t, want[name], each, 0.05, "%s: -update if that is meant", name)
+		}
+	}
+	if *golden.Update {
+		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o644))
+	}
+}
+
+var collected = regexp.MustCompile(`Collected : (\d+)`)
+
+// count returns how many instructions a process takes that does an operation so
+// many times. The collector and signals would add some by chance.
+func count(t *testing.T, name string, times int) int {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", self, "-test.run", "^TestCounted$")
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1", "GOGC=off", fmt.Sprintf("%s=%s:%d", variable, name, times))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	m := collected.FindSubmatch(out)
+	require.NotNil(t, m, "%s", out)
+	n, err := strconv.Atoi(string(m[1]))
+	require.NoError(t, err)
+	return n
+}

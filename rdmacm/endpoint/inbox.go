@@ -1,0 +1,189 @@
+package endpoint
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/verbena-go/verbena/internal/netpoll"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// inbox keeps an endpoint's events and connection requests until a call takes
+// them. What puts them there must not block, so only connection requests are limited.
+// An ID has few events.
+type inbox struct {
+	mu       sync.Mutex
+	changed  chan struct{}   // closed and replaced whenever a field below changes
+	calls    []*call         // in the order in which they began
+	events   []*rdmacm.Event // not taken by any call
+	requests []*Endpoint     // not yet accepted
+	ended    error           // why waiting is pointless
+	failed   error           // why no more events come; earlier ones can still be taken
+}
+
+// call is a call that waits, or waited, for the event that answers it.
+type call struct {
+	answers   func(*rdmacm.Event) bool
+	event     *rdmacm.Event
+	abandoned bool
+}
+
+// anyOf returns a function that accepts events of the given types.
+func anyOf(types ...rdmacm.EventType) func(*rdmacm.Event) bool {
+	return func(ev *rdmacm.Event) bool { return slices.Contains(types, ev.Type) }
+}
+
+// expect starts a call. Use it before the C call that causes the event. C
+// answers calls of one kind in order.
+func (in *inbox) expect(answers func(*rdmacm.Event) bool) *call {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	c := &call{answers: answers}
+	in.calls = append(in.calls, c)
+	return c
+}
+
+// cancel ends a call that will not be answered.
+func (in *inbox) cancel(c *call) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.remove(c)
+}
+
+func (in *inbox) remove(c *call) {
+	in.calls = slices.DeleteFunc(in.calls, func(other *call) bool { return other == c })
+}
+
+// put gives an event to the call that it answers, or keeps it.
+func (in *inbox) put(ev *rdmacm.Event) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.answer(ev) {
+		in.events = append(in.events, ev)
+	}
+	in.notify()
+}
+
+// answer gives an event to the calls that it answers and reports whether it was
+// taken. The end of a connection answers all calls waiting for it.
+// EventDeviceRemoval and EventConnectError, which no event follows, answer
+// every call.
+func (in *inbox) answer(ev *rdmacm.Event) (taken bool) {
+	last := ev.Type == rdmacm.EventDeviceRemoval || ev.Type == rdmacm.EventConnectError
+	if last {
+		in.failed = ev.Err()
+	}
+	for _, c := range slices.Clone(in.calls) {
+		if !last && !c.answers(ev) {
+			continue
+		}
+		in.remove(c)
+		c.event = ev
+		taken = taken || !c.abandoned
+		if !last && ev.Type != rdmacm.EventDisconnected {
+			break
+		}
+	}
+	return taken && ev.Type != rdmacm.EventDeviceRemoval // which concerns more than the call
+}
+
+func (in *inbox) notify() {
+	close(in.changed)
+	in.changed = make(chan struct{})
+}
+
+// await waits for the event that answers a call. If ctx ends first, the event
+// is kept like one that no call asked for.
+func (in *inbox) await(ctx context.Context, c *call) (*rdmacm.Event, error) {
+	err := in.wait(ctx, func() bool { return c.event != nil })
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if c.event != nil {
+		return c.event, nil
+	}
+	c.abandoned = true
+	return nil, err
+}
+
+// next waits for an event that no call asked for.
+func (in *inbox) next(ctx context.Context) (ev *rdmacm.Event, err error) {
+	err = in.wait(ctx, func() bool {
+		if len(in.events) > 0 {
+			ev, in.events = in.events[0], in.events[1:]
+		}
+		return ev != nil
+	})
+	return ev, err
+}
+
+// nextRequest waits for a connection request.
+func (in *inbox) nextRequest(ctx context.Context) (request *Endpoint, err error) {
+	err = in.wait(ctx, func() bool {
+		if len(in.requests) > 0 {
+			request, in.requests = in.requests[0], in.requests[1:]
+		}
+		return request != nil
+	})
+	return request, err
+}
+
+// wait blocks until done, called with mu held, returns true. Events already
+// received take precedence over a failure, but not over the end of the
+// endpoint.
+func (in *inbox) wait(ctx context.Context, done func() bool) error {
+	for {
+		in.mu.Lock()
+		switch {
+		case in.ended != nil:
+			defer in.mu.Unlock()
+			return in.ended
+		case done():
+			in.mu.Unlock()
+			return nil
+		case in.failed != nil:
+			defer in.mu.Unlock()
+			return in.failed
+		case ctx.Err() != nil:
+			in.mu.Unlock()
+			return netpoll.ContextError(ctx)
+		}
+		changed := in.changed
+		in.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hasRoom reports whether the inbox may store another connection request, of at most
+// limit. The caller holds mu.
+func (in *inbox) hasRoom(limit int) bool { return in.ended == nil && len(in.requests) < limit }
+
+// add stores a connection request. The caller holds mu.
+func (in *inbox) add(request *Endpoint) {
+	in.requests = append(in.requests, request)
+	in.notify()
+}
+
+// end makes every wait fail with err and returns the events and requests that
+// nobody has taken. Only the first error counts.
+func (in *inbox) end(err error) ([]*rdmacm.Event, []*Endpoint) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended == nil {
+		in.ended = err
+		in.notify()
+	}
+	events, requests := in.events, in.requests
+	in.events, in.requests = nil, nil
+	return events, requests
+}
+
+// err returns why waiting is pointless, or nil.
+func (in *inbox) err() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.ended
+}

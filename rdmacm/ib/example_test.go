@@ -1,0 +1,48 @@
+package ib_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/ib"
+)
+
+// The device and the port for a service of a GID, as a look-up finds them.
+func Example() {
+	ctx := context.Background()
+	hints := &rdmacm.AddrInfo{
+		Flags: rdmacm.AddrFamily | rdmacm.AddrNumericHost, Family: rdmacm.FamilyIB, PortSpace: rdmacm.PortSpaceIB,
+	}
+	infos, err := rdmacm.GetAddrInfo(ctx, "fe80::2:c903:1:4aef", "7471", hints)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ch, err := rdmacm.NewEventChannel()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ch.Close()
+	id, err := ch.NewID(rdmacm.PortSpaceIB)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer id.Close()
+	if err := ib.Resolve(id, nil, infos[0].DstIB, time.Second); err != nil {
+		log.Fatal(err)
+	}
+	ev, err := ch.Next(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := ev.Err(); err != nil {
+		log.Fatal(err)
+	}
+	device, err := id.Device()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(device.Name(), id.PortNum(), "from", ib.LocalAddr(id))
+}

@@ -1,0 +1,155 @@
+package softroce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/softroce"
+)
+
+// config makes a connection fail at once when a packet is lost, so that the program, and not the device, has to
+// send again. Most programs let the device try some times.
+var config = &rdmacm.Config{RetryCount: -1, AckTimeout: 50 * time.Millisecond}
+
+// server passes on the messages of all clients until ctx ends. It returns its address.
+func server(ctx context.Context) (address string, messages <-chan string, err error) {
+	ln, err := rdmacm.Listen(ctx, "127.0.0.1:0", nil)
+	if err != nil {
+		return "", nil, err
+	}
+	all := make(chan string, 16)
+	go func() {
+		defer ln.Close()
+		_ = ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
+			var receiver *rdmacm.Receiver
+			conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+				receiver, err = c.NewReceiver(64)
+				return err
+			}})
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			for {
+				m, err := receiver.Next(ctx)
+				if err != nil {
+					return
+				}
+				all <- string(m.Data)
+			}
+		})
+	}()
+	return ln.Addr().String(), all, nil
+}
+
+// send connects and sends messages. It returns how many have arrived.
+func send(ctx context.Context, address string, texts ...string) (arrived int, err error) {
+	conn, err := rdmacm.Dial(ctx, address, config)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	memory, err := conn.Alloc(64, 0)
+	if err != nil {
+		return 0, err
+	}
+	for _, text := range texts {
+		if err := conn.Send(ctx, memory.Sub(0, copy(memory.Bytes(), text))); err != nil {
+			return arrived, err
+		}
+		arrived++
+	}
+	return arrived, conn.Shutdown(ctx)
+}
+
+// A program that connects anew when its connection fails: does it get through when packets are lost?
+func ExampleSetFaults() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	address, messages, err := server(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var lost atomic.Int32
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
+		return softroce.Fault{Drop: p.Kind == softroce.Send && lost.Add(1) <= 2}
+	})
+	defer softroce.SetFaults(nil)
+
+	for attempt := 1; attempt <= 5; attempt++ {
+		_, err := send(ctx, address, "hello")
+		fmt.Printf("attempt %d: retries exceeded: %v\n", attempt, errors.Is(err, ibverbs.WCRetryExceeded))
+		if err == nil {
+			break
+		}
+	}
+	fmt.Println("the server has", <-messages)
+	// Output:
+	// attempt 1: retries exceeded: true
+	// attempt 2: retries exceeded: true
+	// attempt 3: retries exceeded: false
+	// the server has hello
+}
+
+// A peer that dies between two messages: does the program know which one has arrived?
+func ExampleSetFaults_deadPeer() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	address, messages, err := server(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var sent atomic.Int32
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault {
+		if p.Kind == softroce.Send && p.First {
+			sent.Add(1)
+		}
+		return softroce.Fault{Drop: sent.Load() > 1} // nothing comes or goes any more
+	})
+	defer softroce.SetFaults(nil)
+
+	arrived, err := send(ctx, address, "first", "second")
+	fmt.Printf("%d message has arrived; the peer does not answer: %v\n", arrived, errors.Is(err, ibverbs.WCRetryExceeded))
+	fmt.Println("the server has", <-messages)
+	// Output:
+	// 1 message has arrived; the peer does not answer: true
+	// the server has first
+}
+
+// A file for Wireshark, of everything that a program sends.
+func ExampleCapture() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	address, messages, err := server(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	file, err := os.Create(filepath.Join(os.TempDir(), "verbena-example.pcap"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(file.Name())
+	stop, err := softroce.Capture(file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := send(ctx, address, "hello"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the server has", <-messages)
+	fmt.Println("errors:", errors.Join(stop(), file.Close()))
+	// Output:
+	// the server has hello
+	// errors: <nil>
+}

@@ -1,0 +1,83 @@
+package cm
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/librdmacm"
+)
+
+// A Channel is a queue of events.
+type Channel struct {
+	m      *Manager
+	notify func(events int)
+	events []*Event
+}
+
+// NewChannel returns a channel. It calls notify with 1 when it gets an event, and with a
+// negative number when it loses some that nobody has taken: their IDs are destroyed or move to another
+// channel. So the sum, less the calls of Next that return an event, is Len.
+func (m *Manager) NewChannel(notify func(events int)) *Channel {
+	return &Channel{m: m, notify: notify}
+}
+
+// Len returns how many events wait.
+func (c *Channel) Len() int { return len(c.events) }
+
+// Next takes the first event, and returns nil if there is none.
+func (c *Channel) Next() *Event {
+	if len(c.events) == 0 {
+		return nil
+	}
+	e := c.events[0]
+	c.events = c.events[1:]
+	e.owner.reported++
+	if e.group != nil {
+		e.group.reported++
+	}
+	if e.Type == librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST {
+		e.owner.backlog++
+	}
+	return e
+}
+
+// Destroy destroys the IDs that report here, and drops their events.
+func (c *Channel) Destroy(now time.Duration) {
+	for _, id := range c.m.idsThat(func(id *ID) bool { return id.channel == c }) {
+		id.Destroy(now)
+	}
+}
+
+func (c *Channel) add(e *Event) {
+	c.events = append(c.events, e)
+	c.notify(1)
+}
+
+// take removes the events that match, and returns them.
+func (c *Channel) take(match func(*Event) bool) []*Event {
+	var taken []*Event
+	c.events = slices.DeleteFunc(c.events, func(e *Event) bool {
+		if !match(e) {
+			return false
+		}
+		taken = append(taken, e)
+		return true
+	})
+	if len(taken) > 0 {
+		c.notify(-len(taken))
+	}
+	return taken
+}
+
+// idsThat returns the IDs that match, oldest first.
+func (m *Manager) idsThat(match func(*ID) bool) []*ID {
+	var found []*ID
+	for id := range m.ids {
+		if match(id) {
+			found = append(found, id)
+		}
+	}
+	slices.SortFunc(found, func(a, b *ID) int { return cmp.Compare(a.serial, b.serial) })
+	return found
+}

@@ -1,0 +1,719 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// A conn is one side of the exchange of messages that makes and ends a connection, or that
+// finds a datagram service. Its ID may be destroyed while its time wait lasts.
+type conn struct {
+	m      *Manager
+	id     *ID // nil when it is destroyed
+	serial uint64
+	state  connState
+
+	node        int        // the peer's; 0 before it has answered
+	local, peer netip.Addr // between which messages go
+
+	localID, remoteID   uint32 // what the sides call the connection; remote 0 if not known yet
+	remoteGUID          uint64
+	localQPN, remoteQPN uint32
+	tid                 uint64
+
+	path               Path
+	remotePSN          wire.PSN // that this side is to send first
+	responderResources uint8
+	initiatorDepth     uint8
+	retry, rnrRetry    uint8
+	ackTimeout         uint8 // of the queue pair
+
+	sent       []byte // the message that waits for an answer
+	service    uint64 // of it, if it is a request
+	delayed    bool   // the peer said that its answer takes longer
+	timeout    time.Duration
+	interval   time.Duration // between repetitions of sent: timeout, unless delayed
+	repeat     uint8         // how often to repeat a message
+	repeatLeft uint8
+	due        time.Duration
+	timer      int // in Manager.timers, -1 if there is none
+}
+
+// The states of a conn: those of ib_cm, except that what arrives counts at once as
+// something whose answer may take longer.
+type connState uint8
+
+const (
+	connIdle connState = iota
+	connREQSent
+	connREQReceived
+	connREPSent
+	connREPReceived
+	connEstablished
+	connDREQSent
+	connDREQReceived
+	connTimeWait
+	connSIDRReqSent
+	connSIDRReqReceived
+)
+
+const (
+	// responseTimeout is the time within which Linux wants an answer, 4 s.
+	responseTimeout = 20
+	// serviceTimeout is the time for which Linux asks when an answer takes longer, 67 s.
+	serviceTimeout = 24
+	maxRepeat      = 15
+)
+
+// newConn returns a connection of an ID.
+func (m *Manager) newConn(id *ID) *conn {
+	m.serial++
+	c := &conn{m: m, id: id, serial: m.serial, timer: -1, local: id.local.Addr(), peer: id.peer.Addr()}
+	for c.localID == 0 || m.conns[c.localID] != nil {
+		c.localID = m.random()
+	}
+	m.conns[c.localID] = c
+	return c
+}
+
+// ackTimeout returns the code of a queue pair's timeout on a path whose far end takes a
+// time to acknowledge: the larger of the two codes, and one more if they are close.
+func ackTimeout(delay, lifeTime uint8) uint8 {
+	path, end := int(lifeTime)+1, int(delay)
+	code := max(path, end)
+	if code-min(path, end) <= 1 {
+		code++
+	}
+	return uint8(min(code, 31))
+}
+
+// send sends a message to the peer.
+func (c *conn) send(message wire.Message) {
+	data := wire.MAD(message)
+	c.post(data[:])
+}
+
+func (c *conn) post(data []byte) {
+	mad := MAD{Node: c.node, Src: c.local, Dst: c.peer, Data: data}
+	if c.node == 0 {
+		mad.Service = c.service
+	}
+	c.m.host.Send(mad)
+}
+
+// ask sends a message to the peer, and repeats it until there is an answer.
+func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
+	c.state = state
+	c.interval, c.repeatLeft = c.timeout, c.repeat
+	data := wire.MAD(message)
+	c.sent = data[:]
+	c.post(c.sent)
+	c.wait(now, c.interval)
+}
+
+// expire is called when the time that c waits for has come.
+func (c *conn) expire(now time.Duration) {
+	switch {
+	case c.state == connTimeWait:
+		c.reset()
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT})
+	case c.repeatLeft > 0:
+		c.repeatLeft--
+		c.post(c.sent)
+		c.wait(now, c.interval)
+	case c.state == connDREQSent:
+		c.timeWait(now)
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED, Status: -int(syscall.ETIMEDOUT)})
+	default:
+		c.reset()
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_UNREACHABLE, Status: -int(syscall.ETIMEDOUT)})
+	}
+}
+
+// report queues an event, if the ID's state is one in which it means something: an end is
+// reported once, and nothing else after it.
+func (c *conn) report(e *Event) {
+	id := c.id
+	if id == nil {
+		return
+	}
+	want := stateConnect
+	if e.Type == librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT {
+		want = stateDisconnect
+	}
+	if id.state != want {
+		return
+	}
+	if e.Type == librdmacm.RDMA_CM_EVENT_DISCONNECTED {
+		id.state = stateDisconnect
+	}
+	id.report(e)
+}
+
+// reset ends the exchange: the numbers of the connection mean nothing any more.
+func (c *conn) reset() {
+	c.stop()
+	c.state, c.sent = connIdle, nil
+	m := c.m
+	if m.conns[c.localID] == c {
+		delete(m.conns, c.localID)
+	}
+	if key := c.remoteKey(); m.remoteIDs[key] == c {
+		delete(m.remoteIDs, key)
+	}
+	if key := c.sidrKey(); m.sidr[key] == c {
+		delete(m.sidr, key)
+	}
+	c.forgetQPN()
+}
+
+// timeWait ends the connection, but keeps its numbers until no message of it can be under way.
+func (c *conn) timeWait(now time.Duration) {
+	c.state, c.sent = connTimeWait, nil
+	c.forgetQPN()
+	c.wait(now, wire.LinuxCMTimeout(c.ackTimeout))
+}
+
+func (c *conn) remoteKey() remote { return remote{c.remoteGUID, c.remoteID} }
+func (c *conn) sidrKey() sidrKey  { return sidrKey{c.node, c.peer, c.remoteID} }
+func (c *conn) remoteQP() remote  { return remote{c.remoteGUID, c.remoteQPN} }
+func (c *conn) forgetQPN() {
+	if key := c.remoteQP(); c.m.remoteQPNs[key] == c {
+		delete(c.m.remoteQPNs, key)
+	}
+}
+
+// destroy ends the exchange because the ID is destroyed, and tells the peer.
+func (c *conn) destroy(now time.Duration) {
+	switch c.state {
+	case connSIDRReqReceived:
+		_ = c.sendSIDRRep(&wire.SIDRRep{Status: wire.SIDRRejected}, nil)
+	case connREQSent:
+		_ = c.reject(now, wire.RejectTimeout, nil)
+	case connREQReceived, connREPSent, connREPReceived:
+		_ = c.reject(now, wire.RejectConsumer, nil)
+	case connEstablished, connDREQReceived:
+		c.disconnect(now)
+	}
+	c.id = nil
+	switch c.state {
+	case connDREQSent:
+		c.timeWait(now)
+	case connTimeWait:
+	default:
+		c.reset()
+	}
+}
+
+// peerGone does what the last message of a peer would have done whose process has ended.
+func (c *conn) peerGone(now time.Duration) {
+	switch c.state {
+	case connREQReceived, connSIDRReqReceived:
+		c.reset()
+	case connREQSent, connREPSent:
+		c.reset()
+		c.reportREJ(wire.RejectConsumer, make([]byte, maxREJData))
+	case connREPReceived:
+		c.timeWait(now)
+		c.reportREJ(wire.RejectConsumer, make([]byte, maxREJData))
+	case connEstablished, connDREQSent:
+		c.timeWait(now)
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
+	case connDREQReceived:
+		c.timeWait(now)
+	}
+}
+
+// ipHeader returns the header in front of the program's private data.
+func (id *ID) ipHeader() (b [wire.IPHeaderLen]byte) {
+	wire.IPHeader{Src: id.local.Addr(), Dst: id.peer.Addr(), SrcPort: id.local.Port()}.Put(&b)
+	return b
+}
+
+// sendREQ asks the peer for a connection.
+func (c *conn) sendREQ(now time.Duration, param ConnParam) {
+	id := c.id
+	c.localQPN = id.qpn
+	c.path = *id.path
+	c.tid = uint64(c.localID)
+	c.service = wire.ServiceID(uint16(id.space), id.peer.Port())
+	c.responderResources, c.initiatorDepth = param.ResponderResources, param.InitiatorDepth
+	c.retry = min(param.RetryCount, 7)
+	c.ackTimeout = c.path.PacketLifeTime + 1
+	c.timeout = 2*wire.LinuxCMTimeout(c.path.PacketLifeTime) + wire.LinuxCMTimeout(responseTimeout)
+	c.repeat = maxRepeat
+
+	req := &wire.REQ{
+		Header:                wire.Header{TID: c.tid, AttrMod: id.localECE.Options},
+		LocalCommID:           c.localID,
+		VendorID:              id.localECE.VendorId,
+		ServiceID:             c.service,
+		LocalCAGUID:           c.m.guid,
+		LocalQPN:              c.localQPN,
+		ResponderResources:    param.ResponderResources,
+		InitiatorDepth:        param.InitiatorDepth,
+		RemoteResponseTimeout: responseTimeout,
+		FlowControl:           param.FlowControl,
+		StartingPSN:           id.psn,
+		LocalResponseTimeout:  responseTimeout,
+		RetryCount:            c.retry,
+		PKey:                  wire.DefaultPKey,
+		PathMTU:               uint8(c.path.MTU),
+		RNRRetryCount:         min(param.RNRRetryCount, 7),
+		MaxCMRetries:          maxRepeat,
+		SRQ:                   id.srq,
+		Primary: wire.Path{
+			LocalLID: 0xFFFF, RemoteLID: 0xFFFF,
+			LocalGID: c.path.SGID, RemoteGID: c.path.DGID,
+			FlowLabel:    c.path.FlowLabel,
+			Rate:         c.path.Rate,
+			TrafficClass: c.path.TrafficClass,
+			HopLimit:     c.path.HopLimit,
+			SL:           c.path.SL,
+			AckTimeout:   ackTimeout(id.port.AckDelay, c.path.PacketLifeTime),
+		},
+	}
+	if id.qpType == libibverbs.IBV_QPT_UC {
+		req.Transport = 1
+	}
+	header := id.ipHeader()
+	copy(req.PrivateData[copy(req.PrivateData[:], header[:]):], param.PrivateData)
+	c.ask(now, req, connREQSent)
+}
+
+// receiveREQ makes a connection of a request, if somebody listens.
+func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
+	reject := func(reason wire.RejectReason) {
+		m.answer(in, &wire.REJ{
+			Header: wire.Header{TID: req.TID}, RemoteCommID: req.LocalCommID, Rejected: wire.AnswersREQ, Reason: reason,
+		})
+	}
+	from := remote{req.LocalCAGUID, req.LocalCommID}
+	qp := remote{req.LocalCAGUID, req.LocalQPN}
+	if c := m.remoteIDs[from]; c != nil {
+		c.repeatedREQ(in, req, reject)
+		return
+	}
+	if old := m.remoteQPNs[qp]; old != nil {
+		// The peer has forgotten the connection that it had with this queue pair.
+		reject(wire.RejectStale)
+		if old.state == connEstablished {
+			old.disconnect(now)
+		}
+		return
+	}
+	asked, ok := m.find(req.ServiceID, in.Dst, req.PrivateData[:])
+	if !ok {
+		reject(wire.RejectServiceID)
+		return
+	}
+	if _, err := m.host.Port(req.Primary.RemoteGID.Addr()); err != nil {
+		reject(wire.RejectGID)
+		return
+	}
+	var qpType libibverbs.QpType
+	switch req.Transport {
+	case 0:
+		qpType = libibverbs.IBV_QPT_RC
+	case 1:
+		qpType = libibverbs.IBV_QPT_UC
+	}
+	if asked.listener == nil || asked.listener.qpType != qpType {
+		reject(wire.RejectConsumer)
+		return
+	}
+	if asked.listener.backlog == 0 {
+		return
+	}
+	id := asked.newID()
+	id.responderResources, id.initiatorDepth = req.InitiatorDepth, req.ResponderResources
+	id.remoteECE = libibverbs.Ece{VendorId: req.VendorID, Options: req.AttrMod}
+
+	c := m.newConn(id)
+	id.conn = c
+	c.state = connREQReceived
+	c.node, c.local, c.peer = in.Node, in.Dst, in.Src
+	c.tid = req.TID
+	c.remoteID, c.remoteGUID, c.remoteQPN = req.LocalCommID, req.LocalCAGUID, req.LocalQPN
+	c.remotePSN = req.StartingPSN
+	c.responderResources, c.initiatorDepth = id.responderResources, id.initiatorDepth
+	c.retry, c.rnrRetry = req.RetryCount, req.RNRRetryCount
+	c.timeout = wire.LinuxCMTimeout(req.LocalResponseTimeout)
+	c.repeat = req.MaxCMRetries
+	life := req.Primary.AckTimeout
+	life -= min(life, 1)
+	c.ackTimeout = life + 1
+	c.path = Path{
+		SGID:           req.Primary.RemoteGID,
+		DGID:           req.Primary.LocalGID,
+		FlowLabel:      req.Primary.FlowLabel,
+		TrafficClass:   req.Primary.TrafficClass,
+		HopLimit:       req.Primary.HopLimit,
+		SL:             req.Primary.SL,
+		Rate:           req.Primary.Rate,
+		MTU:            libibverbs.Mtu(req.PathMTU),
+		PKey:           req.PKey,
+		PacketLifeTime: life,
+	}
+	id.path = &c.path
+	m.remoteIDs[from] = c
+	m.remoteQPNs[qp] = c
+
+	asked.listener.requested(&Event{
+		ID: id,
+		Conn: ConnParam{
+			PrivateData:        req.PrivateData[wire.IPHeaderLen:],
+			ResponderResources: id.responderResources,
+			InitiatorDepth:     id.initiatorDepth,
+			FlowControl:        req.FlowControl,
+			RetryCount:         req.RetryCount,
+			RNRRetryCount:      req.RNRRetryCount,
+			SRQ:                req.SRQ,
+			QPNum:              req.LocalQPN,
+		},
+		ECE: id.remoteECE,
+	})
+}
+
+// A request is who asks whom for a connection or a service.
+type request struct {
+	listener    *ID // nil if nobody listens at the address
+	local, peer netip.AddrPort
+	port        Port
+}
+
+// find returns what a message asks for that has arrived at dst. It returns false if nobody
+// on that device listens at the port of the service, whatever the address.
+func (m *Manager) find(serviceID uint64, dst netip.Addr, private []byte) (request, bool) {
+	space, number, ok := wire.ServicePort(serviceID)
+	if !ok {
+		return request{}, false
+	}
+	arrived, err := m.host.Port(dst)
+	if err != nil {
+		return request{}, false
+	}
+	var asked request
+	header, err := wire.ParseIPHeader(private)
+	if err == nil {
+		asked.local = netip.AddrPortFrom(header.Dst, number)
+		asked.peer = netip.AddrPortFrom(header.Src, header.SrcPort)
+		asked.port, err = m.host.Port(header.Dst)
+	}
+	some := false
+	for _, id := range m.bound[service{librdmacm.PortSpace(space), number}] {
+		if id.state != stateListen || id.port.Device != nil && id.port.Device != arrived.Device {
+			continue
+		}
+		some = true
+		if err == nil && id.covers(header.Dst) {
+			asked.listener = id
+			break
+		}
+	}
+	return asked, some
+}
+
+// newID returns the ID of a request that a listener gets.
+func (r request) newID() *ID {
+	l := r.listener
+	id := l.m.newID(l.channel, l.space, l.qpType, l.Context)
+	id.state = stateConnect
+	id.local, id.peer, id.port = r.local, r.peer, r.port
+	return id
+}
+
+// requested queues CONNECT_REQUEST.
+func (id *ID) requested(e *Event) {
+	e.Type, e.Listen, e.owner = librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST, id, id
+	id.backlog--
+	id.channel.add(e)
+}
+
+// repeatedREQ answers a request again that has made c.
+func (c *conn) repeatedREQ(in MAD, req *wire.REQ, reject func(wire.RejectReason)) {
+	switch c.state {
+	case connREQReceived:
+		c.m.answer(in, &wire.MRA{
+			Header:      wire.Header{TID: req.TID},
+			LocalCommID: c.localID, RemoteCommID: c.remoteID,
+			Received:       wire.AnswersREQ,
+			ServiceTimeout: serviceTimeout,
+		})
+	case connREPSent:
+		c.post(c.sent)
+	case connTimeWait:
+		reject(wire.RejectStale)
+	}
+}
+
+// sendREP accepts a request.
+func (c *conn) sendREP(now time.Duration, param ConnParam) error {
+	if c.state != connREQReceived || len(param.PrivateData) > maxREPData {
+		return syscall.EINVAL
+	}
+	id := c.id
+	c.localQPN = id.qpn
+	c.responderResources, c.initiatorDepth = param.ResponderResources, param.InitiatorDepth
+	rep := &wire.REP{
+		Header:      wire.Header{TID: c.tid, AttrMod: id.localECE.Options},
+		LocalCommID: c.localID, RemoteCommID: c.remoteID,
+		LocalQPN:           c.localQPN,
+		VendorID:           id.remoteECE.VendorId,
+		StartingPSN:        id.psn,
+		ResponderResources: param.ResponderResources,
+		InitiatorDepth:     param.InitiatorDepth,
+		TargetAckDelay:     id.port.AckDelay,
+		FlowControl:        param.FlowControl,
+		RNRRetryCount:      min(param.RNRRetryCount, 7),
+		SRQ:                id.srq,
+		LocalCAGUID:        c.m.guid,
+	}
+	copy(rep.PrivateData[:], param.PrivateData)
+	c.ask(now, rep, connREPSent)
+	return nil
+}
+
+// receiveREP takes the peer's acceptance.
+func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
+	reject := func(reason wire.RejectReason) {
+		m.answer(in, &wire.REJ{
+			Header:      wire.Header{TID: rep.TID},
+			LocalCommID: rep.RemoteCommID, RemoteCommID: rep.LocalCommID,
+			Rejected: wire.AnswersREP,
+			Reason:   reason,
+		})
+	}
+	c := m.conns[rep.RemoteCommID]
+	if c == nil {
+		reject(wire.RejectCommID)
+		return
+	}
+	if c.state != connREQSent {
+		if c.remoteID == rep.LocalCommID {
+			c.repeatedREP(in, rep)
+		}
+		return
+	}
+	from := remote{rep.LocalCAGUID, rep.LocalCommID}
+	qp := remote{rep.LocalCAGUID, rep.LocalQPN}
+	if m.remoteIDs[from] != nil {
+		return
+	}
+	if old := m.remoteQPNs[qp]; old != nil {
+		reject(wire.RejectStale)
+		if old.state == connEstablished {
+			old.disconnect(now)
+		}
+		return
+	}
+	c.stop()
+	c.state = connREPReceived
+	c.node, c.peer = in.Node, in.Src
+	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalCommID, rep.LocalCAGUID, rep.LocalQPN
+	c.remotePSN = rep.StartingPSN
+	c.responderResources, c.initiatorDepth = rep.InitiatorDepth, rep.ResponderResources
+	c.rnrRetry = rep.RNRRetryCount
+	c.ackTimeout = ackTimeout(rep.TargetAckDelay, c.ackTimeout-1)
+	m.remoteIDs[from] = c
+	m.remoteQPNs[qp] = c
+	c.id.remoteECE = libibverbs.Ece{VendorId: rep.VendorID, Options: rep.AttrMod}
+	c.report(&Event{
+		Type: librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE,
+		Conn: ConnParam{
+			PrivateData:        rep.PrivateData[:],
+			ResponderResources: rep.InitiatorDepth,
+			InitiatorDepth:     rep.ResponderResources,
+			FlowControl:        rep.FlowControl,
+			RNRRetryCount:      rep.RNRRetryCount,
+			SRQ:                rep.SRQ,
+			QPNum:              rep.LocalQPN,
+		},
+		ECE: c.id.remoteECE,
+	})
+}
+
+// repeatedREP answers an acceptance again.
+func (c *conn) repeatedREP(in MAD, rep *wire.REP) {
+	switch c.state {
+	case connREPReceived:
+		c.m.answer(in, &wire.MRA{
+			Header:      wire.Header{TID: rep.TID},
+			LocalCommID: c.localID, RemoteCommID: c.remoteID,
+			Received:       wire.AnswersREP,
+			ServiceTimeout: serviceTimeout,
+		})
+	case connEstablished:
+		c.m.answer(in, c.rtu())
+	}
+}
+
+func (c *conn) rtu() *wire.RTU {
+	return &wire.RTU{Header: wire.Header{TID: c.tid}, LocalCommID: c.localID, RemoteCommID: c.remoteID}
+}
+
+// sendRTU answers the peer's acceptance.
+func (c *conn) sendRTU() error {
+	if c.state != connREPReceived {
+		return syscall.EINVAL
+	}
+	c.state = connEstablished
+	c.send(c.rtu())
+	return nil
+}
+
+// establish takes the peer's word, or the program's, that the connection is there. It
+// returns false in a state in which that means nothing.
+func (c *conn) establish() bool {
+	if c.state != connREPSent {
+		return false
+	}
+	c.stop()
+	c.state = connEstablished
+	c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ESTABLISHED})
+	return true
+}
+
+// receiveMRA gives the peer more time.
+func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
+	remoteID, want := mra.LocalCommID, connREPSent
+	if mra.Received == wire.AnswersREQ {
+		remoteID, want = 0, connREQSent
+	}
+	c := m.between(mra.RemoteCommID, remoteID)
+	if c == nil || c.state != want || c.delayed {
+		return
+	}
+	c.node, c.delayed = in.Node, true
+	c.interval = wire.LinuxCMTimeout(mra.ServiceTimeout) + wire.LinuxCMTimeout(c.ackTimeout)
+	c.wait(now, c.interval)
+}
+
+// reject refuses what the peer has sent, or takes back what this side has.
+func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byte) error {
+	if len(private) > maxREJData {
+		return syscall.EINVAL
+	}
+	rej := &wire.REJ{
+		Header:      wire.Header{TID: c.tid},
+		LocalCommID: c.localID, RemoteCommID: c.remoteID,
+		Rejected: wire.AnswersOther,
+		Reason:   reason,
+	}
+	copy(rej.PrivateData[:], private)
+	if reason == wire.RejectTimeout {
+		// The peer may not know a number of this connection but by its GUID.
+		binary.BigEndian.PutUint64(rej.Info[:], c.m.guid)
+		rej.InfoLength = 8
+	}
+	switch c.state {
+	case connREQReceived:
+		rej.Rejected = wire.AnswersREQ
+	case connREPReceived:
+		rej.Rejected = wire.AnswersREP
+	case connREQSent, connREPSent:
+	default:
+		return syscall.EINVAL
+	}
+	c.send(rej)
+	if c.state == connREPSent {
+		c.timeWait(now)
+	} else {
+		c.reset()
+	}
+	return nil
+}
+
+// receiveREJ takes a refusal.
+func (m *Manager) receiveREJ(now time.Duration, rej *wire.REJ) {
+	var c *conn
+	switch {
+	case rej.Reason == wire.RejectTimeout:
+		c = m.remoteIDs[remote{binary.BigEndian.Uint64(rej.Info[:]), rej.LocalCommID}]
+	case rej.Rejected == wire.AnswersREQ:
+		c = m.between(rej.RemoteCommID, 0)
+	default:
+		c = m.between(rej.RemoteCommID, rej.LocalCommID)
+	}
+	if c == nil {
+		return
+	}
+	switch c.state {
+	case connREQSent, connREQReceived, connREPSent:
+		if rej.Reason == wire.RejectStale {
+			c.timeWait(now)
+		} else {
+			c.reset()
+		}
+	case connREPReceived, connEstablished, connDREQSent:
+		c.timeWait(now)
+	default:
+		return
+	}
+	c.reportREJ(rej.Reason, rej.PrivateData[:])
+}
+
+func (c *conn) reportREJ(reason wire.RejectReason, private []byte) {
+	c.report(&Event{
+		Type:   librdmacm.RDMA_CM_EVENT_REJECTED,
+		Status: int(reason),
+		Conn:   ConnParam{PrivateData: private},
+	})
+}
+
+// disconnect ends a connection, or agrees to its end.
+func (c *conn) disconnect(now time.Duration) {
+	switch c.state {
+	case connEstablished:
+		c.tid = uint64(c.localID)
+		c.ask(now, &wire.DREQ{
+			Header:      wire.Header{TID: c.tid},
+			LocalCommID: c.localID, RemoteCommID: c.remoteID,
+			RemoteQPN: c.remoteQPN,
+		}, connDREQSent)
+	case connDREQReceived:
+		c.send(&wire.DREP{Header: wire.Header{TID: c.tid}, LocalCommID: c.localID, RemoteCommID: c.remoteID})
+		c.timeWait(now)
+	}
+}
+
+// receiveDREQ takes the peer's wish to end a connection.
+func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
+	agree := func() {
+		m.answer(in, &wire.DREP{
+			Header:      wire.Header{TID: dreq.TID},
+			LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID,
+		})
+	}
+	c := m.between(dreq.RemoteCommID, dreq.LocalCommID)
+	if c == nil {
+		agree()
+		return
+	}
+	if c.localQPN != dreq.RemoteQPN {
+		return
+	}
+	switch c.state {
+	case connREPSent, connEstablished, connDREQSent:
+		c.stop()
+		c.state = connDREQReceived
+		c.tid = dreq.TID
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
+	case connTimeWait:
+		agree()
+	}
+}
+
+// receiveDREP takes the peer's agreement.
+func (c *conn) receiveDREP(now time.Duration) {
+	if c.state == connDREQSent || c.state == connDREQReceived {
+		c.timeWait(now)
+		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
+	}
+}

@@ -1,0 +1,594 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// An ID is struct rdma_cm_id: one end of a connection, a listener, or an address for datagrams.
+type ID struct {
+	Context any // the owner's
+
+	m       *Manager
+	channel *Channel
+	serial  uint64
+	space   librdmacm.PortSpace
+	qpType  libibverbs.QpType
+	state   state
+	removed bool // the device is gone, or the ID destroyed
+
+	local, peer netip.AddrPort
+	claimed     Claim // of local's port
+	port        Port  // its device is nil until there is one
+	path        *Path // after ResolveRoute, and of a connection that came in
+
+	reuse, afOnly, afOnlySet bool
+	tos                      uint8
+	ackTimeout               uint8
+	ackTimeoutSet            bool
+
+	psn                wire.PSN // that the peer is to send first
+	qpn                uint32
+	srq                bool
+	qkey               uint32
+	responderResources uint8 // that the peer asked for
+	initiatorDepth     uint8
+	localECE           libibverbs.Ece
+	remoteECE          libibverbs.Ece
+	conn               *conn
+
+	// accepted is false while a connection that came in has not been accepted: it reports nothing.
+	accepted bool
+	backlog  int // of a listener: how many more requests may wait in its channel
+	reported int
+	groups   []*group
+}
+
+// The states of an ID.
+type state uint8
+
+const (
+	stateIdle state = iota
+	stateBound
+	stateAddrResolved
+	stateRouteResolved
+	stateListen
+	stateConnect    // until the connection ends
+	stateDisconnect // after DISCONNECTED
+)
+
+// NewID returns an ID that reports to a channel. Its queue pairs are those of its port space;
+// RDMA_PS_IB has those that qpType says. It fails with EINVAL for an unknown port space.
+func (m *Manager) NewID(channel *Channel, space librdmacm.PortSpace, qpType libibverbs.QpType, context any) (*ID, error) {
+	switch space {
+	case librdmacm.RDMA_PS_TCP:
+		qpType = libibverbs.IBV_QPT_RC
+	case librdmacm.RDMA_PS_UDP, librdmacm.RDMA_PS_IPOIB:
+		qpType = libibverbs.IBV_QPT_UD
+	case librdmacm.RDMA_PS_IB:
+	default:
+		return nil, syscall.EINVAL
+	}
+	id := m.newID(channel, space, qpType, context)
+	id.accepted = true
+	return id, nil
+}
+
+func (m *Manager) newID(channel *Channel, space librdmacm.PortSpace, qpType libibverbs.QpType, context any) *ID {
+	m.serial++
+	id := &ID{
+		Context: context, m: m, channel: channel, serial: m.serial, space: space, qpType: qpType,
+		psn: wire.PSN(m.random() & 0xFFFFFF),
+	}
+	m.ids[id] = struct{}{}
+	return id
+}
+
+// Channel returns the channel that the ID reports to.
+func (id *ID) Channel() *Channel { return id.channel }
+
+// PortSpace returns the ID's port space.
+func (id *ID) PortSpace() librdmacm.PortSpace { return id.space }
+
+// QPType returns which type of queue pair belongs to the ID.
+func (id *ID) QPType() libibverbs.QpType { return id.qpType }
+
+// LocalAddr returns the ID's own address: from Bind, Listen or ResolveAddr on.
+func (id *ID) LocalAddr() netip.AddrPort { return id.local }
+
+// PeerAddr returns the peer's address: from ResolveAddr on, or of a connection that came in.
+func (id *ID) PeerAddr() netip.AddrPort { return id.peer }
+
+// Port returns the port that the ID is on, and false if it is on none: it is not bound, or
+// to the unspecified address.
+func (id *ID) Port() (Port, bool) { return id.port, id.port.Device != nil }
+
+// Path returns the path to the peer, and false until there is one.
+func (id *ID) Path() (Path, bool) {
+	if id.path == nil {
+		return Path{}, false
+	}
+	return *id.path, true
+}
+
+// Reported returns how many events of the ID its channel has handed out; rdma_destroy_id
+// waits until as many are acknowledged. A CONNECT_REQUEST counts for the listener.
+func (id *ID) Reported() int { return id.reported }
+
+// SetLocalECE says what Connect and Accept offer of enhanced connection establishment.
+func (id *ID) SetLocalECE(ece libibverbs.Ece) { id.localECE = ece }
+
+// RemoteECE returns what the peer has offered.
+func (id *ID) RemoteECE() libibverbs.Ece { return id.remoteECE }
+
+// SetOption is rdma_set_option of all but paths. An unknown option is ENOSYS; a value of the wrong length,
+// and an option that comes too late or does not fit the ID, is EINVAL.
+func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, value []byte) error {
+	if id.removed {
+		return syscall.ENXIO
+	}
+	if level != librdmacm.RDMA_OPTION_ID {
+		return syscall.ENOSYS
+	}
+	length := 1
+	switch option {
+	case librdmacm.RDMA_OPTION_ID_TOS, librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT:
+	case librdmacm.RDMA_OPTION_ID_REUSEADDR, librdmacm.RDMA_OPTION_ID_AFONLY:
+		length = 4
+	default:
+		return syscall.ENOSYS
+	}
+	if len(value) != length {
+		return syscall.EINVAL
+	}
+	on := length == 4 && binary.NativeEndian.Uint32(value) != 0
+	switch option {
+	case librdmacm.RDMA_OPTION_ID_TOS:
+		id.tos = value[0]
+	case librdmacm.RDMA_OPTION_ID_ACK_TIMEOUT:
+		if id.qpType != libibverbs.IBV_QPT_RC {
+			return syscall.EINVAL
+		}
+		id.ackTimeout, id.ackTimeoutSet = value[0], true
+	case librdmacm.RDMA_OPTION_ID_REUSEADDR:
+		if id.state == stateListen || !on && id.state != stateIdle {
+			return syscall.EINVAL
+		}
+		id.reuse = on
+	case librdmacm.RDMA_OPTION_ID_AFONLY:
+		if id.state != stateIdle && id.state != stateBound {
+			return syscall.EINVAL
+		}
+		id.afOnly, id.afOnlySet = on, true
+	}
+	return nil
+}
+
+// Bind is rdma_bind_addr.
+func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(addr, true) }
+
+// bind gives the ID an address and port. If nobody is to find it there, they need not be the node's own.
+func (id *ID) bind(addr netip.AddrPort, own bool) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case !addr.Addr().IsValid():
+		return syscall.EAFNOSUPPORT
+	case id.state != stateIdle, zoneMissing(addr.Addr()):
+		return syscall.EINVAL
+	}
+	if !addr.Addr().IsUnspecified() {
+		if err := id.acquire(addr.Addr()); err != nil {
+			return err
+		}
+	}
+	if !id.afOnlySet {
+		id.afOnly = addr.Addr().Is4()
+	}
+	id.local = addr
+	if err := id.bindPort(own); err != nil {
+		id.local, id.port = netip.AddrPort{}, Port{}
+		return err
+	}
+	id.state = stateBound
+	return nil
+}
+
+// zoneMissing reports whether an address means nothing without a zone, and has none.
+func zoneMissing(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
+
+// acquire puts the ID on the port that has an address.
+func (id *ID) acquire(addr netip.Addr) error {
+	if id.space == librdmacm.RDMA_PS_IPOIB {
+		return syscall.EINVAL // there is no IPoIB on Ethernet
+	}
+	port, err := id.m.host.Port(addr)
+	if err == nil {
+		id.port = port
+	}
+	return err
+}
+
+// ResolveAddr is rdma_resolve_addr, with src the zero AddrPort for a null pointer.
+// It binds an ID that is not bound. ADDR_RESOLVED or ADDR_ERROR follows at once; an ID that
+// got the latter may try again.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
+	to := dst.Addr()
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case !to.IsValid(), id.state != stateIdle && id.state != stateBound:
+		return syscall.EINVAL
+	}
+	if id.state == stateIdle {
+		if !src.Addr().IsValid() {
+			src = netip.AddrPortFrom(unspecified(to), 0)
+		}
+		if err := id.bind(src, false); err != nil {
+			return err
+		}
+	}
+	own := id.local.Addr()
+	if own.Is4() != to.Is4() || zoneMissing(to) {
+		return syscall.EINVAL
+	}
+	if to.IsUnspecified() {
+		to = loopback(to)
+	}
+	if own.IsUnspecified() {
+		own = netip.Addr{}
+	}
+	own, err := id.m.host.Route(to, own)
+	if err != nil {
+		return err
+	}
+	if id.port.Device == nil {
+		if err := id.acquire(own); err != nil {
+			id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ADDR_ERROR, Status: status(err)})
+			return nil
+		}
+	}
+	id.local = netip.AddrPortFrom(own, id.local.Port())
+	id.peer = netip.AddrPortFrom(to, dst.Port())
+	id.state = stateAddrResolved
+	id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED})
+	return nil
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func loopback(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// status returns an error as an event has it.
+func status(err error) int {
+	if errno, ok := err.(syscall.Errno); ok {
+		return -int(errno)
+	}
+	return -int(syscall.EIO)
+}
+
+const (
+	hopLimit = 64
+	// packetLifeTime is what Linux takes for networks that have nobody to ask.
+	packetLifeTime = 18
+)
+
+// ResolveRoute is rdma_resolve_route. ROUTE_RESOLVED follows at once.
+func (id *ID) ResolveRoute(timeout time.Duration) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case timeout == 0, id.state != stateAddrResolved:
+		return syscall.EINVAL
+	}
+	id.path = &Path{
+		SGID: wire.GIDOf(id.local.Addr()),
+		DGID: wire.GIDOf(id.peer.Addr()),
+		// Linux's way to spread flows over links.
+		FlowLabel:      (uint32(id.local.Port())*31 + uint32(id.peer.Port())) & 0xFFFFF,
+		TrafficClass:   id.tos,
+		HopLimit:       hopLimit,
+		MTU:            id.port.MTU,
+		PKey:           wire.DefaultPKey,
+		PacketLifeTime: packetLifeTime,
+	}
+	if id.ackTimeoutSet && id.ackTimeout > 0 {
+		id.path.PacketLifeTime = id.ackTimeout - 1
+	}
+	id.state = stateRouteResolved
+	id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED})
+	return nil
+}
+
+// SetPath is rdma_set_option of RDMA_OPTION_IB_PATH, in place of ResolveRoute. ROUTE_RESOLVED
+// follows at once.
+func (id *ID) SetPath(path Path) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.state != stateAddrResolved:
+		return syscall.EINVAL
+	}
+	id.path = &path
+	id.state = stateRouteResolved
+	id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED})
+	return nil
+}
+
+// maxBacklog is Linux's limit of requests that wait in a listener's channel.
+const maxBacklog = 1024
+
+// Listen is rdma_listen. An ID that is not bound listens at all addresses of IPv4. Requests
+// beyond the backlog are dropped, and come again when the peer repeats them; an event
+// that is taken makes room.
+func (id *ID) Listen(backlog int) error {
+	if id.removed {
+		return syscall.ENXIO
+	}
+	if id.state != stateBound {
+		if err := id.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); err != nil {
+			return err
+		}
+	}
+	if id.reuse {
+		if err := id.portFree(false); err != nil {
+			return err
+		}
+		id.reuse = false
+	}
+	if backlog <= 0 || backlog > maxBacklog {
+		backlog = maxBacklog
+	}
+	id.backlog = backlog
+	id.state = stateListen
+	return nil
+}
+
+// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH by the numbers that they stand
+// for: what the device can do, and for Accept what the peer asked for at most. It fails with
+// EINVAL for more than the device can do. Connect and Accept do the same; the
+// owner needs the numbers before, when it takes the queue pair to RTS for Accept.
+func (id *ID) Settle(param *ConnParam) error {
+	responder, initiator := id.port.MaxResponderResources, id.port.MaxInitiatorDepth
+	most := func(number *uint8, all, limit uint8, asked uint8) error {
+		switch {
+		case *number == all && id.conn != nil:
+			*number = min(asked, limit)
+		case *number == all:
+			*number = limit
+		case *number > limit && id.space == librdmacm.RDMA_PS_TCP:
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	if err := most(&param.ResponderResources, librdmacm.RDMA_MAX_RESP_RES, responder, id.responderResources); err != nil {
+		return err
+	}
+	return most(&param.InitiatorDepth, librdmacm.RDMA_MAX_INIT_DEPTH, initiator, id.initiatorDepth)
+}
+
+// How much private data a program can give.
+const (
+	maxREQData     = 92 - wire.IPHeaderLen
+	maxREPData     = 196
+	maxREJData     = 148
+	maxSIDRReqData = 216 - wire.IPHeaderLen
+	maxSIDRRepData = 136
+)
+
+// Connect is rdma_connect.
+func (id *ID) Connect(now time.Duration, param ConnParam) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.state != stateRouteResolved:
+		return syscall.EINVAL
+	}
+	if err := id.Settle(&param); err != nil {
+		return err
+	}
+	limit := maxREQData
+	switch id.qpType {
+	case libibverbs.IBV_QPT_UD:
+		limit = maxSIDRReqData
+	case libibverbs.IBV_QPT_RC, libibverbs.IBV_QPT_UC:
+	default:
+		return syscall.EINVAL
+	}
+	if len(param.PrivateData) > limit {
+		return syscall.EINVAL
+	}
+	id.qpn, id.srq = param.QPNum&0xFFFFFF, param.SRQ
+	id.state = stateConnect
+	id.conn = id.m.newConn(id)
+	if id.qpType == libibverbs.IBV_QPT_UD {
+		id.conn.sendSIDRReq(now, param.PrivateData)
+	} else {
+		id.conn.sendREQ(now, param)
+	}
+	return nil
+}
+
+// Accept is rdma_accept of a request. If it fails for a reason other than a wrong state of
+// the ID, the request is rejected.
+func (id *ID) Accept(now time.Duration, param ConnParam) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.state != stateConnect:
+		return syscall.EINVAL
+	}
+	if err := id.Settle(&param); err != nil {
+		return err
+	}
+	id.qpn, id.srq = param.QPNum&0xFFFFFF, param.SRQ
+	var err error
+	if id.qpType == libibverbs.IBV_QPT_UD {
+		err = id.conn.acceptSIDR(param.PrivateData)
+	} else {
+		err = id.conn.sendREP(now, param)
+	}
+	if err != nil {
+		_ = id.Reject(now, 0, nil)
+		return err
+	}
+	id.accepted = true
+	return nil
+}
+
+// Establish says to the peer, which has accepted, that the queue pair is ready: rdma_establish, and
+// what rdma_get_cm_event does with CONNECT_RESPONSE. If it fails for a reason other than
+// a wrong state of the ID, the connection is rejected.
+func (id *ID) Establish(now time.Duration) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.state != stateConnect, id.qpType == libibverbs.IBV_QPT_UD:
+		return syscall.EINVAL
+	}
+	if err := id.conn.sendRTU(); err != nil {
+		_ = id.Reject(now, 0, nil)
+		return err
+	}
+	return nil
+}
+
+// reasonVendorOption is the reason of rdma_reject_ece.
+const reasonVendorOption = 35
+
+// Reject is rdma_reject with reason 0, and rdma_reject_ece with reason 35.
+func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
+	if id.removed {
+		return syscall.ENXIO
+	}
+	if reason == 0 {
+		reason = uint8(wire.RejectConsumer)
+	}
+	if id.conn == nil || reason != uint8(wire.RejectConsumer) && reason != reasonVendorOption {
+		return syscall.EINVAL
+	}
+	if id.qpType == libibverbs.IBV_QPT_UD {
+		return id.conn.sendSIDRRep(&wire.SIDRRep{Status: wire.SIDRRejected}, private)
+	}
+	return id.conn.reject(now, wire.RejectReason(reason), private)
+}
+
+// Disconnect is rdma_disconnect: it ends a connection, or agrees to its end after
+// DISCONNECTED. In other states of a connection it does nothing.
+func (id *ID) Disconnect(now time.Duration) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.conn == nil:
+		return syscall.EINVAL
+	}
+	id.conn.disconnect(now)
+	return nil
+}
+
+// Notify is rdma_notify. With COMM_EST, ESTABLISHED follows although the peer's last message
+// has not arrived; EISCONN says that it has.
+func (id *ID) Notify(event libibverbs.EventType) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case id.conn == nil || event != libibverbs.IBV_EVENT_COMM_EST:
+		return syscall.EINVAL
+	case id.conn.state == connEstablished:
+		return syscall.EISCONN
+	case !id.conn.establish():
+		return syscall.EINVAL
+	}
+	return nil
+}
+
+// WriteEvent is rdma_write_cm_event.
+func (id *ID) WriteEvent(event librdmacm.CmEventType, status int, arg uint64) error {
+	switch {
+	case id.removed:
+		return syscall.ENXIO
+	case event != librdmacm.RDMA_CM_EVENT_USER:
+		return syscall.EINVAL
+	}
+	id.report(&Event{Type: event, Status: status, Arg: arg})
+	return nil
+}
+
+// Report queues an event that the owner makes, such as ADDRINFO_RESOLVED.
+func (id *ID) Report(event librdmacm.CmEventType, status int) error {
+	if id.removed {
+		return syscall.ENXIO
+	}
+	id.report(&Event{Type: event, Status: status})
+	return nil
+}
+
+// Migrate is rdma_migrate_id: events that nobody has taken yet move to the other channel.
+func (id *ID) Migrate(to *Channel) error {
+	if id.removed {
+		return syscall.ENXIO
+	}
+	if to == id.channel {
+		return nil
+	}
+	moved := id.channel.take(func(e *Event) bool { return e.owner == id })
+	id.channel = to
+	for _, e := range moved {
+		if e.Listen == id {
+			e.ID.channel = to
+		}
+		to.add(e)
+	}
+	return nil
+}
+
+// Destroy is rdma_destroy_id without its waiting: it ends a connection, answers what it has not
+// answered, and drops the ID's events. The ID must not be used afterwards.
+func (id *ID) Destroy(now time.Duration) {
+	for _, e := range id.channel.take(func(e *Event) bool { return e.owner == id }) {
+		if e.Listen == id {
+			e.ID.Destroy(now)
+		}
+	}
+	if !id.removed {
+		id.end(now)
+		id.removed = true
+	}
+	delete(id.m.ids, id)
+}
+
+// end gives up whatever the ID has.
+func (id *ID) end(now time.Duration) {
+	if id.conn != nil {
+		id.conn.destroy(now)
+	}
+	for len(id.groups) > 0 {
+		id.leave(id.groups[0])
+	}
+	id.releasePort()
+}
+
+// report queues an event of the ID, unless the program does not know it yet.
+func (id *ID) report(e *Event) {
+	if !id.accepted {
+		return
+	}
+	e.ID, e.owner = id, id
+	id.channel.add(e)
+}

@@ -1,0 +1,52 @@
+package cm
+
+import (
+	"container/heap"
+	"time"
+)
+
+// timers has the connections that wait for a time, the first due at the top.
+type timers []*conn
+
+func (t timers) Len() int { return len(t) }
+
+func (t timers) Less(i, j int) bool {
+	if t[i].due != t[j].due {
+		return t[i].due < t[j].due
+	}
+	return t[i].serial < t[j].serial
+}
+
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].timer, t[j].timer = i, j
+}
+
+func (t *timers) Push(x any) {
+	c := x.(*conn)
+	c.timer = len(*t)
+	*t = append(*t, c)
+}
+
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	c := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	c.timer = -1
+	return c
+}
+
+// wait makes c due after a time, scaled, in place of whatever it waits for.
+func (c *conn) wait(now, d time.Duration) {
+	c.stop()
+	c.due = now + time.Duration(float64(d)*c.m.scale)
+	heap.Push(&c.m.timers, c)
+}
+
+// stop ends c's waiting.
+func (c *conn) stop() {
+	if c.timer >= 0 {
+		heap.Remove(&c.m.timers, c.timer)
+	}
+}

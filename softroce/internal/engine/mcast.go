@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// Attach makes a datagram queue pair receive what is sent to a multicast group. It does nothing if it does
+// already. The error is EINVAL for another type of queue pair and a GID that is not that of a group, ENOMEM
+// for too many groups or queue pairs in one.
+func (q *QP) Attach(group wire.GID) error {
+	d := q.device
+	if err := d.check(); err != nil {
+		return err
+	}
+	if q.kind != libibverbs.IBV_QPT_UD || !isMulticast(group) {
+		return syscall.EINVAL
+	}
+	members, known := d.groups[group]
+	if slices.Contains(members, q) {
+		return nil
+	}
+	if len(members) == maxGroupQPs || !known && len(d.groups) == maxGroups {
+		return syscall.ENOMEM
+	}
+	d.groups[group] = append(members, q)
+	q.groups++
+	return nil
+}
+
+// Groups returns the groups that the queue pair is in.
+func (q *QP) Groups() (groups []wire.GID) {
+	for group, members := range q.device.groups {
+		if slices.Contains(members, q) {
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// HasMembers reports whether a queue pair is in a group.
+func (d *Device) HasMembers(group wire.GID) bool { return len(d.groups[group]) > 0 }
+
+// Detach undoes Attach. The error is EINVAL if the queue pair is not in the group.
+func (q *QP) Detach(group wire.GID) error {
+	d := q.device
+	members := d.groups[group]
+	i := slices.Index(members, q)
+	if i < 0 {
+		return syscall.EINVAL
+	}
+	if members = slices.Delete(members, i, i+1); len(members) == 0 {
+		delete(d.groups, group)
+	} else {
+		d.groups[group] = members
+	}
+	q.groups--
+	return nil
+}

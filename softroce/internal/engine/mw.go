@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// MW is a memory window.
+type MW struct {
+	pd     *PD
+	kind   libibverbs.MwType
+	key    uint32
+	mr     *MR    // nil: not bound
+	qp     *QP    // through which a window of type 2 is bound
+	addr   uint64 // in the region
+	length uint64
+	access libibverbs.AccessFlags
+}
+
+const windowAccess = remoteAccess | libibverbs.IBV_ACCESS_ZERO_BASED
+
+// AllocMW makes a memory window that is not bound. The error is EINVAL for an unknown type,
+// ENOMEM if there are too many windows.
+func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
+	d := p.device
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if kind != libibverbs.IBV_MW_TYPE_1 && kind != libibverbs.IBV_MW_TYPE_2 {
+		return nil, syscall.EINVAL
+	}
+	if len(d.mws) == maxMWs {
+		return nil, syscall.ENOMEM
+	}
+	w := &MW{pd: p, kind: kind, key: d.newKey()}
+	d.mws[w.key>>8] = w
+	p.users++
+	return w, nil
+}
+
+// Key returns the window's key. Binding changes its lower 8 bits.
+func (w *MW) Key() uint32 { return w.key }
+
+// Handle returns the number by which a work request names the window.
+func (w *MW) Handle() uint64 { return uint64(w.key >> 8) }
+
+// Dealloc removes the window, bound or not.
+func (w *MW) Dealloc() error {
+	w.unbind()
+	delete(w.pd.device.mws, w.key>>8)
+	w.pd.users--
+	return nil
+}
+
+func (w *MW) unbind() {
+	if w.mr != nil {
+		w.mr.windows--
+	}
+	w.mr, w.qp = nil, nil
+}
+
+// slice returns length bytes from addr on as a packet for q names them, or nil if the window
+// does not have them.
+func (w *MW) slice(q *QP, addr, length uint64) []byte {
+	if w.mr == nil || w.qp != nil && w.qp != q {
+		return nil
+	}
+	start := w.addr
+	if w.access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
+		start = 0
+	}
+	offset, ok := within(addr, length, start, w.length)
+	if !ok {
+		return nil
+	}
+	return w.mr.slice(w.addr+offset, length)
+}
+
+// bind does the work request IBV_WR_BIND_MW of a reliable or unreliable connection. The status is success
+// or IBV_WC_MW_BIND_ERR.
+//
+// A window of type 1 may be bound already; binding it to no bytes takes it away. A window of type 2 must not be
+// bound: it has to be invalidated first.
+func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
+	d := q.device
+	length, access := s.CompareAdd, libibverbs.AccessFlags(s.BindAccess)
+	w := d.mws[uint32(s.Swap)]
+	if s.Swap>>24 != 0 || w == nil || w.pd != q.pd || s.RKey>>8 != w.key>>8 || access&^windowAccess != 0 {
+		return libibverbs.IBV_WC_MW_BIND_ERR
+	}
+	if w.kind == libibverbs.IBV_MW_TYPE_1 && length == 0 {
+		w.unbind()
+		w.key = s.RKey
+		return libibverbs.IBV_WC_SUCCESS
+	}
+	m := d.mrs[s.BindLKey>>8]
+	if m == nil || m.key != s.BindLKey || length == 0 || w.kind == libibverbs.IBV_MW_TYPE_2 && w.mr != nil {
+		return libibverbs.IBV_WC_MW_BIND_ERR
+	}
+	needed := libibverbs.IBV_ACCESS_MW_BIND
+	if access&(libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0 {
+		needed |= libibverbs.IBV_ACCESS_LOCAL_WRITE
+	}
+	if m.pd != q.pd || needed&^m.access != 0 || m.slice(s.RemoteAddr, length) == nil {
+		return libibverbs.IBV_WC_MW_BIND_ERR
+	}
+	w.unbind()
+	w.mr, w.key, w.addr, w.length, w.access = m, s.RKey, s.RemoteAddr, length, access
+	m.windows++
+	if w.kind == libibverbs.IBV_MW_TYPE_2 {
+		w.qp = q
+	}
+	return libibverbs.IBV_WC_SUCCESS
+}
+
+// invalidate takes away the window of type 2 with the given key, which must be bound through q. It serves
+// the work request IBV_WR_LOCAL_INV, which else fails with IBV_WC_MW_BIND_ERR, and the peer's
+// IBV_WR_SEND_WITH_INV, which else fails with IBV_WC_REM_ACCESS_ERR there and IBV_WC_LOC_ACCESS_ERR here.
+func (q *QP) invalidate(key uint32) bool {
+	w := q.device.mws[key>>8]
+	if w == nil || w.key != key || w.qp != q {
+		return false
+	}
+	w.unbind()
+	return true
+}

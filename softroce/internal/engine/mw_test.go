@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// bindSlot returns the request to bind the window, with its next key, to length bytes at offset of the region.
+func bindSlot(w *MW, m *MR, offset, length uint64, access libibverbs.AccessFlags) *SendSlot {
+	return &SendSlot{
+		Opcode: libibverbs.IBV_WR_BIND_MW, RemoteAddr: m.iova + offset, CompareAdd: length, Swap: w.Handle(),
+		RKey: w.Key()&^0xFF | (w.Key()+1)&0xFF, BindLKey: m.Key(), BindAccess: uint32(access),
+	}
+}
+
+func bindMW(q *QP, w *MW, m *MR, offset, length uint64, access libibverbs.AccessFlags) libibverbs.WcStatus {
+	return q.bind(bindSlot(w, m, offset, length, access))
+}
+
+func (d *node) window(p *PD, kind libibverbs.MwType) *MW {
+	w, err := p.AllocMW(kind)
+	require.NoError(d.t, err)
+	return w
+}
+
+var mwTypes = map[string]libibverbs.MwType{"type 1": libibverbs.IBV_MW_TYPE_1, "type 2": libibverbs.IBV_MW_TYPE_2}
+
+func TestBind(t *testing.T) {
+	d := newNode(t, 1)
+	o := d.objects()
+	pd := o.pd
+	other := d.pd()
+	foreignQP := d.qp(other, libibverbs.IBV_QPT_RC, o.cq, o.cq, nil)
+	const bindable = libibverbs.IBV_ACCESS_MW_BIND
+	plain, readOnly, foreign := d.memory(pd, 4096, localWrite), d.memory(pd, 4096, bindable), d.memory(other, 4096, allAccess)
+	gone := d.memory(pd, 4096, allAccess)
+	require.NoError(t, gone.Deregister())
+	foreignMW := d.window(other, libibverbs.IBV_MW_TYPE_2)
+
+	const bad = libibverbs.IBV_WC_MW_BIND_ERR
+	for name, tt := range map[string]struct {
+		change func(s *SendSlot)
+		qp     *QP
+		want   libibverbs.WcStatus
+	}{
+		"all": {},
+		"everything but atomics on read-only": {func(s *SendSlot) {
+			s.BindLKey = readOnly.key
+			s.RemoteAddr = readOnly.iova
+			s.BindAccess = uint32(remoteRead)
+		}, nil, 0},
+		"no rights":        {func(s *SendSlot) { s.BindAccess = 0 }, nil, 0},
+		"zero based":       {func(s *SendSlot) { s.BindAccess |= uint32(zeroBased) }, nil, 0},
+		"last byte":        {func(s *SendSlot) { s.RemoteAddr += 4095; s.CompareAdd = 1 }, nil, 0},
+		"any tag":          {func(s *SendSlot) { s.RKey ^= 0x80 }, nil, 0},
+		"past the end":     {func(s *SendSlot) { s.RemoteAddr++ }, nil, bad},
+		"before":           {func(s *SendSlot) { s.RemoteAddr -= 4096 }, nil, bad},
+		"huge":             {func(s *SendSlot) { s.CompareAdd = 1 << 63 }, nil, bad},
+		"no window":        {func(s *SendSlot) { s.Swap = 0 }, nil, bad},
+		"unknown window":   {func(s *SendSlot) { s.Swap |= 1 << 32 }, nil, bad},
+		"another's key":    {func(s *SendSlot) { s.RKey ^= 1 << 8 }, nil, bad},
+		"window elsewhere": {func(s *SendSlot) { s.Swap, s.RKey = foreignMW.Handle(), foreignMW.Key()+1 }, nil, bad},
+		"no region":        {func(s *SendSlot) { s.BindLKey = 0 }, nil, bad},
+		"wrong tag":        {func(s *SendSlot) { s.BindLKey ^= 1 }, nil, bad},
+		"closed region":    {func(s *SendSlot) { s.BindLKey = gone.key }, nil, bad},
+		"other domain":     {func(s *SendSlot) { s.BindLKey, s.RemoteAddr = foreign.key, foreign.iova }, nil, bad},
+		"without bind":     {func(s *SendSlot) { s.BindLKey, s.RemoteAddr = plain.key, plain.iova }, nil, bad},
+		"write to read-only": {func(s *SendSlot) {
+			s.BindLKey, s.RemoteAddr, s.BindAccess = readOnly.key, readOnly.iova, uint32(remoteWrite)
+		}, nil, bad},
+		"atomic on read-only": {func(s *SendSlot) {
+			s.BindLKey, s.RemoteAddr, s.BindAccess = readOnly.key, readOnly.iova, uint32(remoteAtomic)
+		}, nil, bad},
+		"local access":                 {func(s *SendSlot) { s.BindAccess |= uint32(localWrite) }, nil, bad},
+		"unknown access":               {func(s *SendSlot) { s.BindAccess |= 1 << 31 }, nil, bad},
+		"queue pair of another domain": {nil, foreignQP, bad},
+	} {
+		for kindName, kind := range mwTypes {
+			t.Run(name+"/"+kindName, func(t *testing.T) {
+				w := d.window(pd, kind)
+				before := *w
+				s := bindSlot(w, o.mr, 0, 4096, remoteRead|remoteWrite)
+				if tt.change != nil {
+					tt.change(s)
+				}
+				q := o.qp
+				if tt.qp != nil {
+					q = tt.qp
+				}
+				require.Equal(t, tt.want, q.bind(s))
+				if tt.want != libibverbs.IBV_WC_SUCCESS {
+					require.True(t, before == *w)
+				} else {
+					require.Equal(t, s.RKey, w.Key())
+					require.Equal(t, before.Handle(), w.Handle())
+				}
+				require.NoError(t, w.Dealloc())
+				require.Zero(t, o.mr.windows)
+				require.Zero(t, readOnly.windows)
+			})
+		}
+	}
+}
+
+// A region stays while windows are bound to it. A window of type 1 can be bound elsewhere and to nothing; one of
+// type 2 has to be invalidated first.
+func TestRebind(t *testing.T) {
+	d := newNode(t, 1)
+	o := d.objects()
+	more := d.memory(o.pd, 100, allAccess)
+
+	one := d.window(o.pd, libibverbs.IBV_MW_TYPE_1)
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, o.mr, 0, 10, remoteRead))
+	require.Equal(t, syscall.EBUSY, o.mr.Deregister())
+	old := one.Key()
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, more, 0, 10, remoteRead))
+	require.NotEqual(t, old, one.Key())
+	require.Zero(t, o.mr.windows)
+	require.False(t, o.qp.invalidate(one.Key()), "only type 2")
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, &MR{}, 0, 0, 0), "to nothing")
+	_, status := d.remoteSlice(o.qp, more.iova, 1, one.Key(), remoteRead)
+	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
+	require.NoError(t, more.Deregister())
+
+	two := o.mw
+	require.Equal(t, libibverbs.IBV_WC_MW_BIND_ERR, bindMW(o.qp, two, &MR{}, 0, 0, 0))
+	require.Equal(t, libibverbs.IBV_WC_MW_BIND_ERR, bindMW(o.qp, two, o.mr, 0, 0, remoteRead))
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
+	require.Equal(t, libibverbs.IBV_WC_MW_BIND_ERR, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
+	require.Equal(t, syscall.EBUSY, o.mr.Deregister())
+	require.True(t, o.qp.invalidate(two.Key()))
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, two, o.mr, 0, 10, remoteRead))
+	require.NoError(t, two.Dealloc(), "although it is bound")
+	require.NoError(t, o.mr.Deregister())
+}
+
+func TestWindowAccess(t *testing.T) {
+	d := newNode(t, 1)
+	o := d.objects()
+	other := d.qp(o.pd, libibverbs.IBV_QPT_RC, o.cq, o.cq, nil)
+	foreign := d.qp(d.pd(), libibverbs.IBV_QPT_RC, o.cq, o.cq, nil)
+	for kindName, kind := range mwTypes {
+		for baseName, base := range map[string]libibverbs.AccessFlags{"addresses": 0, "offsets": zeroBased} {
+			t.Run(kindName+"/"+baseName, func(t *testing.T) {
+				w := d.window(o.pd, kind)
+				first := w.Key()
+				require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, w, o.mr, 100, 50, remoteRead|remoteWrite|base))
+				start := o.mr.iova + 100
+				if base != 0 {
+					start = 0
+				}
+				for name, tt := range map[string]struct {
+					qp           *QP
+					addr, length uint64
+					key          uint32
+					access       libibverbs.AccessFlags
+					want         bool
+				}{
+					"all":              {o.qp, start, 50, w.Key(), remoteRead, true},
+					"write":            {o.qp, start, 50, w.Key(), remoteWrite, true},
+					"last byte":        {o.qp, start + 49, 1, w.Key(), remoteWrite, true},
+					"no bytes":         {o.qp, 1, 0, 0, remoteAtomic, true},
+					"atomic":           {o.qp, start, 8, w.Key(), remoteAtomic, false},
+					"before":           {o.qp, start - 1, 1, w.Key(), remoteRead, false},
+					"across the end":   {o.qp, start + 49, 2, w.Key(), remoteRead, false},
+					"after":            {o.qp, start + 50, 1, w.Key(), remoteRead, false},
+					"old key":          {o.qp, start, 1, first, remoteRead, false},
+					"other domain":     {foreign, start, 1, w.Key(), remoteRead, false},
+					"other connection": {other, start, 1, w.Key(), remoteRead, kind == libibverbs.IBV_MW_TYPE_1},
+				} {
+					b, status := d.remoteSlice(tt.qp, tt.addr, tt.length, tt.key, tt.access)
+					require.Equal(t, tt.want, status == libibverbs.IBV_WC_SUCCESS, name)
+					if tt.want && tt.length > 0 {
+						require.Same(t, &o.mr.memory[100+tt.addr-start], &b[0], name)
+						require.Len(t, b, int(tt.length), name)
+					}
+				}
+				_, status := d.slice(o.pd, start, 1, w.Key(), 0)
+				require.Equal(t, libibverbs.IBV_WC_LOC_PROT_ERR, status, "its key is remote only")
+				require.NoError(t, w.Dealloc())
+				_, status = d.remoteSlice(o.qp, start, 1, w.Key(), remoteRead)
+				require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
+			})
+		}
+	}
+}
+
+func TestInvalidate(t *testing.T) {
+	d := newNode(t, 1)
+	o := d.objects()
+	other := d.qp(o.pd, libibverbs.IBV_QPT_RC, o.cq, o.cq, nil)
+	one := d.window(o.pd, libibverbs.IBV_MW_TYPE_1)
+	require.False(t, o.qp.invalidate(o.mw.Key()), "not bound")
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, o.mw, o.mr, 0, 10, remoteRead))
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, o.mr, 0, 10, remoteRead))
+	for name, tt := range map[string]struct {
+		qp  *QP
+		key uint32
+	}{
+		"wrong tag":        {o.qp, o.mw.Key() ^ 1},
+		"unknown":          {o.qp, 0xFFFFFF00},
+		"0":                {o.qp, 0},
+		"window of type 1": {o.qp, one.Key()},
+		"region":           {o.qp, o.mr.Key()},
+		"other queue pair": {other, o.mw.Key()},
+	} {
+		require.False(t, tt.qp.invalidate(tt.key), name)
+	}
+	_, status := d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
+	require.Equal(t, libibverbs.IBV_WC_SUCCESS, status)
+	require.True(t, o.qp.invalidate(o.mw.Key()))
+	_, status = d.remoteSlice(o.qp, o.mr.iova, 1, o.mw.Key(), remoteRead)
+	require.Equal(t, libibverbs.IBV_WC_REM_ACCESS_ERR, status)
+	require.False(t, o.qp.invalidate(o.mw.Key()), "again")
+	require.Equal(t, 1, o.mr.windows)
+}
+
+// The windows of type 2 that are bound through a queue pair go when it is reset or destroyed.
+func TestWindowsGoWithQP(t *testing.T) {
+	for name, end := range map[string]func(q *QP) error{
+		"reset":   func(q *QP) error { return q.Modify(&libibverbs.QpAttr{}, libibverbs.IBV_QP_STATE) },
+		"destroy": (*QP).Destroy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newNode(t, 1)
+			o := d.objects()
+			d.connect(o.qp, 2, 2<<16)
+			one := d.window(o.pd, libibverbs.IBV_MW_TYPE_1)
+			require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, o.mw, o.mr, 0, 10, remoteRead))
+			require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(o.qp, one, o.mr, 0, 10, remoteRead))
+			require.NoError(t, end(o.qp))
+			require.Nil(t, o.mw.mr)
+			require.NotNil(t, one.mr)
+			require.Equal(t, 1, o.mr.windows)
+		})
+	}
+}
+
+func TestAllocMW(t *testing.T) {
+	d := newNode(t, 1)
+	pd := d.pd()
+	for _, kind := range []libibverbs.MwType{0, 3, 1 << 31} {
+		_, err := pd.AllocMW(kind)
+		require.Equal(t, syscall.EINVAL, err)
+	}
+	require.NoError(t, pd.Destroy())
+}

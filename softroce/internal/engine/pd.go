@@ -1,0 +1,30 @@
+package engine
+
+import "syscall"
+
+// PD is a protection domain.
+type PD struct {
+	device *Device
+	users  int // objects that refer to it
+}
+
+// CreatePD makes a protection domain. The error is ENOMEM if there are too many.
+func (d *Device) CreatePD() (*PD, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if d.pds == maxPDs {
+		return nil, syscall.ENOMEM
+	}
+	d.pds++
+	return &PD{device: d}, nil
+}
+
+// Destroy removes the domain. The error is EBUSY while objects refer to it.
+func (p *PD) Destroy() error {
+	if p.users > 0 {
+		return syscall.EBUSY
+	}
+	p.device.pds--
+	return nil
+}

@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// QP is a queue pair. Its attributes are libibverbs.QpAttr as ibv_query_qp returns them.
+type QP struct {
+	device         *Device
+	pd             *PD
+	recvPD         *PD // to which the memory of receives belongs: that of the shared receive queue
+	number         uint32
+	kind           libibverbs.QpType
+	sendCQ, recvCQ *CQ
+	srq            *SRQ // nil: recv is used
+	send, recv     *WorkQueue
+	signalAll      bool
+	groups         int // multicast groups that it has joined
+
+	attr   libibverbs.QpAttr // as they were set; the state is attr.QpState
+	path   path              // of a connected queue pair
+	mtu    int               // bytes of payload in a packet
+	queued bool              // is in schedule.ready
+
+	blocked bool // is in schedule.blocked
+
+	requester requester
+	responder responder
+}
+
+// QPConfig says what a queue pair is like. The context, queues and domain in Attr mean
+// nothing; the fields of QPConfig replace them.
+type QPConfig struct {
+	Attr           libibverbs.QpInitAttrEx
+	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ       // may be nil
+	Send, Recv     *WorkQueue // Recv is not used if there is a shared receive queue
+}
+
+// CreateQP makes a queue pair in the reset state, and sets the owner of its queues to its number. The error
+// is as of CheckQP; EINVAL if a completion queue is missing or an object is of another device; ENOMEM if
+// there are too many queue pairs.
+func (p *PD) CreateQP(c QPConfig) (*QP, error) {
+	d := p.device
+	if err := d.CheckQP(&c.Attr); err != nil {
+		return nil, err
+	}
+	if c.SendCQ == nil || c.RecvCQ == nil || c.SendCQ.device != d || c.RecvCQ.device != d || c.SRQ != nil && c.SRQ.pd.device != d {
+		return nil, syscall.EINVAL
+	}
+	if len(d.qps) == int(d.config.QPNs) {
+		return nil, syscall.ENOMEM
+	}
+	q := &QP{
+		device: d, pd: p, recvPD: p, kind: c.Attr.QpType, number: d.newQPN(), mtu: mtuBytes(d.config.MTU),
+		sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, send: c.Send, recv: c.Recv, signalAll: c.Attr.SqSigAll != 0,
+	}
+	d.qps[q.number] = q
+	p.users++
+	q.sendCQ.qps[q] = true
+	q.recvCQ.qps[q] = true
+	if q.srq != nil {
+		q.recvPD, q.recv = q.srq.pd, nil
+		q.srq.users++
+	}
+	for _, w := range q.queues() {
+		w.Owner = uint64(q.number)
+	}
+	return q, nil
+}
+
+// The operations that each type can be asked for with ibv_wr_*.
+const (
+	udOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM
+	ucOps = udOps | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+		libibverbs.IBV_QP_EX_WITH_BIND_MW | libibverbs.IBV_QP_EX_WITH_LOCAL_INV
+	rcOps = ucOps | libibverbs.IBV_QP_EX_WITH_RDMA_READ | libibverbs.IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+		libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV
+)
+
+// CheckQP returns EINVAL for an unknown type and for sizes above the device's limits,
+// which are 1024 bytes for inline data; EOPNOTSUPP for types, attributes, flags and operations that the
+// device does not support.
+func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	var ops libibverbs.QpCreateSendOpsFlags
+	switch a.QpType {
+	case libibverbs.IBV_QPT_RC:
+		ops = rcOps
+	case libibverbs.IBV_QPT_UC:
+		ops = ucOps
+	case libibverbs.IBV_QPT_UD:
+		ops = udOps
+	case libibverbs.IBV_QPT_RAW_PACKET, libibverbs.IBV_QPT_XRC_SEND, libibverbs.IBV_QPT_XRC_RECV, libibverbs.IBV_QPT_DRIVER:
+		return syscall.EOPNOTSUPP
+	default:
+		return syscall.EINVAL
+	}
+	mask := libibverbs.QpInitAttrMask(a.CompMask)
+	const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+	if mask&^known != 0 || mask&libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && a.CreateFlags != 0 ||
+		mask&libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 && libibverbs.QpCreateSendOpsFlags(a.SendOpsFlags)&^ops != 0 {
+		return syscall.EOPNOTSUPP
+	}
+	c := &a.Cap
+	if c.MaxSendWr > maxWR || c.MaxRecvWr > maxWR || c.MaxSendSge > maxSGE || c.MaxRecvSge > maxSGE || c.MaxInlineData > maxInline {
+		return syscall.EINVAL
+	}
+	return nil
+}
+
+// newQPN returns a number that no queue pair has.
+func (d *Device) newQPN() uint32 {
+	for {
+		n := d.config.FirstQPN + d.nextQPN%d.config.QPNs
+		d.nextQPN++
+		if d.qps[n] == nil {
+			return n
+		}
+	}
+}
+
+// Number returns the queue pair's number.
+func (q *QP) Number() uint32 { return q.number }
+
+// Destroy removes the queue pair and its completions. The owner holds the locks of
+// those who post to it and poll its completion queues. The error is EBUSY while it is in multicast groups.
+func (q *QP) Destroy() error {
+	if q.groups > 0 {
+		return syscall.EBUSY
+	}
+	d := q.device
+	q.reset()
+	delete(q.sendCQ.qps, q)
+	delete(q.recvCQ.qps, q)
+	delete(d.qps, q.number)
+	q.pd.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	return nil
+}
+
+// queues returns the queues that are the queue pair's own.
+func (q *QP) queues() []*WorkQueue {
+	if q.recv == nil {
+		return []*WorkQueue{q.send}
+	}
+	return []*WorkQueue{q.send, q.recv}
+}
+
+// reset puts the queue pair into the reset state and forgets its attributes. It drops what was posted and
+// completed, and takes away the windows that are bound through it.
+func (q *QP) reset() {
+	for _, w := range q.device.mws {
+		if w.qp == q {
+			w.unbind()
+		}
+	}
+	q.sendCQ.remove(q.number)
+	q.recvCQ.remove(q.number)
+	for _, w := range q.queues() {
+		atomic.StoreUint32(&w.Posted, 0)
+		atomic.StoreUint32(&w.Freed, 0)
+	}
+	q.setState(libibverbs.IBV_QPS_RESET)
+	q.attr, q.path, q.mtu = libibverbs.QpAttr{}, path{}, mtuBytes(q.device.config.MTU)
+}
+
+// setState puts the queue pair into a state: first what those who post go by, then what the protocol
+// does on the way (entered).
+func (q *QP) setState(state libibverbs.QpState) {
+	from := q.attr.QpState
+	q.attr.QpState = state
+	switch {
+	case state != libibverbs.IBV_QPS_SQD:
+		q.attr.SqDraining = 0
+	case from != state:
+		q.attr.SqDraining = 1
+	}
+	for _, w := range q.queues() {
+		// Not Store, as in CQ.add: what was posted must be looked at afterwards.
+		atomic.SwapUint32(&w.State, uint32(state))
+	}
+	q.entered(from)
+	if state == libibverbs.IBV_QPS_ERR && from != state && q.srq != nil {
+		q.device.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)
+	}
+}
+
+// fail puts the queue pair into the error state on the device's own account. Everything posted is flushed.
+func (q *QP) fail() {
+	if s := q.attr.QpState; s != libibverbs.IBV_QPS_RESET && s != libibverbs.IBV_QPS_ERR {
+		q.setState(libibverbs.IBV_QPS_ERR)
+	}
+}
+
+// drained notes that no request is in progress any more. In the state SQD that ends the draining, and makes
+// the event that was asked for.
+func (q *QP) drained() {
+	if q.attr.SqDraining == 0 {
+		return
+	}
+	q.attr.SqDraining = 0
+	if q.attr.EnSqdAsyncNotify != 0 {
+		q.device.event(libibverbs.IBV_EVENT_SQ_DRAINED, q)
+	}
+}

@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"syscall"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// Attr returns what ibv_query_qp reports of the attributes. The PSNs are those of the next packets.
+func (q *QP) Attr() (libibverbs.QpAttr, error) {
+	if err := q.device.check(); err != nil {
+		return libibverbs.QpAttr{}, err
+	}
+	a := q.attr
+	a.CurQpState, a.Cap = a.QpState, q.cap()
+	a.RqPsn, a.SqPsn = uint32(q.responder.psn), uint32(q.requester.psn)
+	return a, nil
+}
+
+// InitAttr returns what ibv_query_qp reports of how the queue pair was made, but for its context and queues.
+func (q *QP) InitAttr() libibverbs.QpInitAttr {
+	a := libibverbs.QpInitAttr{Cap: q.cap(), QpType: q.kind}
+	if q.signalAll {
+		a.SqSigAll = 1
+	}
+	return a
+}
+
+func (q *QP) cap() libibverbs.QpCap {
+	c := libibverbs.QpCap{MaxSendWr: q.send.Max, MaxSendSge: q.send.MaxSGE, MaxInlineData: q.send.Inline}
+	if q.recv != nil {
+		c.MaxRecvWr, c.MaxRecvSge = q.recv.Max, q.recv.MaxSGE
+	}
+	return c
+}
+
+// step is a change from one state to another, or within one state.
+type step struct{ from, to libibverbs.QpState }
+
+// attrs holds the attributes of a step besides the state.
+type attrs struct{ required, optional libibverbs.QpAttrMask }
+
+// Sets of attributes that many steps share.
+const (
+	initAttrs   = libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT
+	connInit    = initAttrs | libibverbs.IBV_QP_ACCESS_FLAGS
+	udInit      = initAttrs | libibverbs.IBV_QP_QKEY
+	peerAttrs   = libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU | libibverbs.IBV_QP_DEST_QPN | libibverbs.IBV_QP_RQ_PSN
+	answerAttrs = libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC | libibverbs.IBV_QP_MIN_RNR_TIMER
+	retryAttrs  = libibverbs.IBV_QP_TIMEOUT | libibverbs.IBV_QP_RETRY_CNT | libibverbs.IBV_QP_RNR_RETRY | libibverbs.IBV_QP_MAX_QP_RD_ATOMIC
+	connRTR     = libibverbs.IBV_QP_ACCESS_FLAGS | libibverbs.IBV_QP_ALT_PATH | libibverbs.IBV_QP_PKEY_INDEX
+	udRTR       = libibverbs.IBV_QP_QKEY | libibverbs.IBV_QP_PKEY_INDEX
+	ucRTS       = libibverbs.IBV_QP_CUR_STATE | libibverbs.IBV_QP_ACCESS_FLAGS | libibverbs.IBV_QP_ALT_PATH | libibverbs.IBV_QP_PATH_MIG_STATE
+	rcRTS       = ucRTS | libibverbs.IBV_QP_MIN_RNR_TIMER
+	udRTS       = libibverbs.IBV_QP_CUR_STATE | libibverbs.IBV_QP_QKEY
+	ucSQD       = connRTR | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MIG_STATE
+	rcSQD       = ucSQD | libibverbs.IBV_QP_PORT | retryAttrs | answerAttrs
+)
+
+// steps lists what each type of queue pair may be asked for, as the InfiniBand specification and Linux have
+// it. Besides, every state may go to reset and to error, without attributes.
+var steps = map[libibverbs.QpType]map[step]attrs{
+	libibverbs.IBV_QPT_RC: {
+		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_INIT}:  {optional: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR}:   {required: peerAttrs | answerAttrs, optional: connRTR},
+		{libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS}:    {required: retryAttrs | libibverbs.IBV_QP_SQ_PSN, optional: rcRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_RTS}:    {optional: rcRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: rcRTS},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: rcSQD},
+		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {},
+	},
+	libibverbs.IBV_QPT_UC: {
+		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_INIT}:  {optional: connInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR}:   {required: peerAttrs, optional: connRTR},
+		{libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS}:    {required: libibverbs.IBV_QP_SQ_PSN, optional: ucRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_RTS}:    {optional: ucRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: ucRTS},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: ucSQD},
+		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {optional: libibverbs.IBV_QP_CUR_STATE | libibverbs.IBV_QP_ACCESS_FLAGS},
+	},
+	libibverbs.IBV_QPT_UD: {
+		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: udInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_INIT}:  {optional: udInit},
+		{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR}:   {optional: udRTR},
+		{libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS}:    {required: libibverbs.IBV_QP_SQ_PSN, optional: udRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_RTS}:    {optional: udRTS},
+		{libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD}:    {optional: libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_RTS}:    {optional: udRTS},
+		{libibverbs.IBV_QPS_SQD, libibverbs.IBV_QPS_SQD}:    {optional: udRTR},
+		{libibverbs.IBV_QPS_SQE, libibverbs.IBV_QPS_RTS}:    {optional: udRTS},
+	},
+}
+
+// allowed reports whether a queue pair may be asked for a step with the attributes in mask.
+func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
+	a, ok := steps[kind][s]
+	ok = ok || s.to == libibverbs.IBV_QPS_RESET || s.to == libibverbs.IBV_QPS_ERR
+	mask &^= libibverbs.IBV_QP_STATE
+	return ok && a.required&^mask == 0 && mask&^(a.required|a.optional) == 0
+}
+
+// Modify takes over the attributes in mask, and goes to another state if IBV_QP_STATE is in it. To go to the
+// reset state the owner holds the locks of those who post to the queue pair and poll its completion queues.
+//
+// If there is an error, nothing changes. It is EINVAL for a step that does not exist, for an attribute that
+// is missing, unknown, too many or out of range, and for a present state that is not the queue pair's;
+// ENODATA for a path from an empty entry of the GID table. RoCE has no alternate paths, so their attributes
+// are out of range.
+func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
+	if err := q.device.check(); err != nil {
+		return err
+	}
+	from := q.attr.QpState
+	to := from
+	if mask&libibverbs.IBV_QP_STATE != 0 {
+		to = attr.QpState
+	}
+	if !allowed(q.kind, step{from, to}, mask) || !q.inRange(attr, mask) {
+		return syscall.EINVAL
+	}
+	path := q.path
+	if mask&libibverbs.IBV_QP_AV != 0 {
+		var err error
+		if path, err = q.device.pathOf(&attr.AhAttr); err != nil {
+			return err
+		}
+		if isMulticast(path.dgid) {
+			return syscall.EINVAL
+		}
+	}
+	if to == libibverbs.IBV_QPS_RESET {
+		q.reset()
+		return nil
+	}
+	q.path = path
+	if from != libibverbs.IBV_QPS_SQD {
+		q.attr.EnSqdAsyncNotify = 0 // holds for one drain
+	}
+	q.assign(attr, mask)
+	if mask&libibverbs.IBV_QP_STATE != 0 {
+		q.setState(to)
+	}
+	return nil
+}
+
+// inRange reports whether the attributes in mask have values that the device supports.
+func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
+	for _, f := range []struct {
+		bit libibverbs.QpAttrMask
+		ok  bool
+	}{
+		{libibverbs.IBV_QP_CUR_STATE, a.CurQpState == q.attr.QpState},
+		{libibverbs.IBV_QP_ACCESS_FLAGS, libibverbs.AccessFlags(a.QpAccessFlags)&^(mrAccess|otherAccess|optionalAccess) == 0},
+		{libibverbs.IBV_QP_PKEY_INDEX, a.PkeyIndex == 0},
+		{libibverbs.IBV_QP_PORT, a.PortNum == portNum},
+		{libibverbs.IBV_QP_PATH_MTU, a.PathMtu >= libibverbs.IBV_MTU_256 && a.PathMtu <= q.device.config.MTU},
+		{libibverbs.IBV_QP_TIMEOUT, a.Timeout < 1<<5},
+		{libibverbs.IBV_QP_RETRY_CNT, a.RetryCnt < 1<<3},
+		{libibverbs.IBV_QP_RNR_RETRY, a.RnrRetry < 1<<3},
+		{libibverbs.IBV_QP_RQ_PSN, a.RqPsn < 1<<24},
+		{libibverbs.IBV_QP_MAX_QP_RD_ATOMIC, a.MaxRdAtomic <= maxRDAtomic},
+		{libibverbs.IBV_QP_ALT_PATH, false},
+		{libibverbs.IBV_QP_MIN_RNR_TIMER, a.MinRnrTimer < 1<<5},
+		{libibverbs.IBV_QP_SQ_PSN, a.SqPsn < 1<<24},
+		{libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC, a.MaxDestRdAtomic <= maxRDAtomic},
+		{libibverbs.IBV_QP_PATH_MIG_STATE, a.PathMigState == libibverbs.IBV_MIG_MIGRATED},
+		{libibverbs.IBV_QP_DEST_QPN, a.DestQpNum < 1<<24},
+	} {
+		if mask&f.bit != 0 && !f.ok {
+			return false
+		}
+	}
+	return true
+}
+
+// assign takes over the attributes in mask but for the state.
+func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
+	a := &q.attr
+	set(mask&libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY, &a.EnSqdAsyncNotify, from.EnSqdAsyncNotify)
+	set(mask&libibverbs.IBV_QP_ACCESS_FLAGS, &a.QpAccessFlags, from.QpAccessFlags)
+	set(mask&libibverbs.IBV_QP_PKEY_INDEX, &a.PkeyIndex, from.PkeyIndex)
+	set(mask&libibverbs.IBV_QP_PORT, &a.PortNum, from.PortNum)
+	set(mask&libibverbs.IBV_QP_QKEY, &a.Qkey, from.Qkey)
+	set(mask&libibverbs.IBV_QP_AV, &a.AhAttr, from.AhAttr)
+	set(mask&libibverbs.IBV_QP_PATH_MTU, &a.PathMtu, from.PathMtu)
+	set(mask&libibverbs.IBV_QP_PATH_MTU, &q.mtu, mtuBytes(from.PathMtu))
+	set(mask&libibverbs.IBV_QP_TIMEOUT, &a.Timeout, from.Timeout)
+	set(mask&libibverbs.IBV_QP_RETRY_CNT, &a.RetryCnt, from.RetryCnt)
+	set(mask&libibverbs.IBV_QP_RNR_RETRY, &a.RnrRetry, from.RnrRetry)
+	set(mask&libibverbs.IBV_QP_RQ_PSN, &a.RqPsn, from.RqPsn)
+	set(mask&libibverbs.IBV_QP_MAX_QP_RD_ATOMIC, &a.MaxRdAtomic, from.MaxRdAtomic)
+	set(mask&libibverbs.IBV_QP_MIN_RNR_TIMER, &a.MinRnrTimer, from.MinRnrTimer)
+	set(mask&libibverbs.IBV_QP_SQ_PSN, &a.SqPsn, from.SqPsn)
+	set(mask&libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC, &a.MaxDestRdAtomic, from.MaxDestRdAtomic)
+	set(mask&libibverbs.IBV_QP_DEST_QPN, &a.DestQpNum, from.DestQpNum)
+}
+
+// set sets an attribute if its bit is there.
+func set[T any](bit libibverbs.QpAttrMask, to *T, v T) {
+	if bit != 0 {
+		*to = v
+	}
+}
+
+// mtuBytes returns the bytes that an MTU stands for.
+func mtuBytes(m libibverbs.Mtu) int { return 128 << m }

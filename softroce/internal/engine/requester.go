@@ -1,0 +1,666 @@
+package engine
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+const (
+	// window is how many PSNs may be without an answer when another packet is sent.
+	window = 256
+	// ackInterval is after how many packets of a long message an ACK is asked for.
+	ackInterval = 64
+	// maxReadPackets keeps all PSNs without an answer within half of the numbers, less one.
+	maxReadPackets = 1<<23 - 1 - window
+)
+
+// requester is the sending half of a queue pair. Work requests are counted as the
+// send queue counts them, and go through three stages:
+//
+//	head: the oldest that is not complete
+//	send: the one whose packets are sent; the timer or a NAK takes it back towards head
+//	next: the one that will be begun next
+type requester struct {
+	head, send, next uint32
+	requests         []request // in place n % len, from head to next
+
+	psn   wire.PSN // of the next request
+	acked wire.PSN // the oldest without an answer; in the request at head
+	sent  wire.PSN // the next to send; in the request at send
+	high  wire.PSN // behind the last that was ever sent
+
+	reads      int   // READs and atomics from head to next
+	retries    uint8 // left until there is progress
+	rnrRetries uint8
+	rest       time.Duration // if not 0, nothing is sent for so long, because of an RNR NAK
+	implied    bool          // an implied NAK was obeyed since the last progress
+	timer      timer
+}
+
+// request is what a work request that was begun has become. The slot that it
+// was posted in is the program's, which may have changed it since.
+type request struct {
+	opcode  libibverbs.WrOpcode
+	flags   libibverbs.SendFlags
+	status  libibverbs.WcStatus // if not success: what it fails with once it is the oldest
+	length  uint32
+	psn     wire.PSN // of its first packet
+	packets int      // how many PSNs it takes; 0: it is done without packets
+	asked   wire.PSN // READ: where the response that was asked for last begins
+}
+
+func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
+
+func (r *request) end() wire.PSN { return r.psn.Add(r.packets) }
+
+// hasAnswer reports whether an ACK alone does not complete the request.
+func (r *request) hasAnswer() bool {
+	switch r.opcode {
+	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return true
+	}
+	return false
+}
+
+// wcOpcodes tells as what a work request completes, and which types of queue pairs take it.
+var wcOpcodes = [...]struct {
+	opcode     libibverbs.WcOpcode
+	rc, uc, ud bool
+}{
+	libibverbs.IBV_WR_RDMA_WRITE:           {libibverbs.IBV_WC_RDMA_WRITE, true, true, false},
+	libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM:  {libibverbs.IBV_WC_RDMA_WRITE, true, true, false},
+	libibverbs.IBV_WR_SEND:                 {libibverbs.IBV_WC_SEND, true, true, true},
+	libibverbs.IBV_WR_SEND_WITH_IMM:        {libibverbs.IBV_WC_SEND, true, true, true},
+	libibverbs.IBV_WR_RDMA_READ:            {libibverbs.IBV_WC_RDMA_READ, true, false, false},
+	libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:   {libibverbs.IBV_WC_COMP_SWAP, true, false, false},
+	libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD: {libibverbs.IBV_WC_FETCH_ADD, true, false, false},
+	libibverbs.IBV_WR_LOCAL_INV:            {libibverbs.IBV_WC_LOCAL_INV, true, true, false},
+	libibverbs.IBV_WR_BIND_MW:              {libibverbs.IBV_WC_BIND_MW, true, true, false},
+	libibverbs.IBV_WR_SEND_WITH_INV:        {libibverbs.IBV_WC_SEND, true, false, false},
+}
+
+// takes reports whether queue pairs of q's type take a work request.
+func (q *QP) takes(op libibverbs.WrOpcode) bool {
+	if int(op) >= len(wcOpcodes) {
+		return false
+	}
+	o := wcOpcodes[op]
+	switch q.kind {
+	case libibverbs.IBV_QPT_RC:
+		return o.rc
+	case libibverbs.IBV_QPT_UC:
+		return o.uc
+	}
+	return o.ud
+}
+
+// sendRequests sends up to budget packets, and reports whether there is more to do.
+func (q *QP) sendRequests(budget int) (more bool) {
+	r := &q.requester
+	if q.kind == libibverbs.IBV_QPT_RC && r.sent != r.acked && !q.room() {
+		return false // the timer goes on if the peer does not
+	}
+	for range budget {
+		if q.attr.QpState == libibverbs.IBV_QPS_ERR {
+			return true // to flush
+		}
+		if r.rest != 0 {
+			return false
+		}
+		if r.send == r.next && !q.begin() {
+			return false
+		}
+		req := r.request(r.send)
+		switch {
+		case req.status != libibverbs.IBV_WC_SUCCESS:
+			if r.head != r.send {
+				return false // what comes before is not complete
+			}
+			q.settle()
+		case req.packets == 0:
+			r.send++
+			q.settle()
+		case q.kind == libibverbs.IBV_QPT_UD:
+			q.sendDatagram(req)
+		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= window:
+			return false // the next ACK goes on
+		default:
+			q.sendPacket(req)
+		}
+	}
+	return true
+}
+
+// begin takes the next work request from the send queue, checks it, and does it
+// if it needs no packets. It reports whether there was one that may begin now.
+func (q *QP) begin() bool {
+	r := &q.requester
+	if q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) == 0 {
+		return false
+	}
+	if r.head != r.next && r.request(r.next-1).status != libibverbs.IBV_WC_SUCCESS {
+		return false // nothing comes behind a failure
+	}
+	if r.requests == nil {
+		r.requests = make([]request, q.send.Size)
+	}
+	s := q.send.send(r.next)
+	req := r.request(r.next)
+	*req = request{opcode: s.Opcode, flags: libibverbs.SendFlags(s.Flags), psn: r.psn}
+	if !q.takes(req.opcode) {
+		req.status = libibverbs.IBV_WC_LOC_QP_OP_ERR
+		r.next++
+		return true
+	}
+	if req.flags&libibverbs.IBV_SEND_FENCE != 0 && r.reads > 0 {
+		return false
+	}
+	switch req.opcode {
+	case libibverbs.IBV_WR_LOCAL_INV:
+		if r.head != r.next {
+			return false // what came before may still use the window
+		}
+		if !q.invalidate(s.Imm) {
+			req.status = libibverbs.IBV_WC_MW_BIND_ERR
+		}
+	case libibverbs.IBV_WR_BIND_MW:
+		req.status = q.bind(s)
+	default:
+		if req.hasAnswer() && r.reads > 0 && r.reads >= int(q.attr.MaxRdAtomic) {
+			return false
+		}
+		req.status = q.measure(req, s)
+	}
+	if req.status == libibverbs.IBV_WC_SUCCESS {
+		r.psn = req.end()
+		if req.hasAnswer() {
+			r.reads++
+		}
+	}
+	r.next++
+	return true
+}
+
+// measure finds out how long a request is and how many packets it takes, and returns a
+// status if it cannot be sent.
+func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
+	var length uint64
+	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
+		length = uint64(s.InlineLen)
+		if length > uint64(q.send.Inline) || req.hasAnswer() {
+			return libibverbs.IBV_WC_LOC_QP_OP_ERR
+		}
+	} else {
+		segments, ok := q.send.sendSegments(s)
+		if !ok {
+			return libibverbs.IBV_WC_LOC_QP_OP_ERR
+		}
+		for _, sge := range segments {
+			if !req.hasAnswer() {
+				if _, status := q.device.slice(q.pd, sge.Addr, uint64(sge.Length), sge.Lkey, 0); status != libibverbs.IBV_WC_SUCCESS {
+					return status
+				}
+			}
+			length += uint64(sge.Length)
+		}
+	}
+	if length > maxMessage {
+		return libibverbs.IBV_WC_LOC_LEN_ERR
+	}
+	req.length = uint32(length)
+	req.packets = 1
+	if q.kind != libibverbs.IBV_QPT_UD {
+		req.packets = q.packets(req.length)
+	}
+	switch req.opcode {
+	case libibverbs.IBV_WR_RDMA_READ:
+		if req.packets > maxReadPackets {
+			return libibverbs.IBV_WC_LOC_LEN_ERR
+		}
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if length != 8 {
+			return libibverbs.IBV_WC_LOC_LEN_ERR
+		}
+	}
+	if req.hasAnswer() && q.attr.MaxRdAtomic == 0 {
+		return libibverbs.IBV_WC_LOC_QP_OP_ERR // it would wait forever
+	}
+	return libibverbs.IBV_WC_SUCCESS
+}
+
+// packets returns how many packets a message takes.
+func (q *QP) packets(length uint32) int {
+	return max(1, int((int64(length)+int64(q.mtu)-1)/int64(q.mtu)))
+}
+
+// sendPacket sends the packet r.sent of the request at r.send.
+func (q *QP) sendPacket(req *request) {
+	r := &q.requester
+	s := q.send.send(r.send)
+	i := r.sent.Diff(req.psn)
+	p := q.packet(0, r.sent)
+	offset := uint32(i * q.mtu)
+	end := r.sent.Add(1)
+	switch req.opcode {
+	case libibverbs.IBV_WR_RDMA_READ:
+		p.Opcode = wire.RCReadRequest
+		p.Addr, p.RKey, p.Length = s.RemoteAddr+uint64(offset), s.RKey, req.length-offset
+		p.AckReq = true
+		req.asked, end = r.sent, req.end()
+	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:
+		p.Opcode = wire.RCCompareSwap
+		p.Addr, p.RKey, p.Compare, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd, s.Swap
+		p.AckReq = true
+	case libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
+		p.Opcode = wire.RCFetchAdd
+		p.Addr, p.RKey, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd
+		p.AckReq = true
+	default:
+		last := i == req.packets-1
+		p.Opcode = messageOpcode(req.opcode, i == 0, last)
+		if q.kind == libibverbs.IBV_QPT_UC {
+			p.Opcode += wire.UCSendFirst - wire.RCSendFirst
+		}
+		if p.Opcode.HasRETH() {
+			p.Addr, p.RKey, p.Length = s.RemoteAddr, s.RKey, req.length
+		}
+		p.Imm, p.InvKey = s.Imm, s.Imm
+		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
+		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || i%ackInterval == ackInterval-1)
+		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
+			// The memory was there when the request began.
+			q.device.config.Packets.Put(p)
+			req.status = libibverbs.IBV_WC_LOC_PROT_ERR
+			return
+		}
+	}
+	r.sent = end
+	if r.sent.After(r.high) {
+		r.high = r.sent
+	}
+	finished := r.sent == req.end()
+	if finished {
+		r.send++
+	}
+	q.device.transmit(p)
+	if q.kind == libibverbs.IBV_QPT_UC && finished {
+		r.acked = r.sent
+		q.complete(libibverbs.IBV_WC_SUCCESS)
+	}
+}
+
+// messageOpcode returns the opcode of a packet of a SEND or WRITE.
+func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
+	write := op == libibverbs.IBV_WR_RDMA_WRITE || op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM
+	imm := op == libibverbs.IBV_WR_SEND_WITH_IMM || op == libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM
+	switch {
+	case first && last && write && imm:
+		return wire.RCWriteOnlyImm
+	case first && last && write:
+		return wire.RCWriteOnly
+	case first && last && imm:
+		return wire.RCSendOnlyImm
+	case first && last && op == libibverbs.IBV_WR_SEND_WITH_INV:
+		return wire.RCSendOnlyInv
+	case first && last:
+		return wire.RCSendOnly
+	case first && write:
+		return wire.RCWriteFirst
+	case first:
+		return wire.RCSendFirst
+	case last && write && imm:
+		return wire.RCWriteLastImm
+	case last && write:
+		return wire.RCWriteLast
+	case last && imm:
+		return wire.RCSendLastImm
+	case last && op == libibverbs.IBV_WR_SEND_WITH_INV:
+		return wire.RCSendLastInv
+	case last:
+		return wire.RCSendLast
+	case write:
+		return wire.RCWriteMiddle
+	}
+	return wire.RCSendMiddle
+}
+
+// packet returns a packet to the peer of a connected queue pair.
+func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
+	p := q.device.config.Packets.Get()
+	p.Opcode, p.PSN, p.DestQP = op, psn, q.attr.DestQpNum
+	q.path.address(p)
+	return p
+}
+
+// address puts a path into a packet.
+func (a *path) address(p *wire.Packet) {
+	p.SGID, p.DGID, p.FlowLabel, p.TrafficClass, p.HopLimit = a.sgid, a.dgid, a.flowLabel, a.trafficClass, a.hopLimit
+	p.PKey = defaultPKey
+}
+
+// gather makes n bytes from offset on of what is to be sent the payload of p. It
+// reports whether they are there and may be read.
+func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32) bool {
+	if n == 0 {
+		return true
+	}
+	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
+		p.Payload = append(p.Payload, s.inlineBytes(req.length)[offset:][:n])
+		return true
+	}
+	segments, ok := q.send.sendSegments(s)
+	if !ok {
+		return false
+	}
+	p.Payload, ok = q.device.slices(p.Payload, q.pd, segments, offset, n, 0)
+	return ok
+}
+
+// slices appends to list the memory of n bytes from offset on of segments, if all of it
+// is there, belongs to pd and permits access.
+func (d *Device) slices(
+	list [][]byte, pd *PD, segments []libibverbs.Sge, offset, n uint32, access libibverbs.AccessFlags,
+) ([][]byte, bool) {
+	for _, sge := range segments {
+		if n == 0 {
+			break
+		}
+		if offset >= sge.Length {
+			offset -= sge.Length
+			continue
+		}
+		part := min(n, sge.Length-offset)
+		b, status := d.slice(pd, sge.Addr+uint64(offset), uint64(part), sge.Lkey, access)
+		if status != libibverbs.IBV_WC_SUCCESS {
+			return list, false
+		}
+		list = append(list, b)
+		offset, n = 0, n-part
+	}
+	return list, n == 0
+}
+
+// runTimer lets the timer run if it does not, and there is something to wait for. It is called in a turn,
+// since a packet may come in long after the device has been told the time.
+//
+// The specification allows up to four times the timeout. The first one is exact, so that a lost packet costs little; those that
+// follow take longer, as the peer may only be waiting for a processor.
+func (q *QP) runTimer() {
+	r, d := &q.requester, q.device
+	switch timeout := wire.AckTimeout(q.attr.Timeout); {
+	case r.timer.at != 0:
+	case r.rest != 0:
+		d.schedule.timers.set(&r.timer, d.now+r.rest)
+	case r.sent != r.acked && timeout != 0:
+		d.schedule.timers.set(&r.timer, d.now+timeout<<min(q.attr.RetryCnt-r.retries, 2))
+	}
+}
+
+// progress notes that the peer has answered something new.
+func (q *QP) progress() {
+	r := &q.requester
+	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
+	r.implied, r.rest = false, 0
+	r.timer.stop()
+	q.device.schedule.add(q)
+}
+
+// expired is called by the timer.
+func (q *QP) expired() {
+	r := &q.requester
+	if r.rest != 0 {
+		r.rest = 0
+		q.device.schedule.add(q)
+		return
+	}
+	r.implied = false
+	q.retry()
+}
+
+// retry sends again everything that has no answer, or gives up.
+func (q *QP) retry() {
+	r := &q.requester
+	if r.retries == 0 {
+		q.failHead(libibverbs.IBV_WC_RETRY_EXC_ERR)
+		return
+	}
+	r.retries--
+	q.goBack()
+}
+
+// goBack lets sending go on with the oldest packet that has no answer.
+func (q *QP) goBack() {
+	r := &q.requester
+	r.send, r.sent = r.head, r.acked
+	r.timer.stop()
+	q.device.schedule.add(q)
+}
+
+// impliedNak is what an answer beyond a READ or atomic that has none is: the answer was lost. One burst
+// of answers has many of them, so one is obeyed until there is progress.
+func (q *QP) impliedNak() {
+	r := &q.requester
+	if r.implied || r.rest != 0 || r.sent == r.acked {
+		return
+	}
+	r.implied = true
+	q.retry()
+}
+
+// receiveResponse takes a packet for the requester.
+func (q *QP) receiveResponse(p *wire.Packet) {
+	r := &q.requester
+	if p.PSN.Before(r.acked) || !p.PSN.Before(r.high) {
+		return // a duplicate, or an answer to nothing that was sent
+	}
+	switch {
+	case p.Opcode == wire.RCAck && p.Syndrome.IsAck():
+		if !q.acknowledge(p.PSN.Add(1)) {
+			q.impliedNak()
+		}
+		return
+	case p.Opcode == wire.RCAck && !p.Syndrome.IsRNR() && !p.Syndrome.IsNak():
+		return
+	}
+	// Everything else is about the request that has this PSN, and an ACK for what is before it.
+	if !q.acknowledge(p.PSN) {
+		q.impliedNak()
+		return
+	}
+	if r.head == r.next || q.attr.QpState == libibverbs.IBV_QPS_ERR {
+		return
+	}
+	switch {
+	case p.Opcode.IsReadResponse():
+		q.receiveRead(p)
+	case p.Opcode == wire.RCAtomicAck:
+		q.receiveAtomic(p)
+	case p.Syndrome.IsRNR():
+		q.receiveRNR(p.Syndrome)
+	case p.Syndrome == wire.NakSequence:
+		if r.rest == 0 { // what followed the packet that has to wait was out of sequence, of course
+			q.retry()
+		}
+	case p.Syndrome == wire.NakInvalidRequest:
+		q.failHead(libibverbs.IBV_WC_REM_INV_REQ_ERR)
+	case p.Syndrome == wire.NakRemoteAccess:
+		q.failHead(libibverbs.IBV_WC_REM_ACCESS_ERR)
+	case p.Syndrome == wire.NakRemoteOperation:
+		q.failHead(libibverbs.IBV_WC_REM_OP_ERR)
+	case p.Syndrome == wire.NakInvalidRD:
+		q.failHead(libibverbs.IBV_WC_REM_INV_RD_REQ_ERR)
+	}
+}
+
+// acknowledge notes that everything before psn has arrived. It returns false if
+// the answer to a READ or atomic before psn is missing.
+func (q *QP) acknowledge(psn wire.PSN) bool {
+	r := &q.requester
+	answered := true
+	for r.head != r.next && psn.After(r.acked) && q.attr.QpState != libibverbs.IBV_QPS_ERR {
+		req := r.request(r.head)
+		if req.hasAnswer() {
+			answered = false
+			break
+		}
+		if psn.Before(req.end()) {
+			r.acked = psn
+			q.caughtUp()
+			break
+		}
+		q.passHead()
+	}
+	return answered
+}
+
+// passHead completes the oldest request and those behind it that need no answer.
+func (q *QP) passHead() {
+	r := &q.requester
+	r.acked = r.request(r.head).end()
+	q.complete(libibverbs.IBV_WC_SUCCESS)
+	q.caughtUp()
+	q.settle()
+}
+
+// caughtUp notes progress up to r.acked, which what is sent again may not have reached.
+func (q *QP) caughtUp() {
+	r := &q.requester
+	if r.sent.Before(r.acked) {
+		r.sent = r.acked
+	}
+	if int32(r.send-r.head) < 0 {
+		r.send = r.head
+	}
+	q.progress()
+}
+
+// settle completes the requests at head that were done without packets, or failed before.
+func (q *QP) settle() {
+	r := &q.requester
+	for r.head != r.next {
+		req := r.request(r.head)
+		switch {
+		case req.status != libibverbs.IBV_WC_SUCCESS:
+			q.failHead(req.status)
+			return
+		case req.packets != 0:
+			return
+		}
+		q.complete(libibverbs.IBV_WC_SUCCESS)
+		if int32(r.send-r.head) < 0 {
+			r.send = r.head
+		}
+	}
+}
+
+// receiveRNR waits as the peer asks to, since it has no receive.
+func (q *QP) receiveRNR(s wire.Syndrome) {
+	r := &q.requester
+	switch {
+	case q.attr.RnrRetry == 7: // without end
+	case r.rnrRetries == 0:
+		q.failHead(libibverbs.IBV_WC_RNR_RETRY_EXC_ERR)
+		return
+	default:
+		r.rnrRetries--
+	}
+	r.rest = wire.RNRDelay(s.RNRTimer())
+	q.goBack()
+}
+
+// receiveRead takes a part of the answer to the READ at head.
+func (q *QP) receiveRead(p *wire.Packet) {
+	r := &q.requester
+	req := r.request(r.head)
+	if req.opcode != libibverbs.IBV_WR_RDMA_READ {
+		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
+		return
+	}
+	offset := uint32(p.PSN.Diff(req.psn) * q.mtu)
+	n := min(req.length-offset, uint32(q.mtu))
+	last := p.PSN.Add(1) == req.end()
+	// An answer begins where it was asked for; when that was in the middle, an earlier one may
+	// still arrive.
+	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
+	ends := p.Opcode.IsLast() || p.Opcode.IsOnly()
+	mayBegin, mustBegin := p.PSN == req.asked || p.PSN == req.psn, p.PSN == req.psn
+	if ends != last || begins && !mayBegin || !begins && mustBegin || p.PayloadLen() != int(n) {
+		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
+		return
+	}
+	if !q.storeAnswer(p.Payload, offset, n) {
+		return
+	}
+	r.acked = p.PSN.Add(1)
+	if last {
+		r.reads--
+		q.passHead()
+		return
+	}
+	q.caughtUp()
+}
+
+// receiveAtomic takes the answer to the atomic at head.
+func (q *QP) receiveAtomic(p *wire.Packet) {
+	r := &q.requester
+	req := r.request(r.head)
+	if !req.hasAnswer() || req.opcode == libibverbs.IBV_WR_RDMA_READ {
+		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
+		return
+	}
+	d := q.device
+	binary.NativeEndian.PutUint64(d.word[:], p.Orig)
+	d.source = append(d.source[:0], d.word[:])
+	if q.storeAnswer(d.source, 0, 8) {
+		r.reads--
+		q.passHead()
+	}
+}
+
+// storeAnswer writes n bytes from offset on of the answer to the request at head, and reports whether
+// it could; if not, it has done what has to be done.
+func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
+	d := q.device
+	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
+	if ok {
+		d.target, ok = d.slices(d.target[:0], q.pd, segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE)
+	}
+	f := targetFault
+	if ok {
+		f = scatter(d.target, src)
+	}
+	if f == targetFault {
+		q.failHead(libibverbs.IBV_WC_LOC_PROT_ERR)
+	}
+	return f == noFault
+}
+
+// complete completes the oldest request.
+func (q *QP) complete(status libibverbs.WcStatus) {
+	r := &q.requester
+	req := r.request(r.head)
+	if status != libibverbs.IBV_WC_SUCCESS || q.signalAll || req.flags&libibverbs.IBV_SEND_SIGNALED != 0 {
+		c := q.sendCompletion(r.head, status)
+		if status == libibverbs.IBV_WC_SUCCESS {
+			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
+		}
+		q.sendCQ.add(c, false)
+	}
+	r.head++
+}
+
+// sendCompletion returns the completion of a work request of the send queue.
+func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
+	c := Completion{Queue: q.send, Count: n + 1}
+	c.WrId, c.Status, c.QpNum = q.send.send(n).ID, status, q.number
+	return c
+}
+
+// failHead completes the oldest request with an error, and with it fails the queue pair.
+func (q *QP) failHead(status libibverbs.WcStatus) {
+	q.complete(status)
+	q.fail()
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// SRQ is a shared receive queue.
+type SRQ struct {
+	pd    *PD
+	queue *WorkQueue
+	limit uint32 // fewer receives than these make an event, once; 0: none
+	users int
+}
+
+// CreateSRQ makes a shared receive queue of the receives in queue. The error is EINVAL for sizes of 0 or
+// above the device's limits, EOPNOTSUPP for another type than basic, ENOMEM if there are too many queues.
+func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, error) {
+	d := p.device
+	if err := d.CheckSRQ(attr); err != nil {
+		return nil, err
+	}
+	if d.srqs == maxSRQs {
+		return nil, syscall.ENOMEM
+	}
+	d.srqs++
+	p.users++
+	return &SRQ{pd: p, queue: queue}, nil
+}
+
+// CheckSRQ returns the error that CreateSRQ has for attr.
+func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	const other = libibverbs.IBV_SRQ_INIT_ATTR_XRCD | libibverbs.IBV_SRQ_INIT_ATTR_CQ | libibverbs.IBV_SRQ_INIT_ATTR_TM
+	mask := libibverbs.SrqInitAttrMask(attr.CompMask)
+	kind := libibverbs.IBV_SRQT_BASIC
+	if mask&libibverbs.IBV_SRQ_INIT_ATTR_TYPE != 0 {
+		kind = attr.SrqType
+	}
+	switch a := &attr.Attr; {
+	case kind > libibverbs.IBV_SRQT_TM || mask >= libibverbs.IBV_SRQ_INIT_ATTR_RESERVED:
+		return syscall.EINVAL
+	case kind != libibverbs.IBV_SRQT_BASIC || mask&other != 0:
+		return syscall.EOPNOTSUPP
+	case a.MaxWr == 0 || a.MaxWr > maxSRQWR || a.MaxSge > maxSGE:
+		return syscall.EINVAL
+	}
+	return nil
+}
+
+// Attr returns what ibv_query_srq reports.
+func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
+	if err := s.pd.device.check(); err != nil {
+		return libibverbs.SrqAttr{}, err
+	}
+	return libibverbs.SrqAttr{MaxWr: s.queue.Max, MaxSge: s.queue.MaxSGE, SrqLimit: s.limit}, nil
+}
+
+// Modify sets the limit with IBV_SRQ_LIMIT. With IBV_SRQ_MAX_WR it moves the receives to slots, which has
+// size places, a power of two, of which attr.MaxWr may be used; the owner holds the lock of those who post.
+//
+// If there is an error, nothing changes. It is EINVAL for unknown attributes, a limit above the number of
+// receives that the queue holds, and a size that is 0, above the device's limit, below the limit, or below
+// the number of receives posted.
+func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots unsafe.Pointer, size uint32) error {
+	if err := s.pd.device.check(); err != nil {
+		return err
+	}
+	q, maxWR, limit := s.queue, s.queue.Max, s.limit
+	if mask&libibverbs.IBV_SRQ_MAX_WR != 0 {
+		maxWR = attr.MaxWr
+	}
+	if mask&libibverbs.IBV_SRQ_LIMIT != 0 {
+		limit = attr.SrqLimit
+	}
+	if mask&^(libibverbs.IBV_SRQ_MAX_WR|libibverbs.IBV_SRQ_LIMIT) != 0 ||
+		maxWR == 0 || maxWR > maxSRQWR || limit > maxWR || q.posted()-q.Freed > maxWR {
+		return syscall.EINVAL
+	}
+	s.limit = limit
+	if mask&libibverbs.IBV_SRQ_MAX_WR != 0 {
+		to := WorkQueue{Slots: slots, Size: size, Stride: q.Stride}
+		for n := q.Freed; n != q.Posted; n++ {
+			copy(to.words(n), q.words(n))
+		}
+		q.Slots, q.Size, q.Max = slots, size, maxWR
+	}
+	return nil
+}
+
+// words returns the place of the request with count n.
+func (q *WorkQueue) words(n uint32) []uint64 {
+	return unsafe.Slice((*uint64)(q.slot(n)), q.Stride/8)
+}
+
+// Destroy removes the queue. The error is EBUSY while queue pairs use it.
+func (s *SRQ) Destroy() error {
+	if s.users > 0 {
+		return syscall.EBUSY
+	}
+	s.pd.device.srqs--
+	s.pd.users--
+	return nil
+}
+
+// next returns the oldest receive, if there is one. It is there until took is called.
+func (s *SRQ) next() (*RecvSlot, bool) {
+	freed := s.queue.Freed
+	if s.queue.waiting(freed, freed) == 0 {
+		return nil, false
+	}
+	return s.queue.recv(freed), true
+}
+
+// took takes away the receive that next returned. Its place is free at once, since receives do not complete
+// in the order of their posting.
+func (s *SRQ) took() {
+	freed := s.queue.Freed + 1
+	atomic.StoreUint32(&s.queue.Freed, freed)
+	if s.queue.waiting(freed, freed) < s.limit {
+		s.limit = 0
+		s.pd.device.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, s)
+	}
+}

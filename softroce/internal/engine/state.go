@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// entered does what the protocol has to do when the state has changed.
+func (q *QP) entered(from libibverbs.QpState) {
+	r, s := &q.requester, &q.responder
+	switch q.attr.QpState {
+	case libibverbs.IBV_QPS_RESET:
+		q.halt()
+		return
+	case libibverbs.IBV_QPS_RTR:
+		s.psn = wire.PSN(q.attr.RqPsn).Add(0)
+	case libibverbs.IBV_QPS_RTS:
+		if from == libibverbs.IBV_QPS_RTR {
+			psn := wire.PSN(q.attr.SqPsn).Add(0)
+			r.psn, r.acked, r.sent, r.high = psn, psn, psn, psn
+			r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
+			r.timer.qp = q
+		}
+	case libibverbs.IBV_QPS_ERR:
+		q.device.schedule.timers.remove(&r.timer)
+		if !s.refused {
+			q.sendAcks()
+		}
+		if s.receive.taken {
+			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+		}
+	}
+	q.device.schedule.add(q)
+}
+
+// halt forgets everything that was under way.
+func (q *QP) halt() {
+	q.sendAcks()
+	q.device.schedule.timers.remove(&q.requester.timer)
+	q.device.schedule.remove(q)
+	// What is allocated will be needed again.
+	q.requester = requester{requests: q.requester.requests}
+	s := &q.responder
+	*s = responder{answers: s.answers[:0], receive: receive{segments: s.receive.segments[:0]}}
+}
+
+// flush completes up to budget work requests of a queue pair in the error state, and reports
+// whether there are more.
+func (q *QP) flush(budget int) (more bool) {
+	r, s := &q.requester, &q.responder
+	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
+		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+		r.head++
+	}
+	r.send, r.next = r.head, r.head
+	for ; budget > 0 && q.srq == nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
+		q.takeReceive()
+		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+	}
+	return budget == 0
+}

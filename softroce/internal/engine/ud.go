@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+const (
+	multicastQPN = 0xFFFFFF
+	ownQKey      = 1 << 31 // a work request's Q_Key with this bit means that of the queue pair
+)
+
+// sendDatagram sends the datagram at head. One that is too long for the port is complete, and goes
+// nowhere.
+func (q *QP) sendDatagram(req *request) {
+	d, r := q.device, &q.requester
+	s := q.send.send(r.head)
+	ah := d.ahs[s.AH]
+	if ah == nil || ah.pd != q.pd {
+		q.failHead(libibverbs.IBV_WC_LOC_QP_OP_ERR)
+		return
+	}
+	if req.length <= uint32(q.mtu) {
+		p := d.config.Packets.Get()
+		p.Opcode = wire.UDSendOnly
+		if req.opcode == libibverbs.IBV_WR_SEND_WITH_IMM {
+			p.Opcode, p.Imm = wire.UDSendOnlyImm, s.Imm
+		}
+		p.PSN, p.DestQP, p.SrcQP, p.QKey = req.psn, s.RemoteQPN&0xFFFFFF, q.number, s.RemoteQKey
+		if p.QKey&ownQKey != 0 {
+			p.QKey = q.attr.Qkey
+		}
+		p.Solicited = req.flags&libibverbs.IBV_SEND_SOLICITED != 0
+		ah.path.address(p)
+		if !q.gather(p, req, s, 0, req.length) {
+			d.config.Packets.Put(p)
+			q.failHead(libibverbs.IBV_WC_LOC_PROT_ERR)
+			return
+		}
+		d.transmit(p)
+	}
+	r.send++
+	r.acked = req.end()
+	q.complete(libibverbs.IBV_WC_SUCCESS)
+}
+
+// receiveDatagram takes a datagram. One that q has no receive for, or whose Q_Key is another,
+// is dropped.
+func (q *QP) receiveDatagram(p *wire.Packet) {
+	n := uint32(p.PayloadLen())
+	if p.QKey != q.attr.Qkey || n > uint32(q.mtu) {
+		return
+	}
+	q.noteFirst()
+	r := &q.responder
+	if !r.receive.taken && !q.takeReceive() {
+		return
+	}
+	d := q.device
+	d.header = p.GRH()
+	d.source = append(append(d.source[:0], d.header[:]), p.Payload...)
+	n += wire.GRHLen
+	switch refused := q.fill(d.source, 0, n); refused {
+	case nil:
+		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
+		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
+		c.setHeaders(p)
+		q.completeReceive(c, p.Solicited)
+	case lost: // the receive serves the next one
+	default:
+		q.refuse(refused)
+	}
+}
+
+// receiveMulticast takes a datagram to a group, for each queue pair that has joined it.
+func (d *Device) receiveMulticast(p *wire.Packet) {
+	if p.Opcode.Transport() != wire.UD {
+		return
+	}
+	for _, q := range d.groups[p.DGID] {
+		switch q.attr.QpState {
+		case libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD:
+			q.receiveDatagram(p)
+		}
+	}
+}

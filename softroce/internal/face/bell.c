@@ -1,0 +1,44 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+#define _GNU_SOURCE
+#include "bell.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Values of the word, as in package link. */
+#define RUNG 1
+#define ASLEEP 2
+
+static struct soft_wq *rung;
+static uint32_t own; /* of this process alone */
+static uint32_t *word = &own;
+
+struct soft_wq **soft_rung(void)
+{
+	return &rung;
+}
+
+uint32_t *soft_word(void)
+{
+	return word;
+}
+
+void soft_set_word(uint32_t *w)
+{
+	word = w;
+}
+
+void soft_ring_bell(struct soft_wq *q)
+{
+	/* The engine clears rung before it looks at posted, so a queue that is on the list
+	 * already needs nothing more. */
+	if (__atomic_exchange_n(&q->rung, 1, __ATOMIC_SEQ_CST))
+		return;
+	q->next = __atomic_load_n(&rung, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&rung, &q->next, q, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != RUNG && __atomic_exchange_n(word, RUNG, __ATOMIC_SEQ_CST) == ASLEEP)
+		syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}

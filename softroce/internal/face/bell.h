@@ -1,0 +1,9 @@
+#pragma once
+
+#include "ring.h"
+
+/* Tells the engine that a queue has requests. */
+void soft_ring_bell(struct soft_wq *q);
+
+void soft_set_wr_ops(struct ibv_qp_ex *ex, uint64_t ops);
+void soft_set_readers(struct ibv_cq_ex *ex, uint64_t wc_flags);

@@ -1,0 +1,67 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+)
+
+// #include <stdlib.h>
+import "C"
+
+// buf is memory that the library allocated. The device reaches all memory of the program, so it is
+// nothing special.
+type buf struct {
+	addr unsafe.Pointer // in C's memory
+	size uint64
+}
+
+func init() {
+	verbs.AllocBuf = func(p *libibverbs.Pd, size uint64, out **libibverbs.Buf) (unsafe.Pointer, syscall.Errno) {
+		n := self()
+		n.lock()
+		defer n.unlock()
+		if n.pds[p] == nil || size == 0 {
+			return nil, syscall.EINVAL
+		}
+		var addr unsafe.Pointer
+		if C.posix_memalign(&addr, C.size_t(syscall.Getpagesize()), C.size_t(size)) != 0 {
+			return nil, syscall.ENOMEM
+		}
+		// Programs see the address of this word and cannot look into it.
+		*out = (*libibverbs.Buf)(unsafe.Pointer(alloc[uint64]()))
+		n.bufs[*out] = &buf{addr, size}
+		return addr, 0
+	}
+	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		if !self().inBuf(b, addr, length) {
+			return nil, syscall.EINVAL
+		}
+		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+	}
+	verbs.FreeBuf = func(b *libibverbs.Buf) {
+		n := self()
+		n.lock()
+		defer n.unlock()
+		if known := n.bufs[b]; known != nil {
+			delete(n.bufs, b)
+			C.free(known.addr)
+			C.free(unsafe.Pointer(b))
+		}
+	}
+}
+
+// inBuf reports whether a range is within the memory.
+func (n *node) inBuf(c *libibverbs.Buf, addr uintptr, length uint64) bool {
+	n.lock()
+	defer n.unlock()
+	b := n.bufs[c]
+	if b == nil {
+		return false
+	}
+	offset := uint64(addr) - uint64(uintptr(b.addr))
+	return offset <= b.size && length <= b.size-offset
+}

@@ -1,0 +1,108 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"encoding/binary"
+	"io"
+	"time"
+
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// capture writes packets in the format of pcap, as they would be on the wire.
+type capture struct {
+	w   io.Writer
+	buf []byte
+	err error // the first one; nothing is written after it
+}
+
+// Capture writes each packet that the process sends to w, until stop is called, which returns the first error
+// of w. Writing happens with the node locked.
+func Capture(w io.Writer) (stop func() error, err error) {
+	const (
+		magic   = 0xA1B23C4D // with nanoseconds
+		rawIP   = 101        // LINKTYPE_RAW: packets begin with the IP header
+		maxSize = 1 << 16
+	)
+	b := binary.NativeEndian.AppendUint32(nil, magic)
+	b = binary.NativeEndian.AppendUint16(b, 2)
+	b = binary.NativeEndian.AppendUint16(b, 4)
+	b = append(b, make([]byte, 8)...)
+	b = binary.NativeEndian.AppendUint32(b, maxSize)
+	b = binary.NativeEndian.AppendUint32(b, rawIP)
+	if _, err := w.Write(b); err != nil {
+		return nil, err
+	}
+	c := &capture{w: w}
+	n := self()
+	n.lock()
+	n.captures = append(n.captures, c)
+	n.unlock()
+	return func() error {
+		n.lock()
+		defer n.unlock()
+		for i, other := range n.captures {
+			if other == c {
+				n.captures = append(n.captures[:i:i], n.captures[i+1:]...)
+				break
+			}
+		}
+		return c.err
+	}, nil
+}
+
+// add writes a packet.
+func (c *capture) add(p *wire.Packet, when time.Time) {
+	if c.err != nil {
+		return
+	}
+	port := p.SrcPort
+	if port == 0 { // in memory there is none
+		port = 0xC000 | uint16(p.DestQP&0x3FFF)
+	}
+	flow := wire.NewFlow(p.SGID, p.DGID, port)
+	size := p.Size()
+	b := c.buf[:0]
+	b = append(b, make([]byte, 16)...) // the record's header
+	b = appendIP(b, p, size)
+	b = binary.BigEndian.AppendUint16(b, port)
+	b = binary.BigEndian.AppendUint16(b, wire.Port)
+	b = binary.BigEndian.AppendUint16(b, uint16(8+size))
+	b = append(b, 0, 0)
+	start := len(b)
+	b = append(b, make([]byte, size)...)
+	if !marshal(b[start:], p) {
+		return
+	}
+	flow.Seal(b[start:], 0)
+	binary.NativeEndian.PutUint32(b[0:], uint32(when.Unix()))
+	binary.NativeEndian.PutUint32(b[4:], uint32(when.Nanosecond()))
+	binary.NativeEndian.PutUint32(b[8:], uint32(len(b)-16))
+	binary.NativeEndian.PutUint32(b[12:], uint32(len(b)-16))
+	c.buf = b
+	_, c.err = c.w.Write(b)
+}
+
+// appendIP appends the IP header of a packet whose UDP payload has size bytes.
+func appendIP(b []byte, p *wire.Packet, size int) []byte {
+	if p.DGID.Is4() {
+		src, dst := p.SGID.Addr().As4(), p.DGID.Addr().As4()
+		start := len(b)
+		b = append(b, 0x45, p.TrafficClass)
+		b = binary.BigEndian.AppendUint16(b, uint16(20+8+size))
+		b = append(b, 0, 0, 0x40, 0, p.HopLimit, 17, 0, 0)
+		b = append(append(b, src[:]...), dst[:]...)
+		sum := uint32(0)
+		for i := start; i < len(b); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(b[i:]))
+		}
+		sum = sum&0xFFFF + sum>>16
+		binary.BigEndian.PutUint16(b[start+10:], ^uint16(sum+sum>>16))
+		return b
+	}
+	b = binary.BigEndian.AppendUint32(b, 6<<28|uint32(p.TrafficClass)<<20|p.FlowLabel)
+	b = binary.BigEndian.AppendUint16(b, uint16(8+size))
+	b = append(b, 17, p.HopLimit)
+	return append(append(b, p.SGID[:]...), p.DGID[:]...)
+}

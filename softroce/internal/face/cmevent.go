@@ -1,0 +1,167 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	manager "github.com/verbena-go/verbena/softroce/internal/cm"
+)
+
+// cmEvent is an event that the program has and has not acknowledged.
+type cmEvent struct {
+	id    *id    // whose event it is: of CONNECT_REQUEST, the listener
+	group *group // of multicast events
+}
+
+// eventMemory is an event in C's memory.
+type eventMemory struct {
+	event   librdmacm.CmEvent
+	private [256]byte
+}
+
+// unknown is the status of an event that a failed call has made of another, as librdmacm
+// has it: the errno is lost.
+const unknown = -1
+
+func init() {
+	cm.AckCmEvent = func(e *librdmacm.CmEvent) syscall.Errno {
+		n := self()
+		n.lock()
+		defer n.unlock()
+		return n.ackCMEvent(e)
+	}
+}
+
+func (n *node) ackCMEvent(c *librdmacm.CmEvent) syscall.Errno {
+	e := n.cm.events[c]
+	if e == nil {
+		return syscall.EINVAL
+	}
+	delete(n.cm.events, c)
+	free(c)
+	n.acknowledged(e)
+	return 0
+}
+
+func (n *node) acknowledged(e *cmEvent) {
+	e.id.acked++
+	if e.group != nil {
+		e.group.acked++
+	}
+	n.acked.Broadcast()
+}
+
+// awaitAcks waits until the program has acknowledged as many events.
+func (n *node) awaitAcks(acked *int, reported int) {
+	if *acked >= reported {
+		return
+	}
+	n.unlock() // the node does what has become due meanwhile
+	n.lock()
+	for *acked < reported {
+		n.acked.Wait()
+	}
+}
+
+// show makes an event that the program gets of one that the manager reports, and does what librdmacm
+// does at that moment. It returns nil if the program does not get it.
+func (n *node) show(e *manager.Event) *librdmacm.CmEvent {
+	i := e.ID.Context.(*id) // of CONNECT_REQUEST, the listener
+	own := &cmEvent{id: i}
+	m := alloc[eventMemory]()
+	out := &m.event
+	out.Id, out.Event, out.Status = i.c, e.Type, int32(e.Status)
+	switch {
+	case e.Type == librdmacm.RDMA_CM_EVENT_USER:
+		*out.Param.Arg() = e.Arg
+	case i.c.QpType == libibverbs.IBV_QPT_UD:
+		m.setUD(&e.UD)
+	default:
+		m.setConn(&e.Conn)
+	}
+
+	fail := func(t librdmacm.CmEventType, err syscall.Errno) {
+		if err != 0 {
+			out.Event, out.Status = t, unknown
+		}
+	}
+	dropped := false
+	switch e.Type {
+	case librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED:
+		fail(librdmacm.RDMA_CM_EVENT_ADDR_ERROR, n.queryAddr(i))
+	case librdmacm.RDMA_CM_EVENT_ROUTE_RESOLVED:
+		n.queryPath(i)
+	case librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST:
+		child, err := n.request(i, e)
+		if dropped = err != 0; !dropped {
+			out.Id, out.ListenId = child.c, i.c
+		}
+	case librdmacm.RDMA_CM_EVENT_CONNECT_RESPONSE:
+		i.remoteECE = e.ECE
+		if i.c.Qp == nil {
+			break
+		}
+		out.Event = librdmacm.RDMA_CM_EVENT_ESTABLISHED
+		err := n.respond(i)
+		i.connectError = err != 0
+		fail(librdmacm.RDMA_CM_EVENT_CONNECT_ERROR, err)
+	case librdmacm.RDMA_CM_EVENT_REJECTED:
+		if dropped = i.connectError; !dropped {
+			n.modifyToError(i)
+		}
+	case librdmacm.RDMA_CM_EVENT_DISCONNECTED:
+		dropped = i.connectError
+	case librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN, librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR:
+		own.group = e.Context.(*group)
+		setPointer(&out.Param.Ud().PrivateData, own.group.context)
+		if e.Type == librdmacm.RDMA_CM_EVENT_MULTICAST_JOIN {
+			fail(librdmacm.RDMA_CM_EVENT_MULTICAST_ERROR, n.attach(i, own.group))
+		}
+	}
+	if dropped {
+		free(m)
+		n.acknowledged(own)
+		return nil
+	}
+	n.cm.events[out] = own
+	return out
+}
+
+func (m *eventMemory) setConn(p *manager.ConnParam) {
+	to := m.event.Param.Conn()
+	to.PrivateData, to.PrivateDataLen = m.setPrivate(p.PrivateData)
+	to.ResponderResources, to.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
+	to.FlowControl, to.Srq = flag(p.FlowControl), flag(p.SRQ)
+	to.RetryCount, to.RnrRetryCount = p.RetryCount, p.RNRRetryCount
+	to.QpNum = p.QPNum
+}
+
+func (m *eventMemory) setUD(p *manager.UDParam) {
+	to := m.event.Param.Ud()
+	to.PrivateData, to.PrivateDataLen = m.setPrivate(p.PrivateData)
+	to.AhAttr, to.QpNum, to.Qkey = p.AhAttr, p.QPNum, p.QKey
+}
+
+func (m *eventMemory) setPrivate(data []byte) (unsafe.Pointer, uint8) {
+	if len(data) == 0 {
+		return nil, 0
+	}
+	return unsafe.Pointer(&m.private), uint8(copy(m.private[:], data))
+}
+
+func flag(set bool) uint8 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// getPointer returns what a pointer of a C struct is, which need not be an address.
+func getPointer(from *unsafe.Pointer) uintptr { return *(*uintptr)(unsafe.Pointer(from)) }
+
+// setPointer sets a pointer of a C struct to what need not be an address.
+func setPointer(to *unsafe.Pointer, value uintptr) { *(*uintptr)(unsafe.Pointer(to)) = value }

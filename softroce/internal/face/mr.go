@@ -1,0 +1,174 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+)
+
+// mr is a memory region.
+type mr struct {
+	c      *libibverbs.Mr
+	e      *engine.MR
+	access libibverbs.AccessFlags
+}
+
+func init() {
+	verbs.RegMr = func(p *libibverbs.Pd, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
+	}
+	verbs.RegMrIova = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	}
+	verbs.RegMrIova2 = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access uint32) (*libibverbs.Mr, syscall.Errno) {
+		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
+	}
+	verbs.DeregMr = func(m *libibverbs.Mr) syscall.Errno {
+		n := self()
+		n.lock()
+		defer n.unlock()
+		return n.deregister(m)
+	}
+	verbs.ReregMr = func(m *libibverbs.Mr, flags int32, p *libibverbs.Pd, addr uintptr, length uint64, access int32) (int, syscall.Errno) {
+		return self().reregister(m, libibverbs.ReregMrFlags(flags), p, addr, length, libibverbs.AccessFlags(access))
+	}
+}
+
+// region returns memory of the program's as bytes, after it has looked whether they are there.
+func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte, error) {
+	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
+		return nil, syscall.EINVAL
+	}
+	write := access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	defer maps.Close()
+	if !mapped(bufio.NewScanner(maps), uint64(addr), uint64(addr)+length, write) {
+		return nil, syscall.EFAULT
+	}
+	return unsafe.Slice((*byte)(pointer(addr)), length), nil
+}
+
+// pointer returns an address as a pointer. It is one to memory that is not Go's, or that the
+// program has pinned.
+func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+// mapped reports whether the lines of /proc/self/maps say that a range can be read, and written if
+// need be.
+func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
+	for lines.Scan() {
+		addresses, permissions, _ := bytes.Cut(lines.Bytes(), []byte(" "))
+		first, last, _ := bytes.Cut(addresses, []byte("-"))
+		start, err := strconv.ParseUint(string(first), 16, 64)
+		if err != nil {
+			return false
+		}
+		end, err := strconv.ParseUint(string(last), 16, 64)
+		if err != nil {
+			return false
+		}
+		if end <= from {
+			continue
+		}
+		if start > from || len(permissions) < 2 || permissions[0] != 'r' || write && permissions[1] != 'w' {
+			return false
+		}
+		if end >= to {
+			return true
+		}
+		from = end
+	}
+	return false
+}
+
+func (n *node) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
+	memory, err := region(addr, length, access) // takes long in a program with many mappings
+	n.lock()
+	defer n.unlock()
+	domain := n.pds[p]
+	if domain == nil {
+		return nil, syscall.EINVAL
+	}
+	if err != nil {
+		return nil, errno(err)
+	}
+	e, err := domain.e.RegisterMR(memory, iova, access)
+	if err != nil {
+		return nil, errno(err)
+	}
+	m := &mr{c: alloc[libibverbs.Mr](), e: e, access: access}
+	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, length
+	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
+	m.c.Handle = e.Key() >> 8
+	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
+	n.mrs[m.c] = m
+	return m.c, 0
+}
+
+func (n *node) deregister(c *libibverbs.Mr) syscall.Errno {
+	m := n.mrs[c]
+	if m == nil {
+		return syscall.EINVAL
+	}
+	if err := m.e.Deregister(); err != nil {
+		return errno(err)
+	}
+	delete(n.mrs, c)
+	free(c)
+	return 0
+}
+
+// reregister returns what ibv_rereg_mr returns: 0, or one of enum ibv_rereg_mr_err_code.
+func (n *node) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *libibverbs.Pd, addr uintptr, length uint64, access libibverbs.AccessFlags) (int, syscall.Errno) {
+	n.lock()
+	defer n.unlock()
+	m := n.mrs[c]
+	invalid := int(libibverbs.IBV_REREG_MR_ERR_INPUT)
+	if m == nil {
+		return invalid, syscall.EINVAL
+	}
+	var domain *engine.PD
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_PD != 0 {
+		to := n.pds[p]
+		if to == nil || p.Context != c.Context {
+			return invalid, syscall.EINVAL
+		}
+		domain = to.e
+	}
+	var memory []byte
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
+		addr, length = uintptr(c.Addr), c.Length
+	}
+	if flags&libibverbs.IBV_REREG_MR_CHANGE_ACCESS == 0 {
+		access = m.access
+	}
+	if flags&(libibverbs.IBV_REREG_MR_CHANGE_TRANSLATION|libibverbs.IBV_REREG_MR_CHANGE_ACCESS) != 0 {
+		var err error
+		if memory, err = region(addr, length, access); err != nil {
+			return invalid, errno(err)
+		}
+	}
+	if err := m.e.Rereg(flags, domain, memory, uint64(addr), access); err != nil {
+		if errors.Is(err, syscall.EINVAL) {
+			return invalid, syscall.EINVAL
+		}
+		return int(libibverbs.IBV_REREG_MR_ERR_CMD), errno(err)
+	}
+	if domain != nil {
+		c.Pd = p
+	}
+	c.Length, m.access = length, access
+	*(*uintptr)(unsafe.Pointer(&c.Addr)) = addr
+	return 0, 0
+}

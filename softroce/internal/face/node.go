@@ -1,0 +1,186 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// #include "ring.h"
+import "C"
+
+// node is this process as a node of the network: its device, the objects that
+// programs have, and the goroutine that does the device's work. The mutex guards all
+// of it. It is never held while something waits, and taken after the locks of queues.
+type node struct {
+	mu        sync.Mutex
+	acked     sync.Cond // an event was acknowledged, mu
+	began     time.Time
+	device    *engine.Device   // the one that is plugged in or was last
+	inUse     []*engine.Device // it, and those that were removed and are still open
+	removed   bool             // the device is
+	addresses []netip.Addr     // of the device; nil: the machine's
+	inbox     []*wire.Packet   // sent by the device to itself
+	copies    []byte           // what the unreliable ones of these carry
+
+	bell    *link.Bell
+	slot    int
+	link    *link.Link // nil: there are no neighbours
+	packets engine.PacketPool
+
+	groups      map[wire.GID]io.Closer // names of the groups that have queue pairs here
+	memberships map[wire.GID]members   // of groups that were sent to a short while ago
+
+	faults   func(p *wire.Packet) Fault // nil: packets arrive
+	hostile  *hostility                 // nil: the device is friendly
+	delayed  queue
+	serial   uint64 // of what was delayed last
+	captures []*capture
+
+	contexts map[*libibverbs.Context]*context
+	pds      map[*libibverbs.Pd]*pd
+	mrs      map[*libibverbs.Mr]*mr
+	mws      map[*libibverbs.Mw]*mw
+	channels map[*libibverbs.CompChannel]*channel
+	cqs      map[*libibverbs.Cq]*cq
+	srqs     map[*libibverbs.Srq]*srq
+	qps      map[*libibverbs.Qp]*qp
+	ahs      map[*libibverbs.Ah]*ah
+	bufs     map[*libibverbs.Buf]*buf
+
+	byCQ  map[*engine.CQ]*cq
+	bySRQ map[*engine.SRQ]*srq
+	byQP  map[*engine.QP]*qp
+
+	cm connections
+
+	late []*channel // whose pipe was full
+}
+
+var (
+	theNode  *node
+	makeNode sync.Once
+)
+
+// self returns this process's node, which it makes when it is first needed.
+func self() *node {
+	makeNode.Do(func() {
+		theNode = newNode()
+		go theNode.work()
+	})
+	return theNode
+}
+
+func newNode() *node {
+	n := &node{
+		began:  time.Now(),
+		groups: map[wire.GID]io.Closer{}, memberships: map[wire.GID]members{},
+		contexts: map[*libibverbs.Context]*context{}, pds: map[*libibverbs.Pd]*pd{},
+		mrs: map[*libibverbs.Mr]*mr{}, mws: map[*libibverbs.Mw]*mw{},
+		channels: map[*libibverbs.CompChannel]*channel{}, cqs: map[*libibverbs.Cq]*cq{},
+		srqs: map[*libibverbs.Srq]*srq{}, qps: map[*libibverbs.Qp]*qp{}, ahs: map[*libibverbs.Ah]*ah{}, bufs: map[*libibverbs.Buf]*buf{},
+		byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP]*qp{},
+	}
+	n.acked.L = &n.mu
+	n.mu.Lock() // the link is there before the device
+	defer n.mu.Unlock()
+	n.bell = link.NewBell((*uint32)(C.soft_word()))
+	C.soft_set_word((*C.uint32_t)(n.bell.Word()))
+	n.slot = n.join()
+	n.hostile = chosenHostility()
+	n.plug()
+	n.cm = n.newConnections()
+	return n
+}
+
+func (n *node) now() time.Duration { return time.Since(n.began) }
+
+// lock locks the node for a call of the program's.
+func (n *node) lock() { n.mu.Lock() }
+
+// unlock ends what lock began. The goroutine does what has become due.
+func (n *node) unlock() {
+	n.mu.Unlock()
+	n.bell.Ring()
+}
+
+// work does the device's work whenever there is some, for as long as the process lives.
+func (n *node) work() {
+	for {
+		n.bell.Hear()
+		n.mu.Lock()
+		next := n.advance(n.now())
+		n.mu.Unlock()
+		n.bell.Wait(min(next-n.now(), time.Hour))
+	}
+}
+
+// advance does what is due and returns the time of what comes next.
+func (n *node) advance(now time.Duration) (next time.Duration) {
+	n.hear()
+	more := n.poll()
+	n.deliverDelayed(now)
+	next = n.cm.advance(now)
+	for _, d := range n.inUse {
+		next = min(next, d.Advance(now))
+	}
+	for i := 0; i < len(n.inbox); i++ { // answers are appended
+		n.device.Receive(n.inbox[i])
+	}
+	if len(n.inbox) > 0 {
+		clear(n.inbox)
+		n.inbox, n.copies = n.inbox[:0], n.copies[:0]
+		more = true
+	}
+	if more {
+		next = now
+	}
+	if len(n.delayed) > 0 {
+		next = min(next, n.delayed[0].at)
+	}
+	if n.tell() {
+		next = min(next, now+time.Millisecond)
+	}
+	return next
+}
+
+// hear tells the devices which queues have new requests.
+func (n *node) hear() {
+	rung := (*unsafe.Pointer)(unsafe.Pointer(C.soft_rung()))
+	for p := atomic.SwapPointer(rung, nil); p != nil; {
+		q := (*engine.WorkQueue)(p)
+		p = *(*unsafe.Pointer)(unsafe.Pointer(&q.Next)) // once Rung is 0 the queue may be on the list again
+		// Not Store, as in engine.CQ.add: what was posted must be looked at afterwards.
+		atomic.SwapUint32(&q.Rung, 0)
+		for _, d := range n.inUse { // only its own hears it
+			d.Ring(q)
+		}
+	}
+}
+
+// never is the time at which nothing is due.
+const never = engine.Never
+
+// errno returns the errno that an error is or stems from.
+func errno(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return syscall.EIO
+}

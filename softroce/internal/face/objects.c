@@ -1,0 +1,168 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+#include "ring.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "bell.h"
+
+/* The smallest power of two that is at least n, and at least 1. */
+static uint32_t round_up(uint32_t n)
+{
+	uint32_t size = 1;
+
+	while (size < n)
+		size *= 2;
+	return size;
+}
+
+uint32_t soft_places(uint32_t max)
+{
+	return round_up(max + 1);
+}
+
+/* Sets up a queue of max requests of at most bytes bytes behind the first ones. */
+static int set_up(struct soft_wq *q, uint32_t max, size_t first, size_t bytes, uint32_t max_sge)
+{
+	q->max = max;
+	q->size = soft_places(max);
+	q->stride = (first + bytes + 7) & ~(size_t)7;
+	q->max_sge = max_sge;
+	q->slots = calloc(q->size, q->stride);
+	return q->slots ? 0 : ENOMEM;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+void soft_init_context(struct ibv_context *context)
+{
+	pthread_mutex_init(&context->mutex, NULL);
+}
+
+struct soft_qp *soft_new_qp(uint32_t max_send, uint32_t max_send_sge, uint32_t max_inline, uint32_t max_recv,
+			    uint32_t max_recv_sge, uint64_t send_ops)
+{
+	struct soft_qp *qp = calloc(1, sizeof(*qp));
+
+	if (!qp)
+		return NULL;
+	pthread_mutex_init(&qp->send_lock, NULL);
+	pthread_mutex_init(&qp->recv_lock, NULL);
+	pthread_mutex_init(&qp->ex.qp_base.mutex, NULL);
+	pthread_cond_init(&qp->ex.qp_base.cond, NULL);
+	if (set_up(&qp->send, max_send, sizeof(struct soft_send), larger(max_send_sge * sizeof(struct ibv_sge), max_inline),
+		   max_send_sge) ||
+	    set_up(&qp->recv, max_recv, sizeof(struct soft_recv), max_recv_sge * sizeof(struct ibv_sge), max_recv_sge)) {
+		soft_free_qp(qp);
+		errno = ENOMEM;
+		return NULL;
+	}
+	qp->send.max_inline = max_inline;
+	soft_set_wr_ops(&qp->ex, send_ops);
+	return qp;
+}
+
+void soft_free_qp(struct soft_qp *qp)
+{
+	pthread_mutex_destroy(&qp->send_lock);
+	pthread_mutex_destroy(&qp->recv_lock);
+	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
+	pthread_cond_destroy(&qp->ex.qp_base.cond);
+	free(qp->send.slots);
+	free(qp->recv.slots);
+	free(qp);
+}
+
+struct soft_cq *soft_new_cq(uint32_t entries, uint64_t wc_flags, int extended)
+{
+	struct soft_cq *cq = calloc(1, sizeof(*cq));
+
+	if (!cq)
+		return NULL;
+	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->ex.mutex, NULL);
+	pthread_cond_init(&cq->ex.cond, NULL);
+	cq->ring.max = entries;
+	cq->ring.size = soft_places(entries);
+	cq->ring.entries = calloc(cq->ring.size, sizeof(*cq->ring.entries));
+	if (!cq->ring.entries || soft_list_cq(cq)) {
+		soft_free_cq(cq);
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (extended)
+		soft_set_readers(&cq->ex, wc_flags);
+	return cq;
+}
+
+void soft_free_cq(struct soft_cq *cq)
+{
+	pthread_mutex_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->ex.mutex);
+	pthread_cond_destroy(&cq->ex.cond);
+	free(cq->ring.entries);
+	free(cq);
+}
+
+struct soft_srq *soft_new_srq(uint32_t max, uint32_t max_sge)
+{
+	struct soft_srq *srq = calloc(1, sizeof(*srq));
+
+	if (!srq)
+		return NULL;
+	pthread_mutex_init(&srq->lock, NULL);
+	pthread_mutex_init(&srq->srq.mutex, NULL);
+	pthread_cond_init(&srq->srq.cond, NULL);
+	srq->queue.state = IBV_QPS_RTS; /* receives can always be posted */
+	if (set_up(&srq->queue, max, sizeof(struct soft_recv), max_sge * sizeof(struct ibv_sge), max_sge)) {
+		soft_free_srq(srq);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return srq;
+}
+
+void soft_free_srq(struct soft_srq *srq)
+{
+	pthread_mutex_destroy(&srq->lock);
+	pthread_mutex_destroy(&srq->srq.mutex);
+	pthread_cond_destroy(&srq->srq.cond);
+	free(srq->queue.slots);
+	free(srq);
+}
+
+void soft_lock_qp(struct soft_qp *qp)
+{
+	pthread_mutex_lock(&qp->send_lock);
+	pthread_mutex_lock(&qp->recv_lock);
+}
+
+void soft_unlock_qp(struct soft_qp *qp)
+{
+	pthread_mutex_unlock(&qp->recv_lock);
+	pthread_mutex_unlock(&qp->send_lock);
+}
+
+void soft_lock_cq(struct soft_cq *cq)
+{
+	pthread_mutex_lock(&cq->lock);
+}
+
+void soft_unlock_cq(struct soft_cq *cq)
+{
+	pthread_mutex_unlock(&cq->lock);
+}
+
+void soft_lock_srq(struct soft_srq *srq)
+{
+	pthread_mutex_lock(&srq->lock);
+}
+
+void soft_unlock_srq(struct soft_srq *srq)
+{
+	pthread_mutex_unlock(&srq->lock);
+}

@@ -1,0 +1,284 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "bell.h"
+#include "ring.h"
+
+/* Returns the next completion, or NULL. The caller holds the lock. */
+static struct soft_wc *next(struct soft_cq *cq)
+{
+	struct soft_ring *r = &cq->ring;
+
+	if (r->polled == __atomic_load_n(&r->added, __ATOMIC_ACQUIRE))
+		return NULL;
+	return &r->entries[r->polled & (r->size - 1)];
+}
+
+/* Gives back the place of a completion, and that of its request. */
+static void consume(struct soft_cq *cq, struct soft_wc *wc)
+{
+	if (wc->queue)
+		__atomic_store_n(&wc->queue->freed, wc->count, __ATOMIC_RELEASE);
+	__atomic_store_n(&cq->ring.polled, cq->ring.polled + 1, __ATOMIC_RELEASE);
+}
+
+/* Lets other threads run when a queue was found empty again and again: what the caller spins for is
+ * done by one of this process, or of another that has no processor either. */
+static void rest(struct soft_cq *cq)
+{
+	if (__atomic_add_fetch(&cq->empty, 1, __ATOMIC_RELAXED) % 16 == 0)
+		sched_yield();
+}
+
+int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibcq;
+	struct soft_wc *wc;
+	int n = 0;
+
+	pthread_mutex_lock(&cq->lock);
+	while (n < max && (wc = next(cq))) {
+		out[n++] = wc->wc;
+		consume(cq, wc);
+	}
+	pthread_mutex_unlock(&cq->lock);
+	if (n == 0)
+		rest(cq);
+	return n; /* a queue that ran over says so with an event, as those of cards do */
+}
+
+int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibcq;
+	uint32_t none = 0;
+
+	__atomic_store_n(&cq->empty, 0, __ATOMIC_RELAXED); /* the caller does not spin */
+	if (!solicited_only)
+		__atomic_store_n(&cq->ring.armed, SOFT_ARMED_NEXT, __ATOMIC_SEQ_CST);
+	else /* not instead of what asks for more */
+		__atomic_compare_exchange_n(&cq->ring.armed, &none, SOFT_ARMED_SOLICITED, 0, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+/* Extended completion queues. The lock is held from start_poll to end_poll. */
+
+static struct soft_cq *soft_cq(struct ibv_cq_ex *ex)
+{
+	return (struct soft_cq *)ex;
+}
+
+static int show(struct soft_cq *cq)
+{
+	cq->current = next(cq);
+	if (!cq->current)
+		return ENOENT;
+	cq->ex.wr_id = cq->current->wc.wr_id;
+	cq->ex.status = cq->current->wc.status;
+	return 0;
+}
+
+int soft_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	struct soft_cq *cq = soft_cq(ex);
+	int error;
+
+	if (attr->comp_mask)
+		return EINVAL;
+	pthread_mutex_lock(&cq->lock);
+	error = show(cq);
+	if (error) { /* no end_poll follows */
+		pthread_mutex_unlock(&cq->lock);
+		rest(cq);
+	}
+	return error;
+}
+
+int soft_next_poll(struct ibv_cq_ex *ex)
+{
+	struct soft_cq *cq = soft_cq(ex);
+
+	if (cq->current)
+		consume(cq, cq->current);
+	return show(cq);
+}
+
+void soft_end_poll(struct ibv_cq_ex *ex)
+{
+	struct soft_cq *cq = soft_cq(ex);
+
+	if (cq->current)
+		consume(cq, cq->current);
+	cq->current = NULL;
+	pthread_mutex_unlock(&cq->lock);
+}
+
+#define READER(type, name, field) \
+	type soft_read_##name(struct ibv_cq_ex *ex) \
+	{ \
+		return soft_cq(ex)->current->field; \
+	}
+
+READER(enum ibv_wc_opcode, opcode, wc.opcode)
+READER(uint32_t, vendor_err, wc.vendor_err)
+READER(uint32_t, byte_len, wc.byte_len)
+READER(__be32, imm_data, wc.imm_data)
+READER(uint32_t, qp_num, wc.qp_num)
+READER(uint32_t, src_qp, wc.src_qp)
+READER(unsigned int, wc_flags, wc.wc_flags)
+READER(uint32_t, slid, wc.slid)
+READER(uint8_t, sl, wc.sl)
+READER(uint8_t, dlid_path_bits, wc.dlid_path_bits)
+READER(uint64_t, completion_ts, timestamp)
+READER(uint64_t, completion_wallclock_ns, wallclock)
+
+/* Ethernet queue pairs and tag matching have these; no completion queue is made with them. */
+
+uint16_t soft_read_cvlan(struct ibv_cq_ex *ex)
+{
+	return 0;
+}
+
+uint32_t soft_read_flow_tag(struct ibv_cq_ex *ex)
+{
+	return 0;
+}
+
+void soft_read_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
+{
+	*info = (struct ibv_wc_tm_info){0};
+}
+
+#define READ(flag, name) \
+	do { \
+		if (wc_flags & (flag)) \
+			ex->name = soft_cq_ex.name; \
+	} while (0)
+
+void soft_set_readers(struct ibv_cq_ex *ex, uint64_t wc_flags)
+{
+	ex->start_poll = soft_cq_ex.start_poll;
+	ex->next_poll = soft_cq_ex.next_poll;
+	ex->end_poll = soft_cq_ex.end_poll;
+	ex->read_opcode = soft_cq_ex.read_opcode;
+	ex->read_vendor_err = soft_cq_ex.read_vendor_err;
+	ex->read_wc_flags = soft_cq_ex.read_wc_flags;
+	READ(IBV_WC_EX_WITH_BYTE_LEN, read_byte_len);
+	READ(IBV_WC_EX_WITH_IMM, read_imm_data);
+	READ(IBV_WC_EX_WITH_QP_NUM, read_qp_num);
+	READ(IBV_WC_EX_WITH_SRC_QP, read_src_qp);
+	READ(IBV_WC_EX_WITH_SLID, read_slid);
+	READ(IBV_WC_EX_WITH_SL, read_sl);
+	READ(IBV_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits);
+	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, read_completion_ts);
+	READ(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, read_completion_wallclock_ns);
+}
+
+/* Completion events. A channel's descriptor is a pipe of the ids of queues. An id is the queue's
+ * place in the table and how often the place has been used, so that an event of a queue
+ * that is gone is known and dropped. */
+
+#define CHUNK 1024
+#define CHUNKS 1024
+
+struct listing {
+	struct soft_cq *cq;
+	uint32_t uses;
+};
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct listing *chunks[CHUNKS];
+static uint32_t free_hint;
+
+static struct listing *listing(uint64_t id)
+{
+	uint32_t place = (uint32_t)id;
+
+	if (place / CHUNK >= CHUNKS || !chunks[place / CHUNK])
+		return NULL;
+	return &chunks[place / CHUNK][place % CHUNK];
+}
+
+int soft_list_cq(struct soft_cq *cq)
+{
+	int error = ENOMEM;
+
+	pthread_mutex_lock(&table_lock);
+	for (uint32_t i = 0; i < CHUNK * CHUNKS; i++) {
+		uint32_t place = (free_hint + i) % (CHUNK * CHUNKS);
+		struct listing **chunk = &chunks[place / CHUNK], *l;
+
+		if (!*chunk) {
+			*chunk = calloc(CHUNK, sizeof(**chunk));
+			if (!*chunk)
+				break;
+		}
+		l = &(*chunk)[place % CHUNK];
+		if (l->cq)
+			continue;
+		l->cq = cq;
+		l->uses++;
+		cq->id = (uint64_t)l->uses << 32 | place;
+		free_hint = place + 1;
+		error = 0;
+		break;
+	}
+	pthread_mutex_unlock(&table_lock);
+	return error;
+}
+
+int soft_ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	for (;;) {
+		struct listing *l;
+		uint64_t id;
+		ssize_t n = read(channel->fd, &id, sizeof(id));
+
+		if (n != sizeof(id)) {
+			if (n >= 0)
+				errno = EIO;
+			return -1;
+		}
+		pthread_mutex_lock(&table_lock);
+		l = listing(id);
+		if (l && l->cq && l->uses == id >> 32) {
+			l->cq->given++;
+			*cq = (struct ibv_cq *)l->cq;
+			*cq_context = l->cq->ex.cq_context;
+			pthread_mutex_unlock(&table_lock);
+			return 0;
+		}
+		pthread_mutex_unlock(&table_lock);
+	}
+}
+
+void soft_ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events)
+{
+	if (!events)
+		return;
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += events;
+	pthread_cond_broadcast(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}
+
+void soft_retire_cq(struct soft_cq *cq, int wait)
+{
+	struct listing *l;
+
+	pthread_mutex_lock(&table_lock);
+	l = listing(cq->id);
+	if (l && l->cq == cq) {
+		l->cq = NULL;
+		free_hint = (uint32_t)cq->id;
+	}
+	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_lock(&cq->ex.mutex);
+	while (wait && cq->ex.comp_events_completed != cq->given)
+		pthread_cond_wait(&cq->ex.cond, &cq->ex.mutex);
+	pthread_mutex_unlock(&cq->ex.mutex);
+}

@@ -1,0 +1,627 @@
+//go:build linux
+
+package link
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// NetworkVariable is the environment variable with the name of the network that this process is in. It sees the nodes of
+// that network only. Any text will do.
+const NetworkVariable = "VERBENA_NETWORK"
+
+// Prefix returns how the names of this network's sockets begin.
+var Prefix = sync.OnceValue(func() string {
+	network := os.Getenv(NetworkVariable)
+	if network == "" {
+		return "@verbena-softroce/"
+	}
+	sum := sha256.Sum256([]byte(network)) // names of sockets are short
+	return fmt.Sprintf("@verbena-softroce-%x/", sum[:8])
+})
+
+const (
+	magic = "vsr2"
+
+	// Slots is how many nodes a machine can have, plus one: slot 0 is nobody's. The number
+	// 255 stands for all in the number of the queue pair of multicasts.
+	Slots = 255
+
+	// maxWaiting is how many bytes wait for a node that does not read. More are dropped, as a
+	// network drops what it has no room for.
+	maxWaiting = 8 << 20
+
+	// A node that does not say who it is within this time is none.
+	helloTimeout = 2 * time.Second
+
+	// fair is how many bytes of one node's frames Poll passes on before those of the next.
+	fair = ringBytes / 4
+)
+
+// Handler receives what arrives, during Poll.
+type Handler interface {
+	// Receive takes a frame from another node. It must not keep the frame.
+	Receive(slot int, frame []byte)
+	// Gone tells that a node that a frame came from, or went to, has ended.
+	Gone(slot int)
+	// Resume tells that Room may report true again.
+	Resume()
+}
+
+// Link is a node's end of its connections with the other nodes. Its owner calls Send, Room and Poll, one at a time.
+type Link struct {
+	slot     int
+	handler  Handler
+	bell     *Bell
+	listener net.Listener
+	helpers  sync.WaitGroup
+
+	mu      sync.Mutex
+	peers   map[int]*peer
+	waiting int               // peers that frames wait for
+	full    bool              // there was no room for a peer since Resume was called last
+	sources []*source         // replaced when it changes
+	gone    []int             // nodes that are gone
+	conns   map[net.Conn]bool // all that are open
+	closed  bool
+}
+
+// peer is a node that frames are sent to.
+type peer struct {
+	slot    int
+	ring    writer
+	bell    *Bell    // nil until the node has answered
+	waiting [][]byte // frames that had no room
+	bytes   int      // of them
+}
+
+// source is a node that frames come from.
+type source struct {
+	slot  int
+	conn  net.Conn
+	ring  reader
+	bell  *Bell
+	ended atomic.Bool // the node has; frames of it may be left
+
+	before  *source // the node that had the slot before, as far as is known
+	removed bool    // nothing is left, and its end is about to be told
+}
+
+// Join makes this process a node. It takes the first free slot. The bell is rung whenever there is
+// something to Poll.
+func Join(handler Handler, bell *Bell) (*Link, error) {
+	if bell.memory.fd < 0 {
+		return nil, errors.New("no memory can be shared with other processes")
+	}
+	for slot := 1; slot < Slots; slot++ {
+		listener, err := net.Listen("unix", fmt.Sprintf("%snode/%d", Prefix(), slot))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		l := &Link{slot: slot, handler: handler, bell: bell, listener: listener, peers: map[int]*peer{}, conns: map[net.Conn]bool{}}
+		l.helpers.Go(func() { l.accept(listener, l.serve) })
+		return l, nil
+	}
+	return nil, fmt.Errorf("all %d nodes that a machine can have are taken: %w", Slots-1, syscall.EAGAIN)
+}
+
+// Slot returns the node's number, from 1 to Slots-1.
+func (l *Link) Slot() int { return l.slot }
+
+// Close ends the node. Its owner must have ended the other calls.
+func (l *Link) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	err := l.listener.Close()
+	for c := range l.conns {
+		c.Close()
+	}
+	l.mu.Unlock()
+	l.helpers.Wait()
+	for slot, p := range l.peers {
+		l.drop(slot, p)
+	}
+	for _, s := range l.sources {
+		s.close()
+	}
+	return err
+}
+
+// Claim takes a name that no other node may have until it is closed. Find finds the node
+// by it. The error matches syscall.EADDRINUSE if a node has it.
+func (l *Link) Claim(name string) (io.Closer, error) {
+	listener, err := net.Listen("unix", Prefix()+"name/"+name)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		listener.Close()
+		return nil, os.ErrClosed
+	}
+	// Who has found the name goes away, and is no node that has ended.
+	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int) {}) })
+	return listener, nil
+}
+
+// Find returns the slot of the node that has the name. It may block for some
+// time if that node hangs. The error matches syscall.ECONNREFUSED if no node has the name.
+func (l *Link) Find(name string) (slot int, err error) {
+	conn, slot, err := l.dial("name/" + name)
+	if err != nil {
+		return 0, err
+	}
+	return slot, conn.Close()
+}
+
+// Names returns the names that nodes have claimed and that begin with start, without it.
+func Names(start string) (rest []string) {
+	sockets, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(sockets)) {
+		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "+Prefix()+"name/"+start); ok && !slices.Contains(rest, name) {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
+// accept lets serve serve the nodes that connect.
+func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int)) {
+	for {
+		c, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !l.open(c) {
+			return
+		}
+		l.helpers.Go(func() {
+			defer l.hangUp(c)
+			unix := c.(*net.UnixConn)
+			if slot, err := l.greet(unix); err == nil {
+				serve(unix, slot)
+			}
+		})
+	}
+}
+
+// open notes an open connection, unless the link is closed.
+func (l *Link) open(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		c.Close()
+		return false
+	}
+	l.conns[c] = true
+	return true
+}
+
+func (l *Link) hangUp(c net.Conn) {
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.mu.Unlock()
+	c.Close()
+}
+
+// greet tells a connected process this node's slot and returns its own. What follows has little time, too.
+func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
+	if err := sameUser(c); err != nil {
+		return 0, err
+	}
+	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return 0, err
+	}
+	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // a node that has ended may have left what it says, and frames
+	return hear(c)
+}
+
+// hear returns the slot that a connected process tells.
+func hear(c *net.UnixConn) (slot int, err error) {
+	var hello [len(magic) + 1]byte
+	if _, err := io.ReadFull(c, hello[:]); err != nil {
+		return 0, err
+	}
+	slot = int(hello[len(magic)])
+	if string(hello[:len(magic)]) != magic || slot == 0 || slot >= Slots {
+		return 0, fmt.Errorf("the other end is no node of this version: %w", syscall.ECONNREFUSED)
+	}
+	return slot, nil
+}
+
+// sameUser returns an error if the process at the other end runs as another user.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *syscall.Ucred
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); cerr != nil {
+		return cerr
+	}
+	if err == nil && int(cred.Uid) != os.Getuid() {
+		err = fmt.Errorf("the other end runs as user %d: %w", cred.Uid, syscall.ECONNREFUSED)
+	}
+	return err
+}
+
+func (l *Link) dial(name string) (*net.UnixConn, int, error) {
+	d := net.Dialer{Timeout: helloTimeout}
+	c, err := d.Dial("unix", Prefix()+name)
+	if err != nil {
+		return nil, 0, err
+	}
+	conn := c.(*net.UnixConn)
+	slot, err := l.greet(conn)
+	if err != nil {
+		conn.Close()
+		return nil, 0, err
+	}
+	return conn, slot, nil
+}
+
+// A node that sends frames connects with the one that they go to, and gives it a ring and its bell; frames may be
+// in the ring, and the node may end, before the other has looked. It gets the other's bell. Nothing more is sent: the
+// connection is there so that each notices when the other ends.
+
+// sendMemory sends descriptors of memory.
+func sendMemory(c *net.UnixConn, parts ...memory) error {
+	fds := make([]int, len(parts))
+	for i, m := range parts {
+		fds[i] = m.fd
+	}
+	_, _, err := c.WriteMsgUnix([]byte{byte(len(fds))}, syscall.UnixRights(fds...), nil)
+	return err
+}
+
+// receiveFDs receives n descriptors.
+func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
+	var b [1]byte
+	control := make([]byte, syscall.CmsgSpace(4*16))
+	_, size, _, _, err := c.ReadMsgUnix(b[:], control)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseSocketControlMessage(control[:size])
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, m := range messages {
+		if fds, err := syscall.ParseUnixRights(&m); err == nil {
+			all = append(all, fds...)
+		}
+	}
+	if len(all) != n {
+		for _, fd := range all {
+			syscall.Close(fd)
+		}
+		return nil, fmt.Errorf("a node sends %d descriptors in the place of %d", len(all), n)
+	}
+	return all, nil
+}
+
+// serve receives the ring of a node that has connected, and waits until the node ends.
+func (l *Link) serve(c *net.UnixConn, slot int) {
+	if slot == l.slot {
+		return // whoever says so is not
+	}
+	s, err := l.receiveRing(c, slot)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	for _, o := range l.sources {
+		if o.slot == slot { // the slot was free since, though that may not have been noticed yet
+			o.ended.Store(true)
+			s.before = o
+		}
+	}
+	l.sources = append(slices.Clone(l.sources), s)
+	l.mu.Unlock()
+	l.bell.Ring() // there may be frames
+	waitForEnd(c)
+	s.ended.Store(true)
+	l.bell.Ring()
+}
+
+func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
+	fds, err := receiveFDs(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{slot: slot, conn: c}
+	s.ring.memory, err = openMemory(fds[0], ringStart+ringBytes)
+	if err != nil {
+		syscall.Close(fds[1])
+		return nil, err
+	}
+	s.ring.memory.closeFD()
+	if s.bell, err = openBell(fds[1]); err != nil {
+		s.ring.memory.close()
+		return nil, err
+	}
+	_ = sendMemory(c, l.bell.memory) // unless the node has ended
+	return s, nil
+}
+
+func (s *source) close() {
+	s.ring.memory.close()
+	s.bell.memory.close()
+}
+
+// waitForEnd returns when the other end is closed, or sends what it should not.
+func waitForEnd(c *net.UnixConn) {
+	var b [1]byte
+	if c.SetDeadline(time.Time{}) == nil {
+		c.Read(b[:])
+	}
+}
+
+// connect connects with a node, as far as that can be done without waiting for it. Who calls it has l.mu.
+func (l *Link) connect(slot int) (*peer, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("%snode/%d", Prefix(), slot), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	ring := noMemory
+	err = sameUser(conn)
+	if err == nil {
+		ring, err = newMemory(ringStart + ringBytes)
+	}
+	if err == nil {
+		_, err = conn.Write(append([]byte(magic), byte(l.slot)))
+	}
+	if err == nil {
+		err = sendMemory(conn, ring, l.bell.memory)
+	}
+	if err != nil {
+		ring.close()
+		conn.Close()
+		return nil, err
+	}
+	ring.closeFD()
+	p := &peer{slot: slot, ring: writer{memory: ring}}
+	l.conns[conn] = true
+	l.peers[slot] = p
+	l.helpers.Go(func() { l.attend(p, conn) })
+	return p, nil
+}
+
+// attend gets a peer's bell, and waits until the node ends.
+func (l *Link) attend(p *peer, conn *net.UnixConn) {
+	defer l.hangUp(conn)
+	if bell, err := receiveBell(conn, p.slot); err == nil {
+		l.mu.Lock()
+		p.bell = bell
+		l.mu.Unlock()
+		bell.Ring() // for what was sent before
+		waitForEnd(conn)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.drop(p.slot, p)
+	l.full = true // who waits for room need not any more
+	l.lose(p.slot)
+}
+
+// receiveBell waits for a node's answer, without a limit: a node that is stopped answers when it goes on, and one that has ended
+// closes the connection.
+func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
+	other, err := hear(conn)
+	if err != nil {
+		return nil, err
+	}
+	if other != slot {
+		return nil, fmt.Errorf("node %d says that it is node %d", slot, other)
+	}
+	fds, err := receiveFDs(conn, 1)
+	if err != nil {
+		return nil, err
+	}
+	return openBell(fds[0])
+}
+
+// lose lets Poll tell that a node that frames go to is gone. If frames come from it, its end is told after the last of
+// them. Who calls it has l.mu.
+func (l *Link) lose(slot int) {
+	if !slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) {
+		l.gone = append(l.gone, slot)
+	}
+	l.bell.Ring()
+}
+
+// drop forgets a peer.
+func (l *Link) drop(slot int, p *peer) {
+	if len(p.waiting) > 0 {
+		l.waiting--
+	}
+	delete(l.peers, slot)
+	p.ring.memory.close()
+	if p.bell != nil {
+		p.bell.memory.close()
+	}
+}
+
+// tell rings a peer's bell. Until there is one, attend will.
+func (p *peer) tell() {
+	if p.bell != nil {
+		p.bell.Ring()
+	}
+}
+
+// Send sends a frame of size bytes, which fill writes; if it returns false there is no frame. It does not
+// block. A frame to a node that is not there, or that does not read for long, is dropped.
+func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || size > MaxFrame {
+		return
+	}
+	p := l.peers[slot]
+	if p == nil {
+		var err error
+		if p, err = l.connect(slot); err != nil {
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				l.lose(slot)
+			}
+			return // without memory or descriptors, say, the frame is lost
+		}
+	}
+	if len(p.waiting) == 0 {
+		if b := p.ring.begin(size); b != nil {
+			if fill(b) {
+				p.ring.end(size)
+				p.tell()
+			}
+			return
+		}
+	}
+	if p.bytes+size > maxWaiting {
+		return
+	}
+	b := make([]byte, size)
+	if !fill(b) {
+		return
+	}
+	if len(p.waiting) == 0 {
+		l.waiting++
+	}
+	p.waiting = append(p.waiting, b)
+	p.bytes += size
+	l.send(p)
+}
+
+// Room reports whether a node keeps up with what is sent to it. If not, Resume is called when it may be so again.
+func (l *Link) Room(slot int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peers[slot]
+	if p == nil || len(p.waiting) == 0 && p.ring.want() {
+		return true
+	}
+	l.full = true
+	return false
+}
+
+// send sends what waits for a peer, as far as there is room.
+func (l *Link) send(p *peer) {
+	for len(p.waiting) > 0 && p.ring.want() {
+		sent := 0
+		for _, frame := range p.waiting {
+			b := p.ring.begin(len(frame))
+			if b == nil {
+				break
+			}
+			copy(b, frame)
+			p.ring.end(len(frame))
+			p.bytes -= len(frame)
+			sent++
+		}
+		p.tell()
+		p.waiting = slices.Delete(p.waiting, 0, sent)
+		if len(p.waiting) == 0 {
+			p.waiting = nil
+			l.waiting--
+		}
+	}
+}
+
+// Poll passes on what has arrived, and sends what waits for nodes that have room. It reports whether it has left
+// some for the next call.
+func (l *Link) Poll() (more bool) {
+	l.mu.Lock()
+	if l.waiting > 0 {
+		for _, p := range l.peers {
+			l.send(p)
+		}
+	}
+	sources, gone, full := l.sources, l.gone, l.full
+	l.gone, l.full = nil, false
+	l.mu.Unlock()
+	if full {
+		l.handler.Resume()
+	}
+	for _, slot := range gone {
+		l.handler.Gone(slot)
+	}
+	for _, s := range sources {
+		if s.before != nil && !s.before.removed {
+			continue // more is true
+		}
+		s.before = nil
+		ended := s.ended.Load() // then there come no more
+		left, err := l.receive(s)
+		switch {
+		case err != nil:
+			s.conn.Close()
+		case left || !ended:
+			more = more || left
+			continue
+		}
+		l.remove(s)
+		l.handler.Gone(s.slot) // before what comes from the next node in the slot
+	}
+	return more
+}
+
+// receive passes on frames of a node. It reports whether there may be more.
+func (l *Link) receive(s *source) (more bool, err error) {
+	for start := s.ring.read; s.ring.read-start < fair; {
+		frame, err := s.ring.next()
+		if err != nil {
+			return false, err
+		}
+		if frame == nil {
+			l.give(s)
+			return false, nil
+		}
+		l.handler.Receive(s.slot, frame)
+		if s.ring.read-s.ring.given >= often {
+			l.give(s)
+		}
+	}
+	return true, nil
+}
+
+func (l *Link) give(s *source) {
+	if s.ring.give() {
+		s.bell.Ring()
+	}
+}
+
+// remove forgets a source.
+func (l *Link) remove(s *source) {
+	l.mu.Lock()
+	l.sources = slices.DeleteFunc(slices.Clone(l.sources), func(o *source) bool { return o == s })
+	l.mu.Unlock()
+	s.removed = true
+	s.close()
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package link
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// memory is memory that this process shares with another. Where there is none, it is noMemory: descriptor 0 is the
+// program's.
+type memory struct {
+	bytes []byte
+	fd    int // -1: nobody can share it
+}
+
+var noMemory = memory{fd: -1}
+
+// Numbers of memfd_create, which package syscall does not have for all architectures.
+var memfdCreate = map[string]uintptr{
+	"amd64": 319, "arm64": 279, "loong64": 279, "ppc64le": 360, "riscv64": 279, "s390x": 350,
+}
+
+const (
+	memfdCloexec      = 1
+	memfdAllowSealing = 2
+
+	addSeals   = 1033 // F_ADD_SEALS
+	getSeals   = 1034 // F_GET_SEALS
+	sealSeal   = 1
+	sealShrink = 2
+	sealGrow   = 4
+)
+
+// newMemory returns memory that another process can open by its descriptor. Nobody can take
+// it away from the others.
+func newMemory(size int) (memory, error) {
+	number, ok := memfdCreate[runtime.GOARCH]
+	if !ok {
+		return noMemory, syscall.ENOSYS
+	}
+	name := [...]byte{'v', 'e', 'r', 'b', 'e', 'n', 'a', 0}
+	n, _, e := syscall.Syscall(number, uintptr(unsafe.Pointer(&name)), memfdCloexec|memfdAllowSealing, 0)
+	if e != 0 {
+		return noMemory, os.NewSyscallError("memfd_create", e)
+	}
+	fd := int(n)
+	err := syscall.Ftruncate(fd, int64(size))
+	if err == nil {
+		_, err = control(fd, addSeals, sealSeal|sealShrink|sealGrow)
+	}
+	if err != nil {
+		syscall.Close(fd)
+		return noMemory, err
+	}
+	return mapMemory(fd, size)
+}
+
+// openMemory returns the memory behind a descriptor, which belongs to it from now on. The error says so if
+// that is not memory of this size that stays.
+func openMemory(fd, size int) (memory, error) {
+	var status syscall.Stat_t
+	seals, err := control(fd, getSeals, 0)
+	if err == nil {
+		err = syscall.Fstat(fd, &status)
+	}
+	if err == nil && (status.Size != int64(size) || seals&sealShrink == 0) {
+		err = fmt.Errorf("memory of %d bytes that may shrink, not %d that stay: %w", status.Size, size, syscall.EINVAL)
+	}
+	if err != nil {
+		syscall.Close(fd)
+		return noMemory, err
+	}
+	return mapMemory(fd, size)
+}
+
+func mapMemory(fd, size int) (memory, error) {
+	b, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		syscall.Close(fd)
+		return noMemory, os.NewSyscallError("mmap", err)
+	}
+	return memory{b, fd}, nil
+}
+
+// close gives the memory back. The others keep theirs.
+func (m *memory) close() {
+	m.closeFD()
+	if m.bytes != nil {
+		syscall.Munmap(m.bytes)
+		m.bytes = nil
+	}
+}
+
+// closeFD closes the descriptor, and keeps the memory.
+func (m *memory) closeFD() {
+	if m.fd >= 0 {
+		syscall.Close(m.fd)
+		m.fd = -1
+	}
+}
+
+func control(fd int, command, arg uintptr) (uintptr, error) {
+	n, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), command, arg)
+	if e != 0 {
+		return 0, os.NewSyscallError("fcntl", e)
+	}
+	return n, nil
+}
+
+// pointer returns a pointer to a number at an offset.
+func pointer[T uint32 | uint64](m memory, offset uintptr) *T {
+	return (*T)(unsafe.Pointer(&m.bytes[offset : offset+unsafe.Sizeof(*new(T))][0]))
+}

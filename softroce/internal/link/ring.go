@@ -1,0 +1,141 @@
+//go:build linux
+
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+)
+
+// A ring carries frames from one process to another through memory that they share. Written and read count
+// bytes from the beginning. A frame is four bytes with its length, the bytes, and as many more as make
+// the next frame begin at a multiple of 8. It lies in one piece: where there is no room
+// for it before the end, skip stands, and it begins at the start.
+const (
+	ringBytes = 1 << 20
+	ringStart = 4096 // where the frames begin
+
+	writtenAt = 0
+	readAt    = 64
+	wantedAt  = 128 // the writer wants to know when there is room
+
+	skip = 1<<32 - 1
+
+	// MaxFrame is the largest frame in bytes.
+	MaxFrame = 1 << 14
+
+	// enough is how much room lets a writer go on.
+	enough = ringBytes / 4
+	// often is after how many bytes a reader gives them back.
+	often = 1 << 14
+)
+
+// space is how much of a ring a frame takes.
+func space(length int) int { return (4 + length + 7) &^ 7 }
+
+// writer is the end of a ring that frames are written to.
+type writer struct {
+	memory  memory
+	written uint64
+	read    uint64 // when it was looked at last
+}
+
+// begin returns the place of the next frame, or nil if there is none.
+func (w *writer) begin(length int) []byte {
+	at := int(w.written % ringBytes)
+	need := space(length)
+	if at+need > ringBytes {
+		if !w.has(ringBytes - at + need) {
+			return nil
+		}
+		binary.LittleEndian.PutUint32(w.memory.bytes[ringStart+at:], skip)
+		w.written += uint64(ringBytes - at)
+		at = 0
+	} else if !w.has(need) {
+		return nil
+	}
+	return w.memory.bytes[ringStart+at+4:][:length:length]
+}
+
+// end makes the frame that was begun last one that the reader sees.
+func (w *writer) end(length int) {
+	binary.LittleEndian.PutUint32(w.memory.bytes[ringStart+w.written%ringBytes:], uint32(length))
+	w.written += uint64(space(length))
+	// With the race detector, a store may come after the look at the bell that follows.
+	atomic.SwapUint64(pointer[uint64](w.memory, writtenAt), w.written)
+}
+
+// has reports whether there is room for so many bytes.
+func (w *writer) has(n int) bool {
+	if w.free() < n {
+		w.read = atomic.LoadUint64(pointer[uint64](w.memory, readAt))
+	}
+	return w.free() >= n
+}
+
+// free returns how many bytes are free. A reader that counts wrongly harms nobody but itself.
+func (w *writer) free() int {
+	used := w.written - w.read
+	if used > ringBytes {
+		return 0
+	}
+	return int(ringBytes - used)
+}
+
+// want reports whether there is enough room, and if not lets the reader tell when there is.
+func (w *writer) want() (room bool) {
+	if w.has(enough) {
+		return true
+	}
+	atomic.SwapUint32(pointer[uint32](w.memory, wantedAt), 1)
+	return w.has(enough)
+}
+
+// reader is the end of a ring that frames are read from.
+type reader struct {
+	memory  memory
+	read    uint64
+	given   uint64 // of read, what the writer knows
+	written uint64 // when it was looked at last
+}
+
+var errRing = errors.New("a ring with frames that cannot be")
+
+// next returns the next frame, which stays until give is called, or nil if there is none.
+func (r *reader) next() (frame []byte, err error) {
+	for {
+		if r.read == r.written {
+			r.written = atomic.LoadUint64(pointer[uint64](r.memory, writtenAt))
+		}
+		have := r.written - r.read
+		switch {
+		case have == 0:
+			return nil, nil
+		case have > ringBytes || have%8 != 0:
+			return nil, errRing
+		}
+		frame = r.memory.bytes[ringStart+r.read%ringBytes : ringStart+ringBytes]
+		length := binary.LittleEndian.Uint32(frame)
+		if length == skip && len(frame) < ringBytes && uint64(len(frame)) <= have {
+			r.read += uint64(len(frame))
+			continue
+		}
+		if length > MaxFrame || space(int(length)) > min(len(frame), int(have)) {
+			return nil, errRing
+		}
+		r.read += uint64(space(int(length)))
+		return frame[4:][:length:length], nil
+	}
+}
+
+// give gives the writer the room of what was read. It reports whether the writer is to be told.
+func (r *reader) give() (tell bool) {
+	if r.given == r.read {
+		return false
+	}
+	r.given = r.read
+	atomic.SwapUint64(pointer[uint64](r.memory, readAt), r.read)
+	wanted := pointer[uint32](r.memory, wantedAt)
+	return atomic.LoadUint32(wanted) != 0 && r.written-r.read <= ringBytes-enough && atomic.SwapUint32(wanted, 0) != 0
+}

@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP and UDP header, in which
+// what routers may change is ones, and the packet, whose byte 4 is ones.
+//
+// A CRC is linear: each bit adds (XOR) to the state at the end an amount that depends only on
+// how many bits follow it. So a Flow keeps the state at the end of the UDP header as it is
+// when the fields that differ from packet to packet are 0, and a table for each of these fields
+// has what its values add.
+
+const (
+	maskedLen    = 8 // ones in place of InfiniBand's local route header
+	ip4HeaderLen = 20
+	ip6HeaderLen = 40
+	udpHeaderLen = 8
+	dontFragment = 0x4000
+)
+
+// A Flow computes the ICRC of packets between two endpoints.
+type Flow struct {
+	is6   bool
+	state uint32
+}
+
+// NewFlow returns the flow of packets from a port at src to Port at dst. It is IPv4 if dst is.
+func NewFlow(src, dst GID, srcPort uint16) Flow {
+	var b [maskedLen + ip6HeaderLen + udpHeaderLen]byte
+	for i := range maskedLen {
+		b[i] = 0xFF
+	}
+	f := Flow{is6: !dst.Is4()}
+	ip := b[maskedLen:]
+	udp := ip[ip6HeaderLen:]
+	if f.is6 {
+		copy(ip, []byte{0x6F, 0xFF, 0xFF, 0xFF, 0, 0, protocolUDP, 0xFF})
+		copy(ip[8:], src[:])
+		copy(ip[24:], dst[:])
+	} else {
+		copy(ip, []byte{0x45, 0xFF, 0, 0, 0, 0, dontFragment >> 8, 0, 0xFF, protocolUDP, 0xFF, 0xFF})
+		copy(ip[12:], src[12:])
+		copy(ip[16:], dst[12:])
+		udp = ip[ip4HeaderLen:]
+	}
+	binary.BigEndian.PutUint16(udp, srcPort)
+	binary.BigEndian.PutUint16(udp[2:], Port)
+	binary.BigEndian.PutUint16(udp[6:], 0xFFFF)
+	n := len(b) - len(udp) + udpHeaderLen
+	f.state = feed(0xFFFFFFFF, b[:n])
+	return f
+}
+
+// ICRC returns the ICRC of b, a packet without one. id is the IPv4 header's identification:
+// 0 for a packet that a socket that is not connected sends with path MTU discovery (IP_PMTUDISC_DO), k for
+// segment k of several that it sends at once (UDP_SEGMENT). IPv6 has none.
+func (f Flow) ICRC(b []byte, id uint16) uint32 {
+	size := uint16(udpHeaderLen + len(b) + icrcLen)
+	state := f.state ^ udpLength.of(size)
+	if f.is6 {
+		state ^= ip6Length.of(size)
+	} else {
+		state ^= ip4Length.of(ip4HeaderLen+size) ^ ip4ID.of(id)
+	}
+	state = feed(state, []byte{b[0], b[1], b[2], b[3], 0xFF})
+	return crc32.Update(^state, crc32.IEEETable, b[5:])
+}
+
+// Seal writes the ICRC into the last four bytes of a packet that Append has made; id is as
+// for ICRC.
+func (f Flow) Seal(b []byte, id uint16) {
+	n := len(b) - icrcLen
+	binary.LittleEndian.PutUint32(b[n:], f.ICRC(b[:n], id))
+}
+
+// Verify reports whether the ICRC in the last four bytes of b is right. Over IPv4 that depends on
+// the identification, which a socket does not tell: Verify returns the only one for which the ICRC
+// is right, or false if there is none. One in 65,536 of all ICRCs passes; no packet with a
+// single wrong bit does.
+func (f Flow) Verify(b []byte) (id uint16, ok bool) {
+	n := len(b) - icrcLen
+	if n < bthLen || n%4 != 0 || n >= maxLen {
+		return 0, false
+	}
+	wrong := f.ICRC(b[:n], 0) ^ binary.LittleEndian.Uint32(b[n:])
+	if wrong == 0 || f.is6 {
+		return 0, wrong == 0
+	}
+	// If the packet is right, wrong is what the identification added. Take that back to the
+	// end of the field, where it must be a state that two bytes make of 0.
+	state := multiply(wrong, multiply(undoLow[n/4%undoLen], undoHigh[n/4/undoLen]))
+	table := crc32.IEEETable
+	// Each step of the CRC shifts the state by a byte and adds an entry of the table. So the
+	// highest byte tells the entry of the second byte, and what is left of the state without that entry
+	// is an entry too, that of the first byte, but for its lowest byte.
+	second := entryOf[state>>24]
+	before := (state ^ table[second]) << 8
+	first := entryOf[before>>24]
+	if before != table[first]&^0xFF {
+		return 0, false
+	}
+	return uint16(first)<<8 | uint16(second^byte(table[first])), true
+}
+
+// feed returns the state of the CRC after b.
+func feed(state uint32, b []byte) uint32 {
+	for _, x := range b {
+		state = crc32.IEEETable[byte(state)^x] ^ state>>8
+	}
+	return state
+}
+
+// A field has what the two bytes of a header field add to the state at the end of the UDP header.
+type field [2][256]uint32
+
+// The fields that differ from packet to packet.
+var (
+	udpLength = newField(udpHeaderLen - 6)
+	ip6Length = newField(udpHeaderLen + ip6HeaderLen - 6)
+	ip4Length = newField(udpHeaderLen + ip4HeaderLen - 4)
+	ip4ID     = newField(behindID)
+)
+
+const behindID = udpHeaderLen + ip4HeaderLen - 6
+
+// newField returns the field with a number of bytes behind it.
+func newField(behind int) *field {
+	f := new(field)
+	var b [2 + ip6HeaderLen + udpHeaderLen]byte
+	for i := range f {
+		for v := range f[i] {
+			if rest := v & (v - 1); rest != 0 {
+				f[i][v] = f[i][rest] ^ f[i][v^rest]
+				continue
+			}
+			b[i] = byte(v)
+			f[i][v] = feed(0, b[:2+behind])
+		}
+		b[i] = 0
+	}
+	return f
+}
+
+func (f *field) of(v uint16) uint32 { return f[0][v>>8] ^ f[1][byte(v)] }
+
+const (
+	undoLen = 128
+	maxLen  = undoLen * undoLen * 4
+)
+
+// Factors that take a state back: element i of undoLow over 4i + behindID bytes, of undoHigh over
+// 4i x undoLen bytes.
+var (
+	undoLow  [undoLen]uint32
+	undoHigh [undoLen]uint32
+)
+
+// entryOf has the index of the one entry of crc32.IEEETable with a highest byte.
+var entryOf [256]uint8
+
+func init() {
+	for i, entry := range crc32.IEEETable {
+		entryOf[entry>>24] = uint8(i)
+	}
+	undo := func(n int) uint32 {
+		state := uint32(1) << 31
+		for range 8 * n {
+			state = state<<1 ^ (crc32.IEEE<<1&0xFFFFFFFF|1)&-(state>>31)
+		}
+		return state
+	}
+	undoLow[0], undoHigh[0] = undo(behindID), 1<<31
+	word, row := undo(4), undo(4*undoLen)
+	for i := 1; i < undoLen; i++ {
+		undoLow[i] = multiply(undoLow[i-1], word)
+		undoHigh[i] = multiply(undoHigh[i-1], row)
+	}
+}
+
+// multiply returns the product of two states as polynomials, of which bit 31 is the lowest
+// coefficient, modulo that of the CRC.
+func multiply(a, b uint32) uint32 {
+	product := uint32(0)
+	for ; a != 0; a <<= 1 {
+		product ^= b & -(a >> 31)
+		b = b>>1 ^ crc32.IEEE&-(b&1)
+	}
+	return product
+}

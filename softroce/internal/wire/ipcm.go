@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// IPHeaderLen is the length of an IPHeader in private data.
+const IPHeaderLen = 36
+
+// An IPHeader is what RDMA CM puts in front of the program's private data in a REQ and a
+// SIDRReq: who connects to which address. The port that it connects to is in the service ID.
+type IPHeader struct {
+	Src, Dst netip.Addr
+	SrcPort  uint16
+}
+
+// Put writes the header to private data. It is that of IPv6 unless both addresses are IPv4.
+func (h IPHeader) Put(b *[IPHeaderLen]byte) {
+	*b = [IPHeaderLen]byte{}
+	src, dst := GIDOf(h.Src), GIDOf(h.Dst)
+	b[1] = 6 << 4
+	if src.Is4() && dst.Is4() {
+		b[1] = 4 << 4
+		clear(src[:12])
+		clear(dst[:12])
+	}
+	binary.BigEndian.PutUint16(b[2:], h.SrcPort)
+	copy(b[4:], src[:])
+	copy(b[20:], dst[:])
+}
+
+// ParseIPHeader reads the header from the start of private data.
+func ParseIPHeader(b []byte) (IPHeader, error) {
+	if len(b) < IPHeaderLen {
+		return IPHeader{}, fmt.Errorf("IP header of CM has %d bytes, fewer than %d", len(b), IPHeaderLen)
+	}
+	if b[0] != 0 {
+		return IPHeader{}, fmt.Errorf("IP header of CM has version %d, not 0", b[0])
+	}
+	h := IPHeader{SrcPort: binary.BigEndian.Uint16(b[2:])}
+	switch v := b[1] >> 4; v {
+	case 4:
+		h.Src, h.Dst = netip.AddrFrom4([4]byte(b[16:20])), netip.AddrFrom4([4]byte(b[32:36]))
+	case 6:
+		h.Src, h.Dst = netip.AddrFrom16([16]byte(b[4:20])), netip.AddrFrom16([16]byte(b[20:36]))
+	default:
+		return IPHeader{}, fmt.Errorf("IP header of CM has IP version %d, neither 4 nor 6", v)
+	}
+	return h, nil
+}
+
+// ServiceID returns the service ID of a port in a port space of RDMA CM.
+func ServiceID(space, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
+
+// ServicePort returns the port space and port of a service ID, and whether it has the form
+// of one of RDMA CM.
+func ServicePort(id uint64) (space, port uint16, ok bool) {
+	return uint16(id >> 16), uint16(id), id>>32 == 0
+}

@@ -1,0 +1,215 @@
+package wire
+
+import "fmt"
+
+// An Opcode is the first byte of a packet: its transport, its operation, and with these
+// which headers follow.
+type Opcode uint8
+
+// The opcodes.
+const (
+	RCSendFirst    Opcode = 0x00
+	RCSendMiddle   Opcode = 0x01
+	RCSendLast     Opcode = 0x02
+	RCSendLastImm  Opcode = 0x03
+	RCSendOnly     Opcode = 0x04
+	RCSendOnlyImm  Opcode = 0x05
+	RCWriteFirst   Opcode = 0x06
+	RCWriteMiddle  Opcode = 0x07
+	RCWriteLast    Opcode = 0x08
+	RCWriteLastImm Opcode = 0x09
+	RCWriteOnly    Opcode = 0x0A
+	RCWriteOnlyImm Opcode = 0x0B
+	RCReadRequest  Opcode = 0x0C
+	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are responses.
+	RCReadMiddle   Opcode = 0x0E
+	RCReadLast     Opcode = 0x0F
+	RCReadOnly     Opcode = 0x10
+	RCAck          Opcode = 0x11 // also a NAK or RNR NAK: the syndrome tells
+	RCAtomicAck    Opcode = 0x12
+	RCCompareSwap  Opcode = 0x13
+	RCFetchAdd     Opcode = 0x14
+	RCSendLastInv  Opcode = 0x16
+	RCSendOnlyInv  Opcode = 0x17
+	UCSendFirst    Opcode = 0x20
+	UCSendMiddle   Opcode = 0x21
+	UCSendLast     Opcode = 0x22
+	UCSendLastImm  Opcode = 0x23
+	UCSendOnly     Opcode = 0x24
+	UCSendOnlyImm  Opcode = 0x25
+	UCWriteFirst   Opcode = 0x26
+	UCWriteMiddle  Opcode = 0x27
+	UCWriteLast    Opcode = 0x28
+	UCWriteLastImm Opcode = 0x29
+	UCWriteOnly    Opcode = 0x2A
+	UCWriteOnlyImm Opcode = 0x2B
+	UDSendOnly     Opcode = 0x64
+	UDSendOnlyImm  Opcode = 0x65
+	CNP            Opcode = 0x81 // congestion notification
+)
+
+// A Transport is the service that an opcode belongs to.
+type Transport uint8
+
+// The transports.
+const (
+	RC         Transport = 0 // reliable connection
+	UC         Transport = 1 // unreliable connection
+	UD         Transport = 3 // datagrams
+	Congestion Transport = 4 // CNP alone
+)
+
+// What an opcode is and has.
+const (
+	first = 1 << iota
+	last
+	middle
+	send
+	write
+	response
+	payload
+	deth
+	reth
+	atomicETH
+	aeth
+	atomicAckETH
+	imm
+	inv
+	cnp // 16 bytes of zero
+
+	only = first | last
+)
+
+type opcodeInfo struct {
+	name string
+	has  uint16
+}
+
+var opcodes = [256]opcodeInfo{
+	RCSendFirst:    {"RC SEND first", send | first | payload},
+	RCSendMiddle:   {"RC SEND middle", send | middle | payload},
+	RCSendLast:     {"RC SEND last", send | last | payload},
+	RCSendLastImm:  {"RC SEND last with immediate", send | last | imm | payload},
+	RCSendOnly:     {"RC SEND only", send | only | payload},
+	RCSendOnlyImm:  {"RC SEND only with immediate", send | only | imm | payload},
+	RCWriteFirst:   {"RC WRITE first", write | first | reth | payload},
+	RCWriteMiddle:  {"RC WRITE middle", write | middle | payload},
+	RCWriteLast:    {"RC WRITE last", write | last | payload},
+	RCWriteLastImm: {"RC WRITE last with immediate", write | last | imm | payload},
+	RCWriteOnly:    {"RC WRITE only", write | only | reth | payload},
+	RCWriteOnlyImm: {"RC WRITE only with immediate", write | only | reth | imm | payload},
+	RCReadRequest:  {"RC READ request", only | reth},
+	RCReadFirst:    {"RC READ response first", response | first | aeth | payload},
+	RCReadMiddle:   {"RC READ response middle", response | middle | payload},
+	RCReadLast:     {"RC READ response last", response | last | aeth | payload},
+	RCReadOnly:     {"RC READ response only", response | only | aeth | payload},
+	RCAck:          {"RC ACK", response | only | aeth},
+	RCAtomicAck:    {"RC atomic ACK", response | only | aeth | atomicAckETH},
+	RCCompareSwap:  {"RC compare and swap", only | atomicETH},
+	RCFetchAdd:     {"RC fetch and add", only | atomicETH},
+	RCSendLastInv:  {"RC SEND last with invalidate", send | last | inv | payload},
+	RCSendOnlyInv:  {"RC SEND only with invalidate", send | only | inv | payload},
+	UCSendFirst:    {"UC SEND first", send | first | payload},
+	UCSendMiddle:   {"UC SEND middle", send | middle | payload},
+	UCSendLast:     {"UC SEND last", send | last | payload},
+	UCSendLastImm:  {"UC SEND last with immediate", send | last | imm | payload},
+	UCSendOnly:     {"UC SEND only", send | only | payload},
+	UCSendOnlyImm:  {"UC SEND only with immediate", send | only | imm | payload},
+	UCWriteFirst:   {"UC WRITE first", write | first | reth | payload},
+	UCWriteMiddle:  {"UC WRITE middle", write | middle | payload},
+	UCWriteLast:    {"UC WRITE last", write | last | payload},
+	UCWriteLastImm: {"UC WRITE last with immediate", write | last | imm | payload},
+	UCWriteOnly:    {"UC WRITE only", write | only | reth | payload},
+	UCWriteOnlyImm: {"UC WRITE only with immediate", write | only | reth | imm | payload},
+	UDSendOnly:     {"UD SEND only", send | only | deth | payload},
+	UDSendOnlyImm:  {"UD SEND only with immediate", send | only | deth | imm | payload},
+	CNP:            {"CNP", only | cnp},
+}
+
+func (o Opcode) is(what uint16) bool { return opcodes[o].has&what != 0 }
+
+func (o Opcode) String() string {
+	if !o.Valid() {
+		return fmt.Sprintf("opcode %#02x", uint8(o))
+	}
+	return opcodes[o].name
+}
+
+// Valid reports whether o is one of the constants.
+func (o Opcode) Valid() bool { return opcodes[o].has != 0 }
+
+// Transport returns the service that o belongs to.
+func (o Opcode) Transport() Transport { return Transport(o >> 5) }
+
+// IsFirst reports whether the packet is the first of a message of several packets.
+func (o Opcode) IsFirst() bool { return opcodes[o].has&only == first }
+
+// IsMiddle reports whether the packet is neither the first nor the last of a message.
+func (o Opcode) IsMiddle() bool { return o.is(middle) }
+
+// IsLast reports whether the packet is the last of a message of several packets.
+func (o Opcode) IsLast() bool { return opcodes[o].has&only == last }
+
+// IsOnly reports whether the packet is a whole message, as a request to read, an
+// atomic operation and an ACK always are.
+func (o Opcode) IsOnly() bool { return opcodes[o].has&only == only }
+
+// IsSend reports whether the packet is part of a SEND.
+func (o Opcode) IsSend() bool { return o.is(send) }
+
+// IsWrite reports whether the packet is part of a WRITE.
+func (o Opcode) IsWrite() bool { return o.is(write) }
+
+// IsAtomic reports whether the packet asks for an atomic operation.
+func (o Opcode) IsAtomic() bool { return o.is(atomicETH) }
+
+// IsReadResponse reports whether the packet is part of the answer to a READ.
+func (o Opcode) IsReadResponse() bool { return o.is(response) && o.is(payload) }
+
+// IsRequest reports whether a responder is to look at the packet.
+func (o Opcode) IsRequest() bool { return o.Valid() && !o.is(response|cnp) }
+
+// IsResponse reports whether a requester is to look at the packet.
+func (o Opcode) IsResponse() bool { return o.is(response) }
+
+// HasPayload reports whether the packet may carry data.
+func (o Opcode) HasPayload() bool { return o.is(payload) }
+
+// HasDETH reports whether the packet has QKey and SrcQP.
+func (o Opcode) HasDETH() bool { return o.is(deth) }
+
+// HasRETH reports whether the packet has Addr, RKey and Length.
+func (o Opcode) HasRETH() bool { return o.is(reth) }
+
+// HasAtomicETH reports whether the packet has Addr, RKey, SwapAdd and Compare.
+func (o Opcode) HasAtomicETH() bool { return o.is(atomicETH) }
+
+// HasAETH reports whether the packet has Syndrome and MSN.
+func (o Opcode) HasAETH() bool { return o.is(aeth) }
+
+// HasAtomicAckETH reports whether the packet has Orig.
+func (o Opcode) HasAtomicAckETH() bool { return o.is(atomicAckETH) }
+
+// HasImm reports whether the packet has Imm.
+func (o Opcode) HasImm() bool { return o.is(imm) }
+
+// HasInv reports whether the packet has InvKey.
+func (o Opcode) HasInv() bool { return o.is(inv) }
+
+// HeaderLen returns the bytes from the base transport header to the payload.
+func (o Opcode) HeaderLen() int { return int(headerLens[o]) }
+
+var headerLens = func() (lens [256]uint8) {
+	for o, info := range opcodes {
+		lens[o] = bthLen
+		for _, h := range [...]struct {
+			has uint16
+			len uint8
+		}{{deth, 8}, {reth, 16}, {atomicETH, 28}, {aeth, 4}, {atomicAckETH, 8}, {imm, 4}, {inv, 4}, {cnp, 16}} {
+			if info.has&h.has != 0 {
+				lens[o] += h.len
+			}
+		}
+	}
+	return lens
+}()

@@ -1,0 +1,227 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+const (
+	bthLen  = 12
+	icrcLen = 4
+
+	mask24 = 1<<24 - 1
+)
+
+// A Packet is what one packet says. Only the fields of the headers that its opcode has
+// mean anything.
+type Packet struct {
+	// The IP and UDP headers.
+	SGID, DGID   GID
+	FlowLabel    uint32 // 20 bits, IPv6 only
+	TrafficClass uint8  // or type of service
+	HopLimit     uint8  // or time to live
+	SrcPort      uint16
+
+	// The base transport header.
+	Opcode     Opcode
+	Solicited  bool
+	MigReq     bool
+	FECN, BECN bool
+	AckReq     bool
+	PKey       uint16
+	DestQP     uint32 // 24 bits
+	PSN        PSN
+
+	// DETH: datagrams.
+	QKey  uint32
+	SrcQP uint32 // 24 bits
+
+	// RETH: WRITE and READ requests. AtomicETH: atomic operations.
+	Addr    uint64
+	RKey    uint32
+	Length  uint32 // of the whole message; RETH only
+	SwapAdd uint64 // AtomicETH only, as Compare
+	Compare uint64
+
+	// AETH, AtomicAckETH: responses.
+	Syndrome Syndrome
+	MSN      uint32 // 24 bits
+	Orig     uint64 // what was in memory before the atomic operation
+
+	Imm    uint32 // as its four bytes lie in memory: no byte swap
+	InvKey uint32 // the R_Key to invalidate
+
+	Payload [][]byte // without padding
+}
+
+// PayloadLen returns the bytes of payload.
+func (p *Packet) PayloadLen() int {
+	n := 0
+	for _, b := range p.Payload {
+		n += len(b)
+	}
+	return n
+}
+
+// Size returns the bytes from the base transport header to the ICRC.
+func (p *Packet) Size() int { return p.Opcode.HeaderLen() + (p.PayloadLen()+3)&^3 + icrcLen }
+
+// Append appends the packet to b, from the base transport header to the ICRC: four bytes of
+// zero, until Flow.Seal fills them in. It does not allocate if b has room for Size bytes.
+func (p *Packet) Append(b []byte) []byte {
+	b = p.AppendHeaders(b)
+	for _, data := range p.Payload {
+		b = append(b, data...)
+	}
+	var zero [3 + icrcLen]byte
+	return append(b, zero[:-p.PayloadLen()&3+icrcLen]...)
+}
+
+// AppendHeaders appends what precedes the payload.
+func (p *Packet) AppendHeaders(b []byte) []byte {
+	pad := -p.PayloadLen() & 3
+	b = append(b, byte(p.Opcode), bit(p.Solicited, 7)|bit(p.MigReq, 6)|byte(pad<<4))
+	b = binary.BigEndian.AppendUint16(b, p.PKey)
+	b = append32(b, bit(p.FECN, 7)|bit(p.BECN, 6), p.DestQP)
+	b = append32(b, bit(p.AckReq, 7), uint32(p.PSN))
+
+	has := opcodes[p.Opcode].has
+	if has&deth != 0 {
+		b = binary.BigEndian.AppendUint32(b, p.QKey)
+		b = append32(b, 0, p.SrcQP)
+	}
+	if has&(reth|atomicETH) != 0 {
+		b = binary.BigEndian.AppendUint64(b, p.Addr)
+		b = binary.BigEndian.AppendUint32(b, p.RKey)
+	}
+	if has&reth != 0 {
+		b = binary.BigEndian.AppendUint32(b, p.Length)
+	}
+	if has&atomicETH != 0 {
+		b = binary.BigEndian.AppendUint64(b, p.SwapAdd)
+		b = binary.BigEndian.AppendUint64(b, p.Compare)
+	}
+	if has&aeth != 0 {
+		b = append32(b, byte(p.Syndrome), p.MSN)
+	}
+	if has&atomicAckETH != 0 {
+		b = binary.BigEndian.AppendUint64(b, p.Orig)
+	}
+	if has&imm != 0 {
+		b = binary.NativeEndian.AppendUint32(b, p.Imm)
+	}
+	if has&inv != 0 {
+		b = binary.BigEndian.AppendUint32(b, p.InvKey)
+	}
+	if has&cnp != 0 {
+		b = append(b, make([]byte, 16)...)
+	}
+	return b
+}
+
+// append32 appends a byte and a number of 24 bits.
+func append32(b []byte, high byte, low uint32) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(high)<<24|low&mask24)
+}
+
+func bit(set bool, n int) byte {
+	if set {
+		return 1 << n
+	}
+	return 0
+}
+
+// Parse fills p from b, what a UDP packet from src to dst carries. It sets TrafficClass, HopLimit
+// and FlowLabel, which b does not have, to 0, and it looks neither at the ICRC, which
+// Flow.Verify checks, nor at reserved bits and the bytes of the padding.
+//
+// The payload, if there is any, is one slice of b. Parse stores it in the array that p.Payload has, so
+// it allocates only for a p that never had a payload.
+//
+// After an error p is as before. Parse accepts a payload of any length, for a
+// responder has to answer a length that does not fit the path MTU or the message.
+func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
+	if len(b) < bthLen+icrcLen {
+		return fmt.Errorf("packet has %d bytes, fewer than the %d of the shortest", len(b), bthLen+icrcLen)
+	}
+	if len(b)%4 != 0 {
+		return fmt.Errorf("packet has %d bytes, not a multiple of 4", len(b))
+	}
+	op := Opcode(b[0])
+	if !op.Valid() {
+		return fmt.Errorf("packet has the unknown %v", op)
+	}
+	if v := b[1] & 0xF; v != 0 {
+		return fmt.Errorf("%v packet has transport version %d, not 0", op, v)
+	}
+	pad := int(b[1] >> 4 & 3)
+	size := len(b) - op.HeaderLen() - icrcLen
+	switch {
+	case size < 0:
+		return fmt.Errorf("%v packet has %d bytes, fewer than the %d of its headers", op, len(b), op.HeaderLen()+icrcLen)
+	case pad > size:
+		return fmt.Errorf("%v packet has %d bytes of padding in %d bytes of payload", op, pad, size)
+	case size > 0 && !op.HasPayload():
+		return fmt.Errorf("%v packet has %d bytes of payload, where there is none", op, size)
+	}
+
+	payload := p.Payload[:0]
+	*p = Packet{
+		SGID:      GIDOf(src.Addr()),
+		DGID:      GIDOf(dst),
+		SrcPort:   src.Port(),
+		Opcode:    op,
+		Solicited: b[1]&0x80 != 0,
+		MigReq:    b[1]&0x40 != 0,
+		PKey:      binary.BigEndian.Uint16(b[2:]),
+		FECN:      b[4]&0x80 != 0,
+		BECN:      b[4]&0x40 != 0,
+		DestQP:    binary.BigEndian.Uint32(b[4:]) & mask24,
+		AckReq:    b[8]&0x80 != 0,
+		PSN:       PSN(binary.BigEndian.Uint32(b[8:]) & mask24),
+	}
+	has := opcodes[op].has
+	h := b[bthLen:]
+	if has&deth != 0 {
+		p.QKey = binary.BigEndian.Uint32(h)
+		p.SrcQP = binary.BigEndian.Uint32(h[4:]) & mask24
+		h = h[8:]
+	}
+	if has&(reth|atomicETH) != 0 {
+		p.Addr = binary.BigEndian.Uint64(h)
+		p.RKey = binary.BigEndian.Uint32(h[8:])
+		h = h[12:]
+	}
+	if has&reth != 0 {
+		p.Length = binary.BigEndian.Uint32(h)
+		h = h[4:]
+	}
+	if has&atomicETH != 0 {
+		p.SwapAdd = binary.BigEndian.Uint64(h)
+		p.Compare = binary.BigEndian.Uint64(h[8:])
+		h = h[16:]
+	}
+	if has&aeth != 0 {
+		p.Syndrome = Syndrome(h[0])
+		p.MSN = binary.BigEndian.Uint32(h) & mask24
+		h = h[4:]
+	}
+	if has&atomicAckETH != 0 {
+		p.Orig = binary.BigEndian.Uint64(h)
+		h = h[8:]
+	}
+	if has&imm != 0 {
+		p.Imm = binary.NativeEndian.Uint32(h)
+		h = h[4:]
+	}
+	if has&inv != 0 {
+		p.InvKey = binary.BigEndian.Uint32(h)
+		h = h[4:]
+	}
+	p.Payload = payload
+	if size > pad {
+		p.Payload = append(p.Payload, h[:size-pad:size-pad])
+	}
+	return nil
+}
