@@ -47,6 +47,12 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if size < 0 {
 		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
 	}
+	if c.ops.pool != nil {
+		return c.newPoolReceiver(size)
+	}
+	if c.srq != nil {
+		return nil, c.ops.errForeignReceives()
+	}
 	return c.newReceiver(size, c.ops.postRecv)
 }
 
@@ -82,6 +88,21 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 		}
 	}
 	r.spare.memory = pieces[len(r.posted)]
+	return r, nil
+}
+
+// newPoolReceiver returns a Receiver with one receive. Later messages wait in the pool.
+func (c *queues) newPoolReceiver(size int) (*Receiver, error) {
+	if err := c.ops.receivesNothing(); err != nil {
+		return nil, err
+	}
+	r := &Receiver{post: c.ops.postOwn, posted: make([]slot, 1)}
+	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
+	r.spare.memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
+	s := &r.posted[0]
+	if s.receive, s.err = r.post(nil, s.memory); s.err != nil {
+		return nil, s.err
+	}
 	return r, nil
 }
 
