@@ -56,6 +56,11 @@ func (c *Conn) create() (err error) {
 	if err := c.config.checkShared(c.id.name()); err != nil {
 		return err
 	}
+	if forcePool != nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil {
+		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
+			return err
+		}
+	}
 	if c.config.Pool != nil {
 		c.pd, c.foreignPD = c.config.Pool.pd, true
 	}

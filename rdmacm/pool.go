@@ -243,6 +243,10 @@ func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 // tags counts the connections that use completion queues of the program.
 var tags atomic.Uint64
 
+// forcePool, which only tests set, returns a pool for a connection that has none, and a function that says that the
+// connection has left it.
+var forcePool func(*ID) (pool *Pool, left func(), err error)
+
 // join reserves places in the completion queue for a connection that may have
 // so many send requests in flight.
 func (p *Pool) join(o *operations, sends int) error {

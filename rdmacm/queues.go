@@ -27,6 +27,7 @@ type queues struct {
 	channel    *ibverbs.CompChannel
 	cq         *ibverbs.CQ  // its own, or nil
 	srq        *ibverbs.SRQ // of a pool or of the user, or nil
+	leavePool  func()       // from forcePool, or nil
 	qp         *ibverbs.QP
 	ops        operations
 
@@ -353,7 +354,7 @@ func (c *queues) release(others ...func() error) error {
 			steps = append(steps, c.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, c.closeRegions, func() error { return c.leave.Do(c.leaveID) })
+		steps = append(steps, c.closeRegions, c.leaveThePool, func() error { return c.leave.Do(c.leaveID) })
 		if c.pd != nil && !c.foreignPD {
 			steps = append(steps, c.pd.Close)
 		}
@@ -386,11 +387,22 @@ func (c *queues) closeRegions() error {
 	return c.regions.Close()
 }
 
+// leaveThePool makes room in the pool for another connection.
+func (c *queues) leaveThePool() error {
+	if p := c.ops.pool; p != nil {
+		p.leave(&c.ops, c.ops.sends.size+1, c.ops.sending())
+	}
+	if c.leavePool != nil {
+		c.leavePool()
+		c.leavePool = nil
+	}
+	return nil
+}
+
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
 	if p := c.ops.pool; p != nil {
-		p.leave(&c.ops, c.ops.sends.size+1, c.ops.sending())
 		nudge(p.cq) // in case that who leads has waited for this connection
 	}
 	return nil
