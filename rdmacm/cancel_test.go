@@ -89,6 +89,7 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 
 // What a canceled send posted keeps its place in the queue until it is done.
 func TestCanceledSendKeepsItsPlace(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 1}, nil)
 	ctx := bounded(t)

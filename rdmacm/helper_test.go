@@ -60,6 +60,14 @@ func needOwnReceives(t testing.TB) {
 	}
 }
 
+// needOwnDomain skips the test where connections share a protection domain, which none of them closes.
+func needOwnDomain(t testing.TB) {
+	t.Helper()
+	if rdmacm.PoolsForced() {
+		t.Skip("the protection domain is the pool's")
+	}
+}
+
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
 	if os.Getenv(poolEnv) != "" {

@@ -619,6 +619,16 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
+// isReleased returns an error if a connection of a pool has been closed, and its messages are gone.
+func (o *operations) isReleased() error {
+	if o.pool == nil || o.queues.isUp() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
+}
+
 // over returns why no more requests can be posted, or nil.
 func (o *operations) over() error {
 	if o.closed != nil {

@@ -123,6 +123,9 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 		return nil, s.err
 	}
 	n, err := s.receive.Wait(ctx)
+	if err == nil {
+		err = s.receive.ops.isReleased()
+	}
 	if err != nil {
 		return nil, err
 	}
