@@ -74,7 +74,7 @@ func (c *Conn) create() (err error) {
 	if err := c.createQP(config); err != nil {
 		return c.orGone(err)
 	}
-	c.ops.num = c.qp.Num()
+	c.ops.num, c.ops.hangUp = c.qp.Num(), c.hangUp
 	if c.ops.pool != nil {
 		c.ops.pool.qps.add(&c.ops)
 	}

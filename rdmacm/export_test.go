@@ -54,6 +54,21 @@ func ForcePools(config PoolConfig) {
 	}
 }
 
+// PostedReceives returns how many receives of a pool are posted, and how many should be.
+func PostedReceives(p *Pool) (posted, want int) {
+	s := &p.receives
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posted, s.want
+}
+
+// PoolConns returns how many connections use a pool.
+func PoolConns(p *Pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 // PoolsForced reports whether ForcePools was called.
 func PoolsForced() bool { return forcePool != nil }
 

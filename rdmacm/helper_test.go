@@ -76,6 +76,7 @@ func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
 		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
+		"poolflood": peer(poolFlood),
 	})
 	os.Exit(m.Run())
 }

@@ -48,7 +48,7 @@ func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
 		return
 	case o.messages.unread.len() == o.pool.maxUnread:
 		receives.give(slot)
-		o.queues.fail(cerr.Argument("receive", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS,
+		o.giveUp(cerr.Argument("receive", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS,
 			"%d messages wait for a receive, as many as PoolConfig.MaxUnread allows, and the peer has sent another", o.pool.maxUnread)))
 		return
 	case n == 0 || receives.low.Load():
@@ -71,14 +71,21 @@ func (o *operations) hand(r *Receive, m *message) {
 	} else if err := fill(&op.segments, m.data); err != nil {
 		op.err = err
 	}
-	if op.err != nil { // as the device does
-		o.queues.fail(op.err)
+	if op.err != nil {
+		o.giveUp(op.err)
 	}
 	if m.slot >= 0 {
 		o.pool.receives.give(uint32(m.slot))
 	}
 	o.recvs.free(1)
 	o.end(op)
+}
+
+// giveUp ends the connection at both ends, as the device does when it cannot receive a message.
+func (o *operations) giveUp(cause error) {
+	if o.queues.end(cause) {
+		background.add(o.hangUp)
+	}
 }
 
 // await is tryRecv for a connection of a pool. If own is set, the segments are of a Receiver, which needs no

@@ -48,6 +48,7 @@ type operations struct {
 	serial   uint64        // in the pool
 	received atomic.Uint64 // number of the last shared receive that completed
 	messages messages      // if there is a pool
+	hangUp   func()        // tells the peer of the end, and flushes the queue pair
 
 	mu        sync.Mutex   // guards the fields below, and posting
 	inFlight  []*operation // the request ID says where

@@ -314,6 +314,9 @@ func pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
+// maxAlloc is more than any machine has, and less than what makes Go panic.
+const maxAlloc = 1 << 46
+
 // alloc allocates and registers memory until Close.
 func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
@@ -326,6 +329,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	}
 	if size <= 0 {
 		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, less than 1", size)
+	}
+	if int64(size) > maxAlloc {
+		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, more than %d", size, int64(maxAlloc))
 	}
 	mr, err := c.pd.Register(pages(size), access)
 	if err != nil {

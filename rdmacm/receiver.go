@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -46,6 +47,9 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	}
 	if size < 0 {
 		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
+	}
+	if int64(size) > math.MaxUint32 {
+		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, not less than 4 GiB, as every message is", size)
 	}
 	if c.ops.pool != nil {
 		return c.newPoolReceiver(size)
