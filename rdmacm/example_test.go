@@ -170,6 +170,7 @@ func ExampleConn_Post() {
 }
 
 // A server that serves every client in a goroutine of its own.
+// A server's connections share a pool. Each client sends one message.
 func ExampleNewPool() {
 	ctx := context.Background()
 	ln, err := rdmacm.Listen(ctx, "192.0.2.1:7471", nil)
@@ -188,29 +189,38 @@ func ExampleNewPool() {
 	defer pool.Close() // after the connections
 
 	serving, stop := context.WithCancel(ctx)
-	defer stop()
-	err = ln.Serve(serving, func(ctx context.Context, req *rdmacm.Request) {
-		conn, err := req.Accept(ctx, &rdmacm.Config{Pool: pool})
-		if err != nil {
-			log.Print(err)
-			return
-		}
-		defer conn.Close()
-		messages, err := conn.NewReceiver(4096) // nothing is lost that came before
-		if err != nil {
-			log.Print(err)
-			return
-		}
-		for {
-			message, err := messages.Next(ctx)
+	served := make(chan error)
+	go func() {
+		served <- ln.Serve(serving, func(ctx context.Context, req *rdmacm.Request) {
+			conn, err := req.Accept(ctx, &rdmacm.Config{Pool: pool})
 			if err != nil {
+				log.Print(err)
 				return
 			}
-			fmt.Printf("%s from %v\n", message.Data, conn.RemoteAddr())
+			defer conn.Close()
+			messages, err := conn.NewReceiver(4096) // what came before waits in the pool
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			message, err := messages.Next(ctx)
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			fmt.Printf("%s\n", message.Data)
+			_ = conn.Wait(ctx) // until the client, whose message was the last, has closed
+		})
+	}()
+	// Usually other programs on other hosts.
+	for range 2 {
+		if err := greet(ctx, "192.0.2.1:7471"); err != nil {
+			log.Fatal(err)
 		}
-	})
-	if err != nil {
-		log.Print(err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		log.Fatal(err)
 	}
 }
 

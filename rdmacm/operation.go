@@ -603,6 +603,17 @@ func (o *operations) receivesNothing() error {
 	if err := o.over(); err != nil {
 		return err
 	}
+	return o.postedNone()
+}
+
+// wantsNothing is receivesNothing for a pool, in which there may be messages although the connection has ended.
+func (o *operations) wantsNothing() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.postedNone()
+}
+
+func (o *operations) postedNone() error {
 	if o.recvs.used > 0 {
 		return cerr.Argument("NewReceiver", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
 	}

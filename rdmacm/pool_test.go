@@ -19,6 +19,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -497,7 +498,7 @@ func poolFlood(args []string) error {
 // Connections are closed while messages go over them and over others, by several goroutines at once. No message of
 // another connection comes, none is lost, and none twice.
 func TestPoolCloseRaces(t *testing.T) {
-	const pairs, rounds, size = 12, 6, 32
+	const pairs, rounds, size = 8, 3, 32
 	d := needDevice(t)
 	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 16, MessageSize: size})
 	shared := &rdmacm.Config{Pool: pool}
@@ -623,7 +624,10 @@ func recvMarked(ctx context.Context, c *rdmacm.Conn, counted chan struct{}) erro
 // Many connections share a pool, and a message goes over each.
 func TestPoolManyConnections(t *testing.T) {
 	d := needDevice(t)
-	conns := 200
+	conns := 50
+	if testdevice.Soft() {
+		conns = 200
+	}
 	if n := os.Getenv(poolConnsEnv); n != "" {
 		_, err := fmt.Sscan(n, &conns)
 		require.NoError(t, err)

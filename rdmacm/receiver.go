@@ -97,7 +97,7 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 
 // newPoolReceiver returns a Receiver with one receive. Later messages wait in the pool.
 func (c *queues) newPoolReceiver(size int) (*Receiver, error) {
-	if err := c.ops.receivesNothing(); err != nil {
+	if err := c.ops.wantsNothing(); err != nil {
 		return nil, err
 	}
 	r := &Receiver{post: c.ops.postOwn, posted: make([]slot, 1)}
