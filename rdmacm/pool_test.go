@@ -544,7 +544,6 @@ func raceToClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config
 	if err := <-accepted; err != nil {
 		return errors.Join(err, client.Close())
 	}
-	const size = 32
 	results := make(chan error, 8)
 	// The ends are those of one pair, or of two pairs that began at the same time; either way each end gets the
 	// messages of one peer only, in order.
