@@ -79,7 +79,11 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	kind, args := "rdmacm", []string{ln.Addr().String()}
 	if pooled {
 		kind, args = "a pool", append(args, fmt.Sprint(most))
-		s.pool = newPool(t, d.Name, crowdPool(most))
+		device, err := ln.Device() // with two hosts, not the test's
+		require.NoError(t, err)
+		s.pool, err = rdmacm.NewPool(device, crowdPool(most))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.pool.Close()) })
 	}
 	defer s.close(t)
 	accepting := make(chan struct{})
