@@ -175,10 +175,9 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 			return kept.receive, nil
 		}
 	}
-	if o.pool == nil { // otherwise there may be messages that came before the end
-		if err := o.over(); err != nil {
-			return nil, err
-		}
+	// In a pool there may be messages that came before the end.
+	if err := o.over(); err != nil && (o.pool == nil || len(o.kept) > 0) {
+		return nil, err
 	}
 	if len(o.kept) > 0 {
 		return nil, cerr.Argument("Recv", o.queues.kind, cerr.InvalidAs(syscall.EBUSY,
