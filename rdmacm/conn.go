@@ -53,7 +53,7 @@ func (c *Conn) create() (err error) {
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return cerr.Refuse(opCreateQP, c.id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.config.MinRNRTimer)
 	}
-	if forcePool != nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil {
+	if forcePool != nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
 		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
 			return err
 		}

@@ -173,6 +173,7 @@ func TestNewPoolFails(t *testing.T) {
 
 // What connections share must fit together.
 func TestSharedConfigMistakes(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 40})
 	pd, cq := ownQueues(t, d.Name, 64)

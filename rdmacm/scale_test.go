@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,9 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 		s.pool, err = rdmacm.NewPool(device, crowdPool(most))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.pool.Close()) })
+		s.memory, err = s.pool.PD().Alloc(16*most, ibverbs.AccessLocalWrite)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.memory.Close()) })
 	}
 	defer s.close(t)
 	accepting := make(chan struct{})
@@ -122,9 +126,17 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	require.Less(t, last, endBound)
 }
 
+// sharing is what a connection shares with others, if there is a pool.
+type sharing struct {
+	pool   *rdmacm.Pool
+	memory ibverbs.Segment // its part
+}
+
 // scaleServer serves every connection in a goroutine.
 type scaleServer struct {
 	pool     *rdmacm.Pool // nil if there is none
+	memory   *ibverbs.MR  // of the pool's domain, 16 bytes for each connection
+	next     atomic.Int64 // how many have theirs
 	answered chan struct{}
 	served   sync.WaitGroup
 
@@ -141,7 +153,11 @@ func (s *scaleServer) serve(ctx context.Context, ln *rdmacm.Listener) {
 			return
 		}
 		s.served.Go(func() {
-			err := serveOne(ctx, req, s.pool, func(conn *rdmacm.Conn, number uint64) {
+			shared := sharing{pool: s.pool}
+			if s.pool != nil {
+				shared.memory = s.memory.Sub(16*int(s.next.Add(1)-1), 16)
+			}
+			err := serveOne(ctx, req, shared, func(conn *rdmacm.Conn, number uint64) {
 				s.mu.Lock()
 				s.conns, s.numbers[number] = append(s.conns, conn), true
 				s.mu.Unlock()
@@ -350,7 +366,7 @@ func joinMany(ctx context.Context, address string, pool *rdmacm.Pool, first, lim
 // client is a connection that asks for numbers.
 type client struct {
 	conn *rdmacm.Conn
-	mr   *ibverbs.MR
+	mr   ibverbs.Segment
 	next *rdmacm.Receive
 }
 
@@ -387,23 +403,31 @@ func (c *client) ask(ctx context.Context, number uint64) (err error) {
 }
 
 // receiveFirst is a Config.Setup that posts a receive into the second half of
-// 16 bytes.
-func receiveFirst(mr **ibverbs.MR, first **rdmacm.Receive) func(*rdmacm.Conn) error {
+// 16 bytes, which it allocates if there are none.
+func receiveFirst(memory *ibverbs.Segment, first **rdmacm.Receive) func(*rdmacm.Conn) error {
 	return func(c *rdmacm.Conn) (err error) {
-		if *mr, err = c.Alloc(16, ibverbs.AccessLocalWrite); err != nil {
-			return err
+		if memory.Len() == 0 {
+			mr, err := c.Alloc(16, ibverbs.AccessLocalWrite)
+			if err != nil {
+				return err
+			}
+			*memory = mr.All()
 		}
-		*first, err = c.PostRecv((*mr).Sub(8, 8))
+		*first, err = c.PostRecv(memory.Sub(8, 8))
 		return err
 	}
 }
 
 // serveOne accepts a request, answers every message, says so for the first one,
 // and returns what ended the connection.
-func serveOne(ctx context.Context, req *rdmacm.Request, pool *rdmacm.Pool, answered func(*rdmacm.Conn, uint64)) error {
-	var mr *ibverbs.MR
+func serveOne(ctx context.Context, req *rdmacm.Request, shared sharing, answered func(*rdmacm.Conn, uint64)) error {
 	var next *rdmacm.Receive
-	conn, err := req.Accept(ctx, &rdmacm.Config{Pool: pool, Setup: receiveFirst(&mr, &next)})
+	mr, config := shared.memory, rdmacm.Config{Pool: shared.pool}
+	if shared.pool != nil {
+		config.SendQueue, config.RecvQueue = 1, 1 // as ucmatose's
+	}
+	config.Setup = receiveFirst(&mr, &next)
+	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		return err
 	}
