@@ -47,6 +47,7 @@ type CQ struct {
 	solicited bool
 	lost      atomic.Bool  // an overrun lost completions
 	scheduled atomic.Int64 // when spun last let the runtime schedule
+	nudged    atomic.Bool  // the goroutine that waits returns without a completion
 	spinner   spinner
 
 	turn  chan struct{} // full while a goroutine waits
@@ -327,7 +328,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if n > 0 {
 			cq.spinner.learn(time.Since(began) <= cq.spinner.limit)
 		}
-		if n > 0 || err != nil {
+		if n > 0 || err != nil || cq.nudged.Swap(false) {
 			return n, err
 		}
 		fd, err := cq.channel.waiter()
@@ -454,6 +455,14 @@ func bounded(budget time.Duration) time.Duration { return min(budget, MaxSpin) }
 // overran records that the device has reported an overrun of the queue.
 func (cq *CQ) overran() {
 	cq.lost.Store(true)
+	if cq.channel != nil {
+		cq.channel.wake(cq)
+	}
+}
+
+// nudge makes the goroutine that waits, or the next one that begins to, return without a completion.
+func (cq *CQ) nudge() {
+	cq.nudged.Store(true)
 	if cq.channel != nil {
 		cq.channel.wake(cq)
 	}
