@@ -17,7 +17,8 @@ import (
 // softLibraries is the folder with the libraries that C's programs run with on the device in user space.
 var softLibraries string
 
-// TestSoft runs the cases, and more, on the device in user space, also between two C programs.
+// TestSoft runs the cases, and more, on the device in user space, also between two C programs. VERBENA_INTEROP_SOFT says
+// which: the most telling ones, or all of them.
 func TestSoft(t *testing.T) {
 	which := os.Getenv("VERBENA_INTEROP_SOFT")
 	if which == "" {
@@ -110,8 +111,8 @@ func theirCases() []kase {
 	add(true, "ibv_devinfo", alone("ibv_devinfo", "-v", "hca_id:\tsoft0"))
 	add(false, "ibv_devices", alone("ibv_devices", "", "soft0"))
 	for _, test := range []string{
-		"ib_write_bw -a", "ib_send_bw -b", "ib_read_bw -q 4", "ib_write_bw -q 4 -b", "ib_send_bw -r 64 -e", "ib_send_bw --use-srq -q 2", "ib_send_bw -c UD",
-		"ib_write_lat -I 64", "ib_send_lat -c UC -s 1000",
+		"ib_write_bw -n 5 -a", "ib_send_bw -n 200 -b", "ib_read_bw -n 200 -q 4", "ib_write_bw -n 200 -q 4 -b", "ib_send_bw -n 200 -r 64 -e",
+		"ib_send_bw -n 200 --use-srq -q 2", "ib_send_bw -n 200 -c UD", "ib_write_lat -n 200 -I 64", "ib_send_lat -n 200 -c UC -s 1000",
 	} {
 		name, flags, _ := strings.Cut(test, " ")
 		add(false, test, pingpong(name, flags))
