@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 )
 
 const (
@@ -202,24 +201,6 @@ func moduleFolder(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return found.Dir, nil
-}
-
-// lock waits until no other process builds.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, err
-		}
-	}
 }
 
 // install copies the libraries into a folder. Programs that run keep those that they have.

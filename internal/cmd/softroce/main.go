@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/verbena-go/verbena/internal/cmd/program"
 )
@@ -102,7 +101,7 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", path, syscall.Exec(path, r.args, environment(folder)))
+	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
 }
 
 // environment returns this process's, with the libraries before all others.

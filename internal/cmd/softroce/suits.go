@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // scripts is how many interpreters deep a script may be.
@@ -100,27 +99,6 @@ func suitsELF(path string) error {
 		return refuse("its DT_RPATH has %s, which comes before LD_LIBRARY_PATH", library)
 	}
 	return nil
-}
-
-// privileges returns what a program has that whoever starts it does not have.
-func privileges(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !ok:
-		return "", nil
-	case info.Mode()&os.ModeSetuid != 0 && int(stat.Uid) != os.Geteuid():
-		return "the set-user-ID bit", nil
-	case info.Mode()&os.ModeSetgid != 0 && int(stat.Gid) != os.Getegid():
-		return "the set-group-ID bit", nil
-	}
-	if n, err := syscall.Getxattr(path, "security.capability", nil); err == nil && n > 0 && os.Geteuid() != 0 {
-		return "capabilities", nil
-	}
-	return "", nil
 }
 
 // ownLibrary returns the path of a library that a program finds before those of LD_LIBRARY_PATH.
