@@ -45,11 +45,10 @@ func Libraries(in Input, dir string) error {
 	files := map[string][]byte{}
 	for _, s := range skeletons(all) {
 		s.check()
-		nodes := s.nodes()
 		if len(s.findings) > 0 {
 			return fmt.Errorf("library %s: %w", s.name, s.failed())
 		}
-		data := map[string]any{"Marker": marker, "Skeleton": s, "File": s.file, "Nodes": nodes, "Private": s.privateNodes()}
+		data := map[string]any{"Marker": marker, "Skeleton": s, "File": s.file, "Nodes": s.nodes(), "Private": s.privateNodes()}
 		if files[s.name+".c"], err = s.execute(librarySource, data); err != nil {
 			return err
 		}
@@ -81,18 +80,31 @@ func Libraries(in Input, dir string) error {
 // nodes returns the version nodes of what the library exports, each with the one before it.
 func (s *skeleton) nodes() []node {
 	nodes := map[string][]string{}
-	for _, f := range s.Exported() {
-		if f.Node == "" {
-			s.at = of("func", f.Name(), f.Header)
-			s.fail("no version node: the snapshot was made without the library")
-			continue
-		}
-		nodes[f.Node] = append(nodes[f.Node], f.Name())
+	for _, f := range s.Versioned() {
+		nodes[s.nodeOf(f)] = append(nodes[s.nodeOf(f)], f.Name())
 	}
 	for _, f := range s.Undeclared() {
 		nodes[f.Node] = append(nodes[f.Node], f.Name)
 	}
 	return chain(nodes)
+}
+
+// Versioned returns the functions that some snapshot has a node of. No program is linked to another one.
+func (s *skeleton) Versioned() []*provided {
+	return s.which(func(f *provided) bool { return f.owner == "" && s.nodeOf(f) != "" })
+}
+
+// nodeOf returns the version node of a function: the newest snapshot's, which may have been made without the library,
+// or else that of one before it.
+func (s *skeleton) nodeOf(f *provided) string {
+	for _, snapshot := range slices.Backward(s.Snapshots) {
+		for _, known := range snapshot.Functions {
+			if known.Name == f.Name() && known.Node != "" {
+				return known.Node
+			}
+		}
+	}
+	return ""
 }
 
 // undeclared is what a library exports although no header declares it, with the line that defines it.
@@ -110,9 +122,14 @@ func (s *skeleton) Undeclared() []undeclared {
 		"ibv_read_sysfs_file": "int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size) { return soft_read_file(dir, file, buf, size); }",
 	}
 	var all []undeclared
-	for _, u := range s.API.Undeclared {
-		if text := known[u.Name]; text != "" {
-			all = append(all, undeclared{u.Name, u.Node, text})
+	for _, snapshot := range slices.Backward(s.Snapshots) {
+		for _, u := range snapshot.Undeclared {
+			if text := known[u.Name]; text != "" {
+				all = append(all, undeclared{u.Name, u.Node, text})
+			}
+		}
+		if len(all) > 0 { // older ones have the same
+			break
 		}
 	}
 	return all
@@ -157,8 +174,8 @@ func chain(symbols map[string][]string) []node {
 		all = append(all, n)
 	}
 	slices.SortFunc(all, func(a, b node) int { return slices.Compare(a.number, b.number) })
-	for i := range all[1:] {
-		all[i+1].Before = all[i].Name
+	for i := 1; i < len(all); i++ {
+		all[i].Before = all[i-1].Name
 	}
 	return all
 }
