@@ -1,3 +1,5 @@
+//go:build linux
+
 package clib
 
 import (
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 
@@ -22,7 +25,7 @@ import (
 var folder string
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"softroce": softroce.Main})
+	process.Become(map[string]process.Program{"softroce": softroce.Main, "devices": rdmadevices.Main})
 	os.Exit(run(m))
 }
 
@@ -128,13 +131,16 @@ func TestWithoutDevice(t *testing.T) {
 	require.Zero(t, p.Wait(), "%s", p.Output())
 	require.Contains(t, p.Stderr(), "softroce: "+part+"/libverbena-softroce.so: cannot open")
 
-	status := process.Run(t, process.Command(t, "softroce", "run", "-l", part, "ibv_devinfo"))
+	status := process.Run(t, process.Command(t, "softroce", "run", "-l", part, "true"))
 	require.Equal(t, 1, status.Wait())
 	require.Contains(t, status.Stderr(), "softroce libs "+part+" builds the libraries")
 }
 
 // Packets of all programs go into one file.
 func TestCaptureVariable(t *testing.T) {
+	if _, err := exec.LookPath("rdma_server"); err != nil {
+		t.Skip("needs rdma-core's programs, which make setup installs")
+	}
 	path := filepath.Join(t.TempDir(), "all.pcap")
 	sizes := []int64{0}
 	for range 2 {
@@ -242,8 +248,21 @@ func exports(t *testing.T, path string) map[string]bool {
 // A program that was not meant for it runs, too: what it starts inherits the libraries.
 func TestScript(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
-	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nibv_devinfo -l; exit 9\n"), 0o700))
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+compile(t, "dlopen", "-ldl")+" && exit 9\n"), 0o700))
 	p := process.Run(t, process.Command(t, "softroce", "run", "-l", folder, script))
 	require.Equal(t, 9, p.Wait())
-	require.Contains(t, p.Stdout(), "soft0")
+	require.Empty(t, p.Output())
+}
+
+// A Go program that is not checked by softroce does not get the device, and is told what to do.
+func TestGoProgram(t *testing.T) {
+	cmd := process.Command(t, "devices")
+	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+folder, "VERBENA_DEVICE=")
+	p := process.Run(t, cmd)
+	require.Equal(t, 1, p.Wait())
+	require.Contains(t, p.Stderr(), "softroce: this is a Go program, and one process cannot have Go twice: import github.com/verbena-go/verbena/softroce")
+
+	p = process.Run(t, process.Command(t, "softroce", "run", "-l", folder, process.Self(t)))
+	require.Equal(t, 1, p.Wait())
+	require.Contains(t, p.Stderr(), "it is a Go program")
 }

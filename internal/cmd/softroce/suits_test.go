@@ -1,3 +1,5 @@
+//go:build linux
+
 package softroce
 
 import (
@@ -30,7 +32,7 @@ func write(t *testing.T, folder, name, text string) string {
 func TestSuits(t *testing.T) {
 	folder := t.TempDir()
 	plain := compile(t, folder, "plain")
-	static := compile(t, folder, "static", "-static")
+	static := compile(t, folder, "static", "-static", "-nostdlib", "-Wl,-e,main")
 	musl := compile(t, folder, "musl", "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1")
 	mips := compile(t, folder, "mips")
 	text, err := os.ReadFile(mips)
