@@ -7,7 +7,9 @@ import (
 )
 
 // become runs a program in place of this one. It returns if it cannot.
-func become(path string, args, environment []string) error { return syscall.Exec(path, args, environment) }
+func become(path string, args, environment []string) error {
+	return syscall.Exec(path, args, environment)
+}
 
 // privileges returns what a program has that whoever starts it does not have.
 func privileges(path string) (string, error) {
