@@ -49,6 +49,7 @@ type CQ struct {
 	scheduled atomic.Int64 // when spun last let the runtime schedule
 	spinner   spinner
 
+	woken atomic.Bool // Wake was called, and no Wait has returned because of it
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another reader took our event
 	try   func() (bool, error)
@@ -279,7 +280,7 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 // occupies no OS thread. When ctx ends, the error matches ctx.Err(), unless
 // there are completions; when the queue is closed, it matches os.ErrClosed.
 // Wait needs a queue with a channel. It may spin for a short time first; see
-// CQConfig.Spin.
+// CQConfig.Spin. After Wake, it returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
 		if n, err := cq.Poll(wcs); n > 0 || err != nil {
@@ -294,6 +295,17 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		}
 	}
 	return cq.waitParked(ctx, wcs)
+}
+
+// Wake lets one Wait return without a completion: one that is in progress, or else the next that finds none. A goroutine that
+// waits for more than completions, such as a deadline or another goroutine's request, needs no context for that.
+func (cq *CQ) Wake() {
+	if cq == nil || cq.channel == nil || cq.object.Use() != nil {
+		return
+	}
+	defer cq.object.Done()
+	cq.woken.Store(true)
+	cq.channel.wake(cq)
 }
 
 // waitParked is Wait without spinning.
@@ -327,7 +339,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if n > 0 {
 			cq.spinner.learn(time.Since(began) <= cq.spinner.limit)
 		}
-		if n > 0 || err != nil {
+		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
 		}
 		fd, err := cq.channel.waiter()

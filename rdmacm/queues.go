@@ -38,6 +38,8 @@ type queues struct {
 	untold  error         // why the peer could not be told of the end
 	parting parting
 
+	onEnd func(error) // called with the cause, unless nil
+
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look
 
@@ -94,18 +96,10 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
 	}
-	device, err := c.id.Device()
-	if err != nil {
+	if err := c.choosePD(size.config); err != nil {
 		return config, err
 	}
-	if c.pd == nil {
-		if c.pd, err = device.AllocPD(); err != nil {
-			return config, err
-		}
-	} else if c.pd.Device() != device {
-		return config, cerr.Refuse(opCreateQP, c.id.name(), "%s.PD is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
-			size.config, c.kind)
-	}
+	device := c.pd.Device()
 	if c.channel, err = device.CreateCompChannel(); err != nil {
 		return config, err
 	}
@@ -116,6 +110,23 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 		SendCQ: c.cq, RecvCQ: c.cq, MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
 	}, c.ops.init(c, size)
+}
+
+// choosePD allocates a protection domain unless the config of that type has one.
+func (c *queues) choosePD(config string) error {
+	device, err := c.id.Device()
+	if err != nil {
+		return err
+	}
+	if c.pd == nil {
+		c.pd, err = device.AllocPD()
+		return err
+	}
+	if c.pd.Device() != device {
+		return cerr.Refuse(opCreateQP, c.id.name(), "%s.PD is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
+			config, c.kind)
+	}
+	return nil
 }
 
 // check returns an error if the queues were not created by this package.
@@ -182,14 +193,17 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 // end records the cause of the end. It returns false if there already is one.
 func (c *queues) end(cause error) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause != nil {
-		return false
+	first := c.cause == nil
+	if first {
+		c.cause = cause
+		c.ended.Store(true)
+		close(c.done)
 	}
-	c.cause = cause
-	c.ended.Store(true)
-	close(c.done)
-	return true
+	c.mu.Unlock()
+	if first && c.onEnd != nil {
+		c.onEnd(cause)
+	}
+	return first
 }
 
 // fail ends the connection and flushes the queue pair.
@@ -294,8 +308,9 @@ func (c *queues) release(others ...func() error) error {
 			steps = append(steps, c.qp.Close)
 		}
 		if c.cq != nil {
-			steps = append(steps, c.cq.Close, c.abortOperations)
+			steps = append(steps, c.cq.Close)
 		}
+		steps = append(steps, c.abortOperations)
 		if c.channel != nil {
 			steps = append(steps, c.channel.Close)
 		}

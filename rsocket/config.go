@@ -1,6 +1,15 @@
 package rsocket
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
 
 // A Config has the sizes and times of a connection. In the zero Config everything has its default. Those of
 // the sizes are the system's, from the files in /etc/rdma/rsocket that rsocket(7) describes, or the numbers here
@@ -27,4 +36,56 @@ type Config struct {
 	// HandshakeTimeout limits how long the peer may take to answer the request for a connection, or its
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
+}
+
+const (
+	minQueue         = 16
+	minReadBuffer    = 2048
+	minWriteBuffer   = 4096
+	maxBuffer        = 1 << 30
+	defaultKeepAlive = 30 * time.Second
+	defaultBacklog   = 128
+)
+
+// configFolder has the system's defaults; see rsocket(7).
+const configFolder = "/etc/rdma/rsocket"
+
+// systemDefaults reads them once.
+var systemDefaults = sync.OnceValue(func() Config { return defaultsIn(configFolder) })
+
+// defaultsIn returns the defaults that the files in a folder say, each a number.
+func defaultsIn(folder string) Config {
+	number := func(name string, otherwise int) int {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return otherwise
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || n < 0 {
+			return otherwise
+		}
+		return n
+	}
+	c := Config{
+		ReadBuffer: number("mem_default", 1<<17), WriteBuffer: number("wmem_default", 1<<17),
+		SendQueue: number("sqsize_default", 384), RecvQueue: number("rqsize_default", 384),
+		MaxInline: number("inline_default", 64),
+	}
+	if c.MaxInline == 0 {
+		c.MaxInline = -1
+	}
+	return c
+}
+
+// complete returns the config with the defaults, as far as these do not depend on the device.
+func (c Config) complete() Config {
+	d := systemDefaults()
+	c.ReadBuffer = min(max(cmp.Or(c.ReadBuffer, d.ReadBuffer), minReadBuffer), maxBuffer)
+	c.ReadBuffer += c.ReadBuffer % 2
+	c.WriteBuffer = min(max(cmp.Or(c.WriteBuffer, d.WriteBuffer), minWriteBuffer), maxBuffer)
+	c.SendQueue = min(cmp.Or(c.SendQueue, d.SendQueue), math.MaxUint16)
+	c.RecvQueue = min(cmp.Or(c.RecvQueue, d.RecvQueue), math.MaxUint16)
+	c.MaxInline = cmp.Or(c.MaxInline, d.MaxInline)
+	c.KeepAlive = cmp.Or(c.KeepAlive, defaultKeepAlive)
+	return c
 }

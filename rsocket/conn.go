@@ -1,9 +1,18 @@
 package rsocket
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
+	"sync"
 	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
 // A Conn is a connection. It is a net.Conn, and like a *net.TCPConn it can close each direction by itself. Its methods may be called
@@ -17,7 +26,37 @@ import (
 //   - syscall.ECONNRESET when the peer has closed the connection (Write only), or has ended without doing so,
 //   - syscall.ETIMEDOUT when the peer's device does not answer any more,
 //   - syscall.EPROTO when the peer has violated the protocol.
-type Conn struct{}
+type Conn struct {
+	config        Config
+	local, remote Addr
+	rdma          *rdmacm.Conn
+	queues
+	memory
+
+	closed  chan struct{} // closed when Close begins
+	reader  side
+	writer  side
+	closer  side          // for CloseRead and CloseWrite; has no deadline
+	pump    chan struct{} // full while a goroutine takes completions
+	wcs     []ibverbs.WC  // used by that goroutine
+	direct  direct        // for ReadFrom
+	scratch []byte        // for Peek; used by the reader
+
+	mu          sync.Mutex // guards the fields below, and posting
+	state       *protocol.State
+	err         error // why the connection is over, except that what has arrived before can be read
+	over        error // what rdmacm says about the end; completions from before may not have been taken
+	isOver      bool
+	readClosed  bool // by CloseRead
+	writeClosed bool // by CloseWrite
+	owed        int  // receives to post
+	aborts      bool // the peer has broken the protocol, and has not been told
+	linger      time.Duration
+
+	keepAlive keepAlive
+	closing   sync.Once
+	closeErr  error
+}
 
 var (
 	_ net.Conn      = (*Conn)(nil)
@@ -25,78 +64,253 @@ var (
 	_ io.WriterTo   = (*Conn)(nil)
 )
 
-// Read reads what has arrived, up to len(b) bytes, and blocks while there is nothing. It returns io.EOF when the peer has closed its
-// end and everything was read.
-func (c *Conn) Read(b []byte) (int, error) { return 0, errTODO }
+// side is one direction of a connection.
+type side struct {
+	lock     chan struct{} // full while a call has the direction
+	wake     chan struct{} // receives when the call that has it should look again
+	deadline deadline
+}
 
-// Write writes b. It blocks until all of it was copied and given to the device, and so while the peer has no room for it; the peer's
-// program need not have read it then.
-func (c *Conn) Write(b []byte) (int, error) { return 0, errTODO }
+func (s *side) init(passed func()) {
+	s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.deadline.init(passed)
+}
 
-// WriteBuffers writes the buffers, one after the other, in as few messages as possible. It removes what it has written from *v, as
-// net.Buffers.WriteTo does.
-func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) { return 0, errTODO }
+func (s *side) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
 
-// ReadFrom writes what it reads from r until the end of r. It reads straight into memory that the device sends from.
-// io.Copy uses it.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) { return 0, errTODO }
+// newConn returns a connection that prepare completes.
+func newConn(config Config) *Conn {
+	c := &Conn{
+		config: config, closed: make(chan struct{}), pump: make(chan struct{}, 1), wcs: make([]ibverbs.WC, 32), linger: DefaultLinger,
+	}
+	c.direct.lock = make(chan struct{}, 1)
+	c.reader.init(c.wake)
+	c.writer.init(c.wake)
+	c.closer.init(c.wake)
+	return c
+}
 
-// WriteTo writes what arrives to w, until the end of file. It passes w the memory that the peer has written to. As for every
-// Write, w must not keep it. A Read meanwhile waits. io.Copy uses it.
-func (c *Conn) WriteTo(w io.Writer) (int64, error) { return 0, errTODO }
+// wake makes the goroutine that has the pump look at everything again.
+func (c *Conn) wake() { c.cq.Wake() }
 
-// Peek returns the next n bytes without reading them, and blocks until they are there. They are valid until the next call
-// that reads. If there will be fewer, because of the end of file or an error, it returns those, and why. n may be up to half
-// of Config.ReadBuffer: beyond, the error is bufio.ErrBufferFull.
-//
-// The bytes are in memory that the peer can write to: one that breaks the protocol can change them after the program has
-// looked.
-func (c *Conn) Peek(n int) ([]byte, error) { return nil, errTODO }
+// establish takes over a connection that is up, and what the peer has told.
+func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
+	c.mu.Lock()
+	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
+	c.state.Connect(peer)
+	c.post(c.state.Update())
+	c.mu.Unlock()
+	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
+}
 
-// Discard skips the next n bytes, and blocks until they have arrived. It returns how many it has skipped, and if these are
-// fewer, why.
-func (c *Conn) Discard(n int) (int, error) { return 0, errTODO }
+// ended notes the end of the connection below.
+func (c *Conn) ended(cause error) {
+	c.mu.Lock()
+	c.over, c.isOver = cause, true
+	c.mu.Unlock()
+	c.wakeAll()
+}
 
-// Buffered returns how many bytes can be read at once. Some may have arrived that nobody has looked for yet.
-func (c *Conn) Buffered() int { return 0 }
+func (c *Conn) wakeAll() {
+	c.reader.signal()
+	c.writer.signal()
+	c.closer.signal()
+	c.wake()
+}
 
-// Close closes both directions. The peer reads the end of file after all that was written. Close does not heed deadlines, and
-// blocks until the peer's device has everything, at most for the time that SetLinger says. Reads and Writes in progress fail with an error
-// matching net.ErrClosed. Further calls do nothing.
-func (c *Conn) Close() error { return errTODO }
+// check returns an error if the connection was not made by this package.
+func (c *Conn) check() error {
+	if c == nil || c.closed == nil {
+		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the Conn is nil, or was not made by this package"))
+	}
+	return nil
+}
 
-// CloseRead makes Read return io.EOF. The peer is not told: when its window is full, its writes block.
-func (c *Conn) CloseRead() error { return errTODO }
+// begin gives the caller a direction until end. It waits for the call that has it.
+func (c *Conn) begin(s *side) error {
+	switch {
+	case fired(c.closed):
+		return net.ErrClosed
+	case s.deadline.hasPassed():
+		return os.ErrDeadlineExceeded
+	}
+	select {
+	case s.lock <- struct{}{}:
+		return nil
+	default:
+	}
+	for {
+		passed := s.deadline.wait()
+		select {
+		case s.lock <- struct{}{}:
+			return nil
+		case <-c.closed:
+			return net.ErrClosed
+		case <-passed:
+			if s.deadline.hasPassed() {
+				return os.ErrDeadlineExceeded
+			}
+		}
+	}
+}
 
-// CloseWrite ends what this end writes: the peer reads the end of file after all that was written, and can still
-// write.
-func (c *Conn) CloseWrite() error { return errTODO }
+func (s *side) end() { <-s.lock }
 
 // LocalAddr returns the local address, an Addr.
-func (c *Conn) LocalAddr() net.Addr { return Addr{} }
+func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the peer's address, an Addr.
-func (c *Conn) RemoteAddr() net.Addr { return Addr{} }
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline sets both deadlines.
-func (c *Conn) SetDeadline(t time.Time) error { return errTODO }
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
 // SetReadDeadline sets when calls that read fail, also those in progress. The zero time means never.
-func (c *Conn) SetReadDeadline(t time.Time) error { return errTODO }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
 // SetWriteDeadline sets when calls that write fail, also those in progress. The zero time means never.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return errTODO }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
+
+func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
+	if err := c.open("set"); err != nil {
+		return err
+	}
+	if read {
+		c.reader.deadline.set(t)
+	}
+	if write {
+		c.writer.deadline.set(t)
+	}
+	return nil
+}
+
+// open returns an error for an operation on a connection that was closed.
+func (c *Conn) open(op string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if fired(c.closed) {
+		return c.opError(op, net.ErrClosed)
+	}
+	return nil
+}
+
+// CloseRead makes Read return io.EOF. The peer is not told: when its window is full, its writes block.
+func (c *Conn) CloseRead() error {
+	return c.closeOne(func() { c.readClosed = true }, (*protocol.State).CloseRead)
+}
+
+// CloseWrite ends what this end writes: the peer reads the end of file after all that was written, and can still
+// write. A Write in progress fails with an error matching syscall.EPIPE. CloseWrite does not heed deadlines: it may have to wait for
+// the peer's device, not for its program.
+func (c *Conn) CloseWrite() error {
+	return c.closeOne(func() { c.writeClosed = true }, (*protocol.State).CloseWrite)
+}
+
+// closeOne closes a direction: note marks it, and say returns the word for the peer.
+func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, bool)) error {
+	if err := c.open("close"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	note() // calls that have the direction leave
+	c.mu.Unlock()
+	c.wakeAll()
+	if err := c.begin(&c.closer); err != nil {
+		return c.opError("close", err)
+	}
+	defer c.closer.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && !c.isOver && !c.state.HasControl() {
+		if err := c.wait(&c.closer); err != nil {
+			return c.opError("close", err)
+		}
+	}
+	if c.err == nil && !c.isOver {
+		c.post(say(c.state))
+	}
+	return nil
+}
 
 // SetLinger sets how many seconds Close waits for what was written to arrive. With 0, Close drops it, and the peer's Read fails with
 // an error matching syscall.ECONNRESET. A negative value restores DefaultLinger.
-func (c *Conn) SetLinger(sec int) error { return errTODO }
+func (c *Conn) SetLinger(sec int) error {
+	if err := c.open("set"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.linger = time.Duration(sec) * time.Second
+	if sec < 0 {
+		c.linger = DefaultLinger
+	}
+	return nil
+}
 
 // DefaultLinger is how long Close waits unless SetLinger says otherwise.
 const DefaultLinger = 5 * time.Second
 
-// SetKeepAlive sets whether this end checks, while it has nothing on its way, that the peer's device still answers. A check is an RDMA
-// write of no bytes, which the peer's program does not notice. Whoever waits in Read learns of a peer that does not answer.
-func (c *Conn) SetKeepAlive(on bool) error { return errTODO }
+// Close closes both directions. The peer reads the end of file after all that was written. Close does not heed deadlines, and
+// blocks until the peer's device has everything, at most for the time that SetLinger says. Reads and Writes in progress fail with an error
+// matching net.ErrClosed. Further calls do nothing.
+func (c *Conn) Close() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.closing.Do(func() {
+		close(c.closed)
+		c.keepAlive.stop()
+		c.wakeAll()
+		c.pump <- struct{}{} // never given back
+		c.part()
+		c.closeErr = c.opError("close", c.release())
+	})
+	return c.closeErr
+}
 
-// SetKeepAlivePeriod sets how often the check is done; d must be positive.
-func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return errTODO }
+// part tells the peer about the end, and waits until its device has everything. The caller has the pump.
+func (c *Conn) part() {
+	c.mu.Lock()
+	linger := c.linger
+	c.mu.Unlock()
+	if linger == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for !c.parted() {
+		n, err := c.cq.Wait(ctx, c.wcs)
+		if n == 0 && ctx.Err() != nil {
+			return
+		}
+		c.handle(n, err)
+	}
+}
+
+// parted says the last word to the peer, if it can be said, and reports whether there is nothing left to wait for.
+func (c *Conn) parted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.HasControl() || c.state.Disconnected() {
+		c.post(c.state.Disconnect())
+		return c.err != nil || c.isOver || c.state.Disconnected() || c.state.Idle()
+	}
+	return c.err != nil || c.isOver
+}
+
+// release frees everything. The caller has the pump, which nobody gets any more.
+func (c *Conn) release() error {
+	c.mu.Lock() // nobody posts
+	if c.err == nil {
+		c.err = net.ErrClosed
+	}
+	rdma := c.rdma
+	c.mu.Unlock()
+	return errors.Join(rdma.Close(), c.queues.close())
+}

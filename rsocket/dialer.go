@@ -2,8 +2,15 @@ package rsocket
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/netip"
+	"strings"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
 // A Dialer contains options for connecting to an address. The zero value is usable. Its methods may be called
@@ -36,10 +43,65 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
 // errors.ErrUnsupported if the peer speaks another version of the protocol.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return nil, errTODO
+	switch {
+	case d == nil:
+		return nil, cerr.Nil("Dialer.DialContext", "dialer")
+	case ctx == nil:
+		return nil, cerr.Nil("Dialer.DialContext", "ctx")
+	}
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	peers, err := lookup(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	var errs []error
+	for _, peer := range peers {
+		conn, err := d.dial(ctx, peer)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err = errs[0]
+	if len(errs) > 1 {
+		err = errors.Join(errs...)
+	}
+	err = &net.OpError{Op: "dial", Net: network, Addr: Addr{peers[0]}, Err: err}
+	if d.Fallback != nil && ctx.Err() == nil {
+		return d.Fallback(ctx, network, address, err)
+	}
+	return nil, err
 }
 
-// FallbackTCP is a Dialer.Fallback that connects to the same host and port over TCP.
-func FallbackTCP(ctx context.Context, network, address string, _ error) (net.Conn, error) {
-	return nil, errTODO
+// dial connects to one address.
+func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
+	c := newConn(d.Config.complete())
+	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
+	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())
+	if err != nil {
+		return nil, errors.Join(err, c.queues.close())
+	}
+	hello, err := protocol.ParseHello(rdma.PeerData())
+	if err != nil {
+		return nil, errors.Join(err, rdma.Close(), c.queues.close())
+	}
+	c.establish(rdma, hello)
+	return c, nil
+}
+
+// FallbackTCP is a Dialer.Fallback that connects to the same host and port over TCP, as C programs do under librspreload. If that
+// fails, too, the error has both reasons.
+func FallbackTCP(ctx context.Context, network, address string, cause error) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp"+strings.TrimPrefix(network, "rdma"), address)
+	if err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	return conn, nil
 }
