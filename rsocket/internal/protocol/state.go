@@ -224,12 +224,15 @@ func (s *State) receiveData(w Word, length int) error {
 	case n > s.given[0]:
 		return violation("%v, where there is room for %d", w, s.given[0])
 	}
+	if err := s.count(w); err != nil {
+		return err
+	}
 	s.given[0] -= n
 	if s.given[0] == 0 {
 		s.given = [2]int{s.given[1], 0}
 	}
 	s.unread += n
-	return s.count(w)
+	return nil
 }
 
 // count counts a message that takes a credit.
