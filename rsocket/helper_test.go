@@ -1,6 +1,8 @@
 package rsocket_test
 
 import (
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -41,17 +43,44 @@ func listen(t testing.TB, config rsocket.Config) *rsocket.Listener {
 // pair returns the two ends of a connection, closed with the test.
 func pair(t testing.TB, dialed, accepted rsocket.Config) (client, server *rsocket.Conn) {
 	t.Helper()
-	ln := listen(t, accepted)
+	return pairOn(t, listen(t, accepted), dialed)
+}
+
+// pairOn is pair on a listener.
+func pairOn(t testing.TB, ln *rsocket.Listener, dialed rsocket.Config) (client, server *rsocket.Conn) {
+	t.Helper()
 	d := rsocket.Dialer{Config: dialed}
-	a, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
+	conn, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	return closedWith(t, conn), acceptOne(t, ln)
+}
+
+// acceptOne returns the next connection, closed with the test.
+func acceptOne(t testing.TB, ln *rsocket.Listener) *rsocket.Conn {
+	t.Helper()
 	require.NoError(t, ln.SetDeadline(time.Now().Add(patience)))
-	b, err := ln.Accept()
+	conn, err := ln.Accept()
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	for _, c := range []interface{ SetDeadline(time.Time) error }{a, b} {
-		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return closedWith(t, conn)
+}
+
+// closedWith gives a connection a deadline, and closes it with the test.
+func closedWith(t testing.TB, conn net.Conn) *rsocket.Conn {
+	t.Helper()
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return conn.(*rsocket.Conn)
+}
+
+// echo sends a few bytes both ways.
+func echo(t testing.TB, a, b net.Conn) {
+	t.Helper()
+	for from, to := range map[net.Conn]net.Conn{a: b, b: a} {
+		_, err := from.Write([]byte("hello"))
+		require.NoError(t, err)
+		got := make([]byte, 5)
+		_, err = io.ReadFull(to, got)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
 	}
-	return a.(*rsocket.Conn), b.(*rsocket.Conn)
 }

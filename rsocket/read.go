@@ -2,9 +2,11 @@ package rsocket
 
 import (
 	"bufio"
+	"errors"
 	"io"
 
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
 // Read reads what has arrived, up to len(b) bytes, and blocks while there is nothing. It returns io.EOF when the peer has closed its
@@ -59,7 +61,7 @@ func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
 		switch {
 		case c.readClosed:
 			return 0, 0, 0, io.EOF
-		case c.state.Ended():
+		case c.state.Ended() && !errors.Is(c.err, protocol.ErrViolation):
 			err = io.EOF
 		case c.err != nil:
 			err = c.err
