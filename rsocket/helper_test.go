@@ -1,6 +1,7 @@
 package rsocket_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -17,8 +18,19 @@ import (
 
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{})
+	process.Become(map[string]process.Program{"c": peer(runC)})
 	os.Exit(m.Run())
+}
+
+// peer returns a program that says how f ended.
+func peer(f func(args []string) error) process.Program {
+	return func(args []string, _, stderr io.Writer) int {
+		if err := f(args); err != nil {
+			fmt.Fprintln(stderr, args, err)
+			return 1
+		}
+		return 0
+	}
 }
 
 // What these tests use of cmtest everywhere.
