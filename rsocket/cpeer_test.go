@@ -23,8 +23,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// The C peer is a process of librdmacm's rsockets. Its arguments are "listen" or "dial", an address, and then steps: "send:N", "recv:N",
-// "eof", "echo", "shut:HOW", "wait" for a line, "close" and "die".
+// The C peer is a process of librdmacm's rsockets. Each line of its input is "listen" or "dial", an address, and then steps: "send:N",
+// "recv:N", "eof", "echo", "shut:HOW", "wait" for another line, and "die". It closes the socket in the end, and says "done".
 
 // pattern is the byte at a place of a stream that the C peer sends or expects.
 func pattern(i int) byte { return byte(i*7>>3 ^ i) }
@@ -43,68 +43,75 @@ type cSocket struct {
 	sent, received int
 }
 
-func runC(args []string) error {
-	s, err := openC(args[0], netip.MustParseAddrPort(args[1]))
-	if err != nil {
-		return err
-	}
+func runC([]string) error {
 	lines := bufio.NewScanner(os.Stdin)
-	for _, step := range args[2:] {
-		what, number, _ := strings.Cut(step, ":")
-		n, _ := strconv.Atoi(number)
-		var err error
-		switch what {
-		case "send":
-			err = s.send(n)
-		case "recv":
-			err = s.recv(n)
-		case "eof":
-			err = s.eof()
-		case "echo":
-			err = s.echo()
-		case "shut":
-			err = librdmacm.Rshutdown(s.fd, int32(n))
-		case "wait":
-			lines.Scan()
-		case "close":
-			err = librdmacm.Rclose(s.fd)
-		case "die":
-			err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		default:
-			err = errors.New("unknown")
-		}
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		s, err := openC(words[0], netip.MustParseAddrPort(words[1]))
 		if err != nil {
-			return fmt.Errorf("%s: %w", step, err)
+			return err
 		}
-		fmt.Println("done", step)
+		for _, step := range words[2:] {
+			if err := s.take(step, lines); err != nil {
+				return fmt.Errorf("%s: %w", step, err)
+			}
+		}
+		if err := librdmacm.Rclose(s.fd); err != nil {
+			return err
+		}
+		fmt.Println("done")
 	}
 	return nil
 }
 
+func (s *cSocket) take(step string, lines *bufio.Scanner) error {
+	what, number, _ := strings.Cut(step, ":")
+	n, _ := strconv.Atoi(number)
+	switch what {
+	case "send":
+		return s.send(n)
+	case "recv":
+		return s.recv(n)
+	case "eof":
+		return s.eof()
+	case "echo":
+		return s.echo()
+	case "shut":
+		return librdmacm.Rshutdown(s.fd, int32(n))
+	case "wait":
+		lines.Scan()
+		return nil
+	case "die":
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return errors.New("unknown")
+}
+
 // openC connects to an address, or prints the one it listens at and accepts.
-func openC(how string, addr netip.AddrPort) (cSocket, error) {
+func openC(how string, addr netip.AddrPort) (*cSocket, error) {
 	sa := librdmacm.SockaddrIn{SinFamily: syscall.AF_INET, SinPort: libibverbs.NewBe16(addr.Port())}
 	*(*[4]byte)(unsafe.Pointer(&sa.SinAddr)) = addr.Addr().As4()
 	ptr, size := (*librdmacm.Sockaddr)(unsafe.Pointer(&sa)), uint32(unsafe.Sizeof(sa))
-	fd, err := librdmacm.Rsocket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	n, err := librdmacm.Rsocket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
-		return cSocket{}, err
+		return nil, err
 	}
+	fd := int32(n)
 	if how == "dial" {
-		return cSocket{fd: int32(fd)}, librdmacm.Rconnect(int32(fd), ptr, size)
+		return &cSocket{fd: fd}, librdmacm.Rconnect(fd, ptr, size)
 	}
-	if err := librdmacm.Rbind(int32(fd), ptr, size); err != nil {
-		return cSocket{}, err
+	if err := librdmacm.Rbind(fd, ptr, size); err != nil {
+		return nil, err
 	}
-	if err := librdmacm.Rlisten(int32(fd), 8); err != nil {
-		return cSocket{}, err
+	if err := librdmacm.Rlisten(fd, 8); err != nil {
+		return nil, err
 	}
-	if err := librdmacm.Rgetsockname(int32(fd), ptr, &size); err != nil {
-		return cSocket{}, err
+	if err := librdmacm.Rgetsockname(fd, ptr, &size); err != nil {
+		return nil, err
 	}
 	fmt.Println(netip.AddrPortFrom(addr.Addr(), sa.SinPort.Host()))
-	accepted, err := librdmacm.Raccept(int32(fd), nil, nil)
-	return cSocket{fd: int32(accepted)}, err
+	accepted, err := librdmacm.Raccept(fd, nil, nil)
+	return &cSocket{fd: int32(accepted)}, errors.Join(err, librdmacm.Rclose(fd))
 }
 
 func (s *cSocket) send(n int) error {
@@ -167,22 +174,59 @@ func (s *cSocket) echo() error {
 	}
 }
 
-// withC runs f with a connection to a C peer that takes these steps, once dialed from here and once from there.
-func withC(t *testing.T, config rsocket.Config, steps []string, f func(t *testing.T, conn *rsocket.Conn, peer *process.Process)) {
+// cPeer is the process, and what its connections have in common.
+type cPeer struct {
+	*process.Process
+	ip netip.Addr
+}
+
+func newCPeer(t *testing.T) *cPeer {
+	t.Helper()
 	d := testdevice.Needs(t, testdevice.CLibrary)
+	p := &cPeer{process.Start(t, process.Command(t, "c")), d.IPv4}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			require.NoError(t, p.Stdin.Close())
+			p.Wait()
+		}
+	})
+	return p
+}
+
+func (p *cPeer) tell(t testing.TB, line ...string) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.Stdin, strings.Join(line, " "))
+	require.NoError(t, err)
+}
+
+// with runs f with a connection to the C peer, which takes these steps, once dialed from here and once from there.
+func (p *cPeer) with(t *testing.T, config rsocket.Config, steps string, f func(t *testing.T, conn *rsocket.Conn)) {
 	t.Run("dialed", func(t *testing.T) {
 		needDevice(t)
-		peer := process.Start(t, process.Command(t, "c", append([]string{"listen", netip.AddrPortFrom(d.IPv4, 0).String()}, steps...)...))
-		dialer := rsocket.Dialer{Config: config}
-		conn, err := dialer.DialContext(bounded(t), "rdma", peer.Line())
-		require.NoError(t, err)
-		f(t, closedWith(t, conn), peer)
+		f(t, p.accepts(t, config, steps))
 	})
 	t.Run("accepted", func(t *testing.T) {
-		ln := listen(t, config)
-		peer := process.Start(t, process.Command(t, "c", append([]string{"dial", ln.Addr().String()}, steps...)...))
-		f(t, acceptOne(t, ln), peer)
+		needDevice(t)
+		f(t, p.dials(t, config, steps))
 	})
+}
+
+// accepts returns a connection that the peer accepts.
+func (p *cPeer) accepts(t *testing.T, config rsocket.Config, steps string) *rsocket.Conn {
+	t.Helper()
+	p.tell(t, "listen", netip.AddrPortFrom(p.ip, 0).String(), steps)
+	dialer := rsocket.Dialer{Config: config}
+	conn, err := dialer.DialContext(bounded(t), "rdma", p.Line())
+	require.NoError(t, err)
+	return closedWith(t, conn)
+}
+
+// dials returns a connection that the peer dials.
+func (p *cPeer) dials(t *testing.T, config rsocket.Config, steps string) *rsocket.Conn {
+	t.Helper()
+	ln := listen(t, config)
+	p.tell(t, "dial", ln.Addr().String(), steps)
+	return acceptOne(t, ln)
 }
 
 func readPattern(t testing.TB, conn net.Conn, n int) {
@@ -202,10 +246,11 @@ func atEOF(t testing.TB, conn net.Conn) {
 
 // Bytes of both, in messages of all sizes, while both send.
 func TestCEcho(t *testing.T) {
+	peer := newCPeer(t)
 	for name, config := range sizesOf {
 		t.Run(name, func(t *testing.T) {
-			withC(t, config, []string{"echo", "close"}, func(t *testing.T, conn *rsocket.Conn, peer *process.Process) {
-				const total = 200_000
+			peer.with(t, config, "echo", func(t *testing.T, conn *rsocket.Conn) {
+				const total = 70_000
 				data := patternOf(0, total)
 				wrote := inBackground(func() error {
 					for i, n := 0, 1; i < total; i, n = i+n, n*3/2+1 {
@@ -218,7 +263,7 @@ func TestCEcho(t *testing.T) {
 				readPattern(t, conn, total)
 				require.NoError(t, <-wrote)
 				atEOF(t, conn)
-				require.Zero(t, peer.Wait())
+				require.Equal(t, "done", peer.Line())
 			})
 		})
 	}
@@ -226,60 +271,63 @@ func TestCEcho(t *testing.T) {
 
 // Half closes in each direction, and shutdowns of both.
 func TestCShutdown(t *testing.T) {
-	const rd, wr, both = "shut:0", "shut:1", "shut:2"
+	peer := newCPeer(t)
+	const long = 140_000 // more than the window
 	for name, c := range map[string]struct {
-		steps []string
+		steps string
 		f     func(t *testing.T, conn *rsocket.Conn)
 	}{
-		"it ends first": {[]string{"send:100", wr, "recv:200000", "eof", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"it ends first": {"send:100 shut:1 recv:140000 eof", func(t *testing.T, conn *rsocket.Conn) {
 			readPattern(t, conn, 100)
 			atEOF(t, conn)
-			_, err := conn.Write(patternOf(0, 200_000))
+			_, err := conn.Write(patternOf(0, long))
 			require.NoError(t, err)
 			require.NoError(t, conn.CloseWrite())
 		}},
-		"this ends first": {[]string{"recv:100", "eof", "send:200000", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"this ends first": {"recv:100 eof send:140000", func(t *testing.T, conn *rsocket.Conn) {
 			_, err := conn.Write(patternOf(0, 100))
 			require.NoError(t, err)
 			require.NoError(t, conn.CloseWrite())
-			readPattern(t, conn, 200_000)
+			readPattern(t, conn, long)
 			atEOF(t, conn)
 		}},
-		"it ends both": {[]string{"send:5", both, "wait", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"it ends both": {"send:5 shut:2 wait", func(t *testing.T, conn *rsocket.Conn) {
 			readPattern(t, conn, 5)
 			atEOF(t, conn)
 			_, err := conn.Write([]byte{1})
 			isOpError(t, err, "write", syscall.ECONNRESET)
+			peer.tell(t)
 		}},
-		"it does not read": {[]string{rd, "send:5", wr, "wait", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"it does not read": {"shut:0 send:5 shut:1 wait", func(t *testing.T, conn *rsocket.Conn) {
 			readPattern(t, conn, 5)
 			atEOF(t, conn)
 			_, err := conn.Write([]byte{1})
 			isOpError(t, err, "write", syscall.ECONNRESET)
+			peer.tell(t)
 		}},
-		"it closes": {[]string{"recv:3", "send:100000", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"it closes": {"recv:3 send:140000", func(t *testing.T, conn *rsocket.Conn) {
 			_, err := conn.Write(patternOf(0, 3))
 			require.NoError(t, err)
-			readPattern(t, conn, 100_000)
+			readPattern(t, conn, long)
 			atEOF(t, conn)
 		}},
-		"this closes": {[]string{"recv:100000", "eof", "close"}, func(t *testing.T, conn *rsocket.Conn) {
-			_, err := conn.Write(patternOf(0, 100_000))
+		"this closes": {"recv:140000 eof", func(t *testing.T, conn *rsocket.Conn) {
+			_, err := conn.Write(patternOf(0, long))
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())
 		}},
-		"this does not read": {[]string{"send:5", "wait", "recv:7", "eof", "close"}, func(t *testing.T, conn *rsocket.Conn) {
+		"this does not read": {"send:5 wait recv:7 eof", func(t *testing.T, conn *rsocket.Conn) {
 			require.NoError(t, conn.CloseRead())
 			_, err := conn.Write(patternOf(0, 7))
 			require.NoError(t, err)
 			require.NoError(t, conn.CloseWrite())
+			peer.tell(t)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withC(t, rsocket.Config{}, c.steps, func(t *testing.T, conn *rsocket.Conn, peer *process.Process) {
+			peer.with(t, rsocket.Config{}, c.steps, func(t *testing.T, conn *rsocket.Conn) {
 				c.f(t, conn)
-				_, _ = fmt.Fprintln(peer.Stdin) // it may have ended
-				require.Zero(t, peer.Wait())
+				require.Equal(t, "done", peer.Line())
 			})
 		})
 	}
@@ -287,7 +335,9 @@ func TestCShutdown(t *testing.T) {
 
 // A C peer that is killed has not ended its data: a Read that waits fails, and so does a Write.
 func TestCKilled(t *testing.T) {
-	withC(t, rsocket.Config{}, []string{"send:1000", "wait", "die"}, func(t *testing.T, conn *rsocket.Conn, peer *process.Process) {
+	for _, connect := range []func(*cPeer, *testing.T, rsocket.Config, string) *rsocket.Conn{(*cPeer).accepts, (*cPeer).dials} {
+		peer := newCPeer(t)
+		conn := connect(peer, t, rsocket.Config{}, "send:1000 wait die")
 		readPattern(t, conn, 1000)
 		reading := inBackground(func() error {
 			_, err := conn.Read(make([]byte, 1))
@@ -300,10 +350,9 @@ func TestCKilled(t *testing.T) {
 				}
 			}
 		})
-		_, err := fmt.Fprintln(peer.Stdin)
-		require.NoError(t, err)
+		peer.tell(t)
 		isOpError(t, <-reading, "read", syscall.ECONNRESET)
 		isOpError(t, <-writing, "write", syscall.ECONNRESET)
 		require.Equal(t, -1, peer.Wait())
-	})
+	}
 }

@@ -52,15 +52,7 @@ var softSkips = map[string]string{
 
 	"rdmacm/ib.TestIBAddresses": "uses addresses of the family AF_IB, which the device does not have",
 
-	"rsocket.TestCEcho/middling":               "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCEcho/odd":                    "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCEcho/small":                  "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCKilled":                      "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/it_closes":          "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/it_does_not_read":   "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/it_ends_both":       "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/it_ends_first":      "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/this_closes":        "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/this_does_not_read": "has a peer of rdma-core's, which does not have the device",
-	"rsocket.TestCShutdown/this_ends_first":    "has a peer of rdma-core's, which does not have the device",
+	"rsocket.TestCEcho":     "has a peer of rdma-core's, which does not have the device",
+	"rsocket.TestCKilled":   "has a peer of rdma-core's, which does not have the device",
+	"rsocket.TestCShutdown": "has a peer of rdma-core's, which does not have the device",
 }
