@@ -297,11 +297,14 @@ func (c *Conn) part() {
 func (c *Conn) parted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.HasControl() || c.state.Disconnected() {
-		c.post(c.state.Disconnect())
-		return c.err != nil || c.isOver || c.state.Disconnected() || c.state.Idle()
+	if c.err != nil || c.isOver || c.state.Gone() {
+		return true
 	}
-	return c.err != nil || c.isOver
+	if !c.state.Disconnected() && !c.state.HasControl() {
+		return false
+	}
+	c.post(c.state.Disconnect())
+	return c.state.Idle() || c.err != nil
 }
 
 // release frees everything. The caller has the pump, which nobody gets any more.

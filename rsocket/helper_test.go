@@ -18,7 +18,7 @@ import (
 
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim)})
+	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "doomed": peer(doomed)})
 	os.Exit(m.Run())
 }
 

@@ -54,7 +54,8 @@ type State struct {
 	// Ending.
 	readable, writable bool // as the ends have closed them
 	ended              bool // the peer will send no more data
-	disconnected       bool // one of them has said so
+	disconnected       bool // the connection is at its end
+	gone               bool // the peer has said that it neither reads nor writes
 	said               bool // this end has
 }
 
@@ -202,7 +203,7 @@ func (s *State) Receive(w Word, length int, table []byte) error {
 	}
 	switch w {
 	case Disconnect:
-		s.ended, s.disconnected = true, true
+		s.ended, s.disconnected, s.gone = true, true, true
 		return nil
 	case Shutdown:
 		s.ended, s.readable = true, false
@@ -366,5 +367,8 @@ func (s *State) Disconnect() (p Post, due bool) {
 // Ended reports whether the peer has ended its data.
 func (s *State) Ended() bool { return s.ended }
 
-// Disconnected reports whether the connection was ended in an orderly way.
+// Gone reports whether the peer has ended both directions, and so does not care about what has not arrived.
+func (s *State) Gone() bool { return s.gone }
+
+// Disconnected reports whether the connection was ended in an orderly way: both directions, by either end or each by its own.
 func (s *State) Disconnected() bool { return s.disconnected }

@@ -183,7 +183,8 @@ func TestExample(t *testing.T) {
 	}
 	require.Equal(t, Disconnect, a.post(a.Disconnect()))
 	a.deliverAll(b)
-	require.True(t, a.Idle() && a.Disconnected() && b.Disconnected() && b.Ended())
+	require.True(t, a.Idle() && a.Disconnected() && b.Disconnected() && b.Ended() && b.Gone())
+	require.False(t, a.Gone())
 }
 
 // A long write into an empty window is cut as librdmacm cuts it.
@@ -339,6 +340,7 @@ func TestShutdowns(t *testing.T) {
 		require.Equal(t, []Word{Shutdown}, a.deliverAll(b))
 		require.Equal(t, []Word{Shutdown}, b.deliverAll(a))
 		require.True(t, a.Disconnected() && b.Disconnected())
+		require.False(t, a.Gone() || b.Gone())
 	})
 }
 
