@@ -49,7 +49,7 @@ type CQ struct {
 	scheduled atomic.Int64 // when spun last let the runtime schedule
 	spinner   spinner
 
-	woken atomic.Bool // Wake was called, and no Wait has returned because of it
+	woken atomic.Bool   // Wake was called, and no Wait has returned because of it
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another reader took our event
 	try   func() (bool, error)
