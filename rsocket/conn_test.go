@@ -20,7 +20,7 @@ func bytesOf(n int, seed uint64) []byte {
 }
 
 func TestTransfer(t *testing.T) {
-	for _, size := range []int{1, 64, 65, 2048, 300_000} {
+	for _, size := range []int{1, 64, 65, 2048, 140_000} {
 		client, server := pair(t, rsocket.Config{}, rsocket.Config{})
 		data := bytesOf(size, uint64(size))
 		sent := make(chan error, 2)

@@ -17,21 +17,21 @@ import (
 
 // sizesOf are configs, in whose buffers messages wrap around.
 var sizesOf = map[string]rsocket.Config{
-	"middling": {ReadBuffer: 1 << 15, WriteBuffer: 1 << 15},
+	"middling": {ReadBuffer: 1 << 14, WriteBuffer: 1 << 14},
 	"small":    {ReadBuffer: 3001, WriteBuffer: 1, SendQueue: 1, RecvQueue: 1, MaxInline: -1},
 	"odd":      {ReadBuffer: 5000, WriteBuffer: 4999, SendQueue: 20, RecvQueue: 17, MaxInline: 8},
 }
 
 // Each way to write and each way to read moves every byte.
 func TestCopies(t *testing.T) {
-	data := bytesOf(70_000, 3)
+	data := bytesOf(35_000, 3)
 	writes := map[string]func(c *rsocket.Conn) (int64, error){
 		"Write": func(c *rsocket.Conn) (int64, error) {
 			n, err := c.Write(data)
 			return int64(n), err
 		},
 		"WriteBuffers": func(c *rsocket.Conn) (int64, error) {
-			v := net.Buffers{nil, data[:1], data[1:100], {}, data[100:50_000], data[50_000:], nil}
+			v := net.Buffers{nil, data[:1], data[1:100], {}, data[100:30_000], data[30_000:], nil}
 			n, err := c.WriteBuffers(&v)
 			if err == nil && len(v) != 0 {
 				err = errors.New("buffers are left")

@@ -250,7 +250,7 @@ func TestCEcho(t *testing.T) {
 	for name, config := range sizesOf {
 		t.Run(name, func(t *testing.T) {
 			peer.with(t, config, "echo", func(t *testing.T, conn *rsocket.Conn) {
-				const total = 70_000
+				const total = 40_000
 				data := patternOf(0, total)
 				wrote := inBackground(func() error {
 					for i, n := 0, 1; i < total; i, n = i+n, n*3/2+1 {

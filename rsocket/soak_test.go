@@ -290,7 +290,7 @@ func soakSetting[T any](t *testing.T, name string, otherwise T, parse func(strin
 // Connections of all sizes are made, used in both directions at once with deadlines, half closed, closed, aborted and killed at random,
 // for VERBENA_SOAK, with VERBENA_SOAK_SEED. Every byte is right, every error is as it should be, and nothing hangs or is left.
 func TestSoak(t *testing.T) {
-	long := soakSetting(t, "VERBENA_SOAK", 5*time.Second, time.ParseDuration)
+	long := soakSetting(t, "VERBENA_SOAK", 3*time.Second, time.ParseDuration)
 	seed := soakSetting(t, "VERBENA_SOAK_SEED", uint64(time.Now().UnixNano()), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
 	t.Logf("VERBENA_SOAK=%v VERBENA_SOAK_SEED=%d", long, seed)
 	ln := listen(t, soakConfig(rand.New(rand.NewPCG(seed, 0))))

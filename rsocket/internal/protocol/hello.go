@@ -43,8 +43,8 @@ func (h Hello) Marshal() []byte {
 	}
 	binary.BigEndian.PutUint16(b[2:], h.Credits)
 	b[7] = scale(h.IOMap)
-	h.Table.put(b[8:], binary.BigEndian)
-	h.Buffer.put(b[24:], binary.BigEndian)
+	h.Table.put(b[8:], true)
+	h.Buffer.put(b[24:], true)
 	return b
 }
 
@@ -65,8 +65,8 @@ func ParseHello(b []byte) (Hello, error) {
 	h := Hello{
 		BigEndian: b[1]&flagNetOrder != 0,
 		Credits:   binary.BigEndian.Uint16(b[2:]),
-		Table:     region(b[8:], binary.BigEndian),
-		Buffer:    region(b[24:], binary.BigEndian),
+		Table:     region(b[8:], true),
+		Buffer:    region(b[24:], true),
 	}
 	if b[1]&flagIOMap != 0 {
 		h.IOMap = unscale(b[7])
@@ -97,16 +97,25 @@ func unscale(b byte) int {
 // EntryLen is the number of bytes of a target entry.
 const EntryLen = 16
 
-// put writes the region as a target entry.
-func (r Region) put(b []byte, order binary.ByteOrder) {
-	order.PutUint64(b, r.Addr)
-	order.PutUint32(b[8:], r.Key)
-	order.PutUint32(b[12:], r.Length)
+// put writes the region as a target entry. It has both byte orders, because what goes through an interface is allocated.
+func (r Region) put(b []byte, bigEndian bool) {
+	if bigEndian {
+		binary.BigEndian.PutUint64(b, r.Addr)
+		binary.BigEndian.PutUint32(b[8:], r.Key)
+		binary.BigEndian.PutUint32(b[12:], r.Length)
+		return
+	}
+	binary.LittleEndian.PutUint64(b, r.Addr)
+	binary.LittleEndian.PutUint32(b[8:], r.Key)
+	binary.LittleEndian.PutUint32(b[12:], r.Length)
 }
 
 // region reads a target entry.
-func region(b []byte, order binary.ByteOrder) Region {
-	return Region{Addr: order.Uint64(b), Key: order.Uint32(b[8:]), Length: order.Uint32(b[12:])}
+func region(b []byte, bigEndian bool) Region {
+	if bigEndian {
+		return Region{Addr: binary.BigEndian.Uint64(b), Key: binary.BigEndian.Uint32(b[8:]), Length: binary.BigEndian.Uint32(b[12:])}
+	}
+	return Region{Addr: binary.LittleEndian.Uint64(b), Key: binary.LittleEndian.Uint32(b[8:]), Length: binary.LittleEndian.Uint32(b[12:])}
 }
 
 // ErrViolation is what every error for a peer that breaks the protocol matches. It matches syscall.EPROTO.

@@ -1,7 +1,5 @@
 package protocol
 
-import "encoding/binary"
-
 // Constants of the protocol, and of librdmacm.
 const (
 	Entries      = 2       // of the own target table
@@ -24,7 +22,6 @@ type Config struct {
 type State struct {
 	config Config
 	peer   Hello
-	order  binary.ByteOrder // of the peer
 
 	// Sending.
 	sent      uint16 // number of data messages
@@ -77,15 +74,8 @@ func (s *State) Hello() Hello {
 
 // Connect takes what the peer has told. It must come before everything below.
 func (s *State) Connect(peer Hello) {
-	s.peer, s.order = peer, nativeOrder(peer.BigEndian)
+	s.peer = peer
 	s.limit, s.target[0], s.entry = peer.Credits, peer.Buffer, 1%peer.Table.Length
-}
-
-func nativeOrder(bigEndian bool) binary.ByteOrder {
-	if bigEndian {
-		return binary.BigEndian
-	}
-	return binary.LittleEndian
 }
 
 // A Post is a request to post.
@@ -257,7 +247,7 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	if t.Length != 0 {
 		return violation("entry %d of the target table changed, and has %d bytes left", s.announced, t.Length)
 	}
-	*t = region(table[s.announced*EntryLen:], nativeOrder(s.config.BigEndian))
+	*t = region(table[s.announced*EntryLen:], s.config.BigEndian)
 	if t.Length == 0 {
 		return violation("entry %d of the target table is empty", s.announced)
 	}
@@ -297,7 +287,7 @@ func (s *State) Update() (p Post, due bool) {
 	}
 	p.HasEntry = true
 	p.To = Region{Addr: s.peer.Table.Addr + EntryLen*uint64(s.entry), Key: s.peer.Table.Key, Length: EntryLen}
-	Region{Addr: s.config.Buffer.Addr + uint64(s.next*half), Key: s.config.Buffer.Key, Length: uint32(half)}.put(p.Entry[:], s.order)
+	Region{Addr: s.config.Buffer.Addr + uint64(s.next*half), Key: s.config.Buffer.Key, Length: uint32(half)}.put(p.Entry[:], s.peer.BigEndian)
 	s.entry = (s.entry + 1) % s.peer.Table.Length
 	s.spare -= half
 	s.next ^= 1

@@ -217,7 +217,7 @@ func TestUpdates(t *testing.T) {
 		require.Equal(t, want, b.update())
 		m := b.out[0]
 		require.EqualValues(t, tableAddr+EntryLen*(i%2), m.To.Addr)
-		require.Equal(t, Region{bufferAddr + uint64(i%2*half), key, half}, region(m.Entry[:], binary.LittleEndian))
+		require.Equal(t, Region{bufferAddr + uint64(i%2*half), key, half}, region(m.Entry[:], false))
 		b.deliverAll(a)
 	}
 }
@@ -403,7 +403,7 @@ func TestViolations(t *testing.T) {
 // change gives entry 1, and leaves an entry 0 in the table that is in use.
 func change(a *State, table []byte) {
 	for i := range Entries {
-		Region{9, 9, half}.put(table[i*EntryLen:], binary.LittleEndian)
+		Region{9, 9, half}.put(table[i*EntryLen:], false)
 	}
 	if err := a.Receive(Update(384), EntryLen, table); err != nil {
 		panic(err)
@@ -421,12 +421,12 @@ func fill(a *State, table []byte) {
 // An entry is looked at only when a word announces it, and once.
 func TestEntriesAreCopied(t *testing.T) {
 	a, b := connected(t, defaults(), defaults())
-	Region{9, 9, 9}.put(a.table[EntryLen:], binary.LittleEndian)
+	Region{9, 9, 9}.put(a.table[EntryLen:], false)
 	require.NoError(t, a.Receive(Update(384), 0, a.table), "announces none")
 	require.Zero(t, a.target[1])
 	b.update()
 	b.deliverAll(a)
-	Region{9, 9, 9}.put(a.table[EntryLen:], binary.LittleEndian)
+	Region{9, 9, 9}.put(a.table[EntryLen:], false)
 	require.Equal(t, Region{bufferAddr + half, key, half}, a.target[1])
 }
 
