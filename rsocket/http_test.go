@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,15 +28,34 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, url string)
 	ln := listen(t, rsocket.Config{})
 	server := &http.Server{Handler: handler}
 	served := inBackground(func() error { return server.Serve(ln) })
+	var dialed sync.WaitGroup
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return new(rsocket.Dialer).DialContext(ctx, "rdma", address)
+		dialed.Add(1)
+		conn, err := new(rsocket.Dialer).DialContext(ctx, "rdma", address)
+		if err != nil {
+			dialed.Done()
+			return nil, err
+		}
+		return &counted{Conn: conn.(*rsocket.Conn), done: sync.OnceFunc(dialed.Done)}, nil
 	}}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
+		dialed.Wait() // the transport may have dialed in vain
 		require.NoError(t, server.Shutdown(context.WithoutCancel(bounded(t))))
 		require.Equal(t, http.ErrServerClosed, <-served)
 	})
 	return &http.Client{Transport: transport}, "http://" + ln.Addr().String()
+}
+
+// counted is a connection that says when it was closed.
+type counted struct {
+	*rsocket.Conn
+	done func()
+}
+
+func (c *counted) Close() error {
+	defer c.done()
+	return c.Conn.Close()
 }
 
 // Requests and answers of all sizes, one after the other on one connection and at once on many.
