@@ -162,10 +162,20 @@ func (c *Conn) begin(s *side) error {
 func (s *side) end() { <-s.lock }
 
 // LocalAddr returns the local address, an Addr.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+func (c *Conn) LocalAddr() net.Addr {
+	if c == nil {
+		return Addr{}
+	}
+	return c.local
+}
 
 // RemoteAddr returns the peer's address, an Addr.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+func (c *Conn) RemoteAddr() net.Addr {
+	if c == nil {
+		return Addr{}
+	}
+	return c.remote
+}
 
 // SetDeadline sets both deadlines.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }

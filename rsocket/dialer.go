@@ -73,7 +73,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if len(errs) > 1 {
 		err = errors.Join(errs...)
 	}
-	err = &net.OpError{Op: "dial", Net: network, Addr: Addr{peers[0]}, Err: err}
+	err = &net.OpError{Op: "dial", Net: network, Addr: Addr{peers[0]}, Err: timed(err)}
 	if d.Fallback != nil && ctx.Err() == nil {
 		return d.Fallback(ctx, network, address, err)
 	}

@@ -23,8 +23,28 @@ func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: err}
+	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
 }
+
+// timed returns an error of which a net.OpError knows whether it is a timeout.
+func timed(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && err != os.ErrDeadlineExceeded || errors.Is(err, syscall.ETIMEDOUT) {
+		return &timeout{err}
+	}
+	return err
+}
+
+// timeout is an error for which Timeout returns true.
+type timeout struct{ error }
+
+// Unwrap returns the error itself.
+func (e *timeout) Unwrap() error { return e.error }
+
+// Timeout returns true.
+func (*timeout) Timeout() bool { return true }
+
+// Temporary returns true, as for other timeouts.
+func (*timeout) Temporary() bool { return true }
 
 // failure returns the error of a work request that has failed.
 func failure(err error) error {

@@ -218,4 +218,9 @@ func (ln *Listener) Close() error {
 }
 
 // Addr returns the listener's address, an Addr.
-func (ln *Listener) Addr() net.Addr { return ln.addr }
+func (ln *Listener) Addr() net.Addr {
+	if ln == nil {
+		return Addr{}
+	}
+	return ln.addr
+}
