@@ -8,12 +8,14 @@ import (
 
 	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rcopy"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/rstream"
 	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
@@ -24,6 +26,7 @@ var programs = map[string]process.Program{
 	"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
 	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
 	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main,
+	"rcopy": rcopy.Main, "rstream": rstream.Main,
 }
 
 // side is whose program it is.
