@@ -60,7 +60,7 @@ func random(t *testing.T, seed byte, n int) []byte {
 }
 
 func TestHTTPThroughProxies(t *testing.T) {
-	page := random(t, 1, 1<<20)
+	page := random(t, 1, 300_000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err == nil && bytes.Equal(body, page) {
 			_, _ = w.Write(body)
@@ -113,7 +113,7 @@ func bounded(t *testing.T, conn net.Conn) *net.TCPConn {
 func TestHalfClose(t *testing.T) {
 	ln, next := listen(t)
 	address, beside := pair(t, ln.Addr())
-	question, answer := random(t, 2, 1<<19+7), random(t, 3, 1<<20+11)
+	question, answer := random(t, 2, 300_007), random(t, 3, 500_011)
 	for range 2 {
 		client := dial(t, address)
 		server := next()

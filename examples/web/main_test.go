@@ -36,7 +36,7 @@ func TestWrongArguments(t *testing.T) {
 func site(t *testing.T) (dir string, files map[string][]byte) {
 	t.Helper()
 	dir, files = t.TempDir(), map[string][]byte{}
-	for name, size := range map[string]int{"empty": 0, "small": 5, "medium": 100_000, "large": 1<<20 + 321} {
+	for name, size := range map[string]int{"empty": 0, "small": 5, "medium": 100_000, "large": 300_321} {
 		random := make([]byte, size/2+1)
 		_, err := mathrand.NewChaCha8([32]byte{byte(size)}).Read(random)
 		require.NoError(t, err)
