@@ -29,7 +29,6 @@ func init() {
 	bridge.RDMACM.QPAttr = func(raw *libibverbs.QpAttr) any { return qpAttrOf(raw) }
 	bridge.RDMACM.AHAttr = func(raw *libibverbs.AhAttr) any { return ahAttrOf(raw) }
 	bridge.RDMACM.RNRTimer = rnrTimerCode
-	bridge.RDMACM.Nudge = func(cq any) { cq.(*CQ).nudge() }
 	bridge.RDMACM.CheckRecv = func(segments any) error { return checkRecv(*segments.(*[]Segment)) }
 	bridge.RDMACM.Fill = func(segments any, data []byte) error { return fillRecv(*segments.(*[]Segment), data) }
 	bridge.RDMACM.MarkBatch = func(batch any, id, last uint64) bool { return batch.(*SendBatch).mark(id, last) }

@@ -47,9 +47,9 @@ type CQ struct {
 	solicited bool
 	lost      atomic.Bool  // an overrun lost completions
 	scheduled atomic.Int64 // when spun last let the runtime schedule
-	nudged    atomic.Bool  // the goroutine that waits returns without a completion
 	spinner   spinner
 
+	woken atomic.Bool   // Wake was called, and no Wait has returned because of it
 	turn  chan struct{} // full while a goroutine waits
 	ready chan struct{} // receives when another reader took our event
 	try   func() (bool, error)
@@ -280,7 +280,7 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 // occupies no OS thread. When ctx ends, the error matches ctx.Err(), unless
 // there are completions; when the queue is closed, it matches os.ErrClosed.
 // Wait needs a queue with a channel. It may spin for a short time first; see
-// CQConfig.Spin.
+// CQConfig.Spin. After Wake, it returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
 		if n, err := cq.Poll(wcs); n > 0 || err != nil {
@@ -295,6 +295,17 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 		}
 	}
 	return cq.waitParked(ctx, wcs)
+}
+
+// Wake lets one Wait return without a completion: one that is in progress, or else the next that finds none. A goroutine that
+// waits for more than completions, such as a deadline or another goroutine's request, needs no context for that.
+func (cq *CQ) Wake() {
+	if cq == nil || cq.channel == nil || cq.object.Use() != nil {
+		return
+	}
+	defer cq.object.Done()
+	cq.woken.Store(true)
+	cq.channel.wake(cq)
 }
 
 // waitParked is Wait without spinning.
@@ -328,7 +339,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if n > 0 {
 			cq.spinner.learn(time.Since(began) <= cq.spinner.limit)
 		}
-		if n > 0 || err != nil || cq.nudged.Swap(false) {
+		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
 		}
 		fd, err := cq.channel.waiter()
@@ -455,14 +466,6 @@ func bounded(budget time.Duration) time.Duration { return min(budget, MaxSpin) }
 // overran records that the device has reported an overrun of the queue.
 func (cq *CQ) overran() {
 	cq.lost.Store(true)
-	if cq.channel != nil {
-		cq.channel.wake(cq)
-	}
-}
-
-// nudge makes the goroutine that waits, or the next one that begins to, return without a completion.
-func (cq *CQ) nudge() {
-	cq.nudged.Store(true)
 	if cq.channel != nil {
 		cq.channel.wake(cq)
 	}

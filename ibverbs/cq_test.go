@@ -656,6 +656,44 @@ func TestCloseWakesWaiters(t *testing.T) {
 	collectOK(t, a.sendCQ, 1)
 }
 
+// Wake ends one Wait, which is in progress or comes, and loses no completion.
+func TestWake(t *testing.T) {
+	r := open(t)
+	cq := r.cq(depth, r.channel())
+	e := r.withCQ(cq, depth)
+	wcs := make([]ibverbs.WC, depth)
+	wait := func() (int, error) { return cq.Wait(limit(t), wcs) }
+
+	cq.Wake()
+	cq.Wake()
+	n, err := wait()
+	require.NoError(t, err)
+	require.Zero(t, n, "before it")
+
+	cq.Wake()
+	e.writes(t, 1, 1)
+	require.Len(t, collect(t, cq, 1), 1, "completions go first")
+
+	for range 20 { // in it, at any moment
+		waited := make(chan error, 1)
+		go func() {
+			n, err := wait()
+			if n != 0 {
+				err = errors.New("there is nothing")
+			}
+			waited <- err
+		}()
+		cq.Wake()
+		require.NoError(t, <-waited)
+	}
+	var none *ibverbs.CQ
+	none.Wake()
+	without := r.cq(depth, nil)
+	without.Wake() // does nothing where nobody can wait
+	require.NoError(t, without.Close())
+	without.Wake()
+}
+
 // A Close that fails, because a queue pair uses the queue, disturbs nobody.
 func TestBusyCloseDoesNotWake(t *testing.T) {
 	r := open(t)

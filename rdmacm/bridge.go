@@ -69,9 +69,6 @@ func markBatch(b *ibverbs.SendBatch, id, last uint64) (fetches bool) {
 	return bridge.RDMACM.MarkBatch(b, id, last)
 }
 
-// nudge makes the goroutine that waits for the queue return without completions.
-func nudge(cq *ibverbs.CQ) { bridge.RDMACM.Nudge(cq) }
-
 // checkRecv returns an error if a message cannot be copied to the segments.
 func checkRecv(segments *[]ibverbs.Segment) error { return bridge.RDMACM.CheckRecv(segments) }
 

@@ -58,6 +58,15 @@ type Config struct {
 	// the Conn. If Setup has registered memory by means other than Conn.Alloc,
 	// keep Setup's Conn, and close that memory and then the Conn.
 	Setup func(*Conn) error
+	// Prepare, if not nil, creates the connection's queue pair, as ID.CreateQP does on the Conn's ID and PD, with
+	// completion queues of the caller's. Use it where the methods of Conn are not what is needed: those that
+	// transfer and receive fail, and so do NewReceiver and Post. SendQueue, RecvQueue, Segments, MaxInline, Spin
+	// and KeepAlive are ignored. Setup follows Prepare. Close closes the queue pair, and the caller then its
+	// completion queues.
+	Prepare func(*Conn) (*ibverbs.QP, error)
+	// Ended, if not nil, is called once when Err begins to return an error, and must not block. Close and the end of
+	// the peer both cause it. It can be called before Dial or Accept returns.
+	Ended func(error)
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows
 	// fewer. A negative value allows none.

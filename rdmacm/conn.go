@@ -41,6 +41,7 @@ type Conn struct {
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
 	c.init("connection", d, id, config.PD, c.failed)
+	c.onEnd = config.Ended
 	c.within = config.HandshakeTimeout
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // Setup may have shared c
@@ -53,7 +54,7 @@ func (c *Conn) create() (err error) {
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return cerr.Refuse(opCreateQP, c.id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.config.MinRNRTimer)
 	}
-	if forcePool != nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
+	if forcePool != nil && c.config.Prepare == nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
 		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
 			return err
 		}
@@ -64,7 +65,12 @@ func (c *Conn) create() (err error) {
 	if c.config.Pool != nil {
 		c.pd, c.foreignPD = c.config.Pool.pd, true
 	}
-	config, err := c.allocate(c.config.sizes())
+	var config ibverbs.QPConfig
+	if c.config.Prepare != nil {
+		err = c.choosePD("Config.PD")
+	} else {
+		config, err = c.allocate(c.config.sizes())
+	}
 	if err != nil {
 		return err
 	}
@@ -96,7 +102,16 @@ func (c *Conn) create() (err error) {
 }
 
 func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
-	if !c.config.ManualQP {
+	switch {
+	case c.config.Prepare != nil:
+		c.ops.queues, c.ops.collector = &c.queues, new(collector) // who prepares polls
+		qp, err := c.config.Prepare(c)
+		c.qp = c.id.QP() // also after an error, for release
+		if err == nil && (qp == nil || qp != c.qp) {
+			err = cerr.Refuse(opCreateQP, c.id.name(), "Config.Prepare has not returned a queue pair of the connection's ID: create it with ID.CreateQP")
+		}
+		return err
+	case !c.config.ManualQP:
 		c.qp, err = c.id.CreateQP(c.pd, config)
 		return err
 	}
@@ -427,7 +442,7 @@ type keepAlive struct {
 
 // startKeepAlive starts the periodic checks.
 func (c *Conn) startKeepAlive() {
-	if c.config.KeepAlive <= 0 || c.Err() != nil {
+	if c.config.KeepAlive <= 0 || c.config.Prepare != nil || c.Err() != nil {
 		return
 	}
 	c.keepAlive.mu.Lock()

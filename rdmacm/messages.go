@@ -294,6 +294,8 @@ func (c *Conn) Completed(wc *ibverbs.WC) bool {
 func (c *Config) checkShared(id string) error {
 	bad := func(format string, args ...any) error { return cerr.Refuse(opCreateQP, id, format, args...) }
 	switch {
+	case c.Prepare != nil && (c.Pool != nil || c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):
+		return bad("Config.Prepare creates the queue pair: Pool, SendCQ, RecvCQ and SRQ must be nil")
 	case c.Pool != nil && c.Pool.check() != nil:
 		return c.Pool.check()
 	case c.Pool != nil && (c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):

@@ -646,8 +646,11 @@ func (o *operations) over() error {
 	if o.closed != nil {
 		return o.closed
 	}
-	if o.queues.isUp() {
-		return nil
+	if !o.queues.isUp() {
+		return o.queues.Err()
 	}
-	return o.queues.Err()
+	if o.inFlight == nil {
+		return cerr.Refuse("ibv_post_send", o.queues.kind, "Config.Prepare has created its queue pair: post to that")
+	}
+	return nil
 }

@@ -40,6 +40,8 @@ type queues struct {
 	untold  error         // why the peer could not be told of the end
 	parting parting
 
+	onEnd func(error) // called with the cause, unless nil
+
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look
 
@@ -104,18 +106,10 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
 	}
-	device, err := c.id.Device()
-	if err != nil {
+	if err := c.choosePD(size.domain()); err != nil {
 		return config, err
 	}
-	if c.pd == nil {
-		if c.pd, err = device.AllocPD(); err != nil {
-			return config, err
-		}
-	} else if c.pd.Device() != device {
-		return config, cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
-			size.domain(), c.kind)
-	}
+	device := c.pd.Device()
 	config = ibverbs.QPConfig{
 		MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
@@ -162,6 +156,23 @@ func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config 
 	}
 	if config.SRQ = c.srq; c.srq != nil {
 		config.MaxRecvWR, config.MaxRecvSGE = 0, 0
+	}
+	return nil
+}
+
+// choosePD allocates a protection domain unless that field of the config has one.
+func (c *queues) choosePD(field string) error {
+	device, err := c.id.Device()
+	if err != nil {
+		return err
+	}
+	if c.pd == nil {
+		c.pd, err = device.AllocPD()
+		return err
+	}
+	if c.pd.Device() != device {
+		return cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
+			field, c.kind)
 	}
 	return nil
 }
@@ -230,14 +241,17 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 // end records the cause of the end. It returns false if there already is one.
 func (c *queues) end(cause error) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause != nil {
-		return false
+	first := c.cause == nil
+	if first {
+		c.cause = cause
+		c.ended.Store(true)
+		close(c.done)
 	}
-	c.cause = cause
-	c.ended.Store(true)
-	close(c.done)
-	return true
+	c.mu.Unlock()
+	if first && c.onEnd != nil {
+		c.onEnd(cause)
+	}
+	return first
 }
 
 // fail ends the connection and flushes the queue pair.
@@ -353,9 +367,7 @@ func (c *queues) release(others ...func() error) error {
 		if c.cq != nil {
 			steps = append(steps, c.cq.Close)
 		}
-		if c.ops.collector != nil {
-			steps = append(steps, c.abortOperations)
-		}
+		steps = append(steps, c.abortOperations)
 		if c.channel != nil {
 			steps = append(steps, c.channel.Close)
 		}
@@ -409,7 +421,7 @@ func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
 	if p := c.ops.pool; p != nil {
-		nudge(p.cq) // in case that who leads has waited for this connection
+		p.cq.Wake() // in case that who leads has waited for this connection
 	}
 	return nil
 }

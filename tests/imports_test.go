@@ -46,12 +46,14 @@ var rooms = map[string][]string{
 		"rdmacm/ib", "rdmacm", "ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object",
 		"internal/owned",
 	},
-	"rdmacm/handled": {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
+	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
+	"rsocket/internal/protocol": {},
+	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr"},
 	"internal/cmd": {
-		"rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/tag", "generated", "softroce",
+		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/tag", "generated", "softroce",
 	},
 	"cmd":      {"internal/cmd"},
-	"examples": {"rdmacm", "ibverbs", "softroce"},
+	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},
 	"gen":      {},
 	"":         {}, // doc.go
 
@@ -67,7 +69,7 @@ var rooms = map[string][]string{
 
 	// What tests alone import.
 	"internal/testutil": {
-		"softroce", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/dl", "internal/enum",
+		"softroce", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "generated", "internal/dl", "internal/enum",
 	},
 	"tests": {},
 }
@@ -158,7 +160,7 @@ func TestImports(t *testing.T) {
 
 // Whoever does not import the device in user space does not have it in the program.
 func TestSoftroceIsChosen(t *testing.T) {
-	for _, folder := range []string{"rdmacm", "ibverbs/flow"} {
+	for _, folder := range []string{"rdmacm", "rsocket", "ibverbs/flow"} {
 		out, err := exec.Command("go", "list", "-deps", module+folder).Output()
 		require.NoError(t, err)
 		require.Contains(t, string(out), module+"ibverbs\n")

@@ -36,9 +36,6 @@ var RDMACM struct {
 	// to the others. It reports whether one of them is a read or an atomic operation.
 	MarkBatch func(batch any, id, last uint64) (fetches bool)
 
-	// Nudge makes the goroutine that waits for an *ibverbs.CQ, or the next one that begins to, return without completions.
-	Nudge func(cq any)
-
 	// CheckRecv returns the error of a receive that the device could not write a message to, or the program, in its place, by
 	// Fill. The segments are a *[]ibverbs.Segment.
 	CheckRecv func(segments any) error

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rcopy"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/rstream"
 	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
@@ -31,6 +33,7 @@ func TestMain(m *testing.M) {
 		"rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main, "mckey": mckey.Main,
 		"rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main,
 		"rdmaxclient": rdmaxclient.Main, "rdmaxserver": rdmaxserver.Main,
+		"rstream": rstream.Main, "rcopy": rcopy.Main,
 		"datagrams": datagramsMain,
 	})
 	m.Run()

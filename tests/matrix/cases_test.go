@@ -1,7 +1,11 @@
 package matrix
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -23,8 +27,24 @@ func cases() []kase {
 			"ucmatose", "-b {S} -f {F} -c 10 -C 5 -S 1000", "ucmatose", "-s {S} -f {F} -c 10 -C 5 -S 1000"))
 		add(!v6, v6, "udaddy, 3 queue pairs, 10 datagrams of 500 bytes", plain(
 			"udaddy", "-b {S} -c 3 -C 10 -S 500", "udaddy", "-s {S} -c 3 -C 10 -S 500"))
+		for _, size := range []int{1, 64, 4096, 65536, 1 << 20} {
+			n := min(100, 4<<20/size)
+			args := fmt.Sprintf("-T v -C %d -S %d", n, size)
+			add(!v6 && size == 65536, v6, fmt.Sprintf("rstream, %d transfers of %d bytes each way", n, size), plain(
+				"rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
+		}
+		for _, how := range []string{"-T b", "-T a", "-T a -T b"} {
+			args := how + " -T v -C 100 -I 2 -S 5000"
+			add(v6 && how == "-T b", v6, "rstream "+how, plain("rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
+		}
 		add(v6, v6, "rdma_client, a message each way", plain("rdma_server", "-s {S}", "rdma_client", "-s {S}"))
 	}
+	add(false, false, "rstream, more messages than sequence numbers", plain(
+		"rstream", "-b {S} -T b -T v -S 17 -C 70000", "rstream", "-s {S} -T b -T v -S 17 -C 70000"))
+	add(false, false, "rstream, from an address, looked up by rdma_cm", plain(
+		"rstream", "-T r -b {S} -C 10", "rstream", "-T r -s {S} -b {C} -C 10"))
+	add(true, false, "rcopy, files of 0 bytes to 5 MiB", copies(0, 1, 65537, 5<<20))
+	add(false, false, "rcopy, a file of 100 MiB", copies(100<<20))
 	add(true, false, "rping, 20 clients at once", crowd)
 	add(true, false, "rping, the client is killed and another one comes", killedClient)
 	add(true, false, "rping, the server is killed", killedServer)
@@ -112,6 +132,33 @@ func mismatched(m meeting) {
 	}
 	client.fails()
 	server.Kill()
+}
+
+// copies has the client copy files of these sizes, one after the other. C's cannot map an
+// empty one, and fails before it asks the server for anything.
+func copies(sizes ...int) func(meeting) {
+	return func(m meeting) {
+		server := m.serve("rcopy", "")
+		original, copied := filepath.Join(m.TempDir(), "original"), filepath.Join(m.TempDir(), "copy")
+		for _, size := range sizes {
+			content := make([]byte, size)
+			_, err := rand.NewChaCha8([32]byte{byte(size)}).Read(content)
+			require.NoError(m, err)
+			require.NoError(m, os.WriteFile(original, content, 0o600))
+			client := m.ask("rcopy", original+" {S}:"+copied)
+			if size == 0 && m.client == theirs {
+				client.fails()
+				require.NoFileExists(m, copied)
+				continue
+			}
+			client.succeeds()
+			got, err := os.ReadFile(copied)
+			require.NoError(m, err)
+			require.True(m, bytes.Equal(content, got), "%d bytes", size)
+		}
+		require.False(m, server.Ended())
+		server.Kill()
+	}
 }
 
 // members are three in a group: two of the client's and one of the server's

@@ -9,12 +9,14 @@ import (
 
 	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rcopy"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/rstream"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 	"github.com/verbena-go/verbena/internal/cmd/udaddy"
@@ -27,6 +29,7 @@ var programs = map[string]process.Program{
 	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
 	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main,
 	"softroce": softroce.Main,
+	"rcopy":    rcopy.Main, "rstream": rstream.Main,
 }
 
 // side is whose program it is.

@@ -66,18 +66,23 @@ func root(t *testing.T, version string) string {
 	return ""
 }
 
+// mount puts what programs need into a root, and a folder, which is /program there, until
+// the test ends.
+func mount(t *testing.T, root, program string) {
+	t.Helper()
+	for from, to := range map[string]string{"/proc": "proc", "/sys": "sys", "/dev": "dev", program: "program"} {
+		to = filepath.Join(root, to)
+		require.NoError(t, syscall.Mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, ""), "mount %s on %s", from, to)
+		t.Cleanup(func() { require.NoError(t, syscall.Unmount(to, syscall.MNT_DETACH)) })
+	}
+}
+
 // runIn runs this test binary in a root.
 func runIn(t *testing.T, root, version string) ([]byte, error) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	for from, to := range map[string]string{
-		"/proc": "proc", "/sys": "sys", "/dev": "dev", filepath.Dir(self): "program",
-	} {
-		to = filepath.Join(root, to)
-		require.NoError(t, syscall.Mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, ""), "mount %s on %s", from, to)
-		t.Cleanup(func() { require.NoError(t, syscall.Unmount(to, syscall.MNT_DETACH)) })
-	}
+	mount(t, root, filepath.Dir(self))
 	cmd := exec.Command(filepath.Join("/program", filepath.Base(self)), "-test.run=^TestVersions$", "-test.v=true")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), inside+"="+version, "PATH=")

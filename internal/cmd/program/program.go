@@ -24,14 +24,14 @@ const (
 
 // Program is one that is started with arguments.
 type Program struct {
-	Name    string
-	Usage   string    // a line for each way to start it, without "usage:"
-	Text    string    // what -h prints after the flags: what the program does, and an example
-	Misused int       // the exit status for wrong arguments; 0: 1
-	Operand *string   // takes the argument after the flags, which may be missing; nil: there must be none
-	Rest    *[]string // takes all arguments from the first one that is not a flag; nil: as Operand says
-	Flags   func(*Flags)
-	Run     func(context.Context, Output) error
+	Name     string
+	Usage    string    // a line for each way to start it, without "usage:"
+	Text     string    // what -h prints after the flags: what the program does, and an example
+	Misused  int       // the exit status for wrong arguments; 0: 1
+	Operands []*string // take the arguments that are no flags, which may be missing
+	Rest     *[]string // takes all arguments from the first one that is not a flag, instead of Operands
+	Flags    func(*Flags)
+	Run      func(context.Context, Output) error
 }
 
 // Output is where a program writes.
@@ -127,16 +127,15 @@ func (p *Program) Parse(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	operands := flags.Args()
 	if p.Rest != nil {
-		*p.Rest = operands
+		*p.Rest = flags.Args()
 		return nil
 	}
-	if p.Operand != nil && len(operands) > 0 {
-		*p.Operand, operands = operands[0], operands[1:]
-	}
-	if len(operands) > 0 {
-		return fmt.Errorf("unexpected argument %q", operands[0])
+	for i, operand := range flags.Args() {
+		if i >= len(p.Operands) {
+			return fmt.Errorf("unexpected argument %q", operand)
+		}
+		*p.Operands[i] = operand
 	}
 	return nil
 }

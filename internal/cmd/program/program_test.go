@@ -70,16 +70,20 @@ func TestParseFails(t *testing.T) {
 	}
 }
 
-func TestOperand(t *testing.T) {
+func TestOperands(t *testing.T) {
 	p, v := newProgram(succeed)
-	var host string
-	p.Operand = &host
+	var host, port string
+	p.Operands = []*string{&host, &port}
 	require.NoError(t, p.Parse([]string{"-v"}))
 	require.Empty(t, host)
 	require.NoError(t, p.Parse([]string{"-v", "host", "-S", "7"}))
 	require.Equal(t, "host", host)
+	require.Empty(t, port)
 	require.Equal(t, 7, v.size)
-	require.ErrorContains(t, p.Parse([]string{"host", "more"}), `unexpected argument "more"`)
+	require.NoError(t, p.Parse([]string{"host", "-S", "8", "port"}))
+	require.Equal(t, "port", port)
+	require.Equal(t, 8, v.size)
+	require.ErrorContains(t, p.Parse([]string{"host", "port", "more"}), `unexpected argument "more"`)
 }
 
 func FuzzParse(f *testing.F) {

@@ -40,7 +40,7 @@ not work: permissions and limits belong to them.
 Exit status: 0 if no check failed; 1 if one did, or if the arguments are wrong.
 
 Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
-		Operand: &peer.Host,
+		Operands: []*string{&peer.Host},
 		Flags: func(f *program.Flags) {
 			f.JSON(&asJSON)
 			f.Port(&peer.Port, "`port` of the host on which a server listens")

@@ -42,7 +42,7 @@ func (o *options) program() *program.Program {
 		list: 1, moderation: unset, inline: unset, where: perf.Where{TCPPort: 18515},
 	}
 	return &program.Program{
-		Name: "rdmaperf", Flags: o.flags, Run: o.run, Operand: &o.where.Server,
+		Name: "rdmaperf", Flags: o.flags, Run: o.run, Operands: []*string{&o.where.Server},
 		Usage: `
 rdmaperf [flags]          the server
 rdmaperf [flags] host     the client, with the same flags

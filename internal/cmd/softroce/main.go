@@ -125,7 +125,7 @@ type libs struct{ folder string }
 
 func (l *libs) program() *program.Program {
 	return &program.Program{
-		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: misused, Operand: &l.folder, Run: l.run,
+		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: misused, Operands: []*string{&l.folder}, Run: l.run,
 		Flags: func(*program.Flags) {},
 		Text: `
 Builds the libraries with which programs that are not Go run on the device in

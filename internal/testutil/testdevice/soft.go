@@ -34,6 +34,8 @@ const (
 	Guest Need = "changes the system: runs only in tests/vm's guest, with its device"
 	// Kernel is a kernel that knows the device.
 	Kernel Need = "is about what the kernel says of its devices"
+	// CLibrary is librdmacm, for a peer in C.
+	CLibrary Need = "has a peer of rdma-core's, which does not have the device"
 	// IBAddrs are addresses of the family AF_IB.
 	IBAddrs Need = "uses InfiniBand's addresses, which the device in user space does not have"
 )

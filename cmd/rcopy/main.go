@@ -1,0 +1,11 @@
+// Rcopy copies a file over RDMA, as the program of the same name in rdma-core
+// does, with which it works together.
+package main
+
+import (
+	"os"
+
+	"github.com/verbena-go/verbena/internal/cmd/rcopy"
+)
+
+func main() { os.Exit(rcopy.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,152 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// own is what the caller of a connection with Config.Prepare makes.
+type own struct {
+	channel *ibverbs.CompChannel
+	cq      *ibverbs.CQ
+	mr      *ibverbs.MR
+	ended   chan error
+	setup   atomic.Bool
+}
+
+func newOwn() *own { return &own{ended: make(chan error, 2)} }
+
+func (o *own) config() *rdmacm.Config {
+	return &rdmacm.Config{
+		Prepare: o.prepare,
+		Setup: func(c *rdmacm.Conn) error {
+			o.setup.Store(c.QP() != nil)
+			return nil
+		},
+		Ended:     func(err error) { o.ended <- err },
+		KeepAlive: 1,
+	}
+}
+
+func (o *own) prepare(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
+	device := c.PD().Device()
+	if o.channel, err = device.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	if o.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 4, Channel: o.channel}); err != nil {
+		return nil, err
+	}
+	if o.mr, err = c.Alloc(64, ibverbs.AccessLocalWrite); err != nil {
+		return nil, err
+	}
+	qp, err := c.ID().CreateQP(c.PD(), ibverbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, MaxSendWR: 2, MaxRecvWR: 2})
+	if err != nil {
+		return nil, err
+	}
+	batch, err := ibverbs.NewRecvBatch(1, 1)
+	if err == nil {
+		err = batch.Recv(7, o.mr.All())
+	}
+	if err == nil {
+		_, err = qp.PostRecv(batch)
+	}
+	return qp, err
+}
+
+func (o *own) close(t *testing.T) {
+	t.Helper()
+	require.NoError(t, o.cq.Close())
+	require.NoError(t, o.channel.Close())
+}
+
+// The queue pair of Prepare is on the caller's queue, where its completions arrive; Conn's own methods to transfer refuse.
+func TestPrepare(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := listenOn(t, d.IPv4)
+	a, b := newOwn(), newOwn()
+	result := acceptOne(ctx, ln, b.config())
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), a.config())
+	require.NoError(t, err)
+	accepted := <-result
+	require.NoError(t, accepted.err)
+	server := accepted.conn
+	require.True(t, a.setup.Load() && b.setup.Load())
+
+	copy(a.mr.Bytes(), "hello")
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	require.NoError(t, err)
+	require.NoError(t, batch.Send(3, ibverbs.SendSignaled, a.mr.Sub(0, 5)))
+	_, err = client.QP().PostSend(batch)
+	require.NoError(t, err)
+	wc, err := a.cq.WaitOne(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, wc.ID())
+	wc, err = b.cq.WaitOne(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, wc.ID())
+	require.Equal(t, "hello", string(b.mr.Bytes()[:wc.ByteLen()]))
+
+	for name, f := range map[string]func() error{
+		"Send":        func() error { return client.Send(ctx, a.mr.All()) },
+		"Read":        func() error { return client.Read(ctx, a.mr.All(), ibverbs.RemoteBuffer{}) },
+		"PostRecv":    func() error { _, err := client.PostRecv(a.mr.All()); return err },
+		"Recv":        func() error { _, err := client.Recv(ctx, a.mr.All()); return err },
+		"NewReceiver": func() error { _, err := client.NewReceiver(1); return err },
+		"Post":        func() error { return client.Post(ctx, new(rdmacm.Transfer), batch) },
+	} {
+		require.ErrorIs(t, f(), syscall.EINVAL, name)
+	}
+	require.NoError(t, client.Err())
+
+	require.NoError(t, client.Close())
+	require.ErrorIs(t, <-a.ended, os.ErrClosed)
+	require.ErrorIs(t, <-b.ended, syscall.ECONNRESET)
+	require.NoError(t, server.Close())
+	require.Empty(t, b.ended, "once")
+	a.close(t)
+	b.close(t)
+}
+
+// What Prepare returns is checked, and after a failure everything is closed but the caller's.
+func TestPrepareFails(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := listenOn(t, d.IPv4)
+	mine := errors.New("mine")
+	for name, c := range map[string]struct {
+		prepare func(o *own, c *rdmacm.Conn) (*ibverbs.QP, error)
+		want    error
+	}{
+		"before the queue pair": {func(*own, *rdmacm.Conn) (*ibverbs.QP, error) { return nil, mine }, mine},
+		"after the queue pair": {func(o *own, c *rdmacm.Conn) (*ibverbs.QP, error) {
+			qp, err := o.prepare(c)
+			return qp, errors.Join(err, mine)
+		}, mine},
+		"no queue pair": {func(*own, *rdmacm.Conn) (*ibverbs.QP, error) { return nil, nil }, syscall.EINVAL},
+		"not returned": {func(o *own, c *rdmacm.Conn) (*ibverbs.QP, error) {
+			_, err := o.prepare(c)
+			return nil, err
+		}, syscall.EINVAL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOwn()
+			config := o.config()
+			config.Prepare = func(conn *rdmacm.Conn) (*ibverbs.QP, error) { return c.prepare(o, conn) }
+			_, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+			require.ErrorIs(t, err, c.want)
+			require.False(t, o.setup.Load())
+			if o.cq != nil {
+				o.close(t)
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+//go:build !race
+
+package rsocket_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+// Read and Write allocate nothing, whether they have to wait or not. The race detector makes sync.Pool forget, which the soft device
+// uses.
+func TestTransfersAllocateNothing(t *testing.T) {
+	if os.Getenv("VERBENA_HOSTILE") != "" {
+		t.Skip("the hostile device itself allocates")
+	}
+	a, b := pair(t, rsocket.Config{KeepAlive: -1}, rsocket.Config{KeepAlive: -1})
+	for _, c := range []net.Conn{a, b} { // a timer that fires later
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Hour)))
+	}
+	go func() { // echoes
+		message := make([]byte, 1<<17)
+		for {
+			n, err := b.Read(message)
+			if err == nil {
+				_, err = b.Write(message[:n])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for name, size := range map[string]int{"inline": 8, "message": 1000, "long": 100_000} {
+		t.Run(name, func(t *testing.T) {
+			out, in := make([]byte, size), make([]byte, size)
+			turn := func() {
+				if _, err := a.Write(out); err != nil {
+					t.Error(err)
+				}
+				if _, err := io.ReadFull(a, in); err != nil {
+					t.Error(err)
+				}
+			}
+			turn()
+			require.Zero(t, testing.AllocsPerRun(200, turn))
+		})
+	}
+}

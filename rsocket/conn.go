@@ -1,0 +1,329 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// A Conn is a connection. It is a net.Conn, and like a *net.TCPConn it can close each direction by itself. Its methods may be called
+// concurrently.
+//
+// Errors are *net.OpErrors, except io.EOF, and match
+//
+//   - os.ErrDeadlineExceeded when a deadline has passed,
+//   - net.ErrClosed after Close,
+//   - syscall.EPIPE for a Write after CloseWrite,
+//   - syscall.ECONNRESET when the peer has closed the connection (Write only), or has ended without doing so,
+//   - syscall.ETIMEDOUT when the peer's device does not answer any more,
+//   - syscall.EPROTO when the peer has violated the protocol.
+type Conn struct {
+	config        Config
+	local, remote Addr
+	rdma          *rdmacm.Conn
+	queues
+	memory
+
+	closed  chan struct{} // closed when Close begins
+	reader  side
+	writer  side
+	closer  side          // for CloseRead and CloseWrite; has no deadline
+	pump    chan struct{} // full while a goroutine takes completions
+	wcs     []ibverbs.WC  // used by that goroutine
+	direct  direct        // for ReadFrom
+	scratch []byte        // for Peek; used by the reader
+
+	mu          sync.Mutex // guards the fields below, and posting
+	state       *protocol.State
+	err         error // why the connection is over, except that what has arrived before can be read
+	over        error // what rdmacm says about the end; completions from before may not have been taken
+	isOver      bool
+	readClosed  bool // by CloseRead
+	writeClosed bool // by CloseWrite
+	owed        int  // receives to post
+	aborts      bool // the peer has broken the protocol, and has not been told
+	linger      time.Duration
+
+	keepAlive keepAlive
+	closing   sync.Once
+	closeErr  error
+}
+
+var (
+	_ net.Conn      = (*Conn)(nil)
+	_ io.ReaderFrom = (*Conn)(nil)
+	_ io.WriterTo   = (*Conn)(nil)
+)
+
+// side is one direction of a connection.
+type side struct {
+	lock     chan struct{} // full while a call has the direction
+	wake     chan struct{} // receives when the call that has it should look again
+	deadline deadline
+}
+
+func (s *side) init(passed func()) {
+	s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.deadline.init(passed)
+}
+
+func (s *side) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// newConn returns a connection that prepare completes.
+func newConn(config Config) *Conn {
+	c := &Conn{
+		config: config, closed: make(chan struct{}), pump: make(chan struct{}, 1), wcs: make([]ibverbs.WC, 32), linger: DefaultLinger,
+	}
+	c.direct.lock = make(chan struct{}, 1)
+	c.reader.init(c.wake)
+	c.writer.init(c.wake)
+	c.closer.init(c.wake)
+	return c
+}
+
+// wake makes the goroutine that has the pump look at everything again.
+func (c *Conn) wake() { c.cq.Wake() }
+
+// establish takes over a connection that is up, and what the peer has told.
+func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
+	c.mu.Lock()
+	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
+	c.state.Connect(peer)
+	c.post(c.state.Update())
+	c.mu.Unlock()
+	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
+}
+
+// ended notes the end of the connection below.
+func (c *Conn) ended(cause error) {
+	c.mu.Lock()
+	c.over, c.isOver = cause, true
+	c.mu.Unlock()
+	c.wakeAll()
+}
+
+func (c *Conn) wakeAll() {
+	c.reader.signal()
+	c.writer.signal()
+	c.closer.signal()
+	c.wake()
+}
+
+// check returns an error if the connection was not made by this package.
+func (c *Conn) check() error {
+	if c == nil || c.closed == nil {
+		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the Conn is nil, or was not made by this package"))
+	}
+	return nil
+}
+
+// begin gives the caller a direction until end. It waits for the call that has it.
+func (c *Conn) begin(s *side) error {
+	switch {
+	case fired(c.closed):
+		return net.ErrClosed
+	case s.deadline.hasPassed():
+		return os.ErrDeadlineExceeded
+	}
+	select {
+	case s.lock <- struct{}{}:
+		return nil
+	default:
+	}
+	for {
+		passed := s.deadline.wait()
+		select {
+		case s.lock <- struct{}{}:
+			return nil
+		case <-c.closed:
+			return net.ErrClosed
+		case <-passed:
+			if s.deadline.hasPassed() {
+				return os.ErrDeadlineExceeded
+			}
+		}
+	}
+}
+
+func (s *side) end() { <-s.lock }
+
+// LocalAddr returns the local address, an Addr.
+func (c *Conn) LocalAddr() net.Addr {
+	if c == nil {
+		return Addr{}
+	}
+	return c.local
+}
+
+// RemoteAddr returns the peer's address, an Addr.
+func (c *Conn) RemoteAddr() net.Addr {
+	if c == nil {
+		return Addr{}
+	}
+	return c.remote
+}
+
+// SetDeadline sets both deadlines.
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
+
+// SetReadDeadline sets when calls that read fail, also those in progress. The zero time means never.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
+
+// SetWriteDeadline sets when calls that write fail, also those in progress. The zero time means never.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
+
+func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
+	if err := c.open("set"); err != nil {
+		return err
+	}
+	if read {
+		c.reader.deadline.set(t)
+	}
+	if write {
+		c.writer.deadline.set(t)
+	}
+	return nil
+}
+
+// open returns an error for an operation on a connection that was closed.
+func (c *Conn) open(op string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if fired(c.closed) {
+		return c.opError(op, net.ErrClosed)
+	}
+	return nil
+}
+
+// CloseRead makes Read return io.EOF. The peer is not told: when its window is full, its writes block.
+func (c *Conn) CloseRead() error {
+	return c.closeOne(func() { c.readClosed = true }, (*protocol.State).CloseRead)
+}
+
+// CloseWrite ends what this end writes: the peer reads the end of file after all that was written, and can still
+// write. A Write in progress fails with an error matching syscall.EPIPE. CloseWrite does not heed deadlines: it may have to wait for
+// the peer's device, not for its program.
+func (c *Conn) CloseWrite() error {
+	return c.closeOne(func() { c.writeClosed = true }, (*protocol.State).CloseWrite)
+}
+
+// closeOne closes a direction: note marks it, and say returns the word for the peer.
+func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, bool)) error {
+	if err := c.open("close"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	note() // calls that have the direction leave
+	c.mu.Unlock()
+	c.wakeAll()
+	if err := c.begin(&c.closer); err != nil {
+		return c.opError("close", err)
+	}
+	defer c.closer.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && !c.isOver && !c.state.HasControl() {
+		if err := c.wait(&c.closer); err != nil {
+			return c.opError("close", err)
+		}
+	}
+	if c.err == nil && !c.isOver {
+		c.post(say(c.state))
+	}
+	return nil
+}
+
+// SetLinger sets how many seconds Close waits for what was written to arrive. With 0, Close drops it, and the peer's Read fails with
+// an error matching syscall.ECONNRESET. A negative value restores DefaultLinger.
+func (c *Conn) SetLinger(sec int) error {
+	if err := c.open("set"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.linger = time.Duration(sec) * time.Second
+	if sec < 0 {
+		c.linger = DefaultLinger
+	}
+	return nil
+}
+
+// DefaultLinger is how long Close waits unless SetLinger says otherwise.
+const DefaultLinger = 5 * time.Second
+
+// Close closes both directions. The peer reads the end of file after all that was written. Close does not heed deadlines, and
+// blocks until the peer's device has everything, at most for the time that SetLinger says. Reads and Writes in progress fail with an error
+// matching net.ErrClosed. Further calls do nothing.
+func (c *Conn) Close() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.closing.Do(func() {
+		close(c.closed)
+		c.keepAlive.stop()
+		c.wakeAll()
+		c.pump <- struct{}{} // never given back
+		c.part()
+		c.closeErr = c.opError("close", c.release())
+	})
+	return c.closeErr
+}
+
+// part tells the peer about the end, and waits until its device has everything. The caller has the pump.
+func (c *Conn) part() {
+	c.mu.Lock()
+	linger := c.linger
+	c.mu.Unlock()
+	if linger == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for !c.parted() {
+		n, err := c.cq.Wait(ctx, c.wcs)
+		if n == 0 && ctx.Err() != nil {
+			return
+		}
+		c.handle(n, err)
+	}
+}
+
+// parted says the last word to the peer, if it can be said, and reports whether there is nothing left to wait for.
+func (c *Conn) parted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.isOver || c.state.Gone() {
+		return true
+	}
+	if !c.state.Disconnected() && !c.state.HasControl() {
+		return false
+	}
+	c.post(c.state.Disconnect())
+	return c.state.Idle() || c.err != nil
+}
+
+// release frees everything. The caller has the pump, which nobody gets any more.
+func (c *Conn) release() error {
+	c.mu.Lock() // nobody posts
+	if c.err == nil {
+		c.err = net.ErrClosed
+	}
+	rdma := c.rdma
+	c.mu.Unlock()
+	return errors.Join(rdma.Close(), c.queues.close())
+}

@@ -1,0 +1,47 @@
+package rsocket_test
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+// bytesOf returns n bytes that look random.
+func bytesOf(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = r.Read(b)
+	return b
+}
+
+func TestTransfer(t *testing.T) {
+	for _, size := range []int{1, 64, 65, 2048, 140_000} {
+		client, server := pair(t, rsocket.Config{}, rsocket.Config{})
+		data := bytesOf(size, uint64(size))
+		sent := make(chan error, 2)
+		go func() {
+			_, err := client.Write(data)
+			if err == nil {
+				err = client.CloseWrite()
+			}
+			sent <- err
+		}()
+		go func() {
+			_, err := io.Copy(struct{ io.Writer }{server}, struct{ io.Reader }{server})
+			if err == nil {
+				err = server.CloseWrite()
+			}
+			sent <- err
+		}()
+		got, err := io.ReadAll(client)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, got))
+		require.NoError(t, <-sent)
+		require.NoError(t, <-sent)
+	}
+}

@@ -1,0 +1,71 @@
+package rsocket
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a time after which a channel is closed, like that of net.Pipe.
+type deadline struct {
+	passed func() // called after the channel was closed; must not block
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	cancel chan struct{} // closed when the time has passed
+}
+
+func (d *deadline) init(passed func()) {
+	d.passed, d.cancel = passed, make(chan struct{})
+}
+
+// set sets the time. The zero time means never.
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.cancel // the timer's function has begun, and closes it
+	}
+	d.timer = nil
+	closed := fired(d.cancel)
+	if t.IsZero() {
+		if closed {
+			d.cancel = make(chan struct{})
+		}
+		return
+	}
+	if wait := time.Until(t); wait > 0 {
+		if closed {
+			d.cancel = make(chan struct{})
+		}
+		cancel := d.cancel
+		d.timer = time.AfterFunc(wait, func() {
+			close(cancel)
+			d.passed()
+		})
+		return
+	}
+	if !closed {
+		close(d.cancel)
+		d.passed()
+	}
+}
+
+// wait returns the channel that is closed when the time has passed.
+func (d *deadline) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cancel
+}
+
+// hasPassed reports whether the time has passed.
+func (d *deadline) hasPassed() bool { return fired(d.wait()) }
+
+// fired reports whether c is closed.
+func fired(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

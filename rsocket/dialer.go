@@ -1,0 +1,107 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// A Dialer contains options for connecting to an address. The zero value is usable. Its methods may be called
+// concurrently. DialContext fits http.Transport and grpc.WithContextDialer.
+type Dialer struct {
+	// Config has the sizes and times of connections.
+	Config Config
+	// Timeout limits each dial, in addition to the context; 0 means no limit of its own.
+	Timeout time.Duration
+	// LocalAddr is the address to connect from, as host or host:port. If empty, the system chooses one.
+	LocalAddr string
+	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended. What
+	// it returns, DialContext returns. FallbackTCP is one. Without it, a dial either returns a *Conn or fails.
+	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
+}
+
+// Dial connects to an address with the zero Dialer.
+func Dial(network, address string) (net.Conn, error) { return new(Dialer).Dial(network, address) }
+
+// Dial is DialContext without a context.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to host:port and blocks until the connection is up. The network is "rdma", or, for addresses of one
+// family alone, "rdma4" or "rdma6". The connection is a *Conn, unless Fallback has made it. If the host has several
+// addresses, DialContext tries them in turn.
+//
+// Errors are *net.OpErrors, and match what rdmacm.Dialer.Dial says: an *rdmacm.RejectedError, which matches
+// syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
+// errors.ErrUnsupported if the peer speaks another version of the protocol.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	switch {
+	case d == nil:
+		return nil, cerr.Nil("Dialer.DialContext", "dialer")
+	case ctx == nil:
+		return nil, cerr.Nil("Dialer.DialContext", "ctx")
+	}
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	peers, err := lookup(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	var errs []error
+	for _, peer := range peers {
+		conn, err := d.dial(ctx, peer)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	err = errs[0]
+	if len(errs) > 1 {
+		err = errors.Join(errs...)
+	}
+	err = &net.OpError{Op: "dial", Net: network, Addr: Addr{peers[0]}, Err: timed(err)}
+	if d.Fallback != nil && ctx.Err() == nil {
+		return d.Fallback(ctx, network, address, err)
+	}
+	return nil, err
+}
+
+// dial connects to one address.
+func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
+	c := newConn(d.Config.complete())
+	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
+	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())
+	if err != nil {
+		return nil, errors.Join(err, c.queues.close())
+	}
+	hello, err := protocol.ParseHello(rdma.PeerData())
+	if err != nil {
+		return nil, errors.Join(err, rdma.Close(), c.queues.close())
+	}
+	c.establish(rdma, hello)
+	return c, nil
+}
+
+// FallbackTCP is a Dialer.Fallback that connects to the same host and port over TCP, as C programs do under librspreload. If that
+// fails, too, the error has both reasons.
+func FallbackTCP(ctx context.Context, network, address string, cause error) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp"+strings.TrimPrefix(network, "rdma"), address)
+	if err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,158 @@
+package rsocket_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+func TestNetworks(t *testing.T) {
+	d := needDevice(t)
+	four, six := netip.AddrPortFrom(d.IPv4, 0).String(), netip.AddrPortFrom(d.IPv6, 0).String()
+	for _, c := range []struct{ network, address, says string }{
+		{"rdma", four, ""},
+		{"rdma4", four, ""},
+		{"rdma", six, ""},
+		{"rdma6", six, ""},
+		{"rdma4", ":0", ""},
+		{"rdma6", ":0", ""},
+		{"rdma", ":0", ""},
+		{"rdma6", four, "no suitable address for network rdma6"},
+		{"rdma4", six, "no suitable address for network rdma4"},
+		{"tcp", four, "unknown network tcp"},
+		{"", four, "unknown network"},
+		{"rdma", "192.0.2.1", "missing port"},
+		{"rdma", "192.0.2.1:nothing", "nothing"},
+	} {
+		t.Run(c.network+" "+c.address, func(t *testing.T) {
+			needDevice(t)
+			ln, err := rsocket.Listen(c.network, c.address)
+			if c.says != "" {
+				require.ErrorContains(t, err, c.says)
+				_, err = rsocket.Dial(c.network, c.address)
+				require.ErrorContains(t, err, c.says)
+				require.IsType(t, &net.OpError{}, err)
+				return
+			}
+			require.NoError(t, err)
+			defer func() { require.NoError(t, ln.Close()) }()
+			at := ln.Addr().(rsocket.Addr).AddrPort
+			if at.Addr().IsUnspecified() {
+				ip := d.IPv4
+				if at.Addr().Is6() && c.network == "rdma6" {
+					ip = d.IPv6
+				}
+				at = netip.AddrPortFrom(ip, at.Port())
+			}
+			conn, err := rsocket.Dial(c.network, at.String())
+			require.NoError(t, err)
+			a, b := closedWith(t, conn), acceptOne(t, ln)
+			require.Equal(t, at.String(), a.RemoteAddr().String())
+			require.Equal(t, a.LocalAddr().String(), b.RemoteAddr().String())
+			require.Equal(t, a.RemoteAddr().String(), b.LocalAddr().String())
+			echo(t, a, b)
+		})
+	}
+}
+
+// free returns an address at which nobody listens by RDMA, and a TCP listener there.
+func free(t *testing.T) (string, net.Listener) {
+	t.Helper()
+	d := needDevice(t)
+	ln, err := net.Listen("tcp", netip.AddrPortFrom(d.IPv4, 0).String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	return ln.Addr().String(), ln
+}
+
+func TestDialFails(t *testing.T) {
+	address, _ := free(t)
+	_, err := rsocket.Dial("rdma", address)
+	isOpError(t, err, "dial", syscall.ECONNREFUSED)
+	_, ok := errors.AsType[*rdmacm.RejectedError](err)
+	require.True(t, ok, "%v", err)
+
+	_, err = new(rsocket.Dialer).DialContext(cmtest.Canceled(t), "rdma", address)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = (&rsocket.Dialer{Timeout: time.Nanosecond}).Dial("rdma", address)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.True(t, err.(net.Error).Timeout())
+}
+
+// A dial falls back to TCP only if told to, says why, and the result shows it.
+func TestFallback(t *testing.T) {
+	address, ln := free(t)
+	var causes []error
+	d := rsocket.Dialer{Fallback: func(ctx context.Context, network, address string, cause error) (net.Conn, error) {
+		causes = append(causes, cause)
+		return rsocket.FallbackTCP(ctx, network, address, cause)
+	}}
+	conn, err := d.DialContext(bounded(t), "rdma", address)
+	require.NoError(t, err)
+	require.IsType(t, &net.TCPConn{}, conn)
+	accepted, err := ln.Accept()
+	require.NoError(t, err)
+	echo(t, conn, accepted)
+	require.NoError(t, conn.Close())
+	require.NoError(t, accepted.Close())
+	require.Len(t, causes, 1)
+	isOpError(t, causes[0], "dial", syscall.ECONNREFUSED)
+
+	_, err = d.DialContext(cmtest.Canceled(t), "rdma", address)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, causes, 1, "not after the context's end")
+
+	there := listen(t, rsocket.Config{})
+	conn, err = d.DialContext(bounded(t), "rdma", there.Addr().String())
+	require.NoError(t, err)
+	closedWith(t, conn)
+	require.Len(t, causes, 1, "not without need")
+}
+
+func TestListener(t *testing.T) {
+	ln := listen(t, rsocket.Config{})
+	accept := func() error {
+		_, err := ln.Accept()
+		return err
+	}
+	accepting := inBackground(accept)
+	require.NoError(t, ln.SetDeadline(time.Unix(1, 0)))
+	isOpError(t, <-accepting, "accept", os.ErrDeadlineExceeded)
+	isOpError(t, accept(), "accept", os.ErrDeadlineExceeded)
+	require.NoError(t, ln.SetDeadline(time.Time{}))
+
+	a, b := pairOn(t, ln, rsocket.Config{})
+	conn, err := rsocket.Dial("rdma", ln.Addr().String()) // not accepted, but connected
+	require.NoError(t, err)
+	left := closedWith(t, conn)
+	_, err = left.Write([]byte("hello"))
+	require.NoError(t, err)
+
+	require.NoError(t, ln.SetDeadline(time.Time{}))
+	other := listen(t, rsocket.Config{})
+	accepting = inBackground(func() error {
+		_, err := other.Accept()
+		return err
+	})
+	require.NoError(t, other.Close())
+	isOpError(t, <-accepting, "accept", net.ErrClosed)
+
+	require.NoError(t, ln.Close())
+	require.NoError(t, ln.Close(), "again")
+	isOpError(t, accept(), "accept", net.ErrClosed)
+	isOpError(t, ln.SetDeadline(time.Time{}), "set", net.ErrClosed)
+	_, err = left.Read(make([]byte, 1))
+	isOpError(t, err, "read", syscall.ECONNRESET)
+	echo(t, a, b) // stays up
+}

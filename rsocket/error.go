@@ -1,0 +1,63 @@
+package rsocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// The causes that are the same for every connection.
+var (
+	errReset      = fmt.Errorf("the peer has closed the connection: %w", syscall.ECONNRESET)
+	errNotClosed  = fmt.Errorf("the peer has ended without closing the connection: %w", syscall.ECONNRESET)
+	errWriteEnded = fmt.Errorf("this end was closed for writing: %w", syscall.EPIPE)
+)
+
+// opError returns the error of an operation of the connection. io.EOF stays as it is.
+func (c *Conn) opError(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
+}
+
+// timed returns an error of which a net.OpError knows whether it is a timeout.
+func timed(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && err != os.ErrDeadlineExceeded || errors.Is(err, syscall.ETIMEDOUT) {
+		return &timeout{err}
+	}
+	return err
+}
+
+// timeout is an error for which Timeout returns true.
+type timeout struct{ error }
+
+// Unwrap returns the error itself.
+func (e *timeout) Unwrap() error { return e.error }
+
+// Timeout returns true.
+func (*timeout) Timeout() bool { return true }
+
+// Temporary returns true, as for other timeouts.
+func (*timeout) Temporary() bool { return true }
+
+// failure returns the error of a work request that has failed.
+func failure(err error) error {
+	if errors.Is(err, ibverbs.WCRetryExceeded) {
+		return fmt.Errorf("the peer's device does not answer: %w: %w", syscall.ETIMEDOUT, err)
+	}
+	return fmt.Errorf("the connection has failed: %w: %w", syscall.ECONNRESET, err)
+}
+
+// ended returns the error for the end of the connection as rdmacm reports it, without a word of the peer's program.
+func endedBy(cause error) error {
+	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) {
+		return errNotClosed
+	}
+	return cause
+}

@@ -1,0 +1,98 @@
+package rsocket_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+// TestMain lets a test run this program again as its peer.
+func TestMain(m *testing.M) {
+	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "doomed": peer(doomed)})
+	os.Exit(m.Run())
+}
+
+// peer returns a program that says how f ended.
+func peer(f func(args []string) error) process.Program {
+	return func(args []string, _, stderr io.Writer) int {
+		if err := f(args); err != nil {
+			fmt.Fprintln(stderr, args, err)
+			return 1
+		}
+		return 0
+	}
+}
+
+// What these tests use of cmtest everywhere.
+const patience = cmtest.Patience
+
+var (
+	needDevice   = cmtest.NeedDevice
+	bounded      = cmtest.Bounded
+	inBackground = cmtest.InBackground
+)
+
+// listen returns a listener on the device, closed with the test.
+func listen(t testing.TB, config rsocket.Config) *rsocket.Listener {
+	t.Helper()
+	lc := rsocket.ListenConfig{Config: config}
+	ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(needDevice(t).IPv4, 0).String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	return ln
+}
+
+// pair returns the two ends of a connection, closed with the test.
+func pair(t testing.TB, dialed, accepted rsocket.Config) (client, server *rsocket.Conn) {
+	t.Helper()
+	return pairOn(t, listen(t, accepted), dialed)
+}
+
+// pairOn is pair on a listener.
+func pairOn(t testing.TB, ln *rsocket.Listener, dialed rsocket.Config) (client, server *rsocket.Conn) {
+	t.Helper()
+	d := rsocket.Dialer{Config: dialed}
+	conn, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
+	require.NoError(t, err)
+	return closedWith(t, conn), acceptOne(t, ln)
+}
+
+// acceptOne returns the next connection, closed with the test.
+func acceptOne(t testing.TB, ln *rsocket.Listener) *rsocket.Conn {
+	t.Helper()
+	require.NoError(t, ln.SetDeadline(time.Now().Add(patience)))
+	conn, err := ln.Accept()
+	require.NoError(t, err)
+	return closedWith(t, conn)
+}
+
+// closedWith gives a connection a deadline, and closes it with the test.
+func closedWith(t testing.TB, conn net.Conn) *rsocket.Conn {
+	t.Helper()
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return conn.(*rsocket.Conn)
+}
+
+// echo sends a few bytes both ways.
+func echo(t testing.TB, a, b net.Conn) {
+	t.Helper()
+	for from, to := range map[net.Conn]net.Conn{a: b, b: a} {
+		_, err := from.Write([]byte("hello"))
+		require.NoError(t, err)
+		got := make([]byte, 5)
+		_, err = io.ReadFull(to, got)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
+	}
+}

@@ -1,0 +1,226 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// A ListenConfig contains options for listening. The zero value is usable.
+type ListenConfig struct {
+	// Config has the sizes and times of the connections.
+	Config Config
+	// Backlog is the most connections that are in their handshake or wait for Accept, and the most requests that wait behind them;
+	// 0 means 128. Requests beyond these are refused.
+	Backlog int
+	// ReuseAddr lets sockets that do not listen share the address; see rdmacm.ListenConfig.
+	ReuseAddr bool
+}
+
+// Listen listens with the zero ListenConfig.
+func Listen(network, address string) (*Listener, error) {
+	return new(ListenConfig).Listen(context.Background(), network, address)
+}
+
+// Listen listens for connections at host:port. The network is "rdma", or, for addresses of one family alone, "rdma4" or "rdma6".
+// If the host is empty, it listens on every address of every device. If the port is 0, the system chooses one. The context is
+// for looking up the address; its end does not end the listener.
+//
+// For a loopback address, Listen fails with an error matching syscall.EADDRNOTAVAIL unless a device has it; see rdmacm.Listen.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
+	switch {
+	case lc == nil:
+		return nil, cerr.Nil("ListenConfig.Listen", "config")
+	case ctx == nil:
+		return nil, cerr.Nil("ListenConfig.Listen", "ctx")
+	}
+	addrs, err := lookup(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
+	}
+	at := addrs[0]
+	backlog := lc.Backlog
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	config := rdmacm.ListenConfig{Backlog: backlog, ReuseAddr: lc.ReuseAddr}
+	name := at.String()
+	if !at.Addr().IsValid() {
+		switch network {
+		case "rdma":
+			name = fmt.Sprintf(":%d", at.Port())
+		case "rdma4":
+			name = fmt.Sprintf("0.0.0.0:%d", at.Port())
+		case "rdma6":
+			name = fmt.Sprintf("[::]:%d", at.Port())
+			config.AFOnly = true
+		}
+	}
+	below, err := rdmacm.Listen(ctx, name, &config)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: err}
+	}
+	ln := &Listener{
+		config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()},
+		places: make(chan struct{}, backlog), ready: make(chan *Conn, backlog), closed: make(chan struct{}),
+	}
+	ln.deadline.init(func() {})
+	ln.ctx, ln.cancel = context.WithCancel(context.Background())
+	ln.handshakes.Go(ln.serve)
+	return ln, nil
+}
+
+// A Listener accepts connections. It is a net.Listener. Its methods may be called concurrently. Handshakes proceed without Accept.
+type Listener struct {
+	config   Config
+	rdma     *rdmacm.Listener
+	addr     Addr
+	deadline deadline
+
+	places     chan struct{} // one element for each connection in its handshake or in ready
+	ready      chan *Conn
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	handshakes sync.WaitGroup
+	closing    sync.Once
+	closeErr   error
+
+	closed chan struct{} // closed when err is set
+	ending sync.Once
+	err    error // why Accept fails
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// serve begins handshakes until the listener below ends.
+func (ln *Listener) serve() {
+	for {
+		select {
+		case ln.places <- struct{}{}:
+		case <-ln.ctx.Done():
+			return
+		}
+		request, err := ln.rdma.Accept(ln.ctx)
+		if err != nil {
+			ln.end(err) // after Close, it has ended
+			return
+		}
+		ln.handshakes.Go(func() {
+			c, err := accept(ln.ctx, request, ln.config)
+			if err != nil { // the peer knows, and nobody here asks
+				<-ln.places
+				return
+			}
+			ln.ready <- c
+		})
+	}
+}
+
+// accept accepts a request.
+func accept(ctx context.Context, request *rdmacm.Request, config Config) (*Conn, error) {
+	hello, err := protocol.ParseHello(request.PrivateData())
+	if err != nil {
+		return nil, errors.Join(err, request.Reject(nil))
+	}
+	c := newConn(config)
+	rdma, err := request.Accept(ctx, c.rdmaConfig())
+	if err != nil {
+		return nil, errors.Join(err, c.queues.close())
+	}
+	c.establish(rdma, hello)
+	return c, nil
+}
+
+func (ln *Listener) end(err error) {
+	ln.ending.Do(func() {
+		ln.err = err
+		close(ln.closed)
+	})
+}
+
+// check returns an error if ln was not made by this package.
+func (ln *Listener) check() error {
+	if ln == nil || ln.closed == nil {
+		return cerr.Argument("", "", cerr.InvalidAs(os.ErrInvalid, "the Listener is nil, or was not made by this package"))
+	}
+	return nil
+}
+
+func (ln *Listener) opError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &net.OpError{Op: op, Net: network, Addr: ln.addr, Err: err}
+}
+
+// Accept waits for the next connection, which is a *Conn. It fails with an error matching os.ErrDeadlineExceeded when the deadline
+// has passed, net.ErrClosed after Close, and syscall.ENODEV if the device was removed.
+func (ln *Listener) Accept() (net.Conn, error) {
+	if err := ln.check(); err != nil {
+		return nil, err
+	}
+	for {
+		passed := ln.deadline.wait()
+		switch {
+		case fired(ln.closed):
+			return nil, ln.opError("accept", ln.err)
+		case fired(passed):
+			return nil, ln.opError("accept", os.ErrDeadlineExceeded)
+		}
+		select {
+		case c := <-ln.ready:
+			<-ln.places
+			return c, nil
+		case <-ln.closed:
+		case <-passed:
+		}
+	}
+}
+
+// SetDeadline sets when Accept fails. The zero time means never.
+func (ln *Listener) SetDeadline(t time.Time) error {
+	if err := ln.check(); err != nil {
+		return err
+	}
+	if fired(ln.closed) {
+		return ln.opError("set", ln.err)
+	}
+	ln.deadline.set(t)
+	return nil
+}
+
+// Close stops listening, and drops the connections that have not been accepted. Accepted ones stay up. Further calls do nothing.
+func (ln *Listener) Close() error {
+	if err := ln.check(); err != nil {
+		return err
+	}
+	ln.closing.Do(func() {
+		ln.end(net.ErrClosed)
+		ln.cancel()
+		err := ln.rdma.Close()
+		ln.handshakes.Wait()
+		close(ln.ready)
+		for c := range ln.ready {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+		ln.closeErr = ln.opError("close", err)
+	})
+	return ln.closeErr
+}
+
+// Addr returns the listener's address, an Addr.
+func (ln *Listener) Addr() net.Addr {
+	if ln == nil {
+		return Addr{}
+	}
+	return ln.addr
+}

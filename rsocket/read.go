@@ -1,0 +1,178 @@
+package rsocket
+
+import (
+	"bufio"
+	"errors"
+	"io"
+
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// Read reads what has arrived, up to len(b) bytes, and blocks while there is nothing. It returns io.EOF when the peer has closed its
+// end and everything was read.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.read(b)
+	if err != nil {
+		return n, c.readError(err)
+	}
+	return n, nil
+}
+
+func (c *Conn) readError(err error) error {
+	if c == nil {
+		return err
+	}
+	return c.opError("read", err)
+}
+
+func (c *Conn) read(b []byte) (int, error) {
+	if err := c.beginRead(); err != nil || len(b) == 0 {
+		if err == nil {
+			c.reader.end()
+		}
+		return 0, err
+	}
+	defer c.reader.end()
+	offset, n, wrapped, err := c.next(1)
+	if err != nil {
+		return 0, err
+	}
+	n = copy(b, c.received[offset:offset+n])
+	n += copy(b[n:], c.received[:wrapped])
+	c.consume(n)
+	return n, nil
+}
+
+// beginRead gives the caller the direction, until c.reader.end.
+func (c *Conn) beginRead() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return c.begin(&c.reader)
+}
+
+// next waits for n bytes and returns where all are that have arrived: so many at the offset, and then some at the start of the buffer.
+// An error says why there will not be n.
+func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.state.Unread() < n && err == nil || c.readClosed {
+		switch {
+		case c.readClosed:
+			return 0, 0, 0, io.EOF
+		case c.state.Ended() && !errors.Is(c.err, protocol.ErrViolation):
+			err = io.EOF
+		case c.err != nil:
+			err = c.err
+		default:
+			err = c.wait(&c.reader)
+		}
+	}
+	offset, first = c.state.Next()
+	return offset, first, c.state.Unread() - first, err
+}
+
+// consume gives back the memory of n bytes.
+func (c *Conn) consume(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state.Consume(n)
+	c.post(c.state.Update())
+}
+
+// WriteTo writes what arrives to w, until the end of file. It passes w the memory that the peer has written to. As for every
+// Write, w must not keep it. A Read meanwhile waits. io.Copy uses it.
+func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	if w == nil {
+		return 0, cerr.Nil("Conn.WriteTo", "w")
+	}
+	if err := c.beginRead(); err != nil {
+		return 0, c.readError(err)
+	}
+	defer c.reader.end()
+	var total int64
+	for {
+		offset, n, _, err := c.next(1)
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, c.readError(err)
+		}
+		written, err := w.Write(c.received[offset : offset+n : offset+n])
+		written = min(max(written, 0), n)
+		c.consume(written)
+		total += int64(written)
+		if err == nil && written < n {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// Peek returns the next n bytes without reading them, and blocks until they are there. They are valid until the next call
+// that reads. If there will be fewer, because of the end of file or an error, it returns those, and why. n may be up to half
+// of Config.ReadBuffer: beyond, the error is bufio.ErrBufferFull.
+//
+// The bytes are in memory that the peer can write to: one that breaks the protocol can change them after the program has
+// looked.
+func (c *Conn) Peek(n int) ([]byte, error) {
+	if n < 0 {
+		return nil, bufio.ErrNegativeCount
+	}
+	if err := c.beginRead(); err != nil {
+		return nil, c.readError(err)
+	}
+	defer c.reader.end()
+	if n > len(c.received)/2 {
+		return nil, bufio.ErrBufferFull
+	}
+	offset, first, wrapped, err := c.next(n)
+	n = min(n, first+wrapped)
+	if n <= first {
+		return c.received[offset : offset+n : offset+n], c.readError(err)
+	}
+	c.scratch = append(c.scratch[:0], c.received[offset:offset+first]...)
+	c.scratch = append(c.scratch, c.received[:n-first]...)
+	return c.scratch, c.readError(err)
+}
+
+// Discard skips the next n bytes, and blocks until they have arrived. It returns how many it has skipped, and if these are
+// fewer, why.
+func (c *Conn) Discard(n int) (int, error) {
+	if n < 0 {
+		return 0, bufio.ErrNegativeCount
+	}
+	if err := c.beginRead(); err != nil {
+		return 0, c.readError(err)
+	}
+	defer c.reader.end()
+	skipped := 0
+	for skipped < n {
+		_, first, wrapped, err := c.next(1)
+		if err != nil {
+			return skipped, c.readError(err)
+		}
+		k := min(n-skipped, first+wrapped)
+		c.consume(k)
+		skipped += k
+	}
+	return skipped, nil
+}
+
+// Buffered returns how many bytes can be read at once.
+func (c *Conn) Buffered() int {
+	if c.open("read") != nil {
+		return 0
+	}
+	c.poll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.readClosed {
+		return 0
+	}
+	return c.state.Unread()
+}

@@ -1,0 +1,149 @@
+package rsocket
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket/internal/protocol"
+)
+
+// queues are what a connection posts to and takes completions from.
+type queues struct {
+	channel   *ibverbs.CompChannel
+	cq        *ibverbs.CQ
+	qp        *ibverbs.QP
+	send      *ibverbs.SendBatch
+	recv      *ibverbs.RecvBatch
+	segments  [2]ibverbs.Segment
+	maxInline int // bytes
+}
+
+// close closes what does not belong to the rdmacm.Conn.
+func (q *queues) close() error {
+	var errs []error
+	if q.cq != nil {
+		errs = append(errs, q.cq.Close())
+	}
+	if q.channel != nil {
+		errs = append(errs, q.channel.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// memory is the registered memory of a connection: one region.
+type memory struct {
+	region     *ibverbs.MR
+	sendBuffer ibverbs.Segment
+	control    ibverbs.Segment // what control messages write to the peer
+	table      []byte          // the peer writes to it
+	received   []byte          // so it does here
+	sending    []byte          // the bytes of sendBuffer
+}
+
+// The region begins with the table and the memory of control messages.
+const (
+	tableLen   = protocol.Entries * protocol.EntryLen
+	controlLen = protocol.ControlSlots * protocol.EntryLen
+	headLen    = 128
+)
+
+// rdmaConfig returns the config of the connection below.
+func (c *Conn) rdmaConfig() *rdmacm.Config {
+	return &rdmacm.Config{
+		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout,
+	}
+}
+
+// spareReceives is how many receives there are for control messages, which take no credits.
+const spareReceives = 16
+
+// recvBatch is how many receives are posted together.
+const recvBatch = 64
+
+// prepare creates everything before the connection is made.
+func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
+	device := rdma.PD().Device()
+	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+		return nil, errIWARP
+	}
+	attr, err := device.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	most := min(attr.MaxQPWR, math.MaxUint16-1)
+	c.config.SendQueue = min(max(c.config.SendQueue, minQueue), most)
+	c.config.RecvQueue = min(max(c.config.RecvQueue, minQueue), most-spareReceives)
+	if err := c.createQP(rdma); err != nil {
+		return nil, err
+	}
+	if err := c.allocate(rdma); err != nil {
+		return c.qp, err
+	}
+	c.owed = c.config.RecvQueue + spareReceives
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.postReceives(); c.err != nil {
+		return c.qp, c.err
+	}
+	return c.qp, rdma.SetPrivateData(c.state.Hello().Marshal())
+}
+
+// errIWARP says that iWARP, which has no writes with immediate data, is not supported.
+var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
+
+func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
+	device := rdma.PD().Device()
+	if c.channel, err = device.CreateCompChannel(); err != nil {
+		return err
+	}
+	receives := c.config.RecvQueue + spareReceives
+	c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: c.config.SendQueue + receives, Channel: c.channel, Spin: c.config.Spin})
+	if err != nil {
+		return err
+	}
+	if c.send, err = ibverbs.NewSendBatch(1, len(c.segments)); err != nil {
+		return err
+	}
+	if c.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
+		return err
+	}
+	config := ibverbs.QPConfig{
+		SendCQ: c.cq, RecvCQ: c.cq, MaxSendWR: c.config.SendQueue, MaxRecvWR: receives, MaxSendSGE: len(c.segments),
+		MaxInline: max(c.config.MaxInline, 0),
+	}
+	c.qp, err = rdma.ID().CreateQP(rdma.PD(), config)
+	if err != nil && config.MaxInline > 0 {
+		config.MaxInline = 0
+		c.qp, err = rdma.ID().CreateQP(rdma.PD(), config)
+	}
+	if err != nil {
+		return err
+	}
+	c.maxInline = min(config.MaxInline, c.qp.Cap().MaxInline)
+	return nil
+}
+
+// bigEndian is the byte order of this processor.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
+	r, s := c.config.ReadBuffer, c.config.WriteBuffer
+	c.region, err = rdma.Alloc(headLen+r+s, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
+	if err != nil {
+		return err
+	}
+	all, remote := c.region.Bytes(), c.region.Remote()
+	c.table, c.received, c.sending = all[:tableLen:tableLen], all[headLen:][:r:r], all[headLen+r:]
+	c.control, c.sendBuffer = c.region.Sub(tableLen, controlLen), c.region.Sub(headLen+r, s)
+	c.state = protocol.New(protocol.Config{
+		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
+		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
+		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},
+	})
+	return nil
+}

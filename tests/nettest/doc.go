@@ -1,0 +1,2 @@
+// Package nettest has the tests of golang.org/x/net/nettest for the connections of package rsocket.
+package nettest
