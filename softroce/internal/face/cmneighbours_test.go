@@ -121,6 +121,43 @@ func TestNeighbour(t *testing.T) {
 	}
 }
 
+// callerEnv has the address that the process of TestLastMessages connects to.
+const callerEnv = "FACE_TEST_CALLER"
+
+// The last messages of a process that has ended come before its end: a connection that it has established and ended at once
+// was there.
+func TestLastMessages(t *testing.T) {
+	if addr := os.Getenv(callerEnv); addr != "" {
+		p := newProgram(t)
+		id := p.resolve(tcp, netip.MustParseAddrPort(addr))
+		createQP(t, id)
+		require.NoError(t, librdmacm.Connect(id, param("")))
+		p.pass(librdmacm.RDMA_CM_EVENT_ESTABLISHED)
+		require.NoError(t, librdmacm.Disconnect(id))
+		os.Exit(0)
+	}
+	p := newProgram(t)
+	listener, at := p.listen(tcp, loopbacks["IPv4"])
+	for range 3 {
+		caller := exec.Command(os.Args[0], "-test.run", "^TestLastMessages$", "-test.timeout", "2m")
+		caller.Env, caller.Stderr = append(os.Environ(), callerEnv+"="+at.String()), os.Stderr
+		require.NoError(t, caller.Start())
+		request := p.next(librdmacm.RDMA_CM_EVENT_CONNECT_REQUEST)
+		id := request.Id
+		require.NoError(t, librdmacm.AckCmEvent(request))
+		createQP(t, id)
+		require.NoError(t, librdmacm.Accept(id, param("")))
+		self().lock() // it hears nothing until the process has ended
+		err := caller.Wait()
+		self().unlock()
+		require.NoError(t, err)
+		require.Same(t, id, p.pass(librdmacm.RDMA_CM_EVENT_ESTABLISHED))
+		require.Same(t, id, p.pass(librdmacm.RDMA_CM_EVENT_DISCONNECTED))
+		destroy(t, id)
+	}
+	destroy(t, listener)
+}
+
 // A process of another network is not there: nobody listens, and its port is free.
 func TestNetworks(t *testing.T) {
 	process, at := startNeighbour(t, loopbacks["IPv4"], link.NetworkVariable+"=another")

@@ -41,11 +41,7 @@ func (n *node) newConnections() connections {
 
 // advance does what is due and returns the time of what comes next.
 func (c *connections) advance(now time.Duration) (next time.Duration) {
-	for i := 0; i < len(c.mads); i++ { // answers are appended
-		c.manager.Receive(now, c.mads[i])
-	}
-	clear(c.mads)
-	c.mads = c.mads[:0]
+	c.receive(now)
 	next = c.giveUp(now)
 	if due, ok := c.manager.Advance(now); ok {
 		next = min(next, due)
@@ -54,4 +50,13 @@ func (c *connections) advance(now time.Duration) (next time.Duration) {
 		next = now
 	}
 	return next
+}
+
+// receive passes on the messages to this node.
+func (c *connections) receive(now time.Duration) {
+	for i := 0; i < len(c.mads); i++ { // answers are appended
+		c.manager.Receive(now, c.mads[i])
+	}
+	clear(c.mads)
+	c.mads = c.mads[:0]
 }

@@ -274,6 +274,7 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 // Gone tells that a neighbour has ended.
 func (b *neighbours) Gone(slot int) {
 	n := (*node)(b)
+	n.cm.receive(n.now()) // its last messages may have come just now
 	n.cm.manager.NodeGone(n.now(), slot)
 }
 
