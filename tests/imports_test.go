@@ -46,7 +46,7 @@ var rooms = map[string][]string{
 		"rdmacm/ib", "rdmacm", "ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object",
 		"internal/owned",
 	},
-	"rdmacm/handled": {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
+	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
 	"rsocket/internal/protocol": {},
 	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr"},
 	"internal/cmd": {
