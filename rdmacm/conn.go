@@ -89,7 +89,7 @@ func (c *Conn) create() (err error) {
 func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	switch {
 	case c.config.Prepare != nil:
-		c.ops.queues = &c.queues
+		c.ops.queues, c.ops.prepared = &c.queues, true
 		qp, err := c.config.Prepare(c)
 		c.qp = c.id.QP() // also after an error, for release
 		if err == nil && (qp == nil || qp != c.qp) {

@@ -43,6 +43,7 @@ type operations struct {
 	wcs       []ibverbs.WC  // used by the leader
 	turns     uint          // number of turns as leader; used by the leader
 	maxInline int           // bytes
+	prepared  bool          // Config.Prepare has created the queue pair, and there are no operations
 
 	mu        sync.Mutex   // guards the fields below, and posting
 	inFlight  []*operation // the request ID says where
@@ -573,7 +574,7 @@ func (o *operations) over() error {
 	if !o.queues.isUp() {
 		return o.queues.Err()
 	}
-	if o.send == nil {
+	if o.prepared {
 		return cerr.Refuse("ibv_post_send", o.queues.kind, "Config.Prepare has created its queue pair: post to that")
 	}
 	return nil
