@@ -6,12 +6,12 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop versions scale loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft versions scale loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
 	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9-]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
-		printf "  %-10s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
+		printf "  %-12s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
 
 ##@ First
 
@@ -76,6 +76,10 @@ versions: ## the libraries of rdma-core 44.0 and 65.0 on the newest kernel, in t
 interop: INTEROP ?= all
 interop: ## our programs against the C ones between two hosts: a row for each case
 	VERBENA_INTEROP=$(INTEROP) scripts/interop
+
+# INTEROP_SOFT=telling runs the most telling cases only.
+interop-soft: ## our programs and the C ones on the device in user space, without a VM: a row for each case
+	VERBENA_INTEROP_SOFT=$(or $(INTEROP_SOFT),all) scripts/test interop-soft
 
 scale: ## 1,000 connections between two hosts
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \

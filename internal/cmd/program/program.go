@@ -25,10 +25,11 @@ const (
 // Program is one that is started with arguments.
 type Program struct {
 	Name    string
-	Usage   string  // a line for each way to start it, without "usage:"
-	Text    string  // what -h prints after the flags: what the program does, and an example
-	Misused int     // the exit status for wrong arguments; 0: 1
-	Operand *string // takes the argument after the flags, which may be missing; nil: there must be none
+	Usage   string    // a line for each way to start it, without "usage:"
+	Text    string    // what -h prints after the flags: what the program does, and an example
+	Misused int       // the exit status for wrong arguments; 0: 1
+	Operand *string   // takes the argument after the flags, which may be missing; nil: there must be none
+	Rest    *[]string // takes all arguments from the first one that is not a flag; nil: as Operand says
 	Flags   func(*Flags)
 	Run     func(context.Context, Output) error
 }
@@ -122,10 +123,15 @@ func (p *Program) runUntil(ctx context.Context, out Output) error {
 func (p *Program) Parse(args []string) error {
 	flags := newFlags(p.Name)
 	p.Flags(flags)
+	flags.SetInterspersed(p.Rest == nil)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	operands := flags.Args()
+	if p.Rest != nil {
+		*p.Rest = operands
+		return nil
+	}
 	if p.Operand != nil && len(operands) > 0 {
 		*p.Operand, operands = operands[0], operands[1:]
 	}
