@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft versions scale loss soak soak-soft
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft versions scale loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -95,6 +95,12 @@ soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
 soak: ## connect, transfer, crowd, attack, reject, cancel, kill and close at random: for VERBENA_SOAK on one host, and between two with loss
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -race -v -timeout 0 -run '^TestSoak' -exec $(VM) ./rdmacm
+
+# VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak-rsocket: as above.
+soak-rsocket: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
+soak-rsocket: ## connections of rsocket with everything at random: for VERBENA_SOAK on the device in user space, and then in the VM
+	VERBENA_DEVICE=soft $(GO) test -race -count 1 -v -timeout 0 -run '^TestSoak$$' ./rsocket
+	VERBENA_VM_TIMEOUT=$(or $(VERBENA_VM_TIMEOUT),7200) $(GO) test -race -count 1 -v -timeout 0 -run '^TestSoak$$' -exec $(VM) ./rsocket
 
 ##@ The bindings
 

@@ -67,6 +67,7 @@ func (c *Conn) create() (err error) {
 	}
 	var config ibverbs.QPConfig
 	if c.config.Prepare != nil {
+		c.ops.queues, c.ops.collector, c.ops.prepared = &c.queues, new(collector), true
 		err = c.choosePD("Config.PD")
 	} else {
 		config, err = c.allocate(c.config.sizes())
@@ -104,7 +105,6 @@ func (c *Conn) create() (err error) {
 func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	switch {
 	case c.config.Prepare != nil:
-		c.ops.queues, c.ops.collector = &c.queues, new(collector) // who prepares polls
 		qp, err := c.config.Prepare(c)
 		c.qp = c.id.QP() // also after an error, for release
 		if err == nil && (qp == nil || qp != c.qp) {

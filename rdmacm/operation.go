@@ -40,6 +40,7 @@ type operations struct {
 	queues *queues
 	*collector
 	maxInline   int    // bytes
+	prepared    bool   // Config.Prepare has created the queue pair, and there are no operations
 	maxSegments int    // of a receive
 	num         uint32 // of the queue pair
 	base        uint64 // of the request IDs; 0 with a completion queue of its own
@@ -649,7 +650,7 @@ func (o *operations) over() error {
 	if !o.queues.isUp() {
 		return o.queues.Err()
 	}
-	if o.inFlight == nil {
+	if o.prepared {
 		return cerr.Refuse("ibv_post_send", o.queues.kind, "Config.Prepare has created its queue pair: post to that")
 	}
 	return nil

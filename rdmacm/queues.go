@@ -109,12 +109,11 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := c.choosePD(size.domain()); err != nil {
 		return config, err
 	}
-	device := c.pd.Device()
 	config = ibverbs.QPConfig{
 		MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
 	}
-	if err := c.allocateQueues(device, size, &config); err != nil {
+	if err := c.allocateQueues(c.pd.Device(), size, &config); err != nil {
 		return config, err
 	}
 	return config, c.ops.init(c, size)
@@ -160,7 +159,7 @@ func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config 
 	return nil
 }
 
-// choosePD allocates a protection domain unless that field of the config has one.
+// choosePD allocates a protection domain unless there is one, which comes from the field of the config.
 func (c *queues) choosePD(field string) error {
 	device, err := c.id.Device()
 	if err != nil {
@@ -367,7 +366,9 @@ func (c *queues) release(others ...func() error) error {
 		if c.cq != nil {
 			steps = append(steps, c.cq.Close)
 		}
-		steps = append(steps, c.abortOperations)
+		if c.ops.collector != nil {
+			steps = append(steps, c.abortOperations)
+		}
 		if c.channel != nil {
 			steps = append(steps, c.channel.Close)
 		}
