@@ -6,12 +6,12 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop versions scale loss soak soak-soft
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft versions scale loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
 	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9-]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
-		printf "  %-10s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
+		printf "  %-12s %s\n", name, substr($$0, RLENGTH + 1) }' $(MAKEFILE_LIST)
 
 ##@ First
 
@@ -77,6 +77,10 @@ interop: INTEROP ?= all
 interop: ## our programs against the C ones between two hosts: a row for each case
 	VERBENA_INTEROP=$(INTEROP) scripts/interop
 
+# INTEROP_SOFT=telling runs the most telling cases only.
+interop-soft: ## our programs and the C ones on the device in user space, without a VM: a row for each case
+	VERBENA_INTEROP_SOFT=$(or $(INTEROP_SOFT),all) scripts/test interop-soft
+
 scale: ## 1,000 connections between two hosts
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -count 1 -v -run 'TestScale$$' -exec $(VM) ./rdmacm
@@ -91,6 +95,12 @@ soak: export VERBENA_VM_TIMEOUT := $(or $(VERBENA_VM_TIMEOUT),7200)
 soak: ## connect, transfer, crowd, attack, reject, cancel, kill and close at random: for VERBENA_SOAK on one host, and between two with loss
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -race -v -timeout 0 -run '^TestSoak' -exec $(VM) ./rdmacm
+
+# VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak-rsocket: as above.
+soak-rsocket: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)
+soak-rsocket: ## connections of rsocket with everything at random: for VERBENA_SOAK on the device in user space, and then in the VM
+	VERBENA_DEVICE=soft $(GO) test -race -count 1 -v -timeout 0 -run '^TestSoak$$' ./rsocket
+	VERBENA_VM_TIMEOUT=$(or $(VERBENA_VM_TIMEOUT),7200) $(GO) test -race -count 1 -v -timeout 0 -run '^TestSoak$$' -exec $(VM) ./rsocket
 
 ##@ The bindings
 

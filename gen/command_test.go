@@ -51,7 +51,8 @@ func TestWithoutCompiler(t *testing.T) {
 	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	require.NoError(t, os.RemoveAll(filepath.Join(facts, "api", newest+".json")))
 	runAtTop(t, env, tool, "run", "./gen", "scan", "-facts", facts, "-headers", headers, "-version", newest)
-	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out, "-skeleton", filepath.Join(out, "face"))
+	runAtTop(t, env, tool, "run", "./gen", "emit", "-facts", facts, "-out", out, "-skeleton", filepath.Join(out, "face"),
+		"-libraries", filepath.Join(out, "c"))
 	for _, dir := range []string{"libibverbs", "librdmacm"} {
 		entries, err := os.ReadDir(filepath.Join(out, dir))
 		require.NoError(t, err)
@@ -72,7 +73,7 @@ func BenchmarkCommands(b *testing.B) {
 	require.NoError(b, os.CopyFS(facts, os.DirFS(filepath.Join(top, "headers"))))
 	commands := map[string][]string{
 		"scan": {"scan", "-facts", facts, "-headers", headers, "-version", newest},
-		"emit": {"emit", "-facts", facts, "-out", b.TempDir(), "-skeleton", b.TempDir()},
+		"emit": {"emit", "-facts", facts, "-out", b.TempDir(), "-skeleton", b.TempDir(), "-libraries", b.TempDir()},
 	}
 	for name, args := range commands {
 		b.Run(name, func(b *testing.B) {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/verbena-go/verbena/gen/internal/emit"
 
-func runEmit(facts, out, skeleton string) error {
+func runEmit(facts, out, skeleton, libraries string) error {
 	in, err := emit.Load(facts)
 	if err != nil {
 		return err
@@ -10,5 +10,8 @@ func runEmit(facts, out, skeleton string) error {
 	if err := emit.Emit(in, out); err != nil {
 		return err
 	}
-	return emit.Skeleton(in, skeleton)
+	if err := emit.Skeleton(in, skeleton); err != nil {
+		return err
+	}
+	return emit.Libraries(in, libraries)
 }

@@ -1,7 +1,7 @@
 // Gen makes the bindings in generated/ from rdma-core's C headers.
 //
 //	go run ./gen scan -headers DIR -version V   C headers -> headers/api/V.json
-//	go run ./gen emit                           the newest snapshot -> generated/ and softroce/internal/face
+//	go run ./gen emit                           the newest snapshot -> generated/ and softroce/internal
 //	go run ./gen check -headers DIR             C compilers agree with the snapshot and the golden layouts
 //	go run ./gen coverage                       what is bound, and what is not and why
 //	go run ./gen diff A B                       what changed from one snapshot to another
@@ -53,7 +53,8 @@ func run(args []string) error {
 	case "emit":
 		out := flags.String("out", "generated", "folder to write the bindings to")
 		skeleton := flags.String("skeleton", filepath.Join("softroce", "internal", "face"), "folder to write the skeleton of a library to")
-		command = func() error { return runEmit(*facts, *out, *skeleton) }
+		libraries := flags.String("libraries", filepath.Join("softroce", "internal", "clib", "c"), "folder to write the libraries for programs that are not Go to")
+		command = func() error { return runEmit(*facts, *out, *skeleton, *libraries) }
 	case "check":
 		var o checkOptions
 		flags.StringVar(&o.headers, "headers", "", "folder with the C headers that the snapshot was made from")

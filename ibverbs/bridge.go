@@ -29,6 +29,8 @@ func init() {
 	bridge.RDMACM.QPAttr = func(raw *libibverbs.QpAttr) any { return qpAttrOf(raw) }
 	bridge.RDMACM.AHAttr = func(raw *libibverbs.AhAttr) any { return ahAttrOf(raw) }
 	bridge.RDMACM.RNRTimer = rnrTimerCode
+	bridge.RDMACM.CheckRecv = func(segments any) error { return checkRecv(*segments.(*[]Segment)) }
+	bridge.RDMACM.Fill = func(segments any, data []byte) error { return fillRecv(*segments.(*[]Segment), data) }
 	bridge.RDMACM.MarkBatch = func(batch any, id, last uint64) bool { return batch.(*SendBatch).mark(id, last) }
 
 	bridge.Sibling.Object = func(o any) *object.Object { return o.(interface{ self() *object.Object }).self() }

@@ -107,6 +107,9 @@ func (d *Device) copyEvent(raw *libibverbs.AsyncEvent) Event {
 	if qp := ev.QP(); qp != nil && ev.Type.Fatal() {
 		qp.failure.CompareAndSwap(nil, &ev.Type)
 	}
+	if qp := ev.QP(); qp != nil && ev.Type == EventLastWQEReached {
+		qp.reachedLastWQE()
+	}
 	return ev
 }
 

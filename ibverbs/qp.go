@@ -44,6 +44,30 @@ type QP struct {
 	groups groups
 
 	failure atomic.Pointer[EventType] // the first fatal event
+
+	lastWQE     chan struct{} // closed when EventLastWQEReached has come; nil without a shared receive queue
+	lastWQEOnce sync.Once
+}
+
+// LastWQEReached returns a channel that is closed when a queue pair with a
+// shared receive queue has reported EventLastWQEReached: in the error state, it
+// takes no more receives, and those that it has taken are in its completion
+// queue. Wait for that, and take the completions, before Close; otherwise a
+// receive that the queue pair has taken may be lost. Give the wait a time limit,
+// because not every device reports it: Soft-RoCE does from Linux 6.12 on. The
+// channel is nil for other queue pairs. See ibv_modify_qp(3).
+func (qp *QP) LastWQEReached() <-chan struct{} {
+	if qp == nil {
+		return nil
+	}
+	return qp.lastWQE
+}
+
+// reachedLastWQE records the event.
+func (qp *QP) reachedLastWQE() {
+	if qp.lastWQE != nil {
+		qp.lastWQEOnce.Do(func() { close(qp.lastWQE) })
+	}
 }
 
 // Failure returns the queue pair's first fatal event (see EventType.Fatal), and
@@ -120,6 +144,9 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 		if err != nil {
 			return nil, errors.Join(err, destroy())
 		}
+	}
+	if config.SRQ != nil {
+		qp.lastWQE = make(chan struct{})
 	}
 	qp.init(parents...)
 	return qp, nil

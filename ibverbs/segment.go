@@ -138,6 +138,47 @@ func (s Segment) inside() error {
 	return nil
 }
 
+// checkRecv returns an error unless the program can write to the segments what a device could.
+func checkRecv(segments []Segment) error {
+	for k := range segments {
+		if err := segments[k].check(); err != nil {
+			return refusedRecv(0, inSegment(k, err))
+		}
+		if mr := segments[k].mr; mr.bytes == nil && segments[k].n > 0 {
+			return refusedRecv(0, inSegment(k, cerr.Invalid("memory of %s: only the device reaches it, and the program is to copy a message there",
+				mr.object.Name())))
+		}
+	}
+	if err := written(segments); err != nil {
+		return refusedRecv(0, err)
+	}
+	return nil
+}
+
+// fillRecv copies data to segments that passed checkRecv. It fails if a region was closed since.
+func fillRecv(segments []Segment, data []byte) error {
+	for k := range segments {
+		if len(data) == 0 {
+			return nil
+		}
+		s := &segments[k]
+		if s.inline != nil {
+			data = data[copy(s.Bytes(), data):]
+			continue
+		}
+		if err := s.mr.self().Use(); err != nil {
+			return err
+		}
+		if err := s.check(); err != nil {
+			s.mr.object.Done()
+			return err
+		}
+		data = data[copy(s.mr.bytes[s.offset:s.offset+s.n], data):]
+		s.mr.object.Done()
+	}
+	return nil
+}
+
 func (s Segment) addr() uint64 { return s.mr.start + uint64(s.offset) }
 
 func (s Segment) sge() libibverbs.Sge {

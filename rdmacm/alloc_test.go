@@ -4,6 +4,7 @@ package rdmacm_test
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -16,12 +17,18 @@ import (
 // Transfers and receives with a context that cannot end allocate nothing. The race detector makes sync.Pool forget, which the
 // soft device uses.
 func TestTransfersAllocateNothing(t *testing.T) {
-	const size = 64
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		t.Skip("the hostile device itself allocates")
 	}
 	d := needDevice(t)
-	client, server := connect(t, d.IPv4, nil, nil)
+	t.Run("a queue each", func(t *testing.T) { requireNoAllocations(t, d.IPv4, nil) })
+	pool := newPool(t, d.Name, nil)
+	t.Run("a pool", func(t *testing.T) { requireNoAllocations(t, d.IPv4, &rdmacm.Config{Pool: pool}) })
+}
+
+func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {
+	const size = 64
+	client, server := connect(t, ip, config, config)
 	here := alloc(t, client, size)
 	there, err := server.Alloc(size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteAtomic)
 	require.NoError(t, err)

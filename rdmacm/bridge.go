@@ -69,4 +69,10 @@ func markBatch(b *ibverbs.SendBatch, id, last uint64) (fetches bool) {
 	return bridge.RDMACM.MarkBatch(b, id, last)
 }
 
+// checkRecv returns an error if a message cannot be copied to the segments.
+func checkRecv(segments *[]ibverbs.Segment) error { return bridge.RDMACM.CheckRecv(segments) }
+
+// fill copies a message to segments.
+func fill(segments *[]ibverbs.Segment, data []byte) error { return bridge.RDMACM.Fill(segments, data) }
+
 func rnrTimerCode(d time.Duration) (uint8, error) { return bridge.RDMACM.RNRTimer(d) }

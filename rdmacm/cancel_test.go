@@ -89,6 +89,7 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 
 // What a canceled send posted keeps its place in the queue until it is done.
 func TestCanceledSendKeepsItsPlace(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 1}, nil)
 	ctx := bounded(t)
@@ -192,8 +193,16 @@ func TestCancelDialAtEachStage(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	noKernelLeaks(t, d)
-	for _, mode := range modes[:2] {
-		t.Run(mode.name, func(t *testing.T) {
+	pool := newPool(t, d.Name, nil)
+	for _, tt := range []struct {
+		name   string
+		config rdmacm.Config
+	}{
+		{modes[0].name, rdmacm.Config{ManualQP: modes[0].manualClient}},
+		{modes[1].name, rdmacm.Config{ManualQP: modes[1].manualClient}},
+		{"a pool", rdmacm.Config{Pool: pool}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
 			cancelAtEachStage(t, map[string]int{
@@ -204,7 +213,8 @@ func TestCancelDialAtEachStage(t *testing.T) {
 				"(*queues).ask":           1,
 			}, func(ctx context.Context) error {
 				stop := serve(t, ln)
-				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &rdmacm.Config{ManualQP: mode.manualClient}))
+				config := tt.config
+				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &config))
 				if err == nil {
 					require.NoError(t, conn.Close())
 				}
@@ -268,8 +278,16 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	noKernelLeaks(t, d)
-	for _, mode := range []int{0, 2} {
-		t.Run(modes[mode].name, func(t *testing.T) {
+	pool := newPool(t, d.Name, nil)
+	for _, tt := range []struct {
+		name   string
+		config rdmacm.Config
+	}{
+		{modes[0].name, rdmacm.Config{ManualQP: modes[0].manualServer}},
+		{modes[2].name, rdmacm.Config{ManualQP: modes[2].manualServer}},
+		{"a pool", rdmacm.Config{Pool: pool}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
 			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).ask": 1}, func(ctx context.Context) error {
@@ -277,7 +295,8 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
 				req, err := ln.Accept(bounded(t))
 				require.NoError(t, err)
-				conn, err := req.Accept(ctx, lookAtSetup(ctx, &rdmacm.Config{ManualQP: modes[mode].manualServer}))
+				config := tt.config
+				conn, err := req.Accept(ctx, lookAtSetup(ctx, &config))
 				if err == nil {
 					require.NoError(t, conn.Close())
 				}

@@ -33,6 +33,25 @@ type Config struct {
 	// device, as Devices returns it. If nil, the connection allocates its own
 	// and closes it in Close.
 	PD *ibverbs.PD
+	// Pool, if not nil, is what the connection shares with others; see Pool. PD
+	// must then be nil, or the pool's. RecvQueue limits the receives that wait for
+	// a message, and Segments their segments.
+	Pool *Pool
+	// SendCQ and RecvCQ, if not nil, are completion queues of the program, which
+	// may be the same and may serve many connections. The program polls them and
+	// passes the completions to Conn.Completed; until it does, calls that wait for
+	// a transfer or a message do not return. Each must have room for all requests
+	// that can be in flight on its connections: SendQueue and RecvQueue of each,
+	// and what the program posts itself. Close them after the connections. When
+	// Close has returned, a connection's completions may still be in them.
+	SendCQ, RecvCQ *ibverbs.CQ
+	// SRQ, if not nil, is a shared receive queue of the program, which posts
+	// receives there, with IDs of 1<<63 or more, and takes the messages from
+	// RecvCQ. The methods of the Conn that receive fail, and RecvQueue is not
+	// used. Close waits up to a second until the device has reported that the
+	// connection takes no more receives; see ibverbs.QP.LastWQEReached. The
+	// last completions are in RecvCQ when it returns.
+	SRQ *ibverbs.SRQ
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before the peer can send: register memory and post receives here. If Setup
 	// returns an error, the attempt to connect fails, and Dial or Accept closes
@@ -144,5 +163,6 @@ func (c *Config) sizes() queueSizes {
 		config: "Config",
 		send:   c.SendQueue, recv: c.RecvQueue,
 		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline, spin: c.Spin,
+		shared: sharedQueues{c.Pool, c.SendCQ, c.RecvCQ, c.SRQ},
 	}
 }

@@ -38,6 +38,7 @@ func TestSetupFails(t *testing.T) {
 // Memory that Setup has registered by other means keeps a failed attempt's
 // protection domain, until the caller closes both.
 func TestSetupLeavesMemory(t *testing.T) {
+	needOwnDomain(t)
 	d := needDevice(t)
 	var mr *ibverbs.MR
 	var conn *rdmacm.Conn
@@ -296,6 +297,7 @@ func eachDirection(t *testing.T, f func(t *testing.T, from, to int)) {
 // How often a message is sent again for which there is no receive, the end says
 // that has none.
 func TestPeerRNRRetryCount(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	eachDirection(t, func(t *testing.T, from, to int) {
 		configs := [2]rdmacm.Config{}
@@ -327,6 +329,7 @@ func TestPeerRNRRetryCount(t *testing.T) {
 // A message that comes before its receive is sent again when the timer of the
 // end that has none says so.
 func TestLateReceive(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	eachDirection(t, func(t *testing.T, from, to int) {
 		for _, timer := range []time.Duration{0, 640 * time.Microsecond, 491520 * time.Microsecond} {

@@ -54,9 +54,21 @@ func (c *Conn) create() (err error) {
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return cerr.Refuse(opCreateQP, c.id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.config.MinRNRTimer)
 	}
+	if forcePool != nil && c.config.Prepare == nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
+		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
+			return err
+		}
+	}
+	if err := c.config.checkShared(c.id.name()); err != nil {
+		return err
+	}
+	if c.config.Pool != nil {
+		c.pd, c.foreignPD = c.config.Pool.pd, true
+	}
 	var config ibverbs.QPConfig
 	if c.config.Prepare != nil {
-		err = c.choosePD("Config")
+		c.ops.queues, c.ops.collector, c.ops.prepared = &c.queues, new(collector), true
+		err = c.choosePD("Config.PD")
 	} else {
 		config, err = c.allocate(c.config.sizes())
 	}
@@ -68,6 +80,10 @@ func (c *Conn) create() (err error) {
 	c.movesQP = c.config.ManualQP || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
 	if err := c.createQP(config); err != nil {
 		return c.orGone(err)
+	}
+	c.ops.num, c.ops.hangUp = c.qp.Num(), c.hangUp
+	if c.ops.pool != nil {
+		c.ops.pool.qps.add(&c.ops)
 	}
 	// Until here, a later call would report anything that happens to the ID.
 	// Setup may close the connection, which undoes both calls.
@@ -89,7 +105,6 @@ func (c *Conn) create() (err error) {
 func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	switch {
 	case c.config.Prepare != nil:
-		c.ops.queues = &c.queues
 		qp, err := c.config.Prepare(c)
 		c.qp = c.id.QP() // also after an error, for release
 		if err == nil && (qp == nil || qp != c.qp) {

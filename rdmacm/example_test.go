@@ -170,6 +170,106 @@ func ExampleConn_Post() {
 }
 
 // A server that serves every client in a goroutine of its own.
+// A server's connections share a pool. Each client sends one message.
+func ExampleNewPool() {
+	ctx := context.Background()
+	ln, err := rdmacm.Listen(ctx, "192.0.2.1:7471", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ln.Close()
+	device, err := ln.Device()
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool, err := rdmacm.NewPool(device, &rdmacm.PoolConfig{Entries: 17 * 1000}) // for 1,000 connections with a SendQueue of 16
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close() // after the connections
+
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error)
+	go func() {
+		served <- ln.Serve(serving, func(ctx context.Context, req *rdmacm.Request) {
+			conn, err := req.Accept(ctx, &rdmacm.Config{Pool: pool})
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			defer conn.Close()
+			messages, err := conn.NewReceiver(4096) // what came before waits in the pool
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			message, err := messages.Next(ctx)
+			if err != nil {
+				log.Print(err)
+				return
+			}
+			fmt.Printf("%s\n", message.Data)
+			_ = conn.Wait(ctx) // until the client, whose message was the last, has closed
+		})
+	}()
+	// Usually other programs on other hosts.
+	for range 2 {
+		if err := greet(ctx, "192.0.2.1:7471"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-served; err != nil {
+		log.Fatal(err)
+	}
+}
+
+// One goroutine polls for many connections.
+func ExampleConn_Completed() {
+	ctx := context.Background()
+	devices, err := rdmacm.Devices()
+	if err != nil || len(devices) == 0 {
+		log.Fatal("no device: ", err)
+	}
+	channel, err := devices[0].CreateCompChannel()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer channel.Close()
+	cq, err := devices[0].CreateCQ(ibverbs.CQConfig{Entries: 1024, Channel: channel})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cq.Close()
+
+	conns := map[uint32]*rdmacm.Conn{}
+	for _, address := range []string{"192.0.2.1:7471", "192.0.2.2:7471"} {
+		conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{SendCQ: cq, RecvCQ: cq})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer conn.Close()
+		conns[conn.QP().Num()] = conn
+		go func() {
+			if err := conn.Send(ctx); err != nil { // returns when its completion has been passed on
+				log.Print(err)
+			}
+		}()
+	}
+	wcs := make([]ibverbs.WC, 16)
+	for {
+		n, err := cq.Wait(ctx, wcs)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for i := range wcs[:n] {
+			if conn := conns[wcs[i].QPNum()]; !conn.Completed(&wcs[i]) {
+				fmt.Println("a request of this program's own:", wcs[i].ID())
+			}
+		}
+	}
+}
+
 func ExampleListener() {
 	ctx := context.Background()
 	ln, err := rdmacm.Listen(ctx, ":7471", nil)

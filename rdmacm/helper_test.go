@@ -48,11 +48,35 @@ var (
 	soon         = cmtest.Soon
 )
 
+// poolEnv makes all connections of the tests that have no protection domain and queues of their own share a pool.
+const poolEnv = "VERBENA_TEST_POOL"
+
+// needOwnReceives skips the test where connections share receives, so that a message without a receive does not wait at the
+// peer.
+func needOwnReceives(t testing.TB) {
+	t.Helper()
+	if rdmacm.PoolsForced() {
+		t.Skip("a message without a receive waits in the pool")
+	}
+}
+
+// needOwnDomain skips the test where connections share a protection domain, which none of them closes.
+func needOwnDomain(t testing.TB) {
+	t.Helper()
+	if rdmacm.PoolsForced() {
+		t.Skip("the protection domain is the pool's")
+	}
+}
+
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
+	if os.Getenv(poolEnv) != "" {
+		rdmacm.ForcePools(rdmacm.PoolConfig{Entries: 1 << 14, Receives: 64, MessageSize: 1 << 16})
+	}
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
 		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
+		"poolflood": peer(poolFlood),
 	})
 	os.Exit(m.Run())
 }

@@ -22,6 +22,7 @@ type operation struct {
 	err      error                // instead of wc's: why it is over, or was refused in part
 	requests int                  // places that it takes in the send queue; 0 for a receive
 	finish   func()               // for a send, if not nil: called when the device needs nothing more
+	segments []ibverbs.Segment    // for a receive of a Pool's connection: where its message is to go
 	slot     int                  // for a datagram receive: its slot in headers
 	header   [ibverbs.GRHLen]byte // for a datagram receive: the header received
 	waiters  []chan struct{}      // parked goroutines, guarded by the operations' mutex
@@ -34,15 +35,21 @@ const (
 	over            // wc or err is set
 )
 
-// operations are the work requests of a queue pair. One of the goroutines that
-// wait for a request leads: it polls the completion queue and hands out
-// everyone's completions.
+// operations are the work requests of a queue pair.
 type operations struct {
-	queues    *queues
-	lead      chan struct{} // full while a goroutine leads
-	wcs       []ibverbs.WC  // used by the leader
-	turns     uint          // number of turns as leader; used by the leader
-	maxInline int           // bytes
+	queues *queues
+	*collector
+	maxInline   int    // bytes
+	prepared    bool   // Config.Prepare has created the queue pair, and there are no operations
+	maxSegments int    // of a receive
+	num         uint32 // of the queue pair
+	base        uint64 // of the request IDs; 0 with a completion queue of its own
+
+	pool     *Pool         // nil if there is none
+	serial   uint64        // in the pool
+	received atomic.Uint64 // number of the last shared receive that completed
+	messages messages      // if there is a pool
+	hangUp   func()        // tells the peer of the end, and flushes the queue pair
 
 	mu        sync.Mutex   // guards the fields below, and posting
 	inFlight  []*operation // the request ID says where
@@ -68,7 +75,7 @@ type operations struct {
 	failed func(*ibverbs.WCError)
 }
 
-// A request ID is a place in inFlight. The last of the requests that were posted together, or the only one,
+// A request ID is a base and a place in inFlight. The last of the requests that were posted together, or the only one,
 // has this bit too. The others complete only if they fail.
 const lastRequest = 1 << 62
 
@@ -83,20 +90,31 @@ func (o *operations) init(q *queues, size queueSizes) error {
 	if o.send, err = ibverbs.NewSendBatch(1, size.sendSegments); err != nil {
 		return err
 	}
-	if o.recv, err = ibverbs.NewRecvBatch(1, size.recvSegments); err != nil {
-		return err
-	}
-	o.queues = q
-	o.lead = make(chan struct{}, 1)
-	o.wcs = make([]ibverbs.WC, 16)
-	o.maxInline = size.inline
+	o.queues, o.maxInline, o.maxSegments = q, size.inline, size.recvSegments
 	o.makeRoom(size.send, size.recv)
-	return nil
+	if o.pool != nil {
+		return nil
+	}
+	o.recv, err = ibverbs.NewRecvBatch(1, size.recvSegments)
+	return err
+}
+
+// polledByUser reports whether the program polls the completion queue.
+func (o *operations) polledByUser() bool { return o.collector != nil && o.cq == nil }
+
+// posted reports whether a request ID can be one of these operations'.
+func (o *operations) posted(id uint64) bool {
+	return id&^lastRequest-o.base < uint64(len(o.inFlight))
 }
 
 func (o *operations) makeRoom(sends, recvs int) {
 	o.sends.size, o.recvs.size = sends, recvs
-	o.inFlight = make([]*operation, sends+recvs)
+	places := sends + recvs
+	if o.pool != nil {
+		places = sends + 1 // for the marker; receives have slots of the pool
+		o.messages.marked = make(chan struct{})
+	}
+	o.inFlight = make([]*operation, places)
 	for i := range o.inFlight {
 		o.places = append(o.places, uint32(i))
 	}
@@ -207,38 +225,43 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 
 // collect waits for completions and hands them out. The caller must lead.
 func (o *operations) collect(ctx context.Context) error {
-	n, err := o.queues.cq.Wait(ctx, o.wcs)
-	o.handOut(n)
+	n, err := o.cq.Wait(ctx, o.wcs)
+	o.deliver(o.wcs[:n])
 	return o.queues.unlessRemoved(err)
 }
 
 // poll hands out the available completions without blocking and returns their
 // number. The caller must lead.
 func (o *operations) poll() (int, error) {
-	n, err := o.queues.cq.Poll(o.wcs)
-	o.handOut(n)
+	n, err := o.cq.Poll(o.wcs)
+	o.deliver(o.wcs[:n])
 	return n, err
 }
 
-// handOut hands out the first n completions in wcs.
-func (o *operations) handOut(n int) {
-	for i := range o.wcs[:n] {
-		if err := o.wcs[i].Err(); err != nil {
-			if failed, ok := err.(*ibverbs.WCError); ok {
-				o.failed(failed) // first, so that all waiting goroutines learn the cause
-			}
-		}
+// handOut hands out completions of the queue pair.
+func (o *operations) handOut(wcs []ibverbs.WC) {
+	for i := range wcs {
+		o.note(&wcs[i]) // first, so that all waiting goroutines learn the cause
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := range o.wcs[:n] {
-		o.complete(&o.wcs[i])
+	for i := range wcs {
+		o.complete(&wcs[i])
+	}
+}
+
+// note notes whether a request has failed.
+func (o *operations) note(wc *ibverbs.WC) {
+	if err := wc.Err(); err != nil {
+		if failed, ok := err.(*ibverbs.WCError); ok {
+			o.failed(failed)
+		}
 	}
 }
 
 // complete notes a completion. The caller must hold o.mu.
 func (o *operations) complete(wc *ibverbs.WC) {
-	place := wc.ID() &^ lastRequest
+	place := wc.ID()&^lastRequest - o.base
 	if place >= uint64(len(o.inFlight)) || o.inFlight[place] == nil {
 		return // posted by the caller directly on the queue pair
 	}
@@ -293,6 +316,10 @@ func (o *operations) abort(err error) {
 			o.inFlight[place] = nil
 			o.end(op)
 		}
+	}
+	if o.pool != nil {
+		o.runDry()
+		o.discard()
 	}
 }
 
@@ -456,7 +483,7 @@ func (o *operations) place(op *operation) (place uint32, id uint64) {
 	last := len(o.places) - 1
 	place, o.places = o.places[last], o.places[:last]
 	o.inFlight[place] = op
-	return place, uint64(place) | lastRequest
+	return place, o.base | uint64(place) | lastRequest
 }
 
 // withdraw undoes place and begin for an operation that was not posted.
@@ -475,11 +502,22 @@ func (o *operations) hasRoom(requests int) bool {
 
 // postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+	return o.postRecvBy(o.tryRecv, r, segments)
+}
+
+// postOwn is postRecv for memory of a pool's Receiver.
+func (o *operations) postOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+	return o.postRecvBy(o.tryOwn, r, segments)
+}
+
+func (o *operations) postRecvBy(
+	try func(*Receive, []ibverbs.Segment) (*Receive, error), r *Receive, segments []ibverbs.Segment,
+) (*Receive, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
 	for {
-		posted, err := o.tryRecv(r, segments)
+		posted, err := try(r, segments)
 		if posted != nil || err != nil {
 			return posted, err
 		}
@@ -497,6 +535,12 @@ func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive,
 
 // tryRecv posts a receive. It returns nil if there is no room.
 func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+	if o.pool != nil {
+		return o.await(r, segments, false)
+	}
+	if o.queues.srq != nil {
+		return nil, o.errForeignReceives()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := o.over(); err != nil {
@@ -505,11 +549,8 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, 
 	if !o.recvs.has(1) {
 		return nil, nil
 	}
-	fresh := r == nil
-	if n := len(o.receives); fresh && n > 0 {
-		r, o.receives = o.receives[n-1], o.receives[:n-1]
-	} else if fresh {
-		r = &Receive{ops: o}
+	if r == nil {
+		r = o.takeReceive()
 	}
 	op := &r.operation
 	op.begin(0, nil)
@@ -533,6 +574,21 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, 
 	return r, nil
 }
 
+// tryOwn is tryRecv for memory of a pool's Receiver.
+func (o *operations) tryOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+	return o.await(r, segments, true)
+}
+
+// takeReceive returns a receive that is not in use.
+func (o *operations) takeReceive() *Receive {
+	if n := len(o.receives); n > 0 {
+		r := o.receives[n-1]
+		o.receives = o.receives[:n-1]
+		return r
+	}
+	return &Receive{ops: o}
+}
+
 // recycleReceive takes a receive of postRecv that is over and that nobody has any more.
 func (o *operations) recycleReceive(r *Receive) {
 	o.mu.Lock()
@@ -548,6 +604,17 @@ func (o *operations) receivesNothing() error {
 	if err := o.over(); err != nil {
 		return err
 	}
+	return o.postedNone()
+}
+
+// wantsNothing is receivesNothing for a pool, in which there may be messages although the connection has ended.
+func (o *operations) wantsNothing() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.postedNone()
+}
+
+func (o *operations) postedNone() error {
 	if o.recvs.used > 0 {
 		return cerr.Argument("NewReceiver", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
 	}
@@ -565,6 +632,16 @@ func (o *operations) pollOnce() (int, error) {
 	}
 }
 
+// isReleased returns an error if a connection of a pool has been closed, and its messages are gone.
+func (o *operations) isReleased() error {
+	if o.pool == nil || o.queues.isUp() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
+}
+
 // over returns why no more requests can be posted, or nil.
 func (o *operations) over() error {
 	if o.closed != nil {
@@ -573,7 +650,7 @@ func (o *operations) over() error {
 	if !o.queues.isUp() {
 		return o.queues.Err()
 	}
-	if o.send == nil {
+	if o.prepared {
 		return cerr.Refuse("ibv_post_send", o.queues.kind, "Config.Prepare has created its queue pair: post to that")
 	}
 	return nil

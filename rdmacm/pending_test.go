@@ -57,6 +57,7 @@ func short(t *testing.T) context.Context {
 
 // A transfer whose context ends can be waited for again.
 func TestPendingTransfer(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
 	here, there := alloc(t, client, 8), alloc(t, server, 8)

@@ -123,6 +123,7 @@ func TestPostFromManyGoroutines(t *testing.T) {
 // Transfers wait for room in the order in which they came: small ones do not overtake a batch that needs the whole queue, which
 // might otherwise never find it empty.
 func TestPostIsNotOvertaken(t *testing.T) {
+	needOwnReceives(t)
 	const later = 3
 	d := needDevice(t)
 	for name, gives := range map[string]bool{"it is posted": false, "it gives up": true} {
@@ -177,6 +178,7 @@ func TestPostIsNotOvertaken(t *testing.T) {
 
 // Those who wait for room, with batches and without, learn that the connection has ended.
 func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
+	needOwnReceives(t)
 	const many = 12
 	d := needDevice(t)
 	for name, end := range map[string]func(client, server *rdmacm.Conn) error{
@@ -222,6 +224,7 @@ func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
 
 // What cannot be posted is refused, and leaves the connection as it was.
 func TestPostMisuse(t *testing.T) {
+	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 4}, nil)
 	here, there := alloc(t, client, 64), alloc(t, server, 64)

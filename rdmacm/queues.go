@@ -25,7 +25,9 @@ type queues struct {
 	pd         *ibverbs.PD
 	foreignPD  bool // pd is the user's
 	channel    *ibverbs.CompChannel
-	cq         *ibverbs.CQ
+	cq         *ibverbs.CQ  // its own, or nil
+	srq        *ibverbs.SRQ // of a pool or of the user, or nil
+	leavePool  func()       // from forcePool, or nil
 	qp         *ibverbs.QP
 	ops        operations
 
@@ -60,6 +62,14 @@ type queueSizes struct {
 	sendSegments, recvSegments int    // maximum per request
 	inline                     int    // bytes
 	spin                       time.Duration
+	shared                     sharedQueues
+}
+
+// sharedQueues are what a connection shares with others.
+type sharedQueues struct {
+	pool           *Pool       // nil if there is none
+	sendCQ, recvCQ *ibverbs.CQ // of the user, or nil
+	srq            *ibverbs.SRQ
 }
 
 // check rejects sizes that no queue pair can have.
@@ -96,24 +106,61 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
 	}
-	if err := c.choosePD(size.config); err != nil {
+	if err := c.choosePD(size.domain()); err != nil {
 		return config, err
 	}
-	device := c.pd.Device()
-	if c.channel, err = device.CreateCompChannel(); err != nil {
-		return config, err
-	}
-	if c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin}); err != nil {
-		return config, err
-	}
-	return ibverbs.QPConfig{
-		SendCQ: c.cq, RecvCQ: c.cq, MaxSendWR: size.send, MaxRecvWR: size.recv,
+	config = ibverbs.QPConfig{
+		MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
-	}, c.ops.init(c, size)
+	}
+	if err := c.allocateQueues(c.pd.Device(), size, &config); err != nil {
+		return config, err
+	}
+	return config, c.ops.init(c, size)
 }
 
-// choosePD allocates a protection domain unless the config of that type has one.
-func (c *queues) choosePD(config string) error {
+// domain names the field of the config that the protection domain comes from.
+func (s queueSizes) domain() string {
+	if s.shared.pool != nil {
+		return s.config + ".Pool"
+	}
+	return s.config + ".PD"
+}
+
+// allocateQueues creates completion queues, or takes those that are shared.
+func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config *ibverbs.QPConfig) (err error) {
+	o, s := &c.ops, size.shared
+	o.queues = c
+	switch {
+	case s.pool != nil:
+		if err := s.pool.join(o, size.send+1); err != nil {
+			return err
+		}
+		o.pool, o.collector, c.srq = s.pool, s.pool.collector, s.pool.srq
+		config.SendCQ, config.RecvCQ = s.pool.cq, s.pool.cq
+		config.MaxSendWR++ // for the marker
+	case s.sendCQ != nil:
+		o.collector, o.base, c.srq = new(collector), tagged(tags.Add(1)), s.srq
+		config.SendCQ, config.RecvCQ = s.sendCQ, s.recvCQ
+	default:
+		if c.channel, err = device.CreateCompChannel(); err != nil {
+			return err
+		}
+		c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin})
+		if err != nil {
+			return err
+		}
+		o.collector = newCollector(c.cq, o.handOut)
+		config.SendCQ, config.RecvCQ = c.cq, c.cq
+	}
+	if config.SRQ = c.srq; c.srq != nil {
+		config.MaxRecvWR, config.MaxRecvSGE = 0, 0
+	}
+	return nil
+}
+
+// choosePD allocates a protection domain unless there is one, which comes from the field of the config.
+func (c *queues) choosePD(field string) error {
 	device, err := c.id.Device()
 	if err != nil {
 		return err
@@ -123,8 +170,8 @@ func (c *queues) choosePD(config string) error {
 		return err
 	}
 	if c.pd.Device() != device {
-		return cerr.Refuse(opCreateQP, c.id.name(), "%s.PD is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
-			config, c.kind)
+		return cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
+			field, c.kind)
 	}
 	return nil
 }
@@ -220,6 +267,9 @@ func (c *queues) flush() {
 	c.ops.mu.Lock() // any post either precedes this or sees the end
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
+	if c.ops.pool != nil {
+		c.startDrain()
+	}
 }
 
 // look ends the connection if the queue pair has failed. A flushed request is a
@@ -277,6 +327,9 @@ func pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
+// maxAlloc is more than any machine has, and less than what makes Go panic.
+const maxAlloc = 1 << 46
+
 // alloc allocates and registers memory until Close.
 func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
@@ -289,6 +342,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	}
 	if size <= 0 {
 		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, less than 1", size)
+	}
+	if int64(size) > maxAlloc {
+		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, more than %d", size, int64(maxAlloc))
 	}
 	mr, err := c.pd.Register(pages(size), access)
 	if err != nil {
@@ -305,17 +361,19 @@ func (c *queues) release(others ...func() error) error {
 	return c.closer.Do(func() error {
 		var steps []func() error
 		if c.qp != nil {
-			steps = append(steps, c.qp.Close)
+			steps = append(steps, c.settle, c.qp.Close)
 		}
 		if c.cq != nil {
 			steps = append(steps, c.cq.Close)
 		}
-		steps = append(steps, c.abortOperations)
+		if c.ops.collector != nil {
+			steps = append(steps, c.abortOperations)
+		}
 		if c.channel != nil {
 			steps = append(steps, c.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, c.closeRegions, func() error { return c.leave.Do(c.leaveID) })
+		steps = append(steps, c.closeRegions, c.leaveThePool, func() error { return c.leave.Do(c.leaveID) })
 		if c.pd != nil && !c.foreignPD {
 			steps = append(steps, c.pd.Close)
 		}
@@ -348,8 +406,23 @@ func (c *queues) closeRegions() error {
 	return c.regions.Close()
 }
 
+// leaveThePool makes room in the pool for another connection.
+func (c *queues) leaveThePool() error {
+	if p := c.ops.pool; p != nil {
+		p.leave(&c.ops, c.ops.sends.size+1, c.ops.sending())
+	}
+	if c.leavePool != nil {
+		c.leavePool()
+		c.leavePool = nil
+	}
+	return nil
+}
+
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
+	if p := c.ops.pool; p != nil {
+		p.cq.Wake() // in case that who leads has waited for this connection
+	}
 	return nil
 }

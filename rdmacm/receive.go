@@ -175,7 +175,8 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 			return kept.receive, nil
 		}
 	}
-	if err := o.over(); err != nil {
+	// In a pool there may be messages that came before the end.
+	if err := o.over(); err != nil && (o.pool == nil || len(o.kept) > 0) {
 		return nil, err
 	}
 	if len(o.kept) > 0 {

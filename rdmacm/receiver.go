@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -47,6 +48,15 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if size < 0 {
 		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
 	}
+	if int64(size) > math.MaxUint32 {
+		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, not less than 4 GiB, as every message is", size)
+	}
+	if c.ops.pool != nil {
+		return c.newPoolReceiver(size)
+	}
+	if c.srq != nil {
+		return nil, c.ops.errForeignReceives()
+	}
 	return c.newReceiver(size, c.ops.postRecv)
 }
 
@@ -85,6 +95,21 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 	return r, nil
 }
 
+// newPoolReceiver returns a Receiver with one receive. Later messages wait in the pool.
+func (c *queues) newPoolReceiver(size int) (*Receiver, error) {
+	if err := c.ops.wantsNothing(); err != nil {
+		return nil, err
+	}
+	r := &Receiver{post: c.ops.postOwn, posted: make([]slot, 1)}
+	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
+	r.spare.memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
+	s := &r.posted[0]
+	if s.receive, s.err = r.post(nil, s.memory); s.err != nil {
+		return nil, s.err
+	}
+	return r, nil
+}
+
 // Next waits for a message and posts a new receive in place of the one that
 // took it. It invalidates the previous message. If ctx ends first, the error
 // matches ctx.Err(), no message is lost, and Next can be called again. If ctx has
@@ -102,6 +127,9 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 		return nil, s.err
 	}
 	n, err := s.receive.Wait(ctx)
+	if err == nil {
+		err = s.receive.ops.isReleased()
+	}
 	if err != nil {
 		return nil, err
 	}

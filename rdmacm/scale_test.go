@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -32,6 +34,8 @@ const (
 	// endBound is how soon every connection must have ended after its peer was
 	// killed.
 	endBound = 10 * time.Second
+	// pooledKiB is how much of a process's memory each connection of a pool may take.
+	pooledKiB = 24
 	// spareThreads is how many threads the runtime may start for reasons that
 	// connections have no part in.
 	spareThreads = 8
@@ -52,6 +56,11 @@ func grow(t *testing.T, crowd *process.Process, conns int) (u usage) {
 // itself when the peer is killed.
 func TestScale(t *testing.T) {
 	d := needDevice(t)
+	t.Run("a queue each", func(t *testing.T) { requireScale(t, d, false) })
+	t.Run("a pool", func(t *testing.T) { requireScale(t, d, true) })
+}
+
+func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 	most := scaleDefault
 	if n := os.Getenv(scaleEnv); n != "" {
 		var err error
@@ -68,12 +77,24 @@ func TestScale(t *testing.T) {
 	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(here, 0).String(), nil)
 	require.NoError(t, err)
 	s := &scaleServer{numbers: map[uint64]bool{}, answered: make(chan struct{}, most)}
+	kind, args := "rdmacm", []string{ln.Addr().String()}
+	if pooled {
+		kind, args = "a pool", append(args, fmt.Sprint(most))
+		device, err := ln.Device() // with two hosts, not the test's
+		require.NoError(t, err)
+		s.pool, err = rdmacm.NewPool(device, crowdPool(most))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.pool.Close()) })
+		s.memory, err = s.pool.PD().Alloc(16*most, ibverbs.AccessLocalWrite)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.memory.Close()) })
+	}
 	defer s.close(t)
 	accepting := make(chan struct{})
 	defer func() { require.NoError(t, ln.Close()); <-accepting }()
 	go func() { defer close(accepting); s.serve(ctx, ln) }()
 
-	peer := startPeer(t, "crowd", ln.Addr().String())
+	peer := startPeer(t, "crowd", args...)
 	ours, theirs := map[int]usage{}, map[int]usage{}
 	for _, n := range []int{0, 1, few, most} {
 		start := time.Now()
@@ -86,13 +107,17 @@ func TestScale(t *testing.T) {
 			n, took.Round(time.Millisecond), ours[n].Threads, theirs[n].Threads, theirs[n].RoundTrip.Round(time.Microsecond))
 	}
 	for _, n := range []int{1, few, most} { // make bench collects these
-		fmt.Printf("| connections of rdmacm: threads of the server | %d | | %d | |\n", n, ours[n].Threads)
-		fmt.Printf("| connections of rdmacm: a message there and back over one | %d | | %d us | |\n", n, theirs[n].RoundTrip.Microseconds())
+		fmt.Printf("| connections of %s: threads of the server | %d | | %d | |\n", kind, n, ours[n].Threads)
+		fmt.Printf("| connections of %s: a message there and back over one | %d | | %d us | |\n", kind, n, theirs[n].RoundTrip.Microseconds())
 	}
+	fmt.Printf("| connections of %s: KiB of the server for each beyond %d | %d | | %d | |\n", kind, few, most, (ours[most].RSS-ours[few].RSS)/(most-few))
 	t.Logf("each here: %s", ours[most].each(ours[few], most-few))
 	t.Logf("each there: %s", theirs[most].each(theirs[few], most-few))
 	require.LessOrEqual(t, ours[most].Threads, ours[few].Threads+spareThreads)
 	require.LessOrEqual(t, theirs[most].Threads, theirs[few].Threads+spareThreads)
+	if pooled && most >= 1000 && !testdevice.Soft() && !raceDetector { // which take memory of their own
+		require.LessOrEqual(t, ours[most].RSS-ours[few].RSS, pooledKiB*(most-few))
+	}
 
 	start := time.Now()
 	peer.Signal(os.Kill)
@@ -101,8 +126,17 @@ func TestScale(t *testing.T) {
 	require.Less(t, last, endBound)
 }
 
+// sharing is what a connection shares with others, if there is a pool.
+type sharing struct {
+	pool   *rdmacm.Pool
+	memory ibverbs.Segment // its part
+}
+
 // scaleServer serves every connection in a goroutine.
 type scaleServer struct {
+	pool     *rdmacm.Pool // nil if there is none
+	memory   *ibverbs.MR  // of the pool's domain, 16 bytes for each connection
+	next     atomic.Int64 // how many have theirs
 	answered chan struct{}
 	served   sync.WaitGroup
 
@@ -119,7 +153,11 @@ func (s *scaleServer) serve(ctx context.Context, ln *rdmacm.Listener) {
 			return
 		}
 		s.served.Go(func() {
-			err := serveOne(ctx, req, func(conn *rdmacm.Conn, number uint64) {
+			shared := sharing{pool: s.pool}
+			if s.pool != nil {
+				shared.memory = s.memory.Sub(16*int(s.next.Add(1)-1), 16)
+			}
+			err := serveOne(ctx, req, shared, func(conn *rdmacm.Conn, number uint64) {
 				s.mu.Lock()
 				s.conns, s.numbers[number] = append(s.conns, conn), true
 				s.mu.Unlock()
@@ -223,24 +261,31 @@ func (u usage) each(before usage, n int) string {
 }
 
 // crowd connects to an address as often as standard input says, says what that
-// took, and waits for more, until it is killed.
+// took, and waits for more, until it is killed. With a number after the address,
+// all but the first connection share a pool for so many.
 func crowd(args []string) error {
 	address := args[0]
 	ctx := context.Background()
 	conns := 0
 	var first *client
+	var pool *rdmacm.Pool
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		want, err := strconv.Atoi(in.Text())
 		if err != nil {
 			return err
 		}
 		if conns == 0 && want > 0 {
-			if first, err = join(ctx, address, 0); err != nil {
+			if first, err = join(ctx, address, nil, 0); err != nil {
 				return err
 			}
 			conns = 1
+			if len(args) > 1 { // the first connection, which has no pool, knows the device
+				if pool, err = first.pool(args[1]); err != nil {
+					return err
+				}
+			}
 		}
-		if err := joinMany(ctx, address, conns, want); err != nil {
+		if err := joinMany(ctx, address, pool, conns, want); err != nil {
 			return err
 		}
 		conns = want
@@ -260,6 +305,24 @@ func crowd(args []string) error {
 	return nil
 }
 
+// crowdPool is the configuration of a pool for so many connections.
+func crowdPool(conns int) *rdmacm.PoolConfig {
+	return &rdmacm.PoolConfig{Entries: 17 * (conns + 1), MessageSize: 64}
+}
+
+// pool returns one for so many connections on the client's device.
+func (c *client) pool(conns string) (*rdmacm.Pool, error) {
+	n, err := strconv.Atoi(conns)
+	if err != nil {
+		return nil, err
+	}
+	device, err := c.conn.ID().Device()
+	if err != nil {
+		return nil, err
+	}
+	return rdmacm.NewPool(device, crowdPool(n))
+}
+
 // roundTrip returns how long the peer takes to answer, with all that lies between
 // two goroutines that wait: the median of many messages.
 func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
@@ -277,13 +340,13 @@ func (c *client) roundTrip(ctx context.Context) (time.Duration, error) {
 
 // joinMany makes the connections from the first number up to the limit, a few at
 // a time.
-func joinMany(ctx context.Context, address string, first, limit int) error {
+func joinMany(ctx context.Context, address string, pool *rdmacm.Pool, first, limit int) error {
 	const atOnce = 8
 	results := make(chan error, atOnce)
 	for i := range atOnce {
 		go func() {
 			for number := first + i; number < limit; number += atOnce {
-				c, err := join(ctx, address, uint64(number))
+				c, err := join(ctx, address, pool, uint64(number))
 				if err != nil {
 					results <- fmt.Errorf("connection %d: %w", number, err)
 					return
@@ -303,15 +366,15 @@ func joinMany(ctx context.Context, address string, first, limit int) error {
 // client is a connection that asks for numbers.
 type client struct {
 	conn *rdmacm.Conn
-	mr   *ibverbs.MR
+	mr   ibverbs.Segment
 	next *rdmacm.Receive
 }
 
 // join connects, and has a number sent back.
-func join(ctx context.Context, address string, number uint64) (*client, error) {
+func join(ctx context.Context, address string, pool *rdmacm.Pool, number uint64) (*client, error) {
 	c := &client{}
 	var err error
-	if c.conn, err = rdmacm.Dial(ctx, address, &rdmacm.Config{Setup: receiveFirst(&c.mr, &c.next)}); err != nil {
+	if c.conn, err = rdmacm.Dial(ctx, address, &rdmacm.Config{Pool: pool, Setup: receiveFirst(&c.mr, &c.next)}); err != nil {
 		return nil, err
 	}
 	return c, c.ask(ctx, number)
@@ -340,23 +403,31 @@ func (c *client) ask(ctx context.Context, number uint64) (err error) {
 }
 
 // receiveFirst is a Config.Setup that posts a receive into the second half of
-// 16 bytes.
-func receiveFirst(mr **ibverbs.MR, first **rdmacm.Receive) func(*rdmacm.Conn) error {
+// 16 bytes, which it allocates if there are none.
+func receiveFirst(memory *ibverbs.Segment, first **rdmacm.Receive) func(*rdmacm.Conn) error {
 	return func(c *rdmacm.Conn) (err error) {
-		if *mr, err = c.Alloc(16, ibverbs.AccessLocalWrite); err != nil {
-			return err
+		if memory.Len() == 0 {
+			mr, err := c.Alloc(16, ibverbs.AccessLocalWrite)
+			if err != nil {
+				return err
+			}
+			*memory = mr.All()
 		}
-		*first, err = c.PostRecv((*mr).Sub(8, 8))
+		*first, err = c.PostRecv(memory.Sub(8, 8))
 		return err
 	}
 }
 
 // serveOne accepts a request, answers every message, says so for the first one,
 // and returns what ended the connection.
-func serveOne(ctx context.Context, req *rdmacm.Request, answered func(*rdmacm.Conn, uint64)) error {
-	var mr *ibverbs.MR
+func serveOne(ctx context.Context, req *rdmacm.Request, shared sharing, answered func(*rdmacm.Conn, uint64)) error {
 	var next *rdmacm.Receive
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: receiveFirst(&mr, &next)})
+	mr, config := shared.memory, rdmacm.Config{Pool: shared.pool}
+	if shared.pool != nil {
+		config.SendQueue, config.RecvQueue = 1, 1 // as ucmatose's
+	}
+	config.Setup = receiveFirst(&mr, &next)
+	conn, err := req.Accept(ctx, &config)
 	if err != nil {
 		return err
 	}

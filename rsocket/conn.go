@@ -280,6 +280,8 @@ func (c *Conn) Close() error {
 		c.pump <- struct{}{} // never given back
 		c.part()
 		c.closeErr = c.opError("close", c.release())
+		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
+		c.writer.deadline.set(time.Time{})
 	})
 	return c.closeErr
 }

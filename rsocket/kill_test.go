@@ -44,7 +44,7 @@ func victim(args []string) error {
 
 // When a peer with many connections is killed in the middle of transfers, each blocked call ends with an error.
 func TestPeerIsKilled(t *testing.T) {
-	const conns = 8
+	const conns = 4
 	ln := listen(t, rsocket.Config{})
 	peer := process.Start(t, process.Command(t, "victim", ln.Addr().String(), strconv.Itoa(conns)))
 	var ends sync.WaitGroup

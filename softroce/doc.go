@@ -18,12 +18,14 @@
 // environment variable VERBENA_NETWORK: programs with another text are on another
 // network, with the same addresses and with ports of their own.
 //
+// The program cmd/softroce runs programs that are not Go on the device.
+//
 // # Testing programs
 //
 // [SetFaults] loses, repeats, delays and corrupts packets. [SetPort], [Remove], [Insert] and
 // [SetAddresses] do to the device what happens to cards. [Config] has a hostile mode, in which nothing is
 // lost but everything comes late, twice and in other orders. [Capture] writes what was
-// sent to a file for Wireshark.
+// sent to a file for Wireshark, and so does any program whose environment names one in VERBENA_CAPTURE.
 //
 // All of these concern the one device of the process, so tests that use them must
 // not run in parallel with others. They may be called concurrently and do not block.

@@ -64,7 +64,8 @@ var rooms = map[string][]string{
 	"softroce/internal/face": {
 		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/wire", "generated",
 	},
-	"softroce": {"internal/cerr", "internal/dl", "softroce/internal/face", "softroce/internal/wire"},
+	"softroce/internal/clib": {"softroce/internal/face"}, // a program
+	"softroce":               {"internal/cerr", "internal/dl", "softroce/internal/face", "softroce/internal/wire"},
 
 	// What tests alone import.
 	"internal/testutil": {

@@ -36,6 +36,13 @@ var RDMACM struct {
 	// to the others. It reports whether one of them is a read or an atomic operation.
 	MarkBatch func(batch any, id, last uint64) (fetches bool)
 
+	// CheckRecv returns the error of a receive that the device could not write a message to, or the program, in its place, by
+	// Fill. The segments are a *[]ibverbs.Segment.
+	CheckRecv func(segments any) error
+
+	// Fill copies data to the segments in order, which must have room for it. They may be of InlineBytes.
+	Fill func(segments any, data []byte) error
+
 	// RNRTimer returns C's code for the shortest delay that is at least d.
 	RNRTimer func(d time.Duration) (code uint8, err error)
 }

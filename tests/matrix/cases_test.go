@@ -15,7 +15,7 @@ import (
 func cases() []kase {
 	var all []kase
 	add := func(telling, v6 bool, name string, run func(meeting)) {
-		all = append(all, kase{name, telling, v6, run})
+		all = append(all, kase{name: name, telling: telling, v6: v6, run: run})
 	}
 	for _, v6 := range []bool{false, true} {
 		for _, size := range []int{23, 4096, 65535} {
@@ -56,6 +56,7 @@ func cases() []kase {
 		"ucmatose", "-b {S} -C 3 -S 100000", "ucmatose", "-s {S} -C 3 -S 100000 -t 32"))
 	add(false, false, "ucmatose, the InfiniBand port space", plain("ucmatose", "-b {S} -P ib", "ucmatose", "-s {S} -P ib"))
 	add(true, false, "ucmatose, C's messages are too long", mismatched)
+	all[len(all)-1].mixed = true
 	add(false, false, "rdma_xclient, a message through a shared receive queue", plain("rdma_xserver", "-c r", "rdma_xclient", "-s {S} -c r"))
 	add(true, false, "mckey, three members", members)
 	add(true, false, "cmtime, 50 connections", timed)
@@ -195,9 +196,9 @@ func perftest(name, flags string) func(meeting) {
 			if s == ours {
 				return s.start(m.T, h, "rdmaperf", flags+" -n 50 "+m.expand(args))
 			}
-			more := ""
-			if _, size, ok := strings.Cut(flags, "-s "); ok {
-				more = "-s " + size
+			more := strings.NewReplacer("-b ", "", "-o cmpswap", "-A CMP_AND_SWAP", "-o fetchadd", "-A FETCH_AND_ADD").Replace(flags)
+			for _, operation := range []string{"send", "write", "read"} { // which the name says
+				more = strings.Replace(more, "-o "+operation, "", 1)
 			}
 			if h.device != "" { // C's takes the first, not the one with the address
 				more += " -d " + h.device

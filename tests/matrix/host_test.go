@@ -15,6 +15,7 @@ type host struct {
 	namespace string // of the network; empty: the first one
 	v4, v6    netip.Addr
 	device    string // empty: the only one
+	soft      string // the network of the device in user space; empty: a device of the kernel's
 }
 
 // hosts returns where servers and clients run: the two hosts that tests/vm makes,
@@ -23,10 +24,10 @@ func hosts(t testing.TB) (server, client host) {
 	t.Helper()
 	d := testdevice.Require(t)
 	if os.Getenv("VERBENA_VM_HOSTS") == "2" {
-		return host{"ns1", netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("2001:db8:1::2"), "rxe1"},
-			host{"", netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1"), "rxe2"}
+		return host{namespace: "ns1", v4: netip.MustParseAddr("198.51.100.2"), v6: netip.MustParseAddr("2001:db8:1::2"), device: "rxe1"},
+			host{v4: netip.MustParseAddr("198.51.100.1"), v6: netip.MustParseAddr("2001:db8:1::1"), device: "rxe2"}
 	}
-	one := host{"", d.IPv4, d.IPv6, ""}
+	one := host{v4: d.IPv4, v6: d.IPv6}
 	return one, one
 }
 

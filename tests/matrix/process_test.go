@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
 	"github.com/verbena-go/verbena/internal/cmd/rping"
 	"github.com/verbena-go/verbena/internal/cmd/rstream"
+	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
@@ -26,7 +28,7 @@ var programs = map[string]process.Program{
 	"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
 	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
 	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main,
-	"rcopy": rcopy.Main, "rstream": rstream.Main,
+	"rcopy": rcopy.Main, "rstream": rstream.Main, "softroce": softroce.Main,
 }
 
 // side is whose program it is.
@@ -50,10 +52,18 @@ type onHost struct {
 // outlives the test.
 func (s side) start(t testing.TB, h host, name, args string) onHost {
 	t.Helper()
-	cmd := h.command("stdbuf", append([]string{"-oL", name}, strings.Fields(args)...)...)
-	if s == ours {
+	theirProgram := append([]string{"stdbuf", "-oL", name}, strings.Fields(args)...)
+	cmd := h.command(theirProgram[0], theirProgram[1:]...)
+	switch {
+	case s == ours:
 		cmd = h.command(process.Self(t), strings.Fields(args)...)
 		cmd.Env = process.Env(name)
+	case h.soft != "":
+		cmd = h.command(process.Self(t), append([]string{"run", "-l", softLibraries}, theirProgram...)...)
+		cmd.Env = process.Env("softroce")
+	}
+	if h.soft != "" {
+		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+h.soft)
 	}
 	return onHost{process.Start(t, cmd), t, h}
 }
@@ -61,7 +71,15 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 // listens waits until an id listens on the host.
 func (p onHost) listens() {
 	p.t.Helper()
-	p.Eventually("listens", func() bool { return p.Ended() || p.host.sees("state LISTEN", "rdma", "resource", "show", "cm_id") })
+	p.Eventually("listens", func() bool { return p.Ended() || p.host.listening() })
+}
+
+// listening reports whether an id listens.
+func (h host) listening() bool {
+	if h.soft != "" {
+		return slices.ContainsFunc(h.softNames(), func(name string) bool { return strings.HasPrefix(name, "name/") })
+	}
+	return h.sees("state LISTEN", "rdma", "resource", "show", "cm_id")
 }
 
 // succeeds waits for the end.

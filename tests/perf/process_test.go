@@ -12,8 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -22,7 +24,7 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"rdmaperf": rdmaperf.Main, "tcp": tcp})
+	process.Become(map[string]process.Program{"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main})
 	m.Run()
 }
 

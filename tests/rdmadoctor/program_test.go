@@ -1,6 +1,7 @@
 package rdmadoctor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,11 +49,24 @@ func run(t *testing.T, program string, args ...string) (status int, stdout, stde
 	return p.Wait(), p.Stdout(), p.Stderr()
 }
 
-// system runs a command of the system's, which must succeed.
+// system runs a command of the system's, which must succeed. The kernel may hold it until a process of
+// the test ends.
 func system(t *testing.T, command string) {
 	t.Helper()
-	out, err := exec.Command("sh", "-ec", command).CombinedOutput()
-	require.NoError(t, err, "%s: %s", command, out)
+	ended := make(chan error, 1)
+	go func() {
+		out, err := exec.Command("sh", "-ec", command).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s: %w: %s", command, err, out)
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.Fail(t, "the command does not end", command)
+	}
 }
 
 // publicSelf returns a copy of this program that every user can start.

@@ -81,6 +81,25 @@ func TestWatchDevices(t *testing.T) {
 	require.NotContains(t, one.Stdout(), "rxe9")
 }
 
+// A device to which no id can be bound, so that no event of rdma_cm tells of its removal, can be removed
+// while it is watched.
+func TestWatchDeviceWithoutID(t *testing.T) {
+	needGuest(t)
+	system(t, "mv /dev/infiniband/rdma_cm /dev/infiniband/away")
+	t.Cleanup(func() { system(t, "mv /dev/infiniband/away /dev/infiniband/rdma_cm") })
+	w := startWatch(t)
+	system(t, `
+		ip link add rdma9 type veth peer name rdma10
+		rdma link add rxe9 type rxe netdev rdma9`)
+	sees(t, w, " rxe9 - device added")
+	system(t, "rdma link delete rxe9")
+	sees(t, w, " rxe9 - device removed")
+	system(t, "ip link delete rdma9")
+	w.Signal(os.Interrupt)
+	require.Zero(t, w.Wait())
+	require.NotContains(t, w.Stdout(), "RDMA_CM_EVENT")
+}
+
 // With a number of events it ends by itself, and with JSON each line is an
 // object.
 func TestWatchCount(t *testing.T) {

@@ -16,6 +16,7 @@ type Input struct {
 	Since     *since.Table
 	Strings   map[string]*conventions.Strings // by enum
 	Manual    map[string]string               // manual page, by function
+	Providers []*conventions.Provider         // drivers' libraries
 }
 
 // Load reads the folder headers.
@@ -33,6 +34,9 @@ func Load(facts string) (in Input, err error) {
 	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt")); err != nil {
 		return in, err
 	}
-	in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt"))
+	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt")); err != nil {
+		return in, err
+	}
+	in.Providers, err = conventions.LoadProviders(filepath.Join(facts, "providers.txt"))
 	return in, err
 }

@@ -71,7 +71,7 @@ func (f *provided) golang() string { return "soft_go_" + f.Name() }
 
 // Body returns the statements that call Go.
 func (f *provided) Body() string {
-	var lines, args []string
+	lines, args := []string{"if (soft_forked)", "\t" + f.refusal("ENODEV")}, []string(nil)
 	if f.Type.Variadic {
 		last := f.params[len(f.Type.Params)-1].stub
 		lines = append(lines, "va_list list;", "va_start(list, "+last+");")

@@ -29,6 +29,7 @@ type Program struct {
 	Text     string    // what -h prints after the flags: what the program does, and an example
 	Misused  int       // the exit status for wrong arguments; 0: 1
 	Operands []*string // take the arguments that are no flags, which may be missing
+	Rest     *[]string // takes all arguments from the first one that is not a flag; nil: as Operands says
 	Flags    func(*Flags)
 	Run      func(context.Context, Output) error
 }
@@ -122,10 +123,16 @@ func (p *Program) runUntil(ctx context.Context, out Output) error {
 func (p *Program) Parse(args []string) error {
 	flags := newFlags(p.Name)
 	p.Flags(flags)
+	flags.SetInterspersed(p.Rest == nil)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	for i, operand := range flags.Args() {
+	operands := flags.Args()
+	if p.Rest != nil {
+		*p.Rest = operands
+		return nil
+	}
+	for i, operand := range operands {
 		if i >= len(p.Operands) {
 			return fmt.Errorf("unexpected argument %q", operand)
 		}

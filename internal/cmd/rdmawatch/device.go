@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -17,10 +18,20 @@ type device struct {
 	ids    map[string]*handled.ID // bound to an address of the network interface
 }
 
-// addDevices begins to watch the devices that are new, wanted or not: librdmacm
-// opens all of them, and each must be given up when it is to be removed.
-func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
+// list begins to watch the devices that are new, wanted or not: librdmacm opens
+// all of them, and each must be given up when it is to be removed. So it drops
+// those that are listed no more: the kernel waits until they are closed, and
+// tells that by an id only, which a device may not have yet.
+func (w *watcher) list(ctx context.Context) (added []event, err error) {
 	list, err := ibverbs.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for name, d := range w.devices {
+		if !slices.ContainsFunc(list, func(found ibverbs.DeviceEntry) bool { return found.Name == name }) {
+			w.drop(d)
+		}
+	}
 	for _, found := range list {
 		if w.devices[found.Name] != nil {
 			continue
@@ -39,7 +50,7 @@ func (w *watcher) addDevices(ctx context.Context) (added []event, err error) {
 		added = append(added, event{Device: d.name, Event: "device added"})
 	}
 	w.bind(ctx)
-	return added, err
+	return added, nil
 }
 
 // watch waits for the device's events until it is gone.

@@ -33,7 +33,7 @@ func (w *watcher) start(ctx context.Context) error {
 	} else {
 		w.waiters.Go(func() { w.watchKernel(ctx, kernel) })
 	}
-	if _, err := w.addDevices(ctx); err != nil {
+	if _, err := w.list(ctx); err != nil {
 		return err
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(w.devices)), func(name string) bool { return !w.wants(name) })
@@ -56,12 +56,12 @@ func (w *watcher) wants(name string) bool {
 func (w *watcher) watchKernel(ctx context.Context, kernel *hotplug.Listener) {
 	for ev := range kernel.Events(ctx) {
 		w.send(ctx, func() []event {
-			if ev.Added {
-				added, err := w.addDevices(ctx)
-				w.failed(err)
-				return added
+			if ev.Removed != "" {
+				return []event{{Device: ev.Removed, Event: "device removed"}}
 			}
-			return []event{{Device: ev.Device, Event: "device removed"}}
+			added, err := w.list(ctx)
+			w.failed(err)
+			return added
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -238,6 +239,15 @@ func (p *Process) Wait() int {
 		require.Fail(p.t, "the process does not end", "%v", p.cmd.Args)
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// EndedBy returns the signal that has ended the process, 0 if none has.
+func (p *Process) EndedBy() syscall.Signal {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() {
+		return 0
+	}
+	return status.Signal()
 }
 
 // Stdout returns what the process has printed on standard output so far.

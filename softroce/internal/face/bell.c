@@ -2,14 +2,18 @@
 
 #define _GNU_SOURCE
 #include "bell.h"
+#include "verbs_skeleton.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Values of the word, as in package link. */
 #define RUNG 1
 #define ASLEEP 2
+
+int soft_forked;
 
 static struct soft_wq *rung;
 static uint32_t own; /* of this process alone */
@@ -28,6 +32,17 @@ uint32_t *soft_word(void)
 void soft_set_word(uint32_t *w)
 {
 	word = w;
+}
+
+static void forked(void)
+{
+	soft_forked = 1;
+	word = &own; /* whose requests the process that has the device must not see */
+}
+
+int soft_watch_fork(void)
+{
+	return pthread_atfork(NULL, NULL, forked);
 }
 
 void soft_ring_bell(struct soft_wq *q)

@@ -3,8 +3,13 @@
 package face
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/softroce/internal/wire"
@@ -17,9 +22,11 @@ type capture struct {
 	err error // the first one; nothing is written after it
 }
 
-// Capture writes each packet that the process sends to w, until stop is called, which returns the first error
-// of w. Writing happens with the node locked.
-func Capture(w io.Writer) (stop func() error, err error) {
+// CaptureVariable is the environment variable that names a file to which packets that are sent are added.
+const CaptureVariable = "VERBENA_CAPTURE"
+
+// pcapHeader returns how a file begins.
+func pcapHeader() []byte {
 	const (
 		magic   = 0xA1B23C4D // with nanoseconds
 		rawIP   = 101        // LINKTYPE_RAW: packets begin with the IP header
@@ -30,8 +37,13 @@ func Capture(w io.Writer) (stop func() error, err error) {
 	b = binary.NativeEndian.AppendUint16(b, 4)
 	b = append(b, make([]byte, 8)...)
 	b = binary.NativeEndian.AppendUint32(b, maxSize)
-	b = binary.NativeEndian.AppendUint32(b, rawIP)
-	if _, err := w.Write(b); err != nil {
+	return binary.NativeEndian.AppendUint32(b, rawIP)
+}
+
+// Capture writes each packet that the process sends to w, until stop is called, which returns the first error
+// of w. Writing happens with the node locked.
+func Capture(w io.Writer) (stop func() error, err error) {
+	if _, err := w.Write(pcapHeader()); err != nil {
 		return nil, err
 	}
 	c := &capture{w: w}
@@ -50,6 +62,55 @@ func Capture(w io.Writer) (stop func() error, err error) {
 		}
 		return c.err
 	}, nil
+}
+
+// chosenCaptures returns what the environment wants.
+func chosenCaptures() []*capture {
+	path := os.Getenv(CaptureVariable)
+	if path == "" {
+		return nil
+	}
+	w, err := appendTo(path)
+	if err != nil { // the program goes on without
+		fmt.Fprintf(os.Stderr, "softroce: %s: %v\n", CaptureVariable, err)
+		return nil
+	}
+	return []*capture{{w: w}}
+}
+
+// appendTo opens a file for packets that several processes write: each record is written as a whole, at the end.
+func appendTo(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := begin(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// begin writes the header of a file, or checks that it is there.
+func begin(f *os.File) error {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	defer syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	header := pcapHeader()
+	if info.Size() == 0 {
+		_, err := f.Write(header)
+		return err
+	}
+	found := make([]byte, len(header))
+	if _, err := f.ReadAt(found, 0); err != nil || !bytes.Equal(found, header) {
+		return errors.New("the file has something else than such packets, which it keeps")
+	}
+	return nil
 }
 
 // add writes a packet.

@@ -56,6 +56,8 @@ const char *soft_rdma_event_str(enum rdma_cm_event_type event)
 
 struct rdma_event_channel *soft_rdma_create_event_channel(void)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_rdma_create_event_channel_return r = soft_go_rdma_create_event_channel();
 
 	if (!r.r0)
@@ -65,11 +67,15 @@ struct rdma_event_channel *soft_rdma_create_event_channel(void)
 
 void soft_rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_destroy_event_channel((void *)channel);
 }
 
 int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_id((void *)channel, (void *)id, (uintptr_t)context, ps);
 
 	if (r)
@@ -79,6 +85,8 @@ int soft_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **
 
 int soft_rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_ep((void *)id, (void *)res, (void *)pd, (void *)qp_init_attr);
 
 	if (r)
@@ -88,11 +96,15 @@ int soft_rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struc
 
 void soft_rdma_destroy_ep(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_destroy_ep((void *)id);
 }
 
 int soft_rdma_destroy_id(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_destroy_id((void *)id);
 
 	if (r)
@@ -102,6 +114,8 @@ int soft_rdma_destroy_id(struct rdma_cm_id *id)
 
 int soft_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_bind_addr((void *)id, (void *)addr);
 
 	if (r)
@@ -111,6 +125,8 @@ int soft_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 
 int soft_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_resolve_addr((void *)id, (void *)src_addr, (void *)dst_addr, timeout_ms);
 
 	if (r)
@@ -120,6 +136,8 @@ int soft_rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, str
 
 int soft_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_resolve_route((void *)id, timeout_ms);
 
 	if (r)
@@ -129,6 +147,8 @@ int soft_rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 
 int soft_rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_qp((void *)id, (void *)pd, (void *)qp_init_attr);
 
 	if (r)
@@ -138,6 +158,8 @@ int soft_rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_
 
 int soft_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_qp_ex((void *)id, (void *)qp_init_attr);
 
 	if (r)
@@ -147,11 +169,15 @@ int soft_rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp
 
 void soft_rdma_destroy_qp(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_destroy_qp((void *)id);
 }
 
 int soft_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_connect((void *)id, (void *)conn_param);
 
 	if (r)
@@ -161,6 +187,8 @@ int soft_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 
 int soft_rdma_establish(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_establish((void *)id);
 
 	if (r)
@@ -170,6 +198,8 @@ int soft_rdma_establish(struct rdma_cm_id *id)
 
 int soft_rdma_listen(struct rdma_cm_id *id, int backlog)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_listen((void *)id, backlog);
 
 	if (r)
@@ -179,6 +209,8 @@ int soft_rdma_listen(struct rdma_cm_id *id, int backlog)
 
 int soft_rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_get_request((void *)listen, (void *)id);
 
 	if (r)
@@ -188,6 +220,8 @@ int soft_rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
 
 int soft_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_accept((void *)id, (void *)conn_param);
 
 	if (r)
@@ -197,6 +231,8 @@ int soft_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 
 int soft_rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_reject((void *)id, (void *)private_data, private_data_len);
 
 	if (r)
@@ -206,6 +242,8 @@ int soft_rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t pr
 
 int soft_rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_reject_ece((void *)id, (void *)private_data, private_data_len);
 
 	if (r)
@@ -215,6 +253,8 @@ int soft_rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_
 
 int soft_rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_notify((void *)id, event);
 
 	if (r)
@@ -224,6 +264,8 @@ int soft_rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 
 int soft_rdma_disconnect(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_disconnect((void *)id);
 
 	if (r)
@@ -233,6 +275,8 @@ int soft_rdma_disconnect(struct rdma_cm_id *id)
 
 int soft_rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_join_multicast((void *)id, (void *)addr, (uintptr_t)context);
 
 	if (r)
@@ -242,6 +286,8 @@ int soft_rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void 
 
 int soft_rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_leave_multicast((void *)id, (void *)addr);
 
 	if (r)
@@ -251,6 +297,8 @@ int soft_rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 
 int soft_rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_join_multicast_ex((void *)id, (void *)mc_join_attr, (uintptr_t)context);
 
 	if (r)
@@ -260,6 +308,8 @@ int soft_rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_at
 
 int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_get_cm_event((void *)channel, (void *)event);
 
 	if (r)
@@ -269,6 +319,8 @@ int soft_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_ev
 
 int soft_rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_ack_cm_event((void *)event);
 
 	if (r)
@@ -278,16 +330,22 @@ int soft_rdma_ack_cm_event(struct rdma_cm_event *event)
 
 __be16 soft_rdma_get_src_port(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_rdma_get_src_port((void *)id);
 }
 
 __be16 soft_rdma_get_dst_port(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_rdma_get_dst_port((void *)id);
 }
 
 struct ibv_context **soft_rdma_get_devices(int *num_devices)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_rdma_get_devices_return r = soft_go_rdma_get_devices((void *)num_devices);
 
 	if (!r.r0)
@@ -297,11 +355,15 @@ struct ibv_context **soft_rdma_get_devices(int *num_devices)
 
 void soft_rdma_free_devices(struct ibv_context **list)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_free_devices((void *)list);
 }
 
 int soft_rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_set_option((void *)id, level, optname, (void *)optval, optlen);
 
 	if (r)
@@ -311,6 +373,8 @@ int soft_rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *op
 
 int soft_rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_migrate_id((void *)id, (void *)channel);
 
 	if (r)
@@ -320,6 +384,8 @@ int soft_rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *chann
 
 int soft_rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	struct soft_go_rdma_getaddrinfo_return r = soft_go_rdma_getaddrinfo((void *)node, (void *)service, (void *)hints, (void *)res);
 
 	if (r.r1)
@@ -329,11 +395,15 @@ int soft_rdma_getaddrinfo(const char *node, const char *service, const struct rd
 
 void soft_rdma_freeaddrinfo(struct rdma_addrinfo *res)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_freeaddrinfo((void *)res);
 }
 
 int soft_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_init_qp_attr((void *)id, (void *)qp_attr, (void *)qp_attr_mask);
 
 	if (r)
@@ -343,6 +413,8 @@ int soft_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, i
 
 int soft_rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_set_local_ece((void *)id, (void *)ece);
 
 	if (r)
@@ -352,6 +424,8 @@ int soft_rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 
 int soft_rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_get_remote_ece((void *)id, (void *)ece);
 
 	if (r)
@@ -361,6 +435,8 @@ int soft_rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 
 int soft_rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service, const struct rdma_addrinfo *hints)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_resolve_addrinfo((void *)id, (void *)node, (void *)service, (void *)hints);
 
 	if (r)
@@ -370,6 +446,8 @@ int soft_rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const ch
 
 int soft_rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_query_addrinfo((void *)id, (void *)info);
 
 	if (r)
@@ -379,6 +457,8 @@ int soft_rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info)
 
 int soft_rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_write_cm_event((void *)id, event, status, arg);
 
 	if (r)
@@ -388,6 +468,8 @@ int soft_rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type even
 
 int soft_rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_srq((void *)id, (void *)pd, (void *)attr);
 
 	if (r)
@@ -397,6 +479,8 @@ int soft_rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_sr
 
 int soft_rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rdma_create_srq_ex((void *)id, (void *)attr);
 
 	if (r)
@@ -406,11 +490,15 @@ int soft_rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *
 
 void soft_rdma_destroy_srq(struct rdma_cm_id *id)
 {
+	if (soft_forked)
+		return;
 	soft_go_rdma_destroy_srq((void *)id);
 }
 
 int soft_rsocket(int domain, int type, int protocol)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rsocket(domain, type, protocol);
 
 	if (r < 0)
@@ -420,6 +508,8 @@ int soft_rsocket(int domain, int type, int protocol)
 
 int soft_rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rbind(socket, (void *)addr, addrlen);
 
 	if (r)
@@ -429,6 +519,8 @@ int soft_rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 
 int soft_rlisten(int socket, int backlog)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rlisten(socket, backlog);
 
 	if (r)
@@ -438,6 +530,8 @@ int soft_rlisten(int socket, int backlog)
 
 int soft_raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_raccept(socket, (void *)addr, (void *)addrlen);
 
 	if (r < 0)
@@ -447,6 +541,8 @@ int soft_raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 int soft_rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rconnect(socket, (void *)addr, addrlen);
 
 	if (r)
@@ -456,6 +552,8 @@ int soft_rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 
 int soft_rshutdown(int socket, int how)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rshutdown(socket, how);
 
 	if (r)
@@ -465,11 +563,15 @@ int soft_rshutdown(int socket, int how)
 
 int soft_rclose(int socket)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_rclose(socket);
 }
 
 ssize_t soft_rrecv(int socket, void *buf, size_t len, int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rrecv(socket, (void *)buf, len, flags);
 
 	if (r < 0)
@@ -479,6 +581,8 @@ ssize_t soft_rrecv(int socket, void *buf, size_t len, int flags)
 
 ssize_t soft_rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rrecvfrom(socket, (void *)buf, len, flags, (void *)src_addr, (void *)addrlen);
 
 	if (r < 0)
@@ -488,6 +592,8 @@ ssize_t soft_rrecvfrom(int socket, void *buf, size_t len, int flags, struct sock
 
 ssize_t soft_rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rrecvmsg(socket, (void *)msg, flags);
 
 	if (r < 0)
@@ -497,6 +603,8 @@ ssize_t soft_rrecvmsg(int socket, struct msghdr *msg, int flags)
 
 ssize_t soft_rsend(int socket, const void *buf, size_t len, int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rsend(socket, (void *)buf, len, flags);
 
 	if (r < 0)
@@ -506,6 +614,8 @@ ssize_t soft_rsend(int socket, const void *buf, size_t len, int flags)
 
 ssize_t soft_rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rsendto(socket, (void *)buf, len, flags, (void *)dest_addr, addrlen);
 
 	if (r < 0)
@@ -515,6 +625,8 @@ ssize_t soft_rsendto(int socket, const void *buf, size_t len, int flags, const s
 
 ssize_t soft_rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rsendmsg(socket, (void *)msg, flags);
 
 	if (r < 0)
@@ -524,6 +636,8 @@ ssize_t soft_rsendmsg(int socket, const struct msghdr *msg, int flags)
 
 ssize_t soft_rread(int socket, void *buf, size_t count)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rread(socket, (void *)buf, count);
 
 	if (r < 0)
@@ -533,6 +647,8 @@ ssize_t soft_rread(int socket, void *buf, size_t count)
 
 ssize_t soft_rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rreadv(socket, (void *)iov, iovcnt);
 
 	if (r < 0)
@@ -542,6 +658,8 @@ ssize_t soft_rreadv(int socket, const struct iovec *iov, int iovcnt)
 
 ssize_t soft_rwrite(int socket, const void *buf, size_t count)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rwrite(socket, (void *)buf, count);
 
 	if (r < 0)
@@ -551,6 +669,8 @@ ssize_t soft_rwrite(int socket, const void *buf, size_t count)
 
 ssize_t soft_rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rwritev(socket, (void *)iov, iovcnt);
 
 	if (r < 0)
@@ -560,6 +680,8 @@ ssize_t soft_rwritev(int socket, const struct iovec *iov, int iovcnt)
 
 int soft_rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rpoll((void *)fds, nfds, timeout);
 
 	if (r < 0)
@@ -569,6 +691,8 @@ int soft_rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 
 int soft_rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_rselect(nfds, (void *)readfds, (void *)writefds, (void *)exceptfds, (void *)timeout);
 
 	if (r < 0)
@@ -578,6 +702,8 @@ int soft_rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 
 int soft_rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rgetpeername(socket, (void *)addr, (void *)addrlen);
 
 	if (r)
@@ -587,6 +713,8 @@ int soft_rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 int soft_rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rgetsockname(socket, (void *)addr, (void *)addrlen);
 
 	if (r)
@@ -596,6 +724,8 @@ int soft_rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 int soft_rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rsetsockopt(socket, level, optname, (void *)optval, optlen);
 
 	if (r)
@@ -605,6 +735,8 @@ int soft_rsetsockopt(int socket, int level, int optname, const void *optval, soc
 
 int soft_rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_rgetsockopt(socket, level, optname, (void *)optval, (void *)optlen);
 
 	if (r)
@@ -614,6 +746,8 @@ int soft_rgetsockopt(int socket, int level, int optname, void *optval, socklen_t
 
 int soft_rfcntl(int socket, int cmd, ...)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	va_list list;
 	va_start(list, cmd);
 	int arg = va_arg(list, int);
@@ -627,6 +761,8 @@ int soft_rfcntl(int socket, int cmd, ...)
 
 off_t soft_riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_riomap(socket, (uintptr_t)buf, len, prot, flags, offset);
 
 	if (r < 0)
@@ -636,6 +772,8 @@ off_t soft_riomap(int socket, void *buf, size_t len, int prot, int flags, off_t 
 
 int soft_riounmap(int socket, void *buf, size_t len)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_riounmap(socket, (void *)buf, len);
 
 	if (r)
@@ -645,6 +783,8 @@ int soft_riounmap(int socket, void *buf, size_t len)
 
 size_t soft_riowrite(int socket, const void *buf, size_t count, off_t offset, int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_riowrite(socket, (void *)buf, count, offset, flags);
 
 	if (r < 0)
@@ -654,6 +794,8 @@ size_t soft_riowrite(int socket, const void *buf, size_t count, off_t offset, in
 
 int soft_repoll_create(int flags)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_repoll_create(flags);
 
 	if (r < 0)
@@ -663,11 +805,15 @@ int soft_repoll_create(int flags)
 
 int soft_repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_repoll_ctl(epfd, op, fd, (void *)event);
 }
 
 int soft_repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
+	if (soft_forked)
+		return ENODEV;
 	int64_t r = soft_go_repoll_wait(epfd, (void *)events, maxevents, timeout);
 
 	return r < 0 ? -r : r;

@@ -21,6 +21,12 @@ const errNobody = syscall.EHOSTUNREACH
 // Route asks the system for the source address.
 func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	from, err := route(dst, src)
+	if dst.IsMulticast() {
+		if err != nil && src.IsValid() { // no router is needed
+			return src, nil
+		}
+		return from, err
+	}
 	if err != nil {
 		return netip.Addr{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"syscall"
@@ -49,12 +50,11 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 		return nil, syscall.EINVAL
 	}
 	write := access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
-	maps, err := os.Open("/proc/self/maps")
+	there, err := found(func() (io.ReadCloser, error) { return os.Open("/proc/self/maps") }, uint64(addr), uint64(addr)+length, write)
 	if err != nil {
 		return nil, err
 	}
-	defer maps.Close()
-	if !mapped(bufio.NewScanner(maps), uint64(addr), uint64(addr)+length, write) {
+	if !there {
 		return nil, syscall.EFAULT
 	}
 	return unsafe.Slice((*byte)(pointer(addr)), length), nil
@@ -63,6 +63,23 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 // pointer returns an address as a pointer. It is one to memory that is not Go's, or that the
 // program has pinned.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+// found reports whether one of several lists of mappings has a range. The kernel leaves a mapping out of
+// /proc/self/maps, now and then, when another thread merges it with its neighbour just then (seen on Linux 6.18).
+func found(open func() (io.ReadCloser, error), from, to uint64, write bool) (bool, error) {
+	for range 4 {
+		maps, err := open()
+		if err != nil {
+			return false, err
+		}
+		there := mapped(bufio.NewScanner(maps), from, to, write)
+		maps.Close()
+		if there {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
 // mapped reports whether the lines of /proc/self/maps say that a range can be read, and written if
 // need be.

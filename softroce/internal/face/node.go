@@ -98,8 +98,10 @@ func newNode() *node {
 	defer n.mu.Unlock()
 	n.bell = link.NewBell((*uint32)(C.soft_word()))
 	C.soft_set_word((*C.uint32_t)(n.bell.Word()))
+	C.soft_watch_fork()
 	n.slot = n.join()
 	n.hostile = chosenHostility()
+	n.captures = chosenCaptures()
 	n.plug()
 	n.cm = n.newConnections()
 	return n

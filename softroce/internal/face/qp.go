@@ -129,6 +129,9 @@ func (n *node) createQP(p *libibverbs.Pd, a *libibverbs.QpInitAttrEx, context ui
 		return nil, errno(err)
 	}
 	cap := &a.Cap
+	// A request has this much room anyway. Drivers grant it, too, and programs take it without having asked.
+	cap.MaxInlineData = max(cap.MaxInlineData, cap.MaxSendSge*uint32(unsafe.Sizeof(libibverbs.Sge{})))
+	config.Attr.Cap = *cap
 	if a.Srq != nil {
 		cap.MaxRecvWr, cap.MaxRecvSge = 0, 0
 	}

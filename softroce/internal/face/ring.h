@@ -153,3 +153,6 @@ void soft_unlock_cq(struct soft_cq *cq);
 struct soft_wq **soft_rung(void);   /* queues with requests, linked by next */
 uint32_t *soft_word(void);	    /* of the bell */
 void soft_set_word(uint32_t *word); /* of the bell, before anything is posted */
+
+/* Makes soft_forked true in children that this process forks, also those of C's. */
+int soft_watch_fork(void);

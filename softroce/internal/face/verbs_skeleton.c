@@ -243,6 +243,8 @@ const char *soft_ibv_event_type_str(enum ibv_event_type event)
 
 struct ibv_device **soft_ibv_get_device_list(int *num_devices)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_get_device_list_return r = soft_go_ibv_get_device_list((void *)num_devices);
 
 	if (!r.r0)
@@ -252,21 +254,29 @@ struct ibv_device **soft_ibv_get_device_list(int *num_devices)
 
 void soft_ibv_free_device_list(struct ibv_device **list)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_free_device_list((void *)list);
 }
 
 int soft_ibv_get_device_index(struct ibv_device *device)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_ibv_get_device_index((void *)device);
 }
 
 __be64 soft_ibv_get_device_guid(struct ibv_device *device)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_ibv_get_device_guid((void *)device);
 }
 
 struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_open_device_return r = soft_go_ibv_open_device((void *)device);
 
 	if (!r.r0)
@@ -276,11 +286,15 @@ struct ibv_context *soft_ibv_open_device(struct ibv_device *device)
 
 int soft_ibv_close_device(struct ibv_context *context)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_close_device((void *)context);
 }
 
 struct ibv_context *soft_ibv_import_device(int cmd_fd)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_import_device_return r = soft_go_ibv_import_device(cmd_fd);
 
 	if (!r.r0)
@@ -290,6 +304,8 @@ struct ibv_context *soft_ibv_import_device(int cmd_fd)
 
 struct ibv_pd *soft_ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_import_pd_return r = soft_go_ibv_import_pd((void *)context, pd_handle);
 
 	if (!r.r0)
@@ -299,11 +315,15 @@ struct ibv_pd *soft_ibv_import_pd(struct ibv_context *context, uint32_t pd_handl
 
 void soft_ibv_unimport_pd(struct ibv_pd *pd)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_unimport_pd((void *)pd);
 }
 
 struct ibv_mr *soft_ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_import_mr_return r = soft_go_ibv_import_mr((void *)pd, mr_handle);
 
 	if (!r.r0)
@@ -313,11 +333,15 @@ struct ibv_mr *soft_ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 
 void soft_ibv_unimport_mr(struct ibv_mr *mr)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_unimport_mr((void *)mr);
 }
 
 struct ibv_dm *soft_ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_import_dm_return r = soft_go_ibv_import_dm((void *)context, dm_handle);
 
 	if (!r.r0)
@@ -327,11 +351,15 @@ struct ibv_dm *soft_ibv_import_dm(struct ibv_context *context, uint32_t dm_handl
 
 void soft_ibv_unimport_dm(struct ibv_dm *dm)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_unimport_dm((void *)dm);
 }
 
 int soft_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_ibv_get_async_event((void *)context, (void *)event);
 
 	if (r)
@@ -341,21 +369,29 @@ int soft_ibv_get_async_event(struct ibv_context *context, struct ibv_async_event
 
 void soft_ibv_ack_async_event(struct ibv_async_event *event)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_ack_async_event((void *)event);
 }
 
 int soft_ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_query_device((void *)context, (void *)device_attr);
 }
 
 int soft_ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_query_port_speed((void *)context, port_num, (void *)port_speed);
 }
 
 int soft_ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_ibv_query_gid((void *)context, port_num, index, (void *)gid);
 
 	if (r)
@@ -365,16 +401,22 @@ int soft_ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
 
 int soft__ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go__ibv_query_gid_ex((void *)context, port_num, gid_index, (void *)entry, flags, entry_size);
 }
 
 ssize_t soft__ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size)
 {
+	if (soft_forked)
+		return -ENODEV;
 	return soft_go__ibv_query_gid_table((void *)context, (void *)entries, max_entries, flags, entry_size);
 }
 
 int soft_ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_ibv_query_pkey((void *)context, port_num, index, (void *)pkey);
 
 	if (r)
@@ -384,6 +426,8 @@ int soft_ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index
 
 int soft_ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_ibv_get_pkey_index((void *)context, port_num, pkey);
 
 	if (r < 0)
@@ -393,6 +437,8 @@ int soft_ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be1
 
 struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_alloc_pd_return r = soft_go_ibv_alloc_pd((void *)context);
 
 	if (!r.r0)
@@ -402,11 +448,15 @@ struct ibv_pd *soft_ibv_alloc_pd(struct ibv_context *context)
 
 int soft_ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_dealloc_pd((void *)pd);
 }
 
 struct ibv_mr *soft_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_mr_iova2_return r = soft_go_ibv_reg_mr_iova2((void *)pd, (uintptr_t)addr, length, iova, access);
 
 	if (!r.r0)
@@ -416,6 +466,8 @@ struct ibv_mr *soft_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t lengt
 
 struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_mr_return r = soft_go_ibv_reg_mr((void *)pd, (uintptr_t)addr, length, access);
 
 	if (!r.r0)
@@ -425,6 +477,8 @@ struct ibv_mr *soft_ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int
 
 struct ibv_mr *soft_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_mr_iova_return r = soft_go_ibv_reg_mr_iova((void *)pd, (uintptr_t)addr, length, iova, access);
 
 	if (!r.r0)
@@ -434,6 +488,8 @@ struct ibv_mr *soft_ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length
 
 struct ibv_mr *soft_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_dmabuf_mr_return r = soft_go_ibv_reg_dmabuf_mr((void *)pd, offset, length, iova, fd, access);
 
 	if (!r.r0)
@@ -443,6 +499,8 @@ struct ibv_mr *soft_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t
 
 struct ibv_mr *soft_ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *mr_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_mr_ex_return r = soft_go_ibv_reg_mr_ex((void *)pd, (void *)mr_init_attr);
 
 	if (!r.r0)
@@ -452,6 +510,8 @@ struct ibv_mr *soft_ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *mr
 
 int soft_ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	struct soft_go_ibv_rereg_mr_return r = soft_go_ibv_rereg_mr((void *)mr, flags, (void *)pd, (uintptr_t)addr, length, access);
 
 	if (r.r0)
@@ -461,11 +521,15 @@ int soft_ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 
 int soft_ibv_dereg_mr(struct ibv_mr *mr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_dereg_mr((void *)mr);
 }
 
 struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *context)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_comp_channel_return r = soft_go_ibv_create_comp_channel((void *)context);
 
 	if (!r.r0)
@@ -475,11 +539,15 @@ struct ibv_comp_channel *soft_ibv_create_comp_channel(struct ibv_context *contex
 
 int soft_ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_comp_channel((void *)channel);
 }
 
 int soft_ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_ibv_dm_export_dmabuf_fd((void *)dm);
 
 	if (r < 0)
@@ -489,6 +557,8 @@ int soft_ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
 
 struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_cq_return r = soft_go_ibv_create_cq((void *)context, cqe, (uintptr_t)cq_context, (void *)channel, comp_vector);
 
 	if (!r.r0)
@@ -498,21 +568,29 @@ struct ibv_cq *soft_ibv_create_cq(struct ibv_context *context, int cqe, void *cq
 
 int soft_ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_resize_cq((void *)cq, cqe);
 }
 
 int soft_ibv_destroy_cq(struct ibv_cq *cq)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_cq((void *)cq);
 }
 
 int soft__ibv_query_comp_cntr_caps(struct ibv_context *context, struct ibv_comp_cntr_caps *caps, size_t caps_size)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go__ibv_query_comp_cntr_caps((void *)context, (void *)caps, caps_size);
 }
 
 struct ibv_comp_cntr *soft_ibv_create_comp_cntr(struct ibv_context *context, struct ibv_comp_cntr_init_attr *cc_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_comp_cntr_return r = soft_go_ibv_create_comp_cntr((void *)context, (void *)cc_attr);
 
 	if (!r.r0)
@@ -522,41 +600,57 @@ struct ibv_comp_cntr *soft_ibv_create_comp_cntr(struct ibv_context *context, str
 
 int soft_ibv_destroy_comp_cntr(struct ibv_comp_cntr *comp_cntr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_comp_cntr((void *)comp_cntr);
 }
 
 int soft_ibv_set_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_set_comp_cntr((void *)comp_cntr, value);
 }
 
 int soft_ibv_set_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t value)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_set_err_comp_cntr((void *)comp_cntr, value);
 }
 
 int soft_ibv_inc_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_inc_comp_cntr((void *)comp_cntr, amount);
 }
 
 int soft_ibv_inc_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t amount)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_inc_err_comp_cntr((void *)comp_cntr, amount);
 }
 
 int soft_ibv_read_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_read_comp_cntr((void *)comp_cntr, (void *)value);
 }
 
 int soft_ibv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_read_err_comp_cntr((void *)comp_cntr, (void *)value);
 }
 
 struct ibv_srq *soft_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *srq_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_srq_return r = soft_go_ibv_create_srq((void *)pd, (void *)srq_init_attr);
 
 	if (!r.r0)
@@ -566,21 +660,29 @@ struct ibv_srq *soft_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 
 int soft_ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr, int srq_attr_mask)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_modify_srq((void *)srq, (void *)srq_attr, srq_attr_mask);
 }
 
 int soft_ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_query_srq((void *)srq, (void *)srq_attr);
 }
 
 int soft_ibv_destroy_srq(struct ibv_srq *srq)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_srq((void *)srq);
 }
 
 struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_qp_return r = soft_go_ibv_create_qp((void *)pd, (void *)qp_init_attr);
 
 	if (!r.r0)
@@ -590,6 +692,8 @@ struct ibv_qp *soft_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp
 
 void *soft_ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_alloc_buf_return r = soft_go_ibv_alloc_buf((void *)pd, size, (void *)buf);
 
 	if (!r.r0)
@@ -599,6 +703,8 @@ void *soft_ibv_alloc_buf(struct ibv_pd *pd, size_t size, struct ibv_buf **buf)
 
 int soft_ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int64_t r = soft_go_ibv_export_buf_dmabuf_fd((void *)buf);
 
 	if (r < 0)
@@ -608,11 +714,15 @@ int soft_ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
 
 void soft_ibv_free_buf(struct ibv_buf *buf)
 {
+	if (soft_forked)
+		return;
 	soft_go_ibv_free_buf((void *)buf);
 }
 
 struct ibv_mr *soft_ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_reg_buf_mr_return r = soft_go_ibv_reg_buf_mr((void *)pd, (void *)buf, (uintptr_t)addr, length, access);
 
 	if (!r.r0)
@@ -622,6 +732,8 @@ struct ibv_mr *soft_ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void 
 
 struct ibv_dmah *soft_ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_alloc_dmah_return r = soft_go_ibv_alloc_dmah((void *)context, (void *)attr);
 
 	if (!r.r0)
@@ -631,36 +743,50 @@ struct ibv_dmah *soft_ibv_alloc_dmah(struct ibv_context *context, struct ibv_dma
 
 int soft_ibv_dealloc_dmah(struct ibv_dmah *dmah)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_dealloc_dmah((void *)dmah);
 }
 
 int soft_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_modify_qp((void *)qp, (void *)attr, attr_mask);
 }
 
 int soft_ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *comp_cntr, struct ibv_qp_attach_comp_cntr_attr *attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_qp_attach_comp_cntr((void *)qp, (void *)comp_cntr, (void *)attr);
 }
 
 int soft_ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_ibv_query_qp_data_in_order((void *)qp, op, flags);
 }
 
 int soft_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_query_qp((void *)qp, (void *)attr, attr_mask, (void *)init_attr);
 }
 
 int soft_ibv_destroy_qp(struct ibv_qp *qp)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_qp((void *)qp);
 }
 
 struct ibv_ah *soft_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_ah_return r = soft_go_ibv_create_ah((void *)pd, (void *)attr);
 
 	if (!r.r0)
@@ -670,6 +796,8 @@ struct ibv_ah *soft_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 int soft_ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, -1;
 	int r = soft_go_ibv_init_ah_from_wc((void *)context, port_num, (void *)wc, (void *)grh, (void *)ah_attr);
 
 	if (r)
@@ -679,6 +807,8 @@ int soft_ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, stru
 
 struct ibv_ah *soft_ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_ibv_create_ah_from_wc_return r = soft_go_ibv_create_ah_from_wc((void *)pd, (void *)wc, (void *)grh, port_num);
 
 	if (!r.r0)
@@ -688,46 +818,64 @@ struct ibv_ah *soft_ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, 
 
 int soft_ibv_destroy_ah(struct ibv_ah *ah)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_destroy_ah((void *)ah);
 }
 
 int soft_ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_attach_mcast((void *)qp, (void *)gid, lid);
 }
 
 int soft_ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_detach_mcast((void *)qp, (void *)gid, lid);
 }
 
 int soft_ibv_fork_init(void)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_fork_init();
 }
 
 enum ibv_fork_status soft_ibv_is_fork_initialized(void)
 {
+	if (soft_forked)
+		return 0;
 	return soft_go_ibv_is_fork_initialized();
 }
 
 int soft_ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t *eth_mac, uint16_t *vid)
 {
+	if (soft_forked)
+		return -ENODEV;
 	return soft_go_ibv_resolve_eth_l2_from_gid((void *)context, (void *)attr, (void *)eth_mac, (void *)vid);
 }
 
 int soft_ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_set_ece((void *)qp, (void *)ece);
 }
 
 int soft_ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_ibv_query_ece((void *)qp, (void *)ece);
 }
 
 struct ibv_mw *soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_alloc_mw_return r = soft_go_alloc_mw((void *)pd, type);
 
 	if (!r.r0)
@@ -737,21 +885,29 @@ struct ibv_mw *soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 int soft_dealloc_mw(struct ibv_mw *mw)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_dealloc_mw((void *)mw);
 }
 
 int soft_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr, size_t size)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_query_port((void *)context, port_num, (void *)port_attr, size);
 }
 
 int soft_advise_mr(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_advise_mr((void *)pd, advice, flags, (void *)sg_list, num_sge);
 }
 
 struct ibv_mr *soft_alloc_null_mr(struct ibv_pd *pd)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_alloc_null_mr_return r = soft_go_alloc_null_mr((void *)pd);
 
 	if (!r.r0)
@@ -761,16 +917,22 @@ struct ibv_mr *soft_alloc_null_mr(struct ibv_pd *pd)
 
 int soft_read_counters(struct ibv_counters *counters, uint64_t *counters_value, uint32_t ncounters, uint32_t flags)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_read_counters((void *)counters, (void *)counters_value, ncounters, flags);
 }
 
 int soft_attach_counters_point_flow(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr, struct ibv_flow *flow)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_attach_counters_point_flow((void *)counters, (void *)attr, (void *)flow);
 }
 
 struct ibv_counters *soft_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_counters_return r = soft_go_create_counters((void *)context, (void *)init_attr);
 
 	if (!r.r0)
@@ -780,11 +942,15 @@ struct ibv_counters *soft_create_counters(struct ibv_context *context, struct ib
 
 int soft_destroy_counters(struct ibv_counters *counters)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_destroy_counters((void *)counters);
 }
 
 struct ibv_mr *soft_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset, size_t length, unsigned int access)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_reg_dm_mr_return r = soft_go_reg_dm_mr((void *)pd, (void *)dm, dm_offset, length, access);
 
 	if (!r.r0)
@@ -794,6 +960,8 @@ struct ibv_mr *soft_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_
 
 struct ibv_dm *soft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_alloc_dm_return r = soft_go_alloc_dm((void *)context, (void *)attr);
 
 	if (!r.r0)
@@ -803,21 +971,29 @@ struct ibv_dm *soft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_at
 
 int soft_free_dm(struct ibv_dm *dm)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_free_dm((void *)dm);
 }
 
 int soft_modify_flow_action_esp(struct ibv_flow_action *action, struct ibv_flow_action_esp_attr *esp)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_modify_flow_action_esp((void *)action, (void *)esp);
 }
 
 int soft_destroy_flow_action(struct ibv_flow_action *action)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_destroy_flow_action((void *)action);
 }
 
 struct ibv_flow_action *soft_create_flow_action_esp(struct ibv_context *ctx, struct ibv_flow_action_esp_attr *esp)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_flow_action_esp_return r = soft_go_create_flow_action_esp((void *)ctx, (void *)esp);
 
 	if (!r.r0)
@@ -827,11 +1003,15 @@ struct ibv_flow_action *soft_create_flow_action_esp(struct ibv_context *ctx, str
 
 int soft_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_modify_qp_rate_limit((void *)qp, (void *)attr);
 }
 
 struct ibv_pd *soft_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_alloc_parent_domain_return r = soft_go_alloc_parent_domain((void *)context, (void *)attr);
 
 	if (!r.r0)
@@ -841,11 +1021,15 @@ struct ibv_pd *soft_alloc_parent_domain(struct ibv_context *context, struct ibv_
 
 int soft_dealloc_td(struct ibv_td *td)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_dealloc_td((void *)td);
 }
 
 struct ibv_td *soft_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_alloc_td_return r = soft_go_alloc_td((void *)context, (void *)init_attr);
 
 	if (!r.r0)
@@ -855,21 +1039,29 @@ struct ibv_td *soft_alloc_td(struct ibv_context *context, struct ibv_td_init_att
 
 int soft_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_modify_cq((void *)cq, (void *)attr);
 }
 
 int soft_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op, struct ibv_ops_wr **bad_op)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_post_srq_ops((void *)srq, (void *)op, (void *)bad_op);
 }
 
 int soft_destroy_rwq_ind_table(struct ibv_rwq_ind_table *rwq_ind_table)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_destroy_rwq_ind_table((void *)rwq_ind_table);
 }
 
 struct ibv_rwq_ind_table *soft_create_rwq_ind_table(struct ibv_context *context, struct ibv_rwq_ind_table_init_attr *init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_rwq_ind_table_return r = soft_go_create_rwq_ind_table((void *)context, (void *)init_attr);
 
 	if (!r.r0)
@@ -879,16 +1071,22 @@ struct ibv_rwq_ind_table *soft_create_rwq_ind_table(struct ibv_context *context,
 
 int soft_destroy_wq(struct ibv_wq *wq)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_destroy_wq((void *)wq);
 }
 
 int soft_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *wq_attr)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_modify_wq((void *)wq, (void *)wq_attr);
 }
 
 struct ibv_wq *soft_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *wq_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_wq_return r = soft_go_create_wq((void *)context, (void *)wq_init_attr);
 
 	if (!r.r0)
@@ -898,11 +1096,15 @@ struct ibv_wq *soft_create_wq(struct ibv_context *context, struct ibv_wq_init_at
 
 int soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_query_rt_values((void *)context, (void *)values);
 }
 
 struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *cq_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_cq_ex_return r = soft_go_create_cq_ex((void *)context, (void *)cq_attr);
 
 	if (!r.r0)
@@ -912,16 +1114,22 @@ struct ibv_cq_ex *soft_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 
 int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t size)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_query_device_ex((void *)context, (void *)input, (void *)attr, size);
 }
 
 int soft_destroy_flow(struct ibv_flow *flow_id)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_destroy_flow((void *)flow_id);
 }
 
 struct ibv_flow *soft_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_flow_return r = soft_go_create_flow((void *)qp, (void *)flow);
 
 	if (!r.r0)
@@ -931,6 +1139,8 @@ struct ibv_flow *soft_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *flow)
 
 struct ibv_qp *soft_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *qp_open_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_open_qp_return r = soft_go_open_qp((void *)context, (void *)qp_open_attr);
 
 	if (!r.r0)
@@ -940,6 +1150,8 @@ struct ibv_qp *soft_open_qp(struct ibv_context *context, struct ibv_qp_open_attr
 
 struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *qp_init_attr_ex)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_qp_ex_return r = soft_go_create_qp_ex((void *)context, (void *)qp_init_attr_ex);
 
 	if (!r.r0)
@@ -949,11 +1161,15 @@ struct ibv_qp *soft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 
 int soft_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_get_srq_num((void *)srq, (void *)srq_num);
 }
 
 struct ibv_srq *soft_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *srq_init_attr_ex)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_create_srq_ex_return r = soft_go_create_srq_ex((void *)context, (void *)srq_init_attr_ex);
 
 	if (!r.r0)
@@ -963,6 +1179,8 @@ struct ibv_srq *soft_create_srq_ex(struct ibv_context *context, struct ibv_srq_i
 
 struct ibv_xrcd *soft_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *xrcd_init_attr)
 {
+	if (soft_forked)
+		return errno = ENODEV, NULL;
 	struct soft_go_open_xrcd_return r = soft_go_open_xrcd((void *)context, (void *)xrcd_init_attr);
 
 	if (!r.r0)
@@ -972,6 +1190,8 @@ struct ibv_xrcd *soft_open_xrcd(struct ibv_context *context, struct ibv_xrcd_ini
 
 int soft_close_xrcd(struct ibv_xrcd *xrcd)
 {
+	if (soft_forked)
+		return ENODEV;
 	return soft_go_close_xrcd((void *)xrcd);
 }
 

@@ -185,5 +185,8 @@ extern const struct verbs_context soft_verbs_context;
 extern const struct ibv_qp_ex soft_qp_ex;
 extern const struct ibv_cq_ex soft_cq_ex;
 
+/* Whether this is the child of a process that has the device: it does not have Go's threads, so that nothing may call Go. */
+extern int soft_forked;
+
 /* Returns the address of an exported function, NULL if there is none of that name. */
 void *soft_libibverbs_function(const char *name);

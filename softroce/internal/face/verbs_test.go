@@ -5,9 +5,11 @@ package face
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"math"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -210,6 +212,29 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 		require.Equal(t, tt.write, mapped(bufio.NewScanner(strings.NewReader(maps)), tt.from, tt.to, true), name)
 	}
 	require.False(t, mapped(bufio.NewScanner(strings.NewReader("what is this?\n")), 0, 1, false))
+}
+
+// Memory that a list leaves out is looked for again.
+func TestMappingLeftOut(t *testing.T) {
+	const without, with = "00001000-00002000 rw-p\n00003000-00004000 rw-p\n", "00001000-00004000 rw-p\n"
+	lists := []string{without, without, with}
+	open := func() (io.ReadCloser, error) {
+		if len(lists) == 0 {
+			return nil, syscall.EMFILE
+		}
+		list := lists[0]
+		lists = lists[1:]
+		return io.NopCloser(strings.NewReader(list)), nil
+	}
+	there, err := found(open, 0x2000, 0x3000, true)
+	require.NoError(t, err)
+	require.True(t, there)
+	_, err = found(open, 0x2000, 0x3000, true)
+	require.ErrorIs(t, err, syscall.EMFILE)
+
+	there, err = found(func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(without)), nil }, 0x2000, 0x3000, true)
+	require.NoError(t, err)
+	require.False(t, there)
 }
 
 // A fault function that ends its goroutine, as testing.T.FailNow does, leaves the device as it is.

@@ -46,7 +46,7 @@ func (l *Listener) next() (Event, error) {
 	for {
 		n, err := l.socket.Read(message)
 		if errors.Is(err, syscall.ENOBUFS) {
-			return Event{Added: true}, nil // some were lost: there may be new devices
+			return Event{}, nil // some were lost
 		}
 		if err != nil {
 			return Event{}, err

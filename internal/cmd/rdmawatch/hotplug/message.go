@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Event is a device that came or went.
+// Event tells that devices came or went.
 type Event struct {
-	Device string // such as rxe0; that of Added may not be known
-	Added  bool   // if not, it was removed
+	Removed string // name of the device that has gone; empty: what programs can open may have changed
 }
 
 // parse reads what the kernel tells of any of its objects: lines that end with
@@ -20,13 +19,18 @@ func parse(message []byte) (ev Event, ok bool) {
 			values[name] = value
 		}
 	}
-	switch action, subsystem := values["ACTION"], values["SUBSYSTEM"]; {
-	case action == "add" && subsystem == "infiniband_verbs": // what programs open
-		return Event{Added: true}, true
-	case action == "add" && subsystem == "infiniband":
-		return Event{path.Base(values["DEVPATH"]), true}, true
-	case action == "remove" && subsystem == "infiniband":
-		return Event{path.Base(values["DEVPATH"]), false}, true
+	action := values["ACTION"]
+	if action != "add" && action != "remove" {
+		return Event{}, false
+	}
+	switch values["SUBSYSTEM"] {
+	case "infiniband_verbs": // what programs open: it comes first and goes first
+		return Event{}, true
+	case "infiniband":
+		if action == "remove" {
+			ev.Removed = path.Base(values["DEVPATH"])
+		}
+		return ev, true
 	}
 	return Event{}, false
 }

@@ -15,15 +15,15 @@ func TestParse(t *testing.T) {
 	}{
 		"added": {
 			"add@/devices/virtual/infiniband/rxe9 ACTION=add DEVPATH=/devices/virtual/infiniband/rxe9 SUBSYSTEM=infiniband NAME=rxe9 SEQNUM=7",
-			Event{"rxe9", true},
+			Event{},
 			true,
 		},
-		"added for programs": {"ACTION=add DEVPATH=/devices/virtual/infiniband_verbs/uverbs0 SUBSYSTEM=infiniband_verbs", Event{Added: true}, true},
-		"removed":            {"ACTION=remove DEVPATH=/devices/pci0/infiniband/mlx5_0 SUBSYSTEM=infiniband", Event{"mlx5_0", false}, true},
-		"removed file":       {"ACTION=remove DEVPATH=/devices/virtual/infiniband_verbs/uverbs0 SUBSYSTEM=infiniband_verbs", Event{}, false},
-		"changed":            {"ACTION=change DEVPATH=/devices/virtual/infiniband/rxe9 SUBSYSTEM=infiniband", Event{}, false},
-		"another's":          {"ACTION=add DEVPATH=/devices/virtual/net/eth0 SUBSYSTEM=net", Event{}, false},
-		"nothing":            {"", Event{}, false},
+		"added for programs":   {"ACTION=add DEVPATH=/devices/virtual/infiniband_verbs/uverbs0 SUBSYSTEM=infiniband_verbs", Event{}, true},
+		"removed":              {"ACTION=remove DEVPATH=/devices/pci0/infiniband/mlx5_0 SUBSYSTEM=infiniband", Event{"mlx5_0"}, true},
+		"removed for programs": {"ACTION=remove DEVPATH=/devices/virtual/infiniband_verbs/uverbs0 SUBSYSTEM=infiniband_verbs", Event{}, true},
+		"changed":              {"ACTION=change DEVPATH=/devices/virtual/infiniband/rxe9 SUBSYSTEM=infiniband", Event{}, false},
+		"another's":            {"ACTION=add DEVPATH=/devices/virtual/net/eth0 SUBSYSTEM=net", Event{}, false},
+		"nothing":              {"", Event{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev, ok := parse([]byte(strings.ReplaceAll(tt.lines, " ", "\x00") + "\x00"))

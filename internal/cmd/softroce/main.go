@@ -1,0 +1,156 @@
+// Package softroce is the program of the same name, apart from its main function,
+// so that tests can run it: it runs programs that are not Go on the device in user
+// space.
+package softroce
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
+)
+
+const usage = `softroce run [-l folder] PROGRAM [ARG...]
+softroce libs FOLDER`
+
+// misused is the exit status for wrong arguments.
+const misused = 2
+
+// Main runs softroce and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "run":
+		return (&run{}).program().Main(args, stdout, stderr)
+	case "libs":
+		return (&libs{}).program().Main(args, stdout, stderr)
+	case "-h", "--help":
+		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h and softroce libs -h say more.\n", usage)
+		return 0
+	}
+	fmt.Fprintf(stderr, "softroce: expected run or libs, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
+	return misused
+}
+
+// run starts a program.
+type run struct {
+	folder string
+	args   []string
+}
+
+func (r *run) program() *program.Program {
+	return &program.Program{
+		Name: "softroce run", Usage: "softroce run [-l folder] PROGRAM [ARG...]", Misused: misused, Rest: &r.args, Run: r.run,
+		Flags: func(f *program.Flags) {
+			f.StringVarP(&r.folder, "libraries", "l", "", "`folder` with the libraries, from softroce libs")
+		},
+		Text: `
+Runs a program that is linked to libibverbs.so.1 or librdmacm.so.1, such as
+rping and ib_write_bw, on an RDMA device in user space: without a card, a kernel
+module, rdma-core's libraries or root. Programs that it starts have the device,
+too. It takes the place of softroce, with its process ID and standard files.
+
+Not every program can have other libraries than the system's. Softroce says why
+if a program cannot: it is linked statically, is for another C library or
+processor, has privileges of its own, or is Go. A Go program imports package
+softroce instead.
+
+The libraries are those in ../lib/verbena beside softroce, if there are any.
+Otherwise it builds them, with Go and a C compiler, and keeps them in the user's
+cache.
+
+These environment variables are the device's:
+  VERBENA_NETWORK  programs with the same text, or none, reach each other
+  VERBENA_HOSTILE  any text: packets come late, twice or in another order
+  VERBENA_CAPTURE  a file: packets that are sent are added to it, for Wireshark
+
+Exit status: the program's; 1 if it cannot be started, 2 for wrong arguments.
+
+Example: softroce run rping -s -a 127.0.0.1 & softroce run rping -c -a 127.0.0.1 -C 3 -v`,
+	}
+}
+
+func (r *run) run(ctx context.Context, out program.Output) error {
+	if len(r.args) == 0 {
+		return program.Misuse("the program is missing")
+	}
+	path, err := exec.LookPath(r.args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err == nil {
+		err = suits(path)
+	}
+	if err != nil {
+		return err
+	}
+	folder := r.folder
+	if folder == "" {
+		folder, err = find(ctx)
+	} else {
+		folder, err = whole(folder)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
+}
+
+// environment returns this process's, with the libraries before all others.
+func environment(folder string) []string {
+	folders := folder
+	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
+		folders += ":" + before
+	}
+	var all []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "LD_LIBRARY_PATH=") && !strings.HasPrefix(v, "VERBENA_DEVICE=") {
+			all = append(all, v)
+		}
+	}
+	// Go programs that the program starts have a device of their own.
+	return append(all, "LD_LIBRARY_PATH="+folders, "VERBENA_DEVICE=soft")
+}
+
+// libs installs the libraries.
+type libs struct{ folder string }
+
+func (l *libs) program() *program.Program {
+	return &program.Program{
+		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: misused, Operands: []*string{&l.folder}, Run: l.run,
+		Flags: func(*program.Flags) {},
+		Text: `
+Builds the libraries with which programs that are not Go run on the device in
+user space, and writes them to a folder. It needs Go and a C compiler. Programs
+then run on the device with LD_LIBRARY_PATH=FOLDER, or with softroce run, which
+looks in ../lib/verbena beside itself. The folder can be copied to machines with
+the same processor and a C library that is not older.
+
+Exit status: 0 if it has written them; 1 if not.
+
+Example: softroce libs /usr/local/lib/verbena`,
+	}
+}
+
+func (l *libs) run(ctx context.Context, out program.Output) error {
+	if l.folder == "" {
+		return program.Misuse("the folder is missing")
+	}
+	built, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	if err := install(built, l.folder); err != nil {
+		return err
+	}
+	out.Printf("%s\n", strings.Join(names(l.folder), "\n"))
+	return nil
+}

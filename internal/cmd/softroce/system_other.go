@@ -1,0 +1,18 @@
+//go:build !linux
+
+package softroce
+
+import (
+	"errors"
+	"fmt"
+)
+
+var errOther = fmt.Errorf("the device is for Linux: %w", errors.ErrUnsupported)
+
+func become(string, []string, []string) error { return errOther }
+
+func privileges(string) (string, error) { return "", nil }
+
+func lock(string) (unlock func(), err error) {
+	return nil, errOther
+}

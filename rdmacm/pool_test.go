@@ -1,0 +1,890 @@
+package rdmacm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/misuse"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// newPool returns a pool on the test's device, closed with the test, after the connections made later.
+func newPool(t testing.TB, name string, config *rdmacm.PoolConfig) *rdmacm.Pool {
+	t.Helper()
+	device := find(t, name)
+	require.NotNil(t, device)
+	p, err := rdmacm.NewPool(device, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// Messages of all sizes go both ways, wherever there is a pool, and the rest works as without one.
+func TestPool(t *testing.T) {
+	const size = 256
+	d := needDevice(t)
+	config := &rdmacm.PoolConfig{Entries: 256, Receives: 8, MessageSize: size}
+	a, b := newPool(t, d.Name, config), newPool(t, d.Name, config)
+	for name, tt := range map[string]struct{ client, server *rdmacm.Pool }{
+		"client":   {a, nil},
+		"server":   {nil, a},
+		"each":     {a, b},
+		"the same": {a, a},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
+			client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: tt.client, Segments: 2}, &rdmacm.Config{Pool: tt.server, Segments: 2})
+			ends := [2]*rdmacm.Conn{client, server}
+			memory := [2]*ibverbs.MR{}
+			pools := [2]*rdmacm.Pool{tt.client, tt.server}
+			for i, pool := range pools {
+				if pool != nil {
+					require.Same(t, pool.PD(), ends[i].PD())
+				}
+				var err error
+				memory[i], err = ends[i].Alloc(2*size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteAtomic)
+				require.NoError(t, err)
+			}
+			for from, to := range []int{1, 0} {
+				sender, receiver := ends[from], ends[to]
+				out, in := memory[from], memory[to]
+				for n := 0; n <= size; n += 51 {
+					for i := range n {
+						out.Bytes()[i] = byte(n + i)
+					}
+					sent := inBackground(func() error { return sender.SendImm(ctx, uint32(n), out.Sub(0, n)) })
+					clear(in.Bytes())
+					received, err := receiver.PostRecv(in.Sub(0, 100), in.Sub(300, size-100))
+					require.NoError(t, err)
+					got, err := received.Wait(ctx)
+					require.NoError(t, err)
+					require.NoError(t, <-sent)
+					require.Equal(t, n, got)
+					imm, ok := received.Imm()
+					require.True(t, ok)
+					require.Equal(t, uint32(n), imm)
+					require.Equal(t, out.Bytes()[:min(n, 100)], in.Bytes()[:min(n, 100)])
+					require.Equal(t, out.Bytes()[min(n, 100):n], in.Bytes()[300:300+max(n-100, 0)])
+				}
+				// What comes before its receive waits, in order.
+				waits := 0
+				if pools[to] != nil {
+					waits = 20
+				}
+				for i := range waits {
+					out.Bytes()[0] = byte(i)
+					require.NoError(t, sender.Send(ctx, out.Sub(0, 1+i)))
+				}
+				for i := range waits {
+					n, err := receiver.Recv(ctx, in.All())
+					require.NoError(t, err)
+					require.Equal(t, 1+i, n)
+					require.Equal(t, byte(i), in.Bytes()[0])
+				}
+				require.NoError(t, sender.Write(ctx, in.Remote(), out.All()))
+				require.Equal(t, out.Bytes(), in.Bytes())
+				require.NoError(t, sender.Read(ctx, out.Sub(0, 8), in.Remote().Sub(8, 8)))
+				require.NoError(t, sender.FetchAdd(ctx, in.Remote(), 1, out.Sub(0, 8)))
+				written := inBackground(func() error { return sender.WriteImm(ctx, in.Remote(), 9, out.Sub(0, 16)) })
+				r, err := receiver.PostRecv()
+				require.NoError(t, err)
+				n, err := r.Wait(ctx)
+				require.NoError(t, err)
+				require.NoError(t, <-written)
+				require.Zero(t, n)
+				bytes, isWrite := r.Written()
+				require.True(t, isWrite)
+				require.Equal(t, 16, bytes)
+			}
+		})
+	}
+}
+
+// A pool that is in use stays, and one that was closed takes no connection.
+func TestPoolClose(t *testing.T) {
+	d := needDevice(t)
+	device := find(t, d.Name)
+	pool, err := rdmacm.NewPool(device, nil)
+	require.NoError(t, err)
+	client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	var busy *ibverbs.BusyError
+	require.ErrorAs(t, pool.Close(), &busy)
+	require.Len(t, busy.Children, 2)
+	require.NoError(t, server.Close())
+	require.ErrorAs(t, pool.Close(), &busy)
+	require.Len(t, busy.Children, 1)
+
+	another, second := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool}) // it is of use still
+	require.NoError(t, another.Close())
+	require.NoError(t, second.Close())
+	require.NoError(t, client.Close())
+	mr, err := pool.PD().Alloc(64, 0)
+	require.NoError(t, err)
+	require.ErrorAs(t, pool.Close(), &busy)
+	require.NoError(t, mr.Close())
+	for range 2 {
+		require.NoError(t, pool.Close())
+	}
+	ln := listenOn(t, d.IPv4)
+	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{Pool: pool})
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+func TestNewPoolFails(t *testing.T) {
+	d := needDevice(t)
+	device := find(t, d.Name)
+	for name, tt := range map[string]struct {
+		device *ibverbs.Device
+		config rdmacm.PoolConfig
+		text   string
+	}{
+		"no device":          {nil, rdmacm.PoolConfig{}, "device is nil"},
+		"negative entries":   {device, rdmacm.PoolConfig{Entries: -1}, "PoolConfig.Entries is -1"},
+		"negative receives":  {device, rdmacm.PoolConfig{Receives: -1}, "PoolConfig.Receives is -1"},
+		"negative size":      {device, rdmacm.PoolConfig{MessageSize: -1}, "PoolConfig.MessageSize is -1"},
+		"negative unread":    {device, rdmacm.PoolConfig{MaxUnread: -1}, "PoolConfig.MaxUnread is -1"},
+		"largest":            {device, rdmacm.PoolConfig{Entries: math.MaxInt}, "PoolConfig.Entries is"},
+		"too much memory":    {device, rdmacm.PoolConfig{Receives: 1 << 29, MessageSize: 1 << 29}, "bytes, more than"},
+		"more than a device": {device, rdmacm.PoolConfig{Entries: 1 << 29}, "ibv_create_cq"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, err := rdmacm.NewPool(tt.device, &tt.config)
+			require.Nil(t, pool)
+			require.ErrorIs(t, err, syscall.EINVAL)
+			require.ErrorContains(t, err, tt.text)
+		})
+	}
+}
+
+// What connections share must fit together.
+func TestSharedConfigMistakes(t *testing.T) {
+	needOwnReceives(t)
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 40})
+	pd, cq := ownQueues(t, d.Name, 64)
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srq.Close()) })
+	closed, err := rdmacm.NewPool(find(t, d.Name), nil)
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	ln := listenOn(t, d.IPv4)
+	for name, tt := range map[string]struct {
+		config rdmacm.Config
+		is     error
+		text   string
+	}{
+		"zero pool":            {rdmacm.Config{Pool: new(rdmacm.Pool)}, os.ErrInvalid, "pool"},
+		"closed pool":          {rdmacm.Config{Pool: closed}, os.ErrClosed, "pool on " + d.Name},
+		"pool and queues":      {rdmacm.Config{Pool: pool, SendCQ: cq, RecvCQ: cq}, syscall.EINVAL, "must be nil"},
+		"pool and SRQ":         {rdmacm.Config{Pool: pool, SRQ: srq}, syscall.EINVAL, "must be nil"},
+		"pool and domain":      {rdmacm.Config{Pool: pool, PD: pd}, syscall.EINVAL, "not that of Config.Pool"},
+		"too much for a pool":  {rdmacm.Config{Pool: pool, SendQueue: 40}, syscall.ENOBUFS, "raise PoolConfig.Entries"},
+		"only SendCQ":          {rdmacm.Config{SendCQ: cq}, syscall.EINVAL, "go together"},
+		"only RecvCQ":          {rdmacm.Config{RecvCQ: cq}, syscall.EINVAL, "go together"},
+		"only SRQ":             {rdmacm.Config{SRQ: srq}, syscall.EINVAL, "needs Config.SendCQ"},
+		"SRQ of another PD":    {rdmacm.Config{SendCQ: cq, RecvCQ: new(ibverbs.CQ)}, os.ErrInvalid, ""},
+		"long queue":           {rdmacm.Config{SendCQ: cq, RecvCQ: cq, SendQueue: 1 << 20}, syscall.EINVAL, "not up to"},
+		"long receives":        {rdmacm.Config{Pool: pool, RecvQueue: 1 << 20}, syscall.EINVAL, "not up to"},
+		"negative with a pool": {rdmacm.Config{Pool: pool, SendQueue: -1}, syscall.EINVAL, "Config.SendQueue is -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), &tt.config)
+			require.Nil(t, conn)
+			require.ErrorIs(t, err, tt.is)
+			require.ErrorContains(t, err, tt.text)
+		})
+	}
+	// What failed has left nothing in the pool.
+	client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	require.NoError(t, client.Send(bounded(t)))
+	require.NoError(t, server.Close())
+}
+
+// No mistake of a caller's panics.
+func TestPoolMisuse(t *testing.T) {
+	d := needDevice(t)
+	pool := newPool(t, d.Name, nil)
+	client, _ := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	closed, _ := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	require.NoError(t, closed.Close())
+	for name, o := range map[string]any{
+		"nil pool": (*rdmacm.Pool)(nil), "zero pool": new(rdmacm.Pool), "nil connection": (*rdmacm.Conn)(nil),
+		"zero connection": new(rdmacm.Conn), "connection": client, "closed connection": closed,
+	} {
+		for _, m := range misuse.Methods(o) {
+			switch m.Name {
+			case "Close", "Shutdown", "ID", "QP", "PD", "Done", "PeerData", "LocalAddr", "RemoteAddr":
+				if name != "nil pool" && name != "zero pool" {
+					continue
+				}
+			}
+			for kind, args := range map[string]func(reflect.Type) reflect.Value{
+				"zero": misuse.Zero, "ones": misuse.Filled(1), "negative": misuse.Filled(-1), "largest": misuse.Filled(math.MaxInt64),
+			} {
+				_, err := m.Call(args)
+				var panicked *misuse.Panic
+				require.False(t, errors.As(err, &panicked), "%s.%s of %s: %v", name, m.Name, kind, err)
+				if m.Fails && name != "connection" && m.Name != "SetPrivateData" { // which has no effect then
+					require.Error(t, err, "%s.%s of %s", name, m.Name, kind)
+				}
+			}
+		}
+	}
+	require.NoError(t, client.Err(), "it bears all that")
+	require.False(t, client.Completed(nil))
+	require.False(t, client.Completed(new(ibverbs.WC)), "the pool does that")
+
+	segment := alloc(t, client, 64)
+	for name, segments := range map[string][]ibverbs.Segment{
+		"inline":          {ibverbs.InlineBytes(make([]byte, 8))},
+		"none":            {{}},
+		"outside":         {segment.Sub(60, 8)},
+		"raw":             {ibverbs.RawSegment(1, 8, 1)},
+		"too many":        {segment.Sub(0, 8), segment.Sub(8, 8)},
+		"only to be read": {readOnly(t, client)},
+	} {
+		_, err := client.PostRecv(segments...)
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+	}
+}
+
+func readOnly(t *testing.T, c *rdmacm.Conn) ibverbs.Segment {
+	t.Helper()
+	mr, err := c.Alloc(8, 0)
+	require.NoError(t, err)
+	return mr.All()
+}
+
+// A message that is too long for the pool, or for its receive, ends its connection and no other.
+func TestPoolMessageTooLong(t *testing.T) {
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 4, MessageSize: 64})
+	for name, tt := range map[string]struct{ message, receive int }{
+		"for the pool":    {65, 100},
+		"for its receive": {17, 16},
+		"for no receive":  {1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
+			shared := &rdmacm.Config{Pool: pool}
+			client, server := connect(t, d.IPv4, nil, shared)
+			bystander, other := connect(t, d.IPv4, shared, shared)
+			here, there := alloc(t, client, 128), alloc(t, server, 128)
+			received, err := server.PostRecv(there.Sub(0, tt.receive))
+			require.NoError(t, err)
+			_ = client.Send(ctx, here.Sub(0, tt.message)) // which may succeed, if only the program finds it too long
+			_, err = received.Wait(ctx)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			<-server.Done()
+			<-client.Done()
+			require.Error(t, server.Err())
+			requireTalk(t, bystander, other)
+			require.NoError(t, server.Close())
+		})
+	}
+	requireWhole(t, pool)
+}
+
+// requireTalk checks that a message comes through.
+func requireTalk(t *testing.T, from, to *rdmacm.Conn) {
+	t.Helper()
+	ctx := bounded(t)
+	out, in := alloc(t, from, 8), alloc(t, to, 8)
+	sent := inBackground(func() error { return from.Send(ctx, out.All()) })
+	n, err := to.Recv(ctx, in.All())
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	require.Equal(t, 8, n)
+}
+
+// requireWhole checks that a pool without connections and messages has lost nothing.
+func requireWhole(t *testing.T, pool *rdmacm.Pool) {
+	t.Helper()
+	posted, want := rdmacm.PostedReceives(pool)
+	require.GreaterOrEqual(t, posted, want)
+}
+
+// A connection that never receives ends when too much waits for it. Until then, and afterwards, those that receive get on.
+func TestPoolReceiverThatNeverReceives(t *testing.T) {
+	const unread, rounds = 40, 100
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 8, MaxUnread: unread})
+	shared := &rdmacm.Config{Pool: pool}
+	lazyPeer, lazy := connect(t, d.IPv4, nil, shared)
+	busyPeer, busy := connect(t, d.IPv4, nil, shared)
+	ctx := bounded(t)
+	out := alloc(t, lazyPeer, 64)
+	flooded := inBackground(func() error {
+		for {
+			if err := lazyPeer.Send(ctx, out.All()); err != nil {
+				return err
+			}
+		}
+	})
+	for range rounds {
+		requireTalk(t, busyPeer, busy)
+		requireTalk(t, busy, busyPeer)
+	}
+	require.Error(t, <-flooded)
+	require.NoError(t, ctx.Err())
+	<-lazy.Done()
+	require.ErrorIs(t, lazy.Err(), syscall.ENOBUFS)
+	require.ErrorContains(t, lazy.Err(), "PoolConfig.MaxUnread")
+	in := alloc(t, lazy, 64)
+	for range unread { // what has come is there
+		_, err := lazy.Recv(ctx, in.All())
+		require.NoError(t, err)
+	}
+	_, err := lazy.Recv(ctx, in.All())
+	require.ErrorIs(t, err, syscall.ENOBUFS)
+	requireTalk(t, busyPeer, busy)
+	require.NoError(t, lazy.Close())
+	requireTalk(t, busyPeer, busy)
+}
+
+// More messages than there are receives, while nobody looks, wait at the peers, and all come in order.
+func TestPoolExhausted(t *testing.T) {
+	const peers, messages = 4, 100
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 2, MessageSize: 64})
+	ctx := bounded(t)
+	var sent, received sync.WaitGroup
+	for range peers {
+		client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool})
+		out, in := alloc(t, client, 8), alloc(t, server, 8)
+		sent.Go(func() {
+			for i := range messages {
+				binary.NativeEndian.PutUint64(out.Bytes(), uint64(i))
+				if err := client.Send(ctx, out.All()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		received.Go(func() {
+			for i := range messages {
+				if _, err := server.Recv(ctx, in.All()); err != nil {
+					t.Error(err)
+					return
+				}
+				if got := binary.NativeEndian.Uint64(in.Bytes()); got != uint64(i) {
+					t.Errorf("message %d is %d", i, got)
+					return
+				}
+			}
+		})
+	}
+	sent.Wait()
+	received.Wait()
+	requireWhole(t, pool)
+}
+
+// When a peer with many connections is killed in the middle of what it sends, each ends, nothing of the pool is lost, and
+// other connections get on.
+func TestPoolPeerIsKilled(t *testing.T) {
+	const conns = 200
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 20 * conns, Receives: 64, MessageSize: 1 << 14})
+	shared := &rdmacm.Config{Pool: pool}
+	bystander, other := connect(t, d.IPv4, shared, shared)
+	ctx := bounded(t)
+	ln := listenOn(t, d.IPv4)
+	peer := startPeer(t, "poolflood", ln.Addr().String(), fmt.Sprint(conns))
+	var served sync.WaitGroup
+	var messages atomic.Int64
+	ended := make(chan error, conns)
+	for range conns {
+		req, err := ln.Accept(ctx)
+		require.NoError(t, err)
+		served.Go(func() {
+			conn, err := req.Accept(ctx, shared)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			in, err := conn.Alloc(1<<14, ibverbs.AccessLocalWrite)
+			for err == nil {
+				if _, err = conn.Recv(ctx, in.All()); err == nil {
+					messages.Add(1)
+				}
+			}
+			ended <- err
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	require.Equal(t, "connected", peer.Line())
+	soon(t, "messages come", func() bool { return messages.Load() > conns })
+	peer.Signal(os.Kill)
+	start := time.Now()
+	for range conns {
+		err := <-ended
+		require.Error(t, err)
+		require.NoError(t, ctx.Err())
+	}
+	t.Logf("%d connections ended within %v, after %d messages", conns, time.Since(start), messages.Load())
+	served.Wait()
+	for range 100 {
+		requireTalk(t, bystander, other)
+		requireTalk(t, other, bystander)
+	}
+	require.Equal(t, 2, rdmacm.PoolConns(pool))
+	soon(t, "no receive is lost", func() bool {
+		requireTalk(t, bystander, other)
+		requireTalk(t, other, bystander)
+		posted, want := rdmacm.PostedReceives(pool)
+		return posted >= want
+	})
+}
+
+// poolFlood makes connections that share a pool and send large messages, until it is killed.
+func poolFlood(args []string) error {
+	ctx := context.Background()
+	var conns int
+	if _, err := fmt.Sscan(args[1], &conns); err != nil {
+		return err
+	}
+	var pool *rdmacm.Pool
+	var all []*rdmacm.Conn
+	var mr *ibverbs.MR
+	for range conns {
+		conn, err := rdmacm.Dial(ctx, args[0], &rdmacm.Config{SendQueue: 4, Pool: pool})
+		if err != nil {
+			return err
+		}
+		all = append(all, conn)
+		if pool != nil {
+			continue
+		}
+		// The first one has no pool, and knows the device.
+		device, err := conn.ID().Device()
+		if err != nil {
+			return err
+		}
+		if pool, err = rdmacm.NewPool(device, nil); err != nil {
+			return err
+		}
+		if mr, err = pool.PD().Alloc(1<<14, 0); err != nil {
+			return err
+		}
+	}
+	fmt.Println("connected")
+	for _, conn := range all[1:] {
+		go func() {
+			for conn.Send(ctx, mr.All()) == nil {
+			}
+		}()
+	}
+	return all[0].Wait(ctx)
+}
+
+// Connections are closed while messages go over them and over others, by several goroutines at once. No message of
+// another connection comes, none is lost, and none twice.
+func TestPoolCloseRaces(t *testing.T) {
+	const pairs, rounds, size = 8, 3, 32
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 16, MessageSize: size})
+	shared := &rdmacm.Config{Pool: pool}
+	ctx := bounded(t)
+	var all sync.WaitGroup
+	ln := listenOn(t, d.IPv4)
+	for pair := range pairs {
+		all.Go(func() {
+			for round := range rounds {
+				mark := uint64(pair)<<32 | uint64(round)
+				if err := raceToClose(ctx, ln, shared, mark, (pair+round)%3); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, rdmacm.PoolConns(pool))
+	requireWhole(t, pool)
+}
+
+// acceptNext accepts the next request.
+func acceptNext(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) (conn *rdmacm.Conn, err error) {
+	req, err := ln.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return req.Accept(ctx, config)
+}
+
+// raceToClose makes a connection, counts messages, and closes both ends while more go.
+func raceToClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config, mark uint64, closes int) error {
+	var server *rdmacm.Conn
+	accepted := inBackground(func() (err error) {
+		server, err = acceptNext(ctx, ln, config)
+		return err
+	})
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	if err != nil {
+		return errors.Join(err, <-accepted)
+	}
+	if err := <-accepted; err != nil {
+		return errors.Join(err, client.Close())
+	}
+	results := make(chan error, 8)
+	// The ends are those of one pair, or of two pairs that began at the same time; either way each end gets the
+	// messages of one peer only, in order.
+	go func() { results <- sendMarked(ctx, client, mark) }()
+	counted := make(chan struct{})
+	go func() { results <- recvMarked(ctx, server, counted) }()
+	select {
+	case <-counted:
+	case <-server.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	closing := []*rdmacm.Conn{client, server}
+	if closes == 1 {
+		closing = []*rdmacm.Conn{server, client, server}
+	}
+	if closes == 2 {
+		closing = []*rdmacm.Conn{client, client, server, server}
+	}
+	for _, c := range closing {
+		go func() { results <- c.Close() }()
+	}
+	var errs []error
+	for range 2 + len(closing) {
+		errs = append(errs, <-results)
+	}
+	return errors.Join(append(errs, client.Close(), server.Close())...)
+}
+
+// sendMarked sends numbered messages until the connection ends.
+func sendMarked(ctx context.Context, c *rdmacm.Conn, mark uint64) error {
+	mr, err := c.Alloc(16, 0)
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b := mr.Bytes()
+	for i := uint64(0); ; i++ {
+		binary.NativeEndian.PutUint64(b, mark)
+		binary.NativeEndian.PutUint64(b[8:], i)
+		if err := c.Send(ctx, mr.All()); err != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// recvMarked receives until the connection ends, and says so after some messages. All must be of one sender.
+func recvMarked(ctx context.Context, c *rdmacm.Conn, counted chan struct{}) error {
+	r, err := c.NewReceiver(32)
+	if err != nil {
+		close(counted)
+		return nil // it was closed
+	}
+	var first []byte
+	for i := uint64(0); ; i++ {
+		if i == 5 {
+			close(counted)
+		}
+		m, err := r.Next(ctx)
+		if err != nil {
+			if i < 5 {
+				close(counted)
+			}
+			return ctx.Err()
+		}
+		if first == nil {
+			first = bytes.Clone(m.Data[:8])
+		}
+		if !bytes.Equal(first, m.Data[:8]) || binary.NativeEndian.Uint64(m.Data[8:]) != i {
+			return fmt.Errorf("message %d is %x, of %x", i, m.Data, first)
+		}
+	}
+}
+
+// Many connections share a pool, and a message goes over each.
+func TestPoolManyConnections(t *testing.T) {
+	d := needDevice(t)
+	conns := 50
+	if testdevice.Soft() {
+		conns = 200
+	}
+	if n := os.Getenv(poolConnsEnv); n != "" {
+		_, err := fmt.Sscan(n, &conns)
+		require.NoError(t, err)
+	}
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 2 * 2 * conns, Receives: 256, MessageSize: 64})
+	shared := &rdmacm.Config{Pool: pool, SendQueue: 1, RecvQueue: 1, KeepAlive: -1}
+	ctx, cancel := context.WithTimeout(t.Context(), scalePatience)
+	defer cancel()
+	ln := listenOn(t, d.IPv4)
+	began := time.Now()
+	var servers []*rdmacm.Conn
+	var clients []*rdmacm.Conn
+	for range conns {
+		accepted := acceptOne(ctx, ln, shared)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), shared)
+		require.NoError(t, err)
+		a := <-accepted
+		require.NoError(t, a.err)
+		clients, servers = append(clients, client), append(servers, a.conn)
+	}
+	t.Logf("%d connections in %v", conns, time.Since(began).Round(time.Millisecond))
+	out, err := pool.PD().Alloc(8, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, out.Close()) }()
+	in, err := pool.PD().Alloc(8, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, in.Close()) }()
+	for i := range conns {
+		binary.NativeEndian.PutUint64(out.Bytes(), uint64(i))
+		require.NoError(t, clients[i].Send(ctx, out.All()))
+	}
+	for i := range conns {
+		n, err := servers[i].Recv(ctx, in.All())
+		require.NoError(t, err)
+		require.Equal(t, 8, n)
+		require.Equal(t, uint64(i), binary.NativeEndian.Uint64(in.Bytes()))
+	}
+	u, err := measure()
+	require.NoError(t, err)
+	t.Logf("%d connections with both ends here: %d threads, %d KiB resident", conns, u.Threads, u.RSS)
+	for i := range conns {
+		require.NoError(t, clients[i].Close())
+		require.NoError(t, servers[i].Close())
+	}
+	t.Logf("closed after %v", time.Since(began).Round(time.Millisecond))
+	require.Zero(t, rdmacm.PoolConns(pool))
+}
+
+// poolConnsEnv says how many connections TestPoolManyConnections makes.
+const poolConnsEnv = "VERBENA_POOL_CONNS"
+
+// A transfer that fails, and one whose context ends, are those of their connection only.
+func TestPoolTransferFails(t *testing.T) {
+	d := needDevice(t)
+	pool := newPool(t, d.Name, nil)
+	shared := &rdmacm.Config{Pool: pool}
+	client, server := connect(t, d.IPv4, shared, shared)
+	bystander, other := connect(t, d.IPv4, shared, shared)
+	ctx := bounded(t)
+	here, there := alloc(t, client, 64), alloc(t, server, 64)
+	waiting, err := client.PostRecv(here.Sub(0, 8))
+	require.NoError(t, err)
+	_, err = waiting.Wait(short(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	wrong := there.Remote()
+	wrong.RKey ^= 0xff00
+	require.ErrorIs(t, client.Write(ctx, wrong, here.All()), ibverbs.WCRemoteAccess)
+	_, err = waiting.Wait(ctx)
+	require.ErrorIs(t, err, ibverbs.WCRemoteAccess)
+	require.Error(t, client.Send(ctx))
+	_, err = client.PostRecv(here.Sub(0, 8))
+	if err == nil { // the connection has ended, and its queue pair may still be on its way there
+		_, err = client.Recv(ctx, here.Sub(0, 8))
+	}
+	require.Error(t, err)
+	requireTalk(t, bystander, other)
+	requireTalk(t, other, bystander)
+}
+
+// ownQueues returns a protection domain and a completion queue with a channel, closed with the test.
+func ownQueues(t testing.TB, name string, entries int) (*ibverbs.PD, *ibverbs.CQ) {
+	t.Helper()
+	device := find(t, name)
+	require.NotNil(t, device)
+	pd, err := device.AllocPD()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pd.Close()) })
+	ch, err := device.CreateCompChannel()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ch.Close()) })
+	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: ch})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cq.Close()) })
+	return pd, cq
+}
+
+// polled is a program that polls a completion queue for its connections.
+type polled struct {
+	stop    context.CancelFunc
+	stopped chan struct{}
+
+	mu    sync.Mutex
+	conns map[uint32]*rdmacm.Conn
+	rest  []ibverbs.WC // which no connection wanted
+}
+
+func poll(t *testing.T, cq *ibverbs.CQ, conns ...*rdmacm.Conn) *polled {
+	p := &polled{stopped: make(chan struct{}), conns: map[uint32]*rdmacm.Conn{}}
+	for _, c := range conns {
+		p.conns[c.QP().Num()] = c
+	}
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(p.stopped)
+		wcs := make([]ibverbs.WC, 8)
+		for {
+			n, err := cq.Wait(ctx, wcs)
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			for i := range wcs[:n] {
+				if !p.conns[wcs[i].QPNum()].Completed(&wcs[i]) {
+					p.rest = append(p.rest, wcs[i])
+				}
+			}
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *polled) end() { p.stop(); <-p.stopped }
+
+func (p *polled) take() []ibverbs.WC {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rest := p.rest
+	p.rest = nil
+	return rest
+}
+
+// Connections on completion queues of the program do all that others do, while the program passes completions on.
+func TestOwnCompletionQueues(t *testing.T) {
+	d := needDevice(t)
+	pd, cq := ownQueues(t, d.Name, 256)
+	own := &rdmacm.Config{PD: pd, SendCQ: cq, RecvCQ: cq}
+	ctx := bounded(t)
+	first, firstPeer := connect(t, d.IPv4, own, nil)
+	second, secondPeer := connect(t, d.IPv4, own, own)
+	p := poll(t, cq, first, second, secondPeer)
+	requireTalk(t, first, firstPeer)
+	requireTalk(t, firstPeer, first)
+	requireTalk(t, second, secondPeer)
+	requireTalk(t, secondPeer, second)
+	here, there := alloc(t, first, 64), alloc(t, firstPeer, 64)
+	require.NoError(t, first.Write(ctx, there.Remote(), here.All()))
+	require.NoError(t, first.Read(ctx, here.All(), there.Remote()))
+	rdmacm.CheckPeer(first)
+	require.NoError(t, first.Err())
+	require.Empty(t, p.take())
+
+	// Requests of the program's own are its own.
+	batch := batchOf(t, 1, 1)
+	require.NoError(t, batch.Write(1<<63|5, there.Remote(), ibverbs.SendSignaled, here.All()))
+	_, err := first.QP().PostSend(batch)
+	require.NoError(t, err)
+	var rest []ibverbs.WC
+	soon(t, "the completion comes", func() bool { rest = append(rest, p.take()...); return len(rest) > 0 })
+	require.Len(t, rest, 1)
+	require.Equal(t, uint64(1<<63|5), rest[0].ID())
+
+	// One that fails ends its connection.
+	wrong := there.Remote()
+	wrong.RKey ^= 0xff00
+	batch.Reset()
+	require.NoError(t, batch.Write(1<<63|6, wrong, ibverbs.SendSignaled, here.All()))
+	waiting, err := first.PostRecv(here.Sub(0, 8))
+	require.NoError(t, err)
+	_, err = first.QP().PostSend(batch)
+	require.NoError(t, err)
+	<-first.Done()
+	require.ErrorIs(t, first.Err(), ibverbs.WCRemoteAccess)
+	_, err = waiting.Wait(ctx)
+	require.ErrorIs(t, err, ibverbs.WCRemoteAccess)
+	requireTalk(t, second, secondPeer)
+
+	// What waits ends with Close, also if the program does not poll.
+	p.end()
+	left, err := second.PostRecv(alloc(t, second, 8).All())
+	require.NoError(t, err)
+	ended := inBackground(func() error { _, err := left.Wait(ctx); return err })
+	require.NoError(t, second.Close())
+	require.ErrorIs(t, <-ended, os.ErrClosed)
+	// The completions of what was closed are of no effect.
+	wcs := make([]ibverbs.WC, 32)
+	n, err := cq.Poll(wcs)
+	require.NoError(t, err)
+	for i := range wcs[:n] {
+		second.Completed(&wcs[i])
+		require.False(t, first.Completed(&wcs[i]) && wcs[i].QPNum() != first.QP().Num())
+	}
+}
+
+// Connections with a shared receive queue of the program's leave receiving to it.
+func TestOwnSharedReceives(t *testing.T) {
+	const conns, receives = 3, 8
+	d := needDevice(t)
+	pd, cq := ownQueues(t, d.Name, 256)
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: receives})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srq.Close()) })
+	mr, err := pd.Alloc(receives*8, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	batch, err := ibverbs.NewRecvBatch(receives, 1)
+	require.NoError(t, err)
+	for i := range receives {
+		require.NoError(t, batch.Recv(1<<63|uint64(i), mr.Sub(8*i, 8)))
+	}
+	_, err = srq.PostRecv(batch)
+	require.NoError(t, err)
+
+	config := &rdmacm.Config{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq}
+	var peers, ends []*rdmacm.Conn
+	for range conns {
+		peer, end := connect(t, d.IPv4, nil, config)
+		peers, ends = append(peers, peer), append(ends, end)
+	}
+	p := poll(t, cq, ends...)
+	ctx := bounded(t)
+	_, err = ends[0].PostRecv(mr.Sub(0, 8))
+	require.ErrorIs(t, err, syscall.EINVAL)
+	_, err = ends[0].Recv(ctx, mr.Sub(0, 8))
+	require.ErrorContains(t, err, "Config.SRQ")
+	_, err = ends[0].NewReceiver(8)
+	require.ErrorContains(t, err, "Config.SRQ")
+	for i, peer := range peers {
+		out := alloc(t, peer, 8)
+		out.Bytes()[0] = byte(i)
+		require.NoError(t, peer.Send(ctx, out.All()))
+		requireSent := alloc(t, peer, 8)
+		sent := inBackground(func() error { return ends[i].Send(ctx) })
+		_, err := peer.Recv(ctx, requireSent.All())
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+	}
+	var rest []ibverbs.WC
+	soon(t, "the messages come", func() bool { rest = append(rest, p.take()...); return len(rest) >= conns })
+	for _, wc := range rest {
+		require.Equal(t, ibverbs.WCSuccess, wc.Status())
+		i := int(wc.ID() &^ (1 << 63))
+		require.Equal(t, ends[mr.Bytes()[8*i]].QP().Num(), wc.QPNum())
+	}
+	for _, end := range ends {
+		require.NoError(t, end.Close())
+	}
+}

@@ -1,0 +1,103 @@
+package rdmacm
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// qpTable finds the operations of a queue pair by its number. Finding takes no
+// lock. It is a hash table with linear probing, in which a removed entry becomes
+// gone, and which is made anew when half of it is in use.
+type qpTable struct {
+	entries atomic.Pointer[[]atomic.Pointer[operations]]
+
+	mu   sync.Mutex
+	used int // entries that are not nil
+}
+
+// gone stands for an entry that was removed.
+var gone = new(operations)
+
+const smallestTable = 16
+
+// start returns where to look for a number first, in a table whose size is a power of 2.
+func start(num uint32, size int) int { return int(num*2654435769>>7) & (size - 1) }
+
+// find returns the operations of the queue pair with the number, or nil.
+func (t *qpTable) find(num uint32) *operations {
+	table := t.entries.Load()
+	if table == nil {
+		return nil
+	}
+	entries := *table
+	for i := start(num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
+		o := entries[i].Load()
+		if o == nil || o.num == num && o != gone {
+			return o
+		}
+	}
+}
+
+// add adds operations by their number, which no others may have.
+func (t *qpTable) add(o *operations) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	table := t.entries.Load()
+	if table == nil || 2*(t.used+1) > len(*table) {
+		table = t.grow(table)
+	}
+	t.used++
+	put(*table, o)
+	t.entries.Store(table)
+}
+
+// put puts operations where there was never any, so that find cannot meet another queue pair's there.
+func put(entries []atomic.Pointer[operations], o *operations) {
+	i := start(o.num, len(entries))
+	for entries[i].Load() != nil {
+		i = (i + 1) & (len(entries) - 1)
+	}
+	entries[i].Store(o)
+}
+
+// grow returns a table with what is in the old one, and room for as much again.
+func (t *qpTable) grow(old *[]atomic.Pointer[operations]) *[]atomic.Pointer[operations] {
+	var all []*operations
+	if old != nil {
+		for i := range *old {
+			if o := (*old)[i].Load(); o != nil && o != gone {
+				all = append(all, o)
+			}
+		}
+	}
+	size := smallestTable
+	for size < 4*(len(all)+1) {
+		size *= 2
+	}
+	table := make([]atomic.Pointer[operations], size)
+	for _, o := range all {
+		put(table, o)
+	}
+	t.used = len(all)
+	return &table
+}
+
+// remove removes operations, if they are there.
+func (t *qpTable) remove(o *operations) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	table := t.entries.Load()
+	if table == nil {
+		return
+	}
+	entries := *table
+	for i := start(o.num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
+		switch entries[i].Load() {
+		case nil:
+			return
+		case o:
+			entries[i].Store(gone)
+			return
+		}
+	}
+}

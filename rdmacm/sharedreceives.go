@@ -1,0 +1,222 @@
+package rdmacm
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// sharedReceives are the receives of a pool's shared receive queue, and their
+// memory. Each has a slot; its number is in the ID of the work request.
+//
+// A queue pair that ends within a message completes the receive that it has
+// taken, as flushed, before EventLastWQEReached. Soft-RoCE does not: it forgets
+// the receive. So when a connection has ended there, receives that were posted
+// before that, and that others have overtaken, are suspects. Spare ones take
+// their place. A suspect is lost, and posted again, when no connection of that
+// time can have it: each is over, or has completed a later receive, because it
+// takes them in order and one at a time.
+type sharedReceives struct {
+	srq     *ibverbs.SRQ
+	mr      *ibverbs.MR
+	message int  // bytes of a slot
+	loses   bool // the device forgets receives
+
+	low atomic.Bool // less than half of the receives are posted
+
+	mu       sync.Mutex // guards the fields below
+	slots    []sharedSlot
+	free     []uint32 // slots that are neither posted nor held
+	batch    *ibverbs.RecvBatch
+	want     int    // slots to keep posted
+	posted   int    // posted slots, without suspects
+	suspects int    // number of suspects
+	last     uint64 // number of the receive posted last; they count from 1
+	passed   uint64 // highest number of a receive that has completed
+	death    uint64 // value of last when a connection ended; 0 if all that may be lost since is suspect
+	extra    int    // spare slots posted for connections that have ended since death was set
+	serial   uint64 // of the connection that joined last
+}
+
+type sharedSlot struct {
+	number  uint64 // of the receive; 0 while it is not posted
+	suspect uint64 // serial of the last connection that can have it; 0 if it is not a suspect
+}
+
+const (
+	// sharedReceive marks the IDs of receives in a shared receive queue.
+	sharedReceive = 1 << 61
+	// userRequest marks the IDs of the program's own work requests.
+	userRequest = 1 << 63
+	// recvBatch is how many receives are posted in one call.
+	recvBatch = 64
+)
+
+// sparesFor returns how many spare slots there are for the number of receives.
+func sparesFor(receives int) int { return min(max(receives/8, 8), 256) }
+
+func (s *sharedReceives) init(srq *ibverbs.SRQ, mr *ibverbs.MR, receives, message int, loses bool) (err error) {
+	s.srq, s.mr, s.message, s.want, s.loses = srq, mr, message, receives, loses
+	s.slots = make([]sharedSlot, receives+sparesFor(receives))
+	for i := range s.slots {
+		s.free = append(s.free, uint32(len(s.slots)-1-i))
+	}
+	if s.batch, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.post()
+}
+
+// memory returns the first n bytes of a slot.
+func (s *sharedReceives) memory(slot uint32, n int) []byte {
+	return s.mr.Sub(int(slot)*s.message, min(n, s.message)).Bytes()
+}
+
+// take takes a slot that has completed, and returns the number of its receive. It returns 0 if it was not posted.
+func (s *sharedReceives) take(slot uint32) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int64(slot) >= int64(len(s.slots)) || s.slots[slot].number == 0 {
+		return 0
+	}
+	at := &s.slots[slot]
+	number := at.number
+	if at.suspect != 0 {
+		s.suspects-- // a spare one has taken its place in posted
+	} else {
+		s.posted--
+	}
+	*at = sharedSlot{}
+	s.passed = max(s.passed, number)
+	s.noteLow()
+	return number
+}
+
+func (s *sharedReceives) noteLow() { s.low.Store(2*s.posted < s.want) }
+
+// give takes back a slot whose message is not needed any more. It is posted by
+// the next call of refill.
+func (s *sharedReceives) give(slot uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, slot)
+}
+
+// refill posts what was given back. If C refuses, the next call tries again.
+func (s *sharedReceives) refill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) > 0 {
+		_ = s.post()
+	}
+}
+
+// post posts free slots, up to the number wanted. The caller must hold s.mu.
+func (s *sharedReceives) post() error {
+	for len(s.free) > 0 && s.posted < s.want+s.extra {
+		s.batch.Reset()
+		n := min(len(s.free), s.want+s.extra-s.posted, recvBatch)
+		slots := s.free[len(s.free)-n:]
+		for _, slot := range slots {
+			if err := s.batch.Recv(sharedReceive|uint64(slot), s.mr.Sub(int(slot)*s.message, s.message)); err != nil {
+				return err
+			}
+		}
+		posted, err := s.srq.PostRecv(s.batch)
+		for _, slot := range slots[:posted] {
+			s.last++
+			s.slots[slot].number = s.last
+		}
+		// What was not posted stays free.
+		s.free = append(s.free[:len(s.free)-n], slots[posted:]...)
+		s.posted += posted
+		s.noteLow()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join returns the serial number of a connection that may take receives from now on.
+func (s *sharedReceives) join() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial++
+	return s.serial
+}
+
+// left says that a connection's queue pair has been destroyed. live calls its
+// argument for each connection that there is, with its serial number and the
+// number of the last receive that it has completed.
+func (s *sharedReceives) left(live func(func(serial, received uint64))) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loses {
+		return
+	}
+	s.death = s.last
+	s.extra = min(s.extra+1, len(s.slots)-s.want)
+	s.reclaim(live)
+	_ = s.post()
+}
+
+// unsettled reports whether receives may be lost.
+func (s *sharedReceives) unsettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspects > 0 || s.death > 0 && s.passed > 0
+}
+
+// settle looks again for receives that are lost.
+func (s *sharedReceives) settle(live func(func(serial, received uint64))) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reclaim(live)
+	_ = s.post()
+}
+
+// reclaim finds suspects, and those that are lost. The caller must hold s.mu.
+func (s *sharedReceives) reclaim(live func(func(serial, received uint64))) {
+	if s.death > 0 {
+		for i := range s.slots {
+			at := &s.slots[i]
+			if at.number > 0 && at.suspect == 0 && at.number < s.passed && at.number <= s.death {
+				at.suspect = s.serial
+				s.suspects++
+				s.posted--
+			}
+		}
+		if s.passed >= s.death {
+			s.death, s.extra = 0, 0
+		}
+	}
+	if s.suspects == 0 {
+		return
+	}
+	// The connections that have completed nothing later than a receive, and are old enough, can have it. It is
+	// enough to know the first number that some connection of each age may still have.
+	oldest := make(map[uint64]uint64)
+	live(func(serial, received uint64) { oldest[serial] = received })
+	for i := range s.slots {
+		at := &s.slots[i]
+		if at.suspect == 0 {
+			continue
+		}
+		lowest := uint64(math.MaxUint64)
+		for serial, received := range oldest {
+			if serial <= at.suspect {
+				lowest = min(lowest, received)
+			}
+		}
+		if lowest > at.number {
+			*at = sharedSlot{}
+			s.suspects--
+			s.free = append(s.free, uint32(i))
+		}
+	}
+}

@@ -1,0 +1,75 @@
+#define _GNU_SOURCE
+
+#include "pass.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The library that has the device, beside this one. It is loaded when the first function is called, not with the
+ * program: what a program does before, such as to fork, it may do without Go's runtime. */
+#define DEVICE "libverbena-softroce.so"
+
+static char path[PATH_MAX];
+static void *(*verbs)(const char *), *(*cm)(const char *);
+
+/* Finds out where this library is while a relative path is still right. */
+__attribute__((constructor)) static void locate(void)
+{
+	char own[PATH_MAX];
+	Dl_info info;
+	char *slash;
+
+	if (!dladdr(locate, &info) || !realpath(info.dli_fname, own))
+		return;
+	slash = strrchr(own, '/');
+	if (slash && slash - own + sizeof("/" DEVICE) <= sizeof(path))
+		sprintf(path, "%.*s/" DEVICE, (int)(slash - own), own);
+}
+
+static void load(void)
+{
+	sigset_t asynchronous, before;
+	void *device;
+
+	if (dlsym(RTLD_DEFAULT, "crosscall2")) {
+		fprintf(stderr, "softroce: this is a Go program, and one process cannot have Go twice: "
+				"import github.com/verbena-go/verbena/softroce and set VERBENA_DEVICE=soft\n");
+		return;
+	}
+	/* The threads of Go's runtime inherit the mask: signals are for the program's own. Go needs those of
+	 * mistakes, and SIGURG. */
+	sigfillset(&asynchronous);
+	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF, SIGURG, 0}; *s; s++)
+		sigdelset(&asynchronous, *s);
+	pthread_sigmask(SIG_BLOCK, &asynchronous, &before);
+	device = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!device) {
+		fprintf(stderr, "softroce: %s\n", dlerror());
+		return;
+	}
+	verbs = dlsym(device, "soft_libibverbs_function");
+	cm = dlsym(device, "soft_librdmacm_function");
+}
+
+void *soft_found(const char *function, void **known)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	void *f = __atomic_load_n(known, __ATOMIC_ACQUIRE);
+
+	if (f)
+		return f;
+	pthread_once(&once, load);
+	if (!verbs || !cm)
+		return NULL;
+	f = verbs(function);
+	if (!f)
+		f = cm(function);
+	__atomic_store_n(known, f, __ATOMIC_RELEASE);
+	return f;
+}

@@ -1,0 +1,306 @@
+// Conventions checks what C programs rely on, from C. Its argument says what; the exit status is 0 if all is well, and 1 after a message.
+#define _GNU_SOURCE
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abi.h"
+
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		int e = errno;                                                                                         \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "line %d: not %s; errno is %d\n", __LINE__, #condition, e);                    \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static struct sockaddr_in loopback(int port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	return a;
+}
+
+/* Has the address 127.0.0.1 resolved, and takes the event. */
+static void resolve(struct rdma_event_channel *channel)
+{
+	struct sockaddr_in to = loopback(7);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	CHECK(event->event == RDMA_CM_EVENT_ADDR_RESOLVED && event->id == id);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+/* What functions return, and what errno is. */
+static void errors(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("198.51.100.77")};
+	struct ibv_device **list;
+	struct ibv_context *context;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	char byte;
+	int n;
+
+	CHECK(channel);
+	CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
+	CHECK(rdma_get_cm_event(channel, &event) == -1 && errno == EAGAIN);
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&nobody) == -1 && errno == EADDRNOTAVAIL);
+	CHECK(rdma_destroy_id(id) == 0);
+	CHECK(rdma_bind_addr(NULL, (struct sockaddr *)&nobody) == -1 && errno == EINVAL);
+	rdma_destroy_event_channel(channel);
+
+	list = ibv_get_device_list(&n);
+	CHECK(list && n == 1 && strcmp(ibv_get_device_name(list[0]), "soft0") == 0);
+	context = ibv_open_device(list[0]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	errno = 0;
+	CHECK(!ibv_reg_mr(pd, &byte, 1, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL); /* without local write */
+	CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
+	CHECK(!ibv_create_cq(context, 1 << 30, NULL, NULL, 0) && errno == EINVAL);
+	errno = 77;
+	CHECK(ibv_dealloc_pd(pd) == 0 && errno == 77); /* success leaves it */
+	CHECK(ibv_close_device(context) == 0);
+	CHECK(rsocket(AF_INET, SOCK_STREAM, 0) == -1 && errno == EOPNOTSUPP);
+}
+
+/* The descriptor of a channel is one that poll waits for. */
+static void descriptors(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
+	struct sockaddr_in to = loopback(7);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	CHECK(poll(&p, 1, 0) == 0);
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+	CHECK(poll(&p, 1, -1) == 1);
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	CHECK(poll(&p, 1, 0) == 0);
+	CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+static volatile sig_atomic_t caught;
+
+/* Needs more than a small stack has. */
+static void handler(int sig)
+{
+	char room[12 << 10];
+
+	memset(room, sig, sizeof(room));
+	__asm__ volatile("" : : "r"(room) : "memory");
+	caught++;
+}
+
+/* Signals end waits, and their handlers have a stack to run on. */
+static void interrupted(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct itimerval often = {{0, 500}, {0, 500}}, never = {{0}};
+	struct sigaction a = {.sa_handler = handler};
+	struct rdma_cm_event *event;
+
+	CHECK(channel);
+	CHECK(sigaction(SIGALRM, &a, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (int i = 0; i < 300; i++)
+		CHECK(rdma_get_cm_event(channel, &event) == -1 && errno == EINTR);
+	CHECK(caught >= 300);
+	/* BSD's way restarts calls, also those of Go: nothing is seen of the signals. */
+	CHECK(signal(SIGALRM, handler) == handler);
+	for (int i = 0; i < 300; i++)
+		resolve(channel);
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+}
+
+/* Go's threads take no signals: one that the program blocks waits for it. */
+static void blocked(void)
+{
+	sigset_t set;
+	int sig;
+
+	resolve(rdma_create_event_channel());
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	CHECK(kill(getpid(), SIGTERM) == 0);
+	CHECK(sigwait(&set, &sig) == 0 && sig == SIGTERM);
+}
+
+static int status_of(pid_t child)
+{
+	int status;
+
+	CHECK(waitpid(child, &status, 0) == child);
+	return status;
+}
+
+/* A child cannot use its parent's device, and is told so. */
+static void forked(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct rdma_cm_id *id;
+	pid_t child;
+
+	CHECK(channel && context);
+	child = fork();
+	if (child == 0) {
+		alarm(60);
+		CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == -1 && errno == ENODEV);
+		CHECK(!ibv_alloc_pd(context) && errno == ENODEV);
+		CHECK(!ibv_get_device_list(NULL) && errno == ENODEV);
+		CHECK(ibv_close_device(context) == ENODEV);
+		CHECK(strcmp(ibv_get_device_name(list[0]), "soft0") == 0); /* needs no Go */
+		exit(5);
+	}
+	int status = status_of(child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+	resolve(channel);
+	CHECK(ibv_close_device(context) == 0);
+}
+
+/* Whoever forks before the first call, as servers do, has the device in the child. */
+static void forked_first(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		resolve(rdma_create_event_channel());
+		exit(6);
+	}
+	int status = status_of(child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 6);
+	resolve(rdma_create_event_channel());
+}
+
+static void *work(void *channel)
+{
+	for (;;)
+		resolve(channel);
+	return NULL;
+}
+
+static void *wait_for_nothing(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	rdma_get_cm_event(channel, &event);
+	return NULL;
+}
+
+/* A program may end at any time. */
+static void leave(void)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < 4; i++) {
+		struct rdma_event_channel *channel = rdma_create_event_channel();
+
+		CHECK(channel);
+		CHECK(pthread_create(&thread, NULL, i ? work : wait_for_nothing, channel) == 0);
+	}
+	usleep(3000); /* some way into the work, wherever that is */
+	exit(7);
+}
+
+/* Waits in the library, for a signal. */
+static void wait_forever(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+
+	CHECK(channel);
+	puts("waiting");
+	fflush(stdout);
+	wait_for_nothing(channel);
+}
+
+/* Writes where nobody reads. */
+static void write_in_vain(void)
+{
+	int ends[2];
+
+	resolve(rdma_create_event_channel());
+	CHECK(pipe(ends) == 0 && close(ends[0]) == 0);
+	write(ends[1], "", 1);
+}
+
+static void write_in_vain_ignored(void)
+{
+	int ends[2];
+
+	resolve(rdma_create_event_channel());
+	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+	CHECK(pipe(ends) == 0 && close(ends[0]) == 0);
+	CHECK(write(ends[1], "", 1) == -1 && errno == EPIPE);
+}
+
+/* Reads what is not there. */
+static void crash(void)
+{
+	volatile int *volatile nowhere = NULL;
+
+	resolve(rdma_create_event_channel());
+	*nowhere = 1;
+}
+
+static void fail_without_device(void)
+{
+	CHECK(!rdma_create_event_channel() && errno == ENOSYS);
+	CHECK(!ibv_get_device_list(NULL) && errno == ENOSYS);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*test)(void);
+	} tests[] = {
+		{"errors", errors},
+		{"descriptors", descriptors},
+		{"interrupted", interrupted},
+		{"blocked", blocked},
+		{"forked", forked},
+		{"forked_first", forked_first},
+		{"leave", leave},
+		{"wait_forever", wait_forever},
+		{"write_in_vain", write_in_vain},
+		{"write_in_vain_ignored", write_in_vain_ignored},
+		{"crash", crash},
+		{"fail_without_device", fail_without_device},
+	};
+
+	for (size_t i = 0; argc == 2 && i < sizeof(tests) / sizeof(tests[0]); i++) {
+		if (strcmp(tests[i].name, argv[1]) == 0) {
+			tests[i].test();
+			return 0;
+		}
+	}
+	fprintf(stderr, "no such test\n");
+	return 2;
+}

@@ -1,0 +1,140 @@
+package matrix
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/softroce"
+)
+
+// softLibraries is the folder with the libraries that C's programs run with on the device in user space.
+var softLibraries string
+
+// TestSoft runs the cases, and more, on the device in user space, also between two C programs. VERBENA_INTEROP_SOFT says
+// which: the most telling ones, or all of them.
+func TestSoft(t *testing.T) {
+	which := os.Getenv("VERBENA_INTEROP_SOFT")
+	if which == "" {
+		t.Skip("make interop-soft runs it")
+	}
+	softLibraries = t.TempDir()
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, softroce.Main([]string{"libs", softLibraries}, &stdout, &stderr), "%s", &stderr)
+
+	n := 0
+	meet := func(k kase, client, server side) {
+		n++
+		h := host{
+			v4: netip.MustParseAddr("127.0.0.1"), v6: netip.IPv6Loopback(), soft: fmt.Sprintf("matrix %d %d", os.Getpid(), n),
+		}
+		k.row(t, meeting{server: server, client: client, at: h, from: h})
+	}
+	for _, k := range append(cases(), softCases()...) {
+		if !k.telling && which != "all" {
+			continue
+		}
+		meet(k, ours, theirs)
+		meet(k, theirs, ours)
+		if !k.mixed {
+			meet(k, theirs, theirs)
+		}
+	}
+	for _, k := range theirCases() {
+		if k.telling || which == "all" {
+			meet(k, theirs, theirs)
+		}
+	}
+}
+
+// softNames returns the names that processes on the device's network have taken, for themselves and their ports.
+func (h host) softNames() []string {
+	if h.soft == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(h.soft))
+	prefix := fmt.Sprintf("@verbena-softroce-%x/", sum[:8])
+	sockets, _ := os.ReadFile("/proc/net/unix")
+	var names []string
+	for line := range strings.Lines(string(sockets)) {
+		if _, name, ok := strings.Cut(strings.TrimSpace(line), prefix); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// softCases are for the device in user space, between any two programs.
+func softCases() []kase {
+	var all []kase
+	for _, test := range []struct {
+		telling     bool
+		name, flags string
+	}{
+		{true, "ib_send_bw", "-b -o send -s 4096"},
+		{false, "ib_send_bw", "-b -o send -s 65536"},
+		{true, "ib_write_lat", "-o write"},
+		{false, "ib_write_bw", "-b -o write -s 65536"},
+		{true, "ib_read_bw", "-b -o read -s 65536"},
+		{true, "ib_atomic_lat", "-o fetchadd"},
+		{false, "ib_atomic_lat", "-o cmpswap"},
+		{true, "ib_atomic_bw", "-b -o fetchadd"},
+		{false, "ib_atomic_bw", "-b -o cmpswap"},
+		{false, "ib_send_lat", "-o send -e"},
+		{true, "ib_send_lat", "-o send -c UD"},
+		{false, "ib_send_lat", "-o send -c UC"},
+		{false, "ib_send_lat", "-o send -c UD -e"},
+	} {
+		all = append(all, kase{name: test.name + " " + test.flags, telling: test.telling, run: perftest(test.name, test.flags)})
+	}
+	return all
+}
+
+// theirCases are for two C programs.
+func theirCases() []kase {
+	var all []kase
+	add := func(telling bool, name string, run func(meeting)) {
+		all = append(all, kase{name: name, telling: telling, run: run})
+	}
+	for _, name := range []string{"ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"} {
+		add(true, name, pingpong(name, "-g 0 -n 200"))
+		add(false, name+", events", pingpong(name, "-g 0 -n 200 -e"))
+	}
+	add(false, "ibv_rc_pingpong, extended queue pair", pingpong("ibv_rc_pingpong", "-g 0 -n 200 -N"))
+	add(false, "ibv_rc_pingpong, timestamps", pingpong("ibv_rc_pingpong", "-g 0 -n 200 -t"))
+	add(true, "ibv_devinfo", alone("ibv_devinfo", "-v", "hca_id:\tsoft0"))
+	add(false, "ibv_devices", alone("ibv_devices", "", "soft0"))
+	for _, test := range []string{
+		"ib_write_bw -n 5 -a", "ib_send_bw -n 200 -b", "ib_read_bw -n 200 -q 4", "ib_write_bw -n 200 -q 4 -b", "ib_send_bw -n 200 -r 64 -e",
+		"ib_send_bw -n 200 --use-srq -q 2", "ib_send_bw -n 200 -c UD", "ib_write_lat -n 200 -I 64", "ib_send_lat -n 200 -c UC -s 1000",
+	} {
+		name, flags, _ := strings.Cut(test, " ")
+		add(false, test, pingpong(name, flags))
+	}
+	return all
+}
+
+// pingpong is two of the same program, the client with the server's address.
+func pingpong(name, args string) func(meeting) {
+	return func(m meeting) {
+		server := m.server.start(m.T, m.at, name, args)
+		server.Eventually("listens", func() bool { return server.Ended() || m.at.sees(":18515", "ss", "-ltn") })
+		m.ask(name, args+" {S}").succeeds()
+		server.succeeds()
+	}
+}
+
+// alone is a program that prints something.
+func alone(name, args, text string) func(meeting) {
+	return func(m meeting) {
+		p := m.ask(name, args)
+		p.succeeds()
+		require.Contains(m, p.Stdout(), text)
+	}
+}

@@ -1,0 +1,125 @@
+package perf
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/softroce"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+)
+
+// BenchmarkSoftC measures C's programs and Go's in turn, both on the device in user space, and prints a row for each measurement:
+// C, Go with a queue pair, Go with a connection, and the least, the median and the largest ratio of a round.
+func BenchmarkSoftC(b *testing.B) {
+	if os.Getenv("VERBENA_DEVICE") != "soft" {
+		b.Skip("needs VERBENA_DEVICE=soft")
+	}
+	d, rounds := testdevice.Require(b), rounds(b)
+	softly := onSoftDevice(b)
+	c := program{"C", func(t testing.TB, m measurement, args ...string) *exec.Cmd {
+		return softly(t, theirs.command(t, m, args...).Args...)
+	}}
+	for _, tt := range []struct {
+		name string
+		measurement
+		size, n int
+		flags   []string
+	}{
+		{"send latency, polling", measurement{"send", false}, 64, 20000, nil},
+		{"send latency, events", measurement{"send", false}, 64, 10000, []string{"-e"}},
+		{"write bandwidth, polling", measurement{"write", true}, 64 << 10, 20000, nil},
+	} {
+		b.Run(fmt.Sprintf("%s/%d", tt.name, tt.size), func(b *testing.B) {
+			args := append([]string{"-s", strconv.Itoa(tt.size), "-n", strconv.Itoa(tt.n)}, tt.flags...)
+			unit := map[bool]string{true: "MiB/s", false: "us"}[tt.bandwidth]
+			var cs, qps, conns []float64
+			for b.Loop() {
+				for range rounds {
+					value := func(p program, more ...string) float64 {
+						r := run(b, d, p, p, tt.measurement, append(slices.Clone(args), more...)...)[0]
+						return r.Typical + r.Average // one of which is not there
+					}
+					cs, qps, conns = append(cs, value(c)), append(qps, value(ours)), append(conns, value(ours, "--conn"))
+				}
+			}
+			softRow(tt.name, strconv.Itoa(tt.size), unit, cs, qps, conns)
+		})
+	}
+	b.Run("connections", func(b *testing.B) {
+		var cs, gos []float64
+		for b.Loop() {
+			for range rounds {
+				cs = append(cs, connectionRate(b, d, func(args ...string) *exec.Cmd { return softly(b, append([]string{"cmtime"}, args...)...) }))
+				gos = append(gos, connectionRate(b, d, func(args ...string) *exec.Cmd { return process.Command(b, "cmtime", args...) }))
+			}
+		}
+		softRow("connections, all steps", "", "a second", cs, gos, nil)
+	})
+}
+
+// softRow prints a row.
+func softRow(name, size, unit string, c, qp, conn []float64) {
+	column := func(values []float64) string {
+		if len(values) == 0 {
+			return "|"
+		}
+		return fmt.Sprintf("%.1f %s |", median(values), unit)
+	}
+	ratio := func(values []float64) string {
+		if len(values) == 0 {
+			return "|"
+		}
+		ratios := make([]float64, len(values))
+		for i, v := range values {
+			ratios[i] = v / c[i]
+		}
+		return fmt.Sprintf("%.2f, %.2f, %.2f |", slices.Min(ratios), median(ratios), slices.Max(ratios))
+	}
+	fmt.Printf("\n| soft0, between two processes, %s | %s | %s %s %s %s %s\n", name, size, column(c), column(qp), column(conn), ratio(qp), ratio(conn))
+}
+
+// onSoftDevice returns what makes the command of a C program on the device.
+func onSoftDevice(b *testing.B) func(t testing.TB, args ...string) *exec.Cmd {
+	b.Helper()
+	folder := b.TempDir()
+	var stdout, stderr bytes.Buffer
+	require.Zero(b, softroce.Main([]string{"libs", folder}, &stdout, &stderr), "%s", &stderr)
+	return func(t testing.TB, args ...string) *exec.Cmd {
+		return process.Command(t, "softroce", append([]string{"run", "-l", folder}, args...)...)
+	}
+}
+
+var step = regexp.MustCompile(`(?m)^[a-z]+ ?[a-z]+ *: +([0-9.]+) `)
+
+// connectionRate returns how many connections cmtime makes and ends in a second.
+func connectionRate(b *testing.B, d testdevice.Device, command func(args ...string) *exec.Cmd) float64 {
+	b.Helper()
+	const connections = 500
+	server := process.Start(b, command("-b", d.IPv4.String()))
+	require.Eventually(b, func() bool {
+		sockets, err := os.ReadFile("/proc/net/unix")
+		return err == nil && strings.Contains(string(sockets), "/"+d.IPv4.String()+"/")
+	}, patience, time.Millisecond)
+	client := process.Start(b, command("-s", d.IPv4.String(), "-c", strconv.Itoa(connections)))
+	require.Zero(b, client.Wait())
+	server.Kill()
+	milliseconds := 0.0
+	for _, m := range step.FindAllStringSubmatch(client.Stdout(), -1) {
+		total, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(b, err)
+		milliseconds += total
+	}
+	require.Positive(b, milliseconds)
+	return connections / milliseconds * 1000
+}
