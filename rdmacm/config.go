@@ -60,9 +60,9 @@ type Config struct {
 	Setup func(*Conn) error
 	// Prepare, if not nil, creates the connection's queue pair, as ID.CreateQP does on the Conn's ID and PD, with
 	// completion queues of the caller's. Use it where the methods of Conn are not what is needed: those that
-	// transfer and receive fail, and so do NewReceiver and Post. SendQueue, RecvQueue, Segments, MaxInline, Spin
-	// and KeepAlive are ignored. Setup follows Prepare. Close closes the queue pair, and the caller then its
-	// completion queues.
+	// transfer and receive fail, and so do NewReceiver and Post. Pool, SendCQ, RecvCQ and SRQ must be nil;
+	// SendQueue, RecvQueue, Segments, MaxInline, Spin and KeepAlive are ignored. Setup follows Prepare. Close
+	// closes the queue pair, and the caller then its completion queues.
 	Prepare func(*Conn) (*ibverbs.QP, error)
 	// Ended, if not nil, is called once when Err begins to return an error, and must not block. Close and the end of
 	// the peer both cause it. It can be called before Dial or Accept returns.

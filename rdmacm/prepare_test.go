@@ -150,3 +150,14 @@ func TestPrepareFails(t *testing.T) {
 		})
 	}
 }
+
+// Prepare makes its own what connections could share otherwise.
+func TestPrepareSharesNothing(t *testing.T) {
+	d := needDevice(t)
+	ln := listenOn(t, d.IPv4)
+	config := newOwn().config()
+	config.SRQ = new(ibverbs.SRQ)
+	_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), config)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "Config.Prepare creates the queue pair")
+}
