@@ -157,17 +157,30 @@ func (s *scaleServer) serve(ctx context.Context, ln *rdmacm.Listener) {
 			if s.pool != nil {
 				shared.memory = s.memory.Sub(16*int(s.next.Add(1)-1), 16)
 			}
-			err := serveOne(ctx, req, shared, func(conn *rdmacm.Conn, number uint64) {
-				s.mu.Lock()
-				s.conns, s.numbers[number] = append(s.conns, conn), true
-				s.mu.Unlock()
-				s.answered <- struct{}{}
-			})
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.errs = append(s.errs, err)
+			a, err := accept(ctx, req, shared)
+			if err != nil {
+				s.ends(err)
+				return
+			}
+			// Accept has made this goroutine's stack larger than answering needs.
+			s.served.Go(func() { s.ends(a.serve(ctx, s.heard)) })
 		})
 	}
+}
+
+// heard notes a connection's first message.
+func (s *scaleServer) heard(conn *rdmacm.Conn, number uint64) {
+	s.mu.Lock()
+	s.conns, s.numbers[number] = append(s.conns, conn), true
+	s.mu.Unlock()
+	s.answered <- struct{}{}
+}
+
+// ends notes what ended a connection.
+func (s *scaleServer) ends(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errs = append(s.errs, err)
 }
 
 // waitFor waits until so many connections have been answered.
@@ -418,33 +431,41 @@ func receiveFirst(memory *ibverbs.Segment, first **rdmacm.Receive) func(*rdmacm.
 	}
 }
 
-// serveOne accepts a request, answers every message, says so for the first one,
-// and returns what ended the connection.
-func serveOne(ctx context.Context, req *rdmacm.Request, shared sharing, answered func(*rdmacm.Conn, uint64)) error {
-	var next *rdmacm.Receive
-	mr, config := shared.memory, rdmacm.Config{Pool: shared.pool}
+// answering is a connection whose messages are answered.
+type answering struct {
+	conn *rdmacm.Conn
+	mr   ibverbs.Segment
+	next *rdmacm.Receive
+}
+
+func accept(ctx context.Context, req *rdmacm.Request, shared sharing) (a answering, err error) {
+	a.mr = shared.memory
+	config := rdmacm.Config{Pool: shared.pool}
 	if shared.pool != nil {
 		config.SendQueue, config.RecvQueue = 1, 1 // as ucmatose's
 	}
-	config.Setup = receiveFirst(&mr, &next)
-	conn, err := req.Accept(ctx, &config)
-	if err != nil {
-		return err
-	}
+	config.Setup = receiveFirst(&a.mr, &a.next)
+	a.conn, err = req.Accept(ctx, &config)
+	return a, err
+}
+
+// serve answers every message, says so for the first one, and returns what ended the connection.
+func (a *answering) serve(ctx context.Context, answered func(*rdmacm.Conn, uint64)) error {
 	for first := true; ; first = false {
-		if _, err := next.Wait(ctx); err != nil {
+		if _, err := a.next.Wait(ctx); err != nil {
 			return err
 		}
-		number := binary.NativeEndian.Uint64(mr.Bytes()[8:])
-		if next, err = conn.PostRecv(mr.Sub(8, 8)); err != nil {
+		number := binary.NativeEndian.Uint64(a.mr.Bytes()[8:])
+		var err error
+		if a.next, err = a.conn.PostRecv(a.mr.Sub(8, 8)); err != nil {
 			return err
 		}
-		binary.NativeEndian.PutUint64(mr.Bytes(), ^number)
-		if err := conn.Send(ctx, mr.Sub(0, 8)); err != nil {
+		binary.NativeEndian.PutUint64(a.mr.Bytes(), ^number)
+		if err := a.conn.Send(ctx, a.mr.Sub(0, 8)); err != nil {
 			return err
 		}
 		if first {
-			answered(conn, number)
+			answered(a.conn, number)
 		}
 	}
 }

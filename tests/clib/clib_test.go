@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -88,6 +89,10 @@ func TestExitWhileAtWork(t *testing.T) {
 
 // Go's runtime leaves signals as they are.
 func TestSignalsEnd(t *testing.T) {
+	// Who has started this test may ignore these, and its processes would inherit that.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(heard)
 	for _, sig := range []syscall.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGALRM,
 	} {
