@@ -50,11 +50,11 @@
 //
 // # Memory
 //
-// The device owns the memory of a transfer until the transfer is done. Memory from
-// [Conn.Alloc] stays valid after the connection is closed. Anyone who knows a region's
-// remote key can access the region from every connection in its protection domain.
-// Each connection has a protection domain of its own, unless Config.PD is set. See
-// docs/memory.md.
+// The device owns the memory of a transfer until the transfer is done. [Conn.Close]
+// takes the memory of [Conn.Alloc] from the device; its bytes stay valid for the program.
+// Anyone who knows a region's remote key can access the region from every connection in
+// its protection domain. Each connection has a protection domain of its own, unless
+// Config.PD or Config.Pool is set. See docs/memory.md.
 //
 // # Errors
 //
