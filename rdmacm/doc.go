@@ -51,7 +51,7 @@
 // # Memory
 //
 // The device owns the memory of a transfer until the transfer is done. [Conn.Close]
-// takes the memory of [Conn.Alloc] from the device; its bytes stay valid for the program.
+// deregisters the memory from [Conn.Alloc]; the program can still use its bytes.
 // Anyone who knows a region's remote key can access the region from every connection in
 // its protection domain. Each connection has a protection domain of its own, unless
 // Config.PD or Config.Pool is set. See docs/memory.md.
