@@ -50,11 +50,11 @@
 //
 // # Memory
 //
-// The device owns the memory of a transfer until the transfer is done. Memory from
-// [Conn.Alloc] stays valid after the connection is closed. Anyone who knows a region's
-// remote key can access the region from every connection in its protection domain.
-// Each connection has a protection domain of its own, unless Config.PD is set. See
-// docs/memory.md.
+// The device owns the memory of a transfer until the transfer is done. [Conn.Close]
+// deregisters the memory from [Conn.Alloc]; the program can still use its bytes.
+// Anyone who knows a region's remote key can access the region from every connection in
+// its protection domain. Each connection has a protection domain of its own, unless
+// Config.PD or Config.Pool is set. See docs/memory.md.
 //
 // # Errors
 //

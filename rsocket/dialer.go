@@ -27,7 +27,7 @@ type Dialer struct {
 	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
 }
 
-// Dial connects to an address with the zero Dialer.
+// Dial connects to an address with the zero Dialer. The network is "rdma", "rdma4" or "rdma6".
 func Dial(network, address string) (net.Conn, error) { return new(Dialer).Dial(network, address) }
 
 // Dial is DialContext without a context.
@@ -41,7 +41,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 //
 // Errors are *net.OpErrors, and match what rdmacm.Dialer.Dial says: an *rdmacm.RejectedError, which matches
 // syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
-// errors.ErrUnsupported if the peer speaks another version of the protocol.
+// errors.ErrUnsupported if the peer speaks another version of the protocol, or has accepted without speaking it at all.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d == nil:

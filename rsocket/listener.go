@@ -25,7 +25,7 @@ type ListenConfig struct {
 	ReuseAddr bool
 }
 
-// Listen listens with the zero ListenConfig.
+// Listen listens with the zero ListenConfig. The network is "rdma", "rdma4" or "rdma6".
 func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }

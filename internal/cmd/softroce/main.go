@@ -74,7 +74,9 @@ These environment variables are the device's:
 
 Exit status: the program's; 1 if it cannot be started, 2 for wrong arguments.
 
-Example: softroce run rping -s -a 127.0.0.1 & softroce run rping -c -a 127.0.0.1 -C 3 -v`,
+Example, in two shells:
+  softroce run rping -s -a 127.0.0.1
+  softroce run rping -c -a 127.0.0.1 -C 3 -v`,
 	}
 }
 
