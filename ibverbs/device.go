@@ -33,6 +33,14 @@ type Device struct {
 // Name returns the device's name.
 func (d *Device) Name() string { return d.object.Name() }
 
+// String returns the device's name.
+func (d *Device) String() string {
+	if d == nil {
+		return "<nil>"
+	}
+	return d.Name()
+}
+
 // CompVectors returns how many completion interrupt vectors the device has.
 // CQConfig.Vector must be less.
 func (d *Device) CompVectors() int { return d.vectors }

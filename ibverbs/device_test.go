@@ -60,6 +60,7 @@ func TestOpenByName(t *testing.T) {
 		c := must(ibverbs.Open(name))(t)
 		if name != "" {
 			require.Equal(t, name, c.Name())
+			require.Equal(t, name, fmt.Sprint(c))
 		}
 		require.NotNil(t, c.Raw())
 		require.Len(t, ibverbs.OpenObjects(), 1)

@@ -52,7 +52,7 @@ func (h Hello) Marshal() []byte {
 const maxEntries = 1 << 16
 
 // ErrVersion says that the peer speaks another version of the protocol.
-var ErrVersion = fmt.Errorf("another version of the rsocket protocol: %w", syscall.ENOTSUP)
+var ErrVersion = fmt.Errorf("not the rsocket protocol, or another version of it: %w", syscall.ENOTSUP)
 
 // ParseHello reads private data, which the transport may have padded.
 func ParseHello(b []byte) (Hello, error) {

@@ -108,7 +108,7 @@ func begin(f *os.File) error {
 	}
 	found := make([]byte, len(header))
 	if _, err := f.ReadAt(found, 0); err != nil || !bytes.Equal(found, header) {
-		return errors.New("the file has something else than such packets, which it keeps")
+		return errors.New("the file is there and is no capture of such packets; it was left as it is")
 	}
 	return nil
 }
