@@ -888,3 +888,79 @@ func TestOwnSharedReceives(t *testing.T) {
 		require.NoError(t, end.Close())
 	}
 }
+
+// Pool.Close races with dials, accepts, messages and other Closes.
+func TestPoolCloseMeetsDials(t *testing.T) {
+	d := needDevice(t)
+	for range 5 {
+		pool, err := rdmacm.NewPool(find(t, d.Name), &rdmacm.PoolConfig{Receives: 4})
+		require.NoError(t, err)
+		shared := &rdmacm.Config{Pool: pool}
+		ln := listenOn(t, d.IPv4)
+		ctx := bounded(t)
+		var all sync.WaitGroup
+		stop := make(chan struct{})
+		for range 4 {
+			all.Go(func() {
+				for {
+					req, err := ln.Accept(ctx)
+					if err != nil {
+						return
+					}
+					c, err := req.Accept(ctx, shared)
+					if err == nil {
+						_ = c.Send(ctx)
+						_ = c.Close()
+					}
+				}
+			})
+		}
+		var dials sync.WaitGroup
+		for range 4 {
+			dials.Go(func() {
+				for {
+					c, err := rdmacm.Dial(ctx, ln.Addr().String(), shared)
+					if errors.Is(err, os.ErrClosed) {
+						return
+					}
+					if err == nil {
+						_, _ = c.Recv(ctx)
+						_ = c.Close()
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+		}
+		for range 3 {
+			dials.Go(func() {
+				for {
+					err := pool.Close()
+					var busy *ibverbs.BusyError
+					if err == nil {
+						return
+					}
+					if !errors.As(err, &busy) {
+						t.Error(err)
+						return
+					}
+					select {
+					case <-stop:
+						return
+					default:
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(30 * time.Millisecond)
+		close(stop)
+		dials.Wait()
+		_ = ln.Close()
+		all.Wait()
+		require.NoError(t, pool.Close())
+	}
+}

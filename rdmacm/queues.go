@@ -116,7 +116,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := c.allocateQueues(c.pd.Device(), size, &config); err != nil {
 		return config, err
 	}
-	return config, c.ops.init(c, size)
+	return config, c.ops.init(size)
 }
 
 // domain names the field of the config that the protection domain comes from.
@@ -130,7 +130,7 @@ func (s queueSizes) domain() string {
 // allocateQueues creates completion queues, or takes those that are shared.
 func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config *ibverbs.QPConfig) (err error) {
 	o, s := &c.ops, size.shared
-	o.queues = c
+	o.queues = c // before others of the pool see it
 	switch {
 	case s.pool != nil:
 		if err := s.pool.join(o, size.send+1); err != nil {
