@@ -239,18 +239,30 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 
 // end records the cause of the end. It returns false if there already is one.
 func (c *queues) end(cause error) bool {
-	c.mu.Lock()
-	first := c.cause == nil
+	first := c.record(cause)
 	if first {
-		c.cause = cause
-		c.ended.Store(true)
-		close(c.done)
-	}
-	c.mu.Unlock()
-	if first && c.onEnd != nil {
-		c.onEnd(cause)
+		c.tell(cause)
 	}
 	return first
+}
+
+// record is end for a caller that calls tell later, if it was the first.
+func (c *queues) record(cause error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return false
+	}
+	c.cause = cause
+	c.ended.Store(true)
+	close(c.done)
+	return true
+}
+
+func (c *queues) tell(cause error) {
+	if c.onEnd != nil {
+		c.onEnd(cause)
+	}
 }
 
 // fail ends the connection and flushes the queue pair.
