@@ -32,7 +32,7 @@ func TestCallsMeetClose(t *testing.T) {
 		"Alive":     func(c *rsocket.Conn) error { c.Buffered(); return c.SetKeepAlivePeriod(time.Millisecond) },
 		"Linger":    func(c *rsocket.Conn) error { return c.SetLinger(0) },
 	}
-	for range 10 {
+	for range 4 {
 		a, b := pairOn(t, ln, rsocket.Config{ReadBuffer: 4096, WriteBuffer: 4096, SendQueue: 16, RecvQueue: 16, KeepAlive: time.Millisecond})
 		var all sync.WaitGroup
 		for _, c := range []*rsocket.Conn{a, b} {
