@@ -17,6 +17,7 @@ type messages struct {
 	wanted fifo[*Receive] // receives without a message
 	unread fifo[message]  // messages without a receive; one of both is empty
 	dry    bool           // no more messages will come
+	broken bool           // a message was dropped, and so are those that come behind it
 	marker operation      // the last request, whose completion comes after all others
 	marked chan struct{}  // closed when the marker has been posted
 	drain  sync.Once      // guards the way to that
@@ -40,7 +41,7 @@ func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.closed != nil:
+	case o.closed != nil || o.messages.broken:
 		receives.give(slot)
 		return
 	case o.messages.wanted.len() > 0:
@@ -72,6 +73,7 @@ func (o *operations) hand(r *Receive, m *message) {
 		op.err = err
 	}
 	if op.err != nil {
+		o.discard()
 		o.giveUp(op.err)
 	}
 	if m.slot >= 0 {
@@ -81,10 +83,15 @@ func (o *operations) hand(r *Receive, m *message) {
 	o.end(op)
 }
 
-// giveUp ends the connection at both ends, as the device does when it cannot receive a message.
+// giveUp ends the connection at both ends, as the device does when it cannot receive a message. The caller must hold o.mu, and so
+// Config.Ended is called in the background.
 func (o *operations) giveUp(cause error) {
-	if o.queues.end(cause) {
-		background.add(o.hangUp)
+	o.messages.broken = true
+	if o.queues.record(cause) {
+		background.add(func() {
+			o.queues.tell(cause)
+			o.hangUp()
+		})
 	}
 }
 

@@ -85,12 +85,12 @@ type keptReceive struct {
 	segments []ibverbs.Segment
 }
 
-func (o *operations) init(q *queues, size queueSizes) error {
+func (o *operations) init(size queueSizes) error {
 	var err error
 	if o.send, err = ibverbs.NewSendBatch(1, size.sendSegments); err != nil {
 		return err
 	}
-	o.queues, o.maxInline, o.maxSegments = q, size.inline, size.recvSegments
+	o.maxInline, o.maxSegments = size.inline, size.recvSegments
 	o.makeRoom(size.send, size.recv)
 	if o.pool != nil {
 		return nil

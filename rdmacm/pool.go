@@ -250,6 +250,7 @@ var forcePool func(*ID) (pool *Pool, left func(), err error)
 // join reserves places in the completion queue for a connection that may have
 // so many send requests in flight.
 func (p *Pool) join(o *operations, sends int) error {
+	serial := p.receives.join() // before p.mu, which live locks while the receives are locked
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -264,7 +265,7 @@ func (p *Pool) join(o *operations, sends int) error {
 	p.conns[o] = struct{}{}
 	p.tags++
 	o.base = tagged(p.tags)
-	o.serial = p.receives.join()
+	o.serial = serial
 	return nil
 }
 

@@ -888,3 +888,147 @@ func TestOwnSharedReceives(t *testing.T) {
 		require.NoError(t, end.Close())
 	}
 }
+
+// Pool.Close races with dials, accepts, messages and other Closes.
+func TestPoolCloseMeetsDials(t *testing.T) {
+	d := needDevice(t)
+	for range 5 {
+		pool, err := rdmacm.NewPool(find(t, d.Name), &rdmacm.PoolConfig{Receives: 4})
+		require.NoError(t, err)
+		shared := &rdmacm.Config{Pool: pool}
+		ln := listenOn(t, d.IPv4)
+		ctx := bounded(t)
+		var all sync.WaitGroup
+		stop := make(chan struct{})
+		for range 4 {
+			all.Go(func() {
+				for {
+					req, err := ln.Accept(ctx)
+					if err != nil {
+						return
+					}
+					c, err := req.Accept(ctx, shared)
+					if err == nil {
+						_ = c.Send(ctx)
+						_ = c.Close()
+					}
+				}
+			})
+		}
+		var dials sync.WaitGroup
+		for range 4 {
+			dials.Go(func() {
+				for {
+					c, err := rdmacm.Dial(ctx, ln.Addr().String(), shared)
+					if errors.Is(err, os.ErrClosed) {
+						return
+					}
+					if err == nil {
+						_, _ = c.Recv(ctx)
+						_ = c.Close()
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+		}
+		for range 3 {
+			dials.Go(func() {
+				for {
+					err := pool.Close()
+					var busy *ibverbs.BusyError
+					if err == nil {
+						return
+					}
+					if !errors.As(err, &busy) {
+						t.Error(err)
+						return
+					}
+					select {
+					case <-stop:
+						return
+					default:
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(30 * time.Millisecond)
+		close(stop)
+		dials.Wait()
+		_ = ln.Close()
+		all.Wait()
+		require.NoError(t, pool.Close())
+	}
+}
+
+// When the pool drops a message, nothing that came behind it is received: there would be a gap.
+func TestPoolHasNoGap(t *testing.T) {
+	const messages = 40
+	d := needDevice(t)
+	for name, tt := range map[string]struct {
+		unread        int
+		third, others int // bytes of messages
+		cause         error
+	}{
+		"too many": {4, 8, 8, syscall.ENOBUFS},
+		"too long": {messages, 8, 4, ibverbs.WCLocalLength},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
+			pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: messages, MessageSize: 8, MaxUnread: tt.unread})
+			client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool})
+			out, in := alloc(t, client, 8), alloc(t, server, 8)
+			for i := range messages {
+				out.Bytes()[0] = byte(i)
+				n := tt.others
+				if i == 2 {
+					n = tt.third
+				}
+				if client.Send(ctx, out.Sub(0, n)) != nil {
+					break // the server has looked, and has ended
+				}
+			}
+			var err error
+			received := 0
+			for ; err == nil; received++ {
+				clear(in.Bytes())
+				if _, err = server.Recv(ctx, in.Sub(0, tt.others)); err == nil {
+					require.EqualValues(t, received, in.Bytes()[0])
+				}
+			}
+			require.ErrorIs(t, err, tt.cause)
+			for range messages {
+				_, err := server.Recv(ctx, in.Sub(0, tt.others))
+				require.ErrorIs(t, err, tt.cause, "message %d came behind the one that was dropped", in.Bytes()[0])
+			}
+		})
+	}
+}
+
+// Ended may use the connection, also when the pool ends it.
+func TestPoolEndedUsesConnection(t *testing.T) {
+	d := needDevice(t)
+	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 8, MaxUnread: 1})
+	var server *rdmacm.Conn
+	ended := make(chan error, 1)
+	config := &rdmacm.Config{
+		Pool:  pool,
+		Setup: func(c *rdmacm.Conn) error { server = c; return nil },
+		Ended: func(error) { _, err := server.PostRecv(); ended <- err },
+	}
+	client, _ := connect(t, d.IPv4, nil, config)
+	ctx := bounded(t)
+	for range 3 {
+		_ = client.Send(ctx) // it fails when the server has ended
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		require.FailNow(t, "it waits for ever")
+	}
+	require.ErrorIs(t, server.Err(), syscall.ENOBUFS)
+}

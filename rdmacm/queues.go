@@ -116,7 +116,7 @@ func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) 
 	if err := c.allocateQueues(c.pd.Device(), size, &config); err != nil {
 		return config, err
 	}
-	return config, c.ops.init(c, size)
+	return config, c.ops.init(size)
 }
 
 // domain names the field of the config that the protection domain comes from.
@@ -130,7 +130,7 @@ func (s queueSizes) domain() string {
 // allocateQueues creates completion queues, or takes those that are shared.
 func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config *ibverbs.QPConfig) (err error) {
 	o, s := &c.ops, size.shared
-	o.queues = c
+	o.queues = c // before others of the pool see it
 	switch {
 	case s.pool != nil:
 		if err := s.pool.join(o, size.send+1); err != nil {
@@ -239,18 +239,30 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 
 // end records the cause of the end. It returns false if there already is one.
 func (c *queues) end(cause error) bool {
-	c.mu.Lock()
-	first := c.cause == nil
+	first := c.record(cause)
 	if first {
-		c.cause = cause
-		c.ended.Store(true)
-		close(c.done)
-	}
-	c.mu.Unlock()
-	if first && c.onEnd != nil {
-		c.onEnd(cause)
+		c.tell(cause)
 	}
 	return first
+}
+
+// record is end for a caller that calls tell later, if it was the first.
+func (c *queues) record(cause error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return false
+	}
+	c.cause = cause
+	c.ended.Store(true)
+	close(c.done)
+	return true
+}
+
+func (c *queues) tell(cause error) {
+	if c.onEnd != nil {
+		c.onEnd(cause)
+	}
 }
 
 // fail ends the connection and flushes the queue pair.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -256,7 +257,7 @@ func (c *Conn) SetLinger(sec int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.linger = time.Duration(sec) * time.Second
+	c.linger = time.Duration(min(int64(sec), int64(math.MaxInt64/time.Second))) * time.Second
 	if sec < 0 {
 		c.linger = DefaultLinger
 	}

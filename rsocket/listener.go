@@ -207,14 +207,23 @@ func (ln *Listener) Close() error {
 		ln.cancel()
 		err := ln.rdma.Close()
 		ln.handshakes.Wait()
-		close(ln.ready)
-		for c := range ln.ready {
-			_ = c.SetLinger(0)
-			_ = c.Close()
-		}
+		ln.drop()
 		ln.closeErr = ln.opError("close", err)
 	})
 	return ln.closeErr
+}
+
+// drop closes the connections that wait for Accept. No more are to come. An Accept may still take one, so the channel stays open.
+func (ln *Listener) drop() {
+	for {
+		select {
+		case c := <-ln.ready:
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		default:
+			return
+		}
+	}
 }
 
 // Addr returns the listener's address, an Addr.

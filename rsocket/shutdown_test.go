@@ -3,6 +3,7 @@ package rsocket_test
 import (
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -125,6 +126,22 @@ func TestAbort(t *testing.T) {
 	_, err := b.Read(make([]byte, 1))
 	isOpError(t, err, "read", syscall.ECONNRESET)
 	require.False(t, err.(net.Error).Timeout())
+}
+
+// No linger time is so long that it drops what was written.
+func TestLongLinger(t *testing.T) {
+	for _, sec := range []int{math.MaxInt, 1 << 55, math.MaxInt64/1_000_000_000 + 1, math.MinInt} {
+		a, b := pair(t, rsocket.Config{}, rsocket.Config{})
+		require.NoError(t, a.SetLinger(sec))
+		data := bytesOf(100_000, 1)
+		_, err := a.Write(data)
+		require.NoError(t, err)
+		closed := inBackground(a.Close)
+		got, err := io.ReadAll(b)
+		require.NoError(t, err, "%d seconds", sec)
+		require.Equal(t, data, got)
+		require.NoError(t, <-closed)
+	}
 }
 
 // Deadlines end calls that wait, and Close does not heed them.

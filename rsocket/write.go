@@ -204,6 +204,9 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	}
 	if c.direct.memory == nil {
 		memory, err := c.rdma.Alloc(chunks*chunkLen, 0)
+		if fired(c.closed) { // then it fails with another error
+			err = net.ErrClosed
+		}
 		if err != nil {
 			return 0, c.writeError(err)
 		}

@@ -1,0 +1,41 @@
+package rdmacm
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Connections join and leave a pool while others look for lost receives, and do not wait for each other forever.
+func TestPoolJoinsWhileOthersLeave(t *testing.T) {
+	const rounds = 20_000
+	p := &Pool{conns: map[*operations]struct{}{}, entries: 10}
+	s := &p.receives
+	s.loses, s.slots = true, []sharedSlot{{number: 1, suspect: 1}}
+	s.suspects, s.last, s.passed = 1, 1, 2
+	require.NoError(t, p.join(new(operations), 1)) // it can have the receive
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range rounds {
+			if o := new(operations); p.join(o, 1) == nil {
+				p.leave(o, 1, 0)
+			}
+		}
+	})
+	all.Go(func() {
+		for range rounds {
+			s.settle(p.live)
+		}
+	})
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "they wait for each other")
+	}
+	require.Equal(t, 9, p.entries)
+	require.Equal(t, 1, s.suspects)
+}
