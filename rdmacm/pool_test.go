@@ -408,6 +408,7 @@ func TestPoolPeerIsKilled(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	peer := startPeer(t, "poolflood", ln.Addr().String(), fmt.Sprint(conns))
 	var served sync.WaitGroup
+	var closing sync.Mutex // calls of C at once take threads, which Go does not give back
 	var messages atomic.Int64
 	ended := make(chan error, conns)
 	for range conns {
@@ -426,6 +427,8 @@ func TestPoolPeerIsKilled(t *testing.T) {
 				}
 			}
 			ended <- err
+			closing.Lock()
+			defer closing.Unlock()
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}

@@ -27,24 +27,8 @@ func cases() []kase {
 			"ucmatose", "-b {S} -f {F} -c 10 -C 5 -S 1000", "ucmatose", "-s {S} -f {F} -c 10 -C 5 -S 1000"))
 		add(!v6, v6, "udaddy, 3 queue pairs, 10 datagrams of 500 bytes", plain(
 			"udaddy", "-b {S} -c 3 -C 10 -S 500", "udaddy", "-s {S} -c 3 -C 10 -S 500"))
-		for _, size := range []int{1, 64, 4096, 65536, 1 << 20} {
-			n := min(100, 4<<20/size)
-			args := fmt.Sprintf("-T v -C %d -S %d", n, size)
-			add(!v6 && size == 65536, v6, fmt.Sprintf("rstream, %d transfers of %d bytes each way", n, size), plain(
-				"rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
-		}
-		for _, how := range []string{"-T b", "-T a", "-T a -T b"} {
-			args := how + " -T v -C 100 -I 2 -S 5000"
-			add(v6 && how == "-T b", v6, "rstream "+how, plain("rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
-		}
 		add(v6, v6, "rdma_client, a message each way", plain("rdma_server", "-s {S}", "rdma_client", "-s {S}"))
 	}
-	add(false, false, "rstream, more messages than sequence numbers", plain(
-		"rstream", "-b {S} -T b -T v -S 17 -C 70000", "rstream", "-s {S} -T b -T v -S 17 -C 70000"))
-	add(false, false, "rstream, from an address, looked up by rdma_cm", plain(
-		"rstream", "-T r -b {S} -C 10", "rstream", "-T r -s {S} -b {C} -C 10"))
-	add(true, false, "rcopy, files of 0 bytes to 5 MiB", copies(0, 1, 65537, 5<<20))
-	add(false, false, "rcopy, a file of 100 MiB", copies(100<<20))
 	add(true, false, "rping, 20 clients at once", crowd)
 	add(true, false, "rping, the client is killed and another one comes", killedClient)
 	add(true, false, "rping, the server is killed", killedServer)
@@ -63,6 +47,33 @@ func cases() []kase {
 	for _, test := range [][2]string{{"ib_send_lat", "-o send"}, {"ib_write_bw", "-b -o write -s 1024"}, {"ib_read_lat", "-o read"}} {
 		add(test[0] == "ib_send_lat", false, test[0]+", 50 messages", perftest(test[0], test[1]))
 	}
+	return all
+}
+
+// rsocketCases are the rows of programs that use rsockets, which C programs do not have on the device in user space.
+func rsocketCases() []kase {
+	var all []kase
+	add := func(telling, v6 bool, name string, run func(meeting)) {
+		all = append(all, kase{name: name, telling: telling, v6: v6, run: run})
+	}
+	for _, v6 := range []bool{false, true} {
+		for _, size := range []int{1, 64, 4096, 65536, 1 << 20} {
+			n := min(100, 4<<20/size)
+			args := fmt.Sprintf("-T v -C %d -S %d", n, size)
+			add(!v6 && size == 65536, v6, fmt.Sprintf("rstream, %d transfers of %d bytes each way", n, size), plain(
+				"rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
+		}
+		for _, how := range []string{"-T b", "-T a", "-T a -T b"} {
+			args := how + " -T v -C 100 -I 2 -S 5000"
+			add(v6 && how == "-T b", v6, "rstream "+how, plain("rstream", "-b {S} "+args, "rstream", "-s {S} "+args))
+		}
+	}
+	add(false, false, "rstream, more messages than sequence numbers", plain(
+		"rstream", "-b {S} -T b -T v -S 17 -C 70000", "rstream", "-s {S} -T b -T v -S 17 -C 70000"))
+	add(false, false, "rstream, from an address, looked up by rdma_cm", plain(
+		"rstream", "-T r -b {S} -C 10", "rstream", "-T r -s {S} -b {C} -C 10"))
+	add(true, false, "rcopy, files of 0 bytes to 5 MiB", copies(0, 1, 65537, 5<<20))
+	add(false, false, "rcopy, a file of 100 MiB", copies(100<<20))
 	return all
 }
 

@@ -75,7 +75,7 @@ func plain(serverName, serverArgs, clientName, clientArgs string) func(meeting) 
 func TestMatrix(t *testing.T) {
 	at, from := hosts(t)
 	all := os.Getenv("VERBENA_INTEROP") == "all"
-	for _, k := range cases() {
+	for _, k := range append(cases(), rsocketCases()...) {
 		if !k.telling && !all {
 			continue
 		}
