@@ -82,12 +82,12 @@ func (s *stream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// expired reports whether a call has met a deadline, and sets the next one.
-func expired(err error, r *rand.Rand, set func(time.Time) error) bool {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
+// goOn returns what a call has failed with. If it has met a deadline, goOn sets the next one instead, which fails after Close.
+func goOn(err error, r *rand.Rand, set func(time.Time) error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return set(nextDeadline(r))
 	}
-	return set(nextDeadline(r)) == nil
+	return err
 }
 
 func nextDeadline(r *rand.Rand) time.Time {
@@ -123,7 +123,7 @@ func writeAll(c *rsocket.Conn, r *rand.Rand, s *stream) error {
 			n, err = c.ReadFrom(io.LimitReader(s, int64(1+r.IntN(30_000))))
 			s.at = begin + int(n)
 		}
-		if err != nil && !expired(err, r, c.SetWriteDeadline) {
+		if err = goOn(err, r, c.SetWriteDeadline); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func readAll(c *rsocket.Conn, r *rand.Rand, s *stream) error {
 		if err == io.EOF {
 			return nil
 		}
-		if err != nil && !expired(err, r, c.SetReadDeadline) {
+		if err = goOn(err, r, c.SetReadDeadline); err != nil {
 			return err
 		}
 	}
