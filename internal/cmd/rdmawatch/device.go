@@ -32,6 +32,7 @@ func (w *watcher) list(ctx context.Context) (added []event, err error) {
 			w.drop(d)
 		}
 	}
+	_, _ = rdmacm.Devices() // rdmacm, too, gives up those that are gone; bind tells what fails
 	for _, found := range list {
 		if w.devices[found.Name] != nil {
 			continue
