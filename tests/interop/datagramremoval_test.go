@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,13 +84,7 @@ func TestDeviceIsRemovedUnderDatagrams(t *testing.T) {
 	removal := exec.Command("rdma", "link", "delete", d.Name)
 	require.NoError(t, removal.Start())
 	require.Zero(t, program.Wait())
-	removed := make(chan error, 1)
-	go func() { removed <- removal.Wait() }()
-	require.Eventually(t, func() bool {
-		_, _ = rdmacm.Devices() // lets go of the device if a test before has opened it here
-		return len(removed) > 0
-	}, patience, 10*time.Millisecond)
-	require.NoError(t, <-removed)
+	awaitRemoval(t, removal)
 	require.NoError(t, exec.Command("rdma", "link", "add", d.Name, "type", "rxe", "netdev", d.NetDev).Run())
 	for _, name := range []string{"accepted", "dialed", "group"} {
 		require.Contains(t, program.Stdout(), "\n"+name+": device removed")

@@ -3,8 +3,11 @@ package interop
 import (
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // The device goes away under a connection: both ends say so and end, which is
@@ -15,7 +18,7 @@ func TestDeviceIsRemoved(t *testing.T) {
 	var removal *exec.Cmd
 	t.Cleanup(func() { // when the processes have ended, for which it waits
 		if removal != nil {
-			require.NoError(t, removal.Wait())
+			awaitRemoval(t, removal)
 			require.NoError(t, exec.Command("rdma", "link", "add", d.Name, "type", "rxe", "netdev", d.NetDev).Run())
 		}
 	})
@@ -30,4 +33,16 @@ func TestDeviceIsRemoved(t *testing.T) {
 	said := client.Stderr() + server.Stderr()
 	t.Log(said)
 	require.Contains(t, said, "device removed")
+}
+
+// awaitRemoval waits for a command that removes a device.
+func awaitRemoval(t *testing.T, removal *exec.Cmd) {
+	t.Helper()
+	removed := make(chan error, 1)
+	go func() { removed <- removal.Wait() }()
+	require.Eventually(t, func() bool {
+		_, _ = rdmacm.Devices() // lets go of the device if a test before has opened it here
+		return len(removed) > 0
+	}, patience, 10*time.Millisecond)
+	require.NoError(t, <-removed)
 }
