@@ -175,7 +175,7 @@ func TestCaptureVariable(t *testing.T) {
 	cmd.Env = append(cmd.Env, "VERBENA_CAPTURE="+other)
 	p := process.Run(t, cmd)
 	require.Zero(t, p.Wait())
-	require.Contains(t, p.Stderr(), "softroce: VERBENA_CAPTURE: "+other+": the file has something else")
+	require.Contains(t, p.Stderr(), "softroce: VERBENA_CAPTURE: "+other+": the file is there and is no capture")
 }
 
 // records checks that a file has whole records.
