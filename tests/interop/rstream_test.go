@@ -65,7 +65,7 @@ func TestRstreamKilled(t *testing.T) {
 			if !pair[0].self {
 				we, they = they, we
 			}
-			they.Eventually("is connected", func() bool { return strings.Count(strings.Join(resources(t, "qp"), ""), "type RC") == 2 })
+			they.Eventually("is connected", func() bool { return strings.Count(strings.Join(resources(t, "qp"), ""), "type RC state RTS") == 2 })
 			they.Kill()
 			require.Equal(t, 1, we.Wait())
 			require.Contains(t, we.Stderr(), "rstream: test custom of 1000 bytes: ")
