@@ -502,22 +502,20 @@ func (o *operations) hasRoom(requests int) bool {
 
 // postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvBy(o.tryRecv, r, segments)
+	return o.postRecvIn(r, segments, false)
 }
 
 // postOwn is postRecv for memory of a pool's Receiver.
 func (o *operations) postOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvBy(o.tryOwn, r, segments)
+	return o.postRecvIn(r, segments, true)
 }
 
-func (o *operations) postRecvBy(
-	try func(*Receive, []ibverbs.Segment) (*Receive, error), r *Receive, segments []ibverbs.Segment,
-) (*Receive, error) {
+func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
 	for {
-		posted, err := try(r, segments)
+		posted, err := o.tryRecv(r, segments, own)
 		if posted != nil || err != nil {
 			return posted, err
 		}
@@ -534,9 +532,9 @@ func (o *operations) postRecvBy(
 }
 
 // tryRecv posts a receive. It returns nil if there is no room.
-func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	if o.pool != nil {
-		return o.await(r, segments, false)
+		return o.await(r, segments, own)
 	}
 	if o.queues.srq != nil {
 		return nil, o.errForeignReceives()
@@ -572,11 +570,6 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, 
 	}
 	o.recvs.used++
 	return r, nil
-}
-
-// tryOwn is tryRecv for memory of a pool's Receiver.
-func (o *operations) tryOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.await(r, segments, true)
 }
 
 // takeReceive returns a receive that is not in use.
