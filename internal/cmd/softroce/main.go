@@ -16,7 +16,8 @@ import (
 )
 
 const usage = `softroce run [-l folder] PROGRAM [ARG...]
-softroce libs FOLDER`
+softroce libs FOLDER
+softroce stat [-j]`
 
 // misused is the exit status for wrong arguments.
 const misused = 2
@@ -32,11 +33,13 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return (&run{}).program().Main(args, stdout, stderr)
 	case "libs":
 		return (&libs{}).program().Main(args, stdout, stderr)
+	case "stat":
+		return (&stat{}).program().Main(args, stdout, stderr)
 	case "-h", "--help":
-		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h and softroce libs -h say more.\n", usage)
+		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h, softroce libs -h and softroce stat -h say more.\n", usage)
 		return 0
 	}
-	fmt.Fprintf(stderr, "softroce: expected run or libs, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
+	fmt.Fprintf(stderr, "softroce: expected run, libs or stat, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
 	return misused
 }
 
