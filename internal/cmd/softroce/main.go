@@ -67,8 +67,8 @@ processor, has privileges of its own, or is Go. A Go program imports package
 softroce instead.
 
 The libraries are those in ../lib/verbena beside softroce, if there are any.
-Otherwise it builds them, with Go and a C compiler, and keeps them in the user's
-cache.
+Otherwise it builds them, with Go and a C compiler, says so on standard error,
+and keeps them in the user's cache.
 
 These environment variables are the device's:
   VERBENA_NETWORK  programs with the same text, or none, reach each other
@@ -99,7 +99,7 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	}
 	folder := r.folder
 	if folder == "" {
-		folder, err = find(ctx)
+		folder, err = find(ctx, out.Stderr)
 	} else {
 		folder, err = whole(folder)
 	}
@@ -149,7 +149,7 @@ func (l *libs) run(ctx context.Context, out program.Output) error {
 	if l.folder == "" {
 		return program.Misuse("the folder is missing")
 	}
-	built, err := build(ctx)
+	built, err := build(ctx, out.Stderr)
 	if err != nil {
 		return err
 	}
