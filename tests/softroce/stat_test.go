@@ -18,6 +18,8 @@ import (
 
 	"github.com/verbena-go/verbena/internal/cmd/rping"
 	program "github.com/verbena-go/verbena/internal/cmd/softroce"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 
@@ -25,7 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"rping": rping.Main, "softroce": program.Main})
+	process.Become(map[string]process.Program{
+		"rping": rping.Main, "softroce": program.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
+	})
 	os.Exit(m.Run())
 }
 
