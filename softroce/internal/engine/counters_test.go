@@ -24,8 +24,10 @@ func TestCounters(t *testing.T) {
 		"all packets":  {3, isSend, libibverbs.IBV_WR_SEND, 3000, false, Retries{PacketsSentAgain: 3, Timeouts: 1}},
 		"one, twice":   {2, isSend, libibverbs.IBV_WR_SEND, 8, false, Retries{PacketsSentAgain: 2, Timeouts: 2}},
 		"the first":    {1, isSend, libibverbs.IBV_WR_SEND, 3000, false, Retries{PacketsSentAgain: 3, SequenceErrors: 1}},
-		"a part of an answer": {1, func(p *wire.Packet) bool { return p.Opcode.IsReadResponse() && p.Opcode.IsFirst() }, libibverbs.IBV_WR_RDMA_READ, 3000, false,
-			Retries{PacketsSentAgain: 1, MissedAnswers: 1}},
+		"a part of an answer": {
+			1, func(p *wire.Packet) bool { return p.Opcode.IsReadResponse() && p.Opcode.IsFirst() }, libibverbs.IBV_WR_RDMA_READ, 3000, false,
+			Retries{PacketsSentAgain: 1, MissedAnswers: 1},
+		},
 		"no receive": {0, isSend, libibverbs.IBV_WR_SEND, 8, true, Retries{PacketsSentAgain: 1, ReceiversNotReady: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
