@@ -280,6 +280,8 @@ func (q *QP) sendPacket(req *request) {
 	r.sent = end
 	if r.sent.After(r.high) {
 		r.high = r.sent
+	} else {
+		q.retries.PacketsSentAgain++
 	}
 	finished := r.sent == req.end()
 	if finished {
@@ -417,6 +419,7 @@ func (q *QP) expired() {
 		return
 	}
 	r.implied = false
+	q.retries.Timeouts++
 	q.retry()
 }
 
@@ -447,6 +450,7 @@ func (q *QP) impliedNak() {
 		return
 	}
 	r.implied = true
+	q.retries.MissedAnswers++
 	q.retry()
 }
 
@@ -482,6 +486,7 @@ func (q *QP) receiveResponse(p *wire.Packet) {
 		q.receiveRNR(p.Syndrome)
 	case p.Syndrome == wire.NakSequence:
 		if r.rest == 0 { // what followed the packet that has to wait was out of sequence, of course
+			q.retries.SequenceErrors++
 			q.retry()
 		}
 	case p.Syndrome == wire.NakInvalidRequest:
@@ -559,6 +564,7 @@ func (q *QP) settle() {
 // receiveRNR waits as the peer asks to, since it has no receive.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
+	q.retries.ReceiversNotReady++
 	switch {
 	case q.attr.RnrRetry == 7: // without end
 	case r.rnrRetries == 0:

@@ -78,6 +78,7 @@ var (
 func self() *node {
 	makeNode.Do(func() {
 		theNode = newNode()
+		theNode.publish()
 		go theNode.work()
 	})
 	return theNode
