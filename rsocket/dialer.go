@@ -86,11 +86,11 @@ func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
 	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
 	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())
 	if err != nil {
-		return nil, errors.Join(err, c.queues.close())
+		return nil, errors.Join(err, c.free())
 	}
 	hello, err := protocol.ParseHello(rdma.PeerData())
 	if err != nil {
-		return nil, errors.Join(err, rdma.Close(), c.queues.close())
+		return nil, errors.Join(err, rdma.Close(), c.free())
 	}
 	c.establish(rdma, hello)
 	return c, nil

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // The causes that are the same for every connection.
@@ -59,6 +60,9 @@ func endedBy(cause error) error {
 	// A peer that closes a connection before it has heard that it is up rejects it.
 	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
 		return errNotClosed
+	}
+	if _, failed := errors.AsType[*rdmacm.QPError](cause); failed {
+		return failure(cause)
 	}
 	return cause
 }

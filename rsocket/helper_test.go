@@ -16,9 +16,15 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
+// poolEnv says that all connections of the tests share a pool.
+const poolEnv = "VERBENA_RSOCKET_POOL"
+
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "doomed": peer(doomed)})
+	if os.Getenv(poolEnv) != "" {
+		rsocket.ForcePool(new(rsocket.Pool))
+	}
 	os.Exit(m.Run())
 }
 

@@ -133,7 +133,7 @@ func accept(ctx context.Context, request *rdmacm.Request, config Config) (*Conn,
 	c := newConn(config)
 	rdma, err := request.Accept(ctx, c.rdmaConfig())
 	if err != nil {
-		return nil, errors.Join(err, c.queues.close())
+		return nil, errors.Join(err, c.free())
 	}
 	c.establish(rdma, hello)
 	return c, nil
