@@ -33,6 +33,10 @@ type Config struct {
 	// KeepAlive is how often an end with nothing on its way checks that the peer's device still answers; 0 means
 	// 30 s, and a negative value never. See Conn.SetKeepAlive.
 	KeepAlive time.Duration
+	// AckTimeout is how long this end waits for the peer's device to acknowledge a message before it sends the message again, which it
+	// does six times before calls fail with an error matching syscall.ETIMEDOUT; 0 leaves the choice to the system. See
+	// rdmacm.Config.
+	AckTimeout time.Duration
 	// Pool, if not nil, is what the connection shares with others.
 	Pool *Pool
 	// HandshakeTimeout limits how long the peer may take to answer the request for a connection, or its

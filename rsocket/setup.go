@@ -41,7 +41,9 @@ const (
 
 // rdmaConfig returns the config of the connection below.
 func (c *Conn) rdmaConfig() *rdmacm.Config {
-	config := rdmacm.Config{Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout}
+	config := rdmacm.Config{
+		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout, AckTimeout: c.config.AckTimeout,
+	}
 	if c.config.Pool != nil {
 		config.Flushed = c.takeLast
 	}
