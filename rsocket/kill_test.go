@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync"
 	"syscall"
@@ -15,9 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/process"
-	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -81,91 +77,6 @@ func TestPeerIsKilled(t *testing.T) {
 	for range 2 * conns {
 		require.ErrorIs(t, <-errs, syscall.ECONNRESET)
 	}
-}
-
-// many is a config for many connections.
-var many = rsocket.Config{ReadBuffer: 1 << 14, WriteBuffer: 1 << 14, SendQueue: 32, RecvQueue: 32}
-
-// silent dials an address so many times, and neither reads nor writes.
-func silent(args []string) error {
-	n, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	d := rsocket.Dialer{Config: many}
-	for range n {
-		if _, err := d.Dial("rdma", args[0]); err != nil {
-			return err
-		}
-	}
-	fmt.Println("connected")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// queuePairs returns how many queue pairs the kernel's devices have, of all processes.
-func queuePairs(t *testing.T) int {
-	t.Helper()
-	if testdevice.Soft() {
-		return 0
-	}
-	out, err := exec.Command("rdma", "resource", "show", "qp").Output()
-	require.NoError(t, err)
-	return bytes.Count(out, []byte("type RC"))
-}
-
-// When a peer with many connections is killed, each call that waits ends soon, and nothing is left.
-func TestPeerOfManyIsKilled(t *testing.T) {
-	for name, pool := range map[string]*rsocket.Pool{"alone": nil, "pool": {Conns: 150, Receives: 1000}} {
-		t.Run(name, func(t *testing.T) { requireDeath(t, pool) })
-	}
-}
-
-func requireDeath(t *testing.T, pool *rsocket.Pool) {
-	const conns = 200
-	before := queuePairs(t)
-	config := many
-	config.Pool = pool
-	ln := listen(t, config)
-	peer := process.Start(t, process.Command(t, "silent", ln.Addr().String(), strconv.Itoa(conns)))
-	var ends sync.WaitGroup
-	errs := make(chan error, 2*conns)
-	var all []net.Conn
-	for range conns {
-		require.NoError(t, ln.SetDeadline(time.Now().Add(patience)))
-		conn, err := ln.Accept()
-		require.NoError(t, err)
-		all = append(all, conn)
-		_, err = conn.Write(make([]byte, many.ReadBuffer))
-		require.NoError(t, err)
-		ends.Go(func() {
-			_, err := conn.Read(make([]byte, 1))
-			errs <- err
-		})
-		ends.Go(func() {
-			_, err := conn.Write(make([]byte, 1)) // for which there is no room
-			errs <- err
-		})
-	}
-	require.Equal(t, "connected", peer.Line())
-	require.Empty(t, errs, "all wait")
-	start := time.Now()
-	peer.Kill()
-	ends.Wait()
-	t.Logf("%d calls ended within %v", 2*conns, time.Since(start))
-	require.Less(t, time.Since(start), patience)
-	for range 2 * conns {
-		require.ErrorIs(t, <-errs, syscall.ECONNRESET)
-	}
-	for _, conn := range all {
-		ends.Go(func() {
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	ends.Wait()
-	cmtest.Soon(t, "the kernel has freed all queue pairs", func() bool { return queuePairs(t) <= before })
 }
 
 // Many goroutines use one connection, while others set deadlines and look at it; and what one of them writes stays together.
