@@ -27,6 +27,22 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
 }
 
+// without returns an error of rdmacm without the operation and the address that it begins with, which a net.OpError has, too.
+func without(prefix string, err error) error {
+	if cause := errors.Unwrap(err); cause != nil && err.Error() == prefix+cause.Error() {
+		return cause
+	}
+	return err
+}
+
+// also returns an error, joined with what has failed because of it, if anything.
+func also(err, other error) error {
+	if other == nil {
+		return err
+	}
+	return errors.Join(err, other)
+}
+
 // timed returns an error of which a net.OpError knows whether it is a timeout.
 func timed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && err != os.ErrDeadlineExceeded || errors.Is(err, syscall.ETIMEDOUT) {

@@ -66,7 +66,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	below, err := rdmacm.Listen(ctx, name, &config)
 	if err != nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: err}
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}
 	ln := &Listener{
 		config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()},
