@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket"
@@ -41,6 +42,12 @@ func TestPeerVanishes(t *testing.T) {
 			waits, _ := pairOn(t, ln, config)
 			writes, _ := pairOn(t, ln, rsocket.Config{KeepAlive: -1, AckTimeout: config.AckTimeout, Pool: config.Pool})
 			both, _ := pairOn(t, ln, config)
+			switchedOn, _ := pairOn(t, ln, rsocket.Config{KeepAlive: -1, AckTimeout: config.AckTimeout, Pool: config.Pool})
+			require.NoError(t, switchedOn.SetKeepAlivePeriod(10*time.Millisecond)) // not yet
+			require.NoError(t, switchedOn.SetKeepAlive(true))
+			switchedOff, _ := pairOn(t, ln, config)
+			require.NoError(t, switchedOff.SetKeepAlive(false))
+			cmtest.Soon(t, "no check is under way", func() bool { return switchedOff.Buffered() == 0 && rsocket.Idle(switchedOff) })
 			calls := map[string]func() error{
 				"read": func() error { _, err := waits.Read(make([]byte, 1)); return err },
 				"write": func() error {
@@ -51,8 +58,10 @@ func TestPeerVanishes(t *testing.T) {
 					}
 				},
 				"peek": func() error { _, err := both.Peek(1); return err },
+				"on":   func() error { _, err := switchedOn.Read(make([]byte, 1)); return err },
 				"copy": func() error { _, err := both.ReadFrom(neverEnding{}); return err },
 			}
+			off := inBackground(func() error { _, err := switchedOff.Read(make([]byte, 1)); return err })
 			ended := map[string]<-chan error{}
 			for name, call := range calls {
 				ended[name] = inBackground(call)
@@ -66,6 +75,9 @@ func TestPeerVanishes(t *testing.T) {
 				require.True(t, err.(net.Error).Timeout(), name)
 			}
 			t.Logf("all calls ended within %v: %v", time.Since(start), <-inBackground(calls["read"]))
+			require.Empty(t, off, "without checks, a Read that waits notices nothing")
+			require.NoError(t, switchedOff.Close())
+			require.ErrorIs(t, <-off, net.ErrClosed)
 		})
 	}
 }

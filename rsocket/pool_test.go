@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -32,6 +33,37 @@ func opened() map[string]int {
 		counts[kind]++
 	}
 	return counts
+}
+
+// Memory to send from is used while there is something to send, and by other connections then.
+func TestPoolMemory(t *testing.T) {
+	pool := new(rsocket.Pool)
+	ln := listen(t, many) // so that only one end has the pool
+	var conns []*rsocket.Conn
+	for range 6 {
+		a, b := pairOn(t, ln, pooled(pool))
+		conns = append(conns, a)
+		_, err := a.Write([]byte("hello"))
+		require.NoError(t, err)
+		_, err = a.ReadFrom(strings.NewReader(", world"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, len("hello, world")))
+		require.NoError(t, err)
+		cmtest.Soon(t, "all was sent", func() bool {
+			used, _ := rsocket.SlabsInUse(pool)
+			return a.Buffered() == 0 && used == 0
+		})
+	}
+	_, all := rsocket.SlabsInUse(pool)
+	require.Equal(t, 2, all, "one for Write, one for ReadFrom")
+
+	require.NoError(t, conns[0].SetWriteDeadline(time.Now().Add(time.Millisecond)))
+	_, err := conns[0].Write(make([]byte, 1<<20)) // to a peer that does not read
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	cmtest.Soon(t, "what fits was sent", func() bool {
+		used, _ := rsocket.SlabsInUse(pool)
+		return conns[0].Buffered() == 0 && used == 0
+	})
 }
 
 // Connections of a pool have no queues of their own, and the last one takes the pool's along.
