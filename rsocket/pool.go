@@ -214,10 +214,10 @@ func (m *slabs) close() error {
 	return errors.Join(errs...)
 }
 
-// pages returns memory that begins with a page and shares none with other memory of the program.
+// pages returns memory that begins with a page.
 func pages(size int) []byte {
 	page := os.Getpagesize()
-	b := make([]byte, size+2*page)
+	b := make([]byte, size+page-1)
 	past := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page))
 	first := (page - past) % page
 	return b[first : first+size : first+size]

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,7 +44,7 @@ type usage struct{ Threads, Files, RSS int } // RSS in KiB
 
 func measure() (u usage, err error) {
 	runtime.GC()
-	runtime.GC() // what cleanups of the first have freed
+	debug.FreeOSMemory() // also what cleanups of the first have freed
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return u, err
