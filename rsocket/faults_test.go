@@ -15,7 +15,6 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket"
-	"github.com/verbena-go/verbena/softroce"
 )
 
 // needFaults skips a test on a device to which nothing can be done.
@@ -66,8 +65,7 @@ func TestPeerVanishes(t *testing.T) {
 			for name, call := range calls {
 				ended[name] = inBackground(call)
 			}
-			softroce.SetFaults(func(softroce.Packet) softroce.Fault { return softroce.Fault{Drop: true} })
-			defer softroce.SetFaults(nil)
+			defer testdevice.LosePackets(t)()
 			start := time.Now()
 			for name, err := range ended {
 				err := <-err
@@ -117,9 +115,7 @@ func TestDeviceIsRemoved(t *testing.T) {
 				_, err := ln.Accept()
 				errs <- err
 			})
-			require.NoError(t, softroce.Remove())
-			calls.Wait()
-			require.NoError(t, softroce.Insert())
+			testdevice.Replace(t, calls.Wait)
 			close(errs)
 			for err := range errs {
 				require.ErrorIs(t, err, syscall.ENODEV)
