@@ -356,6 +356,9 @@ func (c *Conn) takeLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
 	c.pump.await(ctx, c, func() bool {
+		if c.pump.hasFailed() {
+			return true
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.inFlight == 0
