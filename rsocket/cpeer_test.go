@@ -185,6 +185,7 @@ type cPeer struct {
 func newCPeer(t *testing.T) *cPeer {
 	t.Helper()
 	d := testdevice.Needs(t, testdevice.CLibrary)
+	needDevice(t)
 	p := &cPeer{process.Start(t, process.Command(t, "c")), d.IPv4}
 	t.Cleanup(func() {
 		_ = p.Stdin.Close() // it may have been killed
