@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft suites versions scale loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft suites versions scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -87,6 +87,10 @@ suites: ## test suites of others on the device in user space, without a VM; UPDA
 scale: ## 1,000 connections between two hosts
 	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_MEM=2G \
 		$(GO) test -count 1 -v -run 'TestScale$$' -exec $(VM) ./rdmacm
+
+scale-rsocket: ## 1,000 connections of rsocket through one listener, beside C's, in a guest of 2 GiB
+	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_MEM=2G VERBENA_VM_TIMEOUT=1800 \
+		$(GO) test -count 1 -v -timeout 30m -run 'TestScale$$' -exec $(VM) ./rsocket
 
 loss: ## connections between two hosts that lose packets and vanish
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_TIMEOUT=1200 \

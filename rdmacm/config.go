@@ -62,8 +62,14 @@ type Config struct {
 	// completion queues of the caller's. Use it where the methods of Conn are not what is needed: those that
 	// transfer and receive fail, and so do NewReceiver and Post. Pool, SendCQ, RecvCQ and SRQ must be nil;
 	// SendQueue, RecvQueue, Segments, MaxInline, Spin and KeepAlive are ignored. Setup follows Prepare. Close
-	// closes the queue pair, and the caller then its completion queues.
+	// closes the queue pair, and the caller then its completion queues. The queue pair may be on another protection
+	// domain of the device, for example one that connections share: the Conn then uses that one, and leaves it open.
 	Prepare func(*Conn) (*ibverbs.QP, error)
+	// Flushed, if not nil, is called before the queue pair of Prepare is destroyed, when it is in the error state and, as
+	// far as the device tells, takes no more receives of a shared receive queue. If others share its completion
+	// queues, take its last completions there; see ibverbs.QP.LastWQEReached. It may block, and is called from Close, or
+	// from a Dial or an Accept that has failed.
+	Flushed func()
 	// Ended, if not nil, is called once when Err begins to return an error, and must not block. Close and the end of
 	// the peer both cause it. It can be called before Dial or Accept returns.
 	Ended func(error)

@@ -41,7 +41,7 @@ type Conn struct {
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
 	c.init("connection", d, id, config.PD, c.failed)
-	c.onEnd = config.Ended
+	c.onEnd, c.onFlush = config.Ended, config.Flushed
 	c.within = config.HandshakeTimeout
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // Setup may have shared c
@@ -110,6 +110,9 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 		if err == nil && (qp == nil || qp != c.qp) {
 			err = cerr.Refuse(opCreateQP, c.id.name(), "Config.Prepare has not returned a queue pair of the connection's ID: create it with ID.CreateQP")
 		}
+		if err == nil && qp.PD() != c.pd {
+			err = c.adopt(qp.PD())
+		}
 		return err
 	case !c.config.ManualQP:
 		c.qp, err = c.id.CreateQP(c.pd, config)
@@ -119,6 +122,17 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 		return err
 	}
 	return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
+}
+
+// adopt makes the connection use another protection domain, and closes its own.
+func (c *Conn) adopt(pd *ibverbs.PD) error {
+	if !c.foreignPD {
+		if err := c.pd.Close(); err != nil {
+			return err
+		}
+	}
+	c.pd, c.foreignPD = pd, true
+	return nil
 }
 
 // statesToRTS are the states that take a queue pair to ready-to-send. They

@@ -207,6 +207,14 @@ const settlePatience = 5 * time.Second
 // settle waits until the shared receive queue and the completion queues have
 // nothing more to do with the queue pair, which is about to be destroyed.
 func (c *queues) settle() error {
+	if c.qp != nil && c.onFlush != nil {
+		c.flush()
+		if c.qp.LastWQEReached() != nil {
+			awaitLastWQE(c.qp)
+		}
+		c.onFlush()
+		return nil
+	}
 	if c.qp == nil || c.srq == nil {
 		return nil
 	}

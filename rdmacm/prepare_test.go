@@ -116,6 +116,57 @@ func TestPrepare(t *testing.T) {
 	b.close(t)
 }
 
+// The queue pair of Prepare may be on another protection domain and take shared receives. Flushed comes when it takes no more, and
+// finds its last completions.
+func TestPrepareShares(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln := listenOn(t, d.IPv4)
+	device := find(t, d.Name)
+	pd, cq := ownQueues(t, d.Name, 16)
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srq.Close()) })
+	mr, err := pd.Alloc(64, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	require.Equal(t, device, pd.Device())
+
+	var qp *ibverbs.QP
+	flushed := 0
+	result := acceptOne(ctx, ln, nil)
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{
+		Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
+			require.NotEqual(t, pd, c.PD(), "not yet")
+			qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 2, SRQ: srq})
+			return qp, err
+		},
+		Flushed: func() {
+			flushed++
+			state, err := qp.State()
+			require.NoError(t, err)
+			require.Equal(t, ibverbs.QPStateError, state)
+			wc, err := cq.WaitOne(ctx)
+			require.EqualValues(t, 9, wc.ID())
+			require.ErrorIs(t, err, ibverbs.WCFlushed)
+		},
+	})
+	require.NoError(t, err)
+	accepted := <-result
+	require.NoError(t, accepted.err)
+	require.Equal(t, pd, client.PD())
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	require.NoError(t, err)
+	require.NoError(t, batch.Send(9, ibverbs.SendSignaled, mr.Sub(0, 5)))
+	_, err = qp.PostSend(batch) // for which there is no receive
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	require.Equal(t, 1, flushed)
+	require.NoError(t, accepted.conn.Close())
+	require.NoError(t, client.Close(), "again")
+	require.Equal(t, 1, flushed)
+}
+
 // What Prepare returns is checked, and after a failure everything is closed but the caller's.
 func TestPrepareFails(t *testing.T) {
 	d := needDevice(t)

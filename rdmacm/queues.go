@@ -40,7 +40,8 @@ type queues struct {
 	untold  error         // why the peer could not be told of the end
 	parting parting
 
-	onEnd func(error) // called with the cause, unless nil
+	onEnd   func(error) // called with the cause, unless nil
+	onFlush func()      // called before a prepared queue pair is destroyed, unless nil
 
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look

@@ -14,13 +14,25 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Read and Write allocate nothing, whether they have to wait or not. The race detector makes sync.Pool forget, which the soft device
+// Read and Write allocate nothing, whether they spin for what they wait for or park. The race detector makes sync.Pool forget, which the soft device
 // uses.
 func TestTransfersAllocateNothing(t *testing.T) {
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		t.Skip("the hostile device itself allocates")
 	}
-	a, b := pair(t, rsocket.Config{KeepAlive: -1}, rsocket.Config{KeepAlive: -1})
+	for name, config := range map[string]rsocket.Config{
+		"spins":           {},
+		"parks":           {Spin: -1},
+		"spins in a pool": {Pool: new(rsocket.Pool)},
+		"parks in a pool": {Pool: new(rsocket.Pool), Spin: -1},
+	} {
+		config.KeepAlive = -1
+		t.Run(name, func(t *testing.T) { requireNoAllocations(t, config) })
+	}
+}
+
+func requireNoAllocations(t *testing.T, config rsocket.Config) {
+	a, b := pair(t, config, config)
 	for _, c := range []net.Conn{a, b} { // a timer that fires later
 		require.NoError(t, c.SetDeadline(time.Now().Add(time.Hour)))
 	}

@@ -33,6 +33,12 @@ type Config struct {
 	// KeepAlive is how often an end with nothing on its way checks that the peer's device still answers; 0 means
 	// 30 s, and a negative value never. See Conn.SetKeepAlive.
 	KeepAlive time.Duration
+	// AckTimeout is how long this end waits for the peer's device to acknowledge a message before it sends the message again, which it
+	// does six times before calls fail with an error matching syscall.ETIMEDOUT; 0 leaves the choice to the system. See
+	// rdmacm.Config.
+	AckTimeout time.Duration
+	// Pool, if not nil, is what the connection shares with others.
+	Pool *Pool
 	// HandshakeTimeout limits how long the peer may take to answer the request for a connection, or its
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
@@ -87,5 +93,9 @@ func (c Config) complete() Config {
 	c.RecvQueue = min(cmp.Or(c.RecvQueue, d.RecvQueue), math.MaxUint16)
 	c.MaxInline = cmp.Or(c.MaxInline, d.MaxInline)
 	c.KeepAlive = cmp.Or(c.KeepAlive, defaultKeepAlive)
+	c.Pool = cmp.Or(c.Pool, forcePool)
 	return c
 }
+
+// forcePool, which only tests set, is for connections that have no pool.
+var forcePool *Pool

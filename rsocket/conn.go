@@ -37,21 +37,28 @@ type Conn struct {
 	closed  chan struct{} // closed when Close begins
 	reader  side
 	writer  side
-	closer  side          // for CloseRead and CloseWrite; has no deadline
-	pump    chan struct{} // full while a goroutine takes completions
-	wcs     []ibverbs.WC  // used by that goroutine
-	direct  direct        // for ReadFrom
-	scratch []byte        // for Peek; used by the reader
+	closer  side   // for CloseRead and CloseWrite; has no deadline
+	pump    *pump  // its own, or that of a part of a pool
+	part    *part  // nil without a pool
+	direct  direct // for ReadFrom
+	scratch []byte // for Peek; used by the reader
 
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
 	err         error // why the connection is over, except that what has arrived before can be read
 	over        error // what rdmacm says about the end; completions from before may not have been taken
 	isOver      bool
-	readClosed  bool // by CloseRead
-	writeClosed bool // by CloseWrite
-	owed        int  // receives to post
-	aborts      bool // the peer has broken the protocol, and has not been told
+	readClosed  bool         // by CloseRead
+	writeClosed bool         // by CloseWrite
+	owed        int          // receives to post, without a pool
+	inFlight    int          // requests that have not completed
+	aborts      bool         // the peer has broken the protocol, and has not been told
+	awaitsCause bool         // requests were flushed, and rdmacm has not told why
+	ready       bool         // prepare has come to its end
+	connected   bool         // establish was called
+	early       []ibverbs.WC // completions from before that, which others of the pool have taken
+	filling     bool         // a Write copies to the send buffer
+	released    bool         // nothing uses the memory any more, except for calls that have not returned
 	linger      time.Duration
 
 	keepAlive keepAlive
@@ -87,7 +94,7 @@ func (s *side) signal() {
 // newConn returns a connection that prepare completes.
 func newConn(config Config) *Conn {
 	c := &Conn{
-		config: config, closed: make(chan struct{}), pump: make(chan struct{}, 1), wcs: make([]ibverbs.WC, 32), linger: DefaultLinger,
+		config: config, closed: make(chan struct{}), linger: DefaultLinger,
 	}
 	c.direct.lock = make(chan struct{}, 1)
 	c.reader.init(c.wake)
@@ -97,13 +104,18 @@ func newConn(config Config) *Conn {
 }
 
 // wake makes the goroutine that has the pump look at everything again.
-func (c *Conn) wake() { c.cq.Wake() }
+func (c *Conn) wake() { c.pump.cq.Wake() }
 
 // establish takes over a connection that is up, and what the peer has told.
 func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.mu.Lock()
 	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
 	c.state.Connect(peer)
+	c.connected = true
+	if early := c.early; len(early) > 0 {
+		c.early = nil
+		c.take(early)
+	}
 	c.post(c.state.Update())
 	c.mu.Unlock()
 	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
@@ -113,14 +125,22 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 func (c *Conn) ended(cause error) {
 	c.mu.Lock()
 	c.over, c.isOver = cause, true
+	ready := c.ready
 	c.mu.Unlock()
-	c.wakeAll()
+	c.signalAll()
+	if ready {
+		c.pump.ended(c)
+	}
 }
 
-func (c *Conn) wakeAll() {
+func (c *Conn) signalAll() {
 	c.reader.signal()
 	c.writer.signal()
 	c.closer.signal()
+}
+
+func (c *Conn) wakeAll() {
+	c.signalAll()
 	c.wake()
 }
 
@@ -238,7 +258,7 @@ func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, b
 	defer c.closer.end()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && !c.isOver && !c.state.HasControl() {
+	for c.err == nil && !c.isOver && !c.state.HasControl() && !c.state.Disconnected() {
 		if err := c.wait(&c.closer); err != nil {
 			return c.opError("close", err)
 		}
@@ -278,8 +298,8 @@ func (c *Conn) Close() error {
 		close(c.closed)
 		c.keepAlive.stop()
 		c.wakeAll()
-		c.pump <- struct{}{} // never given back
-		c.part()
+		c.closer.lock <- struct{}{} // never given back
+		c.sayEnd()
 		c.closeErr = c.opError("close", c.release())
 		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
 		c.writer.deadline.set(time.Time{})
@@ -287,8 +307,8 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// part tells the peer about the end, and waits until its device has everything. The caller has the pump.
-func (c *Conn) part() {
+// sayEnd tells the peer about the end, and waits until its device has everything. The caller has c.closer.
+func (c *Conn) sayEnd() {
 	c.mu.Lock()
 	linger := c.linger
 	c.mu.Unlock()
@@ -297,13 +317,7 @@ func (c *Conn) part() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
-	for !c.parted() {
-		n, err := c.cq.Wait(ctx, c.wcs)
-		if n == 0 && ctx.Err() != nil {
-			return
-		}
-		c.handle(n, err)
-	}
+	c.pump.await(ctx, c, c.parted)
 }
 
 // parted says the last word to the peer, if it can be said, and reports whether there is nothing left to wait for.
@@ -320,7 +334,7 @@ func (c *Conn) parted() bool {
 	return c.state.Idle() || c.err != nil
 }
 
-// release frees everything. The caller has the pump, which nobody gets any more.
+// release frees everything. The caller has c.closer.
 func (c *Conn) release() error {
 	c.mu.Lock() // nobody posts
 	if c.err == nil {
@@ -328,5 +342,64 @@ func (c *Conn) release() error {
 	}
 	rdma := c.rdma
 	c.mu.Unlock()
-	return errors.Join(rdma.Close(), c.queues.close())
+	return errors.Join(rdma.Close(), c.free())
+}
+
+// lastPatience is how long the device may take to flush requests.
+const lastPatience = 5 * time.Second
+
+// takeLast takes the last completions of the queue pair, before it is destroyed: others share its queue.
+func (c *Conn) takeLast() {
+	if c.part == nil || !c.ready {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
+	defer cancel()
+	c.pump.await(ctx, c, func() bool {
+		if c.pump.hasFailed() {
+			return true
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.inFlight == 0
+	})
+	c.pump.takeAll()
+}
+
+// free frees what does not belong to the connection below, which was closed.
+func (c *Conn) free() error {
+	if c.part == nil {
+		if c.pump == nil { // there was no device
+			return nil
+		}
+		return c.pump.close()
+	}
+	var err error
+	if c.region != nil {
+		err = c.region.Close()
+	}
+	if c.qp != nil {
+		c.part.remove(c)
+	}
+	c.mu.Lock()
+	c.released = true
+	c.giveBack()
+	lost := c.inFlight
+	c.mu.Unlock()
+	return errors.Join(err, c.part.leave(&c.config, lost))
+}
+
+// giveBack gives the pool the memory that nothing is sent from. The caller has locked c.mu.
+func (c *Conn) giveBack() {
+	if c.part == nil {
+		return
+	}
+	if c.slab != nil && !c.filling && (c.released || c.state.Buffered() == 0) {
+		c.part.memory.give(c.slab)
+		c.slab, c.sending = nil, nil
+	}
+	if d := &c.direct; d.slab != nil && !d.inUse && (c.released || d.pending == [chunks]int{}) {
+		c.part.memory.give(d.slab)
+		d.slab, d.memory = nil, nil
+	}
 }

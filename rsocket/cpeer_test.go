@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -183,6 +185,7 @@ type cPeer struct {
 func newCPeer(t *testing.T) *cPeer {
 	t.Helper()
 	d := testdevice.Needs(t, testdevice.CLibrary)
+	needDevice(t)
 	p := &cPeer{process.Start(t, process.Command(t, "c")), d.IPv4}
 	t.Cleanup(func() {
 		_ = p.Stdin.Close() // it may have been killed
@@ -355,4 +358,64 @@ func TestCKilled(t *testing.T) {
 		isOpError(t, <-writing, "write", syscall.ECONNRESET)
 		require.Equal(t, -1, peer.Wait())
 	}
+}
+
+// A C peer may be killed at any moment: while it connects, or in the middle of transfers in both directions.
+func TestCKilledAnytime(t *testing.T) {
+	for i := range 8 {
+		peer := newCPeer(t)
+		ln := listen(t, rsocket.Config{Pool: []*rsocket.Pool{nil, new(rsocket.Pool)}[i/2%2]})
+		accepted := make(chan net.Conn, 1)
+		accepting := inBackground(func() error {
+			conn, err := ln.Accept()
+			if err == nil {
+				accepted <- conn
+			}
+			return err
+		})
+		peer.tell(t, "dial", ln.Addr().String(), "echo")
+		if i%2 == 0 {
+			require.NoError(t, <-accepting)
+			conn := closedWith(t, <-accepted)
+			begun := make(chan struct{})
+			reading := inBackground(func() error {
+				_, err := io.ReadFull(conn, make([]byte, 1))
+				close(begun)
+				if err == nil {
+					_, err = io.Copy(io.Discard, conn)
+				}
+				return err
+			})
+			writing := inBackground(func() error {
+				_, err := conn.ReadFrom(neverEnding{})
+				return err
+			})
+			<-begun
+			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+			peer.Kill()
+			isOpError(t, <-reading, "read", syscall.ECONNRESET)
+			isOpError(t, <-writing, "write", syscall.ECONNRESET)
+			continue
+		}
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+		peer.Kill()
+		a, b := dialedPair(t, ln, accepted, accepting) // the listener goes on
+		echo(t, a, b)
+	}
+}
+
+// dialedPair connects to a listener at which a connection of a killed peer may come first. The first that is accepted goes to the channel.
+func dialedPair(t *testing.T, ln *rsocket.Listener, accepted <-chan net.Conn, accepting <-chan error) (client, server *rsocket.Conn) {
+	t.Helper()
+	conn, err := rsocket.Dial("rdma", ln.Addr().String())
+	require.NoError(t, err)
+	client = closedWith(t, conn)
+	require.NoError(t, <-accepting)
+	server = closedWith(t, <-accepted)
+	if server.RemoteAddr().String() != client.LocalAddr().String() { // the killed one's
+		_, err := io.Copy(io.Discard, server)
+		isOpError(t, err, "read", syscall.ECONNRESET)
+		server = acceptOne(t, ln)
+	}
+	return client, server
 }

@@ -69,11 +69,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 			break
 		}
 	}
-	err = errs[0]
-	if len(errs) > 1 {
-		err = errors.Join(errs...)
+	failed := &net.OpError{Op: "dial", Net: network}
+	if len(errs) == 1 {
+		failed.Addr, failed.Err = Addr{peers[0]}, timed(without("dial "+peers[0].String()+": ", errs[0]))
+	} else { // each names its address
+		failed.Err = timed(errors.Join(errs...))
 	}
-	err = &net.OpError{Op: "dial", Net: network, Addr: Addr{peers[0]}, Err: timed(err)}
+	err = failed
 	if d.Fallback != nil && ctx.Err() == nil {
 		return d.Fallback(ctx, network, address, err)
 	}
@@ -86,11 +88,11 @@ func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
 	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
 	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())
 	if err != nil {
-		return nil, errors.Join(err, c.queues.close())
+		return nil, also(err, c.free())
 	}
 	hello, err := protocol.ParseHello(rdma.PeerData())
 	if err != nil {
-		return nil, errors.Join(err, rdma.Close(), c.queues.close())
+		return nil, errors.Join(err, rdma.Close(), c.free())
 	}
 	c.establish(rdma, hello)
 	return c, nil

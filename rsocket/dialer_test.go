@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +83,11 @@ func TestDialFails(t *testing.T) {
 	isOpError(t, err, "dial", syscall.ECONNREFUSED)
 	_, ok := errors.AsType[*rdmacm.RejectedError](err)
 	require.True(t, ok, "%v", err)
+	require.True(t, strings.HasPrefix(err.Error(), "dial rdma "+address+": connection rejected"), "names the address once: %v", err)
+
+	_, err = rsocket.Listen("rdma", listen(t, rsocket.Config{}).Addr().String())
+	isOpError(t, err, "listen", syscall.EADDRINUSE)
+	require.NotContains(t, err.Error(), "listen on", "again: %v", err)
 
 	_, err = new(rsocket.Dialer).DialContext(cmtest.Canceled(t), "rdma", address)
 	require.ErrorIs(t, err, context.Canceled)

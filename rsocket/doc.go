@@ -12,6 +12,8 @@
 // and WriteTo spare these copies. A Conn has no goroutine of its own: a Read or Write that has to wait
 // looks for completions itself, and parks on Go's netpoller when there are none.
 //
+// Many connections can share queues, receives and memory to send from: see Pool.
+//
 // An end of file says that the peer has closed its end in an orderly way. When it has died, Read returns
 // an error instead. As with TCP, two ends that only write block each other when their buffers are full.
 package rsocket

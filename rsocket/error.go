@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
 )
 
 // The causes that are the same for every connection.
@@ -24,6 +25,22 @@ func (c *Conn) opError(op string, err error) error {
 		return err
 	}
 	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
+}
+
+// without returns an error of rdmacm without the operation and the address that it begins with, which a net.OpError has, too.
+func without(prefix string, err error) error {
+	if cause := errors.Unwrap(err); cause != nil && err.Error() == prefix+cause.Error() {
+		return cause
+	}
+	return err
+}
+
+// also returns an error, joined with what has failed because of it, if anything.
+func also(err, other error) error {
+	if other == nil {
+		return err
+	}
+	return errors.Join(err, other)
 }
 
 // timed returns an error of which a net.OpError knows whether it is a timeout.
@@ -59,6 +76,9 @@ func endedBy(cause error) error {
 	// A peer that closes a connection before it has heard that it is up rejects it.
 	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
 		return errNotClosed
+	}
+	if _, failed := errors.AsType[*rdmacm.QPError](cause); failed {
+		return failure(cause)
 	}
 	return cause
 }

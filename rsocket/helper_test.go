@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,12 +14,19 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
+// poolEnv says that all connections of the tests share a pool.
+const poolEnv = "VERBENA_TEST_POOL"
+
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "doomed": peer(doomed)})
+	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "crowd": peer(crowd), "ccrowd": peer(cCrowd), "doomed": peer(doomed)})
+	if os.Getenv(poolEnv) != "" {
+		rsocket.ForcePool(new(rsocket.Pool))
+	}
 	os.Exit(m.Run())
 }
 
@@ -37,10 +45,21 @@ func peer(f func(args []string) error) process.Program {
 const patience = cmtest.Patience
 
 var (
-	needDevice   = cmtest.NeedDevice
 	bounded      = cmtest.Bounded
 	inBackground = cmtest.InBackground
 )
+
+// checked are the tests that look for leaks.
+var checked sync.Map
+
+// needDevice returns the device to test with, and fails the test if it leaves anything behind.
+func needDevice(t testing.TB) testdevice.Device {
+	t.Helper()
+	if _, again := checked.LoadOrStore(t, true); again { // a pool may have more now than when the test began
+		return testdevice.Require(t)
+	}
+	return cmtest.NeedDevice(t)
+}
 
 // listen returns a listener on the device, closed with the test.
 func listen(t testing.TB, config rsocket.Config) *rsocket.Listener {

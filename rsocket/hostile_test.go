@@ -23,6 +23,7 @@ type rawPeer struct {
 	mr    *ibverbs.MR // its table, and behind it its buffer
 	bytes []byte
 	peer  protocol.Hello
+	deaf  bool // posts no receives
 }
 
 const (
@@ -39,6 +40,9 @@ func (p *rawPeer) setup(change func(*protocol.Hello)) func(*rdmacm.Conn) error {
 		}
 		p.bytes = p.mr.Bytes()
 		for range 64 {
+			if p.deaf {
+				break
+			}
 			if _, err := c.PostRecv(); err != nil {
 				return err
 			}
@@ -58,7 +62,12 @@ func (p *rawPeer) setup(change func(*protocol.Hello)) func(*rdmacm.Conn) error {
 // dialRaw connects a raw peer to a listener, and returns the other end.
 func dialRaw(t testing.TB, ln *rsocket.Listener, change func(*protocol.Hello)) (*rawPeer, *rsocket.Conn) {
 	t.Helper()
-	p := &rawPeer{t: t}
+	return (&rawPeer{t: t}).dial(ln, change)
+}
+
+func (p *rawPeer) dial(ln *rsocket.Listener, change func(*protocol.Hello)) (*rawPeer, *rsocket.Conn) {
+	t := p.t
+	t.Helper()
 	var err error
 	p.conn, err = rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{SendQueue: 64, RecvQueue: 64, Setup: p.setup(change)})
 	require.NoError(t, err)
@@ -155,6 +164,28 @@ func TestHostilePeer(t *testing.T) {
 			require.NoError(t, conn.Close())
 			echo(t, good, other)
 		})
+	}
+}
+
+// A peer that takes no messages cannot hold up who ends a connection that it has ended itself.
+func TestDeafPeer(t *testing.T) {
+	for _, half := range []bool{true, false} {
+		ln := listen(t, rsocket.Config{})
+		p, conn := (&rawPeer{t: t, deaf: true}).dial(ln, nil)
+		const size = 1 << 16
+		for i := range protocol.ControlSlots { // each wants an answer
+			p.data(i%2*size, size)
+			_, err := io.ReadFull(conn, make([]byte, size))
+			require.NoError(t, err)
+		}
+		p.word(protocol.Disconnect, protocol.Region{}, 0, 0)
+		_, err := conn.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		if half {
+			require.NoError(t, conn.CloseWrite())
+			require.NoError(t, p.conn.Err(), "CloseWrite has not waited for the peer's end")
+		}
+		require.NoError(t, conn.Close())
 	}
 }
 

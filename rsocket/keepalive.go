@@ -61,7 +61,7 @@ func (k *keepAlive) stop() {
 // checkPeer writes nothing to the peer, unless something is on its way. If the peer's device does not answer, the request fails, whose
 // completion whoever waits takes.
 func (c *Conn) checkPeer() {
-	c.poll()
+	c.pump.poll()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.post(c.state.KeepAlive())

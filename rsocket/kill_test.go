@@ -42,7 +42,7 @@ func victim(args []string) error {
 	return err
 }
 
-// When a peer with many connections is killed in the middle of transfers, each blocked call ends with an error.
+// When a peer is killed in the middle of transfers, each call ends with an error.
 func TestPeerIsKilled(t *testing.T) {
 	const conns = 4
 	ln := listen(t, rsocket.Config{})
@@ -72,10 +72,8 @@ func TestPeerIsKilled(t *testing.T) {
 		<-begun
 	}
 	require.Equal(t, "connected", peer.Line())
-	start := time.Now()
 	peer.Kill()
 	ends.Wait()
-	t.Logf("%d calls ended within %v", 2*conns, time.Since(start))
 	for range 2 * conns {
 		require.ErrorIs(t, <-errs, syscall.ECONNRESET)
 	}

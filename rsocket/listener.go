@@ -66,7 +66,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	below, err := rdmacm.Listen(ctx, name, &config)
 	if err != nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: err}
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}
 	ln := &Listener{
 		config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()},
@@ -133,7 +133,7 @@ func accept(ctx context.Context, request *rdmacm.Request, config Config) (*Conn,
 	c := newConn(config)
 	rdma, err := request.Accept(ctx, c.rdmaConfig())
 	if err != nil {
-		return nil, errors.Join(err, c.queues.close())
+		return nil, errors.Join(err, c.free())
 	}
 	c.establish(rdma, hello)
 	return c, nil

@@ -2,19 +2,309 @@ package rsocket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// Whoever has to wait tries to get the pump. Who has it takes completions, for everybody, until its own wait is over. The others wait
-// for their side's wake, or for the pump.
+// pump takes completions from a completion queue, which is one connection's or that of a part of a pool. It has no goroutine:
+// whoever has to wait tries to get it. Who has it takes completions, for everybody, until its own wait is over. The others wait for
+// their side's wake, or for the pump.
+type pump struct {
+	channel *ibverbs.CompChannel
+	cq      *ibverbs.CQ
+	only    *Conn         // nil in a part of a pool
+	lock    chan struct{} // full while a goroutine has the pump
+	wcs     []ibverbs.WC  // used by that goroutine
 
-// background is the context of all waits: CQ.Wake ends them.
+	mu     sync.Mutex      // guards the fields below
+	over   []*Conn         // that have ended below, and have not been told
+	asked  []chan struct{} // closed when everything that is there was taken
+	failed bool
+	byNum  map[uint32]*Conn
+
+	// Receives, in a part of a pool.
+	recv     *ibverbs.RecvBatch
+	postRecv func(*ibverbs.RecvBatch) (int, error)
+	want     int // how many should be posted
+	posted   int // and have not completed
+}
+
+func (p *pump) init(only *Conn) {
+	p.only, p.lock = only, make(chan struct{}, 1)
+}
+
+// create creates the queue. After an error, the caller calls close.
+func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (err error) {
+	if p.channel, err = device.CreateCompChannel(); err != nil {
+		return err
+	}
+	p.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: entries, Channel: p.channel, Spin: spin})
+	p.wcs = make([]ibverbs.WC, completions)
+	return err
+}
+
+// completions is how many are taken together.
+const completions = 32
+
+func (p *pump) close() error {
+	var errs []error
+	if p.cq != nil {
+		errs = append(errs, p.cq.Close())
+	}
+	if p.channel != nil {
+		errs = append(errs, p.channel.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// add makes the pump hand out the completions of a connection's queue pair. If an earlier one had the same number, all completions of
+// that are taken first.
+func (p *pump) add(c *Conn) {
+	num := c.qp.Num()
+	p.mu.Lock()
+	_, taken := p.byNum[num]
+	p.mu.Unlock()
+	if taken {
+		p.takeAll()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byNum[num] = c
+}
+
+func (p *pump) remove(c *Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if num := c.qp.Num(); p.byNum[num] == c {
+		delete(p.byNum, num)
+	}
+	p.over = slices.DeleteFunc(p.over, func(other *Conn) bool { return other == c })
+}
+
+// find returns the connection of a completion, or nil.
+func (p *pump) find(wc *ibverbs.WC) *Conn {
+	if p.only != nil {
+		return p.only
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byNum[wc.QPNum()]
+}
+
+// ended notes that a connection is over below, and wakes who has the pump.
+func (p *pump) ended(c *Conn) {
+	p.mu.Lock()
+	p.over = append(p.over, c)
+	p.mu.Unlock()
+	p.cq.Wake()
+}
+
+// takeAll takes all completions that are there, or lets who has the pump do that.
+func (p *pump) takeAll() {
+	taken := make(chan struct{})
+	p.mu.Lock()
+	p.asked = append(p.asked, taken)
+	p.mu.Unlock()
+	p.cq.Wake()
+	select {
+	case <-taken:
+	case p.lock <- struct{}{}:
+		p.tell()
+		<-p.lock
+	}
+}
+
+// tell takes everything that is there for those who have asked, and for the connections that are over below, which
+// it then tells. The caller has the pump.
+func (p *pump) tell() {
+	p.mu.Lock()
+	over, asked := p.over, p.asked
+	p.over, p.asked = nil, nil
+	p.mu.Unlock()
+	if len(over)+len(asked) == 0 {
+		return
+	}
+	p.empty()
+	for _, taken := range asked {
+		close(taken)
+	}
+	for _, c := range over {
+		c.finish()
+	}
+}
+
+// background is the context of most waits: CQ.Wake ends them.
 var background = context.Background()
+
+// lead takes completions until the side is woken, its deadline has passed or the connection is closed. The caller has the pump.
+func (p *pump) lead(c *Conn, s *side) {
+	for !fired(c.closed) && !s.deadline.hasPassed() {
+		p.tell()
+		select {
+		case <-s.wake:
+			return
+		default:
+		}
+		n, err := p.cq.Wait(background, p.wcs)
+		if n > 0 || err != nil {
+			p.handle(n, err)
+		}
+	}
+}
+
+// await takes completions, or lets others, until the function returns true, which may change when something of the connection has completed or
+// it has ended. It returns early when the context ends or the queue fails. The caller has c.closer.
+func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
+	for !until() {
+		select {
+		case <-c.closer.wake:
+			continue
+		case <-ctx.Done():
+			return
+		case p.lock <- struct{}{}:
+		}
+		var failed error
+		for failed == nil && !until() {
+			p.tell()
+			if until() {
+				break
+			}
+			var n int
+			n, failed = p.cq.Wait(ctx, p.wcs)
+			if failed != nil && ctx.Err() != nil {
+				p.handle(n, nil)
+			} else {
+				p.handle(n, failed)
+			}
+		}
+		<-p.lock
+		if failed != nil {
+			return
+		}
+	}
+}
+
+// poll takes the completions that are there, unless somebody has the pump.
+func (p *pump) poll() {
+	select {
+	case p.lock <- struct{}{}:
+	default:
+		return
+	}
+	if n, err := p.cq.Poll(p.wcs); n > 0 || err != nil {
+		p.handle(n, err)
+	}
+	<-p.lock
+}
+
+// empty takes all completions that are there. The caller has the pump.
+func (p *pump) empty() {
+	for left := p.cq.Cap(); left > 0; {
+		n, err := p.cq.Poll(p.wcs)
+		if n > 0 || err != nil {
+			p.handle(n, err)
+		}
+		if n == 0 {
+			return
+		}
+		left -= n
+	}
+}
+
+// handle hands out the first n of p.wcs, and why there are no more. The caller has the pump.
+func (p *pump) handle(n int, err error) {
+	wcs := p.wcs[:n]
+	if p.only != nil {
+		p.only.handle(wcs, err)
+		return
+	}
+	p.repost(wcs)
+	for len(wcs) > 0 {
+		k := 1
+		for k < len(wcs) && wcs[k].QPNum() == wcs[0].QPNum() {
+			k++
+		}
+		if c := p.find(&wcs[0]); c != nil { // else it is gone
+			c.handle(wcs[:k], nil)
+		}
+		wcs = wcs[k:]
+	}
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	p.failed = true
+	var all []*Conn
+	for _, c := range p.byNum {
+		all = append(all, c)
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		c.handle(nil, err)
+	}
+}
+
+// hasFailed reports whether the queue is of no use any more.
+func (p *pump) hasFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// wantReceives posts so many more receives, or later fewer.
+func (p *pump) wantReceives(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want += n
+	p.refill()
+}
+
+// repost posts a receive for each that has completed.
+func (p *pump) repost(wcs []ibverbs.WC) {
+	n := 0
+	for i := range wcs {
+		if wcs[i].ID() == receiveID {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.posted -= n
+	p.refill()
+}
+
+// refill posts what is wanted. If C refuses, the next call tries again. The caller has locked p.mu.
+func (p *pump) refill() {
+	for p.posted < p.want {
+		n, err := postSome(p.recv, p.want-p.posted, p.postRecv)
+		p.posted += n
+		if err != nil {
+			return
+		}
+	}
+}
+
+// postSome posts up to n receives, and returns how many.
+func postSome(batch *ibverbs.RecvBatch, n int, post func(*ibverbs.RecvBatch) (int, error)) (int, error) {
+	batch.Reset()
+	for range min(n, recvBatch) {
+		if err := batch.Recv(receiveID); err != nil {
+			return 0, err
+		}
+	}
+	return post(batch)
+}
 
 // wait waits until something has happened that concerns the side, which the caller has. The caller has locked c.mu, which wait unlocks
 // meanwhile.
@@ -32,59 +322,15 @@ func (c *Conn) wait(s *side) error {
 	case <-s.wake:
 	case <-c.closed:
 	case <-passed:
-	case c.pump <- struct{}{}:
-		c.lead(s)
-		<-c.pump
+	case c.pump.lock <- struct{}{}:
+		c.pump.lead(c, s)
+		<-c.pump.lock
 	}
 	return nil
 }
 
-// lead takes completions until the side is woken. The caller has the pump.
-func (c *Conn) lead(s *side) {
-	for !fired(c.closed) && !s.deadline.hasPassed() {
-		select {
-		case <-s.wake:
-			return
-		default:
-		}
-		if c.drained() {
-			return
-		}
-		n, err := c.cq.Wait(background, c.wcs)
-		if n > 0 || err != nil {
-			c.handle(n, err)
-		}
-	}
-}
-
-// poll takes the completions that are there, unless somebody has the pump.
-func (c *Conn) poll() {
-	select {
-	case c.pump <- struct{}{}:
-	default:
-		return
-	}
-	if n, err := c.cq.Poll(c.wcs); n > 0 || err != nil {
-		c.handle(n, err)
-	}
-	<-c.pump
-}
-
-// drained reports whether the connection is over below, and then takes everything that has arrived before. The caller has the pump.
-func (c *Conn) drained() bool {
-	c.mu.Lock()
-	isOver := c.isOver
-	c.mu.Unlock()
-	if !isOver {
-		return false
-	}
-	for {
-		n, err := c.cq.Poll(c.wcs)
-		if n == 0 {
-			break
-		}
-		c.handle(n, err)
-	}
+// finish fails a connection that is over below.
+func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.Disconnected() {
@@ -92,13 +338,12 @@ func (c *Conn) drained() bool {
 	} else {
 		c.fail(endedBy(c.over))
 	}
-	return true
 }
 
-// handle takes the first n of c.wcs, and why there are no more. The caller has the pump.
-func (c *Conn) handle(n int, err error) {
+// handle takes completions, and why there are no more. The caller has the pump.
+func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	c.mu.Lock()
-	c.take(n)
+	c.take(wcs)
 	if err != nil {
 		c.fail(failure(err))
 	}
@@ -113,10 +358,17 @@ func (c *Conn) handle(n int, err error) {
 // receiveID is the ID of all receives. It is none of a request.
 const receiveID = 1 << 63
 
-func (c *Conn) take(n int) {
+func (c *Conn) take(wcs []ibverbs.WC) {
+	if !c.connected { // what the peer has said is not known yet
+		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
+		return
+	}
 	var flushed error
-	for i := range c.wcs[:n] {
-		wc := &c.wcs[i]
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.ID() != receiveID {
+			c.inFlight--
+		}
 		switch {
 		case wc.Status() == ibverbs.WCFlushed:
 			flushed = wc.Err()
@@ -125,17 +377,38 @@ func (c *Conn) take(n int) {
 				c.fail(failure(wc.Err()))
 			}
 		case wc.ID() == receiveID:
-			c.owed++
+			if c.part == nil {
+				c.owed++
+			}
 			c.receive(wc)
 		default:
 			c.complete(wc.ID())
 		}
 	}
-	if flushed != nil && !c.isOver && !c.state.Disconnected() {
-		c.fail(failure(flushed)) // unless something else has failed
+	if flushed != nil {
+		c.flushed(flushed)
 	}
+	c.closer.signal()
 	c.settle()
 }
+
+// flushed notes that a request was flushed. That has a cause, which rdmacm mostly tells a moment later.
+func (c *Conn) flushed(err error) {
+	if c.err != nil || c.isOver || c.awaitsCause || c.state.Disconnected() {
+		return
+	}
+	c.awaitsCause = true
+	time.AfterFunc(causePatience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.isOver {
+			c.fail(failure(err))
+		}
+	})
+}
+
+// causePatience is how long rdmacm may take to tell why requests were flushed.
+const causePatience = time.Second
 
 // receive takes a message.
 func (c *Conn) receive(wc *ibverbs.WC) {
@@ -164,8 +437,8 @@ func (c *Conn) complete(id uint64) {
 	if chunk := id >> chunkShift; chunk > 0 {
 		c.direct.pending[chunk-1]--
 	}
+	c.giveBack()
 	c.writer.signal()
-	c.closer.signal()
 }
 
 // settle posts what is due.
@@ -177,14 +450,7 @@ func (c *Conn) settle() {
 // postReceives posts the receives that are owed.
 func (c *Conn) postReceives() {
 	for c.owed > 0 && c.err == nil && !c.isOver {
-		c.recv.Reset()
-		n, err := min(c.owed, recvBatch), error(nil)
-		for range n {
-			err = c.recv.Recv(receiveID) // it has room, and no segments
-		}
-		if err == nil {
-			_, err = c.qp.PostRecv(c.recv)
-		}
+		n, err := postSome(c.recv, c.owed, c.qp.PostRecv)
 		if err != nil {
 			c.fail(failure(err))
 		}
@@ -246,7 +512,9 @@ func (c *Conn) posted(err error) {
 	}
 	if err != nil {
 		c.fail(failure(err))
+		return
 	}
+	c.inFlight++
 }
 
 // fail ends the connection, unless it has ended. The caller has locked c.mu.

@@ -168,7 +168,7 @@ func (c *Conn) Buffered() int {
 	if c.open("read") != nil {
 		return 0
 	}
-	c.poll()
+	c.pump.poll()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.readClosed {

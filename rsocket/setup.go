@@ -12,10 +12,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// queues are what a connection posts to and takes completions from.
+// queues are what a connection posts to.
 type queues struct {
-	channel   *ibverbs.CompChannel
-	cq        *ibverbs.CQ
 	qp        *ibverbs.QP
 	send      *ibverbs.SendBatch
 	recv      *ibverbs.RecvBatch
@@ -23,21 +21,10 @@ type queues struct {
 	maxInline int // bytes
 }
 
-// close closes what does not belong to the rdmacm.Conn.
-func (q *queues) close() error {
-	var errs []error
-	if q.cq != nil {
-		errs = append(errs, q.cq.Close())
-	}
-	if q.channel != nil {
-		errs = append(errs, q.channel.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// memory is the registered memory of a connection: one region.
+// memory is the registered memory of a connection: one region, which with a pool does not include the send buffer.
 type memory struct {
 	region     *ibverbs.MR
+	slab       *slab // the send buffer from a pool, while there is something in it
 	sendBuffer ibverbs.Segment
 	control    ibverbs.Segment // what control messages write to the peer
 	table      []byte          // the peer writes to it
@@ -54,9 +41,26 @@ const (
 
 // rdmaConfig returns the config of the connection below.
 func (c *Conn) rdmaConfig() *rdmacm.Config {
-	return &rdmacm.Config{
-		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout,
+	config := rdmacm.Config{
+		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout, AckTimeout: c.config.AckTimeout,
 	}
+	if c.config.Pool != nil {
+		config.Flushed = c.takeLast
+	}
+	return &config
+}
+
+// takeSendBuffer takes a send buffer from the pool, if the connection has none. The caller has locked c.mu.
+func (c *Conn) takeSendBuffer() (err error) {
+	if c.part == nil || c.slab != nil {
+		return nil
+	}
+	if c.slab, err = c.part.memory.take(c.config.WriteBuffer); err != nil {
+		c.filling = false
+		return err
+	}
+	c.sending, c.sendBuffer = c.slab.bytes, c.slab.region.All()
+	return nil
 }
 
 // spareReceives is how many receives there are for control messages, which take no credits.
@@ -84,9 +88,14 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	if err := c.allocate(rdma); err != nil {
 		return c.qp, err
 	}
-	c.owed = c.config.RecvQueue + spareReceives
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.part == nil {
+		c.owed = c.config.RecvQueue + spareReceives
+	} else {
+		c.pump.add(c)
+	}
+	c.ready = true
 	if c.postReceives(); c.err != nil {
 		return c.qp, c.err
 	}
@@ -97,29 +106,33 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
 
 func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
-	device := rdma.PD().Device()
-	if c.channel, err = device.CreateCompChannel(); err != nil {
-		return err
-	}
+	device, pd := rdma.PD().Device(), rdma.PD()
 	receives := c.config.RecvQueue + spareReceives
-	c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: c.config.SendQueue + receives, Channel: c.channel, Spin: c.config.Spin})
-	if err != nil {
-		return err
+	config := ibverbs.QPConfig{MaxSendWR: c.config.SendQueue, MaxSendSGE: len(c.segments), MaxInline: max(c.config.MaxInline, 0)}
+	if c.config.Pool != nil {
+		if c.part, err = c.config.Pool.join(device, &c.config); err != nil {
+			return err
+		}
+		c.pump, pd, config.SRQ = &c.part.pump, c.part.pd, c.part.srq
+	} else {
+		c.pump = new(pump)
+		c.pump.init(c)
+		if err := c.pump.create(device, c.config.SendQueue+receives, c.config.Spin); err != nil {
+			return err
+		}
+		if c.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
+			return err
+		}
+		config.MaxRecvWR = receives
 	}
+	config.SendCQ, config.RecvCQ = c.pump.cq, c.pump.cq
 	if c.send, err = ibverbs.NewSendBatch(1, len(c.segments)); err != nil {
 		return err
 	}
-	if c.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
-		return err
-	}
-	config := ibverbs.QPConfig{
-		SendCQ: c.cq, RecvCQ: c.cq, MaxSendWR: c.config.SendQueue, MaxRecvWR: receives, MaxSendSGE: len(c.segments),
-		MaxInline: max(c.config.MaxInline, 0),
-	}
-	c.qp, err = rdma.ID().CreateQP(rdma.PD(), config)
+	c.qp, err = rdma.ID().CreateQP(pd, config)
 	if err != nil && config.MaxInline > 0 {
 		config.MaxInline = 0
-		c.qp, err = rdma.ID().CreateQP(rdma.PD(), config)
+		c.qp, err = rdma.ID().CreateQP(pd, config)
 	}
 	if err != nil {
 		return err
@@ -133,13 +146,21 @@ var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	r, s := c.config.ReadBuffer, c.config.WriteBuffer
-	c.region, err = rdma.Alloc(headLen+r+s, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
+	const access = ibverbs.AccessLocalWrite | ibverbs.AccessRemoteWrite
+	if c.part == nil {
+		c.region, err = rdma.Alloc(headLen+r+s, access)
+	} else {
+		c.region, err = c.part.pd.Register(pages(headLen+r), access)
+	}
 	if err != nil {
 		return err
 	}
 	all, remote := c.region.Bytes(), c.region.Remote()
-	c.table, c.received, c.sending = all[:tableLen:tableLen], all[headLen:][:r:r], all[headLen+r:]
-	c.control, c.sendBuffer = c.region.Sub(tableLen, controlLen), c.region.Sub(headLen+r, s)
+	c.table, c.received = all[:tableLen:tableLen], all[headLen:][:r:r]
+	c.control = c.region.Sub(tableLen, controlLen)
+	if c.part == nil {
+		c.sending, c.sendBuffer = all[headLen+r:], c.region.Sub(headLen+r, s)
+	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},

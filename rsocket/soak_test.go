@@ -245,9 +245,13 @@ func answer(c *rsocket.Conn) error {
 	return p.play(c, false)
 }
 
-// soakConfig is a config of a few sizes.
-func soakConfig(r *rand.Rand) rsocket.Config {
+// soakConfig is a config of a few sizes, in half of all cases with the pool.
+func soakConfig(r *rand.Rand, pool *rsocket.Pool) rsocket.Config {
+	if r.IntN(2) == 0 {
+		pool = nil
+	}
 	return rsocket.Config{
+		Pool:       pool,
 		ReadBuffer: 2048 + r.IntN(1<<15), WriteBuffer: 4096 + r.IntN(1<<15), SendQueue: 16 + r.IntN(100), RecvQueue: 16 + r.IntN(100),
 		MaxInline: r.IntN(65) - 1, KeepAlive: time.Duration(1+r.IntN(50)) * time.Millisecond,
 	}
@@ -293,7 +297,8 @@ func TestSoak(t *testing.T) {
 	long := soakSetting(t, "VERBENA_SOAK", 3*time.Second, time.ParseDuration)
 	seed := soakSetting(t, "VERBENA_SOAK_SEED", uint64(time.Now().UnixNano()), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
 	t.Logf("VERBENA_SOAK=%v VERBENA_SOAK_SEED=%d", long, seed)
-	ln := listen(t, soakConfig(rand.New(rand.NewPCG(seed, 0))))
+	pool := &rsocket.Pool{Conns: 3, Receives: int(seed % 2 * 100)}
+	ln := listen(t, soakConfig(rand.New(rand.NewPCG(seed, 0)), pool))
 	require.NoError(t, ln.SetDeadline(time.Time{}))
 	failures := make(chan error, 100)
 	fail := func(err error) {
@@ -331,7 +336,7 @@ func TestSoak(t *testing.T) {
 				if r.IntN(3) == 0 {
 					p.Ending = ending(1 + r.IntN(int(endings)-1))
 				}
-				d := rsocket.Dialer{Config: soakConfig(r)}
+				d := rsocket.Dialer{Config: soakConfig(r, pool)}
 				conn, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
 				if err == nil {
 					_, err = conn.Write(p.encode())

@@ -136,7 +136,11 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 			room = c.state.Room(n)
 		}
 		if room > 0 && !c.isOver {
-			return room, c.state.Offset(), nil
+			if outside {
+				return room, 0, nil
+			}
+			c.filling = true
+			return room, c.state.Offset(), c.takeSendBuffer()
 		}
 		if err := c.wait(&c.writer); err != nil {
 			return 0, 0, err
@@ -148,6 +152,7 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 func (c *Conn) sendData(n int, from *chunk) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.filled()
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
@@ -162,6 +167,14 @@ func (c *Conn) sendData(n int, from *chunk) error {
 	return c.err
 }
 
+// filled says that nobody copies to the send buffer any more. The caller has locked c.mu.
+func (c *Conn) filled() {
+	c.filling = false
+	if c.released {
+		c.giveBack()
+	}
+}
+
 // The ID of a request is the protocol's, and above it the number of its chunk from 1 on.
 const (
 	chunkShift = 40
@@ -170,9 +183,13 @@ const (
 
 // direct is memory that ReadFrom reads into and the device sends from.
 type direct struct {
-	lock    chan struct{} // full while a ReadFrom has the memory
-	memory  *ibverbs.MR
-	pending [chunks]int // requests of each chunk that are on their way; guarded by the connection's mu
+	lock   chan struct{} // full while a ReadFrom has the memory
+	memory *ibverbs.MR
+
+	// Guarded by the connection's mu.
+	pending [chunks]int // requests of each chunk that are on their way
+	slab    *slab       // the memory if it is from a pool
+	inUse   bool
 }
 
 const (
@@ -202,16 +219,10 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	default: // another ReadFrom has the memory
 		return io.Copy(struct{ io.Writer }{c}, r)
 	}
-	if c.direct.memory == nil {
-		memory, err := c.rdma.Alloc(chunks*chunkLen, 0)
-		if fired(c.closed) { // then it fails with another error
-			err = net.ErrClosed
-		}
-		if err != nil {
-			return 0, c.writeError(err)
-		}
-		c.direct.memory = memory
+	if err := c.beginDirect(); err != nil {
+		return 0, c.writeError(err)
 	}
+	defer c.endDirect()
 	var total int64
 	for i := 0; ; i = (i + 1) % chunks {
 		if err := c.waitForChunk(i); err != nil {
@@ -237,6 +248,41 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 			return total, readErr
 		}
 	}
+}
+
+// beginDirect gets the memory, until endDirect.
+func (c *Conn) beginDirect() (err error) {
+	d := &c.direct
+	if c.part == nil {
+		if d.memory == nil {
+			d.memory, err = c.rdma.Alloc(chunks*chunkLen, 0)
+		}
+		if fired(c.closed) { // then it fails with another error
+			err = net.ErrClosed
+		}
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.released:
+		return net.ErrClosed
+	case d.slab == nil:
+		if d.slab, err = c.part.memory.take(chunks * chunkLen); err != nil {
+			return err
+		}
+		d.memory = d.slab.region
+	}
+	d.inUse = true
+	return nil
+}
+
+// endDirect lets the pool have the memory when nothing is sent from it any more.
+func (c *Conn) endDirect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.direct.inUse = false
+	c.giveBack()
 }
 
 var errBadRead = errors.New("rsocket: the reader returned an impossible count from Read")

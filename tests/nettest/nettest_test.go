@@ -11,15 +11,21 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-func TestConn(t *testing.T) {
+func TestConn(t *testing.T) { requireConn(t, rsocket.Config{}) }
+
+// Ends that share queues, receives and memory do the same.
+func TestConnOfPool(t *testing.T) { requireConn(t, rsocket.Config{Pool: new(rsocket.Pool)}) }
+
+func requireConn(t *testing.T, config rsocket.Config) {
 	d := cmtest.NeedDevice(t)
 	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-		ln, err := rsocket.Listen("rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+		lc, dialer := rsocket.ListenConfig{Config: config}, rsocket.Dialer{Config: config}
+		ln, err := lc.Listen(t.Context(), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		defer func() { _ = ln.Close() }()
-		a, err := rsocket.Dial("rdma", ln.Addr().String())
+		a, err := dialer.Dial("rdma", ln.Addr().String())
 		if err != nil {
 			return nil, nil, nil, err
 		}

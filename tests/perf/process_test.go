@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
+	"github.com/verbena-go/verbena/internal/cmd/rstream"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
@@ -24,7 +25,9 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main})
+	process.Become(map[string]process.Program{
+		"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main, "rstream": rstream.Main,
+	})
 	m.Run()
 }
 

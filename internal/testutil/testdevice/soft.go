@@ -7,6 +7,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/softroce"
 )
 
 // SoftRoCE reports whether the device, whatever its name, is one that rdma_rxe has made on a network interface: only that
@@ -25,6 +29,23 @@ func (d Device) SoftRoCESince(t testing.TB, major, minor int) bool {
 
 // Soft reports whether the tests use the device in user space, that of package softroce.
 func Soft() bool { return os.Getenv("VERBENA_DEVICE") == "soft" }
+
+// LosePackets makes the device in user space lose everything until the function is called, at the latest by the end of the test.
+func LosePackets(t testing.TB) (mend func()) {
+	t.Helper()
+	mend = func() { softroce.SetFaults(nil) }
+	softroce.SetFaults(func(softroce.Packet) softroce.Fault { return softroce.Fault{Drop: true} })
+	t.Cleanup(mend)
+	return mend
+}
+
+// Replace removes the device in user space, calls f, and makes another one.
+func Replace(t testing.TB, f func()) {
+	t.Helper()
+	require.NoError(t, softroce.Remove())
+	f()
+	require.NoError(t, softroce.Insert())
+}
 
 // Need is what a test needs besides a device.
 type Need string

@@ -174,6 +174,9 @@ func (s *State) Complete(id ID) {
 	}
 }
 
+// Buffered returns how many bytes of the send buffer are in use.
+func (s *State) Buffered() int { return s.config.SendBuffer - s.free }
+
 // Idle reports whether all requests have completed.
 func (s *State) Idle() bool { return s.slots+s.control == s.config.SendQueue }
 

@@ -1,0 +1,26 @@
+package rsocket
+
+// ForcePool makes connections without a pool use this one.
+func ForcePool(p *Pool) { forcePool = p }
+
+// Idle reports whether nothing of a connection is under way.
+func Idle(c *Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Idle()
+}
+
+// SlabsInUse returns how much memory to send from connections of a pool have.
+func SlabsInUse(p *Pool) (used, all int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.parts {
+		s.memory.mu.Lock()
+		used, all = used+len(s.memory.all), all+len(s.memory.all)
+		for _, free := range s.memory.free {
+			used -= len(free)
+		}
+		s.memory.mu.Unlock()
+	}
+	return used, all
+}
