@@ -94,33 +94,45 @@ func (s *Sender) refused(requests []Request, i int, err error) error {
 // check returns the segments of each request, and keeps the address handles
 // until done.
 func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func(), err error) {
-	device := DeviceOf(s.qp)
-	var handles []*object.Object
-	for i := range requests {
-		r := &requests[i]
-		refuse := func(err error) error {
-			return s.refused(requests, i, cerr.Argument(opPost, fmt.Sprintf("%v on %s", r.Op, s.name()), err))
+	var handles []*object.Object // in use
+	done = func() {
+		for _, ah := range handles {
+			ah.Done()
 		}
-		if r.Flags&ibverbs.SendInline != 0 {
-			return nil, nil, refuse(cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported here"))
-		}
-		placed, err := bridge.Vendor.Place(r.Segments, r.Op == libibverbs.IBV_WR_RDMA_READ)
-		if err != nil {
-			return nil, nil, refuse(err)
-		}
-		if r.AH == nil || ObjectOf(r.AH) == nil {
-			return nil, nil, refuse(cerr.Invalid("request without an address handle"))
-		}
-		if err := ObjectOf(r.AH).Err(); err != nil {
-			return nil, nil, refuse(err)
-		}
-		if err := NotOfDevice(device, ObjectOf(r.AH), r.AH.PD().Device()); err != nil {
-			return nil, nil, refuse(err)
-		}
-		sges, handles = append(sges, placed), append(handles, ObjectOf(r.AH))
 	}
-	done, err = object.UseAll(handles...)
-	return sges, done, err
+	for i := range requests {
+		placed, err := s.place(&requests[i])
+		if err != nil {
+			done()
+			what := fmt.Sprintf("%v on %s", requests[i].Op, s.name())
+			return nil, nil, s.refused(requests, i, cerr.Argument(opPost, what, err))
+		}
+		sges, handles = append(sges, placed), append(handles, ObjectOf(requests[i].AH))
+	}
+	return sges, done, nil
+}
+
+// place returns the segments of a request, whose address handle is in use then.
+func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
+	if r.Flags&ibverbs.SendInline != 0 {
+		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported here")
+	}
+	sges, err := bridge.Vendor.Place(r.Segments, r.Op == libibverbs.IBV_WR_RDMA_READ)
+	if err != nil {
+		return nil, err
+	}
+	if r.AH == nil {
+		return nil, cerr.Invalid("request without an address handle")
+	}
+	ah := ObjectOf(r.AH)
+	if err := ah.Use(); err != nil {
+		return nil, err
+	}
+	if err := NotOfDevice(DeviceOf(s.qp), ah, r.AH.PD().Device()); err != nil {
+		ah.Done()
+		return nil, err
+	}
+	return sges, nil
 }
 
 // add makes a request. Of one that the queue pair cannot post, the operation

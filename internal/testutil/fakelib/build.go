@@ -65,6 +65,31 @@ func buildPart(dir, name string) error {
 	return compileWith(dir, name, name, list(a.Functions, "", nil), []string{"fake.c"})
 }
 
+// buildVendors compiles the libibverbs that has a device, and drivers' libraries
+// over it, into dir.
+func buildVendors(dir string) error {
+	if err := buildProvider(dir); err != nil {
+		return err
+	}
+	base, err := snapshot()
+	if err != nil {
+		return err
+	}
+	for name, folder := range parts {
+		a, err := load(filepath.Join(folder, "api"))
+		if err != nil {
+			return err
+		}
+		source := folder + ".c"
+		err = compileWith(dir, name, name, vendorWrappers(a, base, source), []string{source, "vendor.h", "calls.h"},
+			filepath.Join(dir, "libibverbs.so.1"))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // buildProvider compiles the libibverbs that has a device into dir.
 func buildProvider(dir string) error {
 	a, err := snapshot()
