@@ -31,7 +31,7 @@ func Example() {
 	if err := qp.Start(efa.Path{Port: 1, QKey: 0x11111111}); err != nil {
 		log.Fatal(err)
 	}
-	ah, err := pd.CreateAH(ibverbs.AHAttr{Port: 1, Global: true, DGID: peer.GID})
+	ah, err := pd.CreateAH(ibverbs.AHAttr{Port: 1, DGID: peer.GID})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -79,7 +79,11 @@ type DCTPath struct {
 	MTU         ibverbs.MTU
 	Access      ibverbs.AccessFlags // what initiators may do with memory
 	MinRNRTimer time.Duration       // how long an initiator waits for a receive; 0 means 0.64 ms
-	From        ibverbs.AHAttr      // how the target answers: the GID index, hop limit and traffic class
+
+	// From is how the target answers: its SGIDIndex, HopLimit, TrafficClass and SL
+	// count. Its DGID is nobody's, but says that there is a global route, which
+	// RoCE needs: set it to the port's own GID, for example.
+	From ibverbs.AHAttr
 }
 
 const defaultRNRTimer = 640 * time.Microsecond

@@ -12,7 +12,8 @@ func ExampleCreateDCT() {
 	var pd *ibverbs.PD
 	var cq *ibverbs.CQ
 	var srq *ibverbs.SRQ // with receives posted
-	var gidIndex int     // of this host
+	var gid ibverbs.GID  // of this host, at gidIndex
+	var gidIndex int
 
 	dct, err := mlx5.CreateDCT(pd, mlx5.DCTConfig{CQ: cq, SRQ: srq, Key: 0x1234})
 	if err != nil { // errors.ErrUnsupported on another vendor's device
@@ -21,7 +22,7 @@ func ExampleCreateDCT() {
 	defer dct.Close()
 	err = dct.Start(mlx5.DCTPath{
 		Port: 1, MTU: ibverbs.MTU1024, Access: ibverbs.AccessRemoteWrite,
-		From: ibverbs.AHAttr{Port: 1, Global: true, SGIDIndex: gidIndex, HopLimit: 64},
+		From: ibverbs.AHAttr{Port: 1, DGID: gid, SGIDIndex: gidIndex, HopLimit: 64},
 	})
 	if err != nil {
 		log.Fatal(err)
