@@ -83,7 +83,7 @@ var since = map[string]dl.Since{
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_query_device(3).
 func QueryDevice(ibvctx *libibverbs.Context, attr *DeviceAttr, inlen uint32) error {
 	if ibvctx == nil {
 		return cerr.Nil("efadv_query_device", "ibvctx")
@@ -108,7 +108,7 @@ func QueryDevice(ibvctx *libibverbs.Context, attr *DeviceAttr, inlen uint32) err
 // It returns C's number, and fails if that is negative, an errno with a minus sign.
 // It does not block.
 //
-// Since rdma-core 63 (EFA_1.5).
+// Since rdma-core 63 (EFA_1.5). See efadv_get_sq_max_depth(3).
 func GetMaxSqDepth(ibvctx *libibverbs.Context, attr *SqDepthAttr, inlen uint32) (int, error) {
 	if ibvctx == nil {
 		return 0, cerr.Nil("efadv_get_max_sq_depth", "ibvctx")
@@ -136,7 +136,7 @@ func GetMaxSqDepth(ibvctx *libibverbs.Context, attr *SqDepthAttr, inlen uint32) 
 // It returns C's number, and fails if that is negative, an errno with a minus sign.
 // It does not block.
 //
-// Since rdma-core 63 (EFA_1.5).
+// Since rdma-core 63 (EFA_1.5). See efadv_get_rq_max_depth(3).
 func GetMaxRqDepth(ibvctx *libibverbs.Context, attr *RqDepthAttr, inlen uint32) (int, error) {
 	if ibvctx == nil {
 		return 0, cerr.Nil("efadv_get_max_rq_depth", "ibvctx")
@@ -164,7 +164,7 @@ func GetMaxRqDepth(ibvctx *libibverbs.Context, attr *RqDepthAttr, inlen uint32) 
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_query_ah(3).
 func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 	if ibvah == nil {
 		return cerr.Nil("efadv_query_ah", "ibvah")
@@ -189,7 +189,7 @@ func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.0).
+// In every supported rdma-core (EFA_1.0). See efadv_create_driver_qp(3).
 func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpType uint32) (*libibverbs.Qp, error) {
 	if ibvpd == nil {
 		return nil, cerr.Nil("efadv_create_driver_qp", "ibvpd")
@@ -217,7 +217,7 @@ func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpT
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_create_qp_ex(3).
 func CreateQpEx(ibvctx *libibverbs.Context, attrEx *libibverbs.QpInitAttrEx, efaAttr *QpInitAttr, inlen uint32) (*libibverbs.Qp, error) {
 	if ibvctx == nil {
 		return nil, cerr.Nil("efadv_create_qp_ex", "ibvctx")
@@ -248,7 +248,7 @@ func CreateQpEx(ibvctx *libibverbs.Context, attrEx *libibverbs.QpInitAttrEx, efa
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 59 (EFA_1.4).
+// Since rdma-core 59 (EFA_1.4). See efadv_query_qp_wqs(3).
 func QueryQpWqs(ibvqp *libibverbs.Qp, sqAttr *WqAttr, rqAttr *WqAttr, inlen uint32) error {
 	if ibvqp == nil {
 		return cerr.Nil("efadv_query_qp_wqs", "ibvqp")
@@ -300,7 +300,7 @@ func QpFromIbvQpEx(ibvqpx *libibverbs.QpEx) (*Qp, error) {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 64.
+// Since rdma-core 64. See efadv_wr_set_processing_hints(3).
 func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
 	if efadvQp == nil {
 		return cerr.Nil("efadv_wr_set_processing_hints", "efadv_qp")
@@ -319,7 +319,7 @@ func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 43 (EFA_1.2).
+// Since rdma-core 43 (EFA_1.2). See efadv_create_cq(3).
 func CreateCq(ibvctx *libibverbs.Context, attrEx *libibverbs.CqInitAttrEx, efaAttr *CqInitAttr, inlen uint32) (*libibverbs.CqEx, error) {
 	if ibvctx == nil {
 		return nil, cerr.Nil("efadv_create_cq", "ibvctx")
@@ -350,7 +350,7 @@ func CreateCq(ibvctx *libibverbs.Context, attrEx *libibverbs.CqInitAttrEx, efaAt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 59 (EFA_1.4).
+// Since rdma-core 59 (EFA_1.4). See efadv_query_cq(3).
 func QueryCq(ibvcq *libibverbs.Cq, attr *CqAttr, inlen uint32) error {
 	if ibvcq == nil {
 		return cerr.Nil("efadv_query_cq", "ibvcq")
@@ -399,7 +399,7 @@ func CqFromIbvCqEx(ibvcqx *libibverbs.CqEx) (*Cq, error) {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 43.
+// Since rdma-core 43. See efadv_create_cq(3).
 func WcReadSgid(efadvCq *Cq, sgid *libibverbs.Gid) error {
 	if efadvCq == nil {
 		return cerr.Nil("efadv_wc_read_sgid", "efadv_cq")
@@ -439,7 +439,7 @@ func WcIsUnsolicited(efadvCq *Cq) (bool, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 65 (EFA_1.7).
+// Since rdma-core 65 (EFA_1.7). See efadv_create_comp_cntr(3).
 func CreateCompCntr(ibvctx *libibverbs.Context, attr *libibverbs.CompCntrInitAttr, efaAttr *CompCntrInitAttr, inlen uint32) (*libibverbs.CompCntr, error) {
 	if ibvctx == nil {
 		return nil, cerr.Nil("efadv_create_comp_cntr", "ibvctx")
@@ -470,7 +470,7 @@ func CreateCompCntr(ibvctx *libibverbs.Context, attr *libibverbs.CompCntrInitAtt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 50 (EFA_1.3).
+// Since rdma-core 50 (EFA_1.3). See efadv_query_mr(3).
 func QueryMr(ibvmr *libibverbs.Mr, attr *MrAttr, inlen uint32) error {
 	if ibvmr == nil {
 		return cerr.Nil("efadv_query_mr", "ibvmr")

@@ -15,7 +15,7 @@ import (
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_query_device(3).
 func QueryDevice(ibvctx *libibverbs.Context, attr *DeviceAttr, inlen uint32) error {
 	return cerr.Platform("efadv_query_device")
 }
@@ -27,7 +27,7 @@ func QueryDevice(ibvctx *libibverbs.Context, attr *DeviceAttr, inlen uint32) err
 // It returns C's number, and fails if that is negative, an errno with a minus sign.
 // It does not block.
 //
-// Since rdma-core 63 (EFA_1.5).
+// Since rdma-core 63 (EFA_1.5). See efadv_get_sq_max_depth(3).
 func GetMaxSqDepth(ibvctx *libibverbs.Context, attr *SqDepthAttr, inlen uint32) (int, error) {
 	return 0, cerr.Platform("efadv_get_max_sq_depth")
 }
@@ -39,7 +39,7 @@ func GetMaxSqDepth(ibvctx *libibverbs.Context, attr *SqDepthAttr, inlen uint32) 
 // It returns C's number, and fails if that is negative, an errno with a minus sign.
 // It does not block.
 //
-// Since rdma-core 63 (EFA_1.5).
+// Since rdma-core 63 (EFA_1.5). See efadv_get_rq_max_depth(3).
 func GetMaxRqDepth(ibvctx *libibverbs.Context, attr *RqDepthAttr, inlen uint32) (int, error) {
 	return 0, cerr.Platform("efadv_get_max_rq_depth")
 }
@@ -51,7 +51,7 @@ func GetMaxRqDepth(ibvctx *libibverbs.Context, attr *RqDepthAttr, inlen uint32) 
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_query_ah(3).
 func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 	return cerr.Platform("efadv_query_ah")
 }
@@ -63,7 +63,7 @@ func QueryAh(ibvah *libibverbs.Ah, attr *AhAttr, inlen uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.0).
+// In every supported rdma-core (EFA_1.0). See efadv_create_driver_qp(3).
 func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpType uint32) (*libibverbs.Qp, error) {
 	return nil, cerr.Platform("efadv_create_driver_qp")
 }
@@ -75,7 +75,7 @@ func CreateDriverQp(ibvpd *libibverbs.Pd, attr *libibverbs.QpInitAttr, driverQpT
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (EFA_1.1).
+// In every supported rdma-core (EFA_1.1). See efadv_create_qp_ex(3).
 func CreateQpEx(ibvctx *libibverbs.Context, attrEx *libibverbs.QpInitAttrEx, efaAttr *QpInitAttr, inlen uint32) (*libibverbs.Qp, error) {
 	return nil, cerr.Platform("efadv_create_qp_ex")
 }
@@ -87,7 +87,7 @@ func CreateQpEx(ibvctx *libibverbs.Context, attrEx *libibverbs.QpInitAttrEx, efa
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 59 (EFA_1.4).
+// Since rdma-core 59 (EFA_1.4). See efadv_query_qp_wqs(3).
 func QueryQpWqs(ibvqp *libibverbs.Qp, sqAttr *WqAttr, rqAttr *WqAttr, inlen uint32) error {
 	return cerr.Platform("efadv_query_qp_wqs")
 }
@@ -113,7 +113,7 @@ func QpFromIbvQpEx(ibvqpx *libibverbs.QpEx) (*Qp, error) {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 64.
+// Since rdma-core 64. See efadv_wr_set_processing_hints(3).
 func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
 	return cerr.Platform("efadv_wr_set_processing_hints")
 }
@@ -125,7 +125,7 @@ func WrSetProcessingHints(efadvQp *Qp, hints uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 43 (EFA_1.2).
+// Since rdma-core 43 (EFA_1.2). See efadv_create_cq(3).
 func CreateCq(ibvctx *libibverbs.Context, attrEx *libibverbs.CqInitAttrEx, efaAttr *CqInitAttr, inlen uint32) (*libibverbs.CqEx, error) {
 	return nil, cerr.Platform("efadv_create_cq")
 }
@@ -137,7 +137,7 @@ func CreateCq(ibvctx *libibverbs.Context, attrEx *libibverbs.CqInitAttrEx, efaAt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 59 (EFA_1.4).
+// Since rdma-core 59 (EFA_1.4). See efadv_query_cq(3).
 func QueryCq(ibvcq *libibverbs.Cq, attr *CqAttr, inlen uint32) error {
 	return cerr.Platform("efadv_query_cq")
 }
@@ -163,7 +163,7 @@ func CqFromIbvCqEx(ibvcqx *libibverbs.CqEx) (*Cq, error) {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 43.
+// Since rdma-core 43. See efadv_create_cq(3).
 func WcReadSgid(efadvCq *Cq, sgid *libibverbs.Gid) error {
 	return cerr.Platform("efadv_wc_read_sgid")
 }
@@ -189,7 +189,7 @@ func WcIsUnsolicited(efadvCq *Cq) (bool, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 65 (EFA_1.7).
+// Since rdma-core 65 (EFA_1.7). See efadv_create_comp_cntr(3).
 func CreateCompCntr(ibvctx *libibverbs.Context, attr *libibverbs.CompCntrInitAttr, efaAttr *CompCntrInitAttr, inlen uint32) (*libibverbs.CompCntr, error) {
 	return nil, cerr.Platform("efadv_create_comp_cntr")
 }
@@ -201,7 +201,7 @@ func CreateCompCntr(ibvctx *libibverbs.Context, attr *libibverbs.CompCntrInitAtt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 50 (EFA_1.3).
+// Since rdma-core 50 (EFA_1.3). See efadv_query_mr(3).
 func QueryMr(ibvmr *libibverbs.Mr, attr *MrAttr, inlen uint32) error {
 	return cerr.Platform("efadv_query_mr")
 }

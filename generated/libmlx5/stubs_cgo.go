@@ -396,7 +396,7 @@ var since = map[string]dl.Since{
 // It does not block.
 // May be nil: mlx5CqAttr.
 //
-// In every supported rdma-core (MLX5_1.1).
+// In every supported rdma-core (MLX5_1.1). See mlx5dv_create_cq(3).
 func CreateCq(context *libibverbs.Context, cqAttr *libibverbs.CqInitAttrEx, mlx5CqAttr *CqInitAttr) (*libibverbs.CqEx, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_create_cq", "context")
@@ -424,7 +424,7 @@ func CreateCq(context *libibverbs.Context, cqAttr *libibverbs.CqInitAttrEx, mlx5
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_create_mkey(3).
 func CreateMkey(mkeyInitAttr *MkeyInitAttr) (*Mkey, error) {
 	if mkeyInitAttr == nil {
 		return nil, cerr.Nil("mlx5dv_create_mkey", "mkey_init_attr")
@@ -449,7 +449,7 @@ func CreateMkey(mkeyInitAttr *MkeyInitAttr) (*Mkey, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_create_mkey(3).
 func DestroyMkey(mkey *Mkey) error {
 	if mkey == nil {
 		return cerr.Nil("mlx5dv_destroy_mkey", "mkey")
@@ -472,7 +472,7 @@ func DestroyMkey(mkey *Mkey) error {
 // It does not block.
 // May be nil: mlx5QpAttr.
 //
-// In every supported rdma-core (MLX5_1.3).
+// In every supported rdma-core (MLX5_1.3). See mlx5dv_create_qp(3).
 func CreateQp(context *libibverbs.Context, qpAttr *libibverbs.QpInitAttrEx, mlx5QpAttr *QpInitAttr) (*libibverbs.Qp, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_create_qp", "context")
@@ -522,6 +522,8 @@ func QpExFromIbvQpEx(qp *libibverbs.QpEx) (*QpEx, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey uint64) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_dc_addr", "mqp")
@@ -545,7 +547,7 @@ func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey ui
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_post(3).
 func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey uint64, streamId uint16) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_dc_addr_stream", "mqp")
@@ -567,6 +569,8 @@ func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDc
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_mr_interleaved", "mqp")
@@ -591,6 +595,8 @@ func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *libibverbs.Sge) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_mr_list", "mqp")
@@ -617,7 +623,7 @@ func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *li
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_mkey_configure", "mqp")
@@ -644,7 +650,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_access_flags", "mqp")
@@ -665,7 +671,7 @@ func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_layout_list", "mqp")
@@ -689,7 +695,7 @@ func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_layout_interleaved", "mqp")
@@ -713,7 +719,7 @@ func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved ui
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_set_mkey_sig_block(3).
 func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_sig_block", "mqp")
@@ -737,7 +743,7 @@ func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_set_mkey_crypto(3).
 func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_set_mkey_crypto", "mqp")
@@ -761,7 +767,7 @@ func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_post(3).
 func WrMemcpy(mqp *QpEx, destLkey uint32, destAddr uint64, srcLkey uint32, srcAddr uint64, length uint64) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_memcpy", "mqp")
@@ -780,7 +786,7 @@ func WrMemcpy(mqp *QpEx, destLkey uint32, destAddr uint64, srcLkey uint32, srcAd
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_mkey_check(3).
 func MkeyCheck(mkey *Mkey, errInfo *MkeyErr) error {
 	if mkey == nil {
 		return cerr.Nil("mlx5dv_mkey_check", "mkey")
@@ -805,7 +811,7 @@ func MkeyCheck(mkey *Mkey, errInfo *MkeyErr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_qp_cancel_posted_send_wrs(3).
 func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_qp_cancel_posted_send_wrs", "mqp")
@@ -829,7 +835,7 @@ func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_post(3).
 func WrRawWqe(mqp *QpEx, wqe unsafe.Pointer) error {
 	if mqp == nil {
 		return cerr.Nil("mlx5dv_wr_raw_wqe", "mqp")
@@ -851,7 +857,7 @@ func WrRawWqe(mqp *QpEx, wqe unsafe.Pointer) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLogin(context *libibverbs.Context, loginAttr *CryptoLoginAttr) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_crypto_login", "context")
@@ -877,7 +883,7 @@ func CryptoLogin(context *libibverbs.Context, loginAttr *CryptoLoginAttr) error 
 // It returns *state.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLoginQueryState(context *libibverbs.Context) (CryptoLoginState, error) {
 	if context == nil {
 		return 0, cerr.Nil("mlx5dv_crypto_login_query_state", "context")
@@ -903,7 +909,7 @@ func CryptoLoginQueryState(context *libibverbs.Context) (CryptoLoginState, error
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLogout(context *libibverbs.Context) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_crypto_logout", "context")
@@ -925,7 +931,7 @@ func CryptoLogout(context *libibverbs.Context) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginCreate(context *libibverbs.Context, loginAttr *CryptoLoginAttrEx) (*CryptoLoginObj, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_crypto_login_create", "context")
@@ -953,7 +959,7 @@ func CryptoLoginCreate(context *libibverbs.Context, loginAttr *CryptoLoginAttrEx
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginQuery(cryptoLogin *CryptoLoginObj, queryAttr *CryptoLoginQueryAttr) error {
 	if cryptoLogin == nil {
 		return cerr.Nil("mlx5dv_crypto_login_query", "crypto_login")
@@ -978,7 +984,7 @@ func CryptoLoginQuery(cryptoLogin *CryptoLoginObj, queryAttr *CryptoLoginQueryAt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginDestroy(cryptoLogin *CryptoLoginObj) error {
 	if cryptoLogin == nil {
 		return cerr.Nil("mlx5dv_crypto_login_destroy", "crypto_login")
@@ -1000,7 +1006,7 @@ func CryptoLoginDestroy(cryptoLogin *CryptoLoginObj) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekCreate(context *libibverbs.Context, initAttr *DekInitAttr) (*Dek, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_dek_create", "context")
@@ -1028,7 +1034,7 @@ func DekCreate(context *libibverbs.Context, initAttr *DekInitAttr) (*Dek, error)
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekQuery(dek *Dek, attr *DekAttr) error {
 	if dek == nil {
 		return cerr.Nil("mlx5dv_dek_query", "dek")
@@ -1053,7 +1059,7 @@ func DekQuery(dek *Dek, attr *DekAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekDestroy(dek *Dek) error {
 	if dek == nil {
 		return cerr.Nil("mlx5dv_dek_destroy", "dek")
@@ -1075,7 +1081,7 @@ func DekDestroy(dek *Dek) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.6).
+// In every supported rdma-core (MLX5_1.6). See mlx5dv_create_flow_matcher(3).
 func CreateFlowMatcher(context *libibverbs.Context, matcherAttr *FlowMatcherAttr) (*FlowMatcher, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_create_flow_matcher", "context")
@@ -1125,7 +1131,7 @@ func DestroyFlowMatcher(matcher *FlowMatcher) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_create_steering_anchor(3).
 func CreateSteeringAnchor(context *libibverbs.Context, attr *SteeringAnchorAttr) (*SteeringAnchor, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_create_steering_anchor", "context")
@@ -1153,7 +1159,7 @@ func CreateSteeringAnchor(context *libibverbs.Context, attr *SteeringAnchorAttr)
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_create_steering_anchor(3).
 func DestroySteeringAnchor(sa *SteeringAnchor) error {
 	if sa == nil {
 		return cerr.Nil("mlx5dv_destroy_steering_anchor", "sa")
@@ -1175,7 +1181,7 @@ func DestroySteeringAnchor(sa *SteeringAnchor) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63.
+// Since rdma-core 63. See mlx5dv_create_flow(3).
 func CreateFlow(matcher *FlowMatcher, matchValue *FlowMatchParameters, numActions uint64, actionsAttr *FlowActionAttr) (*libibverbs.Flow, error) {
 	if matcher == nil {
 		return nil, cerr.Nil("_mlx5dv_create_flow", "matcher")
@@ -1206,7 +1212,7 @@ func CreateFlow(matcher *FlowMatcher, matchValue *FlowMatchParameters, numAction
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.5).
+// In every supported rdma-core (MLX5_1.5). See mlx5dv_flow_action_esp(3).
 func CreateFlowActionEsp(ctx *libibverbs.Context, esp *libibverbs.FlowActionEspAttr, mlx5Attr *FlowActionEsp) (*libibverbs.FlowAction, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_create_flow_action_esp", "ctx")
@@ -1237,7 +1243,7 @@ func CreateFlowActionEsp(ctx *libibverbs.Context, esp *libibverbs.FlowActionEspA
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_create_flow_action_modify_header(3).
 func CreateFlowActionModifyHeader(ctx *libibverbs.Context, actionsSz uint64, actions *uint64, ftType IbUapiFlowTableType) (*libibverbs.FlowAction, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_create_flow_action_modify_header", "ctx")
@@ -1266,7 +1272,7 @@ func CreateFlowActionModifyHeader(ctx *libibverbs.Context, actionsSz uint64, act
 // It does not block.
 // May be nil: data.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_create_flow_action_packet_reformat(3).
 func CreateFlowActionPacketReformat(ctx *libibverbs.Context, dataSz uint64, data unsafe.Pointer, reformatType IbUapiFlowActionPacketReformatType, ftType IbUapiFlowTableType) (*libibverbs.FlowAction, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_create_flow_action_packet_reformat", "ctx")
@@ -1291,7 +1297,7 @@ func CreateFlowActionPacketReformat(ctx *libibverbs.Context, dataSz uint64, data
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.0).
+// In every supported rdma-core (MLX5_1.0). See mlx5dv_query_device(3).
 func QueryDevice(ctxIn *libibverbs.Context, attrsOut *Context) error {
 	if ctxIn == nil {
 		return cerr.Nil("mlx5dv_query_device", "ctx_in")
@@ -1316,7 +1322,7 @@ func QueryDevice(ctxIn *libibverbs.Context, attrsOut *Context) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_map_ah_to_qp(3).
 func MapAhToQp(ah *libibverbs.Ah, qpNum uint32) error {
 	if ah == nil {
 		return cerr.Nil("mlx5dv_map_ah_to_qp", "ah")
@@ -1338,7 +1344,7 @@ func MapAhToQp(ah *libibverbs.Ah, qpNum uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_alloc_dm(3).
 func AllocDm(context *libibverbs.Context, dmAttr *libibverbs.AllocDmAttr, mlx5DmAttr *AllocDmAttr) (*libibverbs.Dm, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_alloc_dm", "context")
@@ -1369,7 +1375,7 @@ func AllocDm(context *libibverbs.Context, dmAttr *libibverbs.AllocDmAttr, mlx5Dm
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 35 (MLX5_1.19).
+// Since rdma-core 35 (MLX5_1.19). See mlx5dv_dm_map_op_addr(3).
 func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 	if dm == nil {
 		return nil, cerr.Nil("mlx5dv_dm_map_op_addr", "dm")
@@ -1394,7 +1400,7 @@ func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 54 (MLX5_1.25).
+// Since rdma-core 54 (MLX5_1.25). See mlx5dv_reg_dmabuf_mr(3).
 func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access int32, mlx5Access int32) (*libibverbs.Mr, error) {
 	if pd == nil {
 		return nil, cerr.Nil("mlx5dv_reg_dmabuf_mr", "pd")
@@ -1419,7 +1425,7 @@ func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, f
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 54 (MLX5_1.25).
+// Since rdma-core 54 (MLX5_1.25). See mlx5dv_get_data_direct_sysfs_path(3).
 func GetDataDirectSysfsPath(context *libibverbs.Context, buf *byte, bufLen uint64) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_get_data_direct_sysfs_path", "context")
@@ -1473,7 +1479,7 @@ func CreateWq(context *libibverbs.Context, wqInitAttr *libibverbs.WqInitAttr, ml
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.2).
+// In every supported rdma-core (MLX5_1.2). See mlx5dv_init_obj(3).
 func InitObj(obj *Obj, objType uint64) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_init_obj", "obj")
@@ -1520,7 +1526,7 @@ func SetContextAttr(context *libibverbs.Context, typ SetCtxAttrType, attr unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.4).
+// In every supported rdma-core (MLX5_1.4). See mlx5dv_get_clock_info(3).
 func GetClockInfo(context *libibverbs.Context, clockInfo *ClockInfo) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_get_clock_info", "context")
@@ -1544,6 +1550,8 @@ func GetClockInfo(context *libibverbs.Context, clockInfo *ClockInfo) error {
 //
 // It returns C's value; C has no way to report a failure.
 // It does not block.
+//
+// See mlx5dv_ts_to_ns(3).
 func TsToNs(clockInfo *ClockInfo, deviceTimestamp uint64) (uint64, error) {
 	if clockInfo == nil {
 		return 0, cerr.Nil("mlx5dv_ts_to_ns", "clock_info")
@@ -1565,7 +1573,7 @@ func TsToNs(clockInfo *ClockInfo, deviceTimestamp uint64) (uint64, error) {
 // It returns C's value; C has no way to report a failure.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_is_supported(3).
 func IsSupported(device *libibverbs.Device) (bool, error) {
 	if device == nil {
 		return false, cerr.Nil("mlx5dv_is_supported", "device")
@@ -1587,7 +1595,7 @@ func IsSupported(device *libibverbs.Device) (bool, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_get_vfio_device_list(3).
 func GetVfioDeviceList(attr *VfioContextAttr) (**libibverbs.Device, error) {
 	if attr == nil {
 		return nil, cerr.Nil("mlx5dv_get_vfio_device_list", "attr")
@@ -1612,7 +1620,7 @@ func GetVfioDeviceList(attr *VfioContextAttr) (**libibverbs.Device, error) {
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_vfio_get_events_fd(3).
 func VfioGetEventsFd(ibctx *libibverbs.Context) (int, error) {
 	if ibctx == nil {
 		return 0, cerr.Nil("mlx5dv_vfio_get_events_fd", "ibctx")
@@ -1637,7 +1645,7 @@ func VfioGetEventsFd(ibctx *libibverbs.Context) (int, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_vfio_process_events(3).
 func VfioProcessEvents(context *libibverbs.Context) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_vfio_process_events", "context")
@@ -1660,7 +1668,7 @@ func VfioProcessEvents(context *libibverbs.Context) error {
 // It does not block.
 // May be nil: attr.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_open_device(3).
 func OpenDevice(device *libibverbs.Device, attr *ContextAttr) (*libibverbs.Context, error) {
 	if device == nil {
 		return nil, cerr.Nil("mlx5dv_open_device", "device")
@@ -1685,7 +1693,7 @@ func OpenDevice(device *libibverbs.Device, attr *ContextAttr) (*libibverbs.Conte
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjCreate(context *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) (*DevxObj, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_obj_create", "context")
@@ -1716,7 +1724,7 @@ func DevxObjCreate(context *libibverbs.Context, in unsafe.Pointer, inlen uint64,
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjQuery(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_query", "obj")
@@ -1744,7 +1752,7 @@ func DevxObjQuery(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poin
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjModify(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_modify", "obj")
@@ -1772,7 +1780,7 @@ func DevxObjModify(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poi
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjDestroy(obj *DevxObj) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_destroy", "obj")
@@ -1794,7 +1802,7 @@ func DevxObjDestroy(obj *DevxObj) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjExport(obj *DevxObj, data unsafe.Pointer) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_export", "obj")
@@ -1819,7 +1827,7 @@ func DevxObjExport(obj *DevxObj, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxObj, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_obj_import", "context")
@@ -1847,7 +1855,7 @@ func DevxObjImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxObj, 
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjUnimport(obj *DevxObj) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_unimport", "obj")
@@ -1869,7 +1877,7 @@ func DevxObjUnimport(obj *DevxObj) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxGeneralCmd(context *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_devx_general_cmd", "context")
@@ -1897,7 +1905,7 @@ func DevxGeneralCmd(context *libibverbs.Context, in unsafe.Pointer, inlen uint64
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 35.
+// Since rdma-core 35. See mlx5dv_query_port(3).
 func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPort) error {
 	if context == nil {
 		return cerr.Nil("mlx5dv_query_port", "context")
@@ -1923,7 +1931,7 @@ func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPor
 // It does not block.
 // C keeps: addr.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
 func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access uint32) (*DevxUmem, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_devx_umem_reg", "ctx")
@@ -1951,7 +1959,7 @@ func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, acce
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 35 (MLX5_1.19).
+// Since rdma-core 35 (MLX5_1.19). See mlx5dv_devx_umem_reg(3).
 func DevxUmemRegEx(ctx *libibverbs.Context, umemIn *DevxUmemIn) (*DevxUmem, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_devx_umem_reg_ex", "ctx")
@@ -1979,7 +1987,7 @@ func DevxUmemRegEx(ctx *libibverbs.Context, umemIn *DevxUmemIn) (*DevxUmem, erro
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
 func DevxUmemDereg(umem *DevxUmem) error {
 	if umem == nil {
 		return cerr.Nil("mlx5dv_devx_umem_dereg", "umem")
@@ -2001,7 +2009,7 @@ func DevxUmemDereg(umem *DevxUmem) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemExport(umem *DevxUmem, data unsafe.Pointer) error {
 	if umem == nil {
 		return cerr.Nil("mlx5dv_devx_umem_export", "umem")
@@ -2026,7 +2034,7 @@ func DevxUmemExport(umem *DevxUmem, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxUmem, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_umem_import", "context")
@@ -2054,7 +2062,7 @@ func DevxUmemImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxUmem
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemUnimport(umem *DevxUmem) error {
 	if umem == nil {
 		return cerr.Nil("mlx5dv_devx_umem_unimport", "umem")
@@ -2076,7 +2084,7 @@ func DevxUmemUnimport(umem *DevxUmem) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
 func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_alloc_uar", "context")
@@ -2101,7 +2109,7 @@ func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
 func DevxFreeUar(devxUar *DevxUar) error {
 	if devxUar == nil {
 		return cerr.Nil("mlx5dv_devx_free_uar", "devx_uar")
@@ -2123,7 +2131,7 @@ func DevxFreeUar(devxUar *DevxUar) error {
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 62 (MLX5_1.26).
+// Since rdma-core 62 (MLX5_1.26). See mlx5dv_devx_uar_export_dmabuf_fd(3).
 func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 	if devxUar == nil {
 		return 0, cerr.Nil("mlx5dv_devx_uar_export_dmabuf_fd", "devx_uar")
@@ -2148,7 +2156,7 @@ func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
 func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_alloc_var", "context")
@@ -2173,7 +2181,7 @@ func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
 func FreeVar(dvVar *Var) error {
 	if dvVar == nil {
 		return cerr.Nil("mlx5dv_free_var", "dv_var")
@@ -2195,7 +2203,7 @@ func FreeVar(dvVar *Var) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarExport(dvVar *Var, data unsafe.Pointer) error {
 	if dvVar == nil {
 		return cerr.Nil("mlx5dv_var_export", "dv_var")
@@ -2220,7 +2228,7 @@ func VarExport(dvVar *Var, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarImport(context *libibverbs.Context, data unsafe.Pointer) (*Var, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_var_import", "context")
@@ -2248,7 +2256,7 @@ func VarImport(context *libibverbs.Context, data unsafe.Pointer) (*Var, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarUnimport(dvVar *Var) error {
 	if dvVar == nil {
 		return cerr.Nil("mlx5dv_var_unimport", "dv_var")
@@ -2270,7 +2278,7 @@ func VarUnimport(dvVar *Var) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_get_export_sizes(3).
 func GetExportSizes(sizes *ExportSizes, sizesLen uint64) error {
 	if sizes == nil {
 		return cerr.Nil("_mlx5dv_get_export_sizes", "sizes")
@@ -2293,7 +2301,7 @@ func GetExportSizes(sizes *ExportSizes, sizesLen uint64) error {
 // It returns *eqn.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_query_eqn(3).
 func DevxQueryEqn(context *libibverbs.Context, vector uint32) (uint32, error) {
 	if context == nil {
 		return 0, cerr.Nil("mlx5dv_devx_query_eqn", "context")
@@ -2319,7 +2327,7 @@ func DevxQueryEqn(context *libibverbs.Context, vector uint32) (uint32, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxCqQuery(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if cq == nil {
 		return cerr.Nil("mlx5dv_devx_cq_query", "cq")
@@ -2347,7 +2355,7 @@ func DevxCqQuery(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxCqModify(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if cq == nil {
 		return cerr.Nil("mlx5dv_devx_cq_modify", "cq")
@@ -2375,7 +2383,7 @@ func DevxCqModify(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxQpQuery(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_devx_qp_query", "qp")
@@ -2403,7 +2411,7 @@ func DevxQpQuery(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxQpModify(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_devx_qp_modify", "qp")
@@ -2431,7 +2439,7 @@ func DevxQpModify(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxSrqQuery(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if srq == nil {
 		return cerr.Nil("mlx5dv_devx_srq_query", "srq")
@@ -2459,7 +2467,7 @@ func DevxSrqQuery(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsa
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxSrqModify(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if srq == nil {
 		return cerr.Nil("mlx5dv_devx_srq_modify", "srq")
@@ -2487,7 +2495,7 @@ func DevxSrqModify(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out uns
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxWqQuery(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if wq == nil {
 		return cerr.Nil("mlx5dv_devx_wq_query", "wq")
@@ -2515,7 +2523,7 @@ func DevxWqQuery(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxWqModify(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if wq == nil {
 		return cerr.Nil("mlx5dv_devx_wq_modify", "wq")
@@ -2543,7 +2551,7 @@ func DevxWqModify(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxIndTblQuery(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if indTbl == nil {
 		return cerr.Nil("mlx5dv_devx_ind_tbl_query", "ind_tbl")
@@ -2571,7 +2579,7 @@ func DevxIndTblQuery(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen ui
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxIndTblModify(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	if indTbl == nil {
 		return cerr.Nil("mlx5dv_devx_ind_tbl_modify", "ind_tbl")
@@ -2599,7 +2607,7 @@ func DevxIndTblModify(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen u
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxCreateCmdComp(context *libibverbs.Context) (*DevxCmdComp, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_create_cmd_comp", "context")
@@ -2624,7 +2632,7 @@ func DevxCreateCmdComp(context *libibverbs.Context) (*DevxCmdComp, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxDestroyCmdComp(cmdComp *DevxCmdComp) error {
 	if cmdComp == nil {
 		return cerr.Nil("mlx5dv_devx_destroy_cmd_comp", "cmd_comp")
@@ -2646,7 +2654,7 @@ func DevxDestroyCmdComp(cmdComp *DevxCmdComp) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_obj_create(3).
 func DevxObjQueryAsync(obj *DevxObj, in unsafe.Pointer, inlen uint64, outlen uint64, wrId uint64, cmdComp *DevxCmdComp) error {
 	if obj == nil {
 		return cerr.Nil("mlx5dv_devx_obj_query_async", "obj")
@@ -2674,7 +2682,7 @@ func DevxObjQueryAsync(obj *DevxObj, in unsafe.Pointer, inlen uint64, outlen uin
 // It fails if C returns another number than 0, which is the errno.
 // It can block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxGetAsyncCmdComp(cmdComp *DevxCmdComp, cmdResp *IbUapiDevxAsyncCmdHdr, cmdRespLen uint64) error {
 	if cmdComp == nil {
 		return cerr.Nil("mlx5dv_devx_get_async_cmd_comp", "cmd_comp")
@@ -2699,7 +2707,7 @@ func DevxGetAsyncCmdComp(cmdComp *DevxCmdComp, cmdResp *IbUapiDevxAsyncCmdHdr, c
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_create_event_channel(3).
 func DevxCreateEventChannel(context *libibverbs.Context, flags IbUapiDevxCreateEventChannelFlags) (*DevxEventChannel, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_devx_create_event_channel", "context")
@@ -2724,7 +2732,7 @@ func DevxCreateEventChannel(context *libibverbs.Context, flags IbUapiDevxCreateE
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_create_event_channel(3).
 func DevxDestroyEventChannel(eventChannel *DevxEventChannel) error {
 	if eventChannel == nil {
 		return cerr.Nil("mlx5dv_devx_destroy_event_channel", "event_channel")
@@ -2747,7 +2755,7 @@ func DevxDestroyEventChannel(eventChannel *DevxEventChannel) error {
 // It does not block.
 // May be nil: obj.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_subscribe_devx_event(3).
 func DevxSubscribeDevxEvent(eventChannel *DevxEventChannel, obj *DevxObj, eventsSz uint16, eventsNum *uint16, cookie uint64) error {
 	if eventChannel == nil {
 		return cerr.Nil("mlx5dv_devx_subscribe_devx_event", "event_channel")
@@ -2773,7 +2781,7 @@ func DevxSubscribeDevxEvent(eventChannel *DevxEventChannel, obj *DevxObj, events
 // It does not block.
 // May be nil: obj.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_subscribe_devx_event(3).
 func DevxSubscribeDevxEventFd(eventChannel *DevxEventChannel, fd int32, obj *DevxObj, eventNum uint16) error {
 	if eventChannel == nil {
 		return cerr.Nil("mlx5dv_devx_subscribe_devx_event_fd", "event_channel")
@@ -2795,7 +2803,7 @@ func DevxSubscribeDevxEventFd(eventChannel *DevxEventChannel, fd int32, obj *Dev
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It can block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_get_event(3).
 func DevxGetEvent(eventChannel *DevxEventChannel, eventData *IbUapiDevxAsyncEventHdr, eventRespLen uint64) (int, error) {
 	if eventChannel == nil {
 		return 0, cerr.Nil("mlx5dv_devx_get_event", "event_channel")
@@ -2823,7 +2831,7 @@ func DevxGetEvent(eventChannel *DevxEventChannel, eventData *IbUapiDevxAsyncEven
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainCreate(ctx *libibverbs.Context, typ DrDomainType) (*DrDomain, error) {
 	if ctx == nil {
 		return nil, cerr.Nil("mlx5dv_dr_domain_create", "ctx")
@@ -2848,7 +2856,7 @@ func DrDomainCreate(ctx *libibverbs.Context, typ DrDomainType) (*DrDomain, error
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainDestroy(domain *DrDomain) error {
 	if domain == nil {
 		return cerr.Nil("mlx5dv_dr_domain_destroy", "domain")
@@ -2870,7 +2878,7 @@ func DrDomainDestroy(domain *DrDomain) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainSync(domain *DrDomain, flags uint32) error {
 	if domain == nil {
 		return cerr.Nil("mlx5dv_dr_domain_sync", "domain")
@@ -2892,7 +2900,7 @@ func DrDomainSync(domain *DrDomain, flags uint32) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_dr_flow(3).
 func DrDomainSetReclaimDeviceMemory(dmn *DrDomain, enable bool) error {
 	if dmn == nil {
 		return cerr.Nil("mlx5dv_dr_domain_set_reclaim_device_memory", "dmn")
@@ -2914,7 +2922,7 @@ func DrDomainSetReclaimDeviceMemory(dmn *DrDomain, enable bool) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_dr_flow(3).
 func DrDomainAllowDuplicateRules(domain *DrDomain, allow bool) error {
 	if domain == nil {
 		return cerr.Nil("mlx5dv_dr_domain_allow_duplicate_rules", "domain")
@@ -2936,7 +2944,7 @@ func DrDomainAllowDuplicateRules(domain *DrDomain, allow bool) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrTableCreate(domain *DrDomain, level uint32) (*DrTable, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_table_create", "domain")
@@ -2961,7 +2969,7 @@ func DrTableCreate(domain *DrDomain, level uint32) (*DrTable, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrTableDestroy(table *DrTable) error {
 	if table == nil {
 		return cerr.Nil("mlx5dv_dr_table_destroy", "table")
@@ -2984,7 +2992,7 @@ func DrTableDestroy(table *DrTable) error {
 // It does not block.
 // May be nil: mask.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrMatcherCreate(table *DrTable, priority uint16, matchCriteriaEnable uint8, mask *FlowMatchParameters) (*DrMatcher, error) {
 	if table == nil {
 		return nil, cerr.Nil("mlx5dv_dr_matcher_create", "table")
@@ -3009,7 +3017,7 @@ func DrMatcherCreate(table *DrTable, priority uint16, matchCriteriaEnable uint8,
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrMatcherDestroy(matcher *DrMatcher) error {
 	if matcher == nil {
 		return cerr.Nil("mlx5dv_dr_matcher_destroy", "matcher")
@@ -3031,7 +3039,7 @@ func DrMatcherDestroy(matcher *DrMatcher) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dr_flow(3).
 func DrMatcherSetLayout(matcher *DrMatcher, layout *DrMatcherLayout) error {
 	if matcher == nil {
 		return cerr.Nil("mlx5dv_dr_matcher_set_layout", "matcher")
@@ -3056,7 +3064,7 @@ func DrMatcherSetLayout(matcher *DrMatcher, layout *DrMatcherLayout) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrRuleCreate(matcher *DrMatcher, value *FlowMatchParameters, numActions uint64, actions **DrAction) (*DrRule, error) {
 	if matcher == nil {
 		return nil, cerr.Nil("mlx5dv_dr_rule_create", "matcher")
@@ -3087,7 +3095,7 @@ func DrRuleCreate(matcher *DrMatcher, value *FlowMatchParameters, numActions uin
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrRuleDestroy(rule *DrRule) error {
 	if rule == nil {
 		return cerr.Nil("mlx5dv_dr_rule_destroy", "rule")
@@ -3109,7 +3117,7 @@ func DrRuleDestroy(rule *DrRule) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestIbvQp(ibqp *libibverbs.Qp) (*DrAction, error) {
 	if ibqp == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_ibv_qp", "ibqp")
@@ -3134,7 +3142,7 @@ func DrActionCreateDestIbvQp(ibqp *libibverbs.Qp) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestTable(table *DrTable) (*DrAction, error) {
 	if table == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_table", "table")
@@ -3159,7 +3167,7 @@ func DrActionCreateDestTable(table *DrTable) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestVport(domain *DrDomain, vport uint32) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_vport", "domain")
@@ -3184,7 +3192,7 @@ func DrActionCreateDestVport(domain *DrDomain, vport uint32) (*DrAction, error) 
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dr_flow(3).
 func DrActionCreateDestIbPort(domain *DrDomain, ibPort uint32) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_ib_port", "domain")
@@ -3209,7 +3217,7 @@ func DrActionCreateDestIbPort(domain *DrDomain, ibPort uint32) (*DrAction, error
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.15).
+// In every supported rdma-core (MLX5_1.15). See mlx5dv_dr_flow(3).
 func DrActionCreateDestDevxTir(devxObj *DevxObj) (*DrAction, error) {
 	if devxObj == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_devx_tir", "devx_obj")
@@ -3234,7 +3242,7 @@ func DrActionCreateDestDevxTir(devxObj *DevxObj) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.16).
+// In every supported rdma-core (MLX5_1.16). See mlx5dv_dr_flow(3).
 func DrActionCreateDestArray(domain *DrDomain, numDest uint64, dests **DrActionDestAttr) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_array", "domain")
@@ -3262,7 +3270,7 @@ func DrActionCreateDestArray(domain *DrDomain, numDest uint64, dests **DrActionD
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDrop() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
@@ -3284,7 +3292,7 @@ func DrActionCreateDrop() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_dr_flow(3).
 func DrActionCreateDefaultMiss() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
@@ -3306,7 +3314,7 @@ func DrActionCreateDefaultMiss() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateTag(tagValue uint32) (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
@@ -3328,7 +3336,7 @@ func DrActionCreateTag(tagValue uint32) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowCounter(devxObj *DevxObj, offset uint32) (*DrAction, error) {
 	if devxObj == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_flow_counter", "devx_obj")
@@ -3353,7 +3361,7 @@ func DrActionCreateFlowCounter(devxObj *DevxObj, offset uint32) (*DrAction, erro
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreateAso(domain *DrDomain, devxObj *DevxObj, offset uint32, flags uint32, returnRegC uint8) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_aso", "domain")
@@ -3381,7 +3389,7 @@ func DrActionCreateAso(domain *DrDomain, devxObj *DevxObj, offset uint32, flags 
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC uint8) error {
 	if action == nil {
 		return cerr.Nil("mlx5dv_dr_action_modify_aso", "action")
@@ -3404,7 +3412,7 @@ func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC
 // It does not block.
 // May be nil: data.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_packet_reformat", "domain")
@@ -3429,7 +3437,7 @@ func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType I
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_modify_header", "domain")
@@ -3457,7 +3465,7 @@ func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowMeter(attr *DrFlowMeterAttr) (*DrAction, error) {
 	if attr == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_flow_meter", "attr")
@@ -3482,7 +3490,7 @@ func DrActionCreateFlowMeter(attr *DrFlowMeterAttr) (*DrAction, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dr_flow(3).
 func DrActionModifyFlowMeter(action *DrAction, attr *DrFlowMeterAttr, modifyFieldSelect libibverbs.Be64) error {
 	if action == nil {
 		return cerr.Nil("mlx5dv_dr_action_modify_flow_meter", "action")
@@ -3507,7 +3515,7 @@ func DrActionModifyFlowMeter(action *DrAction, attr *DrFlowMeterAttr, modifyFiel
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.16).
+// In every supported rdma-core (MLX5_1.16). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowSampler(attr *DrFlowSamplerAttr) (*DrAction, error) {
 	if attr == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_flow_sampler", "attr")
@@ -3532,7 +3540,7 @@ func DrActionCreateFlowSampler(attr *DrFlowSamplerAttr) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreatePopVlan() (*DrAction, error) {
 	if err := library.Load(); err != nil {
 		return nil, err
@@ -3554,7 +3562,7 @@ func DrActionCreatePopVlan() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreatePushVlan(domain *DrDomain, vlanHdr libibverbs.Be32) (*DrAction, error) {
 	if domain == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_push_vlan", "domain")
@@ -3579,7 +3587,7 @@ func DrActionCreatePushVlan(domain *DrDomain, vlanHdr libibverbs.Be32) (*DrActio
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_dr_flow(3).
 func DrActionCreateDestRootTable(table *DrTable, priority uint16) (*DrAction, error) {
 	if table == nil {
 		return nil, cerr.Nil("mlx5dv_dr_action_create_dest_root_table", "table")
@@ -3604,7 +3612,7 @@ func DrActionCreateDestRootTable(table *DrTable, priority uint16) (*DrAction, er
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionDestroy(action *DrAction) error {
 	if action == nil {
 		return cerr.Nil("mlx5dv_dr_action_destroy", "action")
@@ -3626,7 +3634,7 @@ func DrActionDestroy(action *DrAction) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrDomain(fout unsafe.Pointer, domain *DrDomain) error {
 	if fout == nil {
 		return cerr.Nil("mlx5dv_dump_dr_domain", "fout")
@@ -3651,7 +3659,7 @@ func DumpDrDomain(fout unsafe.Pointer, domain *DrDomain) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrTable(fout unsafe.Pointer, table *DrTable) error {
 	if fout == nil {
 		return cerr.Nil("mlx5dv_dump_dr_table", "fout")
@@ -3676,7 +3684,7 @@ func DumpDrTable(fout unsafe.Pointer, table *DrTable) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrMatcher(fout unsafe.Pointer, matcher *DrMatcher) error {
 	if fout == nil {
 		return cerr.Nil("mlx5dv_dump_dr_matcher", "fout")
@@ -3701,7 +3709,7 @@ func DumpDrMatcher(fout unsafe.Pointer, matcher *DrMatcher) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 	if fout == nil {
 		return cerr.Nil("mlx5dv_dump_dr_rule", "fout")
@@ -3726,7 +3734,7 @@ func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.13).
+// In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
 func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags uint32) (*Pp, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_pp_alloc", "context")
@@ -3754,7 +3762,7 @@ func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.P
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.13).
+// In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
 func PpFree(pp *Pp) error {
 	if pp == nil {
 		return cerr.Nil("mlx5dv_pp_free", "pp")
@@ -3777,7 +3785,7 @@ func PpFree(pp *Pp) error {
 // It returns *port_num, *active_port_num.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_query_qp_lag_port(3).
 func QueryQpLagPort(qp *libibverbs.Qp) (uint8, uint8, error) {
 	if qp == nil {
 		return 0, 0, cerr.Nil("mlx5dv_query_qp_lag_port", "qp")
@@ -3804,7 +3812,7 @@ func QueryQpLagPort(qp *libibverbs.Qp) (uint8, uint8, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_modify_qp_lag_port(3).
 func ModifyQpLagPort(qp *libibverbs.Qp, portNum uint8) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_modify_qp_lag_port", "qp")
@@ -3826,7 +3834,7 @@ func ModifyQpLagPort(qp *libibverbs.Qp, portNum uint8) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_modify_qp_udp_sport(3).
 func ModifyQpUdpSport(qp *libibverbs.Qp, udpSport uint16) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_modify_qp_udp_sport", "qp")
@@ -3848,7 +3856,7 @@ func ModifyQpUdpSport(qp *libibverbs.Qp, udpSport uint16) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dci_stream_id_reset(3).
 func DciStreamIdReset(qp *libibverbs.Qp, streamId uint16) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_dci_stream_id_reset", "qp")
@@ -3870,7 +3878,7 @@ func DciStreamIdReset(qp *libibverbs.Qp, streamId uint16) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedNode, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_sched_node_create", "context")
@@ -3898,7 +3906,7 @@ func SchedNodeCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedN
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedLeaf, error) {
 	if context == nil {
 		return nil, cerr.Nil("mlx5dv_sched_leaf_create", "context")
@@ -3926,7 +3934,7 @@ func SchedLeafCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedL
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeModify(node *SchedNode, schedAttr *SchedAttr) error {
 	if node == nil {
 		return cerr.Nil("mlx5dv_sched_node_modify", "node")
@@ -3951,7 +3959,7 @@ func SchedNodeModify(node *SchedNode, schedAttr *SchedAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafModify(leaf *SchedLeaf, schedAttr *SchedAttr) error {
 	if leaf == nil {
 		return cerr.Nil("mlx5dv_sched_leaf_modify", "leaf")
@@ -3976,7 +3984,7 @@ func SchedLeafModify(leaf *SchedLeaf, schedAttr *SchedAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeDestroy(node *SchedNode) error {
 	if node == nil {
 		return cerr.Nil("mlx5dv_sched_node_destroy", "node")
@@ -3998,7 +4006,7 @@ func SchedNodeDestroy(node *SchedNode) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafDestroy(leaf *SchedLeaf) error {
 	if leaf == nil {
 		return cerr.Nil("mlx5dv_sched_leaf_destroy", "leaf")
@@ -4021,7 +4029,7 @@ func SchedLeafDestroy(leaf *SchedLeaf) error {
 // It does not block.
 // May be nil: requestor, responder.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_modify_qp_sched_elem(3).
 func ModifyQpSchedElem(qp *libibverbs.Qp, requestor *SchedLeaf, responder *SchedLeaf) error {
 	if qp == nil {
 		return cerr.Nil("mlx5dv_modify_qp_sched_elem", "qp")
@@ -4044,7 +4052,7 @@ func ModifyQpSchedElem(qp *libibverbs.Qp, requestor *SchedLeaf, responder *Sched
 // It returns *qpn.
 // It does not block.
 //
-// Since rdma-core 34 (MLX5_1.18).
+// Since rdma-core 34 (MLX5_1.18). See mlx5dv_reserved_qpn_alloc(3).
 func ReservedQpnAlloc(ctx *libibverbs.Context) (uint32, error) {
 	if ctx == nil {
 		return 0, cerr.Nil("mlx5dv_reserved_qpn_alloc", "ctx")
@@ -4070,7 +4078,7 @@ func ReservedQpnAlloc(ctx *libibverbs.Context) (uint32, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 34 (MLX5_1.18).
+// Since rdma-core 34 (MLX5_1.18). See mlx5dv_reserved_qpn_alloc(3).
 func ReservedQpnDealloc(ctx *libibverbs.Context, qpn uint32) error {
 	if ctx == nil {
 		return cerr.Nil("mlx5dv_reserved_qpn_dealloc", "ctx")
@@ -4092,7 +4100,7 @@ func ReservedQpnDealloc(ctx *libibverbs.Context, qpn uint32) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 38 (MLX5_1.22).
+// Since rdma-core 38 (MLX5_1.22). See mlx5dv_dr_flow(3).
 func DrAsoOtherDomainLink(devxObj *DevxObj, peerDmn *DrDomain, dmn *DrDomain, flags uint32, returnRegC uint8) error {
 	if devxObj == nil {
 		return cerr.Nil("mlx5dv_dr_aso_other_domain_link", "devx_obj")
@@ -4120,7 +4128,7 @@ func DrAsoOtherDomainLink(devxObj *DevxObj, peerDmn *DrDomain, dmn *DrDomain, fl
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 38 (MLX5_1.22).
+// Since rdma-core 38 (MLX5_1.22). See mlx5dv_dr_flow(3).
 func DrAsoOtherDomainUnlink(devxObj *DevxObj, dmn *DrDomain) error {
 	if devxObj == nil {
 		return cerr.Nil("mlx5dv_dr_aso_other_domain_unlink", "devx_obj")
@@ -4145,7 +4153,7 @@ func DrAsoOtherDomainUnlink(devxObj *DevxObj, dmn *DrDomain) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_alloc_msi_vector(3).
 func DevxAllocMsiVector(ibctx *libibverbs.Context) (*DevxMsiVector, error) {
 	if ibctx == nil {
 		return nil, cerr.Nil("mlx5dv_devx_alloc_msi_vector", "ibctx")
@@ -4170,7 +4178,7 @@ func DevxAllocMsiVector(ibctx *libibverbs.Context) (*DevxMsiVector, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_alloc_msi_vector(3).
 func DevxFreeMsiVector(msi *DevxMsiVector) error {
 	if msi == nil {
 		return cerr.Nil("mlx5dv_devx_free_msi_vector", "msi")
@@ -4192,7 +4200,7 @@ func DevxFreeMsiVector(msi *DevxMsiVector) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_create_eq(3).
 func DevxCreateEq(ibctx *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) (*DevxEq, error) {
 	if ibctx == nil {
 		return nil, cerr.Nil("mlx5dv_devx_create_eq", "ibctx")
@@ -4223,7 +4231,7 @@ func DevxCreateEq(ibctx *libibverbs.Context, in unsafe.Pointer, inlen uint64, ou
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_create_eq(3).
 func DevxDestroyEq(eq *DevxEq) error {
 	if eq == nil {
 		return cerr.Nil("mlx5dv_devx_destroy_eq", "eq")

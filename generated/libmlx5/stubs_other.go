@@ -17,7 +17,7 @@ import (
 // It does not block.
 // May be nil: mlx5CqAttr.
 //
-// In every supported rdma-core (MLX5_1.1).
+// In every supported rdma-core (MLX5_1.1). See mlx5dv_create_cq(3).
 func CreateCq(context *libibverbs.Context, cqAttr *libibverbs.CqInitAttrEx, mlx5CqAttr *CqInitAttr) (*libibverbs.CqEx, error) {
 	return nil, cerr.Platform("mlx5dv_create_cq")
 }
@@ -29,7 +29,7 @@ func CreateCq(context *libibverbs.Context, cqAttr *libibverbs.CqInitAttrEx, mlx5
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_create_mkey(3).
 func CreateMkey(mkeyInitAttr *MkeyInitAttr) (*Mkey, error) {
 	return nil, cerr.Platform("mlx5dv_create_mkey")
 }
@@ -41,7 +41,7 @@ func CreateMkey(mkeyInitAttr *MkeyInitAttr) (*Mkey, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_create_mkey(3).
 func DestroyMkey(mkey *Mkey) error {
 	return cerr.Platform("mlx5dv_destroy_mkey")
 }
@@ -54,7 +54,7 @@ func DestroyMkey(mkey *Mkey) error {
 // It does not block.
 // May be nil: mlx5QpAttr.
 //
-// In every supported rdma-core (MLX5_1.3).
+// In every supported rdma-core (MLX5_1.3). See mlx5dv_create_qp(3).
 func CreateQp(context *libibverbs.Context, qpAttr *libibverbs.QpInitAttrEx, mlx5QpAttr *QpInitAttr) (*libibverbs.Qp, error) {
 	return nil, cerr.Platform("mlx5dv_create_qp")
 }
@@ -78,6 +78,8 @@ func QpExFromIbvQpEx(qp *libibverbs.QpEx) (*QpEx, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey uint64) error {
 	return cerr.Platform("mlx5dv_wr_set_dc_addr")
 }
@@ -91,7 +93,7 @@ func WrSetDcAddr(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey ui
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_post(3).
 func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDcKey uint64, streamId uint16) error {
 	return cerr.Platform("mlx5dv_wr_set_dc_addr_stream")
 }
@@ -103,6 +105,8 @@ func WrSetDcAddrStream(mqp *QpEx, ah *libibverbs.Ah, remoteDctn uint32, remoteDc
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	return cerr.Platform("mlx5dv_wr_mr_interleaved")
 }
@@ -114,6 +118,8 @@ func WrMrInterleaved(mqp *QpEx, mkey *Mkey, accessFlags uint32, repeatCount uint
 // C returns nothing: what goes wrong inside is not reported.
 // The provider does it; the errno is EOPNOTSUPP if it cannot.
 // It does not block.
+//
+// See mlx5dv_wr_post(3).
 func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *libibverbs.Sge) error {
 	return cerr.Platform("mlx5dv_wr_mr_list")
 }
@@ -127,7 +133,7 @@ func WrMrList(mqp *QpEx, mkey *Mkey, accessFlags uint32, numSges uint16, sge *li
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr) error {
 	return cerr.Platform("mlx5dv_wr_mkey_configure")
 }
@@ -141,7 +147,7 @@ func WrMkeyConfigure(mqp *QpEx, mkey *Mkey, numSetters uint8, attr *MkeyConfAttr
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_access_flags")
 }
@@ -155,7 +161,7 @@ func WrSetMkeyAccessFlags(mqp *QpEx, accessFlags uint32) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_layout_list")
 }
@@ -169,7 +175,7 @@ func WrSetMkeyLayoutList(mqp *QpEx, numSges uint16, sge *libibverbs.Sge) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_mkey_configure(3).
 func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved uint16, data *MrInterleaved) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_layout_interleaved")
 }
@@ -183,7 +189,7 @@ func WrSetMkeyLayoutInterleaved(mqp *QpEx, repeatCount uint32, numInterleaved ui
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_set_mkey_sig_block(3).
 func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_sig_block")
 }
@@ -197,7 +203,7 @@ func WrSetMkeySigBlock(mqp *QpEx, attr *SigBlockAttr) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_set_mkey_crypto(3).
 func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 	return cerr.Platform("mlx5dv_wr_set_mkey_crypto")
 }
@@ -211,7 +217,7 @@ func WrSetMkeyCrypto(mqp *QpEx, attr *CryptoAttr) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 37.
+// Since rdma-core 37. See mlx5dv_wr_post(3).
 func WrMemcpy(mqp *QpEx, destLkey uint32, destAddr uint64, srcLkey uint32, srcAddr uint64, length uint64) error {
 	return cerr.Platform("mlx5dv_wr_memcpy")
 }
@@ -223,7 +229,7 @@ func WrMemcpy(mqp *QpEx, destLkey uint32, destAddr uint64, srcLkey uint32, srcAd
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_mkey_check(3).
 func MkeyCheck(mkey *Mkey, errInfo *MkeyErr) error {
 	return cerr.Platform("mlx5dv_mkey_check")
 }
@@ -235,7 +241,7 @@ func MkeyCheck(mkey *Mkey, errInfo *MkeyErr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_qp_cancel_posted_send_wrs(3).
 func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 	return cerr.Platform("mlx5dv_qp_cancel_posted_send_wrs")
 }
@@ -249,7 +255,7 @@ func QpCancelPostedSendWrs(mqp *QpEx, wrId uint64) error {
 // With an older library that is not noticed: call it only for an object that was created with this operation.
 // It does not block.
 //
-// Since rdma-core 36.
+// Since rdma-core 36. See mlx5dv_wr_post(3).
 func WrRawWqe(mqp *QpEx, wqe unsafe.Pointer) error {
 	return cerr.Platform("mlx5dv_wr_raw_wqe")
 }
@@ -261,7 +267,7 @@ func WrRawWqe(mqp *QpEx, wqe unsafe.Pointer) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLogin(context *libibverbs.Context, loginAttr *CryptoLoginAttr) error {
 	return cerr.Platform("mlx5dv_crypto_login")
 }
@@ -274,7 +280,7 @@ func CryptoLogin(context *libibverbs.Context, loginAttr *CryptoLoginAttr) error 
 // It returns *state.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLoginQueryState(context *libibverbs.Context) (CryptoLoginState, error) {
 	return 0, cerr.Platform("mlx5dv_crypto_login_query_state")
 }
@@ -286,7 +292,7 @@ func CryptoLoginQueryState(context *libibverbs.Context) (CryptoLoginState, error
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_crypto_login(3).
 func CryptoLogout(context *libibverbs.Context) error {
 	return cerr.Platform("mlx5dv_crypto_logout")
 }
@@ -298,7 +304,7 @@ func CryptoLogout(context *libibverbs.Context) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginCreate(context *libibverbs.Context, loginAttr *CryptoLoginAttrEx) (*CryptoLoginObj, error) {
 	return nil, cerr.Platform("mlx5dv_crypto_login_create")
 }
@@ -310,7 +316,7 @@ func CryptoLoginCreate(context *libibverbs.Context, loginAttr *CryptoLoginAttrEx
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginQuery(cryptoLogin *CryptoLoginObj, queryAttr *CryptoLoginQueryAttr) error {
 	return cerr.Platform("mlx5dv_crypto_login_query")
 }
@@ -322,7 +328,7 @@ func CryptoLoginQuery(cryptoLogin *CryptoLoginObj, queryAttr *CryptoLoginQueryAt
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_crypto_login_create(3).
 func CryptoLoginDestroy(cryptoLogin *CryptoLoginObj) error {
 	return cerr.Platform("mlx5dv_crypto_login_destroy")
 }
@@ -334,7 +340,7 @@ func CryptoLoginDestroy(cryptoLogin *CryptoLoginObj) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekCreate(context *libibverbs.Context, initAttr *DekInitAttr) (*Dek, error) {
 	return nil, cerr.Platform("mlx5dv_dek_create")
 }
@@ -346,7 +352,7 @@ func DekCreate(context *libibverbs.Context, initAttr *DekInitAttr) (*Dek, error)
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekQuery(dek *Dek, attr *DekAttr) error {
 	return cerr.Platform("mlx5dv_dek_query")
 }
@@ -358,7 +364,7 @@ func DekQuery(dek *Dek, attr *DekAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dek_create(3).
 func DekDestroy(dek *Dek) error {
 	return cerr.Platform("mlx5dv_dek_destroy")
 }
@@ -370,7 +376,7 @@ func DekDestroy(dek *Dek) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.6).
+// In every supported rdma-core (MLX5_1.6). See mlx5dv_create_flow_matcher(3).
 func CreateFlowMatcher(context *libibverbs.Context, matcherAttr *FlowMatcherAttr) (*FlowMatcher, error) {
 	return nil, cerr.Platform("mlx5dv_create_flow_matcher")
 }
@@ -394,7 +400,7 @@ func DestroyFlowMatcher(matcher *FlowMatcher) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_create_steering_anchor(3).
 func CreateSteeringAnchor(context *libibverbs.Context, attr *SteeringAnchorAttr) (*SteeringAnchor, error) {
 	return nil, cerr.Platform("mlx5dv_create_steering_anchor")
 }
@@ -406,7 +412,7 @@ func CreateSteeringAnchor(context *libibverbs.Context, attr *SteeringAnchorAttr)
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_create_steering_anchor(3).
 func DestroySteeringAnchor(sa *SteeringAnchor) error {
 	return cerr.Platform("mlx5dv_destroy_steering_anchor")
 }
@@ -418,7 +424,7 @@ func DestroySteeringAnchor(sa *SteeringAnchor) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63.
+// Since rdma-core 63. See mlx5dv_create_flow(3).
 func CreateFlow(matcher *FlowMatcher, matchValue *FlowMatchParameters, numActions uint64, actionsAttr *FlowActionAttr) (*libibverbs.Flow, error) {
 	return nil, cerr.Platform("_mlx5dv_create_flow")
 }
@@ -430,7 +436,7 @@ func CreateFlow(matcher *FlowMatcher, matchValue *FlowMatchParameters, numAction
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.5).
+// In every supported rdma-core (MLX5_1.5). See mlx5dv_flow_action_esp(3).
 func CreateFlowActionEsp(ctx *libibverbs.Context, esp *libibverbs.FlowActionEspAttr, mlx5Attr *FlowActionEsp) (*libibverbs.FlowAction, error) {
 	return nil, cerr.Platform("mlx5dv_create_flow_action_esp")
 }
@@ -442,7 +448,7 @@ func CreateFlowActionEsp(ctx *libibverbs.Context, esp *libibverbs.FlowActionEspA
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_create_flow_action_modify_header(3).
 func CreateFlowActionModifyHeader(ctx *libibverbs.Context, actionsSz uint64, actions *uint64, ftType IbUapiFlowTableType) (*libibverbs.FlowAction, error) {
 	return nil, cerr.Platform("mlx5dv_create_flow_action_modify_header")
 }
@@ -455,7 +461,7 @@ func CreateFlowActionModifyHeader(ctx *libibverbs.Context, actionsSz uint64, act
 // It does not block.
 // May be nil: data.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_create_flow_action_packet_reformat(3).
 func CreateFlowActionPacketReformat(ctx *libibverbs.Context, dataSz uint64, data unsafe.Pointer, reformatType IbUapiFlowActionPacketReformatType, ftType IbUapiFlowTableType) (*libibverbs.FlowAction, error) {
 	return nil, cerr.Platform("mlx5dv_create_flow_action_packet_reformat")
 }
@@ -467,7 +473,7 @@ func CreateFlowActionPacketReformat(ctx *libibverbs.Context, dataSz uint64, data
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.0).
+// In every supported rdma-core (MLX5_1.0). See mlx5dv_query_device(3).
 func QueryDevice(ctxIn *libibverbs.Context, attrsOut *Context) error {
 	return cerr.Platform("mlx5dv_query_device")
 }
@@ -479,7 +485,7 @@ func QueryDevice(ctxIn *libibverbs.Context, attrsOut *Context) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_map_ah_to_qp(3).
 func MapAhToQp(ah *libibverbs.Ah, qpNum uint32) error {
 	return cerr.Platform("mlx5dv_map_ah_to_qp")
 }
@@ -491,7 +497,7 @@ func MapAhToQp(ah *libibverbs.Ah, qpNum uint32) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_alloc_dm(3).
 func AllocDm(context *libibverbs.Context, dmAttr *libibverbs.AllocDmAttr, mlx5DmAttr *AllocDmAttr) (*libibverbs.Dm, error) {
 	return nil, cerr.Platform("mlx5dv_alloc_dm")
 }
@@ -503,7 +509,7 @@ func AllocDm(context *libibverbs.Context, dmAttr *libibverbs.AllocDmAttr, mlx5Dm
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 35 (MLX5_1.19).
+// Since rdma-core 35 (MLX5_1.19). See mlx5dv_dm_map_op_addr(3).
 func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 	return nil, cerr.Platform("mlx5dv_dm_map_op_addr")
 }
@@ -515,7 +521,7 @@ func DmMapOpAddr(dm *libibverbs.Dm, op uint8) (unsafe.Pointer, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 54 (MLX5_1.25).
+// Since rdma-core 54 (MLX5_1.25). See mlx5dv_reg_dmabuf_mr(3).
 func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, fd int32, access int32, mlx5Access int32) (*libibverbs.Mr, error) {
 	return nil, cerr.Platform("mlx5dv_reg_dmabuf_mr")
 }
@@ -527,7 +533,7 @@ func RegDmabufMr(pd *libibverbs.Pd, offset uint64, length uint64, iova uint64, f
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 54 (MLX5_1.25).
+// Since rdma-core 54 (MLX5_1.25). See mlx5dv_get_data_direct_sysfs_path(3).
 func GetDataDirectSysfsPath(context *libibverbs.Context, buf *byte, bufLen uint64) error {
 	return cerr.Platform("mlx5dv_get_data_direct_sysfs_path")
 }
@@ -552,7 +558,7 @@ func CreateWq(context *libibverbs.Context, wqInitAttr *libibverbs.WqInitAttr, ml
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.2).
+// In every supported rdma-core (MLX5_1.2). See mlx5dv_init_obj(3).
 func InitObj(obj *Obj, objType uint64) error {
 	return cerr.Platform("mlx5dv_init_obj")
 }
@@ -576,7 +582,7 @@ func SetContextAttr(context *libibverbs.Context, typ SetCtxAttrType, attr unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.4).
+// In every supported rdma-core (MLX5_1.4). See mlx5dv_get_clock_info(3).
 func GetClockInfo(context *libibverbs.Context, clockInfo *ClockInfo) error {
 	return cerr.Platform("mlx5dv_get_clock_info")
 }
@@ -587,6 +593,8 @@ func GetClockInfo(context *libibverbs.Context, clockInfo *ClockInfo) error {
 //
 // It returns C's value; C has no way to report a failure.
 // It does not block.
+//
+// See mlx5dv_ts_to_ns(3).
 func TsToNs(clockInfo *ClockInfo, deviceTimestamp uint64) (uint64, error) {
 	return 0, cerr.Platform("mlx5dv_ts_to_ns")
 }
@@ -598,7 +606,7 @@ func TsToNs(clockInfo *ClockInfo, deviceTimestamp uint64) (uint64, error) {
 // It returns C's value; C has no way to report a failure.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_is_supported(3).
 func IsSupported(device *libibverbs.Device) (bool, error) {
 	return false, cerr.Platform("mlx5dv_is_supported")
 }
@@ -610,7 +618,7 @@ func IsSupported(device *libibverbs.Device) (bool, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_get_vfio_device_list(3).
 func GetVfioDeviceList(attr *VfioContextAttr) (**libibverbs.Device, error) {
 	return nil, cerr.Platform("mlx5dv_get_vfio_device_list")
 }
@@ -622,7 +630,7 @@ func GetVfioDeviceList(attr *VfioContextAttr) (**libibverbs.Device, error) {
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_vfio_get_events_fd(3).
 func VfioGetEventsFd(ibctx *libibverbs.Context) (int, error) {
 	return 0, cerr.Platform("mlx5dv_vfio_get_events_fd")
 }
@@ -634,7 +642,7 @@ func VfioGetEventsFd(ibctx *libibverbs.Context) (int, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_vfio_process_events(3).
 func VfioProcessEvents(context *libibverbs.Context) error {
 	return cerr.Platform("mlx5dv_vfio_process_events")
 }
@@ -647,7 +655,7 @@ func VfioProcessEvents(context *libibverbs.Context) error {
 // It does not block.
 // May be nil: attr.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_open_device(3).
 func OpenDevice(device *libibverbs.Device, attr *ContextAttr) (*libibverbs.Context, error) {
 	return nil, cerr.Platform("mlx5dv_open_device")
 }
@@ -659,7 +667,7 @@ func OpenDevice(device *libibverbs.Device, attr *ContextAttr) (*libibverbs.Conte
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjCreate(context *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) (*DevxObj, error) {
 	return nil, cerr.Platform("mlx5dv_devx_obj_create")
 }
@@ -671,7 +679,7 @@ func DevxObjCreate(context *libibverbs.Context, in unsafe.Pointer, inlen uint64,
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjQuery(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_obj_query")
 }
@@ -683,7 +691,7 @@ func DevxObjQuery(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poin
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjModify(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_obj_modify")
 }
@@ -695,7 +703,7 @@ func DevxObjModify(obj *DevxObj, in unsafe.Pointer, inlen uint64, out unsafe.Poi
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxObjDestroy(obj *DevxObj) error {
 	return cerr.Platform("mlx5dv_devx_obj_destroy")
 }
@@ -707,7 +715,7 @@ func DevxObjDestroy(obj *DevxObj) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjExport(obj *DevxObj, data unsafe.Pointer) error {
 	return cerr.Platform("mlx5dv_devx_obj_export")
 }
@@ -719,7 +727,7 @@ func DevxObjExport(obj *DevxObj, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxObj, error) {
 	return nil, cerr.Platform("mlx5dv_devx_obj_import")
 }
@@ -731,7 +739,7 @@ func DevxObjImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxObj, 
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_obj_export(3).
 func DevxObjUnimport(obj *DevxObj) error {
 	return cerr.Platform("mlx5dv_devx_obj_unimport")
 }
@@ -743,7 +751,7 @@ func DevxObjUnimport(obj *DevxObj) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_obj_create(3).
 func DevxGeneralCmd(context *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_general_cmd")
 }
@@ -755,7 +763,7 @@ func DevxGeneralCmd(context *libibverbs.Context, in unsafe.Pointer, inlen uint64
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 35.
+// Since rdma-core 35. See mlx5dv_query_port(3).
 func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPort) error {
 	return cerr.Platform("mlx5dv_query_port")
 }
@@ -768,7 +776,7 @@ func QueryPort(context *libibverbs.Context, portNum uint32, info *IbUapiQueryPor
 // It does not block.
 // C keeps: addr.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
 func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, access uint32) (*DevxUmem, error) {
 	return nil, cerr.Platform("mlx5dv_devx_umem_reg")
 }
@@ -780,7 +788,7 @@ func DevxUmemReg(ctx *libibverbs.Context, addr unsafe.Pointer, size uint64, acce
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 35 (MLX5_1.19).
+// Since rdma-core 35 (MLX5_1.19). See mlx5dv_devx_umem_reg(3).
 func DevxUmemRegEx(ctx *libibverbs.Context, umemIn *DevxUmemIn) (*DevxUmem, error) {
 	return nil, cerr.Platform("mlx5dv_devx_umem_reg_ex")
 }
@@ -792,7 +800,7 @@ func DevxUmemRegEx(ctx *libibverbs.Context, umemIn *DevxUmemIn) (*DevxUmem, erro
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_umem_reg(3).
 func DevxUmemDereg(umem *DevxUmem) error {
 	return cerr.Platform("mlx5dv_devx_umem_dereg")
 }
@@ -804,7 +812,7 @@ func DevxUmemDereg(umem *DevxUmem) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemExport(umem *DevxUmem, data unsafe.Pointer) error {
 	return cerr.Platform("mlx5dv_devx_umem_export")
 }
@@ -816,7 +824,7 @@ func DevxUmemExport(umem *DevxUmem, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxUmem, error) {
 	return nil, cerr.Platform("mlx5dv_devx_umem_import")
 }
@@ -828,7 +836,7 @@ func DevxUmemImport(context *libibverbs.Context, data unsafe.Pointer) (*DevxUmem
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_devx_umem_export(3).
 func DevxUmemUnimport(umem *DevxUmem) error {
 	return cerr.Platform("mlx5dv_devx_umem_unimport")
 }
@@ -840,7 +848,7 @@ func DevxUmemUnimport(umem *DevxUmem) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
 func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
 	return nil, cerr.Platform("mlx5dv_devx_alloc_uar")
 }
@@ -852,7 +860,7 @@ func DevxAllocUar(context *libibverbs.Context, flags uint32) (*DevxUar, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_alloc_uar(3).
 func DevxFreeUar(devxUar *DevxUar) error {
 	return cerr.Platform("mlx5dv_devx_free_uar")
 }
@@ -864,7 +872,7 @@ func DevxFreeUar(devxUar *DevxUar) error {
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 62 (MLX5_1.26).
+// Since rdma-core 62 (MLX5_1.26). See mlx5dv_devx_uar_export_dmabuf_fd(3).
 func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 	return 0, cerr.Platform("mlx5dv_devx_uar_export_dmabuf_fd")
 }
@@ -876,7 +884,7 @@ func DevxUarExportDmabufFd(devxUar *DevxUar) (int, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
 func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
 	return nil, cerr.Platform("mlx5dv_alloc_var")
 }
@@ -888,7 +896,7 @@ func AllocVar(context *libibverbs.Context, flags uint32) (*Var, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_alloc_var(3).
 func FreeVar(dvVar *Var) error {
 	return cerr.Platform("mlx5dv_free_var")
 }
@@ -900,7 +908,7 @@ func FreeVar(dvVar *Var) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarExport(dvVar *Var, data unsafe.Pointer) error {
 	return cerr.Platform("mlx5dv_var_export")
 }
@@ -912,7 +920,7 @@ func VarExport(dvVar *Var, data unsafe.Pointer) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarImport(context *libibverbs.Context, data unsafe.Pointer) (*Var, error) {
 	return nil, cerr.Platform("mlx5dv_var_import")
 }
@@ -924,7 +932,7 @@ func VarImport(context *libibverbs.Context, data unsafe.Pointer) (*Var, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_var_export(3).
 func VarUnimport(dvVar *Var) error {
 	return cerr.Platform("mlx5dv_var_unimport")
 }
@@ -936,7 +944,7 @@ func VarUnimport(dvVar *Var) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 63 (MLX5_1.27).
+// Since rdma-core 63 (MLX5_1.27). See mlx5dv_get_export_sizes(3).
 func GetExportSizes(sizes *ExportSizes, sizesLen uint64) error {
 	return cerr.Platform("_mlx5dv_get_export_sizes")
 }
@@ -949,7 +957,7 @@ func GetExportSizes(sizes *ExportSizes, sizesLen uint64) error {
 // It returns *eqn.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.7).
+// In every supported rdma-core (MLX5_1.7). See mlx5dv_devx_query_eqn(3).
 func DevxQueryEqn(context *libibverbs.Context, vector uint32) (uint32, error) {
 	return 0, cerr.Platform("mlx5dv_devx_query_eqn")
 }
@@ -961,7 +969,7 @@ func DevxQueryEqn(context *libibverbs.Context, vector uint32) (uint32, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxCqQuery(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_cq_query")
 }
@@ -973,7 +981,7 @@ func DevxCqQuery(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxCqModify(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_cq_modify")
 }
@@ -985,7 +993,7 @@ func DevxCqModify(cq *libibverbs.Cq, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxQpQuery(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_qp_query")
 }
@@ -997,7 +1005,7 @@ func DevxQpQuery(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxQpModify(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_qp_modify")
 }
@@ -1009,7 +1017,7 @@ func DevxQpModify(qp *libibverbs.Qp, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxSrqQuery(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_srq_query")
 }
@@ -1021,7 +1029,7 @@ func DevxSrqQuery(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsa
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxSrqModify(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_srq_modify")
 }
@@ -1033,7 +1041,7 @@ func DevxSrqModify(srq *libibverbs.Srq, in unsafe.Pointer, inlen uint64, out uns
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxWqQuery(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_wq_query")
 }
@@ -1045,7 +1053,7 @@ func DevxWqQuery(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxWqModify(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_wq_modify")
 }
@@ -1057,7 +1065,7 @@ func DevxWqModify(wq *libibverbs.Wq, in unsafe.Pointer, inlen uint64, out unsafe
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxIndTblQuery(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_ind_tbl_query")
 }
@@ -1069,7 +1077,7 @@ func DevxIndTblQuery(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen ui
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.8).
+// In every supported rdma-core (MLX5_1.8). See mlx5dv_devx_qp_modify(3).
 func DevxIndTblModify(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) error {
 	return cerr.Platform("mlx5dv_devx_ind_tbl_modify")
 }
@@ -1081,7 +1089,7 @@ func DevxIndTblModify(indTbl *libibverbs.RwqIndTable, in unsafe.Pointer, inlen u
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxCreateCmdComp(context *libibverbs.Context) (*DevxCmdComp, error) {
 	return nil, cerr.Platform("mlx5dv_devx_create_cmd_comp")
 }
@@ -1093,7 +1101,7 @@ func DevxCreateCmdComp(context *libibverbs.Context) (*DevxCmdComp, error) {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxDestroyCmdComp(cmdComp *DevxCmdComp) error {
 	return cerr.Platform("mlx5dv_devx_destroy_cmd_comp")
 }
@@ -1105,7 +1113,7 @@ func DevxDestroyCmdComp(cmdComp *DevxCmdComp) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_obj_create(3).
 func DevxObjQueryAsync(obj *DevxObj, in unsafe.Pointer, inlen uint64, outlen uint64, wrId uint64, cmdComp *DevxCmdComp) error {
 	return cerr.Platform("mlx5dv_devx_obj_query_async")
 }
@@ -1117,7 +1125,7 @@ func DevxObjQueryAsync(obj *DevxObj, in unsafe.Pointer, inlen uint64, outlen uin
 // It fails if C returns another number than 0, which is the errno.
 // It can block.
 //
-// In every supported rdma-core (MLX5_1.9).
+// In every supported rdma-core (MLX5_1.9). See mlx5dv_devx_create_cmd_comp(3).
 func DevxGetAsyncCmdComp(cmdComp *DevxCmdComp, cmdResp *IbUapiDevxAsyncCmdHdr, cmdRespLen uint64) error {
 	return cerr.Platform("mlx5dv_devx_get_async_cmd_comp")
 }
@@ -1129,7 +1137,7 @@ func DevxGetAsyncCmdComp(cmdComp *DevxCmdComp, cmdResp *IbUapiDevxAsyncCmdHdr, c
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_create_event_channel(3).
 func DevxCreateEventChannel(context *libibverbs.Context, flags IbUapiDevxCreateEventChannelFlags) (*DevxEventChannel, error) {
 	return nil, cerr.Platform("mlx5dv_devx_create_event_channel")
 }
@@ -1141,7 +1149,7 @@ func DevxCreateEventChannel(context *libibverbs.Context, flags IbUapiDevxCreateE
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_create_event_channel(3).
 func DevxDestroyEventChannel(eventChannel *DevxEventChannel) error {
 	return cerr.Platform("mlx5dv_devx_destroy_event_channel")
 }
@@ -1154,7 +1162,7 @@ func DevxDestroyEventChannel(eventChannel *DevxEventChannel) error {
 // It does not block.
 // May be nil: obj.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_subscribe_devx_event(3).
 func DevxSubscribeDevxEvent(eventChannel *DevxEventChannel, obj *DevxObj, eventsSz uint16, eventsNum *uint16, cookie uint64) error {
 	return cerr.Platform("mlx5dv_devx_subscribe_devx_event")
 }
@@ -1167,7 +1175,7 @@ func DevxSubscribeDevxEvent(eventChannel *DevxEventChannel, obj *DevxObj, events
 // It does not block.
 // May be nil: obj.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_subscribe_devx_event(3).
 func DevxSubscribeDevxEventFd(eventChannel *DevxEventChannel, fd int32, obj *DevxObj, eventNum uint16) error {
 	return cerr.Platform("mlx5dv_devx_subscribe_devx_event_fd")
 }
@@ -1179,7 +1187,7 @@ func DevxSubscribeDevxEventFd(eventChannel *DevxEventChannel, fd int32, obj *Dev
 // It returns C's number, and fails if that is -1, with the errno that C set.
 // It can block.
 //
-// In every supported rdma-core (MLX5_1.11).
+// In every supported rdma-core (MLX5_1.11). See mlx5dv_devx_get_event(3).
 func DevxGetEvent(eventChannel *DevxEventChannel, eventData *IbUapiDevxAsyncEventHdr, eventRespLen uint64) (int, error) {
 	return 0, cerr.Platform("mlx5dv_devx_get_event")
 }
@@ -1191,7 +1199,7 @@ func DevxGetEvent(eventChannel *DevxEventChannel, eventData *IbUapiDevxAsyncEven
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainCreate(ctx *libibverbs.Context, typ DrDomainType) (*DrDomain, error) {
 	return nil, cerr.Platform("mlx5dv_dr_domain_create")
 }
@@ -1203,7 +1211,7 @@ func DrDomainCreate(ctx *libibverbs.Context, typ DrDomainType) (*DrDomain, error
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainDestroy(domain *DrDomain) error {
 	return cerr.Platform("mlx5dv_dr_domain_destroy")
 }
@@ -1215,7 +1223,7 @@ func DrDomainDestroy(domain *DrDomain) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrDomainSync(domain *DrDomain, flags uint32) error {
 	return cerr.Platform("mlx5dv_dr_domain_sync")
 }
@@ -1227,7 +1235,7 @@ func DrDomainSync(domain *DrDomain, flags uint32) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_dr_flow(3).
 func DrDomainSetReclaimDeviceMemory(dmn *DrDomain, enable bool) error {
 	return cerr.Platform("mlx5dv_dr_domain_set_reclaim_device_memory")
 }
@@ -1239,7 +1247,7 @@ func DrDomainSetReclaimDeviceMemory(dmn *DrDomain, enable bool) error {
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// Since rdma-core 36 (MLX5_1.20).
+// Since rdma-core 36 (MLX5_1.20). See mlx5dv_dr_flow(3).
 func DrDomainAllowDuplicateRules(domain *DrDomain, allow bool) error {
 	return cerr.Platform("mlx5dv_dr_domain_allow_duplicate_rules")
 }
@@ -1251,7 +1259,7 @@ func DrDomainAllowDuplicateRules(domain *DrDomain, allow bool) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrTableCreate(domain *DrDomain, level uint32) (*DrTable, error) {
 	return nil, cerr.Platform("mlx5dv_dr_table_create")
 }
@@ -1263,7 +1271,7 @@ func DrTableCreate(domain *DrDomain, level uint32) (*DrTable, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrTableDestroy(table *DrTable) error {
 	return cerr.Platform("mlx5dv_dr_table_destroy")
 }
@@ -1276,7 +1284,7 @@ func DrTableDestroy(table *DrTable) error {
 // It does not block.
 // May be nil: mask.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrMatcherCreate(table *DrTable, priority uint16, matchCriteriaEnable uint8, mask *FlowMatchParameters) (*DrMatcher, error) {
 	return nil, cerr.Platform("mlx5dv_dr_matcher_create")
 }
@@ -1288,7 +1296,7 @@ func DrMatcherCreate(table *DrTable, priority uint16, matchCriteriaEnable uint8,
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrMatcherDestroy(matcher *DrMatcher) error {
 	return cerr.Platform("mlx5dv_dr_matcher_destroy")
 }
@@ -1300,7 +1308,7 @@ func DrMatcherDestroy(matcher *DrMatcher) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dr_flow(3).
 func DrMatcherSetLayout(matcher *DrMatcher, layout *DrMatcherLayout) error {
 	return cerr.Platform("mlx5dv_dr_matcher_set_layout")
 }
@@ -1312,7 +1320,7 @@ func DrMatcherSetLayout(matcher *DrMatcher, layout *DrMatcherLayout) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrRuleCreate(matcher *DrMatcher, value *FlowMatchParameters, numActions uint64, actions **DrAction) (*DrRule, error) {
 	return nil, cerr.Platform("mlx5dv_dr_rule_create")
 }
@@ -1324,7 +1332,7 @@ func DrRuleCreate(matcher *DrMatcher, value *FlowMatchParameters, numActions uin
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrRuleDestroy(rule *DrRule) error {
 	return cerr.Platform("mlx5dv_dr_rule_destroy")
 }
@@ -1336,7 +1344,7 @@ func DrRuleDestroy(rule *DrRule) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestIbvQp(ibqp *libibverbs.Qp) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_ibv_qp")
 }
@@ -1348,7 +1356,7 @@ func DrActionCreateDestIbvQp(ibqp *libibverbs.Qp) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestTable(table *DrTable) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_table")
 }
@@ -1360,7 +1368,7 @@ func DrActionCreateDestTable(table *DrTable) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDestVport(domain *DrDomain, vport uint32) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_vport")
 }
@@ -1372,7 +1380,7 @@ func DrActionCreateDestVport(domain *DrDomain, vport uint32) (*DrAction, error) 
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dr_flow(3).
 func DrActionCreateDestIbPort(domain *DrDomain, ibPort uint32) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_ib_port")
 }
@@ -1384,7 +1392,7 @@ func DrActionCreateDestIbPort(domain *DrDomain, ibPort uint32) (*DrAction, error
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.15).
+// In every supported rdma-core (MLX5_1.15). See mlx5dv_dr_flow(3).
 func DrActionCreateDestDevxTir(devxObj *DevxObj) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_devx_tir")
 }
@@ -1396,7 +1404,7 @@ func DrActionCreateDestDevxTir(devxObj *DevxObj) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.16).
+// In every supported rdma-core (MLX5_1.16). See mlx5dv_dr_flow(3).
 func DrActionCreateDestArray(domain *DrDomain, numDest uint64, dests **DrActionDestAttr) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_array")
 }
@@ -1408,7 +1416,7 @@ func DrActionCreateDestArray(domain *DrDomain, numDest uint64, dests **DrActionD
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateDrop() (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_drop")
 }
@@ -1420,7 +1428,7 @@ func DrActionCreateDrop() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_dr_flow(3).
 func DrActionCreateDefaultMiss() (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_default_miss")
 }
@@ -1432,7 +1440,7 @@ func DrActionCreateDefaultMiss() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateTag(tagValue uint32) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_tag")
 }
@@ -1444,7 +1452,7 @@ func DrActionCreateTag(tagValue uint32) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowCounter(devxObj *DevxObj, offset uint32) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_flow_counter")
 }
@@ -1456,7 +1464,7 @@ func DrActionCreateFlowCounter(devxObj *DevxObj, offset uint32) (*DrAction, erro
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreateAso(domain *DrDomain, devxObj *DevxObj, offset uint32, flags uint32, returnRegC uint8) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_aso")
 }
@@ -1468,7 +1476,7 @@ func DrActionCreateAso(domain *DrDomain, devxObj *DevxObj, offset uint32, flags 
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC uint8) error {
 	return cerr.Platform("mlx5dv_dr_action_modify_aso")
 }
@@ -1481,7 +1489,7 @@ func DrActionModifyAso(action *DrAction, offset uint32, flags uint32, returnRegC
 // It does not block.
 // May be nil: data.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType IbUapiFlowActionPacketReformatType, dataSz uint64, data unsafe.Pointer) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_packet_reformat")
 }
@@ -1493,7 +1501,7 @@ func DrActionCreatePacketReformat(domain *DrDomain, flags uint32, reformatType I
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64, actions *libibverbs.Be64) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_modify_header")
 }
@@ -1505,7 +1513,7 @@ func DrActionCreateModifyHeader(domain *DrDomain, flags uint32, actionsSz uint64
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowMeter(attr *DrFlowMeterAttr) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_flow_meter")
 }
@@ -1517,7 +1525,7 @@ func DrActionCreateFlowMeter(attr *DrFlowMeterAttr) (*DrAction, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dr_flow(3).
 func DrActionModifyFlowMeter(action *DrAction, attr *DrFlowMeterAttr, modifyFieldSelect libibverbs.Be64) error {
 	return cerr.Platform("mlx5dv_dr_action_modify_flow_meter")
 }
@@ -1529,7 +1537,7 @@ func DrActionModifyFlowMeter(action *DrAction, attr *DrFlowMeterAttr, modifyFiel
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.16).
+// In every supported rdma-core (MLX5_1.16). See mlx5dv_dr_flow(3).
 func DrActionCreateFlowSampler(attr *DrFlowSamplerAttr) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_flow_sampler")
 }
@@ -1541,7 +1549,7 @@ func DrActionCreateFlowSampler(attr *DrFlowSamplerAttr) (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreatePopVlan() (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_pop_vlan")
 }
@@ -1553,7 +1561,7 @@ func DrActionCreatePopVlan() (*DrAction, error) {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_dr_flow(3).
 func DrActionCreatePushVlan(domain *DrDomain, vlanHdr libibverbs.Be32) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_push_vlan")
 }
@@ -1565,7 +1573,7 @@ func DrActionCreatePushVlan(domain *DrDomain, vlanHdr libibverbs.Be32) (*DrActio
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 42 (MLX5_1.24).
+// Since rdma-core 42 (MLX5_1.24). See mlx5dv_dr_flow(3).
 func DrActionCreateDestRootTable(table *DrTable, priority uint16) (*DrAction, error) {
 	return nil, cerr.Platform("mlx5dv_dr_action_create_dest_root_table")
 }
@@ -1577,7 +1585,7 @@ func DrActionCreateDestRootTable(table *DrTable, priority uint16) (*DrAction, er
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.10).
+// In every supported rdma-core (MLX5_1.10). See mlx5dv_dr_flow(3).
 func DrActionDestroy(action *DrAction) error {
 	return cerr.Platform("mlx5dv_dr_action_destroy")
 }
@@ -1589,7 +1597,7 @@ func DrActionDestroy(action *DrAction) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrDomain(fout unsafe.Pointer, domain *DrDomain) error {
 	return cerr.Platform("mlx5dv_dump_dr_domain")
 }
@@ -1601,7 +1609,7 @@ func DumpDrDomain(fout unsafe.Pointer, domain *DrDomain) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrTable(fout unsafe.Pointer, table *DrTable) error {
 	return cerr.Platform("mlx5dv_dump_dr_table")
 }
@@ -1613,7 +1621,7 @@ func DumpDrTable(fout unsafe.Pointer, table *DrTable) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrMatcher(fout unsafe.Pointer, matcher *DrMatcher) error {
 	return cerr.Platform("mlx5dv_dump_dr_matcher")
 }
@@ -1625,7 +1633,7 @@ func DumpDrMatcher(fout unsafe.Pointer, matcher *DrMatcher) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.12).
+// In every supported rdma-core (MLX5_1.12). See mlx5dv_dump(3).
 func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 	return cerr.Platform("mlx5dv_dump_dr_rule")
 }
@@ -1637,7 +1645,7 @@ func DumpDrRule(fout unsafe.Pointer, rule *DrRule) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.13).
+// In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
 func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.Pointer, flags uint32) (*Pp, error) {
 	return nil, cerr.Platform("mlx5dv_pp_alloc")
 }
@@ -1649,7 +1657,7 @@ func PpAlloc(context *libibverbs.Context, ppContextSz uint64, ppContext unsafe.P
 // C returns nothing: what goes wrong inside is not reported.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.13).
+// In every supported rdma-core (MLX5_1.13). See mlx5dv_pp_alloc(3).
 func PpFree(pp *Pp) error {
 	return cerr.Platform("mlx5dv_pp_free")
 }
@@ -1662,7 +1670,7 @@ func PpFree(pp *Pp) error {
 // It returns *port_num, *active_port_num.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_query_qp_lag_port(3).
 func QueryQpLagPort(qp *libibverbs.Qp) (uint8, uint8, error) {
 	return 0, 0, cerr.Platform("mlx5dv_query_qp_lag_port")
 }
@@ -1674,7 +1682,7 @@ func QueryQpLagPort(qp *libibverbs.Qp) (uint8, uint8, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.14).
+// In every supported rdma-core (MLX5_1.14). See mlx5dv_modify_qp_lag_port(3).
 func ModifyQpLagPort(qp *libibverbs.Qp, portNum uint8) error {
 	return cerr.Platform("mlx5dv_modify_qp_lag_port")
 }
@@ -1686,7 +1694,7 @@ func ModifyQpLagPort(qp *libibverbs.Qp, portNum uint8) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_modify_qp_udp_sport(3).
 func ModifyQpUdpSport(qp *libibverbs.Qp, udpSport uint16) error {
 	return cerr.Platform("mlx5dv_modify_qp_udp_sport")
 }
@@ -1698,7 +1706,7 @@ func ModifyQpUdpSport(qp *libibverbs.Qp, udpSport uint16) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 37 (MLX5_1.21).
+// Since rdma-core 37 (MLX5_1.21). See mlx5dv_dci_stream_id_reset(3).
 func DciStreamIdReset(qp *libibverbs.Qp, streamId uint16) error {
 	return cerr.Platform("mlx5dv_dci_stream_id_reset")
 }
@@ -1710,7 +1718,7 @@ func DciStreamIdReset(qp *libibverbs.Qp, streamId uint16) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedNode, error) {
 	return nil, cerr.Platform("mlx5dv_sched_node_create")
 }
@@ -1722,7 +1730,7 @@ func SchedNodeCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedN
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedLeaf, error) {
 	return nil, cerr.Platform("mlx5dv_sched_leaf_create")
 }
@@ -1734,7 +1742,7 @@ func SchedLeafCreate(context *libibverbs.Context, schedAttr *SchedAttr) (*SchedL
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeModify(node *SchedNode, schedAttr *SchedAttr) error {
 	return cerr.Platform("mlx5dv_sched_node_modify")
 }
@@ -1746,7 +1754,7 @@ func SchedNodeModify(node *SchedNode, schedAttr *SchedAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafModify(leaf *SchedLeaf, schedAttr *SchedAttr) error {
 	return cerr.Platform("mlx5dv_sched_leaf_modify")
 }
@@ -1758,7 +1766,7 @@ func SchedLeafModify(leaf *SchedLeaf, schedAttr *SchedAttr) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedNodeDestroy(node *SchedNode) error {
 	return cerr.Platform("mlx5dv_sched_node_destroy")
 }
@@ -1770,7 +1778,7 @@ func SchedNodeDestroy(node *SchedNode) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_sched_node_create(3).
 func SchedLeafDestroy(leaf *SchedLeaf) error {
 	return cerr.Platform("mlx5dv_sched_leaf_destroy")
 }
@@ -1783,7 +1791,7 @@ func SchedLeafDestroy(leaf *SchedLeaf) error {
 // It does not block.
 // May be nil: requestor, responder.
 //
-// In every supported rdma-core (MLX5_1.17).
+// In every supported rdma-core (MLX5_1.17). See mlx5dv_modify_qp_sched_elem(3).
 func ModifyQpSchedElem(qp *libibverbs.Qp, requestor *SchedLeaf, responder *SchedLeaf) error {
 	return cerr.Platform("mlx5dv_modify_qp_sched_elem")
 }
@@ -1796,7 +1804,7 @@ func ModifyQpSchedElem(qp *libibverbs.Qp, requestor *SchedLeaf, responder *Sched
 // It returns *qpn.
 // It does not block.
 //
-// Since rdma-core 34 (MLX5_1.18).
+// Since rdma-core 34 (MLX5_1.18). See mlx5dv_reserved_qpn_alloc(3).
 func ReservedQpnAlloc(ctx *libibverbs.Context) (uint32, error) {
 	return 0, cerr.Platform("mlx5dv_reserved_qpn_alloc")
 }
@@ -1808,7 +1816,7 @@ func ReservedQpnAlloc(ctx *libibverbs.Context) (uint32, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 34 (MLX5_1.18).
+// Since rdma-core 34 (MLX5_1.18). See mlx5dv_reserved_qpn_alloc(3).
 func ReservedQpnDealloc(ctx *libibverbs.Context, qpn uint32) error {
 	return cerr.Platform("mlx5dv_reserved_qpn_dealloc")
 }
@@ -1820,7 +1828,7 @@ func ReservedQpnDealloc(ctx *libibverbs.Context, qpn uint32) error {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 38 (MLX5_1.22).
+// Since rdma-core 38 (MLX5_1.22). See mlx5dv_dr_flow(3).
 func DrAsoOtherDomainLink(devxObj *DevxObj, peerDmn *DrDomain, dmn *DrDomain, flags uint32, returnRegC uint8) error {
 	return cerr.Platform("mlx5dv_dr_aso_other_domain_link")
 }
@@ -1832,7 +1840,7 @@ func DrAsoOtherDomainLink(devxObj *DevxObj, peerDmn *DrDomain, dmn *DrDomain, fl
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 38 (MLX5_1.22).
+// Since rdma-core 38 (MLX5_1.22). See mlx5dv_dr_flow(3).
 func DrAsoOtherDomainUnlink(devxObj *DevxObj, dmn *DrDomain) error {
 	return cerr.Platform("mlx5dv_dr_aso_other_domain_unlink")
 }
@@ -1844,7 +1852,7 @@ func DrAsoOtherDomainUnlink(devxObj *DevxObj, dmn *DrDomain) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_alloc_msi_vector(3).
 func DevxAllocMsiVector(ibctx *libibverbs.Context) (*DevxMsiVector, error) {
 	return nil, cerr.Platform("mlx5dv_devx_alloc_msi_vector")
 }
@@ -1856,7 +1864,7 @@ func DevxAllocMsiVector(ibctx *libibverbs.Context) (*DevxMsiVector, error) {
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_alloc_msi_vector(3).
 func DevxFreeMsiVector(msi *DevxMsiVector) error {
 	return cerr.Platform("mlx5dv_devx_free_msi_vector")
 }
@@ -1868,7 +1876,7 @@ func DevxFreeMsiVector(msi *DevxMsiVector) error {
 // It returns C's pointer, and fails if that is NULL, with the errno that C set.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_create_eq(3).
 func DevxCreateEq(ibctx *libibverbs.Context, in unsafe.Pointer, inlen uint64, out unsafe.Pointer, outlen uint64) (*DevxEq, error) {
 	return nil, cerr.Platform("mlx5dv_devx_create_eq")
 }
@@ -1880,7 +1888,7 @@ func DevxCreateEq(ibctx *libibverbs.Context, in unsafe.Pointer, inlen uint64, ou
 // It fails if C returns another number than 0, which is the errno.
 // It does not block.
 //
-// Since rdma-core 40 (MLX5_1.23).
+// Since rdma-core 40 (MLX5_1.23). See mlx5dv_devx_create_eq(3).
 func DevxDestroyEq(eq *DevxEq) error {
 	return cerr.Platform("mlx5dv_devx_destroy_eq")
 }
