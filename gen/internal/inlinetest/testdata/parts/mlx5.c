@@ -98,7 +98,8 @@ int main(void)
 			.nsec = random64(), .last_cycles = random64(), .frac = random64() >> (i % 64), .mult = (uint32_t)random64(),
 			.shift = (uint32_t)(i % 40), .mask = UINT64_MAX >> (i % 3 * 16),
 		};
-		uint64_t at = i % 2 ? random64() : clock.last_cycles + (uint64_t)(i % 5 - 2) * 1000;
+		uint64_t near = clock.last_cycles + (uint64_t)(i % 5 - 2); /* or as far away as can be */
+		uint64_t at = i % 2 ? random64() : i % 4 ? near : near + clock.mask / 2;
 
 		COMPARE(mlx5dv_ts_to_ns, &clock, at);
 	}
