@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/check"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
@@ -25,33 +27,77 @@ func runCheck(o checkOptions) error {
 	if o.headers == "" {
 		return errors.New("check needs -headers")
 	}
-	in, err := emit.Load(o.facts)
+	folders, err := emit.Folders(o.facts)
 	if err != nil {
 		return err
 	}
-	verbs := func(header string) bool { return in.Home(header) == "libibverbs" }
-	all := []check.Declarations{
-		{
-			Name: "headers of " + in.API.Version, Source: filepath.Join(o.facts, "umbrella.h"),
-			Include: scan.IncludeDir(o.headers), Macros: true,
-		},
-		{Name: "librdmacm/abi.h", Source: filepath.Join(o.generated, "librdmacm", "abi.h")},
-		{Name: "libibverbs/abi.h", Source: filepath.Join(o.generated, "libibverbs", "abi.h"), Has: verbs},
+	total := comparison{agree: true}
+	for _, folder := range folders {
+		in, err := emit.Load(folder)
+		if err != nil {
+			return err
+		}
+		if err := o.compare(in, folder, &total); err != nil {
+			return err
+		}
 	}
-	golden := check.Golden{Dir: o.golden, API: in.API, Home: in.Home, Update: o.update}
-	compared, different, agree := 0, 0, true
+	fmt.Printf("total: %d comparisons, %d differ\n", total.compared, total.different)
+	if total.different > 0 || !total.agree {
+		return errDifferent
+	}
+	return nil
+}
+
+// comparison is what came of all comparisons.
+type comparison struct {
+	compared, different int
+	agree               bool // the golden layouts too
+}
+
+// declarations are where what the snapshot says can be seen.
+func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarations {
+	home := func(names ...string) func(header string) bool {
+		return func(header string) bool { return slices.Contains(names, in.Home(header)) }
+	}
+	source := func(l *conventions.Library) string { return filepath.Join(o.generated, l.Name, "abi.h") }
+	read := check.Declarations{
+		Name: "headers of " + in.API.Version, Source: filepath.Join(facts, "umbrella.h"),
+		Include: scan.IncludeDir(o.headers), Macros: true,
+	}
+	if in.Base == nil { // librdmacm's has both
+		verbs, cm := conventions.Base[0], conventions.Base[1]
+		return []check.Declarations{
+			read, {Name: cm.Name + "/abi.h", Source: source(cm)}, {Name: verbs.Name + "/abi.h", Source: source(verbs), Has: home(verbs.Name)},
+		}
+	}
+	all := []check.Declarations{read}
+	all[0].Has = in.Known.Binds
+	for _, l := range in.Known.Own() {
+		all = append(all, check.Declarations{Name: l.Name + "/abi.h", Source: source(l), Has: home(conventions.Base[0].Name, l.Name)})
+	}
+	return all
+}
+
+// compare has every compiler compare the snapshot of one folder of facts.
+func (o checkOptions) compare(in emit.Input, folder string, total *comparison) error {
+	own := func(header string) string {
+		if in.Base != nil && !in.Known.Binds(header) {
+			return "" // another folder's
+		}
+		return in.Home(header)
+	}
+	golden := check.Golden{Dir: o.golden, API: in.Whole(), Home: own, Update: o.update}
 	for command := range strings.SplitSeq(o.compilers, ",") {
 		cc, err := check.Find(strings.Fields(command)...)
 		if err != nil {
 			return err
 		}
-		facts, err := check.Facts(in.API, cc.Arch)
+		facts, err := check.Facts(in.Whole(), cc.Arch)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s, linux/%s\n", cc, cc.Arch.Name)
-		before := different
-		for _, declarations := range all {
+		for _, declarations := range o.declarations(in, folder) {
 			result, err := check.Compare(cc, facts, declarations)
 			if err != nil {
 				return err
@@ -60,10 +106,10 @@ func runCheck(o checkOptions) error {
 			for _, line := range result.Different {
 				fmt.Println("    " + line)
 			}
-			compared += result.Total()
-			different += len(result.Different)
+			total.compared += result.Total()
+			total.different += len(result.Different)
 		}
-		if different > before { // then the golden layouts would be no better
+		if total.different > 0 { // then the golden layouts would be no better
 			continue
 		}
 		stale, err := golden.Check(cc.Arch)
@@ -73,11 +119,7 @@ func runCheck(o checkOptions) error {
 		for _, line := range stale {
 			fmt.Println("  " + line)
 		}
-		agree = agree && len(stale) == 0
-	}
-	fmt.Printf("total: %d comparisons, %d differ\n", compared, different)
-	if different > 0 || !agree {
-		return errDifferent
+		total.agree = total.agree && len(stale) == 0
 	}
 	return nil
 }

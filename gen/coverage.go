@@ -7,9 +7,9 @@ import (
 )
 
 func runCoverage(facts string) error {
-	in, err := emit.Load(facts)
+	all, err := emit.LoadAll(facts)
 	if err != nil {
 		return err
 	}
-	return emit.Coverage(in, os.Stdout)
+	return emit.Coverage(all, os.Stdout)
 }

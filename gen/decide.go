@@ -33,12 +33,18 @@ func runDecide(facts, golden, from, to string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if in.Base != nil {
+		in.Known = in.Known.Over(in.Base.Known)
+	}
 	known := decide.Facts{Known: in.Known, Since: in.Since, Strings: in.Strings, Manual: in.Manual, Written: emit.Written}
 	if known.Older, err = older(in.Snapshots, b.Version); err != nil {
 		return err
 	}
 	if known.Texts, err = decide.LoadTexts(filepath.Join(golden, "strings.txt")); err != nil {
 		return err
+	}
+	if in.Base != nil {
+		known.Others = []*api.API{in.Base.API}
 	}
 	list, err := decide.For(a, b, known)
 	if err != nil {

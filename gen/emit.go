@@ -3,15 +3,17 @@ package main
 import "github.com/verbena-go/verbena/gen/internal/emit"
 
 func runEmit(facts, out, skeleton, libraries string) error {
-	in, err := emit.Load(facts)
+	all, err := emit.LoadAll(facts)
 	if err != nil {
 		return err
 	}
-	if err := emit.Emit(in, out); err != nil {
+	for _, in := range all {
+		if err := emit.Emit(in, out); err != nil {
+			return err
+		}
+	}
+	if err := emit.Skeleton(all[0], skeleton); err != nil {
 		return err
 	}
-	if err := emit.Skeleton(in, skeleton); err != nil {
-		return err
-	}
-	return emit.Libraries(in, libraries)
+	return emit.Libraries(all[0], libraries)
 }

@@ -93,10 +93,30 @@ var (
 	ownBody    = regexp.MustCompile(`(?ms)^static [^;{}]*?\bown_(\w+)\([^;{}]*\)\n\{.*?^\}\n\n?`)
 )
 
+// parts are of the headers that stand on those of the upgrade.
+var parts = []string{
+	"headers/efa", "headers/mlx5", "generated/libefa", "generated/libmlx5", "tests/golden/libefa.layout", "tests/golden/libmlx5.layout",
+}
+
+// restoreParts brings those back, with what gen makes of them anew.
+func (r *repository) restoreParts(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"headers/efa", "headers/mlx5"} {
+		require.NoError(t, os.CopyFS(filepath.Join(r.top, name), os.DirFS(filepath.Join(headertest.Top(t), name))))
+	}
+	r.gen(t, "emit")
+	r.gen(t, "check", "-headers", headertest.Dir(t, "65.0"), "-update")
+	coverage := r.gen(t, "coverage")
+	r.edit(t, "docs/coverage.md", func(string) string { return coverage })
+}
+
 // forget leaves what is true of rdma-core 44.0.
 func (r *repository) forget(t *testing.T) {
 	t.Helper()
 	facts := filepath.Join(r.top, "headers")
+	for _, name := range parts {
+		require.NoError(t, os.RemoveAll(filepath.Join(r.top, name)))
+	}
 	for _, version := range []string{"56.1", "65.0"} {
 		require.NoError(t, os.Remove(filepath.Join(facts, "api", version+".json")))
 	}

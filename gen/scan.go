@@ -15,8 +15,9 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// runScan writes the snapshot of one version of the headers. A draft goes to a
-// file that is named, and asks for no lines in the conventions.
+// runScan writes the snapshots of one version of the headers: that of the folder
+// facts, and of each in it that is about other libraries. A draft goes to a file
+// that is named, is of facts alone, and asks for no lines in the conventions.
 func runScan(facts, headers, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")
@@ -24,15 +25,27 @@ func runScan(facts, headers, version, draft string) error {
 	if _, err := api.ParseVersion(version); err != nil {
 		return err
 	}
+	if draft != "" {
+		return writeSnapshot(facts, headers, version, draft, true)
+	}
+	folders, err := emit.Folders(facts)
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		if err := writeSnapshot(folder, headers, version, filepath.Join(folder, "api", version+".json"), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeSnapshot(facts, headers, version, path string, draft bool) error {
 	known, err := conventions.Load(filepath.Join(facts, "conventions.txt"))
 	if err != nil {
 		return err
 	}
-	path := draft
-	if draft == "" {
-		path = filepath.Join(facts, "api", version+".json")
-	}
-	snapshot, err := makeSnapshot(facts, headers, version, known, draft != "", os.Stderr)
+	snapshot, err := makeSnapshot(facts, headers, version, known, draft, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -50,14 +63,27 @@ func makeSnapshot(facts, headers, version string, known *conventions.Table, draf
 		Headers: headers, Shim: filepath.Join(facts, "shim"), Source: filepath.Join(facts, "umbrella.h"),
 		Version: version, Known: known, Draft: draft,
 	}
+	var base *emit.Input
+	if emit.IsPart(facts) {
+		var err error
+		if base, err = loadBase(filepath.Dir(filepath.Clean(facts)), version); err != nil {
+			return nil, err
+		}
+		options.Shim, options.Base = filepath.Join(facts, "..", "shim"), base.API
+		options.Known = known.Over(base.Known)
+	}
 	if !draft { // a name can be settled in the conventions
-		options.Check = func(a *api.API) []api.Finding { return emit.Check(a, known) }
+		options.Check = func(a *api.API) []api.Finding { return emit.Check(a, known, base) }
 	}
 	snapshot, err := scan.Scan(options)
 	if err != nil {
 		return nil, err
 	}
-	exported, err := nodes.Read(nodes.Dir(headers))
+	var sonames []string
+	for _, l := range known.Own() {
+		sonames = append(sonames, l.Soname)
+	}
+	exported, err := nodes.Read(nodes.Dir(headers), sonames)
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(notes, "gen scan: the snapshot says nothing of version nodes: %v\n", err)
 		return snapshot, nil
@@ -66,4 +92,16 @@ func makeSnapshot(facts, headers, version string, known *conventions.Table, draf
 		return nil, err
 	}
 	return snapshot, nodes.Record(snapshot, exported, known, draft)
+}
+
+// loadBase reads what the headers of other libraries stand on: the facts of the
+// folder around theirs, with the snapshot of one version.
+func loadBase(facts, version string) (*emit.Input, error) {
+	base := new(emit.Input)
+	var err error
+	if base.Known, err = conventions.Load(filepath.Join(facts, "conventions.txt")); err != nil {
+		return nil, err
+	}
+	base.API, err = api.Load(filepath.Join(facts, "api", version+".json"))
+	return base, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-go/verbena/gen/internal/api"
 	"github.com/verbena-go/verbena/gen/internal/conventions"
+	"github.com/verbena-go/verbena/gen/internal/emit"
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
@@ -26,20 +27,48 @@ func knownIn(t *testing.T, facts string) *conventions.Table {
 // libraries of its version say, to the byte.
 func TestSnapshot(t *testing.T) {
 	facts := filepath.Join(headertest.Top(t), "headers")
-	versions, err := api.Versions(filepath.Join(facts, "api"))
+	folders, err := emit.Folders(facts)
 	require.NoError(t, err)
-	require.Equal(t, []string{"33.2", "44.0", "56.1", "65.0"}, versions)
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) {
-			snapshot, err := makeSnapshot(facts, headertest.Dir(t, version), version, knownIn(t, facts), false, io.Discard)
-			require.NoError(t, err)
-			got, err := snapshot.Marshal()
-			require.NoError(t, err)
-			path := filepath.Join(facts, "api", version+".json")
-			require.True(t, read(t, path) == string(got), "%s is not what the headers say; "+
-				"go run ./gen scan -headers .cache/headers/%s -version %[2]s rewrites it", path, version)
-		})
+	require.Equal(t, []string{facts, filepath.Join(facts, "efa"), filepath.Join(facts, "mlx5")}, folders)
+	for _, folder := range folders {
+		versions, err := api.Versions(filepath.Join(folder, "api"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"33.2", "44.0", "56.1", "65.0"}, versions)
+		for _, version := range versions {
+			t.Run(filepath.Base(folder)+" "+version, func(t *testing.T) {
+				snapshot, err := makeSnapshot(folder, headertest.Dir(t, version), version, knownIn(t, folder), false, io.Discard)
+				require.NoError(t, err)
+				got, err := snapshot.Marshal()
+				require.NoError(t, err)
+				path := filepath.Join(folder, "api", version+".json")
+				require.True(t, read(t, path) == string(got), "%s is not what the headers say; "+
+					"go run ./gen scan -headers .cache/headers/%s -version %[2]s rewrites it", path, version)
+			})
+		}
 	}
+}
+
+// TestScanAll writes the snapshots of all folders of facts, and a draft of one.
+func TestScanAll(t *testing.T) {
+	facts := filepath.Join(t.TempDir(), "headers")
+	require.NoError(t, os.CopyFS(facts, os.DirFS(filepath.Join(headertest.Top(t), "headers"))))
+	for _, folder := range []string{"api", "efa/api", "mlx5/api"} {
+		require.NoError(t, os.Remove(filepath.Join(facts, folder, "65.0.json")))
+	}
+	headers := headertest.Dir(t, "65.0")
+	require.NoError(t, run([]string{"scan", "-facts", facts, "-headers", headers, "-version", "65.0"}))
+	for _, folder := range []string{"api", "efa/api", "mlx5/api"} {
+		path := filepath.Join(folder, "65.0.json")
+		require.Equal(t, read(t, filepath.Join(headertest.Top(t), "headers", path)), read(t, filepath.Join(facts, path)))
+	}
+	draft := filepath.Join(t.TempDir(), "draft.json")
+	require.NoError(t, run([]string{"scan", "-facts", filepath.Join(facts, "efa"), "-headers", headers, "-version", "65.0", "-draft", draft}))
+	require.Equal(t, read(t, filepath.Join(facts, "efa", "api", "65.0.json")), read(t, draft))
+
+	// A part needs what it stands on.
+	require.NoError(t, os.Remove(filepath.Join(facts, "api", "65.0.json")))
+	err := run([]string{"scan", "-facts", filepath.Join(facts, "efa"), "-headers", headers, "-version", "65.0", "-draft", draft})
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // TestScanWithoutLibraries scans a plain folder of headers.

@@ -68,6 +68,7 @@ func TestUpgrade(t *testing.T) {
 	require.Equal(t, out, r.upgrade(t, true, "65.0", headers), "the same when run again")
 
 	r.restore(t, "headers/api/56.1.json") // which was not on the way
+	r.restoreParts(t)
 	for _, dir := range []string{"generated", "headers", "tests/golden"} {
 		sameFiles(t, filepath.Join(top, dir), filepath.Join(r.top, dir))
 	}

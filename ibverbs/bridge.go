@@ -21,6 +21,9 @@ func init() {
 	bridge.RDMACM.NewQP = func(
 		pd, config any, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
 	) (any, error) {
+		if err := config.(QPConfig).notDriver(pd.(*PD)); err != nil {
+			return nil, err
+		}
 		return pd.(*PD).newQP(config.(QPConfig), create)
 	}
 	bridge.RDMACM.ModifyQP = func(qp any, attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
@@ -95,6 +98,26 @@ func init() {
 		mr.itself = mr
 		mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, pd.device.Name()), &pd.object)
 		return mr
+	}
+
+	bridge.Vendor.NewQP = func(
+		pd, config any, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
+	) (any, error) {
+		return pd.(*PD).newQP(config.(QPConfig), create)
+	}
+	bridge.Vendor.Place = func(of any, toWrite bool) ([]libibverbs.Sge, error) {
+		segments := of.([]Segment)
+		sges := make([]libibverbs.Sge, len(segments))
+		for k := range segments {
+			if err := segments[k].check(); err != nil {
+				return nil, inSegment(k, err)
+			}
+			sges[k] = segments[k].sge()
+		}
+		if toWrite {
+			return sges, written(segments)
+		}
+		return sges, nil
 	}
 
 	bridge.Tag.NewBatch = func(operations, segments int) ([]libibverbs.OpsWr, any, error) {

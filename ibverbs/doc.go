@@ -14,10 +14,14 @@
 //     completions of queue pairs on the device.
 //   - [github.com/verbena-go/verbena/ibverbs/devmem] allocates memory of
 //     the device, and tells it how to reach memory.
+//   - [github.com/verbena-go/verbena/ibverbs/efa] makes queue pairs of AWS's
+//     Elastic Fabric Adapter.
 //   - [github.com/verbena-go/verbena/ibverbs/flow] steers packets of other
 //     protocols to queue pairs and work queues.
 //   - [github.com/verbena-go/verbena/ibverbs/link] describes the link of a
 //     port.
+//   - [github.com/verbena-go/verbena/ibverbs/mlx5] makes queue pairs of NVIDIA's
+//     dynamically connected transport.
 //   - [github.com/verbena-go/verbena/ibverbs/share] shares devices and
 //     their objects between processes.
 //   - [github.com/verbena-go/verbena/ibverbs/tag] matches messages to

@@ -89,6 +89,9 @@ func (qp *QP) Failure() (EventType, bool) {
 // ibv_create_qp_ex(3). It fails with an error matching errors.ErrUnsupported if
 // the device lacks something that the config asks for.
 func (pd *PD) CreateQP(config QPConfig) (*QP, error) {
+	if err := config.notDriver(pd); err != nil {
+		return nil, err
+	}
 	return pd.newQP(config, func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := pd.createQP(attr)
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
@@ -333,9 +336,10 @@ func (qp *QP) noted() QPState {
 }
 
 // refusal returns what is wrong with a change in a state, or nil. The tables
-// describe InfiniBand and RoCE; other transports have their own states.
+// describe InfiniBand and RoCE; other transports, and the types of drivers, have
+// rules of their own.
 func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
-	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB || qp.typ == typeDriver {
 		return nil
 	}
 	if mask&QPAttrCurState != 0 {

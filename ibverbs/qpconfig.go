@@ -48,6 +48,17 @@ type QPConfig struct {
 	SendOps      SendOpsFlags // 0 means that requests are posted only with ibv_post_send
 }
 
+// typeDriver is the type of queue pairs that the library of a driver makes.
+const typeDriver = libibverbs.IBV_QPT_DRIVER
+
+// notDriver refuses that type.
+func (c QPConfig) notDriver(pd *PD) error {
+	if c.Type != typeDriver || pd.self() == nil {
+		return nil
+	}
+	return cerr.Refuse(opCreateQP, pd.object.Name(), "Type is %v: packages efa and mlx5 make queue pairs of drivers' own types", c.Type)
+}
+
 // qpType returns the type, or the default if it is 0.
 func (c QPConfig) qpType() QPType {
 	if c.Type == 0 {
@@ -100,7 +111,7 @@ func (c QPConfig) check() error {
 		if c.SRQ != nil {
 			return cerr.Invalid("QPTypeXRCSend takes no SRQ")
 		}
-	case QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket:
+	case QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket, typeDriver:
 		if c.SendCQ == nil || c.RecvCQ == nil {
 			return cerr.Invalid("SendCQ and RecvCQ are needed")
 		}

@@ -23,7 +23,6 @@ func TestBadQPConfig(t *testing.T) {
 		"no receive CQ":         {QPConfig{SendCQ: cq}, "SendCQ and RecvCQ are needed"},
 		"no receive CQ but SRQ": {QPConfig{SendCQ: cq, SRQ: srq}, "SendCQ and RecvCQ are needed"},
 		"no send CQ":            {QPConfig{Type: QPTypeUD, RecvCQ: cq}, "SendCQ and RecvCQ are needed"},
-		"driver":                {QPConfig{Type: libibverbs.IBV_QPT_DRIVER, SendCQ: cq, RecvCQ: cq}, "Type is IBV_QPT_DRIVER"},
 		"unknown":               {QPConfig{Type: 1, SendCQ: cq, RecvCQ: cq}, "Type is QpType(1)"},
 		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1}, "MaxSendWR is -1, not from 0 to 2147483647"},
 		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: tooLarge}, fmt.Sprint("MaxInline is ", tooLarge)},
@@ -168,4 +167,13 @@ func TestQueuesThatNobodyMade(t *testing.T) {
 	} {
 		require.ErrorIs(t, err, os.ErrInvalid, i)
 	}
+}
+
+// Queue pairs of a driver's own type are made by another package, with its
+// library.
+func TestDriverQPConfig(t *testing.T) {
+	config := QPConfig{Type: libibverbs.IBV_QPT_DRIVER}
+	require.ErrorContains(t, config.notDriver(new(PD)), "Type is IBV_QPT_DRIVER: packages efa and mlx5")
+	require.NoError(t, QPConfig{}.notDriver(new(PD)))
+	require.NoError(t, config.notDriver(nil), "which is refused for another reason")
 }

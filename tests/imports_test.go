@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 		"ibverbs/caps", "ibverbs/link", "generated", "internal/bridge", "internal/cerr", "internal/datapath", "internal/enum", "internal/mem",
 		"internal/netpoll", "internal/object",
 	},
-	"internal/sibling": {"ibverbs", "internal/bridge", "internal/cerr", "internal/object"},
+	"internal/sibling": {"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/object"},
 	"ibverbs/devmem":   {"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/object", "internal/sibling"},
 	"ibverbs/share": {
 		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object", "internal/sibling",
@@ -37,6 +37,8 @@ var rooms = map[string][]string{
 	"ibverbs/counter": {"ibverbs", "generated", "internal/cerr", "internal/object", "internal/sibling"},
 	"ibverbs/tag":     {"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/sibling"},
 	"ibverbs/flow":    {"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/object", "internal/sibling"},
+	"ibverbs/efa":     {"ibverbs", "generated", "internal/cerr", "internal/sibling"},
+	"ibverbs/mlx5":    {"ibverbs", "generated", "internal/cerr", "internal/sibling"},
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
 		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object", "internal/owned",

@@ -11,7 +11,7 @@ import (
 )
 
 // ObjectOf returns the lifetime of an object, or nil for a nil pointer.
-func ObjectOf[T *ibverbs.Device | *ibverbs.PD | *ibverbs.MR | *ibverbs.CQ | *ibverbs.QP | *ibverbs.SRQ](o T) *object.Object {
+func ObjectOf[T *ibverbs.Device | *ibverbs.PD | *ibverbs.MR | *ibverbs.CQ | *ibverbs.QP | *ibverbs.SRQ | *ibverbs.AH](o T) *object.Object {
 	return bridge.Sibling.Object(o)
 }
 

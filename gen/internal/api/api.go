@@ -121,6 +121,10 @@ type Member struct {
 	Members   []*Member `json:"members,omitempty"`
 }
 
+// IsFlexible reports whether m is an array of as many elements as there is
+// memory behind the struct.
+func (m *Member) IsFlexible() bool { return m.Type != nil && m.Type.Kind == Array && m.Type.Len == 0 }
+
 // Macro is an object-like macro with a constant value.
 type Macro struct {
 	Name   string `json:"name"`
@@ -149,6 +153,38 @@ type Unvalued struct {
 type Export struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
+}
+
+// Over returns the declarations of a and of what a stands on. One that both have
+// is that of a.
+func (a *API) Over(below *API) *API {
+	return &API{
+		Version:    a.Version,
+		Headers:    over(a.Headers, below.Headers, func(h *Header) string { return h.Name }),
+		Functions:  over(a.Functions, below.Functions, func(f *Function) string { return f.Name }),
+		Enums:      over(a.Enums, below.Enums, (*Enum).Key),
+		Structs:    over(a.Structs, below.Structs, func(s *Struct) string { return s.Name }),
+		Macros:     over(a.Macros, below.Macros, func(m *Macro) string { return m.Name }),
+		Aliases:    over(a.Aliases, below.Aliases, func(a *Alias) string { return a.Name }),
+		Unvalued:   over(a.Unvalued, below.Unvalued, func(m *Unvalued) string { return m.Name }),
+		Undeclared: over(a.Undeclared, below.Undeclared, func(e *Export) string { return e.Name }),
+	}
+}
+
+// over returns what is below, without what is above by the same name, and then
+// what is above: a header comes after those that it includes.
+func over[T any](above, below []T, name func(T) string) []T {
+	taken := map[string]bool{}
+	for _, item := range above {
+		taken[name(item)] = true
+	}
+	var all []T
+	for _, item := range below {
+		if !taken[name(item)] {
+			all = append(all, item)
+		}
+	}
+	return append(all, above...)
 }
 
 // Load reads a snapshot.

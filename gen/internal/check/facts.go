@@ -101,8 +101,10 @@ func (l *list) member(s *api.Struct, m member) {
 	l.header = s.Header
 	at := fmt.Sprintf("((%s *)0)->%s", s.Name, m.designator)
 	l.number(Member, m.path+" offset", m.offset, fmt.Sprintf("__builtin_offsetof(%s, %s)", s.Name, m.designator))
-	l.number(Member, m.path+" size", m.size.Size, "sizeof("+at+")")
-	l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
+	if !m.IsFlexible() { // else it has no size
+		l.number(Member, m.path+" size", m.size.Size, "sizeof("+at+")")
+		l.number(Member, m.path+" alignment", m.size.Align, "_Alignof("+at+")")
+	}
 	if m.Type != nil { // else its type has no name
 		l.typed(Member, m.path+" type", m.Type, "&"+at)
 	}

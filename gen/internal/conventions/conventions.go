@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -78,15 +79,64 @@ type Header struct {
 	Other   string // the package of the distribution that it comes from, if not from rdma-core's
 }
 
-// The Go packages that bind headers.
-var packages = []string{"libibverbs", "librdmacm"}
+// Library is a C library, and the Go package that binds its headers.
+type Library struct {
+	Name           string   // of the package
+	Soname         string   // of the library, such as libibverbs.so.1
+	Debian, Fedora string   // packages of the distributions that contain it
+	Prefixes       []string // what names in Go lack, the first that fits
+	Program        string   // the package of this module that programs should use; empty: ibverbs and rdmacm
+}
+
+// Base are the libraries that each table knows.
+var Base = []*Library{
+	{
+		Name: "libibverbs", Soname: "libibverbs.so.1", Prefixes: []string{"ibv_"},
+		Debian: "libibverbs1 and ibverbs-providers", Fedora: "libibverbs",
+	},
+	{
+		Name: "librdmacm", Soname: "librdmacm.so.1", Prefixes: []string{"rdma_"},
+		Debian: "librdmacm1 (librdmacm1t64) and ibverbs-providers", Fedora: "librdmacm",
+	},
+}
 
 // Table is the whole file.
 type Table struct {
-	Headers []*Header
-	Funcs   map[string]*Func
-	Enums   map[string]*Enum
-	Macros  map[string]string // without a value: why they are not bound
+	Libraries []*Library // that are bound; none: those of Base
+	Headers   []*Header
+	Funcs     map[string]*Func
+	Enums     map[string]*Enum
+	Structs   map[string]string // whose members are not bound: why
+	Macros    map[string]string // without a value: why they are not bound
+}
+
+// Own returns the libraries whose headers are this table's business.
+func (t *Table) Own() []*Library {
+	if len(t.Libraries) == 0 {
+		return Base
+	}
+	return t.Libraries
+}
+
+// Binds reports whether a package of Own binds the header.
+func (t *Table) Binds(header string) bool {
+	line := t.Header(header)
+	return line != nil && slices.ContainsFunc(t.Own(), func(l *Library) bool { return l.Name == line.Package })
+}
+
+// Over returns a table that says what t says, and of everything else what below
+// says. Its own libraries are those of t.
+func (t *Table) Over(below *Table) *Table {
+	merged := &Table{
+		Libraries: t.Libraries, Funcs: maps.Clone(below.Funcs), Enums: maps.Clone(below.Enums),
+		Structs: maps.Clone(below.Structs), Macros: maps.Clone(below.Macros),
+	}
+	merged.Headers = slices.Concat(t.Headers, below.Headers) // the first line holds
+	maps.Copy(merged.Funcs, t.Funcs)
+	maps.Copy(merged.Enums, t.Enums)
+	maps.Copy(merged.Structs, t.Structs)
+	maps.Copy(merged.Macros, t.Macros)
+	return merged
 }
 
 // Header returns the line for the header of that name, or nil.
@@ -110,7 +160,7 @@ func Load(path string) (*Table, error) {
 
 // Parse reads the table; name is for messages.
 func Parse(name string, data []byte) (*Table, error) {
-	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Macros: map[string]string{}}
+	t := &Table{Funcs: map[string]*Func{}, Enums: map[string]*Enum{}, Structs: map[string]string{}, Macros: map[string]string{}}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		if err := t.line(lines.Text()); err != nil {
@@ -129,30 +179,63 @@ func (t *Table) line(line string) error {
 		return fmt.Errorf("expected at least three words, found %q", line)
 	}
 	switch words[0] {
+	case "library":
+		return t.library(words[1:])
 	case "header":
 		return t.header(words[1:])
 	case "func":
 		return t.function(words[1:])
 	case "enum":
 		return t.enum(words[1:])
+	case "struct":
+		return explain(t.Structs, "struct", "opaque", words[1:])
 	case "macro":
-		return t.macro(words[1:])
+		return explain(t.Macros, "macro", "skip", words[1:])
 	}
-	return fmt.Errorf("expected header, func, enum or macro, found %q", words[0])
+	return fmt.Errorf("expected library, header, func, enum, struct or macro, found %q", words[0])
+}
+
+func (t *Table) library(words []string) error {
+	l := &Library{Name: words[0], Soname: words[1]}
+	known := func(other *Library) bool { return other.Name == l.Name }
+	if slices.ContainsFunc(Base, known) || slices.ContainsFunc(t.Libraries, known) {
+		return fmt.Errorf("library %s: a second line", l.Name)
+	}
+	for _, w := range words[2:] {
+		switch key, value, _ := strings.Cut(w, "="); {
+		case value == "":
+			return fmt.Errorf("library %s: no attribute %q", l.Name, w)
+		case key == "prefix":
+			l.Prefixes = strings.Split(value, ",")
+		case key == "debian":
+			l.Debian = value
+		case key == "fedora":
+			l.Fedora = value
+		case key == "program":
+			l.Program = value
+		default:
+			return fmt.Errorf("library %s: no attribute %q", l.Name, w)
+		}
+	}
+	if len(l.Prefixes) == 0 || l.Debian == "" || l.Fedora == "" || l.Program == "" {
+		return fmt.Errorf("library %s: prefix=, debian=, fedora= and program= are needed", l.Name)
+	}
+	t.Libraries = append(t.Libraries, l)
+	return nil
 }
 
 func (t *Table) header(words []string) error {
 	h := &Header{Name: words[0]}
 	key, value, isReason := strings.Cut(words[1], "=")
 	switch {
-	case len(words) == 2 && slices.Contains(packages, words[1]):
+	case len(words) == 2 && slices.Contains(t.packages(), words[1]):
 		h.Package = words[1]
 	case len(words) == 2 && isReason && value != "" && key == "skip":
 		h.Skip = value
 	case len(words) == 2 && isReason && value != "" && key == "other":
 		h.Other = value
 	default:
-		return fmt.Errorf("header %s: expected only %s, skip= or other=", h.Name, strings.Join(packages, ", "))
+		return fmt.Errorf("header %s: expected only %s, skip= or other=", h.Name, strings.Join(t.packages(), ", "))
 	}
 	if _, err := path.Match(h.Name, ""); err != nil {
 		return fmt.Errorf("header %s: %w", h.Name, err)
@@ -162,6 +245,15 @@ func (t *Table) header(words []string) error {
 	}
 	t.Headers = append(t.Headers, h)
 	return nil
+}
+
+// packages returns the names of the Go packages that bind headers.
+func (t *Table) packages() []string {
+	var names []string
+	for _, l := range t.Own() {
+		names = append(names, l.Name)
+	}
+	return names
 }
 
 // fields splits a line at blanks outside quotes and drops a comment.
@@ -273,14 +365,16 @@ func (t *Table) enum(words []string) error {
 	return nil
 }
 
-func (t *Table) macro(words []string) error {
-	why, ok := strings.CutPrefix(words[1], "skip=")
+// explain reads a name and the reason for which it, or what is in it, is not
+// bound.
+func explain(reasons map[string]string, what, key string, words []string) error {
+	why, ok := strings.CutPrefix(words[1], key+"=")
 	if len(words) != 2 || !ok || why == "" {
-		return fmt.Errorf("macro %s: expected only skip=", words[0])
+		return fmt.Errorf("%s %s: expected only %s=", what, words[0], key)
 	}
-	if t.Macros[words[0]] != "" {
-		return fmt.Errorf("macro %s: a second line", words[0])
+	if reasons[words[0]] != "" {
+		return fmt.Errorf("%s %s: a second line", what, words[0])
 	}
-	t.Macros[words[0]] = why
+	reasons[words[0]] = why
 	return nil
 }

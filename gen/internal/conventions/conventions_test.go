@@ -50,7 +50,8 @@ macro ibv_get skip="a call"
 			":LOOSE":           {Key: ":LOOSE", GoName: "-"},
 			"ibv_spec":         {Key: "ibv_spec", GoName: "Spec", Modifier: "SPEC_INNER"},
 		},
-		Macros: map[string]string{"ibv_get": "a call"},
+		Structs: map[string]string{},
+		Macros:  map[string]string{"ibv_get": "a call"},
 	}, table)
 	require.Equal(t, []string{"a", "b", "c", "d", "e"}, table.Funcs["ibv_all"].Named())
 	for name, want := range map[string]*Header{
@@ -65,7 +66,11 @@ func TestParseErrors(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"func", `expected at least three words, found "func"`},
 		{"func ibv_x", `expected at least three words, found "func ibv_x"`},
-		{"struct ibv_x code", `expected header, func, enum or macro, found "struct"`},
+		{"typedef ibv_x code", `expected library, header, func, enum, struct or macro, found "typedef"`},
+		{"struct ibv_x code", `struct ibv_x: expected only opaque=`},
+		{`library libfoo libfoo.so.1 prefix=foo_`, `library libfoo: prefix=, debian=, fedora= and program= are needed`},
+		{`library libfoo libfoo.so.1 suffix=foo_`, `library libfoo: no attribute "suffix=foo_"`},
+		{`library libibverbs libfoo.so.1 prefix=foo_`, `library libibverbs: a second line`},
 		{"header a.h libmlx5", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
 		{"header a.h libibverbs skip=b", "header a.h: expected only libibverbs, librdmacm, skip= or other="},
 		{"header a.h skip=", "header a.h: expected only libibverbs, librdmacm, skip= or other="},

@@ -20,6 +20,7 @@ type Facts struct {
 	Known   *conventions.Table
 	Since   *since.Table
 	Older   []*api.API                      // the snapshots before the new one, oldest first
+	Others  []*api.API                      // what other folders of facts are about
 	Strings map[string]*conventions.Strings // by enum
 	Texts   *Texts
 	Manual  map[string]string          // manual page, by function
@@ -67,7 +68,7 @@ func For(a, b *api.API, facts Facts) (*List, error) {
 // since lists the names without a release. What a library exports has the
 // version node beside it, as each release has nodes of its own.
 func (l *List) since(b *api.API, facts Facts) error {
-	names, lines, err := facts.Since.Missing(append(slices.Clone(facts.Older), b))
+	names, lines, err := facts.Since.Missing(append(slices.Clone(facts.Older), b), facts.Others...)
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/since"
 )
 
-// Check returns the declarations that no bindings can be made of.
-func Check(a *api.API, known *conventions.Table) []api.Finding {
+// Check returns the declarations that no bindings can be made of. The headers
+// stand on those of base, if that is not nil.
+func Check(a *api.API, known *conventions.Table, base *Input) []api.Finding {
 	var all []api.Finding
-	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table)}) {
+	for _, p := range prepare(Input{API: a, Known: known, Since: new(since.Table), Base: base}) {
 		p.check()
 		all = append(all, p.findings...)
 	}

@@ -53,10 +53,14 @@ type report struct {
 }
 
 // headers notes which are bound. The others need a reason.
-func (r *report) headers(in Input) {
-	r.bound = map[string]bool{}
-	for _, h := range in.API.Headers {
-		line := in.Known.Header(h.Name)
+func (r *report) headers(inputs []Input) {
+	for _, h := range inputs[0].API.Headers {
+		line := inputs[0].Known.Header(h.Name)
+		for _, in := range inputs[1:] {
+			if in.Known.Binds(h.Name) {
+				line = in.Known.Header(h.Name)
+			}
+		}
 		switch {
 		case line == nil:
 			r.skipped = append(r.skipped, leftOut{h.Name, "the header", ""})
@@ -83,10 +87,25 @@ func (r *report) note(kind int, header, name string, bound bool, why string) {
 }
 
 // Coverage writes, as Markdown, how much of each header is bound, and why the
-// rest is not. What counts as bound is read from the generated code. It
-// returns ErrUnexplained if a declaration is neither bound nor explained, and
-// another error if the bindings cannot be made.
-func Coverage(in Input, w io.Writer) error {
+// rest is not. What counts as bound is read from the generated code. The first
+// input knows of every header. It returns ErrUnexplained if a declaration is
+// neither bound nor explained, and another error if the bindings cannot be made.
+func Coverage(inputs []Input, w io.Writer) error {
+	r := &report{bound: map[string]bool{}, shares: map[string]*[kinds]share{}}
+	for _, in := range inputs {
+		if err := r.input(in); err != nil {
+			return err
+		}
+	}
+	r.headers(inputs)
+	if err := r.write(w, inputs[0].API.Version); err != nil {
+		return err
+	}
+	return r.unexplained()
+}
+
+// input notes what is declared in the headers of one input.
+func (r *report) input(in Input) error {
 	all, err := packages(in)
 	if err != nil {
 		return err
@@ -95,7 +114,6 @@ func Coverage(in Input, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := &report{shares: map[string]*[kinds]share{}}
 	for _, p := range all {
 		d, err := readDeclared(rendered[p])
 		if err != nil {
@@ -106,11 +124,7 @@ func Coverage(in Input, w io.Writer) error {
 	for _, m := range in.API.Unvalued {
 		r.leftOut = append(r.leftOut, leftOut{m.Header, m.Name, in.Known.Macros[m.Name]})
 	}
-	r.headers(in)
-	if err := r.write(w, in.API.Version); err != nil {
-		return err
-	}
-	return r.unexplained()
+	return nil
 }
 
 // cover notes every declaration that belongs into p.
@@ -129,6 +143,11 @@ func (p *pkg) cover(r *report, d *declared) {
 	for _, s := range p.structs {
 		_, tag, _ := strings.Cut(s.Name, " ")
 		r.note(structs, s.Header, s.Name, d.hasStruct(p.typeName(tag), s.Members), "")
+	}
+	for _, s := range p.API.Structs {
+		if _, tag, _ := strings.Cut(s.Name, " "); len(s.Members) == 0 && p.Home(s.Header) == p.name {
+			r.note(structs, s.Header, s.Name, false, p.Known.Structs[tag])
+		}
 	}
 	for _, m := range p.macros {
 		r.note(constants, m.Header, m.Name, d.consts[constName(m.Name)], "")

@@ -12,12 +12,6 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-//go:embed c/own_libibverbs.c
-var ownVerbs string
-
-//go:embed c/own_librdmacm.c
-var ownRdmacm string
-
 //go:embed c/stubs.c.tmpl
 var stubsTemplate string
 
@@ -62,11 +56,12 @@ func safePrototype(f *api.Function) string {
 	return prototype(f, names)
 }
 
-// abiHeader writes the C declarations: of both libraries in librdmacm, so that
-// no C file reaches into another folder.
+// abiHeader writes the C declarations, with those of libibverbs in every other
+// package, so that no C file reaches into another folder.
 func (p *pkg) abiHeader() ([]byte, error) {
 	type data struct {
 		Marker    string
+		Includes  []string // of libc, beside those that every package has
 		Opaque    []string
 		Enums     []*api.Enum
 		Structs   []*api.Struct
@@ -78,16 +73,25 @@ func (p *pkg) abiHeader() ([]byte, error) {
 		d.Enums = slices.Concat(p.verbs.enums, p.enums)
 		d.Opaque = slices.Concat(p.verbs.opaque, p.opaque)
 	}
+	mine := func(header string) bool {
+		home := p.Home(header)
+		return home == p.name || p.verbs != nil && home == p.verbs.name
+	}
 	for _, s := range p.API.Structs {
-		if p.isLibc(s.Header) || (p.verbs == nil && p.Home(s.Header) != p.name) {
+		if p.isLibc(s.Header) || !mine(s.Header) || len(s.Members) == 0 {
 			continue
 		}
 		d.Structs = append(d.Structs, s)
 		d.Forwards = append(d.Forwards, s.Name)
 	}
 	for _, f := range p.API.Functions {
-		if p.verbs != nil || p.Home(f.Header) == p.name {
+		if mine(f.Header) {
 			d.Functions = append(d.Functions, f)
+			f.Type.Walk(func(t *api.Type) {
+				if header := foreign[t.Name]; header != "" && !slices.Contains(d.Includes, header) {
+					d.Includes = append(d.Includes, header)
+				}
+			})
 		}
 	}
 	return p.execute(abiTemplate, d)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"go/format"
 	"slices"
+	"strings"
 	"text/template"
 )
 
@@ -18,8 +19,8 @@ func (p *pkg) docFile() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, map[string]any{
-		"Marker": marker, "Name": p.name, "Prefix": p.prefix, "Headers": p.headers(),
-		"Soname": p.library.Soname, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
+		"Marker": marker, "Name": p.name, "Prefix": strings.Join(p.library.Prefixes, " or "), "Headers": p.headers(),
+		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
 	}); err != nil {
 		return nil, err
 	}

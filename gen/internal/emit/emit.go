@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
+	"github.com/verbena-go/verbena/gen/internal/conventions"
 	"github.com/verbena-go/verbena/gen/internal/layout"
 )
 
@@ -37,8 +38,8 @@ type pkg struct {
 	Input
 	name    string // libibverbs
 	prefix  string // ibv_
-	library library
-	verbs   *pkg // the package that declares the verbs, for librdmacm
+	library *conventions.Library
+	verbs   *pkg // the package that declares the verbs, for all others
 
 	functions []*function
 	structs   []*api.Struct
@@ -53,9 +54,7 @@ type pkg struct {
 	findings  []api.Finding
 }
 
-type library struct{ Soname, Debian, Fedora string }
-
-// Emit writes both packages below dir, or neither.
+// Emit writes the packages below dir, or none of them.
 func Emit(in Input, dir string) error {
 	all, err := packages(in)
 	if err != nil {
@@ -73,7 +72,7 @@ func Emit(in Input, dir string) error {
 	return nil
 }
 
-// packages prepares both packages.
+// packages prepares the packages.
 func packages(in Input) ([]*pkg, error) {
 	if err := stale(in); err != nil {
 		return nil, err
@@ -81,18 +80,25 @@ func packages(in Input) ([]*pkg, error) {
 	return prepare(in), nil
 }
 
-// prepare sorts the declarations into the packages.
+// prepare sorts the declarations into the packages of in's own libraries.
 func prepare(in Input) []*pkg {
-	verbs := &pkg{
-		Input: in, name: "libibverbs", prefix: "ibv_", own: ownVerbs,
-		library: library{"libibverbs.so.1", "libibverbs1 and ibverbs-providers", "libibverbs"},
+	in = in.whole()
+	var all []*pkg
+	add := func(l *conventions.Library) {
+		p := &pkg{Input: in, name: l.Name, prefix: l.Prefixes[0], library: l, own: ownSource(l.Name)}
+		if len(all) > 0 {
+			p.verbs = all[0]
+		}
+		all = append(all, p)
 	}
-	rdmacm := &pkg{
-		Input: in, name: "librdmacm", prefix: "rdma_", own: ownRdmacm, verbs: verbs,
-		library: library{"librdmacm.so.1", "librdmacm1 (librdmacm1t64) and ibverbs-providers", "librdmacm"},
+	add(conventions.Base[0])
+	for _, l := range in.Known.Own() {
+		if l != conventions.Base[0] {
+			add(l)
+		}
 	}
-	all := []*pkg{verbs, rdmacm}
 	for _, p := range all {
+		p.spoken = map[string]api.Finding{}
 		p.engine = layout.New(in.API, layout.AMD64)
 		for _, f := range in.API.Functions {
 			if in.Home(f.Header) == p.name {
@@ -100,13 +106,29 @@ func prepare(in Input) []*pkg {
 				p.functions = append(p.functions, p.function(f))
 			}
 		}
-		p.structs = selectBy(in.API.Structs, p, func(s *api.Struct) string { return s.Header })
+		for _, s := range selectBy(in.API.Structs, p, func(s *api.Struct) string { return s.Header }) {
+			p.addStruct(s)
+		}
 		p.enums = selectBy(in.API.Enums, p, func(e *api.Enum) string { return e.Header })
 		p.macros = selectBy(in.API.Macros, p, func(m *api.Macro) string { return m.Header })
 		p.aliases = selectBy(in.API.Aliases, p, func(a *api.Alias) string { return a.Header })
 		p.findOpaque()
 	}
+	if in.Known.Own()[0] != all[0].library { // the verbs are another input's
+		return all[1:]
+	}
 	return all
+}
+
+// addStruct adds a struct or union, whose members may not be bound.
+func (p *pkg) addStruct(s *api.Struct) {
+	if len(s.Members) > 0 {
+		p.structs = append(p.structs, s)
+		return
+	}
+	kind, tag, _ := strings.Cut(s.Name, " ")
+	p.opaque = append(p.opaque, tag)
+	p.spoken[tag] = of(kind, tag, s.Header)
 }
 
 func selectBy[T any](items []T, p *pkg, header func(T) string) []T {
@@ -125,6 +147,9 @@ func (in Input) Home(header string) string {
 	if line := in.Known.Header(header); line != nil && line.Package != "" {
 		return line.Package
 	}
+	if in.Base != nil {
+		return in.Base.Home(header)
+	}
 	switch header {
 	case "netinet/in.h", "sys/socket.h":
 		return "librdmacm"
@@ -135,16 +160,12 @@ func (in Input) Home(header string) string {
 // findOpaque collects the structs of the libraries that appear only behind
 // pointers.
 func (p *pkg) findOpaque() {
-	p.spoken = map[string]api.Finding{}
 	visit := func(at api.Finding) func(*api.Type) {
-		prefix := p.prefix // tells the library's opaque structs from libc's and the other library's
-		if p.verbs == nil && p.Home(at.Header) == p.name {
-			prefix = "" // libibverbs refers to no opaque struct of libc
-		}
+		// Prefixes tell the library's opaque structs from libc's and another library's. libibverbs refers to none of libc.
+		all := p.verbs == nil && p.Home(at.Header) == p.name
 		return func(t *api.Type) {
 			name, ok := t.Tag("struct")
-			if ok && p.declared(t.Name) == nil && strings.HasPrefix(strings.TrimLeft(name, "_"), prefix) &&
-				!slices.Contains(p.opaque, name) {
+			if ok && p.declared(t.Name) == nil && (all || p.names(name)) && !slices.Contains(p.opaque, name) {
 				p.opaque = append(p.opaque, name)
 				p.spoken[name] = at
 			}

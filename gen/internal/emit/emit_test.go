@@ -25,6 +25,15 @@ func load(t testing.TB) Input {
 	return in
 }
 
+// loadAll reads what all bindings are made from.
+func loadAll(t testing.TB) []Input {
+	t.Helper()
+	all, err := LoadAll(filepath.Join(headertest.Top(t), "headers"))
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	return all
+}
+
 // readFacts returns a file of the folder headers.
 func readFacts(t *testing.T, name string) string {
 	t.Helper()
@@ -44,7 +53,7 @@ func parseSince(t *testing.T, text string) *since.Table {
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, name := range []string{"libibverbs", "librdmacm"} {
+	for _, name := range []string{"libefa", "libibverbs", "libmlx5", "librdmacm"} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
 		require.NoError(t, err)
 		for _, e := range entries {
@@ -60,8 +69,11 @@ func readTree(t *testing.T, dir string) map[string]string {
 // conventions give, and that the same input gives the same bytes.
 func TestNothingChanged(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
-	require.NoError(t, Emit(load(t), first))
-	require.NoError(t, Emit(load(t), second))
+	for _, dir := range []string{first, second} {
+		for _, in := range loadAll(t) {
+			require.NoError(t, Emit(in, dir))
+		}
+	}
 	want, again := readTree(t, first), readTree(t, second)
 	have := readTree(t, filepath.Join(headertest.Top(t), "generated"))
 	for name, text := range want {
@@ -266,18 +278,18 @@ func wrapMembers(in *Input, name string) {
 func TestCoverageRefuses(t *testing.T) {
 	in := load(t)
 	delete(in.Known.Enums, "ibv_mtu")
-	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "enum ibv_mtu: no kind in the conventions")
+	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "enum ibv_mtu: no kind in the conventions")
 	in.Known.Funcs["ibv_gone"] = &conventions.Func{Name: "ibv_gone"}
-	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "ibv_gone")
+	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "ibv_gone")
 }
 
 // TestCoverage proves that docs/coverage.md is what the report says, and that
 // nothing is left out without a reason.
 func TestCoverage(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, Coverage(load(t), &b))
+	require.NoError(t, Coverage(loadAll(t), &b))
 	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "coverage.md"), b.String())
-	require.Regexp(t, `(?m)^\| total +\| 271/280 +\| 108/108 \| 693/693 +\| 143/143 \| 52/52 +\| 9/9 +\|$`, b.String())
+	require.Regexp(t, `(?m)^\| total +\| 441/467 +\| 211/211 \| 1023/1023 +\| 245/247 \| 87/87 +\| 18/18 +\|$`, b.String())
 }
 
 // TestCoverageReports shows that what is missing in the generated code, and
@@ -324,26 +336,26 @@ func TestCoverageReports(t *testing.T) {
 func TestCoverageNamesHeaders(t *testing.T) {
 	in := load(t)
 	var b bytes.Buffer
-	require.NoError(t, Coverage(in, &b))
+	require.NoError(t, Coverage([]Input{in}, &b))
 	require.NotEmpty(t, in.API.Headers)
 	for _, h := range in.API.Headers {
 		require.Regexp(t, `(?m)^\| `+regexp.QuoteMeta(h.Name)+` +\|`, b.String())
 	}
 	in.API.Headers = append(in.API.Headers, &api.Header{Name: "infiniband/new.h"})
-	require.EqualError(t, Coverage(in, new(bytes.Buffer)), "infiniband/new.h: the header is neither bound nor explained")
+	require.EqualError(t, Coverage([]Input{in}, new(bytes.Buffer)), "infiniband/new.h: the header is neither bound nor explained")
 }
 
 // TestCoverageFindsReasonsMissing has macros, which are never bound.
 func TestCoverageFindsReasonsMissing(t *testing.T) {
 	in := load(t)
 	in.API.Unvalued = append(in.API.Unvalued, &api.Unvalued{Name: "ibv_new", Header: "infiniband/verbs.h"})
-	require.EqualError(t, Coverage(in, new(bytes.Buffer)), "infiniband/verbs.h: ibv_new is neither bound nor explained")
+	require.EqualError(t, Coverage([]Input{in}, new(bytes.Buffer)), "infiniband/verbs.h: ibv_new is neither bound nor explained")
 }
 
 func TestNames(t *testing.T) {
-	p := &pkg{prefix: "ibv_"}
+	p := &pkg{library: &conventions.Library{Prefixes: []string{"ibv_", "verbs_"}}}
 	for c, want := range map[string]string{
-		"ibv_qp_init_attr_ex": "QpInitAttrEx", "ibv_wc": "Wc", "_ibv_query_gid_ex": "QueryGidEx", "verbs_context": "VerbsContext",
+		"ibv_qp_init_attr_ex": "QpInitAttrEx", "ibv_wc": "Wc", "_ibv_query_gid_ex": "QueryGidEx", "verbs_context": "Context", "rdma_cm_id": "RdmaCmId",
 	} {
 		require.Equal(t, want, p.typeName(c))
 	}

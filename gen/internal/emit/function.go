@@ -108,6 +108,9 @@ func (f *function) leavesErrno() bool {
 func (p *pkg) function(fn *api.Function) *function {
 	f := &function{Function: fn, Func: p.Known.Funcs[fn.Name], goName: p.funcName(fn.Name), stub: fn.Name}
 	switch {
+	case f.Func == nil && p.Known.Macros[fn.Name] != "": // it is a macro in a later version
+		f.why = p.Known.Macros[fn.Name]
+		return f
 	case f.Func == nil:
 		f.why = "no line in the conventions"
 		p.fail("%s", f.why)

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
@@ -17,26 +18,94 @@ type Input struct {
 	Strings   map[string]*conventions.Strings // by enum
 	Manual    map[string]string               // manual page, by function
 	Providers []*conventions.Provider         // drivers' libraries
+	// Base is what libibverbs and librdmacm are made from, for headers of other
+	// libraries, which stand on theirs.
+	Base *Input
 }
 
-// Load reads the folder headers.
+// Load reads the folder headers, or one in it that is about other libraries.
 func Load(facts string) (in Input, err error) {
+	if IsPart(facts) {
+		base, err := Load(filepath.Dir(filepath.Clean(facts)))
+		if err != nil {
+			return in, err
+		}
+		in.Base = &base
+	}
 	if in.Snapshots, err = api.LoadAll(filepath.Join(facts, "api")); err != nil {
 		return in, err
 	}
 	in.API = in.Snapshots[len(in.Snapshots)-1]
-	if in.Known, err = conventions.Load(filepath.Join(facts, "conventions.txt")); err != nil {
+	if in.Known, err = conventions.Load(filepath.Join(facts, conventionsFile)); err != nil {
 		return in, err
 	}
 	if in.Since, err = since.Load(filepath.Join(facts, "since.txt")); err != nil {
 		return in, err
 	}
-	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt")); err != nil {
+	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt")); err != nil {
 		return in, err
 	}
-	if in.Manual, err = conventions.LoadManual(filepath.Join(facts, "manual.txt")); err != nil {
+	if in.Base != nil {
+		return in, nil
+	}
+	if in.Strings, err = conventions.LoadStrings(filepath.Join(facts, "strings.txt")); err != nil {
 		return in, err
 	}
 	in.Providers, err = conventions.LoadProviders(filepath.Join(facts, "providers.txt"))
 	return in, err
+}
+
+// LoadAll reads the folder headers, and then each in it that is about other
+// libraries.
+func LoadAll(facts string) ([]Input, error) {
+	folders, err := Folders(facts)
+	if err != nil {
+		return nil, err
+	}
+	var all []Input
+	for _, folder := range folders {
+		in, err := Load(folder)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, in)
+	}
+	return all, nil
+}
+
+// Folders returns a folder of facts, and those in it that are about other
+// libraries.
+func Folders(facts string) ([]string, error) {
+	found, err := filepath.Glob(filepath.Join(facts, "*", conventionsFile))
+	folders := []string{facts}
+	for _, path := range found {
+		folders = append(folders, filepath.Dir(path))
+	}
+	return folders, err
+}
+
+const conventionsFile = "conventions.txt"
+
+// IsPart reports whether a folder of facts is in another one, on which its
+// headers stand.
+func IsPart(facts string) bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(filepath.Clean(facts)), conventionsFile))
+	return err == nil
+}
+
+// Whole returns the newest snapshot together with that on which its headers
+// stand.
+func (in Input) Whole() *api.API { return in.whole().API }
+
+// whole returns in together with what it stands on.
+func (in Input) whole() Input {
+	if in.Base == nil {
+		return in
+	}
+	w := in
+	w.Base = nil
+	w.API = in.API.Over(in.Base.API)
+	w.Known = in.Known.Over(in.Base.Known)
+	w.Strings = in.Base.Strings
+	return w
 }

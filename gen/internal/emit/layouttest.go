@@ -34,6 +34,10 @@ func (p *pkg) memberLayouts(g *jen.Group, path, expr, kind string, members []*ap
 	for _, m := range members {
 		field := expr + "." + goName(m.Name)
 		switch {
+		case m.IsFlexible():
+			begin := jen.Qual(goldenPkg, "Distance").Call(jen.Op("&").Op(expr), jen.Op(field+"()"))
+			g.Id("g").Dot("Member").Call(jen.Lit(path), jen.Lit(m.Name), jen.Op(base).Op("+").Add(begin), jen.Lit(0))
+			continue
 		case kind == "union":
 			field = "*" + expr + "." + goName(m.Name) + "()"
 		case m.Name == "": // an anonymous union: its members have views in the struct

@@ -2,6 +2,7 @@ package emit
 
 import (
 	"go/token"
+	"slices"
 	"strings"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
@@ -21,7 +22,18 @@ func goName(c string) string {
 // trimmed returns a C name without its library's prefix.
 func (p *pkg) trimmed(c string) string {
 	c = strings.TrimLeft(c, "_")
-	return strings.TrimPrefix(c, p.prefix)
+	for _, prefix := range p.library.Prefixes {
+		if rest, ok := strings.CutPrefix(c, prefix); ok {
+			return rest
+		}
+	}
+	return c
+}
+
+// names reports whether a C name has a prefix of the library.
+func (p *pkg) names(c string) bool {
+	c = strings.TrimLeft(c, "_")
+	return slices.ContainsFunc(p.library.Prefixes, func(prefix string) bool { return strings.HasPrefix(c, prefix) })
 }
 
 // typeName returns the Go name of a struct, union or enum tag that is

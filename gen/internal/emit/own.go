@@ -1,6 +1,21 @@
 package emit
 
-import "strings"
+import (
+	"embed"
+	"strings"
+)
+
+// ownSources are the C functions of our own, a file for each package that has
+// some.
+//
+//go:embed c/own_lib*.c
+var ownSources embed.FS
+
+// ownSource returns those of a package.
+func ownSource(name string) string {
+	text, _ := ownSources.ReadFile("c/own_" + name + ".c") // there may be none
+	return string(text)
+}
 
 // notWritten is why a function is not bound that could be.
 const notWritten = "inline with logic of its own: the C function of ours is not written yet"
@@ -8,6 +23,15 @@ const notWritten = "inline with logic of its own: the C function of ours is not 
 // Written reports whether the C function of our own for an inline function is
 // there.
 func Written(function string) bool {
-	source := ownVerbs + ownRdmacm
-	return strings.Contains(source, " own_"+function+"(") || strings.Contains(source, "*own_"+function+"(")
+	files, err := ownSources.ReadDir("c")
+	if err != nil {
+		panic(err) // the files are part of this program
+	}
+	for _, file := range files {
+		source := ownSource(strings.TrimSuffix(strings.TrimPrefix(file.Name(), "own_"), ".c"))
+		if strings.Contains(source, " own_"+function+"(") || strings.Contains(source, "*own_"+function+"(") {
+			return true
+		}
+	}
+	return false
 }

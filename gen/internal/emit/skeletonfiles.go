@@ -240,7 +240,7 @@ func (s *skeleton) paramType(fn *provided, param param) jen.Code {
 // basic are the Go types of what goes through a call of C.
 var basic = map[string]string{
 	"int8_t": "int8", "int16_t": "int16", "int32_t": "int32", "int64_t": "int64",
-	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
+	"uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64", "_Bool": "bool",
 }
 
 // raw returns the type with which C calls Go.
@@ -290,7 +290,11 @@ func (s *skeleton) forward(fn *provided) []jen.Code {
 	case conventions.Code, conventions.Status:
 		return []jen.Code{unless(absent), jen.Return(jen.Int32().Call(call))}
 	case conventions.Value:
-		return []jen.Code{unless(jen.Lit(without[fn.Name()])), jen.Return(jen.Id(s.raw(fn.Type.Elem)).Call(call))}
+		nothing := jen.Lit(without[fn.Name()])
+		if fn.Type.Elem.Name == "_Bool" {
+			nothing = jen.False()
+		}
+		return []jen.Code{unless(nothing), jen.Return(jen.Id(s.raw(fn.Type.Elem)).Call(call))}
 	case conventions.Pointer:
 		return []jen.Code{unless(jen.Nil(), absent), both, jen.Return(jen.Qual("unsafe", "Pointer").Call(jen.Id("r")), errno)}
 	case conventions.Rereg:

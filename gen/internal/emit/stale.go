@@ -51,6 +51,11 @@ func stale(in Input) error {
 			report("the line for the enum %s names a modifier %s", key, modifier)
 		}
 	}
+	for _, tag := range slices.Sorted(maps.Keys(in.Known.Structs)) {
+		if !slices.ContainsFunc(in.API.Structs, func(s *api.Struct) bool { return s.Name == "struct "+tag || s.Name == "union "+tag }) {
+			report("a line for the struct %s", tag)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(in.Known.Macros)) {
 		if !slices.ContainsFunc(in.API.Unvalued, func(m *api.Unvalued) bool { return m.Name == name }) {
 			report("a line for the macro %s", name)
@@ -64,7 +69,11 @@ func stale(in Input) error {
 			report("a manual page for the function %s", name)
 		}
 	}
-	if err := in.Since.Check(in.Snapshots); err != nil {
+	var others []*api.API
+	if in.Base != nil {
+		others = append(others, in.Base.API)
+	}
+	if err := in.Since.Check(in.Snapshots, others...); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -58,7 +58,15 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 		}
 	}
 	f.Type().Id(name).StructFunc(func(g *jen.Group) {
+		if m := members[len(members)-1]; m.IsFlexible() {
+			// As the last field, Go would give it a size.
+			g.Id("_").Index(jen.Lit(0)).Add(p.goType(m.Type.Elem)).Comment("for the alignment of " + m.Name)
+			nested = append(nested, func() { p.flexible(f, name, in, m) })
+		}
 		for _, m := range members {
+			if m.IsFlexible() {
+				continue
+			}
 			pad(g, m.Offset)
 			msize := p.size(m)
 			at = m.Offset + msize.Size
@@ -83,6 +91,18 @@ func (p *pkg) aggregate(f *jen.File, name string, in scope, kind string, members
 	for _, emit := range nested {
 		emit()
 	}
+}
+
+// flexible writes a method for an array of as many elements as there is memory
+// behind the struct.
+func (p *pkg) flexible(f *jen.File, name string, in scope, m *api.Member) {
+	t := jen.Op("*").Add(p.goType(m.Type.Elem))
+	f.Commentf("%s returns where the elements of member %s begin, behind the struct.%s",
+		goName(m.Name), m.Name, sinceSentence(p.member(in, m).release))
+	f.Func().Params(jen.Id("s").Op("*").Id(name)).Id(goName(m.Name)).Params().Add(t.Clone()).Block(
+		jen.Return(jen.Parens(t).Parens(jen.Qual("unsafe", "Add").Call(
+			jen.Qual("unsafe", "Pointer").Call(jen.Id("s")), jen.Lit(int(m.Offset))))),
+	)
 }
 
 // views writes a method for each member of a union that is held in a field of

@@ -97,6 +97,8 @@ func zero(t *jen.Statement) jen.Code {
 		return jen.Nil()
 	case text == "string":
 		return jen.Lit("")
+	case text == "bool":
+		return jen.False()
 	default:
 		return jen.Lit(0)
 	}
@@ -226,6 +228,9 @@ func (p *pkg) finish(fn *function, outs []jen.Code) []jen.Code {
 	case conventions.String:
 		return []jen.Code{success(jen.Qual("C", "GoString").Call(jen.Parens(jen.Op("*").Qual("C", "char")).Call(value)))}
 	case conventions.Value:
+		if fn.Type.Elem.Name == "_Bool" {
+			return []jen.Code{success(value.Clone().Op("!=").Lit(0))}
+		}
 		return []jen.Code{success(p.goType(fn.Type.Elem).Call(value))}
 	}
 	if fn.call() == own { // nothing else has looked at r

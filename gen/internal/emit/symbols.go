@@ -32,7 +32,7 @@ func (p *pkg) symbols() []string {
 }
 
 // tableFunctions returns the exported functions that stubs or functions of our
-// own call, in librdmacm also those of libibverbs.
+// own call, outside of libibverbs also those of that.
 func (p *pkg) tableFunctions() []*api.Function {
 	var out []*api.Function
 	for _, f := range p.functions {

@@ -13,7 +13,8 @@ import (
 type scalar struct{ goType, wire string }
 
 var scalars = map[string]scalar{
-	"char": {"byte", "uint8_t"}, "signed char": {"int8", "int8_t"}, "unsigned char": {"uint8", "uint8_t"},
+	"_Bool": {"bool", "_Bool"},
+	"char":  {"byte", "uint8_t"}, "signed char": {"int8", "int8_t"}, "unsigned char": {"uint8", "uint8_t"},
 	"short": {"int16", "int16_t"}, "unsigned short": {"uint16", "uint16_t"},
 	"int": {"int32", "int32_t"}, "unsigned int": {"uint32", "uint32_t"},
 	"long": {"int64", "int64_t"}, "unsigned long": {"uint64", "uint64_t"},
@@ -29,7 +30,7 @@ var scalars = map[string]scalar{
 	"pthread_mutex_t": {"PthreadMutex", ""}, "pthread_cond_t": {"PthreadCond", ""},
 }
 
-// verbsTypes are declared in libibverbs and used by both packages.
+// verbsTypes are declared in libibverbs and used by all packages.
 var verbsTypes = map[string]bool{
 	"Be16": true, "Be32": true, "Be64": true, "PthreadMutex": true, "PthreadCond": true,
 }
@@ -59,7 +60,7 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 		return p.tagged(tag)
 	}
 	if tag, ok := t.Tag("struct"); ok {
-		if p.verbs != nil && strings.HasPrefix(tag, p.verbs.prefix) {
+		if p.verbs != nil && p.verbs.names(tag) {
 			return jen.Qual(verbsPkg, p.verbs.typeName(tag))
 		}
 		return jen.Qual(p.path(), p.typeName(tag))
@@ -69,7 +70,7 @@ func (p *pkg) goType(t *api.Type) *jen.Statement {
 }
 
 // tagged returns the type of a struct, union or enum that is declared with this
-// tag in either package.
+// tag in any package.
 func (p *pkg) tagged(tag string) *jen.Statement {
 	for _, e := range p.API.Enums {
 		if e.Name == tag {
@@ -103,24 +104,28 @@ func (p *pkg) qualified(header string, name func(*pkg) string) *jen.Statement {
 	if where == p.name {
 		return jen.Qual(p.path(), name(p))
 	}
-	if p.verbs == nil {
-		p.fail("what %s declares is in %s, which libibverbs cannot refer to", header, where)
+	if p.verbs == nil || where != p.verbs.name {
+		p.fail("what %s declares is in %s, which %s cannot refer to", header, where, p.name)
 		return jen.Id("invalid")
 	}
 	return jen.Qual(verbsPkg, name(p.verbs))
 }
 
+// foreign are the names that only libc can look into of types without a tag,
+// each with the header that declares it; empty: every package includes it.
+var foreign = map[string]string{"fd_set": "", "FILE": "stdio.h"}
+
 // isForeign reports whether t is a struct that only libc knows, such as
 // struct pollfd.
 func (p *pkg) isForeign(t *api.Type) bool {
-	if t.Name == "fd_set" {
+	if _, ok := foreign[t.Name]; ok {
 		return true
 	}
 	tag, ok := t.Tag("struct")
 	if !ok || p.declared(t.Name) != nil {
 		return false
 	}
-	return p.verbs != nil && !strings.HasPrefix(tag, p.prefix) && !strings.HasPrefix(tag, p.verbs.prefix)
+	return p.verbs != nil && !p.names(tag) && !p.verbs.names(tag)
 }
 
 // wire returns the type with which a value goes into a stub. Memory without a

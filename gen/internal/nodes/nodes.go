@@ -1,4 +1,4 @@
-// Package nodes finds in the two libraries the ELF version node of each
+// Package nodes finds in the libraries the ELF version node of each
 // function, such as IBVERBS_1.15: the name under which a program that was linked
 // asks for it, and the mark of the release that added it.
 package nodes
@@ -18,18 +18,15 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// Libraries are the files that are read.
-var Libraries = []string{"libibverbs.so.1", "librdmacm.so.1"}
-
 // Dir returns where the libraries of a folder with headers are.
 func Dir(headers string) string { return filepath.Join(headers, "usr", "lib") }
 
-// Read returns the node of each function that the libraries in dir export. The
-// error is fs.ErrNotExist if there are none at all.
-func Read(dir string) (map[string]string, error) {
+// Read returns the node of each function that the libraries of these names in
+// dir export. The error is fs.ErrNotExist if there are none at all.
+func Read(dir string, libraries []string) (map[string]string, error) {
 	nodes := map[string]string{}
 	var missing []error
-	for _, name := range Libraries {
+	for _, name := range libraries {
 		err := read(filepath.Join(dir, name), nodes)
 		if errors.Is(err, fs.ErrNotExist) {
 			missing = append(missing, err)
@@ -40,8 +37,8 @@ func Read(dir string) (map[string]string, error) {
 	switch len(missing) {
 	case 0:
 		return nodes, nil
-	case len(Libraries):
-		return nil, fmt.Errorf("%w: %s in %s", fs.ErrNotExist, strings.Join(Libraries, " and "), dir)
+	case len(libraries):
+		return nil, fmt.Errorf("%w: %s in %s", fs.ErrNotExist, strings.Join(libraries, " and "), dir)
 	}
 	return nil, fmt.Errorf("one library without the other: %v", missing[0])
 }
@@ -98,10 +95,10 @@ func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft
 			errs = append(errs, fmt.Errorf("%s declares %s, which is exported under the node %s, and not by the library of the package "+
 				"that the conventions name for the header", f.Header, f.Name, f.Node))
 		}
-		if f.Node != "" || draft || known.Funcs[f.Name].Skip != "" {
+		if f.Node != "" || draft || isSkipped(known, f.Name) {
 			continue
 		}
-		why := "neither " + strings.Join(Libraries, " nor ") + " exports under a version node"
+		why := unexported(known)
 		if node != "" {
 			why = "the library exports under the private node " + node + " only"
 		}
@@ -109,6 +106,24 @@ func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft
 			f.Header, f.Name, why))
 	}
 	return errors.Join(errs...)
+}
+
+func isSkipped(known *conventions.Table, function string) bool {
+	line := known.Funcs[function]
+	return line != nil && line.Skip != ""
+}
+
+// unexported is what a sentence says of a function that no library of the table
+// has.
+func unexported(known *conventions.Table) string {
+	var names []string
+	for _, l := range known.Own() {
+		names = append(names, l.Soname)
+	}
+	if len(names) == 1 {
+		return names[0] + " does not export under a version node"
+	}
+	return "neither " + strings.Join(names, " nor ") + " exports under a version node"
 }
 
 // belongs reports whether a node such as IBVERBS_1.15 is of the library that the

@@ -15,6 +15,8 @@ import (
 
 // TestRead reads the real libraries of every version: some functions and their
 // nodes, with an empty one for what is not exported.
+var libraries = []string{"libibverbs.so.1", "librdmacm.so.1"}
+
 func TestRead(t *testing.T) {
 	always := map[string]string{
 		"ibv_rate_to_mult":    "IBVERBS_1.0",
@@ -53,7 +55,7 @@ func TestRead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.version, func(t *testing.T) {
-			nodes, err := Read(Dir(headertest.Dir(t, tt.version)))
+			nodes, err := Read(Dir(headertest.Dir(t, tt.version)), libraries)
 			require.NoError(t, err)
 			for _, want := range []map[string]string{always, tt.want} {
 				for name, node := range want {
@@ -66,20 +68,20 @@ func TestRead(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Read(dir)
+	_, err := Read(dir, libraries)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	library, err := os.ReadFile(filepath.Join(Dir(headertest.Dir(t, "65.0")), Libraries[0]))
+	library, err := os.ReadFile(filepath.Join(Dir(headertest.Dir(t, "65.0")), libraries[0]))
 	require.NoError(t, err)
-	path := filepath.Join(dir, Libraries[0])
+	path := filepath.Join(dir, libraries[0])
 	require.NoError(t, os.WriteFile(path, library, 0o600))
-	_, err = Read(dir)
-	require.ErrorContains(t, err, "one library without the other: open "+filepath.Join(dir, Libraries[1]))
+	_, err = Read(dir, libraries)
+	require.ErrorContains(t, err, "one library without the other: open "+filepath.Join(dir, libraries[1]))
 	require.NotErrorIs(t, err, fs.ErrNotExist, "the caller takes that for a plain folder of headers")
 
 	for _, size := range []int{0, 3, 100, len(library) / 2, len(library) - 1} {
 		require.NoError(t, os.WriteFile(path, library[:size], 0o600))
-		_, err = Read(dir)
+		_, err = Read(dir, libraries)
 		require.ErrorContains(t, err, path+" is not a whole library: ", "%d of %d bytes", size, len(library))
 	}
 }

@@ -62,7 +62,7 @@ func (s *scanner) knownEnums(n cc.Node, t *api.Type) {
 	if t == nil {
 		return
 	}
-	if tag, ok := t.Tag("enum"); ok && s.enums[tag] == nil {
+	if tag, ok := t.Tag("enum"); ok && s.enums[tag] == nil && !slices.ContainsFunc(s.base.Enums, func(e *api.Enum) bool { return e.Name == tag }) {
 		s.reject(n, "%s is not defined in the headers that are bound", t.Name)
 	}
 	for _, part := range append([]*api.Type{t.Elem}, t.Params...) {
@@ -130,7 +130,7 @@ func (s *scanner) representableAt(n cc.Node, of string, t *api.Type, depth int) 
 }
 
 // libcTypes are those that have a form in the bindings.
-var libcTypes = []string{"fd_set", "pthread_mutex_t", "pthread_cond_t"}
+var libcTypes = []string{"fd_set", "FILE", "pthread_mutex_t", "pthread_cond_t"}
 
 func (s *scanner) leaf(n cc.Node, of string, t *api.Type) {
 	kind, _, _ := strings.Cut(t.Name, " ")

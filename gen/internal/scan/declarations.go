@@ -145,9 +145,13 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	}
 }
 
-// convention rejects a function of which the conventions do not know.
+// convention rejects a function of which the conventions do not know. One that a
+// later version has turned into a macro is explained as that.
 func (s *scanner) convention(n cc.Node, f *api.Function) {
 	known := s.known.Funcs[f.Name]
+	if known == nil && s.known.Macros[f.Name] != "" {
+		return
+	}
 	if known == nil {
 		s.reject(n, "no convention for %s; add to the conventions a line such as: func %s %s", f.Name, f.Name, guess(f.Type.Elem))
 		return

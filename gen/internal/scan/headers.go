@@ -37,7 +37,7 @@ func (s *scanner) headers(opened []string, source string) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if line := s.known.Header(name); line != nil && line.Other != "" {
+		if line := s.known.Header(name); line != nil && line.Other != "" || s.isPart() && !s.known.Binds(name) {
 			continue
 		}
 		if !s.draft {

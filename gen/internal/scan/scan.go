@@ -29,6 +29,9 @@ type Options struct {
 	// declarations of the headers that it names as bound are recorded, and what
 	// these use of other headers by value.
 	Known *conventions.Table
+	// Base is what the headers stand on, if that is a snapshot of its own: what it
+	// declares is not recorded again.
+	Base *api.API
 	// Draft is whether nothing that Known lacks is asked for. A header that it
 	// does not know counts as bound then.
 	Draft bool
@@ -45,9 +48,13 @@ func Scan(opts Options) (*api.API, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.Base == nil {
+		opts.Base = new(api.API)
+	}
 	s := &scanner{
 		known:    opts.Known,
 		draft:    opts.Draft,
+		base:     opts.Base,
 		api:      &api.API{Version: opts.Version},
 		include:  include + string(filepath.Separator),
 		shim:     opts.Shim + string(filepath.Separator),
@@ -86,6 +93,7 @@ func Scan(opts Options) (*api.API, error) {
 type scanner struct {
 	known         *conventions.Table
 	draft         bool
+	base          *api.API
 	api           *api.API
 	include, shim string
 	structs       map[string]*structure // by name with keyword
@@ -164,9 +172,12 @@ func (s *scanner) headerName(file string) (string, bool) {
 
 // isBound is about a header that the shims do not have.
 func (s *scanner) isBound(header string) bool {
-	line := s.known.Header(header)
-	return line == nil && s.draft || line != nil && line.Package != ""
+	return s.known.Binds(header) || s.draft && !s.isPart() && s.known.Header(header) == nil
 }
+
+// isPart reports whether the headers stand on others that have a snapshot of
+// their own.
+func (s *scanner) isPart() bool { return len(s.base.Headers) > 0 }
 
 func (s *scanner) isShim(n cc.Node) bool { return strings.HasPrefix(n.Position().Filename, s.shim) }
 

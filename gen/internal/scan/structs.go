@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"slices"
 	"strings"
 
 	"modernc.org/cc/v4"
@@ -55,6 +56,11 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 	}
 	if u.StructDeclarationList == nil {
 		s.reject(u, "a %s without members cannot be represented", keyword(u))
+	}
+	for i, m := range out {
+		if m.IsFlexible() && (keyword(u) != "struct" || i == 0 || i < len(out)-1) {
+			s.reject(s.memberAt[m], "a flexible array cannot be represented here")
+		}
 	}
 	return out
 }
@@ -138,9 +144,14 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 			s.reject(sd, "a bit-field cannot be represented")
 		case sp.base != nil || sp.aggregate == nil:
 			t, _ := s.declared(sd.Declarator, sp.base)
-			s.sized(sd, t)
+			m := &api.Member{Name: sd.Declarator.Name(), Type: t}
+			if m.IsFlexible() {
+				s.sized(sd, t.Elem)
+			} else {
+				s.sized(sd, t)
+			}
 			s.representable(sd, sd.Declarator.Name(), t)
-			out = append(out, &api.Member{Name: sd.Declarator.Name(), Type: t})
+			out = append(out, m)
 		case sd.Declarator.Pointer != nil || sd.Declarator.DirectDeclarator.Case != cc.DirectDeclaratorIdent:
 			s.reject(sd, "a pointer to, or array of, an unnamed struct cannot be represented")
 		default:
@@ -151,7 +162,8 @@ func (s *scanner) member(header string, d *cc.StructDeclaration) []*api.Member {
 }
 
 // closure keeps the structs of the bound headers, and what those hold by
-// value of other headers.
+// value of other headers and the base does not have. Of one that the
+// conventions call opaque, the name alone is kept.
 func (s *scanner) closure() {
 	kept := map[*structure]bool{}
 	for _, st := range s.order {
@@ -160,6 +172,9 @@ func (s *scanner) closure() {
 		}
 	}
 	for _, st := range s.order {
+		if _, tag, _ := strings.Cut(st.Name, " "); kept[st] && s.known.Structs[tag] != "" {
+			st.Members, st.problems = nil, nil
+		}
 		if kept[st] {
 			s.api.Structs = append(s.api.Structs, st.Struct)
 			s.problems = append(s.problems, st.problems...)
@@ -169,7 +184,7 @@ func (s *scanner) closure() {
 
 // keep marks st, which may be nil, and what it holds by value.
 func (s *scanner) keep(st *structure, kept map[*structure]bool) {
-	if st == nil || kept[st] {
+	if st == nil || kept[st] || slices.ContainsFunc(s.base.Structs, func(b *api.Struct) bool { return b.Name == st.Name }) {
 		return
 	}
 	kept[st] = true
@@ -194,7 +209,7 @@ func (s *scanner) checkLayouts() {
 	if len(s.problems) > 0 {
 		return
 	}
-	engine := layout.New(s.api, layout.AMD64)
+	engine := layout.New(s.api.Over(s.base), layout.AMD64)
 	for _, out := range s.api.Structs {
 		node := s.structs[out.Name].node
 		t := node.Type()

@@ -3,6 +3,7 @@ package since
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/verbena-go/verbena/gen/internal/api"
@@ -18,9 +19,10 @@ type snapshot struct {
 // Check compares the table with the snapshots, oldest first. A name that a
 // snapshot has and the ones before it lack needs a line, with a release after
 // the one before and not after its own. The error joins what is wrong, and has
-// the line to add wherever one is missing.
-func (t *Table) Check(all []*api.API) error {
-	snapshots, err := parse(all)
+// the line to add wherever one is missing. What others declare, on which these
+// headers stand, is not the table's business.
+func (t *Table) Check(all []*api.API, others ...*api.API) error {
+	snapshots, err := parse(all, others)
 	if err != nil {
 		return err
 	}
@@ -41,9 +43,10 @@ func (t *Table) Check(all []*api.API) error {
 }
 
 // Missing returns the names that need a line and have none, each with the line
-// that is right if no release lies between the snapshots.
-func (t *Table) Missing(all []*api.API) (names []api.Name, lines []string, err error) {
-	snapshots, err := parse(all)
+// that is right if no release lies between the snapshots. Those of others do not
+// count.
+func (t *Table) Missing(all []*api.API, others ...*api.API) (names []api.Name, lines []string, err error) {
+	snapshots, err := parse(all, others)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,14 +59,20 @@ func (t *Table) Missing(all []*api.API) (names []api.Name, lines []string, err e
 	return names, lines, nil
 }
 
-func parse(all []*api.API) ([]snapshot, error) {
+func parse(all, others []*api.API) ([]snapshot, error) {
 	var snapshots []snapshot
+	known := map[api.Name]bool{}
+	for _, a := range others {
+		for _, name := range a.Names() {
+			known[name] = true
+		}
+	}
 	for _, a := range all {
 		version, err := api.ParseVersion(a.Version)
 		if err != nil {
 			return nil, err
 		}
-		snapshots = append(snapshots, snapshot{a.Version, version, a.Names()})
+		snapshots = append(snapshots, snapshot{a.Version, version, slices.DeleteFunc(a.Names(), func(name api.Name) bool { return known[name] })})
 	}
 	return snapshots, nil
 }

@@ -53,6 +53,43 @@ func build(dir string, without []string) error {
 	return nil
 }
 
+// parts are the libraries that have a folder of facts of their own.
+var parts = map[string]string{"libefa": "efa", "libmlx5": "mlx5"}
+
+// buildPart compiles one of these into dir.
+func buildPart(dir, name string) error {
+	a, err := load(filepath.Join(parts[name], "api"))
+	if err != nil {
+		return err
+	}
+	return compileWith(dir, name, name, list(a.Functions, "", nil), []string{"fake.c"})
+}
+
+// buildVendors compiles the libibverbs that has a device, and drivers' libraries
+// over it, into dir.
+func buildVendors(dir string) error {
+	if err := buildProvider(dir); err != nil {
+		return err
+	}
+	base, err := snapshot()
+	if err != nil {
+		return err
+	}
+	for name, folder := range parts {
+		a, err := load(filepath.Join(folder, "api"))
+		if err != nil {
+			return err
+		}
+		source := folder + ".c"
+		err = compileWith(dir, name, name, vendorWrappers(a, base, source), []string{source, "vendor.h", "calls.h"},
+			filepath.Join(dir, "libibverbs.so.1"))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // buildProvider compiles the libibverbs that has a device into dir.
 func buildProvider(dir string) error {
 	a, err := snapshot()
@@ -75,8 +112,14 @@ func buildCM(dir string) error {
 }
 
 // compile makes a library of files of testdata, the first of which includes
-// the others and functions.h, and links it with others.
+// the others and functions.h, and links it with others. The declarations are
+// those of both base libraries.
 func compile(dir, name, functions string, files []string, others ...string) error {
+	return compileWith(dir, name, "librdmacm", functions, files, others...)
+}
+
+// compileWith is compile with the declarations of a generated package.
+func compileWith(dir, name, declarations, functions string, files []string, others ...string) error {
 	sources := filepath.Join(dir, name)
 	if err := os.Mkdir(sources, 0o700); err != nil {
 		return err
@@ -91,8 +134,8 @@ func compile(dir, name, functions string, files []string, others ...string) erro
 	}
 	args := []string{
 		"-shared", "-fPIC", "-pthread", "-Wall", "-Werror",
-		"-Wl,-Bsymbolic",                                     // each library has its own of what both are made of
-		"-I", filepath.Join(top(), "generated", "librdmacm"), // its abi.h has both libraries
+		"-Wl,-Bsymbolic", // each library has its own of what both are made of
+		"-I", filepath.Join(top(), "generated", declarations),
 		"-o", filepath.Join(dir, name+".so.1"), filepath.Join(sources, files[0]),
 	}
 	cc := exec.Command("cc", append(args, others...)...)
@@ -109,20 +152,23 @@ func top() string {
 }
 
 // snapshot reads the newest one.
-func snapshot() (a api, err error) {
-	data, err := os.ReadFile(filepath.Join(top(), "headers", "api", "65.0.json"))
+func snapshot() (api, error) { return load("api") }
+
+// load reads the newest snapshot of a folder in headers.
+func load(folder string) (a api, err error) {
+	data, err := os.ReadFile(filepath.Join(top(), "headers", folder, "65.0.json"))
 	if err != nil {
 		return a, err
 	}
 	return a, json.Unmarshal(data, &a)
 }
 
-// list writes functions.h for a library.
+// list writes functions.h for a library; without a name, of all functions.
 func list(functions []function, library string, without []string) string {
 	var b strings.Builder
 	for _, f := range functions {
 		switch {
-		case library != home(f.Header), slices.Contains(without, f.Name):
+		case library != "" && library != home(f.Header), slices.Contains(without, f.Name):
 		case f.Inline == nil:
 			fmt.Fprintf(&b, "EXPORTED(%s)\n", f.Name)
 		case f.Inline.Call != "":

@@ -20,7 +20,7 @@ type control struct {
 	outValue          int64
 
 	calls  int64
-	args   [6]int64
+	args   [7]int64
 	called [64]byte
 }
 
@@ -79,7 +79,7 @@ func (l *Library) Writes(index, size int, value int64) {
 
 // Called returns which function was called last, how often any was called, and
 // the first arguments, of which only as many bits are valid as the parameter has.
-func (l *Library) Called() (function string, times int, args [6]int64) {
+func (l *Library) Called() (function string, times int, args [7]int64) {
 	name, _, _ := bytes.Cut(l.control.called[:], []byte{0})
 	return string(name), int(l.control.calls), l.control.args
 }

@@ -37,6 +37,15 @@ func CMMain(m *testing.M) int {
 	return again(os.Args[1:], buildCM)
 }
 
+// VendorMain is ProviderMain with the libraries of drivers over that device; see
+// OpenVendor.
+func VendorMain(m *testing.M) int {
+	if os.Getenv(inChild) != "" {
+		return m.Run()
+	}
+	return again(os.Args[1:], buildVendors)
+}
+
 // again runs this program in a process that has the libraries that build makes,
 // and returns its exit status.
 func again(args []string, build func(dir string) error) int {

@@ -76,6 +76,14 @@ func OpenCM(t testing.TB) *Provider {
 	return open(t, "librdmacm.so.1")
 }
 
+// OpenVendor returns the library of a driver in a process that VendorMain made, as
+// OpenProvider returns libibverbs. Queue pairs that it makes are those of
+// libibverbs.
+func OpenVendor(t testing.TB, name string) *Provider {
+	t.Helper()
+	return open(t, name)
+}
+
 func open(t testing.TB, name string) *Provider {
 	t.Helper()
 	p := &Provider{t: t}

@@ -4,6 +4,7 @@ package fakelib
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ type wrapper struct {
 // complete reports whether C knows the size of a type.
 func (a api) complete(typ string) bool {
 	return !strings.HasSuffix(typ, "void") && (!strings.Contains(typ, "struct ") || strings.HasPrefix(typ, "*") ||
-		slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") }))
+		slices.ContainsFunc(a.Structs, func(s structure) bool { return s.Name == strings.TrimPrefix(typ, "const ") && len(s.Members) > 0 }))
 }
 
 // cmWrappers writes functions.h for testdata/cm.c.
@@ -63,6 +64,31 @@ func cmWrappers(a api) string {
 		if f.Inline == nil && f.Header != "rdma/rsocket.h" && home(f.Header) == "librdmacm" {
 			b.WriteString(wrapper{f.Name, f.Name, "", f.Type, cmFiles}.source(a.complete))
 		}
+	}
+	return b.String()
+}
+
+// vendorWrappers writes functions.h for a driver's library, whose source is
+// file. base has the structs that it shares with libibverbs.
+func vendorWrappers(a, base api, file string) string {
+	a.Structs = slices.Concat(a.Structs, base.Structs)
+	files := []string{file}
+	var b strings.Builder
+	set := map[string]string{}
+	for _, f := range a.Functions {
+		if f.Inline == nil {
+			b.WriteString(wrapper{f.Name, f.Name, "", f.Type, files}.source(a.complete))
+			continue
+		}
+		if _, member, ok := strings.Cut(f.Inline.Call, "->"); ok {
+			b.WriteString(wrapper{f.Name, "op_" + f.Name, "static ", f.Type, files}.source(a.complete))
+			object, _, _ := strings.Cut(strings.TrimPrefix(f.Type, "func(*struct "), ",")
+			object, _, _ = strings.Cut(object, ")")
+			set[object] += fmt.Sprintf("\ttable->%s = op_%s;\n", member, f.Name)
+		}
+	}
+	for _, object := range slices.Sorted(maps.Keys(set)) {
+		fmt.Fprintf(&b, "static void set_%s(struct %[1]s *table)\n{\n%s}\n\n", object, set[object])
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 /* Lawful C that rdma-core has nowhere. */
 #ifndef IBV_ODD_H
 #define IBV_ODD_H
+#include <stdio.h>
 #include "odd_inner.h"
 
 int ibv_odd_unnamed(struct ibv_context *, const char *, int, uint64_t *, void (*)(int), enum ibv_odd_kind);
@@ -53,6 +54,21 @@ static inline int ibv_odd_guarded(struct ibv_xrcd *lib)
 		return EOPNOTSUPP;
 	return vctx->close_xrcd(lib);
 }
+
+struct ibv_odd_tail {
+	char first;
+	_Bool on;
+	long rest[];
+};
+
+struct ibv_odd_packed {
+	char first;
+	int second;
+} __attribute__((packed));
+
+_Bool ibv_odd_is(struct ibv_odd_tail *tail, _Bool on);
+int ibv_odd_pack(struct ibv_odd_packed *packed, _Bool *on);
+int ibv_odd_print(FILE *file);
 
 #define IBV_ODD_NULL ((void *)0)
 #define IBV_ODD_FIVE ((void *)5)

@@ -1,4 +1,0 @@
-struct s {
-	int n;
-	char data[0];
-};

@@ -1,0 +1,66 @@
+package efa
+
+import (
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libefa"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sibling"
+)
+
+// Caps are what an adapter can do; they are combined with |.
+type Caps = libefa.DeviceCaps
+
+// What adapters can do.
+const (
+	CapRDMARead             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RDMA_READ
+	CapRNRRetry             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RNR_RETRY // a sender waits for a receive to be posted
+	CapCQWithSGID           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID
+	CapRDMAWrite            Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE
+	CapUnsolicitedWriteRecv Caps = libefa.EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV // WriteImm needs no receive
+	CapCQInDMABuf           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF
+	CapCompletionCounters   Caps = libefa.EFADV_DEVICE_ATTR_CAPS_COMP_CNTR
+)
+
+// Attr describes an adapter.
+type Attr struct {
+	MaxSendWR, MaxRecvWR   int // posted requests of a queue pair
+	MaxSendSGE, MaxRecvSGE int // segments of a request
+	InlineSize             int // bytes of inline data of a request
+	MaxRDMASize            int // bytes of an RDMA read or write; 0 if the adapter has neither
+	Caps                   Caps
+}
+
+// Query returns what the adapter can do; see efadv_query_device(3). It is also
+// the way to learn whether a device is an Elastic Fabric Adapter: for another
+// one, the error matches errors.ErrUnsupported.
+func Query(device *ibverbs.Device) (Attr, error) {
+	o := sibling.ObjectOf(device)
+	if err := o.Use(); err != nil {
+		return Attr{}, err
+	}
+	defer o.Done()
+	var raw libefa.DeviceAttr
+	if err := libefa.QueryDevice(device.Raw(), &raw, uint32(unsafe.Sizeof(raw))); err != nil {
+		return Attr{}, sibling.Wrap(device.Name(), err)
+	}
+	return Attr{
+		MaxSendWR: int(raw.MaxSqWr), MaxRecvWR: int(raw.MaxRqWr), MaxSendSGE: int(raw.MaxSqSge), MaxRecvSGE: int(raw.MaxRqSge),
+		InlineSize: int(raw.InlineBufSize), MaxRDMASize: int(raw.MaxRdmaSize), Caps: Caps(raw.DeviceCaps),
+	}, nil
+}
+
+// Number returns the number by which the adapter knows an address handle, which
+// it also gives in completions of receives; see efadv_query_ah(3).
+func Number(ah *ibverbs.AH) (uint16, error) {
+	o := sibling.ObjectOf(ah)
+	if err := o.Use(); err != nil {
+		return 0, err
+	}
+	defer o.Done()
+	var raw libefa.AhAttr
+	if err := libefa.QueryAh(ah.Raw(), &raw, uint32(unsafe.Sizeof(raw))); err != nil {
+		return 0, sibling.Wrap(o.Name(), err)
+	}
+	return raw.Ahn, nil
+}

@@ -1,0 +1,117 @@
+package mlx5
+
+import (
+	"cmp"
+	"sync/atomic"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/libmlx5"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sibling"
+)
+
+const opCreate = "mlx5dv_create_qp"
+
+// create returns what creates the C object, with attributes that the driver alone
+// knows.
+func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
+	return func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
+		raw, err := libmlx5.CreateQp(pd.Device().Raw(), attr, mlx5)
+		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
+	}
+}
+
+// DCTConfig is the configuration of a target.
+type DCTConfig struct {
+	CQ  *ibverbs.CQ  // for receives
+	SRQ *ibverbs.SRQ // to take receives from
+	Key uint64       // that initiators must know
+}
+
+// DCT is a target of DC requests. Its methods may be called concurrently.
+type DCT struct {
+	qp  *ibverbs.QP
+	num atomic.Uint32
+}
+
+// CreateDCT creates a target in the reset state; see mlx5dv_create_qp(3).
+func CreateDCT(pd *ibverbs.PD, config DCTConfig) (*DCT, error) {
+	if config.SRQ == nil {
+		return nil, cerr.Refuse(opCreate, "", "a target needs SRQ")
+	}
+	mlx5 := libmlx5.QpInitAttr{CompMask: uint64(libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC)}
+	mlx5.DcInitAttr.DcType = libmlx5.MLX5DV_DCTYPE_DCT
+	*mlx5.DcInitAttr.DctAccessKey() = config.Key
+	qp, err := sibling.NewDriverQP(pd, ibverbs.QPConfig{SendCQ: config.CQ, RecvCQ: config.CQ, SRQ: config.SRQ}, create(pd, &mlx5))
+	if err != nil {
+		return nil, err
+	}
+	return &DCT{qp: qp}, nil
+}
+
+// Verbs returns the target as package ibverbs knows it: for its events and its
+// state. It is nil for a nil DCT.
+func (d *DCT) Verbs() *ibverbs.QP {
+	if d == nil {
+		return nil
+	}
+	return d.qp
+}
+
+// Num returns the number by which initiators name the target. The adapter gives
+// it in Start; it is 0 before.
+func (d *DCT) Num() uint32 {
+	if d == nil {
+		return 0
+	}
+	return d.num.Load()
+}
+
+// Close destroys the target, as [ibverbs.QP.Close] does.
+func (d *DCT) Close() error { return d.Verbs().Close() }
+
+// DCTPath is what a target is started with.
+type DCTPath struct {
+	Port        int
+	PKeyIndex   int
+	MTU         ibverbs.MTU
+	Access      ibverbs.AccessFlags // what initiators may do with memory
+	MinRNRTimer time.Duration       // how long an initiator waits for a receive; 0 means 0.64 ms
+
+	// From is how the target answers: its SGIDIndex, HopLimit, TrafficClass and SL
+	// count. Its DGID is nobody's, but says that there is a global route, which
+	// RoCE needs: set it to the port's own GID, for example.
+	From ibverbs.AHAttr
+}
+
+const defaultRNRTimer = 640 * time.Microsecond
+
+// Start moves the target from the reset state to ready to receive, in two calls
+// of ibv_modify_qp(3).
+func (d *DCT) Start(path DCTPath) error {
+	qp := d.Verbs()
+	o := sibling.ObjectOf(qp)
+	if err := o.Use(); err != nil {
+		return err
+	}
+	defer o.Done()
+	err := qp.Modify(
+		ibverbs.QPAttr{State: ibverbs.QPStateInit, Port: path.Port, PKeyIndex: path.PKeyIndex, Access: path.Access},
+		ibverbs.QPAttrState|ibverbs.QPAttrPort|ibverbs.QPAttrPKeyIndex|ibverbs.QPAttrAccess,
+	)
+	if err != nil {
+		return err
+	}
+	err = qp.Modify(
+		ibverbs.QPAttr{
+			State: ibverbs.QPStateRTR, PathMTU: path.MTU, MinRNRTimer: cmp.Or(path.MinRNRTimer, defaultRNRTimer), Path: path.From,
+		},
+		ibverbs.QPAttrState|ibverbs.QPAttrPathMTU|ibverbs.QPAttrMinRNRTimer|ibverbs.QPAttrPath,
+	)
+	if err == nil {
+		d.num.Store(qp.Raw().QpNum)
+	}
+	return err
+}
