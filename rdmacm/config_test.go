@@ -195,7 +195,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 	closing.Wait()
 }
 
-// Which end's setting an end's queue pair has, as docs/connections.md says.
+// Which end's setting an end's queue pair has, as docs/guide/connections.md says.
 func TestWhoseSettingRules(t *testing.T) {
 	d := needDevice(t)
 	const (

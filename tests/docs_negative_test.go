@@ -131,7 +131,7 @@ func onSoftDevice(tests []string, packages packageFuncs, skips map[string]string
 // specification's column.
 func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	const columns = 5
-	page, err := os.ReadFile("../docs/negative-cases.md")
+	page, err := os.ReadFile("../docs/proof/negative-cases.md")
 	require.NoError(t, err)
 	packages, skips := funcsOfTests(t), testdevice.SoftSkips()
 	var want []string
@@ -150,7 +150,7 @@ func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	}
 	require.Greater(t, rows, 100)
 	if *golden.Update {
-		require.NoError(t, os.WriteFile("../docs/negative-cases.md", []byte(strings.Join(want, "")), 0o644))
+		require.NoError(t, os.WriteFile("../docs/proof/negative-cases.md", []byte(strings.Join(want, "")), 0o644))
 	}
 	require.Equal(t, strings.Join(want, ""), string(page), "-update writes the page")
 }

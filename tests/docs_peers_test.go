@@ -12,7 +12,7 @@ import (
 // there names what it is and the tests that show it; what is not has no test.
 func TestDocsPeers(t *testing.T) {
 	const header = "| theirs | Verbena | verdict | test |"
-	page := documents(t)["peers.md"]
+	page := documents(t)["proof/peers.md"]
 	tests := regexp.MustCompile(`^Test\w+(, Test\w+)*$`)
 	verdicts := map[string]int{}
 	section, seen := "", map[string]bool{}

@@ -271,12 +271,12 @@ func TestCoverageRefuses(t *testing.T) {
 	require.ErrorContains(t, Coverage(in, new(bytes.Buffer)), "ibv_gone")
 }
 
-// TestCoverage proves that docs/coverage.md is what the report says, and that
+// TestCoverage proves that docs/proof/coverage.md is what the report says, and that
 // nothing is left out without a reason.
 func TestCoverage(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Coverage(load(t), &b))
-	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "coverage.md"), b.String())
+	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "proof", "coverage.md"), b.String())
 	require.Regexp(t, `(?m)^\| total +\| 271/280 +\| 108/108 \| 693/693 +\| 143/143 \| 52/52 +\| 9/9 +\|$`, b.String())
 }
 
