@@ -5,6 +5,8 @@
 //   - package ibverbs has the devices, memory, queues and requests below that;
 //   - packages generated/librdmacm and generated/libibverbs bind every C
 //     function, made from rdma-core's headers by gen.
+//
+// The guides in docs/guide of the repository begin with getting started.
 package verbena
 
 //go:generate go run ./gen emit

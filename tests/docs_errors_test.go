@@ -33,7 +33,7 @@ func TestTroubleshootingQuotesErrors(t *testing.T) {
 	sources := literals(t)
 	errnos := map[string]bool{
 		"connection refused": true, "connection timed out": true, "bad address": true, "operation not supported": true,
-		"file already closed": true,
+		"file already closed":               true,
 		"no such GID: there is none at all": true, // put together from ErrNoGID
 	}
 	texts := 0
