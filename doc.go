@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package verbena is the top of a module that makes RDMA a first-class citizen
 // of Go. It holds no code:
 //

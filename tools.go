@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build ignore
 
 // Package tools names the programs that make lint and make apidiff run. tools/go.mod pins their

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmacm connects programs over RDMA with librdmacm; see rdma_cm(7).
 //
 // # Connections

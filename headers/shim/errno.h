@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #pragma once
 extern int *__errno_location(void);
 #define errno (*__errno_location())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #pragma once
 typedef signed char int8_t;
 typedef short int16_t;

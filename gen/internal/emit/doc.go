@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -18,7 +20,7 @@ func (p *pkg) docFile() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, map[string]any{
-		"Marker": marker, "Name": p.name, "Prefix": p.prefix, "Headers": p.headers(),
+		"Marker": marker, "License": license, "Name": p.name, "Prefix": p.prefix, "Headers": p.headers(),
 		"Soname": p.library.Soname, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
 	}); err != nil {
 		return nil, err

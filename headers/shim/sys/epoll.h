@@ -1,2 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #pragma once
 struct epoll_event;
