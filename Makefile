@@ -7,7 +7,7 @@ VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
 .PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft versions scale loss soak soak-soft soak-rsocket
-.PHONY: generate headers upgrade coverage apidiff bench measure cmtime clean
+.PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
 	@awk '/^##@ / { print "\n" substr($$0, 5) } match($$0, /^[a-z0-9-]+:.* ## /) { name = $$0; sub(/:.*/, "", name); \
@@ -115,6 +115,7 @@ upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE
 	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))
 	@SUITE=$(SUITE) scripts/upgrade $(VERSION) $(HEADERS)
 
+.PHONY: apidiff
 # SINCE=v0.1.0 names another tag or commit.
 apidiff: ## what has changed since the last tag in what programs import
 	scripts/apidiff $(SINCE)
