@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 /* What is read of the headers that conventions.txt says are bound; they include the others. One that came after the
  * oldest version in api/ is included in #if __has_include(<infiniband/new.h>) ... #endif. */
 #include <infiniband/verbs.h>

@@ -40,8 +40,9 @@ func TestSPDX(t *testing.T) {
 	require.NoError(t, err)
 	files := 0
 	for name := range strings.SplitSeq(string(list), "\x00") {
-		// What tests read is anything, and the C in gen is a part of what it writes.
-		if strings.Contains(name, "testdata/") || strings.HasPrefix(name, "gen/internal/emit/c/") {
+		// What tests read is anything, the C in gen is a part of what it writes, and what the front end reads before any header
+		// has the places that its errors name.
+		if strings.Contains(name, "testdata/") || strings.HasPrefix(name, "gen/internal/emit/c/") || strings.HasPrefix(name, "headers/") {
 			continue
 		}
 		path := filepath.Join("..", name)

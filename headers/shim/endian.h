@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 #include <stdint.h>
 #define htobe64(x) __builtin_bswap64(x)

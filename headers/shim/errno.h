@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 extern int *__errno_location(void);
 #define errno (*__errno_location())

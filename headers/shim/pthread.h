@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 /* Sizes are the generator's business: these two differ by architecture. */
 #pragma once
 #include <time.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 typedef signed char int8_t;
 typedef short int16_t;

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 #include <stddef.h>
 void *memset(void *s, int c, size_t n);

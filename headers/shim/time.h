@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 struct timespec {
 	long tv_sec;

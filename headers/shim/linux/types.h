@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 typedef signed char __s8;
 typedef short __s16;

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 #include <sys/types.h>
 typedef unsigned int socklen_t;

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #pragma once
 #include <stddef.h>
 typedef long ssize_t;
