@@ -134,7 +134,9 @@ func TestOperationsAbort(t *testing.T) {
 		require.Equal(t, cause, o.result(t.Context(), op))
 	}
 	require.Equal(t, 1, finished)
-	require.Equal(t, make([]*operation, 4), o.inFlight)
+	for _, op := range o.inFlight {
+		require.Nil(t, op)
+	}
 	require.Equal(t, cause, o.over())
 }
 

@@ -61,13 +61,16 @@ var rooms = map[string][]string{
 
 	"softroce/internal/wire":   {},
 	"softroce/internal/link":   {},
+	"softroce/internal/stat":   {},
 	"softroce/internal/engine": {"softroce/internal/wire", "generated"},
 	"softroce/internal/cm":     {"softroce/internal/wire", "generated"},
 	"softroce/internal/face": {
-		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/wire", "generated",
+		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire", "generated",
 	},
 	"softroce/internal/clib": {"softroce/internal/face"}, // a program
-	"softroce":               {"internal/cerr", "internal/dl", "softroce/internal/face", "softroce/internal/wire"},
+	"softroce": {
+		"internal/cerr", "internal/dl", "softroce/internal/face", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire",
+	},
 
 	// What tests alone import.
 	"internal/testutil": {

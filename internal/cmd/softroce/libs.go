@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"time"
 )
 
 const (
@@ -59,7 +62,7 @@ func whole(folder string) (string, error) {
 }
 
 // find returns a folder with the libraries: one that is installed beside the program, or else the cache's.
-func find(ctx context.Context) (string, error) {
+func find(ctx context.Context, stderr io.Writer) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if self, err = filepath.EvalSymlinks(self); err == nil {
 			if folder, err := whole(filepath.Join(filepath.Dir(self), "..", "lib", "verbena")); err == nil {
@@ -67,24 +70,27 @@ func find(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return build(ctx)
+	return build(ctx, stderr)
 }
 
-// build builds what is not there or not up to date in the user's cache, and returns the folder.
-func build(ctx context.Context) (string, error) {
+// build builds what is not there or not up to date in the user's cache, and returns the folder. It says so on stderr if that takes
+// long.
+func build(ctx context.Context, stderr io.Writer) (string, error) {
 	source, err := moduleFolder(ctx)
 	if err != nil {
 		return "", fmt.Errorf("build the libraries: %w", err)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("build the libraries: %w", err)
+		return "", fmt.Errorf("build the libraries: there is no folder to keep them in: %w; softroce run -l FOLDER takes those "+
+			"that softroce libs FOLDER has written elsewhere", err)
 	}
 	where := sha256.Sum256([]byte(source + " " + runtime.Version()))
 	folder := filepath.Join(cache, "verbena", "softroce-"+hex.EncodeToString(where[:6]))
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", fmt.Errorf("build the libraries: %w", err)
 	}
+	defer announce(stderr, folder)()
 	unlock, err := lock(filepath.Join(folder, ".lock"))
 	if err != nil {
 		return "", fmt.Errorf("build the libraries: %w", err)
@@ -96,6 +102,29 @@ func build(ctx context.Context) (string, error) {
 		}
 	}
 	return folder, nil
+}
+
+// announce says that the libraries are being built: at once if they are not there, or else when that, or waiting for another
+// process that does so, takes more than a moment. It is over when stop returns.
+func announce(stderr io.Writer, folder string) (stop func()) {
+	text := fmt.Sprintf("softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
+	if _, err := whole(folder); err != nil {
+		fmt.Fprint(stderr, text)
+		return func() {}
+	}
+	built := make(chan struct{})
+	var timer sync.WaitGroup
+	timer.Go(func() {
+		select {
+		case <-built:
+		case <-time.After(2 * time.Second):
+			fmt.Fprint(stderr, text)
+		}
+	})
+	return func() {
+		close(built)
+		timer.Wait()
+	}
 }
 
 // buildDevice has go build find out whether there is anything to do.

@@ -5,9 +5,12 @@
 package softroce
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,8 +23,10 @@ func TestBuild(t *testing.T) {
 	require.NoError(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(cache)))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	folder, err := build(t.Context())
+	var said bytes.Buffer
+	folder, err := build(t.Context(), &said)
 	require.NoError(t, err)
+	require.Regexp(t, "^softroce: building the libraries in "+regexp.QuoteMeta(folder)+", which takes a minute .*\n$", said.String())
 	times := func() (all []int64) {
 		for _, name := range names(folder) {
 			info, err := os.Stat(name)
@@ -31,12 +36,12 @@ func TestBuild(t *testing.T) {
 		return all[1:] // go build may touch its own
 	}
 	first := times()
-	again, err := find(t.Context())
+	again, err := find(t.Context(), io.Discard)
 	require.NoError(t, err)
 	require.Equal(t, folder, again)
 	require.Equal(t, first, times())
 	require.NoError(t, os.Remove(filepath.Join(folder, "libefa.so.1")))
-	_, err = build(t.Context())
+	_, err = build(t.Context(), io.Discard)
 	require.NoError(t, err)
 	require.NotEqual(t, first, times())
 
@@ -47,9 +52,17 @@ func TestBuild(t *testing.T) {
 	require.Equal(t, to, whole)
 
 	t.Setenv("CC", "/no/such/compiler")
-	_, err = build(t.Context())
+	_, err = build(t.Context(), io.Discard)
 	require.ErrorContains(t, err, "which needs Go and a C compiler: ")
+
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	_, err = build(t.Context(), io.Discard)
+	require.ErrorContains(t, err, "no folder to keep them in")
+	require.ErrorContains(t, err, "softroce run -l FOLDER")
+
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", "")
-	_, err = build(t.Context())
+	_, err = build(t.Context(), io.Discard)
 	require.ErrorContains(t, err, `"go": executable file not found`)
 }

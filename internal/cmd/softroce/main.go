@@ -18,7 +18,8 @@ import (
 )
 
 const usage = `softroce run [-l folder] PROGRAM [ARG...]
-softroce libs FOLDER`
+softroce libs FOLDER
+softroce stat [-j]`
 
 // misused is the exit status for wrong arguments.
 const misused = 2
@@ -34,11 +35,13 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return (&run{}).program().Main(args, stdout, stderr)
 	case "libs":
 		return (&libs{}).program().Main(args, stdout, stderr)
+	case "stat":
+		return (&stat{}).program().Main(args, stdout, stderr)
 	case "-h", "--help":
-		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h and softroce libs -h say more.\n", usage)
+		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h, softroce libs -h and softroce stat -h say more.\n", usage)
 		return 0
 	}
-	fmt.Fprintf(stderr, "softroce: expected run or libs, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
+	fmt.Fprintf(stderr, "softroce: expected run, libs or stat, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
 	return misused
 }
 
@@ -66,8 +69,8 @@ processor, has privileges of its own, or is Go. A Go program imports package
 softroce instead.
 
 The libraries are those in ../lib/verbena beside softroce, if there are any.
-Otherwise it builds them, with Go and a C compiler, and keeps them in the user's
-cache.
+Otherwise it builds them, with Go and a C compiler, says so on standard error,
+and keeps them in the user's cache.
 
 These environment variables are the device's:
   VERBENA_NETWORK  programs with the same text, or none, reach each other
@@ -98,7 +101,7 @@ func (r *run) run(ctx context.Context, out program.Output) error {
 	}
 	folder := r.folder
 	if folder == "" {
-		folder, err = find(ctx)
+		folder, err = find(ctx, out.Stderr)
 	} else {
 		folder, err = whole(folder)
 	}
@@ -148,7 +151,7 @@ func (l *libs) run(ctx context.Context, out program.Output) error {
 	if l.folder == "" {
 		return program.Misuse("the folder is missing")
 	}
-	built, err := build(ctx)
+	built, err := build(ctx, out.Stderr)
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,7 @@ type Device struct {
 	moderated []*CQ // hold an event back
 	failing   []*QP // go to the error state when the device next advances
 	schedule  schedule
+	counters  Counters // Retries are those of queue pairs that are gone
 
 	// What copying a packet uses, so that it need not allocate.
 	target, source [][]byte

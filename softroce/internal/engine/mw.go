@@ -20,7 +20,9 @@ type MW struct {
 	access libibverbs.AccessFlags
 }
 
-const windowAccess = remoteAccess | libibverbs.IBV_ACCESS_ZERO_BASED
+// windowAccess may be asked for. Access of the program itself is not the window's to give, but programs
+// that take the flags of a region for the window ask for it, too, and devices let them.
+const windowAccess = mrAccess | optionalAccess
 
 // AllocMW makes a memory window that is not bound. The error is EINVAL for an unknown type,
 // ENOMEM if there are too many windows.

@@ -77,7 +77,10 @@ func TestBind(t *testing.T) {
 		"atomic on read-only": {func(s *SendSlot) {
 			s.BindLKey, s.RemoteAddr, s.BindAccess = readOnly.key, readOnly.iova, uint32(remoteAtomic)
 		}, nil, bad},
-		"local access":                 {func(s *SendSlot) { s.BindAccess |= uint32(localWrite) }, nil, bad},
+		"local access": {func(s *SendSlot) { s.BindAccess |= uint32(localWrite | bindable | optionalAccess) }, nil, 0},
+		"local access to read-only": {func(s *SendSlot) {
+			s.BindLKey, s.RemoteAddr, s.BindAccess = readOnly.key, readOnly.iova, uint32(localWrite|remoteRead)
+		}, nil, 0},
 		"unknown access":               {func(s *SendSlot) { s.BindAccess |= 1 << 31 }, nil, bad},
 		"queue pair of another domain": {nil, foreignQP, bad},
 	} {

@@ -31,6 +31,7 @@ type QP struct {
 
 	requester requester
 	responder responder
+	retries   Retries
 }
 
 // QPConfig says what a queue pair is like. The context, queues and domain in Attr mean
@@ -141,6 +142,7 @@ func (q *QP) Destroy() error {
 	delete(q.sendCQ.qps, q)
 	delete(q.recvCQ.qps, q)
 	delete(d.qps, q.number)
+	d.counters.Retries.add(q.retries)
 	q.pd.users--
 	if q.srq != nil {
 		q.srq.users--

@@ -282,6 +282,8 @@ func (q *QP) sendPacket(req *request) {
 	r.sent = end
 	if r.sent.After(r.high) {
 		r.high = r.sent
+	} else {
+		q.retries.PacketsSentAgain++
 	}
 	finished := r.sent == req.end()
 	if finished {
@@ -419,6 +421,7 @@ func (q *QP) expired() {
 		return
 	}
 	r.implied = false
+	q.retries.Timeouts++
 	q.retry()
 }
 
@@ -449,6 +452,7 @@ func (q *QP) impliedNak() {
 		return
 	}
 	r.implied = true
+	q.retries.MissedAnswers++
 	q.retry()
 }
 
@@ -484,6 +488,7 @@ func (q *QP) receiveResponse(p *wire.Packet) {
 		q.receiveRNR(p.Syndrome)
 	case p.Syndrome == wire.NakSequence:
 		if r.rest == 0 { // what followed the packet that has to wait was out of sequence, of course
+			q.retries.SequenceErrors++
 			q.retry()
 		}
 	case p.Syndrome == wire.NakInvalidRequest:
@@ -561,6 +566,7 @@ func (q *QP) settle() {
 // receiveRNR waits as the peer asks to, since it has no receive.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
+	q.retries.ReceiversNotReady++
 	switch {
 	case q.attr.RnrRetry == 7: // without end
 	case r.rnrRetries == 0:

@@ -122,6 +122,7 @@ func (d *Device) receive(p *wire.Packet) {
 	if d.gone || d.down || !p.Opcode.Valid() || p.PKey&0x7FFF != defaultPKey&0x7FFF {
 		return
 	}
+	d.counters.PacketsReceived++
 	p.PSN = p.PSN.Add(0) // 24 bits
 	if p.DestQP == multicastQPN {
 		d.receiveMulticast(p)

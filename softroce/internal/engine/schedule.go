@@ -62,6 +62,7 @@ func (d *Device) transmit(p *wire.Packet) {
 		d.config.Packets.Put(p)
 		return
 	}
+	d.counters.PacketsSent++
 	d.config.Send(p)
 }
 

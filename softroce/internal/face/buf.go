@@ -17,8 +17,9 @@ import "C"
 // buf is memory that the library allocated. The device reaches all memory of the program, so it is
 // nothing special.
 type buf struct {
-	addr unsafe.Pointer // in C's memory
-	size uint64
+	domain *pd            // that it was allocated for
+	addr   unsafe.Pointer // in C's memory
+	size   uint64
 }
 
 func init() {
@@ -26,7 +27,8 @@ func init() {
 		n := self()
 		n.lock()
 		defer n.unlock()
-		if n.pds[p] == nil || size == 0 {
+		domain := n.pds[p]
+		if domain == nil || size == 0 {
 			return nil, syscall.EINVAL
 		}
 		var addr unsafe.Pointer
@@ -35,11 +37,11 @@ func init() {
 		}
 		// Programs see the address of this word and cannot look into it.
 		*out = (*libibverbs.Buf)(unsafe.Pointer(alloc[uint64]()))
-		n.bufs[*out] = &buf{addr, size}
+		n.bufs[*out] = &buf{domain, addr, size}
 		return addr, 0
 	}
 	verbs.RegBufMr = func(p *libibverbs.Pd, b *libibverbs.Buf, addr uintptr, length uint64, access int32) (*libibverbs.Mr, syscall.Errno) {
-		if !self().inBuf(b, addr, length) {
+		if !self().inBuf(p, b, addr, length) {
 			return nil, syscall.EINVAL
 		}
 		return self().register(p, addr, length, uint64(addr), libibverbs.AccessFlags(access))
@@ -54,14 +56,23 @@ func init() {
 			C.free(unsafe.Pointer(b))
 		}
 	}
+	verbs.ExportBufDmabufFd = func(b *libibverbs.Buf) (int, syscall.Errno) {
+		n := self()
+		n.lock()
+		defer n.unlock()
+		if n.bufs[b] == nil {
+			return -1, syscall.EINVAL
+		}
+		return -1, syscall.ENODATA // as of all memory that is no DMA buffer
+	}
 }
 
-// inBuf reports whether a range is within the memory.
-func (n *node) inBuf(c *libibverbs.Buf, addr uintptr, length uint64) bool {
+// inBuf reports whether a range is within memory that was allocated for the protection domain.
+func (n *node) inBuf(p *libibverbs.Pd, c *libibverbs.Buf, addr uintptr, length uint64) bool {
 	n.lock()
 	defer n.unlock()
 	b := n.bufs[c]
-	if b == nil {
+	if b == nil || b.domain != n.pds[p] {
 		return false
 	}
 	offset := uint64(addr) - uint64(uintptr(b.addr))

@@ -88,6 +88,7 @@ func init() {
 	verbs.GetAsyncEvent = func(c *libibverbs.Context, e *libibverbs.AsyncEvent) syscall.Errno { return self().getAsyncEvent(c, e) }
 	verbs.AckAsyncEvent = func(e *libibverbs.AsyncEvent) { self().ackAsyncEvent(e) }
 	verbs.ForkInit = func() syscall.Errno { return 0 }
+	verbs.IsForkInitialized = func() libibverbs.ForkStatus { return libibverbs.IBV_FORK_UNNEEDED } // no page is pinned
 }
 
 // guid returns the GUID of the device, 0 if there is none.

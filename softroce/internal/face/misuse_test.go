@@ -128,7 +128,7 @@ func TestMisuse(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, self().held())
-	require.Equal(t, files, descriptors(t))
+	require.LessOrEqual(t, descriptors(t), files) // what tests before have left may be closed only now
 }
 
 // A program's structs may be shorter or longer than those here, if it was compiled with other headers.

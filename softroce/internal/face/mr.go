@@ -35,6 +35,12 @@ func init() {
 	verbs.RegMrIova2 = func(p *libibverbs.Pd, addr uintptr, length, iova uint64, access uint32) (*libibverbs.Mr, syscall.Errno) {
 		return self().register(p, addr, length, iova, libibverbs.AccessFlags(access))
 	}
+	verbs.RegMrEx = func(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
+		if a == nil {
+			return nil, syscall.EINVAL
+		}
+		return self().registerEx(p, a)
+	}
 	verbs.DeregMr = func(m *libibverbs.Mr) syscall.Errno {
 		n := self()
 		n.lock()
@@ -133,6 +139,24 @@ func (n *node) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, acc
 	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
 	n.mrs[m.c] = m
 	return m.c, 0
+}
+
+// registerEx has neither DMA buffers nor handles for DMA.
+func (n *node) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
+	const known = libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
+	mask := libibverbs.MrInitAttrMask(a.CompMask)
+	if a.CompMask&^uint64(known) != 0 {
+		return nil, syscall.EOPNOTSUPP
+	}
+	addr := uintptr(a.Addr)
+	if mask&libibverbs.IBV_REG_MR_MASK_ADDR == 0 || mask&libibverbs.IBV_REG_MR_MASK_BUF != 0 && !n.inBuf(p, a.Buf, addr, a.Length) {
+		return nil, syscall.EINVAL
+	}
+	iova := uint64(addr)
+	if mask&libibverbs.IBV_REG_MR_MASK_IOVA != 0 {
+		iova = a.Iova
+	}
+	return n.register(p, addr, a.Length, iova, libibverbs.AccessFlags(a.Access))
 }
 
 func (n *node) deregister(c *libibverbs.Mr) syscall.Errno {

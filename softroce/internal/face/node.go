@@ -80,6 +80,7 @@ var (
 func self() *node {
 	makeNode.Do(func() {
 		theNode = newNode()
+		theNode.publish()
 		go theNode.work()
 	})
 	return theNode

@@ -45,7 +45,7 @@ func init() {
 		return q, err
 	}
 	verbs.CreateQpEx = func(c *libibverbs.Context, a *libibverbs.QpInitAttrEx) (*libibverbs.Qp, syscall.Errno) {
-		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+		const known = libibverbs.IBV_QP_INIT_ATTR_PD | libibverbs.IBV_QP_INIT_ATTR_CREATE_FLAGS | libibverbs.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 		if a.CompMask&^uint32(known) != 0 {
 			return nil, syscall.EOPNOTSUPP
 		}

@@ -82,6 +82,12 @@ const qkey = 0x1111
 // ready takes a queue pair to RTS, with the number of its peer unless it is one of datagrams.
 func (r *rig) ready(qp *libibverbs.Qp, peer uint32) {
 	r.t.Helper()
+	r.bring(qp, peer, libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS)
+}
+
+// bring takes it through some of these states.
+func (r *rig) bring(qp *libibverbs.Qp, peer uint32, states ...libibverbs.QpState) {
+	r.t.Helper()
 	attr := alloc[libibverbs.QpAttr]()
 	defer free(attr)
 	*attr = libibverbs.QpAttr{
@@ -89,7 +95,7 @@ func (r *rig) ready(qp *libibverbs.Qp, peer uint32) {
 		AhAttr: r.to(), PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: peer, MaxDestRdAtomic: 4, MaxRdAtomic: 4, MinRnrTimer: 1,
 		Timeout: 14, RetryCnt: 7, RnrRetry: 7,
 	}
-	for _, to := range []libibverbs.QpState{libibverbs.IBV_QPS_INIT, libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS} {
+	for _, to := range states {
 		attr.QpState = to
 		mask := libibverbs.IBV_QP_STATE
 		switch {

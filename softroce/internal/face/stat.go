@@ -1,0 +1,73 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
+	"github.com/verbena-go/verbena/softroce/internal/stat"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// publish lets softroce stat ask this process, unless the system refuses.
+func (n *node) publish() {
+	_, _ = link.Publish(func() []byte {
+		text, _ := json.Marshal(n.stat()) // it has nothing that JSON has not
+		return text
+	})
+}
+
+// stat returns what there is to say of the process.
+func (n *node) stat() stat.Process {
+	program, _ := os.ReadFile("/proc/self/comm") // or it has no name
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := &stat.Device{
+		Name: deviceName, GUID: guidText(n.device.GUID()), State: "active", QueuePairs: []stat.QueuePair{}, Addresses: []netip.Addr{},
+		Objects: stat.Objects{
+			Contexts: len(n.contexts), ProtectionDomains: len(n.pds), MemoryRegions: len(n.mrs), MemoryWindows: len(n.mws),
+			AddressHandles: len(n.ahs), CompletionQueues: len(n.cqs), SharedReceiveQueues: len(n.srqs),
+		},
+	}
+	counters := n.device.Counters()
+	d.Counters = stat.Counters{
+		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, Retries: stat.Retries(counters.Retries),
+	}
+	switch {
+	case n.removed:
+		d.State = "removed"
+	case !n.connected():
+		d.State = "down"
+	}
+	if table, err := n.device.GIDs(); err == nil {
+		for _, e := range table {
+			d.Addresses = append(d.Addresses, wire.GID(*e.Gid.Raw()).Addr())
+		}
+	}
+	for _, q := range n.device.QPs() {
+		d.QueuePairs = append(d.QueuePairs, statOf(q))
+	}
+	return stat.Process{Program: strings.TrimSuffix(string(program), "\n"), Network: os.Getenv(link.NetworkVariable), Device: d}
+}
+
+func statOf(q *engine.QP) stat.QueuePair {
+	s := stat.QueuePair{
+		Number: q.Number(), Type: strings.TrimPrefix(q.Type().String(), "IBV_QPT_"), State: strings.TrimPrefix(q.State().String(), "IBV_QPS_"),
+		Retries: stat.Retries(q.Retries()),
+	}
+	if gid, number, ok := q.Peer(); ok {
+		s.Peer = &stat.Peer{Address: wire.GID(*gid.Raw()).Addr(), Number: number}
+	}
+	return s
+}
+
+// guidText returns a GUID as the tools of rdma-core print it.
+func guidText(guid uint64) string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", guid>>48, guid>>32&0xFFFF, guid>>16&0xFFFF, guid&0xFFFF)
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxAnswer bounds what a process answers.
+const maxAnswer = 64 << 20
+
+// Publish lets processes of the same user Ask this one, which answers what answer returns, until it is closed. It works
+// in every network, also where the process is no node.
+func Publish(answer func() []byte) (io.Closer, error) {
+	listener, err := net.Listen("unix", fmt.Sprintf("%sstat/%016x", Prefix(), rand.Uint64()))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // such as too many open files
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			if unix := c.(*net.UnixConn); sameUser(unix) == nil && unix.SetDeadline(time.Now().Add(helloTimeout)) == nil {
+				_, _ = unix.Write(answer()) // or who asks is gone
+			}
+			c.Close()
+		}
+	}()
+	return listener, nil
+}
+
+// Answer is what a process has answered.
+type Answer struct {
+	PID  int // 0: it is in another namespace of processes
+	Data []byte
+	Err  error
+}
+
+// Those of all networks. The name may have been taken by anyone.
+var published = regexp.MustCompile(` (@verbena-softroce(?:-[0-9a-f]{16})?/stat/[0-9a-f]{16})$`)
+
+// Ask asks the processes of this user and network namespace, at once, and those that do not answer for two seconds at
+// most; those of one network if the environment names it. The answers come in the order of process numbers.
+func Ask(ctx context.Context) ([]Answer, error) {
+	sockets, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all []Answer
+	var asked sync.WaitGroup
+	names := map[string]bool{}
+	for line := range strings.Lines(string(sockets)) {
+		found := published.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if found == nil || names[found[1]] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(found[1], Prefix()) {
+			continue
+		}
+		names[found[1]] = true // a connection has its name, too
+		asked.Go(func() {
+			if a, ours := ask(ctx, found[1]); ours {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, a)
+			}
+		})
+	}
+	asked.Wait()
+	slices.SortFunc(all, func(a, b Answer) int { return a.PID - b.PID })
+	return all, nil
+}
+
+// ask asks a process, and reports whether it is one of this user's that has not ended.
+func ask(ctx context.Context, name string) (a Answer, ours bool) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", name)
+	if err != nil {
+		return a, false // ECONNREFUSED: it has ended
+	}
+	defer conn.Close()
+	unix := conn.(*net.UnixConn)
+	if sameUser(unix) != nil {
+		return a, false
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return a, false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			a.PID = int(cred.Pid)
+		}
+	})
+	defer context.AfterFunc(ctx, func() { unix.SetDeadline(time.Now()) })()
+	a.Data, a.Err = io.ReadAll(io.LimitReader(unix, maxAnswer))
+	switch {
+	case len(a.Data) == 0 && a.Err == nil:
+		return a, false // it ended just now
+	case errors.Is(a.Err, os.ErrDeadlineExceeded):
+		a.Err = errors.New("it does not answer")
+	}
+	return a, true
+}

@@ -1,0 +1,153 @@
+//go:build linux && cgo
+
+package softroce
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/rping"
+	program "github.com/verbena-go/verbena/internal/cmd/softroce"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/softroce"
+
+	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
+)
+
+func TestMain(m *testing.M) {
+	process.Become(map[string]process.Program{
+		"rping": rping.Main, "softroce": program.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
+	})
+	os.Exit(m.Run())
+}
+
+func startRping(t *testing.T, args string) *process.Process {
+	t.Helper()
+	cmd := process.Command(t, "rping", strings.Fields(args)...)
+	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
+	return process.Start(t, cmd)
+}
+
+// stat returns what softroce stat prints about the process as JSON, nil if nothing.
+func stat(t *testing.T, pid int) *softroce.Process {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, program.Main([]string{"stat", "-j"}, &stdout, &stderr), "%s", &stderr)
+	require.Empty(t, stderr.String())
+	var all []softroce.Process
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &all))
+	require.True(t, slices.IsSortedFunc(all, func(a, b softroce.Process) int { return a.PID - b.PID }))
+	i := slices.IndexFunc(all, func(p softroce.Process) bool { return p.PID == pid })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// connected returns the queue pair of a process that has one, which it waits for.
+func connected(t *testing.T, p *process.Process) (d softroce.Process) {
+	t.Helper()
+	p.Eventually("is connected", func() bool {
+		found := stat(t, p.Pid())
+		if found == nil || found.Device == nil || len(found.Device.QueuePairs) != 1 || found.Device.QueuePairs[0].State != "RTS" {
+			return p.Ended()
+		}
+		d = *found
+		return true
+	})
+	require.NotNil(t, d.Device)
+	return d
+}
+
+// Two processes are seen with their connection, and then one of them after the other not any more.
+func TestStat(t *testing.T) {
+	server := startRping(t, "-s -a 127.0.0.1 -p 7211")
+	server.Eventually("listens", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
+	var client *process.Process
+	server.Eventually("takes a client", func() bool { // it may not listen yet
+		client = startRping(t, "-c -a 127.0.0.1 -p 7211")
+		client.Eventually("is connected or refused", func() bool {
+			found := stat(t, client.Pid())
+			return client.Ended() || found != nil && found.Device != nil && len(found.Device.QueuePairs) == 1 && found.Device.QueuePairs[0].State == "RTS"
+		})
+		return server.Ended() || !client.Ended()
+	})
+	s, c := connected(t, server), connected(t, client)
+	for _, p := range []softroce.Process{s, c} {
+		require.NotEmpty(t, p.Program)
+		require.Equal(t, os.Getenv("VERBENA_NETWORK"), p.Network)
+		require.Equal(t, "soft0", p.Device.Name)
+		require.Equal(t, "active", p.Device.State)
+		require.Regexp(t, "^[0-9a-f]{4}(:[0-9a-f]{4}){3}$", p.Device.GUID)
+		require.NotEmpty(t, p.Device.Addresses)
+		require.Equal(t, "RC", p.Device.QueuePairs[0].Type)
+		require.NotZero(t, p.Device.Objects.ProtectionDomains)
+		require.NotZero(t, p.Device.Objects.MemoryRegions)
+	}
+	sq, cq := s.Device.QueuePairs[0], c.Device.QueuePairs[0]
+	require.Equal(t, cq.Number, sq.Peer.Number)
+	require.Equal(t, sq.Number, cq.Peer.Number)
+	require.Equal(t, "127.0.0.1", cq.Peer.Address.String())
+	before := c.Device.Counters
+	client.Eventually("sends", func() bool {
+		now := connected(t, client).Device.Counters
+		return now.PacketsSent > before.PacketsSent && now.PacketsReceived > before.PacketsReceived
+	})
+
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, program.Main([]string{"stat"}, &stdout, &stderr), "%s", &stderr)
+	require.Contains(t, stdout.String(), fmt.Sprintf("%#x at 127.0.0.1", sq.Number))
+
+	// One that is stopped does not answer.
+	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGSTOP))
+	client.Eventually("has stopped", func() bool { // not all of its threads at once
+		found := stat(t, client.Pid())
+		return found != nil && found.Device == nil && found.Error == "it does not answer"
+	})
+	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGCONT))
+
+	client.Kill()
+	require.Nil(t, stat(t, client.Pid()))
+	server.Kill()
+	require.Nil(t, stat(t, server.Pid()))
+}
+
+// Other users see nothing of it.
+func TestStatOfOthers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	server := startRping(t, "-s -a 127.0.0.1 -p 7212")
+	server.Eventually("is there", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
+	path := filepath.Join("/", "proc", "self", "exe")
+	self, err := os.Readlink(path)
+	require.NoError(t, err)
+	text, err := os.ReadFile(self)
+	require.NoError(t, err)
+	folder, err := os.MkdirTemp("/tmp", "stat") // which others can go into
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	require.NoError(t, os.Chmod(folder, 0o755))
+	copied := filepath.Join(folder, "softroce")
+	require.NoError(t, os.WriteFile(copied, text, 0o755))
+	cmd := exec.Command(copied, "stat", "-j")
+	cmd.Env = process.Env("softroce")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	p := process.Run(t, cmd)
+	require.Zero(t, p.Wait())
+	require.Equal(t, "[]\n", p.Stdout())
+	require.NotNil(t, stat(t, server.Pid()))
+}
