@@ -122,9 +122,14 @@ upgrade: ## bindings for a newer rdma-core: VERSION=65.0 [HEADERS=folder] [SUITE
 	@$(if $(VERSION),,$(error VERSION is not given: make upgrade VERSION=65.0))
 	@SUITE=$(SUITE) scripts/upgrade $(VERSION) $(HEADERS)
 
-coverage: ## what is bound, and what is not and why; writes docs/coverage.md
-	$(GO) run ./gen coverage >docs/coverage.md
-	@cat docs/coverage.md
+.PHONY: apidiff
+# SINCE=v0.1.0 names another tag or commit.
+apidiff: ## what has changed since the last tag in what programs import
+	scripts/apidiff $(SINCE)
+
+coverage: ## what is bound, and what is not and why; writes docs/proof/coverage.md
+	$(GO) run ./gen coverage >docs/proof/coverage.md
+	@cat docs/proof/coverage.md
 
 ##@ Measured
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Gen makes the bindings in generated/ from rdma-core's C headers.
 //
 //	go run ./gen scan -headers DIR -version V   C headers -> headers/api/V.json

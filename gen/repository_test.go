@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -159,7 +161,7 @@ func (r *repository) forget(t *testing.T) {
 	r.gen(t, "emit")
 	r.gen(t, "check", "-headers", headertest.Dir(t, "44.0"), "-update")
 	coverage := r.gen(t, "coverage")
-	r.edit(t, "docs/coverage.md", func(string) string { return coverage })
+	r.edit(t, "docs/proof/coverage.md", func(string) string { return coverage })
 }
 
 // gen runs the copy's own generator.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -72,9 +74,9 @@ func TestUpgrade(t *testing.T) {
 	for _, dir := range []string{"generated", "headers", "tests/golden"} {
 		sameFiles(t, filepath.Join(top, dir), filepath.Join(r.top, dir))
 	}
-	require.Equal(t, read(t, filepath.Join(top, "docs/coverage.md")), read(t, filepath.Join(r.top, "docs/coverage.md")))
+	require.Equal(t, read(t, filepath.Join(top, "docs/proof/coverage.md")), read(t, filepath.Join(r.top, "docs/proof/coverage.md")))
 
-	documented(t, filepath.Join(top, "docs", "header-upgrade.md"), r.output.String())
+	documented(t, filepath.Join(top, "docs", "proof", "header-upgrade.md"), r.output.String())
 	breaking(t, r, headers)
 	refused(t, r)
 }

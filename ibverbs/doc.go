@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ibverbs provides RDMA verbs: devices, registered memory, completion
 // queues and queue pairs. It binds the C library libibverbs.
 //

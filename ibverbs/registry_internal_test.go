@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ibverbs
 
 // Registered returns how many C objects are known by their address.

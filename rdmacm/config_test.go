@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rdmacm_test
 
 import (
@@ -195,7 +197,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 	closing.Wait()
 }
 
-// Which end's setting an end's queue pair has, as docs/connections.md says.
+// Which end's setting an end's queue pair has, as docs/guide/connections.md says.
 func TestWhoseSettingRules(t *testing.T) {
 	d := needDevice(t)
 	const (

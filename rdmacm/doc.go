@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmacm connects programs over RDMA with librdmacm; see rdma_cm(7).
 //
 // # Connections
@@ -15,7 +17,7 @@
 // that exits right after closing a connection should call [Conn.Shutdown], which
 // waits until the peer has acknowledged the end.
 //
-// docs/connections.md in the repository explains which end's Config applies, and
+// docs/guide/connections.md in the repository explains which end's Config applies, and
 // how long it takes to notice that a peer has vanished.
 //
 // # Full control
@@ -54,7 +56,7 @@
 // deregisters the memory from [Conn.Alloc]; the program can still use its bytes.
 // Anyone who knows a region's remote key can access the region from every connection in
 // its protection domain. Each connection has a protection domain of its own, unless
-// Config.PD or Config.Pool is set. See docs/memory.md.
+// Config.PD or Config.Pool is set. See docs/guide/memory.md.
 //
 // # Errors
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rdmacm_test
 
 import (
@@ -20,23 +22,20 @@ func receive(ctx context.Context, ln *rdmacm.Listener) error {
 	if err != nil {
 		return err
 	}
-	var memory *ibverbs.MR
-	var message *rdmacm.Receive
+	var messages *rdmacm.Receiver
 	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-		if memory, err = c.Alloc(4096, ibverbs.AccessLocalWrite); err == nil {
-			message, err = c.PostRecv(memory.All()) // before the client can send
-		}
+		messages, err = c.NewReceiver(4096) // for messages of up to 4096 bytes
 		return err
 	}})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	n, err := message.Wait(ctx)
+	message, err := messages.Next(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s\n", memory.Bytes()[:n])
+	fmt.Printf("%s\n", message.Data)
 	return conn.Wait(ctx) // until the client, whose message was the last, has closed
 }
 
@@ -47,7 +46,7 @@ func greet(ctx context.Context, server string) error {
 		return err
 	}
 	defer conn.Close()
-	memory, err := conn.Alloc(4096, 0)
+	memory, err := conn.Alloc(4096, 0) // memory that the card may read
 	if err != nil {
 		return err
 	}

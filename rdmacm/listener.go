@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rdmacm
 
 import (
@@ -191,7 +193,7 @@ func (ln *Listener) check() error {
 // Device returns the device that has the listener's address. It need not be
 // closed. To register memory once for all connections, allocate a protection
 // domain on it, pass that as Config.PD, and close it after the connections; peers
-// can then reach each other's memory if they know the keys, see docs/memory.md.
+// can then reach each other's memory if they know the keys, see docs/guide/memory.md.
 // Device fails for a listener on every address, which has no single device; each
 // request has its own.
 func (ln *Listener) Device() (*ibverbs.Device, error) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rsocket has net.Conn and net.Listener over RDMA. HTTP, gRPC, TLS and whatever else speaks
 // net.Conn runs over it unchanged:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package softroce is an RDMA device in user space: it implements libibverbs and
 // librdmacm, so that programs of packages ibverbs and rdmacm run without a card,
 // without a driver and without those libraries.

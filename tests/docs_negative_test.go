@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tests
 
 import (
@@ -131,7 +133,7 @@ func onSoftDevice(tests []string, packages packageFuncs, skips map[string]string
 // specification's column.
 func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	const columns = 5
-	page, err := os.ReadFile("../docs/negative-cases.md")
+	page, err := os.ReadFile("../docs/proof/negative-cases.md")
 	require.NoError(t, err)
 	packages, skips := funcsOfTests(t), testdevice.SoftSkips()
 	var want []string
@@ -150,7 +152,7 @@ func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	}
 	require.Greater(t, rows, 100)
 	if *golden.Update {
-		require.NoError(t, os.WriteFile("../docs/negative-cases.md", []byte(strings.Join(want, "")), 0o644))
+		require.NoError(t, os.WriteFile("../docs/proof/negative-cases.md", []byte(strings.Join(want, "")), 0o644))
 	}
 	require.Equal(t, strings.Join(want, ""), string(page), "-update writes the page")
 }

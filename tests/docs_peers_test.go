@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tests
 
 import (
@@ -12,7 +14,7 @@ import (
 // there names what it is and the tests that show it; what is not has no test.
 func TestDocsPeers(t *testing.T) {
 	const header = "| theirs | Verbena | verdict | test |"
-	page := documents(t)["peers.md"]
+	page := documents(t)["proof/peers.md"]
 	tests := regexp.MustCompile(`^Test\w+(, Test\w+)*$`)
 	verdicts := map[string]int{}
 	section, seen := "", map[string]bool{}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package tests
 
 import (
@@ -14,18 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documents returns the text of every page for readers, by its name.
+// documents returns the text of every page for readers, by its path in docs.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	names, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
-	require.NotEmpty(t, names)
 	pages := map[string]string{}
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		pages[filepath.Base(name)] = string(text)
-	}
+	require.NoError(t, filepath.WalkDir("../docs", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		pages[strings.TrimPrefix(path, "../docs/")] = string(text)
+		return err
+	}))
+	require.NotEmpty(t, pages)
 	return pages
 }
 

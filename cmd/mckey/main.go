@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Mckey sends datagrams to a multicast group over RDMA, as the program of the
 // same name in rdma-core does, with which it works together.
 package main

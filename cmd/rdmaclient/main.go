@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmaclient exchanges one message with a server over RDMA, as rdma_client of
 // rdma-core does. The server is rdmaserver, or rdma_server of rdma-core.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmadevices lists the RDMA devices of this machine, with their ports and
 // GIDs.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmadoctor says whether RDMA works on this machine, and if not, why and what
 // to do.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmaperf measures latency and bandwidth, as the programs of perftest do, with
 // which it works together.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmaserver exchanges one message with a client over RDMA, as rdma_server of
 // rdma-core does. The client is rdmaclient, or rdma_client of rdma-core.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmawatch prints what happens to the RDMA devices of this machine, as it
 // happens.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rdmaxclient sends one message to a server over a reliable connection or an
 // extended one, as rdma_xclient of rdma-core does. The server is rdmaxserver, or
 // rdma_xserver of rdma-core.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rping tests an RDMA connection with reads and writes, as the program of the
 // same name in rdma-core does, with which it works together.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Softroce runs programs that are not Go on the device in user space.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Chat sends each line of its input to all members of a multicast group, and
 // prints what the others send. It exits at the end of its input.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Counter uses atomic operations on remote memory: clients take tickets from a
 // counter in the server's memory, with an addition that returns the old value.
 // Each number is taken once, without the help of the server's program.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Datagram exchanges datagrams: a client asks, and the server answers with the
 // text in capitals. One queue pair of the server serves all clients, and knows
 // them only by their datagrams. Datagrams may be lost, so clients ask again.

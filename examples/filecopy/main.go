@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Filecopy copies a file to another host with RDMA writes, several of them in
 // flight at a time, and finally compares checksums.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Grpc is a gRPC server and client over RDMA: gRPC runs on the connections of package
 // rsocket as it does on TCP's. The client streams texts to the server, which streams
 // each back in capitals.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Manyclients connects a thousand clients to a server at the same time. They need
 // no threads of their own: goroutines wait for them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Message exchanges messages: a client sends requests, and the server answers
 // each with its text in capitals.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Notify uses RDMA writes with immediate data as notifications: a writer puts
 // texts into a board's memory, and with each write tells the board where to look.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Proxy puts programs that know only TCP on RDMA. Two of them stand between a client
 // and a server: one takes the client's TCP connections and makes an RDMA connection to
 // the other for each, and that one a TCP connection to the server. Programs that use

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Shutdown shows how a server exits without abandoning work. When it is
 // interrupted, it accepts no more clients, finishes the requests it has begun,
 // tells the clients to go, and closes everything. It cuts off work that takes

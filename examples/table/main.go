@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Table reads remote memory: the server holds a table of square roots, and tells
 // each client in its private data where the table is. Clients read rows without
 // the help of the server's program.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Web is an HTTP server and client over RDMA: net/http runs on the connections of
 // package rsocket as it does on TCP's, and so do TLS and HTTP/2.
 //

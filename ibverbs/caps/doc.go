@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package caps describes what devices can do.
 //
 // QueryDevice of package ibverbs returns its types, as fields of DeviceAttr.

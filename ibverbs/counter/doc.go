@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package counter counts the completions of queue pairs on the device. This is
 // for programs that need to know how many requests have completed, and not which
 // ones: to know when a peer's data has arrived, say, or how many credits are

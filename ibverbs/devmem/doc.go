@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package devmem allocates memory on devices and memory of their drivers, and
 // tells devices how to reach memory.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package efa makes queue pairs for Scalable Reliable Datagrams (SRD), the
 // transport of AWS's Elastic Fabric Adapter, and tells what the adapter can do.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flow steers packets to queue pairs by their headers. A program can
 // then receive packets of any protocol without the kernel's network stack.
 //

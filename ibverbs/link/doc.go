@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package link describes the links of ports: whether a link is up, how wide and
 // how fast it is, and whether it is InfiniBand or Ethernet.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mlx5 makes queue pairs for the Dynamically Connected transport (DC) of
 // NVIDIA's ConnectX-4 and later adapters, and tells what an adapter can do.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package share lets processes share an open device and its objects. A process
 // can then use memory that another one has registered, and create queue pairs in
 // the other's protection domain: several processes can serve one large region

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tag lets the device choose the receive of each message by a tag in the
 // message, as MPI programs do. Data then arrives where it belongs, in whatever
 // order messages come.

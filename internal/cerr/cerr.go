@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cerr converts the errors of librdmacm and libibverbs, which report
 // them in several ways, into Go errors. No other package does.
 //

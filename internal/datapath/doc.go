@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package datapath posts work requests and polls for completions. Each of its
 // functions makes one call into C. Such a call costs tens of nanoseconds and
 // must not hold a lock until the next one, so operations that belong together

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package enum gives the generated enum types their String methods and
 // parsers.
 package enum

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mem provides memory outside Go's heap. C and devices may keep
 // pointers to it, and it may hold pointers itself.
 package mem

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netpoll lets many goroutines wait for a file descriptor that belongs
 // to a C library (an rdma_event_channel's fd, an ibv_comp_channel's fd, an
 // ibv_context's async_fd) on Go's own netpoller. A waiting goroutine costs no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package object manages the lifetimes of the objects of ibverbs and rdmacm.
 // Close is idempotent and may be called from any goroutine, C never sees a
 // destroyed object, parents outlive their children, and Open lists what is

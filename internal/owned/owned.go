@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package owned closes what an object of rdmacm or endpoint has created.
 package owned
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sibling has what the packages in the directories below ibverbs share:
 // the lifetimes of its objects, which it does not export, and the ways in which
 // it makes errors.

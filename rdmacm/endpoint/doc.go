@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package endpoint provides connections whose every step is a call that waits,
 // like those of rdma_create_ep(3) and of rdma_verbs.h in C. It suits programs
 // that do one thing at a time, and ports of such programs from C. [rdmacm.Dial]

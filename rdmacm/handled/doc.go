@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package handled provides IDs whose events go to a handler function, as in the
 // Linux kernel, where each rdma_cm_id has an rdma_cm_event_handler. It suits
 // servers with many connections, most of them idle: an [ID] has a goroutine only

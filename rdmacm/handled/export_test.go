@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package handled
 
 // Unhandled returns how many events wait for their handler.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ib provides functions for IDs with native InfiniBand addresses (AF_IB)
 // instead of IP addresses. An [rdmacm.IBAddr] is a GID and a service ID. Few
 // programs need these: RoCE and InfiniBand ports have IP addresses, too, which

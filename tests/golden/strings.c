@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 /* strings prints what the C libraries' own functions return for the values
  * from -2 to 64, one line each: function, value, text.
  *

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package versions runs one compiled program against several versions of
 // rdma-core, each in a root of its own, in tests/vm's guest:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api is the model of a header snapshot: what rdma-core's public
 // headers declare, as facts, without their text. A snapshot is a JSON file
 // with one declaration a line, so that a diff of two reads well.

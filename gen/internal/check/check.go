@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package check has C compilers confirm what a snapshot says of the headers:
 // it writes a file of static assertions, which a compiler for another
 // architecture can judge too, since nothing is run.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conventions reads headers/conventions.txt: which headers are bound,
 // and what is true of each function and enum and stands in no C declaration.
 package conventions

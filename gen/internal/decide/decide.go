@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package decide finds what a person must say about a new version of the
 // headers before bindings can be made from it, and what a person should look
 // at although nothing stops without it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package diff compares two snapshots of the headers and says what each change
 // does to programs that were written, or compiled, for the old one.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package diff
 
 import (
@@ -22,7 +24,7 @@ func load(t testing.TB, version string) *api.API {
 	return a
 }
 
-// TestGolden has the output for the two versions that docs/header-upgrade.md
+// TestGolden has the output for the two versions that docs/proof/header-upgrade.md
 // is about, and for the way back, which breaks nearly everything that can
 // break.
 func TestGolden(t *testing.T) {
@@ -44,7 +46,7 @@ func TestVersions(t *testing.T) {
 			r := Compare(load(t, from), load(t, to))
 			require.Zero(t, r.Breaks+r.Sources, "%s -> %s: %s", from, to, r.Markdown())
 			for _, c := range r.Changes {
-				require.Equal(t, c.Undecided, c.Name == "struct ibv_port_attr", c) // which is safe: see docs/header-upgrade.md
+				require.Equal(t, c.Undecided, c.Name == "struct ibv_port_attr", c) // which is safe: see docs/proof/header-upgrade.md
 			}
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -62,13 +64,14 @@ func (p *pkg) abiHeader() ([]byte, error) {
 	type data struct {
 		Marker    string
 		Includes  []string // of libc, beside those that every package has
+		License   string
 		Opaque    []string
 		Enums     []*api.Enum
 		Structs   []*api.Struct
 		Forwards  []string
 		Functions []*api.Function
 	}
-	d := data{Marker: marker, Opaque: p.opaque, Enums: p.enums}
+	d := data{Marker: marker, License: license, Opaque: p.opaque, Enums: p.enums}
 	if p.verbs != nil {
 		d.Enums = slices.Concat(p.verbs.enums, p.enums)
 		d.Opaque = slices.Concat(p.verbs.opaque, p.opaque)
@@ -230,7 +233,7 @@ func (p *pkg) boundStubs() []stub {
 
 func (p *pkg) stubsHeader() ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// %s\n\n#pragma once\n\n#include <stdint.h>\n\n", marker)
+	fmt.Fprintf(&b, "// %s\n// %s\n\n#pragma once\n\n#include <stdint.h>\n\n", marker, license)
 	b.WriteString("/* A result and the errno that was set in the same call. */\n")
 	b.WriteString("typedef struct {\n\tint64_t value;\n\tint32_t error;\n} verbena_int;\n\n")
 	b.WriteString("typedef struct {\n\tvoid *value;\n\tint32_t error;\n} verbena_ptr;\n\n")
@@ -251,7 +254,7 @@ func (s stub) Result() string {
 
 func (p *pkg) stubsSource() ([]byte, error) {
 	return p.execute(stubsTemplate, map[string]any{
-		"Marker": marker, "Callable": callable, "Table": p.tableFunctions(), "Setter": p.setter(),
+		"Marker": marker, "License": license, "Callable": callable, "Table": p.tableFunctions(), "Setter": p.setter(),
 		"Own": p.own, "Stubs": p.boundStubs(), "Structs": p.structs,
 	})
 }

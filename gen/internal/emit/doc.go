@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -19,7 +21,7 @@ func (p *pkg) docFile() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, map[string]any{
-		"Marker": marker, "Name": p.name, "Prefix": strings.Join(p.library.Prefixes, " or "), "Headers": p.headers(),
+		"Marker": marker, "License": license, "Name": p.name, "Prefix": strings.Join(p.library.Prefixes, " or "), "Headers": p.headers(),
 		"Soname": p.library.Soname, "Program": p.library.Program, "Oldest": p.Snapshots[0].Version, "Version": p.API.Version, "Module": module,
 	}); err != nil {
 		return nil, err

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -283,12 +285,12 @@ func TestCoverageRefuses(t *testing.T) {
 	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "ibv_gone")
 }
 
-// TestCoverage proves that docs/coverage.md is what the report says, and that
+// TestCoverage proves that docs/proof/coverage.md is what the report says, and that
 // nothing is left out without a reason.
 func TestCoverage(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Coverage(loadAll(t), &b))
-	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "coverage.md"), b.String())
+	golden.Compare(t, filepath.Join(headertest.Top(t), "docs", "proof", "coverage.md"), b.String())
 	require.Regexp(t, `(?m)^\| total +\| 441/467 +\| 211/211 \| 1023/1023 +\| 245/247 \| 87/87 +\| 18/18 +\|$`, b.String())
 }
 

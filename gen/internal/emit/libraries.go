@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -48,7 +50,7 @@ func Libraries(in Input, dir string) error {
 		if len(s.findings) > 0 {
 			return fmt.Errorf("library %s: %w", s.name, s.failed())
 		}
-		data := map[string]any{"Marker": marker, "Skeleton": s, "File": s.file, "Nodes": s.nodes(), "Private": s.privateNodes()}
+		data := map[string]any{"Marker": marker, "License": license, "Skeleton": s, "File": s.file, "Nodes": s.nodes(), "Private": s.privateNodes()}
 		if files[s.name+".c"], err = s.execute(librarySource, data); err != nil {
 			return err
 		}
@@ -58,7 +60,7 @@ func Libraries(in Input, dir string) error {
 	}
 	for _, p := range in.Providers {
 		name, _, _ := strings.Cut(p.Soname, ".")
-		data := map[string]any{"Marker": marker, "Functions": p.Functions, "Nodes": providerNodes(p), "Private": []string(nil)}
+		data := map[string]any{"Marker": marker, "License": license, "Functions": p.Functions, "Nodes": providerNodes(p), "Private": []string(nil)}
 		if files[name+".c"], err = all[0].execute(providerSource, data); err != nil {
 			return err
 		}

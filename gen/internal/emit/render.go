@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -97,7 +99,7 @@ func replaceFolder(dir string, files map[string][]byte) error {
 }
 
 func copied(text string) func() ([]byte, error) {
-	return func() ([]byte, error) { return []byte("// " + marker + "\n\n" + text), nil }
+	return func() ([]byte, error) { return []byte("// " + marker + "\n// " + license + "\n\n" + text), nil }
 }
 
 func (p *pkg) goFile(fill func(*jen.File)) func() ([]byte, error) {
@@ -112,6 +114,7 @@ func goFile(path, name string, fill func(*jen.File)) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		f := jen.NewFilePathName(path, name)
 		f.HeaderComment(marker)
+		f.HeaderComment(license)
 		f.ImportNames(map[string]string{
 			verbsPkg: "libibverbs", cmPkg: "librdmacm", cerrPkg: "cerr", dlPkg: "dl", enumPkg: "enum", goldenPkg: "golden", fakelibPkg: "fakelib",
 		})

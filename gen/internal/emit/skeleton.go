@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package emit
 
 import (
@@ -220,7 +222,7 @@ func (s *skeleton) render() (map[string][]byte, error) {
 	}
 	files := map[string][]byte{}
 	data := map[string]any{
-		"Marker": marker, "Callable": callable, "File": s.file, "Skeleton": s, "Own": "",
+		"Marker": marker, "License": license, "Callable": callable, "File": s.file, "Skeleton": s, "Own": "",
 	}
 	if s.verbs == nil {
 		data["Own"] = ownSkeleton

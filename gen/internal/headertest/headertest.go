@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package headertest finds rdma-core's real headers for tests.
 package headertest
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inlinetest writes a C program that calls each inline function of the
 // real headers and our stub for it on the same objects, with the same fakes in
 // place of a provider and of the libraries, and compares what they do. The

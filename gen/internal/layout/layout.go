@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package layout computes sizes, alignments and offsets as the System V ABIs
 // of 64-bit Linux do: everything is aligned naturally.
 package layout

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodes finds in the libraries the ELF version node of each
 // function, such as IBVERBS_1.15: the name under which a program that was linked
 // asks for it, and the mark of the release that added it.

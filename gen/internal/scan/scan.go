@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scan reads C headers into a snapshot. It is hermetic: the headers'
 // own includes of libc are served by small shims, and no C compiler is asked.
 //

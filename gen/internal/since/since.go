@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package since reads headers/since.txt: which release of rdma-core added what
 // the oldest supported one lacks.
 package since

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cmtime is the program of the same name, apart from its main function,
 // so that tests can run it. It times the steps that many connections take together.
 package cmtime

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package exchange is what udaddy and mckey do over one queue pair. Each message
 // has the number of the sender's queue pair as immediate data; what else is in
 // it does not matter.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package message is what rdmaclient, rdmaserver and rdmaxserver share: an endpoint that
 // sends one message and receives one.
 package message

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rcopy is the program of the same name, apart from its main function, so
 // that tests can run it. The client sends the server a file's path and mode, its
 // data, and that it is complete; the server answers each.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmaclient is the program of the same name, apart from its main
 // function, so that tests can run it.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmadevices is the program of the same name, apart from its main
 // function, so that tests can run it: it shows what the RDMA devices of this
 // machine are and can do.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmadoctor is the program rdmadoctor, apart from its main function, so
 // that tests can run it.
 package rdmadoctor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rdmax is what rdmaxclient and rdmaxserver have in common.
 package rdmax
 

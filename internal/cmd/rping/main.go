@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rping is the program of the same name, apart from its main function,
 // so that tests can run it. The client offers a buffer with a text; the server
 // reads it, then writes it to a second buffer of the client's.

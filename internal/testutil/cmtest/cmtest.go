@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cmtest has what the tests of rdmacm and of the packages in its folder
 // share.
 package cmtest

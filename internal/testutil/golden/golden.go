@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package golden compares what the Go side says with what C said, which is
 // kept in tests/golden.
 package golden

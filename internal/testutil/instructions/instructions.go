@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package instructions counts the instructions that operations take, with
 // valgrind: a number that repeats, whatever else the machine does.
 package instructions

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package misuse calls every exported method of an object, and functions that take
 // it, for tests of what becomes of calls that are wrong.
 package misuse

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package process runs programs as processes for a test: those of the system, and
 // those that are in the test binary itself, which becomes one of them when a test
 // has started it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package programtest tests what all programs do alike.
 package programtest
 

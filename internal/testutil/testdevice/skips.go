@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testdevice
 
 // softSkips are the tests that skip on the device in user space, each with its reason.

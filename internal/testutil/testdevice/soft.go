@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package testdevice
 
 import (
@@ -14,7 +16,7 @@ import (
 )
 
 // SoftRoCE reports whether the device, whatever its name, is one that rdma_rxe has made on a network interface: only that
-// driver has this file. It has its own ideas of some mistakes: they are the third column of docs/negative-cases.md. Every
+// driver has this file. It has its own ideas of some mistakes: they are the third column of docs/proof/negative-cases.md. Every
 // other device must do what the second says.
 func (d Device) SoftRoCE() bool {
 	_, err := os.Stat(filepath.Join("/sys/class/infiniband", d.Name, "parent"))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package protocol is the rsocket protocol of librdmacm as a state machine: what two ends tell each
 // other when they connect, when data may be sent and where to, what a received message means, and how
 // space is given back. It does no I/O, has no clock, and takes no locks. It is told what has arrived and

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cm is the connection manager of a node: what the kernel's rdma_ucm, rdma_cm and
 // ib_cm are to librdmacm. It resolves addresses, listens, exchanges the messages that make
 // and end a connection, and says what happened with the events of rdma_cm.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build race && (amd64 || arm64)
 
 package engine

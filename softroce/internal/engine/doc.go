@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engine is an RDMA device without hardware and without I/O: ports,
 // protection domains, memory regions and windows, completion queues, shared receive
 // queues, address handles, multicast groups, and queue pairs of type RC, UC and UD that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package face is a library that implements libibverbs and librdmacm: their C
 // functions, over a device that is a program. Package dl finds them as it finds
 // those of the installed libraries.

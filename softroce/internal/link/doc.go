@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package link carries frames between the processes of one machine that have a soft
 // device.
 //

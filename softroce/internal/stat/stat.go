@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stat has what a process says of its device to those who ask, as JSON.
 package stat
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire marshals and parses what RoCE version 2 sends: packets from the base
 // transport header to the invariant CRC, and the messages of the connection manager. It also
 // makes the route header in front of a received datagram, and does the arithmetic of

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package wire
 
 // A PSN is a packet sequence number: 24 bits that wrap around. Seen from one number, half

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package summary says by a few numbers what many durations are.
 package summary
 

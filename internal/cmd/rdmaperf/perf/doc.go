@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package perf measures latency and bandwidth between two ends, as the programs
 // of perftest do and with one of which the other end may be: ib_send_lat,
 // ib_send_bw, ib_write_lat, ib_write_bw, ib_read_lat, ib_read_bw, ib_atomic_lat
