@@ -25,8 +25,13 @@ type connections struct {
 }
 
 func (n *node) newConnections() connections {
+	scale := manager.DefaultScale
+	if n.internet != nil {
+		scale = 1 // others have Linux's times
+	}
 	return connections{
 		manager: manager.New(manager.Config{
+			Scale:  scale,
 			Host:   (*host)(n),
 			Random: rand.Uint32,
 			GUID:   rand.Uint64(),

@@ -30,6 +30,12 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	if n := (*node)(h); n.internet != nil {
+		if src.IsValid() {
+			return from, nil
+		}
+		return n.source(dst, from), nil
+	}
 	if _, err := h.Port(dst); err != nil { // there are no other machines
 		return netip.Addr{}, errNobody
 	}

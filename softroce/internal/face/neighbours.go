@@ -122,6 +122,9 @@ func (n *node) packetOf(m manager.MAD) *wire.Packet {
 // carry brings a packet to where it goes: to this node, to a neighbour, or both.
 func (n *node) carry(p *wire.Packet) {
 	switch slot := int(p.DestQP >> qpnBits); {
+	case n.internet != nil && !n.device.Has(p.DGID):
+		n.sendOut(p)
+		n.packets.Put(p)
 	case p.DestQP == wire.MulticastQP:
 		for _, slot := range n.members(p.DGID) {
 			n.sendTo(slot, p)
@@ -240,6 +243,9 @@ func marshal(b []byte, p *wire.Packet) bool {
 
 // room reports whether the node of a queue pair keeps up with what is sent to it.
 func (n *node) room(qpn uint32) bool {
+	if n.internet != nil {
+		return !n.internet.blocked()
+	}
 	slot := int(qpn >> qpnBits)
 	return n.link == nil || slot == n.slot || n.link.Room(slot)
 }

@@ -4,8 +4,11 @@ package face
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,10 +38,11 @@ type node struct {
 	inbox     []*wire.Packet   // sent by the device to itself
 	copies    []byte           // what the unreliable ones of these carry
 
-	bell    *link.Bell
-	slot    int
-	link    *link.Link // nil: there are no neighbours
-	packets engine.PacketPool
+	bell     *link.Bell
+	slot     int
+	link     *link.Link // nil: there are no neighbours
+	internet *internet  // nil: there are no other machines
+	packets  engine.PacketPool
 
 	groups      map[wire.GID]io.Closer // names of the groups that have queue pairs here
 	memberships map[wire.GID]members   // of groups that were sent to a short while ago
@@ -99,11 +103,24 @@ func newNode() *node {
 	n.bell = link.NewBell((*uint32)(C.soft_word()))
 	C.soft_set_word((*C.uint32_t)(n.bell.Word()))
 	C.soft_watch_fork()
-	n.slot = n.join()
+	var lack error
+	if n.internet, lack = chosenInternet(); n.internet != nil {
+		n.slot = 1 + rand.IntN(link.Slots-1)
+	} else {
+		n.slot = n.join()
+	}
 	n.hostile = chosenHostility()
 	n.captures = chosenCaptures()
 	n.plug()
 	n.cm = n.newConnections()
+	if n.internet != nil {
+		n.start(n.internet)
+	}
+	if lack != nil {
+		fmt.Fprintln(os.Stderr, "softroce:", lack)
+		n.removed = true
+		n.device.Remove()
+	}
 	return n
 }
 
@@ -154,6 +171,9 @@ func (n *node) advance(now time.Duration) (next time.Duration) {
 	}
 	if n.tell() {
 		next = min(next, now+time.Millisecond)
+	}
+	if n.internet != nil {
+		n.internet.flush()
 	}
 	return next
 }
