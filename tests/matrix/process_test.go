@@ -56,6 +56,9 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 	theirProgram := append([]string{"stdbuf", "-oL", name}, strings.Fields(args)...)
 	cmd := h.command(theirProgram[0], theirProgram[1:]...)
 	switch {
+	case h.udp:
+		cmd = h.command(publicSelf, strings.Fields(args)...)
+		cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:udp", "VERBENA_NETWORK="+h.soft)
 	case s == ours:
 		cmd = h.command(process.Self(t), strings.Fields(args)...)
 		cmd.Env = process.Env(name)
@@ -63,7 +66,7 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 		cmd = h.command(process.Self(t), append([]string{"run", "-l", softLibraries}, theirProgram...)...)
 		cmd.Env = process.Env("softroce")
 	}
-	if h.soft != "" {
+	if h.soft != "" && !h.udp {
 		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+h.soft)
 	}
 	return onHost{process.Start(t, cmd), t, h}
@@ -78,7 +81,9 @@ func (p onHost) listens() {
 // listening reports whether an id listens.
 func (h host) listening() bool {
 	if h.soft != "" {
-		return slices.ContainsFunc(h.softNames(), func(name string) bool { return strings.HasPrefix(name, "name/") })
+		return slices.ContainsFunc(h.softNames(), func(name string) bool {
+			return strings.HasPrefix(name, "name/") || strings.HasPrefix(name, "udp/")
+		})
 	}
 	return h.sees("state LISTEN", "rdma", "resource", "show", "cm_id")
 }

@@ -77,6 +77,9 @@ func (n *node) claimName(name string) error {
 			}
 			c.name = closer
 		}
+		if n.internet != nil {
+			c.name = n.internet.announce(name)
+		}
 		n.cm.claims[name] = c
 	}
 	c.users++

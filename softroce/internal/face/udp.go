@@ -5,6 +5,7 @@ package face
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -315,6 +316,16 @@ func (n *node) sendOut(p *wire.Packet) {
 	if !slices.Contains(u.used, s) {
 		u.used = append(u.used, s)
 	}
+}
+
+// announce shows in /proc/net/unix what the node listens at: the addresses are this process's, so there is nobody to claim
+// ports from. It may return nil.
+func (u *internet) announce(name string) io.Closer {
+	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
+	if err != nil {
+		return nil
+	}
+	return closer
 }
 
 // flush sends what has left.

@@ -1,0 +1,94 @@
+package matrix
+
+import (
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+)
+
+// publicSelf is a copy of this test binary that everybody may execute.
+var publicSelf string
+
+// TestUDP runs our programs on the device in user space, as an unprivileged user, with C's on the kernel's device at another host, in both
+// roles. VERBENA_INTEROP_UDP says which cases: the most telling ones, all, or those whose names contain a text.
+func TestUDP(t *testing.T) {
+	which := os.Getenv("VERBENA_INTEROP_UDP")
+	if which == "" {
+		t.Skip("make interop-udp runs it")
+	}
+	kernel, soft := udpHosts(t)
+	publicSelf = copyOf(t, process.Self(t))
+	for _, k := range udpCases() {
+		if !k.telling && which != "all" && !strings.Contains(k.name, which) || which != "telling" && which != "all" && !strings.Contains(k.name, which) {
+			continue
+		}
+		k.row(t, meeting{server: theirs, at: kernel, client: ours, from: soft})
+		k.row(t, meeting{server: ours, at: soft, client: theirs, from: kernel})
+	}
+}
+
+// udpCases are the cases but for those that need what the device lacks on the network of all machines.
+func udpCases() (all []kase) {
+	for _, k := range append(cases(), rsocketCases()...) {
+		switch {
+		case strings.HasPrefix(k.name, "mckey"), strings.Contains(k.name, "is killed"):
+			continue
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// udpHosts connects the guest, which has a device of the kernel's, with a network namespace that has none.
+func udpHosts(t *testing.T) (kernel, soft host) {
+	t.Helper()
+	testdevice.Needs(t, testdevice.Guest)
+	for _, command := range []string{
+		"ip netns add soft",
+		"ip link add udp0 type veth peer name udp1 netns soft",
+		"ip addr add 203.0.113.1/24 dev udp0",
+		"ip addr add 2001:db8:2::1/64 dev udp0 nodad",
+		"ip link set udp0 up",
+		"ip -n soft link set lo up",
+		"ip -n soft addr add 203.0.113.2/24 dev udp1",
+		"ip -n soft addr add 2001:db8:2::2/64 dev udp1 nodad",
+		"ip -n soft link set udp1 up",
+		"rdma link add rxe3 type rxe netdev udp0",
+	} {
+		args := strings.Fields(command)
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, out)
+	}
+	return host{v4: netip.MustParseAddr("203.0.113.1"), v6: netip.MustParseAddr("2001:db8:2::1"), device: "rxe3"},
+		host{
+			namespace: "soft", v4: netip.MustParseAddr("203.0.113.2"), v6: netip.MustParseAddr("2001:db8:2::2"), soft: "matrix", udp: true,
+		}
+}
+
+// copyOf copies a program to where everybody may execute it.
+func copyOf(t *testing.T, path string) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/run", "matrix")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	require.NoError(t, os.Chmod(folder, 0o755))
+	from, err := os.Open(path)
+	require.NoError(t, err)
+	defer from.Close()
+	name := filepath.Join(folder, "program")
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o755)
+	require.NoError(t, err)
+	_, err = io.Copy(to, from)
+	require.NoError(t, err)
+	require.NoError(t, to.Close())
+	return name
+}
