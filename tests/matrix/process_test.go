@@ -56,9 +56,12 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 	theirProgram := append([]string{"stdbuf", "-oL", name}, strings.Fields(args)...)
 	cmd := h.command(theirProgram[0], theirProgram[1:]...)
 	switch {
-	case h.udp:
+	case h.udp != nil:
 		cmd = h.command(publicSelf, strings.Fields(args)...)
-		cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:udp", "VERBENA_NETWORK="+h.soft)
+		cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+h.udp.network(), "VERBENA_NETWORK="+h.soft)
+		p := onHost{process.Start(t, cmd), t, h}
+		h.udp.join(p.Process)
+		return p
 	case s == ours:
 		cmd = h.command(process.Self(t), strings.Fields(args)...)
 		cmd.Env = process.Env(name)
@@ -66,7 +69,7 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 		cmd = h.command(process.Self(t), append([]string{"run", "-l", softLibraries}, theirProgram...)...)
 		cmd.Env = process.Env("softroce")
 	}
-	if h.soft != "" && !h.udp {
+	if h.soft != "" {
 		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+h.soft)
 	}
 	return onHost{process.Start(t, cmd), t, h}

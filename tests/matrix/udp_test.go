@@ -1,11 +1,13 @@
 package matrix
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +16,38 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
+
+// crew are the programs of the host on the device in user space. They run as the user nobody. Each that runs has addresses of
+// its own, the first those of the host.
+type crew struct {
+	running [crewSize]*process.Process
+}
+
+const crewSize = 21
+
+// place returns the first that nobody has.
+func (c *crew) place() int {
+	return slices.IndexFunc(c.running[:], func(p *process.Process) bool { return p == nil || p.Ended() })
+}
+
+// network returns the network of the next program.
+func (c *crew) network() string {
+	i := c.place()
+	if i == 0 {
+		return "udp=" + crewAddress(i, false) + "," + crewAddress(i, true)
+	}
+	return "udp=" + crewAddress(i, false)
+}
+
+func (c *crew) join(p *process.Process) { c.running[c.place()] = p }
+
+// crewAddress returns an address of a place.
+func crewAddress(place int, v6 bool) string {
+	if v6 {
+		return fmt.Sprintf("2001:db8:2::%x", 2+place)
+	}
+	return fmt.Sprintf("203.0.113.%d", 2+place)
+}
 
 // publicSelf is a copy of this test binary that everybody may execute.
 var publicSelf string
@@ -52,25 +86,28 @@ func udpCases() (all []kase) {
 func udpHosts(t *testing.T) (kernel, soft host) {
 	t.Helper()
 	testdevice.Needs(t, testdevice.Guest)
-	for _, command := range []string{
+	commands := []string{
 		"ip netns add soft",
 		"ip link add udp0 type veth peer name udp1 netns soft",
 		"ip addr add 203.0.113.1/24 dev udp0",
 		"ip addr add 2001:db8:2::1/64 dev udp0 nodad",
 		"ip link set udp0 up",
 		"ip -n soft link set lo up",
-		"ip -n soft addr add 203.0.113.2/24 dev udp1",
 		"ip -n soft addr add 2001:db8:2::2/64 dev udp1 nodad",
 		"ip -n soft link set udp1 up",
 		"rdma link add rxe3 type rxe netdev udp0",
-	} {
+	}
+	for i := range crewSize {
+		commands = append(commands, "ip -n soft addr add "+crewAddress(i, false)+"/24 dev udp1")
+	}
+	for _, command := range commands {
 		args := strings.Fields(command)
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s: %s", command, out)
 	}
 	return host{v4: netip.MustParseAddr("203.0.113.1"), v6: netip.MustParseAddr("2001:db8:2::1"), device: "rxe3"},
 		host{
-			namespace: "soft", v4: netip.MustParseAddr("203.0.113.2"), v6: netip.MustParseAddr("2001:db8:2::2"), soft: "matrix", udp: true,
+			namespace: "soft", v4: netip.MustParseAddr("203.0.113.2"), v6: netip.MustParseAddr("2001:db8:2::2"), soft: "matrix", udp: &crew{},
 		}
 }
 

@@ -129,8 +129,12 @@ func (n *node) now() time.Duration { return time.Since(n.began) }
 // lock locks the node for a call of the program's.
 func (n *node) lock() { n.mu.Lock() }
 
-// unlock ends what lock began. The goroutine does what has become due.
+// unlock ends what lock began. The goroutine does what has become due. What goes to other machines is sent first: the program may end
+// before the goroutine is there.
 func (n *node) unlock() {
+	if n.internet != nil {
+		n.internet.flush()
+	}
 	n.mu.Unlock()
 	n.bell.Ring()
 }

@@ -123,14 +123,13 @@ func fill[T any](to unsafe.Pointer, size uint64, v *T) {
 // refreshGIDs brings the GID table up to date with the machine's addresses, or those that SetAddresses gave. An address keeps its
 // place while it is there.
 func (n *node) refreshGIDs() {
-	var addresses []machineAddress
+	find := machineAddresses
 	if n.internet != nil {
-		addresses = n.refreshSockets()
-	} else {
-		var err error
-		if addresses, err = machineAddresses(); err != nil {
-			return
-		}
+		find = n.refreshSockets
+	}
+	addresses, err := find()
+	if err != nil {
+		return
 	}
 	current := map[wire.GID]uint32{}
 	var order []wire.GID

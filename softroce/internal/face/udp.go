@@ -266,13 +266,13 @@ func window(mtu libibverbs.Mtu) int {
 	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
 }
 
-// refresh opens sockets of addresses that are new, and closes those of addresses that are gone. It returns the addresses that the
+// refreshSockets opens sockets of addresses that are new, and closes those of addresses that are gone. It returns the addresses that the
 // node has then.
-func (n *node) refreshSockets() []machineAddress {
+func (n *node) refreshSockets() ([]machineAddress, error) {
 	u := n.internet
 	wanted, err := u.wanted()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	have := map[wire.GID]bool{}
 	wanted = slices.DeleteFunc(wanted, func(a machineAddress) bool {
@@ -295,7 +295,7 @@ func (n *node) refreshSockets() []machineAddress {
 			delete(u.sockets, g)
 		}
 	}
-	return wanted
+	return wanted, nil
 }
 
 // sendOut sends a packet to another machine, or another process of this one.
