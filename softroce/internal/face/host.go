@@ -101,6 +101,9 @@ func zone(a netip.Addr) uint32 {
 func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	n := (*node)(h)
 	index, ok := n.gidIndex(wire.GIDOf(addr))
+	if !ok && n.internet != nil && n.cm.receiving {
+		return manager.Port{}, syscall.EADDRNOTAVAIL // nothing arrives at an address that is new; and anybody may ask
+	}
 	if !ok {
 		n.refreshGIDs() // the address may be new
 		if index, ok = n.gidIndex(wire.GIDOf(addr)); !ok {

@@ -87,7 +87,8 @@ func self() *node {
 	return theNode
 }
 
-func newNode() *node {
+// emptyNode returns a node without a device.
+func emptyNode() *node {
 	n := &node{
 		began:  time.Now(),
 		groups: map[wire.GID]io.Closer{}, memberships: map[wire.GID]members{},
@@ -98,6 +99,11 @@ func newNode() *node {
 		byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP]*qp{},
 	}
 	n.acked.L = &n.mu
+	return n
+}
+
+func newNode() *node {
+	n := emptyNode()
 	n.mu.Lock() // the link is there before the device
 	defer n.mu.Unlock()
 	n.bell = link.NewBell((*uint32)(C.soft_word()))

@@ -231,7 +231,8 @@ func (n *node) start(u *internet) {
 }
 
 func (n *node) attend(s *link.Socket) {
-	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(s, batch) }, n.resume)
+	own := s.Addr()
+	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(own, batch) }, n.resume)
 }
 
 // resume lets queue pairs go on that found no room in a socket.
@@ -350,9 +351,10 @@ func (u *internet) blocked() bool {
 // maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.
 const maxMessages = 4096
 
-// receiveDatagrams takes what has arrived at a socket.
-func (n *node) receiveDatagrams(s *link.Socket, batch []link.Datagram) {
-	gid := wire.GIDOf(s.Addr())
+// receiveDatagrams takes what has arrived at one of the node's addresses. Anybody may have sent it: what is not a packet of the
+// protocol with a right ICRC is dropped.
+func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
+	gid := wire.GIDOf(own)
 	batch = slices.DeleteFunc(batch, func(d link.Datagram) bool {
 		_, ok := wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port()).Verify(d.Data)
 		return !ok
@@ -364,7 +366,7 @@ func (n *node) receiveDatagrams(s *link.Socket, batch []link.Datagram) {
 	defer n.unlock()
 	for _, d := range batch {
 		p := n.packets.Get()
-		if p.Parse(d.Data, d.From, s.Addr()) != nil {
+		if p.Parse(d.Data, d.From, own) != nil {
 			n.packets.Put(p)
 			continue
 		}
