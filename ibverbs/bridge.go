@@ -31,7 +31,7 @@ func init() {
 	bridge.RDMACM.RNRTimer = rnrTimerCode
 	bridge.RDMACM.CheckRecv = func(segments any) error { return checkRecv(*segments.(*[]Segment)) }
 	bridge.RDMACM.Fill = func(segments any, data []byte) error { return fillRecv(*segments.(*[]Segment), data) }
-	bridge.RDMACM.MarkBatch = func(batch any, id, last uint64) bool { return batch.(*SendBatch).mark(id, last) }
+	bridge.RDMACM.MarkBatch = func(batch any, id, last uint64, signaled bool) bool { return batch.(*SendBatch).mark(id, last, signaled) }
 
 	bridge.Sibling.Object = func(o any) *object.Object { return o.(interface{ self() *object.Object }).self() }
 	bridge.Sibling.DeviceOf = func(o any) any {

@@ -231,9 +231,9 @@ func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }
 
-// mark gives the requests their IDs, and lets only the last one be signaled. It reports whether one is a read or an atomic
-// operation.
-func (b *SendBatch) mark(id, last uint64) (fetches bool) {
+// mark gives the requests their IDs, and lets at most the last one be signaled. It reports whether one is a read or an
+// atomic operation.
+func (b *SendBatch) mark(id, last uint64, signaled bool) (fetches bool) {
 	wrs := b.arena.used()
 	for i := range wrs {
 		wrs[i].WrId = id
@@ -244,7 +244,9 @@ func (b *SendBatch) mark(id, last uint64) (fetches bool) {
 		}
 	}
 	wrs[len(wrs)-1].WrId = last
-	wrs[len(wrs)-1].SendFlags |= uint32(SendSignaled)
+	if signaled {
+		wrs[len(wrs)-1].SendFlags |= uint32(SendSignaled)
+	}
 	runtime.KeepAlive(b)
 	return fetches
 }

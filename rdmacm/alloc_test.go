@@ -55,6 +55,7 @@ func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {
 			}
 			return transfer.Wait(ctx)
 		},
+		"Post without a transfer": func() error { return client.Post(ctx, nil, batch) },
 		"Next": func() error { // waits for a message that may not have come
 			if err := server.Post(ctx, &answering, answer); err != nil {
 				return err

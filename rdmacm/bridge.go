@@ -63,10 +63,10 @@ func ahAttrOf(raw *libibverbs.AhAttr) ibverbs.AHAttr {
 	return bridge.RDMACM.AHAttr(raw).(ibverbs.AHAttr)
 }
 
-// markBatch gives all requests of a batch an ID, and the last one, which is the only one to be signaled, another. It
+// markBatch gives all requests of a batch an ID, and the last one, which is the only one that may be signaled, another. It
 // reports whether any fetches: is a read or an atomic operation.
-func markBatch(b *ibverbs.SendBatch, id, last uint64) (fetches bool) {
-	return bridge.RDMACM.MarkBatch(b, id, last)
+func markBatch(b *ibverbs.SendBatch, id, last uint64, signaled bool) (fetches bool) {
+	return bridge.RDMACM.MarkBatch(b, id, last, signaled)
 }
 
 // checkRecv returns an error if a message cannot be copied to the segments.

@@ -477,7 +477,7 @@ func (c *Conn) checkPeer() {
 // transfer, the write would have to wait, in the case of a send even for the
 // peer's program; so isPeerGone does not write while transfers are in flight.
 func (c *Conn) isPeerGone() bool {
-	if c.ops.sending() > 0 {
+	if c.ops.areSending() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
@@ -486,7 +486,7 @@ func (c *Conn) isPeerGone() bool {
 		if c.ops.sends.used > 0 { // others came first
 			return errSending
 		}
-		return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
+		return writeNothing(b, id)
 	}, nil)
 	if err != nil {
 		return false
@@ -510,6 +510,14 @@ func (c *Conn) isPeerGone() bool {
 
 // errSending reports that transfers are in flight.
 var errSending = errors.New("transfers are under way")
+
+// areSending reports whether send requests are in flight. If they may be done, unknown to anybody, it sees to that.
+func (o *operations) areSending() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.confirm()
+	return o.sends.used > 0
+}
 
 // sending returns the number of send requests in flight.
 func (o *operations) sending() int {

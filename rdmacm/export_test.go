@@ -128,7 +128,7 @@ func Sending(c *Conn) int { return c.ops.sending() }
 func InFlight(c *Conn) int {
 	c.ops.mu.Lock()
 	defer c.ops.mu.Unlock()
-	return len(c.ops.inFlight) - len(c.ops.places)
+	return len(c.ops.inFlight) - 1 - len(c.ops.places)
 }
 
 // WaitingForRoom returns how many wait for room in a connection's send queue.

@@ -194,21 +194,11 @@ func (o *operations) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	marker := &o.messages.marker
-	marker.begin(1, o.runDry)
-	place, id := o.place(marker)
-	o.send.Reset()
-	err := o.send.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
-	if err == nil {
-		_, err = o.queues.qp.PostSend(o.send)
-	}
-	if err != nil { // the device is gone
-		o.inFlight[place] = nil
-		o.places = append(o.places, place)
+	if err := o.postOne(marker, writeNothing, o.runDry); err != nil { // the device is gone
+		o.runDry()
 		marker.err = err
 		o.end(marker)
-		return
 	}
-	o.sends.used++
 }
 
 // settlePatience is how long Close waits for the completions of what was posted.
@@ -284,7 +274,7 @@ func (c *Conn) Completed(wc *ibverbs.WC) bool {
 		return false
 	}
 	o := &c.ops
-	own := wc.ID() < userRequest && o.posted(wc.ID())
+	own := wc.ID() < userRequest && o.isOwn(wc.ID())
 	if !own && wc.ID() < userRequest {
 		return false // of an earlier queue pair with the same number
 	}

@@ -20,7 +20,7 @@ type operation struct {
 	wc       ibverbs.WC           // of the last request, or of the first that failed
 	failed   bool                 // wc is of one that failed
 	err      error                // instead of wc's: why it is over, or was refused in part
-	requests int                  // places that it takes in the send queue; 0 for a receive
+	requests int                  // places in the send queue that its end frees; 0 for a receive
 	finish   func()               // for a send, if not nil: called when the device needs nothing more
 	segments []ibverbs.Segment    // for a receive of a Pool's connection: where its message is to go
 	slot     int                  // for a datagram receive: its slot in headers
@@ -69,6 +69,7 @@ type operations struct {
 	// sends and recvs count posted requests until their completions are taken
 	// from the completion queue, which must never overflow.
 	sends, recvs room
+	silent       int // posted without a completion, behind all that will have one
 
 	// failed is called for every failed completion, even if nobody waits for its
 	// request.
@@ -102,8 +103,8 @@ func (o *operations) init(size queueSizes) error {
 // polledByUser reports whether the program polls the completion queue.
 func (o *operations) polledByUser() bool { return o.collector != nil && o.cq == nil }
 
-// posted reports whether a request ID can be one of these operations'.
-func (o *operations) posted(id uint64) bool {
+// isOwn reports whether a request ID can be one of these operations'.
+func (o *operations) isOwn(id uint64) bool {
 	return id&^lastRequest-o.base < uint64(len(o.inFlight))
 }
 
@@ -114,8 +115,8 @@ func (o *operations) makeRoom(sends, recvs int) {
 		places = sends + 1 // for the marker; receives have slots of the pool
 		o.messages.marked = make(chan struct{})
 	}
-	o.inFlight = make([]*operation, places)
-	for i := range o.inFlight {
+	o.inFlight = make([]*operation, places+1) // the last is nobody's: see silentID
+	for i := range places {
 		o.places = append(o.places, uint32(i))
 	}
 }
@@ -376,26 +377,75 @@ func (o *operations) postSend(
 		return nil, err
 	}
 	defer o.mu.Unlock()
-	var t *Transfer
-	if n := len(o.transfers); n > 0 {
-		t, o.transfers = o.transfers[n-1], o.transfers[:n-1]
-	} else {
-		t = &Transfer{ops: o}
+	t := o.takeTransfer()
+	if err := o.postOne(&t.operation, fill, finish); err != nil {
+		o.transfers = append(o.transfers, t)
+		return nil, err
 	}
-	t.operation.begin(1, finish)
+	return t, nil
+}
+
+// postOne posts an operation of one request, for which there is room. The caller must hold o.mu.
+func (o *operations) postOne(op *operation, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
+	op.begin(1+o.silent, finish)
 	o.send.Reset()
-	place, id := o.place(&t.operation)
+	place, id := o.place(op)
 	err := fill(o.send, id)
 	if err == nil {
 		_, err = o.queues.qp.PostSend(o.send)
 	}
 	if err != nil {
-		o.withdraw(&t.operation, place)
-		o.transfers = append(o.transfers, t)
-		return nil, err
+		o.withdraw(op, place)
+		return err
 	}
-	o.sends.used++
-	return t, nil
+	o.posted(1)
+	return nil
+}
+
+// posted notes that so many requests have been posted, the last of which will have a completion.
+func (o *operations) posted(requests int) {
+	o.sends.used += requests
+	o.silent = 0
+}
+
+// mayBeSilent reports whether so many more requests can be posted without a completion. They may fill half of the queue,
+// so that it never holds nothing else.
+func (o *operations) mayBeSilent(requests int) bool { return 2*(o.silent+requests) <= o.sends.size }
+
+// silentID is the ID of the requests without a completion: that of a place that is always empty. They complete only if they fail.
+func (o *operations) silentID() uint64 { return o.base | uint64(len(o.inFlight)-1) }
+
+// confirm posts a write of nothing, if there is room, to learn when the requests without a completion are done. The caller
+// must hold o.mu.
+func (o *operations) confirm() {
+	if o.silent == 0 || !o.sends.has(1) || o.over() != nil {
+		return
+	}
+	t := o.takeTransfer()
+	if err := o.postOne(&t.operation, writeNothing, t.giveBack); err != nil {
+		t.giveBack()
+		o.failLater(err)
+	}
+}
+
+// failLater ends the connection for a caller that holds o.mu, with which Config.Ended is not called.
+func (o *operations) failLater(cause error) { background.add(func() { o.queues.fail(cause) }) }
+
+// writeNothing adds a write of no bytes to a batch. It needs no memory at either end.
+func writeNothing(b *ibverbs.SendBatch, id uint64) error {
+	return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
+}
+
+// takeTransfer returns a transfer that is not in use. The caller must hold o.mu.
+func (o *operations) takeTransfer() *Transfer {
+	if n := len(o.transfers); n > 0 {
+		t := o.transfers[n-1]
+		o.transfers = o.transfers[:n-1]
+		return t
+	}
+	t := &Transfer{ops: o}
+	t.giveBack = func() { o.transfers = append(o.transfers, t) }
+	return t
 }
 
 // recycle takes a transfer of postSend that is over and that nobody has any more.
@@ -433,6 +483,9 @@ func (o *operations) waitForRoom(ctx context.Context, requests int) error {
 		first := o.sends.isFirst(turn)
 		if first && o.sends.has(requests) {
 			return nil
+		}
+		if first {
+			o.confirm()
 		}
 		o.mu.Unlock()
 		err := o.waitForTurn(ctx, turn, first, requests)
@@ -502,22 +555,20 @@ func (o *operations) hasRoom(requests int) bool {
 
 // postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.
 func (o *operations) postRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvBy(o.tryRecv, r, segments)
+	return o.postRecvIn(r, segments, false)
 }
 
 // postOwn is postRecv for memory of a pool's Receiver.
 func (o *operations) postOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.postRecvBy(o.tryOwn, r, segments)
+	return o.postRecvIn(r, segments, true)
 }
 
-func (o *operations) postRecvBy(
-	try func(*Receive, []ibverbs.Segment) (*Receive, error), r *Receive, segments []ibverbs.Segment,
-) (*Receive, error) {
+func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	if err := o.queues.check(); err != nil {
 		return nil, err
 	}
 	for {
-		posted, err := try(r, segments)
+		posted, err := o.tryRecv(r, segments, own)
 		if posted != nil || err != nil {
 			return posted, err
 		}
@@ -534,9 +585,9 @@ func (o *operations) postRecvBy(
 }
 
 // tryRecv posts a receive. It returns nil if there is no room.
-func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
+func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	if o.pool != nil {
-		return o.await(r, segments, false)
+		return o.await(r, segments, own)
 	}
 	if o.queues.srq != nil {
 		return nil, o.errForeignReceives()
@@ -572,11 +623,6 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment) (*Receive, 
 	}
 	o.recvs.used++
 	return r, nil
-}
-
-// tryOwn is tryRecv for memory of a pool's Receiver.
-func (o *operations) tryOwn(r *Receive, segments []ibverbs.Segment) (*Receive, error) {
-	return o.await(r, segments, true)
 }
 
 // takeReceive returns a receive that is not in use.

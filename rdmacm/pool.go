@@ -302,7 +302,7 @@ func (p *Pool) handOut(wcs []ibverbs.WC) {
 			p.arrived(o, wc)
 			continue
 		}
-		if o == nil || wc.ID() < userRequest && !o.posted(wc.ID()) {
+		if o == nil || wc.ID() < userRequest && !o.isOwn(wc.ID()) {
 			continue // of a queue pair that is gone
 		}
 		o.note(wc)

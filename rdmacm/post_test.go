@@ -148,7 +148,6 @@ func TestPostIsNotOvertaken(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			_, isPending := errors.AsType[*rdmacm.PendingError](err)
 			require.False(t, isPending, "there is room, but the batch came first")
-			require.Equal(t, 1, rdmacm.Sending(client))
 
 			written := make(chan error, later)
 			for range later {
@@ -222,6 +221,90 @@ func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
 	}
 }
 
+// Requests that nobody waits for are done, several queues full of them, when a later transfer is.
+func TestPostWithoutTransfer(t *testing.T) {
+	d := needDevice(t)
+	for _, tt := range []struct{ queue, requests int }{{1, 1}, {2, 1}, {2, 2}, {8, 1}, {8, 3}, {8, 8}} {
+		t.Run(fmt.Sprintf("%d of %d", tt.requests, tt.queue), func(t *testing.T) {
+			client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: tt.queue}, nil)
+			const rounds = 30
+			size := rounds * tt.requests
+			here, there := alloc(t, client, size), alloc(t, server, size)
+			for i := range here.Bytes() {
+				here.Bytes()[i] = byte(i + 1)
+			}
+			ctx, batch := bounded(t), batchOf(t, tt.requests, 1)
+			for i := range rounds {
+				batch.Reset()
+				for k := range tt.requests {
+					at := i*tt.requests + k
+					require.NoError(t, batch.Write(0, there.Remote().Sub(uint64(at), 1), ibverbs.SendSignaled, here.Sub(at, 1)))
+				}
+				require.NoError(t, client.Post(ctx, nil, batch))
+			}
+			var last rdmacm.Transfer
+			require.NoError(t, client.Post(ctx, &last, batch))
+			require.NoError(t, last.Wait(ctx))
+			require.Equal(t, here.Bytes(), there.Bytes())
+			require.Zero(t, rdmacm.Sending(client))
+
+			// Behind one, a batch that needs the whole queue finds room.
+			whole := batchOf(t, tt.queue, 1)
+			for range tt.queue {
+				require.NoError(t, whole.Write(0, there.Remote(), 0, here.Sub(0, 1)))
+			}
+			batch.Reset()
+			require.NoError(t, batch.Write(0, there.Remote(), 0, here.Sub(0, 1)))
+			require.NoError(t, client.Post(ctx, nil, batch))
+			require.NoError(t, client.Post(ctx, &last, whole))
+			require.NoError(t, last.Wait(ctx))
+			require.NoError(t, client.Post(ctx, nil, batch))
+			require.NoError(t, client.Write(ctx, there.Remote(), here.Sub(0, 1)))
+			require.Zero(t, rdmacm.Sending(client))
+			require.NoError(t, client.Err())
+		})
+	}
+}
+
+// A request that fails ends the connection although nobody waits for it.
+func TestPostWithoutTransferFails(t *testing.T) {
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	here, there := alloc(t, client, 8), alloc(t, server, 8)
+	ctx := bounded(t)
+	bad, good := batchOf(t, 2, 1), batchOf(t, 1, 1)
+	require.NoError(t, bad.Write(0, there.Remote(), 0, here.All()))
+	beyond := there.Remote()
+	beyond.Addr += 1 << 20
+	require.NoError(t, bad.Write(0, beyond, 0, here.All()))
+	require.NoError(t, good.Write(0, there.Remote(), 0, here.All()))
+	require.NoError(t, client.Post(ctx, nil, bad))
+	var transfer rdmacm.Transfer
+	if err := client.Post(ctx, &transfer, good); err == nil { // unless the connection has ended before
+		err = transfer.Wait(ctx)
+		var failed *ibverbs.WCError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, ibverbs.WCRemoteAccess, failed.Status)
+	}
+	<-client.Done()
+	var failed *ibverbs.WCError
+	require.ErrorAs(t, client.Err(), &failed)
+	require.Equal(t, ibverbs.WCRemoteAccess, failed.Status)
+	require.Error(t, client.Post(ctx, nil, good))
+}
+
+// Requests that nobody waits for do not keep KeepAlive from finding that they are done, and then that the peer is there.
+func TestKeepAliveConfirms(t *testing.T) {
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, &rdmacm.Config{KeepAlive: 20 * time.Millisecond}, nil)
+	here, there := alloc(t, client, 8), alloc(t, server, 8)
+	batch := batchOf(t, 1, 1)
+	require.NoError(t, batch.Write(0, there.Remote(), 0, here.All()))
+	require.NoError(t, client.Post(bounded(t), nil, batch))
+	require.Eventually(t, func() bool { return rdmacm.Sending(client) == 0 }, patience, time.Millisecond)
+	require.NoError(t, client.Err())
+}
+
 // What cannot be posted is refused, and leaves the connection as it was.
 func TestPostMisuse(t *testing.T) {
 	needOwnReceives(t)
@@ -243,7 +326,6 @@ func TestPostMisuse(t *testing.T) {
 		batch *ibverbs.SendBatch
 		want  error
 	}{
-		"no transfer":         {client, nil, write(1), syscall.EINVAL},
 		"no batch":            {client, &transfer, nil, syscall.EINVAL},
 		"empty batch":         {client, &transfer, batchOf(t, 1, 1), syscall.EINVAL},
 		"more than the queue": {client, &transfer, write(5), syscall.EINVAL},
@@ -279,39 +361,42 @@ func TestPostMisuse(t *testing.T) {
 // If the device refuses a request in the middle, those before it are done, and the connection goes on.
 func TestPostRefusedInTheMiddle(t *testing.T) {
 	d := needDevice(t)
-	client, server := connect(t, d.IPv4, nil, nil)
-	here, there := alloc(t, client, 4096), alloc(t, server, 4096)
-	ctx := bounded(t)
-	for i := range here.Bytes() {
-		here.Bytes()[i] = byte(i)
-	}
-	many := make([]ibverbs.Segment, 300) // more than the queue pair has
-	for i := range many {
-		many[i] = here.Sub(i, 1)
-	}
-	for _, good := range []int{0, 1, 3} {
-		t.Run(fmt.Sprint(good), func(t *testing.T) {
-			clear(there.Bytes())
-			batch := batchOf(t, 5, len(many))
-			for i := range good {
-				require.NoError(t, batch.Write(0, there.Remote().Sub(uint64(i*8), 8), 0, here.Sub(i*8, 8)))
+	for _, queue := range []int{8, 64} { // in half of which there is no room for the batch, or there is
+		client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue}, nil)
+		here, there := alloc(t, client, 4096), alloc(t, server, 4096)
+		ctx := bounded(t)
+		for i := range here.Bytes() {
+			here.Bytes()[i] = byte(i)
+		}
+		many := make([]ibverbs.Segment, 300) // more than the queue pair has
+		for i := range many {
+			many[i] = here.Sub(i, 1)
+		}
+		for name, transfer := range map[string]*rdmacm.Transfer{"a transfer": new(rdmacm.Transfer), "none": nil} {
+			for _, good := range []int{0, 1, 3} {
+				t.Run(fmt.Sprintf("queue of %d, %s, %d good", queue, name, good), func(t *testing.T) {
+					clear(there.Bytes())
+					batch := batchOf(t, 5, len(many))
+					for i := range good {
+						require.NoError(t, batch.Write(0, there.Remote().Sub(uint64(i*8), 8), 0, here.Sub(i*8, 8)))
+					}
+					require.NoError(t, batch.Write(0, there.Remote().Sub(100, 300), 0, many...))
+					require.NoError(t, batch.Write(0, there.Remote().Sub(1000, 8), 0, here.Sub(0, 8)))
+					err := client.Post(ctx, transfer, batch)
+					require.ErrorIs(t, err, syscall.EINVAL)
+					pending, ok := errors.AsType[*rdmacm.PendingError](err)
+					require.Equal(t, good > 0, ok, err)
+					if ok {
+						require.True(t, transfer == nil || transfer == pending.Transfer)
+						require.ErrorIs(t, pending.Transfer.Wait(ctx), syscall.EINVAL)
+					}
+					require.Equal(t, here.Bytes()[:good*8], there.Bytes()[:good*8])
+					require.Equal(t, make([]byte, 4096-good*8), there.Bytes()[good*8:])
+					require.Zero(t, rdmacm.Sending(client))
+					require.NoError(t, client.Write(ctx, there.Remote(), here.Sub(0, 8)))
+				})
 			}
-			require.NoError(t, batch.Write(0, there.Remote().Sub(100, 300), 0, many...))
-			require.NoError(t, batch.Write(0, there.Remote().Sub(1000, 8), 0, here.Sub(0, 8)))
-			var transfer rdmacm.Transfer
-			err := client.Post(ctx, &transfer, batch)
-			require.ErrorIs(t, err, syscall.EINVAL)
-			pending, ok := errors.AsType[*rdmacm.PendingError](err)
-			require.Equal(t, good > 0, ok, err)
-			if ok {
-				require.Same(t, &transfer, pending.Transfer)
-				require.ErrorIs(t, transfer.Wait(ctx), syscall.EINVAL)
-			}
-			require.Equal(t, here.Bytes()[:good*8], there.Bytes()[:good*8])
-			require.Equal(t, make([]byte, 4096-good*8), there.Bytes()[good*8:])
-			require.Zero(t, rdmacm.Sending(client))
-			require.NoError(t, client.Write(ctx, there.Remote(), here.Sub(0, 8)))
-		})
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	// killed.
 	endBound = 10 * time.Second
 	// pooledKiB is how much of a process's memory each connection of a pool may take.
-	pooledKiB = 24
+	pooledKiB = 20
 	// spareThreads is how many threads the runtime may start for reasons that
 	// connections have no part in.
 	spareThreads = 8

@@ -116,7 +116,7 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 				}
 				return err
 			}
-			switch rand.IntN(6) {
+			switch rand.IntN(7) {
 			case 0:
 				binary.LittleEndian.PutUint32(bytes[8:], tag)
 				return message(client.SendImm(brief, tag, part(0, 12)))
@@ -136,6 +136,14 @@ func TestTransfersOfAllKindsAtOnce(t *testing.T) {
 				return err
 			case 4:
 				return postSome(ctx, brief)
+			case 5:
+				batch.Reset()
+				for range 1 + rand.IntN(queue) {
+					if err := batch.Write(9, its.Sub(96, 16), 0, part(96, 16)); err != nil {
+						return err
+					}
+				}
+				return client.Post(ctx, nil, batch)
 			}
 			if err := refused(ctx, client, part(0, 8)); !errors.Is(err, syscall.EINVAL) {
 				return fmt.Errorf("not refused: %w", err)

@@ -142,10 +142,13 @@ func (o *operations) finish(ctx context.Context, t *Transfer) error {
 // t.Wait waits until all of them are done. Transfers of a connection end in the order in which they were posted, so
 // whoever has waited for the last has waited for all.
 //
+// With a nil t, nobody waits for the requests, and the device is spared their completions, but for one in each half of the
+// send queue. They are done when a transfer is done that was posted later. If one of them fails, Err is set, as always.
+//
 // Post waits for room in the send queue for all of them, behind the transfers that began to wait before. Their memory must be
 // left alone, also that which they send, until Wait returns anything but a *PendingError. The batch and t may be used again:
 // the batch for the next Post, t when it is done. Nothing is allocated. Post sets the requests' IDs, and SendSignaled for the
-// last one only.
+// last one at most.
 //
 // If ctx ends before anything is posted, the error matches ctx.Err(). If the device refuses a request that is not the
 // first, the error is a *PendingError: those before it are on their way.
@@ -155,8 +158,6 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 	}
 	o, n := &c.ops, batch.Len()
 	switch {
-	case t == nil:
-		return cerr.Nil("Conn.Post", "t")
 	case n == 0:
 		return cerr.Refuse("Conn.Post", c.kind, "the batch is empty")
 	case n > o.sends.size:
@@ -166,36 +167,76 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		return err
 	}
 	defer o.mu.Unlock()
-	if !t.claim() {
+	if t == nil && o.mayBeSilent(n) {
+		return c.postSilent(batch)
+	}
+	var finish func()
+	switch {
+	case t == nil:
+		t = o.takeTransfer()
+		finish = t.giveBack
+	case !t.claim():
 		return cerr.Argument("Conn.Post", c.kind, cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
 	}
 	t.ops = o
-	t.begin(n, nil)
+	t.begin(n+o.silent, finish)
 	place, id := o.place(&t.operation)
-	posted, err := 0, error(nil)
-	if markBatch(batch, id&^lastRequest, id) && c.noReads.Load() {
-		err = c.noFetch()
-	} else {
-		posted, err = c.qp.PostSend(batch)
-	}
+	posted, err := c.postBatch(batch, id&^lastRequest, id, true)
 	switch {
 	case err == nil:
-		o.sends.used += n
+		o.posted(n)
 		return nil
 	case posted == 0:
 		o.withdraw(&t.operation, place)
+		if finish != nil {
+			finish()
+		}
 		return err
 	}
-	// The last of the transfer is to be a write of nothing.
-	o.sends.used += posted + 1
-	t.requests, t.err = posted+1, err
+	if finish != nil { // the caller is to wait for it after all
+		t.finish = nil
+	}
+	return c.endEarly(t, id, posted, err)
+}
+
+// postBatch posts a batch, with an ID for the last request and one for the others. It returns how many were posted.
+func (c *Conn) postBatch(batch *ibverbs.SendBatch, id, last uint64, signaled bool) (int, error) {
+	if markBatch(batch, id, last, signaled) && c.noReads.Load() {
+		return 0, c.noFetch()
+	}
+	return c.qp.PostSend(batch)
+}
+
+// postSilent posts a batch whose requests complete only if they fail.
+func (c *Conn) postSilent(batch *ibverbs.SendBatch) error {
+	o, id := &c.ops, c.ops.silentID()
+	posted, err := c.postBatch(batch, id, id, false)
+	if err == nil {
+		o.sends.used += posted
+		o.silent += posted
+		return nil
+	}
+	if posted == 0 {
+		return err
+	}
+	t := &Transfer{ops: o}
+	_, id = o.place(&t.operation)
+	t.begin(0, nil)
+	return c.endEarly(t, id, posted, err)
+}
+
+// endEarly ends a transfer of which only so many requests have been posted by a write of nothing, and returns the error.
+func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
+	o := &c.ops
+	t.requests, t.err = posted+1+o.silent, err
+	o.posted(posted + 1)
 	o.send.Reset()
-	end := o.send.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
+	end := writeNothing(o.send, id)
 	if end == nil {
 		_, end = c.qp.PostSend(o.send)
 	}
 	if end != nil {
-		c.fail(end)
+		o.failLater(end)
 	}
 	return &PendingError{Transfer: t, Err: err}
 }
@@ -205,6 +246,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 type Transfer struct {
 	ops *operations
 	operation
+	giveBack func() // for one of takeTransfer: makes it one that is not in use
 }
 
 // Wait blocks until the transfer is done and returns its error. If ctx ends

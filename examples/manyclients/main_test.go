@@ -23,22 +23,25 @@ func TestWrongArguments(t *testing.T) {
 }
 
 // The number of threads does not grow with the number of clients, at either end.
-func TestThousandClients(t *testing.T) {
-	d := testdevice.Require(t)
+func TestManyClients(t *testing.T) {
+	d, many := testdevice.Require(t), "200" // with Soft-RoCE in an emulated guest, a thousand take minutes
+	if testdevice.Soft() {
+		many = "1000"
+	}
 	server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
 	address := server.Prints(`listening on (\S+)\n`)
-	clients := process.StartMain(t, address)
+	clients := process.StartMain(t, "-n", many, address)
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err)
 		return n
 	}
-	connected := number(clients.Prints(`1000 clients connected in .*, (\d+) threads\n`))
-	answered := number(clients.Prints(`1000 clients answered in .*, (\d+) threads\n`))
+	connected := number(clients.Prints(many + ` clients connected in .*, (\d+) threads\n`))
+	answered := number(clients.Prints(many + ` clients answered in .*, (\d+) threads\n`))
 	require.Zero(t, clients.Wait())
 	t.Log(clients.Stdout())
 	few := number(server.Prints(`100 clients, (\d+) threads\n`))
-	all := number(server.Prints(`1000 clients, (\d+) threads\n`))
+	all := number(server.Prints(many + ` clients, (\d+) threads\n`))
 	t.Log(server.Stdout())
 	for _, threads := range []int{connected, answered, few, all} {
 		require.Less(t, threads, 100)

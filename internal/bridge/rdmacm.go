@@ -32,9 +32,9 @@ var RDMACM struct {
 	// AHAttr converts attributes from C's form to an ibverbs.AHAttr.
 	AHAttr func(raw *libibverbs.AhAttr) (attr any)
 
-	// MarkBatch gives the requests of a SendBatch their IDs: last to the last one, which is the only one to be signaled, and id
-	// to the others. It reports whether one of them is a read or an atomic operation.
-	MarkBatch func(batch any, id, last uint64) (fetches bool)
+	// MarkBatch gives the requests of a SendBatch their IDs: last to the last one, which is the only one that may be
+	// signaled, and id to the others. It reports whether one of them is a read or an atomic operation.
+	MarkBatch func(batch any, id, last uint64, signaled bool) (fetches bool)
 
 	// CheckRecv returns the error of a receive that the device could not write a message to, or the program, in its place, by
 	// Fill. The segments are a *[]ibverbs.Segment.

@@ -44,7 +44,7 @@ func Run(t *testing.T, operations func(t *testing.T) map[string]func() error) {
 }
 
 // Check requires that each operation takes as many instructions as
-// testdata/instructions.txt says, give or take a twentieth. -update writes it
+// testdata/instructions.txt says, give or take a fiftieth. -update writes it
 // anew. The test binary must have a TestCounted.
 func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) {
 	t.Helper()
@@ -74,7 +74,7 @@ func Check(t *testing.T, operations func(t *testing.T) map[string]func() error) 
 		fmt.Fprintf(&got, "%s\t%.0f\n", name, each)
 		t.Logf("%-20s %8.0f instructions", name, each)
 		if !*golden.Update {
-			require.InEpsilon(t, want[name], each, 0.05, "%s: -update if that is meant", name)
+			require.InEpsilon(t, want[name], each, 0.02, "%s: -update if that is meant", name)
 		}
 	}
 	if *golden.Update {

@@ -121,37 +121,42 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 	return posted, nil
 }
 
-// connSendAll is sendAll with a connection: a list is a call of Post.
+// connSendAll is sendAll with a connection: a list is a call of Post, which has a transfer where sendAll has a completion.
 func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
-	batch, err := e.batch(e.List, size, ibverbs.SendSignaled)
+	batch, err := e.batch(e.List, size, 0)
 	if err != nil {
 		return Row{}, err
 	}
-	transfers := make([]rdmacm.Transfer, e.Depth/e.List)
 	posted, completed := make([]time.Duration, 0, e.Iterations), make([]completion, 0, e.Iterations)
+	transfers := make([]rdmacm.Transfer, e.Depth/e.List+1)
+	var marks []int // how many were posted with each transfer that is on its way, the last of which is the last of used
+	used, done := 0, 0
 	c, before := newClock(), cpuTime()
-	for call := 0; len(completed)*e.List < e.Iterations; call++ {
-		t := &transfers[call%len(transfers)]
-		if call >= len(transfers) {
-			if err := t.Wait(ctx); err != nil {
-				return Row{}, fmt.Errorf("message %d of %d bytes: %w", len(completed)*e.List, size, err)
+	for done < e.Iterations {
+		if len(posted) == e.Iterations || len(posted)-done+e.List > e.Depth {
+			if err := transfers[(used-len(marks))%len(transfers)].Wait(ctx); err != nil {
+				return Row{}, fmt.Errorf("message %d of %d bytes: %w", done, size, err)
 			}
-			completed = append(completed, completion{(len(completed) + 1) * e.List, c.now()})
-		}
-		if len(posted) == e.Iterations {
+			done, marks = marks[0], marks[1:]
+			completed = append(completed, completion{done, c.now()})
 			continue
 		}
 		now := c.now()
 		for range e.List {
 			posted = append(posted, now)
 		}
+		var t *rdmacm.Transfer
+		if len(posted)%e.Moderation == 0 || len(posted) == e.Iterations {
+			t = &transfers[used%len(transfers)]
+			used, marks = used+1, append(marks, len(posted))
+		}
 		if err := e.conn.Post(ctx, t, batch); err != nil {
 			return Row{}, fmt.Errorf("message %d of %d bytes: %w", len(posted), size, err)
 		}
 	}
-	used := cpuTime() - before
+	cpu := cpuTime() - before
 	r := bandwidthRow(size, posted, completed)
-	r.CPU = microseconds(used) / float64(len(posted))
+	r.CPU = microseconds(cpu) / float64(len(posted))
 	return r, nil
 }
 
