@@ -77,7 +77,7 @@ func TestUDP(t *testing.T) {
 			k.row(t, meeting{server: ours, at: soft, client: theirs, from: kernel})
 		}
 	}
-	for _, k := range udpCases() {
+	for _, k := range append(udpCases(), kase{name: "mckey, a member on each host", run: udpMembers}) {
 		meet(k)
 	}
 	command(t, "modprobe sch_netem")
@@ -94,12 +94,12 @@ func TestUDP(t *testing.T) {
 
 var (
 	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
-		"rstream, 64 transfers of 65536)")
+		"rstream, 64 transfers of 65536|mckey)")
 	// badNetwork are cases of reliable connections that send enough for something to get lost.
-	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536)")
+	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
 
-// udpCases are the cases but for those that need what the device lacks on the network of all machines: groups, and that it notices the
+// udpCases are the cases but for those that need what the device lacks on the network of all machines: that it notices the
 // end of a process; and those with files, which the user nobody may not have.
 func udpCases() (all []kase) {
 	for _, k := range append(cases(), rsocketCases()...) {
@@ -108,6 +108,37 @@ func udpCases() (all []kase) {
 		}
 	}
 	return all
+}
+
+// udpMembers has a member of a multicast group on each host, to which the client's side sends until both have enough.
+func udpMembers(m meeting) {
+	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
+	at := func(s side) (h host, ip string) {
+		if s == m.client {
+			return m.from, m.fromIP
+		}
+		return m.at, m.ip
+	}
+	var members []onHost
+	for _, s := range []side{ours, theirs} {
+		h, ip := at(s)
+		p := s.start(m.T, h, "mckey", args+ip)
+		p.Prints("mckey: joined dgid: ")
+		members = append(members, p)
+	}
+	_, ip := at(m.client)
+	if m.client == ours {
+		ip = crewAddress(1, false) // the first is the member's
+	}
+	for _, p := range members {
+		p.Eventually("has its messages", func() bool {
+			if !p.Ended() {
+				m.client.start(m.T, m.from, "mckey", strings.Replace(args, "-C 10", "-s -C 1000", 1)+ip).succeeds()
+			}
+			return p.Ended()
+		})
+		p.succeeds()
+	}
 }
 
 // command runs a command, which must succeed.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/cmd/cmtime"
+	"github.com/verbena-go/verbena/internal/cmd/mckey"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		softroce.SetFaults(bad)
 	}
 	programs := map[string]process.Program{
-		"cmtime": cmtime.Main, "rping": rping.Main, "rstream": rstream.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
+		"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "rstream": rstream.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
 		"rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main, "rdmadevices": rdmadevices.Main,
 	}
 	process.Become(programs)
@@ -113,6 +114,27 @@ func TestUDP(t *testing.T) {
 	}
 }
 
+// TestUDPGroup has members of a multicast group in two processes, and a sender in a third one.
+func TestUDPGroup(t *testing.T) {
+	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
+	var members []*process.Process
+	for i := range byte(2) {
+		p := start(t, "udp="+own(i).String(), "mckey", args+own(i).String())
+		p.Prints("mckey: joined dgid: ")
+		members = append(members, p)
+	}
+	for _, p := range members {
+		p.Eventually("has its messages", func() bool {
+			if !p.Ended() {
+				sender := start(t, "udp="+own(2).String(), "mckey", strings.Replace(args, "-C 10", "-s -C 100", 1)+own(2).String())
+				require.Zero(t, sender.Wait())
+			}
+			return p.Ended()
+		})
+		require.Zero(t, p.Wait())
+	}
+}
+
 // TestUDPMistakes chooses networks that cannot be had.
 func TestUDPMistakes(t *testing.T) {
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
@@ -120,7 +142,7 @@ func TestUDPMistakes(t *testing.T) {
 	for network, says := range map[string]string{
 		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is taken: by another process with this device, which must have " +
 			`other addresses, or by the kernel \(rmmod rdma_rxe frees it\): address already in use`,
-		"udp=192.0.2.77": "192.0.2.77: .*cannot assign requested address",
+		"udp=192.0.2.77": "192.0.2.77: .*bind: cannot assign requested address",
 		"udp=here":       `"here" is not an address`,
 		"tcp":            `there is no network "tcp", only udp, and udp= with addresses of this machine`,
 	} {

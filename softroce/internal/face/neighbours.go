@@ -5,6 +5,7 @@ package face
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -122,6 +123,9 @@ func (n *node) packetOf(m manager.MAD) *wire.Packet {
 // carry brings a packet to where it goes: to this node, to a neighbour, or both.
 func (n *node) carry(p *wire.Packet) {
 	switch slot := int(p.DestQP >> qpnBits); {
+	case n.internet != nil && p.DGID.Addr().IsMulticast():
+		n.sendOut(p)
+		n.keep(p)
 	case n.internet != nil && !n.device.Has(p.DGID):
 		n.sendOut(p)
 		n.packets.Put(p)
@@ -164,16 +168,24 @@ func (n *node) enter(q *engine.QP, group wire.GID) error {
 	if err := q.Attach(group); err != nil {
 		return err
 	}
-	if n.link == nil || n.groups[group] != nil {
+	if n.link == nil && n.internet == nil || n.groups[group] != nil {
 		return nil
 	}
-	name, err := n.link.Claim(groupNames(group) + strconv.Itoa(n.slot))
+	name, err := n.claimGroup(group)
 	if err != nil {
 		_ = q.Detach(group) // it is in the group
 		return err
 	}
 	n.groups[group] = name
 	return nil
+}
+
+// claimGroup makes what others send to a group come to this node.
+func (n *node) claimGroup(group wire.GID) (io.Closer, error) {
+	if n.internet != nil {
+		return n.openGroup(group.Addr())
+	}
+	return n.link.Claim(groupNames(group) + strconv.Itoa(n.slot))
 }
 
 // exit undoes enter.

@@ -235,6 +235,20 @@ func (n *node) attend(s *link.Socket) {
 	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(own, batch) }, n.resume)
 }
 
+// openGroup opens the socket of a multicast group.
+func (n *node) openGroup(group netip.Addr) (*link.Socket, error) {
+	var own []netip.Addr
+	for _, s := range n.internet.sockets {
+		own = append(own, s.Addr())
+	}
+	s, err := link.OpenGroup(group, own)
+	if err != nil {
+		return nil, err
+	}
+	n.attend(s)
+	return s, nil
+}
+
 // resume lets queue pairs go on that found no room in a socket.
 func (n *node) resume() {
 	n.lock()
@@ -381,7 +395,7 @@ func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 // enterPacket takes a packet that has come from another machine.
 func (n *node) enterPacket(p *wire.Packet) {
 	switch {
-	case p.DestQP == wire.MulticastQP: // the socket is not that of a group
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.device.Has(p.SGID): // in the second case the node has it already
 		n.packets.Put(p)
 	case p.DestQP != wire.GSI:
 		n.device.Receive(p)

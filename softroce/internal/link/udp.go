@@ -3,11 +3,12 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,38 @@ type Socket struct {
 // OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends has the
 // identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port.
 func OpenUDP(addr netip.Addr) (*Socket, error) {
-	conn, err := listenUDP(addr, UDPPort)
+	return openSocket(addr, func(fd int) error { return prepareSender(fd, addr) })
+}
+
+// OpenGroup opens a socket that receives what is sent to a multicast group through the interfaces that have the addresses. Others may
+// have the same group's. It sends nothing.
+func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
+	s, err := openSocket(group, func(fd int) error {
+		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if a.Is4() != group.Is4() {
+			continue
+		}
+		// An interface that cannot have groups is none to receive them from, and one that has two addresses joins once.
+		_ = s.raw.Control(func(fd uintptr) {
+			if group.Is4() {
+				_ = syscall.SetsockoptIPMreq(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP,
+					&syscall.IPMreq{Multiaddr: group.As4(), Interface: a.As4()})
+			} else if index, err := interfaceOf(a); err == nil {
+				_ = syscall.SetsockoptIPv6Mreq(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_JOIN_GROUP,
+					&syscall.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
+			}
+		})
+	}
+	return s, nil
+}
+
+func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
+	conn, err := listenUDP(addr, UDPPort, more)
 	if err != nil {
 		return nil, err
 	}
@@ -66,22 +98,87 @@ func OpenUDP(addr netip.Addr) (*Socket, error) {
 	return &Socket{addr: addr, conn: conn, raw: raw}, nil
 }
 
-func listenUDP(addr netip.Addr, port int) (*net.UDPConn, error) {
-	network := "udp4"
-	if addr.Is6() {
-		network = "udp6"
+// interfaceOf returns the index of the interface that has an address.
+func interfaceOf(a netip.Addr) (int, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return 0, err
 	}
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		if cerr := c.Control(func(fd uintptr) { err = prepare(int(fd), addr.Is6()) }); cerr != nil {
-			return cerr
+	for _, i := range interfaces {
+		addrs, _ := i.Addrs()
+		if slices.ContainsFunc(addrs, func(b net.Addr) bool {
+			prefix, err := netip.ParsePrefix(b.String())
+			return err == nil && prefix.Addr().WithZone("") == a.WithZone("")
+		}) {
+			return i.Index, nil
 		}
-		return err
-	}}
-	c, err := config.ListenPacket(context.Background(), network, net.JoinHostPort(addr.String(), strconv.Itoa(port)))
+	}
+	return 0, syscall.EADDRNOTAVAIL
+}
+
+// prepareSender makes what is sent to multicast groups leave through the interface of an address, if that can have groups.
+func prepareSender(fd int, addr netip.Addr) error {
+	if addr.Is4() {
+		_ = syscall.SetsockoptInet4Addr(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, addr.As4())
+		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_TTL, usualHops))
+	}
+	if index, err := interfaceOf(addr); err == nil {
+		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_IF, index)
+	}
+	return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_HOPS, usualHops))
+}
+
+// listenUDP is net.ListenUDP with options; and a group's socket is bound to the group, not to all addresses.
+func listenUDP(addr netip.Addr, port int, more func(fd int) error) (*net.UDPConn, error) {
+	family := syscall.AF_INET
+	if addr.Is6() {
+		family = syscall.AF_INET6
+	}
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), "udp")
+	defer file.Close() // FilePacketConn has a descriptor of its own
+	if err := prepare(fd, addr.Is6()); err != nil {
+		return nil, err
+	}
+	if more != nil {
+		if err := more(fd); err != nil {
+			return nil, err
+		}
+	}
+	at, err := socketAddress(addr, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Bind(fd, at); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	c, err := net.FilePacketConn(file)
 	if err != nil {
 		return nil, err
 	}
 	return c.(*net.UDPConn), nil
+}
+
+func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
+	if a.Is4() {
+		return &syscall.SockaddrInet4{Addr: a.As4(), Port: port}, nil
+	}
+	at := &syscall.SockaddrInet6{Addr: a.As16(), Port: port}
+	if zone := a.Zone(); zone != "" {
+		if index, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			at.ZoneId = uint32(index)
+		} else {
+			i, err := net.InterfaceByName(zone)
+			if err != nil {
+				return nil, err
+			}
+			at.ZoneId = uint32(i.Index)
+		}
+	}
+	return at, nil
 }
 
 // Options that package syscall does not have.

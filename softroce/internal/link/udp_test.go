@@ -160,7 +160,7 @@ func TestIdentificationIsSeen(t *testing.T) {
 	other, err := net.ListenPacket("udp4", net.JoinHostPort(own4(3).String(), "0"))
 	require.NoError(t, err)
 	defer other.Close()
-	c, err := listenUDP(own4(3), 0)
+	c, err := listenUDP(own4(3), 0, nil)
 	require.NoError(t, err)
 	defer c.Close()
 	raw, err := c.SyscallConn()
