@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/mckey"
 	"github.com/verbena-go/verbena/internal/cmd/rcopy"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
@@ -27,7 +28,7 @@ import (
 var programs = map[string]process.Program{
 	"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
 	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
-	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main,
+	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main, "rdmadevices": rdmadevices.Main,
 	"softroce": softroce.Main,
 	"rcopy":    rcopy.Main, "rstream": rstream.Main,
 }
