@@ -42,7 +42,7 @@ func (s *spinner) init(limit time.Duration) {
 
 // begin reports whether the caller may spin. If so, it calls end afterwards.
 func (s *spinner) begin() bool {
-	if s.limit == 0 || s.trust.Load() <= 0 {
+	if s.limit == 0 || mostSpinning == 0 || s.trust.Load() <= 0 {
 		return false
 	}
 	if s.waits.Add(1)%(spinsInARow+1) == 0 {

@@ -53,6 +53,18 @@ func TestSpinnerParksOnceInAWhile(t *testing.T) {
 	require.Equal(t, 3, parked)
 }
 
+// On a machine with too few processors, a wait takes no detour.
+func TestNobodySpins(t *testing.T) {
+	letSpin(t, 0)
+	var s spinner
+	s.init(time.Microsecond)
+	s.learn(true)
+	for range 3 * (spinsInARow + 1) {
+		require.False(t, s.begin())
+	}
+	require.Zero(t, s.waits.Load())
+}
+
 func TestFewSpin(t *testing.T) {
 	letSpin(t, 2)
 	spinners := make([]spinner, 3)

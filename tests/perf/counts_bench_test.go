@@ -61,6 +61,19 @@ func (c counted) counts(t testing.TB) map[string]float64 {
 	return all
 }
 
+// perMessage returns how many system calls and context switches a message takes the client.
+func perMessage(b *testing.B, d testdevice.Device, p program, m measurement, n int, args ...string) (syscalls, switched float64) {
+	b.Helper()
+	var each [2]map[string]float64
+	for k, n := range []int{n, 2 * n} { // what the start takes is in both
+		c := count(b, p)
+		run(b, d, c.program, p, m, append(slices.Clone(args), "-n", strconv.Itoa(n))...)
+		each[k] = c.counts(b)
+	}
+	per := func(what string) float64 { return (each[1][what] - each[0][what]) / float64(n) }
+	return per(calls), per(switches)
+}
+
 // BenchmarkCounts compares conversations of programs that sleep until something comes, in a guest whose clock counts
 // instructions. It prints rows of a Markdown table: times, then the ratio to C's, the smallest, the median and the largest of
 // VERBENA_PERF_ROUNDS rounds, and what a message takes of the client's system calls and context switches.
@@ -101,15 +114,10 @@ func BenchmarkCounts(b *testing.B) {
 			}
 			unit := map[bool]string{true: "MiB/s", false: "us"}[tt.bandwidth]
 			for i, way := range ways {
-				var each [2]map[string]float64
-				for k, n := range []int{tt.n, 2 * tt.n} { // what the start takes is in both
-					c := count(b, way.p)
-					run(b, d, c.program, way.p, tt.measurement, append(strings.Fields(way.flags), "-s", strconv.Itoa(tt.size), "-n", strconv.Itoa(n))...)
-					each[k] = c.counts(b)
-				}
-				per := func(what string) float64 { return (each[1][what] - each[0][what]) / float64(tt.n) }
+				args := append(strings.Fields(way.flags), "-s", strconv.Itoa(tt.size))
+				syscalls, switched := perMessage(b, d, way.p, tt.measurement, tt.n, args...)
 				fmt.Printf("\n| %v | %d | %s | %.1f %s | %.2f, %.2f, %.2f | %.2f | %.2f |\n", tt.measurement, tt.size, way.name, median(times[i]), unit,
-					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), per(calls), per(switches))
+					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), syscalls, switched)
 			}
 		})
 	}

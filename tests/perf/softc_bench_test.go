@@ -20,7 +20,8 @@ import (
 )
 
 // BenchmarkSoftC measures C's programs and Go's in turn, both on the device in user space, and prints a row for each measurement:
-// C, Go with a queue pair, Go with a connection, and the least, the median and the largest ratio of a round.
+// C, Go with a queue pair, Go with a connection, and the least, the median and the largest ratio of a round, and then each one's
+// system calls and context switches for a message, those of the device included.
 func BenchmarkSoftC(b *testing.B) {
 	if os.Getenv("VERBENA_DEVICE") != "soft" {
 		b.Skip("needs VERBENA_DEVICE=soft")
@@ -53,7 +54,16 @@ func BenchmarkSoftC(b *testing.B) {
 					cs, qps, conns = append(cs, value(c)), append(qps, value(ours)), append(conns, value(ours, "--conn"))
 				}
 			}
-			softRow(tt.name, strconv.Itoa(tt.size), unit, cs, qps, conns)
+			var counts []string
+			for _, way := range []struct {
+				p    program
+				more []string
+			}{{c, nil}, {ours, nil}, {ours, []string{"--conn"}}} {
+				flags := append([]string{"-s", strconv.Itoa(tt.size)}, append(slices.Clone(tt.flags), way.more...)...)
+				syscalls, switched := perMessage(b, d, way.p, tt.measurement, tt.n, flags...)
+				counts = append(counts, fmt.Sprintf("%.1f and %.1f", syscalls, switched))
+			}
+			softRow(tt.name, strconv.Itoa(tt.size), unit, cs, qps, conns, counts...)
 		})
 	}
 	b.Run("connections", func(b *testing.B) {
@@ -69,7 +79,7 @@ func BenchmarkSoftC(b *testing.B) {
 }
 
 // softRow prints a row.
-func softRow(name, size, unit string, c, qp, conn []float64) {
+func softRow(name, size, unit string, c, qp, conn []float64, counts ...string) {
 	column := func(values []float64) string {
 		if len(values) == 0 {
 			return "|"
@@ -86,7 +96,8 @@ func softRow(name, size, unit string, c, qp, conn []float64) {
 		}
 		return fmt.Sprintf("%.2f, %.2f, %.2f |", slices.Min(ratios), median(ratios), slices.Max(ratios))
 	}
-	fmt.Printf("\n| soft0, between two processes, %s | %s | %s %s %s %s %s\n", name, size, column(c), column(qp), column(conn), ratio(qp), ratio(conn))
+	fmt.Printf("\n| soft0, between two processes, %s | %s | %s %s %s %s %s %s |\n",
+		name, size, column(c), column(qp), column(conn), ratio(qp), ratio(conn), strings.Join(counts, "; "))
 }
 
 // onSoftDevice returns what makes the command of a C program on the device.

@@ -58,7 +58,7 @@ message. Latencies are in microseconds and measure one way, or the whole
 operation for reads and atomics; 1 MB is 2^20 bytes. Without -e, each end
 occupies a processor to poll for completions.
 
-With --conn, the methods of an rdmacm.Conn do the work: Send, Receiver.Next, Read
+With --conn, the methods of an rdmacm.Conn do the work: Post, Receiver.Next, Read
 and so on for latency, Post with -l messages for bandwidth. They spin for a short
 time if that has paid lately, and with -e never.
 

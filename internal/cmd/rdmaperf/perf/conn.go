@@ -105,20 +105,28 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 			return posted, err
 		}
 	}
+	batch, err := e.batch(1, size, 0)
+	if err != nil {
+		return posted, err
+	}
 	c := newClock()
-	for i := range e.Iterations {
+	for range e.Iterations - 1 {
 		posted = append(posted, c.now())
-		if err := e.transfer(ctx, size); err != nil {
+		if err := e.conn.Post(ctx, nil, batch); err != nil { // the answer says that it has come
 			return posted, err
-		}
-		if i == e.Iterations-1 && !e.control.isClient {
-			break // the client's last message has come before
 		}
 		if _, err := e.receiver.Next(ctx); err != nil {
 			return posted, err
 		}
 	}
-	return posted, nil
+	posted = append(posted, c.now())
+	if err := e.transfer(ctx, size); err != nil {
+		return posted, err
+	}
+	if e.control.isClient { // the server has had the last message before
+		_, err = e.receiver.Next(ctx)
+	}
+	return posted, err
 }
 
 // connSendAll is sendAll with a connection: a list is a call of Post, which has a transfer where sendAll has a completion.
