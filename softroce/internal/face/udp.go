@@ -49,7 +49,7 @@ func Open(options string) error {
 	}
 	u, err := parseNetwork(options)
 	if err == nil && u != nil {
-		err = u.open()
+		err = u.open(link.CheckIdentification)
 	}
 	if err != nil {
 		return err
@@ -166,20 +166,11 @@ func (u *internet) wanted() (all []machineAddress, err error) {
 	return all, nil
 }
 
-// open opens the sockets of the addresses.
-func (u *internet) open() error {
+// open opens the sockets of the addresses. check says whether an IPv4 address can be used.
+func (u *internet) open(check func(netip.Addr) error) error {
 	wanted, err := u.wanted()
 	if err != nil {
 		return err
-	}
-	if i := slices.IndexFunc(wanted, func(a machineAddress) bool { return a.addr.Is4() }); i >= 0 {
-		if u.lack = link.CheckIdentification(wanted[i].addr); u.lack != nil {
-			u.lack = fmt.Errorf("IPv4 cannot be used, as packets' checksums depend on what only the kernel knows: %w", u.lack)
-			if u.named != nil {
-				return fmt.Errorf("%v: %w", wanted[i].addr, u.lack)
-			}
-			wanted = slices.DeleteFunc(wanted, func(a machineAddress) bool { return a.addr.Is4() })
-		}
 	}
 	for _, a := range wanted {
 		err := u.add(a.addr)
@@ -189,11 +180,26 @@ func (u *internet) open() error {
 		u.close()
 		return err
 	}
+	for g, s := range u.sockets { // the answer is the same for all
+		if g.Is4() {
+			if err := check(s.Addr()); err != nil {
+				u.lack = fmt.Errorf("IPv4 cannot be used, as checksums of packets cover what only the system knows: %w", err)
+			}
+			break
+		}
+	}
+	for g, s := range u.sockets {
+		if g.Is4() && u.lack != nil {
+			s.Close()
+			delete(u.sockets, g)
+		}
+	}
 	switch {
+	case u.lack != nil && (u.named != nil || len(u.sockets) == 0):
+		u.close()
+		return u.lack
 	case len(u.sockets) > 0:
 		return nil
-	case u.lack != nil:
-		return u.lack
 	}
 	return fmt.Errorf("no interface that is up has an address, other than loopback ones: %w", syscall.EADDRNOTAVAIL)
 }

@@ -3,8 +3,11 @@
 package face
 
 import (
+	"errors"
 	"net/netip"
+	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,6 +56,30 @@ func TestParseNetwork(t *testing.T) {
 			require.Equal(t, test.named, named)
 		}
 	}
+}
+
+// TestNoIdentification has a system whose packets have identifications that nobody can know.
+func TestNoIdentification(t *testing.T) {
+	pid := os.Getpid()
+	own := netip.AddrFrom4([4]byte{127, 192 + byte(pid>>14&31), byte(pid >> 6), byte(pid << 2)})
+	u, err := parseNetwork("udp=" + own.String())
+	require.NoError(t, err)
+	unknown := errors.New("the identification is 7")
+	require.ErrorIs(t, u.open(func(a netip.Addr) error {
+		require.Equal(t, own, a)
+		return unknown
+	}), unknown)
+	require.Empty(t, u.sockets)
+
+	u.lack = nil
+	require.NoError(t, u.open(link.CheckIdentification))
+	require.Len(t, u.sockets, 1)
+	other, err := parseNetwork("udp=" + own.String())
+	require.NoError(t, err)
+	require.ErrorIs(t, other.open(link.CheckIdentification), syscall.EADDRINUSE)
+	u.close()
+	require.NoError(t, other.open(link.CheckIdentification))
+	other.close()
 }
 
 func TestWindowOfMTU(t *testing.T) {
