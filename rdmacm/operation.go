@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -70,6 +71,9 @@ type operations struct {
 	// from the completion queue, which must never overflow.
 	sends, recvs room
 	silent       int // posted without a completion, behind all that will have one
+
+	posts     atomic.Uint32 // calls of Post
+	scheduled atomic.Int64  // when one has last let the runtime schedule, since started
 
 	// failed is called for every failed completion, even if nobody waits for its
 	// request.
@@ -551,6 +555,22 @@ func (o *operations) hasRoom(requests int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.sends.has(requests)
+}
+
+var started = time.Now()
+
+// giveWay lets the runtime schedule if a goroutine may have posted for long without that. Otherwise, after 10 ms, the runtime's
+// monitor interrupts it, and then looks every 20 us, at which the device's system calls last longer: it finds the goroutine
+// in one and takes its processor away.
+func (o *operations) giveWay() {
+	const every, calls = 8 * time.Millisecond, 16
+	if o.posts.Add(1)%calls != 0 {
+		return
+	}
+	if now := time.Since(started); now >= time.Duration(o.scheduled.Load())+every {
+		o.scheduled.Store(int64(now))
+		runtime.Gosched()
+	}
 }
 
 // postRecv posts a receive. If r is nil, it takes or makes one, which should go to recycleReceive when it is over.

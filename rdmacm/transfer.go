@@ -163,6 +163,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 	case n > o.sends.size:
 		return cerr.Refuse("Conn.Post", c.kind, "the batch has %d requests, and Config.SendQueue is %d", n, o.sends.size)
 	}
+	o.giveWay()
 	if err := o.waitToPost(ctx, n); err != nil {
 		return err
 	}
