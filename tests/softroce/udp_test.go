@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +118,30 @@ func TestUDP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUDPCapture captures at one end what both ends send. Wireshark's dissectors understand it, where tshark is installed.
+func TestUDPCapture(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("no tshark here")
+	}
+	name := filepath.Join(t.TempDir(), "ping.pcap")
+	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S} -V -S 5000", "VERBENA_CAPTURE="+name)
+	listens(server)
+	require.Zero(t, start(t, "udp="+own(2).String(), "rping", "-c -a {S} -V -C 3 -S 5000").Wait())
+	require.Zero(t, server.Wait())
+	fields := []string{"-r", name, "-T", "fields", "-e", "ip.src", "-e", "_ws.col.Info", "-e", "_ws.malformed"}
+	out, err := exec.Command(tshark, fields...).Output()
+	require.NoError(t, err)
+	for _, text := range []string{
+		own(2).String() + "\tCM: ConnectRequest", own(1).String() + "\tCM: ConnectReply", own(2).String() + "\tCM: ReadyToUse",
+		own(1).String() + "\tRC RDMA Read Request", own(2).String() + "\tRC RDMA Read Response First", own(1).String() + "\tRC RDMA Write First",
+		own(2).String() + "\tRC Acknowledge", own(1).String() + "\tRC Acknowledge",
+	} {
+		require.Contains(t, string(out), text)
+	}
+	require.NotContains(t, strings.ToLower(string(out)), "malformed")
 }
 
 // TestUDPGroup has members of a multicast group in two processes, and a sender in a third one.
