@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft suites versions scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -80,6 +80,10 @@ interop: ## our programs against the C ones between two hosts: a row for each ca
 # INTEROP_SOFT=telling runs the most telling cases only.
 interop-soft: ## our programs and the C ones on the device in user space, without a VM: a row for each case
 	VERBENA_INTEROP_SOFT=$(or $(INTEROP_SOFT),all) scripts/test interop-soft
+
+# INTEROP_UDP=telling runs the most telling cases only; a regular expression, those with such names.
+interop-udp: ## our programs on the device in user space, on the network, against C's on Soft-RoCE, in the VM
+	VERBENA_INTEROP_UDP='$(or $(INTEROP_UDP),all)' scripts/interop-udp
 
 suites: ## test suites of others on the device in user space, without a VM; UPDATE=-update writes docs/softroce-suites.md anew
 	UPDATE=$(UPDATE) scripts/test suites

@@ -20,6 +20,10 @@
 // environment variable VERBENA_NETWORK: programs with another text are on another
 // network, with the same addresses and with ports of their own.
 //
+// With VERBENA_DEVICE=soft:udp, or soft:udp=192.0.2.1,2001:db8::1 and so on, the device is on the network of all machines instead, at UDP port
+// 4791 of the machine's addresses or those given: it speaks RoCE version 2 with Linux's rdma_rxe, and with other processes and machines
+// that have it. Nothing on that network is authenticated.
+//
 // The program cmd/softroce runs programs that are not Go on the device.
 //
 // # Testing programs

@@ -13,6 +13,11 @@ const name = "soft"
 
 // Config says what the device is like. The zero Config is a device like any other.
 type Config struct {
+	// Network is how far the device reaches. If it is empty, that is processes of this machine. "udp" are all machines, and
+	// network cards with RoCE version 2, by the addresses that this machine has, but for those of the loopback interface; and
+	// "udp=192.0.2.1,2001:db8::1" the same by these addresses of it. It is what VERBENA_DEVICE has behind "soft:".
+	Network string
+
 	// Hostile, if it is not empty, makes the device as unfriendly as the InfiniBand specification lets a
 	// network and its devices be, and is the seed of how: packets of reliable connections and messages of the
 	// connection manager come late, twice or in another order; acknowledgements are slow; receivers that are

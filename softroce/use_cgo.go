@@ -14,17 +14,21 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-func init() { dl.Provide(name, face.Lookup) }
+func init() { dl.Provide(name, dl.Device{Find: face.Lookup, Open: face.Open}) }
 
 // Use makes the device the program's, whatever VERBENA_DEVICE says. It must come
 // before any call that needs libibverbs or librdmacm, and fails after one that
 // took the installed libraries. It fails, too, if the device is in use already and
-// c.Hostile is neither empty nor what it was. It does not block, and may be called concurrently.
+// c.Network or c.Hostile is neither empty nor what it was, and if the device cannot have the network:
+// the error matches syscall.EADDRINUSE if another process or the kernel has its UDP port. It does not block, and may be called concurrently.
 //
 // The error matches errors.ErrUnsupported where Go cannot call C.
 func Use(c Config) error {
 	if err := dl.Use(name); err != nil {
 		return fmt.Errorf("softroce.Use: %w", err)
+	}
+	if err := face.Open(c.Network); err != nil {
+		return fmt.Errorf("softroce.Use: network %q: %w", c.Network, err)
 	}
 	if c.Hostile != "" {
 		if err := face.SetHostile(c.Hostile); err != nil {

@@ -24,9 +24,16 @@ var packages = map[string]string{"soft": "github.com/verbena-go/verbena/softroce
 // Lookup returns the address of a C function, nil if there is none of that name.
 type Lookup func(symbol string) unsafe.Pointer
 
-// Provide adds a device: functions in the place of those of all libraries. It is
-// called in init, by the package that brings the device.
-func Provide(name string, find Lookup) { devices.provide(name, find) }
+// Device is functions in the place of those of all libraries.
+type Device struct {
+	Find Lookup
+	// Open makes the device ready. Options are what follows the name and a colon in Variable. It is called once at most,
+	// and not if Use chose the device.
+	Open func(options string) error
+}
+
+// Provide adds a device. It is called in init, by the package that brings the device.
+func Provide(name string, d Device) { devices.provide(name, d) }
 
 // Use chooses the device in place of whatever Variable says. It fails when a
 // library was loaded before, unless that was this device.
@@ -37,19 +44,19 @@ var devices choice
 // choice is where functions come from. The first library that is loaded settles it.
 type choice struct {
 	mutex    sync.Mutex
-	provided map[string]Lookup
+	provided map[string]Device
 	name     string // of the device; empty: the installed libraries
 	settled  string // the library that was loaded first; empty: none yet
 	err      error  // of the choice, for every library
 }
 
-func (c *choice) provide(name string, find Lookup) {
+func (c *choice) provide(name string, d Device) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.provided == nil {
-		c.provided = map[string]Lookup{}
+		c.provided = map[string]Device{}
 	}
-	c.provided[name] = find
+	c.provided[name] = d
 }
 
 func (c *choice) use(name string) error {
@@ -67,7 +74,7 @@ func (c *choice) use(name string) error {
 
 // known returns an error if there is no such device in this program.
 func (c *choice) known(name string) error {
-	if c.provided[name] != nil {
+	if c.provided[name].Find != nil {
 		return nil
 	}
 	if path, ok := packages[name]; ok {
@@ -78,6 +85,16 @@ func (c *choice) known(name string) error {
 		name, strings.Join(names, ", "))
 }
 
+// open chooses the device that a value of Variable names.
+func (c *choice) open(value string) error {
+	name, options, _ := strings.Cut(value, ":")
+	c.name = name
+	if err := c.known(name); err != nil {
+		return err
+	}
+	return c.provided[name].Open(options)
+}
+
 // settle returns where the functions of a library come from, nil if it must be
 // opened. All libraries get the answer of the first.
 func (c *choice) settle(library string) (Lookup, error) {
@@ -85,12 +102,11 @@ func (c *choice) settle(library string) (Lookup, error) {
 	defer c.mutex.Unlock()
 	if c.settled == "" {
 		c.settled = library
-		if name := os.Getenv(Variable); c.name == "" && name != "" {
-			c.name = name
-			if err := c.known(name); err != nil {
-				c.err = fmt.Errorf("%s=%s: %w", Variable, name, err)
+		if value := os.Getenv(Variable); c.name == "" && value != "" {
+			if err := c.open(value); err != nil {
+				c.err = fmt.Errorf("%s=%s: %w", Variable, value, err)
 			}
 		}
 	}
-	return c.provided[c.name], c.err
+	return c.provided[c.name].Find, c.err
 }

@@ -5,6 +5,7 @@
 package dl
 
 import (
+	"errors"
 	"testing"
 	"unsafe"
 
@@ -19,6 +20,14 @@ func here(symbol string) unsafe.Pointer {
 	return nil
 }
 
+// soft is the device.
+var soft = Device{Find: here, Open: func(options string) error {
+	if options == "udq" {
+		return errors.New("there is no such network")
+	}
+	return nil
+}}
+
 func TestDeviceOfEnvironment(t *testing.T) {
 	tests := []struct {
 		name, value, want string
@@ -27,6 +36,8 @@ func TestDeviceOfEnvironment(t *testing.T) {
 	}{
 		{"none", "", "", true, false},
 		{"there", "soft", "", true, true},
+		{"with options", "soft:udp", "", true, true},
+		{"with options that are wrong", "soft:udq", "VERBENA_DEVICE=soft:udq: there is no such network", true, true},
 		{
 			"not in the program", "soft",
 			`VERBENA_DEVICE=soft: this program does not have the device "soft": add to it: import _ "github.com/verbena-go/verbena/softroce"`,
@@ -43,7 +54,7 @@ func TestDeviceOfEnvironment(t *testing.T) {
 			t.Setenv(Variable, tt.value)
 			var c choice
 			if tt.provided {
-				c.provide("soft", here)
+				c.provide("soft", soft)
 			}
 			for _, library := range []string{"libibverbs.so.1", "librdmacm.so.1", "libibverbs.so.1"} {
 				find, err := c.settle(library)
@@ -64,7 +75,7 @@ func TestUse(t *testing.T) {
 	var c choice
 	require.EqualError(t, c.use("soft"),
 		`this program does not have the device "soft": add to it: import _ "github.com/verbena-go/verbena/softroce"`)
-	c.provide("soft", here)
+	c.provide("soft", soft)
 	require.ErrorContains(t, c.use("other"), `there is no device "other", only: soft`)
 	require.NoError(t, c.use("soft"))
 	find, err := c.settle("libibverbs.so.1")
@@ -77,7 +88,7 @@ func TestUse(t *testing.T) {
 func TestUseTooLate(t *testing.T) {
 	t.Setenv(Variable, "")
 	var c choice
-	c.provide("soft", here)
+	c.provide("soft", soft)
 	find, err := c.settle("librdmacm.so.1")
 	require.NoError(t, err)
 	require.Nil(t, find)
@@ -88,7 +99,7 @@ func TestUseTooLate(t *testing.T) {
 func TestUseAfterMistake(t *testing.T) {
 	t.Setenv(Variable, "sofd")
 	var c choice
-	c.provide("soft", here)
+	c.provide("soft", soft)
 	_, err := c.settle("librdmacm.so.1")
 	require.Error(t, err)
 	require.ErrorContains(t, c.use("soft"), "librdmacm.so.1 was loaded before")

@@ -18,6 +18,7 @@ type host struct {
 	v4, v6    netip.Addr
 	device    string // empty: the only one
 	soft      string // the network of the device in user space; empty: a device of the kernel's
+	udp       *crew  // that device speaks with other hosts; nil: it does not
 }
 
 // hosts returns where servers and clients run: the two hosts that tests/vm makes,
@@ -38,7 +39,11 @@ func (h host) command(path string, args ...string) *exec.Cmd {
 	if h.namespace == "" {
 		return exec.Command(path, args...)
 	}
-	return exec.Command("ip", append([]string{"netns", "exec", h.namespace, path}, args...)...)
+	prefix := []string{"netns", "exec", h.namespace}
+	if h.udp != nil {
+		prefix = append(prefix, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+	}
+	return exec.Command("ip", append(append(prefix, path), args...)...)
 }
 
 // sees says whether what a command prints on the host contains a text.

@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/mckey"
 	"github.com/verbena-go/verbena/internal/cmd/rcopy"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
@@ -29,7 +30,7 @@ import (
 var programs = map[string]process.Program{
 	"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
 	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
-	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main,
+	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main, "rdmadevices": rdmadevices.Main,
 	"softroce": softroce.Main,
 	"rcopy":    rcopy.Main, "rstream": rstream.Main,
 }
@@ -58,6 +59,12 @@ func (s side) start(t testing.TB, h host, name, args string) onHost {
 	theirProgram := append([]string{"stdbuf", "-oL", name}, strings.Fields(args)...)
 	cmd := h.command(theirProgram[0], theirProgram[1:]...)
 	switch {
+	case h.udp != nil:
+		cmd = h.command(publicSelf, strings.Fields(args)...)
+		cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+h.udp.network(), "VERBENA_NETWORK="+h.soft)
+		p := onHost{process.Start(t, cmd), t, h}
+		h.udp.join(p.Process)
+		return p
 	case s == ours:
 		cmd = h.command(process.Self(t), strings.Fields(args)...)
 		cmd.Env = process.Env(name)
@@ -80,7 +87,9 @@ func (p onHost) listens() {
 // listening reports whether an id listens.
 func (h host) listening() bool {
 	if h.soft != "" {
-		return slices.ContainsFunc(h.softNames(), func(name string) bool { return strings.HasPrefix(name, "name/") })
+		return slices.ContainsFunc(h.softNames(), func(name string) bool {
+			return strings.HasPrefix(name, "name/") || strings.HasPrefix(name, "udp/")
+		})
 	}
 	return h.sees("state LISTEN", "rdma", "resource", "show", "cm_id")
 }

@@ -62,7 +62,7 @@ func (h host) softNames() []string {
 	}
 	sum := sha256.Sum256([]byte(h.soft))
 	prefix := fmt.Sprintf("@verbena-softroce-%x/", sum[:8])
-	sockets, _ := os.ReadFile("/proc/net/unix")
+	sockets, _ := h.command("cat", "/proc/net/unix").Output()
 	var names []string
 	for line := range strings.Lines(string(sockets)) {
 		if _, name, ok := strings.Cut(strings.TrimSpace(line), prefix); ok {

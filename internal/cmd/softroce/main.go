@@ -118,13 +118,17 @@ func environment(folder string) []string {
 		folders += ":" + before
 	}
 	var all []string
+	device := "soft"
 	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "VERBENA_DEVICE=soft:") {
+			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with its network
+		}
 		if !strings.HasPrefix(v, "LD_LIBRARY_PATH=") && !strings.HasPrefix(v, "VERBENA_DEVICE=") {
 			all = append(all, v)
 		}
 	}
 	// Go programs that the program starts have a device of their own.
-	return append(all, "LD_LIBRARY_PATH="+folders, "VERBENA_DEVICE=soft")
+	return append(all, "LD_LIBRARY_PATH="+folders, "VERBENA_DEVICE="+device)
 }
 
 // libs installs the libraries.

@@ -38,4 +38,9 @@ func TestEnvironment(t *testing.T) {
 	require.Contains(t, got, "LD_LIBRARY_PATH=/ours:/before\n")
 	require.Contains(t, got, "VERBENA_DEVICE=soft\n")
 	require.NotContains(t, got, "VERBENA_DEVICE=other")
+
+	t.Setenv("VERBENA_DEVICE", "soft:udp=127.0.0.2") // the network is the caller's choice
+	got = strings.Join(environment("/ours"), "\n") + "\n"
+	require.Contains(t, got, "VERBENA_DEVICE=soft:udp=127.0.0.2\n")
+	require.NotContains(t, got, "VERBENA_DEVICE=soft\n")
 }

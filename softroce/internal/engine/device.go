@@ -50,7 +50,10 @@ type Config struct {
 	QPNs     uint32 // how many there are; 0: 65536 from 16 on
 	GUID     uint64
 	MTU      libibverbs.Mtu // of the port; 0: 4096 bytes
-	Start    time.Time      // when the time that Advance gets was 0
+	// Window is how many packets of a reliable connection may be without an answer. If it is not 0, RDMA reads, too, are asked
+	// for in parts that are answered with as many packets at most. 0: 256, and reads as a whole.
+	Window int
+	Start  time.Time // when the time that Advance gets was 0
 
 	// Packets is where packets come from and go to; nil: a pool of the device's own.
 	Packets *PacketPool
@@ -75,6 +78,8 @@ type Device struct {
 	start  int64 // nanoseconds since 1970 when now was 0
 	gone   bool  // was removed
 	down   bool  // the port is
+
+	readPackets int // which one request of an RDMA read asks for at most
 
 	pds, cqs, srqs int            // how many there are
 	qps            map[uint32]*QP // by number
@@ -111,12 +116,18 @@ func New(c Config) *Device {
 	if c.MTU == 0 {
 		c.MTU = libibverbs.IBV_MTU_4096
 	}
+	reads := maxReadPackets
+	if c.Window == 0 {
+		c.Window = window
+	} else {
+		reads = c.Window
+	}
 	if c.QPNs == 0 {
 		c.FirstQPN, c.QPNs = 16, 1<<16
 	}
 	return &Device{
-		config: c,
-		qps:    map[uint32]*QP{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{},
+		config: c, readPackets: reads,
+		qps: map[uint32]*QP{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{},
 		ahs: map[uint64]*AH{}, groups: map[wire.GID][]*QP{}, addresses: map[wire.GID]bool{},
 		start: c.Start.UnixNano(), nextKey: c.Random.Uint32(), scatter: c.Random.Uint32() | 1, nextQPN: c.Random.Uint32N(c.QPNs),
 	}

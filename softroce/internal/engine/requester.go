@@ -13,8 +13,8 @@ import (
 const (
 	// window is how many PSNs may be without an answer when another packet is sent.
 	window = 256
-	// ackInterval is after how many packets of a long message an ACK is asked for.
-	ackInterval = 64
+	// acksOfWindow is how many ACKs are asked for within the window by a long message.
+	acksOfWindow = 4
 	// maxReadPackets keeps all PSNs without an answer within half of the numbers, less one.
 	maxReadPackets = 1<<23 - 1 - window
 )
@@ -51,7 +51,7 @@ type request struct {
 	length  uint32
 	psn     wire.PSN // of its first packet
 	packets int      // how many PSNs it takes; 0: it is done without packets
-	asked   wire.PSN // READ: where the response that was asked for last begins
+	asked   wire.PSN // READ: where the response that was asked for last begins; it ends at a multiple of readPackets
 }
 
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
@@ -127,7 +127,9 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			q.settle()
 		case q.kind == libibverbs.IBV_QPT_UD:
 			q.sendDatagram(req)
-		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= window:
+		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
+			return false // what was asked for comes first: the peer has as many READs at once as it has said
+		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= q.device.config.Window:
 			return false // the next ACK goes on
 		default:
 			q.sendPacket(req)
@@ -249,9 +251,11 @@ func (q *QP) sendPacket(req *request) {
 	switch req.opcode {
 	case libibverbs.IBV_WR_RDMA_READ:
 		p.Opcode = wire.RCReadRequest
-		p.Addr, p.RKey, p.Length = s.RemoteAddr+uint64(offset), s.RKey, req.length-offset
+		end = q.endOfRead(req, i)
+		p.Addr, p.RKey = s.RemoteAddr+uint64(offset), s.RKey
+		p.Length = min(req.length-offset, uint32(end.Diff(r.sent)*q.mtu))
 		p.AckReq = true
-		req.asked, end = r.sent, req.end()
+		req.asked = r.sent
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP:
 		p.Opcode = wire.RCCompareSwap
 		p.Addr, p.RKey, p.Compare, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd, s.Swap
@@ -271,7 +275,7 @@ func (q *QP) sendPacket(req *request) {
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || i%ackInterval == ackInterval-1)
+		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.device.ackInterval() == 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// The memory was there when the request began.
 			q.device.config.Packets.Put(p)
@@ -295,6 +299,15 @@ func (q *QP) sendPacket(req *request) {
 		q.complete(libibverbs.IBV_WC_SUCCESS)
 	}
 }
+
+// endOfRead returns where the response ends that asks for a READ from packet i on.
+func (q *QP) endOfRead(req *request, i int) wire.PSN {
+	part := q.device.readPackets
+	return req.psn.Add(min(i-i%part+part, req.packets))
+}
+
+// ackInterval returns after how many packets of a long message an ACK is asked for.
+func (d *Device) ackInterval() int { return max(1, d.config.Window/acksOfWindow) }
 
 // messageOpcode returns the opcode of a packet of a SEND or WRITE.
 func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
@@ -589,12 +602,14 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	}
 	offset := uint32(p.PSN.Diff(req.psn) * q.mtu)
 	n := min(req.length-offset, uint32(q.mtu))
-	last := p.PSN.Add(1) == req.end()
+	i, part := p.PSN.Diff(req.psn), q.device.readPackets
+	last := p.PSN.Add(1) == q.endOfRead(req, i)
 	// An answer begins where it was asked for; when that was in the middle, an earlier one may
 	// still arrive.
 	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
 	ends := p.Opcode.IsLast() || p.Opcode.IsOnly()
-	mayBegin, mustBegin := p.PSN == req.asked || p.PSN == req.psn, p.PSN == req.psn
+	mustBegin := i%part == 0
+	mayBegin := mustBegin || p.PSN == req.asked
 	if ends != last || begins && !mayBegin || !begins && mustBegin || p.PayloadLen() != int(n) {
 		q.failHead(libibverbs.IBV_WC_BAD_RESP_ERR)
 		return
@@ -603,7 +618,7 @@ func (q *QP) receiveRead(p *wire.Packet) {
 		return
 	}
 	r.acked = p.PSN.Add(1)
-	if last {
+	if r.acked == req.end() {
 		r.reads--
 		q.passHead()
 		return

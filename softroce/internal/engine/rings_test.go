@@ -124,6 +124,9 @@ func newNode(t testing.TB, n byte) *node {
 	return d
 }
 
+// limit gives the device a window.
+func (d *node) limit(packets int) { d.config.Window, d.readPackets = packets, packets }
+
 // takeEvents returns the asynchronous events since the last call.
 func (d *node) takeEvents() []AsyncEvent {
 	e := d.events

@@ -191,7 +191,10 @@ func soak(t *testing.T, seed uint64) {
 	n := newNetwork(t, seed)
 	n.drop, n.duplicate, n.reorder, n.corrupt = 0.01, 0.01, 0.01, 0.01
 	for i := range 3 {
-		n.node(byte(i + 1))
+		d := n.node(byte(i + 1))
+		if seed%2 == 0 {
+			d.limit(1 + n.random.IntN(8))
+		}
 	}
 	var all []*traffic
 	for i := range *soakPairs {

@@ -79,6 +79,9 @@ func (n *node) claimName(name string) error {
 			}
 			c.name = closer
 		}
+		if n.internet != nil {
+			c.name = n.internet.announce(name)
+		}
 		n.cm.claims[name] = c
 	}
 	c.users++
@@ -100,6 +103,10 @@ func (n *node) unclaimName(name string) {
 // sendMAD sends a message to a node, or to the one that has claimed what it asks for.
 func (n *node) sendMAD(m manager.MAD) {
 	switch {
+	case n.internet != nil && !n.device.Has(wire.GIDOf(m.Dst)):
+		p := n.packetOf(m)
+		n.sendOut(p)
+		n.packets.Put(p)
 	case m.Node == n.slot || n.link == nil:
 		n.receiveMAD(n.slot, m)
 	case m.Node != 0:

@@ -15,20 +15,26 @@ import (
 
 // connections is what the node has of librdmacm.
 type connections struct {
-	manager  *manager.Manager
-	mads     []manager.MAD // to this node
-	channels map[*librdmacm.EventChannel]*eventChannel
-	ids      map[*librdmacm.CmId]*id
-	events   map[*librdmacm.CmEvent]*cmEvent
-	device   *openDevice // that ids use, nil until one does
-	opened   map[*libibverbs.Context]*openDevice
-	claims   map[string]*claimed // by name
-	asking   []*id               // for hosts that are not there
+	manager   *manager.Manager
+	mads      []manager.MAD // to this node
+	receiving bool          // the manager receives one of them
+	channels  map[*librdmacm.EventChannel]*eventChannel
+	ids       map[*librdmacm.CmId]*id
+	events    map[*librdmacm.CmEvent]*cmEvent
+	device    *openDevice // that ids use, nil until one does
+	opened    map[*libibverbs.Context]*openDevice
+	claims    map[string]*claimed // by name
+	asking    []*id               // for hosts that are not there
 }
 
 func (n *node) newConnections() connections {
+	scale := manager.DefaultScale
+	if n.internet != nil {
+		scale = 1 // others have Linux's times
+	}
 	return connections{
 		manager: manager.New(manager.Config{
+			Scale:  scale,
 			Host:   (*host)(n),
 			Random: rand.Uint32,
 			GUID:   rand.Uint64(),
@@ -56,9 +62,11 @@ func (c *connections) advance(now time.Duration) (next time.Duration) {
 
 // receive passes on the messages to this node.
 func (c *connections) receive(now time.Duration) {
+	c.receiving = true
 	for i := 0; i < len(c.mads); i++ { // answers are appended
 		c.manager.Receive(now, c.mads[i])
 	}
+	c.receiving = false
 	clear(c.mads)
 	c.mads = c.mads[:0]
 }

@@ -27,6 +27,10 @@ func (n *node) plug() {
 		Room:            n.room,
 		CompletionEvent: n.completionEvent,
 	}
+	if n.internet != nil {
+		c.MTU = n.internet.mtu()
+		c.Window = window(c.MTU)
+	}
 	if n.hostile != nil {
 		c.Hostile = n.hostile.random
 	}

@@ -32,6 +32,12 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	if n := (*node)(h); n.internet != nil {
+		if src.IsValid() {
+			return from, nil
+		}
+		return n.source(dst, from), nil
+	}
 	if _, err := h.Port(dst); err != nil { // there are no other machines
 		return netip.Addr{}, errNobody
 	}
@@ -97,6 +103,9 @@ func zone(a netip.Addr) uint32 {
 func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	n := (*node)(h)
 	index, ok := n.gidIndex(wire.GIDOf(addr))
+	if !ok && n.internet != nil && n.cm.receiving {
+		return manager.Port{}, syscall.EADDRNOTAVAIL // nothing arrives at an address that is new; and anybody may ask
+	}
 	if !ok {
 		n.refreshGIDs() // the address may be new
 		if index, ok = n.gidIndex(wire.GIDOf(addr)); !ok {

@@ -56,8 +56,11 @@ func SetHostile(seed string) error {
 // choices are what is decided before there is a node.
 var choices struct {
 	sync.Mutex
-	made    bool // the node is
-	hostile string
+	made     bool // the node is
+	hostile  string
+	opened   bool // the network is decided
+	network  string
+	internet *internet // nil: the machine's network
 }
 
 // chosenHostility returns what the program or else the environment wants.

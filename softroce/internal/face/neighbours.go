@@ -7,6 +7,7 @@ package face
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -124,6 +125,12 @@ func (n *node) packetOf(m manager.MAD) *wire.Packet {
 // carry brings a packet to where it goes: to this node, to a neighbour, or both.
 func (n *node) carry(p *wire.Packet) {
 	switch slot := int(p.DestQP >> qpnBits); {
+	case n.internet != nil && p.DGID.Addr().IsMulticast():
+		n.sendOut(p)
+		n.keep(p)
+	case n.internet != nil && !n.device.Has(p.DGID):
+		n.sendOut(p)
+		n.packets.Put(p)
 	case p.DestQP == wire.MulticastQP:
 		for _, slot := range n.members(p.DGID) {
 			n.sendTo(slot, p)
@@ -163,16 +170,24 @@ func (n *node) enter(q *engine.QP, group wire.GID) error {
 	if err := q.Attach(group); err != nil {
 		return err
 	}
-	if n.link == nil || n.groups[group] != nil {
+	if n.link == nil && n.internet == nil || n.groups[group] != nil {
 		return nil
 	}
-	name, err := n.link.Claim(groupNames(group) + strconv.Itoa(n.slot))
+	name, err := n.claimGroup(group)
 	if err != nil {
 		_ = q.Detach(group) // it is in the group
 		return err
 	}
 	n.groups[group] = name
 	return nil
+}
+
+// claimGroup makes what others send to a group come to this node.
+func (n *node) claimGroup(group wire.GID) (io.Closer, error) {
+	if n.internet != nil {
+		return n.openGroup(group.Addr())
+	}
+	return n.link.Claim(groupNames(group) + strconv.Itoa(n.slot))
 }
 
 // exit undoes enter.
@@ -242,6 +257,9 @@ func marshal(b []byte, p *wire.Packet) bool {
 
 // room reports whether the node of a queue pair keeps up with what is sent to it.
 func (n *node) room(qpn uint32) bool {
+	if n.internet != nil {
+		return !n.internet.blocked()
+	}
 	slot := int(qpn >> qpnBits)
 	return n.link == nil || slot == n.slot || n.link.Room(slot)
 }

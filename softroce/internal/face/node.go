@@ -6,8 +6,11 @@ package face
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,10 +40,11 @@ type node struct {
 	inbox     []*wire.Packet   // sent by the device to itself
 	copies    []byte           // what the unreliable ones of these carry
 
-	bell    *link.Bell
-	slot    int
-	link    *link.Link // nil: there are no neighbours
-	packets engine.PacketPool
+	bell     *link.Bell
+	slot     int
+	link     *link.Link // nil: there are no neighbours
+	internet *internet  // nil: there are no other machines
+	packets  engine.PacketPool
 
 	groups      map[wire.GID]io.Closer // names of the groups that have queue pairs here
 	memberships map[wire.GID]members   // of groups that were sent to a short while ago
@@ -86,7 +90,8 @@ func self() *node {
 	return theNode
 }
 
-func newNode() *node {
+// emptyNode returns a node without a device.
+func emptyNode() *node {
 	n := &node{
 		began:  time.Now(),
 		groups: map[wire.GID]io.Closer{}, memberships: map[wire.GID]members{},
@@ -97,16 +102,34 @@ func newNode() *node {
 		byCQ: map[*engine.CQ]*cq{}, bySRQ: map[*engine.SRQ]*srq{}, byQP: map[*engine.QP]*qp{},
 	}
 	n.acked.L = &n.mu
+	return n
+}
+
+func newNode() *node {
+	n := emptyNode()
 	n.mu.Lock() // the link is there before the device
 	defer n.mu.Unlock()
 	n.bell = link.NewBell((*uint32)(C.soft_word()))
 	C.soft_set_word((*C.uint32_t)(n.bell.Word()))
 	C.soft_watch_fork()
-	n.slot = n.join()
+	var lack error
+	if n.internet, lack = chosenInternet(); n.internet != nil {
+		n.slot = 1 + rand.IntN(link.Slots-1)
+	} else {
+		n.slot = n.join()
+	}
 	n.hostile = chosenHostility()
 	n.captures = chosenCaptures()
 	n.plug()
 	n.cm = n.newConnections()
+	if n.internet != nil {
+		n.start(n.internet)
+	}
+	if lack != nil {
+		fmt.Fprintln(os.Stderr, "softroce:", lack)
+		n.removed = true
+		n.device.Remove()
+	}
 	return n
 }
 
@@ -115,8 +138,12 @@ func (n *node) now() time.Duration { return time.Since(n.began) }
 // lock locks the node for a call of the program's.
 func (n *node) lock() { n.mu.Lock() }
 
-// unlock ends what lock began. The goroutine does what has become due.
+// unlock ends what lock began. The goroutine does what has become due. What goes to other machines is sent first: the program may end
+// before the goroutine is there.
 func (n *node) unlock() {
+	if n.internet != nil {
+		n.internet.flush()
+	}
 	n.mu.Unlock()
 	n.bell.Ring()
 }
@@ -157,6 +184,9 @@ func (n *node) advance(now time.Duration) (next time.Duration) {
 	}
 	if n.tell() {
 		next = min(next, now+time.Millisecond)
+	}
+	if n.internet != nil {
+		n.internet.flush()
 	}
 	return next
 }

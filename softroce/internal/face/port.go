@@ -5,10 +5,7 @@
 package face
 
 import (
-	"cmp"
-	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -128,35 +125,21 @@ func fill[T any](to unsafe.Pointer, size uint64, v *T) {
 // refreshGIDs brings the GID table up to date with the machine's addresses, or those that SetAddresses gave. An address keeps its
 // place while it is there.
 func (n *node) refreshGIDs() {
-	interfaces, err := net.Interfaces()
+	find := machineAddresses
+	if n.internet != nil {
+		find = n.refreshSockets
+	}
+	addresses, err := find()
 	if err != nil {
 		return
 	}
-	// The first are what programs take who do not choose: others can reach them.
-	slices.SortStableFunc(interfaces, func(a, b net.Interface) int {
-		return cmp.Compare(a.Flags&net.FlagLoopback, b.Flags&net.FlagLoopback)
-	})
 	current := map[wire.GID]uint32{}
 	var order []wire.GID
-	for _, i := range interfaces {
-		addresses, err := i.Addrs()
-		if err != nil || i.Flags&net.FlagUp == 0 {
-			continue
-		}
-		for _, a := range addresses {
-			ip, ok := a.(*net.IPNet)
-			if !ok {
-				continue
-			}
-			addr, ok := netip.AddrFromSlice(ip.IP)
-			if !ok {
-				continue
-			}
-			g := wire.GIDOf(addr)
-			if _, known := current[g]; !known {
-				order = append(order, g)
-				current[g] = uint32(i.Index)
-			}
+	for _, a := range addresses {
+		g := wire.GIDOf(a.addr)
+		if _, known := current[g]; !known {
+			order = append(order, g)
+			current[g] = a.netDev
 		}
 	}
 	if n.addresses != nil {
@@ -179,6 +162,10 @@ func (n *node) reach(a *libibverbs.AhAttr) error {
 	g := wire.GID(*a.Grh.Dgid.Raw())
 	if a.IsGlobal == 0 || g.Addr().IsMulticast() || n.device.Has(g) {
 		return nil
+	}
+	if n.internet != nil {
+		_, err := route(g.Addr(), netip.Addr{})
+		return err
 	}
 	n.refreshGIDs()
 	if n.device.Has(g) {

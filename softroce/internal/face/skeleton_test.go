@@ -25,7 +25,7 @@ import (
 
 // The bindings call this library in all tests.
 func TestMain(m *testing.M) {
-	dl.Provide("soft", Lookup)
+	dl.Provide("soft", dl.Device{Find: Lookup, Open: Open})
 	if err := dl.Use("soft"); err != nil {
 		panic(err)
 	}

@@ -13,4 +13,6 @@
 // ends. They go through rings in memory that the two share, one for each direction, made by the
 // sender; a Unix socket carries the descriptors of the memory, and tells each when the other ends. Each node has a
 // bell, a futex in shared memory, which the others ring when there is something for it, or room again.
+//
+// The way to other machines is a Socket for each address: UDP port 4791, without privileges. It knows nothing of what the datagrams carry.
 package link

@@ -627,3 +627,6 @@ func (l *Link) remove(s *source) {
 	s.removed = true
 	s.close()
 }
+
+// Announce takes a name that shows what this process does, where nobody looks for a node by it.
+func Announce(name string) (io.Closer, error) { return net.Listen("unix", Prefix()+name) }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 )
 
 // check looks into one thing.
@@ -41,8 +42,11 @@ func Run(ctx context.Context, peer Peer) Report {
 	if err != nil {
 		return Report{Findings: []Finding{{Check: "system", Status: Fail, Found: err.Error()}}}
 	}
-	soft := os.Getenv(variable) == "soft"
+	name, network, _ := strings.Cut(os.Getenv(variable), ":")
+	soft := name == "soft"
 	switch {
+	case soft && network != "":
+		return m.run(ctx, udpChecks(peer))
 	case soft && peer.Host != "":
 		return m.run(ctx, append(slices.Clone(softChecks), check{name: "peer", look: softPeer}))
 	case soft:

@@ -4,8 +4,11 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -28,10 +31,18 @@ func softDevice(context.Context, *machine) Finding {
 		return Finding{Status: Fail, Found: err.Error()}
 	}
 	return Finding{
-		Status: OK, Found: variable + "=soft: " + devices[0].Name + ", a device in user space that is part of this program (package softroce): " +
-			"it needs no card, driver or C library, and reaches programs of this machine that use it, too",
+		Status: OK, Found: variable + "=" + os.Getenv(variable) + ": " + devices[0].Name + ", a device in user space that is part of this program (package softroce): " +
+			"it needs no card, driver or C library, and reaches " + reach(),
 		Remedy: "unset " + variable + " to check the machine's own devices",
 	}
+}
+
+// reach says whom the device reaches.
+func reach() string {
+	if _, network, _ := strings.Cut(os.Getenv(variable), ":"); network != "" {
+		return "other machines by UDP"
+	}
+	return "programs of this machine that use it, too"
 }
 
 func softConnection(ctx context.Context, _ *machine) Finding {
@@ -40,6 +51,47 @@ func softConnection(ctx context.Context, _ *machine) Finding {
 		return Finding{Status: Fail, Found: fmt.Sprintf("to itself at %s: %v", addr, err), Remedy: whyNot(err)}
 	}
 	return Finding{Status: OK, Found: fmt.Sprintf("to itself at %s: a message and an RDMA write arrived", addr)}
+}
+
+// udpChecks are those of the device on the network of all machines.
+func udpChecks(peer Peer) []check {
+	checks := []check{softChecks[0], {name: "connection", needs: []string{"device"}, look: udpConnection}}
+	if peer.Host == "" {
+		return checks
+	}
+	checks = append(checks, peerChecks...)
+	checks[3].needs = []string{"connection", "peer's address"}
+	return checks
+}
+
+func udpConnection(ctx context.Context, _ *machine) Finding {
+	addr, err := firstAddress()
+	if err == nil {
+		err = connect(ctx, addr)
+	}
+	if err != nil {
+		return Finding{Status: Fail, Found: fmt.Sprintf("to itself at %s: %v", addr, err), Remedy: whyNot(err)}
+	}
+	return Finding{Status: OK, Found: fmt.Sprintf("to itself at %s: a message and an RDMA write arrived", addr)}
+}
+
+// firstAddress returns the device's first address that needs no zone.
+func firstAddress() (addr string, err error) {
+	d, err := ibverbs.Open("")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	table, err := d.QueryGIDTable()
+	if err != nil {
+		return "", err
+	}
+	for _, e := range table {
+		if a := e.GID.Addr(); !a.IsLinkLocalUnicast() {
+			return a.String(), nil
+		}
+	}
+	return "", errors.New("the device has no address")
 }
 
 // softPeer is the check of a peer with the device in user space.

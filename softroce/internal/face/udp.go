@@ -1,0 +1,436 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	manager "github.com/verbena-go/verbena/softroce/internal/cm"
+	"github.com/verbena-go/verbena/softroce/internal/link"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// internet is the network of all machines: UDP, with a socket for each address of the node. The addresses belong to
+// this process alone, so whoever has one is the node that packets go to.
+type internet struct {
+	named   []netip.Addr // nil: all addresses of the machine but loopback ones
+	lack    error        // why IPv4 cannot be had
+	sockets map[wire.GID]*link.Socket
+	used    []*link.Socket // have something to flush
+}
+
+// outside is the number of all nodes of other machines, which are told apart by their addresses.
+const outside = link.Slots
+
+// DeviceVariable is the environment variable that says what network a device has that nobody opened: that of a
+// program which is not Go.
+const DeviceVariable = "VERBENA_DEVICE"
+
+// Open decides which network the node is in: the machine's if options are empty, else "udp" or "udp=" and addresses, with commas
+// between them. If the node is there, it is too late for another.
+func Open(options string) error {
+	choices.Lock()
+	defer choices.Unlock()
+	if choices.opened && options == "" || choices.opened && options == choices.network {
+		return nil
+	}
+	if choices.made || choices.opened {
+		return errors.New("the device is in use already")
+	}
+	u, err := parseNetwork(options)
+	if err == nil && u != nil {
+		err = u.open(link.CheckIdentification)
+	}
+	if err != nil {
+		return err
+	}
+	choices.opened, choices.network, choices.internet = true, options, u
+	return nil
+}
+
+// chosenInternet returns the network that was opened, or that the environment wants; nil if that is the machine's.
+func chosenInternet() (*internet, error) {
+	if name, options, _ := strings.Cut(os.Getenv(DeviceVariable), ":"); name == "soft" && !opened() {
+		if err := Open(options); err != nil {
+			return nil, fmt.Errorf("%s=%s:%s: %w", DeviceVariable, name, options, err)
+		}
+	}
+	choices.Lock()
+	defer choices.Unlock()
+	choices.made = true
+	return choices.internet, nil
+}
+
+func opened() bool {
+	choices.Lock()
+	defer choices.Unlock()
+	return choices.opened
+}
+
+// parseNetwork returns nil for the machine's network.
+func parseNetwork(options string) (*internet, error) {
+	if options == "" {
+		return nil, nil
+	}
+	network, list, some := strings.Cut(options, "=")
+	if network != "udp" {
+		return nil, fmt.Errorf("there is no network %q, only udp, and udp= with addresses of this machine", network)
+	}
+	u := &internet{sockets: map[wire.GID]*link.Socket{}}
+	if !some {
+		return u, nil
+	}
+	for text := range strings.SplitSeq(list, ",") {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an address", text)
+		}
+		if a = a.Unmap(); a.IsUnspecified() || a.IsMulticast() {
+			return nil, fmt.Errorf("%v is an address that no port can have", a)
+		}
+		u.named = append(u.named, a)
+	}
+	return u, nil
+}
+
+// machineAddress is one that the machine has.
+type machineAddress struct {
+	addr   netip.Addr // with the zone that it needs
+	netDev uint32     // index of the interface, 0 if it is on none
+	mtu    int        // of the interface
+}
+
+// machineAddresses returns the addresses of interfaces that are up. The last ones are those of loopback interfaces: programs that do
+// not choose take the first, which others can reach.
+func machineAddresses() (all []machineAddress, err error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, loopback := range []bool{false, true} {
+		for _, i := range interfaces {
+			if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 != loopback {
+				continue
+			}
+			addresses, err := i.Addrs()
+			if err != nil {
+				continue
+			}
+			for _, a := range addresses {
+				ip, ok := a.(*net.IPNet)
+				if !ok {
+					continue
+				}
+				addr, ok := netip.AddrFromSlice(ip.IP)
+				if !ok {
+					continue
+				}
+				if addr = addr.Unmap(); addr.Is6() && addr.IsLinkLocalUnicast() {
+					addr = addr.WithZone(fmt.Sprint(i.Index))
+				}
+				all = append(all, machineAddress{addr, uint32(i.Index), i.MTU})
+			}
+		}
+	}
+	return all, nil
+}
+
+// wanted returns the addresses that the node is to have.
+func (u *internet) wanted() (all []machineAddress, err error) {
+	machine, err := machineAddresses()
+	if err != nil {
+		return nil, err
+	}
+	if u.named == nil {
+		machine = slices.DeleteFunc(machine, func(a machineAddress) bool { return a.addr.IsLoopback() || u.lack != nil && a.addr.Is4() })
+		return machine, nil
+	}
+	for _, named := range u.named {
+		i := slices.IndexFunc(machine, func(a machineAddress) bool { return a.addr.WithZone("") == named.WithZone("") })
+		if i < 0 { // such as 127.0.0.2
+			all = append(all, machineAddress{addr: named, mtu: 1 << 16})
+		} else {
+			all = append(all, machine[i])
+		}
+	}
+	return all, nil
+}
+
+// open opens the sockets of the addresses. check says whether an IPv4 address can be used.
+func (u *internet) open(check func(netip.Addr) error) error {
+	wanted, err := u.wanted()
+	if err != nil {
+		return err
+	}
+	for _, a := range wanted {
+		err := u.add(a.addr)
+		if err == nil || u.named == nil && errors.Is(err, syscall.EADDRNOTAVAIL) { // it may be there in a moment
+			continue
+		}
+		u.close()
+		return err
+	}
+	for g, s := range u.sockets { // the answer is the same for all
+		if g.Is4() {
+			if err := check(s.Addr()); err != nil {
+				u.lack = fmt.Errorf("IPv4 cannot be used, as checksums of packets cover what only the system knows: %w", err)
+			}
+			break
+		}
+	}
+	for g, s := range u.sockets {
+		if g.Is4() && u.lack != nil {
+			s.Close()
+			delete(u.sockets, g)
+		}
+	}
+	switch {
+	case u.lack != nil && (u.named != nil || len(u.sockets) == 0):
+		u.close()
+		return u.lack
+	case len(u.sockets) > 0:
+		return nil
+	}
+	return fmt.Errorf("no interface that is up has an address, other than loopback ones: %w", syscall.EADDRNOTAVAIL)
+}
+
+// add opens the socket of an address.
+func (u *internet) add(a netip.Addr) error {
+	g := wire.GIDOf(a)
+	if u.sockets[g] != nil {
+		return nil
+	}
+	s, err := link.OpenUDP(a)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("UDP port %d of %v is taken: by another process with this device, which must have other addresses, or by the kernel "+
+			"(rmmod rdma_rxe frees it): %w", wire.Port, a, syscall.EADDRINUSE)
+	case err != nil:
+		return fmt.Errorf("%v: %w", a, err)
+	}
+	u.sockets[g] = s
+	return nil
+}
+
+func (u *internet) close() {
+	for g, s := range u.sockets {
+		s.Close()
+		delete(u.sockets, g)
+	}
+}
+
+// start makes the sockets of the network receive.
+func (n *node) start(u *internet) {
+	for _, s := range u.sockets {
+		n.attend(s)
+	}
+}
+
+func (n *node) attend(s *link.Socket) {
+	own := s.Addr()
+	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(own, batch) }, n.resume)
+}
+
+// openGroup opens the socket of a multicast group.
+func (n *node) openGroup(group netip.Addr) (*link.Socket, error) {
+	var own []netip.Addr
+	for _, s := range n.internet.sockets {
+		own = append(own, s.Addr())
+	}
+	s, err := link.OpenGroup(group, own)
+	if err != nil {
+		return nil, err
+	}
+	n.attend(s)
+	return s, nil
+}
+
+// resume lets queue pairs go on that found no room in a socket.
+func (n *node) resume() {
+	n.lock()
+	defer n.unlock()
+	for _, d := range n.inUse {
+		d.Resume()
+	}
+}
+
+// mtu returns the port's MTU: the largest that fits all interfaces with the headers.
+func (u *internet) mtu() libibverbs.Mtu {
+	const headers = 80 // as Linux counts
+	mtu := libibverbs.IBV_MTU_4096
+	wanted, err := u.wanted()
+	if err != nil {
+		return libibverbs.IBV_MTU_256
+	}
+	for _, a := range wanted {
+		for mtu > libibverbs.IBV_MTU_256 && 128<<mtu > a.mtu-headers {
+			mtu--
+		}
+	}
+	return mtu
+}
+
+// window returns how many packets of a queue pair may be under way: as many as fit into the buffer that a socket
+// usually has, several times.
+func window(mtu libibverbs.Mtu) int {
+	const bytes = 64 << 10
+	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
+}
+
+// refreshSockets opens sockets of addresses that are new, and closes those of addresses that are gone. It returns the addresses that the
+// node has then.
+func (n *node) refreshSockets() ([]machineAddress, error) {
+	u := n.internet
+	wanted, err := u.wanted()
+	if err != nil {
+		return nil, err
+	}
+	have := map[wire.GID]bool{}
+	wanted = slices.DeleteFunc(wanted, func(a machineAddress) bool {
+		g := wire.GIDOf(a.addr)
+		if have[g] {
+			return true
+		}
+		if u.sockets[g] == nil {
+			if u.add(a.addr) != nil {
+				return true
+			}
+			n.attend(u.sockets[g])
+		}
+		have[g] = true
+		return false
+	})
+	for g, s := range u.sockets {
+		if !have[g] {
+			s.Close()
+			delete(u.sockets, g)
+		}
+	}
+	return wanted, nil
+}
+
+// sendOut sends a packet to another machine, or another process of this one.
+func (n *node) sendOut(p *wire.Packet) {
+	u := n.internet
+	s := u.sockets[p.SGID]
+	if s == nil {
+		return
+	}
+	flow := wire.NewFlow(p.SGID, p.DGID, wire.Port)
+	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte) bool {
+		if !marshal(b, p) {
+			return false
+		}
+		flow.Seal(b, 0)
+		return true
+	})
+	if !slices.Contains(u.used, s) {
+		u.used = append(u.used, s)
+	}
+}
+
+// announce shows in /proc/net/unix what the node listens at: the addresses are this process's, so there is nobody to claim
+// ports from. It may return nil.
+func (u *internet) announce(name string) io.Closer {
+	closer, err := link.Announce(fmt.Sprintf("udp/%d/%s", os.Getpid(), name))
+	if err != nil {
+		return nil
+	}
+	return closer
+}
+
+// flush sends what has left.
+func (u *internet) flush() {
+	for _, s := range u.used {
+		s.Flush()
+	}
+	clear(u.used)
+	u.used = u.used[:0]
+}
+
+// blocked reports whether a socket takes no more.
+func (u *internet) blocked() bool {
+	for _, s := range u.sockets {
+		if s.Blocked() {
+			return true
+		}
+	}
+	return false
+}
+
+// maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.
+const maxMessages = 4096
+
+// receiveDatagrams takes what has arrived at one of the node's addresses. Anybody may have sent it: what is not a packet of the
+// protocol with a right ICRC is dropped.
+func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
+	gid := wire.GIDOf(own)
+	batch = slices.DeleteFunc(batch, func(d link.Datagram) bool {
+		_, ok := wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port()).Verify(d.Data)
+		return !ok
+	})
+	if len(batch) == 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.unlock()
+	for _, d := range batch {
+		p := n.packets.Get()
+		if p.Parse(d.Data, d.From, own) != nil {
+			n.packets.Put(p)
+			continue
+		}
+		p.TrafficClass, p.HopLimit = d.TrafficClass, d.HopLimit
+		for _, c := range n.captures {
+			c.add(p, time.Now())
+		}
+		n.enterPacket(p)
+	}
+}
+
+// enterPacket takes a packet that has come from another machine.
+func (n *node) enterPacket(p *wire.Packet) {
+	switch {
+	case p.DGID.Addr().IsMulticast() != (p.DestQP == wire.MulticastQP), n.device.Has(p.SGID): // in the second case the node has it already
+		n.packets.Put(p)
+	case p.DestQP != wire.GSI:
+		n.device.Receive(p)
+	default:
+		if p.Opcode == wire.UDSendOnly && p.QKey == wire.GSIQKey && p.SrcQP == wire.GSI && p.PKey&0x7FFF == wire.DefaultPKey&0x7FFF &&
+			len(p.Payload) == 1 && len(n.cm.mads) < maxMessages {
+			n.receiveMAD(outside, manager.MAD{Src: p.SGID.Addr(), Dst: p.DGID.Addr(), Data: slices.Clone(p.Payload[0])})
+		}
+		n.packets.Put(p)
+	}
+}
+
+// source returns the node's address from which a machine can be reached whose packets would leave from another one.
+func (n *node) source(dst, usual netip.Addr) netip.Addr {
+	if n.device.Has(wire.GIDOf(usual)) {
+		return usual
+	}
+	table, err := n.device.GIDs()
+	if err != nil {
+		return usual
+	}
+	for _, e := range table {
+		own := wire.GID(*e.Gid.Raw()).Addr()
+		if own.Is4() != dst.Is4() || own.IsLoopback() != dst.IsLoopback() || own.IsLinkLocalUnicast() {
+			continue
+		}
+		if from, err := route(dst, own); err == nil {
+			return from
+		}
+	}
+	return usual
+}

@@ -1,0 +1,288 @@
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package face
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	manager "github.com/verbena-go/verbena/softroce/internal/cm"
+	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+func TestParseNetwork(t *testing.T) {
+	for _, test := range []struct {
+		options string
+		named   []string
+		none    bool
+		wrong   string
+	}{
+		{options: "", none: true},
+		{options: "udp"},
+		{options: "udp=192.0.2.1", named: []string{"192.0.2.1"}},
+		{options: "udp=192.0.2.1,2001:db8::1,fe80::1%eth0", named: []string{"192.0.2.1", "2001:db8::1", "fe80::1%eth0"}},
+		{options: "udp=::ffff:192.0.2.1", named: []string{"192.0.2.1"}},
+		{options: "tcp", wrong: `there is no network "tcp", only udp, and udp= with addresses of this machine`},
+		{options: "udp:", wrong: `there is no network "udp:", only udp, and udp= with addresses of this machine`},
+		{options: "udp=", wrong: `"" is not an address`},
+		{options: "udp=192.0.2.1,", wrong: `"" is not an address`},
+		{options: "udp=eth0", wrong: `"eth0" is not an address`},
+		{options: "udp=0.0.0.0", wrong: "0.0.0.0 is an address that no port can have"},
+		{options: "udp=ff02::1", wrong: "ff02::1 is an address that no port can have"},
+	} {
+		u, err := parseNetwork(test.options)
+		if test.wrong != "" {
+			require.EqualError(t, err, test.wrong)
+			continue
+		}
+		require.NoError(t, err, test.options)
+		require.Equal(t, test.none, u == nil)
+		if u != nil {
+			var named []string
+			for _, a := range u.named {
+				named = append(named, a.String())
+			}
+			require.Equal(t, test.named, named)
+		}
+	}
+}
+
+// TestNoIdentification has a system whose packets have identifications that nobody can know.
+func TestNoIdentification(t *testing.T) {
+	pid := os.Getpid()
+	own := netip.AddrFrom4([4]byte{127, 192 + byte(pid>>14&31), byte(pid >> 6), byte(pid << 2)})
+	u, err := parseNetwork("udp=" + own.String())
+	require.NoError(t, err)
+	unknown := errors.New("the identification is 7")
+	require.ErrorIs(t, u.open(func(a netip.Addr) error {
+		require.Equal(t, own, a)
+		return unknown
+	}), unknown)
+	require.Empty(t, u.sockets)
+
+	u.lack = nil
+	require.NoError(t, u.open(link.CheckIdentification))
+	require.Len(t, u.sockets, 1)
+	other, err := parseNetwork("udp=" + own.String())
+	require.NoError(t, err)
+	require.ErrorIs(t, other.open(link.CheckIdentification), syscall.EADDRINUSE)
+	u.close()
+	require.NoError(t, other.open(link.CheckIdentification))
+	other.close()
+}
+
+func TestWindowOfMTU(t *testing.T) {
+	for mtu, packets := range map[libibverbs.Mtu]int{
+		libibverbs.IBV_MTU_256: 64, libibverbs.IBV_MTU_1024: 64, libibverbs.IBV_MTU_2048: 32, libibverbs.IBV_MTU_4096: 16,
+	} {
+		require.Equal(t, packets, window(mtu), mtu)
+	}
+}
+
+// The addresses of a node that has no socket, and of who sends to it.
+var (
+	ownAddr   = netip.MustParseAddr("192.0.2.1")
+	otherAddr = netip.MustParseAddr("192.0.2.2")
+)
+
+// wired is a node on the network of all machines, without sockets.
+type wired struct{ *node }
+
+func newWired(t testing.TB) *wired {
+	t.Helper()
+	w := &wired{emptyNode()}
+	n := w.node
+	n.bell = link.NewBell(new(uint32))
+	n.slot = 1
+	n.internet = &internet{named: []netip.Addr{ownAddr}, sockets: map[wire.GID]*link.Socket{}}
+	n.device = engine.New(engine.Config{Packets: &n.packets, Send: n.send, Room: n.room, GUID: 1, MTU: libibverbs.IBV_MTU_1024, Window: 64})
+	n.inUse = append(n.inUse, n.device)
+	require.NoError(t, n.device.SetGID(0, engine.GIDEntry{GID: wire.GIDOf(ownAddr)}))
+	n.cm = n.newConnections()
+	return w
+}
+
+// sealed returns a packet as it is on the wire.
+func sealed(p *wire.Packet, from netip.Addr) []byte {
+	b := p.Append(nil)
+	wire.NewFlow(wire.GIDOf(from), wire.GIDOf(ownAddr), wire.Port).Seal(b, 0)
+	return b
+}
+
+func (w *wired) receive(from netip.Addr, datagrams ...[]byte) {
+	var batch []link.Datagram
+	for _, b := range datagrams {
+		batch = append(batch, link.Datagram{From: netip.AddrPortFrom(from, wire.Port), Data: b, HopLimit: 64})
+	}
+	w.receiveDatagrams(ownAddr, batch)
+}
+
+// work does what is due.
+func (w *wired) work(now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.advance(now) <= now {
+	}
+}
+
+// listen listens at a port of TCP's port space.
+func (w *wired) listen(t testing.TB, port uint16, backlog int) *manager.Channel {
+	t.Helper()
+	channel := w.cm.manager.NewChannel(func(int) {})
+	id, err := w.cm.manager.NewID(channel, librdmacm.RDMA_PS_TCP, 0, nil)
+	require.NoError(t, err)
+	require.NoError(t, id.Bind(netip.AddrPortFrom(ownAddr, port)))
+	require.NoError(t, id.Listen(backlog))
+	return channel
+}
+
+func request(number uint32, port uint16) *wire.REQ {
+	req := &wire.REQ{
+		Header: wire.Header{TID: uint64(number)}, LocalCommID: number, LocalCAGUID: 7, LocalQPN: number & 0xFFFFFF,
+		ServiceID: wire.ServiceID(uint16(librdmacm.RDMA_PS_TCP), port), PathMTU: uint8(libibverbs.IBV_MTU_1024), RetryCount: 7,
+		RemoteResponseTimeout: 20, LocalResponseTimeout: 20, MaxCMRetries: 15, PKey: wire.DefaultPKey,
+		Primary: wire.Path{LocalGID: wire.GIDOf(otherAddr), RemoteGID: wire.GIDOf(ownAddr), HopLimit: 64, AckTimeout: 19},
+	}
+	var header [wire.IPHeaderLen]byte
+	wire.IPHeader{Src: otherAddr, Dst: ownAddr, SrcPort: 1}.Put(&header)
+	copy(req.PrivateData[:], header[:])
+	return req
+}
+
+func messagePacket(m wire.Message) *wire.Packet {
+	data := wire.MAD(m)
+	return &wire.Packet{
+		Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: wire.GSI, SrcQP: wire.GSI, QKey: wire.GSIQKey, Payload: [][]byte{data[:]},
+	}
+}
+
+// TestStrictness sends requests for connections that are all right but for one thing.
+func TestStrictness(t *testing.T) {
+	for name, test := range map[string]struct {
+		arrives bool
+		change  func(p *wire.Packet)
+		spoil   func(b []byte) []byte
+	}{
+		"right":             {arrives: true},
+		"another Q_Key":     {change: func(p *wire.Packet) { p.QKey++ }},
+		"another source":    {change: func(p *wire.Packet) { p.SrcQP = 2 }},
+		"another partition": {change: func(p *wire.Packet) { p.PKey = 0x8001 }},
+		"limited member":    {arrives: true, change: func(p *wire.Packet) { p.PKey = 0x7FFF }},
+		"immediate data":    {change: func(p *wire.Packet) { p.Opcode = wire.UDSendOnlyImm }},
+		"multicast":         {change: func(p *wire.Packet) { p.DestQP = wire.MulticastQP }},
+		"a queue pair":      {change: func(p *wire.Packet) { p.DestQP = 16 }},
+		"short":             {change: func(p *wire.Packet) { p.Payload[0] = p.Payload[0][:252] }},
+		"empty":             {change: func(p *wire.Packet) { p.Payload = nil }},
+		"wrong ICRC":        {spoil: func(b []byte) []byte { b[len(b)-1] ^= 1; return b }},
+		"a bit":             {spoil: func(b []byte) []byte { b[100] ^= 1; return b }},
+		"cut":               {spoil: func(b []byte) []byte { return b[:len(b)-4] }},
+		"odd":               {spoil: func(b []byte) []byte { return b[:len(b)-1] }},
+		"nothing":           {spoil: func([]byte) []byte { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t)
+			events := w.listen(t, 7174, 10)
+			p := messagePacket(request(1, 7174))
+			if test.change != nil {
+				test.change(p)
+			}
+			b := sealed(p, otherAddr)
+			if test.spoil != nil {
+				b = test.spoil(b)
+			}
+			w.receive(otherAddr, b)
+			w.work(0)
+			require.Equal(t, test.arrives, events.Next() != nil)
+		})
+	}
+}
+
+// TestFlood has peers that ask for connections without end, at a port where somebody listens and at others. What the node keeps
+// stays within the backlog.
+func TestFlood(t *testing.T) {
+	w := newWired(t)
+	const backlog = 64
+	events := w.listen(t, 7174, backlog)
+	measure := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	number := uint32(0)
+	round := func(messages int, work bool) {
+		for range messages {
+			number++
+			port := uint16(7174)
+			if number%4 == 0 {
+				port++
+			}
+			w.receive(otherAddr, sealed(messagePacket(request(number, port)), otherAddr))
+			if work {
+				w.work(time.Duration(number) * time.Microsecond)
+			}
+		}
+	}
+	round(1000, true)
+	before := measure()
+	round(6000, true)
+	round(maxMessages+500, false) // faster than the node can look at them
+	require.LessOrEqual(t, len(w.cm.mads), maxMessages)
+	w.work(time.Second)
+	require.Less(t, measure(), before+8<<20)
+	require.Equal(t, backlog, events.Len())
+}
+
+// FuzzDatagrams sends a node what anybody may send: packets with a right ICRC, and anything else. Each is preceded by two bytes with its
+// length. The node has a listener; what comes to queue pairs is the engine's, which has a test like this of its own.
+func FuzzDatagrams(f *testing.F) {
+	seed := func(packets ...*wire.Packet) {
+		var all []byte
+		for _, p := range packets {
+			b := p.Append(nil)
+			all = append(append(all, byte(len(b)>>8), byte(len(b))), b...)
+		}
+		f.Add(all, true)
+		f.Add(all, false)
+	}
+	req := request(5, 7174)
+	seed(messagePacket(req), messagePacket(req))
+	seed(
+		messagePacket(req), messagePacket(&wire.REJ{LocalCommID: 5, Reason: wire.RejectTimeout}), messagePacket(&wire.DREQ{LocalCommID: 5}),
+		messagePacket(&wire.RTU{LocalCommID: 5}), messagePacket(&wire.MRA{RemoteCommID: 5}), messagePacket(&wire.DREP{LocalCommID: 5}),
+	)
+	seed(messagePacket(&wire.SIDRReq{RequestID: 1, ServiceID: wire.ServiceID(uint16(librdmacm.RDMA_PS_UDP), 7174)}), messagePacket(&wire.SIDRRep{}))
+	seed(&wire.Packet{Opcode: wire.RCSendOnly, DestQP: 16, PKey: wire.DefaultPKey, Payload: [][]byte{make([]byte, 100)}, AckReq: true})
+	seed(&wire.Packet{Opcode: wire.RCReadRequest, DestQP: 16, PKey: wire.DefaultPKey, Length: 1 << 20})
+	seed(&wire.Packet{Opcode: wire.UDSendOnly, DestQP: wire.MulticastQP, PKey: wire.DefaultPKey, Payload: [][]byte{make([]byte, 9)}})
+	f.Fuzz(func(t *testing.T, all []byte, right bool) {
+		w := newWired(t)
+		events := w.listen(t, 7174, 4)
+		flow := wire.NewFlow(wire.GIDOf(otherAddr), wire.GIDOf(ownAddr), wire.Port)
+		for now := time.Duration(0); len(all) >= 2; now += 10 * time.Millisecond {
+			size := min(int(all[0])<<8|int(all[1]), len(all)-2, 4352)
+			b := append([]byte(nil), all[2:2+size]...)
+			all = all[2+size:]
+			if right && len(b) >= 16 && len(b)%4 == 0 {
+				flow.Seal(b, 0)
+			}
+			w.receive(otherAddr, b)
+			w.work(now)
+		}
+		require.LessOrEqual(t, events.Len(), 4, "more requests than the backlog")
+		for e := events.Next(); e != nil; e = events.Next() {
+			e.ID.Destroy(time.Second)
+		}
+	})
+}

@@ -1,0 +1,299 @@
+//go:build linux
+
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// UDPPort is the port of RoCE version 2.
+const UDPPort = 4791
+
+const (
+	// maxDatagram is how long a datagram may be: the longest header, 4096 bytes and the ICRC fit.
+	maxDatagram = 4352
+	// batch is how many datagrams one system call receives.
+	batch = 32
+	// outgoing is how many datagrams wait at most until the system takes them. More are dropped.
+	outgoing = 256
+	// receiveBuffer is what is asked of the system, which may give less: net.core.rmem_max.
+	receiveBuffer = 4 << 20
+	// usualHops is a socket's hop limit.
+	usualHops = 64
+)
+
+// Datagram is one that has arrived.
+type Datagram struct {
+	From         netip.AddrPort
+	Data         []byte // valid until the function returns that has got it
+	TrafficClass uint8
+	HopLimit     uint8
+}
+
+// Socket is where the datagrams of one address of the machine come from and go to. Its owner calls Send and Flush, one at a time.
+type Socket struct {
+	addr netip.Addr
+	conn *net.UDPConn
+	raw  syscall.RawConn
+	done chan struct{} // closed when nothing is received any more; nil before Start
+
+	mu      sync.Mutex
+	out     sender
+	blocked atomic.Bool // the system takes no more for now
+	resume  func()
+}
+
+// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends has the
+// identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port.
+func OpenUDP(addr netip.Addr) (*Socket, error) {
+	return openSocket(addr, func(fd int) error { return prepareSender(fd, addr) })
+}
+
+// OpenGroup opens a socket that receives what is sent to a multicast group through the interfaces that have the addresses. Others may
+// have the same group's. It sends nothing.
+func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
+	s, err := openSocket(group, func(fd int) error {
+		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if a.Is4() != group.Is4() {
+			continue
+		}
+		// An interface that cannot have groups is none to receive them from, and one that has two addresses joins once.
+		_ = s.raw.Control(func(fd uintptr) {
+			if group.Is4() {
+				_ = syscall.SetsockoptIPMreq(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP,
+					&syscall.IPMreq{Multiaddr: group.As4(), Interface: a.As4()})
+			} else if index, err := interfaceOf(a); err == nil {
+				_ = syscall.SetsockoptIPv6Mreq(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_JOIN_GROUP,
+					&syscall.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
+			}
+		})
+	}
+	return s, nil
+}
+
+func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
+	conn, err := listenUDP(addr, UDPPort, more)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &Socket{addr: addr, conn: conn, raw: raw}, nil
+}
+
+// interfaceOf returns the index of the interface that has an address.
+func interfaceOf(a netip.Addr) (int, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range interfaces {
+		addrs, _ := i.Addrs()
+		if slices.ContainsFunc(addrs, func(b net.Addr) bool {
+			prefix, err := netip.ParsePrefix(b.String())
+			return err == nil && prefix.Addr().WithZone("") == a.WithZone("")
+		}) {
+			return i.Index, nil
+		}
+	}
+	return 0, syscall.EADDRNOTAVAIL
+}
+
+// prepareSender makes what is sent to multicast groups leave through the interface of an address, if that can have groups.
+func prepareSender(fd int, addr netip.Addr) error {
+	if addr.Is4() {
+		_ = syscall.SetsockoptInet4Addr(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, addr.As4())
+		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_TTL, usualHops))
+	}
+	if index, err := interfaceOf(addr); err == nil {
+		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_IF, index)
+	}
+	return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_HOPS, usualHops))
+}
+
+// listenUDP is net.ListenUDP with options; and a group's socket is bound to the group, not to all addresses.
+func listenUDP(addr netip.Addr, port int, more func(fd int) error) (*net.UDPConn, error) {
+	family := syscall.AF_INET
+	if addr.Is6() {
+		family = syscall.AF_INET6
+	}
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), "udp")
+	defer file.Close() // FilePacketConn has a descriptor of its own
+	if err := prepare(fd, addr.Is6()); err != nil {
+		return nil, err
+	}
+	if more != nil {
+		if err := more(fd); err != nil {
+			return nil, err
+		}
+	}
+	at, err := socketAddress(addr, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Bind(fd, at); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	c, err := net.FilePacketConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
+	if a.Is4() {
+		return &syscall.SockaddrInet4{Addr: a.As4(), Port: port}, nil
+	}
+	at := &syscall.SockaddrInet6{Addr: a.As16(), Port: port}
+	if zone := a.Zone(); zone != "" {
+		if index, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			at.ZoneId = uint32(index)
+		} else {
+			i, err := net.InterfaceByName(zone)
+			if err != nil {
+				return nil, err
+			}
+			at.ZoneId = uint32(i.Index)
+		}
+	}
+	return at, nil
+}
+
+// Options that package syscall does not have.
+const (
+	ipPMTUDiscDo     = 2
+	udpNoCheck6RX    = 102
+	ipv6RecvHopLimit = 51
+	ipv6HopLimit     = 52
+	ipv6RecvTClass   = 66
+	ipv6TClass       = 67
+	ipv6MTUDiscover  = 23
+)
+
+// prepare sets a socket's options.
+func prepare(fd int, is6 bool) error {
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, receiveBuffer)
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, receiveBuffer)
+	type option struct{ level, name, value int }
+	options := []option{
+		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
+		{syscall.IPPROTO_IP, syscall.IP_RECVTOS, 1},
+		{syscall.IPPROTO_IP, syscall.IP_RECVTTL, 1},
+		{syscall.IPPROTO_IP, syscall.IP_TTL, usualHops},
+	}
+	if is6 {
+		options = []option{
+			{syscall.IPPROTO_IPV6, ipv6MTUDiscover, ipPMTUDiscDo},
+			{syscall.IPPROTO_IPV6, ipv6RecvTClass, 1},
+			{syscall.IPPROTO_IPV6, ipv6RecvHopLimit, 1},
+			{syscall.IPPROTO_IPV6, syscall.IPV6_UNICAST_HOPS, usualHops},
+			{syscall.IPPROTO_UDP, udpNoCheck6RX, 1}, // Linux's driver sends none
+		}
+	}
+	for _, o := range options {
+		if err := syscall.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("option %d of level %d: %w", o.name, o.level, err)
+		}
+	}
+	return nil
+}
+
+// Addr returns the address of the socket.
+func (s *Socket) Addr() netip.Addr { return s.addr }
+
+// Start lets receive have what arrives, and resume know that Blocked has become false, until Close. They are called by
+// goroutines of the socket's.
+func (s *Socket) Start(receive func([]Datagram), resume func()) {
+	s.done = make(chan struct{})
+	s.resume = resume
+	go func() {
+		defer close(s.done)
+		var r receiver
+		for {
+			got, err := r.receive(s.raw)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if len(got) > 0 {
+				receive(got)
+			}
+		}
+	}()
+}
+
+// Close closes the socket. The functions that Start got may still be called for what has just arrived.
+func (s *Socket) Close() error { return s.conn.Close() }
+
+// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. It may leave that to Flush. It does
+// not block: what the system has no room for is lost, as on a network.
+func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size > maxDatagram {
+		return
+	}
+	if s.out.full() && !s.blocked.Load() {
+		s.flush()
+	}
+	if s.out.full() {
+		return
+	}
+	if fill(s.out.buffer(size)) {
+		s.out.add(to, class, hops)
+	}
+}
+
+// Flush sends what is left of what was sent.
+func (s *Socket) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.out.len() > 0 && !s.blocked.Load() {
+		s.flush()
+	}
+}
+
+// Blocked reports whether the system takes no more for now.
+func (s *Socket) Blocked() bool { return s.blocked.Load() }
+
+// flush gives the system what is waiting. Whoever calls it has s.mu.
+func (s *Socket) flush() {
+	sent := true
+	_ = s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) })
+	if sent {
+		return
+	}
+	s.blocked.Store(true)
+	go func() {
+		_ = s.raw.Write(func(fd uintptr) bool { // returns when all is sent, or the socket closed
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.out.send(fd)
+		})
+		s.blocked.Store(false)
+		if s.resume != nil {
+			s.resume()
+		}
+	}()
+}

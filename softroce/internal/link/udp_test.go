@@ -1,0 +1,218 @@
+//go:build linux
+
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// own4 returns an address that no other test binary of the machine uses, for each i another.
+func own4(i byte) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, 64 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i&3})
+}
+
+// inbox keeps what a socket receives.
+type inbox struct {
+	sync.Mutex
+	got []Datagram
+}
+
+func (b *inbox) receive(batch []Datagram) {
+	b.Lock()
+	defer b.Unlock()
+	for _, d := range batch {
+		d.Data = append([]byte(nil), d.Data...)
+		b.got = append(b.got, d)
+	}
+}
+
+func (b *inbox) len() int {
+	b.Lock()
+	defer b.Unlock()
+	return len(b.got)
+}
+
+func openUDP(t *testing.T, a netip.Addr) (*Socket, *inbox) {
+	t.Helper()
+	var s *Socket
+	until(t, func() (ok bool) { // another test binary may have ::1
+		var err error
+		s, err = OpenUDP(a)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			require.NoError(t, err)
+		}
+		return err == nil
+	})
+	box := &inbox{}
+	s.Start(box.receive, func() {})
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-s.done
+	})
+	return s, box
+}
+
+// TestDatagrams sends datagrams of many sizes between two sockets. They arrive as they are, with what is in their IP headers.
+func TestDatagrams(t *testing.T) {
+	for name, addrs := range map[string][2]netip.Addr{
+		"IPv4":          {own4(0), own4(1)},
+		"IPv4, to self": {own4(0), own4(0)},
+		"IPv6":          {netip.IPv6Loopback(), netip.IPv6Loopback()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, box := openUDP(t, addrs[0])
+			to := from
+			if addrs[1] != addrs[0] {
+				to, box = openUDP(t, addrs[1])
+			}
+			require.Equal(t, addrs[1], to.Addr())
+			n := 0
+			for range 5 {
+				for i := range 2 * batch { // fewer than a socket's buffer has room for
+					size := 20 + (n*977)%(maxDatagram-20+1)
+					if i%8 != 0 {
+						size = 20
+					}
+					from.Send(addrs[1], uint8(n%7), uint8(60+n%5), size, func(b []byte) bool {
+						require.Len(t, b, size)
+						clear(b)
+						binary.BigEndian.PutUint32(b, uint32(n))
+						return true
+					})
+					n++
+				}
+				from.Send(addrs[1], 0, 64, 20, func([]byte) bool { return false })
+				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte) bool { panic("there is no room for it") })
+				from.Flush()
+				until(t, func() bool { return box.len() == n })
+			}
+			for i, d := range box.got {
+				require.Equal(t, uint32(i), binary.BigEndian.Uint32(d.Data))
+				require.Equal(t, netip.AddrPortFrom(addrs[0], UDPPort), d.From)
+				require.Equal(t, uint8(i%7), d.TrafficClass)
+				require.Equal(t, uint8(60+i%5), d.HopLimit)
+			}
+			require.False(t, from.Blocked())
+		})
+	}
+}
+
+// TestLongDatagram sends more than a packet can be, which is dropped, and then one that can.
+func TestLongDatagram(t *testing.T) {
+	to, box := openUDP(t, own4(0))
+	c, err := net.Dial("udp4", netip.AddrPortFrom(to.Addr(), UDPPort).String())
+	require.NoError(t, err)
+	defer c.Close()
+	for _, size := range []int{maxDatagram + 1, 60000, 0, 1, maxDatagram} {
+		_, err := c.Write(make([]byte, size))
+		require.NoError(t, err)
+	}
+	until(t, func() bool { return box.len() == 3 })
+	for i, size := range []int{0, 1, maxDatagram} {
+		require.Len(t, box.got[i].Data, size)
+	}
+}
+
+// TestUnreachable sends to where nothing can be sent to, and then where something can.
+func TestUnreachable(t *testing.T) {
+	from, box := openUDP(t, own4(0))
+	send := func(to netip.Addr) {
+		from.Send(to, 0, 64, 20, func([]byte) bool { return true })
+	}
+	send(netip.IPv6Loopback())
+	send(netip.MustParseAddr("255.255.255.255"))
+	send(own4(0))
+	send(netip.MustParseAddr("0.0.0.1"))
+	from.Flush()
+	until(t, func() bool { return box.len() == 1 })
+	require.NoError(t, from.Close())
+	send(own4(0))
+	from.Flush() // does nothing
+}
+
+func TestTakenPort(t *testing.T) {
+	openUDP(t, own4(0))
+	_, err := OpenUDP(own4(0))
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	_, err = OpenUDP(netip.MustParseAddr("192.0.2.77"))
+	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+}
+
+func TestIdentification(t *testing.T) {
+	require.NoError(t, CheckIdentification(own4(2)))
+	require.ErrorIs(t, CheckIdentification(netip.MustParseAddr("192.0.2.77")), syscall.EADDRNOTAVAIL)
+}
+
+// TestIdentificationIsSeen probes a socket that is connected: its packets have a counter.
+func TestIdentificationIsSeen(t *testing.T) {
+	other, err := net.ListenPacket("udp4", net.JoinHostPort(own4(3).String(), "0"))
+	require.NoError(t, err)
+	defer other.Close()
+	c, err := listenUDP(own4(3), 0, nil)
+	require.NoError(t, err)
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		// With IP_PMTUDISC_DONT, packets may be fragmented.
+		require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, 0))
+		require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, soTimestamping, txSched|software))
+	}))
+	different := 0
+	for range 10 {
+		id, err := probe(c, raw)
+		require.NoError(t, err)
+		if id != 0 {
+			different++
+		}
+	}
+	require.Positive(t, different)
+}
+
+// TestSlowNetwork sends more than the system takes. A connection of TCP stands for the socket: that ignores the address of what is
+// sent, and takes nothing while its peer does not read.
+func TestSlowNetwork(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp4", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	reader, err := l.Accept()
+	require.NoError(t, err)
+	defer reader.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	var resumed atomic.Int32
+	s := &Socket{raw: raw, resume: func() { resumed.Add(1) }}
+	send := func() (filled bool) {
+		s.Send(own4(0), 0, 64, maxDatagram, func([]byte) bool {
+			filled = true
+			return true
+		})
+		return filled
+	}
+	for send() { // until as many wait as may
+	}
+	require.True(t, s.Blocked())
+	require.False(t, send())
+	s.Flush() // does not block
+	require.Zero(t, resumed.Load())
+	go func() { _, _ = io.Copy(io.Discard, reader) }()
+	until(t, func() bool { return resumed.Load() == 1 })
+	require.False(t, s.Blocked())
+	require.True(t, send())
+	s.Flush()
+}

@@ -1,0 +1,216 @@
+package matrix
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+)
+
+// crew are the programs of the host on the device in user space. They run as the user nobody. Each that runs has addresses of
+// its own, the first those of the host.
+type crew struct {
+	running [crewSize]*process.Process
+}
+
+const crewSize = 21
+
+// place returns the first that nobody has.
+func (c *crew) place() int {
+	return slices.IndexFunc(c.running[:], func(p *process.Process) bool { return p == nil || p.Ended() })
+}
+
+// network returns the network of the next program.
+func (c *crew) network() string {
+	i := c.place()
+	if i == 0 {
+		return "udp=" + crewAddress(i, false) + "," + crewAddress(i, true)
+	}
+	return "udp=" + crewAddress(i, false)
+}
+
+func (c *crew) join(p *process.Process) { c.running[c.place()] = p }
+
+// crewAddress returns an address of a place.
+func crewAddress(place int, v6 bool) string {
+	if v6 {
+		return fmt.Sprintf("2001:db8:2::%x", 2+place)
+	}
+	return fmt.Sprintf("203.0.113.%d", 2+place)
+}
+
+// publicSelf is a copy of this test binary that everybody may execute.
+var publicSelf string
+
+// TestUDP runs our programs on the device in user space, as an unprivileged user, with C's on the kernel's device at another host, in both
+// roles. VERBENA_INTEROP_UDP says which cases: the most telling ones, all, or those whose names it matches.
+func TestUDP(t *testing.T) {
+	which := os.Getenv("VERBENA_INTEROP_UDP")
+	if which == "" {
+		t.Skip("make interop-udp runs it")
+	}
+	var wanted *regexp.Regexp
+	switch which {
+	case "telling":
+		wanted = udpTelling
+	case "all":
+		wanted = regexp.MustCompile("")
+	default:
+		wanted = regexp.MustCompile(which)
+	}
+	kernel, soft := udpHosts(t)
+	publicSelf = copyOf(t, process.Self(t))
+	t.Run("all addresses", func(t *testing.T) {
+		p := networkOf(t, soft, "udp")
+		p.succeeds()
+		require.Regexp(t, `soft0 .* 1024 of 4096 .* udp1`, p.Stdout())
+	})
+	t.Run("the kernel has the port", func(t *testing.T) {
+		p := networkOf(t, kernel, "udp")
+		p.fails()
+		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
+	})
+	meet := func(k kase) {
+		if !wanted.MatchString(k.name) {
+			return
+		}
+		k.row(t, meeting{server: theirs, at: kernel, client: ours, from: soft})
+		if !strings.Contains(k.name, "the server is killed") { // the kernel tells a peer of the death of a process, the device does not
+			k.row(t, meeting{server: ours, at: soft, client: theirs, from: kernel})
+		}
+	}
+	for _, k := range append(udpCases(), kase{name: "mckey, a member on each host", run: udpMembers}) {
+		meet(k)
+	}
+	command(t, "modprobe sch_netem")
+	const bad = " root netem limit 100000 delay 1ms loss 1% duplicate 1% reorder 5% 50% corrupt 1%"
+	command(t, "tc qdisc replace dev udp0"+bad)
+	command(t, "ip netns exec soft tc qdisc replace dev udp1"+bad)
+	for _, k := range udpCases() {
+		if badNetwork.MatchString(k.name) {
+			k.name += ", bad network"
+			meet(k)
+		}
+	}
+}
+
+var (
+	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
+		"rstream, 64 transfers of 65536|mckey)")
+	// badNetwork are cases of reliable connections that send enough for something to get lost.
+	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
+)
+
+// networkOf lists the devices that a program has on a host and network.
+func networkOf(t *testing.T, h host, network string) onHost {
+	t.Helper()
+	cmd := h.command(publicSelf)
+	cmd.Env = append(process.Env("rdmadevices"), "VERBENA_DEVICE=soft:"+network)
+	return onHost{process.Start(t, cmd), t, h}
+}
+
+// udpCases are the cases but for that of mckey, which has all members on one host, and those with files, which the user nobody may not have.
+func udpCases() (all []kase) {
+	for _, k := range append(cases(), rsocketCases()...) {
+		if !strings.HasPrefix(k.name, "mckey") && !strings.HasPrefix(k.name, "rcopy") {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// udpMembers has a member of a multicast group on each host, to which the client's side sends until both have enough.
+func udpMembers(m meeting) {
+	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
+	at := func(s side) (h host, ip string) {
+		if s == m.client {
+			return m.from, m.fromIP
+		}
+		return m.at, m.ip
+	}
+	var members []onHost
+	for _, s := range []side{ours, theirs} {
+		h, ip := at(s)
+		p := s.start(m.T, h, "mckey", args+ip)
+		p.Prints("mckey: joined dgid: ")
+		members = append(members, p)
+	}
+	_, ip := at(m.client)
+	if m.client == ours {
+		ip = crewAddress(1, false) // the first is the member's
+	}
+	for _, p := range members {
+		p.Eventually("has its messages", func() bool {
+			if !p.Ended() {
+				m.client.start(m.T, m.from, "mckey", strings.Replace(args, "-C 10", "-s -C 1000", 1)+ip).succeeds()
+			}
+			return p.Ended()
+		})
+		p.succeeds()
+	}
+}
+
+// command runs a command, which must succeed.
+func command(t *testing.T, line string) {
+	t.Helper()
+	args := strings.Fields(line)
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", line, out)
+}
+
+// udpHosts connects the guest, which has a device of the kernel's, with a network namespace that has none.
+func udpHosts(t *testing.T) (kernel, soft host) {
+	t.Helper()
+	testdevice.Needs(t, testdevice.Guest)
+	commands := []string{
+		"ip netns add soft",
+		"ip link add udp0 type veth peer name udp1 netns soft",
+		"ip addr add 203.0.113.1/24 dev udp0",
+		"ip addr add 2001:db8:2::1/64 dev udp0 nodad",
+		"ip link set udp0 up",
+		"ip -n soft link set lo up",
+		"ip -n soft addr add 2001:db8:2::2/64 dev udp1 nodad",
+		"ip -n soft link set udp1 up",
+		"rdma link add rxe3 type rxe netdev udp0",
+	}
+	for i := range crewSize {
+		commands = append(commands, "ip -n soft addr add "+crewAddress(i, false)+"/24 dev udp1")
+	}
+	for _, line := range commands {
+		command(t, line)
+	}
+	return host{v4: netip.MustParseAddr("203.0.113.1"), v6: netip.MustParseAddr("2001:db8:2::1"), device: "rxe3"},
+		host{
+			namespace: "soft", v4: netip.MustParseAddr("203.0.113.2"), v6: netip.MustParseAddr("2001:db8:2::2"), soft: "matrix", udp: &crew{},
+		}
+}
+
+// copyOf copies a program to where everybody may execute it.
+func copyOf(t *testing.T, path string) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/run", "matrix")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	require.NoError(t, os.Chmod(folder, 0o755))
+	from, err := os.Open(path)
+	require.NoError(t, err)
+	defer from.Close()
+	name := filepath.Join(folder, "program")
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o755)
+	require.NoError(t, err)
+	_, err = io.Copy(to, from)
+	require.NoError(t, err)
+	require.NoError(t, to.Close())
+	return name
+}

@@ -1,0 +1,195 @@
+package softroce
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/cmtime"
+	"github.com/verbena-go/verbena/internal/cmd/mckey"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
+	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
+	"github.com/verbena-go/verbena/internal/cmd/rping"
+	"github.com/verbena-go/verbena/internal/cmd/rstream"
+	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
+	"github.com/verbena-go/verbena/internal/cmd/udaddy"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/softroce"
+)
+
+// faultsVariable is what makes a program's network a bad one.
+const faultsVariable = "VERBENA_TEST_FAULTS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(faultsVariable) != "" {
+		softroce.SetFaults(bad)
+	}
+	programs := map[string]process.Program{
+		"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "rstream": rstream.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
+		"rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main, "rdmadevices": rdmadevices.Main,
+	}
+	process.Become(programs)
+	os.Exit(m.Run())
+}
+
+// bad loses, repeats, delays and corrupts one packet in a hundred each, but not the last word of a program, which nobody would repeat when
+// that has ended.
+func bad(p softroce.Packet) (f softroce.Fault) {
+	if p.Kind == softroce.DREQ {
+		return f
+	}
+	f.Drop = rand.IntN(100) == 0
+	f.Corrupt = rand.IntN(100) == 0
+	if rand.IntN(100) == 0 {
+		f.Duplicate = 1
+	}
+	if rand.IntN(100) == 0 {
+		f.Delay = time.Duration(rand.IntN(5)) * time.Millisecond
+	}
+	return f
+}
+
+// own returns an address that no other test binary of the machine uses, for each i another.
+func own(i byte) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, 128 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i&3})
+}
+
+// start starts a program with the device on the network of all machines.
+func start(t *testing.T, network, name, args string, env ...string) *process.Process {
+	t.Helper()
+	args = strings.NewReplacer("{S}", own(1).String(), "{C}", own(2).String()).Replace(args)
+	cmd := process.Command(t, name, strings.Fields(args)...)
+	cmd.Env = append(append(cmd.Env, "VERBENA_DEVICE=soft:"+network), env...)
+	return process.Start(t, cmd)
+}
+
+// listens waits until a process listens.
+func listens(p *process.Process) {
+	name := fmt.Sprintf("/udp/%d/", p.Pid())
+	p.Eventually("listens", func() bool {
+		sockets, _ := os.ReadFile("/proc/net/unix")
+		return p.Ended() || strings.Contains(string(sockets), name)
+	})
+}
+
+// TestUDP runs programs in two processes whose packets are UDP datagrams.
+func TestUDP(t *testing.T) {
+	for _, test := range []struct {
+		name                   string
+		server, serverArgs     string
+		client, clientArgs     string
+		serverStays, withFault bool
+	}{
+		{name: "rping", server: "rping", serverArgs: "-s -a {S} -V -S 65535", client: "rping", clientArgs: "-c -a {S} -V -C 5 -S 65535"},
+		{
+			name: "rping on a bad network", server: "rping", serverArgs: "-s -a {S} -V -S 65535", client: "rping", clientArgs: "-c -a {S} -V -C 5 -S 65535",
+			withFault: true,
+		},
+		{
+			name: "rstream on a bad network", server: "rstream", serverArgs: "-b {S} -T v -C 5 -S 65536", client: "rstream",
+			clientArgs: "-s {S} -T v -C 5 -S 65536", withFault: true,
+		},
+		{name: "rstream", server: "rstream", serverArgs: "-b {S} -T v -C 5 -S 1048576", client: "rstream", clientArgs: "-s {S} -T v -C 5 -S 1048576"},
+		{name: "ucmatose", server: "ucmatose", serverArgs: "-b {S} -c 10 -C 5 -S 1000", client: "ucmatose", clientArgs: "-s {S} -c 10 -C 5 -S 1000"},
+		{name: "udaddy", server: "udaddy", serverArgs: "-b {S} -c 3 -C 10 -S 500", client: "udaddy", clientArgs: "-s {S} -c 3 -C 10 -S 500"},
+		{name: "rdmaclient", server: "rdmaserver", serverArgs: "-s {S}", client: "rdmaclient", clientArgs: "-s {S}"},
+		{name: "cmtime", server: "cmtime", serverArgs: "-b {S}", client: "cmtime", clientArgs: "-s {S} -c 20", serverStays: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var env []string
+			if test.withFault {
+				env = append(env, faultsVariable+"=1")
+			}
+			server := start(t, "udp="+own(1).String(), test.server, test.serverArgs, env...)
+			listens(server)
+			require.Zero(t, start(t, "udp="+own(2).String(), test.client, test.clientArgs, env...).Wait())
+			if !test.serverStays {
+				require.Zero(t, server.Wait())
+			}
+		})
+	}
+}
+
+// TestUDPCapture captures at one end what both ends send. Wireshark's dissectors understand it, where tshark is installed.
+func TestUDPCapture(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("no tshark here")
+	}
+	name := filepath.Join(t.TempDir(), "ping.pcap")
+	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S} -V -S 5000", "VERBENA_CAPTURE="+name)
+	listens(server)
+	require.Zero(t, start(t, "udp="+own(2).String(), "rping", "-c -a {S} -V -C 3 -S 5000").Wait())
+	require.Zero(t, server.Wait())
+	fields := []string{"-r", name, "-T", "fields", "-e", "ip.src", "-e", "_ws.col.Info", "-e", "_ws.malformed"}
+	out, err := exec.Command(tshark, fields...).Output()
+	require.NoError(t, err)
+	for _, text := range []string{
+		own(2).String() + "\tCM: ConnectRequest", own(1).String() + "\tCM: ConnectReply", own(2).String() + "\tCM: ReadyToUse",
+		own(1).String() + "\tRC RDMA Read Request", own(2).String() + "\tRC RDMA Read Response First", own(1).String() + "\tRC RDMA Write First",
+		own(2).String() + "\tRC Acknowledge", own(1).String() + "\tRC Acknowledge",
+	} {
+		require.Contains(t, string(out), text)
+	}
+	require.NotContains(t, strings.ToLower(string(out)), "malformed")
+}
+
+// TestUDPGroup has members of a multicast group in two processes, and a sender in a third one.
+func TestUDPGroup(t *testing.T) {
+	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
+	var members []*process.Process
+	for i := range byte(2) {
+		p := start(t, "udp="+own(i).String(), "mckey", args+own(i).String())
+		p.Prints("mckey: joined dgid: ")
+		members = append(members, p)
+	}
+	for _, p := range members {
+		p.Eventually("has its messages", func() bool {
+			if !p.Ended() {
+				sender := start(t, "udp="+own(2).String(), "mckey", strings.Replace(args, "-C 10", "-s -C 100", 1)+own(2).String())
+				require.Zero(t, sender.Wait())
+			}
+			return p.Ended()
+		})
+		require.Zero(t, p.Wait())
+	}
+}
+
+// TestUDPMistakes chooses networks that cannot be had.
+func TestUDPMistakes(t *testing.T) {
+	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
+	listens(server)
+	for network, says := range map[string]string{
+		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is taken: by another process with this device, which must have " +
+			`other addresses, or by the kernel \(rmmod rdma_rxe frees it\): address already in use`,
+		"udp=192.0.2.77": "192.0.2.77: .*bind: cannot assign requested address",
+		"udp=here":       `"here" is not an address`,
+		"tcp":            `there is no network "tcp", only udp, and udp= with addresses of this machine`,
+	} {
+		p := start(t, network, "rdmadevices", "")
+		require.NotZero(t, p.Wait())
+		require.Regexp(t, "^rdmadevices: VERBENA_DEVICE=soft:"+network+": "+says, p.Stderr())
+	}
+	require.False(t, server.Ended())
+	server.Kill()
+}
+
+// TestUDPNobody asks for a connection where nobody listens.
+func TestUDPNobody(t *testing.T) {
+	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
+	listens(server)
+	p := start(t, "udp="+own(2).String(), "rping", "-c -a {S} -p 7175 -C 1")
+	require.NotZero(t, p.Wait())
+	require.Contains(t, p.Stderr(), "nobody listens on the port")
+	server.Kill()
+}
