@@ -109,7 +109,7 @@ func (r *repository) restoreParts(t *testing.T) {
 	r.gen(t, "emit")
 	r.gen(t, "check", "-headers", headertest.Dir(t, "65.0"), "-update")
 	coverage := r.gen(t, "coverage")
-	r.edit(t, "docs/coverage.md", func(string) string { return coverage })
+	r.edit(t, "docs/proof/coverage.md", func(string) string { return coverage })
 }
 
 // forget leaves what is true of rdma-core 44.0.
