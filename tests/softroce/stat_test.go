@@ -18,22 +18,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/rping"
 	program "github.com/verbena-go/verbena/internal/cmd/softroce"
-	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
-	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 
 	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
 )
-
-func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{
-		"rping": rping.Main, "softroce": program.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
-	})
-	os.Exit(m.Run())
-}
 
 func startRping(t *testing.T, args string) *process.Process {
 	t.Helper()

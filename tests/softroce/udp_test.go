@@ -15,33 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/cmtime"
-	"github.com/verbena-go/verbena/internal/cmd/mckey"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
-	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
-	"github.com/verbena-go/verbena/internal/cmd/rping"
-	"github.com/verbena-go/verbena/internal/cmd/rstream"
-	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
-	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
 
 // faultsVariable is what makes a program's network a bad one.
 const faultsVariable = "VERBENA_TEST_FAULTS"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(faultsVariable) != "" {
-		softroce.SetFaults(bad)
-	}
-	programs := map[string]process.Program{
-		"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "rstream": rstream.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
-		"rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main, "rdmadevices": rdmadevices.Main,
-	}
-	process.Become(programs)
-	os.Exit(m.Run())
-}
 
 // bad loses, repeats, delays and corrupts one packet in a hundred each, but not the last word of a program, which nobody would repeat when
 // that has ended.
@@ -75,8 +54,8 @@ func start(t *testing.T, network, name, args string, env ...string) *process.Pro
 	return process.Start(t, cmd)
 }
 
-// listens waits until a process listens.
-func listens(p *process.Process) {
+// awaitListening waits until a process listens.
+func awaitListening(p *process.Process) {
 	name := fmt.Sprintf("/udp/%d/", p.Pid())
 	p.Eventually("listens", func() bool {
 		sockets, _ := os.ReadFile("/proc/net/unix")
@@ -113,7 +92,7 @@ func TestUDP(t *testing.T) {
 				env = append(env, faultsVariable+"=1")
 			}
 			server := start(t, "udp="+own(1).String(), test.server, test.serverArgs, env...)
-			listens(server)
+			awaitListening(server)
 			require.Zero(t, start(t, "udp="+own(2).String(), test.client, test.clientArgs, env...).Wait())
 			if !test.serverStays {
 				require.Zero(t, server.Wait())
@@ -130,7 +109,7 @@ func TestUDPCapture(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "ping.pcap")
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S} -V -S 5000", "VERBENA_CAPTURE="+name)
-	listens(server)
+	awaitListening(server)
 	require.Zero(t, start(t, "udp="+own(2).String(), "rping", "-c -a {S} -V -C 3 -S 5000").Wait())
 	require.Zero(t, server.Wait())
 	fields := []string{"-r", name, "-T", "fields", "-e", "ip.src", "-e", "_ws.col.Info", "-e", "_ws.malformed"}
@@ -170,7 +149,7 @@ func TestUDPGroup(t *testing.T) {
 // TestUDPMistakes chooses networks that cannot be had.
 func TestUDPMistakes(t *testing.T) {
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
-	listens(server)
+	awaitListening(server)
 	for network, says := range map[string]string{
 		"udp=" + own(1).String(): "UDP port 4791 of " + own(1).String() + " is taken: by another process with this device, which must have " +
 			`other addresses, or by the kernel \(rmmod rdma_rxe frees it\): address already in use`,
@@ -189,7 +168,7 @@ func TestUDPMistakes(t *testing.T) {
 // TestUDPNobody asks for a connection where nobody listens.
 func TestUDPNobody(t *testing.T) {
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
-	listens(server)
+	awaitListening(server)
 	p := start(t, "udp="+own(2).String(), "rping", "-c -a {S} -p 7175 -C 1")
 	require.NotZero(t, p.Wait())
 	require.Contains(t, p.Stderr(), "nobody listens on the port")
