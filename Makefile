@@ -98,7 +98,7 @@ scale-rsocket: ## 1,000 connections of rsocket through one listener, beside C's,
 
 loss: ## connections between two hosts that lose packets and vanish
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_TIMEOUT=1200 \
-		$(GO) test -count 1 -v -timeout 20m -run 'TestLoss|TestTransferToVanishedPeer' -exec $(VM) ./rdmacm
+		$(GO) test -count 1 -v -p 1 -timeout 20m -run 'TestLoss|TestTransferToVanishedPeer|TestHostVanishes' -exec $(VM) ./rdmacm ./rsocket
 
 # VERBENA_SOAK=10m VERBENA_SOAK_SEED=1 make soak: for how long, and the seed that an earlier run has printed.
 soak: export VERBENA_SOAK := $(or $(VERBENA_SOAK),10m)

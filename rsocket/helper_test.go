@@ -25,7 +25,7 @@ const poolEnv = "VERBENA_TEST_POOL"
 
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "crowd": peer(crowd), "ccrowd": peer(cCrowd), "doomed": peer(doomed)})
+	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "crowd": peer(crowd), "far": peer(far), "ccrowd": peer(cCrowd), "doomed": peer(doomed)})
 	if os.Getenv(poolEnv) != "" {
 		rsocket.ForcePool(new(rsocket.Pool))
 	}
