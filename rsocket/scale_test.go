@@ -139,6 +139,7 @@ func queuePairs(t *testing.T) int {
 // Many connections through one listener take no threads; and when their peer is killed, each call that waits ends soon, and nothing
 // is left.
 func TestScale(t *testing.T) {
+	needDevice(t)
 	most := 200
 	if !testdevice.Soft() {
 		most = 20 // make scale-rsocket has more
