@@ -58,4 +58,6 @@ var softSkips = map[string]string{
 	"rsocket.TestCKilled":        "has a peer of rdma-core's, which does not have the device",
 	"rsocket.TestCKilledAnytime": "has a peer of rdma-core's, which does not have the device",
 	"rsocket.TestCShutdown":      "has a peer of rdma-core's, which does not have the device",
+	"rsocket.TestHostVanishes":   "needs tests/vm's second host",
+	"rsocket.TestLoss":           "needs tests/vm's second host",
 }
