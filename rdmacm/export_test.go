@@ -126,6 +126,9 @@ func CheckPeer(c *Conn) { c.checkPeer() }
 // Sending returns how many send requests of a connection are under way.
 func Sending(c *Conn) int { return c.ops.sending() }
 
+// Completions returns how many operations of a connection have ended.
+func Completions(c *Conn) uint64 { return c.ops.completions() }
+
 // InFlight returns how many operations of a connection are under way, receives included.
 func InFlight(c *Conn) int {
 	c.ops.mu.Lock()

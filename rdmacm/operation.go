@@ -72,7 +72,7 @@ type operations struct {
 	// sends and recvs count posted requests until their completions are taken
 	// from the completion queue, which must never overflow.
 	sends, recvs room
-	silent       int // posted without a completion, behind all that will have one
+	silent       int // requests without a completion, posted after the last one that will have one
 
 	posts     atomic.Uint32 // calls of Post
 	scheduled atomic.Int64  // when one has last let the runtime schedule, since started
@@ -421,7 +421,7 @@ func (o *operations) mayBeSilent(requests int) bool { return 2*(o.silent+request
 // silentID is the ID of the requests without a completion: that of a place that is always empty. They complete only if they fail.
 func (o *operations) silentID() uint64 { return o.base | uint64(len(o.inFlight)-1) }
 
-// confirm posts a write of nothing, if there is room, to learn when the requests without a completion are done. The caller
+// confirm posts an empty write, if there is room. Its completion tells that the requests without one are done. The caller
 // must hold o.mu.
 func (o *operations) confirm() {
 	if o.silent == 0 || !o.sends.has(1) || o.over() != nil {
@@ -437,7 +437,7 @@ func (o *operations) confirm() {
 // failLater ends the connection for a caller that holds o.mu, with which Config.Ended is not called.
 func (o *operations) failLater(cause error) { background.add(func() { o.queues.fail(cause) }) }
 
-// writeNothing adds a write of no bytes to a batch. It needs no memory at either end.
+// writeNothing adds an empty write to a batch. It needs no memory at either end.
 func writeNothing(b *ibverbs.SendBatch, id uint64) error {
 	return b.Write(id, ibverbs.RemoteBuffer{}, ibverbs.SendSignaled)
 }

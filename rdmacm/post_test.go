@@ -268,6 +268,28 @@ func TestPostWithoutTransfer(t *testing.T) {
 	}
 }
 
+// The device is not asked for a completion until half of the queue is full.
+func TestPostWithoutCompletion(t *testing.T) {
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 8, KeepAlive: -1}, nil)
+	here, there := alloc(t, client, 8), alloc(t, server, 8)
+	ctx, batch := bounded(t), batchOf(t, 1, 1)
+	require.NoError(t, batch.Write(0, there.Remote(), ibverbs.SendSignaled, here.All()))
+	before := rdmacm.Completions(client)
+	for range 4 {
+		require.NoError(t, client.Post(ctx, nil, batch))
+	}
+	require.Equal(t, 4, rdmacm.Sending(client))
+	require.NoError(t, client.Write(ctx, there.Remote(), here.All()))
+	require.Equal(t, before+1, rdmacm.Completions(client), "one for all five")
+	require.Zero(t, rdmacm.Sending(client))
+	for range 5 {
+		require.NoError(t, client.Post(ctx, nil, batch))
+	}
+	require.NoError(t, client.Write(ctx, there.Remote(), here.All()))
+	require.Equal(t, before+3, rdmacm.Completions(client), "one for five, and one for the last")
+}
+
 // A request that fails ends the connection although nobody waits for it.
 func TestPostWithoutTransferFails(t *testing.T) {
 	d := needDevice(t)

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/owned"
 )
 
@@ -332,16 +332,6 @@ func (c *queues) ID() *ID { return c.id }
 // Done returns a channel that is closed when Err starts to return an error.
 func (c *queues) Done() <-chan struct{} { return c.done }
 
-// pages returns page-aligned memory. It is Go memory, so that slices of it stay
-// valid after the connection is closed.
-func pages(size int) []byte {
-	page := os.Getpagesize()
-	b := make([]byte, size+page-1)
-	past := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page))
-	first := (page - past) % page
-	return b[first : first+size : first+size]
-}
-
 // maxAlloc is more than any machine has, and less than what makes Go panic.
 const maxAlloc = 1 << 46
 
@@ -361,7 +351,7 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	if int64(size) > maxAlloc {
 		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, more than %d", size, int64(maxAlloc))
 	}
-	mr, err := c.pd.Register(pages(size), access)
+	mr, err := c.pd.Register(mem.Pages(size), access)
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,9 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/mem"
 )
 
 // A Pool lets connections share what each has for itself otherwise: a protection domain, a completion queue with its channel, the
@@ -184,7 +184,7 @@ func (m *slabs) take(size int) (*slab, error) {
 		m.free[size] = free[:len(free)-1]
 		return s, nil
 	}
-	b := pages(size)
+	b := mem.Pages(size)
 	region, err := m.pd.Register(b, 0)
 	if err != nil {
 		return nil, err
@@ -214,13 +214,4 @@ func (m *slabs) close() error {
 	}
 	m.all, m.free = nil, nil
 	return errors.Join(errs...)
-}
-
-// pages returns memory that begins with a page.
-func pages(size int) []byte {
-	page := os.Getpagesize()
-	b := make([]byte, size+page-1)
-	past := int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page))
-	first := (page - past) % page
-	return b[first : first+size : first+size]
 }

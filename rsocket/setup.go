@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
@@ -152,7 +153,7 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	if c.part == nil {
 		c.region, err = rdma.Alloc(headLen+r+s, access)
 	} else {
-		c.region, err = c.part.pd.Register(pages(headLen+r), access)
+		c.region, err = c.part.pd.Register(mem.Pages(headLen+r), access)
 	}
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ var rooms = map[string][]string{
 	"ibverbs/mlx5":    {"ibverbs", "generated", "internal/cerr", "internal/sibling"},
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
-		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object", "internal/owned",
+		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object", "internal/owned",
 	},
 	"rdmacm/ib": {"rdmacm", "internal/bridge"},
 	"rdmacm/endpoint": {
@@ -52,7 +52,7 @@ var rooms = map[string][]string{
 	},
 	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
 	"rsocket/internal/protocol": {},
-	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr"},
+	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
 	"internal/cmd": {
 		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/tag", "generated", "softroce",
 	},
