@@ -27,6 +27,7 @@ const (
 // Program is one that is started with arguments.
 type Program struct {
 	Name     string
+	Summary  string    // what it does, in a line, where it is one of several
 	Usage    string    // a line for each way to start it, without "usage:"
 	Text     string    // what -h prints after the flags: what the program does, and an example
 	Misused  int       // the exit status for wrong arguments; 0: 1

@@ -101,7 +101,7 @@ func TestArguments(t *testing.T) {
 		"more":  `unexpected argument "more"`,
 	} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(strings.Fields(args), &stdout, &stderr))
+		require.Equal(t, 2, Main(strings.Fields(args), &stdout, &stderr))
 		require.Empty(t, stdout.String())
 		require.Contains(t, stderr.String(), want)
 	}

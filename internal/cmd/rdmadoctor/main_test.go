@@ -11,7 +11,7 @@ import (
 var main = programtest.Main(Main)
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmadoctor", 1, map[string]string{
+	main.WrongArguments(t, "rdmadoctor", 2, map[string]string{
 		"-x":                  "unknown shorthand flag",
 		"-p 0 host":           "expected a number from 1 to 65535",
 		"-p 7471":             "-p without a host",

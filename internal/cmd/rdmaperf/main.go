@@ -32,9 +32,10 @@ type options struct {
 }
 
 // Main runs rdmaperf and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns rdmaperf.
+func Program() *program.Program { return (&options{}).program() }
 
 const unset = -1 // a default that depends on the test
 
@@ -44,7 +45,7 @@ func (o *options) program() *program.Program {
 		list: 1, moderation: unset, inline: unset, where: perf.Where{TCPPort: 18515},
 	}
 	return &program.Program{
-		Name: "rdmaperf", Flags: o.flags, Run: o.run, Operands: []*string{&o.where.Server},
+		Name: "rdmaperf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.where.Server},
 		Usage: `
 rdmaperf [flags]          the server
 rdmaperf [flags] host     the client, with the same flags
@@ -70,8 +71,8 @@ or another -n at its end, both ends may wait forever. In perftest, -b means both
 directions at once and -q means several queue pairs. rdmaperf supports neither:
 it refuses a perftest with -q, but with -b both ends wait.
 
-Exit status: 0 on success; 1 if something failed or the arguments are
-wrong; 130 if interrupted.
+Exit status: 0 on success; 1 if something failed; 2 for wrong arguments; 130 if
+interrupted.
 
 Example: rdmaperf -a -o write   and   rdmaperf -a -o write --plot lat.svg 192.0.2.1`,
 	}

@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmaperf", 1, map[string]string{
+	main.WrongArguments(t, "rdmaperf", 2, map[string]string{
 		"-o put":                     "-o put -c RC: no such operation or type",
 		"-c XRC":                     "-o send -c XRC: no such operation or type",
 		"-c UD -o write":             "UD does not support write",
