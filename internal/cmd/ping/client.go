@@ -17,7 +17,7 @@ import (
 type client struct {
 	*options
 	out     program.Output
-	end     *end // nil: there is no connection
+	end     *end           // nil: there is no connection
 	closing sync.WaitGroup // connections that have failed: the kernel may take a minute for one
 	summary summary
 	failed  error // of the output

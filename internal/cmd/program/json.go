@@ -15,7 +15,9 @@ func (o Output) JSON(value any) error {
 func (o Output) JSONLine(value any) error { return json.NewEncoder(o.Stdout).Encode(value) }
 
 // JSONLines adds the flag with which a program's output is JSON, one value on each line.
-func (f *Flags) JSONLines(value *bool) { f.BoolVarP(value, "json", "j", false, "print a JSON object on each line") }
+func (f *Flags) JSONLines(value *bool) {
+	f.BoolVarP(value, "json", "j", false, "print a JSON object on each line")
+}
 
 // JSON adds the flag with which a program's output is JSON.
 func (f *Flags) JSON(value *bool) { f.BoolVarP(value, "json", "j", false, "print JSON") }

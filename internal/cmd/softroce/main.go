@@ -18,7 +18,9 @@ import (
 )
 
 // Main runs softroce and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int { return Commands("softroce").Main(args, stdout, stderr) }
+func Main(args []string, stdout, stderr io.Writer) int {
+	return Commands("softroce").Main(args, stdout, stderr)
+}
 
 // Commands returns the program's commands under a name.
 func Commands(name string) *program.Commands {
@@ -28,7 +30,7 @@ func Commands(name string) *program.Commands {
 	return &program.Commands{
 		Name: name, Summary: "run programs that are not Go on the device in user space",
 		Text: "Example: " + name + " run rping -s -a 127.0.0.1",
-		All:  []program.Command{
+		All: []program.Command{
 			command("run", func() *program.Program { return (&run{}).program() }),
 			command("libs", func() *program.Program { return (&libs{}).program() }),
 			command("stat", func() *program.Program { return (&stat{}).program() }),
