@@ -45,13 +45,13 @@ func (s *summary) add(rtt *float64) {
 		s.Answered++
 		s.sum, s.squares = s.sum+t, s.squares+t*t
 		mean := s.sum / float64(s.Answered)
-		s.Mean, s.Deviation = nanoseconds(mean), nanoseconds(math.Sqrt(max(0, s.squares/float64(s.Answered)-mean*mean)))
+		s.Mean, s.Deviation = thousandths(mean), thousandths(math.Sqrt(max(0, s.squares/float64(s.Answered)-mean*mean)))
 	}
-	s.Lost = 100 * float64(s.Sent-s.Answered) / float64(s.Sent)
+	s.Lost = thousandths(100 * float64(s.Sent-s.Answered) / float64(s.Sent))
 }
 
-// nanoseconds rounds microseconds to nanoseconds.
-func nanoseconds(us float64) float64 { return math.Round(us*1000) / 1000 }
+// thousandths rounds a number: microseconds to nanoseconds.
+func thousandths(us float64) float64 { return math.Round(us*1000) / 1000 }
 
 // report prints what came of a message.
 func (c *client) report(seq int, took time.Duration, err error) {

@@ -92,7 +92,7 @@ func (o *options) print(out program.Output, devices []ibverbs.DeviceInfo) error 
 	case o.gids:
 		return printGIDs(out.Stdout, gids(devices))
 	case o.asJSON:
-		return out.JSON(devices)
+		return out.JSON(objects(devices))
 	case o.all:
 		printAll(out.Stdout, devices)
 		return nil
