@@ -106,7 +106,6 @@ func softCases() []kase {
 		{false, "ib_send_lat", "-D 1"},
 		{false, "ib_write_lat", "-D 1"},
 		{false, "ib_read_lat", "-D 1"},
-		{false, "ib_send_bw", "-D 1 -e"},
 	} {
 		all = append(all, kase{name: test.name + " " + test.flags, telling: test.telling, run: perftest(test.name, test.flags)})
 	}

@@ -154,5 +154,5 @@ func TestProgress(t *testing.T) {
 	p.show(time.Second, 2, 1)
 	p.clear()
 	require.Equal(t, "\r65536 bytes: 100000 messages in 2 s, 26.21 Gb/s\r65536 bytes: 150000 messages in 3 s, 26.21 Gb/s"+
-		"\r2 bytes: 1 messages in 1 s, 0.00 Gb/s         \r                                  \r", stderr.String())
+		"\r2 bytes: 1 messages in 1 s, 0.00 Gb/s"+strings.Repeat(" ", 10)+"\r"+strings.Repeat(" ", 37)+"\r", stderr.String())
 }
