@@ -153,8 +153,8 @@ func (c *Commands) misused(stderr io.Writer, text string) int {
 	return ExitMisused
 }
 
-// usage returns a line for each way to start it.
-func (c *Commands) usage() string {
+// Usage returns a line for each way to start it.
+func (c *Commands) Usage() string {
 	text := c.Name + " COMMAND [flags] [arguments]\n" + c.Name + " help [COMMAND]"
 	if c.Version != nil {
 		text += "\n" + c.Name + " --version"
@@ -163,7 +163,7 @@ func (c *Commands) usage() string {
 }
 
 func (c *Commands) help(w io.Writer) {
-	fmt.Fprintf(w, "%s\n\n", c.usage())
+	fmt.Fprintf(w, "%s\n\n", c.Usage())
 	width := 0
 	for _, command := range c.All {
 		width = max(width, len(command.Name))

@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,13 +49,18 @@ func (o *options) program() *program.Program {
 	}
 	return &program.Program{
 		Name: "rdmaperf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
+		Words: slices.Concat(names(false), names(true)),
 		Usage: `
 rdmaperf TEST [flags]          the server
 rdmaperf TEST [flags] HOST     the client, with the same flags
 rdmaperf --plot file.svg --compare name=file.json ...`,
 		Text: `
-Measures the latency or bandwidth of an operation between two ends. TEST is
-` + testNames() + `
+Measures the latency or bandwidth of an operation between two ends. TEST is one
+of
+
+  ` + strings.Join(names(false), ", ") + `,
+  ` + strings.Join(names(true), ", ") + `
+
 The other end may be perftest's program of that name, such as ib_send_lat, with
 the same flags, which mean the same; for fetchadd and cmpswap it is
 ib_atomic_lat or ib_atomic_bw with -A. writeimm, -R and --conn need rdmaperf at
@@ -84,17 +90,12 @@ Example: rdmaperf write_lat -a   and   rdmaperf write_lat -a --plot lat.svg 192.
 	}
 }
 
-// testNames returns the lines with the names of all tests.
-func testNames() string {
-	var lines []string
-	for _, bandwidth := range []bool{false, true} {
-		var names []string
-		for _, op := range perf.Ops {
-			names = append(names, (&perf.Test{Op: op, Bandwidth: bandwidth}).Name())
-		}
-		lines = append(lines, "  "+strings.Join(names, ", "))
+// names returns those of all tests of latency, or of bandwidth.
+func names(bandwidth bool) (all []string) {
+	for _, op := range perf.Ops {
+		all = append(all, (&perf.Test{Op: op, Bandwidth: bandwidth}).Name())
 	}
-	return strings.Join(lines, ",\n")
+	return all
 }
 
 func (o *options) flags(f *program.Flags) {

@@ -23,8 +23,8 @@ func commands() *program.Commands {
 	command := func(name string, of func() *program.Program) program.Command {
 		return program.Command{Name: name, Program: func() *program.Program { return of().As("verbena " + name) }}
 	}
-	return &program.Commands{
-		Name: "verbena", Version: version,
+	all := &program.Commands{
+		Name: "verbena", Summary: "RDMA at a shell: check, list, watch, ping and measure", Version: version,
 		Text: `
 verbena COMMAND -h, or verbena help COMMAND, says more about a command.
 
@@ -44,4 +44,8 @@ Example: verbena doctor`,
 			{Name: "softroce", Commands: softroce.Commands("verbena softroce")},
 		},
 	}
+	all.All = append(all.All,
+		program.Command{Name: "completion", Program: func() *program.Program { return completion(all) }},
+		program.Command{Name: "man", Program: func() *program.Program { return man(all) }})
+	return all
 }
