@@ -245,6 +245,9 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	local, peer := c.id.LocalAddr(), c.id.RemoteAddr()
 	c.mu.Lock()
 	c.peerData, c.local, c.peer = ev.PrivateData, local, peer
+	if peer.IsValid() {
+		c.with = " with " + peer.String()
+	}
 	c.mu.Unlock()
 	if ev.Type == EventConnectResponse {
 		if ev.InitiatorDepth == 0 {
@@ -405,7 +408,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return contextError(ctx)
 	}
 	err := c.Err()
-	if ended, ok := err.(*EventError); ok && ended.Type == EventDisconnected && ended.Status == 0 {
+	if ended, ok := errors.AsType[*EventError](err); ok && ended.Type == EventDisconnected && ended.Status == 0 {
 		return nil
 	}
 	return err
