@@ -155,7 +155,7 @@ func TestEndGoes(t *testing.T) {
 				require.Equal(t, tt.server, server.Wait())
 				for status, p := range map[int]*process.Process{tt.client: client, tt.server: server} {
 					if status == interrupted {
-						require.Contains(t, p.Output(), "rdmaperf: interrupted")
+						require.Contains(t, p.Output(), "verbena perf: interrupted")
 					}
 				}
 			})
@@ -193,8 +193,8 @@ func TestEndsDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			said, out := ends(t, ours, ours, tt.of, tt.to, tt.server, tt.client)
-			require.Contains(t, said, "rdmaperf: the ends differ: ")
-			require.Contains(t, out, "rdmaperf: the ends differ: ")
+			require.Contains(t, said, "verbena perf: the ends differ: ")
+			require.Contains(t, out, "verbena perf: the ends differ: ")
 		})
 	}
 	t.Run("several queue pairs", func(t *testing.T) {
