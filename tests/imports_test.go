@@ -56,7 +56,7 @@ var rooms = map[string][]string{
 	"rsocket/internal/protocol": {},
 	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
 	"internal/cmd": {
-		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/tag", "generated", "softroce",
+		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag", "generated", "softroce",
 	},
 	"cmd":      {"internal/cmd"},
 	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},
