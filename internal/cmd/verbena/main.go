@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmastat"
 	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 )
@@ -38,6 +39,7 @@ Example: verbena doctor`,
 			{Name: "ping", Program: ping.Program},
 			{Name: "perf", Program: rdmaperf.Program},
 			{Name: "watch", Program: rdmawatch.Program},
+			{Name: "stat", Program: rdmastat.Program},
 			{Name: "softroce", Commands: softroce.Commands()},
 		},
 	}
