@@ -83,8 +83,8 @@ func TestBothEndsOurs(t *testing.T) {
 		{measurement{"read", true}, "--conn", 1},
 		{measurement{"fetchadd", true}, "--conn", 1},
 		{measurement{"writeimm", true}, "-q 3 -b -s 100", 1},
-		{measurement{"send", true}, "-q 2 -b -a -c UC", 23},
-		{measurement{"write", true}, "-q 2 -b -a", 23},
+		{measurement{"send", true}, "-q 2 -b -s 5000", 1},
+		{measurement{"write", true}, "-q 2 -b -s 5000", 1},
 		{measurement{"send", true}, "-q 2 -e", 1},
 		{measurement{"send", true}, "-b -e --netpoll", 1},
 	} {

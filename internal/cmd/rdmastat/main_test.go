@@ -110,7 +110,7 @@ func TestCounters(t *testing.T) {
 func TestNothing(t *testing.T) {
 	sys := sysfs(t, nil)
 	for args, want := range map[string]string{
-		"-s " + sys:             "there is no RDMA device; rdmadoctor finds out why",
+		"-s " + sys:             "there is no RDMA device; verbena doctor finds out why",
 		"-w 1 -s " + sys:        "there is no RDMA device",
 		"-r -s " + sys:          "there is no RDMA device",
 		"-s " + sys + "/what":   "no such file or directory",
