@@ -95,13 +95,24 @@ func (r *receiver) receive(raw syscall.RawConn) ([]Datagram, error) {
 	return r.got, nil
 }
 
+// tryCalls returns an error if the system refuses sendmmsg or recvmmsg, for a reason that does not go away.
+func tryCalls(fd uintptr) error {
+	if _, e := multiple(sendmmsg, fd, nil); e != 0 {
+		return os.NewSyscallError("sendmmsg", e)
+	}
+	if _, e := multiple(recvmmsg, fd, nil); e != 0 && e != syscall.EAGAIN {
+		return os.NewSyscallError("recvmmsg", e)
+	}
+	return nil
+}
+
 // multiple calls sendmmsg or recvmmsg without waiting.
 func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	if call == 0 {
 		return 0, syscall.ENOSYS
 	}
 	for {
-		n, _, e := syscall.Syscall6(call, fd, uintptr(unsafe.Pointer(&messages[0])), uintptr(len(messages)), syscall.MSG_DONTWAIT, 0, 0)
+		n, _, e := syscall.Syscall6(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(messages))), uintptr(len(messages)), syscall.MSG_DONTWAIT, 0, 0)
 		if e != syscall.EINTR {
 			return int(n), e
 		}

@@ -7,6 +7,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // UDPPort is the port of RoCE version 2.
@@ -31,6 +33,9 @@ const (
 	receiveBuffer = 4 << 20
 	// usualHops is a socket's hop limit.
 	usualHops = 64
+	// A socket that cannot receive tries again after minPause, then after twice as long each time, up to maxPause.
+	minPause = time.Millisecond
+	maxPause = time.Second
 )
 
 // Datagram is one that has arrived.
@@ -44,9 +49,12 @@ type Datagram struct {
 // Socket is where the datagrams of one address of the machine come from and go to. Its owner calls Send and Flush, one at a time.
 type Socket struct {
 	addr netip.Addr
-	conn *net.UDPConn
+	conn io.Closer
 	raw  syscall.RawConn
 	done chan struct{} // closed when nothing is received any more; nil before Start
+
+	closing sync.Once
+	closed  chan struct{} // by Close
 
 	mu      sync.Mutex
 	out     sender
@@ -55,7 +63,8 @@ type Socket struct {
 }
 
 // OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends has the
-// identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port.
+// identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port. There is
+// also an error if the system refuses the calls that send and receive, as a sandbox may.
 func OpenUDP(addr netip.Addr) (*Socket, error) {
 	return openSocket(addr, func(fd int) error { return prepareSender(fd, addr) })
 }
@@ -97,7 +106,15 @@ func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Socket{addr: addr, conn: conn, raw: raw}, nil
+	if cerr := raw.Control(func(fd uintptr) { err = tryCalls(fd) }); cerr != nil || err != nil {
+		conn.Close()
+		return nil, errors.Join(cerr, err)
+	}
+	return newSocket(addr, conn, raw), nil
+}
+
+func newSocket(addr netip.Addr, conn io.Closer, raw syscall.RawConn) *Socket {
+	return &Socket{addr: addr, conn: conn, raw: raw, closed: make(chan struct{})}
 }
 
 // interfaceOf returns the index of the interface that has an address.
@@ -226,27 +243,41 @@ func prepare(fd int, is6 bool) error {
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
 // Start lets receive have what arrives, and resume know that Blocked has become false, until Close. They are called by
-// goroutines of the socket's.
+// goroutines of the socket's. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
+// arrives until it does not.
 func (s *Socket) Start(receive func([]Datagram), resume func()) {
 	s.done = make(chan struct{})
 	s.resume = resume
 	go func() {
 		defer close(s.done)
 		var r receiver
+		pause := minPause
 		for {
 			got, err := r.receive(s.raw)
-			if errors.Is(err, net.ErrClosed) {
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
-			}
-			if len(got) > 0 {
+			case err != nil:
+				select {
+				case <-s.closed:
+					return
+				case <-time.After(pause):
+				}
+				pause = min(2*pause, maxPause)
+				continue
+			case len(got) > 0:
 				receive(got)
 			}
+			pause = minPause
 		}
 	}()
 }
 
 // Close closes the socket. The functions that Start got may still be called for what has just arrived.
-func (s *Socket) Close() error { return s.conn.Close() }
+func (s *Socket) Close() error {
+	s.closing.Do(func() { close(s.closed) })
+	return s.conn.Close()
+}
 
 // Send sends a datagram of size bytes, which fill writes; if it returns false there is none. It may leave that to Flush. It does
 // not block: what the system has no room for is lost, as on a network.

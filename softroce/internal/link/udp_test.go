@@ -11,10 +11,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -198,7 +202,8 @@ func TestSlowNetwork(t *testing.T) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	require.NoError(t, err)
 	var resumed atomic.Int32
-	s := &Socket{raw: raw, resume: func() { resumed.Add(1) }}
+	s := newSocket(netip.Addr{}, c, raw)
+	s.resume = func() { resumed.Add(1) }
 	send := func() (filled bool) {
 		s.Send(own4(0), 0, 64, maxDatagram, func([]byte) bool {
 			filled = true
@@ -217,4 +222,82 @@ func TestSlowNetwork(t *testing.T) {
 	require.False(t, s.Blocked())
 	require.True(t, send())
 	s.Flush()
+}
+
+// TestSystemRefuses opens sockets on a thread for which a filter of the kernel's refuses what they need, as in a sandbox.
+func TestSystemRefuses(t *testing.T) {
+	for name, call := range map[string]uintptr{"sendmmsg": sendmmsg, "recvmmsg": recvmmsg} {
+		for _, e := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS} {
+			t.Run(name+" "+e.Error(), func(t *testing.T) {
+				opened := make(chan error)
+				go func() {
+					runtime.LockOSThread() // and the thread ends with the goroutine
+					if err := refuse(call, e); err != nil {
+						opened <- err
+						return
+					}
+					s, err := OpenUDP(own4(0))
+					if err == nil {
+						_ = s.Close()
+					}
+					opened <- err
+				}()
+				err := <-opened
+				require.ErrorIs(t, err, e)
+				require.EqualError(t, err, name+": "+e.Error())
+			})
+		}
+	}
+	s, err := OpenUDP(own4(0)) // no port is still taken
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+// refuse lets a system call of this thread fail.
+func refuse(call uintptr, e syscall.Errno) error {
+	const (
+		setNoNewPrivs, setSeccomp, filterMode = 38, 22, 2
+		load, equal, give                     = 0x20, 0x15, 0x06 // BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K
+		allow, fail                           = 0x7FFF0000, 0x00050000
+	)
+	filter := []syscall.SockFilter{
+		{Code: load}, // the call's number
+		{Code: equal, Jf: 1, K: uint32(call)},
+		{Code: give, K: fail | uint32(e)},
+		{Code: give, K: allow},
+	}
+	program := syscall.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, setNoNewPrivs, 1, 0, 0, 0, 0); e != 0 {
+		return os.NewSyscallError("prctl", e)
+	}
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, setSeccomp, filterMode, uintptr(unsafe.Pointer(&program))); e != 0 {
+		return os.NewSyscallError("prctl", e)
+	}
+	return nil
+}
+
+// broken is a socket from which nothing can be received.
+type broken struct {
+	syscall.RawConn
+	tries chan error // what each try returns
+}
+
+func (b broken) Read(func(uintptr) bool) error { return <-b.tries }
+func (broken) Close() error                    { return nil }
+
+// TestSystemRefusesLater has a socket fail to receive, time after time. It waits in between, and Close ends that.
+func TestSystemRefusesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := broken{tries: make(chan error)}
+		s := newSocket(own4(0), b, b)
+		s.Start(func([]Datagram) {}, func() {})
+		begin := time.Now()
+		for i, waited := range []time.Duration{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2023, 3023} {
+			b.tries <- syscall.EPERM
+			require.Equal(t, waited*time.Millisecond, time.Since(begin), i)
+		}
+		require.NoError(t, s.Close())
+		<-s.done
+		require.Equal(t, 3023*time.Millisecond, time.Since(begin))
+	})
 }
