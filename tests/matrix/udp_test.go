@@ -3,6 +3,7 @@
 package matrix
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/softroce"
 )
 
 // crew are the programs of the host on the device in user space. They run as the user nobody. Each that runs has addresses of
@@ -74,15 +76,17 @@ func TestUDP(t *testing.T) {
 	kernel, soft := udpHosts(t)
 	publicSelf = copyOf(t, process.Self(t))
 	t.Run("all addresses", func(t *testing.T) {
-		p := networkOf(t, soft, "udp")
+		p := onNetwork(t, soft, "udp", "rdmadevices")
 		p.succeeds()
 		require.Regexp(t, `soft0 .* 1024 of 4096 .* udp1`, p.Stdout())
 	})
 	t.Run("the kernel has the port", func(t *testing.T) {
-		p := networkOf(t, kernel, "udp")
+		p := onNetwork(t, kernel, "udp", "rdmadevices")
 		p.fails()
 		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
 	})
+	command(t, "modprobe sch_netem")
+	t.Run("marks instead of losses", func(t *testing.T) { marks(t, soft) })
 	meet := func(k kase) {
 		if !wanted.MatchString(k.name) {
 			return
@@ -95,7 +99,6 @@ func TestUDP(t *testing.T) {
 	for _, k := range append(udpCases(), kase{name: "mckey, a member on each host", run: udpMembers}) {
 		meet(k)
 	}
-	command(t, "modprobe sch_netem")
 	const bad = " root netem limit 100000 delay 1ms loss 1% duplicate 1% reorder 5% 50% corrupt 1%"
 	command(t, "tc qdisc replace dev udp0"+bad)
 	command(t, "ip netns exec soft tc qdisc replace dev udp1"+bad)
@@ -114,12 +117,53 @@ var (
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
 
-// networkOf lists the devices that a program has on a host and network.
-func networkOf(t *testing.T, h host, network string) onHost {
+// onNetwork starts a program on a host and network.
+func onNetwork(t *testing.T, h host, network, name string, args ...string) onHost {
 	t.Helper()
-	cmd := h.command(publicSelf)
-	cmd.Env = append(process.Env("rdmadevices"), "VERBENA_DEVICE=soft:"+network)
+	cmd := h.command(publicSelf, args...)
+	cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+network, "VERBENA_NETWORK="+h.soft)
 	return onHost{process.Start(t, cmd), t, h}
+}
+
+// marks connects two hosts with the device by a network that marks packets where it would drop others. Each end tells the other, and nothing is
+// sent again.
+func marks(t *testing.T, client host) {
+	server := client
+	server.namespace = "soft2"
+	for _, line := range []string{
+		"ip netns add soft2",
+		"ip link add mark0 netns soft type veth peer name mark1 netns soft2",
+		"ip -n soft addr add 198.18.0.1/24 dev mark0",
+		"ip -n soft2 addr add 198.18.0.2/24 dev mark1",
+		"ip -n soft link set mark0 up",
+		"ip -n soft2 link set mark1 up",
+	} {
+		command(t, line)
+	}
+	s := onNetwork(t, server, "udp=198.18.0.2", "rping", "-s", "-a", "198.18.0.2", "-S", "30000")
+	s.listens()
+	c := onNetwork(t, client, "udp=198.18.0.1", "rping", "-c", "-a", "198.18.0.2", "-S", "30000", "-v")
+	c.Prints("ping data: rdma-ping-1")
+	for _, end := range []string{"soft tc qdisc replace dev mark0", "soft2 tc qdisc replace dev mark1"} {
+		command(t, "ip netns exec "+end+" root netem limit 100000 loss 2% ecn")
+	}
+	for _, p := range []onHost{s, c} {
+		p.Eventually("has told and was told", func() bool {
+			cmd := p.host.command(publicSelf, "stat", "-j")
+			cmd.Env = append(process.Env("softroce"), "VERBENA_NETWORK="+p.host.soft)
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			var all []softroce.Process
+			require.NoError(t, json.Unmarshal(out, &all))
+			require.False(t, p.Ended())
+			require.Len(t, all, 1)
+			counters := all[0].Device.Counters
+			require.Zero(t, counters.PacketsSentAgain)
+			return counters.PacketsMarked > 10 && counters.NotificationsSent > 10 && counters.NotificationsReceived > 10
+		})
+	}
+	c.Kill()
+	s.Kill()
 }
 
 // udpCases are the cases but for that of mckey, which has all members on one host, and those with files, which the user nobody may not have.

@@ -178,7 +178,7 @@ func (s *sender) add(to netip.Addr, class, hops uint8) {
 	if to.Is6() {
 		level, classType, hopsType = syscall.IPPROTO_IPV6, ipv6TClass, ipv6HopLimit
 	}
-	if class != 0 {
+	if class != usualClass {
 		control = appendControl(control, level, classType, class)
 	}
 	if hops != usualHops && hops != 0 {

@@ -33,6 +33,8 @@ const (
 	receiveBuffer = 4 << 20
 	// usualHops is a socket's hop limit.
 	usualHops = 64
+	// usualClass is a socket's traffic class: that of connections' packets, which routers may mark (ECT(0)).
+	usualClass = 2
 	// A socket that cannot receive tries again after minPause, then after twice as long each time, up to maxPause.
 	minPause = time.Millisecond
 	maxPause = time.Second
@@ -218,6 +220,7 @@ func prepare(fd int, is6 bool) error {
 	type option struct{ level, name, value int }
 	options := []option{
 		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
+		{syscall.IPPROTO_IP, syscall.IP_TOS, usualClass},
 		{syscall.IPPROTO_IP, syscall.IP_RECVTOS, 1},
 		{syscall.IPPROTO_IP, syscall.IP_RECVTTL, 1},
 		{syscall.IPPROTO_IP, syscall.IP_TTL, usualHops},
@@ -225,6 +228,7 @@ func prepare(fd int, is6 bool) error {
 	if is6 {
 		options = []option{
 			{syscall.IPPROTO_IPV6, ipv6MTUDiscover, ipPMTUDiscDo},
+			{syscall.IPPROTO_IPV6, ipv6TClass, usualClass},
 			{syscall.IPPROTO_IPV6, ipv6RecvTClass, 1},
 			{syscall.IPPROTO_IPV6, ipv6RecvHopLimit, 1},
 			{syscall.IPPROTO_IPV6, syscall.IPV6_UNICAST_HOPS, usualHops},
