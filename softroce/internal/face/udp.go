@@ -29,6 +29,10 @@ type internet struct {
 	lack    error        // why IPv4 cannot be had
 	sockets map[wire.GID]*link.Socket
 	used    []*link.Socket // have something to flush
+
+	// The flow of the packet that was sent last. Most have the same as the one before.
+	src, dst wire.GID
+	flow     wire.Flow
 }
 
 // outside is the number of all nodes of other machines, which are told apart by their addresses.
@@ -212,7 +216,7 @@ func (u *internet) add(a netip.Addr) error {
 	if u.sockets[g] != nil {
 		return nil
 	}
-	s, err := link.OpenUDP(a)
+	s, err := link.OpenUDP(a, wire.Renumber)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("UDP port %d of %v is taken: by another process with this device, which must have other addresses, or by the kernel "+
@@ -328,12 +332,14 @@ func (n *node) sendOut(p *wire.Packet) {
 	if s == nil {
 		return
 	}
-	flow := wire.NewFlow(p.SGID, p.DGID, wire.Port)
-	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte) bool {
+	if u.src != p.SGID || u.dst != p.DGID {
+		u.src, u.dst, u.flow = p.SGID, p.DGID, wire.NewFlow(p.SGID, p.DGID, wire.Port)
+	}
+	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte, id uint16) bool {
 		if !marshal(b, p) {
 			return false
 		}
-		flow.Seal(b, 0)
+		u.flow.Seal(b, id)
 		return true
 	})
 	if !slices.Contains(u.used, s) {
@@ -377,8 +383,13 @@ const maxMessages = 4096
 // protocol with a right ICRC is dropped.
 func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	gid := wire.GIDOf(own)
+	var from netip.AddrPort
+	var flow wire.Flow
 	batch = slices.DeleteFunc(batch, func(d link.Datagram) bool {
-		_, ok := wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port()).Verify(d.Data)
+		if d.From != from {
+			from, flow = d.From, wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port())
+		}
+		_, ok := flow.Verify(d.Data)
 		return !ok
 	})
 	if len(batch) == 0 {

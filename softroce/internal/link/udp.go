@@ -26,7 +26,10 @@ const (
 	// maxDatagram is how long a datagram may be: the longest header, 4096 bytes and the ICRC fit.
 	maxDatagram = 4352
 	// batch is how many datagrams one system call receives.
-	batch = 32
+	batch = 16
+	// maxSegments and maxTrain are how many datagrams, and bytes, the system takes together at most.
+	maxSegments = 64
+	maxTrain    = 65507
 	// outgoing is how many datagrams wait at most until the system takes them. More are dropped.
 	outgoing = 256
 	// receiveBuffer is what is asked of the system, which may give less: net.core.rmem_max.
@@ -64,11 +67,21 @@ type Socket struct {
 	resume  func()
 }
 
-// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends has the
-// identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port. There is
+// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends is never fragmented. It has
+// the identification 0 in IPv4's header, unless the system takes datagrams in trains, in which they are numbered. renumber changes a datagram of a train
+// into one with the identification 0; without it, there are no trains. The error matches syscall.EADDRINUSE if somebody has the port. There is
 // also an error if the system refuses the calls that send and receive, as a sandbox may.
-func OpenUDP(addr netip.Addr) (*Socket, error) {
-	return openSocket(addr, func(fd int) error { return prepareSender(fd, addr) })
+func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, error) {
+	trains := false
+	s, err := openSocket(addr, func(fd int) error {
+		trains = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpSegment, 0) == nil
+		return prepareSender(fd, addr)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.out.renumber, s.out.trains = renumber, trains && renumber != nil
+	return s, nil
 }
 
 // OpenGroup opens a socket that receives what is sent to a multicast group through the interfaces that have the addresses. Others may
@@ -206,6 +219,8 @@ func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
 const (
 	ipPMTUDiscDo     = 2
 	udpNoCheck6RX    = 102
+	udpSegment       = 103
+	udpGRO           = 104
 	ipv6RecvHopLimit = 51
 	ipv6HopLimit     = 52
 	ipv6RecvTClass   = 66
@@ -217,6 +232,7 @@ const (
 func prepare(fd int, is6 bool) error {
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, receiveBuffer)
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, receiveBuffer)
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that come together may be received together
 	type option struct{ level, name, value int }
 	options := []option{
 		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
@@ -283,9 +299,10 @@ func (s *Socket) Close() error {
 	return s.conn.Close()
 }
 
-// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. It may leave that to Flush. It does
+// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. fill is told which identification IPv4's header
+// will have. Send may leave that to Flush. It does
 // not block: what the system has no room for is lost, as on a network.
-func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte) bool) {
+func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if size > maxDatagram {
@@ -297,9 +314,7 @@ func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []
 	if s.out.full() {
 		return
 	}
-	if fill(s.out.buffer(size)) {
-		s.out.add(to, class, hops)
-	}
+	s.out.add(to, class, hops, size, fill)
 }
 
 // Flush sends what is left of what was sent.

@@ -7,6 +7,7 @@ package link
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -52,10 +53,15 @@ func (b *inbox) len() int {
 
 func openUDP(t *testing.T, a netip.Addr) (*Socket, *inbox) {
 	t.Helper()
+	return openTrains(t, a, nil)
+}
+
+func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) (*Socket, *inbox) {
+	t.Helper()
 	var s *Socket
 	until(t, func() (ok bool) { // another test binary may have ::1
 		var err error
-		s, err = OpenUDP(a)
+		s, err = OpenUDP(a, renumber)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			require.NoError(t, err)
 		}
@@ -91,7 +97,7 @@ func TestDatagrams(t *testing.T) {
 					if i%8 != 0 {
 						size = 20
 					}
-					from.Send(addrs[1], uint8(n%7), uint8(60+n%5), size, func(b []byte) bool {
+					from.Send(addrs[1], uint8(n%7), uint8(60+n%5), size, func(b []byte, _ uint16) bool {
 						require.Len(t, b, size)
 						clear(b)
 						binary.BigEndian.PutUint32(b, uint32(n))
@@ -99,8 +105,8 @@ func TestDatagrams(t *testing.T) {
 					})
 					n++
 				}
-				from.Send(addrs[1], 0, 64, 20, func([]byte) bool { return false })
-				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte) bool { panic("there is no room for it") })
+				from.Send(addrs[1], 0, 64, 20, func([]byte, uint16) bool { return false })
+				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte, uint16) bool { panic("there is no room for it") })
 				from.Flush()
 				until(t, func() bool { return box.len() == n })
 			}
@@ -112,6 +118,88 @@ func TestDatagrams(t *testing.T) {
 			}
 			require.False(t, from.Blocked())
 		})
+	}
+}
+
+// TestTrains sends datagrams that the system takes together, and the same when it turns out that it does not. They arrive one by one.
+func TestTrains(t *testing.T) {
+	sizes := []int{1056, 1040, 1040, 1040, 20, 20, 16, 20, 4116, 4116, 100, 0, 0, 100}
+	for range 300 {
+		sizes = append(sizes, 1040)
+	}
+	for name, addrs := range map[string][2]netip.Addr{
+		"IPv4": {own4(0), own4(1)},
+		"IPv6": {netip.IPv6Loopback(), netip.IPv6Loopback()},
+	} {
+		for _, refused := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", refused), func(t *testing.T) {
+				renumbered := 0
+				from, box := openTrains(t, addrs[0], func(b []byte, id uint16) {
+					renumbered++
+					binary.BigEndian.PutUint16(b[4:], binary.BigEndian.Uint16(b[4:])-id)
+				})
+				if addrs[1] != addrs[0] {
+					_, box = openUDP(t, addrs[1])
+				}
+				require.True(t, from.out.trains)
+				if refused { // Linux takes no trains without checksums
+					require.NoError(t, from.raw.Control(func(fd uintptr) {
+						if addrs[0].Is4() {
+							require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_NO_CHECK, 1))
+						} else {
+							const udpNoCheck6TX = 101
+							require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_UDP, udpNoCheck6TX, 1))
+						}
+					}))
+				}
+				numbered := 0
+				for i, size := range sizes {
+					from.Send(addrs[1], usualClass, 64, size, func(b []byte, id uint16) bool {
+						require.LessOrEqual(t, id, uint16(maxSegments))
+						if id > 0 {
+							numbered++
+						}
+						clear(b)
+						if len(b) >= 6 {
+							binary.BigEndian.PutUint32(b, uint32(i))
+							binary.BigEndian.PutUint16(b[4:], id)
+						}
+						return true
+					})
+					if i%100 == 99 {
+						from.Flush()
+						until(t, func() bool { return box.len() == i+1 })
+					}
+				}
+				if !refused {
+					require.Less(t, from.out.n, 3)
+				}
+				from.Flush()
+				until(t, func() bool { return box.len() == len(sizes) })
+				together := 0
+				for i, d := range box.got {
+					require.Len(t, d.Data, sizes[i], i)
+					if len(d.Data) < 6 {
+						continue
+					}
+					require.Equal(t, uint32(i), binary.BigEndian.Uint32(d.Data))
+					if binary.BigEndian.Uint16(d.Data[4:]) > 0 {
+						together++
+					}
+				}
+				require.Equal(t, addrs[0].Is4(), numbered > 0)
+				require.Equal(t, !refused, from.out.trains)
+				switch {
+				case !refused:
+					require.Equal(t, numbered, together)
+				case addrs[0].Is4():
+					require.Equal(t, numbered, renumbered)
+					require.Zero(t, together)
+				default:
+					require.Zero(t, renumbered)
+				}
+			})
+		}
 	}
 }
 
@@ -135,7 +223,7 @@ func TestLongDatagram(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	from, box := openUDP(t, own4(0))
 	send := func(to netip.Addr) {
-		from.Send(to, 0, 64, 20, func([]byte) bool { return true })
+		from.Send(to, 0, 64, 20, func([]byte, uint16) bool { return true })
 	}
 	send(netip.IPv6Loopback())
 	send(netip.MustParseAddr("255.255.255.255"))
@@ -150,9 +238,9 @@ func TestUnreachable(t *testing.T) {
 
 func TestTakenPort(t *testing.T) {
 	openUDP(t, own4(0))
-	_, err := OpenUDP(own4(0))
+	_, err := OpenUDP(own4(0), nil)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	_, err = OpenUDP(netip.MustParseAddr("192.0.2.77"))
+	_, err = OpenUDP(netip.MustParseAddr("192.0.2.77"), nil)
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 }
 
@@ -205,7 +293,7 @@ func TestSlowNetwork(t *testing.T) {
 	s := newSocket(netip.Addr{}, c, raw)
 	s.resume = func() { resumed.Add(1) }
 	send := func() (filled bool) {
-		s.Send(own4(0), 0, 64, maxDatagram, func([]byte) bool {
+		s.Send(own4(0), 0, 64, maxDatagram, func([]byte, uint16) bool {
 			filled = true
 			return true
 		})
@@ -236,7 +324,7 @@ func TestSystemRefuses(t *testing.T) {
 						opened <- err
 						return
 					}
-					s, err := OpenUDP(own4(0))
+					s, err := OpenUDP(own4(0), nil)
 					if err == nil {
 						_ = s.Close()
 					}
@@ -248,7 +336,7 @@ func TestSystemRefuses(t *testing.T) {
 			})
 		}
 	}
-	s, err := OpenUDP(own4(0)) // no port is still taken
+	s, err := OpenUDP(own4(0), nil) // no port is still taken
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 }
