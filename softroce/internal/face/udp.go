@@ -29,6 +29,8 @@ type internet struct {
 	lack    error        // why IPv4 cannot be had
 	sockets map[wire.GID]*link.Socket
 	used    []*link.Socket // have something to flush
+	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
+	reachable func(dst netip.Addr) bool
 
 	// The flow of the packet that was sent last. Most have the same as the one before.
 	src, dst wire.GID
@@ -92,7 +94,7 @@ func parseNetwork(options string) (*internet, error) {
 	if network != "udp" {
 		return nil, fmt.Errorf("there is no network %q, only udp, and udp= with addresses of this machine", network)
 	}
-	u := &internet{sockets: map[wire.GID]*link.Socket{}}
+	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable}
 	if !some {
 		return u, nil
 	}
