@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +29,8 @@ type internet struct {
 	named   []netip.Addr // nil: all addresses of the machine but loopback ones
 	lack    error        // why IPv4 cannot be had
 	sockets map[wire.GID]*link.Socket
-	used    []*link.Socket // have something to flush
+	used    []*link.Socket              // have something to flush
+	busy    atomic.Pointer[link.Socket] // has received last
 	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
 	reachable func(dst netip.Addr) bool
 
@@ -246,7 +248,20 @@ func (n *node) start(u *internet) {
 
 func (n *node) attend(s *link.Socket) {
 	own := s.Addr()
-	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(own, batch) }, n.resume)
+	s.Start(func(batch []link.Datagram) {
+		n.internet.busy.Store(s)
+		if batch = verify(own, batch); len(batch) == 0 {
+			return
+		}
+		n.mu.Lock()
+		n.receiveDatagrams(own, batch)
+		next := n.advance(n.now()) // without the worker, which would have to wake up
+		late := next < n.looks
+		n.mu.Unlock()
+		if late {
+			n.bell.Ring()
+		}
+	}, n.resume)
 }
 
 // openGroup opens the socket of a multicast group.
@@ -359,6 +374,12 @@ func (u *internet) announce(name string) io.Closer {
 	return closer
 }
 
+// poll takes what has arrived where something has arrived last, and reports whether there was something.
+func (u *internet) poll() bool {
+	s := u.busy.Load()
+	return s != nil && s.Poll()
+}
+
 // flush sends what has left.
 func (u *internet) flush() {
 	for _, s := range u.used {
@@ -381,24 +402,23 @@ func (u *internet) blocked() bool {
 // maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.
 const maxMessages = 4096
 
-// receiveDatagrams takes what has arrived at one of the node's addresses. Anybody may have sent it: what is not a packet of the
-// protocol with a right ICRC is dropped.
-func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
+// verify drops what has arrived at one of the node's addresses without a right ICRC.
+func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	gid := wire.GIDOf(own)
 	var from netip.AddrPort
 	var flow wire.Flow
-	batch = slices.DeleteFunc(batch, func(d link.Datagram) bool {
+	return slices.DeleteFunc(batch, func(d link.Datagram) bool {
 		if d.From != from {
 			from, flow = d.From, wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port())
 		}
 		_, ok := flow.Verify(d.Data)
 		return !ok
 	})
-	if len(batch) == 0 {
-		return
-	}
-	n.mu.Lock()
-	defer n.unlock()
+}
+
+// receiveDatagrams takes what has arrived at one of the node's addresses, with right ICRCs. Anybody may have sent it: what is not a packet of the
+// protocol is dropped.
+func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	for _, d := range batch {
 		p := n.packets.Get()
 		if p.Parse(d.Data, d.From, own) != nil {

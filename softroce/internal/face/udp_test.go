@@ -127,7 +127,9 @@ func (w *wired) receive(from netip.Addr, datagrams ...[]byte) {
 	for _, b := range datagrams {
 		batch = append(batch, link.Datagram{From: netip.AddrPortFrom(from, wire.Port), Data: b, HopLimit: 64})
 	}
-	w.receiveDatagrams(ownAddr, batch)
+	w.mu.Lock()
+	w.receiveDatagrams(ownAddr, verify(ownAddr, batch))
+	w.unlock()
 }
 
 // work does what is due.

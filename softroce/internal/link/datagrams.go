@@ -45,8 +45,8 @@ type receiver struct {
 	got      []Datagram
 }
 
-// receive waits for datagrams, which stay until the next call. It may return none.
-func (r *receiver) receive(raw syscall.RawConn) ([]Datagram, error) {
+// receive takes datagrams that are there, which stay until the next call.
+func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	for i := range r.messages {
 		m := &r.messages[i]
 		if r.data[i] == nil {
@@ -61,16 +61,9 @@ func (r *receiver) receive(raw syscall.RawConn) ([]Datagram, error) {
 		m.header.SetControllen(controlLen)
 		m.header.Namelen = uint32(unsafe.Sizeof(r.names[i]))
 	}
-	n, e := 0, syscall.Errno(0)
-	err := raw.Read(func(fd uintptr) bool {
-		n, e = multiple(recvmmsg, fd, r.messages[:])
-		return e != syscall.EAGAIN
-	})
-	if err != nil {
-		return nil, err
-	}
+	n, e := multiple(recvmmsg, fd, r.messages[:])
 	if e != 0 {
-		return nil, os.NewSyscallError("recvmmsg", e)
+		return nil, e
 	}
 	r.got = r.got[:0]
 	for i := range n {
@@ -91,7 +84,7 @@ func (r *receiver) receive(raw syscall.RawConn) ([]Datagram, error) {
 			}
 		}
 	}
-	return r.got, nil
+	return r.got, 0
 }
 
 // tryCalls returns an error if the system refuses sendmmsg or recvmmsg, for a reason that does not go away.

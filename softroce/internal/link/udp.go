@@ -58,6 +58,10 @@ type Socket struct {
 	raw  syscall.RawConn
 	done chan struct{} // closed when nothing is received any more; nil before Start
 
+	receiving sync.Mutex // until what has arrived is passed on, so that it stays in order
+	in        receiver
+	receive   func([]Datagram)
+
 	closing sync.Once
 	closed  chan struct{} // by Close
 
@@ -267,30 +271,49 @@ func (s *Socket) Addr() netip.Addr { return s.addr }
 // arrives until it does not.
 func (s *Socket) Start(receive func([]Datagram), resume func()) {
 	s.done = make(chan struct{})
-	s.resume = resume
+	s.receive, s.resume = receive, resume
 	go func() {
 		defer close(s.done)
-		var r receiver
 		pause := minPause
 		for {
-			got, err := r.receive(s.raw)
+			e := syscall.Errno(0)
+			err := s.raw.Read(func(fd uintptr) bool {
+				e = s.take(fd)
+				return e != syscall.EAGAIN
+			})
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return
-			case err != nil:
+			case err != nil, e != 0:
 				select {
 				case <-s.closed:
 					return
 				case <-time.After(pause):
 				}
 				pause = min(2*pause, maxPause)
-				continue
-			case len(got) > 0:
-				receive(got)
+			default:
+				pause = minPause
 			}
-			pause = minPause
 		}
 	}()
+}
+
+// take passes on what has arrived.
+func (s *Socket) take(fd uintptr) syscall.Errno {
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	got, e := s.in.receive(fd)
+	if len(got) > 0 {
+		s.receive(got)
+	}
+	return e
+}
+
+// Poll passes on what has arrived, in the caller's goroutine, and reports whether there was something. It is faster than the socket's goroutine, which has
+// to be woken.
+func (s *Socket) Poll() (some bool) {
+	_ = s.raw.Control(func(fd uintptr) { some = s.take(fd) == 0 })
+	return some
 }
 
 // Close closes the socket. The functions that Start got may still be called for what has just arrived.
