@@ -86,10 +86,21 @@ func TestUDP(t *testing.T) {
 		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
 	})
 	command(t, "modprobe sch_netem")
+	t.Run("nobody at the address", func(t *testing.T) {
+		p := onNetwork(t, soft, "udp="+crewAddress(0, false), "rping", "-c", "-a", crewAddress(crewSize, false), "-C", "1")
+		p.fails()
+		require.Contains(t, p.Stderr(), "resolve")
+	})
 	t.Run("marks instead of losses", func(t *testing.T) { marks(t, soft) })
 	meet := func(k kase) {
 		if !wanted.MatchString(k.name) {
 			return
+		}
+		if onWire.MatchString(k.name) {
+			command(t, "ip -n soft link set dev udp1 gso_max_segs 1") // so that each packet is seen as it leaves
+			defer command(t, "ip -n soft link set dev udp1 gso_max_segs 65535")
+			wire := sniff(t, "udp0")
+			defer wire.check(t)
 		}
 		k.row(t, meeting{server: theirs, at: kernel, client: ours, from: soft})
 		if !strings.Contains(k.name, "the server is killed") { // the kernel tells a peer of the death of a process, the device does not
@@ -112,7 +123,9 @@ func TestUDP(t *testing.T) {
 
 var (
 	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
-		"rstream, 64 transfers of 65536|mckey)")
+		"rstream, 64 transfers of 65536|mckey|rcopy, files|ib_read_bw|ib_atomic_bw)")
+	// onWire are cases whose packets are looked at.
+	onWire = regexp.MustCompile("^(rping, 10 pings of 4096 bytes$|udaddy, 3 |rstream, 64 transfers of 65536 bytes each way$|ib_atomic_lat -o fetchadd)")
 	// badNetwork are cases of reliable connections that send enough for something to get lost.
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
@@ -173,10 +186,10 @@ func marks(t *testing.T, client host) {
 	s.Kill()
 }
 
-// udpCases are the cases but for that of mckey, which has all members on one host, and those with files, which the user nobody may not have.
+// udpCases are the cases but for that of mckey, which has all members on one host, and those of the device in user space.
 func udpCases() (all []kase) {
-	for _, k := range append(cases(), rsocketCases()...) {
-		if !strings.HasPrefix(k.name, "mckey") && !strings.HasPrefix(k.name, "rcopy") {
+	for _, k := range slices.Concat(cases(), rsocketCases(), softCases()) {
+		if !strings.HasPrefix(k.name, "mckey") {
 			all = append(all, k)
 		}
 	}
@@ -249,17 +262,23 @@ func udpHosts(t *testing.T) (kernel, soft host) {
 		}
 }
 
-// copyOf copies a program to where everybody may execute it.
-func copyOf(t *testing.T, path string) string {
+// publicFolder returns a new folder that everybody may read.
+func publicFolder(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/run", "matrix")
+	folder, err := os.MkdirTemp("", "matrix")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	require.NoError(t, os.Chmod(folder, 0o755))
+	return folder
+}
+
+// copyOf copies a program to where everybody may execute it.
+func copyOf(t *testing.T, path string) string {
+	t.Helper()
 	from, err := os.Open(path)
 	require.NoError(t, err)
 	defer from.Close()
-	name := filepath.Join(folder, "program")
+	name := filepath.Join(publicFolder(t), "program")
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o755)
 	require.NoError(t, err)
 	_, err = io.Copy(to, from)
