@@ -31,7 +31,7 @@ func rdmaPerf(args ...string) <-chan end {
 	ended := make(chan end, 1)
 	go func() {
 		var stdout, stderr bytes.Buffer
-		status := rdmaperf.Main(append(args, "-b", "-e", "-R", "-o", "write", "-p", "18614"), &stdout, &stderr)
+		status := rdmaperf.Main(append([]string{"write_bw", "-e", "-R", "-p", "18614"}, args...), &stdout, &stderr)
 		ended <- end{status, stderr.String()}
 	}()
 	return ended

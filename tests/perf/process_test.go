@@ -62,11 +62,8 @@ var theirs = program{"C", func(_ testing.TB, m measurement, args ...string) *exe
 
 var ours = program{"Go", func(t testing.TB, m measurement, args ...string) *exec.Cmd {
 	t.Helper()
-	flags := []string{"-o", m.op}
-	if m.bandwidth {
-		flags = append(flags, "-b")
-	}
-	return process.Command(t, "rdmaperf", append(flags, args...)...)
+	kind := map[bool]string{false: "_lat", true: "_bw"}[m.bandwidth]
+	return process.Command(t, "rdmaperf", append([]string{m.op + kind}, args...)...)
 }}
 
 // port is that of the next run, so that no two meet.

@@ -21,13 +21,14 @@ type options struct {
 }
 
 // Main runs rdmadevices and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns rdmadevices.
+func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
 	return &program.Program{
-		Name: "rdmadevices", Flags: o.flags, Run: o.run,
+		Name: "rdmadevices", Summary: "list the RDMA devices of this machine, their ports and GIDs", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
 		Usage: "rdmadevices [-d device] [-v | -g] [-j]",
 		Text: `
 Lists the RDMA devices of this machine and their ports, one line for each port.
@@ -40,7 +41,8 @@ GID stands for an IPv4 address, the address.
 With VERBENA_DEVICE=soft in the environment, it shows the device in user space
 that all of these programs have, instead of the machine's.
 
-Exit status: 0 if there is a device and all devices answered; 1 if not.
+Exit status: 0 if there is a device and all devices answered; 1 if not; 2 for
+wrong arguments.
 
 Example: rdmadevices -g -d rxe0`,
 	}
@@ -90,7 +92,7 @@ func (o *options) print(out program.Output, devices []ibverbs.DeviceInfo) error 
 	case o.gids:
 		return printGIDs(out.Stdout, gids(devices))
 	case o.asJSON:
-		return out.JSON(devices)
+		return out.JSON(objects(devices))
 	case o.all:
 		printAll(out.Stdout, devices)
 		return nil

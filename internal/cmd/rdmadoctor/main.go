@@ -15,11 +15,14 @@ import (
 )
 
 // Main runs rdmadoctor and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns rdmadoctor.
+func Program() *program.Program {
 	var asJSON bool
 	var peer diagnose.Peer
-	p := &program.Program{
-		Name:  "rdmadoctor",
+	return &program.Program{
+		Name: "rdmadoctor", Summary: "find out why RDMA does not work here, or to a host", Misused: program.ExitMisused,
 		Usage: "rdmadoctor [-j] [-p port] [host]",
 		Text: `
 Checks whether RDMA works on this machine, and if not, says why and what to do.
@@ -39,7 +42,7 @@ that all of these programs have, and nothing of the machine's.
 It changes nothing. Run it as the user and in the container for which RDMA does
 not work: permissions and limits belong to them.
 
-Exit status: 0 if no check failed; 1 if one did, or if the arguments are wrong.
+Exit status: 0 if no check failed; 1 if one did; 2 for wrong arguments.
 
 Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 		Operands: []*string{&peer.Host},
@@ -65,7 +68,6 @@ Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 			return nil
 		},
 	}
-	return p.Main(args, stdout, stderr)
 }
 
 func check(peer diagnose.Peer) error {

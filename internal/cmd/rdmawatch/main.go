@@ -6,7 +6,6 @@ package rdmawatch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -24,13 +23,14 @@ type options struct {
 }
 
 // Main runs rdmawatch and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns rdmawatch.
+func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
 	return &program.Program{
-		Name: "rdmawatch", Flags: o.flags, Run: o.run,
+		Name: "rdmawatch", Summary: "print the events of devices and ports as they happen", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
 		Usage: "rdmawatch [-d device]... [-c count] [-j]",
 		Text: `
 Prints the events of this machine's RDMA devices, one on each line: the time,
@@ -40,7 +40,7 @@ RoCE; the others are "device added" and "device removed". rdmawatch takes no
 part in connections. It reports on standard error when it starts to watch.
 
 Exit status: 0 if it was interrupted, or has printed -c events; 1 if it cannot
-watch, or if the arguments are wrong.
+watch; 2 for wrong arguments.
 
 Example: rdmawatch -d rxe0`,
 	}
@@ -49,7 +49,7 @@ Example: rdmawatch -d rxe0`,
 func (o *options) flags(f *program.Flags) {
 	f.StringSliceVarP(&o.devices, "device", "d", nil, "`name` of a device to watch, which may appear later (default: all)")
 	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "exit after this `number` of events (0: when interrupted)")
-	f.BoolVarP(&o.asJSON, "json", "j", false, "print a JSON object on each line")
+	f.JSONLines(&o.asJSON)
 }
 
 // event is what a line tells.
@@ -62,7 +62,7 @@ type event struct {
 
 func (o *options) print(out io.Writer, e event) error {
 	if o.asJSON {
-		return json.NewEncoder(out).Encode(e)
+		return program.Output{Stdout: out}.JSONLine(e)
 	}
 	port := "-"
 	if e.Port != 0 {

@@ -17,32 +17,25 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/program"
 )
 
-const usage = `softroce run [-l folder] PROGRAM [ARG...]
-softroce libs FOLDER
-softroce stat [-j]`
-
-// misused is the exit status for wrong arguments.
-const misused = 2
-
 // Main runs softroce and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
+	return Commands("softroce").Main(args, stdout, stderr)
+}
+
+// Commands returns the program's commands under a name.
+func Commands(name string) *program.Commands {
+	command := func(sub string, of func() *program.Program) program.Command {
+		return program.Command{Name: sub, Program: func() *program.Program { return of().As(name + " " + sub) }}
 	}
-	switch command {
-	case "run":
-		return (&run{}).program().Main(args, stdout, stderr)
-	case "libs":
-		return (&libs{}).program().Main(args, stdout, stderr)
-	case "stat":
-		return (&stat{}).program().Main(args, stdout, stderr)
-	case "-h", "--help":
-		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h, softroce libs -h and softroce stat -h say more.\n", usage)
-		return 0
+	return &program.Commands{
+		Name: name, Summary: "run programs that are not Go on the device in user space",
+		Text: "Example: " + name + " run rping -s -a 127.0.0.1",
+		All: []program.Command{
+			command("run", func() *program.Program { return (&run{}).program() }),
+			command("libs", func() *program.Program { return (&libs{}).program() }),
+			command("stat", func() *program.Program { return (&stat{}).program() }),
+		},
 	}
-	fmt.Fprintf(stderr, "softroce: expected run, libs or stat, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
-	return misused
 }
 
 // run starts a program.
@@ -53,7 +46,8 @@ type run struct {
 
 func (r *run) program() *program.Program {
 	return &program.Program{
-		Name: "softroce run", Usage: "softroce run [-l folder] PROGRAM [ARG...]", Misused: misused, Rest: &r.args, Run: r.run,
+		Name: "softroce run", Usage: "softroce run [-l folder] PROGRAM [ARG...]", Misused: program.ExitMisused,
+		Summary: "run a program on the device in user space", Rest: &r.args, Run: r.run,
 		Flags: func(f *program.Flags) {
 			f.StringVarP(&r.folder, "libraries", "l", "", "`folder` with the libraries, from softroce libs")
 		},
@@ -136,7 +130,8 @@ type libs struct{ folder string }
 
 func (l *libs) program() *program.Program {
 	return &program.Program{
-		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: misused, Operands: []*string{&l.folder}, Run: l.run,
+		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: program.ExitMisused,
+		Summary: "install the libraries that such programs need", Operands: []*string{&l.folder}, Run: l.run,
 		Flags: func(*program.Flags) {},
 		Text: `
 Builds the libraries with which programs that are not Go run on the device in

@@ -17,7 +17,8 @@ type stat struct{ asJSON bool }
 
 func (s *stat) program() *program.Program {
 	return &program.Program{
-		Name: "softroce stat", Usage: "softroce stat [-j]", Misused: misused, Operands: []*string{}, Run: s.run,
+		Name: "softroce stat", Usage: "softroce stat [-j]", Misused: program.ExitMisused,
+		Summary: "show the processes that use the device, and what was sent again", Operands: []*string{}, Run: s.run,
 		Flags: func(f *program.Flags) { f.JSON(&s.asJSON) },
 		Text: `
 Shows the processes that use the device in user space, whether Go programs or
