@@ -30,7 +30,7 @@ func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(a
 func Program() *program.Program {
 	o := &options{}
 	return &program.Program{
-		Name: "rdmastat", Flags: o.flags, Run: o.run,
+		Name: "rdmastat", Summary: "show counters, how fast they grow, and the objects of processes", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
 		Usage: "rdmastat [-d device] [-v] [-w seconds [-c count]] [-s sysfs] [-j]\nrdmastat -r [-d device] [-v] [-j]",
 		Text: `
 Shows the counters of RDMA devices and their ports that are not 0, with their
@@ -53,7 +53,7 @@ of each process that has it and answers, instead of the machine's devices, and
 with -r its queue pairs only. softroce stat says more.
 
 Exit status: 0, also if it was interrupted with -w; 1 if there is no device, or
-if it cannot be asked.
+if it cannot be asked; 2 for wrong arguments.
 
 Example: rdmastat -w 1`,
 	}

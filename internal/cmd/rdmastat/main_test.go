@@ -25,7 +25,7 @@ import (
 var main = programtest.Main(Main)
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmastat", 1, map[string]string{
+	main.WrongArguments(t, "rdmastat", 2, map[string]string{
 		"-x":       "unknown shorthand flag",
 		"more":     `unexpected argument "more"`,
 		"-w 0":     "expected a number from 1",

@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmastat"
 	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 )
@@ -41,6 +42,7 @@ Example: verbena doctor`,
 			command("ping", ping.Program),
 			command("perf", rdmaperf.Program),
 			command("watch", rdmawatch.Program),
+			command("stat", rdmastat.Program),
 			{Name: "softroce", Commands: softroce.Commands("verbena softroce")},
 		},
 	}
