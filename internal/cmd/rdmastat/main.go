@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmastat is the program of the same name, apart from its main
+// Package rdmastat is the command verbena stat, apart from its main
 // function, so that tests can run it: it shows what RDMA devices have counted,
 // and which processes have objects on them.
 package rdmastat
@@ -23,15 +23,16 @@ type options struct {
 	seconds, count         int
 }
 
-// Main runs rdmastat and returns its exit status.
+// Main runs verbena stat and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
 
-// Program returns rdmastat.
+// Program returns the program.
 func Program() *program.Program {
 	o := &options{}
 	return &program.Program{
-		Name: "rdmastat", Summary: "show counters, how fast they grow, and the objects of processes", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
-		Usage: "rdmastat [-d device] [-v] [-w seconds [-c count]] [-s sysfs] [-j]\nrdmastat -r [-d device] [-v] [-j]",
+		Name: "verbena stat", Summary: "show the counters of devices, how they grow, and whose objects there are", Misused: program.ExitMisused,
+		Flags: o.flags, Run: o.run,
+		Usage: "verbena stat [-d device] [-v] [-w seconds [-c count]] [-s sysfs] [-j]\nverbena stat -r [-d device] [-v] [-j]",
 		Text: `
 Shows the counters of RDMA devices and their ports that are not 0, with their
 units; with -v all of them, and what they mean. With -w, shows once in so many
@@ -50,12 +51,12 @@ part in 2^53. With -w there is one object on each line, whose counters have
 
 With VERBENA_DEVICE=soft in the environment, it shows the device in user space
 of each process that has it and answers, instead of the machine's devices, and
-with -r its queue pairs only. softroce stat says more.
+with -r its queue pairs only. verbena softroce stat says more.
 
 Exit status: 0, also if it was interrupted with -w; 1 if there is no device, or
 if it cannot be asked; 2 for wrong arguments.
 
-Example: rdmastat -w 1`,
+Example: verbena stat -w 1`,
 	}
 }
 
@@ -124,7 +125,7 @@ func (kernel) resources(context.Context) (stat.Resources, error) { return stat.A
 
 // What is said where there is nothing to show.
 var (
-	errNone     = errors.New("there is no RDMA device; rdmadoctor finds out why")
+	errNone     = errors.New("there is no RDMA device; verbena doctor finds out why")
 	errNoneSoft = errors.New("no process has the device in user space")
 )
 
@@ -144,7 +145,7 @@ func (o *options) devices(ctx context.Context, s source) ([]device, error) {
 	case len(wanted) > 0:
 		return wanted, nil
 	case len(found) > 0:
-		return nil, fmt.Errorf("there is no device %q; rdmadevices lists those that there are", o.device)
+		return nil, fmt.Errorf("there is no device %q; verbena devices lists those that there are", o.device)
 	case soft():
 		return nil, errNoneSoft
 	}

@@ -25,7 +25,7 @@ import (
 var main = programtest.Main(Main)
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmastat", 2, map[string]string{
+	main.WrongArguments(t, "verbena stat", 2, map[string]string{
 		"-x":       "unknown shorthand flag",
 		"more":     `unexpected argument "more"`,
 		"-w 0":     "expected a number from 1",
@@ -36,7 +36,7 @@ func TestWrongArguments(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	main.Help(t, "rdmastat [-d device]", "-w, --watch seconds", "-s, --sysfs folder", "2^53")
+	main.Help(t, "verbena stat [-d device]", "-w, --watch seconds", "-s, --sysfs folder", "2^53")
 }
 
 // sysfs makes files under class/infiniband and returns what it is called.
@@ -110,11 +110,11 @@ func TestCounters(t *testing.T) {
 func TestNothing(t *testing.T) {
 	sys := sysfs(t, nil)
 	for args, want := range map[string]string{
-		"-s " + sys:             "there is no RDMA device; rdmadoctor finds out why",
+		"-s " + sys:             "there is no RDMA device; verbena doctor finds out why",
 		"-w 1 -s " + sys:        "there is no RDMA device",
 		"-r -s " + sys:          "there is no RDMA device",
 		"-s " + sys + "/what":   "no such file or directory",
-		"-d what -s " + card(t): `there is no device "what"; rdmadevices lists`,
+		"-d what -s " + card(t): `there is no device "what"; verbena devices lists`,
 	} {
 		status, stdout, stderr := main.Run(args)
 		require.Equal(t, 1, status, args)
