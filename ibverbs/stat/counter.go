@@ -83,6 +83,8 @@ var known = map[Group]map[string]about{
 		// rdma_rxe, and mlx5 where the name is the same.
 		"sent_pkts":              {Packets, 1, "Packets sent."},
 		"rcvd_pkts":              {Packets, 1, "Packets received."},
+		"sent_bytes":             {Bytes, 1, "Packets sent, in bytes."},
+		"rcvd_bytes":             {Bytes, 1, "Packets received, in bytes."},
 		"duplicate_request":      {Packets, 1, "Requests received again: the peer has sent them again, so an answer was lost or late."},
 		"out_of_seq_request":     {Packets, 1, "Requests received before one that is missing: packets were lost or reordered."},
 		"rcvd_rnr_err":           {Packets, 1, "Negative acknowledgements received: the peer had no receive posted."},

@@ -281,7 +281,6 @@ func TestCounters(t *testing.T) {
 		for _, c := range device.Ports[0].Counters {
 			if c.Group == stat.Hardware {
 				ours[c.Name] = float64(c.Value)
-				require.NotEqual(t, stat.Unknown, c.Unit, c.Name)
 			}
 		}
 		require.Equal(t, theirs[0], ours)

@@ -5,7 +5,6 @@ package rdmastat
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -135,7 +134,7 @@ func (r reading) rates(before reading) ratedReport {
 func (o *options) printRates(w io.Writer, before, now reading) error {
 	report := now.rates(before)
 	if o.asJSON {
-		return json.NewEncoder(w).Encode(report)
+		return program.Output{Stdout: w}.JSONLine(report)
 	}
 	fmt.Fprintln(w, report.Time.Format(time.RFC3339))
 	table, shown := newTable(w), 0

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verbena-go/verbena/ibverbs/stat"
+)
+
+// Config says what a Collector collects. The zero Config is for most machines.
+type Config struct {
+	// Sysfs is where the kernel's sysfs is mounted; empty means stat.Default.
+	Sysfs stat.Sysfs
+	// NoResources leaves out the objects of programs. The kernel lists each of them
+	// for every scrape, which takes milliseconds for a thousand.
+	NoResources bool
+	// OnError, if not nil, is called with what could not be read; the page then
+	// lacks that, and rdma_collector_success is 0. Scrapes may call it concurrently.
+	OnError func(error)
+}
+
+// Collector is a prometheus.Collector. It reads the counters when it is asked
+// for them, and keeps nothing.
+type Collector struct{ config Config }
+
+// New returns a Collector. It does not fail on machines without RDMA devices,
+// which may get some later.
+func New(config Config) *Collector {
+	config.Sysfs = cmp.Or(config.Sysfs, stat.Default)
+	return &Collector{config}
+}
+
+// Describe describes nothing, as devices come and go, and drivers have counters
+// of their own: a prometheus.Registry does not check such a collector.
+func (*Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Metrics that are not counters of the kernel's.
+var (
+	success = prometheus.NewDesc("rdma_collector_success", "Whether this part of the page could be read.", []string{"source"}, nil)
+
+	active = prometheus.NewDesc("rdma_port_active", "Whether the port can carry data.", []string{"device", "port"}, nil)
+	rate   = prometheus.NewDesc("rdma_port_rate_bytes_per_second", "How much the link of the port carries.", []string{"device", "port"}, nil)
+
+	pairs = prometheus.NewDesc("rdma_queue_pairs", "Queue pairs that there are, by the program that has made them.",
+		[]string{"device", "program", "type", "state"}, nil)
+	queues = prometheus.NewDesc("rdma_completion_queues", "Completion queues that there are, by the program that has made them.",
+		[]string{"device", "program"}, nil)
+	regions = prometheus.NewDesc("rdma_memory_regions", "Memory regions that there are, by the program that has made them.",
+		[]string{"device", "program"}, nil)
+	memory = prometheus.NewDesc("rdma_memory_region_bytes", "Length of all memory regions, by the program that has made them.",
+		[]string{"device", "program"}, nil)
+	domains = prometheus.NewDesc("rdma_protection_domains", "Protection domains that there are, by the program that has made them.",
+		[]string{"device", "program"}, nil)
+	ids = prometheus.NewDesc("rdma_connection_ids", "Ids of rdma_cm that there are, listeners included, by the program that has made them.",
+		[]string{"device", "program", "state"}, nil)
+)
+
+// Collect reads the counters and, unless the Config says otherwise, asks the
+// kernel for the objects of programs.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	devices, err := c.config.Sysfs.Devices()
+	c.done(to, "counters", err)
+	for _, d := range devices {
+		for _, v := range d.Counters {
+			to <- metric("rdma_device_", v, []string{"device"}, d.Name)
+		}
+		for _, p := range d.Ports {
+			collectPort(to, d.Name, p)
+		}
+	}
+	if c.config.NoResources {
+		return
+	}
+	all, err := stat.AllResources()
+	c.done(to, "resources", err)
+	collectResources(to, all)
+}
+
+// done says whether a part could be read.
+func (c *Collector) done(to chan<- prometheus.Metric, source string, err error) {
+	value := 1.0
+	if err != nil {
+		value = 0
+		if c.config.OnError != nil {
+			c.config.OnError(err)
+		}
+	}
+	to <- prometheus.MustNewConstMetric(success, prometheus.GaugeValue, value, source)
+}
+
+func collectPort(to chan<- prometheus.Metric, device string, p stat.Port) {
+	port := strconv.Itoa(p.Port)
+	if p.State != "" {
+		up := 0.0
+		if strings.HasPrefix(p.State, "ACTIVE") { // ACTIVE_DEFER is a link that recovers from errors
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(active, prometheus.GaugeValue, up, device, port)
+	}
+	if p.Rate > 0 {
+		const bitsOfByte = 8
+		to <- prometheus.MustNewConstMetric(rate, prometheus.GaugeValue, float64(p.Rate)/bitsOfByte, device, port)
+	}
+	for _, v := range p.Counters {
+		to <- metric("rdma_port_", v, []string{"device", "port"}, device, port)
+	}
+}
+
+// metric returns a counter. Its name begins with prefix.
+func metric(prefix string, c stat.Counter, labels []string, values ...string) prometheus.Metric {
+	name, help, kind := clean(strings.TrimPrefix(c.Name, "port_")), c.Help, prometheus.CounterValue
+	switch {
+	case c.Group == stat.Standard:
+	case c.Group == stat.Hardware:
+		name = "hw_" + name
+	default: // a message of the connection manager: one metric for all kinds
+		labels, values = append(labels, "message"), append(values, c.Name)
+		name, help = clean(string(c.Group)), messages[c.Group]
+	}
+	switch c.Unit {
+	case stat.Unknown:
+		name, help, kind = prefix+name, "Of the driver, which alone knows what it means.", prometheus.UntypedValue
+	case stat.Bytes:
+		if !strings.HasSuffix(name, "_bytes") {
+			name += "_bytes"
+		}
+		fallthrough
+	default:
+		name = prefix + name + "_total"
+	}
+	return prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, labels, nil), kind, float64(c.Value), values...)
+}
+
+// messages describe the groups of the connection manager's messages.
+var messages = map[stat.Group]string{
+	stat.CMSent:    "Messages of the connection manager sent, also again.",
+	stat.CMRetried: "Messages of the connection manager sent again, as no answer came in time.",
+	stat.CMTaken:   "Messages of the connection manager received, also again.",
+	stat.CMRepeats: "Messages of the connection manager received again: the peer got no answer in time.",
+}
+
+// clean makes a part of a metric's name of what may be any name of a file.
+func clean(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(name))
+}
+
+// collectResources adds up objects, so that there are few metrics for many of
+// them.
+func collectResources(to chan<- prometheus.Metric, all stat.Resources) {
+	type key struct {
+		desc   *prometheus.Desc
+		labels [4]string
+	}
+	sums := map[key]float64{}
+	add := func(desc *prometheus.Desc, n float64, labels ...string) {
+		k := key{desc: desc}
+		copy(k.labels[:], labels)
+		sums[k] += n
+	}
+	for _, o := range all.QueuePairs {
+		add(pairs, 1, o.Device, program(o.Owner), o.Type, o.State)
+	}
+	for _, o := range all.CompletionQueues {
+		add(queues, 1, o.Device, program(o.Owner))
+	}
+	for _, o := range all.MemoryRegions {
+		add(regions, 1, o.Device, program(o.Owner))
+		add(memory, float64(o.Length), o.Device, program(o.Owner))
+	}
+	for _, o := range all.ProtectionDomains {
+		add(domains, 1, o.Device, program(o.Owner))
+	}
+	for _, o := range all.ConnectionIDs {
+		add(ids, 1, o.Device, program(o.Owner), o.State)
+	}
+	count := map[*prometheus.Desc]int{pairs: 4, queues: 2, regions: 2, memory: 2, domains: 2, ids: 3}
+	for k, n := range sums {
+		to <- prometheus.MustNewConstMetric(k.desc, prometheus.GaugeValue, n, k.labels[:count[k.desc]]...)
+	}
+}
+
+// program returns the label for an owner. The kernel's parts are in brackets, as
+// ps shows them.
+func program(o stat.Owner) string {
+	if o.Kernel != "" {
+		return "[" + o.Kernel + "]"
+	}
+	return strings.ToValidUTF8(o.Program, "?") // which Prometheus insists on
+}
