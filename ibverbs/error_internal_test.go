@@ -180,6 +180,11 @@ func TestErrorTexts(t *testing.T) {
 			&Error{Op: "ibv_reg_mr", Errno: syscall.ENOMEM},
 			"ibv_reg_mr: cannot allocate memory: the limit on locked memory may be too low; see ulimit -l; verbena doctor says more", syscall.ENOMEM,
 		},
+		{
+			&Error{Op: "ibv_reg_dmabuf_mr", Errno: syscall.EOPNOTSUPP},
+			"ibv_reg_dmabuf_mr: operation not supported: regions of DMA buffers need a device whose driver has them, and Linux 5.12 or later; " +
+				"rdmadoctor says more", errors.ErrUnsupported,
+		},
 		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("Entries is 0")}, "ibv_create_cq (rxe0): Entries is 0", syscall.EINVAL},
 		{&ArgumentError{Op: "CQ.Wait", Err: cerr.Invalid("ctx is nil")}, "CQ.Wait: ctx is nil", syscall.EINVAL},
 		{&BusyError{Object: "PD 1", Children: []string{"MR 1", "MR 2"}}, "PD 1: close first: MR 1, MR 2", syscall.EBUSY},
