@@ -183,7 +183,7 @@ func TestErrorTexts(t *testing.T) {
 		{
 			&Error{Op: "ibv_reg_dmabuf_mr", Errno: syscall.EOPNOTSUPP},
 			"ibv_reg_dmabuf_mr: operation not supported: regions of DMA buffers need a device whose driver has them, and Linux 5.12 or later; " +
-				"rdmadoctor says more", errors.ErrUnsupported,
+				"verbena doctor says more", errors.ErrUnsupported,
 		},
 		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("Entries is 0")}, "ibv_create_cq (rxe0): Entries is 0", syscall.EINVAL},
 		{&ArgumentError{Op: "CQ.Wait", Err: cerr.Invalid("ctx is nil")}, "CQ.Wait: ctx is nil", syscall.EINVAL},
