@@ -60,7 +60,7 @@ const (
 
 // Doctor ends the texts of errors that the setup of the machine causes. It
 // names the program that diagnoses them.
-const Doctor = "; rdmadoctor says more"
+const Doctor = "; verbena doctor says more"
 
 // Hint says what to do about the error. It returns "" if that is unknown.
 func (e *Error) Hint() string { return hints[e.Op][e.Errno] }

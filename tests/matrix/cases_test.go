@@ -202,11 +202,11 @@ func timed(m meeting) {
 	server.Kill()
 }
 
-// ourTest makes rdmaperf's arguments of a program of perftest and its flags.
+// ourTest makes verbena perf's arguments of a program of perftest and its flags.
 var ourTest = strings.NewReplacer("ib_atomic_lat -A CMP_AND_SWAP", "cmpswap_lat", "ib_atomic_bw -A CMP_AND_SWAP", "cmpswap_bw",
 	"ib_atomic_lat -A FETCH_AND_ADD", "fetchadd_lat", "ib_atomic_bw -A FETCH_AND_ADD", "fetchadd_bw", "ib_", "")
 
-// perftest is a program of it against rdmaperf with the same flags.
+// perftest is a program of it against verbena perf with the same flags.
 func perftest(name, flags string) func(meeting) {
 	if !strings.Contains(flags, "-D") && !strings.Contains(flags, "-n") {
 		flags += " -n 50"

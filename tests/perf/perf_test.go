@@ -83,8 +83,8 @@ func TestBothEndsOurs(t *testing.T) {
 		{measurement{"read", true}, "--conn", 1},
 		{measurement{"fetchadd", true}, "--conn", 1},
 		{measurement{"writeimm", true}, "-q 3 -b -s 100", 1},
-		{measurement{"send", true}, "-q 2 -b -a -c UC", 23},
-		{measurement{"write", true}, "-q 2 -b -a", 23},
+		{measurement{"send", true}, "-q 2 -b -s 5000", 1},
+		{measurement{"write", true}, "-q 2 -b -s 5000", 1},
 		{measurement{"send", true}, "-q 2 -e", 1},
 		{measurement{"send", true}, "-b -e --netpoll", 1},
 	} {
@@ -155,7 +155,7 @@ func TestEndGoes(t *testing.T) {
 				require.Equal(t, tt.server, server.Wait())
 				for status, p := range map[int]*process.Process{tt.client: client, tt.server: server} {
 					if status == interrupted {
-						require.Contains(t, p.Output(), "rdmaperf: interrupted")
+						require.Contains(t, p.Output(), "verbena perf: interrupted")
 					}
 				}
 			})
@@ -193,8 +193,8 @@ func TestEndsDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			said, out := ends(t, ours, ours, tt.of, tt.to, tt.server, tt.client)
-			require.Contains(t, said, "rdmaperf: the ends differ: ")
-			require.Contains(t, out, "rdmaperf: the ends differ: ")
+			require.Contains(t, said, "verbena perf: the ends differ: ")
+			require.Contains(t, out, "verbena perf: the ends differ: ")
 		})
 	}
 	t.Run("several queue pairs", func(t *testing.T) {

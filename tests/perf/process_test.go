@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // measurement is what both programs can do.
 type measurement struct {
-	op        string // as rdmaperf has it
+	op        string // as verbena perf has it
 	bandwidth bool
 }
 

@@ -92,8 +92,8 @@ func overTCP(b *testing.B, m measurement, size, n int) float64 {
 	return took.Seconds() * 1e6 / float64(n) / 2
 }
 
-// BenchmarkBesideTCP measures rdmaperf and TCP over the loopback interface, two processes each, in
-// turn, and prints the medians as rows of a Markdown table: TCP's, rdmaperf's, and the smallest, the
+// BenchmarkBesideTCP measures verbena perf and TCP over the loopback interface, two processes each, in
+// turn, and prints the medians as rows of a Markdown table: TCP's, verbena perf's, and the smallest, the
 // median and the largest ratio of a round.
 func BenchmarkBesideTCP(b *testing.B) {
 	d, rounds := testdevice.Require(b), rounds(b)

@@ -78,26 +78,26 @@ $`, client.Stdout())
 
 // Messages are lost while there is no server, and answered when there is one again.
 func TestPingLost(t *testing.T) {
-	server := startVerbena(t, "ping -l -p 7232 127.0.0.1")
+	server := startVerbena(t, "ping -l -c 2 -p 7232 127.0.0.1")
 	require.Equal(t, "listening on 127.0.0.1:7232", server.Line())
 	client := startVerbena(t, "ping -p 7232 -i 0.05 127.0.0.1")
 	client.Prints("seq=2 time=")
 	server.Kill()
 	client.Prints("seq=[0-9]+ lost: ")
-	server = startVerbena(t, "ping -l -p 7232 127.0.0.1")
+	server = startVerbena(t, "ping -l -c 1 -p 7232 127.0.0.1")
 	client.Prints(`lost: .*\n64 bytes from `)
 	client.Signal(os.Interrupt)
 	require.Zero(t, client.Wait())
 	require.Contains(t, client.Stdout(), "% lost, time ")
 	require.NotContains(t, client.Stdout(), " 0% lost")
+	require.Zero(t, server.Wait(), "after its only client")
 }
 
 // What is no ping is told so, at either end.
 func TestPingOfOthers(t *testing.T) {
 	server := startRping(t, "-s -a 127.0.0.1 -p 7233 -P")
 	server.Eventually("listens", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
-	var client *process.Process
-	client = startVerbena(t, "ping -p 7233 127.0.0.1")
+	client := startVerbena(t, "ping -p 7233 127.0.0.1")
 	require.Equal(t, 1, client.Wait())
 	server.Kill()
 

@@ -48,7 +48,7 @@ sent again, which takes longer, and is no lost message. After a lost message,
 verbena ping connects again for the next one.
 
 The server listens on ADDRESS, or on all addresses of all devices, and takes any
-number of clients. It says who comes and goes.
+number of clients, or ends after -c of them. It says who comes and goes.
 
 With VERBENA_DEVICE=soft in the environment, both use the device in user space,
 on which 127.0.0.1 is an address, too.
@@ -64,7 +64,7 @@ Example: verbena ping -l   and   verbena ping -c 3 192.0.2.1`,
 func (o *options) flags(f *program.Flags) {
 	f.BoolVarP(&o.listen, "listen", "l", false, "be the server")
 	f.Port(&o.port, "`port` of the server")
-	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "end after this `number` of messages (0: when interrupted)")
+	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "end after this `number` of messages, with -l of clients (0: when interrupted)")
 	f.Seconds(&o.interval, "interval", "i", 0, "`seconds` from one message to the next (0: at once)")
 	f.Number(&o.size, "size", "s", minSize, maxSize, "`bytes` of a message")
 	f.Seconds(&o.timeout, "timeout", "W", time.Millisecond, "`seconds` to wait for an answer or a connection")
@@ -77,7 +77,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		return program.Misuse("pass the port as a flag: -p %s %s", port, host)
 	}
 	if o.listen {
-		return (&server{out: out, asJSON: o.asJSON, quiet: o.quiet}).run(ctx, o.address())
+		return (&server{out: out, asJSON: o.asJSON, quiet: o.quiet, count: o.count}).run(ctx, o.address())
 	}
 	if o.host == "" {
 		return program.Misuse("the host is missing; with -l this is the server")

@@ -17,6 +17,7 @@ import (
 type server struct {
 	out           program.Output
 	asJSON, quiet bool
+	count         int        // of clients; 0: any number
 	mu            sync.Mutex // for out
 }
 
@@ -58,17 +59,18 @@ func (s *server) run(ctx context.Context, address string) error {
 	}
 	s.print(happening{Event: "listening", Address: ln.Addr().String()})
 	var clients sync.WaitGroup
-	for {
-		request, err := ln.Accept(ctx)
-		if err != nil {
-			clients.Wait()
-			if ctx.Err() != nil { // which is how it is meant to end
-				err = nil
-			}
-			return errors.Join(err, ln.Close())
+	for n := 0; s.count == 0 || n < s.count; n++ {
+		var request *rdmacm.Request
+		if request, err = ln.Accept(ctx); err != nil {
+			break
 		}
 		clients.Go(func() { s.serve(ctx, request) })
 	}
+	clients.Wait()
+	if ctx.Err() != nil { // which is how it is meant to end
+		err = nil
+	}
+	return errors.Join(err, ln.Close())
 }
 
 // serve answers a client until it ends.

@@ -173,10 +173,3 @@ func (c *Commands) help(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Text))
 }
-
-// As returns the program under another name, which also takes the old one's place in its texts.
-func (p *Program) As(name string) *Program {
-	old := p.Name
-	p.Name, p.Usage, p.Text = name, strings.ReplaceAll(p.Usage, old, name), strings.ReplaceAll(p.Text, old, name)
-	return p
-}

@@ -17,7 +17,7 @@ import (
 var main = programtest.Main(Main)
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmadoctor", 2, map[string]string{
+	main.WrongArguments(t, "verbena doctor", 2, map[string]string{
 		"-x":                  "unknown shorthand flag",
 		"-p 0 host":           "expected a number from 1 to 65535",
 		"-p 7471":             "-p without a host",
@@ -28,7 +28,7 @@ func TestWrongArguments(t *testing.T) {
 	})
 }
 
-func TestHelp(t *testing.T) { main.Help(t, "rdmadoctor [-j] [-p port] [host]", "-p, --port port") }
+func TestHelp(t *testing.T) { main.Help(t, "verbena doctor [-j] [-p port] [host]", "-p, --port port") }
 
 func TestJSON(t *testing.T) {
 	report := diagnose.Report{Peer: "192.0.2.2", Findings: []diagnose.Finding{

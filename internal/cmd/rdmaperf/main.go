@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmaperf is the program of the same name, apart from its main
+// Package rdmaperf is the command verbena perf, apart from its main
 // function, so that tests can run it.
 package rdmaperf
 
@@ -34,10 +34,10 @@ type options struct {
 	compare               []string
 }
 
-// Main runs rdmaperf and returns its exit status.
+// Main runs verbena perf and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
 
-// Program returns rdmaperf.
+// Program returns the program.
 func Program() *program.Program { return (&options{}).program() }
 
 const unset = -1 // a default that depends on the test
@@ -48,12 +48,12 @@ func (o *options) program() *program.Program {
 		list: 1, moderation: unset, inline: unset, where: perf.Where{TCPPort: 18515},
 	}
 	return &program.Program{
-		Name: "rdmaperf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
+		Name: "verbena perf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
 		Words: slices.Concat(names(false), names(true)),
 		Usage: `
-rdmaperf TEST [flags]          the server
-rdmaperf TEST [flags] HOST     the client, with the same flags
-rdmaperf --plot file.svg --compare name=file.json ...`,
+verbena perf TEST [flags]          the server
+verbena perf TEST [flags] HOST     the client, with the same flags
+verbena perf --plot file.svg --compare name=file.json ...`,
 		Text: `
 Measures the latency or bandwidth of an operation between two ends. TEST is one
 of
@@ -63,8 +63,8 @@ of
 
 The other end may be perftest's program of that name, such as ib_send_lat, with
 the same flags, which mean the same; for fetchadd and cmpswap it is
-ib_atomic_lat or ib_atomic_bw with -A. writeimm, -R and --conn need rdmaperf at
-both ends.
+ib_atomic_lat or ib_atomic_bw with -A. writeimm, -R and --conn need verbena perf
+at both ends.
 
 Each row shows perftest's columns, the bandwidth in Gb/s, and this process's
 processor time for each message. Latencies are in microseconds and measure one
@@ -79,14 +79,15 @@ With --conn, the methods of an rdmacm.Conn do the work: Post, Receiver.Next, Rea
 and so on for latency, Post with -l messages for bandwidth. They spin for a short
 time if that has paid lately, and with -e never.
 
-Two rdmaperfs exchange their flags, and fail if test, type, sizes, number of
-messages, -D, -q, -b or -R differ. perftest exchanges none of these: with
-another program, another -n or only one -b or -D, both ends may wait forever.
+Two ends of verbena perf exchange their flags, and fail if test, type, sizes,
+number of messages, -D, -q, -b or -R differ. perftest exchanges none of these:
+with another program, another -n or only one -b or -D, both ends may wait
+forever.
 
 Exit status: 0 on success; 1 if something failed; 2 for wrong arguments; 130 if
 interrupted.
 
-Example: rdmaperf write_lat -a   and   rdmaperf write_lat -a --plot lat.svg 192.0.2.1`,
+Example: verbena perf write_lat -a   and   verbena perf write_lat -a --plot lat.svg 192.0.2.1`,
 	}
 }
 
@@ -142,17 +143,22 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 		}
 	}
 	result := perf.NewResult(t)
-	if !o.json {
-		out.Printf("%s\n%s\n", t, t.Head())
-	}
 	var shown progress
-	err = perf.Run(ctx, t, o.where, func(r perf.Row) {
-		shown.clear()
-		result.Rows = append(result.Rows, r)
-		if !o.json {
-			out.Printf("%s\n", t.Line(r))
-		}
-	}, shown.on(out.Stderr))
+	err = perf.Run(ctx, t, o.where, perf.Tell{
+		Ready: func() {
+			if !o.json {
+				out.Printf("%s\n%s\n", t, t.Head())
+			}
+		},
+		Row: func(r perf.Row) {
+			shown.clear()
+			result.Rows = append(result.Rows, r)
+			if !o.json {
+				out.Printf("%s\n", t.Line(r))
+			}
+		},
+		Progress: shown.on(out.Stderr),
+	})
 	shown.clear()
 	if err != nil {
 		return err

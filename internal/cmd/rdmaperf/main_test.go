@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmaperf", 2, map[string]string{
+	main.WrongArguments(t, "verbena perf", 2, map[string]string{
 		"":                                "the test is missing, such as send_lat or write_bw",
 		"put_lat":                         `no such test: "put_lat"`,
 		"192.0.2.1":                       `no such test: "192.0.2.1"`,
@@ -104,7 +104,7 @@ func TestNoDevice(t *testing.T) {
 		status, stdout, stderr := main.Run(args)
 		require.Equal(t, 1, status, args)
 		require.Empty(t, stdout, args)
-		require.Contains(t, stderr, "rdmaperf: ", args)
+		require.Contains(t, stderr, "verbena perf: ", args)
 	}
 }
 

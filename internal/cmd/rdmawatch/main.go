@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmawatch is the program of the same name, apart from its main
+// Package rdmawatch is the command verbena watch, apart from its main
 // function, so that tests can run it.
 package rdmawatch
 
@@ -22,27 +22,27 @@ type options struct {
 	asJSON  bool
 }
 
-// Main runs rdmawatch and returns its exit status.
+// Main runs verbena watch and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
 
-// Program returns rdmawatch.
+// Program returns the program.
 func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
 	return &program.Program{
-		Name: "rdmawatch", Summary: "print the events of devices and ports as they happen", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
-		Usage: "rdmawatch [-d device]... [-c count] [-j]",
+		Name: "verbena watch", Summary: "print the events of devices and ports as they happen", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
+		Usage: "verbena watch [-d device]... [-c count] [-j]",
 		Text: `
 Prints the events of this machine's RDMA devices, one on each line: the time,
 the device, its port or -, and the event. libibverbs names the events of devices
 and ports; RDMA_CM_EVENT_... are the events of an id bound to an address of
-RoCE; the others are "device added" and "device removed". rdmawatch takes no
+RoCE; the others are "device added" and "device removed". verbena watch takes no
 part in connections. It reports on standard error when it starts to watch.
 
 Exit status: 0 if it was interrupted, or has printed -c events; 1 if it cannot
 watch; 2 for wrong arguments.
 
-Example: rdmawatch -d rxe0`,
+Example: verbena watch -d rxe0`,
 	}
 }
 

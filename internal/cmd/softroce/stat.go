@@ -17,7 +17,7 @@ type stat struct{ asJSON bool }
 
 func (s *stat) program() *program.Program {
 	return &program.Program{
-		Name: "softroce stat", Usage: "softroce stat [-j]", Misused: program.ExitMisused,
+		Name: "verbena softroce stat", Usage: "verbena softroce stat [-j]", Misused: program.ExitMisused,
 		Summary: "show the processes that use the device, and what was sent again", Operands: []*string{}, Run: s.run,
 		Flags: func(f *program.Flags) { f.JSON(&s.asJSON) },
 		Text: `
@@ -38,7 +38,7 @@ shown with that.
 
 Exit status: 0, also if there is no such process; 1 if that cannot be found out.
 
-Example: softroce stat`,
+Example: verbena softroce stat`,
 	}
 }
 

@@ -32,7 +32,7 @@ func TestCompleteBash(t *testing.T) {
 		{"d", "doctor devices"},
 		{"softroce ", "run libs stat help"},
 		{"softroce l", "libs"},
-		{"help s", "softroce"},
+		{"help so", "softroce"},
 		{"help softroce r", "run"},
 		{"softroce help ", "run libs stat help"},
 		{"perf read", "read_lat read_bw"},

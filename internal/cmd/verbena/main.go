@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
+	"github.com/verbena-go/verbena/internal/cmd/rdmastat"
 	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
 	"github.com/verbena-go/verbena/internal/cmd/softroce"
 )
@@ -20,9 +21,6 @@ import (
 func Main(args []string, stdout, stderr io.Writer) int { return commands().Main(args, stdout, stderr) }
 
 func commands() *program.Commands {
-	command := func(name string, of func() *program.Program) program.Command {
-		return program.Command{Name: name, Program: func() *program.Program { return of().As("verbena " + name) }}
-	}
 	all := &program.Commands{
 		Name: "verbena", Summary: "RDMA at a shell: check, list, watch, ping and measure", Version: version,
 		Text: `
@@ -36,12 +34,13 @@ interrupted before the end. Commands say where theirs differs.
 
 Example: verbena doctor`,
 		All: []program.Command{
-			command("doctor", rdmadoctor.Program),
-			command("devices", rdmadevices.Program),
-			command("ping", ping.Program),
-			command("perf", rdmaperf.Program),
-			command("watch", rdmawatch.Program),
-			{Name: "softroce", Commands: softroce.Commands("verbena softroce")},
+			{Name: "doctor", Program: rdmadoctor.Program},
+			{Name: "devices", Program: rdmadevices.Program},
+			{Name: "ping", Program: ping.Program},
+			{Name: "perf", Program: rdmaperf.Program},
+			{Name: "watch", Program: rdmawatch.Program},
+			{Name: "stat", Program: rdmastat.Program},
+			{Name: "softroce", Commands: softroce.Commands()},
 		},
 	}
 	all.All = append(all.All,

@@ -16,7 +16,7 @@ var main = programtest.Main(Main)
 
 // leaves are all commands that are programs.
 var leaves = []string{
-	"doctor", "devices", "ping", "perf", "watch", "softroce run", "softroce libs", "softroce stat", "completion", "man",
+	"doctor", "devices", "ping", "perf", "watch", "stat", "softroce run", "softroce libs", "softroce stat", "completion", "man",
 }
 
 // Every command has -h, is known to help, calls itself by its own name, and refuses a wrong flag with status 2.

@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// publish lets softroce stat ask this process, unless the system refuses.
+// publish lets verbena softroce stat ask this process, unless the system refuses.
 func (n *node) publish() {
 	_, _ = link.Publish(func() []byte {
 		text, _ := json.Marshal(n.stat()) // it has nothing that JSON has not

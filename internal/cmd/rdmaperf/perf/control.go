@@ -189,7 +189,7 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	}
 	text, rest, _ := bytes.Cut(theirs, []byte{0})
 	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < 5.7 {
-		return 0, fmt.Errorf("the peer is perftest %q; rdmaperf supports 5.70 and later", text)
+		return 0, fmt.Errorf("the peer is perftest %q; verbena perf supports 5.70 and later", text)
 	}
 	if err := c.plan.compare(rest); err != nil {
 		return 0, err

@@ -167,7 +167,7 @@ func TestSeveralQueuePairs(t *testing.T) {
 }
 
 func TestOldPeer(t *testing.T) {
-	for version, text := range map[string]string{"5.60": "rdmaperf supports 5.70 and later", "": "rdmaperf supports 5.70 and later", "six": "rdmaperf supports 5.70 and later"} {
+	for version, text := range map[string]string{"5.60": "verbena perf supports 5.70 and later", "": "verbena perf supports 5.70 and later", "six": "verbena perf supports 5.70 and later"} {
 		client, server := pair(t, t.Context())
 		err := both(func() error { _, err := client.settle(3); return err }, func() error {
 			_, err := server.exchange(append([]byte(version), make([]byte, versionSize-len(version))...))

@@ -55,7 +55,7 @@ func TestNoPlan(t *testing.T) {
 	}
 	unknown := theirs.bytes()
 	unknown[1] = byte(len(Ops))
-	require.NoError(t, mine.compare(unknown), "of a newer rdmaperf, with an operation more")
+	require.NoError(t, mine.compare(unknown), "of a newer verbena perf, with an operation more")
 	require.Len(t, theirs.bytes(), planSize)
 	require.Error(t, mine.compare(theirs.bytes()))
 }

@@ -11,12 +11,10 @@ import (
 )
 
 // Run connects to the peer, or waits for it to connect, and does the test with
-// it. row is called with what was measured with each size. What the peer
-// measures of a test in which it alone does something is given too, for its
-// last size. progress, which may be nil, is called now and then by an end that
-// measures bandwidth.
-func Run(ctx context.Context, t *Test, where Where, row func(Row), progress Progress) (err error) {
-	conn, err := reach(ctx, where)
+// it.
+func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
+	row := tell.Row
+	conn, err := reach(ctx, where, tell.Ready)
 	if err != nil {
 		return err
 	}
@@ -27,7 +25,7 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row), progress Prog
 	if err != nil {
 		return err
 	}
-	e.progress = progress
+	e.progress = tell.Progress
 	defer func() {
 		if err != nil {
 			c.hangUp()
@@ -55,19 +53,35 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row), progress Prog
 	return err
 }
 
+// Tell has the functions that Run calls.
+type Tell struct {
+	// Ready is called when the server waits for the client, and by the client when it has found the server.
+	Ready func()
+	// Row is called with what was measured with each size. What the peer measures of a test in which it alone does
+	// something is given too, for its last size.
+	Row func(Row)
+	// Progress, which may be nil, is called now and then by an end that measures bandwidth.
+	Progress Progress
+}
+
 // Progress is told how long a test has been running, and how many messages of a size are done.
 type Progress func(elapsed time.Duration, size, done int)
 
 // reach makes the control connection.
-func reach(ctx context.Context, where Where) (net.Conn, error) {
+func reach(ctx context.Context, where Where, ready func()) (net.Conn, error) {
 	port := strconv.Itoa(where.TCPPort)
 	if where.Server != "" {
-		return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+		if err == nil {
+			ready()
+		}
+		return conn, err
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+port)
 	if err != nil {
 		return nil, err
 	}
+	ready()
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
 	conn, err := ln.Accept()
