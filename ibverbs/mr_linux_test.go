@@ -4,6 +4,7 @@ package ibverbs_test
 
 import (
 	"bytes"
+	"os"
 	"syscall"
 	"testing"
 
@@ -31,6 +32,24 @@ func TestMemoryThatCannotBeRegistered(t *testing.T) {
 		require.ErrorContains(t, err, "ibv_reg_mr (8192 bytes on PD ", name)
 	}
 	require.NoError(t, closing(r.pd.Register(readOnly, ibverbs.AccessRemoteRead)))
+}
+
+// The kernel pins the pages of a file on a disk for reading; for writing, newer kernels refuse.
+func TestRegisterFile(t *testing.T) {
+	r := open(t)
+	f := must(os.CreateTemp(".", "mapped.*.out"))(t) // the folder for temporary files may be in memory
+	t.Cleanup(func() { require.NoError(t, os.Remove(f.Name())) })
+	defer f.Close()
+	require.NoError(t, f.Truncate(4096))
+	mapping := must(syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED))(t)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(mapping)) })
+	require.NoError(t, closing(r.pd.Register(mapping, ibverbs.AccessRemoteRead)))
+	err := closing(r.pd.Register(mapping, ibverbs.AccessLocalWrite))
+	t.Log(err)
+	if err != nil || r.device.SoftRoCESince(t, 7, 2) {
+		require.ErrorIs(t, err, syscall.EFAULT)
+		require.ErrorContains(t, err, "is a file's (MAP_SHARED)")
+	}
 }
 
 // Regions may overlap; each has its own keys and permissions, and closing one

@@ -270,7 +270,7 @@ func TestSoftDeviceActionForC(t *testing.T) {
 	j := newJob(t)
 	j.use("soft-device", map[string]string{"c-programs": "true"})
 	require.Contains(t, j.run(t.TempDir(), nil, "ibv_devices"), "soft0")
-	require.Contains(t, j.run(t.TempDir(), nil, "softroce", "-h"), "run a program on the device in user space")
+	require.Contains(t, j.run(t.TempDir(), nil, "verbena", "softroce", "-h"), "run a program on the device in user space")
 }
 
 // The tests of a module that is not this one run in a guest, on the kernel's device.

@@ -51,7 +51,7 @@ const (
 		"needs none of this with VERBENA_DEVICE=soft" + Doctor
 	noAccess = "no access to /dev/infiniband" + Doctor
 	memlock  = "the limit on locked memory may be too low; see ulimit -l" + Doctor
-	noPages  = "the memory is not mapped, may not be written, or is a device's: " +
+	noPages  = "the memory is not mapped, may not be written, is a file's (MAP_SHARED), or a device's: " +
 		"that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 	noDMABuf  = "regions of DMA buffers need a device whose driver has them, and Linux 5.12 or later" + Doctor
 	noAddress = "no RDMA device has this address"
