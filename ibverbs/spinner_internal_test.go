@@ -9,18 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// letSpin sets how many goroutines may spin at a time, until the test ends.
-func letSpin(t *testing.T, n int32) {
-	before := mostSpinning
-	mostSpinning = n
+// onProcessors sets how many the program starts with, until the test ends.
+func onProcessors(t *testing.T, n int32) {
+	before := processors
+	processors = n
 	t.Cleanup(func() {
-		mostSpinning = before
+		processors = before
 		require.Zero(t, spinning.Load(), "each that began has ended")
 	})
 }
 
 func TestSpinnerLearns(t *testing.T) {
-	letSpin(t, 1)
+	onProcessors(t, 4)
 	var s spinner
 	s.init(0)
 	require.Equal(t, DefaultSpin, s.limit)
@@ -30,24 +30,25 @@ func TestSpinnerLearns(t *testing.T) {
 	}
 	vain := 0
 	for ; s.begin(); vain++ {
-		s.end(false)
+		s.end(false, 0)
 	}
 	require.Equal(t, fullTrust/distrust, vain)
 	s.learn(false)
 	s.learn(true)
 	require.True(t, s.begin(), "what was in vain is soon forgotten")
-	s.end(true)
+	s.end(true, 0)
 }
 
 func TestSpinnerParksOnceInAWhile(t *testing.T) {
-	letSpin(t, 1)
+	onProcessors(t, 4)
 	var s spinner
 	s.init(time.Microsecond)
 	s.learn(true)
 	parked := 0
-	for range 3 * (spinsInARow + 1) {
+	const step = spinsFor / 10
+	for now := spinsFor + 1; now < 4*spinsFor; now += step {
 		if s.begin() {
-			s.end(true)
+			s.end(true, now)
 		} else {
 			parked++
 		}
@@ -55,20 +56,32 @@ func TestSpinnerParksOnceInAWhile(t *testing.T) {
 	require.Equal(t, 3, parked)
 }
 
-// On a machine with too few processors, a wait takes no detour.
-func TestNobodySpins(t *testing.T) {
-	letSpin(t, 0)
-	var s spinner
-	s.init(time.Microsecond)
-	s.learn(true)
-	for range 3 * (spinsInARow + 1) {
-		require.False(t, s.begin())
+// With few processors, a wait takes no detour unless the program has asked for it.
+func TestSpinnersOnFewProcessors(t *testing.T) {
+	for _, tt := range []struct {
+		processors int32
+		limit      time.Duration
+		most       int
+	}{
+		{1, 0, 0}, {1, DefaultSpin, 0}, {2, 0, 0}, {2, DefaultSpin, 1}, {3, 0, 0}, {3, MaxSpin, 1}, {4, 0, 1}, {7, MaxSpin, 1}, {8, 0, 2}, {8, -1, 0},
+	} {
+		onProcessors(t, tt.processors)
+		var s spinner
+		s.init(tt.limit)
+		s.learn(true)
+		n := 0
+		for s.begin() {
+			n++
+		}
+		for range n {
+			s.end(true, 0)
+		}
+		require.Equal(t, tt.most, n, "%+v", tt)
 	}
-	require.Zero(t, s.waits.Load())
 }
 
 func TestFewSpin(t *testing.T) {
-	letSpin(t, 2)
+	onProcessors(t, 8)
 	spinners := make([]spinner, 3)
 	for i := range spinners {
 		spinners[i].init(time.Microsecond)
@@ -77,10 +90,10 @@ func TestFewSpin(t *testing.T) {
 	require.True(t, spinners[0].begin())
 	require.True(t, spinners[1].begin())
 	require.False(t, spinners[2].begin())
-	spinners[0].end(true)
+	spinners[0].end(true, 0)
 	require.True(t, spinners[2].begin())
-	spinners[1].end(true)
-	spinners[2].end(true)
+	spinners[1].end(true, 0)
+	spinners[2].end(true, 0)
 
 	var never spinner
 	never.init(-1)
