@@ -66,7 +66,7 @@ type CQConfig struct {
 
 	// Spin is how long Wait spins before it parks the goroutine, if that has mostly been long enough lately: 0 means
 	// DefaultSpin, less than 0 never. At most a quarter of the processors that the program starts with (GOMAXPROCS) spin at a
-	// time. With two or three of them, one does, but only if Spin is not 0.
+	// time: with fewer than four, Wait never spins.
 	Spin time.Duration
 
 	// This field and those below need an extended queue, which not every device
@@ -244,23 +244,16 @@ func (cq *CQ) Poll(wcs []WC) (int, error) {
 // MaxSpin) expires. It returns sooner than Wait, but it burns a CPU, and the
 // runtime cannot preempt it.
 func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
-	n, _, err := cq.spin(wcs, budget)
-	return n, err
-}
-
-// spin is Spin. It also returns the time by the clock of package datapath, or 0 if something was there at once.
-func (cq *CQ) spin(wcs []WC, budget time.Duration) (n int, now int64, err error) {
 	if err := cq.self().Use(); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer cq.object.Done()
 	if len(wcs) == 0 {
-		return 0, 0, noRoom(cq)
+		return 0, noRoom(cq)
 	}
 	var p datapath.Polled
 	datapath.Spin(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), bounded(budget), &p)
-	n, err = cq.spun(len(wcs), &p)
-	return n, p.Now, err
+	return cq.spun(len(wcs), &p)
 }
 
 // Sleep blocks in C until a completion arrives or the budget (at most MaxSpin)
@@ -296,8 +289,8 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 			return n, err
 		}
 		if cq.spinner.begin() {
-			n, now, err := cq.spin(wcs, cq.spinner.limit)
-			cq.spinner.end(n > 0, now)
+			n, err := cq.Spin(wcs, cq.spinner.limit)
+			cq.spinner.end(n > 0)
 			if n > 0 || err != nil {
 				return n, err
 			}

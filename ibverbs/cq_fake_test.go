@@ -253,7 +253,7 @@ func TestCompletionsThatFailed(t *testing.T) {
 
 // Wait spins if that has paid.
 func TestWaitSpins(t *testing.T) {
-	onProcessors(t, 4)
+	letSpin(t, 1)
 	f := newFakeDevice(t)
 	f.cq.channel = &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}} // which is never asked
 	f.cq.spinner.init(MaxSpin)

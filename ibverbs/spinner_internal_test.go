@@ -9,18 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onProcessors sets how many the program starts with, until the test ends.
-func onProcessors(t *testing.T, n int32) {
-	before := processors
-	processors = n
+// letSpin sets how many goroutines may spin at a time, until the test ends.
+func letSpin(t *testing.T, n int32) {
+	before := mostSpinning
+	mostSpinning = n
 	t.Cleanup(func() {
-		processors = before
+		mostSpinning = before
 		require.Zero(t, spinning.Load(), "each that began has ended")
 	})
 }
 
 func TestSpinnerLearns(t *testing.T) {
-	onProcessors(t, 4)
+	letSpin(t, 1)
 	var s spinner
 	s.init(0)
 	require.Equal(t, DefaultSpin, s.limit)
@@ -30,25 +30,24 @@ func TestSpinnerLearns(t *testing.T) {
 	}
 	vain := 0
 	for ; s.begin(); vain++ {
-		s.end(false, 0)
+		s.end(false)
 	}
 	require.Equal(t, fullTrust/distrust, vain)
 	s.learn(false)
 	s.learn(true)
 	require.True(t, s.begin(), "what was in vain is soon forgotten")
-	s.end(true, 0)
+	s.end(true)
 }
 
 func TestSpinnerParksOnceInAWhile(t *testing.T) {
-	onProcessors(t, 4)
+	letSpin(t, 1)
 	var s spinner
 	s.init(time.Microsecond)
 	s.learn(true)
 	parked := 0
-	const step = spinsFor / 10
-	for now := spinsFor + 1; now < 4*spinsFor; now += step {
+	for range 3 * (spinsInARow + 1) {
 		if s.begin() {
-			s.end(true, now)
+			s.end(true)
 		} else {
 			parked++
 		}
@@ -56,32 +55,20 @@ func TestSpinnerParksOnceInAWhile(t *testing.T) {
 	require.Equal(t, 3, parked)
 }
 
-// With few processors, a wait takes no detour unless the program has asked for it.
-func TestSpinnersOnFewProcessors(t *testing.T) {
-	for _, tt := range []struct {
-		processors int32
-		limit      time.Duration
-		most       int
-	}{
-		{1, 0, 0}, {1, DefaultSpin, 0}, {2, 0, 0}, {2, DefaultSpin, 1}, {3, 0, 0}, {3, MaxSpin, 1}, {4, 0, 1}, {7, MaxSpin, 1}, {8, 0, 2}, {8, -1, 0},
-	} {
-		onProcessors(t, tt.processors)
-		var s spinner
-		s.init(tt.limit)
-		s.learn(true)
-		n := 0
-		for s.begin() {
-			n++
-		}
-		for range n {
-			s.end(true, 0)
-		}
-		require.Equal(t, tt.most, n, "%+v", tt)
+// On a machine with too few processors, a wait takes no detour.
+func TestNobodySpins(t *testing.T) {
+	letSpin(t, 0)
+	var s spinner
+	s.init(time.Microsecond)
+	s.learn(true)
+	for range 3 * (spinsInARow + 1) {
+		require.False(t, s.begin())
 	}
+	require.Zero(t, s.waits.Load())
 }
 
 func TestFewSpin(t *testing.T) {
-	onProcessors(t, 8)
+	letSpin(t, 2)
 	spinners := make([]spinner, 3)
 	for i := range spinners {
 		spinners[i].init(time.Microsecond)
@@ -90,10 +77,10 @@ func TestFewSpin(t *testing.T) {
 	require.True(t, spinners[0].begin())
 	require.True(t, spinners[1].begin())
 	require.False(t, spinners[2].begin())
-	spinners[0].end(true, 0)
+	spinners[0].end(true)
 	require.True(t, spinners[2].begin())
-	spinners[1].end(true, 0)
-	spinners[2].end(true, 0)
+	spinners[1].end(true)
+	spinners[2].end(true)
 
 	var never spinner
 	never.init(-1)
