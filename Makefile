@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -66,6 +66,9 @@ arch: ## Go's own layouts on five more architectures, emulated
 # KERNELS="trixie sid" runs only those.
 kernels: ## the tests that need a device, on the kernels of four Debian suites; prints a table
 	@scripts/kernels $(KERNELS)
+
+gpu: ## regions of other devices' memory (DMA buffers), in the VM
+	scripts/test gpu
 
 versions: ## the libraries of rdma-core 44.0 and 65.0 on the newest kernel, in the VM
 	scripts/test versions

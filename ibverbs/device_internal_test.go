@@ -52,9 +52,9 @@ func TestOpenWithoutName(t *testing.T) {
 }
 
 func TestNoDeviceText(t *testing.T) {
-	require.EqualError(t, noDevice("open x", nil, nil), "open x: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; rdmadoctor says more")
+	require.EqualError(t, noDevice("open x", nil, nil), "open x: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; verbena doctor says more")
 	require.EqualError(t, noDevice("open x", nil, []string{"a", "b"}), "open x: no such RDMA device: "+
-		"this machine has a, b, but libibverbs has no access to /dev/infiniband, or no provider for it; rdmadoctor says more")
+		"this machine has a, b, but libibverbs has no access to /dev/infiniband, or no provider for it; verbena doctor says more")
 	err := noDevice("open x", []string{"b", "a"}, []string{"a", "b", "c"})
 	require.EqualError(t, err, "open x: no such RDMA device: this machine has a, b")
 	require.ErrorIs(t, err, ErrNoDevice)

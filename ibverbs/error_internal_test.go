@@ -178,7 +178,12 @@ func TestErrorTexts(t *testing.T) {
 		{&Error{Op: "ibv_alloc_pd", Object: "rxe0", Errno: syscall.ENOSPC}, "ibv_alloc_pd (rxe0): no space left on device", syscall.ENOSPC},
 		{
 			&Error{Op: "ibv_reg_mr", Errno: syscall.ENOMEM},
-			"ibv_reg_mr: cannot allocate memory: the limit on locked memory may be too low; see ulimit -l; rdmadoctor says more", syscall.ENOMEM,
+			"ibv_reg_mr: cannot allocate memory: the limit on locked memory may be too low; see ulimit -l; verbena doctor says more", syscall.ENOMEM,
+		},
+		{
+			&Error{Op: "ibv_reg_dmabuf_mr", Errno: syscall.EOPNOTSUPP},
+			"ibv_reg_dmabuf_mr: operation not supported: regions of DMA buffers need a device whose driver has them, and Linux 5.12 or later; " +
+				"verbena doctor says more", errors.ErrUnsupported,
 		},
 		{&ArgumentError{Op: "ibv_create_cq", Object: "rxe0", Err: cerr.Invalid("Entries is 0")}, "ibv_create_cq (rxe0): Entries is 0", syscall.EINVAL},
 		{&ArgumentError{Op: "CQ.Wait", Err: cerr.Invalid("ctx is nil")}, "CQ.Wait: ctx is nil", syscall.EINVAL},
@@ -190,7 +195,7 @@ func TestErrorTexts(t *testing.T) {
 		{&SymbolError{Symbol: "ibv_new", Library: "libibverbs.so.1"}, "ibv_new: the installed libibverbs.so.1 does not have it", errors.ErrUnsupported},
 		{
 			&LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "no such file"},
-			"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): no such file; rdmadoctor says more", errors.ErrUnsupported,
+			"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): no such file; verbena doctor says more", errors.ErrUnsupported,
 		},
 	} {
 		require.EqualError(t, tt.err, tt.want)

@@ -68,7 +68,7 @@ func TestBestGID(t *testing.T) {
 }
 
 func TestNoGIDText(t *testing.T) {
-	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; rdmadoctor says more")
+	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; verbena doctor says more")
 	err := noGID("rxe0 port 1", roce[:2])
 	require.ErrorIs(t, err, ErrNoGID)
 	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+

@@ -4,6 +4,7 @@ package rdmacm
 
 import (
 	"cmp"
+	"log/slog"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -75,6 +76,11 @@ type Config struct {
 	// Ended, if not nil, is called once when Err begins to return an error, and must not block. Close and the end of
 	// the peer both cause it. It can be called before Dial or Accept returns.
 	Ended func(error)
+	// Logger, if not nil, gets a record when the connection is up, with the time that took, when it could not be set up,
+	// and when it has ended, with the addresses, the device and the number of the queue pair. The level is Debug, or Warn
+	// for an end that neither end has asked for. The context is that of Dial or Accept. A handler that blocks holds up
+	// other connections.
+	Logger *slog.Logger
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows
 	// fewer. A negative value allows none.

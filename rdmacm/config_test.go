@@ -307,7 +307,7 @@ func TestPeerRNRRetryCount(t *testing.T) {
 		client, server := connect(t, d.IPv4, &configs[0], &configs[1])
 		ends := [2]*rdmacm.Conn{client, server}
 		err := ends[from].Send(bounded(t))
-		failed, ok := err.(*ibverbs.WCError)
+		failed, ok := errors.AsType[*ibverbs.WCError](err)
 		require.True(t, ok, "%v", err)
 		require.Equal(t, ibverbs.WCRNRRetryExceeded, failed.Status)
 	})

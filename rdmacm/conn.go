@@ -44,6 +44,14 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config}
 	c.init("connection", d, id, config.PD, c.failed)
 	c.onEnd, c.onFlush = config.Ended, config.Flushed
+	if config.Logger != nil {
+		c.onEnd = func(cause error) {
+			c.logEnd(cause)
+			if config.Ended != nil {
+				config.Ended(cause)
+			}
+		}
+	}
 	c.within = config.HandshakeTimeout
 	if err := c.create(); err != nil {
 		c.end(c.errClosed()) // Setup may have shared c
@@ -245,6 +253,9 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 	local, peer := c.id.LocalAddr(), c.id.RemoteAddr()
 	c.mu.Lock()
 	c.peerData, c.local, c.peer = ev.PrivateData, local, peer
+	if peer.IsValid() {
+		c.with = " with " + peer.String()
+	}
 	c.mu.Unlock()
 	if ev.Type == EventConnectResponse {
 		if ev.InitiatorDepth == 0 {
@@ -405,7 +416,7 @@ func (c *Conn) Wait(ctx context.Context) error {
 		return contextError(ctx)
 	}
 	err := c.Err()
-	if ended, ok := err.(*EventError); ok && ended.Type == EventDisconnected && ended.Status == 0 {
+	if isGoodbye(err) {
 		return nil
 	}
 	return err

@@ -1256,3 +1256,21 @@ func TestAsyncEventNamesTheConnection(t *testing.T) {
 		}
 	}
 }
+
+// Who logs the error of one of many connections can tell which one it was.
+func TestErrorsNamePeer(t *testing.T) {
+	d := needDevice(t)
+	client, server := connect(t, d.IPv4, nil, nil)
+	here, with := alloc(t, client, 8), "connection with "+client.RemoteAddr().String()+": "
+	require.ErrorContains(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}), with+"work request")
+	require.ErrorContains(t, client.Err(), with+"work request")
+	<-server.Done()
+	require.ErrorContains(t, server.Err(), "connection with "+server.RemoteAddr().String()+": ")
+	require.NoError(t, server.Close())
+
+	closed, _ := connect(t, d.IPv4, nil, nil)
+	with = "connection with " + closed.RemoteAddr().String() + ": "
+	require.NoError(t, closed.Close())
+	require.EqualError(t, closed.Err(), with+os.ErrClosed.Error())
+	require.EqualError(t, closed.Send(bounded(t)), with+os.ErrClosed.Error())
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -54,6 +55,9 @@ func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Con
 	var conn *Conn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
 		conn, err = d.dialAddr(ctx, local, peer, complete)
+		if err != nil {
+			complete.logFailure(ctx, "rdma dial failed", err, slog.String("peer", peer.String()))
+		}
 		return err
 	})
 	if err != nil {
@@ -102,6 +106,7 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 }
 
 func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, config Config) (*Conn, error) {
+	began := time.Now()
 	ds, id, err := d.resolved(ctx, AddrInfo{PortSpace: PortSpaceTCP, Src: local, Dst: peer}, config.AckTimeout)
 	if err != nil {
 		return nil, err
@@ -113,6 +118,7 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 	if err := conn.connect(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	conn.logUp(ctx, "rdma connected", began)
 	return conn, nil
 }
 

@@ -51,7 +51,7 @@ func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
 		return
 	case o.messages.unread.len() == o.pool.maxUnread:
 		receives.give(slot)
-		o.giveUp(cerr.Argument("receive", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS,
+		o.giveUp(cerr.Argument("receive", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
 			"%d messages wait for a receive, as many as PoolConfig.MaxUnread allows, and the peer has sent another", o.pool.maxUnread)))
 		return
 	case n == 0 || receives.low.Load():
@@ -150,7 +150,7 @@ func (o *operations) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (
 
 func (o *operations) checkSegments(segments []ibverbs.Segment) error {
 	if len(segments) > o.maxSegments {
-		return cerr.Refuse("ibv_post_recv", o.queues.kind, "%d segments, and Config.Segments is %d", len(segments), o.maxSegments)
+		return cerr.Refuse("ibv_post_recv", o.queues.name(), "%d segments, and Config.Segments is %d", len(segments), o.maxSegments)
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func awaitLastWQE(qp *ibverbs.QP) {
 
 // errForeignReceives is the error of a receive on a connection whose receives are in Config.SRQ.
 func (o *operations) errForeignReceives() error {
-	return cerr.Argument("ibv_post_recv", o.queues.kind, cerr.InvalidAs(syscall.EINVAL,
+	return cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.EINVAL,
 		"the connection takes its receives from Config.SRQ: post them there"))
 }
 

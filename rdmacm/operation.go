@@ -352,14 +352,18 @@ func (o *operations) result(ctx context.Context, op *operation) error {
 // failure replaces an error that is a mere consequence of the end by the cause
 // of the end.
 func (o *operations) failure(err error) error {
-	cause := o.queues.Err()
-	if cause == nil {
+	failed, ok := err.(*ibverbs.WCError)
+	if ok && failed.Status == ibverbs.WCFlushed || errors.Is(err, os.ErrClosed) {
+		if cause := o.queues.Err(); cause != nil {
+			return cause
+		}
+	}
+	if !ok {
 		return err
 	}
-	if failed, ok := err.(*ibverbs.WCError); ok && failed.Status == ibverbs.WCFlushed || errors.Is(err, os.ErrClosed) {
-		return cause
-	}
-	return err
+	o.queues.mu.Lock()
+	defer o.queues.mu.Unlock()
+	return o.queues.naming(err)
 }
 
 // claim reports whether an operation that may be in use elsewhere is not in flight, and makes it so.
@@ -600,7 +604,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 			return nil, o.failure(err)
 		}
 		if n == 0 {
-			return nil, cerr.Argument("ibv_post_recv", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS,
+			return nil, cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
 				"%d receives are posted, as many as Config.RecvQueue allows", o.recvs.size))
 		}
 	}
@@ -684,7 +688,7 @@ func (o *operations) wantsNothing() error {
 
 func (o *operations) postedNone() error {
 	if o.recvs.used > 0 {
-		return cerr.Argument("NewReceiver", o.queues.kind, cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
+		return cerr.Argument("NewReceiver", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS, "%d receives are posted already", o.recvs.used))
 	}
 	return nil
 }
@@ -719,7 +723,7 @@ func (o *operations) over() error {
 		return o.queues.Err()
 	}
 	if o.prepared {
-		return cerr.Refuse("ibv_post_send", o.queues.kind, "Config.Prepare has created its queue pair: post to that")
+		return cerr.Refuse("ibv_post_send", o.queues.name(), "Config.Prepare has created its queue pair: post to that")
 	}
 	return nil
 }

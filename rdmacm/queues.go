@@ -4,6 +4,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -21,7 +22,7 @@ import (
 // queues is the common part of Conn and DatagramConn: an ID with a queue pair,
 // memory, and the work requests in flight.
 type queues struct {
-	kind       string // name in errors
+	kind       string // in errors, "connection"
 	dispatcher *dispatcher
 	id         *ID
 	pd         *ibverbs.PD
@@ -52,6 +53,7 @@ type queues struct {
 	mu    sync.Mutex  // guards the fields below
 	asks  bool        // an answer is expected
 	cause error       // why the connection ended
+	with  string      // the peer of a connection that was established, for errors
 
 	memory  sync.Mutex    // guards the fields below
 	regions owned.Regions // from Alloc
@@ -174,7 +176,7 @@ func (c *queues) choosePD(field string) error {
 	}
 	if c.pd.Device() != device {
 		return cerr.Refuse(opCreateQP, c.id.name(), "%s is not of the %s's device: make it on the device from rdmacm.Devices or Listener.Device",
-			field, c.kind)
+			field, c.name())
 	}
 	return nil
 }
@@ -187,8 +189,23 @@ func (c *queues) check() error {
 	return nil
 }
 
+// name returns what errors call the connection. The caller does not hold c.mu.
+func (c *queues) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kind + c.with
+}
+
 // errClosed returns the cause of an end by Close.
-func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.kind, os.ErrClosed) }
+func (c *queues) errClosed() error { return fmt.Errorf("%s: %w", c.name(), os.ErrClosed) }
+
+// naming returns the error with the name of the connection, if that was established. The caller holds c.mu.
+func (c *queues) naming(err error) error {
+	if c.with == "" || errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%s%s: %w", c.kind, c.with, err)
+}
 
 // isAnswer reports whether ask expects an event. If so, the current event is
 // the answer, and ask expects no other.
@@ -256,7 +273,7 @@ func (c *queues) record(cause error) bool {
 	if c.cause != nil {
 		return false
 	}
-	c.cause = cause
+	c.cause = c.naming(cause)
 	c.ended.Store(true)
 	close(c.done)
 	return true
@@ -347,10 +364,10 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 		return nil, c.errClosed()
 	}
 	if size <= 0 {
-		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, less than 1", size)
+		return nil, cerr.Refuse("Alloc", c.name(), "size is %d, less than 1", size)
 	}
 	if int64(size) > maxAlloc {
-		return nil, cerr.Refuse("Alloc", c.kind, "size is %d, more than %d", size, int64(maxAlloc))
+		return nil, cerr.Refuse("Alloc", c.name(), "size is %d, more than %d", size, int64(maxAlloc))
 	}
 	mr, err := c.pd.Register(mem.Pages(size), access)
 	if err != nil {

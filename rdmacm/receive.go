@@ -182,7 +182,7 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 		return nil, err
 	}
 	if len(o.kept) > 0 {
-		return nil, cerr.Argument("Recv", o.queues.kind, cerr.InvalidAs(syscall.EBUSY,
+		return nil, cerr.Argument("Recv", o.queues.name(), cerr.InvalidAs(syscall.EBUSY,
 			"the receive of an earlier Recv is still posted, with other memory: call Recv with that memory again"))
 	}
 	return nil, nil

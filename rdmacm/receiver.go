@@ -48,10 +48,10 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 		return nil, err
 	}
 	if size < 0 {
-		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, less than 0", size)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, less than 0", size)
 	}
 	if int64(size) > math.MaxUint32 {
-		return nil, cerr.Refuse("Conn.NewReceiver", c.kind, "size is %d, not less than 4 GiB, as every message is", size)
+		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, not less than 4 GiB, as every message is", size)
 	}
 	if c.ops.pool != nil {
 		return c.newPoolReceiver(size)

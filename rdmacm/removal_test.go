@@ -4,6 +4,7 @@ package rdmacm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -106,7 +107,9 @@ func (p *pairs) waitForRemoval(t *testing.T) {
 	start, removed := time.Now(), 0
 	for _, c := range p.conns {
 		cmtest.Take(t, c.Done(), "the end of a connection")
-		switch err := c.Err().(*rdmacm.EventError); err.Type {
+		err, _ := errors.AsType[*rdmacm.EventError](c.Err())
+		require.NotNil(t, err)
+		switch err.Type {
 		case rdmacm.EventDeviceRemoval:
 			require.ErrorIs(t, err, syscall.ENODEV)
 			removed++

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/internal/cerr"
 )
@@ -57,10 +59,13 @@ func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err
 	}
-	conn, err := r.accept(ctx, config.withDefaults())
+	complete, began := config.withDefaults(), time.Now()
+	conn, err := r.accept(ctx, complete)
 	if err != nil {
+		complete.logFailure(ctx, "rdma accept failed", err, slog.String("peer", r.peer.String()))
 		return nil, fmt.Errorf("accept: %w", err)
 	}
+	conn.logUp(ctx, "rdma accepted", began)
 	return conn, nil
 }
 

@@ -93,7 +93,7 @@ func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) 
 }
 
 func (c *Conn) noFetch() error {
-	return cerr.Refuse("ibv_post_send", c.kind, "the ends allow no reads and atomics here, as Config.ReadDepth says")
+	return cerr.Refuse("ibv_post_send", c.name(), "the ends allow no reads and atomics here, as Config.ReadDepth says")
 }
 
 func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
@@ -161,9 +161,9 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 	o, n := &c.ops, batch.Len()
 	switch {
 	case n == 0:
-		return cerr.Refuse("Conn.Post", c.kind, "the batch is empty")
+		return cerr.Refuse("Conn.Post", c.name(), "the batch is empty")
 	case n > o.sends.size:
-		return cerr.Refuse("Conn.Post", c.kind, "the batch has %d requests, and Config.SendQueue is %d", n, o.sends.size)
+		return cerr.Refuse("Conn.Post", c.name(), "the batch has %d requests, and Config.SendQueue is %d", n, o.sends.size)
 	}
 	o.giveWay()
 	if err := o.waitToPost(ctx, n); err != nil {
@@ -179,7 +179,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		t = o.takeTransfer()
 		finish = t.giveBack
 	case !t.claim():
-		return cerr.Argument("Conn.Post", c.kind, cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
+		return cerr.Argument("Conn.Post", c.name(), cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
 	}
 	t.ops = o
 	t.begin(n+o.silent, finish)

@@ -4,6 +4,7 @@ package rsocket
 
 import (
 	"cmp"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -44,6 +45,8 @@ type Config struct {
 	// HandshakeTimeout limits how long the peer may take to answer the request for a connection, or its
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
+	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
+	Logger *slog.Logger
 }
 
 const (

@@ -46,6 +46,7 @@ const (
 func (c *Conn) rdmaConfig() *rdmacm.Config {
 	config := rdmacm.Config{
 		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout, AckTimeout: c.config.AckTimeout,
+		Logger: c.config.Logger,
 	}
 	if c.config.Pool != nil {
 		config.Flushed = c.takeLast

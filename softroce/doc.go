@@ -24,7 +24,7 @@
 // 4791 of the machine's addresses or those given: it speaks RoCE version 2 with Linux's rdma_rxe, and with other processes and machines
 // that have it. Nothing on that network is authenticated.
 //
-// The program cmd/softroce runs programs that are not Go on the device.
+// The command verbena softroce of cmd/verbena runs programs that are not Go on the device.
 //
 // # Testing programs
 //

@@ -4,7 +4,7 @@ package softroce
 
 import "github.com/verbena-go/verbena/softroce/internal/stat"
 
-// What [Processes] has found. As JSON it is what softroce stat prints.
+// What [Processes] has found. As JSON it is what verbena softroce stat prints.
 type (
 	// Process is a process that uses the device.
 	Process = stat.Process

@@ -57,12 +57,12 @@ func testNames(t *testing.T) map[string]bool {
 
 var testName = regexp.MustCompile(`\b(?:(?:Test|Fuzz|Benchmark)[A-Z]\w*|Example(?:[A-Z]\w*)?)\b`)
 
-// Every test that a page names is there.
+// Every test that a page names is there, but for those of a program that it shows.
 func TestDocsNameTests(t *testing.T) {
 	names := testNames(t)
 	require.True(t, names["TestDocsNameTests"])
 	for page, text := range documents(t) {
-		for _, name := range testName.FindAllString(text, -1) {
+		for _, name := range testName.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
 			require.True(t, names[name], "%s: there is no %s", page, name)
 		}
 	}

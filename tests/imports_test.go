@@ -20,6 +20,7 @@ var rooms = map[string][]string{
 	"internal/enum":     {},
 	"internal/mem":      {},
 	"internal/netpoll":  {},
+	"internal/nldev":    {},
 	"internal/object":   {"internal/cerr"},
 	"internal/dl":       {"internal/cerr"},
 	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
@@ -27,6 +28,7 @@ var rooms = map[string][]string{
 	"internal/bridge":   {"generated", "internal/object"},
 	"ibverbs/link":      {"generated", "internal/enum"},
 	"ibverbs/caps":      {"generated"},
+	"ibverbs/stat":      {"internal/nldev"},
 	"ibverbs": {
 		"ibverbs/caps", "ibverbs/link", "generated", "internal/bridge", "internal/cerr", "internal/datapath", "internal/enum", "internal/mem",
 		"internal/netpoll", "internal/object",
@@ -54,7 +56,7 @@ var rooms = map[string][]string{
 	"rsocket/internal/protocol": {},
 	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
 	"internal/cmd": {
-		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/tag", "generated", "softroce",
+		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag", "generated", "softroce",
 	},
 	"cmd":      {"internal/cmd"},
 	"examples": {"rsocket", "rdmacm", "ibverbs", "softroce"},

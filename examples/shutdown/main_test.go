@@ -66,7 +66,7 @@ func TestCutOff(t *testing.T) {
 	require.Contains(t, server.Stderr(), "cut off after 5s")
 	server.Prints("requests done: 0\n")
 	require.Equal(t, 1, client.Wait())
-	require.Contains(t, client.Stderr(), "request 1 may or may not be done: disconnected")
+	require.Contains(t, client.Stderr(), "request 1 may or may not be done: connection with "+address+": disconnected")
 }
 
 // The second interrupt ends the server at once.

@@ -241,7 +241,7 @@ func TestTexts(t *testing.T) {
 	require.EqualError(t, &SymbolError{Symbol: "ibv_odd", Library: "libibverbs.so.1"},
 		"ibv_odd: the installed libibverbs.so.1 does not have it")
 	require.EqualError(t, &LibraryError{Library: "libx.so.1", Debian: "libx1", Fedora: "libx", Reason: "not found"},
-		"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): not found; rdmadoctor says more")
+		"cannot load libx.so.1 (on Debian and Ubuntu install libx1, on Fedora libx, or use package softroce, which needs no library): not found; verbena doctor says more")
 }
 
 func TestHints(t *testing.T) {

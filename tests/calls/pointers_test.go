@@ -24,7 +24,7 @@ func TestNull(t *testing.T) {
 		{"ibv_alloc_pd", 0, enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory"},
 		{"ibv_alloc_pd", 0, -enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory"},
 		{"ibv_alloc_pd", 0, 0, nil, syscall.EIO, "ibv_alloc_pd: input/output error"},
-		{"ibv_open_device", 0, int32(syscall.EACCES), nil, syscall.EACCES, "ibv_open_device: permission denied: no access to /dev/infiniband; rdmadoctor says more"},
+		{"ibv_open_device", 0, int32(syscall.EACCES), nil, syscall.EACCES, "ibv_open_device: permission denied: no access to /dev/infiniband; verbena doctor says more"},
 		{"ibv_alloc_null_mr", 0, eopnotsupp, nil, syscall.EOPNOTSUPP, "ibv_alloc_null_mr: operation not supported"},
 	})
 }

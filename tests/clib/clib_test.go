@@ -140,7 +140,7 @@ func TestWithoutDevice(t *testing.T) {
 
 	status := process.Run(t, process.Command(t, "softroce", "run", "-l", part, "true"))
 	require.Equal(t, 1, status.Wait())
-	require.Contains(t, status.Stderr(), "softroce libs "+part+" builds the libraries")
+	require.Contains(t, status.Stderr(), "verbena softroce libs "+part+" builds the libraries")
 }
 
 // Packets of all programs go into one file.

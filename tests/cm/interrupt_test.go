@@ -21,7 +21,7 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
-// end is what came of an rdmaperf.
+// end is what came of a verbena perf.
 type end struct {
 	status int
 	stderr string
@@ -31,13 +31,13 @@ func rdmaPerf(args ...string) <-chan end {
 	ended := make(chan end, 1)
 	go func() {
 		var stdout, stderr bytes.Buffer
-		status := rdmaperf.Main(append(args, "-b", "-e", "-R", "-o", "write", "-p", "18614"), &stdout, &stderr)
+		status := rdmaperf.Main(append([]string{"write_bw", "-e", "-R", "-p", "18614"}, args...), &stdout, &stderr)
 		ended <- end{status, stderr.String()}
 	}()
 	return ended
 }
 
-// An interrupt ends rdmaperf in the middle of a run, even while the kernel holds
+// An interrupt ends verbena perf in the middle of a run, even while the kernel holds
 // its queue pair. The device never completes anything.
 func TestInterruptedWhileHeld(t *testing.T) {
 	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)
@@ -67,8 +67,8 @@ func TestInterruptedWhileHeld(t *testing.T) {
 		said = append(said, e.stderr)
 	}
 	slices.Sort(said)
-	require.Equal(t, "rdmaperf: interrupted\n", said[0])
-	require.True(t, strings.HasPrefix(said[1], "rdmaperf: interrupted, and "), said[1])
+	require.Equal(t, "verbena perf: interrupted\n", said[0])
+	require.True(t, strings.HasPrefix(said[1], "verbena perf: interrupted, and "), said[1])
 	release()
 	require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) == before }, 20*time.Second, 10*time.Millisecond)
 }

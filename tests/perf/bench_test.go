@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkPerftest measures with perftest's programs at both ends and with
-// rdmaperf at both ends, in turn, VERBENA_PERF_ROUNDS times, and prints the
+// verbena perf at both ends, in turn, VERBENA_PERF_ROUNDS times, and prints the
 // medians as rows of a Markdown table.
 func BenchmarkPerftest(b *testing.B) {
 	d, rounds := testdevice.Require(b), rounds(b)

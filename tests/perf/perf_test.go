@@ -82,6 +82,11 @@ func TestBothEndsOurs(t *testing.T) {
 		{measurement{"write", true}, "--conn -l 4 -t 16", 1},
 		{measurement{"read", true}, "--conn", 1},
 		{measurement{"fetchadd", true}, "--conn", 1},
+		{measurement{"writeimm", true}, "-q 3 -b -s 100", 1},
+		{measurement{"send", true}, "-q 2 -b -s 5000", 1},
+		{measurement{"write", true}, "-q 2 -b -s 5000", 1},
+		{measurement{"send", true}, "-q 2 -e", 1},
+		{measurement{"send", true}, "-b -e --netpoll", 1},
 	} {
 		t.Run(tt.m.String()+" "+tt.args, func(t *testing.T) {
 			rows := run(t, d, ours, ours, tt.m, append(strings.Fields(tt.args), "-n", "32")...)
@@ -150,7 +155,7 @@ func TestEndGoes(t *testing.T) {
 				require.Equal(t, tt.server, server.Wait())
 				for status, p := range map[int]*process.Process{tt.client: client, tt.server: server} {
 					if status == interrupted {
-						require.Contains(t, p.Output(), "rdmaperf: interrupted")
+						require.Contains(t, p.Output(), "verbena perf: interrupted")
 					}
 				}
 			})
@@ -188,15 +193,15 @@ func TestEndsDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			said, out := ends(t, ours, ours, tt.of, tt.to, tt.server, tt.client)
-			require.Contains(t, said, "rdmaperf: the ends differ: ")
-			require.Contains(t, out, "rdmaperf: the ends differ: ")
+			require.Contains(t, said, "verbena perf: the ends differ: ")
+			require.Contains(t, out, "verbena perf: the ends differ: ")
 		})
 	}
 	t.Run("several queue pairs", func(t *testing.T) {
 		said, _ := ends(t, ours, theirs, writeBandwidth, writeBandwidth, "-n 100", "-n 100 -q 2")
-		require.Contains(t, said, "start perftest without -q")
+		require.Contains(t, said, "give both ends the same -q")
 		_, out := ends(t, theirs, ours, writeBandwidth, writeBandwidth, "-n 100 -q 2", "-n 100")
-		require.Contains(t, out, "start perftest without -q")
+		require.Contains(t, out, "give both ends the same -q")
 	})
 	t.Run("perftest sends fewer", func(t *testing.T) {
 		said, _ := ends(t, ours, theirs, sendBandwidth, sendBandwidth, "-n 101", "-n 100")

@@ -29,13 +29,14 @@ const patience = 2 * time.Minute
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main, "rstream": rstream.Main,
+		"tcpclient": tcpClient,
 	})
 	m.Run()
 }
 
 // measurement is what both programs can do.
 type measurement struct {
-	op        string // as rdmaperf has it
+	op        string // as verbena perf has it
 	bandwidth bool
 }
 
@@ -62,11 +63,8 @@ var theirs = program{"C", func(_ testing.TB, m measurement, args ...string) *exe
 
 var ours = program{"Go", func(t testing.TB, m measurement, args ...string) *exec.Cmd {
 	t.Helper()
-	flags := []string{"-o", m.op}
-	if m.bandwidth {
-		flags = append(flags, "-b")
-	}
-	return process.Command(t, "rdmaperf", append(flags, args...)...)
+	kind := map[bool]string{false: "_lat", true: "_bw"}[m.bandwidth]
+	return process.Command(t, "rdmaperf", append([]string{m.op + kind}, args...)...)
 }}
 
 // port is that of the next run, so that no two meet.

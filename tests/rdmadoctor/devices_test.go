@@ -117,7 +117,7 @@ func TestNoSuchDevice(t *testing.T) {
 	status, stdout, stderr := run(t, "rdmadevices", process.Self(t), "-d", "no_such0")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "rdmadevices: open no_such0: no such RDMA device: this machine has "+d.Name)
+	require.Contains(t, stderr, "verbena devices: open no_such0: no such RDMA device: this machine has "+d.Name)
 }
 
 // Without a device the error says so, and who says more.
@@ -128,7 +128,7 @@ func TestNoDevices(t *testing.T) {
 	status, stdout, stderr := run(t, "rdmadevices", process.Self(t))
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
-	require.Equal(t, "rdmadevices: open a device: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; rdmadoctor says more\n", stderr)
+	require.Equal(t, "verbena devices: open a device: no such RDMA device: this machine has none; VERBENA_DEVICE=soft is one in user space, for programs that import package softroce; verbena doctor says more\n", stderr)
 	system(t, "rdma link add rxe0 type rxe netdev rdma0; chmod 666 /dev/infiniband/*")
 	healthy(t, program)
 }

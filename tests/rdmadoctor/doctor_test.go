@@ -163,7 +163,7 @@ var ailments = map[string]ailment{
 	},
 }
 
-// examine runs rdmadoctor, after commands in the same shell.
+// examine runs verbena doctor, after commands in the same shell.
 func examine(t *testing.T, program string, start []string, commands string) diagnose.Report {
 	t.Helper()
 	args := append(slices.Clone(start), "bash", "-ec", commands+"\n"+`exec "$@"`, "bash", program, "-j")
@@ -175,7 +175,7 @@ func examine(t *testing.T, program string, start []string, commands string) diag
 		require.Empty(t, stderr)
 	} else {
 		require.Equal(t, 1, status)
-		require.Equal(t, "rdmadoctor: RDMA does not work here: fix the first failure, and run rdmadoctor again; VERBENA_DEVICE=soft runs programs on a device in user space meanwhile\n", stderr)
+		require.Equal(t, "verbena doctor: RDMA does not work here: fix the first failure, and run verbena doctor again; VERBENA_DEVICE=soft runs programs on a device in user space meanwhile\n", stderr)
 	}
 	return report
 }

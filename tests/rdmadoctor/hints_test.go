@@ -14,7 +14,7 @@ func TestHints(t *testing.T) {
 	needGuest(t)
 	program := publicSelf(t)
 	const (
-		noAccess = "no access to /dev/infiniband; rdmadoctor says more\n"
+		noAccess = "no access to /dev/infiniband; verbena doctor says more\n"
 		folder   = "chmod 700 /dev/infiniband"
 	)
 	for name, tt := range map[string]struct {
@@ -35,7 +35,7 @@ func TestHints(t *testing.T) {
 		},
 		"no permission for the folder: devices": {
 			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmadevices", nil,
-			"this machine has rxe0, but libibverbs has no access to /dev/infiniband, or no provider for it; rdmadoctor says more\n",
+			"this machine has rxe0, but libibverbs has no access to /dev/infiniband, or no provider for it; verbena doctor says more\n",
 		},
 		"no permission for the folder: connections": {
 			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmaclient",
@@ -50,7 +50,7 @@ func TestHints(t *testing.T) {
 		"tiny MTU": {
 			"ip link set rdma0 mtu 351", "ip link set rdma0 mtu 1500; " + address6, nil, "rdmaclient",
 			[]string{"-s", "192.0.2.1"},
-			"to 192.0.2.1:7471): invalid argument: the MTU of the network interface may be too small: RoCE needs 352 bytes; rdmadoctor says more\n",
+			"to 192.0.2.1:7471): invalid argument: the MTU of the network interface may be too small: RoCE needs 352 bytes; verbena doctor says more\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

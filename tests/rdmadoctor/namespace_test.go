@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
-
-	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // In another network namespace the number of the device's interface is that of
@@ -21,17 +19,22 @@ func TestInterfaceOfAnotherNamespace(t *testing.T) {
 	system(t, "ip netns add pod; "+sameInterface)
 	status, stdout, stderr := run(t, "rdmadevices", append(inPod, process.Self(t), "-g", "-j")...)
 	require.Zero(t, status, stderr)
-	var gids []ibverbs.GIDEntry
+	var gids []struct {
+		NetDev      *string `json:"netdev"`
+		NetDevIndex *int    `json:"netdev_index"`
+	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &gids))
 	require.NotEmpty(t, gids)
 	for _, g := range gids {
-		require.Empty(t, g.NetDev, g)
-		require.Zero(t, g.NetDevIndex, g)
+		require.Empty(t, *g.NetDev)
+		require.Zero(t, *g.NetDevIndex)
 	}
 	status, stdout, stderr = run(t, "rdmadevices", append(inPod, process.Self(t), "-j")...)
 	require.Zero(t, status, stderr)
-	var devices []ibverbs.DeviceInfo
+	var devices []struct {
+		Ports []struct{ NetDev *string }
+	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &devices))
 	require.Len(t, devices, 1)
-	require.Empty(t, devices[0].Ports[0].NetDev)
+	require.Empty(t, *devices[0].Ports[0].NetDev)
 }

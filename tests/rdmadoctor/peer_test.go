@@ -44,7 +44,7 @@ func serve(t *testing.T) string {
 	return fmt.Sprint(ln.Addr().Port())
 }
 
-// rdmadoctor HOST says what is wrong on the way to a peer.
+// verbena doctor HOST says what is wrong on the way to a peer.
 func TestPeer(t *testing.T) {
 	d := needGuest(t)
 	own := d.IPv4.String()
@@ -87,7 +87,7 @@ func TestPeer(t *testing.T) {
 				require.Empty(t, stderr)
 			} else {
 				require.Equal(t, 1, status)
-				require.Equal(t, "rdmadoctor: RDMA does not work from here to "+host+": fix the first failure, and run rdmadoctor again; VERBENA_DEVICE=soft runs programs on a device in user space meanwhile\n", stderr)
+				require.Equal(t, "verbena doctor: RDMA does not work from here to "+host+": fix the first failure, and run verbena doctor again; VERBENA_DEVICE=soft runs programs on a device in user space meanwhile\n", stderr)
 				require.NotEmpty(t, f.Remedy)
 			}
 			t.Logf("%+v", f)

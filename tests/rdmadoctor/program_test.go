@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor"
 	"github.com/verbena-go/verbena/internal/cmd/rdmawatch"
+	"github.com/verbena-go/verbena/internal/cmd/verbena"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -26,7 +27,7 @@ const patience = time.Minute
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"rdmadoctor": rdmadoctor.Main, "rdmadevices": rdmadevices.Main, "rdmawatch": rdmawatch.Main,
-		"rdmaclient": rdmaclient.Main,
+		"rdmaclient": rdmaclient.Main, "verbena": verbena.Main,
 	})
 	m.Run()
 }

@@ -20,7 +20,7 @@ import (
 func startWatch(t *testing.T, args ...string) *process.Process {
 	t.Helper()
 	w := process.Start(t, process.Command(t, "rdmawatch", args...))
-	w.Says("rdmawatch: watching .*\n")
+	w.Says("verbena watch: watching .*\n")
 	return w
 }
 

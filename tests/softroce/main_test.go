@@ -16,6 +16,7 @@ import (
 	program "github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
 	"github.com/verbena-go/verbena/internal/cmd/udaddy"
+	"github.com/verbena-go/verbena/internal/cmd/verbena"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 )
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "rstream": rstream.Main, "ucmatose": ucmatose.Main,
 		"udaddy": udaddy.Main, "rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main, "rdmadevices": rdmadevices.Main,
-		"softroce": program.Main,
+		"softroce": program.Main, "verbena": verbena.Main,
 	})
 	os.Exit(m.Run())
 }

@@ -32,7 +32,7 @@ func startRping(t *testing.T, args string) *process.Process {
 	return process.Start(t, cmd)
 }
 
-// stat returns what softroce stat prints about the process as JSON, nil if nothing.
+// stat returns what verbena softroce stat prints about the process as JSON, nil if nothing.
 func stat(t *testing.T, pid int) *softroce.Process {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -159,7 +159,7 @@ func TestUDPMistakes(t *testing.T) {
 	} {
 		p := start(t, network, "rdmadevices", "")
 		require.NotZero(t, p.Wait())
-		require.Regexp(t, "^rdmadevices: VERBENA_DEVICE=soft:"+network+": "+says, p.Stderr())
+		require.Regexp(t, "^verbena devices: VERBENA_DEVICE=soft:"+network+": "+says, p.Stderr())
 	}
 	require.False(t, server.Ended())
 	server.Kill()

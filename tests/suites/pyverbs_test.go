@@ -56,7 +56,7 @@ var reasons = []struct {
 
 	{false, "for cards with the driver mlx5", `^tests\.test_mlx5_`, ``},
 	{false, "for cards with the driver efa", `^tests\.test_efa`, ``},
-	{false, "needs a graphics card's memory as a DMA buffer, which the device does not have", `^tests\.test_cuda_dmabuf|\.DmaBuf`, ``},
+	{false, "needs a graphics card, whose memory it takes as a DMA buffer", `^tests\.test_cuda_dmabuf|\.DmaBuf`, ``},
 	{false, "the device has no on-demand paging", `^tests\.test_odp|_odp_`, ``},
 	{false, "the device has no memory of its own", ``, `^Device memory is not supported`},
 	{false, "the device has no handles for DMA", ``, `Failed to create DMA Handle`},

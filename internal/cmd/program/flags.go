@@ -62,6 +62,11 @@ func (f *Flags) Milliseconds(value *time.Duration, name, letter, usage string) {
 	f.VarP((*milliseconds)(value), name, letter, usage)
 }
 
+// Seconds adds a flag for a time in seconds, which may have a fraction, of at least low.
+func (f *Flags) Seconds(value *time.Duration, name, letter string, low time.Duration, usage string) {
+	f.VarP(&seconds{value, low}, name, letter, usage)
+}
+
 // number is a flag's value between two bounds.
 type number struct {
 	value     *int
@@ -105,3 +110,29 @@ func (m *milliseconds) String() string {
 }
 
 func (m *milliseconds) Type() string { return "ms" }
+
+const maxSeconds = 1 << 31
+
+// seconds is a flag's value that is a decimal number.
+type seconds struct {
+	value *time.Duration
+	low   time.Duration
+}
+
+func (s *seconds) Set(text string) error {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(value >= s.low.Seconds()) || value > maxSeconds {
+		return fmt.Errorf("expected seconds from %g to %d", s.low.Seconds(), maxSeconds)
+	}
+	*s.value = time.Duration(value * float64(time.Second))
+	return nil
+}
+
+func (s *seconds) String() string {
+	if s.value == nil || *s.value < s.low {
+		return ""
+	}
+	return strconv.FormatFloat(s.value.Seconds(), 'f', -1, 64)
+}
+
+func (s *seconds) Type() string { return "seconds" }

@@ -27,10 +27,12 @@ const (
 // Program is one that is started with arguments.
 type Program struct {
 	Name     string
+	Summary  string    // what it does, in a line, where it is one of several
 	Usage    string    // a line for each way to start it, without "usage:"
 	Text     string    // what -h prints after the flags: what the program does, and an example
 	Misused  int       // the exit status for wrong arguments; 0: 1
 	Operands []*string // take the arguments that are no flags, which may be missing
+	Words    []string  // what the first operand may be, for completion; nil: a file or anything else
 	Rest     *[]string // takes all arguments from the first one that is not a flag, instead of Operands
 	Flags    func(*Flags)
 	Run      func(context.Context, Output) error

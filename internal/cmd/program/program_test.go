@@ -151,6 +151,25 @@ func TestInterruptedButHeld(t *testing.T) {
 	})
 }
 
+func TestIsTerminal(t *testing.T) {
+	require.False(t, IsTerminal(&bytes.Buffer{}))
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	require.False(t, IsTerminal(null))
+}
+
+func TestSeconds(t *testing.T) {
+	var d time.Duration
+	flags := newFlags("probe")
+	flags.Seconds(&d, "wait", "w", time.Millisecond, "how long")
+	require.NoError(t, flags.Parse([]string{"-w", "0.25"}))
+	require.Equal(t, 250*time.Millisecond, d)
+	for _, wrong := range []string{"0", "-1", "NaN", "Inf", "x", "3000000000"} {
+		require.ErrorContains(t, flags.Parse([]string{"-w", wrong}), "expected seconds from 0.001 to 2147483648", wrong)
+	}
+}
+
 func TestJSON(t *testing.T) {
 	var on bool
 	flags := newFlags("probe")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmadevices is the program of the same name, apart from its main
+// Package rdmadevices is the command verbena devices, apart from its main
 // function, so that tests can run it: it shows what the RDMA devices of this
 // machine are and can do.
 package rdmadevices
@@ -20,15 +20,16 @@ type options struct {
 	all, gids, asJSON bool
 }
 
-// Main runs rdmadevices and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+// Main runs verbena devices and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns the program.
+func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
 	return &program.Program{
-		Name: "rdmadevices", Flags: o.flags, Run: o.run,
-		Usage: "rdmadevices [-d device] [-v | -g] [-j]",
+		Name: "verbena devices", Summary: "list the RDMA devices of this machine, their ports and GIDs", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
+		Usage: "verbena devices [-d device] [-v | -g] [-j]",
 		Text: `
 Lists the RDMA devices of this machine and their ports, one line for each port.
 MTU is in bytes: the active one, and the largest. SPEED is the link's, in Gb/s,
@@ -38,11 +39,12 @@ With -g, prints one line for each GID of each port, with its type and, if the
 GID stands for an IPv4 address, the address.
 
 With VERBENA_DEVICE=soft in the environment, it shows the device in user space
-that all of these programs have, instead of the machine's.
+that all of these commands have, instead of the machine's.
 
-Exit status: 0 if there is a device and all devices answered; 1 if not.
+Exit status: 0 if there is a device and all devices answered; 1 if not; 2 for
+wrong arguments.
 
-Example: rdmadevices -g -d rxe0`,
+Example: verbena devices -g -d rxe0`,
 	}
 }
 
@@ -90,7 +92,7 @@ func (o *options) print(out program.Output, devices []ibverbs.DeviceInfo) error 
 	case o.gids:
 		return printGIDs(out.Stdout, gids(devices))
 	case o.asJSON:
-		return out.JSON(devices)
+		return out.JSON(objects(devices))
 	case o.all:
 		printAll(out.Stdout, devices)
 		return nil

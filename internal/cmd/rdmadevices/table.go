@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 
@@ -51,8 +52,22 @@ func portGUID(p ibverbs.PortInfo) string {
 
 // gid is a line of what -g prints.
 type gid struct {
-	Device string
+	device string
 	ibverbs.GIDEntry
+}
+
+// ipv4 returns the IPv4 address that the GID stands for, empty if it stands for none.
+func (g gid) ipv4() string {
+	if ip := g.GID.Addr(); g.Type != ibverbs.GIDTypeIB && ip.Is4() {
+		return ip.String()
+	}
+	return ""
+}
+
+// MarshalJSON writes it as a device's GID, with the device and the IPv4 address.
+func (g gid) MarshalJSON() ([]byte, error) {
+	o := append(object{{"device", g.device}}, members(reflect.ValueOf(g.GIDEntry))...)
+	return append(o, member{"ipv4", g.ipv4()}).MarshalJSON()
 }
 
 func gids(devices []ibverbs.DeviceInfo) []gid {
@@ -71,12 +86,8 @@ func printGIDs(w io.Writer, all []gid) error {
 	t := newTable(w)
 	fmt.Fprintln(t, "DEVICE\tPORT\tINDEX\tGID\tIPV4\tTYPE\tINTERFACE")
 	for _, g := range all {
-		address := none
-		if ip := g.GID.Addr(); g.Type != ibverbs.GIDTypeIB && ip.Is4() {
-			address = ip.String()
-		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n",
-			g.Device, g.Port, g.Index, g.GID, address, g.Type, cmp.Or(g.NetDev, none))
+			g.device, g.Port, g.Index, g.GID, cmp.Or(g.ipv4(), none), g.Type, cmp.Or(g.NetDev, none))
 	}
 	return t.Flush()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmadoctor is the program rdmadoctor, apart from its main function, so
+// Package rdmadoctor is the command verbena doctor, apart from its main function, so
 // that tests can run it.
 package rdmadoctor
 
@@ -14,13 +14,16 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor/diagnose"
 )
 
-// Main runs rdmadoctor and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
+// Main runs verbena doctor and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns the program.
+func Program() *program.Program {
 	var asJSON bool
 	var peer diagnose.Peer
-	p := &program.Program{
-		Name:  "rdmadoctor",
-		Usage: "rdmadoctor [-j] [-p port] [host]",
+	return &program.Program{
+		Name: "verbena doctor", Summary: "find out why RDMA does not work here, or to a host", Misused: program.ExitMisused,
+		Usage: "verbena doctor [-j] [-p port] [host]",
 		Text: `
 Checks whether RDMA works on this machine, and if not, says why and what to do.
 Each check prints a line: ok; warn, if RDMA works but not for everything; FAIL;
@@ -34,14 +37,14 @@ connection to a port without a server is an answer. With -p, a server must
 listen at the port; it sees a connection that ends at once.
 
 With VERBENA_DEVICE=soft in the environment, it checks the device in user space
-that all of these programs have, and nothing of the machine's.
+that all of these commands have, and nothing of the machine's.
 
 It changes nothing. Run it as the user and in the container for which RDMA does
 not work: permissions and limits belong to them.
 
-Exit status: 0 if no check failed; 1 if one did, or if the arguments are wrong.
+Exit status: 0 if no check failed; 1 if one did; 2 for wrong arguments.
 
-Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
+Example: verbena doctor   and   verbena doctor -p 7471 192.0.2.1`,
 		Operands: []*string{&peer.Host},
 		Flags: func(f *program.Flags) {
 			f.JSON(&asJSON)
@@ -59,13 +62,12 @@ Example: rdmadoctor   and   rdmadoctor -p 7471 192.0.2.1`,
 				return err
 			}
 			if !report.Works {
-				return fmt.Errorf("RDMA does not work %s: fix the first failure, and run rdmadoctor again; "+
+				return fmt.Errorf("RDMA does not work %s: fix the first failure, and run verbena doctor again; "+
 					"VERBENA_DEVICE=soft runs programs on a device in user space meanwhile", place(peer))
 			}
 			return nil
 		},
 	}
-	return p.Main(args, stdout, stderr)
 }
 
 func check(peer diagnose.Peer) error {

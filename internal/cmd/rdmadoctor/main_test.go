@@ -3,15 +3,21 @@
 package rdmadoctor
 
 import (
+	"bytes"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
+	"github.com/verbena-go/verbena/internal/cmd/rdmadoctor/diagnose"
+	"github.com/verbena-go/verbena/internal/testutil/golden"
 	"github.com/verbena-go/verbena/internal/testutil/programtest"
 )
 
 var main = programtest.Main(Main)
 
 func TestWrongArguments(t *testing.T) {
-	main.WrongArguments(t, "rdmadoctor", 1, map[string]string{
+	main.WrongArguments(t, "verbena doctor", 2, map[string]string{
 		"-x":                  "unknown shorthand flag",
 		"-p 0 host":           "expected a number from 1 to 65535",
 		"-p 7471":             "-p without a host",
@@ -22,4 +28,16 @@ func TestWrongArguments(t *testing.T) {
 	})
 }
 
-func TestHelp(t *testing.T) { main.Help(t, "rdmadoctor [-j] [-p port] [host]", "-p, --port port") }
+func TestHelp(t *testing.T) { main.Help(t, "verbena doctor [-j] [-p port] [host]", "-p, --port port") }
+
+func TestJSON(t *testing.T) {
+	report := diagnose.Report{Peer: "192.0.2.2", Findings: []diagnose.Finding{
+		{Check: "libraries", Status: diagnose.OK, Found: "libibverbs and librdmacm from rdma-core 65.0"},
+		{Check: "modules", Status: diagnose.Fail, Found: "the kernel module rdma_ucm is not loaded", Commands: []string{"modprobe rdma_ucm"}},
+		{Check: "locked memory", Status: diagnose.Warn, Found: "64 KiB", Remedy: "raise the limit"},
+		{Check: "devices", Status: diagnose.Skipped, Found: "not checked: no kernel modules"},
+	}}
+	var stdout bytes.Buffer
+	require.NoError(t, write(program.Output{Stdout: &stdout}, report, true))
+	golden.Compare(t, "testdata/doctor.json", stdout.String())
+}

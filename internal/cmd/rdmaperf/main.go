@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmaperf is the program of the same name, apart from its main
+// Package rdmaperf is the command verbena perf, apart from its main
 // function, so that tests can run it.
 package rdmaperf
 
@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cmd/program"
@@ -20,8 +21,10 @@ import (
 
 // options are the flags.
 type options struct {
-	op, transport         string
-	bandwidth, all, json  bool
+	name, transport       string // of the test, and of the queue pairs
+	both, all, json       bool
+	qps                   int
+	duration              int // seconds
 	events, netpoll       bool
 	size, iterations      int
 	depth, receives, list int
@@ -31,63 +34,79 @@ type options struct {
 	compare               []string
 }
 
-// Main runs rdmaperf and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+// Main runs verbena perf and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns the program.
+func Program() *program.Program { return (&options{}).program() }
 
 const unset = -1 // a default that depends on the test
 
 func (o *options) program() *program.Program {
 	*o = options{
-		op: string(perf.Send), transport: "RC", size: unset, iterations: unset, depth: unset, receives: 512,
+		transport: "RC", qps: 1, size: unset, iterations: unset, depth: unset, receives: 512,
 		list: 1, moderation: unset, inline: unset, where: perf.Where{TCPPort: 18515},
 	}
 	return &program.Program{
-		Name: "rdmaperf", Flags: o.flags, Run: o.run, Operands: []*string{&o.where.Server},
+		Name: "verbena perf", Summary: "measure latency and bandwidth between two machines", Flags: o.flags, Run: o.run, Misused: program.ExitMisused, Operands: []*string{&o.name, &o.where.Server},
+		Words: slices.Concat(names(false), names(true)),
 		Usage: `
-rdmaperf [flags]          the server
-rdmaperf [flags] host     the client, with the same flags
-rdmaperf --plot file.svg --compare name=file.json ...`,
+verbena perf TEST [flags]          the server
+verbena perf TEST [flags] HOST     the client, with the same flags
+verbena perf --plot file.svg --compare name=file.json ...`,
 		Text: `
-Measures the latency or bandwidth of an operation between two ends. The other
-end may be perftest's ib_send_lat, ib_send_bw, ib_write_lat, ib_write_bw,
-ib_read_lat, ib_read_bw, ib_atomic_lat or ib_atomic_bw, with the same flags;
-writeimm, -R and --conn need rdmaperf at both ends.
+Measures the latency or bandwidth of an operation between two ends. TEST is one
+of
 
-Each row shows perftest's columns, and this process's processor time for each
-message. Latencies are in microseconds and measure one way, or the whole
-operation for reads and atomics; 1 MB is 2^20 bytes. Without -e, each end
-occupies a processor to poll for completions.
+  ` + strings.Join(names(false), ", ") + `,
+  ` + strings.Join(names(true), ", ") + `
+
+The other end may be perftest's program of that name, such as ib_send_lat, with
+the same flags, which mean the same; for fetchadd and cmpswap it is
+ib_atomic_lat or ib_atomic_bw with -A. writeimm, -R and --conn need verbena perf
+at both ends.
+
+Each row shows perftest's columns, the bandwidth in Gb/s, and this process's
+processor time for each message. Latencies are in microseconds and measure one
+way, or the whole operation for reads and atomics; 1 MiB is 2^20 bytes, 1 Gb is
+10^9 bits. Without -e, each end occupies a processor to poll for completions.
+
+With -D, the test takes that many seconds at each end, after its first message,
+instead of a number of messages, and there is no peak. With -b, both ends send
+at once: the row has what both do together.
 
 With --conn, the methods of an rdmacm.Conn do the work: Post, Receiver.Next, Read
 and so on for latency, Post with -l messages for bandwidth. They spin for a short
 time if that has paid lately, and with -e never.
 
-Two rdmaperfs exchange their flags, and fail if operation, type, sizes, number
-of messages or -R differ. perftest exchanges none of these: with another program
-or another -n at its end, both ends may wait forever. In perftest, -b means both
-directions at once and -q means several queue pairs. rdmaperf supports neither:
-it refuses a perftest with -q, but with -b both ends wait.
+Two ends of verbena perf exchange their flags, and fail if test, type, sizes,
+number of messages, -D, -q, -b or -R differ. perftest exchanges none of these:
+with another program, another -n or only one -b or -D, both ends may wait
+forever.
 
-Exit status: 0 on success; 1 if something failed or the arguments are
-wrong; 130 if interrupted.
+Exit status: 0 on success; 1 if something failed; 2 for wrong arguments; 130 if
+interrupted.
 
-Example: rdmaperf -a -o write   and   rdmaperf -a -o write --plot lat.svg 192.0.2.1`,
+Example: verbena perf write_lat -a   and   verbena perf write_lat -a --plot lat.svg 192.0.2.1`,
 	}
 }
 
-func (o *options) flags(f *program.Flags) {
-	names := make([]string, len(perf.Ops))
-	for i, op := range perf.Ops {
-		names[i] = string(op)
+// names returns those of all tests of latency, or of bandwidth.
+func names(bandwidth bool) (all []string) {
+	for _, op := range perf.Ops {
+		all = append(all, (&perf.Test{Op: op, Bandwidth: bandwidth}).Name())
 	}
-	f.StringVarP(&o.op, "op", "o", o.op, "`operation`: "+strings.Join(names, ", "))
-	f.BoolVarP(&o.bandwidth, "bandwidth", "b", false, "measure bandwidth, not latency")
+	return all
+}
+
+func (o *options) flags(f *program.Flags) {
 	f.StringVarP(&o.transport, "connection", "c", o.transport, "`type` of the queue pair: RC, UC or UD")
 	f.BoolVarP(&o.all, "all", "a", false, "measure all sizes from 2 bytes to 8 MiB, with UD up to the MTU")
 	f.Number(&o.size, "size", "s", 1, 1<<30, "`bytes` of a message (default: 2 for latency, 65536 for bandwidth, 8 for atomics)")
 	f.Number(&o.iterations, "iters", "n", 5, math.MaxInt32, "`messages` of each size (default: 1000, or 5000 for the bandwidth of writes)")
+	f.Number(&o.duration, "duration", "D", 1, 1<<20, "`seconds` that the test takes, instead of -n messages")
+	f.Number(&o.qps, "qp", "q", 1, perf.MaxQPs, "`number` of queue pairs, for bandwidth")
+	f.BoolVarP(&o.both, "bidirectional", "b", false, "send in both directions at once, for bandwidth")
 	f.Number(&o.depth, "tx-depth", "t", 1, 1<<15, "`messages` in flight (default: 128 for bandwidth)")
 	f.Number(&o.receives, "rx-depth", "r", 1, 1<<15, "`receives` posted ahead")
 	f.Number(&o.list, "post-list", "l", 1, 1<<10, "`messages` posted in one call")
@@ -100,7 +119,7 @@ func (o *options) flags(f *program.Flags) {
 	f.Port(&o.where.TCPPort, "TCP `port` of the control connection")
 	f.BoolVarP(&o.where.RDMACM, "rdma-cm", "R", false, "connect the queue pairs with rdma_cm")
 	f.BoolVar(&o.where.Conn, "conn", false, "measure the methods of an rdmacm.Conn; the other end has --conn or -R")
-	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
+	f.JSON(&o.json)
 	f.StringVarP(&o.plot, "plot", "", "", "plot the results against the size, into an SVG `file`, whose name ends in .svg")
 	f.StringArrayVarP(&o.compare, "compare", "", nil, "also plot the JSON of another run, given as `name=file`; may be repeated")
 }
@@ -111,7 +130,7 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 			return program.Misuse("--plot %v", err)
 		}
 	}
-	if o.plot != "" && len(o.compare) > 0 && o.where.Server == "" {
+	if o.plot != "" && len(o.compare) > 0 && o.name == "" {
 		return o.draw(nil)
 	}
 	t, err := o.test()
@@ -123,21 +142,29 @@ func (o *options) run(ctx context.Context, out program.Output) error {
 			return err
 		}
 	}
-	result := perf.Result{Test: t.String(), Bandwidth: t.Bandwidth}
-	if !o.json {
-		out.Printf("%s\n%s\n", t, t.Head())
-	}
-	err = perf.Run(ctx, t, o.where, func(r perf.Row) {
-		result.Rows = append(result.Rows, r)
-		if !o.json {
-			out.Printf("%s\n", t.Line(r))
-		}
+	result := perf.NewResult(t)
+	var shown progress
+	err = perf.Run(ctx, t, o.where, perf.Tell{
+		Ready: func() {
+			if !o.json {
+				out.Printf("%s\n%s\n", t, t.Head())
+			}
+		},
+		Row: func(r perf.Row) {
+			shown.clear()
+			result.Rows = append(result.Rows, r)
+			if !o.json {
+				out.Printf("%s\n", t.Line(r))
+			}
+		},
+		Progress: shown.on(out.Stderr),
 	})
+	shown.clear()
 	if err != nil {
 		return err
 	}
 	if o.json {
-		if err := result.Encode(out.Stdout); err != nil {
+		if err := out.JSON(result); err != nil {
 			return err
 		}
 	}
@@ -179,11 +206,19 @@ func or(value, otherwise int) int {
 func (o *options) test() (*perf.Test, error) {
 	types := map[string]ibverbs.QPType{"RC": ibverbs.QPTypeRC, "UC": ibverbs.QPTypeUC, "UD": ibverbs.QPTypeUD}
 	t := &perf.Test{
-		Op: perf.Op(o.op), Transport: types[strings.ToUpper(o.transport)], Bandwidth: o.bandwidth, Events: o.events, Netpoll: o.netpoll,
-		List: o.list, Receives: o.receives,
+		Transport: types[strings.ToUpper(o.transport)], Events: o.events, Netpoll: o.netpoll,
+		List: o.list, Receives: o.receives, QPs: o.qps, Both: o.both, Duration: time.Duration(o.duration) * time.Second,
 	}
-	if !slices.Contains(perf.Ops, t.Op) || t.Transport == 0 {
-		return nil, program.Misuse("-o %s -c %s: no such operation or type", o.op, o.transport)
+	var ok bool
+	switch t.Op, t.Bandwidth, ok = perf.Named(o.name); {
+	case o.name == "":
+		return nil, program.Misuse("the test is missing, such as send_lat or write_bw")
+	case !ok:
+		return nil, program.Misuse("no such test: %q", o.name)
+	case t.Transport == 0:
+		return nil, program.Misuse("-c %s: no such type", o.transport)
+	case o.duration > 0 && o.iterations != unset:
+		return nil, program.Misuse("-D and -n exclude each other")
 	}
 	iterations, depth, size, inline := 1000, 16, 2, 220
 	if t.Bandwidth {
@@ -202,6 +237,9 @@ func (o *options) test() (*perf.Test, error) {
 	t.Iterations, t.Depth, t.Inline = or(o.iterations, iterations), or(o.depth, depth), or(o.inline, inline)
 	t.Moderation = or(o.moderation, min(moderation, t.Depth))
 	t.Iterations += (t.List - t.Iterations%t.List) % t.List
+	if t.Duration > 0 {
+		t.Iterations = perf.Endless
+	}
 	t.Sizes = []int{or(o.size, size)}
 	if o.all {
 		t.Sizes = nil
@@ -214,6 +252,12 @@ func (o *options) test() (*perf.Test, error) {
 	}
 	if (o.where.RDMACM || o.where.Conn) && t.Transport != ibverbs.QPTypeRC {
 		return nil, program.Misuse("-R and --conn connect queue pairs of type RC")
+	}
+	if (o.where.RDMACM || o.where.Conn) && (t.QPs > 1 || t.Both) {
+		return nil, program.Misuse("-R and --conn have one queue pair and one direction")
+	}
+	if o.where.Conn && t.Duration > 0 {
+		return nil, program.Misuse("--conn has no -D")
 	}
 	return t, nil
 }

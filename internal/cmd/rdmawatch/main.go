@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmawatch is the program of the same name, apart from its main
+// Package rdmawatch is the command verbena watch, apart from its main
 // function, so that tests can run it.
 package rdmawatch
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -23,33 +22,34 @@ type options struct {
 	asJSON  bool
 }
 
-// Main runs rdmawatch and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return (&options{}).program().Main(args, stdout, stderr)
-}
+// Main runs verbena watch and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int { return Program().Main(args, stdout, stderr) }
+
+// Program returns the program.
+func Program() *program.Program { return (&options{}).program() }
 
 func (o *options) program() *program.Program {
 	return &program.Program{
-		Name: "rdmawatch", Flags: o.flags, Run: o.run,
-		Usage: "rdmawatch [-d device]... [-c count] [-j]",
+		Name: "verbena watch", Summary: "print the events of devices and ports as they happen", Flags: o.flags, Run: o.run, Misused: program.ExitMisused,
+		Usage: "verbena watch [-d device]... [-c count] [-j]",
 		Text: `
 Prints the events of this machine's RDMA devices, one on each line: the time,
 the device, its port or -, and the event. libibverbs names the events of devices
 and ports; RDMA_CM_EVENT_... are the events of an id bound to an address of
-RoCE; the others are "device added" and "device removed". rdmawatch takes no
+RoCE; the others are "device added" and "device removed". verbena watch takes no
 part in connections. It reports on standard error when it starts to watch.
 
 Exit status: 0 if it was interrupted, or has printed -c events; 1 if it cannot
-watch, or if the arguments are wrong.
+watch; 2 for wrong arguments.
 
-Example: rdmawatch -d rxe0`,
+Example: verbena watch -d rxe0`,
 	}
 }
 
 func (o *options) flags(f *program.Flags) {
 	f.StringSliceVarP(&o.devices, "device", "d", nil, "`name` of a device to watch, which may appear later (default: all)")
 	f.Number(&o.count, "count", "c", 0, math.MaxInt32, "exit after this `number` of events (0: when interrupted)")
-	f.BoolVarP(&o.asJSON, "json", "j", false, "print a JSON object on each line")
+	f.JSONLines(&o.asJSON)
 }
 
 // event is what a line tells.
@@ -62,7 +62,7 @@ type event struct {
 
 func (o *options) print(out io.Writer, e event) error {
 	if o.asJSON {
-		return json.NewEncoder(out).Encode(e)
+		return program.Output{Stdout: out}.JSONLine(e)
 	}
 	port := "-"
 	if e.Port != 0 {

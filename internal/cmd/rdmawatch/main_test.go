@@ -66,7 +66,7 @@ func TestEvents(t *testing.T) {
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{"-c x": "expected a number", "-c -1": "expected a number", "more": "unexpected argument"} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, 1, Main(strings.Fields(args), &stdout, &stderr))
+		require.Equal(t, 2, Main(strings.Fields(args), &stdout, &stderr))
 		require.Contains(t, stderr.String(), want)
 	}
 }

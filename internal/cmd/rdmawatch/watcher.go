@@ -39,13 +39,13 @@ func (w *watcher) start(ctx context.Context) error {
 		return err
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(w.devices)), func(name string) bool { return !w.wants(name) })
-	fmt.Fprintf(w.stderr, "rdmawatch: watching %s\n", cmp.Or(strings.Join(names, ", "), "for new devices"))
+	fmt.Fprintf(w.stderr, "verbena watch: watching %s\n", cmp.Or(strings.Join(names, ", "), "for new devices"))
 	return nil
 }
 
 func (w *watcher) failed(err error) {
 	if err != nil {
-		fmt.Fprintf(w.stderr, "rdmawatch: %v\n", err)
+		fmt.Fprintf(w.stderr, "verbena watch: %v\n", err)
 	}
 }
 

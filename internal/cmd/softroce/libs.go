@@ -55,7 +55,7 @@ func names(folder string) []string {
 func whole(folder string) (string, error) {
 	for _, name := range names(folder) {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("%w: softroce libs %s builds the libraries", err, folder)
+			return "", fmt.Errorf("%w: verbena softroce libs %s builds the libraries", err, folder)
 		}
 	}
 	return filepath.Abs(folder)
@@ -82,8 +82,8 @@ func build(ctx context.Context, stderr io.Writer) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("build the libraries: there is no folder to keep them in: %w; softroce run -l FOLDER takes those "+
-			"that softroce libs FOLDER has written elsewhere", err)
+		return "", fmt.Errorf("build the libraries: there is no folder to keep them in: %w; verbena softroce run -l FOLDER takes those "+
+			"that verbena softroce libs FOLDER has written elsewhere", err)
 	}
 	where := sha256.Sum256([]byte(source + " " + runtime.Version()))
 	folder := filepath.Join(cache, "verbena", "softroce-"+hex.EncodeToString(where[:6]))
@@ -107,7 +107,7 @@ func build(ctx context.Context, stderr io.Writer) (string, error) {
 // announce says that the libraries are being built: at once if they are not there, or else when that, or waiting for another
 // process that does so, takes more than a moment. It is over when stop returns.
 func announce(stderr io.Writer, folder string) (stop func()) {
-	text := fmt.Sprintf("softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
+	text := fmt.Sprintf("verbena softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
 	if _, err := whole(folder); err != nil {
 		fmt.Fprint(stderr, text)
 		return func() {}
@@ -221,7 +221,7 @@ func moduleFolder(ctx context.Context) (string, error) {
 		}
 	}
 	if version == "" || version == "(devel)" {
-		return "", errors.New("the module's source is not where softroce was built; softroce libs builds them where it is")
+		return "", errors.New("the module's source is not where verbena was built; verbena softroce libs builds them where it is")
 	}
 	output, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module+"@"+version).Output()
 	if err != nil {

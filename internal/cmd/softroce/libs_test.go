@@ -26,7 +26,7 @@ func TestBuild(t *testing.T) {
 	var said bytes.Buffer
 	folder, err := build(t.Context(), &said)
 	require.NoError(t, err)
-	require.Regexp(t, "^softroce: building the libraries in "+regexp.QuoteMeta(folder)+", which takes a minute .*\n$", said.String())
+	require.Regexp(t, "^verbena softroce: building the libraries in "+regexp.QuoteMeta(folder)+", which takes a minute .*\n$", said.String())
 	times := func() (all []int64) {
 		for _, name := range names(folder) {
 			info, err := os.Stat(name)
@@ -59,7 +59,7 @@ func TestBuild(t *testing.T) {
 	t.Setenv("HOME", "")
 	_, err = build(t.Context(), io.Discard)
 	require.ErrorContains(t, err, "no folder to keep them in")
-	require.ErrorContains(t, err, "softroce run -l FOLDER")
+	require.ErrorContains(t, err, "verbena softroce run -l FOLDER")
 
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", "")

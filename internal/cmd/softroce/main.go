@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package softroce is the program of the same name, apart from its main function,
+// Package softroce is the command verbena softroce, apart from its main function,
 // so that tests can run it: it runs programs that are not Go on the device in user
 // space.
 package softroce
@@ -17,32 +17,20 @@ import (
 	"github.com/verbena-go/verbena/internal/cmd/program"
 )
 
-const usage = `softroce run [-l folder] PROGRAM [ARG...]
-softroce libs FOLDER
-softroce stat [-j]`
+// Main runs verbena softroce and returns its exit status.
+func Main(args []string, stdout, stderr io.Writer) int { return Commands().Main(args, stdout, stderr) }
 
-// misused is the exit status for wrong arguments.
-const misused = 2
-
-// Main runs softroce and returns its exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
-	command := ""
-	if len(args) > 0 {
-		command, args = args[0], args[1:]
+// Commands returns its commands.
+func Commands() *program.Commands {
+	return &program.Commands{
+		Name: "verbena softroce", Summary: "run programs that are not Go on the device in user space",
+		Text: "Example: verbena softroce run rping -s -a 127.0.0.1",
+		All: []program.Command{
+			{Name: "run", Program: func() *program.Program { return (&run{}).program() }},
+			{Name: "libs", Program: func() *program.Program { return (&libs{}).program() }},
+			{Name: "stat", Program: func() *program.Program { return (&stat{}).program() }},
+		},
 	}
-	switch command {
-	case "run":
-		return (&run{}).program().Main(args, stdout, stderr)
-	case "libs":
-		return (&libs{}).program().Main(args, stdout, stderr)
-	case "stat":
-		return (&stat{}).program().Main(args, stdout, stderr)
-	case "-h", "--help":
-		fmt.Fprintf(stdout, "%s\n\nsoftroce run -h, softroce libs -h and softroce stat -h say more.\n", usage)
-		return 0
-	}
-	fmt.Fprintf(stderr, "softroce: expected run, libs or stat, found %q\nusage: %s\n", command, strings.ReplaceAll(usage, "\n", "\n       "))
-	return misused
 }
 
 // run starts a program.
@@ -53,22 +41,23 @@ type run struct {
 
 func (r *run) program() *program.Program {
 	return &program.Program{
-		Name: "softroce run", Usage: "softroce run [-l folder] PROGRAM [ARG...]", Misused: misused, Rest: &r.args, Run: r.run,
+		Name: "verbena softroce run", Usage: "verbena softroce run [-l folder] PROGRAM [ARG...]", Misused: program.ExitMisused,
+		Summary: "run a program on the device in user space", Rest: &r.args, Run: r.run,
 		Flags: func(f *program.Flags) {
-			f.StringVarP(&r.folder, "libraries", "l", "", "`folder` with the libraries, from softroce libs")
+			f.StringVarP(&r.folder, "libraries", "l", "", "`folder` with the libraries, from verbena softroce libs")
 		},
 		Text: `
 Runs a program that is linked to libibverbs.so.1 or librdmacm.so.1, such as
 rping and ib_write_bw, on an RDMA device in user space: without a card, a kernel
 module, rdma-core's libraries or root. Programs that it starts have the device,
-too. It takes the place of softroce, with its process ID and standard files.
+too. It takes the place of verbena, with its process ID and standard files.
 
-Not every program can have other libraries than the system's. Softroce says why
-if a program cannot: it is linked statically, is for another C library or
+Not every program can have other libraries than the system's. It says why if a
+program cannot: it is linked statically, is for another C library or
 processor, has privileges of its own, or is Go. A Go program imports package
 softroce instead.
 
-The libraries are those in ../lib/verbena beside softroce, if there are any.
+The libraries are those in ../lib/verbena beside verbena, if there are any.
 Otherwise it builds them, with Go and a C compiler, says so on standard error,
 and keeps them in the user's cache.
 
@@ -80,8 +69,8 @@ These environment variables are the device's:
 Exit status: the program's; 1 if it cannot be started, 2 for wrong arguments.
 
 Example, in two shells:
-  softroce run rping -s -a 127.0.0.1
-  softroce run rping -c -a 127.0.0.1 -C 3 -v`,
+  verbena softroce run rping -s -a 127.0.0.1
+  verbena softroce run rping -c -a 127.0.0.1 -C 3 -v`,
 	}
 }
 
@@ -136,18 +125,19 @@ type libs struct{ folder string }
 
 func (l *libs) program() *program.Program {
 	return &program.Program{
-		Name: "softroce libs", Usage: "softroce libs FOLDER", Misused: misused, Operands: []*string{&l.folder}, Run: l.run,
+		Name: "verbena softroce libs", Usage: "verbena softroce libs FOLDER", Misused: program.ExitMisused,
+		Summary: "install the libraries that such programs need", Operands: []*string{&l.folder}, Run: l.run,
 		Flags: func(*program.Flags) {},
 		Text: `
 Builds the libraries with which programs that are not Go run on the device in
 user space, and writes them to a folder. It needs Go and a C compiler. Programs
-then run on the device with LD_LIBRARY_PATH=FOLDER, or with softroce run, which
-looks in ../lib/verbena beside itself. The folder can be copied to machines with
-the same processor and a C library that is not older.
+then run on the device with LD_LIBRARY_PATH=FOLDER, or with verbena softroce
+run, which looks in ../lib/verbena beside itself. The folder can be copied to
+machines with the same processor and a C library that is not older.
 
 Exit status: 0 if it has written them; 1 if not.
 
-Example: softroce libs /usr/local/lib/verbena`,
+Example: verbena softroce libs /usr/local/lib/verbena`,
 	}
 }
 

@@ -47,6 +47,7 @@ func TestRegMrEx(t *testing.T) {
 	defer verbs.FreeBuf(buf)
 	const (
 		iova, addr, inBuf = libibverbs.IBV_REG_MR_MASK_IOVA, libibverbs.IBV_REG_MR_MASK_ADDR, libibverbs.IBV_REG_MR_MASK_BUF
+		fd, fdOffset      = libibverbs.IBV_REG_MR_MASK_FD, libibverbs.IBV_REG_MR_MASK_FD_OFFSET
 		elsewhere         = 1 << 40
 	)
 	offset := uint64(uintptr(memory)) % 4096
@@ -64,7 +65,11 @@ func TestRegMrEx(t *testing.T) {
 		"no buffer":                           {addr | inBuf, func(a *libibverbs.MrInitAttr) { a.Buf = nil }, syscall.EINVAL},
 		"no memory":                           {mask: iova, want: syscall.EINVAL},
 		"not mapped":                          {addr, func(a *libibverbs.MrInitAttr) { a.Addr = nil }, syscall.EFAULT},
-		"a file":                              {mask: addr | libibverbs.IBV_REG_MR_MASK_FD, want: syscall.EOPNOTSUPP},
+		"memory and a file":                   {mask: addr | iova | fd | fdOffset, want: syscall.EINVAL},
+		"a file without an address":           {mask: fd | fdOffset, want: syscall.EINVAL},
+		"a file without an offset":            {mask: iova | fd, want: syscall.EINVAL},
+		"an offset without a file":            {mask: addr | fdOffset, want: syscall.EINVAL},
+		"no DMA buffer":                       {mask: iova | fd | fdOffset, want: syscall.EINVAL},
 		"a handle":                            {mask: addr | libibverbs.IBV_REG_MR_MASK_DMAH, want: syscall.EOPNOTSUPP},
 		"a mask to come":                      {mask: addr | 1<<20, want: syscall.EOPNOTSUPP},
 		"on demand": {addr, func(a *libibverbs.MrInitAttr) {

@@ -23,6 +23,7 @@ type mr struct {
 	c      *libibverbs.Mr
 	e      *engine.MR
 	access libibverbs.AccessFlags
+	dmabuf *dmabuf // nil if it is memory of the program's
 }
 
 func init() {
@@ -57,8 +58,7 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL
 	}
-	write := access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
-	there, err := found(func() (io.ReadCloser, error) { return os.Open("/proc/self/maps") }, uint64(addr), uint64(addr)+length, write)
+	there, err := found(func() (io.ReadCloser, error) { return os.Open("/proc/self/maps") }, uint64(addr), uint64(addr)+length, writes(access))
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,11 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 		return nil, syscall.EFAULT
 	}
 	return unsafe.Slice((*byte)(pointer(addr)), length), nil
+}
+
+// writes reports whether the device may write to a region.
+func writes(access libibverbs.AccessFlags) bool {
+	return access&(libibverbs.IBV_ACCESS_LOCAL_WRITE|libibverbs.IBV_ACCESS_REMOTE_WRITE|libibverbs.IBV_ACCESS_REMOTE_ATOMIC) != 0
 }
 
 // pointer returns an address as a pointer. It is one to memory that is not Go's, or that the
@@ -119,44 +124,62 @@ func mapped(lines *bufio.Scanner, from, to uint64, write bool) bool {
 
 func (n *node) register(p *libibverbs.Pd, addr uintptr, length, iova uint64, access libibverbs.AccessFlags) (*libibverbs.Mr, syscall.Errno) {
 	memory, err := region(addr, length, access) // takes long in a program with many mappings
+	if err != nil {
+		return nil, errno(err)
+	}
+	m, failed := n.add(p, memory, iova, access)
+	if failed != 0 {
+		return nil, failed
+	}
+	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
+	return m.c, 0
+}
+
+// add makes a region of memory. Its address in the C object is left to the caller.
+func (n *node) add(p *libibverbs.Pd, memory []byte, iova uint64, access libibverbs.AccessFlags) (*mr, syscall.Errno) {
 	n.lock()
 	defer n.unlock()
 	domain := n.pds[p]
 	if domain == nil {
 		return nil, syscall.EINVAL
 	}
-	if err != nil {
-		return nil, errno(err)
-	}
 	e, err := domain.e.RegisterMR(memory, iova, access)
 	if err != nil {
 		return nil, errno(err)
 	}
 	m := &mr{c: alloc[libibverbs.Mr](), e: e, access: access}
-	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, length
+	m.c.Context, m.c.Pd, m.c.Length = p.Context, p, uint64(len(memory))
 	m.c.Lkey, m.c.Rkey = e.Key(), e.Key()
 	m.c.Handle = e.Key() >> 8
-	*(*uintptr)(unsafe.Pointer(&m.c.Addr)) = addr
 	n.mrs[m.c] = m
-	return m.c, 0
+	return m, 0
 }
 
-// registerEx has neither DMA buffers nor handles for DMA.
+// registerEx registers memory of the program's, or of a DMA buffer. It has no handles for DMA.
 func (n *node) registerEx(p *libibverbs.Pd, a *libibverbs.MrInitAttr) (*libibverbs.Mr, syscall.Errno) {
-	const known = libibverbs.IBV_REG_MR_MASK_IOVA | libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
+	const (
+		ofProgram = libibverbs.IBV_REG_MR_MASK_ADDR | libibverbs.IBV_REG_MR_MASK_BUF
+		ofFile    = libibverbs.IBV_REG_MR_MASK_FD | libibverbs.IBV_REG_MR_MASK_FD_OFFSET
+		known     = libibverbs.IBV_REG_MR_MASK_IOVA | ofProgram | ofFile
+	)
 	mask := libibverbs.MrInitAttrMask(a.CompMask)
 	if a.CompMask&^uint64(known) != 0 {
 		return nil, syscall.EOPNOTSUPP
 	}
-	addr := uintptr(a.Addr)
-	if mask&libibverbs.IBV_REG_MR_MASK_ADDR == 0 || mask&libibverbs.IBV_REG_MR_MASK_BUF != 0 && !n.inBuf(p, a.Buf, addr, a.Length) {
-		return nil, syscall.EINVAL
-	}
-	iova := uint64(addr)
+	iova := uint64(uintptr(a.Addr))
 	if mask&libibverbs.IBV_REG_MR_MASK_IOVA != 0 {
 		iova = a.Iova
 	}
-	return n.register(p, addr, a.Length, iova, libibverbs.AccessFlags(a.Access))
+	access := libibverbs.AccessFlags(a.Access)
+	switch {
+	case mask&ofFile == ofFile && mask&(ofProgram|libibverbs.IBV_REG_MR_MASK_IOVA) == libibverbs.IBV_REG_MR_MASK_IOVA:
+		return n.registerDMABuf(p, a.FdOffset, a.Length, iova, int(a.Fd), access)
+	case mask&ofFile != 0 || mask&libibverbs.IBV_REG_MR_MASK_ADDR == 0:
+		return nil, syscall.EINVAL
+	case mask&libibverbs.IBV_REG_MR_MASK_BUF != 0 && !n.inBuf(p, a.Buf, uintptr(a.Addr), a.Length):
+		return nil, syscall.EINVAL
+	}
+	return n.register(p, uintptr(a.Addr), a.Length, iova, access)
 }
 
 func (n *node) deregister(c *libibverbs.Mr) syscall.Errno {
@@ -168,6 +191,9 @@ func (n *node) deregister(c *libibverbs.Mr) syscall.Errno {
 		return errno(err)
 	}
 	delete(n.mrs, c)
+	if m.dmabuf != nil {
+		m.dmabuf.close()
+	}
 	free(c)
 	return 0
 }
@@ -180,6 +206,9 @@ func (n *node) reregister(c *libibverbs.Mr, flags libibverbs.ReregMrFlags, p *li
 	invalid := int(libibverbs.IBV_REREG_MR_ERR_INPUT)
 	if m == nil {
 		return invalid, syscall.EINVAL
+	}
+	if m.dmabuf != nil {
+		return int(libibverbs.IBV_REREG_MR_ERR_CMD), syscall.EOPNOTSUPP
 	}
 	var domain *engine.PD
 	if flags&libibverbs.IBV_REREG_MR_CHANGE_PD != 0 {

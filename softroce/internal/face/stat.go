@@ -17,7 +17,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// publish lets softroce stat ask this process, unless the system refuses.
+// publish lets verbena softroce stat ask this process, unless the system refuses.
 func (n *node) publish() {
 	_, _ = link.Publish(func() []byte {
 		text, _ := json.Marshal(n.stat()) // it has nothing that JSON has not
@@ -39,7 +39,9 @@ func (n *node) stat() stat.Process {
 	}
 	counters := n.device.Counters()
 	d.Counters = stat.Counters{
-		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, Retries: stat.Retries(counters.Retries),
+		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, PacketsMarked: counters.PacketsMarked,
+		NotificationsSent: counters.NotificationsSent, NotificationsReceived: counters.NotificationsReceived,
+		Retries: stat.Retries(counters.Retries),
 	}
 	switch {
 	case n.removed:

@@ -12,8 +12,9 @@ import (
 // check looks into one thing.
 type check struct {
 	name  string
-	lack  string   // what is missing if it fails, for those that need it
-	needs []string // checks without whose success this one makes no sense
+	lack  string              // what is missing if it fails, for those that need it
+	needs []string            // checks without whose success this one makes no sense
+	where func(*machine) bool // nil, or which machines it is for; the others' reports lack it
 	look  func(context.Context, *machine) Finding
 }
 
@@ -33,6 +34,7 @@ var checks = []check{
 	{name: "routes", needs: []string{"addresses"}, look: routes},
 	{name: "firewall", needs: []string{"ports"}, look: firewall},
 	{name: "connection", needs: []string{"GIDs", "locked memory"}, look: connection},
+	{name: "GPU memory", needs: []string{"devices"}, where: (*machine).hasGPU, look: gpuMemory},
 }
 
 // Run runs all checks on this machine, and those of the way to a peer, unless
@@ -64,6 +66,9 @@ func (m *machine) run(ctx context.Context, checks []check) Report {
 	report := Report{Works: true}
 	lacking := map[string]string{} // by the name of what failed or was left out
 	for _, c := range checks {
+		if c.where != nil && !c.where(m) {
+			continue
+		}
 		f := Finding{Status: Skipped}
 		for _, need := range c.needs {
 			if lack := lacking[need]; lack != "" && f.Found == "" {

@@ -90,9 +90,12 @@ func TestChecks(t *testing.T) {
 // Wherever this runs, every check finds something, and what fails says what to
 // do.
 func TestRun(t *testing.T) {
-	require.Len(t, Run(t.Context(), Peer{}).Findings, len(checks))
+	m, err := thisMachine()
+	require.NoError(t, err)
+	ours := slices.DeleteFunc(slices.Clone(checks), func(c check) bool { return c.where != nil && !c.where(m) })
+	require.Len(t, Run(t.Context(), Peer{}).Findings, len(ours))
 	report := Run(t.Context(), Peer{Host: "127.0.0.1"})
-	require.Len(t, report.Findings, len(checks)+len(peerChecks))
+	require.Len(t, report.Findings, len(ours)+len(peerChecks))
 	works := true
 	for _, f := range report.Findings {
 		require.NotEmpty(t, f.Found, f.Check)

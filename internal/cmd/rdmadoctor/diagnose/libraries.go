@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -30,6 +31,14 @@ func libraries(_ context.Context, m *machine) Finding {
 		return Finding{Status: Fail, Found: err.Error(), Remedy: "build the program for 64-bit Linux, with CGO_ENABLED=1, and link it dynamically"}
 	}
 	return m.versions()
+}
+
+// Libraries returns which C libraries this program uses, or why it has none.
+func Libraries() string {
+	if device := os.Getenv(variable); device != "" {
+		return "no C libraries: " + variable + "=" + device
+	}
+	return libraries(context.Background(), &machine{root: "/"}).Found
 }
 
 func (m *machine) libraryMissing(err *ibverbs.LibraryError) Finding {

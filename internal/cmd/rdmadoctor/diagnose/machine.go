@@ -23,6 +23,8 @@ type machine struct {
 	source  func(netip.Addr) (netip.Addr, error)                                   // from which packets go to another
 	peer    Peer                                                                   // if one is to be checked
 
+	importsDMABuf func(device string) bool
+
 	devices   []ibverbs.DeviceInfo // what the check of that name has found
 	peerAddrs []netip.Addr         // and those of the peer
 }
@@ -46,7 +48,7 @@ func (d netDev) reachable() (addrs []netip.Prefix) {
 }
 
 func thisMachine() (*machine, error) {
-	m := &machine{root: "/", open: openDevice, source: sourceOf, output: func(ctx context.Context, name string, args ...string) (string, error) {
+	m := &machine{root: "/", open: openDevice, source: sourceOf, importsDMABuf: importsDMABuf, output: func(ctx context.Context, name string, args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, name, args...).Output()
 		return string(out), err
 	}}

@@ -67,7 +67,7 @@ func (m *machine) judgeAddresses(addrs []netip.Addr) Finding {
 	if len(m.peerAddrs) == 0 {
 		return Finding{
 			Status: Fail, Found: join(addrs) + " is this machine's loopback address, which no RDMA device has",
-			Remedy: "give an address of one of the peer's devices, as its rdmadevices -g shows them",
+			Remedy: "give an address of one of the peer's devices, as its verbena devices -g shows them",
 		}
 	}
 	f := Finding{Status: OK, Found: join(m.peerAddrs)}
@@ -206,7 +206,7 @@ func (m *machine) judgeAnswer(addr string, err error) Finding {
 		return Finding{
 			Status: Fail, Found: fmt.Sprintf("%s is up, but does not answer connection requests", addr),
 			Remedy: strings.Join([]string{
-				"run rdmadoctor on the peer: it needs an active RDMA device of the same kind at this address",
+				"run verbena doctor on the peer: it needs an active RDMA device of the same kind at this address",
 				"check that nothing on the path drops UDP port " + roceUDP + ", including a firewall on the peer",
 			}, "; "),
 		}

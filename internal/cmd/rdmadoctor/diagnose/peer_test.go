@@ -23,7 +23,7 @@ func addresses4(texts ...string) (list []netip.Addr) {
 }
 
 func TestPeersAddress(t *testing.T) {
-	const remedy = "give an address of one of the peer's devices, as its rdmadevices -g shows them"
+	const remedy = "give an address of one of the peer's devices, as its verbena devices -g shows them"
 	for name, tt := range map[string]struct {
 		addrs []netip.Addr
 		kept  int
@@ -94,7 +94,7 @@ func TestNoWay(t *testing.T) {
 func TestPeersAnswer(t *testing.T) {
 	silent := Finding{
 		Status: Fail, Found: "192.0.2.7 is up, but does not answer connection requests",
-		Remedy: "run rdmadoctor on the peer: it needs an active RDMA device of the same kind at this address; " +
+		Remedy: "run verbena doctor on the peer: it needs an active RDMA device of the same kind at this address; " +
 			"check that nothing on the path drops UDP port 4791, including a firewall on the peer",
 	}
 	for name, tt := range map[string]struct {

@@ -80,7 +80,7 @@ func (e *end) connPull(ctx context.Context, size int, posted []time.Duration) ([
 
 // transfer does the operation, and waits for it.
 func (e *end) transfer(ctx context.Context, size int) error {
-	mine, theirs := e.mine(size), e.peerBuffer(size)
+	mine, theirs := e.mine(size), e.peerBuffer(0, size)
 	switch e.Op {
 	case Send:
 		return e.conn.Send(ctx, mine)
@@ -107,7 +107,7 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 			return posted, err
 		}
 	}
-	batch, err := e.batch(1, size, 0)
+	batch, err := e.batch(0, 1, size, 0)
 	if err != nil {
 		return posted, err
 	}
@@ -133,7 +133,7 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 
 // connSendAll is sendAll with a connection: a list is a call of Post, which has a transfer where sendAll has a completion.
 func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
-	batch, err := e.batch(e.List, size, 0)
+	batch, err := e.batch(0, e.List, size, 0)
 	if err != nil {
 		return Row{}, err
 	}

@@ -87,8 +87,8 @@ type control struct {
 	net.Conn
 	isClient bool
 	plan     plan
-	mine     key
-	peerQPN  uint32         // once it is known
+	mine     []key          // of each queue pair
+	peerQPNs []uint32       // once they are known
 	from     *io.PipeReader // what the peer says
 	started  time.Time
 	unread   atomic.Int64  // when what the peer says first came that nobody has read yet: nanoseconds after started, or 0
@@ -111,7 +111,7 @@ const patience = 10 * time.Second
 // newControl takes a connection over. When ctx ends, so does what waits for the
 // peer; the context that it returns also ends when the peer has gone.
 func newControl(ctx context.Context, conn net.Conn, isClient bool) (*control, context.Context) {
-	c := &control{Conn: conn, isClient: isClient, started: time.Now(), gone: make(chan struct{})}
+	c := &control{Conn: conn, isClient: isClient, mine: make([]key, 1), started: time.Now(), gone: make(chan struct{})}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	ctx, c.end = context.WithCancelCause(ctx)
 	var to *io.PipeWriter
@@ -144,7 +144,7 @@ func (c *control) ahead() error {
 	if since == 0 || time.Since(c.started)-time.Duration(since) < patience {
 		return nil
 	}
-	return errors.New("the peer is done, but messages are missing here: give both ends the same operation (-o, -b) and number of messages (-n)")
+	return errors.New("the peer is done, but messages are missing here: give both ends the same test and number of messages (-n) or duration (-D)")
 }
 
 // hangUp tells the peer that this end has failed, however long it takes to close
@@ -189,7 +189,7 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	}
 	text, rest, _ := bytes.Cut(theirs, []byte{0})
 	if v, err := strconv.ParseFloat(string(text), 64); err != nil || v < 5.7 {
-		return 0, fmt.Errorf("the peer is perftest %q; rdmaperf supports 5.70 and later", text)
+		return 0, fmt.Errorf("the peer is perftest %q; verbena perf supports 5.70 and later", text)
 	}
 	if err := c.plan.compare(rest); err != nil {
 		return 0, err
@@ -209,24 +209,30 @@ func (c *control) settle(mtu ibverbs.MTU) (ibverbs.MTU, error) {
 	return 0, fmt.Errorf("the peer's MTU is %q", theirs)
 }
 
-// keys tells the peer about this end, and returns its key.
-func (c *control) keys() (key, error) {
-	theirs, err := c.exchange(c.mine.text())
+// keys tells the peer about a queue pair of this end, and returns its key.
+func (c *control) keys(i int) (key, error) {
+	theirs, err := c.exchange(c.mine[i].text())
 	if err != nil {
 		return key{}, err
 	}
 	return parseKey(theirs)
 }
 
-// sync waits until the peer has come as far as this. It says so with its key once
-// more, unless it has a second queue pair and that one's key is still to come.
-func (c *control) sync() error {
-	theirs, err := c.keys()
-	if err == nil && c.peerQPN != 0 && theirs.QPN != c.peerQPN {
-		return errors.New("the peer uses several queue pairs, and rdmaperf only one: start perftest without -q")
+// sync waits until the peer has come as far as this. It says so with its first key once more, unless it has a queue pair
+// more than this end, and that one's key is still to come.
+func (c *control) sync() error { return c.syncWith(0) }
+
+// syncWith is sync with the keys of a queue pair.
+func (c *control) syncWith(i int) error {
+	theirs, err := c.keys(i)
+	if err == nil && i < len(c.peerQPNs) && c.peerQPNs[i] != 0 && theirs.QPN != c.peerQPNs[i] {
+		return errQPs
 	}
 	return err
 }
+
+// errQPs is of ends whose numbers of queue pairs differ.
+var errQPs = errors.New("the peer uses another number of queue pairs: give both ends the same -q")
 
 // report tells the peer the client's row, for the server to print.
 func (c *control) report(r Row) (Row, error) {
@@ -252,7 +258,7 @@ func (c *control) report(r Row) (Row, error) {
 			*rate = 0
 		}
 	}
-	return theirs, nil
+	return theirs.withGigabits(), nil
 }
 
 // finish says that this end is done, and waits until the other is.

@@ -4,6 +4,7 @@ package perf
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -92,16 +93,16 @@ func both(client, server func() error) error {
 func TestControl(t *testing.T) {
 	client, server := pair(t, t.Context())
 	client.plan, server.plan = newPlan(&someTest, Where{}), newPlan(&someTest, Where{})
-	client.mine, server.mine = keys["with a GID"], keys["with a GID"]
-	server.mine.QPN = 0x22
+	client.mine, server.mine = []key{keys["with a GID"]}, []key{keys["with a GID"]}
+	server.mine[0].QPN = 0x22
 	row := Row{Bytes: 64, Iterations: 5000, Peak: 2.5, Average: 1.25, MessageRate: 0.5}
 	require.NoError(t, both(func() error {
 		mtu, err := client.settle(3)
 		require.NoError(t, err)
 		require.Equal(t, ibverbs.MTU(5), mtu)
-		k, err := client.keys()
+		k, err := client.keys(0)
 		require.NoError(t, err)
-		require.Equal(t, server.mine, k)
+		require.Equal(t, server.mine[0], k)
 		_, err = client.report(row)
 		require.NoError(t, err)
 		return client.finish()
@@ -109,12 +110,12 @@ func TestControl(t *testing.T) {
 		mtu, err := server.settle(5)
 		require.NoError(t, err)
 		require.Equal(t, ibverbs.MTU(3), mtu)
-		k, err := server.keys()
+		k, err := server.keys(0)
 		require.NoError(t, err)
-		require.Equal(t, client.mine, k)
+		require.Equal(t, client.mine[0], k)
 		theirs, err := server.report(Row{})
 		require.NoError(t, err)
-		require.Equal(t, row, theirs)
+		require.Equal(t, row.withGigabits(), theirs)
 		return server.finish()
 	}))
 	require.NoError(t, client.Close())
@@ -131,7 +132,7 @@ func TestReportOfNoNumbers(t *testing.T) {
 		theirs, err := server.report(Row{})
 		require.NoError(t, err)
 		require.Equal(t, Row{Bytes: 2, Iterations: 5}, theirs)
-		return Result{Rows: []Row{theirs}}.Encode(io.Discard)
+		return json.NewEncoder(io.Discard).Encode(Result{Rows: []Row{theirs}})
 	}))
 }
 
@@ -139,7 +140,7 @@ func TestReportOfNoNumbers(t *testing.T) {
 // that it will.
 func TestPeerIsAhead(t *testing.T) {
 	client, server := pair(t, t.Context())
-	client.mine, server.mine = keys["without"], keys["without"]
+	client.mine, server.mine = []key{keys["without"]}, []key{keys["without"]}
 	require.NoError(t, server.ahead())
 	synced := make(chan error, 1)
 	go func() { synced <- client.sync() }()
@@ -148,7 +149,7 @@ func TestPeerIsAhead(t *testing.T) {
 	}
 	require.NoError(t, server.ahead(), "not at once")
 	server.started = server.started.Add(-patience)
-	require.ErrorContains(t, server.ahead(), "give both ends the same operation (-o, -b) and number of messages (-n)")
+	require.ErrorContains(t, server.ahead(), "give both ends the same test and number of messages (-n) or duration (-D)")
 	require.NoError(t, server.sync())
 	require.NoError(t, <-synced)
 	require.NoError(t, server.ahead())
@@ -158,15 +159,15 @@ func TestPeerIsAhead(t *testing.T) {
 // as far as this end.
 func TestSeveralQueuePairs(t *testing.T) {
 	client, server := pair(t, t.Context())
-	client.mine, server.mine = keys["without"], keys["without"]
-	server.peerQPN = client.mine.QPN
+	client.mine, server.mine = []key{keys["without"]}, []key{keys["without"]}
+	server.peerQPNs = []uint32{client.mine[0].QPN}
 	require.NoError(t, both(client.sync, server.sync))
-	client.mine.QPN--
-	require.ErrorContains(t, both(client.sync, server.sync), "start perftest without -q")
+	client.mine[0].QPN--
+	require.ErrorContains(t, both(client.sync, server.sync), "give both ends the same -q")
 }
 
 func TestOldPeer(t *testing.T) {
-	for version, text := range map[string]string{"5.60": "rdmaperf supports 5.70 and later", "": "rdmaperf supports 5.70 and later", "six": "rdmaperf supports 5.70 and later"} {
+	for version, text := range map[string]string{"5.60": "verbena perf supports 5.70 and later", "": "verbena perf supports 5.70 and later", "six": "verbena perf supports 5.70 and later"} {
 		client, server := pair(t, t.Context())
 		err := both(func() error { _, err := client.settle(3); return err }, func() error {
 			_, err := server.exchange(append([]byte(version), make([]byte, versionSize-len(version))...))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
@@ -77,12 +78,17 @@ type end struct {
 	sends    *ibverbs.CQ
 	recvs    *ibverbs.CQ
 	unpolled int // see answeredTurn
-	qp       *ibverbs.QP
+	qps      []*ibverbs.QP
+	qp       *ibverbs.QP  // the first
 	conn     *rdmacm.Conn // nil: the queue pair is used directly
 	receiver *rdmacm.Receiver
-	local    ibverbs.QPAddr // without rdma_cm
-	peer     ibverbs.RemoteBuffer
-	to       ibverbs.Destination // of datagrams
+	locals   []ibverbs.QPAddr       // without rdma_cm
+	peers    []ibverbs.RemoteBuffer // of each queue pair
+	to       []ibverbs.Destination  // of datagrams
+
+	deadline  time.Time // when a test with a duration is over; zero: there is none, or it has not begun
+	expecting bool      // messages of the peer
+	progress  Progress
 }
 
 // shortest is how long a half is at least, as in perftest.
@@ -90,7 +96,7 @@ const shortest = 4096
 
 // newEnd makes and connects an end.
 func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err error) {
-	e := &end{Test: t, control: c, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
+	e := &end{Test: t, control: c, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -153,12 +159,12 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 	if e.answered() {
 		depth = max(depth, 2*pollBatch)
 	}
-	if e.sends, err = e.queue(depth+e.Receives, e.Events && !e.answered()); err != nil {
+	if e.sends, err = e.queue((depth+e.Receives)*e.QPs, e.Events && !e.answered()); err != nil {
 		return config, err
 	}
 	e.recvs = e.sends
-	if e.Bandwidth || e.answered() {
-		if e.recvs, err = e.queue(e.Receives, e.Events); err != nil {
+	if e.Bandwidth && !e.Both || e.answered() {
+		if e.recvs, err = e.queue(e.Receives*e.QPs, e.Events); err != nil {
 			return config, err
 		}
 	}
@@ -199,74 +205,130 @@ func (e *end) connect(where Where) error {
 	if err != nil {
 		return err
 	}
-	if e.qp, err = e.pd.CreateQP(config); err != nil {
-		return err
+	for range e.QPs {
+		qp, err := e.pd.CreateQP(config)
+		if err != nil {
+			return err
+		}
+		e.close = append(e.close, qp.Close)
+		e.qps = append(e.qps, qp)
 	}
-	e.close = append(e.close, e.qp.Close)
+	e.qp = e.qps[0]
 	options := ibverbs.QPAddrOptions{Port: where.Port}
 	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
 		if _, err := e.device.FindGID(addr.Addr().Unmap()); err == nil {
 			options.GID.Addr = addr.Addr().Unmap()
 		}
 	}
-	if e.local, err = e.qp.Addr(options); err != nil {
-		return err
+	for _, qp := range e.qps {
+		local, err := qp.Addr(options)
+		if err != nil {
+			return err
+		}
+		e.locals = append(e.locals, local)
 	}
-	mtu, err := e.control.settle(e.local.MTU)
+	mtu, err := e.control.settle(e.locals[0].MTU)
 	if err != nil {
 		return err
 	}
 	e.offer()
-	port, err := e.device.QueryPort(e.local.Port)
+	port, err := e.device.QueryPort(e.locals[0].Port)
 	if err != nil {
 		return err
 	}
-	mine := &e.control.mine
-	mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(e.local.LID), e.local.QPNum, e.local.PSN, uint32(e.local.ReadDepth)
-	if port.LinkLayer == link.Ethernet {
-		mine.GID = e.local.GID
+	for i, local := range e.locals {
+		mine := &e.control.mine[i]
+		mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(local.LID), local.QPNum, local.PSN, uint32(local.ReadDepth)
+		if port.LinkLayer == link.Ethernet {
+			mine.GID = local.GID
+		}
 	}
 	theirs, err := e.agree()
 	if err != nil {
 		return err
 	}
+	for i := range e.qps {
+		if err := e.connectQP(i, theirs[i], mtu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectQP connects a queue pair to one of the peer's.
+func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
+	qp, local := e.qps[i], e.locals[i]
 	remote := ibverbs.QPAddr{
 		QPNum: theirs.QPN, PSN: theirs.PSN, LID: uint16(theirs.LID), GID: theirs.GID, MTU: mtu,
-		ReadDepth: int(theirs.ReadDepth), Port: e.local.Port, QKey: ibverbs.DefaultQKey,
+		ReadDepth: int(theirs.ReadDepth), Port: local.Port, QKey: ibverbs.DefaultQKey,
 	}
 	if e.Transport != ibverbs.QPTypeUD {
-		return e.qp.ConnectTo(e.local, remote, ibverbs.ConnectOptions{})
+		return qp.ConnectTo(local, remote, ibverbs.ConnectOptions{})
 	}
-	if err := e.qp.Activate(e.local, 0); err != nil {
+	if err := qp.Activate(local, 0); err != nil {
 		return err
 	}
-	if e.to, err = e.pd.CreateDestination(e.local, remote); err == nil {
-		e.close = append(e.close, e.to.AH.Close)
+	to, err := e.pd.CreateDestination(local, remote)
+	if err == nil {
+		e.close = append(e.close, to.AH.Close)
+		e.to = append(e.to, to)
 	}
 	return err
 }
 
-// offer puts the half that the peer may use into this end's key.
+// offer puts the half that the peer may use into this end's keys. Queue pairs share it, as nobody looks at what is there.
 func (e *end) offer() {
-	e.control.mine.Buffer = e.mr.Remote().Sub(uint64(e.half), uint64(e.half))
+	e.control.mine = make([]key, e.QPs)
+	for i := range e.control.mine {
+		e.control.mine[i].Buffer = e.mr.Remote().Sub(uint64(e.half), uint64(e.half))
+	}
 }
 
-// agree exchanges keys, as often as perftest does before it connects.
-func (e *end) agree() (theirs key, err error) {
+// agree exchanges the keys of all queue pairs, as often as perftest does before it connects.
+func (e *end) agree() (all []key, err error) {
 	if !e.Bandwidth && e.Op != Send && e.Op != WriteImm {
 		if err := e.control.sync(); err != nil {
-			return theirs, err
+			return nil, err
 		}
 	}
-	theirs, err = e.control.keys()
-	e.control.peerQPN = theirs.QPN
-	e.peer = theirs.Buffer
-	e.peer.Len = uint64(e.half)
-	return theirs, err
+	for i := range e.QPs {
+		theirs, err := e.control.keys(i)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && theirs.QPN == all[i-1].QPN {
+			return nil, errQPs // it has no other one, and says that it is ready
+		}
+		all = append(all, theirs)
+		e.control.peerQPNs = append(e.control.peerQPNs, theirs.QPN)
+		theirs.Buffer.Len = uint64(e.half)
+		e.peers = append(e.peers, theirs.Buffer)
+	}
+	return all, nil
 }
 
-// peerBuffer returns what a message of a size goes to, or comes from.
-func (e *end) peerBuffer(size int) ibverbs.RemoteBuffer { return e.peer.Sub(0, uint64(size)) }
+// agreed exchanges keys once more, as often as perftest does after it has connected, and in its order.
+func (e *end) agreed() error {
+	order := make([]int, 0, e.QPs+1)
+	if e.Op == Send {
+		order = append(order, 0)
+	}
+	for i := range e.QPs {
+		order = append(order, i)
+	}
+	if e.Op != Send {
+		order = append(order, 0)
+	}
+	for _, i := range order {
+		if err := e.control.syncWith(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peerBuffer returns what a message of a size goes to, or comes from, on a queue pair.
+func (e *end) peerBuffer(i, size int) ibverbs.RemoteBuffer { return e.peers[i].Sub(0, uint64(size)) }
 
 // mine returns what a message of a size is sent from.
 func (e *end) mine(size int) ibverbs.Segment { return e.mr.Sub(0, size) }
@@ -280,56 +342,57 @@ func (e *end) theirs(size int) ibverbs.Segment {
 	return e.mr.Sub(e.half, size)
 }
 
-// add adds the request to a batch.
-func (e *end) add(b *ibverbs.SendBatch, size int, flags ibverbs.SendFlags) error {
+// add adds the request of a queue pair to a batch.
+func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) error {
 	if size <= e.Inline && !e.Op.oneSided() {
 		flags |= ibverbs.SendInline
 	}
-	mine := e.mine(size)
+	id, mine := sendID(i), e.mine(size)
 	switch e.Op {
 	case Send:
 		if e.Transport == ibverbs.QPTypeUD {
-			return b.SendTo(sendID, e.to, flags, mine)
+			return b.SendTo(id, e.to[i], flags, mine)
 		}
-		return b.Send(sendID, flags, mine)
+		return b.Send(id, flags, mine)
 	case Write:
-		return b.Write(sendID, e.peerBuffer(size), flags, mine)
+		return b.Write(id, e.peerBuffer(i, size), flags, mine)
 	case WriteImm:
-		return b.WriteImm(sendID, e.peerBuffer(size), uint32(size), flags, mine)
+		return b.WriteImm(id, e.peerBuffer(i, size), uint32(size), flags, mine)
 	case Read:
-		return b.Read(sendID, e.peerBuffer(size), flags, mine)
+		return b.Read(id, e.peerBuffer(i, size), flags, mine)
 	case FetchAdd:
-		return b.FetchAdd(sendID, e.peerBuffer(size), 1, flags, mine)
+		return b.FetchAdd(id, e.peerBuffer(i, size), 1, flags, mine)
 	case CompSwap:
-		return b.CompareSwap(sendID, e.peerBuffer(size), 0, 0, flags, mine)
+		return b.CompareSwap(id, e.peerBuffer(i, size), 0, 0, flags, mine)
 	}
 	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
 }
 
-// The IDs of requests, which tell completions apart.
-const (
-	sendID = 1
-	recvID = 2
-)
+// The IDs of requests say to which queue pair they belong, and whether they are receives.
+func sendID(i int) uint64 { return uint64(i) << 1 }
+func recvID(i int) uint64 { return uint64(i)<<1 | 1 }
 
-// batch makes a batch of n requests, the last of which may be signaled.
-func (e *end) batch(n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
+// ofID is the reverse.
+func ofID(id uint64) (i int, isReceive bool) { return int(id >> 1), id&1 != 0 }
+
+// batch makes a batch of n requests of a queue pair, the last of which may be signaled.
+func (e *end) batch(i, n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
 	b, err := ibverbs.NewSendBatch(n, 1)
-	for i := 0; i < n && err == nil; i++ {
+	for j := 0; j < n && err == nil; j++ {
 		flags := ibverbs.SendFlags(0)
-		if i == n-1 {
+		if j == n-1 {
 			flags = last
 		}
-		err = e.add(b, size, flags)
+		err = e.add(b, i, size, flags)
 	}
 	return b, err
 }
 
-// receives makes a batch of n receives.
-func (e *end) receives(n, size int) (*ibverbs.RecvBatch, error) {
+// receives makes a batch of n receives of a queue pair.
+func (e *end) receives(i, n, size int) (*ibverbs.RecvBatch, error) {
 	b, err := ibverbs.NewRecvBatch(n, 1)
-	for i := 0; i < n && err == nil; i++ {
-		err = b.Recv(recvID, e.theirs(size))
+	for j := 0; j < n && err == nil; j++ {
+		err = b.Recv(recvID(i), e.theirs(size))
 	}
 	return b, err
 }

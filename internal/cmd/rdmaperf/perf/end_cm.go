@@ -24,6 +24,7 @@ func (e *end) connectWithCM(ctx context.Context, where Where) (err error) {
 		}
 		if e.qp, err = ep.CreateQP(e.pd, config); err == nil {
 			e.close = append(e.close, e.qp.Close)
+			e.qps = []*ibverbs.QP{e.qp}
 		}
 		return err
 	}

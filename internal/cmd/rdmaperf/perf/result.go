@@ -5,25 +5,29 @@ package perf
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 )
 
 // Result is what a run has measured.
 type Result struct {
-	Test      string `json:"test"`
-	Bandwidth bool   `json:"bandwidth"` // not latency
-	Rows      []Row  `json:"rows"`
+	Test       string  `json:"test"`       // its name: send_lat
+	Connection string  `json:"connection"` // the type of the queue pairs
+	QPs        int     `json:"queue_pairs"`
+	Both       bool    `json:"both_ways"`
+	Bandwidth  bool    `json:"bandwidth"`            // not latency
+	Duration   float64 `json:"duration_s,omitempty"` // if the test had one
+	Rows       []Row   `json:"rows"`
 }
 
-// Encode writes the result as JSON.
-func (r Result) Encode(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+// NewResult returns that of a test, without rows.
+func NewResult(t *Test) Result {
+	return Result{
+		Test: t.Name(), Connection: transportName(t.Transport), QPs: t.QPs, Both: t.Both, Bandwidth: t.Bandwidth,
+		Duration: t.Duration.Seconds(), Rows: []Row{},
+	}
 }
 
-// ReadResult reads what Encode has written.
+// ReadResult reads a result from its JSON.
 func ReadResult(file string) (r Result, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

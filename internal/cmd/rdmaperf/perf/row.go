@@ -12,7 +12,7 @@ import (
 
 // Row is what was measured with one size. Latencies are in microseconds, of one
 // way if the peer answers and of the whole if it does not; bandwidths are in
-// MB/s, of 2^20 bytes; the message rate is in millions per second.
+// MiB/s and Gb/s; the message rate is in millions per second.
 type Row struct {
 	Bytes      int `json:"bytes"`
 	Iterations int `json:"iterations"`
@@ -25,9 +25,10 @@ type Row struct {
 	P99     float64 `json:"p99_us,omitempty"`
 	P999    float64 `json:"p99_9_us,omitempty"`
 
-	Peak        float64 `json:"peak_mb_s,omitempty"`
-	Average     float64 `json:"average_mb_s,omitempty"`
-	MessageRate float64 `json:"message_rate_mpps,omitempty"`
+	Peak        float64 `json:"peak_mib_s,omitempty"`
+	Average     float64 `json:"average_mib_s,omitempty"`
+	Gigabits    float64 `json:"average_gb_s,omitempty"` // the average in units of 10^9 bits
+	MessageRate float64 `json:"message_rate_mps,omitempty"`
 
 	CPU float64 `json:"cpu_us"` // of this process, user and system, for each message
 }
@@ -76,7 +77,21 @@ func bandwidthRow(size int, posted []time.Duration, completed []completion) Row 
 // peak, as with perftest: it knows when it looked, not when messages came.
 func receivedRow(size, n int, took time.Duration) Row {
 	rate := float64(n) / max(took, 1).Seconds() // no clock is finer
-	return Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}
+	return Row{Bytes: size, Iterations: n, Average: rate * float64(size) / megabyte, MessageRate: rate / 1e6}.withGigabits()
+}
+
+// withGigabits returns the row with the average in Gb/s.
+func (r Row) withGigabits() Row {
+	r.Gigabits = r.Average * megabyte * 8 / 1e9
+	return r
+}
+
+// plus returns the row with what the peer has sent meanwhile.
+func (r Row) plus(theirs Row) Row {
+	r.Peak += theirs.Peak
+	r.Average += theirs.Average
+	r.MessageRate += theirs.MessageRate
+	return r.withGigabits()
 }
 
 // peak returns the messages per second of the best stretch from a post to a
@@ -120,7 +135,7 @@ func isSteeper(a, b, c completion) bool {
 // Head is the line above rows.
 func (t *Test) Head() string {
 	if t.Bandwidth {
-		return " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]    CPU[usec]"
+		return " #bytes     #iterations    BW peak[MiB/sec]   BW average[MiB/sec]  MsgRate[Mpps]    BW average[Gb/sec]   CPU[usec]"
 	}
 	return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]    CPU[usec]"
 }
@@ -128,8 +143,8 @@ func (t *Test) Head() string {
 // Line is a row as perftest prints it, with the processor's time after it.
 func (t *Test) Line(r Row) string {
 	if t.Bandwidth {
-		return fmt.Sprintf(" %-7d    %-10d       %-7.2f            %-7.2f\t\t   %-7.6f     %-7.2f",
-			r.Bytes, r.Iterations, r.Peak, r.Average, r.MessageRate, r.CPU)
+		return fmt.Sprintf(" %-7d    %-10d     %-7.2f            %-7.2f              %-7.6f         %-7.2f              %-7.2f",
+			r.Bytes, r.Iterations, r.Peak, r.Average, r.MessageRate, r.Gigabits, r.CPU)
 	}
 	return fmt.Sprintf(" %-7d %d          %-7.2f        %-7.2f      %-7.2f  \t       %-7.2f     \t%-7.2f\t\t%-7.2f \t\t%-7.2f     %-7.2f",
 		r.Bytes, r.Iterations, r.Min, r.Max, r.Typical, r.Mean, r.Stdev, r.P99, r.P999, r.CPU)

@@ -4,6 +4,7 @@ package perf
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -99,22 +100,44 @@ func TestPeakOfManyCompletions(t *testing.T) {
 func TestReceivedRow(t *testing.T) {
 	for _, at := range []time.Duration{0, 1, time.Second} {
 		r := receivedRow(4096, 5, at)
-		require.NoError(t, Result{Rows: []Row{r}}.Encode(io.Discard))
+		require.NoError(t, json.NewEncoder(io.Discard).Encode(Result{Rows: []Row{r}}))
 		require.Equal(t, 5, r.Iterations)
 		require.Zero(t, r.Peak)
 	}
 	require.InDelta(t, 5.0*4096/megabyte, receivedRow(4096, 5, time.Second).Average, 1e-9)
 }
 
-// The columns are perftest's, with one more.
+// The columns are perftest's, with more behind them.
 func TestLine(t *testing.T) {
 	latency, bandwidth := &Test{Op: Send, Transport: ibverbs.QPTypeRC}, &Test{Op: Write, Transport: ibverbs.QPTypeUC, Bandwidth: true}
 	require.Equal(t, "RC send latency", latency.String())
 	require.Equal(t, "UC write bandwidth", bandwidth.String())
 	require.Equal(t, []string{"2", "1000", "1.00", "9.00", "2.00", "3.00", "0.50", "8.00", "8.50", "4.00"}, fields(
 		latency.Line(Row{Bytes: 2, Iterations: 1000, Min: 1, Max: 9, Typical: 2, Mean: 3, Stdev: 0.5, P99: 8, P999: 8.5, CPU: 4})))
-	require.Equal(t, []string{"65536", "5000", "2.00", "1.00", "0.000016", "4.00"}, fields(
-		bandwidth.Line(Row{Bytes: 65536, Iterations: 5000, Peak: 2, Average: 1, MessageRate: 0.000016, CPU: 4})))
+	require.Equal(t, []string{"65536", "5000", "2.00", "1.00", "0.000016", "0.01", "4.00"}, fields(
+		bandwidth.Line(Row{Bytes: 65536, Iterations: 5000, Peak: 2, Average: 1, MessageRate: 0.000016, CPU: 4}.withGigabits())))
+	many := &Test{Op: Read, Transport: ibverbs.QPTypeRC, Bandwidth: true, Both: true, QPs: 4}
+	require.Equal(t, "RC read bandwidth both ways on 4 queue pairs", many.String())
+	require.Equal(t, "read_bw", many.Name())
+}
+
+func TestNamed(t *testing.T) {
+	for _, op := range Ops {
+		for _, bandwidth := range []bool{false, true} {
+			gotOp, gotBandwidth, ok := Named((&Test{Op: op, Bandwidth: bandwidth}).Name())
+			require.True(t, ok)
+			require.Equal(t, op, gotOp)
+			require.Equal(t, bandwidth, gotBandwidth)
+		}
+	}
+	_, _, ok := Named("send")
+	require.False(t, ok)
+}
+
+// Both ends of a test in both directions show what they have done together.
+func TestPlus(t *testing.T) {
+	sum := Row{Bytes: 2, Iterations: 5, Average: 100, Peak: 120, MessageRate: 1, CPU: 3}.plus(Row{Average: 200, Peak: 250, MessageRate: 2})
+	require.Equal(t, Row{Bytes: 2, Iterations: 5, Average: 300, Peak: 370, MessageRate: 3, CPU: 3, Gigabits: 2.5165824}, sum)
 }
 
 func fields(line string) (f []string) {
@@ -146,7 +169,7 @@ func TestResult(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	r := Result{Test: "RC send latency", Rows: []Row{{Bytes: 2, Iterations: 5, Min: 1, Typical: 2, CPU: 3}}}
 	var b bytes.Buffer
-	require.NoError(t, r.Encode(&b))
+	require.NoError(t, json.NewEncoder(&b).Encode(r))
 	write(b.String())
 	got, err := ReadResult(file)
 	require.NoError(t, err)

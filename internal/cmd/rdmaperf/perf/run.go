@@ -7,14 +7,14 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"time"
 )
 
 // Run connects to the peer, or waits for it to connect, and does the test with
-// it. row is called with what was measured with each size. What the peer
-// measures of a test in which it alone does something is given too, for its
-// last size.
-func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
-	conn, err := reach(ctx, where)
+// it.
+func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
+	row := tell.Row
+	conn, err := reach(ctx, where, tell.Ready)
 	if err != nil {
 		return err
 	}
@@ -25,16 +25,15 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 	if err != nil {
 		return err
 	}
+	e.progress = tell.Progress
 	defer func() {
 		if err != nil {
 			c.hangUp()
 		}
 		err = errors.Join(err, e.Close())
 	}()
-	for range 2 { // as often as perftest does
-		if err := c.sync(); err != nil {
-			return err
-		}
+	if err := e.agreed(); err != nil {
+		return err
 	}
 	switch {
 	case !t.Bandwidth && t.Op.oneSided():
@@ -43,6 +42,8 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 		err = e.runPing(ctx, row)
 	case t.Op.received():
 		err = e.runStream(ctx, row)
+	case t.Both:
+		err = e.runBothWays(ctx, row)
 	default:
 		err = e.runWrites(ctx, row)
 	}
@@ -52,16 +53,35 @@ func Run(ctx context.Context, t *Test, where Where, row func(Row)) (err error) {
 	return err
 }
 
+// Tell has the functions that Run calls.
+type Tell struct {
+	// Ready is called when the server waits for the client, and by the client when it has found the server.
+	Ready func()
+	// Row is called with what was measured with each size. What the peer measures of a test in which it alone does
+	// something is given too, for its last size.
+	Row func(Row)
+	// Progress, which may be nil, is called now and then by an end that measures bandwidth.
+	Progress Progress
+}
+
+// Progress is told how long a test has been running, and how many messages of a size are done.
+type Progress func(elapsed time.Duration, size, done int)
+
 // reach makes the control connection.
-func reach(ctx context.Context, where Where) (net.Conn, error) {
+func reach(ctx context.Context, where Where, ready func()) (net.Conn, error) {
 	port := strconv.Itoa(where.TCPPort)
 	if where.Server != "" {
-		return new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+		if err == nil {
+			ready()
+		}
+		return conn, err
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+port)
 	if err != nil {
 		return nil, err
 	}
+	ready()
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
 	conn, err := ln.Accept()
@@ -107,7 +127,10 @@ func (e *end) runPing(ctx context.Context, row func(Row)) error {
 func (e *end) runStream(ctx context.Context, row func(Row)) error {
 	for _, size := range e.Sizes {
 		run := func() (Row, error) { return e.receiveAll(ctx, size, e.control.sync) }
-		if e.control.isClient {
+		switch {
+		case e.Both:
+			run = func() (Row, error) { return e.exchangeAll(ctx, size, true, e.control.sync) }
+		case e.control.isClient:
 			run = func() (Row, error) {
 				if err := e.control.sync(); err != nil {
 					return Row{}, err
@@ -119,12 +142,43 @@ func (e *end) runStream(ctx context.Context, row func(Row)) error {
 		if err != nil {
 			return err
 		}
+		if e.Both && e.Duration == 0 { // otherwise what has come is counted already
+			theirs, err := e.control.report(r)
+			if err != nil {
+				return err
+			}
+			r = r.plus(theirs)
+		}
 		row(r)
 		if len(e.Sizes) > 1 { // as perftest does
 			if err := e.control.sync(); err != nil {
 				return err
 			}
 		}
+	}
+	return e.control.finish()
+}
+
+// runBothWays has both ends do something to the other one's memory at once.
+func (e *end) runBothWays(ctx context.Context, row func(Row)) error {
+	for _, size := range e.Sizes {
+		if err := e.control.sync(); err != nil {
+			return err
+		}
+		mine, err := e.sendAll(ctx, size)
+		if err != nil {
+			return err
+		}
+		if len(e.Sizes) > 1 { // as perftest does
+			if err := e.control.sync(); err != nil {
+				return err
+			}
+		}
+		theirs, err := e.control.report(mine)
+		if err != nil {
+			return err
+		}
+		row(mine.plus(theirs))
 	}
 	return e.control.finish()
 }

@@ -4,8 +4,10 @@ package perf
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 )
@@ -42,7 +44,10 @@ type Test struct {
 	Transport  ibverbs.QPType // RC, UC or UD
 	Bandwidth  bool           // not latency
 	Sizes      []int          // bytes of a message, one after the other
-	Iterations int            // messages of each size
+	Both       bool           // both ends send (bandwidth)
+	QPs        int            // queue pairs (bandwidth)
+	Iterations int            // messages of each size on each queue pair; with Duration: Endless
+	Duration   time.Duration  // how long; 0: until all messages are there
 	Depth      int            // messages under way (bandwidth)
 	List       int            // requests in each call (bandwidth)
 	Moderation int            // requests for each completion (bandwidth)
@@ -51,6 +56,9 @@ type Test struct {
 	Events     bool           // sleep until there are completions; otherwise spin
 	Netpoll    bool           // with Events: on Go's netpoller, not in C
 }
+
+// Endless is the number of messages of a test with a duration.
+const Endless = math.MaxInt32
 
 // Check says what cannot be done.
 func (t *Test) Check() error {
@@ -66,6 +74,10 @@ func (t *Test) Check() error {
 		return fmt.Errorf("the peer of a write has no event to wait for")
 	case t.Depth%t.List != 0 || t.Moderation%t.List != 0 && t.List > 1:
 		return fmt.Errorf("a depth of %d and a completion for every %d messages must be multiples of the list length %d", t.Depth, t.Moderation, t.List)
+	case !t.Bandwidth && (t.QPs > 1 || t.Both):
+		return fmt.Errorf("a latency has one queue pair, and messages of one end at a time")
+	case t.Duration > 0 && len(t.Sizes) > 1:
+		return fmt.Errorf("a test with a duration has one size")
 	case t.Moderation > t.Depth:
 		return fmt.Errorf("a completion for every %d messages never comes with %d in flight", t.Moderation, t.Depth)
 	}
@@ -74,7 +86,33 @@ func (t *Test) Check() error {
 
 // String names the test.
 func (t *Test) String() string {
-	return fmt.Sprintf("%s %s %s", transportName(t.Transport), t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
+	text := fmt.Sprintf("%s %s %s", transportName(t.Transport), t.Op, map[bool]string{false: "latency", true: "bandwidth"}[t.Bandwidth])
+	if t.Both {
+		text += " both ways"
+	}
+	if t.QPs > 1 {
+		text += fmt.Sprintf(" on %d queue pairs", t.QPs)
+	}
+	return text
+}
+
+// Name returns the test's as a word, after perftest's programs.
+func (t *Test) Name() string { return testName(t.Op, t.Bandwidth) }
+
+func testName(op Op, bandwidth bool) string {
+	return string(op) + map[bool]string{false: "_lat", true: "_bw"}[bandwidth]
+}
+
+// Named returns the operation of a test's name, and whether it is of bandwidth.
+func Named(name string) (op Op, bandwidth, ok bool) {
+	for _, op := range Ops {
+		for _, bandwidth := range []bool{false, true} {
+			if testName(op, bandwidth) == name {
+				return op, bandwidth, true
+			}
+		}
+	}
+	return "", false, false
 }
 
 func transportName(t ibverbs.QPType) string { return strings.TrimPrefix(t.String(), "IBV_QPT_") }

@@ -29,7 +29,7 @@ func (e *end) exchange(ctx context.Context, recv *ibverbs.RecvBatch, send *ibver
 			return 0, err
 		}
 	}
-	return cq.Wait(ctx, wcs)
+	return e.wait(ctx, cq, wcs)
 }
 
 // look looks for completions for some time.
@@ -40,7 +40,21 @@ func (e *end) look(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	case !e.Netpoll:
 		return cq.Sleep(wcs, ibverbs.MaxSpin)
 	}
-	return cq.Wait(ctx, wcs)
+	return e.wait(ctx, cq, wcs)
+}
+
+// wait waits on Go's netpoller, until the time is over.
+func (e *end) wait(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
+	if e.deadline.IsZero() {
+		return cq.Wait(ctx, wcs)
+	}
+	limited, cancel := context.WithDeadline(ctx, e.deadline)
+	defer cancel()
+	n, err := cq.Wait(limited, wcs)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return 0, nil // whoever has waited looks at the time
+	}
+	return n, err
 }
 
 // hopeless returns why a wait that has found nothing yet is to end: because ctx
@@ -49,8 +63,20 @@ func (e *end) hopeless(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if e.expired() {
+		return errExpired
+	}
+	if !e.expecting {
+		return nil
+	}
 	return e.control.ahead()
 }
+
+// expired reports whether the time of a test with a duration is over.
+func (e *end) expired() bool { return !e.deadline.IsZero() && !time.Now().Before(e.deadline) }
+
+// errExpired ends a wait in a test with a duration.
+var errExpired = errors.New("the time is over")
 
 // turn posts receives and requests, either of which may be nil, and waits for
 // so many completions.
@@ -107,7 +133,7 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 	return errors.Join(err, failed(wcs[:n]))
 }
 
-// poll returns completions when there are any.
+// poll returns completions when there are any. There are none if the time is over.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
 	if ctx.Err() != nil { // even if there are some at once, each time
 		return 0, context.Cause(ctx)
@@ -120,7 +146,10 @@ func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 		case n > 0:
 			return n, failed(wcs[:n])
 		}
-		if err := e.hopeless(ctx); err != nil {
+		switch err := e.hopeless(ctx); {
+		case errors.Is(err, errExpired):
+			return 0, nil
+		case err != nil:
 			return 0, err
 		}
 	}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/internal/testutil/udmabuf"
+)
+
+func TestMain(m *testing.M) {
+	process.BecomeMain(main)
+	m.Run()
+}
+
+func TestWrongArguments(t *testing.T) {
+	process.Misused(t, "", "-x", "192.0.2.1:7471 hello", "-listen :7471 hello", "-listen", "-n 0 192.0.2.1:7471", "-n 1073741825 192.0.2.1:7471")
+}
+
+// libraries builds the doubles of a maker's libraries, and has programs find them.
+func libraries(t *testing.T, maker string) {
+	t.Helper()
+	folder := t.TempDir()
+	names := map[string][]string{"NVIDIA": {"libcuda.so.1"}, "AMD": {"libamdhip64.so", "libhsa-runtime64.so.1"}}[maker]
+	// HIP and HSA are one library here, of two names.
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-D"+map[string]string{"NVIDIA": "CUDA", "AMD": "ROCM"}[maker],
+		"-o", filepath.Join(folder, names[0]), "testdata/gpu.c", "-pthread").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, name := range names[1:] {
+		require.NoError(t, os.Symlink(names[0], filepath.Join(folder, name)))
+	}
+	t.Setenv("LD_LIBRARY_PATH", folder)
+}
+
+var makers = map[string]string{"NVIDIA": "an NVIDIA GPU", "AMD": "an AMD GPU"}
+
+// transfers runs a server and clients whose memory is registered in the way.
+func transfers(t *testing.T, gpu, way string) {
+	d := testdevice.Require(t)
+	server := process.StartMain(t, "-n", "300000", "-listen", d.IPv4.String()+":0")
+	address := server.Prints(`listening on (\S+)\n`)
+	for _, n := range []string{"1", "300000"} {
+		client := process.RunMain(t, "-n", n, address)
+		require.Zero(t, client.Wait())
+		require.Equal(t, n+" bytes went from the memory of "+gpu+", registered "+way+", and came back\n", client.Stdout())
+		require.Empty(t, client.Stderr())
+		server.Prints(`\n` + n + ` bytes came into the memory of ` + gpu + `, registered ` + way + `: checksum \w+ is right\n()`)
+	}
+	large := process.RunMain(t, "-n", "300001", address)
+	require.Equal(t, 1, large.Wait())
+	require.Contains(t, large.Stderr(), "the server takes 300000 bytes, not 300001")
+
+	server.Signal(os.Interrupt)
+	require.Zero(t, server.Wait())
+	require.NotContains(t, server.Stderr(), "the double")
+}
+
+// The kernel's udmabuf makes the DMA buffers of which the GPU memory of the doubles is.
+func TestDMABuf(t *testing.T) {
+	udmabuf.Require(t)
+	for maker, gpu := range makers {
+		t.Run(maker, func(t *testing.T) {
+			libraries(t, maker)
+			t.Setenv("GPU_DOUBLE", "dmabuf")
+			transfers(t, gpu, "as a DMA buffer")
+		})
+	}
+}
+
+func TestByAddress(t *testing.T) {
+	for maker, gpu := range makers {
+		t.Run(maker, func(t *testing.T) {
+			libraries(t, maker)
+			t.Setenv("GPU_DOUBLE", "address")
+			transfers(t, gpu, "by its address")
+		})
+	}
+}
+
+// Where neither way works, the error says what is missing for both.
+func TestNeither(t *testing.T) {
+	d := testdevice.Require(t)
+	for maker, export := range map[string]string{
+		"NVIDIA": "cannot be exported as a DMA buffer (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)\n",
+		"AMD":    "hsa_amd_portable_export_dmabuf: status 0x1000\n",
+	} {
+		t.Run(maker, func(t *testing.T) {
+			libraries(t, maker)
+			t.Setenv("GPU_DOUBLE", "neither")
+			server := process.StartMain(t, "-listen", d.IPv4.String()+":0")
+			address := server.Prints(`listening on (\S+)\n`)
+			client := process.RunMain(t, address)
+			require.Equal(t, 1, client.Wait())
+			server.Says(`client \S+: (.+)`)
+			require.Contains(t, server.Stderr(), export)
+			require.Contains(t, server.Stderr(), "bad address: the memory is not mapped, may not be written, or is a device's: ")
+			server.Signal(os.Interrupt)
+			require.Zero(t, server.Wait())
+		})
+	}
+}
+
+func TestNoGPU(t *testing.T) {
+	libraries(t, "NVIDIA") // without the variable that says what GPU it has
+	p := process.RunMain(t, "192.0.2.1:7471")
+	require.Equal(t, 1, p.Wait())
+	require.Contains(t, p.Stderr(), "gpu: no GPU: cuInit: CUDA_ERROR_NOT_SUPPORTED")
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ping
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// end is an end of a connection, with memory for a message of its own.
+type end struct {
+	size     int
+	conn     *rdmacm.Conn
+	messages *rdmacm.Receiver
+	memory   *ibverbs.MR
+	batch    *ibverbs.SendBatch // sends the memory
+}
+
+func newEnd(size int) (*end, error) {
+	batch, err := ibverbs.NewSendBatch(1, 1)
+	return &end{size: size, batch: batch}, err
+}
+
+// config returns that of the connection. There is one message under way.
+func (e *end) config() *rdmacm.Config {
+	return &rdmacm.Config{
+		PrivateData: greeting(e.size), SendQueue: 2, RecvQueue: 2, ReadDepth: -1,
+		Setup: func(c *rdmacm.Conn) (err error) {
+			if e.messages, err = c.NewReceiver(e.size); err != nil {
+				return err
+			}
+			if e.memory, err = c.Alloc(e.size, 0); err != nil {
+				return err
+			}
+			return e.batch.Send(1, 0, e.memory.All())
+		},
+	}
+}
+
+func (e *end) accept(ctx context.Context, request *rdmacm.Request) (err error) {
+	e.conn, err = request.Accept(ctx, e.config())
+	return err
+}
+
+func (e *end) dial(ctx context.Context, address string) (err error) {
+	if e.conn, err = rdmacm.Dial(ctx, address, e.config()); err != nil {
+		return err
+	}
+	if size, ok := greeted(e.conn.PeerData()); !ok || size != e.size {
+		return errors.Join(fmt.Errorf("what listens at %s is no verbena ping, or another version of it", address), e.conn.Close())
+	}
+	return nil
+}
+
+// exchange sends a message and returns how long it took until the answer had come.
+func (e *end) exchange(ctx context.Context, seq uint64) (time.Duration, error) {
+	out := e.memory.Bytes()
+	binary.BigEndian.PutUint64(out, seq)
+	for i := minSize; i < len(out); i++ {
+		out[i] = byte(seq) + byte(i)
+	}
+	start := time.Now()
+	if err := e.conn.Post(ctx, nil, e.batch); err != nil { // the answer says that it has come
+		return 0, err
+	}
+	answer, err := e.messages.Next(ctx)
+	took := time.Since(start)
+	if err == nil && !bytes.Equal(answer.Data, out) {
+		err = errors.New("the answer is not what was sent")
+	}
+	return took, err
+}

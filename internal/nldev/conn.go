@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nldev
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// The commands of enum rdma_nldev_command.
+const (
+	cmdGet    = 1
+	cmdSysGet = 6
+)
+
+// Table is a kind of objects that the kernel lists: the command that asks for
+// them, and the attributes of the list and of an object in it.
+type Table struct {
+	name                  string
+	command, table, entry uint16
+}
+
+// The tables.
+var (
+	QueuePairs        = Table{"queue pairs", 10, 19, 20}
+	ConnectionIDs     = Table{"cm_ids", 11, 30, 31}
+	CompletionQueues  = Table{"completion queues", 12, 35, 36}
+	MemoryRegions     = Table{"memory regions", 13, 40, 41}
+	ProtectionDomains = Table{"protection domains", 14, 46, 47}
+)
+
+// The attributes of enum rdma_nldev_attr that are used here.
+const (
+	AttrDeviceIndex = 1  // u32
+	AttrDeviceName  = 2  // string
+	AttrPort        = 3  // u32; of a device, how many it has
+	AttrLocalQPN    = 21 // u32
+	AttrRemoteQPN   = 22 // u32
+	AttrType        = 26 // u8
+	AttrState       = 27 // u8
+	AttrPID         = 28 // u32, of a process
+	AttrKernelName  = 29 // string, of the part of the kernel
+	AttrPortSpace   = 32 // u32
+	AttrSource      = 33 // struct sockaddr_storage
+	AttrDestination = 34 // struct sockaddr_storage
+	AttrCQE         = 37 // u32
+	AttrUses        = 38 // u64
+	AttrPollContext = 39 // u8
+	AttrRKey        = 42 // u32, for CAP_NET_ADMIN
+	AttrLKey        = 43 // u32, for CAP_NET_ADMIN
+	AttrLength      = 45 // u64
+	AttrPDN         = 60 // u32
+	AttrCQN         = 61 // u32
+	AttrMRN         = 62 // u32
+	AttrCMIDN       = 63 // u32
+	attrNetnsMode   = 66 // u8
+)
+
+// Device is an RDMA device.
+type Device struct {
+	Index uint32
+	Name  string
+}
+
+// Conn asks the kernel. It is not for concurrent use.
+type Conn struct {
+	socket   socket
+	sequence uint32
+}
+
+// Open opens a socket. Any user may, but the kernel must have RDMA: without it,
+// the error is syscall.EPROTONOSUPPORT.
+func Open() (*Conn, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{socket: s}, nil
+}
+
+// Close closes the socket.
+func (c *Conn) Close() error { return c.socket.close() }
+
+// ask sends a request and returns what answers it.
+func (c *Conn) ask(command, flags uint16, attributes ...uint32Attribute) ([]Attributes, error) {
+	c.sequence++
+	if err := c.socket.send(request(command, flags, c.sequence, attributes...)); err != nil {
+		return nil, err
+	}
+	all := answers{sequence: c.sequence}
+	for {
+		b, err := c.socket.receive()
+		if err != nil {
+			return nil, err
+		}
+		if done, err := all.add(b); done || err != nil {
+			return all.messages, err
+		}
+	}
+}
+
+// Devices returns the devices of this network namespace.
+func (c *Conn) Devices() ([]Device, error) {
+	messages, err := c.ask(cmdGet, flagDump)
+	if err != nil {
+		return nil, fmt.Errorf("listing the devices: %w", err)
+	}
+	var all []Device
+	for _, m := range messages {
+		if index, ok := m.Uint32(AttrDeviceIndex); ok {
+			all = append(all, Device{index, m.String(AttrDeviceName)})
+		}
+	}
+	return all, nil
+}
+
+// Objects returns the objects of a device that this process may see: those of
+// its PID namespace, and in the first one those of the kernel. There are none if
+// the device has gone.
+func (c *Conn) Objects(of Device, table Table) ([]Attributes, error) {
+	messages, err := c.ask(table.command, flagDump, uint32Attribute{AttrDeviceIndex, of.Index})
+	if errors.Is(err, syscall.EINVAL) { // which is how the kernel says that it does not know the device
+		if there, e := c.Devices(); e == nil && !contains(there, of) {
+			return nil, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the %s of %s: %w", table.name, of.Name, err)
+	}
+	var all []Attributes
+	for _, m := range messages {
+		for object, err := range m.entries(table.table, table.entry) {
+			if err != nil {
+				return nil, fmt.Errorf("listing the %s of %s: %w", table.name, of.Name, err)
+			}
+			all = append(all, object)
+		}
+	}
+	return all, nil
+}
+
+func contains(devices []Device, wanted Device) bool {
+	for _, d := range devices {
+		if d == wanted {
+			return true
+		}
+	}
+	return false
+}
+
+// SharedNamespaces reports whether all network namespaces see all devices.
+func (c *Conn) SharedNamespaces() (bool, error) {
+	messages, err := c.ask(cmdSysGet, 0)
+	if err != nil {
+		return false, fmt.Errorf("asking for the mode of network namespaces: %w", err)
+	}
+	for _, m := range messages {
+		if mode, ok := m.Uint8(attrNetnsMode); ok {
+			return mode == 1, nil
+		}
+	}
+	return false, fmt.Errorf("asking for the mode of network namespaces: %w", errShort)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nldev
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+	"syscall"
+)
+
+// The sizes of struct nlmsghdr and struct nlattr, and what both are aligned to.
+const (
+	messageHeader   = 16
+	attributeHeader = 4
+	alignment       = 4
+)
+
+// Types and flags of messages; flags in the types of attributes.
+const (
+	typeError = 2 // NLMSG_ERROR
+	typeDone  = 3 // NLMSG_DONE
+
+	client = 5 << 10 // RDMA_NL_NLDEV, in the type of a message with a command
+
+	flagRequest = 1             // NLM_F_REQUEST
+	flagMulti   = 2             // NLM_F_MULTI
+	flagDump    = 0x100 | 0x200 // NLM_F_DUMP
+
+	flagsOfAttribute = 1<<15 | 1<<14 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
+)
+
+// What ends an answer begins with the negative of an errno.
+const (
+	errnoSize = 4
+	maxErrno  = 4095
+)
+
+// errShort says that a message is not whole.
+var errShort = errors.New("the kernel's answer is cut off")
+
+func align(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
+
+// request returns a message that asks for something, with an attribute of 32
+// bits for each of attributes.
+func request(command uint16, flags uint16, sequence uint32, attributes ...uint32Attribute) []byte {
+	b := make([]byte, messageHeader)
+	for _, a := range attributes {
+		b = binary.NativeEndian.AppendUint16(b, attributeHeader+4)
+		b = binary.NativeEndian.AppendUint16(b, a.kind)
+		b = binary.NativeEndian.AppendUint32(b, a.value)
+	}
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint16(b[4:], client|command)
+	binary.NativeEndian.PutUint16(b[6:], flagRequest|flags)
+	binary.NativeEndian.PutUint32(b[8:], sequence)
+	return b
+}
+
+type uint32Attribute struct {
+	kind  uint16
+	value uint32
+}
+
+// answers are the messages that answer a request: the attributes of each.
+type answers struct {
+	sequence uint32
+	messages []Attributes
+}
+
+// add takes what one receive has returned. It reports whether that was all, and
+// the error with which the kernel has answered.
+func (a *answers) add(b []byte) (done bool, err error) {
+	for len(b) > 0 {
+		if len(b) < messageHeader {
+			return false, errShort
+		}
+		size := int(binary.NativeEndian.Uint32(b))
+		kind, flags, sequence := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:])
+		if size < messageHeader || size > len(b) {
+			return false, errShort
+		}
+		body := b[messageHeader:size]
+		b = b[min(align(size), len(b)):]
+		switch {
+		case sequence != a.sequence:
+			// The end of an answer that was not waited for.
+		case kind == typeError || kind == typeDone:
+			return true, errorOf(body)
+		default:
+			attributes, err := parse(body)
+			if err != nil {
+				return false, err
+			}
+			a.messages = append(a.messages, attributes)
+			if flags&flagMulti == 0 {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// errorOf returns the error in a message that ends an answer.
+func errorOf(body []byte) error {
+	if len(body) < errnoSize {
+		return errShort
+	}
+	switch errno := -int64(int32(binary.NativeEndian.Uint32(body))); {
+	case errno == 0:
+		return nil
+	case 0 < errno && errno <= maxErrno:
+		return syscall.Errno(errno)
+	}
+	return errShort
+}
+
+// Attributes are what the kernel says of something, by the numbers of enum
+// rdma_nldev_attr. One that is there more than once is a list.
+type Attributes map[uint16][][]byte
+
+// parse reads attributes.
+func parse(b []byte) (Attributes, error) {
+	all := Attributes{}
+	for len(b) > 0 {
+		if len(b) < attributeHeader {
+			return nil, errShort
+		}
+		size, kind := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])&^flagsOfAttribute
+		if size < attributeHeader || size > len(b) {
+			return nil, errShort
+		}
+		all[kind] = append(all[kind], b[attributeHeader:size])
+		b = b[min(align(size), len(b)):]
+	}
+	return all, nil
+}
+
+// first returns the value of an attribute if it has that many bytes at least.
+func (a Attributes) first(kind uint16, size int) []byte {
+	if values := a[kind]; len(values) > 0 && len(values[0]) >= size {
+		return values[0]
+	}
+	return nil
+}
+
+// Uint8 returns an attribute of 8 bits, and whether there is one.
+func (a Attributes) Uint8(kind uint16) (uint8, bool) {
+	b := a.first(kind, 1)
+	if b == nil {
+		return 0, false
+	}
+	return b[0], true
+}
+
+// Uint32 returns an attribute of 32 bits, and whether there is one.
+func (a Attributes) Uint32(kind uint16) (uint32, bool) {
+	b := a.first(kind, 4)
+	if b == nil {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(b), true
+}
+
+// Uint64 returns an attribute of 64 bits, and whether there is one.
+func (a Attributes) Uint64(kind uint16) (uint64, bool) {
+	b := a.first(kind, 8)
+	if b == nil {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(b), true
+}
+
+// Bytes returns an attribute as it is, nil if there is none.
+func (a Attributes) Bytes(kind uint16) []byte { return a.first(kind, 0) }
+
+// String returns an attribute that is text, empty if there is none.
+func (a Attributes) String(kind uint16) string {
+	b := a.first(kind, 0)
+	for i, c := range b {
+		if c == 0 {
+			return string(b[:i])
+		}
+	}
+	return string(b)
+}
+
+// entries returns the elements of a table, which is an attribute whose value is
+// attributes of attributes.
+func (a Attributes) entries(table, entry uint16) iter.Seq2[Attributes, error] {
+	return func(yield func(Attributes, error) bool) {
+		for _, value := range a[table] {
+			list, err := parse(value)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, element := range list[entry] {
+				if !yield(parse(element)) {
+					return
+				}
+			}
+		}
+	}
+}

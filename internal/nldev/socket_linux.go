@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nldev
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+const (
+	protocol = 20      // NETLINK_RDMA
+	largest  = 1 << 16 // twice what the kernel sends at once
+)
+
+// socket is a netlink socket. The kernel makes an answer while it is asked, and
+// the rest of it while it is read, so nothing here waits for anybody.
+type socket struct {
+	fd     int
+	buffer []byte
+}
+
+func openSocket() (socket, error) {
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return socket{}, os.NewSyscallError("socket", err)
+	}
+	s := socket{fd, make([]byte, largest)}
+	// Otherwise a kernel without an answer would hold the caller for ever.
+	patience := syscall.Timeval{Sec: 10}
+	if err := errors.Join(
+		os.NewSyscallError("setsockopt", syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &patience)),
+		os.NewSyscallError("bind", syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK})),
+	); err != nil {
+		return socket{}, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s socket) send(b []byte) error {
+	return os.NewSyscallError("sendto", syscall.Sendto(s.fd, b, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}))
+}
+
+// receive returns messages that stay as they are.
+func (s socket) receive() ([]byte, error) {
+	for {
+		n, from, err := syscall.Recvfrom(s.fd, s.buffer, syscall.MSG_TRUNC)
+		switch kernel, _ := from.(*syscall.SockaddrNetlink); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return nil, os.NewSyscallError("recvfrom", err)
+		case kernel == nil || kernel.Pid != 0: // another process has sent it
+		case n > len(s.buffer):
+			return nil, errShort
+		default:
+			return append([]byte(nil), s.buffer[:n]...), nil
+		}
+	}
+}
+
+func (s socket) close() error { return os.NewSyscallError("close", syscall.Close(s.fd)) }

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package nldev
+
+import "errors"
+
+// socket cannot be made here.
+type socket struct{}
+
+func openSocket() (socket, error) { return socket{}, errors.ErrUnsupported }
+
+func (socket) send([]byte) error { return errors.ErrUnsupported }
+
+func (socket) receive() ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func (socket) close() error { return nil }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// record is what the tests look at of a record of a log.
+type record struct {
+	Level, Msg, Local, Peer, Device, Error string
+	QP                                     uint32
+	Took                                   int64
+}
+
+// records collects them.
+type records struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (r *records) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(b)
+}
+
+func (r *records) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (r *records) all(t *testing.T) (all []record) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for d := json.NewDecoder(bytes.NewReader(r.buf.Bytes())); ; {
+		var one record
+		err := d.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+}
+
+func TestLogger(t *testing.T) {
+	d := needDevice(t)
+	for name, tt := range map[string]struct {
+		end            func(t *testing.T, client *rdmacm.Conn)
+		client, server record // of the end
+	}{
+		"closed": {
+			func(t *testing.T, client *rdmacm.Conn) { require.NoError(t, client.Close()) },
+			record{Level: "DEBUG"}, record{Level: "DEBUG", Error: "disconnected"},
+		},
+		"failed": {
+			func(t *testing.T, client *rdmacm.Conn) {
+				here := alloc(t, client, 8)
+				require.Error(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}))
+			},
+			record{Level: "WARN", Error: "work request"}, record{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var atClient, atServer records
+			client, server := connect(t, d.IPv4, &rdmacm.Config{Logger: atClient.logger()}, &rdmacm.Config{Logger: atServer.logger()})
+			device, qp := client.PD().Device().Name(), client.QP().Num()
+			local, peer := client.LocalAddr().String(), client.RemoteAddr().String()
+			up := atClient.all(t)
+			require.Len(t, up, 1)
+			require.Positive(t, up[0].Took)
+			up[0].Took = 0
+			require.Equal(t, record{Level: "DEBUG", Msg: "rdma connected", Local: local, Peer: peer, Device: device, QP: qp}, up[0])
+			up = atServer.all(t)
+			require.Len(t, up, 1)
+			require.Equal(t, "rdma accepted", up[0].Msg)
+			require.Equal(t, local, up[0].Peer)
+
+			tt.end(t, client)
+			<-server.Done()
+			require.NoError(t, server.Close())
+			for end, want := range map[*records]record{&atClient: tt.client, &atServer: tt.server} {
+				var all []record
+				require.Eventually(t, func() bool { // Done is closed a moment before
+					all = end.all(t)
+					return len(all) == 2
+				}, patience, time.Millisecond)
+				require.Equal(t, "rdma connection ended", all[1].Msg)
+				require.Contains(t, all[1].Error, want.Error)
+				if want.Level != "" { // a failure at the other end is told in several ways
+					require.Equal(t, want.Level, all[1].Level, all[1].Error)
+				}
+			}
+		})
+	}
+}
+
+// What has not come up is logged where Dial or Accept returns the error, and has no end.
+func TestLoggerOfFailure(t *testing.T) {
+	d := needDevice(t)
+	var log records
+	config := &rdmacm.Config{Logger: log.logger()}
+	_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":1", config)
+	require.Error(t, err)
+	all := log.all(t)
+	require.Len(t, all, 1)
+	require.Equal(t, record{Level: "DEBUG", Msg: "rdma dial failed", Peer: d.IPv4.String() + ":1", Error: all[0].Error}, all[0])
+	require.ErrorContains(t, err, all[0].Error)
+
+	ln, err := rdmacm.Listen(bounded(t), d.IPv4.String()+":0", nil)
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, cancel := context.WithCancel(bounded(t))
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		dialed <- err
+	}()
+	request, err := ln.Accept(bounded(t))
+	require.NoError(t, err)
+	broken := errors.New("no coffee")
+	config.Setup = func(*rdmacm.Conn) error { return broken }
+	_, err = request.Accept(bounded(t), config)
+	require.ErrorIs(t, err, broken)
+	require.Error(t, <-dialed)
+	cancel()
+	all = log.all(t)
+	require.Len(t, all, 2)
+	require.Equal(t, "rdma accept failed", all[1].Msg)
+	require.Contains(t, all[1].Error, "no coffee")
+}
