@@ -649,7 +649,9 @@ func (c *Conn) Close() error {
 		established := c.id.saw(EventEstablished)
 		c.parting.expect()
 		isOver := c.id.isOver() // needs no answer
+		endTurn := turn()
 		err := c.disconnect()
+		endTurn()
 		switch {
 		case !established || isOver:
 		case err != nil:

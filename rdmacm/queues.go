@@ -296,6 +296,7 @@ func (c *queues) fail(cause error) {
 // already be in the error state, but a device such as Soft-RoCE ignores
 // receives posted in that state until the queue pair is moved into it again.
 func (c *queues) flush() {
+	defer turn()()
 	c.ops.mu.Lock() // any post either precedes this or sees the end
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
@@ -386,7 +387,7 @@ func (c *queues) release(others ...func() error) error {
 				return err
 			}
 		}
-		defer destroying.begin()()
+		defer turn()()
 		var steps []func() error
 		if c.qp != nil {
 			steps = append(steps, c.qp.Close)

@@ -249,7 +249,5 @@ func requireScale(t *testing.T, name string, pool *rsocket.Pool, program []strin
 	closed, err := measure()
 	require.NoError(t, err)
 	t.Logf("closed after %v, with %d threads", time.Since(start), closed.Threads)
-	const destroying = 16 // what rdmacm destroys at a time
-	require.LessOrEqual(t, closed.Threads, ours[few].Threads+destroying+spareThreads)
 	cmtest.Soon(t, "the kernel has freed all queue pairs", func() bool { return queuePairs(t) <= before })
 }

@@ -29,18 +29,26 @@ func BenchmarkRsocket(b *testing.B) {
 		name      string
 		size      int
 		bandwidth bool
-		args      string
+		n         int // transfers, of which an emulated guest makes a tenth
+		how       string
 	}{
-		{"latency, spinning", 64, false, "-C 1 -I 10000"},
-		{"latency, blocking", 64, false, "-C 1 -I 10000 -T b"},
-		{"latency, spinning", 64 << 10, false, "-C 1 -I 2000"},
-		{"bandwidth, spinning", 64, true, "-C 20000 -I 1"},
-		{"bandwidth, spinning", 64 << 10, true, "-C 4000 -I 1"},
-		{"bandwidth, blocking", 64 << 10, true, "-C 4000 -I 1 -T b"},
-		{"bandwidth, spinning", 1 << 20, true, "-C 300 -I 1"},
+		{"latency, spinning", 64, false, 20000, "n"},
+		{"latency, blocking", 64, false, 20000, "b"},
+		{"latency, spinning", 64 << 10, false, 2000, "n"},
+		{"bandwidth, spinning", 64, true, 40000, "n"},
+		{"bandwidth, spinning", 64 << 10, true, 4000, "n"},
+		{"bandwidth, blocking", 64 << 10, true, 4000, "b"},
+		{"bandwidth, spinning", 1 << 20, true, 300, "n"},
 	} {
 		b.Run(fmt.Sprintf("%s/%d", tt.name, tt.size), func(b *testing.B) {
-			args := append([]string{"-S", strconv.Itoa(tt.size)}, strings.Fields(tt.args)...)
+			if !testdevice.Soft() {
+				tt.n /= 10
+			}
+			args := []string{"-S", strconv.Itoa(tt.size), "-C", "1", "-I", strconv.Itoa(tt.n)}
+			if tt.bandwidth {
+				args = []string{"-S", strconv.Itoa(tt.size), "-C", strconv.Itoa(tt.n), "-I", "1"}
+			}
+			args = append(args, "-T", tt.how)
 			var cs, tcps, rsockets []float64
 			for b.Loop() {
 				for range rounds {
@@ -85,10 +93,10 @@ func BenchmarkCountsOfStreams(b *testing.B) {
 		size, n   int
 		bandwidth bool
 	}{
-		{64, 2000, false},
-		{64 << 10, 200, false},
-		{64, 10000, true},
-		{64 << 10, 500, true},
+		{64, 1000, false},
+		{64 << 10, 100, false},
+		{64, 4000, true},
+		{64 << 10, 200, true},
 	} {
 		name := fmt.Sprintf("rstream, %s", map[bool]string{false: "latency", true: "bandwidth"}[tt.bandwidth])
 		b.Run(fmt.Sprintf("%s/%d", name, tt.size), func(b *testing.B) {

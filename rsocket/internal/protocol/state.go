@@ -6,8 +6,9 @@ package protocol
 const (
 	Entries      = 2       // of the own target table
 	ControlSlots = 4       // requests that are kept for messages other than data
-	FirstData    = 2048    // length of the first message of a long write
+	FirstData    = 1 << 14 // length of the first message of a long write, which the device sends while the next piece is copied
 	LongData     = 1 << 16 // length of its longest
+	leastData    = 2048    // bytes that must be free for a message as long
 )
 
 // A Config is what an end has.
@@ -122,7 +123,7 @@ func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 func (s *State) signal(back ID, must bool) ID {
 	s.quiet += back
 	q := s.quiet
-	if !must && !s.config.Prompt && q.bytes() <= (s.config.SendBuffer-FirstData)/4 &&
+	if !must && !s.config.Prompt && q.bytes() <= (s.config.SendBuffer-leastData)/4 &&
 		q.slots() <= (s.config.SendQueue-ControlSlots)/4 && q.controls() <= ControlSlots/2 {
 		return 0
 	}
@@ -147,7 +148,7 @@ func (s *State) canSend() int {
 // Room returns how many of n bytes fit into a message that may be sent now, and 0 if none may. It does not shrink before Send is called,
 // unless the connection ends.
 func (s *State) Room(n int) int {
-	if s.free < min(n, FirstData) {
+	if s.free < min(n, leastData) {
 		return 0
 	}
 	return min(n, s.free, s.canSend())
