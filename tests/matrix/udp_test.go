@@ -123,9 +123,9 @@ func TestUDP(t *testing.T) {
 
 var (
 	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
-		"rstream, 64 transfers of 65536|mckey|rcopy, files|ib_read_bw|ib_atomic_bw)")
+		"rstream, 64 transfers of 65536|mckey|rcopy, files|ib_read_bw -s 65536|ib_atomic_bw -A FETCH_AND_ADD$)")
 	// onWire are cases whose packets are looked at.
-	onWire = regexp.MustCompile("^(rping, 10 pings of 4096 bytes$|udaddy, 3 |rstream, 64 transfers of 65536 bytes each way$|ib_atomic_lat -o fetchadd)")
+	onWire = regexp.MustCompile("^(rping, 10 pings of 4096 bytes$|udaddy, 3 |rstream, 64 transfers of 65536 bytes each way$|ib_atomic_lat -A FETCH_AND_ADD)")
 	// badNetwork are cases of reliable connections that send enough for something to get lost.
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
