@@ -381,9 +381,15 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 // After an error, it can be called again.
 func (c *queues) release(others ...func() error) error {
 	return c.closer.Do(func() error {
+		if c.qp != nil {
+			if err := c.settle(); err != nil {
+				return err
+			}
+		}
+		defer destroying.begin()()
 		var steps []func() error
 		if c.qp != nil {
-			steps = append(steps, c.settle, c.qp.Close)
+			steps = append(steps, c.qp.Close)
 		}
 		if c.cq != nil {
 			steps = append(steps, c.cq.Close)

@@ -53,7 +53,7 @@ type Conn struct {
 	readClosed  bool         // by CloseRead
 	writeClosed bool         // by CloseWrite
 	owed        int          // receives to post, without a pool
-	inFlight    int          // requests that have not completed
+	inFlight    int          // signaled requests that have not completed
 	aborts      bool         // the peer has broken the protocol, and has not been told
 	awaitsCause bool         // requests were flushed, and rdmacm has not told why
 	ready       bool         // prepare has come to its end

@@ -46,8 +46,14 @@ func TestPeerVanishes(t *testing.T) {
 			switchedOn, _ := pairOn(t, ln, rsocket.Config{KeepAlive: -1, AckTimeout: config.AckTimeout, Pool: config.Pool})
 			require.NoError(t, switchedOn.SetKeepAlivePeriod(10*time.Millisecond)) // not yet
 			require.NoError(t, switchedOn.SetKeepAlive(true))
-			switchedOff, _ := pairOn(t, ln, config)
+			switchedOff, peer := pairOn(t, ln, config)
 			require.NoError(t, switchedOff.SetKeepAlive(false))
+			for _, way := range [][2]*rsocket.Conn{{switchedOff, peer}, {peer, switchedOff}} { // the answer comes after all acknowledgements
+				_, err := way[0].Write([]byte{1})
+				require.NoError(t, err)
+				_, err = way[1].Read(make([]byte, 1))
+				require.NoError(t, err)
+			}
 			cmtest.Soon(t, "no check is under way", func() bool { return switchedOff.Buffered() == 0 && rsocket.Idle(switchedOff) })
 			calls := map[string]func() error{
 				"read": func() error { _, err := waits.Read(make([]byte, 1)); return err },

@@ -368,7 +368,7 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	var flushed error
 	for i := range wcs {
 		wc := &wcs[i]
-		if wc.ID() != receiveID {
+		if wc.ID() != receiveID && wc.ID() != 0 {
 			c.inFlight--
 		}
 		switch {
@@ -469,12 +469,12 @@ func (c *Conn) post(p protocol.Post, due bool) {
 		place := c.control.Sub(p.Slot*protocol.EntryLen, protocol.EntryLen)
 		copy(place.Bytes(), p.Entry[:])
 		c.segments[0] = place
-		c.postMessage(uint64(p.ID()), p, c.segments[:1])
+		c.postMessage(uint64(p.ID), p, c.segments[:1])
 	case p.Word == protocol.KeepAlive:
 		c.send.Reset()
-		c.posted(c.send.Write(uint64(p.ID()), ibverbs.RemoteBuffer{}, ibverbs.SendSignaled))
+		c.posted(uint64(p.ID), c.send.Write(uint64(p.ID), ibverbs.RemoteBuffer{}, ibverbs.SendSignaled))
 	default:
-		c.postMessage(uint64(p.ID()), p, nil)
+		c.postMessage(uint64(p.ID), p, nil)
 	}
 }
 
@@ -487,13 +487,16 @@ func (c *Conn) postData(p protocol.Post) {
 		c.segments[1] = c.sendBuffer.Sub(0, p.Len-n)
 		segments = c.segments[:2]
 	}
-	c.postMessage(uint64(p.ID()), p, segments)
+	c.postMessage(uint64(p.ID), p, segments)
 }
 
 // postMessage posts a write of the segments with the word.
 func (c *Conn) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segment) {
 	var to ibverbs.RemoteBuffer
-	flags, n := ibverbs.SendSignaled, 0
+	flags, n := ibverbs.SendFlags(0), 0
+	if id != 0 {
+		flags = ibverbs.SendSignaled
+	}
 	for _, s := range segments {
 		n += s.Len()
 	}
@@ -504,11 +507,11 @@ func (c *Conn) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segmen
 		}
 	}
 	c.send.Reset()
-	c.posted(c.send.WriteImm(id, to, uint32(p.Word), flags, segments...))
+	c.posted(id, c.send.WriteImm(id, to, uint32(p.Word), flags, segments...))
 }
 
 // posted posts c.send, unless filling it has failed.
-func (c *Conn) posted(err error) {
+func (c *Conn) posted(id uint64, err error) {
 	if err == nil {
 		_, err = c.qp.PostSend(c.send)
 	}
@@ -516,7 +519,9 @@ func (c *Conn) posted(err error) {
 		c.fail(failure(err))
 		return
 	}
-	c.inFlight++
+	if id != 0 {
+		c.inFlight++
+	}
 }
 
 // fail ends the connection, unless it has ended. The caller has locked c.mu.

@@ -238,17 +238,18 @@ func requireScale(t *testing.T, name string, pool *rsocket.Pool, program []strin
 		require.ErrorIs(t, <-s.ends, syscall.ECONNRESET)
 	}
 	start = time.Now()
-	const atOnce = 4 // a Close occupies a thread while the device frees what the connection had
-	for i := range atOnce {
+	for _, conn := range s.conns {
 		s.waits.Go(func() {
-			for k := i; k < len(s.conns); k += atOnce {
-				if err := s.conns[k].Close(); err != nil {
-					t.Error(err)
-				}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}
 	s.waits.Wait()
-	t.Logf("closed after %v", time.Since(start))
+	closed, err := measure()
+	require.NoError(t, err)
+	t.Logf("closed after %v, with %d threads", time.Since(start), closed.Threads)
+	const destroying = 16 // what rdmacm destroys at a time
+	require.LessOrEqual(t, closed.Threads, ours[few].Threads+destroying+spareThreads)
 	cmtest.Soon(t, "the kernel has freed all queue pairs", func() bool { return queuePairs(t) <= before })
 }

@@ -167,6 +167,7 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
+		Prompt: c.part != nil, // as it gives memory back, and others wait for room in the queue
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
 		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},
 	})

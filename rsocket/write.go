@@ -164,7 +164,7 @@ func (c *Conn) sendData(n int, from *chunk) error {
 		c.direct.pending[from.index]++
 		p := c.state.SendOutside(n)
 		c.segments[0] = from.segment.Sub(from.sent, n)
-		c.postMessage(uint64(p.OutsideID())|uint64(from.index+1)<<chunkShift, p, c.segments[:1])
+		c.postMessage(uint64(p.ID)|uint64(from.index+1)<<chunkShift, p, c.segments[:1])
 	}
 	return c.err
 }
@@ -179,7 +179,7 @@ func (c *Conn) filled() {
 
 // The ID of a request is the protocol's, and above it the number of its chunk from 1 on.
 const (
-	chunkShift = 40
+	chunkShift = protocol.IDBits
 	idMask     = 1<<chunkShift - 1
 )
 

@@ -152,12 +152,14 @@ func mismatched(m meeting) {
 func copies(sizes ...int) func(meeting) {
 	return func(m meeting) {
 		server := m.serve("rcopy", "")
-		original, copied := filepath.Join(m.TempDir(), "original"), filepath.Join(m.TempDir(), "copy")
+		folder := publicFolder(m.T)
+		require.NoError(m, os.Chmod(folder, 0o777)) // the server may be the user nobody
+		original, copied := filepath.Join(folder, "original"), filepath.Join(folder, "copy")
 		for _, size := range sizes {
 			content := make([]byte, size)
 			_, err := rand.NewChaCha8([32]byte{byte(size)}).Read(content)
 			require.NoError(m, err)
-			require.NoError(m, os.WriteFile(original, content, 0o600))
+			require.NoError(m, os.WriteFile(original, content, 0o644))
 			client := m.ask("rcopy", original+" {S}:"+copied)
 			if size == 0 && m.client == theirs {
 				client.fails()

@@ -3,6 +3,7 @@
 package matrix
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/softroce"
 )
 
 // crew are the programs of the host on the device in user space. They run as the user nobody. Each that runs has addresses of
@@ -74,18 +76,31 @@ func TestUDP(t *testing.T) {
 	kernel, soft := udpHosts(t)
 	publicSelf = copyOf(t, process.Self(t))
 	t.Run("all addresses", func(t *testing.T) {
-		p := networkOf(t, soft, "udp")
+		p := onNetwork(t, soft, "udp", "rdmadevices")
 		p.succeeds()
 		require.Regexp(t, `soft0 .* 1024 of 4096 .* udp1`, p.Stdout())
 	})
 	t.Run("the kernel has the port", func(t *testing.T) {
-		p := networkOf(t, kernel, "udp")
+		p := onNetwork(t, kernel, "udp", "rdmadevices")
 		p.fails()
 		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
 	})
+	command(t, "modprobe sch_netem")
+	t.Run("nobody at the address", func(t *testing.T) {
+		p := onNetwork(t, soft, "udp="+crewAddress(0, false), "rping", "-c", "-a", crewAddress(crewSize, false), "-C", "1")
+		p.fails()
+		require.Contains(t, p.Stderr(), "resolve")
+	})
+	t.Run("marks instead of losses", func(t *testing.T) { marks(t, soft) })
 	meet := func(k kase) {
 		if !wanted.MatchString(k.name) {
 			return
+		}
+		if onWire.MatchString(k.name) {
+			command(t, "ip -n soft link set dev udp1 gso_max_segs 1") // so that each packet is seen as it leaves
+			defer command(t, "ip -n soft link set dev udp1 gso_max_segs 65535")
+			wire := sniff(t, "udp0")
+			defer wire.check(t)
 		}
 		k.row(t, meeting{server: theirs, at: kernel, client: ours, from: soft})
 		if !strings.Contains(k.name, "the server is killed") { // the kernel tells a peer of the death of a process, the device does not
@@ -95,7 +110,6 @@ func TestUDP(t *testing.T) {
 	for _, k := range append(udpCases(), kase{name: "mckey, a member on each host", run: udpMembers}) {
 		meet(k)
 	}
-	command(t, "modprobe sch_netem")
 	const bad = " root netem limit 100000 delay 1ms loss 1% duplicate 1% reorder 5% 50% corrupt 1%"
 	command(t, "tc qdisc replace dev udp0"+bad)
 	command(t, "ip netns exec soft tc qdisc replace dev udp1"+bad)
@@ -109,23 +123,73 @@ func TestUDP(t *testing.T) {
 
 var (
 	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
-		"rstream, 64 transfers of 65536|mckey)")
+		"rstream, 64 transfers of 65536|mckey|rcopy, files|ib_read_bw|ib_atomic_bw)")
+	// onWire are cases whose packets are looked at.
+	onWire = regexp.MustCompile("^(rping, 10 pings of 4096 bytes$|udaddy, 3 |rstream, 64 transfers of 65536 bytes each way$|ib_atomic_lat -o fetchadd)")
 	// badNetwork are cases of reliable connections that send enough for something to get lost.
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
 
-// networkOf lists the devices that a program has on a host and network.
-func networkOf(t *testing.T, h host, network string) onHost {
+// onNetwork starts a program on a host and network.
+func onNetwork(t *testing.T, h host, network, name string, args ...string) onHost {
 	t.Helper()
-	cmd := h.command(publicSelf)
-	cmd.Env = append(process.Env("rdmadevices"), "VERBENA_DEVICE=soft:"+network)
+	cmd := h.command(publicSelf, args...)
+	cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+network, "VERBENA_NETWORK="+h.soft)
 	return onHost{process.Start(t, cmd), t, h}
 }
 
-// udpCases are the cases but for that of mckey, which has all members on one host, and those with files, which the user nobody may not have.
+// counters returns those of the device of the only process on a host.
+func counters(p onHost) (c softroce.Counters) {
+	cmd := p.host.command(publicSelf, "stat", "-j")
+	cmd.Env = append(process.Env("softroce"), "VERBENA_NETWORK="+p.host.soft)
+	out, err := cmd.Output()
+	require.NoError(p.t, err)
+	var all []softroce.Process
+	require.NoError(p.t, json.Unmarshal(out, &all))
+	if len(all) == 1 && all[0].Device != nil {
+		c = all[0].Device.Counters
+	}
+	return c
+}
+
+// marks connects two hosts with the device by a network that marks packets where it would drop others. Each end tells the other, and nothing
+// gets lost.
+func marks(t *testing.T, client host) {
+	server := client
+	server.namespace = "soft2"
+	for _, line := range []string{
+		"ip netns add soft2",
+		"ip link add mark0 netns soft type veth peer name mark1 netns soft2",
+		"ip -n soft addr add 198.18.0.1/24 dev mark0",
+		"ip -n soft2 addr add 198.18.0.2/24 dev mark1",
+		"ip -n soft link set mark0 up",
+		"ip -n soft2 link set mark1 up",
+	} {
+		command(t, line)
+	}
+	s := onNetwork(t, server, "udp=198.18.0.2", "rping", "-s", "-a", "198.18.0.2", "-S", "30000")
+	s.listens()
+	c := onNetwork(t, client, "udp=198.18.0.1", "rping", "-c", "-a", "198.18.0.2", "-S", "30000")
+	c.Eventually("is connected", func() bool { return c.Ended() || counters(c).PacketsSent > 100 })
+	for _, end := range []string{"soft tc qdisc replace dev mark0", "soft2 tc qdisc replace dev mark1"} {
+		command(t, "ip netns exec "+end+" root netem limit 100000 loss 2% ecn")
+	}
+	for _, p := range []onHost{s, c} {
+		p.Eventually("has told and was told", func() bool {
+			n := counters(p)
+			require.False(t, p.Ended())
+			require.Zero(t, n.SequenceErrors+n.MissedAnswers)
+			return n.PacketsMarked > 10 && n.NotificationsSent > 10 && n.NotificationsReceived > 10
+		})
+	}
+	c.Kill()
+	s.Kill()
+}
+
+// udpCases are the cases but for that of mckey, which has all members on one host, and those of the device in user space.
 func udpCases() (all []kase) {
-	for _, k := range append(cases(), rsocketCases()...) {
-		if !strings.HasPrefix(k.name, "mckey") && !strings.HasPrefix(k.name, "rcopy") {
+	for _, k := range slices.Concat(cases(), rsocketCases(), softCases()) {
+		if !strings.HasPrefix(k.name, "mckey") {
 			all = append(all, k)
 		}
 	}
@@ -198,17 +262,23 @@ func udpHosts(t *testing.T) (kernel, soft host) {
 		}
 }
 
-// copyOf copies a program to where everybody may execute it.
-func copyOf(t *testing.T, path string) string {
+// publicFolder returns a new folder that everybody may read.
+func publicFolder(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/run", "matrix")
+	folder, err := os.MkdirTemp("", "matrix")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	require.NoError(t, os.Chmod(folder, 0o755))
+	return folder
+}
+
+// copyOf copies a program to where everybody may execute it.
+func copyOf(t *testing.T, path string) string {
+	t.Helper()
 	from, err := os.Open(path)
 	require.NoError(t, err)
 	defer from.Close()
-	name := filepath.Join(folder, "program")
+	name := filepath.Join(publicFolder(t), "program")
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o755)
 	require.NoError(t, err)
 	_, err = io.Copy(to, from)

@@ -36,18 +36,22 @@ func count(t testing.TB, p program) counted {
 	c := counted{p, filepath.Join(t.TempDir(), "counts")}
 	c.command = func(t testing.TB, m measurement, args ...string) *exec.Cmd {
 		t.Helper()
-		cmd := p.command(t, m, args...)
-		stat := exec.Command("perf", append([]string{"stat", "-x,", "-o", c.file, "-e", calls + "," + switches, "--"}, cmd.Args...)...)
-		stat.Env = cmd.Env
-		return stat
+		return underPerf(p.command(t, m, args...), c.file)
 	}
 	return c
 }
 
-// counts returns how many of each event there were in the last run.
-func (c counted) counts(t testing.TB) map[string]float64 {
+// underPerf returns the command with perf, which writes what it has counted to the file.
+func underPerf(cmd *exec.Cmd, file string) *exec.Cmd {
+	stat := exec.Command("perf", append([]string{"stat", "-x,", "-o", file, "-e", calls + "," + switches, "--"}, cmd.Args...)...)
+	stat.Env = cmd.Env
+	return stat
+}
+
+// readCounts returns how many of each event there were.
+func readCounts(t testing.TB, file string) map[string]float64 {
 	t.Helper()
-	f, err := os.Open(c.file)
+	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
 	r := csv.NewReader(f)
@@ -70,7 +74,7 @@ func perMessage(b *testing.B, d testdevice.Device, p program, m measurement, n i
 	for k, n := range []int{n, 2 * n} { // what the start takes is in both
 		c := count(b, p)
 		run(b, d, c.program, p, m, append(slices.Clone(args), "-n", strconv.Itoa(n))...)
-		each[k] = c.counts(b)
+		each[k] = readCounts(b, c.file)
 	}
 	per := func(what string) float64 { return (each[1][what] - each[0][what]) / float64(n) }
 	return per(calls), per(switches)

@@ -29,6 +29,7 @@ const patience = 2 * time.Minute
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main, "rstream": rstream.Main,
+		"tcpclient": tcpClient,
 	})
 	m.Run()
 }

@@ -5,6 +5,7 @@ package perf
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,10 +56,77 @@ func BenchmarkRsocket(b *testing.B) {
 				if len(values) == 0 {
 					return "|"
 				}
-				return fmt.Sprintf("%.2f %s |", median(values), unit)
+				return fmt.Sprintf("%.3g %s |", median(values), unit)
 			}
 			fmt.Printf("\n| %s, rstream, %s | %d | %s %s %s %s %s\n",
 				d.Name, tt.name, tt.size, column(cs), column(tcps), column(rsockets), ratios(rsockets, cs), ratios(rsockets, tcps))
+		})
+	}
+}
+
+// BenchmarkCountsOfStreams is BenchmarkCounts for rstream with programs that sleep until something comes: C's, ours over TCP, and ours.
+func BenchmarkCountsOfStreams(b *testing.B) {
+	d := testdevice.Require(b)
+	b.Setenv("GOMAXPROCS", "4") // as in BenchmarkCounts
+	ours := func(args ...string) *exec.Cmd { return process.Command(b, "rstream", args...) }
+	ways := []struct {
+		name    string
+		command func(args ...string) *exec.Cmd
+		how     string
+	}{
+		{"C", func(args ...string) *exec.Cmd { return exec.Command("rstream", args...) }, "b"},
+		{"TCP", ours, "s"},
+		{"rsocket", ours, "b"},
+	}
+	if testdevice.Soft() {
+		ways = ways[1:] // C's cannot run on it
+	}
+	for _, tt := range []struct {
+		size, n   int
+		bandwidth bool
+	}{
+		{64, 2000, false},
+		{64 << 10, 200, false},
+		{64, 10000, true},
+		{64 << 10, 500, true},
+	} {
+		name := fmt.Sprintf("rstream, %s", map[bool]string{false: "latency", true: "bandwidth"}[tt.bandwidth])
+		b.Run(fmt.Sprintf("%s/%d", name, tt.size), func(b *testing.B) {
+			args := func(how string, n int) []string {
+				transfers, iterations := "1", strconv.Itoa(n)
+				if tt.bandwidth {
+					transfers, iterations = iterations, transfers
+				}
+				return []string{"-S", strconv.Itoa(tt.size), "-C", transfers, "-I", iterations, "-T", how}
+			}
+			times, ratios := make([][]float64, len(ways)), make([][]float64, len(ways))
+			for b.Loop() {
+				for range rounds(b) {
+					for i, way := range ways {
+						times[i] = append(times[i], stream(b, d, way.command, tt.bandwidth, args(way.how, tt.n)...))
+						last := len(times[i]) - 1
+						ratios[i] = append(ratios[i], times[i][last]/times[0][last])
+					}
+				}
+			}
+			unit := map[bool]string{true: "Gb/s", false: "us"}[tt.bandwidth]
+			for i, way := range ways {
+				file := filepath.Join(b.TempDir(), "counts")
+				var each [2]map[string]float64
+				for k, n := range []int{tt.n, 2 * tt.n} { // what the start takes is in both
+					stream(b, d, func(args ...string) *exec.Cmd {
+						cmd := way.command(args...)
+						if slices.Contains(args, "-s") { // the client
+							return underPerf(cmd, file)
+						}
+						return cmd
+					}, tt.bandwidth, args(way.how, n)...)
+					each[k] = readCounts(b, file)
+				}
+				per := func(what string) float64 { return (each[1][what] - each[0][what]) / float64(2*tt.n) }
+				fmt.Printf("\n| %s | %d | %s | %.3g %s | %.2f, %.2f, %.2f | %.2f | %.2f |\n", name, tt.size, way.name, median(times[i]), unit,
+					slices.Min(ratios[i]), median(ratios[i]), slices.Max(ratios[i]), per(calls), per(switches))
+			}
 		})
 	}
 }
@@ -91,8 +159,13 @@ func stream(b *testing.B, d testdevice.Device, command func(args ...string) *exe
 		lines := strings.Split(strings.TrimSpace(client.Stdout()), "\n")
 		fields := strings.Fields(lines[len(lines)-1])
 		require.Len(b, fields, 8, client.Stdout())
-		value, err := strconv.ParseFloat(fields[map[bool]int{true: 6, false: 7}[bandwidth]], 64)
+		each, err := strconv.ParseFloat(fields[7], 64)
 		require.NoError(b, err)
-		return value
+		if bandwidth { // its own column has two digits behind the point
+			size, err := strconv.Atoi(args[slices.Index(args, "-S")+1])
+			require.NoError(b, err)
+			return 8 * float64(size) / each / 1000
+		}
+		return each
 	}
 }

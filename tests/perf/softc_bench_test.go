@@ -127,12 +127,18 @@ func connectionRate(b *testing.B, d testdevice.Device, command func(args ...stri
 	client := process.Start(b, command("-s", d.IPv4.String(), "-c", strconv.Itoa(connections)))
 	require.Zero(b, client.Wait())
 	server.Kill()
+	return rate(b, client.Stdout(), connections)
+}
+
+// rate returns how many of so many connections cmtime has made and ended in a second.
+func rate(b *testing.B, out string, connections int) float64 {
+	b.Helper()
 	milliseconds := 0.0
-	for _, m := range step.FindAllStringSubmatch(client.Stdout(), -1) {
+	for _, m := range step.FindAllStringSubmatch(out, -1) {
 		total, err := strconv.ParseFloat(m[1], 64)
 		require.NoError(b, err)
 		milliseconds += total
 	}
 	require.Positive(b, milliseconds)
-	return connections / milliseconds * 1000
+	return float64(connections) / milliseconds * 1000
 }

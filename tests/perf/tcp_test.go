@@ -17,26 +17,37 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// tcp is a program whose arguments are a size and a number of messages. It listens at a loopback address,
-// which it prints, and answers each message of one connection with one of the same size; or, if the
-// third argument is "sink", all of them with one byte.
+// tcp is a program whose arguments are a mode, a size, a number of messages, and an address. It listens there, prints
+// where, and answers each message of one connection with one of the same size (echo), or all of them with one byte (sink); or it takes so many connections
+// and closes each when the client has (connect).
 func tcp(args []string, stdout, stderr io.Writer) int {
-	size, _ := strconv.Atoi(args[0])
-	n, _ := strconv.Atoi(args[1])
-	if err := serveTCP(size, n, args[2] == "sink", stdout); err != nil {
+	size, _ := strconv.Atoi(args[1])
+	n, _ := strconv.Atoi(args[2])
+	if err := serveTCP(args[0], size, n, args[3], stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func serveTCP(size, n int, sink bool, stdout io.Writer) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func serveTCP(mode string, size, n int, address string, stdout io.Writer) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
 	fmt.Fprintln(stdout, listener.Addr())
+	for ; mode == "connect" && n > 0; n-- {
+		c, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		_, _ = c.Read(make([]byte, 1))
+		c.Close()
+	}
+	if mode == "connect" {
+		return nil
+	}
 	c, err := listener.Accept()
 	if err != nil {
 		return err
@@ -47,18 +58,70 @@ func serveTCP(size, n int, sink bool, stdout io.Writer) error {
 		if _, err := io.ReadFull(c, message); err != nil {
 			return err
 		}
-		if sink {
+		if mode == "sink" {
 			continue
 		}
 		if _, err := c.Write(message); err != nil {
 			return err
 		}
 	}
-	if !sink {
+	if mode == "echo" {
 		return nil
 	}
 	_, err = c.Write([]byte{0})
 	return err
+}
+
+// tcpClient is the other end of tcp, with the same arguments, of which the address is the one that tcp has printed. It prints microseconds for a message one
+// way, MiB/s, or connections a second.
+func tcpClient(args []string, stdout, stderr io.Writer) int {
+	size, _ := strconv.Atoi(args[1])
+	n, _ := strconv.Atoi(args[2])
+	value, err := askTCP(args[0], size, n, args[3])
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	fmt.Fprintln(stdout, value)
+	return 0
+}
+
+func askTCP(mode string, size, n int, address string) (float64, error) {
+	began := time.Now()
+	if mode == "connect" {
+		for range n {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				return 0, err
+			}
+			c.Close()
+		}
+		return float64(n) / time.Since(began).Seconds(), nil
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	message := make([]byte, size)
+	began = time.Now()
+	for range n {
+		if _, err := c.Write(message); err != nil {
+			return 0, err
+		}
+		if mode == "echo" {
+			if _, err := io.ReadFull(c, message); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if mode == "echo" {
+		return time.Since(began).Seconds() * 1e6 / float64(n) / 2, nil
+	}
+	if _, err := io.ReadFull(c, message[:1]); err != nil {
+		return 0, err
+	}
+	return float64(size) * float64(n) / (1 << 20) / time.Since(began).Seconds(), nil
 }
 
 // overTCP returns what run's Row has for two processes that use TCP over the loopback
@@ -66,30 +129,11 @@ func serveTCP(size, n int, sink bool, stdout io.Writer) error {
 func overTCP(b *testing.B, m measurement, size, n int) float64 {
 	b.Helper()
 	mode := map[bool]string{true: "sink", false: "echo"}[m.bandwidth]
-	serving := process.Start(b, process.Command(b, "tcp", strconv.Itoa(size), strconv.Itoa(n), mode))
-	c, err := net.Dial("tcp", serving.Line())
+	serving := process.Start(b, process.Command(b, "tcp", mode, strconv.Itoa(size), strconv.Itoa(n), "127.0.0.1"))
+	value, err := askTCP(mode, size, n, serving.Line())
 	require.NoError(b, err)
-	defer c.Close()
-	message := make([]byte, size)
-	began := time.Now()
-	for range n {
-		_, err := c.Write(message)
-		require.NoError(b, err)
-		if !m.bandwidth {
-			_, err := io.ReadFull(c, message)
-			require.NoError(b, err)
-		}
-	}
-	if m.bandwidth {
-		_, err := io.ReadFull(c, message[:1])
-		require.NoError(b, err)
-	}
-	took := time.Since(began)
 	require.Zero(b, serving.Wait())
-	if m.bandwidth {
-		return float64(size) * float64(n) / (1 << 20) / took.Seconds()
-	}
-	return took.Seconds() * 1e6 / float64(n) / 2
+	return value
 }
 
 // BenchmarkBesideTCP measures verbena perf and TCP over the loopback interface, two processes each, in

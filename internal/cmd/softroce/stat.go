@@ -33,6 +33,11 @@ errors, when the peer has missed a packet; receivers that were not ready; and
 missed answers, to a read or atomic. Messages of the connection manager are not
 counted.
 
+On the network, where routers mark packets of connections instead of dropping
+them, there is a line on congestion: marked packets that arrived, notifications
+that were sent to their senders, and those that were received, after which a
+queue pair sends more slowly for some milliseconds.
+
 A process that does not answer within two seconds, as one that is stopped, is
 shown with that.
 
@@ -88,6 +93,10 @@ func printProcess(w io.Writer, p softroce.Process) {
 	c := d.Counters
 	fmt.Fprintf(w, "  packets sent %d, received %d, sent again %d; timeouts %d, sequence errors %d, receivers not ready %d, missed answers %d\n",
 		c.PacketsSent, c.PacketsReceived, c.PacketsSentAgain, c.Timeouts, c.SequenceErrors, c.ReceiversNotReady, c.MissedAnswers)
+	if c.PacketsMarked+c.NotificationsSent+c.NotificationsReceived > 0 {
+		fmt.Fprintf(w, "  congestion: packets marked %d, notifications sent %d, received %d\n",
+			c.PacketsMarked, c.NotificationsSent, c.NotificationsReceived)
+	}
 	if len(d.QueuePairs) == 0 {
 		return
 	}

@@ -26,6 +26,7 @@ func TestStatOutput(t *testing.T) {
 	d.Objects.MemoryWindows, d.Objects.AddressHandles, d.Objects.CompletionQueues, d.Objects.SharedReceiveQueues = 4, 5, 6, 7
 	d.Counters.PacketsSent, d.Counters.PacketsReceived = 1000, 900
 	d.Counters.PacketsSentAgain, d.Counters.Timeouts, d.Counters.SequenceErrors = 10, 9, 8
+	d.Counters.PacketsMarked, d.Counters.NotificationsSent, d.Counters.NotificationsReceived = 5, 4, 3
 	d.Counters.ReceiversNotReady, d.Counters.MissedAnswers = 7, 6
 	connected := softroce.QueuePair{
 		Number: 0x10011, Type: "RC", State: "RTS", Peer: &softroce.Peer{Address: netip.MustParseAddr("192.0.2.2"), Number: 0x2ffff},

@@ -18,6 +18,7 @@ type Config struct {
 	SendBuffer int    // bytes
 	Table      Region // the address and the key count
 	Buffer     Region // for what arrives; of an even length
+	Prompt     bool   // Complete is to be told of each request, not of some for those before them
 }
 
 // A State is one end of a connection.
@@ -34,6 +35,7 @@ type State struct {
 	slots     int // requests for data
 	free      int // bytes of the send buffer
 	place     int // where in it the next bytes go
+	quiet     ID  // what the requests since the last signaled one give back
 
 	// Control messages.
 	control   int // free slots
@@ -85,6 +87,9 @@ type Post struct {
 	Word Word
 	To   Region // memory of the peer to write to, if there is something to write
 
+	// ID is what to pass to Complete when the request has completed, and with it all before it; 0 if its completion need not be known.
+	ID ID
+
 	// For data: where in the send buffer it is. It may go on at the start of the buffer.
 	Offset, Len int
 
@@ -94,17 +99,36 @@ type Post struct {
 	Slot     int // below ControlSlots; no other request that is on its way has the same
 }
 
-// An ID identifies a request until it completes.
+// An ID says what the completion of a request gives back, for it and for those before it whose completions need not be known.
 type ID uint64
 
-// outside marks data that was not in the send buffer.
-const outside ID = 1 << 32
+// The parts of an ID. The largest send buffer has 1 GiB, and a queue 65535 requests.
+const (
+	bytesBack   ID = 1
+	slotBack    ID = 1 << 31
+	controlBack ID = 1 << 47
+	disconnects ID = 1 << 50 // the request ends the connection
 
-// ID returns what to pass to Complete.
-func (p *Post) ID() ID { return ID(p.Word) }
+	// IDBits is how many bits an ID has.
+	IDBits = 51
+)
 
-// OutsideID returns what to pass to Complete for a message of SendOutside.
-func (p *Post) OutsideID() ID { return p.ID() | outside }
+func (id ID) bytes() int    { return int(id & (slotBack - 1)) }
+func (id ID) slots() int    { return int(id & (controlBack - 1) / slotBack) }
+func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
+
+// signal returns the ID of a request that gives something back. It is 0 if that can wait for the completion of a later one, because enough
+// is free until then. So an end that waits for an answer is not woken up for its question, too.
+func (s *State) signal(back ID, must bool) ID {
+	s.quiet += back
+	q := s.quiet
+	if !must && !s.config.Prompt && q.bytes() <= (s.config.SendBuffer-FirstData)/4 &&
+		q.slots() <= (s.config.SendQueue-ControlSlots)/4 && q.controls() <= ControlSlots/2 {
+		return 0
+	}
+	s.quiet = 0
+	return q
+}
 
 // canSend returns how many bytes may be sent in one message. The peer may have as many receives as credits. So a few of those
 // are left for control messages that it has perhaps not looked at: without a receive, one would hold up all that follows,
@@ -138,6 +162,7 @@ func (s *State) Offset() int { return s.place }
 // Send takes n bytes of the send buffer, as many as Room has returned or fewer, but at least 1.
 func (s *State) Send(n int) Post {
 	p := s.send(n)
+	p.ID = s.signal(slotBack+bytesBack*ID(n), false)
 	p.Offset = s.place
 	s.place = (s.place + n) % s.config.SendBuffer
 	s.free -= n
@@ -145,7 +170,11 @@ func (s *State) Send(n int) Post {
 }
 
 // SendOutside is Send for bytes that are not in the send buffer.
-func (s *State) SendOutside(n int) Post { return s.send(n) }
+func (s *State) SendOutside(n int) Post {
+	p := s.send(n)
+	p.ID = s.signal(slotBack, true)
+	return p
+}
 
 func (s *State) send(n int) Post {
 	t := &s.target[s.using]
@@ -162,25 +191,21 @@ func (s *State) send(n int) Post {
 
 // Complete takes the completion of a request.
 func (s *State) Complete(id ID) {
-	w := Word(id)
-	if w.Kind() != KindData {
-		s.control++
-		if w == Disconnect {
-			s.disconnected = true
-		}
-		return
-	}
-	s.slots++
-	if id&outside == 0 {
-		s.free += w.Value()
+	s.free += id.bytes()
+	s.slots += id.slots()
+	s.control += id.controls()
+	if id&disconnects != 0 {
+		s.disconnected = true
 	}
 }
 
-// Buffered returns how many bytes of the send buffer are in use.
+// Buffered returns how many bytes of the send buffer are in use, or may be.
 func (s *State) Buffered() int { return s.config.SendBuffer - s.free }
 
-// Idle reports whether all requests have completed.
-func (s *State) Idle() bool { return s.slots+s.control == s.config.SendQueue }
+// Idle reports whether all requests with an ID have completed.
+func (s *State) Idle() bool {
+	return s.slots+s.control+s.quiet.slots()+s.quiet.controls() == s.config.SendQueue
+}
 
 // Receive takes a message: its word, and how many bytes were written with it. The table is the own target table, which the peer may
 // be writing to. An error matches ErrViolation; the connection is then over.
@@ -309,7 +334,11 @@ func (s *State) takeControl(w Word) Post {
 	s.control--
 	s.unnoticed++
 	s.controls++
-	return Post{Word: w, Slot: s.controls % ControlSlots}
+	back := controlBack
+	if w == Disconnect {
+		back += disconnects
+	}
+	return Post{Word: w, ID: s.signal(back, w.Kind() == KindControl), Slot: s.controls % ControlSlots}
 }
 
 // HasControl reports whether a control message can be sent.
@@ -321,7 +350,7 @@ func (s *State) KeepAlive() (p Post, ok bool) {
 		return Post{}, false
 	}
 	s.control--
-	return Post{Word: KeepAlive}, true
+	return Post{Word: KeepAlive, ID: s.signal(controlBack, true)}, true
 }
 
 // CloseRead says that this end does not read any more. If due, there is a word to send.

@@ -113,7 +113,7 @@ func (e *end) deliver(peer *end) (Word, error) {
 		require.GreaterOrEqual(e.t, int(m.To.Length), len(m.payload))
 		copy(peer.memory(m.To.Addr, len(m.payload)), m.payload)
 	}
-	e.Complete(m.ID())
+	e.Complete(m.ID)
 	if m.Word == KeepAlive {
 		return m.Word, nil
 	}
@@ -155,7 +155,9 @@ func (e *end) update() Word { return e.post(e.Update()) }
 
 // The example of two ends that send each other 100, 200 and 300 bytes.
 func TestExample(t *testing.T) {
-	a, b := connected(t, defaults(), defaults())
+	config := defaults()
+	config.Prompt = true
+	a, b := connected(t, config, config)
 	words := []Word{}
 	for _, n := range []int{100, 200, 300} {
 		data := bytes.Repeat([]byte{byte(n)}, n)
@@ -352,12 +354,72 @@ func TestKeepAlive(t *testing.T) {
 	require.Zero(t, a.post(a.KeepAlive()), "one is on its way")
 	require.Len(t, a.deliverAll(b), 1)
 	require.True(t, a.Idle())
-	a.write([]byte{1}, 1)
+	a.write(make([]byte, half), half)
 	require.Zero(t, a.post(a.KeepAlive()), "data is on its way")
 	a.deliverAll(b)
+	a.write([]byte{1}, 1)
+	require.Equal(t, KeepAlive, a.post(a.KeepAlive()), "nothing is on its way of which this end will be told")
+	a.deliverAll(b)
+	require.Equal(t, a.config.SendBuffer, a.free)
 	a.post(a.State.Disconnect())
 	a.deliverAll(b)
 	require.Zero(t, a.post(a.KeepAlive()))
+}
+
+// The completions of most small messages need not be known, but before an end runs short of something one must be.
+func TestSignals(t *testing.T) {
+	for name, c := range map[string]struct {
+		change       func(*Config)
+		size, signal int // the message that is signaled first, from 1 on
+	}{
+		"queue":        {func(*Config) {}, 1, 96},
+		"buffer":       {func(c *Config) { c.SendBuffer = 8192 }, 1000, 2},
+		"small buffer": {func(c *Config) { c.SendBuffer = 4096 }, 200, 3},
+		"no more":      {func(c *Config) { c.SendBuffer = FirstData }, 1, 1},
+		"long":         {func(*Config) {}, LongData / 2, 1},
+		"prompt":       {func(c *Config) { c.Prompt = true }, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := defaults()
+			c.change(&config)
+			a, b := connected(t, config, config)
+			for range 3 {
+				for i := 1; i <= c.signal; i++ {
+					require.Equal(t, c.size, a.write(make([]byte, c.size), c.size))
+					require.Equal(t, i == c.signal, a.out[len(a.out)-1].ID != 0, "message %d", i)
+				}
+				require.False(t, a.Idle())
+				a.deliverAll(b)
+				require.True(t, a.Idle())
+				require.Zero(t, a.Buffered())
+				b.read(c.size * c.signal)
+				b.update()
+				b.deliverAll(a)
+			}
+		})
+	}
+}
+
+// So it is with updates. The last word always is signaled, and with its completion all is known.
+func TestSignalsOfUpdates(t *testing.T) {
+	a, b := connected(t, defaults(), defaults())
+	var signaled []bool
+	for range 6 {
+		require.Equal(t, half, a.write(make([]byte, half), half))
+		a.deliverAll(b)
+		b.read(half)
+		require.NotZero(t, b.update())
+		signaled = append(signaled, b.out[0].ID != 0)
+		b.deliverAll(a)
+	}
+	require.Equal(t, []bool{false, false, true, false, false, true}, signaled)
+	b.write([]byte{1}, 1)
+	b.post(b.State.Disconnect())
+	require.False(t, b.Idle())
+	b.deliverAll(a)
+	require.True(t, b.Idle() && b.Disconnected())
+	require.Zero(t, b.Buffered())
+	require.Equal(t, b.config.SendQueue, b.slots+b.control)
 }
 
 // Each violation is an error, and changes nothing that the peer could use.
@@ -455,7 +517,7 @@ func anyOrder(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	config := func() Config {
 		c := defaults()
-		c.BigEndian = r.IntN(2) == 0
+		c.BigEndian, c.Prompt = r.IntN(2) == 0, r.IntN(2) == 0
 		c.SendQueue = ControlSlots + 1 + r.IntN(40)
 		c.Credits = uint16(1 + r.IntN(40))
 		c.SendBuffer = FirstData + r.IntN(3*FirstData)
@@ -528,7 +590,7 @@ func FuzzReceive(f *testing.F) {
 				a.post(a.Send(a.Room(length)), true)
 			}
 			for len(a.out) > ControlSlots {
-				a.Complete(a.out[0].ID())
+				a.Complete(a.out[0].ID)
 				a.out = a.out[1:]
 			}
 			require.True(t, a.slots >= 0 && a.control >= 0 && a.slots+a.control <= 16)

@@ -29,6 +29,9 @@ func (r *Retries) add(o Retries) {
 // Counters count what a device has sent and received.
 type Counters struct {
 	PacketsSent, PacketsReceived uint64
+	PacketsMarked                uint64 // received, of connections, with the mark of congestion
+	NotificationsSent            uint64 // of congestion, to peers
+	NotificationsReceived        uint64
 	Retries                      Retries // of all queue pairs that there are or were
 }
 

@@ -55,6 +55,10 @@ type Config struct {
 	Window int
 	Start  time.Time // when the time that Advance gets was 0
 
+	// ECN makes packets of connections say that routers may mark them. Who receives marked ones is told to send more slowly, and
+	// whoever is told so does. It must not be set where the bits of ECN are not the network's.
+	ECN bool
+
 	// Packets is where packets come from and go to; nil: a pool of the device's own.
 	Packets *PacketPool
 	// Send passes on a packet, which belongs to it from now on; PacketPool.Put takes what is not delivered. The

@@ -224,6 +224,21 @@ func TestInvalidate(t *testing.T) {
 	require.Equal(t, 1, o.mr.windows)
 }
 
+// A message that finds no receive does not invalidate the window that it names.
+func TestInvalidateWithoutReceive(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+	a.qp.attr.RnrRetry, a.qp.requester.rnrRetries = 1, 1
+	w := b.window(b.pd, libibverbs.IBV_MW_TYPE_2)
+	require.Equal(t, success, bindMW(b.qp, w, b.mr, 0, 64, remoteRead))
+	a.post(SendSlot{ID: 1, Opcode: read, RemoteAddr: b.mr.iova, RKey: w.Key()}, a.mr.sge(0, 8))
+	a.post(SendSlot{ID: 2, Opcode: sendInv, Imm: w.Key()})
+	n.run()
+	require.Equal(t, []result{ok(1), {2, libibverbs.IBV_WC_RNR_RETRY_EXC_ERR}}, results(a.send))
+	_, status := b.remoteSlice(b.qp, b.mr.iova, 64, w.Key(), remoteRead)
+	require.Equal(t, success, status)
+}
+
 // The windows of type 2 that are bound through a queue pair go when it is reset or destroyed.
 func TestWindowsGoWithQP(t *testing.T) {
 	for name, end := range map[string]func(q *QP) error{

@@ -32,6 +32,8 @@ type QP struct {
 	requester requester
 	responder responder
 	retries   Retries
+
+	congestion congestion
 }
 
 // QPConfig says what a queue pair is like. The context, queues and domain in Attr mean

@@ -131,6 +131,8 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			return false // what was asked for comes first: the peer has as many READs at once as it has said
 		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= q.device.config.Window:
 			return false // the next ACK goes on
+		case !req.hasAnswer() && q.held():
+			return false
 		default:
 			q.sendPacket(req)
 		}
@@ -265,6 +267,7 @@ func (q *QP) sendPacket(req *request) {
 		p.Addr, p.RKey, p.SwapAdd = s.RemoteAddr, s.RKey, s.CompareAdd
 		p.AckReq = true
 	default:
+		q.paced()
 		last := i == req.packets-1
 		p.Opcode = messageOpcode(req.opcode, i == 0, last)
 		if q.kind == libibverbs.IBV_QPT_UC {
@@ -349,6 +352,9 @@ func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := q.device.config.Packets.Get()
 	p.Opcode, p.PSN, p.DestQP = op, psn, q.attr.DestQpNum
 	q.path.address(p)
+	if q.markable() {
+		p.TrafficClass = p.TrafficClass&^ecnBits | ecnCapable
+	}
 	return p
 }
 
@@ -425,9 +431,13 @@ func (q *QP) progress() {
 	q.device.schedule.add(q)
 }
 
-// expired is called by the timer.
-func (q *QP) expired() {
+// expired is called by a timer of q's.
+func (q *QP) expired(t *timer) {
 	r := &q.requester
+	if t == &q.congestion.timer {
+		q.device.schedule.add(q)
+		return
+	}
 	if r.rest != 0 {
 		r.rest = 0
 		q.device.schedule.add(q)

@@ -129,7 +129,7 @@ func (d *Device) receive(p *wire.Packet) {
 		return
 	}
 	q := d.qps[p.DestQP]
-	if q == nil || p.Opcode.Transport() != q.transport() {
+	if q == nil || p.Opcode.Transport() != q.transport() && (p.Opcode != wire.CNP || !q.markable()) {
 		return
 	}
 	switch q.attr.QpState {
@@ -150,7 +150,13 @@ func (d *Device) receive(p *wire.Packet) {
 	if p.SGID != q.path.dgid || p.DGID != q.path.sgid {
 		return
 	}
+	if q.markable() && p.TrafficClass&ecnBits == ecnMarked {
+		d.counters.PacketsMarked++
+		q.notify()
+	}
 	switch {
+	case p.Opcode == wire.CNP:
+		q.receiveNotification()
 	case p.Opcode.IsResponse():
 		q.receiveResponse(p)
 	case q.kind == libibverbs.IBV_QPT_RC:
@@ -553,9 +559,10 @@ func (q *QP) answer(budget int) (more bool) {
 			p = q.packet(wire.RCAtomicAck, a.psn)
 			p.Orig = a.value
 		case readAnswer:
-			if room = room || q.room(); !room {
+			if room = room || q.room(); !room || q.held() {
 				return false
 			}
+			q.paced()
 			if p = q.readResponse(a); p == nil {
 				q.refuseRead(a)
 				continue

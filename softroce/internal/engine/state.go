@@ -25,6 +25,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 		}
 	case libibverbs.IBV_QPS_ERR:
 		q.device.schedule.timers.remove(&r.timer)
+		q.forgetCongestion()
 		if !s.refused {
 			q.sendAcks()
 		}
@@ -39,6 +40,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 func (q *QP) halt() {
 	q.sendAcks()
 	q.device.schedule.timers.remove(&q.requester.timer)
+	q.forgetCongestion()
 	q.device.schedule.remove(q)
 	// What is allocated will be needed again.
 	q.requester = requester{requests: q.requester.requests}

@@ -92,33 +92,46 @@ func statusCases() map[string]statusCase {
 		return func(a, b *end, r *testRequest) { f(b, &r.recv[0]) }
 	}
 	cases := map[string]statusCase{
-		"nothing":                              {all, func(a, b *end, r *testRequest) {}, success, noRecv, noEvent},
-		"region without local write: source":   {sources, localSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, int(s.Length)) }), success, noRecv, noEvent},
-		"region without local write: answer":   {answers, localSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, int(s.Length)) }), locProt, noRecv, noEvent},
-		"region without local write: receive":  {sends, recvSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, 4096) }), remOp, locProt, noEvent},
-		"region without remote write":          {[]libibverbs.WrOpcode{write}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_WRITE), remAccess, noRecv, access},
-		"region without remote read":           {[]libibverbs.WrOpcode{read}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_READ), remAccess, noRecv, access},
-		"region without remote atomic":         {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_ATOMIC), remAccess, noRecv, access},
-		"queue pair without remote write":      {[]libibverbs.WrOpcode{write, writeImm}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_WRITE), remInvalid, noRecv, invalid},
-		"queue pair without remote read":       {[]libibverbs.WrOpcode{read}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_READ), remInvalid, noRecv, invalid},
-		"queue pair without remote atomic":     {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_ATOMIC), remInvalid, noRecv, invalid},
-		"no READs and atomics at the peer":     {answers, func(a, b *end, r *testRequest) { b.qp.attr.MaxDestRdAtomic = 0 }, remInvalid, noRecv, invalid},
-		"no READs and atomics at this end":     {answers, func(a, b *end, r *testRequest) { a.qp.attr.MaxRdAtomic = 0 }, locOp, noRecv, noEvent},
-		"atomic that is not aligned":           {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, func(a, b *end, r *testRequest) { r.slot.RemoteAddr += 4 }, remInvalid, noRecv, invalid},
-		"atomic with a short result":           {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, localSGE(func(e *end, s *libibverbs.Sge) { s.Length = 7 }), locLen, noRecv, noEvent},
-		"atomic with a long result":            {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, localSGE(func(e *end, s *libibverbs.Sge) { s.Length = 16 }), locLen, noRecv, noEvent},
-		"message longer than the receive":      {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Length = 2999 }), remInvalid, locLen, invalid},
-		"no segments in the receive":           {sends, func(a, b *end, r *testRequest) { r.recv = nil }, remInvalid, locLen, invalid},
-		"receive that extends past its region": {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Length = 1 << 20 }), success, success, noEvent},
-		"receive outside its region":           {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Addr -= 1 }), remOp, locProt, noEvent},
-		"refused write with immediate data":    {[]libibverbs.WrOpcode{writeImm}, func(a, b *end, r *testRequest) { r.slot.RKey ^= 1; r.sges = a.mr.split(0, 8) }, remAccess, locAccess, access},
+		"nothing":                                      {all, func(a, b *end, r *testRequest) {}, success, noRecv, noEvent},
+		"region without local write: source":           {sources, localSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, int(s.Length)) }), success, noRecv, noEvent},
+		"region without local write: answer":           {answers, localSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, int(s.Length)) }), locProt, noRecv, noEvent},
+		"region without local write: receive":          {sends, recvSGE(func(e *end, s *libibverbs.Sge) { *s = e.memory(e.pd, 8192, 0).sge(0, 4096) }), remOp, locProt, noEvent},
+		"region without remote write":                  {[]libibverbs.WrOpcode{write}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_WRITE), remAccess, noRecv, access},
+		"region without remote read":                   {[]libibverbs.WrOpcode{read}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_READ), remAccess, noRecv, access},
+		"region without remote atomic":                 {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, remoteRegion(libibverbs.IBV_ACCESS_REMOTE_ATOMIC), remAccess, noRecv, access},
+		"queue pair without remote write":              {[]libibverbs.WrOpcode{write, writeImm}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_WRITE), remInvalid, noRecv, invalid},
+		"queue pair without remote read":               {[]libibverbs.WrOpcode{read}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_READ), remInvalid, noRecv, invalid},
+		"queue pair without remote atomic":             {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, remoteQP(libibverbs.IBV_ACCESS_REMOTE_ATOMIC), remInvalid, noRecv, invalid},
+		"no READs and atomics at the peer":             {answers, func(a, b *end, r *testRequest) { b.qp.attr.MaxDestRdAtomic = 0 }, remInvalid, noRecv, invalid},
+		"no READs and atomics at this end":             {answers, func(a, b *end, r *testRequest) { a.qp.attr.MaxRdAtomic = 0 }, locOp, noRecv, noEvent},
+		"atomic that is not aligned":                   {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, func(a, b *end, r *testRequest) { r.slot.RemoteAddr += 4 }, remInvalid, noRecv, invalid},
+		"atomic that is not aligned, wrong remote key": {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, func(a, b *end, r *testRequest) { r.slot.RemoteAddr += 4; r.slot.RKey ^= 1 }, remInvalid, noRecv, invalid},
+		"atomic that is not aligned, wrong local key":  {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, func(a, b *end, r *testRequest) { r.slot.RemoteAddr += 4; r.sges[0].Lkey ^= 1 }, remInvalid, noRecv, invalid},
+		"atomic with a result in two places":           {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, func(a, b *end, r *testRequest) { r.sges = []libibverbs.Sge{a.mr.sge(0, 4), a.mr.sge(16, 4)} }, success, noRecv, noEvent},
+		"atomic with a short result":                   {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, localSGE(func(e *end, s *libibverbs.Sge) { s.Length = 7 }), locLen, noRecv, noEvent},
+		"atomic with a long result":                    {[]libibverbs.WrOpcode{fetchAdd, cmpSwap}, localSGE(func(e *end, s *libibverbs.Sge) { s.Length = 16 }), locLen, noRecv, noEvent},
+		"message longer than the receive":              {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Length = 2999 }), remInvalid, locLen, invalid},
+		"no segments in the receive":                   {sends, func(a, b *end, r *testRequest) { r.recv = nil }, remInvalid, locLen, invalid},
+		"receive that extends past its region":         {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Length = 1 << 20 }), success, success, noEvent},
+		"receive outside its region":                   {sends, recvSGE(func(e *end, s *libibverbs.Sge) { s.Addr -= 1 }), remOp, locProt, noEvent},
+		"refused write with immediate data":            {[]libibverbs.WrOpcode{writeImm}, func(a, b *end, r *testRequest) { r.slot.RKey ^= 1; r.sges = a.mr.split(0, 8) }, remAccess, locAccess, access},
 		"nothing to send, any keys": {[]libibverbs.WrOpcode{send, write, read, writeImm}, func(a, b *end, r *testRequest) {
 			r.slot.RKey, r.slot.RemoteAddr = 1, 1
 			r.sges = []libibverbs.Sge{{Addr: 1, Lkey: 1}, {Addr: 2, Lkey: 2}}
 		}, success, noRecv, noEvent},
 		"invalidate of a key that is no window": {[]libibverbs.WrOpcode{sendInv}, func(a, b *end, r *testRequest) { r.slot.Imm = b.mr.key }, remAccess, locAccess, access},
-		"invalidate of nothing at this end":     {[]libibverbs.WrOpcode{libibverbs.IBV_WR_LOCAL_INV}, func(a, b *end, r *testRequest) { r.slot.Imm = a.mr.key }, badBind, noRecv, noEvent},
-		"bind of nothing":                       {[]libibverbs.WrOpcode{libibverbs.IBV_WR_BIND_MW}, func(a, b *end, r *testRequest) {}, badBind, noRecv, noEvent},
+		"invalidate of a window of type 1": {[]libibverbs.WrOpcode{sendInv}, func(a, b *end, r *testRequest) {
+			w := b.window(b.pd, libibverbs.IBV_MW_TYPE_1)
+			require.Equal(b.t, success, bindMW(b.qp, w, b.mr, 0, 10, remoteRead))
+			r.slot.Imm = w.Key()
+		}, remAccess, locAccess, access},
+		"invalidate of another queue pair's window": {[]libibverbs.WrOpcode{sendInv}, func(a, b *end, r *testRequest) {
+			w := b.window(b.pd, libibverbs.IBV_MW_TYPE_2)
+			require.Equal(b.t, success, bindMW(b.node.qp(b.pd, libibverbs.IBV_QPT_RC, b.send, b.recv, nil), w, b.mr, 0, 10, remoteRead))
+			r.slot.Imm = w.Key()
+		}, remAccess, locAccess, access},
+		"invalidate of nothing at this end": {[]libibverbs.WrOpcode{libibverbs.IBV_WR_LOCAL_INV}, func(a, b *end, r *testRequest) { r.slot.Imm = a.mr.key }, badBind, noRecv, noEvent},
+		"bind of nothing":                   {[]libibverbs.WrOpcode{libibverbs.IBV_WR_BIND_MW}, func(a, b *end, r *testRequest) {}, badBind, noRecv, noEvent},
 		"unknown opcode": {[]libibverbs.WrOpcode{libibverbs.IBV_WR_TSO, libibverbs.IBV_WR_DRIVER1, libibverbs.IBV_WR_FLUSH, libibverbs.IBV_WR_ATOMIC_WRITE, 1 << 31}, func(a, b *end, r *testRequest) {
 		}, locOp, noRecv, noEvent},
 		"READ inline": {answers, func(a, b *end, r *testRequest) { r.slot.Flags = uint32(libibverbs.IBV_SEND_INLINE) }, locOp, noRecv, noEvent},

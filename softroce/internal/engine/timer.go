@@ -63,7 +63,7 @@ func (h *timers) expire(now time.Duration) {
 			h.down(0)
 		default:
 			h.remove(t)
-			t.qp.expired()
+			t.qp.expired(t)
 		}
 	}
 }

@@ -70,6 +70,10 @@ func (n *node) resolveAddr(i *id, src, dst *librdmacm.Sockaddr, timeout time.Dur
 	case nil:
 	case errNobody: // as on a network, there is no answer
 		i.due = n.now() + max(timeout, 0)
+		i.inquiry = inquiry{from: from, to: to, at: never}
+		if n.internet != nil {
+			i.inquiry.wait(n.now())
+		}
 		n.cm.asking = append(n.cm.asking, i)
 	default:
 		return errno(err)
@@ -78,12 +82,33 @@ func (n *node) resolveAddr(i *id, src, dst *librdmacm.Sockaddr, timeout time.Dur
 	return 0
 }
 
-// giveUp ends the waiting for answers of hosts that are not there. It returns when it wants to be called next.
+// inquiry is what a call of ResolveAddr waits for.
+type inquiry struct {
+	from, to netip.AddrPort
+	at       time.Duration // when to look again whether the host is there
+	pause    time.Duration
+}
+
+// wait makes the next look later than the last one.
+func (q *inquiry) wait(now time.Duration) {
+	const shortest, longest = time.Millisecond, 100 * time.Millisecond
+	q.pause = min(max(2*q.pause, shortest), longest)
+	q.at = now + q.pause
+}
+
+// giveUp looks again whether hosts are there, and ends the waiting for those that are not. It returns when it wants to be called next.
 func (c *connections) giveUp(now time.Duration) (next time.Duration) {
 	next = never
 	c.asking = slices.DeleteFunc(c.asking, func(i *id) bool {
+		if i.inquiry.at <= now {
+			if i.e.ResolveAddr(i.inquiry.from, i.inquiry.to) == nil {
+				i.due = 0
+				return true
+			}
+			i.inquiry.wait(now)
+		}
 		if i.due > now {
-			next = min(next, i.due)
+			next = min(next, i.due, i.inquiry.at)
 			return false
 		}
 		i.due = 0

@@ -23,6 +23,7 @@ type id struct {
 	sync    bool          // the channel is the id's own, and calls wait for their events
 	acked   int           // events that the program has acknowledged
 	due     time.Duration // when ResolveAddr ends without an answer; 0: it does not wait for one
+	inquiry inquiry
 
 	connectError bool // the queue pair did not take the connection; what follows is of no interest
 	localECE     libibverbs.Ece

@@ -30,6 +30,7 @@ func (n *node) plug() {
 	if n.internet != nil {
 		c.MTU = n.internet.mtu()
 		c.Window = window(c.MTU)
+		c.ECN = true
 	}
 	if n.hostile != nil {
 		c.Hostile = n.hostile.random

@@ -33,6 +33,9 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	if n := (*node)(h); n.internet != nil {
+		if !n.internet.reachable(dst) {
+			return netip.Addr{}, errNobody
+		}
 		if src.IsValid() {
 			return from, nil
 		}

@@ -41,6 +41,7 @@ type node struct {
 	copies    []byte           // what the unreliable ones of these carry
 
 	bell     *link.Bell
+	looks    time.Duration // when the worker looks again if nobody rings
 	slot     int
 	link     *link.Link // nil: there are no neighbours
 	internet *internet  // nil: there are no other machines
@@ -150,12 +151,17 @@ func (n *node) unlock() {
 
 // work does the device's work whenever there is some, for as long as the process lives.
 func (n *node) work() {
+	var poll func() bool
+	if n.internet != nil {
+		poll = n.internet.poll
+	}
 	for {
 		n.bell.Hear()
 		n.mu.Lock()
 		next := n.advance(n.now())
+		n.looks = next
 		n.mu.Unlock()
-		n.bell.Wait(min(next-n.now(), time.Hour))
+		n.bell.Wait(min(next-n.now(), time.Hour), poll)
 	}
 }
 

@@ -39,7 +39,9 @@ func (n *node) stat() stat.Process {
 	}
 	counters := n.device.Counters()
 	d.Counters = stat.Counters{
-		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, Retries: stat.Retries(counters.Retries),
+		PacketsSent: counters.PacketsSent, PacketsReceived: counters.PacketsReceived, PacketsMarked: counters.PacketsMarked,
+		NotificationsSent: counters.NotificationsSent, NotificationsReceived: counters.NotificationsReceived,
+		Retries: stat.Retries(counters.Retries),
 	}
 	switch {
 	case n.removed:

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +29,14 @@ type internet struct {
 	named   []netip.Addr // nil: all addresses of the machine but loopback ones
 	lack    error        // why IPv4 cannot be had
 	sockets map[wire.GID]*link.Socket
-	used    []*link.Socket // have something to flush
+	used    []*link.Socket              // have something to flush
+	busy    atomic.Pointer[link.Socket] // has received last
+	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
+	reachable func(dst netip.Addr) bool
+
+	// The flow of the packet that was sent last. Most have the same as the one before.
+	src, dst wire.GID
+	flow     wire.Flow
 }
 
 // outside is the number of all nodes of other machines, which are told apart by their addresses.
@@ -88,7 +96,7 @@ func parseNetwork(options string) (*internet, error) {
 	if network != "udp" {
 		return nil, fmt.Errorf("there is no network %q, only udp, and udp= with addresses of this machine", network)
 	}
-	u := &internet{sockets: map[wire.GID]*link.Socket{}}
+	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable}
 	if !some {
 		return u, nil
 	}
@@ -212,7 +220,7 @@ func (u *internet) add(a netip.Addr) error {
 	if u.sockets[g] != nil {
 		return nil
 	}
-	s, err := link.OpenUDP(a)
+	s, err := link.OpenUDP(a, wire.Renumber)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("UDP port %d of %v is taken: by another process with this device, which must have other addresses, or by the kernel "+
@@ -240,7 +248,20 @@ func (n *node) start(u *internet) {
 
 func (n *node) attend(s *link.Socket) {
 	own := s.Addr()
-	s.Start(func(batch []link.Datagram) { n.receiveDatagrams(own, batch) }, n.resume)
+	s.Start(func(batch []link.Datagram) {
+		n.internet.busy.Store(s)
+		if batch = verify(own, batch); len(batch) == 0 {
+			return
+		}
+		n.mu.Lock()
+		n.receiveDatagrams(own, batch)
+		next := n.advance(n.now()) // without the worker, which would have to wake up
+		late := next < n.looks
+		n.mu.Unlock()
+		if late {
+			n.bell.Ring()
+		}
+	}, n.resume)
 }
 
 // openGroup opens the socket of a multicast group.
@@ -328,12 +349,14 @@ func (n *node) sendOut(p *wire.Packet) {
 	if s == nil {
 		return
 	}
-	flow := wire.NewFlow(p.SGID, p.DGID, wire.Port)
-	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte) bool {
+	if u.src != p.SGID || u.dst != p.DGID {
+		u.src, u.dst, u.flow = p.SGID, p.DGID, wire.NewFlow(p.SGID, p.DGID, wire.Port)
+	}
+	s.Send(p.DGID.Addr(), p.TrafficClass, p.HopLimit, p.Size(), func(b []byte, id uint16) bool {
 		if !marshal(b, p) {
 			return false
 		}
-		flow.Seal(b, 0)
+		u.flow.Seal(b, id)
 		return true
 	})
 	if !slices.Contains(u.used, s) {
@@ -349,6 +372,12 @@ func (u *internet) announce(name string) io.Closer {
 		return nil
 	}
 	return closer
+}
+
+// poll takes what has arrived where something has arrived last, and reports whether there was something.
+func (u *internet) poll() bool {
+	s := u.busy.Load()
+	return s != nil && s.Poll()
 }
 
 // flush sends what has left.
@@ -373,19 +402,23 @@ func (u *internet) blocked() bool {
 // maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.
 const maxMessages = 4096
 
-// receiveDatagrams takes what has arrived at one of the node's addresses. Anybody may have sent it: what is not a packet of the
-// protocol with a right ICRC is dropped.
-func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
+// verify drops what has arrived at one of the node's addresses without a right ICRC.
+func verify(own netip.Addr, batch []link.Datagram) []link.Datagram {
 	gid := wire.GIDOf(own)
-	batch = slices.DeleteFunc(batch, func(d link.Datagram) bool {
-		_, ok := wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port()).Verify(d.Data)
+	var from netip.AddrPort
+	var flow wire.Flow
+	return slices.DeleteFunc(batch, func(d link.Datagram) bool {
+		if d.From != from {
+			from, flow = d.From, wire.NewFlow(wire.GIDOf(d.From.Addr()), gid, d.From.Port())
+		}
+		_, ok := flow.Verify(d.Data)
 		return !ok
 	})
-	if len(batch) == 0 {
-		return
-	}
-	n.mu.Lock()
-	defer n.unlock()
+}
+
+// receiveDatagrams takes what has arrived at one of the node's addresses, with right ICRCs. Anybody may have sent it: what is not a packet of the
+// protocol is dropped.
+func (n *node) receiveDatagrams(own netip.Addr, batch []link.Datagram) {
 	for _, d := range batch {
 		p := n.packets.Get()
 		if p.Parse(d.Data, d.From, own) != nil {

@@ -127,7 +127,9 @@ func (w *wired) receive(from netip.Addr, datagrams ...[]byte) {
 	for _, b := range datagrams {
 		batch = append(batch, link.Datagram{From: netip.AddrPortFrom(from, wire.Port), Data: b, HopLimit: 64})
 	}
-	w.receiveDatagrams(ownAddr, batch)
+	w.mu.Lock()
+	w.receiveDatagrams(ownAddr, verify(ownAddr, batch))
+	w.unlock()
 }
 
 // work does what is due.
@@ -244,6 +246,58 @@ func TestFlood(t *testing.T) {
 	w.work(time.Second)
 	require.Less(t, measure(), before+8<<20)
 	require.Equal(t, backlog, events.Len())
+}
+
+// TestNobodyAtTheAddress resolves addresses of hosts of which the system learns after a while, or never.
+func TestNobodyAtTheAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		silent int // how often the system does not know
+		want   librdmacm.CmEventType
+		status int
+	}{
+		"there":   {0, librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED, 0},
+		"late":    {3, librdmacm.RDMA_CM_EVENT_ADDR_RESOLVED, 0},
+		"nowhere": {1 << 30, librdmacm.RDMA_CM_EVENT_ADDR_ERROR, -int(syscall.ETIMEDOUT)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWired(t)
+			there := netip.MustParseAddr("127.0.0.1")
+			require.NoError(t, w.device.SetGID(1, engine.GIDEntry{GID: wire.GIDOf(there)}))
+			looks := 0
+			w.internet.reachable = func(dst netip.Addr) bool {
+				require.Equal(t, there, dst)
+				looks++
+				return looks > test.silent
+			}
+			channel := w.cm.manager.NewChannel(func(int) {})
+			i := &id{c: &librdmacm.CmId{}}
+			var err error
+			i.e, err = w.cm.manager.NewID(channel, librdmacm.RDMA_PS_TCP, 0, i)
+			require.NoError(t, err)
+			dst := sockaddr(netip.AddrPortFrom(there, 7))
+			w.began = time.Now().Add(-time.Hour)
+			require.Zero(t, w.resolveAddr(i, nil, dst, time.Minute))
+			if test.silent > 0 {
+				require.Nil(t, channel.Next())
+				require.Equal(t, syscall.EINVAL, w.resolveAddr(i, nil, dst, time.Minute))
+			}
+			var e *manager.Event
+			for now := w.now(); e == nil && now < 2*time.Hour; now += time.Millisecond {
+				w.mu.Lock()
+				next := w.cm.giveUp(now)
+				w.mu.Unlock()
+				e = channel.Next()
+				require.Equal(t, e != nil, next == never)
+				if e == nil {
+					now = max(now, next)
+				}
+			}
+			require.Equal(t, test.want, e.Type)
+			require.Equal(t, test.status, e.Status)
+			require.Less(t, looks, 650, "a minute is some hundred looks")
+			require.Empty(t, w.cm.asking)
+		})
+	}
 }
 
 // FuzzDatagrams sends a node what anybody may send: packets with a right ICRC, and anything else. Each is preceded by two bytes with its

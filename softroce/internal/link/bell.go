@@ -71,14 +71,15 @@ const spin = 50 * time.Microsecond
 // the word and woken nobody, and then nobody else does.
 const longest = time.Second
 
-// Wait waits until the bell is rung, but no longer than d. It may return earlier.
-func (b *Bell) Wait(d time.Duration) {
+// Wait waits until the bell is rung, but no longer than d. It may return earlier. As long as it does not sleep, it calls poll, unless that is nil,
+// and returns if poll returns true.
+func (b *Bell) Wait(d time.Duration, poll func() bool) {
 	if atomic.LoadUint32(b.word) == Rung {
 		return
 	}
 	alone := runtime.GOMAXPROCS(0) == 1 // then spinning would keep the others from working
 	for began := time.Now(); !alone && time.Since(began) < min(spin, d); {
-		if atomic.LoadUint32(b.word) == Rung {
+		if atomic.LoadUint32(b.word) == Rung || poll != nil && poll() {
 			return
 		}
 		// Another thread may run, of this process or of another. With runtime.Gosched, threads of this process

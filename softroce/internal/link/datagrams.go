@@ -32,67 +32,70 @@ type message struct {
 // name has room for the address of either family.
 type name syscall.RawSockaddrInet6
 
-// controlLen is the room for two control messages with an int each.
-const controlLen = 2 * 24
-
-// part is what a message consists of.
-type part struct {
-	name    name
-	vector  syscall.Iovec
-	control [controlLen]byte
-	data    []byte
-}
-
-// link makes a message refer to a part.
-func (p *part) link(m *message) {
-	m.header.Name = (*byte)(unsafe.Pointer(&p.name))
-	m.header.Iov = &p.vector
-	m.header.Iovlen = 1
-}
+// controlLen is the room for three control messages with an int each.
+const controlLen = 3 * 24
 
 // receiver receives datagrams.
 type receiver struct {
 	messages [batch]message
-	parts    [batch]part
+	names    [batch]name
+	vectors  [batch]syscall.Iovec
+	controls [batch][controlLen]byte
+	data     [batch][]byte
 	got      []Datagram
 }
 
-// receive waits for datagrams, which stay until the next call. It may return none.
-func (r *receiver) receive(raw syscall.RawConn) ([]Datagram, error) {
+// receive takes datagrams that are there, which stay until the next call.
+func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	for i := range r.messages {
-		m, p := &r.messages[i], &r.parts[i]
-		if p.data == nil {
-			p.data = make([]byte, maxDatagram)
-			p.vector.Base = &p.data[0]
-			p.vector.SetLen(len(p.data))
-			p.link(m)
+		m := &r.messages[i]
+		if r.data[i] == nil {
+			r.data[i] = make([]byte, maxTrain)
+			m.header.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+			m.header.Iov = &r.vectors[i]
+			m.header.Iovlen = 1
+			r.vectors[i].Base = &r.data[i][0]
+			r.vectors[i].SetLen(maxTrain)
 		}
-		m.header.Control = &p.control[0]
+		m.header.Control = &r.controls[i][0]
 		m.header.SetControllen(controlLen)
-		m.header.Namelen = uint32(unsafe.Sizeof(p.name))
+		m.header.Namelen = uint32(unsafe.Sizeof(r.names[i]))
 	}
-	n, e := 0, syscall.Errno(0)
-	err := raw.Read(func(fd uintptr) bool {
-		n, e = multiple(recvmmsg, fd, r.messages[:])
-		return e != syscall.EAGAIN
-	})
-	if err != nil {
-		return nil, err
-	}
+	n, e := multiple(recvmmsg, fd, r.messages[:])
 	if e != 0 {
-		return nil, os.NewSyscallError("recvmmsg", e)
+		return nil, e
 	}
 	r.got = r.got[:0]
 	for i := range n {
-		m, p := &r.messages[i], &r.parts[i]
-		if m.header.Flags&syscall.MSG_TRUNC != 0 {
-			continue // longer than any packet
+		m := &r.messages[i]
+		d := Datagram{From: r.names[i].address(), HopLimit: usualHops}
+		all := r.data[i][:m.size]
+		each := d.readControl(r.controls[i][:m.header.Controllen])
+		if each <= 0 {
+			each = len(all)
 		}
-		d := Datagram{Data: p.data[:m.size], From: p.name.address(), HopLimit: usualHops}
-		d.readControl(p.control[:m.header.Controllen])
-		r.got = append(r.got, d)
+		for {
+			d.Data = all[:min(each, len(all))]
+			if len(d.Data) <= maxDatagram { // else it is longer than any packet
+				r.got = append(r.got, d)
+			}
+			if all = all[len(d.Data):]; len(all) == 0 {
+				break
+			}
+		}
 	}
-	return r.got, nil
+	return r.got, 0
+}
+
+// tryCalls returns an error if the system refuses sendmmsg or recvmmsg, for a reason that does not go away.
+func tryCalls(fd uintptr) error {
+	if _, e := multiple(sendmmsg, fd, nil); e != 0 {
+		return os.NewSyscallError("sendmmsg", e)
+	}
+	if _, e := multiple(recvmmsg, fd, nil); e != 0 && e != syscall.EAGAIN {
+		return os.NewSyscallError("recvmmsg", e)
+	}
+	return nil
 }
 
 // multiple calls sendmmsg or recvmmsg without waiting.
@@ -101,20 +104,20 @@ func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 		return 0, syscall.ENOSYS
 	}
 	for {
-		n, _, e := syscall.Syscall6(call, fd, uintptr(unsafe.Pointer(&messages[0])), uintptr(len(messages)), syscall.MSG_DONTWAIT, 0, 0)
+		n, _, e := syscall.Syscall6(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(messages))), uintptr(len(messages)), syscall.MSG_DONTWAIT, 0, 0)
 		if e != syscall.EINTR {
 			return int(n), e
 		}
 	}
 }
 
-// readControl takes what the control messages say.
-func (d *Datagram) readControl(b []byte) {
+// readControl takes what the control messages say. It returns the size of each datagram if several have come together, else 0.
+func (d *Datagram) readControl(b []byte) (each int) {
 	for len(b) >= syscall.SizeofCmsghdr {
 		h := (*syscall.Cmsghdr)(unsafe.Pointer(&b[0]))
 		size := int(h.Len)
 		if size < syscall.SizeofCmsghdr || size > len(b) {
-			return
+			break
 		}
 		value := 0
 		switch data := b[syscall.SizeofCmsghdr:size]; {
@@ -128,71 +131,140 @@ func (d *Datagram) readControl(b []byte) {
 			d.TrafficClass = uint8(value)
 		case [2]int32{syscall.IPPROTO_IP, syscall.IP_TTL}, [2]int32{syscall.IPPROTO_IPV6, ipv6HopLimit}:
 			d.HopLimit = uint8(value)
+		case [2]int32{syscall.IPPROTO_UDP, udpGRO}:
+			each = value
 		}
 		b = b[min(len(b), syscall.CmsgSpace(size-syscall.SizeofCmsghdr)):]
 	}
+	return each
 }
 
 // sender keeps datagrams until they are sent. Those from first on are still to be.
+//
+// Datagrams of one size to one address go as a train, if the system takes trains: one message with all of them, which the system or the card cuts (UDP_SEGMENT).
+// The last one may be shorter. IPv4's identification counts the datagrams of a train, from 0.
 type sender struct {
+	// renumber changes a datagram that has a number in a train to one that has 0. nil: there are no trains.
+	renumber func(b []byte, id uint16)
+	trains   bool // the system takes them
 	messages [outgoing]message
-	parts    [outgoing]part
+	controls [outgoing][controlLen]byte
+	names    [outgoing]name
 	first, n int
+
+	data    [outgoing][]byte
+	vectors [outgoing]syscall.Iovec
+	filled  int
+
+	last train // the one that may go on
+}
+
+// train is what a message of several datagrams, or of one, has in common.
+type train struct {
+	to          netip.Addr
+	class, hops uint8
+	size        int // of each
+	count       int
+	total       int
 }
 
 func (s *sender) len() int   { return s.n - s.first }
-func (s *sender) full() bool { return s.n == outgoing }
+func (s *sender) full() bool { return s.filled == outgoing }
 
-// buffer returns the place for the next datagram.
-func (s *sender) buffer(size int) []byte {
-	p := &s.parts[s.n]
-	if cap(p.data) < size {
-		p.data = make([]byte, size, max(size, 512))
-	}
-	p.data = p.data[:size]
-	return p.data
+// joins reports whether a datagram can be the next one of the last train.
+func (s *sender) joins(to netip.Addr, class, hops uint8, size int) bool {
+	l := &s.last
+	return s.trains && l.count > 0 && l.count < maxSegments && 0 < size && size <= l.size && l.total+size <= maxTrain && l.to == to && l.class == class && l.hops == hops
 }
 
-// add keeps the datagram in the buffer.
-func (s *sender) add(to netip.Addr, class, hops uint8) {
-	m, p := &s.messages[s.n], &s.parts[s.n]
-	p.link(m)
-	p.vector.Base = &p.data[0]
-	p.vector.SetLen(len(p.data))
-	m.header.Namelen = p.name.set(to)
-	m.header.Control = nil
-	m.header.SetControllen(0)
-	control := p.control[:0]
-	level, classType, hopsType := int32(syscall.IPPROTO_IP), int32(syscall.IP_TOS), int32(syscall.IP_TTL)
-	if to.Is6() {
-		level, classType, hopsType = syscall.IPPROTO_IPV6, ipv6TClass, ipv6HopLimit
+// add keeps a datagram, which fill writes and gets the number in its train for. If fill returns false, there is none.
+func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
+	i := s.filled
+	if cap(s.data[i]) < size {
+		s.data[i] = make([]byte, size, max(size, 512))
 	}
-	if class != 0 {
-		control = appendControl(control, level, classType, class)
+	b := s.data[i][:size]
+	joins := s.joins(to, class, hops, size)
+	id := 0
+	if joins && to.Is4() {
+		id = s.last.count
 	}
-	if hops != usualHops && hops != 0 {
-		control = appendControl(control, level, hopsType, hops)
+	if !fill(b, uint16(id)) {
+		return
 	}
-	if len(control) > 0 {
-		m.header.Control = &p.control[0]
-		m.header.SetControllen(len(control))
+	s.filled++
+	s.vectors[i].Base = unsafe.SliceData(b)
+	s.vectors[i].SetLen(size)
+	if !joins {
+		s.last = train{to, class, hops, size, 1, size}
+		s.begin(&s.vectors[i])
+		return
 	}
+	l, m := &s.last, &s.messages[s.n-1]
+	if l.count == 1 {
+		s.control(s.n-1, true)
+	}
+	l.count++
+	m.header.Iovlen++
+	if l.total += size; size < l.size {
+		l.count = maxSegments // nothing follows a shorter one
+	}
+}
+
+// begin begins a message, whose first datagram a vector has.
+func (s *sender) begin(v *syscall.Iovec) {
+	m := &s.messages[s.n]
+	m.header.Iov = v
+	m.header.Iovlen = 1
+	m.header.Name = (*byte)(unsafe.Pointer(&s.names[s.n]))
+	m.header.Namelen = s.names[s.n].set(s.last.to)
+	s.control(s.n, false)
 	s.n++
 }
 
-func appendControl(b []byte, level, kind int32, value uint8) []byte {
+// control makes the control messages of message i, the last.
+func (s *sender) control(i int, segments bool) {
+	l, m := &s.last, &s.messages[i]
+	b := s.controls[i][:0]
+	level, classType, hopsType := int32(syscall.IPPROTO_IP), int32(syscall.IP_TOS), int32(syscall.IP_TTL)
+	if l.to.Is6() {
+		level, classType, hopsType = syscall.IPPROTO_IPV6, ipv6TClass, ipv6HopLimit
+	}
+	if l.class != usualClass {
+		b = appendControl(b, level, classType, int(l.class), 4)
+	}
+	if l.hops != usualHops && l.hops != 0 {
+		b = appendControl(b, level, hopsType, int(l.hops), 4)
+	}
+	if segments {
+		b = appendControl(b, syscall.IPPROTO_UDP, udpSegment, l.size, 2)
+	}
+	m.header.Control = nil
+	m.header.SetControllen(len(b))
+	if len(b) > 0 {
+		m.header.Control = &b[0]
+	}
+}
+
+// appendControl appends a control message with a number of so many bytes, 4 or 2.
+func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	start := len(b)
-	b = b[:start+syscall.CmsgSpace(4)]
+	b = b[:start+syscall.CmsgSpace(size)]
 	h := (*syscall.Cmsghdr)(unsafe.Pointer(&b[start]))
 	h.Level, h.Type = level, kind
-	h.SetLen(syscall.CmsgLen(4))
-	binary.NativeEndian.PutUint32(b[start+syscall.SizeofCmsghdr:], uint32(value))
+	h.SetLen(syscall.CmsgLen(size))
+	if data := b[start+syscall.SizeofCmsghdr:]; size == 2 {
+		binary.NativeEndian.PutUint16(data, uint16(value))
+	} else {
+		binary.NativeEndian.PutUint32(data, uint32(value))
+	}
 	return b
 }
 
 // send sends what is kept. It returns false if the system has no room for all of it now. What it refuses for another reason, such
 // as a network that cannot be reached, is lost.
 func (s *sender) send(fd uintptr) bool {
+	s.last = train{}
 	for s.first < s.n {
 		sent, e := multiple(sendmmsg, fd, s.messages[s.first:s.n])
 		switch e {
@@ -200,12 +272,35 @@ func (s *sender) send(fd uintptr) bool {
 			s.first += sent
 		case syscall.EAGAIN:
 			return false
+		case syscall.EIO, syscall.EINVAL: // from a device that computes no checksums, as Linux before 6.11 says
+			if m := &s.messages[s.first]; m.header.Iovlen > 1 {
+				s.trains = false
+				s.split(fd, m)
+			}
+			s.first++
 		default:
 			s.first++
 		}
 	}
-	s.first, s.n = 0, 0
+	s.first, s.n, s.filled = 0, 0, 0
 	return true
+}
+
+// split sends the datagrams of a train one by one. Those for which there is no room are lost.
+func (s *sender) split(fd uintptr, m *message) {
+	var one [1]message
+	for k, v := range unsafe.Slice(m.header.Iov, m.header.Iovlen) {
+		if k > 0 && m.header.Namelen == syscall.SizeofSockaddrInet4 {
+			s.renumber(unsafe.Slice(v.Base, v.Len), uint16(k))
+		}
+		one[0] = *m
+		h := &one[0].header
+		h.Iov, h.Iovlen = &v, 1
+		if h.SetControllen(int(h.Controllen) - syscall.CmsgSpace(2)); h.Controllen == 0 { // without that of the train
+			h.Control = nil
+		}
+		_, _ = multiple(sendmmsg, fd, one[:])
+	}
 }
 
 // set makes the name that of RoCE's port at an address, and returns its length.

@@ -18,7 +18,7 @@ import (
 )
 
 // The ICRC covers the identification in IPv4's header, which a socket neither chooses nor shows. Linux gives 0 to what a
-// socket sends that is not connected and lets nobody fragment. Other systems that have Linux's calls may not.
+// socket sends that is not connected and lets nobody fragment, and 0, 1, 2 and so on to what it cuts from one datagram. Other systems that have Linux's calls may not.
 
 const (
 	soTimestamping = 37

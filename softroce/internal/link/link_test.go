@@ -104,7 +104,7 @@ func own(t testing.TB, h Handler) *owner {
 	go func() {
 		defer close(o.done)
 		for o.poll() {
-			bell.Wait(time.Hour)
+			bell.Wait(time.Hour, nil)
 		}
 	}()
 	t.Cleanup(o.end)
@@ -247,7 +247,7 @@ func TestSlowAnswer(t *testing.T) {
 	_, err = c.Write(append([]byte(magic), Slots-2))
 	require.NoError(t, err)
 	require.NoError(t, sendMemory(c, own.memory))
-	own.Wait(30 * time.Second)
+	own.Wait(30*time.Second, nil)
 	require.Equal(t, uint32(Rung), atomic.LoadUint32(own.Word()))
 	r := reader{memory: ring}
 	for _, want := range []string{"one", "two"} {
@@ -450,7 +450,7 @@ func TestUnfinishedRing(t *testing.T) {
 			defer b.memory.close()
 			done := make(chan struct{})
 			go func() {
-				b.Wait(time.Hour)
+				b.Wait(time.Hour, nil)
 				close(done)
 			}()
 			until(t, func() bool { return atomic.CompareAndSwapUint32(b.Word(), Asleep, word) })

@@ -7,6 +7,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // UDPPort is the port of RoCE version 2.
@@ -24,13 +26,21 @@ const (
 	// maxDatagram is how long a datagram may be: the longest header, 4096 bytes and the ICRC fit.
 	maxDatagram = 4352
 	// batch is how many datagrams one system call receives.
-	batch = 32
+	batch = 16
+	// maxSegments and maxTrain are how many datagrams, and bytes, the system takes together at most.
+	maxSegments = 64
+	maxTrain    = 65507
 	// outgoing is how many datagrams wait at most until the system takes them. More are dropped.
 	outgoing = 256
 	// receiveBuffer is what is asked of the system, which may give less: net.core.rmem_max.
 	receiveBuffer = 4 << 20
 	// usualHops is a socket's hop limit.
 	usualHops = 64
+	// usualClass is a socket's traffic class: that of connections' packets, which routers may mark (ECT(0)).
+	usualClass = 2
+	// A socket that cannot receive tries again after minPause, then after twice as long each time, up to maxPause.
+	minPause = time.Millisecond
+	maxPause = time.Second
 )
 
 // Datagram is one that has arrived.
@@ -44,9 +54,16 @@ type Datagram struct {
 // Socket is where the datagrams of one address of the machine come from and go to. Its owner calls Send and Flush, one at a time.
 type Socket struct {
 	addr netip.Addr
-	conn *net.UDPConn
+	conn io.Closer
 	raw  syscall.RawConn
 	done chan struct{} // closed when nothing is received any more; nil before Start
+
+	receiving sync.Mutex // until what has arrived is passed on, so that it stays in order
+	in        receiver
+	receive   func([]Datagram)
+
+	closing sync.Once
+	closed  chan struct{} // by Close
 
 	mu      sync.Mutex
 	out     sender
@@ -54,10 +71,21 @@ type Socket struct {
 	resume  func()
 }
 
-// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends has the
-// identification 0 in IPv4's header and is never fragmented. The error matches syscall.EADDRINUSE if somebody has the port.
-func OpenUDP(addr netip.Addr) (*Socket, error) {
-	return openSocket(addr, func(fd int) error { return prepareSender(fd, addr) })
+// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends is never fragmented. It has
+// the identification 0 in IPv4's header, unless the system takes datagrams in trains, in which they are numbered. renumber changes a datagram of a train
+// into one with the identification 0; without it, there are no trains. The error matches syscall.EADDRINUSE if somebody has the port. There is
+// also an error if the system refuses the calls that send and receive, as a sandbox may.
+func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, error) {
+	trains := false
+	s, err := openSocket(addr, func(fd int) error {
+		trains = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpSegment, 0) == nil
+		return prepareSender(fd, addr)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.out.renumber, s.out.trains = renumber, trains && renumber != nil
+	return s, nil
 }
 
 // OpenGroup opens a socket that receives what is sent to a multicast group through the interfaces that have the addresses. Others may
@@ -97,7 +125,15 @@ func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Socket{addr: addr, conn: conn, raw: raw}, nil
+	if cerr := raw.Control(func(fd uintptr) { err = tryCalls(fd) }); cerr != nil || err != nil {
+		conn.Close()
+		return nil, errors.Join(cerr, err)
+	}
+	return newSocket(addr, conn, raw), nil
+}
+
+func newSocket(addr netip.Addr, conn io.Closer, raw syscall.RawConn) *Socket {
+	return &Socket{addr: addr, conn: conn, raw: raw, closed: make(chan struct{})}
 }
 
 // interfaceOf returns the index of the interface that has an address.
@@ -187,6 +223,8 @@ func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
 const (
 	ipPMTUDiscDo     = 2
 	udpNoCheck6RX    = 102
+	udpSegment       = 103
+	udpGRO           = 104
 	ipv6RecvHopLimit = 51
 	ipv6HopLimit     = 52
 	ipv6RecvTClass   = 66
@@ -198,9 +236,11 @@ const (
 func prepare(fd int, is6 bool) error {
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, receiveBuffer)
 	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, receiveBuffer)
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that come together may be received together
 	type option struct{ level, name, value int }
 	options := []option{
 		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
+		{syscall.IPPROTO_IP, syscall.IP_TOS, usualClass},
 		{syscall.IPPROTO_IP, syscall.IP_RECVTOS, 1},
 		{syscall.IPPROTO_IP, syscall.IP_RECVTTL, 1},
 		{syscall.IPPROTO_IP, syscall.IP_TTL, usualHops},
@@ -208,6 +248,7 @@ func prepare(fd int, is6 bool) error {
 	if is6 {
 		options = []option{
 			{syscall.IPPROTO_IPV6, ipv6MTUDiscover, ipPMTUDiscDo},
+			{syscall.IPPROTO_IPV6, ipv6TClass, usualClass},
 			{syscall.IPPROTO_IPV6, ipv6RecvTClass, 1},
 			{syscall.IPPROTO_IPV6, ipv6RecvHopLimit, 1},
 			{syscall.IPPROTO_IPV6, syscall.IPV6_UNICAST_HOPS, usualHops},
@@ -226,31 +267,65 @@ func prepare(fd int, is6 bool) error {
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
 // Start lets receive have what arrives, and resume know that Blocked has become false, until Close. They are called by
-// goroutines of the socket's.
+// goroutines of the socket's. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
+// arrives until it does not.
 func (s *Socket) Start(receive func([]Datagram), resume func()) {
 	s.done = make(chan struct{})
-	s.resume = resume
+	s.receive, s.resume = receive, resume
 	go func() {
 		defer close(s.done)
-		var r receiver
+		pause := minPause
 		for {
-			got, err := r.receive(s.raw)
-			if errors.Is(err, net.ErrClosed) {
+			e := syscall.Errno(0)
+			err := s.raw.Read(func(fd uintptr) bool {
+				e = s.take(fd)
+				return e != syscall.EAGAIN
+			})
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
-			}
-			if len(got) > 0 {
-				receive(got)
+			case err != nil, e != 0:
+				select {
+				case <-s.closed:
+					return
+				case <-time.After(pause):
+				}
+				pause = min(2*pause, maxPause)
+			default:
+				pause = minPause
 			}
 		}
 	}()
 }
 
-// Close closes the socket. The functions that Start got may still be called for what has just arrived.
-func (s *Socket) Close() error { return s.conn.Close() }
+// take passes on what has arrived.
+func (s *Socket) take(fd uintptr) syscall.Errno {
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	got, e := s.in.receive(fd)
+	if len(got) > 0 {
+		s.receive(got)
+	}
+	return e
+}
 
-// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. It may leave that to Flush. It does
+// Poll passes on what has arrived, in the caller's goroutine, and reports whether there was something. It is faster than the socket's goroutine, which has
+// to be woken.
+func (s *Socket) Poll() (some bool) {
+	_ = s.raw.Control(func(fd uintptr) { some = s.take(fd) == 0 })
+	return some
+}
+
+// Close closes the socket. The functions that Start got may still be called for what has just arrived.
+func (s *Socket) Close() error {
+	s.closing.Do(func() { close(s.closed) })
+	return s.conn.Close()
+}
+
+// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. fill is told which identification IPv4's header
+// will have. Send may leave that to Flush. It does
 // not block: what the system has no room for is lost, as on a network.
-func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte) bool) {
+func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if size > maxDatagram {
@@ -262,9 +337,7 @@ func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []
 	if s.out.full() {
 		return
 	}
-	if fill(s.out.buffer(size)) {
-		s.out.add(to, class, hops)
-	}
+	s.out.add(to, class, hops, size, fill)
 }
 
 // Flush sends what is left of what was sent.

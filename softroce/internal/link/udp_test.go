@@ -7,14 +7,19 @@ package link
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -48,10 +53,15 @@ func (b *inbox) len() int {
 
 func openUDP(t *testing.T, a netip.Addr) (*Socket, *inbox) {
 	t.Helper()
+	return openTrains(t, a, nil)
+}
+
+func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) (*Socket, *inbox) {
+	t.Helper()
 	var s *Socket
 	until(t, func() (ok bool) { // another test binary may have ::1
 		var err error
-		s, err = OpenUDP(a)
+		s, err = OpenUDP(a, renumber)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			require.NoError(t, err)
 		}
@@ -87,7 +97,7 @@ func TestDatagrams(t *testing.T) {
 					if i%8 != 0 {
 						size = 20
 					}
-					from.Send(addrs[1], uint8(n%7), uint8(60+n%5), size, func(b []byte) bool {
+					from.Send(addrs[1], uint8(n%7), uint8(60+n%5), size, func(b []byte, _ uint16) bool {
 						require.Len(t, b, size)
 						clear(b)
 						binary.BigEndian.PutUint32(b, uint32(n))
@@ -95,8 +105,8 @@ func TestDatagrams(t *testing.T) {
 					})
 					n++
 				}
-				from.Send(addrs[1], 0, 64, 20, func([]byte) bool { return false })
-				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte) bool { panic("there is no room for it") })
+				from.Send(addrs[1], 0, 64, 20, func([]byte, uint16) bool { return false })
+				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte, uint16) bool { panic("there is no room for it") })
 				from.Flush()
 				until(t, func() bool { return box.len() == n })
 			}
@@ -108,6 +118,88 @@ func TestDatagrams(t *testing.T) {
 			}
 			require.False(t, from.Blocked())
 		})
+	}
+}
+
+// TestTrains sends datagrams that the system takes together, and the same when it turns out that it does not. They arrive one by one.
+func TestTrains(t *testing.T) {
+	sizes := []int{1056, 1040, 1040, 1040, 20, 20, 16, 20, 4116, 4116, 100, 0, 0, 100}
+	for range 300 {
+		sizes = append(sizes, 1040)
+	}
+	for name, addrs := range map[string][2]netip.Addr{
+		"IPv4": {own4(0), own4(1)},
+		"IPv6": {netip.IPv6Loopback(), netip.IPv6Loopback()},
+	} {
+		for _, refused := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", refused), func(t *testing.T) {
+				renumbered := 0
+				from, box := openTrains(t, addrs[0], func(b []byte, id uint16) {
+					renumbered++
+					binary.BigEndian.PutUint16(b[4:], binary.BigEndian.Uint16(b[4:])-id)
+				})
+				if addrs[1] != addrs[0] {
+					_, box = openUDP(t, addrs[1])
+				}
+				require.True(t, from.out.trains)
+				if refused { // Linux takes no trains without checksums
+					require.NoError(t, from.raw.Control(func(fd uintptr) {
+						if addrs[0].Is4() {
+							require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_NO_CHECK, 1))
+						} else {
+							const udpNoCheck6TX = 101
+							require.NoError(t, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_UDP, udpNoCheck6TX, 1))
+						}
+					}))
+				}
+				numbered := 0
+				for i, size := range sizes {
+					from.Send(addrs[1], usualClass, 64, size, func(b []byte, id uint16) bool {
+						require.LessOrEqual(t, id, uint16(maxSegments))
+						if id > 0 {
+							numbered++
+						}
+						clear(b)
+						if len(b) >= 6 {
+							binary.BigEndian.PutUint32(b, uint32(i))
+							binary.BigEndian.PutUint16(b[4:], id)
+						}
+						return true
+					})
+					if i%100 == 99 {
+						from.Flush()
+						until(t, func() bool { return box.len() == i+1 })
+					}
+				}
+				if !refused {
+					require.Less(t, from.out.n, 3)
+				}
+				from.Flush()
+				until(t, func() bool { return box.len() == len(sizes) })
+				together := 0
+				for i, d := range box.got {
+					require.Len(t, d.Data, sizes[i], i)
+					if len(d.Data) < 6 {
+						continue
+					}
+					require.Equal(t, uint32(i), binary.BigEndian.Uint32(d.Data))
+					if binary.BigEndian.Uint16(d.Data[4:]) > 0 {
+						together++
+					}
+				}
+				require.Equal(t, addrs[0].Is4(), numbered > 0)
+				require.Equal(t, !refused, from.out.trains)
+				switch {
+				case !refused:
+					require.Equal(t, numbered, together)
+				case addrs[0].Is4():
+					require.Equal(t, numbered, renumbered)
+					require.Zero(t, together)
+				default:
+					require.Zero(t, renumbered)
+				}
+			})
+		}
 	}
 }
 
@@ -131,7 +223,7 @@ func TestLongDatagram(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	from, box := openUDP(t, own4(0))
 	send := func(to netip.Addr) {
-		from.Send(to, 0, 64, 20, func([]byte) bool { return true })
+		from.Send(to, 0, 64, 20, func([]byte, uint16) bool { return true })
 	}
 	send(netip.IPv6Loopback())
 	send(netip.MustParseAddr("255.255.255.255"))
@@ -146,9 +238,9 @@ func TestUnreachable(t *testing.T) {
 
 func TestTakenPort(t *testing.T) {
 	openUDP(t, own4(0))
-	_, err := OpenUDP(own4(0))
+	_, err := OpenUDP(own4(0), nil)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	_, err = OpenUDP(netip.MustParseAddr("192.0.2.77"))
+	_, err = OpenUDP(netip.MustParseAddr("192.0.2.77"), nil)
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 }
 
@@ -198,9 +290,10 @@ func TestSlowNetwork(t *testing.T) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	require.NoError(t, err)
 	var resumed atomic.Int32
-	s := &Socket{raw: raw, resume: func() { resumed.Add(1) }}
+	s := newSocket(netip.Addr{}, c, raw)
+	s.resume = func() { resumed.Add(1) }
 	send := func() (filled bool) {
-		s.Send(own4(0), 0, 64, maxDatagram, func([]byte) bool {
+		s.Send(own4(0), 0, 64, maxDatagram, func([]byte, uint16) bool {
 			filled = true
 			return true
 		})
@@ -217,4 +310,82 @@ func TestSlowNetwork(t *testing.T) {
 	require.False(t, s.Blocked())
 	require.True(t, send())
 	s.Flush()
+}
+
+// TestSystemRefuses opens sockets on a thread for which a filter of the kernel's refuses what they need, as in a sandbox.
+func TestSystemRefuses(t *testing.T) {
+	for name, call := range map[string]uintptr{"sendmmsg": sendmmsg, "recvmmsg": recvmmsg} {
+		for _, e := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS} {
+			t.Run(name+" "+e.Error(), func(t *testing.T) {
+				opened := make(chan error)
+				go func() {
+					runtime.LockOSThread() // and the thread ends with the goroutine
+					if err := refuse(call, e); err != nil {
+						opened <- err
+						return
+					}
+					s, err := OpenUDP(own4(0), nil)
+					if err == nil {
+						_ = s.Close()
+					}
+					opened <- err
+				}()
+				err := <-opened
+				require.ErrorIs(t, err, e)
+				require.EqualError(t, err, name+": "+e.Error())
+			})
+		}
+	}
+	s, err := OpenUDP(own4(0), nil) // no port is still taken
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+// refuse lets a system call of this thread fail.
+func refuse(call uintptr, e syscall.Errno) error {
+	const (
+		setNoNewPrivs, setSeccomp, filterMode = 38, 22, 2
+		load, equal, give                     = 0x20, 0x15, 0x06 // BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K
+		allow, fail                           = 0x7FFF0000, 0x00050000
+	)
+	filter := []syscall.SockFilter{
+		{Code: load}, // the call's number
+		{Code: equal, Jf: 1, K: uint32(call)},
+		{Code: give, K: fail | uint32(e)},
+		{Code: give, K: allow},
+	}
+	program := syscall.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, setNoNewPrivs, 1, 0, 0, 0, 0); e != 0 {
+		return os.NewSyscallError("prctl", e)
+	}
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, setSeccomp, filterMode, uintptr(unsafe.Pointer(&program))); e != 0 {
+		return os.NewSyscallError("prctl", e)
+	}
+	return nil
+}
+
+// broken is a socket from which nothing can be received.
+type broken struct {
+	syscall.RawConn
+	tries chan error // what each try returns
+}
+
+func (b broken) Read(func(uintptr) bool) error { return <-b.tries }
+func (broken) Close() error                    { return nil }
+
+// TestSystemRefusesLater has a socket fail to receive, time after time. It waits in between, and Close ends that.
+func TestSystemRefusesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := broken{tries: make(chan error)}
+		s := newSocket(own4(0), b, b)
+		s.Start(func([]Datagram) {}, func() {})
+		begin := time.Now()
+		for i, waited := range []time.Duration{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2023, 3023} {
+			b.tries <- syscall.EPERM
+			require.Equal(t, waited*time.Millisecond, time.Since(begin), i)
+		}
+		require.NoError(t, s.Close())
+		<-s.done
+		require.Equal(t, 3023*time.Millisecond, time.Since(begin))
+	})
 }

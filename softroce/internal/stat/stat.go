@@ -41,6 +41,10 @@ type Objects struct {
 type Counters struct {
 	PacketsSent     uint64 `json:"packets_sent"`
 	PacketsReceived uint64 `json:"packets_received"`
+	PacketsMarked   uint64 `json:"packets_marked"` // received, by routers: their way is congested
+	// Congestion notifications tell a peer, or this device, to send more slowly.
+	NotificationsSent     uint64 `json:"notifications_sent"`
+	NotificationsReceived uint64 `json:"notifications_received"`
 	// Retries are those of all queue pairs that there are or were.
 	Retries
 }

@@ -78,6 +78,16 @@ func (f Flow) Seal(b []byte, id uint16) {
 	binary.LittleEndian.PutUint32(b[n:], f.ICRC(b[:n], id))
 }
 
+// Renumber changes the ICRC in the last four bytes of b, which is right for IPv4 and the identification id, into that for 0.
+func Renumber(b []byte, id uint16) {
+	n := len(b) - icrcLen
+	added := ip4ID.of(id)
+	for range n {
+		added = crc32.IEEETable[byte(added)] ^ added>>8
+	}
+	binary.LittleEndian.PutUint32(b[n:], binary.LittleEndian.Uint32(b[n:])^added)
+}
+
 // Verify reports whether the ICRC in the last four bytes of b is right. Over IPv4 that depends on
 // the identification, which a socket does not tell: Verify returns the only one for which the ICRC
 // is right, or false if there is none. One in 65,536 of all ICRCs passes; no packet with a

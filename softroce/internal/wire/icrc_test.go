@@ -318,3 +318,21 @@ func BenchmarkNewFlow(b *testing.B) {
 		_ = wire.NewFlow(src, dst, 64492)
 	}
 }
+
+// TestRenumber takes the identification back out of packets of several lengths.
+func TestRenumber(t *testing.T) {
+	flow := wire.NewFlow(wire.GIDOf(netip.MustParseAddr("192.0.2.1")), wire.GIDOf(netip.MustParseAddr("192.0.2.9")), wire.Port)
+	for _, n := range []int{16, 20, 1040, 4116} {
+		for _, id := range []uint16{0, 1, 63, 0xFFFF} {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = byte(i * 7)
+			}
+			want := append([]byte(nil), b...)
+			flow.Seal(want, 0)
+			flow.Seal(b, id)
+			wire.Renumber(b, id)
+			require.Equal(t, want, b)
+		}
+	}
+}
