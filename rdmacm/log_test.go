@@ -65,14 +65,16 @@ func TestLogger(t *testing.T) {
 	}{
 		"closed": {
 			func(t *testing.T, client *rdmacm.Conn) { require.NoError(t, client.Close()) },
-			record{Level: "DEBUG"}, record{Level: "DEBUG", Error: "disconnected"},
+			record{Level: "DEBUG"},
+			record{Level: "DEBUG", Error: "disconnected"},
 		},
 		"failed": {
 			func(t *testing.T, client *rdmacm.Conn) {
 				here := alloc(t, client, 8)
 				require.Error(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}))
 			},
-			record{Level: "WARN", Error: "work request"}, record{},
+			record{Level: "WARN", Error: "work request"},
+			record{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
