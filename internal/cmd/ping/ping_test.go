@@ -25,7 +25,7 @@ func TestWrongArguments(t *testing.T) {
 		"-x":                 "unknown shorthand flag",
 		"-p 0 host":          "expected a number from 1 to 65535",
 		"-s 7 host":          "expected a number from 8 to 1048576",
-		"-i -1 host":         "expected seconds from 0 to 2147483648",
+		"-i -1 host":         "expected seconds from 0 to 2147483647",
 		"-i NaN host":        "expected seconds from 0",
 		"-W 0 host":          "expected seconds from 0.001",
 		"host more":          `unexpected argument "more"`,

@@ -111,7 +111,7 @@ func (m *milliseconds) String() string {
 
 func (m *milliseconds) Type() string { return "ms" }
 
-const maxSeconds = 1 << 31
+const maxSeconds = 1<<31 - 1
 
 // seconds is a flag's value that is a decimal number.
 type seconds struct {

@@ -166,7 +166,7 @@ func TestSeconds(t *testing.T) {
 	require.NoError(t, flags.Parse([]string{"-w", "0.25"}))
 	require.Equal(t, 250*time.Millisecond, d)
 	for _, wrong := range []string{"0", "-1", "NaN", "Inf", "x", "3000000000"} {
-		require.ErrorContains(t, flags.Parse([]string{"-w", wrong}), "expected seconds from 0.001 to 2147483648", wrong)
+		require.ErrorContains(t, flags.Parse([]string{"-w", wrong}), "expected seconds from 0.001 to 2147483647", wrong)
 	}
 }
 
