@@ -54,7 +54,7 @@ func TestCapturesOfPrograms(t *testing.T) {
 		kinds                   []string // that tshark finds, among others
 	}{
 		"rping": {"rping", "-s -a 127.0.0.1 -S 5000 -V", "-c -a 127.0.0.1 -S 5000 -V -C 3", []string{
-			"CM: ConnectRequest", "CM: ConnectReply", "CM: ReadyToUse", "CM: DisconnectRequest", "CM: DisconnectReply", "RC Send Only", "RC Acknowledge",
+			"CM: ConnectRequest", "CM: ConnectReply", "CM: ReadyToUse", "CM: DisconnectRequest", "RC Send Only", "RC Acknowledge",
 			"RC RDMA Read Request", "RC RDMA Read Response First", "RC RDMA Read Response Last", "RC RDMA Write First", "RC RDMA Write Last",
 		}},
 		"rping, IPv6": {"rping", "-s -a ::1", "-c -a ::1 -C 3", []string{"CM: ConnectRequest", "RC RDMA Write Only", "RC RDMA Read Request"}},
