@@ -46,6 +46,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return 1
 	case err != nil:
 		return 1
+	case *listen == "": // for which net.Listen takes any port, on all addresses
+		fmt.Fprintln(stderr, "verbena-exporter: -listen is empty")
+		return 1
 	}
 	c := collector.New(collector.Config{
 		Sysfs: stat.Sysfs(*sysfs), NoResources: !*resources, OnError: func(err error) { fmt.Fprintf(stderr, "verbena-exporter: %v\n", err) },

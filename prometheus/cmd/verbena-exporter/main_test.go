@@ -100,6 +100,7 @@ func TestWrong(t *testing.T) {
 		"help":     {[]string{"-h"}, 0, "address to listen on"},
 		"flag":     {[]string{"-x"}, 1, "flag provided but not defined: -x"},
 		"argument": {[]string{"more"}, 1, `unexpected argument "more"`},
+		"nothing":  {[]string{"-listen", ""}, 1, "-listen is empty"},
 		"address":  {[]string{"-listen", "nowhere"}, 1, "verbena-exporter: listen tcp: "},
 	} {
 		t.Run(name, func(t *testing.T) {
