@@ -46,6 +46,7 @@ type Config struct {
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
 	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
+	// Its handler must not close the connection: Close, which waits for the handler, would never return.
 	Logger *slog.Logger
 }
 
