@@ -66,11 +66,12 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	devices, err := c.config.Sysfs.Devices()
 	c.done(to, "counters", err)
 	for _, d := range devices {
+		name := label(d.Name)
 		for _, v := range d.Counters {
-			to <- metric("rdma_device_", v, []string{"device"}, d.Name)
+			to <- metric("rdma_device_", v, []string{"device"}, name)
 		}
 		for _, p := range d.Ports {
-			collectPort(to, d.Name, p)
+			collectPort(to, name, p)
 		}
 	}
 	if c.config.NoResources {
@@ -119,7 +120,7 @@ func metric(prefix string, c stat.Counter, labels []string, values ...string) pr
 	case c.Group == stat.Hardware:
 		name = "hw_" + name
 	default: // a message of the connection manager: one metric for all kinds
-		labels, values = append(labels, "message"), append(values, c.Name)
+		labels, values = append(labels, "message"), append(values, label(c.Name))
 		name, help = clean(string(c.Group)), messages[c.Group]
 	}
 	switch c.Unit {
@@ -164,7 +165,9 @@ func collectResources(to chan<- prometheus.Metric, all stat.Resources) {
 	sums := map[key]float64{}
 	add := func(desc *prometheus.Desc, n float64, labels ...string) {
 		k := key{desc: desc}
-		copy(k.labels[:], labels)
+		for i, l := range labels {
+			k.labels[i] = label(l)
+		}
 		sums[k] += n
 	}
 	for _, o := range all.QueuePairs {
@@ -195,5 +198,8 @@ func program(o stat.Owner) string {
 	if o.Kernel != "" {
 		return "[" + o.Kernel + "]"
 	}
-	return strings.ToValidUTF8(o.Program, "?") // which Prometheus insists on
+	return o.Program
 }
+
+// label returns a label's value for the name of anything. Prometheus insists on UTF-8.
+func label(name string) string { return strings.ToValidUTF8(name, "?") }

@@ -100,6 +100,28 @@ func TestNames(t *testing.T) {
 	require.Empty(t, problems)
 }
 
+// Devices may have any names, and programs too.
+func TestNoUTF8(t *testing.T) {
+	c := New(Config{NoResources: true, Sysfs: sysfs(t, map[string]string{
+		"a\xff/hw_counters/cmds_err": "7", "a\xff/ports/1/state": "4: ACTIVE", "a\xff/ports/1/hw_counters/tx_bytes": "8", "b/ports/1/cm_tx_msgs/\xff": "9",
+	})})
+	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP rdma_device_hw_cmds_err_total Commands that failed.
+# TYPE rdma_device_hw_cmds_err_total counter
+rdma_device_hw_cmds_err_total{device="a?"} 7
+# HELP rdma_port_active Whether the port can carry data.
+# TYPE rdma_port_active gauge
+rdma_port_active{device="a?",port="1"} 1
+`), "rdma_device_hw_cmds_err_total", "rdma_port_active"))
+	require.NoError(t, testutil.CollectAndCompare(objects{stat.Resources{ProtectionDomains: []stat.ProtectionDomain{
+		{Device: "d", Owner: stat.Owner{Program: "\xff"}}, {Device: "d", Owner: stat.Owner{Program: "\xfe"}},
+	}}}, strings.NewReader(`
+# HELP rdma_protection_domains Protection domains that there are, by the program that has made them.
+# TYPE rdma_protection_domains gauge
+rdma_protection_domains{device="d",program="?"} 2
+`)))
+}
+
 // What cannot be read is said, on the page and to the program.
 func TestErrors(t *testing.T) {
 	var said []error

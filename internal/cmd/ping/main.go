@@ -48,7 +48,8 @@ sent again, which takes longer, and is no lost message. After a lost message,
 verbena ping connects again for the next one.
 
 The server listens on ADDRESS, or on all addresses of all devices, and takes any
-number of clients, or ends after -c of them. It says who comes and goes.
+number of clients, or ends after -c of them. It says who comes and goes, and
+refuses what is no verbena ping, which does not count.
 
 With VERBENA_DEVICE=soft in the environment, both use the device in user space,
 on which 127.0.0.1 is an address, too.

@@ -59,12 +59,18 @@ func (s *server) run(ctx context.Context, address string) error {
 	}
 	s.print(happening{Event: "listening", Address: ln.Addr().String()})
 	var clients sync.WaitGroup
-	for n := 0; s.count == 0 || n < s.count; n++ {
+	for n := 0; s.count == 0 || n < s.count; {
 		var request *rdmacm.Request
 		if request, err = ln.Accept(ctx); err != nil {
 			break
 		}
-		clients.Go(func() { s.serve(ctx, request) })
+		size, ok := greeted(request.PrivateData())
+		if !ok { // a stranger, who does not count
+			clients.Go(func() { s.refuse(request) })
+			continue
+		}
+		n++
+		clients.Go(func() { s.serve(ctx, request, size) })
 	}
 	clients.Wait()
 	if ctx.Err() != nil { // which is how it is meant to end
@@ -73,15 +79,15 @@ func (s *server) run(ctx context.Context, address string) error {
 	return errors.Join(err, ln.Close())
 }
 
-// serve answers a client until it ends.
-func (s *server) serve(ctx context.Context, request *rdmacm.Request) {
+// refuse rejects a request that does not come from a ping.
+func (s *server) refuse(request *rdmacm.Request) {
+	err := errors.Join(errors.New("it is no verbena ping, or another version of it"), request.Reject(nil))
+	s.print(happening{Event: "refused", Address: request.RemoteAddr().String(), Error: err.Error()})
+}
+
+// serve answers a client, whose messages have that size, until it ends.
+func (s *server) serve(ctx context.Context, request *rdmacm.Request, size int) {
 	client := request.RemoteAddr().String()
-	size, ok := greeted(request.PrivateData())
-	if !ok {
-		err := errors.Join(errors.New("it is no verbena ping, or another version of it"), request.Reject(nil))
-		s.print(happening{Event: "refused", Address: client, Error: err.Error()})
-		return
-	}
 	e, err := newEnd(size)
 	if err == nil {
 		err = e.accept(ctx, request)

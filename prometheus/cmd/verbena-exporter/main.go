@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -66,7 +67,10 @@ func serve(ctx context.Context, address string, c prometheus.Collector, stderr i
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		// Two counters of a driver whose names look alike to Prometheus cost one of them, not the page.
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: log.New(stderr, "verbena-exporter: ", 0),
+	}))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = io.WriteString(w, "<a href=\"/metrics\">metrics of RDMA devices</a>\n")

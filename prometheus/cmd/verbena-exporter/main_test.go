@@ -73,6 +73,15 @@ func TestPage(t *testing.T) {
 	status, _ = get(t, address+"/other")
 	require.Equal(t, http.StatusNotFound, status)
 
+	for _, name := range []string{"odd name", "ODD.name"} {
+		require.NoError(t, os.WriteFile(filepath.Join(counters, name), []byte("1\n"), 0o600))
+	}
+	status, text = get(t, address+"/metrics")
+	require.Equal(t, http.StatusOK, status, text)
+	require.Contains(t, text, "\nrdma_port_odd_name{device=\"mlx5_0\",port=\"1\"} 1\n")
+	require.Contains(t, text, "\nrdma_port_rcv_data_bytes_total{device=\"mlx5_0\",port=\"1\"} 4000\n")
+	require.Contains(t, stderr.String(), "was collected before with the same name and label values")
+
 	require.NoError(t, os.RemoveAll(filepath.Join(sys, "class")))
 	_, text = get(t, address+"/metrics")
 	require.Contains(t, text, "rdma_collector_success{source=\"counters\"} 0\n")
