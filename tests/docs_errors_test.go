@@ -34,7 +34,7 @@ func literals(t *testing.T) string {
 func TestTroubleshootingQuotesErrors(t *testing.T) {
 	sources := literals(t)
 	errnos := map[string]bool{
-		"connection refused": true, "connection timed out": true, "operation not supported": true,
+		"connection timed out": true, "operation not supported": true,
 		"file already closed":               true,
 		"no such GID: there is none at all": true, // put together from ErrNoGID
 	}

@@ -40,7 +40,7 @@ const (
 
 func openCUDA() (*cuda, error) {
 	c := &cuda{}
-	err := load("libcuda.so.1", map[string]any{
+	err := load("libcuda.so.1", "NVIDIA's driver", map[string]any{
 		"cuInit": &c.init, "cuDeviceGet": &c.deviceGet, "cuDeviceGetName": &c.deviceGetName, "cuDeviceGetAttribute": &c.deviceGetAttr,
 		"cuDevicePrimaryCtxRetain": &c.primaryCtxRetain, "cuCtxSetCurrent": &c.ctxSetCurrent,
 		"cuMemAlloc_v2": &c.memAlloc, "cuMemFree_v2": &c.memFree, "cuMemcpyHtoD_v2": &c.memcpyHtoD, "cuMemcpyDtoH_v2": &c.memcpyDtoH,

@@ -100,11 +100,11 @@ const gpuPage = 64 << 10
 // wholePages returns a size of whole pages of the GPU's, so that nothing else is in them.
 func wholePages(size int) uintptr { return (uintptr(size) + gpuPage - 1) &^ (gpuPage - 1) }
 
-// load opens a library and sets each function to the one of that name.
-func load(library string, functions map[string]any) error {
+// load opens a library, which comes with the named software, and sets each function to the one of that name.
+func load(library, software string, functions map[string]any) error {
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (it comes with %s)", err, software)
 	}
 	for name, function := range functions {
 		address, err := purego.Dlsym(handle, name)

@@ -27,11 +27,11 @@ const (
 
 func openROCm() (*rocm, error) {
 	r := &rocm{}
-	err := load("libamdhip64.so", map[string]any{
+	err := load("libamdhip64.so", "AMD's ROCm", map[string]any{
 		"hipInit": &r.init, "hipMalloc": &r.malloc, "hipFree": &r.freeMemory, "hipMemcpy": &r.memcpy, "hipGetErrorName": &r.getErrorName,
 	})
 	if err == nil {
-		err = load("libhsa-runtime64.so.1", map[string]any{"hsa_init": &r.hsaInit, "hsa_amd_portable_export_dmabuf": &r.exportDMABuf})
+		err = load("libhsa-runtime64.so.1", "AMD's ROCm", map[string]any{"hsa_init": &r.hsaInit, "hsa_amd_portable_export_dmabuf": &r.exportDMABuf})
 	}
 	if err != nil {
 		return nil, err

@@ -134,12 +134,13 @@ func relay(ctx context.Context, client half, to place) error {
 	defer server.Close()
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
-	stop := context.AfterFunc(ctx, func() {
+	reset := func() {
 		for _, c := range []half{client, server} {
 			c.SetLinger(0) // tells the peer that this is no orderly end
 			c.Close()
 		}
-	})
+	}
+	stop := context.AfterFunc(ctx, reset)
 	var directions sync.WaitGroup
 	for _, d := range []struct{ from, to half }{{client, server}, {server, client}} {
 		directions.Go(func() {
@@ -154,6 +155,7 @@ func relay(ctx context.Context, client half, to place) error {
 	}
 	directions.Wait()
 	if err := context.Cause(ctx); err != nil {
+		reset() // both directions may have ended before the other call has begun
 		return err
 	}
 	stop()
