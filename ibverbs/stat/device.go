@@ -60,24 +60,24 @@ func Devices() ([]Device, error) { return Default.Devices() }
 // Devices returns the devices with their counters, in the order of their names:
 // none where the kernel has no RDMA. The kernel may ask each device for its
 // counters, but nothing here waits for anything else. A device that is removed
-// meanwhile is left out. It may be called concurrently.
+// meanwhile is left out. If one cannot be read, the others are returned with the
+// error. It may be called concurrently.
 func (s Sysfs) Devices() ([]Device, error) {
 	names, err := s.names()
 	if err != nil {
 		return nil, err
 	}
-	all := []Device{}
+	all, errs := []Device{}, []error{}
 	for _, name := range names {
 		d, err := s.Device(name)
-		if gone(err) {
-			continue
+		switch {
+		case err == nil:
+			all = append(all, d)
+		case !gone(err):
+			errs = append(errs, err)
 		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // names returns the names of the devices.

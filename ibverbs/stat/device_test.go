@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,4 +111,17 @@ func TestNoDevices(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist, name)
 		require.ErrorContains(t, err, name)
 	}
+}
+
+// A device that cannot be read does not hide the others.
+func TestUnreadableDevice(t *testing.T) {
+	sys := card(t)
+	all, err := sys.Devices()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	require.NoError(t, os.Symlink("loop", filepath.Join(string(sys), "class", "infiniband", "loop")))
+	found, err := sys.Devices()
+	require.ErrorIs(t, err, syscall.ELOOP)
+	require.ErrorContains(t, err, "stat: reading the counters of loop: ")
+	require.Equal(t, all, found)
 }
