@@ -276,14 +276,11 @@ func (s *Socket) Start(receive func([]Datagram), resume func()) {
 		defer close(s.done)
 		pause := minPause
 		for {
-			e := syscall.Errno(0)
-			err := s.raw.Read(func(fd uintptr) bool {
-				e = s.take(fd)
-				return e != syscall.EAGAIN
-			})
+			e, err := s.take(s.raw.Read)
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return
+			case e == syscall.EBUSY: // Poll has received
 			case err != nil, e != 0:
 				select {
 				case <-s.closed:
@@ -298,22 +295,40 @@ func (s *Socket) Start(receive func([]Datagram), resume func()) {
 	}()
 }
 
-// take passes on what has arrived.
-func (s *Socket) take(fd uintptr) syscall.Errno {
-	s.receiving.Lock()
+// take passes on what has arrived, for which with waits, or does not. It waits for nothing else inside of with, since Close waits for that,
+// perhaps with a lock that receive takes.
+func (s *Socket) take(with func(func(fd uintptr) bool) error) (syscall.Errno, error) {
+	e, busy := syscall.EAGAIN, false
+	var got []Datagram
+	err := with(func(fd uintptr) bool {
+		if busy = !s.receiving.TryLock(); busy {
+			return true
+		}
+		if got, e = s.in.receive(fd); e == syscall.EAGAIN {
+			s.receiving.Unlock()
+		}
+		return e != syscall.EAGAIN
+	})
+	switch {
+	case busy: // somebody else is passing on
+		s.receiving.Lock()
+		defer s.receiving.Unlock()
+		return syscall.EBUSY, err
+	case e == syscall.EAGAIN:
+		return e, err
+	}
 	defer s.receiving.Unlock()
-	got, e := s.in.receive(fd)
 	if len(got) > 0 {
 		s.receive(got)
 	}
-	return e
+	return e, err
 }
 
 // Poll passes on what has arrived, in the caller's goroutine, and reports whether there was something. It is faster than the socket's goroutine, which has
 // to be woken.
-func (s *Socket) Poll() (some bool) {
-	_ = s.raw.Control(func(fd uintptr) { some = s.take(fd) == 0 })
-	return some
+func (s *Socket) Poll() bool {
+	e, _ := s.take(func(try func(fd uintptr) bool) error { return s.raw.Control(func(fd uintptr) { try(fd) }) })
+	return e == 0
 }
 
 // Close closes the socket. The functions that Start got may still be called for what has just arrived.
