@@ -389,3 +389,28 @@ func TestSystemRefusesLater(t *testing.T) {
 		require.Equal(t, 3023*time.Millisecond, time.Since(begin))
 	})
 }
+
+// TestCloseWhileReceiving closes a socket while what has arrived is being passed on to somebody who waits for a lock that the caller of Close
+// has, and while Poll would like to receive, too.
+func TestCloseWhileReceiving(t *testing.T) {
+	from, _ := openUDP(t, own4(0))
+	s, err := OpenUDP(own4(1), nil)
+	require.NoError(t, err)
+	var mu sync.Mutex
+	mu.Lock()
+	receives := make(chan struct{}, 1)
+	s.Start(func([]Datagram) {
+		receives <- struct{}{}
+		mu.Lock()
+		defer mu.Unlock()
+	}, func() {})
+	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
+	from.Flush()
+	<-receives
+	polled := make(chan bool)
+	go func() { polled <- s.Poll() }()
+	require.NoError(t, s.Close())
+	mu.Unlock()
+	require.False(t, <-polled)
+	<-s.done
+}
