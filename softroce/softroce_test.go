@@ -332,6 +332,10 @@ func TestRemoveAndInsert(t *testing.T) {
 		devices, err := ibverbs.Devices()
 		require.NoError(t, err)
 		require.Empty(t, devices)
+		_, err = rdmacm.Dial(ctx, address, nil)
+		require.ErrorIs(t, err, syscall.ENODEV)
+		_, err = rdmacm.Listen(ctx, address, nil)
+		require.ErrorIs(t, err, syscall.ENODEV)
 
 		require.NoError(t, softroce.Insert())
 		require.ErrorContains(t, softroce.Insert(), "softroce.Insert: the device is there")

@@ -126,6 +126,9 @@ func (s Sysfs) Device(name string) (Device, error) {
 		d.Ports = append(d.Ports, p)
 	}
 	slices.SortFunc(d.Ports, func(a, b Port) int { return cmp.Compare(a.Port, b.Port) })
+	if _, err := os.Stat(s.path(name, "ports")); err != nil { // what is missing may be so because the device has gone
+		return Device{}, failed(name, err)
+	}
 	return d, nil
 }
 
@@ -177,11 +180,11 @@ func group(path string, g Group) (counters []Counter, lifespan time.Duration, er
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(filepath.Join(folder, f.Name()))
-		if gone(err) || errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, syscall.ENODEV) || errors.Is(err, fs.ErrPermission) {
 			return nil, 0, err
 		}
 		if err != nil {
-			continue // the device lacks this one: drivers say so with errors such as EINVAL and EOPNOTSUPP
+			continue // it has gone, or the device lacks it: drivers say so with errors such as EINVAL and EOPNOTSUPP
 		}
 		value, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		switch {

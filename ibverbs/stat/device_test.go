@@ -125,3 +125,16 @@ func TestUnreadableDevice(t *testing.T) {
 	require.ErrorContains(t, err, "stat: reading the counters of loop: ")
 	require.Equal(t, all, found)
 }
+
+// A counter that goes, as the optional ones do, takes nothing else along.
+func TestCounterGone(t *testing.T) {
+	sys := card(t)
+	want, err := sys.Devices()
+	require.NoError(t, err)
+	require.NotEmpty(t, want)
+	gone := filepath.Join(string(sys), "class", "infiniband", want[0].Name, "ports", "1", "hw_counters", "gone")
+	require.NoError(t, os.Symlink("nothing", gone))
+	found, err := sys.Devices()
+	require.NoError(t, err)
+	require.Equal(t, want, found)
+}

@@ -47,6 +47,10 @@ func (c Command) run(args []string, stdout, stderr io.Writer) int {
 // Main runs the command that the arguments begin with, and returns its exit status. Without one it prints the list of
 // them, which is wrong use.
 func (c *Commands) Main(args []string, stdout, stderr io.Writer) int {
+	return written(c.Name, stdout, stderr, func(stdout io.Writer) int { return c.main(args, stdout, stderr) })
+}
+
+func (c *Commands) main(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		c.help(stderr)
 		return ExitMisused

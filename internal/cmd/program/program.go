@@ -38,23 +38,6 @@ type Program struct {
 	Run      func(context.Context, Output) error
 }
 
-// Output is where a program writes.
-type Output struct{ Stdout, Stderr io.Writer }
-
-// Printf writes to standard output.
-func (o Output) Printf(format string, args ...any) { fmt.Fprintf(o.Stdout, format, args...) }
-
-// Framed calls f between two lines that say so, as rdma-core's examples print
-// them.
-func (o Output) Framed(program string, f func() error) error {
-	o.Printf("%s: start\n", program)
-	if err := f(); err != nil {
-		return err
-	}
-	o.Printf("%s: end 0\n", program)
-	return nil
-}
-
 // misuse is what is wrong with the arguments.
 type misuse struct{ text string }
 
@@ -72,8 +55,13 @@ const linger = 10 * time.Second
 // its exit status. The context that Run gets ends with the first SIGINT or
 // SIGTERM; the second one ends the program. Where that is how the program is
 // meant to end, Run returns nil. If Run does not return within ten seconds of
-// that, Main does without it.
+// that, Main does without it. A program whose output cannot be written has
+// failed, whatever Run returns.
 func (p *Program) Main(args []string, stdout, stderr io.Writer) int {
+	return written(p.Name, stdout, stderr, func(stdout io.Writer) int { return p.main(args, stdout, stderr) })
+}
+
+func (p *Program) main(args []string, stdout, stderr io.Writer) int {
 	err := p.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

@@ -135,6 +135,30 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+// What cannot be written is a failure, said once.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	const text = "write /dev/full: no space left on device\n"
+	prints := func(_ context.Context, out Output) error { out.Printf("%d\n", 7); return nil }
+	fails := func(_ context.Context, out Output) error { return out.JSON(7) }
+	several := Commands{Name: "several", Version: func() string { return "1" }, All: []Command{{
+		Name: "probe", Program: func() *Program { p, _ := newProgram(prints); return p },
+	}}}
+	for args, want := range map[string]string{
+		"probe": "probe", "probe -h": "probe", "--version": "several", "-h": "several", "help": "several",
+	} {
+		var stderr bytes.Buffer
+		require.Equal(t, 1, several.Main(strings.Fields(args), full, &stderr), args)
+		require.Equal(t, want+": "+text, stderr.String(), args)
+	}
+	var stderr bytes.Buffer
+	p, _ := newProgram(fails)
+	require.Equal(t, 1, p.Main(nil, full, &stderr))
+	require.Equal(t, "probe: "+text, stderr.String())
+}
+
 // A Run that the kernel holds does not hold the program.
 func TestInterruptedButHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

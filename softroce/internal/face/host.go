@@ -32,7 +32,11 @@ func (h *host) Route(dst, src netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if n := (*node)(h); n.internet != nil {
+	n := (*node)(h)
+	if _, err := n.device.Attr(); err != nil { // it has gone: the port of the address says so
+		return from, nil
+	}
+	if n.internet != nil {
 		if !n.internet.reachable(dst) {
 			return netip.Addr{}, errNobody
 		}
@@ -105,6 +109,10 @@ func zone(a netip.Addr) uint32 {
 // Port returns the device's port and the index of the address in the GID table.
 func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 	n := (*node)(h)
+	device, err := n.device.Attr()
+	if err != nil {
+		return manager.Port{}, syscall.ENODEV
+	}
 	index, ok := n.gidIndex(wire.GIDOf(addr))
 	if !ok && n.internet != nil && n.cm.receiving {
 		return manager.Port{}, syscall.EADDRNOTAVAIL // nothing arrives at an address that is new; and anybody may ask
@@ -114,10 +122,6 @@ func (h *host) Port(addr netip.Addr) (manager.Port, error) {
 		if index, ok = n.gidIndex(wire.GIDOf(addr)); !ok {
 			return manager.Port{}, syscall.EADDRNOTAVAIL
 		}
-	}
-	device, err := n.device.Attr()
-	if err != nil {
-		return manager.Port{}, syscall.ENODEV
 	}
 	port, err := n.device.PortAttr(portNumber)
 	if err != nil {
