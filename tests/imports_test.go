@@ -20,7 +20,8 @@ var rooms = map[string][]string{
 	"internal/enum":     {},
 	"internal/mem":      {},
 	"internal/netpoll":  {},
-	"internal/nldev":    {},
+	"internal/netlink":  {},
+	"internal/nldev":    {"internal/netlink"},
 	"internal/object":   {"internal/cerr"},
 	"internal/dl":       {"internal/cerr"},
 	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
@@ -28,7 +29,7 @@ var rooms = map[string][]string{
 	"internal/bridge":   {"generated", "internal/object"},
 	"ibverbs/link":      {"generated", "internal/enum"},
 	"ibverbs/caps":      {"generated"},
-	"ibverbs/stat":      {"internal/nldev"},
+	"ibverbs/stat":      {"internal/netlink", "internal/nldev"},
 	"ibverbs": {
 		"ibverbs/caps", "ibverbs/link", "generated", "internal/bridge", "internal/cerr", "internal/datapath", "internal/enum", "internal/mem",
 		"internal/netpoll", "internal/object",
@@ -64,7 +65,7 @@ var rooms = map[string][]string{
 	"":         {}, // doc.go
 
 	"softroce/internal/wire":   {},
-	"softroce/internal/link":   {},
+	"softroce/internal/link":   {"internal/netlink"},
 	"softroce/internal/stat":   {},
 	"softroce/internal/engine": {"softroce/internal/wire", "generated"},
 	"softroce/internal/cm":     {"softroce/internal/wire", "generated"},

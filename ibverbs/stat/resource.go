@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/verbena-go/verbena/internal/netlink"
 	"github.com/verbena-go/verbena/internal/nldev"
 )
 
@@ -148,7 +149,7 @@ func none() Resources {
 }
 
 // read adds the objects of a device to a list, in the order of their numbers.
-func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, one func(string, nldev.Attributes) (T, uint32)) error {
+func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, one func(string, netlink.Attributes) (T, uint32)) error {
 	objects, err := c.Objects(d, table)
 	type numbered struct {
 		object T
@@ -170,7 +171,7 @@ func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, on
 type processes map[int]Owner
 
 // owner returns who has made an object.
-func (p processes) owner(a nldev.Attributes) Owner {
+func (p processes) owner(a netlink.Attributes) Owner {
 	pid, is := a.Uint32(nldev.AttrPID)
 	if !is {
 		return Owner{Kernel: a.String(nldev.AttrKernelName)}
@@ -199,7 +200,7 @@ func processOf(thread int) int {
 	return thread
 }
 
-func (p processes) queuePair(device string, a nldev.Attributes) (QueuePair, uint32) {
+func (p processes) queuePair(device string, a netlink.Attributes) (QueuePair, uint32) {
 	number := value(a.Uint32(nldev.AttrLocalQPN))
 	return QueuePair{
 		Device: device, Port: int(value(a.Uint32(nldev.AttrPort))), Number: number, Peer: value(a.Uint32(nldev.AttrRemoteQPN)),
@@ -207,7 +208,7 @@ func (p processes) queuePair(device string, a nldev.Attributes) (QueuePair, uint
 	}, number
 }
 
-func (p processes) completionQueue(device string, a nldev.Attributes) (CompletionQueue, uint32) {
+func (p processes) completionQueue(device string, a netlink.Attributes) (CompletionQueue, uint32) {
 	q := CompletionQueue{
 		Device: device, Number: pointer(a.Uint32(nldev.AttrCQN)), Size: int(value(a.Uint32(nldev.AttrCQE))), Users: value(a.Uint64(nldev.AttrUses)),
 		Owner: p.owner(a),
@@ -218,20 +219,20 @@ func (p processes) completionQueue(device string, a nldev.Attributes) (Completio
 	return q, value(a.Uint32(nldev.AttrCQN))
 }
 
-func (p processes) memoryRegion(device string, a nldev.Attributes) (MemoryRegion, uint32) {
+func (p processes) memoryRegion(device string, a netlink.Attributes) (MemoryRegion, uint32) {
 	return MemoryRegion{
 		Device: device, Number: pointer(a.Uint32(nldev.AttrMRN)), Length: value(a.Uint64(nldev.AttrLength)),
 		LKey: pointer(a.Uint32(nldev.AttrLKey)), RKey: pointer(a.Uint32(nldev.AttrRKey)), PD: pointer(a.Uint32(nldev.AttrPDN)), Owner: p.owner(a),
 	}, value(a.Uint32(nldev.AttrMRN))
 }
 
-func (p processes) protectionDomain(device string, a nldev.Attributes) (ProtectionDomain, uint32) {
+func (p processes) protectionDomain(device string, a netlink.Attributes) (ProtectionDomain, uint32) {
 	return ProtectionDomain{
 		Device: device, Number: pointer(a.Uint32(nldev.AttrPDN)), Users: value(a.Uint64(nldev.AttrUses)), Owner: p.owner(a),
 	}, value(a.Uint32(nldev.AttrPDN))
 }
 
-func (p processes) connectionID(device string, a nldev.Attributes) (ConnectionID, uint32) {
+func (p processes) connectionID(device string, a netlink.Attributes) (ConnectionID, uint32) {
 	return ConnectionID{
 		Device: device, Port: int(value(a.Uint32(nldev.AttrPort))), Number: pointer(a.Uint32(nldev.AttrCMIDN)),
 		QueuePair: value(a.Uint32(nldev.AttrLocalQPN)), Type: named(qpTypes, a, nldev.AttrType), State: named(cmStates, a, nldev.AttrState),
@@ -267,7 +268,7 @@ var (
 
 // named returns the name that a number stands for, the number itself if it has
 // none, and nothing if it is not there.
-func named(names map[uint8]string, a nldev.Attributes, attribute uint16) string {
+func named(names map[uint8]string, a netlink.Attributes, attribute uint16) string {
 	v, is := a.Uint8(attribute)
 	if !is {
 		return ""
@@ -275,7 +276,7 @@ func named(names map[uint8]string, a nldev.Attributes, attribute uint16) string 
 	return cmp.Or(names[v], strconv.Itoa(int(v)))
 }
 
-func portSpace(a nldev.Attributes) string {
+func portSpace(a netlink.Attributes) string {
 	v, is := a.Uint32(nldev.AttrPortSpace)
 	if !is {
 		return ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/netlink"
 	"github.com/verbena-go/verbena/internal/nldev"
 )
 
@@ -36,33 +37,33 @@ func TestObjects(t *testing.T) {
 	two := uint32(2)
 	zero := uint32(0)
 
-	q, number := names.queuePair("d", nldev.Attributes{
+	q, number := names.queuePair("d", netlink.Attributes{
 		nldev.AttrLocalQPN: u32(17), nldev.AttrRemoteQPN: u32(18), nldev.AttrType: {{2}}, nldev.AttrState: {{3}},
 		nldev.AttrPort: u32(1), nldev.AttrPDN: u32(2), nldev.AttrPID: u32(self),
 	})
 	require.Equal(t, QueuePair{"d", 1, 17, 18, "RC", "RTS", &two, me}, q)
 	require.Equal(t, uint32(17), number)
-	q, _ = names.queuePair("d", nldev.Attributes{
+	q, _ = names.queuePair("d", netlink.Attributes{
 		nldev.AttrLocalQPN: u32(1), nldev.AttrType: {{1}}, nldev.AttrState: {{77}}, nldev.AttrKernelName: byKernel,
 	})
 	require.Equal(t, QueuePair{"d", 0, 1, 0, "GSI", "77", nil, kernel}, q)
 
-	c, _ := names.completionQueue("d", nldev.Attributes{
+	c, _ := names.completionQueue("d", netlink.Attributes{
 		nldev.AttrCQN: u32(0), nldev.AttrCQE: u32(63), nldev.AttrUses: u64(2), nldev.AttrPollContext: {{2}}, nldev.AttrKernelName: byKernel,
 	})
 	require.Equal(t, CompletionQueue{"d", &zero, 63, 2, "WORKQUEUE", kernel}, c)
-	c, _ = names.completionQueue("d", nldev.Attributes{nldev.AttrCQE: u32(7), nldev.AttrPollContext: {{0}}, nldev.AttrPID: u32(self)})
+	c, _ = names.completionQueue("d", netlink.Attributes{nldev.AttrCQE: u32(7), nldev.AttrPollContext: {{0}}, nldev.AttrPID: u32(self)})
 	require.Equal(t, CompletionQueue{"d", nil, 7, 0, "", me}, c)
 
-	m, _ := names.memoryRegion("d", nldev.Attributes{
+	m, _ := names.memoryRegion("d", netlink.Attributes{
 		nldev.AttrMRN: u32(2), nldev.AttrLength: u64(1 << 40), nldev.AttrRKey: u32(0), nldev.AttrPID: u32(self),
 	})
 	require.Equal(t, MemoryRegion{"d", &two, 1 << 40, nil, &zero, nil, me}, m)
 
-	pd, _ := names.protectionDomain("d", nldev.Attributes{nldev.AttrPDN: u32(2), nldev.AttrUses: u64(5), nldev.AttrPID: u32(self)})
+	pd, _ := names.protectionDomain("d", netlink.Attributes{nldev.AttrPDN: u32(2), nldev.AttrUses: u64(5), nldev.AttrPID: u32(self)})
 	require.Equal(t, ProtectionDomain{"d", &two, 5, me}, pd)
 
-	id, _ := names.connectionID("d", nldev.Attributes{
+	id, _ := names.connectionID("d", netlink.Attributes{
 		nldev.AttrCMIDN: u32(2), nldev.AttrState: {{5}}, nldev.AttrType: {{2}}, nldev.AttrPortSpace: u32(0x106), nldev.AttrLocalQPN: u32(17), nldev.AttrPort: u32(1),
 		nldev.AttrSource: socket(2, 7471, 192, 0, 2, 1), nldev.AttrDestination: socket(10, 80, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9),
 		nldev.AttrPID: u32(self),
@@ -71,7 +72,7 @@ func TestObjects(t *testing.T) {
 		"d", 1, &two, 17, "RC", "CONNECT", "TCP", netip.MustParseAddrPort("192.0.2.1:7471"), netip.MustParseAddrPort("[fe80::9]:80"), me,
 	}, id)
 	// One that is bound to nothing, of a kernel with states of its own.
-	id, _ = names.connectionID("d", nldev.Attributes{nldev.AttrState: {{99}}, nldev.AttrPortSpace: u32(0x999), nldev.AttrSource: socket(27, 1), nldev.AttrPID: u32(self)})
+	id, _ = names.connectionID("d", netlink.Attributes{nldev.AttrState: {{99}}, nldev.AttrPortSpace: u32(0x999), nldev.AttrSource: socket(27, 1), nldev.AttrPID: u32(self)})
 	require.Equal(t, ConnectionID{Device: "d", State: "99", PortSpace: "0x999", Owner: me}, id)
 	b, err := json.Marshal(id)
 	require.NoError(t, err)
@@ -111,9 +112,9 @@ func TestOwner(t *testing.T) {
 	for _, thread := range threads {
 		self.Thread, err = strconv.Atoi(thread.Name())
 		require.NoError(t, err)
-		require.Equal(t, self, p.owner(nldev.Attributes{nldev.AttrPID: u32(uint32(self.Thread))}))
-		require.Equal(t, self, p.owner(nldev.Attributes{nldev.AttrPID: u32(uint32(self.Thread))}), "looked up before")
+		require.Equal(t, self, p.owner(netlink.Attributes{nldev.AttrPID: u32(uint32(self.Thread))}))
+		require.Equal(t, self, p.owner(netlink.Attributes{nldev.AttrPID: u32(uint32(self.Thread))}), "looked up before")
 	}
-	require.Equal(t, Owner{PID: 1 << 30, Thread: 1 << 30}, p.owner(nldev.Attributes{nldev.AttrPID: u32(1 << 30)}))
-	require.Equal(t, Owner{}, p.owner(nldev.Attributes{}), "the thread has ended")
+	require.Equal(t, Owner{PID: 1 << 30, Thread: 1 << 30}, p.owner(netlink.Attributes{nldev.AttrPID: u32(1 << 30)}))
+	require.Equal(t, Owner{}, p.owner(netlink.Attributes{}), "the thread has ended")
 }

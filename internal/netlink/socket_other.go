@@ -2,14 +2,14 @@
 
 //go:build !linux
 
-package nldev
+package netlink
 
 import "errors"
 
 // socket cannot be made here.
 type socket struct{}
 
-func openSocket() (socket, error) { return socket{}, errors.ErrUnsupported }
+func openSocket(int) (socket, error) { return socket{}, errors.ErrUnsupported }
 
 func (socket) send([]byte) error { return errors.ErrUnsupported }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nldev
+package netlink
 
 import (
 	"errors"
@@ -8,10 +8,8 @@ import (
 	"syscall"
 )
 
-const (
-	protocol = 20      // NETLINK_RDMA
-	largest  = 1 << 16 // twice what the kernel sends at once
-)
+// largest is twice what the kernel sends at once.
+const largest = 1 << 16
 
 // socket is a netlink socket. The kernel makes an answer while it is asked, and
 // the rest of it while it is read, so nothing here waits for anybody.
@@ -20,7 +18,7 @@ type socket struct {
 	buffer []byte
 }
 
-func openSocket() (socket, error) {
+func openSocket(protocol int) (socket, error) {
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return socket{}, os.NewSyscallError("socket", err)
@@ -51,7 +49,7 @@ func (s socket) receive() ([]byte, error) {
 			return nil, os.NewSyscallError("recvfrom", err)
 		case kernel == nil || kernel.Pid != 0: // another process has sent it
 		case n > len(s.buffer):
-			return nil, errShort
+			return nil, ErrShort
 		default:
 			return append([]byte(nil), s.buffer[:n]...), nil
 		}

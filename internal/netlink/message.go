@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nldev
+package netlink
 
 import (
 	"encoding/binary"
@@ -21,11 +21,8 @@ const (
 	typeError = 2 // NLMSG_ERROR
 	typeDone  = 3 // NLMSG_DONE
 
-	client = 5 << 10 // RDMA_NL_NLDEV, in the type of a message with a command
-
-	flagRequest = 1             // NLM_F_REQUEST
-	flagMulti   = 2             // NLM_F_MULTI
-	flagDump    = 0x100 | 0x200 // NLM_F_DUMP
+	flagRequest = 1 // NLM_F_REQUEST
+	flagMulti   = 2 // NLM_F_MULTI
 
 	flagsOfAttribute = 1<<15 | 1<<14 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
 )
@@ -36,36 +33,36 @@ const (
 	maxErrno  = 4095
 )
 
-// errShort says that a message is not whole.
-var errShort = errors.New("the kernel's answer is cut off")
+// Dump is the flag of a request for a list (NLM_F_DUMP).
+const Dump = 0x100 | 0x200
+
+// ErrShort says that an answer is not whole.
+var ErrShort = errors.New("the kernel's answer is cut off")
 
 func align(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 
-// request returns a message that asks for something, with an attribute of 32
-// bits for each of attributes.
-func request(command uint16, flags uint16, sequence uint32, attributes ...uint32Attribute) []byte {
-	b := make([]byte, messageHeader)
-	for _, a := range attributes {
-		b = binary.NativeEndian.AppendUint16(b, attributeHeader+4)
-		b = binary.NativeEndian.AppendUint16(b, a.kind)
-		b = binary.NativeEndian.AppendUint32(b, a.value)
-	}
-	binary.NativeEndian.PutUint32(b, uint32(len(b)))
-	binary.NativeEndian.PutUint16(b[4:], client|command)
+// request returns a message that asks for something.
+func request(kind, flags uint16, sequence uint32, body []byte) []byte {
+	b := make([]byte, messageHeader, messageHeader+len(body))
+	binary.NativeEndian.PutUint32(b, uint32(messageHeader+len(body)))
+	binary.NativeEndian.PutUint16(b[4:], kind)
 	binary.NativeEndian.PutUint16(b[6:], flagRequest|flags)
 	binary.NativeEndian.PutUint32(b[8:], sequence)
-	return b
+	return append(b, body...)
 }
 
-type uint32Attribute struct {
-	kind  uint16
-	value uint32
+// Append appends an attribute to the body of a request.
+func Append(body []byte, kind uint16, value []byte) []byte {
+	body = binary.NativeEndian.AppendUint16(body, uint16(attributeHeader+len(value)))
+	body = binary.NativeEndian.AppendUint16(body, kind)
+	body = append(body, value...)
+	return append(body, make([]byte, align(len(value))-len(value))...)
 }
 
-// answers are the messages that answer a request: the attributes of each.
+// answers are the messages that answer a request: the body of each.
 type answers struct {
 	sequence uint32
-	messages []Attributes
+	messages [][]byte
 }
 
 // add takes what one receive has returned. It reports whether that was all, and
@@ -73,12 +70,12 @@ type answers struct {
 func (a *answers) add(b []byte) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < messageHeader {
-			return false, errShort
+			return false, ErrShort
 		}
 		size := int(binary.NativeEndian.Uint32(b))
 		kind, flags, sequence := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:])
 		if size < messageHeader || size > len(b) {
-			return false, errShort
+			return false, ErrShort
 		}
 		body := b[messageHeader:size]
 		b = b[min(align(size), len(b)):]
@@ -88,11 +85,7 @@ func (a *answers) add(b []byte) (done bool, err error) {
 		case kind == typeError || kind == typeDone:
 			return true, errorOf(body)
 		default:
-			attributes, err := parse(body)
-			if err != nil {
-				return false, err
-			}
-			a.messages = append(a.messages, attributes)
+			a.messages = append(a.messages, body)
 			if flags&flagMulti == 0 {
 				return true, nil
 			}
@@ -104,7 +97,7 @@ func (a *answers) add(b []byte) (done bool, err error) {
 // errorOf returns the error in a message that ends an answer.
 func errorOf(body []byte) error {
 	if len(body) < errnoSize {
-		return errShort
+		return ErrShort
 	}
 	switch errno := -int64(int32(binary.NativeEndian.Uint32(body))); {
 	case errno == 0:
@@ -112,23 +105,24 @@ func errorOf(body []byte) error {
 	case 0 < errno && errno <= maxErrno:
 		return syscall.Errno(errno)
 	}
-	return errShort
+	return ErrShort
 }
 
-// Attributes are what the kernel says of something, by the numbers of enum
-// rdma_nldev_attr. One that is there more than once is a list.
+// Attributes are what the kernel says of something, by their numbers, which each
+// part of the kernel has of its own. One that is there more than once is a list.
 type Attributes map[uint16][][]byte
 
-// parse reads attributes.
-func parse(b []byte) (Attributes, error) {
+// Parse reads attributes: the body of a message, behind the struct that some
+// parts of the kernel put first.
+func Parse(b []byte) (Attributes, error) {
 	all := Attributes{}
 	for len(b) > 0 {
 		if len(b) < attributeHeader {
-			return nil, errShort
+			return nil, ErrShort
 		}
 		size, kind := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])&^flagsOfAttribute
 		if size < attributeHeader || size > len(b) {
-			return nil, errShort
+			return nil, ErrShort
 		}
 		all[kind] = append(all[kind], b[attributeHeader:size])
 		b = b[min(align(size), len(b)):]
@@ -185,18 +179,18 @@ func (a Attributes) String(kind uint16) string {
 	return string(b)
 }
 
-// entries returns the elements of a table, which is an attribute whose value is
+// Entries returns the elements of a table, which is an attribute whose value is
 // attributes of attributes.
-func (a Attributes) entries(table, entry uint16) iter.Seq2[Attributes, error] {
+func (a Attributes) Entries(table, entry uint16) iter.Seq2[Attributes, error] {
 	return func(yield func(Attributes, error) bool) {
 		for _, value := range a[table] {
-			list, err := parse(value)
+			list, err := Parse(value)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
 			for _, element := range list[entry] {
-				if !yield(parse(element)) {
+				if !yield(Parse(element)) {
 					return
 				}
 			}

@@ -3,9 +3,12 @@
 package nldev
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/verbena-go/verbena/internal/netlink"
 )
 
 // The commands of enum rdma_nldev_command.
@@ -64,45 +67,46 @@ type Device struct {
 }
 
 // Conn asks the kernel. It is not for concurrent use.
-type Conn struct {
-	socket   socket
-	sequence uint32
-}
+type Conn struct{ kernel *netlink.Conn }
+
+const (
+	protocol = 20      // NETLINK_RDMA
+	client   = 5 << 10 // RDMA_NL_NLDEV, in the type of a message with a command
+)
 
 // Open opens a socket. Any user may, but the kernel must have RDMA: without it,
 // the error is syscall.EPROTONOSUPPORT.
 func Open() (*Conn, error) {
-	s, err := openSocket()
+	c, err := netlink.Open(protocol)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{socket: s}, nil
+	return &Conn{c}, nil
 }
 
 // Close closes the socket.
-func (c *Conn) Close() error { return c.socket.close() }
+func (c *Conn) Close() error { return c.kernel.Close() }
 
 // ask sends a request and returns what answers it.
-func (c *Conn) ask(command, flags uint16, attributes ...uint32Attribute) ([]Attributes, error) {
-	c.sequence++
-	if err := c.socket.send(request(command, flags, c.sequence, attributes...)); err != nil {
+func (c *Conn) ask(command, flags uint16, body []byte) ([]netlink.Attributes, error) {
+	messages, err := c.kernel.Ask(client|command, flags, body)
+	if err != nil {
 		return nil, err
 	}
-	all := answers{sequence: c.sequence}
-	for {
-		b, err := c.socket.receive()
+	var all []netlink.Attributes
+	for _, m := range messages {
+		attributes, err := netlink.Parse(m)
 		if err != nil {
 			return nil, err
 		}
-		if done, err := all.add(b); done || err != nil {
-			return all.messages, err
-		}
+		all = append(all, attributes)
 	}
+	return all, nil
 }
 
 // Devices returns the devices of this network namespace.
 func (c *Conn) Devices() ([]Device, error) {
-	messages, err := c.ask(cmdGet, flagDump)
+	messages, err := c.ask(cmdGet, netlink.Dump, nil)
 	if err != nil {
 		return nil, fmt.Errorf("listing the devices: %w", err)
 	}
@@ -118,8 +122,8 @@ func (c *Conn) Devices() ([]Device, error) {
 // Objects returns the objects of a device that this process may see: those of
 // its PID namespace, and in the first one those of the kernel. There are none if
 // the device has gone.
-func (c *Conn) Objects(of Device, table Table) ([]Attributes, error) {
-	messages, err := c.ask(table.command, flagDump, uint32Attribute{AttrDeviceIndex, of.Index})
+func (c *Conn) Objects(of Device, table Table) ([]netlink.Attributes, error) {
+	messages, err := c.ask(table.command, netlink.Dump, netlink.Append(nil, AttrDeviceIndex, binary.NativeEndian.AppendUint32(nil, of.Index)))
 	if errors.Is(err, syscall.EINVAL) { // which is how the kernel says that it does not know the device
 		if there, e := c.Devices(); e == nil && !contains(there, of) {
 			return nil, nil
@@ -128,9 +132,9 @@ func (c *Conn) Objects(of Device, table Table) ([]Attributes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the %s of %s: %w", table.name, of.Name, err)
 	}
-	var all []Attributes
+	var all []netlink.Attributes
 	for _, m := range messages {
-		for object, err := range m.entries(table.table, table.entry) {
+		for object, err := range m.Entries(table.table, table.entry) {
 			if err != nil {
 				return nil, fmt.Errorf("listing the %s of %s: %w", table.name, of.Name, err)
 			}
@@ -151,7 +155,7 @@ func contains(devices []Device, wanted Device) bool {
 
 // SharedNamespaces reports whether all network namespaces see all devices.
 func (c *Conn) SharedNamespaces() (bool, error) {
-	messages, err := c.ask(cmdSysGet, 0)
+	messages, err := c.ask(cmdSysGet, 0, nil)
 	if err != nil {
 		return false, fmt.Errorf("asking for the mode of network namespaces: %w", err)
 	}
@@ -160,5 +164,5 @@ func (c *Conn) SharedNamespaces() (bool, error) {
 			return mode == 1, nil
 		}
 	}
-	return false, fmt.Errorf("asking for the mode of network namespaces: %w", errShort)
+	return false, fmt.Errorf("asking for the mode of network namespaces: %w", netlink.ErrShort)
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlink
+
+// Conn asks the kernel. It is not for concurrent use.
+type Conn struct {
+	socket   socket
+	sequence uint32
+}
+
+// Open opens a socket to the part of the kernel that has the protocol, such as
+// syscall.NETLINK_ROUTE. If there is no such part, the error is
+// syscall.EPROTONOSUPPORT.
+func Open(protocol int) (*Conn, error) {
+	s, err := openSocket(protocol)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{socket: s}, nil
+}
+
+// Close closes the socket.
+func (c *Conn) Close() error { return c.socket.close() }
+
+// Ask sends a request and returns the bodies of the messages that answer it:
+// one, or with the flag Dump any number. The kernel's refusal is a
+// syscall.Errno.
+func (c *Conn) Ask(kind, flags uint16, body []byte) ([][]byte, error) {
+	c.sequence++
+	if err := c.socket.send(request(kind, flags, c.sequence, body)); err != nil {
+		return nil, err
+	}
+	all := answers{sequence: c.sequence}
+	for {
+		b, err := c.socket.receive()
+		if err != nil {
+			return nil, err
+		}
+		if done, err := all.add(b); done || err != nil {
+			return all.messages, err
+		}
+	}
+}
