@@ -27,7 +27,7 @@ type sniffer struct {
 }
 
 // mostFrames is how many packets are kept: tshark takes its time in the VM.
-const mostFrames = 5000
+const mostFrames = 2000
 
 // sniff begins to keep the packets of an interface.
 func sniff(t *testing.T, name string) *sniffer {
