@@ -71,6 +71,7 @@ var rooms = map[string][]string{
 	"softroce/internal/cm":     {"softroce/internal/wire", "generated"},
 	"softroce/internal/face": {
 		"softroce/internal/cm", "softroce/internal/engine", "softroce/internal/link", "softroce/internal/stat", "softroce/internal/wire", "generated",
+		"internal/datapath",
 	},
 	"softroce/internal/clib": {"softroce/internal/face"}, // a program
 	"softroce": {

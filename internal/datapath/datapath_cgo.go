@@ -5,6 +5,7 @@
 package datapath
 
 import (
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -27,6 +28,8 @@ import (
 #cgo nocallback verbena_take_event
 #cgo noescape verbena_sleep
 #cgo nocallback verbena_sleep
+#cgo noescape verbena_look
+#cgo nocallback verbena_look
 #cgo noescape verbena_spin
 #cgo nocallback verbena_spin
 #cgo noescape verbena_exchange
@@ -69,9 +72,27 @@ func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
 
+// idle is what SetIdle has set.
+var idle atomic.Pointer[func(cq unsafe.Pointer)]
+
+// SetIdle makes Poll, Spin and an Exchange that spins call f, unless it is nil, whenever they have found a queue empty, in the caller's thread
+// and without C's locks. A device that this process works for can use the time.
+func SetIdle(f func(cq unsafe.Pointer)) {
+	if f == nil {
+		idle.Store(nil)
+	} else {
+		idle.Store(&f)
+	}
+}
+
 // Poll polls once. Here and below, out is an array of WC with room for max.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))
+	if p.Value == 0 {
+		if f := idle.Load(); f != nil {
+			(*f)(q.CQ)
+		}
+	}
 }
 
 // PollOrArm polls. If there are no completions, it arms the queue and polls
@@ -106,7 +127,35 @@ func TakeEvent(channel *libibverbs.CompChannel, p *Polled) {
 
 // Spin polls until there are completions or the budget expires.
 func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
+	if f := idle.Load(); f != nil {
+		spinIdle(*f, q, 0, 1, max, out, budget, p)
+		return
+	}
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
+}
+
+// spinIdle spins until there are at least least completions in out, in which there are n, and calls f in between. An error after
+// some have arrived is met again.
+func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
+	for began := int64(0); ; {
+		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),
+			bytes(unsafe.Add(out, uintptr(n)*unsafe.Sizeof(WC{}))), bytes(unsafe.Pointer(p)))
+		if p.Value < 0 {
+			if n > 0 {
+				p.Value = int64(n)
+			}
+			return
+		}
+		n += int(p.Value)
+		p.Value = int64(n)
+		if began == 0 {
+			began = p.Now
+		}
+		if n >= least || p.Now-began >= int64(budget) {
+			return
+		}
+		f(q.CQ)
+	}
 }
 
 // Exchange posts receives, then posts requests like PostSend, and then polls
@@ -117,12 +166,22 @@ func Exchange(
 	ex unsafe.Pointer, ops libibverbs.QpCreateSendOpsFlags, requests *libibverbs.SendWr,
 	q Queue, least, max int, out unsafe.Pointer, how How, budget time.Duration, e *Exchanged,
 ) {
-	if how != Spinning {
+	var f *func(unsafe.Pointer)
+	if how == Spinning {
+		f = idle.Load()
+	} else {
 		_ = events.Load()
+	}
+	spins := budget
+	if f != nil {
+		budget = 0
 	}
 	C.verbena_exchange(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(receives)),
 		bytes(ex), C.uint64_t(ops), bytes(unsafe.Pointer(requests)), bytes(q.CQ),
 		C.uint64_t(q.Fields), C.int64_t(least), C.int64_t(max), bytes(out), C.int32_t(how), C.int64_t(budget), bytes(unsafe.Pointer(e)))
+	if n := int(e.Polled.Value); f != nil && e.Received.Value == 0 && e.Sent.Value == 0 && 0 <= n && n < least {
+		spinIdle(*f, q, n, least, max, out, spins, &e.Polled)
+	}
 }
 
 // isRXE reports whether a function is in Soft-RoCE's provider.

@@ -320,6 +320,14 @@ void verbena_sleep(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, int3
 	p->value = sleep_for(cq, fields, 1, max, (struct verbena_wc *)out, solicited, budget, p);
 }
 
+void verbena_look(uint8_t *cq, uint64_t fields, int64_t max, uint8_t *out, uint8_t *polled)
+{
+	struct verbena_polled *p = (struct verbena_polled *)polled;
+
+	p->value = poll_once(cq, fields, max, (struct verbena_wc *)out, p);
+	p->now = now();
+}
+
 static inline void relax(void)
 {
 #if defined(__x86_64__)

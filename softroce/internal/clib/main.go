@@ -5,6 +5,8 @@
 // functions of package face. The program softroce builds all of them.
 package main
 
-import _ "github.com/verbena-go/verbena/softroce/internal/face" // whose C functions the library exports
+import "github.com/verbena-go/verbena/softroce/internal/face" // whose C functions the library exports
+
+func init() { face.HelpPrograms() }
 
 func main() {}

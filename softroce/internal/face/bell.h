@@ -7,5 +7,8 @@
 /* Tells the engine that a queue has requests. */
 void soft_ring_bell(struct soft_wq *q);
 
+/* Tells the engine that somebody no longer polls a queue but waits for its event. */
+void soft_armed(void);
+
 void soft_set_wr_ops(struct ibv_qp_ex *ex, uint64_t ops);
 void soft_set_readers(struct ibv_cq_ex *ex, uint64_t wc_flags);

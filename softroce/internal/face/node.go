@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
@@ -41,7 +42,8 @@ type node struct {
 	copies    []byte           // what the unreliable ones of these carry
 
 	bell     *link.Bell
-	looks    time.Duration // when the worker looks again if nobody rings
+	looks    atomic.Int64 // when something is due, as a time.Duration; written with the mutex
+	helps    atomic.Int64 // how often somebody who polls has done the worker's work, or looked whether there is some
 	slot     int
 	link     *link.Link // nil: there are no neighbours
 	internet *internet  // nil: there are no other machines
@@ -86,6 +88,7 @@ func self() *node {
 	makeNode.Do(func() {
 		theNode = newNode()
 		theNode.publish()
+		datapath.SetIdle(theNode.help)
 		go theNode.work()
 	})
 	return theNode
@@ -115,6 +118,12 @@ func newNode() *node {
 	C.soft_watch_fork()
 	var lack error
 	if n.internet, lack = chosenInternet(); n.internet != nil {
+		if lack = n.internet.wait(n.bell); lack != nil {
+			n.internet.close()
+			n.internet = nil
+		}
+	}
+	if n.internet != nil {
 		n.slot = 1 + rand.IntN(link.Slots-1)
 	} else {
 		n.slot = n.join()
@@ -158,11 +167,78 @@ func (n *node) work() {
 	for {
 		n.bell.Hear()
 		n.mu.Lock()
-		next := n.advance(n.now())
-		n.looks = next
+		n.looks.Store(int64(n.advance(n.now())))
 		n.mu.Unlock()
-		n.bell.Wait(min(next-n.now(), time.Hour), poll)
+		helps, arms := n.helps.Load(), armed()
+		if n.bell.Spin(n.due(), poll) || n.doze(helps, arms) {
+			continue
+		}
+		n.bell.Sleep(n.due)
+		if n.internet != nil {
+			n.internet.poller.Take()
+		}
 	}
+}
+
+// due returns how long nothing will be due.
+func (n *node) due() time.Duration { return time.Duration(n.looks.Load()) - n.now() }
+
+// step does what is due, in the place of the worker, for somebody who has the mutex.
+func (n *node) step() {
+	next := int64(n.advance(n.now()))
+	if n.looks.Swap(next) > next {
+		n.bell.Ring() // the worker sleeps for too long
+	}
+}
+
+// spins is how often a queue has been polled in vain, since it was armed, by who spins.
+const spins = 16
+
+// help does what there is to do, in the thread of somebody who has found a queue empty: what it spins for is there sooner than
+// if the worker had to wake up.
+func (n *node) help(queue unsafe.Pointer) {
+	if atomic.LoadUint32((*uint32)(&(*C.struct_soft_cq)(queue).empty)) < spins {
+		return
+	}
+	n.helps.Add(1)
+	if n.internet != nil {
+		n.internet.poll()
+	}
+	if n.bell.IsRung() && n.mu.TryLock() {
+		if n.bell.Hear() {
+			n.step()
+		}
+		n.mu.Unlock()
+	}
+}
+
+//export soft_go_help
+func soft_go_help(queue unsafe.Pointer) { theNode.help(queue) }
+
+// HelpPrograms makes programs that are not Go do the device's work while they spin, as those of Go do.
+func HelpPrograms() { C.soft_help_programs() }
+
+// armed returns how often a queue was armed.
+func armed() uint32 { return uint32(C.soft_arms()) }
+
+// A worker that others help looks again after this time whether they do.
+const nap = time.Millisecond
+
+// doze lets the worker sleep where nobody wakes it, as long as others help, until something is due or somebody ends polling and waits for an event. It reports
+// whether there was help since the given number.
+func (n *node) doze(helps int64, arms uint32) (helped bool) {
+	for n.helps.Load() != helps && armed() == arms {
+		d := n.due()
+		if d <= 0 {
+			break
+		}
+		helps, helped = n.helps.Load(), true
+		C.soft_doze(C.uint32_t(arms), C.uint32_t(min(d, nap).Microseconds()))
+		if n.internet != nil { // they look at one socket
+			n.internet.poller.Look()
+		}
+	}
+	return helped
 }
 
 // advance does what is due and returns the time of what comes next.

@@ -28,12 +28,27 @@ static void consume(struct soft_cq *cq, struct soft_wc *wc)
 	__atomic_store_n(&cq->ring.polled, cq->ring.polled + 1, __ATOMIC_RELEASE);
 }
 
+static int helped;
+
+void soft_help_programs(void)
+{
+	helped = 1;
+}
+
+/* Exported by Go: does the device's work. */
+extern void soft_go_help(void *cq);
+
 /* Lets other threads run when a queue was found empty again and again: what the caller spins for is
- * done by one of this process, or of another that has no processor either. */
+ * done by one of this process, or of another that has no processor either. Programs of Go help by themselves: calls
+ * of C that poll do not come back to Go. */
 static void rest(struct soft_cq *cq)
 {
-	if (__atomic_add_fetch(&cq->empty, 1, __ATOMIC_RELAXED) % 16 == 0)
+	uint32_t empty = __atomic_add_fetch(&cq->empty, 1, __ATOMIC_RELAXED);
+
+	if (empty % 16 == 0)
 		sched_yield();
+	if (helped && empty >= 16 && !soft_forked)
+		soft_go_help(cq);
 }
 
 int soft_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *out)
@@ -64,6 +79,7 @@ int soft_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	else /* not instead of what asks for more */
 		__atomic_compare_exchange_n(&cq->ring.armed, &none, SOFT_ARMED_SOLICITED, 0, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
+	soft_armed();
 	return 0;
 }
 

@@ -155,6 +155,15 @@ void soft_unlock_cq(struct soft_cq *cq);
 struct soft_wq **soft_rung(void);   /* queues with requests, linked by next */
 uint32_t *soft_word(void);	    /* of the bell */
 void soft_set_word(uint32_t *word); /* of the bell, before anything is posted */
+void soft_set_event(int fd);	    /* an eventfd that wakes who sleeps, in the place of the word */
+
+/* Makes programs of C that spin do the device's work. */
+void soft_help_programs(void);
+
+/* Sleeps for less than a second, but only until soft_arms, the number of times that a queue was armed,
+ * is no longer seen. */
+uint32_t soft_arms(void);
+void soft_doze(uint32_t seen, uint32_t us);
 
 /* Makes soft_forked true in children that this process forks, also those of C's. */
 int soft_watch_fork(void);

@@ -23,12 +23,16 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
+// #include "ring.h"
+import "C"
+
 // internet is the network of all machines: UDP, with a socket for each address of the node. The addresses belong to
 // this process alone, so whoever has one is the node that packets go to.
 type internet struct {
 	named   []netip.Addr // nil: all addresses of the machine but loopback ones
 	lack    error        // why IPv4 cannot be had
 	sockets map[wire.GID]*link.Socket
+	poller  *link.Poller                // since wait
 	used    []*link.Socket              // have something to flush
 	busy    atomic.Pointer[link.Socket] // has received last
 	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
@@ -246,21 +250,25 @@ func (n *node) start(u *internet) {
 	}
 }
 
+// wait makes the owner of the bell wait for sockets, too.
+func (u *internet) wait(bell *link.Bell) (err error) {
+	if u.poller, err = link.NewPoller(bell); err == nil {
+		C.soft_set_event(C.int(u.poller.Event()))
+	}
+	return err
+}
+
 func (n *node) attend(s *link.Socket) {
 	own := s.Addr()
-	s.Start(func(batch []link.Datagram) {
+	s.Start(n.internet.poller, func(batch []link.Datagram) {
 		n.internet.busy.Store(s)
 		if batch = verify(own, batch); len(batch) == 0 {
 			return
 		}
 		n.mu.Lock()
 		n.receiveDatagrams(own, batch)
-		next := n.advance(n.now()) // without the worker, which would have to wake up
-		late := next < n.looks
+		n.step()
 		n.mu.Unlock()
-		if late {
-			n.bell.Ring()
-		}
 	}, n.resume)
 }
 
@@ -306,7 +314,7 @@ func (u *internet) mtu() libibverbs.Mtu {
 // window returns how many packets of a queue pair may be under way: as many as fit into the buffer that a socket
 // usually has, several times.
 func window(mtu libibverbs.Mtu) int {
-	const bytes = 64 << 10
+	const bytes = 128 << 10
 	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
 }
 
@@ -377,7 +385,13 @@ func (u *internet) announce(name string) io.Closer {
 // poll takes what has arrived where something has arrived last, and reports whether there was something.
 func (u *internet) poll() bool {
 	s := u.busy.Load()
-	return s != nil && s.Poll()
+	if s == nil {
+		return false
+	}
+	if s.Blocked() {
+		s.Proceed()
+	}
+	return s.Poll()
 }
 
 // flush sends what has left.

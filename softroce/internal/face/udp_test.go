@@ -86,7 +86,7 @@ func TestNoIdentification(t *testing.T) {
 
 func TestWindowOfMTU(t *testing.T) {
 	for mtu, packets := range map[libibverbs.Mtu]int{
-		libibverbs.IBV_MTU_256: 64, libibverbs.IBV_MTU_1024: 64, libibverbs.IBV_MTU_2048: 32, libibverbs.IBV_MTU_4096: 16,
+		libibverbs.IBV_MTU_256: 128, libibverbs.IBV_MTU_1024: 128, libibverbs.IBV_MTU_2048: 64, libibverbs.IBV_MTU_4096: 32,
 	} {
 		require.Equal(t, packets, window(mtu), mtu)
 	}

@@ -17,10 +17,11 @@ import (
 type Bell struct {
 	memory memory
 	word   *uint32
+	poller *Poller // that the node sleeps in; nil: it waits for the word
 }
 
 // Values of a bell's word. A ringer exchanges the word for Rung, and if it was Asleep wakes
-// the node, which waits for the word as a futex that is shared between processes.
+// the node, which waits for the word as a futex that is shared between processes, or in a Poller.
 const (
 	Silent = 0
 	Rung   = 1
@@ -34,7 +35,7 @@ const bellSize = 4096
 func NewBell(local *uint32) *Bell {
 	m, err := newMemory(bellSize)
 	if err != nil {
-		return &Bell{noMemory, local}
+		return &Bell{memory: noMemory, word: local}
 	}
 	return bellIn(m)
 }
@@ -49,48 +50,70 @@ func openBell(fd int) (*Bell, error) {
 	return bellIn(m), nil
 }
 
-func bellIn(m memory) *Bell { return &Bell{m, pointer[uint32](m, 0)} }
+func bellIn(m memory) *Bell { return &Bell{memory: m, word: pointer[uint32](m, 0)} }
 
 // Word returns the bell's word.
 func (b *Bell) Word() *uint32 { return b.word }
 
 // Ring rings the bell. What was written before is seen by whoever hears it.
 func (b *Bell) Ring() {
-	if atomic.LoadUint32(b.word) != Rung && atomic.SwapUint32(b.word, Rung) == Asleep {
+	if b.IsRung() || atomic.SwapUint32(b.word, Rung) != Asleep {
+		return
+	}
+	if b.poller != nil {
+		b.poller.wake()
+	} else {
 		futex(b.word, futexWake, 1, nil)
 	}
 }
 
-// Hear silences the bell, before its owner looks for what there is to do.
-func (b *Bell) Hear() { atomic.SwapUint32(b.word, Silent) }
+// IsRung reports whether the bell has been rung and not heard.
+func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 
-// spin is how long Wait looks at the bell before it sleeps.
+// Hear silences the bell, before somebody looks for what there is to do, and reports whether it was rung.
+func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
+
+// spin is how long Spin looks at the bell.
 const spin = 50 * time.Microsecond
 
-// longest is how long Wait sleeps at most: a process that ends or is stopped while it rings may have changed
+// longest is how long Sleep sleeps at most: a process that ends or is stopped while it rings may have changed
 // the word and woken nobody, and then nobody else does.
 const longest = time.Second
 
-// Wait waits until the bell is rung, but no longer than d. It may return earlier. As long as it does not sleep, it calls poll, unless that is nil,
-// and returns if poll returns true.
-func (b *Bell) Wait(d time.Duration, poll func() bool) {
-	if atomic.LoadUint32(b.word) == Rung {
-		return
+// Spin looks at the bell for a short time, no longer than d, and reports whether it was rung. In between it calls poll, unless that is nil,
+// and returns true if poll does.
+func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
+	if b.IsRung() {
+		return true
 	}
-	alone := runtime.GOMAXPROCS(0) == 1 // then spinning would keep the others from working
-	for began := time.Now(); !alone && time.Since(began) < min(spin, d); {
-		if atomic.LoadUint32(b.word) == Rung || poll != nil && poll() {
-			return
+	if runtime.GOMAXPROCS(0) == 1 { // spinning would keep the others from working
+		return false
+	}
+	for began := time.Now(); time.Since(began) < min(spin, d); {
+		if b.IsRung() || poll != nil && poll() {
+			return true
 		}
 		// Another thread may run, of this process or of another. With runtime.Gosched, threads of this process
 		// would hand the goroutine on to one another all the time.
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
-	if d <= 0 || !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
+	return false
+}
+
+// Sleep waits until the bell is rung, but no longer than due says, which it asks when nobody can silence the bell any more without its
+// noticing. It may return earlier. With a Poller, it also waits for the sockets.
+func (b *Bell) Sleep(due func() time.Duration) {
+	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
 		return
 	}
-	limit := syscall.NsecToTimespec(int64(min(d, longest)))
-	futex(b.word, futexWait, Asleep, &limit)
+	if d := min(due(), longest); d > 0 {
+		if b.poller != nil {
+			b.poller.sleep(d)
+		} else {
+			limit := syscall.NsecToTimespec(int64(d))
+			futex(b.word, futexWait, Asleep, &limit)
+		}
+	}
 	atomic.CompareAndSwapUint32(b.word, Asleep, Silent)
 }
 

@@ -32,7 +32,7 @@ const (
 // CheckIdentification returns an error unless the datagrams of a socket as OpenUDP opens them have the identification 0. It
 // sends some to the socket itself, and has the system give them back with their headers.
 func CheckIdentification(addr netip.Addr) error {
-	conn, err := listenUDP(addr, 0, nil)
+	conn, err := listenUDP(addr, 0)
 	if err != nil {
 		return err
 	}

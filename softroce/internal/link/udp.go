@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // UDPPort is the port of RoCE version 2.
@@ -38,9 +37,6 @@ const (
 	usualHops = 64
 	// usualClass is a socket's traffic class: that of connections' packets, which routers may mark (ECT(0)).
 	usualClass = 2
-	// A socket that cannot receive tries again after minPause, then after twice as long each time, up to maxPause.
-	minPause = time.Millisecond
-	maxPause = time.Second
 )
 
 // Datagram is one that has arrived.
@@ -56,14 +52,14 @@ type Socket struct {
 	addr netip.Addr
 	conn io.Closer
 	raw  syscall.RawConn
-	done chan struct{} // closed when nothing is received any more; nil before Start
+
+	poller *Poller // since Start
+	fd     int32   // for the poller, which tries in vain once more after Close, or wakes for another file
+	rest   rest    // of the poller
 
 	receiving sync.Mutex // until what has arrived is passed on, so that it stays in order
 	in        receiver
 	receive   func([]Datagram)
-
-	closing sync.Once
-	closed  chan struct{} // by Close
 
 	mu      sync.Mutex
 	out     sender
@@ -116,24 +112,21 @@ func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 }
 
 func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
-	conn, err := listenUDP(addr, UDPPort, more)
+	file, err := bindUDP(addr, UDPPort, more)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := conn.SyscallConn()
+	raw, err := file.SyscallConn()
 	if err != nil {
-		conn.Close()
+		file.Close()
 		return nil, err
 	}
-	if cerr := raw.Control(func(fd uintptr) { err = tryCalls(fd) }); cerr != nil || err != nil {
-		conn.Close()
+	s := &Socket{addr: addr, conn: file, raw: raw}
+	if cerr := raw.Control(func(fd uintptr) { s.fd, err = int32(fd), tryCalls(fd) }); cerr != nil || err != nil {
+		file.Close()
 		return nil, errors.Join(cerr, err)
 	}
-	return newSocket(addr, conn, raw), nil
-}
-
-func newSocket(addr netip.Addr, conn io.Closer, raw syscall.RawConn) *Socket {
-	return &Socket{addr: addr, conn: conn, raw: raw, closed: make(chan struct{})}
+	return s, nil
 }
 
 // interfaceOf returns the index of the interface that has an address.
@@ -166,18 +159,22 @@ func prepareSender(fd int, addr netip.Addr) error {
 	return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_HOPS, usualHops))
 }
 
-// listenUDP is net.ListenUDP with options; and a group's socket is bound to the group, not to all addresses.
-func listenUDP(addr netip.Addr, port int, more func(fd int) error) (*net.UDPConn, error) {
+// bindUDP returns a socket with options, bound to an address, also to that of a group. Go's netpoller does not know it.
+func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File, err error) {
 	family := syscall.AF_INET
 	if addr.Is6() {
 		family = syscall.AF_INET6
 	}
-	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	file := os.NewFile(uintptr(fd), "udp")
-	defer file.Close() // FilePacketConn has a descriptor of its own
+	file = os.NewFile(uintptr(fd), "udp")
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
 	if err := prepare(fd, addr.Is6()); err != nil {
 		return nil, err
 	}
@@ -193,6 +190,16 @@ func listenUDP(addr netip.Addr, port int, more func(fd int) error) (*net.UDPConn
 	if err := syscall.Bind(fd, at); err != nil {
 		return nil, os.NewSyscallError("bind", err)
 	}
+	return file, nil
+}
+
+// listenUDP is bindUDP for Go's own functions.
+func listenUDP(addr netip.Addr, port int) (*net.UDPConn, error) {
+	file, err := bindUDP(addr, port, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // FilePacketConn has a descriptor of its own
 	c, err := net.FilePacketConn(file)
 	if err != nil {
 		return nil, err
@@ -266,74 +273,48 @@ func prepare(fd int, is6 bool) error {
 // Addr returns the address of the socket.
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
-// Start lets receive have what arrives, and resume know that Blocked has become false, until Close. They are called by
-// goroutines of the socket's. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
+// Start lets receive have what arrives, and resume know that Blocked has become false, until Close. Poll and the poller's Take call
+// them. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
 // arrives until it does not.
-func (s *Socket) Start(receive func([]Datagram), resume func()) {
-	s.done = make(chan struct{})
-	s.receive, s.resume = receive, resume
-	go func() {
-		defer close(s.done)
-		pause := minPause
-		for {
-			e, err := s.take(s.raw.Read)
-			switch {
-			case errors.Is(err, net.ErrClosed):
-				return
-			case e == syscall.EBUSY: // Poll has received
-			case err != nil, e != 0:
-				select {
-				case <-s.closed:
-					return
-				case <-time.After(pause):
-				}
-				pause = min(2*pause, maxPause)
-			default:
-				pause = minPause
-			}
-		}
-	}()
+func (s *Socket) Start(p *Poller, receive func([]Datagram), resume func()) {
+	s.receive, s.resume, s.poller = receive, resume, p
+	p.add(s)
 }
 
-// take passes on what has arrived, for which with waits, or does not. It waits for nothing else inside of with, since Close waits for that,
-// perhaps with a lock that receive takes.
-func (s *Socket) take(with func(func(fd uintptr) bool) error) (syscall.Errno, error) {
-	e, busy := syscall.EAGAIN, false
-	var got []Datagram
-	err := with(func(fd uintptr) bool {
-		if busy = !s.receiving.TryLock(); busy {
-			return true
-		}
-		if got, e = s.in.receive(fd); e == syscall.EAGAIN {
-			s.receiving.Unlock()
-		}
-		return e != syscall.EAGAIN
-	})
-	switch {
-	case busy: // somebody else is passing on
-		s.receiving.Lock()
-		defer s.receiving.Unlock()
-		return syscall.EBUSY, err
-	case e == syscall.EAGAIN:
-		return e, err
+// take passes on what has arrived.
+func (s *Socket) take() syscall.Errno {
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	return s.pass()
+}
+
+// Poll passes on what has arrived, unless somebody else does, and reports whether there was something.
+func (s *Socket) Poll() bool {
+	if !s.receiving.TryLock() {
+		return false
 	}
 	defer s.receiving.Unlock()
+	return s.pass() == 0
+}
+
+// pass does the work of take. Whoever calls it has s.receiving. It waits for nothing inside of Control, since Close may wait for that, perhaps
+// with a lock that receive takes.
+func (s *Socket) pass() (e syscall.Errno) {
+	var got []Datagram
+	if err := s.raw.Control(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
+		return syscall.EBADF
+	}
 	if len(got) > 0 {
 		s.receive(got)
 	}
-	return e, err
-}
-
-// Poll passes on what has arrived, in the caller's goroutine, and reports whether there was something. It is faster than the socket's goroutine, which has
-// to be woken.
-func (s *Socket) Poll() bool {
-	e, _ := s.take(func(try func(fd uintptr) bool) error { return s.raw.Control(func(fd uintptr) { try(fd) }) })
-	return e == 0
+	return e
 }
 
 // Close closes the socket. The functions that Start got may still be called for what has just arrived.
 func (s *Socket) Close() error {
-	s.closing.Do(func() { close(s.closed) })
+	if s.poller != nil {
+		s.poller.remove(s)
+	}
 	return s.conn.Close()
 }
 
@@ -370,20 +351,17 @@ func (s *Socket) Blocked() bool { return s.blocked.Load() }
 // flush gives the system what is waiting. Whoever calls it has s.mu.
 func (s *Socket) flush() {
 	sent := true
-	_ = s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) })
-	if sent {
-		return
+	if s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) }) == nil {
+		s.blocked.Store(!sent)
 	}
-	s.blocked.Store(true)
-	go func() {
-		_ = s.raw.Write(func(fd uintptr) bool { // returns when all is sent, or the socket closed
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.out.send(fd)
-		})
-		s.blocked.Store(false)
-		if s.resume != nil {
-			s.resume()
-		}
-	}()
+}
+
+// Proceed goes on sending after Blocked, as there may be room again.
+func (s *Socket) Proceed() {
+	s.mu.Lock()
+	s.flush()
+	s.mu.Unlock()
+	if !s.blocked.Load() {
+		s.resume()
+	}
 }

@@ -68,12 +68,34 @@ func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) 
 		return err == nil
 	})
 	box := &inbox{}
-	s.Start(box.receive, func() {})
-	t.Cleanup(func() {
-		_ = s.Close()
-		<-s.done
-	})
+	p := poll(t)
+	s.Start(p, box.receive, func() {})
+	t.Cleanup(func() { _ = s.Close() })
 	return s, box
+}
+
+// poll returns a poller that somebody sleeps in, and takes, until the test ends.
+func poll(t *testing.T) *Poller {
+	t.Helper()
+	bell := NewBell(new(uint32))
+	p, err := NewPoller(bell)
+	require.NoError(t, err)
+	var ended atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !ended.Load() {
+			bell.Hear()
+			bell.Sleep(func() time.Duration { return time.Hour })
+			p.Take()
+		}
+	}()
+	t.Cleanup(func() {
+		ended.Store(true)
+		bell.Ring()
+		<-done
+	})
+	return p
 }
 
 // TestDatagrams sends datagrams of many sizes between two sockets. They arrive as they are, with what is in their IP headers.
@@ -234,6 +256,8 @@ func TestUnreachable(t *testing.T) {
 	require.NoError(t, from.Close())
 	send(own4(0))
 	from.Flush() // does nothing
+	require.False(t, from.Poll())
+	require.ErrorIs(t, from.Close(), os.ErrClosed)
 }
 
 func TestTakenPort(t *testing.T) {
@@ -254,7 +278,7 @@ func TestIdentificationIsSeen(t *testing.T) {
 	other, err := net.ListenPacket("udp4", net.JoinHostPort(own4(3).String(), "0"))
 	require.NoError(t, err)
 	defer other.Close()
-	c, err := listenUDP(own4(3), 0, nil)
+	c, err := listenUDP(own4(3), 0)
 	require.NoError(t, err)
 	defer c.Close()
 	raw, err := c.SyscallConn()
@@ -290,8 +314,9 @@ func TestSlowNetwork(t *testing.T) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	require.NoError(t, err)
 	var resumed atomic.Int32
-	s := newSocket(netip.Addr{}, c, raw)
-	s.resume = func() { resumed.Add(1) }
+	s := &Socket{conn: c, raw: raw}
+	require.NoError(t, raw.Control(func(fd uintptr) { s.fd = int32(fd) }))
+	s.Start(poll(t), func([]Datagram) {}, func() { resumed.Add(1) })
 	send := func() (filled bool) {
 		s.Send(own4(0), 0, 64, maxDatagram, func([]byte, uint16) bool {
 			filled = true
@@ -364,30 +389,52 @@ func refuse(call uintptr, e syscall.Errno) error {
 	return nil
 }
 
-// broken is a socket from which nothing can be received.
-type broken struct {
-	syscall.RawConn
-	tries chan error // what each try returns
-}
-
-func (b broken) Read(func(uintptr) bool) error { return <-b.tries }
-func (broken) Close() error                    { return nil }
-
-// TestSystemRefusesLater has a socket fail to receive, time after time. It waits in between, and Close ends that.
+// TestSystemRefusesLater has a socket fail to receive, time after time. It rests in between.
 func TestSystemRefusesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := broken{tries: make(chan error)}
-		s := newSocket(own4(0), b, b)
-		s.Start(func([]Datagram) {}, func() {})
-		begin := time.Now()
-		for i, waited := range []time.Duration{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2023, 3023} {
-			b.tries <- syscall.EPERM
-			require.Equal(t, waited*time.Millisecond, time.Since(begin), i)
+		var r rest
+		for i, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000} {
+			r.after(syscall.EPERM)
+			require.Equal(t, pause*time.Millisecond, time.Until(r.until), i)
+			time.Sleep(time.Until(r.until))
 		}
-		require.NoError(t, s.Close())
-		<-s.done
-		require.Equal(t, 3023*time.Millisecond, time.Since(begin))
+		r.after(syscall.EAGAIN)
+		require.Zero(t, r)
 	})
+}
+
+// TestRest has the system refuse recvmmsg to a thread. Sleep does not end at once each time because of a datagram that is there, and the
+// datagram arrives when the system does not refuse any more.
+func TestRest(t *testing.T) {
+	from, _ := openUDP(t, own4(0))
+	s, err := OpenUDP(own4(1), nil)
+	require.NoError(t, err)
+	defer s.Close()
+	p, err := NewPoller(NewBell(new(uint32)))
+	require.NoError(t, err)
+	box := &inbox{}
+	s.Start(p, box.receive, func() {})
+	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
+	from.Flush()
+	refused := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		err := refuse(recvmmsg, syscall.EPERM)
+		p.sleep(time.Hour)
+		p.Take()
+		refused <- err
+	}()
+	require.NoError(t, <-refused)
+	require.Zero(t, box.len())
+	require.Equal(t, minPause, s.rest.pause)
+	s.rest.until = time.Now().Add(time.Hour)
+	p.sleep(time.Millisecond) // for all of it
+	require.Empty(t, p.polled)
+	s.rest.until = time.Now()
+	p.sleep(time.Hour)
+	p.Take()
+	require.Equal(t, 1, box.len())
+	require.Zero(t, s.rest)
 }
 
 // TestCloseWhileReceiving closes a socket while what has arrived is being passed on to somebody who waits for a lock that the caller of Close
@@ -399,7 +446,7 @@ func TestCloseWhileReceiving(t *testing.T) {
 	var mu sync.Mutex
 	mu.Lock()
 	receives := make(chan struct{}, 1)
-	s.Start(func([]Datagram) {
+	s.Start(poll(t), func([]Datagram) {
 		receives <- struct{}{}
 		mu.Lock()
 		defer mu.Unlock()
@@ -412,5 +459,4 @@ func TestCloseWhileReceiving(t *testing.T) {
 	require.NoError(t, s.Close())
 	mu.Unlock()
 	require.False(t, <-polled)
-	<-s.done
 }
