@@ -5,8 +5,6 @@
 // functions of package face. The program softroce builds all of them.
 package main
 
-import "github.com/verbena-go/verbena/softroce/internal/face" // whose C functions the library exports
-
-func init() { face.HelpPrograms() }
+import _ "github.com/verbena-go/verbena/softroce/internal/face" // whose C functions the library exports
 
 func main() {}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package main
+
+import "github.com/verbena-go/verbena/softroce/internal/face"
+
+func init() { face.HelpPrograms() }
