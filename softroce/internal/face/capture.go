@@ -52,6 +52,7 @@ func Capture(w io.Writer) (stop func() error, err error) {
 	n := self()
 	n.lock()
 	n.captures = append(n.captures, c)
+	n.watch()
 	n.unlock()
 	return func() error {
 		n.lock()
@@ -59,6 +60,7 @@ func Capture(w io.Writer) (stop func() error, err error) {
 		for i, other := range n.captures {
 			if other == c {
 				n.captures = append(n.captures[:i:i], n.captures[i+1:]...)
+				n.watch()
 				break
 			}
 		}

@@ -28,7 +28,11 @@ func SetFaults(f func(p *wire.Packet) Fault) {
 	n.lock()
 	defer n.unlock()
 	n.faults = f
+	n.watch()
 }
+
+// watch notes whether functions of the program see packets. Then nobody helps: who polls may have a lock that such a function takes.
+func (n *node) watch() { n.watched.Store(n.faults != nil || len(n.captures) > 0) }
 
 // suffer does to a parcel what a fault says, and sends what is left of it.
 func (n *node) suffer(p parcel, f Fault, now time.Duration) {

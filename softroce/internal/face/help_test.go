@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // Who has polled a queue in vain many times does the work of a node whose worker does not, and only when there is some.
@@ -46,6 +47,18 @@ func TestHelp(t *testing.T) {
 	require.False(t, work())
 	n.mu.Unlock()
 	require.True(t, work())
+
+	for _, seen := range []func(){
+		func() { n.faults = func(*wire.Packet) Fault { return Fault{} } },
+		func() { n.captures = []*capture{{}} },
+	} {
+		seen() // by a function of the program's
+		n.watch()
+		require.False(t, work())
+		n.faults, n.captures = nil, nil
+		n.watch()
+		require.True(t, work())
+	}
 
 	require.NoError(t, libibverbs.ReqNotifyCq(cq, 0))
 	helped := n.helps.Load()

@@ -57,6 +57,7 @@ type node struct {
 	delayed  queue
 	serial   uint64 // of what was delayed last
 	captures []*capture
+	watched  atomic.Bool // there are faults or captures
 
 	contexts map[*libibverbs.Context]*context
 	pds      map[*libibverbs.Pd]*pd
@@ -130,6 +131,7 @@ func newNode() *node {
 	}
 	n.hostile = chosenHostility()
 	n.captures = chosenCaptures()
+	n.watch()
 	n.plug()
 	n.cm = n.newConnections()
 	if n.internet != nil {
@@ -197,7 +199,7 @@ const spins = 16
 // help does what there is to do, in the thread of somebody who has found a queue empty: what it spins for is there sooner than
 // if the worker had to wake up.
 func (n *node) help(queue unsafe.Pointer) {
-	if atomic.LoadUint32((*uint32)(&(*C.struct_soft_cq)(queue).empty)) < spins {
+	if n.watched.Load() || atomic.LoadUint32((*uint32)(&(*C.struct_soft_cq)(queue).empty)) < spins {
 		return
 	}
 	n.helps.Add(1)
