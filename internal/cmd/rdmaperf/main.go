@@ -29,6 +29,7 @@ type options struct {
 	size, iterations      int
 	depth, receives, list int
 	moderation, inline    int
+	timeout               int // 4.096 us * 2^timeout; 0: the default
 	where                 perf.Where
 	plot                  string
 	compare               []string
@@ -112,6 +113,7 @@ func (o *options) flags(f *program.Flags) {
 	f.Number(&o.list, "post-list", "l", 1, 1<<10, "`messages` posted in one call")
 	f.Number(&o.moderation, "cq-mod", "Q", 1, 1<<15, "`messages` for each completion (default: 100, or the post list)")
 	f.Number(&o.inline, "inline-size", "I", 0, 1<<12, "largest message in `bytes` to send inline (default: 220 for latency, 0 for bandwidth)")
+	f.Number(&o.timeout, "qp-timeout", "u", 1, 31, "a packet without an answer is repeated after 4.096 us times 2 to the power of this `number`, with RC (default: 14, which is 67 ms)")
 	f.BoolVarP(&o.events, "events", "e", false, "sleep until completions arrive")
 	f.BoolVar(&o.netpoll, "netpoll", false, "with -e: sleep in Go's runtime, as CQ.Wait does, instead of in C")
 	f.StringVarP(&o.where.Device, "ib-dev", "d", "", "`device` to use (default: the one with the control connection's address, or the first)")
@@ -234,6 +236,9 @@ func (o *options) test() (*perf.Test, error) {
 	if t.Op == perf.FetchAdd || t.Op == perf.CompSwap {
 		size = 8
 	}
+	if o.timeout > 0 {
+		t.Timeout = 4096 * time.Nanosecond << o.timeout
+	}
 	t.Iterations, t.Depth, t.Inline = or(o.iterations, iterations), or(o.depth, depth), or(o.inline, inline)
 	t.Moderation = or(o.moderation, min(moderation, t.Depth))
 	t.Iterations += (t.List - t.Iterations%t.List) % t.List
@@ -255,6 +260,9 @@ func (o *options) test() (*perf.Test, error) {
 	}
 	if (o.where.RDMACM || o.where.Conn) && (t.QPs > 1 || t.Both) {
 		return nil, program.Misuse("-R and --conn have one queue pair and one direction")
+	}
+	if (o.where.RDMACM || o.where.Conn) && t.Timeout > 0 {
+		return nil, program.Misuse("-R and --conn have no -u: rdma_cm chooses the timeout")
 	}
 	if o.where.Conn && t.Duration > 0 {
 		return nil, program.Misuse("--conn has no -D")

@@ -41,6 +41,7 @@ func TestParse(t *testing.T) {
 		"fetchadd_lat":                with(latency, func(t *perf.Test) { t.Op, t.Sizes = perf.FetchAdd, []int{8} }),
 		"write_bw -l 4 -n 10":         with(bandwidth, func(t *perf.Test) { t.List, t.Moderation, t.Iterations = 4, 4, 12 }),
 		"write_bw -t 32 -Q 8":         with(bandwidth, func(t *perf.Test) { t.Depth, t.Moderation = 32, 8 }),
+		"write_bw -u 18":              with(bandwidth, func(t *perf.Test) { t.Timeout = 1073741824 * time.Nanosecond }),
 		"write_bw -D 5 -q 4 -b": with(bandwidth, func(t *perf.Test) {
 			t.Iterations, t.Duration, t.QPs, t.Both = perf.Endless, 5*time.Second, 4, true
 		}),
@@ -70,6 +71,8 @@ func TestWrongArguments(t *testing.T) {
 		"send_lat -c UD --conn":           "-R and --conn connect queue pairs of type RC",
 		"send_bw -q 2 -R":                 "-R and --conn have one queue pair and one direction",
 		"send_bw -b --conn":               "-R and --conn have one queue pair and one direction",
+		"send_bw -u 18 -R":                "-R and --conn have no -u",
+		"-u 32":                           "expected a number from 1 to 31",
 		"send_bw -D 1 --conn":             "--conn has no -D",
 		"send_bw -D 1 -n 10":              "-D and -n exclude each other",
 		"send_bw -D 1 -a":                 "a test with a duration has one size",

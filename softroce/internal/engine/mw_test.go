@@ -3,12 +3,15 @@
 package engine
 
 import (
+	"bytes"
+	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // bindSlot returns the request to bind the window, with its next key, to length bytes at offset of the region.
@@ -268,4 +271,181 @@ func TestAllocMW(t *testing.T) {
 		require.Equal(t, syscall.EINVAL, err)
 	}
 	require.NoError(t, pd.Destroy())
+}
+
+// Windows are bound and invalidated by requests, and a peer reads through them.
+func TestWindowRequests(t *testing.T) {
+	local := SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_LOCAL_INV}
+	for name, tt := range map[string]struct {
+		kind    libibverbs.MwType
+		request func(b *end, w *MW) SendSlot // posted by the owner of a window that is bound
+		done    []result                     // what the owner gets
+		read    libibverbs.WcStatus
+	}{
+		"bound": {libibverbs.IBV_MW_TYPE_2, nil, nil, success},
+		"another one bound, unsignaled": {libibverbs.IBV_MW_TYPE_2, func(b *end, _ *MW) SendSlot {
+			return *bindSlot(b.window(b.pd, libibverbs.IBV_MW_TYPE_2), b.mr, 0, 64, remoteRead)
+		}, nil, success},
+		"invalidated": {libibverbs.IBV_MW_TYPE_2, func(b *end, w *MW) SendSlot {
+			s := local
+			s.Imm, s.Flags = w.Key(), uint32(libibverbs.IBV_SEND_SIGNALED)
+			return s
+		}, []result{ok(1)}, remAccess},
+		"invalidated, unsignaled": {libibverbs.IBV_MW_TYPE_2, func(b *end, w *MW) SendSlot {
+			s := local
+			s.Imm = w.Key()
+			return s
+		}, nil, remAccess},
+		"wrong key invalidated, unsignaled": {libibverbs.IBV_MW_TYPE_2, func(b *end, w *MW) SendSlot {
+			s := local
+			s.Imm = w.Key() + 1
+			return s
+		}, []result{{1, badBind}}, retryExc},
+		"bound again": {libibverbs.IBV_MW_TYPE_2, func(b *end, w *MW) SendSlot {
+			return *bindSlot(w, b.mr, 0, 64, remoteRead)
+		}, []result{{0, badBind}}, retryExc},
+		"type 1 bound again": {libibverbs.IBV_MW_TYPE_1, func(b *end, w *MW) SendSlot {
+			return *bindSlot(w, b.mr, 0, 64, remoteRead)
+		}, nil, success},
+		"type 1 bound to nothing": {libibverbs.IBV_MW_TYPE_1, func(b *end, w *MW) SendSlot {
+			return *bindSlot(w, &MR{}, 0, 0, 0)
+		}, nil, remAccess},
+		"type 1 bound to memory that is not registered": {libibverbs.IBV_MW_TYPE_1, func(b *end, w *MW) SendSlot {
+			return *bindSlot(w, b.mr, 64, 1<<20, remoteRead)
+		}, []result{{0, badBind}}, retryExc},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+			n.fillRandom(b.mr.memory)
+			w := b.window(b.pd, tt.kind)
+			bind := *bindSlot(w, b.mr, 0, 64, remoteRead)
+			bind.ID = 9
+			b.post(bind)
+			n.run()
+			require.Equal(t, []result{ok(9)}, results(b.send))
+			if tt.request != nil {
+				b.postQuiet(tt.request(b, w))
+			}
+			n.run()
+			require.Equal(t, tt.done, results(b.send))
+			require.Equal(t, tt.read == retryExc, b.qp.attr.QpState == libibverbs.IBV_QPS_ERR)
+			a.post(SendSlot{ID: 2, Opcode: read, RemoteAddr: b.mr.iova, RKey: w.Key()}, a.mr.sge(0, 64))
+			n.run()
+			require.Equal(t, []result{{2, tt.read}}, results(a.send))
+			require.Equal(t, tt.read == success, bytes.Equal(a.mr.memory, b.mr.memory))
+		})
+	}
+}
+
+// A window of type 2 is its queue pair's: others neither reach memory through it nor bind or invalidate it. One of type 1 is for all.
+func TestWindowOfAnotherQueuePair(t *testing.T) {
+	for kindName, kind := range mwTypes {
+		t.Run(kindName, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+			other := func() *QP {
+				q := b.node.qp(b.pd, libibverbs.IBV_QPT_RC, b.send, b.recv, nil)
+				b.connect(q, a.number(), a.qp.number)
+				return q
+			}
+			owner, binder, invalidator := other(), other(), other()
+			w := b.window(b.pd, kind)
+			require.Equal(t, success, bindMW(owner, w, b.mr, 0, 64, remoteRead))
+			a.post(SendSlot{ID: 1, Opcode: read, RemoteAddr: b.mr.iova, RKey: w.Key()}, a.mr.sge(0, 64))
+			n.run()
+			want, bound := remAccess, badBind
+			if kind == libibverbs.IBV_MW_TYPE_1 {
+				want, bound = success, success
+			}
+			require.Equal(t, []result{{1, want}}, results(a.send))
+			results(b.send)
+			postSend(t, invalidator.send, SendSlot{ID: 2, Opcode: libibverbs.IBV_WR_LOCAL_INV, Imm: w.Key()})
+			b.Ring(invalidator.send)
+			n.run()
+			require.Equal(t, []result{{2, badBind}}, results(b.send))
+			s := *bindSlot(w, b.mr, 0, 32, remoteRead)
+			s.ID, s.Flags = 3, uint32(libibverbs.IBV_SEND_SIGNALED)
+			postSend(t, binder.send, s)
+			b.Ring(binder.send)
+			n.run()
+			require.Equal(t, []result{{3, bound}}, results(b.send))
+		})
+	}
+}
+
+// In the error state, requests to bind are flushed.
+func TestBindAfterFailure(t *testing.T) {
+	for kindName, kind := range mwTypes {
+		t.Run(kindName, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			_, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+			require.NoError(t, b.qp.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_ERR}, libibverbs.IBV_QP_STATE))
+			w := b.window(b.pd, kind)
+			before := w.Key()
+			b.post(*bindSlot(w, b.mr, 0, 64, remoteRead))
+			n.run()
+			require.Equal(t, []result{{0, flushed}}, results(b.send))
+			require.Equal(t, before, w.Key())
+			require.Zero(t, b.mr.windows)
+		})
+	}
+}
+
+// The program chooses 8 bits of a key; the others tell windows apart.
+func TestWindowKeysDiffer(t *testing.T) {
+	d := newNode(t, 1)
+	o := d.objects()
+	seen := map[uint32]bool{}
+	for range 4096 {
+		w := d.window(o.pd, libibverbs.IBV_MW_TYPE_2)
+		s := bindSlot(w, o.mr, 0, 1, remoteRead)
+		s.RKey = w.Key()&^0xFF | 0x77
+		require.Equal(t, success, o.qp.bind(s))
+		require.EqualValues(t, 0x77, w.Key()&0xFF)
+		require.False(t, seen[w.Key()], "%#x", w.Key())
+		seen[w.Key()] = true
+	}
+}
+
+// Windows go away while a peer reads through them: reads fail from then on, and only for that reason.
+func TestWindowGoesWhileRead(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(b *end, w *MW)
+		want libibverbs.WcStatus
+	}{
+		"invalidated": {func(b *end, w *MW) { b.post(SendSlot{Opcode: libibverbs.IBV_WR_LOCAL_INV, Imm: w.Key()}) }, remAccess},
+		"freed":       {func(b *end, w *MW) { require.NoError(b.t, w.Dealloc()) }, remAccess},
+		"bound again": {func(b *end, w *MW) { b.post(*bindSlot(w, b.mr, 0, 64, remoteRead)) }, retryExc},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const reads = 40
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+			w := b.window(b.pd, libibverbs.IBV_MW_TYPE_2)
+			require.Equal(t, success, bindMW(b.qp, w, b.mr, 0, 64, remoteRead))
+			for i := range uint64(reads) {
+				a.post(SendSlot{ID: i, Opcode: read, RemoteAddr: b.mr.iova, RKey: w.Key()}, a.mr.sge(0, 64))
+			}
+			answers := 0
+			n.filter = func(p *wire.Packet) bool {
+				if p.Opcode.IsReadResponse() {
+					answers++
+				}
+				return true
+			}
+			for answers < 10 && n.step() {
+			}
+			tt.end(b, w)
+			n.run()
+			got := results(a.send)
+			require.Len(t, got, reads)
+			failed := slices.IndexFunc(got, func(r result) bool { return r.status != success })
+			require.GreaterOrEqual(t, failed, 9)
+			require.Equal(t, tt.want, got[failed].status)
+			for i, r := range got[failed+1:] {
+				require.Equal(t, result{uint64(failed + 1 + i), flushed}, r)
+			}
+		})
+	}
 }

@@ -40,6 +40,8 @@ type requester struct {
 	rest       time.Duration // if not 0, nothing is sent for so long, because of an RNR NAK
 	implied    bool          // an implied NAK was obeyed since the last progress
 	timer      timer
+
+	allowed allowance
 }
 
 // request is what a work request that was begun has become. The slot that it
@@ -129,7 +131,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
 			return false // what was asked for comes first: the peer has as many READs at once as it has said
-		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= q.device.config.Window:
+		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.of(q.device.config.Window):
 			return false // the next ACK goes on
 		case !req.hasAnswer() && q.held():
 			return false
@@ -278,7 +280,7 @@ func (q *QP) sendPacket(req *request) {
 		}
 		p.Imm, p.InvKey = s.Imm, s.Imm
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
-		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.device.ackInterval() == 0)
+		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.ackInterval() == 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
 			// The memory was there when the request began.
 			q.device.config.Packets.Put(p)
@@ -310,7 +312,9 @@ func (q *QP) endOfRead(req *request, i int) wire.PSN {
 }
 
 // ackInterval returns after how many packets of a long message an ACK is asked for.
-func (d *Device) ackInterval() int { return max(1, d.config.Window/acksOfWindow) }
+func (q *QP) ackInterval() int {
+	return max(1, q.requester.allowed.of(q.device.config.Window)/acksOfWindow)
+}
 
 // messageOpcode returns the opcode of a packet of a SEND or WRITE.
 func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
@@ -445,8 +449,12 @@ func (q *QP) expired(t *timer) {
 	}
 	r.implied = false
 	q.retries.Timeouts++
+	r.allowed.silence(q.inFlight())
 	q.retry()
 }
+
+// inFlight returns how many packets have no answer.
+func (q *QP) inFlight() int { return q.requester.sent.Diff(q.requester.acked) }
 
 // retry sends again everything that has no answer, or gives up.
 func (q *QP) retry() {
@@ -481,6 +489,12 @@ func (q *QP) impliedNak() {
 
 // receiveResponse takes a packet for the requester.
 func (q *QP) receiveResponse(p *wire.Packet) {
+	acked := q.requester.acked
+	q.takeResponse(p)
+	q.requester.allowed.answered(q.requester.acked.Diff(acked), q.device.config.Window)
+}
+
+func (q *QP) takeResponse(p *wire.Packet) {
 	r := &q.requester
 	if p.PSN.Before(r.acked) || !p.PSN.Before(r.high) {
 		return // a duplicate, or an answer to nothing that was sent
@@ -512,6 +526,7 @@ func (q *QP) receiveResponse(p *wire.Packet) {
 	case p.Syndrome == wire.NakSequence:
 		if r.rest == 0 { // what followed the packet that has to wait was out of sequence, of course
 			q.retries.SequenceErrors++
+			r.allowed.loss(q.inFlight())
 			q.retry()
 		}
 	case p.Syndrome == wire.NakInvalidRequest:

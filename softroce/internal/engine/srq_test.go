@@ -202,3 +202,132 @@ func TestSlotSizes(t *testing.T) {
 	require.Zero(t, SendSlotSize%8)
 	require.Zero(t, RecvSlotSize%8)
 }
+
+// shared makes a queue pair of a's node that is connected to one of b's, which takes its receives from s.
+func (n *network) shared(a, b *node, s *SRQ, bytes int) (from, to *end) {
+	from, to = n.end(a, libibverbs.IBV_QPT_RC, nil, bytes), n.end(b, libibverbs.IBV_QPT_RC, s, bytes)
+	n.join(from, to)
+	return from, to
+}
+
+// Many queue pairs take receives from one queue: each message has one of its own, and its completion tells which queue pair it came to.
+func TestSRQOfManyPairs(t *testing.T) {
+	const pairs, count, size = 10, 8, 8
+	for name, op := range map[string]libibverbs.WrOpcode{"send": send, "write": writeImm} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b := n.node(1), n.node(2)
+			s := b.srq(b.pd(), pairs*count)
+			inbox := b.memory(s.pd, pairs*count*size, allAccess)
+			for i := range uint64(pairs * count) {
+				postRecv(t, s.queue, i, inbox.sge(int(i)*size, size))
+			}
+			taken := map[uint64]bool{}
+			var from, to []*end
+			for i := range pairs {
+				x, y := n.shared(a, b, s, count*size)
+				from, to = append(from, x), append(to, y)
+				for k := range x.mr.memory {
+					x.mr.memory[k] = byte(1 + i)
+				}
+			}
+			for k := range count {
+				for i, x := range from {
+					x.post(SendSlot{ID: uint64(k), Opcode: op, Imm: uint32(k)}.remote(to[i], k*size), x.mr.sge(k*size, size))
+				}
+			}
+			n.run()
+			for i, y := range to {
+				require.Len(t, results(from[i].send), count)
+				got := poll(y.recv.ring)
+				require.Len(t, got, count)
+				for _, c := range got {
+					require.Equal(t, success, c.Status)
+					require.Equal(t, y.qp.number, c.QpNum)
+					require.EqualValues(t, size, c.ByteLen)
+					require.False(t, taken[c.WrId], "receive %d", c.WrId)
+					taken[c.WrId] = true
+					where := inbox.memory[c.WrId*size:][:size]
+					if op == writeImm {
+						where = y.mr.memory[uint32(*c.ImmData())*size:][:size]
+					}
+					require.Equal(t, from[i].mr.memory[:size], where)
+				}
+			}
+			require.Len(t, taken, pairs*count)
+		})
+	}
+}
+
+// A queue pair that fails leaves the shared receives to the others.
+func TestSRQOutlivesFailure(t *testing.T) {
+	for name, kind := range map[string]libibverbs.QpType{"RC": libibverbs.IBV_QPT_RC, "UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b := n.node(1), n.node(2)
+			s := b.srq(b.pd(), 4)
+			from, to := n.shared(a, b, s, 64)
+			n.fillRandom(from.mr.memory)
+			failed := b.qp(s.pd, kind, to.send, to.recv, s)
+			if kind == libibverbs.IBV_QPT_UD {
+				b.datagrams(failed, 0x1111)
+			} else {
+				b.connect(failed, 1, from.qp.number)
+			}
+			postRecv(t, s.queue, 5, to.mr.sge(0, 64))
+			require.NoError(t, failed.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_ERR}, libibverbs.IBV_QP_STATE))
+			n.run()
+			require.Empty(t, results(to.recv))
+			from.post(SendSlot{ID: 1, Opcode: send}, from.mr.sge(0, 64))
+			n.run()
+			require.Equal(t, []result{ok(1)}, results(from.send))
+			require.Equal(t, []result{ok(5)}, results(to.recv))
+			require.Equal(t, from.mr.memory, to.mr.memory)
+		})
+	}
+}
+
+// One receive at a time is enough for many messages.
+func TestSRQOfOne(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.node(1), n.node(2)
+	s := b.srq(b.pd(), 1)
+	from, to := n.shared(a, b, s, 64)
+	for i := range uint64(50) {
+		postRecv(t, s.queue, i, to.mr.sge(0, 64))
+		require.True(t, full(s.queue))
+		from.post(SendSlot{ID: i, Opcode: send}, from.mr.sge(0, 64))
+		n.run()
+		require.Equal(t, []result{ok(i)}, results(from.send))
+		require.Equal(t, []result{ok(i)}, results(to.recv))
+	}
+}
+
+// Messages take receives until fewer are left than the limit, which is told once; without any, the sender gives up.
+func TestSRQRunsLow(t *testing.T) {
+	const receives, limit = 20, 10
+	n := newNetwork(t, 1)
+	a, b := n.node(1), n.node(2)
+	s := b.srq(b.pd(), receives)
+	from, to := n.shared(a, b, s, 64)
+	from.qp.attr.RnrRetry, from.qp.requester.rnrRetries = 2, 2
+	for i := range uint64(receives) {
+		postRecv(t, s.queue, i, to.mr.sge(0, 64))
+	}
+	require.NoError(t, s.Modify(libibverbs.SrqAttr{SrqLimit: limit}, libibverbs.IBV_SRQ_LIMIT, nil, 0))
+	transfer := func(count int, want libibverbs.WcStatus) {
+		for range count {
+			from.post(SendSlot{Opcode: send}, from.mr.sge(0, 64))
+			n.run()
+			require.Equal(t, []result{{0, want}}, results(from.send))
+		}
+	}
+	transfer(receives-limit, success)
+	b.requireEvents()
+	transfer(1, success)
+	b.requireEvents(AsyncEvent{libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, s})
+	transfer(limit-1, success)
+	b.requireEvents()
+	require.Len(t, results(to.recv), receives)
+	transfer(1, libibverbs.IBV_WC_RNR_RETRY_EXC_ERR)
+}

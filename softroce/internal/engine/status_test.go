@@ -22,6 +22,7 @@ const (
 	remInvalid = libibverbs.IBV_WC_REM_INV_REQ_ERR
 	remOp      = libibverbs.IBV_WC_REM_OP_ERR
 	badBind    = libibverbs.IBV_WC_MW_BIND_ERR
+	retryExc   = libibverbs.IBV_WC_RETRY_EXC_ERR
 	flushed    = libibverbs.IBV_WC_WR_FLUSH_ERR
 
 	send     = libibverbs.IBV_WR_SEND

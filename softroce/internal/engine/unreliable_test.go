@@ -155,6 +155,13 @@ func TestDatagramStatuses(t *testing.T) {
 			s.AH = other.ah(testGID(2))
 		}, locOp, noRecv},
 		"write": {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.Opcode = write }, locOp, noRecv},
+		"read":  {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.Opcode = read }, locOp, noRecv},
+		"fetch and add": {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) {
+			s.Opcode, sge.Length = fetchAdd, 8
+		}, locOp, noRecv},
+		"compare and swap": {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) {
+			s.Opcode, sge.Length = cmpSwap, 8
+		}, locOp, noRecv},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t, 1)
@@ -185,6 +192,49 @@ func TestDatagramStatuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Datagrams for which there is no receive are gone, and the sender does not learn it.
+func TestDatagramsWithoutReceive(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.datagramPair()
+	s := SendSlot{Opcode: send}.to(a, b)
+	for round := range uint64(10) {
+		for range 50 {
+			a.postQuiet(s, a.mr.sge(0, 1000))
+		}
+		s.ID = round
+		a.post(s, a.mr.sge(0, 1000))
+		n.run()
+		require.Equal(t, []result{ok(round)}, results(a.send))
+	}
+	b.postRecv(1, b.mr.sge(0, 1040))
+	n.run()
+	require.Empty(t, results(b.recv), "nothing has waited for it")
+	a.post(s, a.mr.sge(0, 1000))
+	n.run()
+	require.Equal(t, []result{ok(1)}, results(b.recv))
+}
+
+// A datagram to a queue pair of a connection is dropped, and so is a connection's packet to a queue pair of datagrams.
+func TestDatagramsAndConnections(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.datagramPair()
+	x, y := n.pair(libibverbs.IBV_QPT_RC, 4096)
+	y.postRecv(1, y.mr.sge(0, 4096))
+	s := SendSlot{ID: 1, Opcode: send}.to(a, b)
+	s.RemoteQPN = y.qp.number
+	a.post(s, a.mr.sge(0, 1000))
+	n.run()
+	require.Equal(t, []result{ok(1)}, results(a.send))
+	require.Empty(t, results(y.recv))
+
+	b.postRecv(2, b.mr.sge(0, 4096))
+	x.qp.attr.DestQpNum = b.qp.number
+	x.post(SendSlot{ID: 3, Opcode: send}, x.mr.sge(0, 1000))
+	n.run()
+	require.Equal(t, []result{{3, retryExc}}, results(x.send))
+	require.Empty(t, results(b.recv))
 }
 
 // A datagram to a group arrives at each of its members, the sender too, but not where there is no receive.

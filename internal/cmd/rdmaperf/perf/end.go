@@ -263,7 +263,7 @@ func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
 		ReadDepth: int(theirs.ReadDepth), Port: local.Port, QKey: ibverbs.DefaultQKey,
 	}
 	if e.Transport != ibverbs.QPTypeUD {
-		return qp.ConnectTo(local, remote, ibverbs.ConnectOptions{})
+		return qp.ConnectTo(local, remote, ibverbs.ConnectOptions{Timeout: e.Timeout})
 	}
 	if err := qp.Activate(local, 0); err != nil {
 		return err

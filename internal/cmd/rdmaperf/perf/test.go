@@ -52,6 +52,7 @@ type Test struct {
 	List       int            // requests in each call (bandwidth)
 	Moderation int            // requests for each completion (bandwidth)
 	Receives   int            // posted ahead
+	Timeout    time.Duration  // after which RC repeats a packet without an answer; 0: ibverbs' default
 	Inline     int            // messages up to so many bytes are sent inline
 	Events     bool           // sleep until there are completions; otherwise spin
 	Netpoll    bool           // with Events: on Go's netpoller, not in C
