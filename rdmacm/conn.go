@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/turns"
 )
 
 // A Conn is a reliable connection. Its methods may be called concurrently.
@@ -649,7 +650,7 @@ func (c *Conn) Close() error {
 		established := c.id.saw(EventEstablished)
 		c.parting.expect()
 		isOver := c.id.isOver() // needs no answer
-		endTurn := turn()
+		endTurn := turns.Begin()
 		err := c.disconnect()
 		endTurn()
 		switch {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
@@ -370,10 +371,11 @@ func (c *Conn) takeLast() {
 
 // free frees what does not belong to the connection below, which was closed.
 func (c *Conn) free() error {
+	if c.pump == nil { // there was no device
+		return nil
+	}
+	defer turns.Begin()()
 	if c.part == nil {
-		if c.pump == nil { // there was no device
-			return nil
-		}
 		return c.pump.close()
 	}
 	var err error
