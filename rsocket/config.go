@@ -99,9 +99,5 @@ func (c Config) complete() Config {
 	c.RecvQueue = min(cmp.Or(c.RecvQueue, d.RecvQueue), math.MaxUint16)
 	c.MaxInline = cmp.Or(c.MaxInline, d.MaxInline)
 	c.KeepAlive = cmp.Or(c.KeepAlive, defaultKeepAlive)
-	c.Pool = cmp.Or(c.Pool, forcePool)
 	return c
 }
-
-// forcePool, which only tests set, is for connections that have no pool.
-var forcePool *Pool
