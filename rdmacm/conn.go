@@ -47,10 +47,10 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c.onEnd, c.onFlush = config.Ended, config.Flushed
 	if config.Logger != nil {
 		c.onEnd = func(cause error) {
-			c.logEnd(cause)
 			if config.Ended != nil {
 				config.Ended(cause)
 			}
+			c.logEnd(cause)
 		}
 	}
 	c.within = config.HandshakeTimeout

@@ -46,7 +46,7 @@ type Config struct {
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
 	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
-	// Its handler must not close the connection: Close, which waits for the handler, would never return.
+	// Its handler may close the connection, but not the listener that has accepted it.
 	Logger *slog.Logger
 }
 

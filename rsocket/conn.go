@@ -65,7 +65,8 @@ type Conn struct {
 	linger      time.Duration
 
 	keepAlive keepAlive
-	closing   sync.Once
+	parting   sync.Once // guards the part of Close that tells the peer
+	freeing   sync.Once // guards the part of it that sets closeErr
 	closeErr  error
 }
 
@@ -297,13 +298,21 @@ func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.closing.Do(func() {
+	c.parting.Do(func() {
 		close(c.closed)
 		c.keepAlive.stop()
 		c.wakeAll()
 		c.closer.lock <- struct{}{} // never given back
 		c.sayEnd()
-		c.closeErr = c.opError("close", c.release())
+		c.mu.Lock() // nobody posts
+		if c.err == nil {
+			c.err = net.ErrClosed
+		}
+		c.mu.Unlock()
+	})
+	err := c.rdma.Close() // where a handler of the log may call Close again
+	c.freeing.Do(func() {
+		c.closeErr = c.opError("close", errors.Join(err, c.free()))
 		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
 		c.writer.deadline.set(time.Time{})
 	})
@@ -335,17 +344,6 @@ func (c *Conn) parted() bool {
 	}
 	c.post(c.state.Disconnect())
 	return c.state.Idle() || c.err != nil
-}
-
-// release frees everything. The caller has c.closer.
-func (c *Conn) release() error {
-	c.mu.Lock() // nobody posts
-	if c.err == nil {
-		c.err = net.ErrClosed
-	}
-	rdma := c.rdma
-	c.mu.Unlock()
-	return errors.Join(rdma.Close(), c.free())
 }
 
 // lastPatience is how long the device may take to flush requests.
