@@ -83,10 +83,7 @@ type side struct {
 	deadline deadline
 }
 
-func (s *side) init(passed func()) {
-	s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.deadline.init(passed)
-}
+func (s *side) init() { s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1) }
 
 func (s *side) signal() {
 	select {
@@ -101,9 +98,11 @@ func newConn(config Config) *Conn {
 		config: config, closed: make(chan struct{}), linger: DefaultLinger,
 	}
 	c.direct.lock = make(chan struct{}, 1)
-	c.reader.init(c.wake)
-	c.writer.init(c.wake)
-	c.closer.init(c.wake)
+	c.reader.init()
+	c.writer.init()
+	c.closer.init()
+	c.reader.deadline.init(c.wake)
+	c.writer.deadline.init(c.wake)
 	return c
 }
 
