@@ -96,8 +96,8 @@ scale: ## 1,000 connections between two hosts
 		$(GO) test -count 1 -v -run 'TestScale$$' -exec $(VM) ./rdmacm
 
 scale-rsocket: ## 1,000 connections of rsocket through one listener, beside C's, in a guest of 2 GiB
-	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_MEM=2G VERBENA_VM_TIMEOUT=1800 \
-		$(GO) test -count 1 -v -timeout 30m -run 'TestScale$$' -exec $(VM) ./rsocket
+	VERBENA_SCALE=1000 VERBENA_VM_KERNEL=current VERBENA_VM_MEM=2G VERBENA_VM_TIMEOUT=$(or $(VERBENA_VM_TIMEOUT),7200) \
+		$(GO) test -count 1 -v -timeout 0 -run 'TestScale$$' -exec $(VM) ./rsocket
 
 loss: ## connections between two hosts that lose packets and vanish
 	VERBENA_VM_KERNEL=current VERBENA_VM_HOSTS=2 VERBENA_VM_TIMEOUT=1200 \

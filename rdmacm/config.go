@@ -78,8 +78,9 @@ type Config struct {
 	Ended func(error)
 	// Logger, if not nil, gets a record when the connection is up, with the time that took, when it could not be set up,
 	// and when it has ended, with the addresses, the device and the number of the queue pair. The level is Debug, or Warn
-	// for an end that neither end has asked for. The context is that of Dial or Accept. A handler that blocks holds up
-	// other connections.
+	// for an end that neither end has asked for. The context is that of Dial or Accept. The record of an end other than by
+	// Close comes from a goroutine of its own, so a handler that blocks holds up those of other connections alone. The
+	// handler may close the connection that it is told of, but not the listener that has accepted it.
 	Logger *slog.Logger
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows

@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/turns"
 )
 
 // A Conn is a reliable connection. Its methods may be called concurrently.
@@ -46,10 +47,10 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c.onEnd, c.onFlush = config.Ended, config.Flushed
 	if config.Logger != nil {
 		c.onEnd = func(cause error) {
-			c.logEnd(cause)
 			if config.Ended != nil {
 				config.Ended(cause)
 			}
+			c.logEnd(cause)
 		}
 	}
 	c.within = config.HandshakeTimeout
@@ -649,7 +650,7 @@ func (c *Conn) Close() error {
 		established := c.id.saw(EventEstablished)
 		c.parting.expect()
 		isOver := c.id.isOver() // needs no answer
-		endTurn := turn()
+		endTurn := turns.Begin()
 		err := c.disconnect()
 		endTurn()
 		switch {

@@ -24,7 +24,10 @@ func (c *Conn) logUp(ctx context.Context, message string, began time.Time) {
 	}
 }
 
-// logEnd logs why the connection has ended, if it was up.
+// logs calls handlers where they hold up no events. They may close the connection.
+var logs queue
+
+// logEnd logs why the connection has ended, if it was up, or lets logs do that.
 func (c *Conn) logEnd(cause error) {
 	c.mu.Lock()
 	wasUp := c.local.IsValid()
@@ -39,7 +42,12 @@ func (c *Conn) logEnd(cause error) {
 			level = slog.LevelWarn
 		}
 	}
-	c.config.Logger.LogAttrs(context.Background(), level, "rdma connection ended", attrs...)
+	log := func() { c.config.Logger.LogAttrs(context.Background(), level, "rdma connection ended", attrs...) }
+	if errors.Is(cause, os.ErrClosed) { // who calls Close expects the record when it returns
+		log()
+	} else {
+		logs.add(log)
+	}
 }
 
 // logged returns which connection it is.

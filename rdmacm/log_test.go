@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -144,4 +145,42 @@ func TestLoggerOfFailure(t *testing.T) {
 	require.Len(t, all, 2)
 	require.Equal(t, "rdma accept failed", all[1].Msg)
 	require.Contains(t, all[1].Error, "no coffee")
+}
+
+// closes is a handler that closes the connection whose end it is told.
+type closes struct {
+	slog.Handler
+	conn chan *rdmacm.Conn
+	errs chan error
+}
+
+func (c *closes) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "rdma connection ended" {
+		c.errs <- (<-c.conn).Close()
+	}
+	return nil
+}
+
+// A handler may close the connection that it is told of, which may be the last.
+func TestLoggerCloses(t *testing.T) {
+	d := needDevice(t)
+	for name, end := range map[string]func(here, peer *rdmacm.Conn) error{
+		"closed here":  func(here, _ *rdmacm.Conn) error { return here.Close() },
+		"closed there": func(_, peer *rdmacm.Conn) error { return peer.Close() },
+		"failed": func(here, _ *rdmacm.Conn) error {
+			if here.Write(bounded(t), ibverbs.RemoteBuffer{RKey: 1, Len: 8}, alloc(t, here, 8).All()) == nil {
+				return errors.New("the peer's memory has another key")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &closes{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan *rdmacm.Conn, 1), make(chan error, 1)}
+			here, peer := connect(t, d.IPv4, &rdmacm.Config{Logger: slog.New(c)}, nil)
+			c.conn <- here
+			ended := inBackground(func() error { return end(here, peer) })
+			require.NoError(t, cmtest.Take(t, ended, "the end"))
+			require.NoError(t, cmtest.Take(t, c.errs, "Close of the handler"))
+		})
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/owned"
+	"github.com/verbena-go/verbena/internal/turns"
 )
 
 // queues is the common part of Conn and DatagramConn: an ID with a queue pair,
@@ -296,7 +297,7 @@ func (c *queues) fail(cause error) {
 // already be in the error state, but a device such as Soft-RoCE ignores
 // receives posted in that state until the queue pair is moved into it again.
 func (c *queues) flush() {
-	defer turn()()
+	defer turns.Begin()()
 	c.ops.mu.Lock() // any post either precedes this or sees the end
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
@@ -387,7 +388,7 @@ func (c *queues) release(others ...func() error) error {
 				return err
 			}
 		}
-		defer turn()()
+		defer turns.Begin()()
 		var steps []func() error
 		if c.qp != nil {
 			steps = append(steps, c.qp.Close)

@@ -46,7 +46,7 @@ type Config struct {
 	// acceptance; 0 means 30 s.
 	HandshakeTimeout time.Duration
 	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
-	// Its handler must not close the connection: Close, which waits for the handler, would never return.
+	// Its handler may close the connection, but not the listener that has accepted it.
 	Logger *slog.Logger
 }
 
@@ -99,9 +99,5 @@ func (c Config) complete() Config {
 	c.RecvQueue = min(cmp.Or(c.RecvQueue, d.RecvQueue), math.MaxUint16)
 	c.MaxInline = cmp.Or(c.MaxInline, d.MaxInline)
 	c.KeepAlive = cmp.Or(c.KeepAlive, defaultKeepAlive)
-	c.Pool = cmp.Or(c.Pool, forcePool)
 	return c
 }
-
-// forcePool, which only tests set, is for connections that have no pool.
-var forcePool *Pool

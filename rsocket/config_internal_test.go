@@ -39,8 +39,6 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestComplete(t *testing.T) {
-	defer func(forced *Pool) { forcePool = forced }(forcePool)
-	forcePool = nil
 	c := Config{ReadBuffer: 3, WriteBuffer: 3, SendQueue: -5, RecvQueue: 1 << 40, MaxInline: -3, KeepAlive: -1}.complete()
 	require.Equal(t, Config{ReadBuffer: 2048, WriteBuffer: 4096, SendQueue: -5, RecvQueue: 65535, MaxInline: -3, KeepAlive: -1}, c)
 	require.Equal(t, 3002, Config{ReadBuffer: 3001}.complete().ReadBuffer)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
@@ -64,7 +65,8 @@ type Conn struct {
 	linger      time.Duration
 
 	keepAlive keepAlive
-	closing   sync.Once
+	parting   sync.Once // guards the part of Close that tells the peer
+	freeing   sync.Once // guards the part of it that sets closeErr
 	closeErr  error
 }
 
@@ -81,10 +83,7 @@ type side struct {
 	deadline deadline
 }
 
-func (s *side) init(passed func()) {
-	s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.deadline.init(passed)
-}
+func (s *side) init() { s.lock, s.wake = make(chan struct{}, 1), make(chan struct{}, 1) }
 
 func (s *side) signal() {
 	select {
@@ -99,9 +98,11 @@ func newConn(config Config) *Conn {
 		config: config, closed: make(chan struct{}), linger: DefaultLinger,
 	}
 	c.direct.lock = make(chan struct{}, 1)
-	c.reader.init(c.wake)
-	c.writer.init(c.wake)
-	c.closer.init(c.wake)
+	c.reader.init()
+	c.writer.init()
+	c.closer.init()
+	c.reader.deadline.init(c.wake)
+	c.writer.deadline.init(c.wake)
 	return c
 }
 
@@ -296,13 +297,21 @@ func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.closing.Do(func() {
+	c.parting.Do(func() {
 		close(c.closed)
 		c.keepAlive.stop()
 		c.wakeAll()
 		c.closer.lock <- struct{}{} // never given back
 		c.sayEnd()
-		c.closeErr = c.opError("close", c.release())
+		c.mu.Lock() // nobody posts
+		if c.err == nil {
+			c.err = net.ErrClosed
+		}
+		c.mu.Unlock()
+	})
+	err := c.rdma.Close() // where a handler of the log may call Close again
+	c.freeing.Do(func() {
+		c.closeErr = c.opError("close", errors.Join(err, c.free()))
 		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
 		c.writer.deadline.set(time.Time{})
 	})
@@ -336,17 +345,6 @@ func (c *Conn) parted() bool {
 	return c.state.Idle() || c.err != nil
 }
 
-// release frees everything. The caller has c.closer.
-func (c *Conn) release() error {
-	c.mu.Lock() // nobody posts
-	if c.err == nil {
-		c.err = net.ErrClosed
-	}
-	rdma := c.rdma
-	c.mu.Unlock()
-	return errors.Join(rdma.Close(), c.free())
-}
-
 // lastPatience is how long the device may take to flush requests.
 const lastPatience = 5 * time.Second
 
@@ -370,10 +368,11 @@ func (c *Conn) takeLast() {
 
 // free frees what does not belong to the connection below, which was closed.
 func (c *Conn) free() error {
+	if c.pump == nil { // there was no device
+		return nil
+	}
+	defer turns.Begin()()
 	if c.part == nil {
-		if c.pump == nil { // there was no device
-			return nil
-		}
 		return c.pump.close()
 	}
 	var err error

@@ -220,7 +220,7 @@ func (p *cPeer) with(t *testing.T, config rsocket.Config, steps string, f func(t
 func (p *cPeer) accepts(t *testing.T, config rsocket.Config, steps string) *rsocket.Conn {
 	t.Helper()
 	p.tell(t, "listen", netip.AddrPortFrom(p.ip, 0).String(), steps)
-	dialer := rsocket.Dialer{Config: config}
+	dialer := rsocket.Dialer{Config: shared(config)}
 	conn, err := dialer.DialContext(bounded(t), "rdma", p.Line())
 	require.NoError(t, err)
 	return closedWith(t, conn)

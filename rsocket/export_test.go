@@ -2,9 +2,6 @@
 
 package rsocket
 
-// ForcePool makes connections without a pool use this one.
-func ForcePool(p *Pool) { forcePool = p }
-
 // Idle reports whether nothing of a connection is under way.
 func Idle(c *Conn) bool {
 	c.mu.Lock()

@@ -3,6 +3,7 @@
 package rsocket_test
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -20,14 +21,23 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// poolEnv says that all connections of the tests share a pool.
+// poolEnv says that the tests' connections share a pool.
 const poolEnv = "VERBENA_TEST_POOL"
+
+// sharedPool is that pool, or nil.
+var sharedPool *rsocket.Pool
+
+// shared returns a config with the pool, if there is one and the config has none.
+func shared(config rsocket.Config) rsocket.Config {
+	config.Pool = cmp.Or(config.Pool, sharedPool)
+	return config
+}
 
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{"c": peer(runC), "victim": peer(victim), "crowd": peer(crowd), "far": peer(far), "ccrowd": peer(cCrowd), "doomed": peer(doomed)})
 	if os.Getenv(poolEnv) != "" {
-		rsocket.ForcePool(new(rsocket.Pool))
+		sharedPool = new(rsocket.Pool)
 	}
 	os.Exit(m.Run())
 }
@@ -66,7 +76,7 @@ func needDevice(t testing.TB) testdevice.Device {
 // listen returns a listener on the device, closed with the test.
 func listen(t testing.TB, config rsocket.Config) *rsocket.Listener {
 	t.Helper()
-	lc := rsocket.ListenConfig{Config: config}
+	lc := rsocket.ListenConfig{Config: shared(config)}
 	ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(needDevice(t).IPv4, 0).String())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ln.Close()) })
@@ -82,7 +92,7 @@ func pair(t testing.TB, dialed, accepted rsocket.Config) (client, server *rsocke
 // pairOn is pair on a listener.
 func pairOn(t testing.TB, ln *rsocket.Listener, dialed rsocket.Config) (client, server *rsocket.Conn) {
 	t.Helper()
-	d := rsocket.Dialer{Config: dialed}
+	d := rsocket.Dialer{Config: shared(dialed)}
 	conn, err := d.DialContext(bounded(t), "rdma", ln.Addr().String())
 	require.NoError(t, err)
 	return closedWith(t, conn), acceptOne(t, ln)

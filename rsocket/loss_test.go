@@ -72,7 +72,7 @@ func dialFar(t *testing.T, configs ...rsocket.Config) (conns []*rsocket.Conn) {
 	peer := process.Start(t, cmd)
 	address := peer.Line()
 	for _, config := range configs {
-		d := rsocket.Dialer{Config: config}
+		d := rsocket.Dialer{Config: shared(config)}
 		conn, err := d.DialContext(bounded(t), "rdma", address)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })

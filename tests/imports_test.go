@@ -19,6 +19,7 @@ var rooms = map[string][]string{
 	"internal/cerr":     {},
 	"internal/enum":     {},
 	"internal/mem":      {},
+	"internal/turns":    {},
 	"internal/netpoll":  {},
 	"internal/netlink":  {},
 	"internal/nldev":    {"internal/netlink"},
@@ -47,6 +48,7 @@ var rooms = map[string][]string{
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
 		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object", "internal/owned",
+		"internal/turns",
 	},
 	"rdmacm/ib": {"rdmacm", "internal/bridge"},
 	"rdmacm/endpoint": {
@@ -55,7 +57,9 @@ var rooms = map[string][]string{
 	},
 	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
 	"rsocket/internal/protocol": {},
-	"rsocket":                   {"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem"},
+	"rsocket": {
+		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem", "internal/turns",
+	},
 	"internal/cmd": {
 		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag", "generated", "softroce",
 	},
