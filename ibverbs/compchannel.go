@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
@@ -25,11 +26,12 @@ type CompChannel struct {
 	device *Device
 	raw    *libibverbs.CompChannel
 
-	mu  sync.Mutex
-	cqs map[*libibverbs.Cq]*CQ
+	mu     sync.Mutex
+	cqs    map[*libibverbs.Cq]*CQ
+	queues atomic.Int32 // in cqs
 
-	// nil until the first wait: once the netpoller has the descriptor, each event
-	// wakes a thread of the runtime, even during CQ.Sleep.
+	// nil until the first wait that parks, and again when waits nap: once the netpoller has the
+	// descriptor, each event wakes a thread of the runtime, even during CQ.Sleep.
 	fd        *netpoll.FD
 	beginning sync.Mutex // guards fd
 }
@@ -87,13 +89,18 @@ func (ch *CompChannel) add(cq *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.cqs[cq.raw] = cq
+	ch.queues.Store(int32(len(ch.cqs)))
 }
 
 func (ch *CompChannel) remove(cq *CQ) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	delete(ch.cqs, cq.raw)
+	ch.queues.Store(int32(len(ch.cqs)))
 }
+
+// isOnly reports whether the channel has one queue only.
+func (ch *CompChannel) isOnly() bool { return ch.queues.Load() == 1 }
 
 // waiter returns the descriptor to wait on, which the first call creates.
 func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
@@ -103,6 +110,17 @@ func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 		ch.fd, err = netpoll.New(int(ch.raw.Fd), ch.object.Name())
 	}
 	return ch.fd, err
+}
+
+// unwatch takes the descriptor from the netpoller until a wait parks again. The caller has the turn of a queue: unless there are others,
+// nobody waits on the descriptor.
+func (ch *CompChannel) unwatch() {
+	ch.beginning.Lock()
+	defer ch.beginning.Unlock()
+	if ch.fd != nil && ch.isOnly() {
+		_ = ch.fd.Close() // a duplicate
+		ch.fd = nil
+	}
 }
 
 // wake makes a goroutine that waits for the queue look at it again.

@@ -50,6 +50,7 @@ type CQ struct {
 	lost      atomic.Bool  // an overrun lost completions
 	scheduled atomic.Int64 // when spun last let the runtime schedule
 	spinner   spinner
+	napper    napper
 
 	woken atomic.Bool   // Wake was called, and no Wait has returned because of it
 	turn  chan struct{} // full while a goroutine waits
@@ -66,7 +67,9 @@ type CQConfig struct {
 
 	// Spin is how long Wait spins before it parks the goroutine, if that has mostly been long enough lately: 0 means
 	// DefaultSpin, less than 0 never. At most a quarter of the processors that the program starts with (GOMAXPROCS) spin at a
-	// time: with fewer than four, Wait never spins.
+	// time: with fewer than four, Wait never spins. Before it parks, Wait may also sleep in C, for half a millisecond at most, if
+	// completions have mostly come that soon lately and the channel is this queue's alone. As many do at a time as may
+	// spin, but none with a Spin less than 0.
 	Spin time.Duration
 
 	// This field and those below need an extended queue, which not every device
@@ -118,6 +121,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	if !config.SolicitedOnly { // spinning sees the other completions
 		cq.spinner.init(config.Spin)
 	}
+	cq.napper.off = config.Spin < 0
 	d.watchEvents()
 	if err := cq.create(config); err != nil {
 		d.unwatchEvents()
@@ -279,14 +283,16 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 }
 
 // Wait blocks until a completion arrives and takes up to len(wcs) of them. It
-// occupies no OS thread. When ctx ends, the error matches ctx.Err(), unless
+// occupies no OS thread, but for a moment at first. When ctx ends, the error matches ctx.Err(), unless
 // there are completions; when the queue is closed, it matches os.ErrClosed.
-// Wait needs a queue with a channel. It may spin for a short time first; see
-// CQConfig.Spin. After Wake, it returns 0 without an error.
+// Wait needs a queue with a channel. It may spin or sleep in C for a short time
+// first; see CQConfig.Spin. After Wake, it returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
-		if n, err := cq.Poll(wcs); n > 0 || err != nil {
-			return n, err
+		if !cq.napper.isDue() || cq.spinner.trust.holds() { // a nap looks itself
+			if n, err := cq.Poll(wcs); n > 0 || err != nil {
+				return n, err
+			}
 		}
 		if cq.spinner.begin() {
 			n, err := cq.Spin(wcs, cq.spinner.limit)
@@ -295,8 +301,44 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 				return n, err
 			}
 		}
+		if n, err := cq.nap(ctx, wcs); n > 0 || err != nil {
+			return n, err
+		}
 	}
 	return cq.waitParked(ctx, wcs)
+}
+
+// nap sleeps in C for a moment, if that is likely to pay.
+func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
+	if !cq.napper.isDue() || !cq.channel.isOnly() {
+		return 0, nil
+	}
+	select {
+	case cq.turn <- struct{}{}:
+		defer func() { <-cq.turn }()
+	default:
+		return 0, nil
+	}
+	if cq.woken.Load() || ctx.Err() != nil || !cq.napper.begin() {
+		return 0, nil
+	}
+	defer cq.napper.end()
+	if err := cq.self().Use(); err != nil {
+		return 0, err
+	}
+	defer cq.object.Done()
+	var p datapath.Polled
+	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napFor, &p)
+	if p.Other != nil { // a queue that has joined the channel meanwhile
+		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
+			cq.channel.wake(other)
+		}
+	}
+	n, err := cq.spun(len(wcs), &p)
+	if cq.napper.learn(n > 0) {
+		cq.channel.unwatch()
+	}
+	return n, err
 }
 
 // Wake lets one Wait return without a completion: one that is in progress, or else the next that finds none. A goroutine that
@@ -339,7 +381,9 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 	for {
 		n, err := cq.pollOrArm(wcs)
 		if n > 0 {
-			cq.spinner.learn(time.Since(began) <= cq.spinner.limit)
+			took := time.Since(began)
+			cq.spinner.learn(took <= cq.spinner.limit)
+			cq.napper.learn(took <= napFor)
 		}
 		if n > 0 || err != nil || cq.woken.Swap(false) {
 			return n, err
@@ -348,6 +392,7 @@ func (cq *CQ) waitParked(ctx context.Context, wcs []WC) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		cq.napper.paid = 0
 		if err := fd.Wait(ctx, cq.ready, cq.try); err != nil {
 			return 0, err
 		}

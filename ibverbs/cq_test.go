@@ -696,6 +696,63 @@ func TestWake(t *testing.T) {
 	without.Wake()
 }
 
+// A wait that naps finds what comes, and ends as one that parks does.
+func TestWaitNaps(t *testing.T) {
+	r := open(t)
+	ch := r.channel()
+	cq := r.cq(depth, ch)
+	e := r.withCQ(cq, depth)
+	t.Cleanup(ibverbs.LetNap())
+	wcs := make([]ibverbs.WC, depth)
+	for _, watched := range []bool{false, true} {
+		for range 50 {
+			cq.TrustNaps()
+			if !watched {
+				ch.Unwatch()
+			}
+			w := waiter(limit(t), cq)
+			untilWaiting(t, cq)
+			e.writes(t, 1, 1)
+			requireOne(t, ended(t, w), 1)
+		}
+		cq.TrustNaps()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := cq.Wait(ctx, wcs) // naps, parks
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, ch.Watched())
+		_, err = cq.Wait(ctx, wcs)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		cancel()
+
+		cq.TrustNaps()
+		waited := make(chan error, 1)
+		go func() {
+			n, err := cq.Wait(limit(t), wcs)
+			if n != 0 {
+				err = errors.New("there is nothing")
+			}
+			waited <- err
+		}()
+		untilWaiting(t, cq)
+		cq.Wake()
+		require.NoError(t, <-waited)
+	}
+
+	require.True(t, cq.Naps())
+	other := r.cq(depth, ch)
+	require.False(t, cq.Naps(), "another queue's waits may take its events")
+	ch.Unwatch()
+	require.True(t, ch.Watched(), "the other queue may have a wait")
+	require.NoError(t, other.Close())
+
+	alone := r.cq(depth, r.channel())
+	alone.TrustNaps()
+	w := waiter(limit(t), alone)
+	untilWaiting(t, alone)
+	require.NoError(t, alone.Close())
+	require.ErrorIs(t, ended(t, w).err, os.ErrClosed)
+}
+
 // A Close that fails, because a queue pair uses the queue, disturbs nobody.
 func TestBusyCloseDoesNotWake(t *testing.T) {
 	r := open(t)

@@ -59,7 +59,7 @@
 // # Waiting
 //
 // [CQ.Wait] waits for completions of a queue created with a [CompChannel]. It
-// parks the goroutine on Go's netpoller, occupies no OS thread, and returns
+// parks the goroutine on Go's netpoller, occupies no OS thread then, and returns
 // when its context ends.
 //
 // # Events

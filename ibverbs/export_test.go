@@ -7,6 +7,29 @@ import "github.com/verbena-go/verbena/generated/libibverbs"
 // Waiting reports whether a goroutine has the queue's turn to wait.
 func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 
+// LetNap lets waits nap, on a machine of any size, and returns a function that undoes it.
+func LetNap() (restore func()) {
+	before := mostNapping
+	mostNapping = 8
+	return func() { mostNapping = before }
+}
+
+// TrustNaps makes the next wait nap.
+func (cq *CQ) TrustNaps() { cq.napper.trust.Store(fullTrust) }
+
+// Naps reports whether the next wait naps.
+func (cq *CQ) Naps() bool { return cq.napper.isDue() && cq.channel.isOnly() }
+
+// Watched reports whether the netpoller watches the channel.
+func (ch *CompChannel) Watched() bool {
+	ch.beginning.Lock()
+	defer ch.beginning.Unlock()
+	return ch.fd != nil
+}
+
+// Unwatch does what many naps do.
+func (ch *CompChannel) Unwatch() { ch.unwatch() }
+
 // RawSends and RawRecvs return a batch's requests as C takes them, for tests to
 // spoil.
 func RawSends(b *SendBatch) []libibverbs.SendWr { return b.arena.used() }

@@ -15,14 +15,11 @@ const DefaultSpin = 20 * time.Microsecond
 // soon lately: then spinning spares the way through the netpoller, which takes longer than the wait.
 type spinner struct {
 	limit time.Duration // how long to spin; not at all if it is 0
-	trust atomic.Int32  // up to fullTrust; above 0: spin
+	trust trust
 	waits atomic.Uint32
 }
 
 const (
-	fullTrust = 8
-	// One wait in vain costs the limit, which takes some that were not in vain to make up for.
-	distrust = 2
 	// After so many waits that spun, one parks: who spins does not let others run, and on a processor that is never
 	// idle the runtime does not look at the netpoller, which the others wait for.
 	spinsInARow = 8
@@ -44,7 +41,7 @@ func (s *spinner) init(limit time.Duration) {
 
 // begin reports whether the caller may spin. If so, it calls end afterwards.
 func (s *spinner) begin() bool {
-	if s.limit == 0 || mostSpinning == 0 || s.trust.Load() <= 0 {
+	if s.limit == 0 || mostSpinning == 0 || !s.trust.holds() {
 		return false
 	}
 	if s.waits.Add(1)%(spinsInARow+1) == 0 {
@@ -64,12 +61,25 @@ func (s *spinner) end(paid bool) {
 }
 
 // learn notes whether spinning has paid, or would have.
-func (s *spinner) learn(paid bool) {
-	trust := s.trust.Load()
+func (s *spinner) learn(paid bool) { s.trust.learn(paid) }
+
+// trust says whether what to do while waiting has mostly paid lately.
+type trust struct{ atomic.Int32 }
+
+const (
+	fullTrust = 8
+	// One wait in vain costs the limit, which takes some that were not in vain to make up for.
+	distrust = 2
+)
+
+func (t *trust) holds() bool { return t.Load() > 0 }
+
+func (t *trust) learn(paid bool) {
+	now := t.Load()
 	switch {
-	case paid && trust < fullTrust:
-		s.trust.Store(trust + 1)
-	case !paid && trust > 0:
-		s.trust.Store(trust - distrust)
+	case paid && now < fullTrust:
+		t.Store(now + 1)
+	case !paid && now > 0:
+		t.Store(now - distrust)
 	}
 }

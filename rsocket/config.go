@@ -31,7 +31,8 @@ type Config struct {
 	// inline_default, or 64, and a negative value none. A device that cannot do so many gets fewer.
 	MaxInline int
 	// Spin is how long a Read or Write spins before it parks its goroutine, if that has mostly been long enough
-	// lately; 0 means ibverbs.DefaultSpin, and with a negative value none spins. See ibverbs.CQConfig.
+	// lately; 0 means ibverbs.DefaultSpin, and with a negative value none spins, nor sleeps in C for a
+	// moment. See ibverbs.CQConfig.
 	Spin time.Duration
 	// KeepAlive is how often an end with nothing on its way checks that the peer's device still answers; 0 means
 	// 30 s, and a negative value never. See Conn.SetKeepAlive.

@@ -62,7 +62,7 @@ func (d *deadline) wait() <-chan struct{} {
 // hasPassed reports whether the time has passed.
 func (d *deadline) hasPassed() bool { return fired(d.wait()) }
 
-// fired reports whether c is closed.
+// fired reports whether c is closed, or has a value, which it takes.
 func fired(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -146,14 +146,18 @@ func (p *pump) tell() {
 // background is the context of most waits: CQ.Wake ends them.
 var background = context.Background()
 
-// lead takes completions until the side is woken, its deadline has passed or the connection is closed. The caller has the pump.
-func (p *pump) lead(c *Conn, s *side) {
-	for !fired(c.closed) && !s.deadline.hasPassed() {
+// lead takes completions until the side is woken. It returns an error when the deadline has passed or the connection is closed. The caller
+// has the pump.
+func (p *pump) lead(c *Conn, s *side) error {
+	for {
 		p.tell()
-		select {
-		case <-s.wake:
-			return
-		default:
+		switch {
+		case fired(s.wake): // first, as there may be what the caller waits for
+			return nil
+		case fired(c.closed):
+			return net.ErrClosed
+		case s.deadline.hasPassed():
+			return os.ErrDeadlineExceeded
 		}
 		n, err := p.cq.Wait(background, p.wcs)
 		if n > 0 || err != nil {
@@ -313,6 +317,13 @@ func postSome(batch *ibverbs.RecvBatch, n int, post func(*ibverbs.RecvBatch) (in
 func (c *Conn) wait(s *side) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
+	select {
+	case c.pump.lock <- struct{}{}: // mostly; the select below takes longer
+		err := c.pump.lead(c, s)
+		<-c.pump.lock
+		return err
+	default:
+	}
 	passed := s.deadline.wait()
 	switch {
 	case fired(c.closed):
@@ -325,8 +336,9 @@ func (c *Conn) wait(s *side) error {
 	case <-c.closed:
 	case <-passed:
 	case c.pump.lock <- struct{}{}:
-		c.pump.lead(c, s)
+		err := c.pump.lead(c, s)
 		<-c.pump.lock
+		return err
 	}
 	return nil
 }
