@@ -166,7 +166,12 @@ func (n *node) work() {
 	if n.internet != nil {
 		poll = n.internet.poll
 	}
+	var looked time.Duration // when at all sockets
 	for {
+		if now := n.now(); n.internet != nil && now-looked >= nap { // what is busy must not keep the others waiting
+			n.internet.poller.Look()
+			looked = now
+		}
 		n.bell.Hear()
 		n.mu.Lock()
 		n.looks.Store(int64(n.advance(n.now())))
@@ -187,9 +192,10 @@ func (n *node) due() time.Duration { return time.Duration(n.looks.Load()) - n.no
 
 // step does what is due, in the place of the worker, for somebody who has the mutex.
 func (n *node) step() {
-	next := int64(n.advance(n.now()))
-	if n.looks.Swap(next) > next {
-		n.bell.Ring() // the worker sleeps for too long
+	now := n.now()
+	next := n.advance(now)
+	if before := time.Duration(n.looks.Swap(int64(next))); next < before || next <= now {
+		n.bell.Ring() // the worker sleeps for too long, or there is more to do
 	}
 }
 
@@ -223,7 +229,7 @@ func HelpPrograms() { C.soft_help_programs() }
 // armed returns how often a queue was armed.
 func armed() uint32 { return uint32(C.soft_arms()) }
 
-// A worker that others help looks again after this time whether they do.
+// A worker that others help looks again after this time whether they do. A worker that is busy looks at all sockets that often.
 const nap = time.Millisecond
 
 // doze lets the worker sleep where nobody wakes it, as long as others help, until something is due or somebody ends polling and waits for an event. It reports

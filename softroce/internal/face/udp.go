@@ -347,6 +347,9 @@ func (n *node) refreshSockets() ([]machineAddress, error) {
 			delete(u.sockets, g)
 		}
 	}
+	for _, d := range n.inUse { // queue pairs may wait for room in one of those
+		d.Resume()
+	}
 	return wanted, nil
 }
 

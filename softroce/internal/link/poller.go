@@ -91,6 +91,13 @@ func (p *Poller) sleep(d time.Duration) {
 	limit := syscall.NsecToTimespec(int64(d))
 	n, _, e := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p.fds[0])), uintptr(len(p.fds)),
 		uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	if e != 0 && e != syscall.EINTR { // a sandbox, or a limit of descriptors that came later
+		time.Sleep(min(d, minPause))
+		for i, f := range p.fds {
+			p.fds[i].revents = f.events // they may be ready
+		}
+		return
+	}
 	if e != 0 || n == 0 {
 		p.polled, p.fds = p.polled[:0], p.fds[:0]
 		return

@@ -351,8 +351,11 @@ func (s *Socket) Blocked() bool { return s.blocked.Load() }
 // flush gives the system what is waiting. Whoever calls it has s.mu.
 func (s *Socket) flush() {
 	sent := true
-	if s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) }) == nil {
-		s.blocked.Store(!sent)
+	if s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
+		return
+	}
+	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
+		s.poller.wake() // whoever sleeps there may not wait for room yet
 	}
 }
 

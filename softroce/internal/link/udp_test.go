@@ -437,6 +437,34 @@ func TestRest(t *testing.T) {
 	require.Zero(t, s.rest)
 }
 
+// TestNoPoll has the system refuse ppoll to a thread. What is there arrives nevertheless, and Sleep does not return at once.
+func TestNoPoll(t *testing.T) {
+	from, _ := openUDP(t, own4(0))
+	s, err := OpenUDP(own4(1), nil)
+	require.NoError(t, err)
+	defer s.Close()
+	p, err := NewPoller(NewBell(new(uint32)))
+	require.NoError(t, err)
+	box := &inbox{}
+	s.Start(p, box.receive, func() {})
+	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
+	from.Flush()
+	refused := make(chan error)
+	var slept time.Duration
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		err := refuse(syscall.SYS_PPOLL, syscall.EPERM)
+		began := time.Now()
+		p.sleep(time.Hour)
+		slept = time.Since(began)
+		p.Take()
+		refused <- err
+	}()
+	require.NoError(t, <-refused)
+	require.Equal(t, 1, box.len())
+	require.GreaterOrEqual(t, slept, minPause)
+}
+
 // TestCloseWhileReceiving closes a socket while what has arrived is being passed on to somebody who waits for a lock that the caller of Close
 // has, and while Poll would like to receive, too.
 func TestCloseWhileReceiving(t *testing.T) {
