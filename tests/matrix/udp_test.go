@@ -105,17 +105,18 @@ func TestUDP(t *testing.T) {
 	}
 	command(t, "ip -n soft link set dev udp1 gso_max_segs 65535")
 	const bad = " netem limit 100000 delay 1ms loss 1% duplicate 1% reorder 5% 50% corrupt 1%"
-	command(t, "ip netns exec soft tc qdisc replace dev udp1 root"+bad)
-	// The kernel repeats its request to disconnect (DREQ) only as long as the program is there that has sent it. If it is lost, the peer
-	// rightly reports a minute later that nobody answers. So those of C's programs, to QP 1 and with the attribute 0x15, are not lost.
-	for _, line := range []string{
-		"modprobe cls_u32",
-		"tc qdisc replace dev udp0 root handle 1: prio bands 2 priomap" + strings.Repeat(" 0", 16),
-		"tc qdisc add dev udp0 parent 1:1" + bad,
-		"tc filter add dev udp0 parent 1: prio 1 protocol ip u32 match u32 1 0xffffff at 32 match u16 0x15 0xffff at 64 flowid 1:2",
-		"tc filter add dev udp0 parent 1: prio 2 protocol ipv6 u32 match u32 1 0xffffff at 52 match u16 0x15 0xffff at 84 flowid 1:2",
-	} {
-		command(t, line)
+	// A request to disconnect (DREQ) is repeated only as long as the program is there that has sent it. If it is lost, the peer waits, or rightly
+	// reports a minute later that nobody answers. So these messages, to QP 1 and with the attribute 0x15, are not lost.
+	command(t, "modprobe cls_u32")
+	for where, device := range map[string]string{"": "udp0", "ip netns exec soft ": "udp1"} {
+		for _, line := range []string{
+			"qdisc replace dev " + device + " root handle 1: prio bands 2 priomap" + strings.Repeat(" 0", 16),
+			"qdisc add dev " + device + " parent 1:1" + bad,
+			"filter add dev " + device + " parent 1: prio 1 protocol ip u32 match u32 1 0xffffff at 32 match u16 0x15 0xffff at 64 flowid 1:2",
+			"filter add dev " + device + " parent 1: prio 2 protocol ipv6 u32 match u32 1 0xffffff at 52 match u16 0x15 0xffff at 84 flowid 1:2",
+		} {
+			command(t, where+"tc "+line)
+		}
 	}
 	for _, k := range udpCases() {
 		if k.name += ", bad network"; badNetwork.MatchString(k.name) && wanted.MatchString(k.name) {
