@@ -66,10 +66,10 @@ type CQConfig struct {
 	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
 
 	// Spin is how long Wait spins before it parks the goroutine, if that has mostly been long enough lately: 0 means
-	// DefaultSpin, less than 0 never. At most a quarter of the processors that the program starts with (GOMAXPROCS) spin at a
-	// time: with fewer than four, Wait never spins. Before it parks, Wait may also sleep in C, for half a millisecond at most, if
-	// completions have mostly come that soon lately and the channel is this queue's alone. As many do at a time as may
-	// spin, but none with a Spin less than 0.
+	// DefaultSpin, less than 0 never. At a time, a quarter of the processors that the program starts with (GOMAXPROCS) spin at
+	// most, but one of two or three; with a single one, Wait never spins. Before it parks, Wait may also sleep in C, for half a
+	// millisecond at most, if completions have mostly come that soon lately and the channel is this queue's alone. As many do
+	// at a time as may spin, but none with a Spin less than 0, and none on the device in user space.
 	Spin time.Duration
 
 	// This field and those below need an extended queue, which not every device
@@ -310,7 +310,7 @@ func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 
 // nap sleeps in C for a moment, if that is likely to pay.
 func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
-	if !cq.napper.isDue() || !cq.channel.isOnly() {
+	if !cq.napper.isDue() || datapath.HasIdle() || !cq.channel.isOnly() {
 		return 0, nil
 	}
 	select {
@@ -322,12 +322,13 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	if cq.woken.Load() || ctx.Err() != nil || !cq.napper.begin() {
 		return 0, nil
 	}
-	defer cq.napper.end()
+	defer napping.leave()
 	if err := cq.self().Use(); err != nil {
 		return 0, err
 	}
 	defer cq.object.Done()
 	var p datapath.Polled
+	began := time.Now()
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napFor, &p)
 	if p.Other != nil { // a queue that has joined the channel meanwhile
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
@@ -335,6 +336,7 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 		}
 	}
 	n, err := cq.spun(len(wcs), &p)
+	cq.spinner.learn(n > 0 && time.Since(began) <= cq.spinner.limit)
 	if cq.napper.learn(n > 0) {
 		cq.channel.unwatch()
 	}

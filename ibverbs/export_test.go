@@ -9,9 +9,9 @@ func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 
 // LetNap lets waits nap, on a machine of any size, and returns a function that undoes it.
 func LetNap() (restore func()) {
-	before := mostNapping
-	mostNapping = 8
-	return func() { mostNapping = before }
+	before := napping.n
+	napping.n = 8
+	return func() { napping.n = before }
 }
 
 // TrustNaps makes the next wait nap.

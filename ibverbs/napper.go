@@ -16,48 +16,30 @@ type napper struct {
 	off   bool
 	trust trust
 	naps  atomic.Uint32
-	seen  atomic.Uint32 // how many were refused when it last began
-	paid  int           // naps in a row that have paid; guarded by the queue's turn
+	seen  atomic.Uint32
+	paid  int // naps in a row that have paid; guarded by the queue's turn
 }
 
 const (
 	// napFor is how long a nap takes at most. Nothing but an event ends it, so that deadlines and Close may have to wait for it.
 	napFor = 500 * time.Microsecond
 	// After so many naps, others are let run, as who naps never parks.
-	napsInARow = 8
+	napsInARow = 32
 	// After so many naps in a row that have paid, the netpoller does not watch the channel any more: each event would wake one of its
 	// threads, too.
 	enoughNaps = 32
 )
 
-// At most a quarter of the runtime's processors are occupied with naps, as with spinning: on a processor that is never idle the runtime does
-// not look at the netpoller, which the others wait for.
-var (
-	napping     atomic.Int32
-	refused     atomic.Uint32 // naps
-	mostNapping = int32(runtime.GOMAXPROCS(0) / 4)
-)
-
 // isDue reports whether a nap is likely to pay.
-func (n *napper) isDue() bool { return !n.off && mostNapping > 0 && n.trust.holds() }
+func (n *napper) isDue() bool { return !n.off && napping.n > 0 && n.trust.holds() }
 
-// begin reports whether the caller may nap. If so, it calls end afterwards.
+// begin reports whether the caller may nap. If so, it calls napping.leave afterwards.
 func (n *napper) begin() bool {
-	if others := refused.Load(); n.seen.Swap(others) != others { // they take turns
-		return false
-	}
 	if n.naps.Add(1)%napsInARow == 0 {
 		runtime.Gosched()
 	}
-	if napping.Add(1) > mostNapping {
-		napping.Add(-1)
-		refused.Add(1)
-		return false
-	}
-	return true
+	return napping.take(&n.seen)
 }
-
-func (n *napper) end() { napping.Add(-1) }
 
 // learn notes whether a nap has paid, and reports whether the netpoller need not watch any more.
 func (n *napper) learn(paid bool) (enough bool) {

@@ -10,11 +10,11 @@ import (
 
 // letNap sets how many goroutines may nap at a time, until the test ends.
 func letNap(t *testing.T, n int32) {
-	before := mostNapping
-	mostNapping = n
+	before := napping.n
+	napping.n = n
 	t.Cleanup(func() {
-		mostNapping = before
-		require.Zero(t, napping.Load(), "each that began has ended")
+		napping.n = before
+		require.Zero(t, napping.taken.Load(), "each that began has ended")
 	})
 }
 
@@ -50,18 +50,15 @@ func TestNapperLearns(t *testing.T) {
 }
 
 func TestFewNap(t *testing.T) {
-	letNap(t, 2)
+	letNap(t, 1)
 	var n napper
 	n.learn(true)
 	require.True(t, n.begin())
-	require.True(t, n.begin())
 	require.False(t, n.begin())
-	n.end()
-	require.False(t, n.begin(), "another one that was refused takes its turn")
+	napping.leave()
 	require.True(t, n.begin())
-	n.end()
-	n.end()
+	napping.leave()
 
 	letNap(t, 0)
-	require.False(t, n.isDue(), "with too few processors")
+	require.False(t, n.isDue(), "with a single processor")
 }

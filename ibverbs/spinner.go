@@ -9,7 +9,7 @@ import (
 )
 
 // DefaultSpin is how long CQ.Wait spins before it parks, unless CQConfig.Spin says otherwise.
-const DefaultSpin = 20 * time.Microsecond
+const DefaultSpin = 50 * time.Microsecond
 
 // spinner decides whether a wait is worth spinning for. It is if a completion has mostly come that
 // soon lately: then spinning spares the way through the netpoller, which takes longer than the wait.
@@ -17,19 +17,13 @@ type spinner struct {
 	limit time.Duration // how long to spin; not at all if it is 0
 	trust trust
 	waits atomic.Uint32
+	seen  atomic.Uint32
 }
 
 const (
 	// After so many waits that spun, one parks: who spins does not let others run, and on a processor that is never
 	// idle the runtime does not look at the netpoller, which the others wait for.
-	spinsInARow = 8
-)
-
-// A goroutine that spins occupies a processor of the runtime, so at most a quarter of them may spin. With fewer than four,
-// spinning costs more than it saves: those whom it waits for, and the netpoller, have to wait.
-var (
-	spinning     atomic.Int32
-	mostSpinning = int32(runtime.GOMAXPROCS(0) / 4)
+	spinsInARow = 32
 )
 
 func (s *spinner) init(limit time.Duration) {
@@ -41,22 +35,18 @@ func (s *spinner) init(limit time.Duration) {
 
 // begin reports whether the caller may spin. If so, it calls end afterwards.
 func (s *spinner) begin() bool {
-	if s.limit == 0 || mostSpinning == 0 || !s.trust.holds() {
+	if s.limit == 0 || spinning.n == 0 || !s.trust.holds() {
 		return false
 	}
 	if s.waits.Add(1)%(spinsInARow+1) == 0 {
 		runtime.Gosched() // the completion may be there before the caller parks
 		return false
 	}
-	if spinning.Add(1) > mostSpinning {
-		spinning.Add(-1)
-		return false
-	}
-	return true
+	return spinning.take(&s.seen)
 }
 
 func (s *spinner) end(paid bool) {
-	spinning.Add(-1)
+	spinning.leave()
 	s.learn(paid)
 }
 

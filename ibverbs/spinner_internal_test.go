@@ -11,11 +11,11 @@ import (
 
 // letSpin sets how many goroutines may spin at a time, until the test ends.
 func letSpin(t *testing.T, n int32) {
-	before := mostSpinning
-	mostSpinning = n
+	before := spinning.n
+	spinning.n = n
 	t.Cleanup(func() {
-		mostSpinning = before
-		require.Zero(t, spinning.Load(), "each that began has ended")
+		spinning.n = before
+		require.Zero(t, spinning.taken.Load(), "each that began has ended")
 	})
 }
 
@@ -55,7 +55,7 @@ func TestSpinnerParksOnceInAWhile(t *testing.T) {
 	require.Equal(t, 3, parked)
 }
 
-// On a machine with too few processors, a wait takes no detour.
+// With a single processor, a wait takes no detour.
 func TestNobodySpins(t *testing.T) {
 	letSpin(t, 0)
 	var s spinner
@@ -78,9 +78,12 @@ func TestFewSpin(t *testing.T) {
 	require.True(t, spinners[1].begin())
 	require.False(t, spinners[2].begin())
 	spinners[0].end(true)
+	require.False(t, spinners[0].begin(), "another one that was refused takes its turn")
 	require.True(t, spinners[2].begin())
 	spinners[1].end(true)
 	spinners[2].end(true)
+	require.True(t, spinners[0].begin())
+	spinners[0].end(true)
 
 	var never spinner
 	never.init(-1)

@@ -85,6 +85,9 @@ func SetIdle(f func(cq unsafe.Pointer)) {
 	}
 }
 
+// HasIdle reports whether SetIdle has set a function: then who sleeps keeps it from being called.
+func HasIdle() bool { return idle.Load() != nil }
+
 // Poll polls once. Here and below, out is an array of WC with room for max.
 func Poll(q Queue, max int, out unsafe.Pointer, p *Polled) {
 	C.verbena_poll(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), bytes(unsafe.Pointer(p)))

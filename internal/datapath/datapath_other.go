@@ -25,6 +25,9 @@ func PostSend(_ unsafe.Pointer, _ libibverbs.QpCreateSendOpsFlags, _ *libibverbs
 // PostRecv fails with syscall.ENOSYS.
 func PostRecv(_ *libibverbs.Qp, _ *libibverbs.RecvWr, p *Posted) { *p = cannotPost }
 
+// HasIdle reports false.
+func HasIdle() bool { return false }
+
 // Poll fails with syscall.ENOSYS.
 func Poll(_ Queue, _ int, _ unsafe.Pointer, p *Polled) { *p = cannotPoll }
 

@@ -64,7 +64,7 @@ and 2^30 for bytes and powers of 1000 for numbers, rounded down.
   v, verify       check each byte; both ends need it
   r, resolve      look the addresses up with rdma_getaddrinfo
   n, nonblocking  look for data for up to 5 ms, then sleep until they come (default)
-  b, blocking     look for data for up to 20 us, then sleep until they come
+  b, blocking     look for data for up to 50 us, then sleep until they come
   a, async        sleep until data come
 
 Here, -T f is refused, as a Go program cannot fork, and so is -f gid: addresses
