@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
 )
 
 // plug makes the node's device a new one.
@@ -29,7 +30,8 @@ func (n *node) plug() {
 	}
 	if n.internet != nil {
 		c.MTU = n.internet.mtu()
-		c.Window = window(c.MTU)
+		c.Window = packets(window, c.MTU)
+		c.ReadWindow = packets(readWindow(link.ReceiveBuffer()), c.MTU)
 		c.ECN = true
 	}
 	if n.hostile != nil {

@@ -311,10 +311,17 @@ func (u *internet) mtu() libibverbs.Mtu {
 	return mtu
 }
 
-// window returns how many packets of a queue pair may be under way: as many as fit into the buffer that a socket
-// usually has, several times.
-func window(mtu libibverbs.Mtu) int {
-	const bytes = 128 << 10
+// window is how many bytes of a queue pair may be under way: so many fit into the buffer that a socket usually has, several times.
+const window = 128 << 10
+
+// readWindow returns how many bytes of answers to a queue pair's RDMA reads may be under way: more than that where the buffer that they come to is large.
+func readWindow(buffer int) int {
+	const share = 16 // of a buffer, in which packets take twice as much as they are long
+	return max(window, min(4*window, buffer/share))
+}
+
+// packets returns how many packets bytes are.
+func packets(bytes int, mtu libibverbs.Mtu) int {
 	return bytes / (128 << max(mtu, libibverbs.IBV_MTU_1024))
 }
 

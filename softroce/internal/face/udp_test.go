@@ -85,10 +85,16 @@ func TestNoIdentification(t *testing.T) {
 }
 
 func TestWindowOfMTU(t *testing.T) {
-	for mtu, packets := range map[libibverbs.Mtu]int{
+	for mtu, n := range map[libibverbs.Mtu]int{
 		libibverbs.IBV_MTU_256: 128, libibverbs.IBV_MTU_1024: 128, libibverbs.IBV_MTU_2048: 64, libibverbs.IBV_MTU_4096: 32,
 	} {
-		require.Equal(t, packets, window(mtu), mtu)
+		require.Equal(t, n, packets(window, mtu), mtu)
+	}
+}
+
+func TestReadWindow(t *testing.T) {
+	for buffer, bytes := range map[int]int{0: 128 << 10, 416 << 10: 128 << 10, 4 << 20: 256 << 10, 8 << 20: 512 << 10, 1 << 30: 512 << 10} {
+		require.Equal(t, bytes, readWindow(buffer), buffer)
 	}
 }
 

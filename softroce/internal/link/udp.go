@@ -31,8 +31,8 @@ const (
 	maxTrain    = 65507
 	// outgoing is how many datagrams wait at most until the system takes them. More are dropped.
 	outgoing = 256
-	// receiveBuffer is what is asked of the system, which may give less: net.core.rmem_max.
-	receiveBuffer = 4 << 20
+	// buffer is what is asked of the system, which may give less, unless the program is privileged: net.core.rmem_max.
+	buffer = 4 << 20
 	// usualHops is a socket's hop limit.
 	usualHops = 64
 	// usualClass is a socket's traffic class: that of connections' packets, which routers may mark (ECT(0)).
@@ -241,8 +241,8 @@ const (
 
 // prepare sets a socket's options.
 func prepare(fd int, is6 bool) error {
-	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, receiveBuffer)
-	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, receiveBuffer)
+	enlarge(fd, syscall.SO_RCVBUFFORCE, syscall.SO_RCVBUF)
+	enlarge(fd, syscall.SO_SNDBUFFORCE, syscall.SO_SNDBUF)
 	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that come together may be received together
 	type option struct{ level, name, value int }
 	options := []option{
@@ -268,6 +268,28 @@ func prepare(fd int, is6 bool) error {
 		}
 	}
 	return nil
+}
+
+// enlarge makes a buffer of a socket as large as the system lets it be.
+func enlarge(fd, force, usual int) {
+	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, force, buffer) != nil { // for CAP_NET_ADMIN
+		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, usual, buffer)
+	}
+}
+
+// ReceiveBuffer returns how many bytes of the system's memory what arrives at a socket may take, 0 if that is not known.
+func ReceiveBuffer() int {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer syscall.Close(fd)
+	enlarge(fd, syscall.SO_RCVBUFFORCE, syscall.SO_RCVBUF)
+	n, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Addr returns the address of the socket.
