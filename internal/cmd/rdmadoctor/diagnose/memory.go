@@ -18,8 +18,9 @@ const (
 )
 
 const (
-	capIPCLock = 14 // the capability that no limit on locked memory holds for
-	allUsers   = "0          0 4294967295"
+	capNetAdmin = 12 // the capability that no limit on sockets' buffers holds for
+	capIPCLock  = 14 // the capability that no limit on locked memory holds for
+	allUsers    = "0          0 4294967295"
 )
 
 func lockedMemory(_ context.Context, m *machine) Finding {
@@ -30,7 +31,7 @@ func lockedMemory(_ context.Context, m *machine) Finding {
 	switch {
 	case soft == math.MaxUint64:
 		return Finding{Status: OK, Found: "no limit"}
-	case m.unlimited():
+	case m.capable(capIPCLock):
 		return Finding{Status: OK, Found: fmt.Sprintf("the limit of %s does not apply to this user", size(soft))}
 	case soft >= enoughLocked:
 		return Finding{Status: OK, Found: "up to " + size(soft)}
@@ -72,12 +73,12 @@ func number(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// unlimited reports whether the kernel lets this process exceed the limit.
-func (m *machine) unlimited() bool {
+// capable reports whether this process has a capability, and not only in a container.
+func (m *machine) capable(capability int) bool {
 	for line := range strings.Lines(m.read("proc/self/status")) {
 		if value, found := strings.CutPrefix(line, "CapEff:"); found {
 			caps, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-			return err == nil && caps&(1<<capIPCLock) != 0 && m.read("proc/self/uid_map") == allUsers
+			return err == nil && caps&(1<<capability) != 0 && m.read("proc/self/uid_map") == allUsers
 		}
 	}
 	return false

@@ -55,13 +55,36 @@ func softConnection(ctx context.Context, _ *machine) Finding {
 
 // udpChecks are those of the device on the network of all machines.
 func udpChecks(peer Peer) []check {
-	checks := []check{softChecks[0], {name: "connection", needs: []string{"device"}, look: udpConnection}}
+	checks := []check{
+		softChecks[0],
+		{name: "receive buffer", needs: []string{"device"}, look: receiveBuffer},
+		{name: "connection", needs: []string{"device"}, look: udpConnection},
+	}
 	if peer.Host == "" {
 		return checks
 	}
 	checks = append(checks, peerChecks...)
-	checks[3].needs = []string{"connection", "peer's address"}
+	checks[4].needs = []string{"connection", "peer's address"}
 	return checks
+}
+
+// enoughBuffer is what the device asks of the system for what arrives at an address.
+const enoughBuffer = 4 << 20
+
+func receiveBuffer(_ context.Context, m *machine) Finding {
+	most, err := number(m.read("proc/sys/net/core/rmem_max"))
+	switch {
+	case m.capable(capNetAdmin):
+		return Finding{Status: OK, Found: size(enoughBuffer) + ", as no limit applies to this user"}
+	case err != nil:
+		return Finding{Status: Skipped, Found: "not checked: net.core.rmem_max cannot be read, which is the machine's, not a container's"}
+	case most >= enoughBuffer:
+		return Finding{Status: OK, Found: size(enoughBuffer)}
+	}
+	return Finding{
+		Status: Warn, Found: size(most) + " for what arrives: while several queue pairs receive at once, packets may get lost, and transfers wait until they are sent again",
+		Remedy: "let sockets have " + size(enoughBuffer), Commands: []string{fmt.Sprintf("sysctl -w net.core.rmem_max=%d", enoughBuffer)},
+	}
 }
 
 func udpConnection(ctx context.Context, _ *machine) Finding {

@@ -53,3 +53,30 @@ func TestDeviceOnNetwork(t *testing.T) {
 	require.Regexp(t, `(?s)^ok   device: VERBENA_DEVICE=soft:udp=127.77.0.1: soft0, .* reaches other machines by UDP\n.*`+
 		`ok   connection: to itself at 127.77.0.1: a message and an RDMA write arrived\nRDMA works here.\n$`, text.String())
 }
+
+func TestReceiveBuffer(t *testing.T) {
+	const (
+		user = "CapEff:\t0000000000000000\n"
+		root = "CapEff:\t000001ffffffffff\n"
+		all  = "         0          0 4294967295\n"
+	)
+	for name, tt := range map[string]struct {
+		most, status, users string
+		want                Finding
+	}{
+		"enough":     {"4194304\n", user, all, Finding{Status: OK, Found: "4 MiB"}},
+		"root":       {"212992\n", root, all, Finding{Status: OK, Found: "4 MiB, as no limit applies to this user"}},
+		"unreadable": {"", user, all, Finding{Status: Skipped, Found: "not checked: net.core.rmem_max cannot be read, which is the machine's, not a container's"}},
+		"little": {"212992\n", root, "0 100000 65536\n", Finding{
+			Status:   Warn,
+			Found:    "208 KiB for what arrives: while several queue pairs receive at once, packets may get lost, and transfers wait until they are sent again",
+			Remedy:   "let sockets have 4 MiB",
+			Commands: []string{"sysctl -w net.core.rmem_max=4194304"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := fake(t, map[string]string{"proc/sys/net/core/rmem_max": tt.most, "proc/self/status": tt.status, "proc/self/uid_map": tt.users})
+			require.Equal(t, tt.want, receiveBuffer(t.Context(), m))
+		})
+	}
+}
