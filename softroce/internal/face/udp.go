@@ -124,16 +124,21 @@ type machineAddress struct {
 	mtu    int        // of the interface
 }
 
-// machineAddresses returns the addresses of interfaces that are up. The last ones are those of loopback interfaces: programs that do
+// machineAddresses returns the addresses of interfaces that are up.
+func machineAddresses() ([]machineAddress, error) {
+	return interfaceAddresses(func(i net.Interface) bool { return i.Flags&net.FlagUp != 0 })
+}
+
+// interfaceAddresses returns the addresses of interfaces that are wanted. The last ones are those of loopback interfaces: programs that do
 // not choose take the first, which others can reach.
-func machineAddresses() (all []machineAddress, err error) {
+func interfaceAddresses(wanted func(net.Interface) bool) (all []machineAddress, err error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
 	for _, loopback := range []bool{false, true} {
 		for _, i := range interfaces {
-			if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 != loopback {
+			if !wanted(i) || i.Flags&net.FlagLoopback != 0 != loopback {
 				continue
 			}
 			addresses, err := i.Addrs()
@@ -159,13 +164,19 @@ func machineAddresses() (all []machineAddress, err error) {
 	return all, nil
 }
 
-// wanted returns the addresses that the node is to have.
+// wanted returns the addresses that the node is to have. It keeps one whose interface is down for a while: nobody would tell it when the interface is
+// up again, and nothing would arrive.
 func (u *internet) wanted() (all []machineAddress, err error) {
 	machine, err := machineAddresses()
 	if err != nil {
 		return nil, err
 	}
 	if u.named == nil {
+		down, err := interfaceAddresses(func(i net.Interface) bool { return i.Flags&net.FlagUp == 0 })
+		if err != nil {
+			return nil, err
+		}
+		machine = append(machine, slices.DeleteFunc(down, func(a machineAddress) bool { return u.sockets[wire.GIDOf(a.addr)] == nil })...)
 		machine = slices.DeleteFunc(machine, func(a machineAddress) bool { return a.addr.IsLoopback() || u.lack != nil && a.addr.Is4() })
 		return machine, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
@@ -103,6 +104,49 @@ var (
 	ownAddr   = netip.MustParseAddr("192.0.2.1")
 	otherAddr = netip.MustParseAddr("192.0.2.2")
 )
+
+// TestInterfaceDown has a program look at the addresses while the interface is down. The address stays until the machine does not have it any more.
+func TestInterfaceDown(t *testing.T) {
+	type step struct {
+		command string
+		has     bool
+	}
+	for name, steps := range map[string][]step{
+		"stays":   {{"ip link set lo down", true}, {"ip link set lo up", true}},
+		"removed": {{"ip addr del 192.0.2.1/32 dev lo", false}, {"ip addr add 192.0.2.1/32 dev lo", true}},
+		"removed while down": {
+			{"ip link set lo down", true}, {"ip addr del 192.0.2.1/32 dev lo", false}, {"ip addr add 192.0.2.1/32 dev lo", false}, {"ip link set lo up", true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread() // and the thread ends with the goroutine, and the network namespace with it
+			if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+				t.Skip("this process cannot have a network namespace: ", err)
+			}
+			command := func(line string) {
+				out, err := exec.Command("sh", "-c", line).CombinedOutput()
+				require.NoError(t, err, "%s: %s", line, out)
+			}
+			command("ip addr add 192.0.2.1/32 dev lo; ip link set lo up")
+			n := newWired(t).node
+			u := n.internet
+			u.named = nil
+			var err error
+			u.poller, err = link.NewPoller(n.bell)
+			require.NoError(t, err)
+			n.refreshGIDs()
+			gid := wire.GIDOf(ownAddr)
+			require.True(t, n.device.Has(gid))
+			for _, step := range steps {
+				command(step.command)
+				n.refreshGIDs()
+				require.Equal(t, step.has, n.device.Has(gid), step.command)
+				require.Equal(t, step.has, u.sockets[gid] != nil, step.command)
+			}
+			u.close()
+		})
+	}
+}
 
 // wired is a node on the network of all machines, without sockets.
 type wired struct{ *node }

@@ -20,6 +20,9 @@ type Poller struct {
 
 	mu      sync.Mutex
 	sockets []*Socket
+	asleep  bool      // somebody is in ppoll
+	naps    uint64    // how often somebody was
+	left    sync.Cond // mu: asleep has become false
 
 	// Of the one who sleeps and takes.
 	polled []*Socket // those of fds[1:]
@@ -45,6 +48,7 @@ func NewPoller(b *Bell) (*Poller, error) {
 		return nil, os.NewSyscallError("eventfd2", e)
 	}
 	b.poller = &Poller{event: int(fd)}
+	b.poller.left.L = &b.poller.mu
 	return b.poller, nil
 }
 
@@ -62,10 +66,18 @@ func (p *Poller) add(s *Socket) {
 	p.sockets = append(p.sockets, s)
 }
 
+// remove returns when nobody sleeps in the socket any more.
 func (p *Poller) remove(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sockets = slices.DeleteFunc(p.sockets, func(o *Socket) bool { return o == s })
+	if !p.asleep {
+		return
+	}
+	p.wake()
+	for naps := p.naps; p.asleep && p.naps == naps; { // who falls asleep again has not got the socket
+		p.left.Wait()
+	}
 }
 
 // sleep waits until there is something to Take, until wake, or until d has passed.
@@ -87,10 +99,16 @@ func (p *Poller) sleep(d time.Duration) {
 			p.polled, p.fds = append(p.polled, s), append(p.fds, f)
 		}
 	}
+	p.asleep = true
+	p.naps++
 	p.mu.Unlock()
 	limit := syscall.NsecToTimespec(int64(d))
 	n, _, e := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p.fds[0])), uintptr(len(p.fds)),
 		uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	p.mu.Lock()
+	p.asleep = false
+	p.left.Broadcast()
+	p.mu.Unlock()
 	if e != 0 && e != syscall.EINTR { // a sandbox, or a limit of descriptors that came later
 		time.Sleep(min(d, minPause))
 		for i, f := range p.fds {

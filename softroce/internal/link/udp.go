@@ -57,7 +57,8 @@ type Socket struct {
 	fd     int32   // for the poller, which tries in vain once more after Close, or wakes for another file
 	rest   rest    // of the poller
 
-	receiving sync.Mutex // until what has arrived is passed on, so that it stays in order
+	using     sync.RWMutex // for reading: a system call has the descriptor
+	receiving sync.Mutex   // until what has arrived is passed on, so that it stays in order
 	in        receiver
 	receive   func([]Datagram)
 
@@ -323,7 +324,7 @@ func (s *Socket) Poll() bool {
 // with a lock that receive takes.
 func (s *Socket) pass() (e syscall.Errno) {
 	var got []Datagram
-	if err := s.raw.Control(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
+	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
 		return syscall.EBADF
 	}
 	if len(got) > 0 {
@@ -332,11 +333,21 @@ func (s *Socket) pass() (e syscall.Errno) {
 	return e
 }
 
-// Close closes the socket. The functions that Start got may still be called for what has just arrived.
+// use calls f, which waits for nothing, with the descriptor.
+func (s *Socket) use(f func(fd uintptr)) error {
+	s.using.RLock()
+	defer s.using.RUnlock()
+	return s.raw.Control(f)
+}
+
+// Close closes the socket. The functions that Start got may still be called for what has just arrived. The address is free when Close returns: the system
+// would keep it for a call that has the descriptor, of who receives, sends, or sleeps in the poller.
 func (s *Socket) Close() error {
 	if s.poller != nil {
 		s.poller.remove(s)
 	}
+	s.using.Lock()
+	defer s.using.Unlock()
 	return s.conn.Close()
 }
 
@@ -373,7 +384,7 @@ func (s *Socket) Blocked() bool { return s.blocked.Load() }
 // flush gives the system what is waiting. Whoever calls it has s.mu.
 func (s *Socket) flush() {
 	sent := true
-	if s.raw.Control(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
+	if s.use(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
 		return
 	}
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -487,4 +488,35 @@ func TestCloseWhileReceiving(t *testing.T) {
 	require.NoError(t, s.Close())
 	mu.Unlock()
 	require.False(t, <-polled)
+}
+
+// TestCloseFreesPort closes sockets in which somebody sleeps and from which somebody receives. Their address is free at once.
+func TestCloseFreesPort(t *testing.T) {
+	p := poll(t)
+	s, err := OpenUDP(own4(0), nil)
+	require.NoError(t, err)
+	for range 100 {
+		s.Start(p, func([]Datagram) {}, func() {})
+		p.wake()
+		var ended atomic.Bool
+		var users sync.WaitGroup
+		users.Go(func() {
+			for !ended.Load() {
+				s.Poll()
+				runtime.Gosched()
+			}
+		})
+		until(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.asleep && slices.Contains(p.polled, s)
+		})
+		require.NoError(t, s.Close())
+		next, err := OpenUDP(own4(0), nil)
+		ended.Store(true)
+		users.Wait()
+		require.NoError(t, err)
+		s = next
+	}
+	require.NoError(t, s.Close())
 }
