@@ -122,7 +122,9 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 		cq.spinner.init(config.Spin)
 	}
 	cq.napper.off = config.Spin < 0
-	d.watchEvents()
+	if err := d.watchEvents(); err != nil {
+		return nil, err
+	}
 	if err := cq.create(config); err != nil {
 		d.unwatchEvents()
 		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, d.Name()), cqSizes(config.Entries))

@@ -319,18 +319,25 @@ func (d *Device) newEventFD() (*netpoll.FD, error) {
 // watchEvents starts reading events, until unwatchEvents, because only events
 // tell a completion queue that it has overrun, and a queue pair that it has
 // failed. If reading is not possible, as on a device that is gone, it does
-// nothing. The caller has called Use on d.
-func (d *Device) watchEvents() {
+// nothing. It fails if there is no descriptor left, because no later queue might
+// come to try again. The caller has called Use on d.
+func (d *Device) watchEvents() error {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
+	if d.events.watch == nil {
+		switch fd, err := d.newEventFD(); {
+		case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+			return err
+		case err == nil:
+			d.watch(fd)
+		}
+	}
 	d.events.cqs++
-	if d.events.watch != nil {
-		return
-	}
-	fd, err := d.newEventFD()
-	if err != nil {
-		return
-	}
+	return nil
+}
+
+// watch reads events until the descriptor is closed. The caller holds events.mu.
+func (d *Device) watch(fd *netpoll.FD) {
 	q := d.events.queue
 	d.events.watch = fd
 	// The goroutine ends with the descriptor, or with an error of C, which

@@ -90,3 +90,19 @@ func TestToldEvents(t *testing.T) {
 	_, err = cq.Poll(make([]ibverbs.WC, 1))
 	require.ErrorIs(t, err, ibverbs.ErrCQOverrun)
 }
+
+// A completion queue that nobody would tell of its events, for want of a descriptor, is not made.
+func TestNoDescriptorForEvents(t *testing.T) {
+	r := open(t)
+	free := must(os.Open(os.DevNull))(t)
+	next := free.Fd()
+	require.NoError(t, free.Close())
+	var was syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(next), Max: was.Max}))
+	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1})
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was))
+	require.ErrorIs(t, err, syscall.EMFILE)
+
+	r.cleanup(must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1}))(t))
+}

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
@@ -45,5 +47,26 @@ func TestTransfer(t *testing.T) {
 		require.True(t, bytes.Equal(data, got))
 		require.NoError(t, <-sent)
 		require.NoError(t, <-sent)
+	}
+}
+
+// Who waits learns that requests were flushed, also when nobody says why, and all that wait do.
+func TestFlushedWithoutCause(t *testing.T) {
+	for name, pool := range pools {
+		t.Run(name, func(t *testing.T) {
+			config := rsocket.Config{Pool: pool(), KeepAlive: -1}
+			a, b := pair(t, config, rsocket.Config{})
+			require.NoError(t, b.SetLinger(0)) // as nobody answers it
+			reading := inBackground(func() error {
+				_, err := a.Read(make([]byte, 1))
+				return err
+			})
+			require.NoError(t, rsocket.FailBelow(a))
+			_, err := a.Write([]byte{1}) // with a pool, there are no receives to flush
+			require.NoError(t, err)
+			isOpError(t, cmtest.Take(t, reading, "the reader's error"), "read", syscall.ECONNRESET)
+			_, err = a.Write([]byte{1})
+			isOpError(t, err, "write", syscall.ECONNRESET)
+		})
 	}
 }

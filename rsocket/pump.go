@@ -542,7 +542,5 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.err = err
-	c.reader.signal()
-	c.writer.signal()
-	c.closer.signal()
+	c.wakeAll() // not only who has the pump calls this, and who has it may wait for this very connection
 }
