@@ -147,6 +147,14 @@ func (c *control) ahead() error {
 	return errors.New("the peer is done, but messages are missing here: give both ends the same test and number of messages (-n) or duration (-D)")
 }
 
+// done tells the peer that this end says nothing more.
+func (c *control) done() error {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		return t.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
 // hangUp tells the peer that this end has failed, however long it takes to close
 // the rest.
 func (c *control) hangUp() { _ = c.Conn.Close() }

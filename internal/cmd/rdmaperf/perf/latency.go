@@ -43,12 +43,12 @@ func (e *end) latency(ctx context.Context, size int) (Row, error) {
 // mostRecorded is how many times a test with a duration has room for at first.
 const mostRecorded = 1 << 20
 
-// mark notes when a message is posted. In a test with a duration the first one begins it, and there is an error when it is over.
+// mark notes when a message is posted. In a test with a duration the first one that is marked begins it, and there is an error when it is over.
 func (e *end) mark(posted []time.Duration, c clock) ([]time.Duration, error) {
 	now := c.now()
 	if e.Duration > 0 {
 		switch {
-		case len(posted) == 0:
+		case e.deadline.IsZero():
 			e.deadline = c.start.Add(now + e.Duration)
 		case !c.start.Add(now).Before(e.deadline):
 			return posted, errExpired
@@ -146,7 +146,9 @@ func (e *end) pingWrite(ctx context.Context, size int, posted []time.Duration) (
 				return posted, err
 			}
 		}
-		if posted, err = e.mark(posted, c); err != nil {
+		if i == 0 && !e.control.isClient {
+			posted = append(posted, c.now()) // the test begins with the client's answer: it may not be there yet
+		} else if posted, err = e.mark(posted, c); err != nil {
 			return posted, err
 		}
 		*out = byte(i + 1)

@@ -115,11 +115,15 @@ func (e *end) runPing(ctx context.Context, row func(Row)) error {
 	if e.Op != Write {
 		return e.control.finish()
 	}
-	if !e.control.isClient { // whose last write needs this end until it has completed
-		select {
-		case <-e.control.gone:
-		case <-ctx.Done():
+	// The peer's last write needs this end until it has completed: then the peer goes, and the server does when it sees that the client is done.
+	if e.control.isClient {
+		if err := e.control.done(); err != nil {
+			return err
 		}
+	}
+	select {
+	case <-e.control.gone:
+	case <-ctx.Done():
 	}
 	return nil
 }
