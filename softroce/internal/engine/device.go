@@ -53,9 +53,7 @@ type Config struct {
 	// Window is how many packets of a reliable connection may be without an answer. If it is not 0, RDMA reads, too, are asked
 	// for in parts that are answered with as many packets at most. 0: 256, and reads as a whole.
 	Window int
-	// ReadWindow is how many packets of answers may be missing when another RDMA read is asked for, or another part of one. 0: as many as Window.
-	ReadWindow int
-	Start      time.Time // when the time that Advance gets was 0
+	Start  time.Time // when the time that Advance gets was 0
 
 	// ECN makes packets of connections say that routers may mark them. Who receives marked ones is told to send more slowly, and
 	// whoever is told so does. It must not be set where the bits of ECN are not the network's.
@@ -127,9 +125,6 @@ func New(c Config) *Device {
 		c.Window = window
 	} else {
 		reads = c.Window
-	}
-	if c.ReadWindow == 0 {
-		c.ReadWindow = c.Window
 	}
 	if c.QPNs == 0 {
 		c.FirstQPN, c.QPNs = 16, 1<<16

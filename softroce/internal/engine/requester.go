@@ -131,7 +131,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
 			return false // what was asked for comes first: the peer has as many READs at once as it has said
-		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.of(q.window(req.opcode)):
+		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.of(q.device.config.Window):
 			return false // the next ACK goes on
 		case !req.hasAnswer() && q.held():
 			return false
@@ -303,14 +303,6 @@ func (q *QP) sendPacket(req *request) {
 		r.acked = r.sent
 		q.complete(libibverbs.IBV_WC_SUCCESS)
 	}
-}
-
-// window returns how many packets may be without an answer when one of a request is sent.
-func (q *QP) window(op libibverbs.WrOpcode) int {
-	if op == libibverbs.IBV_WR_RDMA_READ {
-		return q.device.config.ReadWindow
-	}
-	return q.device.config.Window
 }
 
 // endOfRead returns where the response ends that asks for a READ from packet i on.

@@ -125,9 +125,7 @@ func newNode(t testing.TB, n byte) *node {
 }
 
 // limit gives the device a window.
-func (d *node) limit(packets int) {
-	d.config.Window, d.config.ReadWindow, d.readPackets = packets, packets, packets
-}
+func (d *node) limit(packets int) { d.config.Window, d.readPackets = packets, packets }
 
 // takeEvents returns the asynchronous events since the last call.
 func (d *node) takeEvents() []AsyncEvent {

@@ -51,42 +51,6 @@ func TestShortWindow(t *testing.T) {
 	}
 }
 
-// TestReadWindow reads several messages with a longer window for reads, which are asked for before the answers to the first are there, while
-// writes keep to theirs.
-func TestReadWindow(t *testing.T) {
-	const mtu, packets, messages = 1024, 8, 12
-	for name, tt := range map[string]struct {
-		op      libibverbs.WrOpcode
-		longest int
-	}{
-		"read":  {libibverbs.IBV_WR_RDMA_READ, 32},
-		"write": {libibverbs.IBV_WR_RDMA_WRITE, 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNetwork(t, 1)
-			a, b := n.pair(libibverbs.IBV_QPT_RC, messages*packets*mtu)
-			a.limit(packets)
-			a.config.ReadWindow = 4 * packets
-			a.qp.mtu, b.qp.mtu = mtu, mtu
-			a.qp.attr.MaxRdAtomic, b.qp.attr.MaxDestRdAtomic = messages, messages
-			n.fillRandom(b.mr.memory)
-			n.fillRandom(a.mr.memory)
-			longest := 0
-			n.filter = func(*wire.Packet) bool {
-				longest = max(longest, a.qp.requester.sent.Diff(a.qp.requester.acked))
-				return true
-			}
-			for i := range messages {
-				a.post(SendSlot{ID: uint64(i), Opcode: tt.op}.remote(b, i*packets*mtu), a.mr.sge(i*packets*mtu, packets*mtu))
-			}
-			n.run()
-			require.Len(t, results(a.send), messages)
-			require.Equal(t, b.mr.memory, a.mr.memory)
-			require.Equal(t, tt.longest, longest)
-		})
-	}
-}
-
 // TestReadInPartsLosesPackets loses each packet of a read in turn, once and then again.
 func TestReadInPartsLosesPackets(t *testing.T) {
 	const mtu, size, window = 256, 10*256 + 1, 4

@@ -30,8 +30,7 @@ func (n *node) plug() {
 	}
 	if n.internet != nil {
 		c.MTU = n.internet.mtu()
-		c.Window = packets(window, c.MTU)
-		c.ReadWindow = packets(readWindow(link.ReceiveBuffer()), c.MTU)
+		c.Window = packets(window(link.ReceiveBuffer()), c.MTU)
 		c.ECN = true
 	}
 	if n.hostile != nil {

@@ -322,13 +322,11 @@ func (u *internet) mtu() libibverbs.Mtu {
 	return mtu
 }
 
-// window is how many bytes of a queue pair may be under way: so many fit into the buffer that a socket usually has, several times.
-const window = 128 << 10
-
-// readWindow returns how many bytes of answers to a queue pair's RDMA reads may be under way: more than that where the buffer that they come to is large.
-func readWindow(buffer int) int {
-	const share = 16 // of a buffer, in which packets take twice as much as they are long
-	return max(window, min(4*window, buffer/share))
+// window returns how many bytes of a queue pair may be under way where sockets' buffers are as large as that of this device: so many fit into one several times,
+// in which packets take twice as much as they are long. The peer's may be smaller; then some get lost, and the queue pair has fewer under way.
+func window(buffer int) int {
+	const least, most, share = 128 << 10, 512 << 10, 16
+	return max(least, min(most, buffer/share))
 }
 
 // packets returns how many packets bytes are.

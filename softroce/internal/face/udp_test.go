@@ -85,17 +85,17 @@ func TestNoIdentification(t *testing.T) {
 	other.close()
 }
 
-func TestWindowOfMTU(t *testing.T) {
+func TestPackets(t *testing.T) {
 	for mtu, n := range map[libibverbs.Mtu]int{
 		libibverbs.IBV_MTU_256: 128, libibverbs.IBV_MTU_1024: 128, libibverbs.IBV_MTU_2048: 64, libibverbs.IBV_MTU_4096: 32,
 	} {
-		require.Equal(t, n, packets(window, mtu), mtu)
+		require.Equal(t, n, packets(128<<10, mtu), mtu)
 	}
 }
 
-func TestReadWindow(t *testing.T) {
+func TestWindowOfBuffer(t *testing.T) {
 	for buffer, bytes := range map[int]int{0: 128 << 10, 416 << 10: 128 << 10, 4 << 20: 256 << 10, 8 << 20: 512 << 10, 1 << 30: 512 << 10} {
-		require.Equal(t, bytes, readWindow(buffer), buffer)
+		require.Equal(t, bytes, window(buffer), buffer)
 	}
 }
 
