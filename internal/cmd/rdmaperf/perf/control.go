@@ -147,12 +147,14 @@ func (c *control) ahead() error {
 	return errors.New("the peer is done, but messages are missing here: give both ends the same test and number of messages (-n) or duration (-D)")
 }
 
-// done tells the peer that this end says nothing more.
-func (c *control) done() error {
+// done tells the peer that this end says nothing more. The only error is that
+// the peer has gone, which is what done is for.
+func (c *control) done() {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
-		return t.CloseWrite()
+		_ = t.CloseWrite()
+	} else {
+		_ = c.Conn.Close()
 	}
-	return c.Conn.Close()
 }
 
 // hangUp tells the peer that this end has failed, however long it takes to close
