@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft fuzz hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -42,6 +42,10 @@ soft: ## the tests that need a device, with the one in user space
 soak-soft: ## messages through the device in user space over a network that loses, repeats, reorders and corrupts
 	$(GO) test -count 1 -v -timeout 0 -run 'TestSoak$$' ./softroce/internal/engine -args \
 		-soak.messages=$(or $(MESSAGES),1000000) -soak.pairs=$(or $(PAIRS),100) -soak.seed=$(or $(SEED),1) -soak.seeds=$(or $(SEEDS),1)
+
+# FUZZTIME=1m, and PKG="./softroce/internal/cm ./rsocket/...": the targets of those packages.
+fuzz: ## each fuzz target for FUZZTIME, a minute without it; PKG=./softroce/internal/wire: those of that package
+	scripts/fuzz $(or $(FUZZTIME),1m) $(PKG)
 
 hostile: ## the tests that need a device, on an unfriendly one from many seeds; RUNS=100 SEED=
 	scripts/hostile $(or $(RUNS),100) $(SEED)
