@@ -148,6 +148,16 @@ func (g *target) step(c *choices) {
 			g.connect(q, 2, 77)
 			q.mtu = 256
 		}
+	case 6: // what the program may change while packets come
+		a := &libibverbs.QpAttr{
+			QpState: libibverbs.IBV_QPS_RTS + libibverbs.QpState(c.int(2)), CurQpState: q.attr.QpState, PortNum: 1, AhAttr: *ahAttr(2), Qkey: 1,
+			QpAccessFlags: uint32(remoteAccess), Timeout: uint8(c.int(32)), RetryCnt: uint8(c.int(8)), RnrRetry: uint8(c.int(8)),
+			MinRnrTimer: uint8(c.int(32)), MaxRdAtomic: uint8(c.int(8)), MaxDestRdAtomic: uint8(c.int(8)),
+		}
+		if ways, ok := steps[q.kind][step{q.attr.QpState, a.QpState}]; ok {
+			mask := ways.optional & libibverbs.QpAttrMask(c.uint32()) &^ libibverbs.IBV_QP_ALT_PATH
+			require.NoError(g.t, q.Modify(a, mask|libibverbs.IBV_QP_STATE))
+		}
 	default:
 		g.Receive(g.packet(c, q))
 	}

@@ -257,7 +257,7 @@ func TestChurn(t *testing.T) {
 			n.node(1)
 			n.node(2)
 			c := &churn{network: n, r: rand.New(rand.NewPCG(seed, 7))}
-			for range 2000 {
+			for range 10_000 {
 				c.act()
 			}
 			c.clear()
@@ -282,14 +282,17 @@ func (c *churn) act() {
 		c.create()
 	}
 	e, peer := c.ends[c.r.IntN(len(c.ends))], c.ends[c.r.IntN(len(c.ends))]
-	ready := e.qp.attr.QpState >= libibverbs.IBV_QPS_RTS && !full(e.qp.send)
-	switch c.r.IntN(20) {
+	state := e.qp.attr.QpState
+	if (state == libibverbs.IBV_QPS_RESET || state == libibverbs.IBV_QPS_ERR) && c.r.IntN(2) == 0 {
+		c.changeState(e, peer)
+		return
+	}
+	ready := state >= libibverbs.IBV_QPS_RTS && !full(e.qp.send)
+	switch c.r.IntN(40) {
 	case 0:
 		c.create()
 	case 1:
 		c.destroy()
-	case 2:
-		c.changeState(e, peer)
 	case 3:
 		c.mrs = append(c.mrs, e.mr)
 		e.mr = e.memory(e.pd, churnBytes, allAccess)
@@ -304,7 +307,7 @@ func (c *churn) act() {
 		ring := newCompletions(size)
 		require.NoError(c.t, e.send.Resize(ring.Entries, ring.Size, size))
 	case 5:
-		e.SetPort(c.r.IntN(3) > 0)
+		e.SetPort(c.r.IntN(8) > 0)
 	case 6:
 		c.mws = append(c.mws, e.window(e.pd, libibverbs.IBV_MW_TYPE_1+libibverbs.MwType(c.r.IntN(2))))
 	case 7:
@@ -323,29 +326,31 @@ func (c *churn) act() {
 		if a, err := e.pd.CreateAH(ahAttr(peer.number())); err == nil {
 			c.ahs = append(c.ahs, a)
 		}
-	case 11, 12, 13:
-		if ready {
-			c.post(e, peer)
-		}
-	case 14, 15:
+	case 11, 12:
 		if q := e.qp.recv; q != nil && !full(q) && e.qp.attr.QpState != libibverbs.IBV_QPS_RESET {
 			e.postRecv(0, e.mr.sge(0, 8*c.r.IntN(churnBytes/8)))
 		} else if e.qp.srq != nil && !full(e.qp.srq.queue) {
 			postRecv(c.t, e.qp.srq.queue, 0, e.mr.sge(0, churnBytes))
 		}
-	case 16:
+	case 13:
 		for _, cq := range []*CQ{e.send, e.recv} {
 			for _, wc := range poll(cq.ring) {
 				require.Same(c.t, e.qp, e.qps[wc.QpNum])
 			}
 			cq.ring.Armed = ArmedNext
 		}
-	case 17:
+	case 14:
 		m := libibverbs.ModerateCq{CqCount: uint16(c.r.IntN(3)), CqPeriod: uint16(c.r.IntN(3))}
 		require.NoError(c.t, e.send.Moderate(m))
-	default:
+	case 15, 16, 17:
 		for range c.r.IntN(40) {
 			c.step()
+		}
+	case 18, 19:
+		c.changeState(e, peer)
+	default:
+		if ready {
+			c.post(e, peer)
 		}
 	}
 }
@@ -367,39 +372,79 @@ func (c *churn) create() {
 	c.ends, c.pds = append(c.ends, e), append(c.pds, e.pd)
 }
 
-// changeState resets or breaks a queue pair, drains it or lets it go on, or connects it to another.
+// changeState connects two queue pairs to each other, or takes one a step further, with any attributes that the step permits.
 func (c *churn) changeState(e, peer *end) {
-	switch e.qp.attr.QpState {
-	case libibverbs.IBV_QPS_RESET:
-		if e.qp.kind == libibverbs.IBV_QPT_UD {
-			e.datagrams(e.qp, 1)
-		} else {
-			e.connect(e.qp, peer.number(), peer.qp.number)
+	if e.qp.attr.QpState == libibverbs.IBV_QPS_RESET && c.r.IntN(4) > 0 {
+		c.connectTo(e, peer)
+		return
+	}
+	var ways []step
+	for s := range steps[e.qp.kind] {
+		if s.from == e.qp.attr.QpState {
+			ways = append(ways, s)
 		}
-	case libibverbs.IBV_QPS_RTS:
-		e.modify([]libibverbs.QpState{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_ERR, libibverbs.IBV_QPS_SQD}[c.r.IntN(3)])
-	case libibverbs.IBV_QPS_SQD:
-		e.modify(libibverbs.IBV_QPS_RTS)
-	default:
-		e.modify(libibverbs.IBV_QPS_RESET)
+	}
+	slices.SortFunc(ways, func(a, b step) int { return int(a.to) - int(b.to) })
+	if len(ways) == 0 || c.r.IntN(8) == 0 {
+		e.modify([]libibverbs.QpState{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_ERR}[c.r.IntN(2)])
+		return
+	}
+	s := ways[c.r.IntN(len(ways))]
+	mask := steps[e.qp.kind][s].required | steps[e.qp.kind][s].optional&libibverbs.QpAttrMask(c.r.Uint32())
+	mask &^= libibverbs.IBV_QP_ALT_PATH // RoCE has none
+	if s.from != s.to || c.r.IntN(2) == 0 {
+		mask |= libibverbs.IBV_QP_STATE
+	}
+	require.NoError(c.t, e.qp.Modify(c.attr(s, peer), mask), "%v with %v", s, mask)
+}
+
+// connectTo makes a queue pair ready to send, with one of the same kind if there is another, which it connects to it.
+func (c *churn) connectTo(e, peer *end) {
+	if e.qp.kind == libibverbs.IBV_QPT_UD {
+		e.datagrams(e.qp, 1)
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(c.ends), func(o *end) bool { return o == e || o.qp.kind != e.qp.kind })
+	if len(others) > 0 {
+		peer = others[c.r.IntN(len(others))]
+		peer.modify(libibverbs.IBV_QPS_RESET)
+		peer.connect(peer.qp, e.number(), e.qp.number)
+	}
+	e.connect(e.qp, peer.number(), peer.qp.number)
+}
+
+// attr returns attributes for a step, each with a value that the device takes.
+func (c *churn) attr(s step, peer *end) *libibverbs.QpAttr {
+	flags := []libibverbs.AccessFlags{0, libibverbs.IBV_ACCESS_REMOTE_READ, remoteAccess, remoteAccess}
+	return &libibverbs.QpAttr{
+		QpState: s.to, CurQpState: s.from, PortNum: 1, Qkey: uint32(c.r.IntN(2)), EnSqdAsyncNotify: uint8(c.r.IntN(2)),
+		QpAccessFlags: uint32(flags[c.r.IntN(len(flags))]), PathMtu: libibverbs.IBV_MTU_256 + libibverbs.Mtu(c.r.IntN(5)),
+		DestQpNum: peer.qp.number, AhAttr: *ahAttr(peer.number()), RqPsn: uint32(c.r.IntN(2)), SqPsn: uint32(c.r.IntN(2)),
+		Timeout: uint8(c.r.IntN(32)), RetryCnt: uint8(c.r.IntN(8)), RnrRetry: uint8(c.r.IntN(8)), MinRnrTimer: uint8(c.r.IntN(32)),
+		MaxRdAtomic: uint8(c.r.IntN(6)), MaxDestRdAtomic: uint8(c.r.IntN(6)),
 	}
 }
 
-// post posts any request, right or wrong.
+// post posts any request, right or wrong, mostly to the queue pair that e is connected to.
 func (c *churn) post(e, peer *end) {
+	if i := slices.IndexFunc(c.ends, func(o *end) bool { return o.qp.number == e.qp.attr.DestQpNum }); i >= 0 {
+		peer = c.ends[i]
+	}
 	s := SendSlot{
 		Opcode: libibverbs.WrOpcode(c.r.IntN(11)), CompareAdd: 1, RemoteQPN: peer.qp.number, RemoteQKey: 1,
 		Flags: uint32(c.r.IntN(8)), // fence, signaled, solicited
+	}
+	length := 8
+	if c.r.IntN(4) > 0 { // one that can succeed
+		s.Opcode = []libibverbs.WrOpcode{send, write, read, fetchAdd}[c.r.IntN(4)]
+	} else if c.r.IntN(2) == 0 {
+		length = c.r.IntN(churnBytes)
 	}
 	if len(c.ahs) > 0 {
 		s.AH = c.ahs[c.r.IntN(len(c.ahs))].Handle()
 	}
 	if len(c.mws) > 0 {
 		s.Imm = c.mws[c.r.IntN(len(c.mws))].Key()
-	}
-	length := 8
-	if c.r.IntN(2) == 0 {
-		length = c.r.IntN(churnBytes)
 	}
 	e.postQuiet(s.remote(peer, 0), e.mr.sge(0, length))
 }

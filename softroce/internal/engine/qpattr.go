@@ -143,6 +143,9 @@ func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 		q.attr.EnSqdAsyncNotify = 0 // holds for one drain
 	}
 	q.assign(attr, mask)
+	if mask&libibverbs.IBV_QP_TIMEOUT != 0 {
+		q.restartTimer()
+	}
 	if mask&libibverbs.IBV_QP_STATE != 0 {
 		q.setState(to)
 	}
@@ -192,7 +195,9 @@ func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	set(mask&libibverbs.IBV_QP_PATH_MTU, &q.mtu, mtuBytes(from.PathMtu))
 	set(mask&libibverbs.IBV_QP_TIMEOUT, &a.Timeout, from.Timeout)
 	set(mask&libibverbs.IBV_QP_RETRY_CNT, &a.RetryCnt, from.RetryCnt)
+	set(mask&libibverbs.IBV_QP_RETRY_CNT, &q.requester.retries, from.RetryCnt)
 	set(mask&libibverbs.IBV_QP_RNR_RETRY, &a.RnrRetry, from.RnrRetry)
+	set(mask&libibverbs.IBV_QP_RNR_RETRY, &q.requester.rnrRetries, from.RnrRetry)
 	set(mask&libibverbs.IBV_QP_RQ_PSN, &a.RqPsn, from.RqPsn)
 	set(mask&libibverbs.IBV_QP_MAX_QP_RD_ATOMIC, &a.MaxRdAtomic, from.MaxRdAtomic)
 	set(mask&libibverbs.IBV_QP_MIN_RNR_TIMER, &a.MinRnrTimer, from.MinRnrTimer)

@@ -4,15 +4,18 @@ package engine
 
 import (
 	"bufio"
+	"fmt"
 	"math/bits"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 const (
@@ -350,5 +353,107 @@ func TestDraining(t *testing.T) {
 			q.drained()
 			d.requireEvents() // it went on before it had drained
 		})
+	}
+}
+
+// In SQD a program may change how many READs its queue pair answers at once. Those that were answered last are answered
+// again, as many as the queue pair may keep.
+func TestResponderResourcesChange(t *testing.T) {
+	const before = 4
+	for after := uint8(1); after <= 2*before; after++ {
+		for done := range 2*before + 1 {
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_RC, 8192)
+			var asked []*wire.Packet
+			n.filter = func(p *wire.Packet) bool {
+				if p.Opcode == wire.RCReadRequest {
+					asked = append(asked, n.clone(p))
+				}
+				return true
+			}
+			read := func(id uint64) {
+				a.post(SendSlot{ID: id, Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(0, 8))
+				n.run()
+				require.Equal(t, []result{ok(id)}, results(a.send))
+			}
+			for i := range done {
+				read(uint64(i))
+			}
+			b.modify(qpsSQD)
+			require.NoError(t, b.qp.Modify(
+				&libibverbs.QpAttr{QpState: qpsSQD, MaxDestRdAtomic: after}, stateBit|libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC))
+			b.modify(qpsRTS)
+			read(99)
+			kept := min(done, before, int(after)-1) + 1 // with the last
+			n.watch = true
+			for i, p := range asked {
+				n.seen = nil
+				b.Receive(p)
+				n.run()
+				require.Len(t, n.seen, map[bool]int{true: 1}[i >= len(asked)-kept], "%d of %d READs, %d kept", i, len(asked), kept)
+			}
+		}
+	}
+}
+
+// A queue pair retries as often as it was told last, also after a change in SQD.
+func TestRetriesChange(t *testing.T) {
+	for _, retries := range [][2]uint8{{6, 1}, {1, 6}, {3, 0}, {0, 3}} {
+		for name, tt := range map[string]struct {
+			bit  libibverbs.QpAttrMask
+			want libibverbs.WcStatus
+		}{
+			"retries":     {libibverbs.IBV_QP_RETRY_CNT, libibverbs.IBV_WC_RETRY_EXC_ERR},
+			"RNR retries": {libibverbs.IBV_QP_RNR_RETRY, libibverbs.IBV_WC_RNR_RETRY_EXC_ERR},
+		} {
+			n := newNetwork(t, 1)
+			a, b := n.pair(libibverbs.IBV_QPT_RC, 8192)
+			sent := 0
+			n.filter = func(p *wire.Packet) bool {
+				if p.Opcode.IsSend() {
+					sent++
+					return tt.bit == libibverbs.IBV_QP_RNR_RETRY // else the network loses it
+				}
+				return true
+			}
+			for _, r := range retries {
+				a.modify(qpsSQD)
+				require.NoError(t, a.qp.Modify(&libibverbs.QpAttr{QpState: qpsSQD, RetryCnt: r, RnrRetry: r}, stateBit|tt.bit))
+				a.modify(qpsRTS)
+			}
+			b.modify(qpsRTS)
+			began := n.now
+			a.post(SendSlot{ID: 1, Opcode: send}, a.mr.sge(0, 8))
+			n.run()
+			require.Equal(t, []result{{1, tt.want}}, results(a.send), name)
+			require.Equal(t, 1+int(retries[1]), sent, name)
+			if tt.bit == libibverbs.IBV_QP_RETRY_CNT {
+				timeouts := map[uint8]time.Duration{0: 1, 1: 3, 3: 11, 6: 23}[retries[1]]
+				require.InDelta(t, timeouts*ackTimeout, n.now-began, float64(time.Millisecond), "%v", retries)
+			}
+		}
+	}
+}
+
+// A timeout that is set while a queue pair drains holds for what is under way.
+func TestTimeoutSetWhileDraining(t *testing.T) {
+	for name, state := range map[string]libibverbs.QpAttrMask{"with the state": stateBit, "alone": 0} {
+		for _, before := range []uint8{0, 31} {
+			t.Run(fmt.Sprint(name, " ", before), func(t *testing.T) {
+				n := newNetwork(t, 1)
+				a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+				a.qp.attr.Timeout = before
+				a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, 8))
+				a.Advance(n.now)
+				require.Len(t, a.sent, 1)
+				a.sent = nil // the network loses it
+				a.modify(qpsSQD)
+				a.Advance(n.now)
+				require.NoError(t, a.qp.Modify(&libibverbs.QpAttr{QpState: qpsSQD, Timeout: 14}, state|libibverbs.IBV_QP_TIMEOUT))
+				n.run()
+				require.Equal(t, []result{ok(1)}, results(a.send))
+				require.Less(t, n.now, 4*ackTimeout)
+			})
+		}
 	}
 }

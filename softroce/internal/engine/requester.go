@@ -426,6 +426,14 @@ func (q *QP) runTimer() {
 	}
 }
 
+// restartTimer lets what is under way have as much time as the timeout is now.
+func (q *QP) restartTimer() {
+	if r := &q.requester; r.rest == 0 {
+		r.timer.stop()
+		q.device.schedule.add(q)
+	}
+}
+
 // progress notes that the peer has answered something new.
 func (q *QP) progress() {
 	r := &q.requester

@@ -3,6 +3,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
@@ -20,8 +22,8 @@ type responder struct {
 	receive receive
 	next    uint32 // count of the next receive to take, if there is no shared receive queue
 
-	// READs and atomics that were done last, as many as the peer may have in flight: it may ask
-	// for the answers again.
+	// READs and atomics that were done last, as many as the peer may have in flight: it may ask for
+	// the answers again. The program may change the number in the state SQD.
 	answered    []answer
 	nextAnswer  int // place in answered
 	outstanding int // of these, how many wait in answers
@@ -476,12 +478,21 @@ func (q *QP) remember(a answer) {
 	r.msn = (r.msn + 1) & 0xFFFFFF
 	a.syndrome, a.msn = wire.Ack, r.msn
 	if n := int(q.attr.MaxDestRdAtomic); len(r.answered) != n {
-		r.answered = make([]answer, n)
+		r.keep(n)
 	}
 	r.answered[r.nextAnswer] = a
 	r.nextAnswer = (r.nextAnswer + 1) % len(r.answered)
 	r.outstanding++
 	q.addAnswer(a)
+}
+
+// keep makes answered n places long. The newest answers stay in it.
+func (r *responder) keep(n int) {
+	answers := slices.Concat(r.answered[r.nextAnswer:], r.answered[:r.nextAnswer]) // from the oldest on
+	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.packets == 0 })
+	answers = answers[max(0, len(answers)-n):]
+	r.answered = make([]answer, n)
+	r.nextAnswer = copy(r.answered, answers) % n
 }
 
 // receiveDuplicate answers a request that was done before.

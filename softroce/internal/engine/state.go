@@ -20,7 +20,6 @@ func (q *QP) entered(from libibverbs.QpState) {
 		if from == libibverbs.IBV_QPS_RTR {
 			psn := wire.PSN(q.attr.SqPsn).Add(0)
 			r.psn, r.acked, r.sent, r.high = psn, psn, psn, psn
-			r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
 			r.timer.qp = q
 		}
 	case libibverbs.IBV_QPS_ERR:
