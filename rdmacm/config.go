@@ -60,6 +60,10 @@ type Config struct {
 	// returns an error, the attempt to connect fails, and Dial or Accept closes
 	// the Conn. If Setup has registered memory by means other than Conn.Alloc,
 	// keep Setup's Conn, and close that memory and then the Conn.
+	//
+	// Setup runs in the goroutine of Dial or Accept, may block, and may call
+	// everything. Transfers fail, and receives wait, as there is no connection yet.
+	// Close makes Dial or Accept fail.
 	Setup func(*Conn) error
 	// Prepare, if not nil, creates the connection's queue pair, as ID.CreateQP does on the Conn's ID and PD, with
 	// completion queues of the caller's. Use it where the methods of Conn are not what is needed: those that
@@ -67,20 +71,27 @@ type Config struct {
 	// SendQueue, RecvQueue, Segments, MaxInline, Spin and KeepAlive are ignored. Setup follows Prepare. Close
 	// closes the queue pair, and the caller then its completion queues. The queue pair may be on another protection
 	// domain of the device, for example one that connections share: the Conn then uses that one, and leaves it open.
+	//
+	// Prepare runs in the goroutine of Dial or Accept, may block, and may call everything. QP returns nil meanwhile.
+	// Close makes Dial or Accept fail; it returns an *ibverbs.BusyError if the queue pair is there.
 	Prepare func(*Conn) (*ibverbs.QP, error)
 	// Flushed, if not nil, is called before the queue pair of Prepare is destroyed, when it is in the error state and, as
 	// far as the device tells, takes no more receives of a shared receive queue. If others share its completion
-	// queues, take its last completions there; see ibverbs.QP.LastWQEReached. It may block, and is called from Close, or
-	// from a Dial or an Accept that has failed.
+	// queues, take its last completions there; see ibverbs.QP.LastWQEReached. It runs in the goroutine of Close, or of a
+	// Dial or an Accept that has failed, may block, and may call everything. Close and Shutdown of its own connection,
+	// which wait for Flushed, return an *ibverbs.BusyError while it runs, to all callers.
 	Flushed func()
-	// Ended, if not nil, is called once when Err begins to return an error, and must not block. Close and the end of
-	// the peer both cause it. It can be called before Dial or Accept returns.
+	// Ended, if not nil, is called once after Err has begun to return an error. Close and the end of the peer both
+	// cause it. It runs in a goroutine of its own, for which nothing waits: it may block and may call everything, such
+	// as Close or Dial. It can be called before Dial or Accept returns, and after Close has returned.
 	Ended func(error)
 	// Logger, if not nil, gets a record when the connection is up, with the time that took, when it could not be set up,
 	// and when it has ended, with the addresses, the device and the number of the queue pair. The level is Debug, or Warn
-	// for an end that neither end has asked for. The context is that of Dial or Accept. The record of an end other than by
-	// Close comes from a goroutine of its own, so a handler that blocks holds up those of other connections alone. The
-	// handler may close the connection that it is told of, but not the listener that has accepted it.
+	// for an end that neither end has asked for. Each connection has either the record of a failure, or one that it is up
+	// and then one that it has ended. The context is that of Dial or Accept.
+	//
+	// The handler runs in the goroutine of Dial, Accept or Close, or, for another end, in one that does nothing else. It
+	// may call everything, such as Close. One that blocks holds up the records of other connections' ends, and no events.
 	Logger *slog.Logger
 	// ReadDepth is the maximum number of RDMA reads and atomics in flight in
 	// each direction. 0 means 16, or fewer if the device or the peer allows

@@ -37,6 +37,7 @@ type Conn struct {
 	noReads     atomic.Bool    // one end allows no reads or atomics
 	ending      sync.Once      // guards the part of Close that tells the peer
 	keepAlive   keepAlive
+	log         connLog
 }
 
 // newConn creates a connection around an ID that has a device. It takes over
@@ -46,19 +47,31 @@ func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c.init("connection", d, id, config.PD, c.failed)
 	c.onEnd, c.onFlush = config.Ended, config.Flushed
 	if config.Logger != nil {
-		c.onEnd = func(cause error) {
-			if config.Ended != nil {
-				config.Ended(cause)
-			}
-			c.logEnd(cause)
-		}
+		c.onLog = c.logEnd
 	}
 	c.within = config.HandshakeTimeout
-	if err := c.create(); err != nil {
+	err := c.create()
+	close(c.made)
+	if err == nil && config.Setup != nil {
+		err = c.setup()
+	}
+	if err != nil {
 		c.end(c.errClosed()) // Setup may have shared c
 		return nil, errors.Join(err, c.release())
 	}
 	return c, nil
+}
+
+// setup calls Config.Setup.
+func (c *Conn) setup() error {
+	err := c.config.Setup(c)
+	if err == nil {
+		err = c.orGone(c.Err()) // Setup may have closed it
+	}
+	if err != nil {
+		return fmt.Errorf("set up the connection: %w", err)
+	}
+	return nil
 }
 
 func (c *Conn) create() (err error) {
@@ -100,16 +113,6 @@ func (c *Conn) create() (err error) {
 	// Setup may close the connection, which undoes both calls.
 	c.dispatcher.handle(c.id, c.handle)
 	watched.add(&c.ops)
-	if c.config.Setup == nil {
-		return nil
-	}
-	err = c.config.Setup(c)
-	if err == nil {
-		err = c.orGone(c.Err()) // Setup may have closed it
-	}
-	if err != nil {
-		return fmt.Errorf("set up the connection: %w", err)
-	}
 	return nil
 }
 
@@ -118,6 +121,9 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 	case c.config.Prepare != nil:
 		qp, err := c.config.Prepare(c)
 		c.qp = c.id.QP() // also after an error, for release
+		if err == nil {
+			err = c.Err() // Prepare may have closed it
+		}
 		if err == nil && (qp == nil || qp != c.qp) {
 			err = cerr.Refuse(opCreateQP, c.id.name(), "Config.Prepare has not returned a queue pair of the connection's ID: create it with ID.CreateQP")
 		}

@@ -78,7 +78,9 @@ type DatagramConfig struct {
 	// If Setup returns an error, the attempt fails, and the DatagramConn is
 	// closed. If Setup has registered memory by means other than
 	// DatagramConn.Alloc, keep Setup's DatagramConn, and close that memory and
-	// then the DatagramConn.
+	// then the DatagramConn. Setup runs in the goroutine that makes the
+	// DatagramConn, may block, and may call everything. Close makes the attempt
+	// fail.
 	Setup func(*DatagramConn) error
 }
 

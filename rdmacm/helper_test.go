@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
 		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
-		"poolflood": peer(poolFlood),
+		"poolflood": peer(poolFlood), "caller": peer(callFrom),
 	})
 	os.Exit(m.Run())
 }

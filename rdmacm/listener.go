@@ -278,6 +278,9 @@ func (ln *Listener) Close() error {
 // If the listener fails first, because it was closed or its device was removed,
 // Serve cancels the context passed to handle, waits for all calls, and returns
 // the error.
+//
+// A call of handle may block and may call everything, such as Close of the
+// listener.
 func (ln *Listener) Serve(ctx context.Context, handle func(ctx context.Context, req *Request)) error {
 	if err := ln.check(); err != nil {
 		return err

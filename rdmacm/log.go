@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -17,22 +18,40 @@ func (c *Config) logFailure(ctx context.Context, message string, err error, attr
 	}
 }
 
-// logUp logs that the connection is up.
+// connLog pairs the records of a connection: that of its end follows that of its
+// beginning, and comes only if that does.
+type connLog struct {
+	mu    sync.Mutex // guards the fields below
+	began bool       // the record of the beginning is written
+	cause error      // why the connection ended before that
+}
+
+// logUp logs that the connection is up. The connection may have ended already.
 func (c *Conn) logUp(ctx context.Context, message string, began time.Time) {
-	if c.config.Logger != nil {
-		c.config.Logger.LogAttrs(ctx, slog.LevelDebug, message, append(c.logged(), slog.Duration("took", time.Since(began)))...)
+	if c.config.Logger == nil {
+		return
+	}
+	c.config.Logger.LogAttrs(ctx, slog.LevelDebug, message, append(c.logged(), slog.Duration("took", time.Since(began)))...)
+	c.log.mu.Lock()
+	c.log.began = true
+	cause := c.log.cause
+	c.log.mu.Unlock()
+	if cause != nil {
+		c.logEnd(cause)
 	}
 }
 
 // logs calls handlers where they hold up no events. They may close the connection.
 var logs queue
 
-// logEnd logs why the connection has ended, if it was up, or lets logs do that.
+// logEnd logs why the connection has ended, or lets logs do that, or logUp if it
+// has not logged the beginning.
 func (c *Conn) logEnd(cause error) {
-	c.mu.Lock()
-	wasUp := c.local.IsValid()
-	c.mu.Unlock()
-	if !wasUp { // Dial or Accept returns the error
+	c.log.mu.Lock()
+	began := c.log.began
+	c.log.cause = cause
+	c.log.mu.Unlock()
+	if !began {
 		return
 	}
 	attrs, level := c.logged(), slog.LevelDebug
@@ -43,7 +62,7 @@ func (c *Conn) logEnd(cause error) {
 		}
 	}
 	log := func() { c.config.Logger.LogAttrs(context.Background(), level, "rdma connection ended", attrs...) }
-	if errors.Is(cause, os.ErrClosed) { // who calls Close expects the record when it returns
+	if errors.Is(cause, os.ErrClosed) { // the caller of Close expects the record when it returns
 		log()
 	} else {
 		logs.add(log)

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -145,6 +147,71 @@ func TestLoggerOfFailure(t *testing.T) {
 	require.Len(t, all, 2)
 	require.Equal(t, "rdma accept failed", all[1].Msg)
 	require.Contains(t, all[1].Error, "no coffee")
+}
+
+// A connection has a record of its end if it has one of its beginning, however
+// soon it ends, and after that.
+func TestLoggerPairsRecords(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	var atClient, atServer records
+	closing := func(ctx context.Context, req *rdmacm.Request) {
+		if conn, err := req.Accept(ctx, &rdmacm.Config{Logger: atServer.logger()}); err == nil {
+			_ = conn.Close()
+		}
+	}
+	waiting := func(ctx context.Context, req *rdmacm.Request) {
+		if conn, err := req.Accept(ctx, &rdmacm.Config{Logger: atServer.logger()}); err == nil {
+			_ = conn.Wait(ctx)
+			_ = conn.Close()
+		}
+	}
+	for name, handle := range map[string]func(context.Context, *rdmacm.Request){"server closes": closing, "client closes": waiting} {
+		t.Run(name, func(t *testing.T) {
+			ln := listenOn(t, d.IPv4)
+			serving, cancel := context.WithCancel(ctx)
+			served := inBackground(func() error { return ln.Serve(serving, handle) })
+			var clients sync.WaitGroup
+			for range 8 {
+				clients.Go(func() {
+					for range 25 {
+						if conn, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{Logger: atClient.logger()}); err == nil {
+							_ = conn.Close()
+						}
+					}
+				})
+			}
+			clients.Wait()
+			require.NoError(t, ctx.Err())
+			cancel()
+			require.NoError(t, <-served)
+		})
+	}
+	for name, log := range map[string]*records{"client": &atClient, "server": &atServer} {
+		var open map[record]int
+		var early int
+		paired := func() bool {
+			open, early = map[record]int{}, 0
+			for _, r := range log.all(t) {
+				what := record{Local: r.Local, Peer: r.Peer, QP: r.QP}
+				switch r.Msg {
+				case "rdma connected", "rdma accepted":
+					open[what]++
+				case "rdma connection ended":
+					if open[what]--; open[what] < 0 {
+						early++
+					}
+				}
+			}
+			maps.DeleteFunc(open, func(_ record, n int) bool { return n == 0 })
+			return len(open) == 0
+		}
+		for end := time.Now().Add(10 * time.Second); !paired() && time.Now().Before(end); {
+			runtime.Gosched()
+		}
+		require.Zero(t, len(open), "%s: connections without a record of the end", name)
+		require.Zero(t, early, "%s: ends before their beginning", name)
+	}
 }
 
 // closes is a handler that closes the connection whose end it is told.

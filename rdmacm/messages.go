@@ -85,15 +85,11 @@ func (o *operations) hand(r *Receive, m *message) {
 	o.end(op)
 }
 
-// giveUp ends the connection at both ends, as the device does when it cannot receive a message. The caller must hold o.mu, and so
-// Config.Ended is called in the background.
+// giveUp ends the connection at both ends, as the device does when it cannot receive a message. The caller must hold o.mu.
 func (o *operations) giveUp(cause error) {
 	o.messages.broken = true
-	if o.queues.record(cause) {
-		background.add(func() {
-			o.queues.tell(cause)
-			o.hangUp()
-		})
+	if o.queues.end(cause) {
+		background.add(o.hangUp)
 	}
 }
 
@@ -214,6 +210,8 @@ func (c *queues) settle() error {
 		if c.qp.LastWQEReached() != nil {
 			awaitLastWQE(c.qp)
 		}
+		c.flushing.Store(true)
+		defer c.flushing.Store(false)
 		c.onFlush()
 		return nil
 	}
@@ -272,8 +270,9 @@ func (o *operations) errForeignReceives() error {
 //
 // Pass each completion whose WC.QPNum is that of QP, in the order in which they
 // were polled: those of requests that the Conn posts for KeepAlive too. One that
-// comes after Close is of no effect. Completed does not block, and allocates
-// nothing unless the request has failed.
+// comes after Close is of no effect. Completed does not block, calls no function
+// of the program, and allocates nothing unless the request has failed. It may be
+// called from everywhere, also from the functions of Config.
 //
 // A program that does not poll has connections whose calls do not return; it
 // should poll at least every Config.KeepAlive, or turn that off, because a check

@@ -434,12 +434,9 @@ func (o *operations) confirm() {
 	t := o.takeTransfer()
 	if err := o.postOne(&t.operation, writeNothing, t.giveBack); err != nil {
 		t.giveBack()
-		o.failLater(err)
+		o.queues.fail(err)
 	}
 }
-
-// failLater ends the connection for a caller that holds o.mu, with which Config.Ended is not called.
-func (o *operations) failLater(cause error) { background.add(func() { o.queues.fail(cause) }) }
 
 // writeNothing adds an empty write to a batch. It needs no memory at either end.
 func writeNothing(b *ibverbs.SendBatch, id uint64) error {

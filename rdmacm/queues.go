@@ -44,8 +44,11 @@ type queues struct {
 	untold  error         // why the peer could not be told of the end
 	parting parting
 
-	onEnd   func(error) // called with the cause, unless nil
-	onFlush func()      // called before a prepared queue pair is destroyed, unless nil
+	made     chan struct{} // closed when the queue pair is made, or cannot be
+	onEnd    func(error)   // Config.Ended, or nil
+	onLog    func(error)   // writes the record of the end, or nil
+	onFlush  func()        // Config.Flushed, or nil
+	flushing atomic.Bool   // onFlush runs
 
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look
@@ -102,7 +105,7 @@ func notMade(what string) error {
 func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
 	c.ops.failed = failed
-	c.answers, c.done = make(chan *Event, 1), make(chan struct{})
+	c.answers, c.done, c.made = make(chan *Event, 1), make(chan struct{}), make(chan struct{})
 	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
@@ -259,15 +262,24 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 }
 
 // end records the cause of the end. It returns false if there already is one.
+// The caller may hold locks, lead, or be a dispatcher, for all of which the
+// program's functions could wait. So they run in other goroutines.
 func (c *queues) end(cause error) bool {
-	first := c.record(cause)
-	if first {
-		c.tell(cause)
+	if !c.record(cause) {
+		return false
 	}
-	return first
+	if c.onEnd != nil {
+		go func() {
+			<-c.made // the function may use what is being made
+			c.onEnd(cause)
+		}()
+	}
+	if c.onLog != nil {
+		c.onLog(cause)
+	}
+	return true
 }
 
-// record is end for a caller that calls tell later, if it was the first.
 func (c *queues) record(cause error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,12 +290,6 @@ func (c *queues) record(cause error) bool {
 	c.ended.Store(true)
 	close(c.done)
 	return true
-}
-
-func (c *queues) tell(cause error) {
-	if c.onEnd != nil {
-		c.onEnd(cause)
-	}
 }
 
 // fail ends the connection and flushes the queue pair.
@@ -382,6 +388,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 // which close what else uses the protection domain, after closing the queues.
 // After an error, it can be called again.
 func (c *queues) release(others ...func() error) error {
+	if c.flushing.Load() {
+		return cerr.Busy(c.name(), []string{"Config.Flushed, which is running and is waited for"})
+	}
 	return c.closer.Do(func() error {
 		if c.qp != nil {
 			if err := c.settle(); err != nil {

@@ -239,7 +239,7 @@ func (c *Conn) endEarly(t *Transfer, id uint64, posted int, err error) error {
 		_, end = c.qp.PostSend(o.send)
 	}
 	if end != nil {
-		o.failLater(end)
+		o.queues.fail(end)
 	}
 	return &PendingError{Transfer: t, Err: err}
 }

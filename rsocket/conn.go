@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -68,6 +69,9 @@ type Conn struct {
 	parting   sync.Once // guards the part of Close that tells the peer
 	freeing   sync.Once // guards the part of it that sets closeErr
 	closeErr  error
+
+	taking sync.Once     // guards closing taken
+	taken  chan struct{} // closed when takeLast has returned
 }
 
 var (
@@ -95,7 +99,7 @@ func (s *side) signal() {
 // newConn returns a connection that prepare completes.
 func newConn(config Config) *Conn {
 	c := &Conn{
-		config: config, closed: make(chan struct{}), linger: DefaultLinger,
+		config: config, closed: make(chan struct{}), taken: make(chan struct{}), linger: DefaultLinger,
 	}
 	c.direct.lock = make(chan struct{}, 1)
 	c.reader.init()
@@ -310,6 +314,10 @@ func (c *Conn) Close() error {
 		c.mu.Unlock()
 	})
 	err := c.rdma.Close() // where a handler of the log may call Close again
+	if c.part != nil && errors.Is(err, syscall.EBUSY) {
+		<-c.taken // another Close is in takeLast
+		err = c.rdma.Close()
+	}
 	c.freeing.Do(func() {
 		c.closeErr = c.opError("close", errors.Join(err, c.free()))
 		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
@@ -353,6 +361,7 @@ func (c *Conn) takeLast() {
 	if c.part == nil || !c.ready {
 		return
 	}
+	defer c.taking.Do(func() { close(c.taken) })
 	ctx, cancel := context.WithTimeout(context.Background(), lastPatience)
 	defer cancel()
 	c.pump.await(ctx, c, func() bool {

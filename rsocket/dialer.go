@@ -24,8 +24,9 @@ type Dialer struct {
 	Timeout time.Duration
 	// LocalAddr is the address to connect from, as host or host:port. If empty, the system chooses one.
 	LocalAddr string
-	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended. What
-	// it returns, DialContext returns. FallbackTCP is one. Without it, a dial either returns a *Conn or fails.
+	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended.
+	// DialContext returns its result. FallbackTCP is one. Without it, a dial either returns a *Conn or fails. Fallback runs
+	// in the goroutine of DialContext, may block, and may call everything.
 	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
 }
 

@@ -101,9 +101,14 @@ func (p *pump) find(wc *ibverbs.WC) *Conn {
 	return p.byNum[wc.QPNum()]
 }
 
-// ended notes that a connection is over below, and wakes who has the pump.
+// ended notes that a connection is over below, and wakes the goroutine that has the pump. A connection that was removed
+// from the pump meanwhile needs nothing more.
 func (p *pump) ended(c *Conn) {
 	p.mu.Lock()
+	if p.only == nil && p.byNum[c.qp.Num()] != c {
+		p.mu.Unlock()
+		return
+	}
 	p.over = append(p.over, c)
 	p.mu.Unlock()
 	p.cq.Wake()

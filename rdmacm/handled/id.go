@@ -21,8 +21,10 @@ import (
 // A Handler handles an event of an ID. If it returns an error, the ID is
 // closed.
 //
-// A Handler may block, and may call any method of the ID except Close and
-// Shutdown. A panic in a Handler is not recovered.
+// A Handler runs in a goroutine of its own. It may block and may call everything,
+// but two methods of its own ID are of no use there: Close returns an error
+// matching syscall.EBUSY, and Shutdown waits for the Handler until its context
+// ends. A panic in a Handler is not recovered.
 type Handler func(id *ID, ev *rdmacm.Event) error
 
 // An ID is an rdmacm.ID whose events go to a handler function instead of an
