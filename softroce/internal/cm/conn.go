@@ -4,6 +4,7 @@ package cm
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ type conn struct {
 	state  connState
 
 	node        int        // the peer's; 0 before it has answered
+	asked       int        // the node that the request went to last
 	local, peer netip.Addr // between which messages go
 
 	localID, remoteID   uint32 // what the sides call the connection; remote 0 if not known yet
@@ -104,7 +106,7 @@ func (c *conn) send(message wire.Message) {
 func (c *conn) post(data []byte) {
 	mad := MAD{Node: c.node, Src: c.local, Dst: c.peer, Data: data}
 	if c.node == 0 {
-		mad.Service = c.service
+		mad.Service, mad.Went = c.service, func(node int) { c.asked = node }
 	}
 	c.m.host.Send(mad)
 }
@@ -123,8 +125,7 @@ func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 func (c *conn) expire(now time.Duration) {
 	switch {
 	case c.state == connTimeWait:
-		c.reset()
-		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT})
+		c.endTimeWait()
 	case c.repeatLeft > 0:
 		c.repeatLeft--
 		c.post(c.sent)
@@ -161,8 +162,11 @@ func (c *conn) report(e *Event) {
 // reset ends the exchange: the numbers of the connection mean nothing any more.
 func (c *conn) reset() {
 	c.stop()
-	c.state, c.sent = connIdle, nil
 	m := c.m
+	if c.state == connTimeWait {
+		m.timeWaits--
+	}
+	c.state, c.sent = connIdle, nil
 	if m.conns[c.localID] == c {
 		delete(m.conns, c.localID)
 	}
@@ -177,14 +181,17 @@ func (c *conn) reset() {
 
 // timeWait ends the connection, but keeps its numbers until no message of it can be under way.
 func (c *conn) timeWait(now time.Duration) {
+	c.m.boundTimeWaits()
+	c.m.timeWaits++
 	c.state, c.sent = connTimeWait, nil
 	c.forgetQPN()
 	c.wait(now, wire.LinuxCMTimeout(c.ackTimeout))
 }
 
-func (c *conn) remoteKey() remote { return remote{c.remoteGUID, c.remoteID} }
-func (c *conn) sidrKey() sidrKey  { return sidrKey{c.node, c.peer, c.remoteID} }
-func (c *conn) remoteQP() remote  { return remote{c.remoteGUID, c.remoteQPN} }
+func (c *conn) end() peer         { return peerOf(c.node, c.peer) }
+func (c *conn) remoteKey() remote { return remote{c.end(), c.remoteGUID, c.remoteID} }
+func (c *conn) sidrKey() sidrKey  { return sidrKey{c.end(), c.remoteID} }
+func (c *conn) remoteQP() remote  { return remote{c.end(), c.remoteGUID, c.remoteQPN} }
 func (c *conn) forgetQPN() {
 	if key := c.remoteQP(); c.m.remoteQPNs[key] == c {
 		delete(c.m.remoteQPNs, key)
@@ -296,8 +303,8 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 			Header: wire.Header{TID: req.TID}, RemoteCommID: req.LocalCommID, Rejected: wire.AnswersREQ, Reason: reason,
 		})
 	}
-	from := remote{req.LocalCAGUID, req.LocalCommID}
-	qp := remote{req.LocalCAGUID, req.LocalQPN}
+	from := remote{in.sender(), req.LocalCAGUID, req.LocalCommID}
+	qp := remote{in.sender(), req.LocalCAGUID, req.LocalQPN}
 	if c := m.remoteIDs[from]; c != nil {
 		c.repeatedREQ(in, req, reject)
 		return
@@ -310,12 +317,12 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 		}
 		return
 	}
-	asked, ok := m.find(req.ServiceID, in.Dst, req.PrivateData[:])
+	asked, ok := m.find(req.ServiceID, in, req.PrivateData[:])
 	if !ok {
 		reject(wire.RejectServiceID)
 		return
 	}
-	if _, err := m.host.Port(req.Primary.RemoteGID.Addr()); err != nil {
+	if req.Primary.LocalGID != wire.GIDOf(in.Src) || req.Primary.RemoteGID != wire.GIDOf(in.Dst) {
 		reject(wire.RejectGID)
 		return
 	}
@@ -330,7 +337,7 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 		reject(wire.RejectConsumer)
 		return
 	}
-	if asked.listener.backlog == 0 {
+	if !m.host.Answers(in.Dst, in.Src) || !asked.listener.hasRoom(in) {
 		return
 	}
 	id := asked.newID()
@@ -346,9 +353,9 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 	c.remotePSN = req.StartingPSN
 	c.responderResources, c.initiatorDepth = id.responderResources, id.initiatorDepth
 	c.retry, c.rnrRetry = req.RetryCount, req.RNRRetryCount
-	c.timeout = wire.LinuxCMTimeout(req.LocalResponseTimeout)
+	c.timeout = peersTime(req.LocalResponseTimeout, maxResponseTimeout)
 	c.repeat = req.MaxCMRetries
-	life := req.Primary.AckTimeout
+	life := min(req.Primary.AckTimeout, maxAckTimeout)
 	life -= min(life, 1)
 	c.ackTimeout = life + 1
 	c.path = Path{
@@ -390,19 +397,25 @@ type request struct {
 	port        Port
 }
 
-// find returns what a message asks for that has arrived at dst. It returns false if nobody
-// on that device listens at the port of the service, whatever the address.
-func (m *Manager) find(serviceID uint64, dst netip.Addr, private []byte) (request, bool) {
+// errOtherEnds says that a request names other ends than those between which it went.
+var errOtherEnds = errors.New("the header has other addresses than the packet")
+
+// find returns what a message asks for. It returns false if no ID of the device at which it has arrived
+// listens at the port of the service, whatever the address. The listener is nil if the message names other ends than its own.
+func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool) {
 	space, number, ok := wire.ServicePort(serviceID)
 	if !ok {
 		return request{}, false
 	}
-	arrived, err := m.host.Port(dst)
+	arrived, err := m.host.Port(in.Dst)
 	if err != nil {
 		return request{}, false
 	}
 	var asked request
 	header, err := wire.ParseIPHeader(private)
+	if err == nil && (wire.GIDOf(header.Src) != wire.GIDOf(in.Src) || wire.GIDOf(header.Dst) != wire.GIDOf(in.Dst)) {
+		err = errOtherEnds
+	}
 	if err == nil {
 		asked.local = netip.AddrPortFrom(header.Dst, number)
 		asked.peer = netip.AddrPortFrom(header.Src, header.SrcPort)
@@ -493,7 +506,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 		})
 	}
 	c := m.conns[rep.RemoteCommID]
-	if c == nil {
+	if c == nil || !c.isOf(in) {
 		reject(wire.RejectCommID)
 		return
 	}
@@ -503,8 +516,8 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 		}
 		return
 	}
-	from := remote{rep.LocalCAGUID, rep.LocalCommID}
-	qp := remote{rep.LocalCAGUID, rep.LocalQPN}
+	from := remote{in.sender(), rep.LocalCAGUID, rep.LocalCommID}
+	qp := remote{in.sender(), rep.LocalCAGUID, rep.LocalQPN}
 	if m.remoteIDs[from] != nil {
 		return
 	}
@@ -522,7 +535,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	c.remotePSN = rep.StartingPSN
 	c.responderResources, c.initiatorDepth = rep.InitiatorDepth, rep.ResponderResources
 	c.rnrRetry = rep.RNRRetryCount
-	c.ackTimeout = ackTimeout(rep.TargetAckDelay, c.ackTimeout-1)
+	c.ackTimeout = ackTimeout(min(rep.TargetAckDelay, maxAckTimeout-1), c.ackTimeout-1)
 	m.remoteIDs[from] = c
 	m.remoteQPNs[qp] = c
 	c.id.remoteECE = libibverbs.Ece{VendorId: rep.VendorID, Options: rep.AttrMod}
@@ -588,12 +601,12 @@ func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
 	if mra.Received == wire.AnswersREQ {
 		remoteID, want = 0, connREQSent
 	}
-	c := m.between(mra.RemoteCommID, remoteID)
+	c := m.between(in, mra.RemoteCommID, remoteID)
 	if c == nil || c.state != want || c.delayed {
 		return
 	}
 	c.node, c.delayed = in.Node, true
-	c.interval = wire.LinuxCMTimeout(mra.ServiceTimeout) + wire.LinuxCMTimeout(c.ackTimeout)
+	c.interval = peersTime(mra.ServiceTimeout, maxServiceTimeout) + wire.LinuxCMTimeout(c.ackTimeout)
 	c.wait(now, c.interval)
 }
 
@@ -633,15 +646,15 @@ func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byt
 }
 
 // receiveREJ takes a refusal.
-func (m *Manager) receiveREJ(now time.Duration, rej *wire.REJ) {
+func (m *Manager) receiveREJ(now time.Duration, in MAD, rej *wire.REJ) {
 	var c *conn
 	switch {
 	case rej.Reason == wire.RejectTimeout:
-		c = m.remoteIDs[remote{binary.BigEndian.Uint64(rej.Info[:]), rej.LocalCommID}]
+		c = m.remoteIDs[remote{in.sender(), binary.BigEndian.Uint64(rej.Info[:]), rej.LocalCommID}]
 	case rej.Rejected == wire.AnswersREQ:
-		c = m.between(rej.RemoteCommID, 0)
+		c = m.between(in, rej.RemoteCommID, 0)
 	default:
-		c = m.between(rej.RemoteCommID, rej.LocalCommID)
+		c = m.between(in, rej.RemoteCommID, rej.LocalCommID)
 	}
 	if c == nil {
 		return
@@ -693,7 +706,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 			LocalCommID: dreq.RemoteCommID, RemoteCommID: dreq.LocalCommID,
 		})
 	}
-	c := m.between(dreq.RemoteCommID, dreq.LocalCommID)
+	c := m.between(in, dreq.RemoteCommID, dreq.LocalCommID)
 	if c == nil {
 		agree()
 		return
@@ -705,6 +718,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	case connREPSent, connEstablished, connDREQSent:
 		c.stop()
 		c.state = connDREQReceived
+		c.forgetQPN() // the peer may use it again
 		c.tid = dreq.TID
 		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
 	case connTimeWait:

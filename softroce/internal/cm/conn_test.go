@@ -197,6 +197,7 @@ func TestRequestIsLinuxs(t *testing.T) {
 	var sent []byte
 	numbers := []uint32{0xC28E7D, 0xF6DC5C4F}
 	host := &recorder{n.node(1, "192.0.2.1"), func(mad cm.MAD) {
+		mad.Went = nil
 		require.Equal(t, cm.MAD{
 			Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.9"), Service: 0x01061C06, Data: mad.Data,
 		}, mad)
@@ -453,6 +454,11 @@ func asked(t testing.TB) (*network, *program, func(wire.Message) []wire.Message)
 	}
 }
 
+// fromServer returns a message from the server of pair to the client.
+func fromServer(data []byte) cm.MAD {
+	return cm.MAD{Node: 2, Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"), Data: data}
+}
+
 // one returns the only message, of a type.
 func one[M wire.Message](t testing.TB, messages []wire.Message) M {
 	t.Helper()
@@ -551,7 +557,7 @@ func TestQueuePairTwice(t *testing.T) {
 
 // TestBadAcceptance gives a client acceptances with the numbers of another connection.
 func TestBadAcceptance(t *testing.T) {
-	n, client, server := pair(t)
+	n, client, _ := pair(t)
 	var got []wire.Message
 	n.fault = func(m wire.Message) []time.Duration {
 		got = append(got, m)
@@ -560,9 +566,7 @@ func TestBadAcceptance(t *testing.T) {
 	give := func(m wire.Message) []wire.Message {
 		got = nil
 		data := wire.MAD(m)
-		client.Receive(n.now, cm.MAD{
-			Node: server.number, Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"), Data: data[:],
-		})
+		client.Receive(n.now, fromServer(data[:]))
 		n.run(0)
 		return got
 	}
@@ -681,7 +685,7 @@ func TestDelayOnce(t *testing.T) {
 	connect(client)
 	mra := func(received wire.Answered, service uint8) {
 		data := wire.MAD(&wire.MRA{LocalCommID: 7, RemoteCommID: req.LocalCommID, Received: received, ServiceTimeout: service})
-		client.Receive(n.now, cm.MAD{Node: 2, Data: data[:]})
+		client.Receive(n.now, fromServer(data[:]))
 	}
 	mra(wire.AnswersREP, 31) // of something else
 	mra(wire.AnswersREQ, 20)
@@ -869,8 +873,8 @@ func TestSIDRQKey(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, id.Connect(n.now, param(3, "")))
 			data := wire.MAD(&wire.SIDRRep{RequestID: asked.RequestID, QPN: 4, QKey: qkey})
-			client.Receive(n.now, cm.MAD{Node: 2, Data: data[:]})
-			client.Receive(n.now, cm.MAD{Node: 2, Data: data[:]})
+			client.Receive(n.now, fromServer(data[:]))
+			client.Receive(n.now, fromServer(data[:]))
 			n.run(time.Second)
 			require.Equal(t, -int(syscall.EINVAL), client.last(addrError).Status)
 			require.Equal(t, []string{"ADDR_RESOLVED", "ROUTE_RESOLVED", "ADDR_ERROR(-22)"}, client.log)

@@ -21,6 +21,8 @@ type Host interface {
 	// Claim makes an address and port the node's own among all nodes of the machine, until
 	// release is called. EADDRINUSE says that another node has it.
 	Claim(Claim) (release func(), err error)
+	// Answers reports whether the machine sends to a peer by the interface that has its own address, and a host can be there.
+	Answers(own, peer netip.Addr) bool
 	// Send sends a message. Nobody changes its data afterwards.
 	Send(MAD)
 	// JoinMulticast makes the machine a member of a group on the link of a port.
@@ -53,9 +55,11 @@ type Claim struct {
 type MAD struct {
 	// Node is the node that the message goes to or, in Receive, comes from. 0 is the one that
 	// has claimed the address Dst and the port of Service; if there is none, any node will
-	// do, this one as well, since all refuse alike.
+	// do, this one as well, since all refuse alike. In Receive, Node and Src are what the link
+	// knows of the sender, and not what that says.
 	Node     int
 	Src, Dst netip.Addr
-	Service  uint64 // the service ID, if Node is 0
+	Service  uint64         // the service ID, if Node is 0
+	Went     func(node int) // if Node is 0: the host calls it with the node that the message goes to, before it is there
 	Data     []byte
 }

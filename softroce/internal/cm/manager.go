@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"container/heap"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -49,18 +48,19 @@ type Manager struct {
 	remoteQPNs map[remote]*conn  // by the peer's queue pair; only while there is a connection
 	sidr       map[sidrKey]*conn // requests for services that came in
 	timers     timers
+	timeWaits  int // of the timers
 }
 
-// A remote is a number that the peer with a GUID has given.
+// A remote is a number that a peer has given. A peer says itself which GUID it has, so that alone tells nothing.
 type remote struct {
+	peer   peer
 	guid   uint64
 	number uint32
 }
 
 // A sidrKey tells requests for datagram services apart.
 type sidrKey struct {
-	node   int
-	src    netip.Addr
+	peer   peer
 	number uint32
 }
 
@@ -101,10 +101,10 @@ func (m *Manager) Next() (next time.Duration, ok bool) {
 	return m.timers[0].due, true
 }
 
-// Receive takes a message that has arrived. It drops what is not a message.
+// Receive takes a message that has arrived. It drops what is not a message, or from an address that no host can have.
 func (m *Manager) Receive(now time.Duration, in MAD) {
 	message, err := wire.ParseMAD(in.Data)
-	if err != nil {
+	if err != nil || !isHost(in.Src) {
 		return
 	}
 	switch msg := message.(type) {
@@ -113,30 +113,30 @@ func (m *Manager) Receive(now time.Duration, in MAD) {
 	case *wire.REP:
 		m.receiveREP(now, in, msg)
 	case *wire.RTU:
-		if c := m.between(msg.RemoteCommID, msg.LocalCommID); c != nil {
+		if c := m.between(in, msg.RemoteCommID, msg.LocalCommID); c != nil {
 			c.establish()
 		}
 	case *wire.MRA:
 		m.receiveMRA(now, in, msg)
 	case *wire.REJ:
-		m.receiveREJ(now, msg)
+		m.receiveREJ(now, in, msg)
 	case *wire.DREQ:
 		m.receiveDREQ(now, in, msg)
 	case *wire.DREP:
-		if c := m.between(msg.RemoteCommID, msg.LocalCommID); c != nil {
+		if c := m.between(in, msg.RemoteCommID, msg.LocalCommID); c != nil {
 			c.receiveDREP(now)
 		}
 	case *wire.SIDRReq:
 		m.receiveSIDRReq(in, msg)
 	case *wire.SIDRRep:
-		m.receiveSIDRRep(msg)
+		m.receiveSIDRRep(in, msg)
 	}
 }
 
-// between returns the connection to which both sides have given these numbers, the peer's 0
+// between returns the connection with the sender of a message to which both sides have given these numbers, the peer's 0
 // if it is not known yet.
-func (m *Manager) between(local, remote uint32) *conn {
-	if c := m.conns[local]; c != nil && c.remoteID == remote {
+func (m *Manager) between(in MAD, local, remote uint32) *conn {
+	if c := m.conns[local]; c != nil && c.remoteID == remote && c.isOf(in) {
 		return c
 	}
 	return nil

@@ -32,7 +32,7 @@ func (c *conn) sendSIDRReq(now time.Duration, private []byte) {
 // receiveSIDRReq takes a request for a datagram service. Repetitions are dropped until it
 // has been answered.
 func (m *Manager) receiveSIDRReq(in MAD, req *wire.SIDRReq) {
-	if m.sidr[sidrKey{in.Node, in.Src, req.RequestID}] != nil {
+	if m.sidr[sidrKey{in.sender(), req.RequestID}] != nil {
 		return
 	}
 	refuse := func(status wire.SIDRStatus) {
@@ -40,12 +40,19 @@ func (m *Manager) receiveSIDRReq(in MAD, req *wire.SIDRReq) {
 			Header: wire.Header{TID: req.TID}, RequestID: req.RequestID, Status: status, ServiceID: req.ServiceID,
 		})
 	}
-	asked, ok := m.find(req.ServiceID, in.Dst, req.PrivateData[:])
+	asked, ok := m.find(req.ServiceID, in, req.PrivateData[:])
 	if !ok {
 		refuse(wire.SIDRNotSupported)
 		return
 	}
-	if asked.listener == nil || asked.listener.qpType != libibverbs.IBV_QPT_UD || asked.listener.backlog == 0 {
+	if asked.listener == nil || asked.listener.qpType != libibverbs.IBV_QPT_UD {
+		refuse(wire.SIDRRejected)
+		return
+	}
+	if !m.host.Answers(in.Dst, in.Src) {
+		return
+	}
+	if !asked.listener.hasRoom(in) {
 		refuse(wire.SIDRRejected)
 		return
 	}
@@ -87,9 +94,9 @@ func (c *conn) sendSIDRRep(rep *wire.SIDRRep, private []byte) error {
 }
 
 // receiveSIDRRep takes the answer to a request.
-func (m *Manager) receiveSIDRRep(rep *wire.SIDRRep) {
+func (m *Manager) receiveSIDRRep(in MAD, rep *wire.SIDRRep) {
 	c := m.conns[rep.RequestID]
-	if c == nil || c.state != connSIDRReqSent {
+	if c == nil || c.state != connSIDRReqSent || !c.isOf(in) {
 		return
 	}
 	c.reset()

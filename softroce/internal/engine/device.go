@@ -3,6 +3,7 @@
 package engine
 
 import (
+	crand "crypto/rand"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -42,12 +43,15 @@ const (
 // called from within calls of the device, by the same goroutine; they must not call the
 // device.
 type Config struct {
-	Random *rand.Rand // nil: seeded from the system
+	// Random chooses the numbers of queue pairs and the keys of memory, which peers must not guess. nil: a generator whose numbers do
+	// not tell the next ones, seeded from the system.
+	Random *rand.Rand
 	// Hostile makes the device as unfriendly as the specification lets it be, at random: queue pairs have
 	// turns of a few packets, and messages meet receivers that are not ready. nil: it is friendly.
 	Hostile  *rand.Rand
-	FirstQPN uint32 // queue pairs get the numbers from here on, of which 0, 1 and 0xFFFFFF must not be one
-	QPNs     uint32 // how many there are; 0: 65536 from 16 on
+	FirstQPN uint32 // queue pairs get numbers from here on, at random, of which 0, 1 and 0xFFFFFF must not be one
+	QPNs     uint32 // how many numbers there are; 0: 65536 from 16 on
+	MaxQPs   uint32 // how many queue pairs there may be; 0: as many as numbers
 	GUID     uint64
 	MTU      libibverbs.Mtu // of the port; 0: 4096 bytes
 	// Window is how many packets of a reliable connection may be without an answer. If it is not 0, RDMA reads, too, are asked
@@ -94,9 +98,8 @@ type Device struct {
 	addresses      map[wire.GID]bool  // that are in gids
 	groups         map[wire.GID][]*QP // in the order of their joining
 
-	nextKey, scatter uint32 // see newKey
-	nextQPN          uint32
-	nextAH           uint64
+	lately []uint32 // numbers of queue pairs that are free, the newest last
+	nextAH uint64
 
 	moderated []*CQ // hold an event back
 	failing   []*QP // go to the error state when the device next advances
@@ -112,7 +115,9 @@ type Device struct {
 // New returns a device whose port is active and has no GIDs.
 func New(c Config) *Device {
 	if c.Random == nil {
-		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+		var seed [32]byte
+		_, _ = crand.Read(seed[:]) // it never fails
+		c.Random = rand.New(rand.NewChaCha8(seed))
 	}
 	if c.Packets == nil {
 		c.Packets = &PacketPool{}
@@ -129,11 +134,14 @@ func New(c Config) *Device {
 	if c.QPNs == 0 {
 		c.FirstQPN, c.QPNs = 16, 1<<16
 	}
+	if c.MaxQPs == 0 {
+		c.MaxQPs = c.QPNs
+	}
 	return &Device{
 		config: c, readPackets: reads,
 		qps: map[uint32]*QP{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{},
 		ahs: map[uint64]*AH{}, groups: map[wire.GID][]*QP{}, addresses: map[wire.GID]bool{},
-		start: c.Start.UnixNano(), nextKey: c.Random.Uint32(), scatter: c.Random.Uint32() | 1, nextQPN: c.Random.Uint32N(c.QPNs),
+		start: c.Start.UnixNano(),
 	}
 }
 
@@ -154,9 +162,9 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 			NodeGuid: guid, SysImageGuid: guid, VendorId: noVendor, PageSizeCap: math.MaxUint32 &^ (pageSize - 1),
 			DeviceCapFlags: uint32(capabilities), AtomicCap: libibverbs.IBV_ATOMIC_HCA, PhysPortCnt: 1, MaxPkeys: 1,
 			LocalCaAckDelay: ackDelay, MaxMrSize: maxMRSize, MaxMr: maxMRs, MaxMw: maxMWs, MaxPd: maxPDs, MaxAh: maxAHs,
-			MaxQp: int32(d.config.QPNs), MaxQpWr: maxWR, MaxSge: maxSGE, MaxSgeRd: maxSGE, MaxCq: maxCQs, MaxCqe: maxCQE,
+			MaxQp: int32(d.config.MaxQPs), MaxQpWr: maxWR, MaxSge: maxSGE, MaxSgeRd: maxSGE, MaxCq: maxCQs, MaxCqe: maxCQE,
 			MaxQpRdAtom: maxRDAtomic, MaxQpInitRdAtom: maxRDAtomic,
-			MaxResRdAtom: int32(min(maxRDAtomic*uint64(d.config.QPNs), math.MaxInt32)),
+			MaxResRdAtom: int32(min(maxRDAtomic*uint64(d.config.MaxQPs), math.MaxInt32)),
 			MaxSrq:       maxSRQs, MaxSrqWr: maxSRQWR, MaxSrqSge: maxSGE, MaxMcastGrp: maxGroups,
 			MaxMcastQpAttach: maxGroupQPs, MaxTotalMcastQpAttach: maxGroups * maxGroupQPs,
 		},

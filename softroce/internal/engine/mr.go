@@ -131,14 +131,10 @@ func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	return iova
 }
 
-// newKey returns a key whose upper 24 bits no region and no window has. The
-// same key does not come back before 2^32 others.
+// newKey returns a key at random whose upper 24 bits no region and no window has.
 func (d *Device) newKey() uint32 {
 	for {
-		n := d.nextKey
-		d.nextKey++
-		// The upper 24 bits go through all values before the lower 8 change.
-		key := (n*d.scatter)<<8 | n>>24
+		key := d.config.Random.Uint32()
 		if key>>8 != 0 && d.mrs[key>>8] == nil && d.mws[key>>8] == nil {
 			return key
 		}

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"math"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -163,20 +164,40 @@ func TestKeys(t *testing.T) {
 			require.NoError(t, m.Deregister())
 		}
 	}
-	// When the index is the same again, the tag is not.
-	first := d.newKey()
-	d.nextKey += 1<<24 - 1
-	again := d.newKey()
-	require.Equal(t, first>>8, again>>8)
-	require.NotEqual(t, first, again)
-	// An index that is in use is passed over.
+	// An index that is in use is passed over, and so is 0.
 	taken, err := pd.RegisterMR(memory, 0, zeroBased)
 	require.NoError(t, err)
-	d.nextKey += 1<<24 - 1
-	require.NotEqual(t, taken.Key()>>8, d.newKey()>>8)
 	window := d.window(pd, libibverbs.IBV_MW_TYPE_1)
-	d.nextKey += 1<<24 - 1
-	require.NotEqual(t, window.Key()>>8, d.newKey()>>8)
+	d.config.Random = rand.New(&numbers{0x7F, taken.Key() ^ 1, window.Key() ^ 2, 0x12345678})
+	require.Equal(t, uint32(0x12345678), d.newKey())
+}
+
+// numbers is a source of the numbers that rand.Rand.Uint32 is to return.
+type numbers []uint32
+
+func (n *numbers) Uint64() uint64 {
+	next := uint64((*n)[0]) << 32
+	*n = (*n)[1:]
+	return next
+}
+
+// Keys and numbers of queue pairs do not tell the next ones: none of a few simple rules gives one from those before it.
+func TestNumbersAreNotGuessed(t *testing.T) {
+	d := New(Config{FirstQPN: 1 << 16, QPNs: 1 << 16})
+	keys, qpns := map[uint32]int{}, map[uint32]int{}
+	var lastKey, lastQPN uint32
+	for range 1000 {
+		key, qpn := d.newKey(), d.newQPN()
+		keys[(key-lastKey)>>8]++
+		qpns[qpn-lastQPN]++
+		lastKey, lastQPN = key, qpn
+	}
+	for step, times := range keys {
+		require.LessOrEqual(t, times, 3, "keys with a distance of %#x", step)
+	}
+	for step, times := range qpns {
+		require.LessOrEqual(t, times, 5, "numbers with a distance of %#x", step)
+	}
 }
 
 func TestRereg(t *testing.T) {

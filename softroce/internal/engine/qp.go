@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -56,7 +57,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.SendCQ == nil || c.RecvCQ == nil || c.SendCQ.device != d || c.RecvCQ.device != d || c.SRQ != nil && c.SRQ.pd.device != d {
 		return nil, syscall.EINVAL
 	}
-	if len(d.qps) == int(d.config.QPNs) {
+	if len(d.qps) == int(d.config.MaxQPs) {
 		return nil, syscall.ENOMEM
 	}
 	q := &QP{
@@ -119,14 +120,36 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	return nil
 }
 
-// newQPN returns a number that no queue pair has.
+// newQPN returns a number that no queue pair has, which is no secret but hard to guess. A number that was used a short while ago does not come
+// back if there are others: peers may still know it.
 func (d *Device) newQPN() uint32 {
-	for {
-		n := d.config.FirstQPN + d.nextQPN%d.config.QPNs
-		d.nextQPN++
-		if d.qps[n] == nil {
-			return n
+	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.lately))
+	n := d.config.Random.Uint32N(d.config.QPNs)
+	for tries := 1; ; tries++ {
+		number := d.config.FirstQPN + n
+		if d.qps[number] == nil && !(spare && slices.Contains(d.lately, number)) {
+			return number
 		}
+		if tries < randomTries {
+			n = d.config.Random.Uint32N(d.config.QPNs)
+		} else {
+			n = (n + 1) % d.config.QPNs // most numbers are taken
+		}
+	}
+}
+
+const (
+	// randomTries is after how many numbers at random the next ones are tried in turn.
+	randomTries = 64
+	// maxLately is how many numbers do not come back for a while.
+	maxLately = 64
+)
+
+// released notes that a number is free.
+func (d *Device) released(number uint32) {
+	d.lately = append(d.lately, number)
+	if len(d.lately) > min(maxLately, int(d.config.QPNs/4)) {
+		d.lately = slices.Delete(d.lately, 0, 1)
 	}
 }
 
@@ -144,6 +167,7 @@ func (q *QP) Destroy() error {
 	delete(q.sendCQ.qps, q)
 	delete(q.recvCQ.qps, q)
 	delete(d.qps, q.number)
+	d.released(q.number)
 	d.counters.Retries.add(q.retries)
 	q.pd.users--
 	if q.srq != nil {

@@ -145,6 +145,22 @@ func TestQPNumbers(t *testing.T) {
 	next, err := create()
 	require.NoError(t, err)
 	require.NotEqual(t, first.Number(), next.Number(), "it has just been used")
+
+	// Where most are taken, those that are left are found.
+	d = New(Config{FirstQPN: 100, QPNs: 1 << 12, MaxQPs: 1<<12 - 1})
+	pd, err = d.CreatePD()
+	require.NoError(t, err)
+	cq, err = d.CreateCQ(newCompletions(1))
+	require.NoError(t, err)
+	for range 1<<12 - 1 {
+		_, err := create()
+		require.NoError(t, err)
+	}
+	_, err = create()
+	require.Equal(t, syscall.ENOMEM, err)
+	attr, err := d.Attr()
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<12-1, attr.OrigAttr.MaxQp)
 }
 
 // A reset queue pair is like a new one.

@@ -104,15 +104,24 @@ func (n *node) unclaimName(name string) {
 func (n *node) sendMAD(m manager.MAD) {
 	switch {
 	case n.internet != nil && !n.device.Has(wire.GIDOf(m.Dst)):
+		went(m, outside)
 		p := n.packetOf(m)
 		n.sendOut(p)
 		n.packets.Put(p)
 	case m.Node == n.slot || n.link == nil:
+		went(m, n.slot)
 		n.receiveMAD(n.slot, m)
 	case m.Node != 0:
 		n.sendMADTo(m.Node, m)
 	default:
 		n.ask(m)
+	}
+}
+
+// went tells the connection manager to which node a message goes.
+func went(m manager.MAD, slot int) {
+	if m.Went != nil {
+		m.Went(slot)
 	}
 }
 
@@ -128,6 +137,7 @@ func (n *node) ask(m manager.MAD) {
 		claimName(librdmacm.PortSpace(space), anyAddr, port),
 	}
 	if n.cm.claims[names[0]] != nil {
+		went(m, n.slot)
 		n.receiveMAD(n.slot, m)
 		return
 	}
@@ -145,6 +155,7 @@ func (n *node) ask(m manager.MAD) {
 		}
 		n.lock()
 		defer n.unlock()
+		went(m, slot)
 		if slot == n.slot {
 			n.receiveMAD(n.slot, m)
 			return
@@ -158,7 +169,7 @@ func (n *node) receiveMAD(from int, m manager.MAD) {
 	if !n.connected() {
 		return
 	}
-	m.Node = from
+	m.Node, m.Went = from, nil
 	n.cm.mads = append(n.cm.mads, m)
 }
 

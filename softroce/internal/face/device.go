@@ -29,6 +29,7 @@ func (n *node) plug() {
 		CompletionEvent: n.completionEvent,
 	}
 	if n.internet != nil {
+		c.FirstQPN, c.QPNs, c.MaxQPs = firstOutside, lastOutside-firstOutside+1, qpns
 		c.MTU = n.internet.mtu()
 		c.Window = packets(window(link.ReceiveBuffer()), c.MTU)
 		c.ECN = true

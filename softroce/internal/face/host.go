@@ -151,6 +151,16 @@ func (n *node) gidIndex(g wire.GID) (index uint32, ok bool) {
 	return 0, false
 }
 
+// Answers reports whether the machine sends to a peer by the interface that has its own address. Processes of one machine always reach each other.
+func (h *host) Answers(own, peer netip.Addr) bool {
+	n := (*node)(h)
+	if n.internet == nil {
+		return true
+	}
+	u := n.internet
+	return peer.IsLoopback() == own.IsLoopback() && u.answers(own, u.links[wire.GIDOf(own)], peer)
+}
+
 // Claim makes an address and port this node's.
 func (h *host) Claim(c manager.Claim) (release func(), err error) { return (*node)(h).claim(c) }
 

@@ -136,7 +136,7 @@ func (n *node) carry(p *wire.Packet) {
 			n.sendTo(slot, p)
 		}
 		n.keep(p)
-	case slot == n.slot:
+	case slot == n.slot || n.internet != nil:
 		n.keep(p)
 	default:
 		n.sendTo(slot, p)

@@ -37,6 +37,9 @@ type internet struct {
 	busy    atomic.Pointer[link.Socket] // has received last
 	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
 	reachable func(dst netip.Addr) bool
+	// answers reports whether the system sends from an own address to a host by a link.
+	answers func(own netip.Addr, link int, peer netip.Addr) bool
+	links   map[wire.GID]int // of the own addresses; 0: those of loopback interfaces, which others reach by any
 
 	// The flow of the packet that was sent last. Most have the same as the one before.
 	src, dst wire.GID
@@ -45,6 +48,9 @@ type internet struct {
 
 // outside is the number of all nodes of other machines, which are told apart by their addresses.
 const outside = link.Slots
+
+// Queue pairs have numbers from these on the network of all machines.
+const firstOutside, lastOutside = 1 << 8, 1<<24 - 2
 
 // DeviceVariable is the environment variable that says what network a device has that nobody opened: that of a
 // program which is not Go.
@@ -100,7 +106,7 @@ func parseNetwork(options string) (*internet, error) {
 	if network != "udp" {
 		return nil, fmt.Errorf("there is no network %q, only udp, and udp= with addresses of this machine", network)
 	}
-	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable}
+	u := &internet{sockets: map[wire.GID]*link.Socket{}, reachable: link.Reachable, answers: link.Answers}
 	if !some {
 		return u, nil
 	}
@@ -122,6 +128,7 @@ type machineAddress struct {
 	addr   netip.Addr // with the zone that it needs
 	netDev uint32     // index of the interface, 0 if it is on none
 	mtu    int        // of the interface
+	isLoop bool       // the interface is a loopback one
 }
 
 // machineAddresses returns the addresses of interfaces that are up.
@@ -157,7 +164,7 @@ func interfaceAddresses(wanted func(net.Interface) bool) (all []machineAddress, 
 				if addr = addr.Unmap(); addr.Is6() && addr.IsLinkLocalUnicast() {
 					addr = addr.WithZone(fmt.Sprint(i.Index))
 				}
-				all = append(all, machineAddress{addr, uint32(i.Index), i.MTU})
+				all = append(all, machineAddress{addr, uint32(i.Index), i.MTU, loopback})
 			}
 		}
 	}
@@ -343,6 +350,7 @@ func (n *node) refreshSockets() ([]machineAddress, error) {
 		return nil, err
 	}
 	have := map[wire.GID]bool{}
+	u.links = map[wire.GID]int{}
 	wanted = slices.DeleteFunc(wanted, func(a machineAddress) bool {
 		g := wire.GIDOf(a.addr)
 		if have[g] {
@@ -355,6 +363,9 @@ func (n *node) refreshSockets() ([]machineAddress, error) {
 			n.attend(u.sockets[g])
 		}
 		have[g] = true
+		if !a.isLoop {
+			u.links[g] = int(a.netDev)
+		}
 		return false
 	})
 	for g, s := range u.sockets {

@@ -158,7 +158,9 @@ func newWired(t testing.TB) *wired {
 	n := w.node
 	n.bell = link.NewBell(new(uint32))
 	n.slot = 1
-	n.internet = &internet{named: []netip.Addr{ownAddr}, sockets: map[wire.GID]*link.Socket{}}
+	n.internet = &internet{
+		named: []netip.Addr{ownAddr}, sockets: map[wire.GID]*link.Socket{}, answers: func(netip.Addr, int, netip.Addr) bool { return true },
+	}
 	n.device = engine.New(engine.Config{Packets: &n.packets, Send: n.send, Room: n.room, GUID: 1, MTU: libibverbs.IBV_MTU_1024, Window: 64})
 	n.inUse = append(n.inUse, n.device)
 	require.NoError(t, n.device.SetGID(0, engine.GIDEntry{GID: wire.GIDOf(ownAddr)}))

@@ -75,6 +75,55 @@ func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, er
 	return hop, link, nil
 }
 
+// fibMatch is RTM_F_FIB_MATCH: the answer is what the tables say, and an error where Linux would take the host to be on the link.
+const fibMatch = 0x2000
+
+// Answers reports whether the system sends from an own address to a host by a link: whether a packet from the host to that
+// address may be honest. Linux's rdma_cm asks the same (validate_net_dev). Link 0 stands for any, and another address of this machine is
+// such a host. Answers is true, too, if the system does not tell.
+func Answers(own netip.Addr, link int, peer netip.Addr) bool {
+	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
+	if err != nil {
+		return true
+	}
+	defer kernel.Close()
+	ask := func(by int) (kind byte, out int, err error) {
+		body := make([]byte, messageLen)
+		body[0], body[1], body[2] = family(peer), byte(peer.BitLen()), byte(own.BitLen())
+		body = netlink.Append(body, syscall.RTA_DST, peer.AsSlice())
+		body = netlink.Append(body, syscall.RTA_SRC, own.AsSlice())
+		if by != 0 {
+			binary.NativeEndian.PutUint32(body[8:], fibMatch)
+			body = netlink.Append(body, syscall.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(by)))
+		}
+		m, err := inquire(kernel, syscall.RTM_GETROUTE, body)
+		if err != nil {
+			return 0, 0, err
+		}
+		attributes, err := netlink.Parse(m[messageLen:])
+		if err != nil {
+			return 0, 0, err
+		}
+		number, _ := attributes.Uint32(syscall.RTA_OIF)
+		return m[7], int(number), nil
+	}
+	usual := 0
+	if peer.Is6() && peer.IsLinkLocalUnicast() {
+		usual = link
+	}
+	kind, out, err := ask(usual)
+	switch {
+	case err == nil && kind == syscall.RTN_LOCAL:
+		return true
+	case err == nil && kind == syscall.RTN_UNICAST && (link == 0 || out == link):
+		return true
+	case link == 0 || err == nil && kind != syscall.RTN_UNICAST:
+		return false
+	}
+	kind, out, err = ask(link)
+	return err == nil && kind == syscall.RTN_UNICAST && out == link
+}
+
 // knows reports whether the system knows the link address of a host on an interface.
 func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	body := make([]byte, messageLen)

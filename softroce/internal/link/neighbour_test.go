@@ -5,6 +5,7 @@
 package link
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ func TestReachable(t *testing.T) {
 	}
 	done := make(chan string)
 	var known map[string]bool
+	var answered map[way]bool
 	go func() {
 		runtime.LockOSThread() // and the thread ends with the goroutine
 		if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
@@ -34,8 +36,14 @@ func TestReachable(t *testing.T) {
 			link add near type veth peer name far
 			link set far up
 			link set near up
+			link add near2 type veth peer name far2
+			link set far2 up
+			link set near2 up
 			addr add 198.51.100.1/24 dev near
 			addr add 2001:db8::1/64 dev near nodad
+			addr add 198.51.100.2/24 dev near2
+			addr add 2001:db8:2::1/64 dev near2 nodad
+			addr add 192.0.2.99/32 dev lo
 			route add 203.0.113.0/24 via 198.51.100.7
 			route add 203.0.114.0/24 via 198.51.100.8
 			neigh add 198.51.100.3 lladdr 02:00:00:00:00:03 dev near
@@ -54,6 +62,19 @@ func TestReachable(t *testing.T) {
 		for a := range reachable {
 			known[a] = Reachable(netip.MustParseAddr(a))
 		}
+		answered = map[way]bool{}
+		for w := range ways {
+			index := map[string]int{}
+			for _, name := range []string{"near", "near2"} {
+				i, err := net.InterfaceByName(name)
+				if err != nil {
+					done <- err.Error()
+					return
+				}
+				index[name] = i.Index
+			}
+			answered[w] = Answers(netip.MustParseAddr(w.own), index[w.link], netip.MustParseAddr(w.peer))
+		}
 		done <- ""
 	}()
 	if why := <-done; why != "" {
@@ -63,12 +84,37 @@ func TestReachable(t *testing.T) {
 		t.Skip(why)
 	}
 	require.Equal(t, reachable, known)
+	require.Equal(t, ways, answered)
+}
+
+// A way is from an own address by an interface to a peer.
+type way struct{ own, link, peer string }
+
+// ways says for each way whether the system takes them.
+var ways = map[way]bool{
+	{"198.51.100.1", "near", "198.51.100.3"}:    true,
+	{"198.51.100.2", "near2", "198.51.100.3"}:   true, // both are on one network
+	{"2001:db8::1", "near", "2001:db8::3"}:      true,
+	{"2001:db8::1", "near", "fe80::3"}:          true, // all are on the link
+	{"198.51.100.1", "near", "203.0.113.5"}:     true, // by a router
+	{"198.51.100.2", "near2", "203.0.113.5"}:    false,
+	{"2001:db8:2::1", "near2", "2001:db8::3"}:   false,
+	{"2001:db8::1", "near", "2001:db8:2::3"}:    false,
+	{"198.51.100.1", "near", "192.0.2.1"}:       false, // no way
+	{"2001:db8::1", "near", "2001:db8:9::3"}:    false,
+	{"198.51.100.1", "near", "198.51.100.255"}:  false, // all
+	{"198.51.100.1", "near", "255.255.255.255"}: false,
+	{"198.51.100.1", "near", "224.0.0.5"}:       false,
+	{"198.51.100.1", "near", "192.0.2.99"}:      true, // this machine
+	{"192.0.2.99", "", "198.51.100.3"}:          true, // on the loopback interface, by any
+	{"192.0.2.99", "", "192.0.2.1"}:             false,
+	{"127.0.0.2", "", "127.0.0.3"}:              true,
 }
 
 // reachable are addresses, and whether the system can send to them.
 var reachable = map[string]bool{
 	"127.0.0.1": true, "127.0.0.9": true, "::1": true, "198.51.100.1": true, "2001:db8::1": true, // this machine
-	"198.51.100.2": false, "2001:db8::2": false, // nobody
+	"198.51.100.9": false, "2001:db8::2": false, // nobody
 	"198.51.100.3": true, "2001:db8::3": true, // somebody
 	"203.0.113.1": false, "203.0.114.1": true, // by routers
 	"192.0.2.1": true, // no way, which others tell
