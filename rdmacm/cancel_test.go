@@ -53,6 +53,7 @@ func TestEndedContext(t *testing.T) {
 
 // A canceled wait gives up neither the receive nor the others' turn.
 func TestCanceledWaitPassesTheLead(t *testing.T) {
+	manyProcessors(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
 	mr := alloc(t, server, 64)
@@ -91,6 +92,7 @@ func TestCanceledWaitPassesTheLead(t *testing.T) {
 
 // What a canceled send posted keeps its place in the queue until it is done.
 func TestCanceledSendKeepsItsPlace(t *testing.T) {
+	manyProcessors(t)
 	needOwnReceives(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 1}, nil)

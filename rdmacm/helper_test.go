@@ -48,6 +48,8 @@ var (
 	newID        = cmtest.NewID
 	next         = cmtest.Next
 	soon         = cmtest.Soon
+
+	manyProcessors = cmtest.ManyProcessors
 )
 
 // poolEnv makes all connections of the tests that have no protection domain and queues of their own share a pool.

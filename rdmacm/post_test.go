@@ -88,6 +88,7 @@ func TestPost(t *testing.T) {
 // Many goroutines post batches, which together have more requests than the queue has places, beside others that send one at a
 // time.
 func TestPostFromManyGoroutines(t *testing.T) {
+	manyProcessors(t)
 	const rounds = 50
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 8}, nil)
@@ -179,6 +180,7 @@ func TestPostIsNotOvertaken(t *testing.T) {
 
 // Those who wait for room, with batches and without, learn that the connection has ended.
 func TestConnectionEndsWhileManyWaitForRoom(t *testing.T) {
+	manyProcessors(t)
 	needOwnReceives(t)
 	const many = 12
 	d := needDevice(t)

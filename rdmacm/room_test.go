@@ -36,12 +36,20 @@ func together(n int, f func(i int) error) []error {
 // More goroutines than there are places send, and each send ends.
 func TestSendersOutnumberTheQueue(t *testing.T) {
 	d := needDevice(t)
-	for _, tt := range []struct{ senders, queue, rounds int }{
-		{2, 1, 2000},
-		{8, 1, 300},
-		{64, 16, 60},
+	for _, tt := range []struct {
+		senders, queue, rounds int
+		many                   bool // processors
+	}{
+		{2, 1, 2000, false},
+		{2, 1, 4000, true},
+		{8, 1, 300, false},
+		{8, 1, 600, true},
+		{64, 16, 60, true},
 	} {
-		t.Run(fmt.Sprintf("%d on %d", tt.senders, tt.queue), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d on %d, many %t", tt.senders, tt.queue, tt.many), func(t *testing.T) {
+			if tt.many {
+				manyProcessors(t)
+			}
 			client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: tt.queue}, nil)
 			here, there := alloc(t, client, 8), alloc(t, server, 8)
 			ctx := bounded(t)
@@ -69,6 +77,7 @@ func refused(ctx context.Context, conn *rdmacm.Conn, result ibverbs.Segment) err
 // Requests that are refused stand between good ones: nobody waits for a place that
 // a refused one has had.
 func TestRefusedRequestsBetweenGoodOnes(t *testing.T) {
+	manyProcessors(t)
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: 1}, nil)
 	here, there := alloc(t, client, 16), alloc(t, server, 8)
@@ -92,6 +101,7 @@ func TestRefusedRequestsBetweenGoodOnes(t *testing.T) {
 // The peer goes while more goroutines send than there are places: each of them
 // learns of it.
 func TestPeerGoesUnderManySenders(t *testing.T) {
+	manyProcessors(t)
 	const senders = 64
 	d := needDevice(t)
 	for round := range 5 {

@@ -46,6 +46,7 @@ func waitForAll(ctx context.Context, err error) (posted bool, _ error) {
 // time, beside requests that are refused and the connection's own. The peer receives what was sent, what is read was written,
 // and no place is lost.
 func TestTransfersOfAllKindsAtOnce(t *testing.T) {
+	manyProcessors(t)
 	const workers, rounds, queue, share = 12, 150, 8, 128
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, &rdmacm.Config{SendQueue: queue, MaxInline: 32, KeepAlive: 5 * time.Millisecond},

@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rsocket"
 )
 
 // Whatever is called when Close comes says that the connection is closed, or works.
 func TestCallsMeetClose(t *testing.T) {
+	cmtest.ManyProcessors(t)
 	ln := listen(t, rsocket.Config{ReadBuffer: 4096, WriteBuffer: 4096, SendQueue: 16, RecvQueue: 16})
 	calls := map[string]func(c *rsocket.Conn) error{
 		"ReadFrom":  func(c *rsocket.Conn) error { _, err := c.ReadFrom(bytes.NewReader(make([]byte, 100))); return err },
@@ -73,6 +75,7 @@ func TestCallsMeetClose(t *testing.T) {
 
 // Streams come whole through the smallest queues, in both directions at once, by all ways to read and write.
 func TestSmallestQueues(t *testing.T) {
+	cmtest.ManyProcessors(t)
 	small := rsocket.Config{ReadBuffer: 1, WriteBuffer: 1, SendQueue: 1, RecvQueue: 1, KeepAlive: 2 * time.Millisecond, MaxInline: -1}
 	odd := rsocket.Config{ReadBuffer: 2051, WriteBuffer: 4097, SendQueue: 17, RecvQueue: 19, KeepAlive: time.Millisecond, Spin: -1}
 	for i, configs := range [][2]rsocket.Config{{small, small}, {small, {}}, {odd, small}, {odd, odd}} {

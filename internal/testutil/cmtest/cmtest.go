@@ -177,6 +177,15 @@ func Soon(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// ManyProcessors lets the test run on at least eight processors, as far as the runtime is concerned: more goroutines are
+// between two steps at the same time, however few the machine has.
+func ManyProcessors(t testing.TB) {
+	t.Helper()
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(max(before, 8))
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
 // Printed returns what f prints.
 func Printed(t testing.TB, f func()) string {
 	t.Helper()

@@ -41,6 +41,25 @@ func LosePackets(t testing.TB) (mend func()) {
 	return mend
 }
 
+// LoseDisconnects makes the device in user space lose the first n requests to disconnect that it sends. The channel
+// is closed when they are lost.
+func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {
+	t.Helper()
+	all := make(chan struct{})
+	left := n
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { // is called for one packet at a time
+		if p.Kind != softroce.DREQ || left == 0 {
+			return softroce.Fault{}
+		}
+		if left--; left == 0 {
+			close(all)
+		}
+		return softroce.Fault{Drop: true}
+	})
+	t.Cleanup(func() { softroce.SetFaults(nil) })
+	return all
+}
+
 // Replace removes the device in user space, calls f, and makes another one.
 func Replace(t testing.TB, f func()) {
 	t.Helper()
