@@ -169,26 +169,109 @@ func TestLostDatagrams(t *testing.T) {
 	}
 }
 
-// A receive needs room for the header of the route before the datagram. Without
-// it fails; or, by Soft-RoCE since Linux 6.10, it waits for a shorter one.
-func TestDatagramWithoutRoom(t *testing.T) {
+// A datagram whose receive has no room for it and the header of the route is lost, and so is a message over an unreliable
+// connection that is longer than its receive. The receive serves the next one, and the queue pair goes on.
+func TestUnreliableWithoutRoom(t *testing.T) {
 	r := open(t)
-	for name, room := range map[string]int{"too small": ibverbs.GRHLen + 99, "no room for the header": 100} {
+	for name, tt := range map[string]struct {
+		kind   ibverbs.QPType
+		header int
+		size   int // that does not fit
+		shared bool
+		rxe    ibverbs.WCStatus // of the receive, by Soft-RoCE since Linux 6.10
+	}{
+		"datagram":                     {ibverbs.QPTypeUD, ibverbs.GRHLen, 101, false, ibverbs.WCSuccess},
+		"datagram, SRQ":                {ibverbs.QPTypeUD, ibverbs.GRHLen, 101, true, ibverbs.WCRemoteInvalidRequest},
+		"connection":                   {ibverbs.QPTypeUC, 0, 101, false, ibverbs.WCLocalQPOperation},
+		"connection, many packets":     {ibverbs.QPTypeUC, 0, 20_000, false, ibverbs.WCLocalQPOperation},
+		"connection, SRQ":              {ibverbs.QPTypeUC, 0, 101, true, ibverbs.WCLocalQPOperation},
+		"connection, SRQ, two packets": {ibverbs.QPTypeUC, 0, 5000, true, ibverbs.WCLocalQPOperation},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
-			a, b, to := r.datagrams()
-			b.postRecv(t, 7, b.mr.Sub(0, room))
+			const fits = 100
+			config := ibverbs.QPConfig{Type: tt.kind}
+			a := r.typedEnd(config)
+			if tt.shared {
+				config.SRQ = r.srq(ibverbs.SRQConfig{MaxWR: depth})
+			}
+			b := r.typedEnd(config)
+			r.bring(a.qp, b.qp.Num(), ibverbs.QPStateRTS)
+			r.bring(b.qp, a.qp.Num(), ibverbs.QPStateRTS)
+			post := b.qp.PostRecv
+			if tt.shared {
+				post = config.SRQ.PostRecv
+			}
+			for id := range uint64(2) {
+				require.NoError(t, b.recv.Recv(id, b.mr.Sub(0, tt.header+fits)))
+			}
+			require.Equal(t, 2, must(post(b.recv))(t))
+			to := ibverbs.Destination{QPNum: b.qp.Num(), QKey: qkey}
+			if tt.kind == ibverbs.QPTypeUD {
+				to.AH = must(r.pd.CreateAH(r.path()))(t)
+				r.cleanup(to.AH)
+			}
+			pattern(a.mr.Bytes(), 3)
 			send := func(id uint64, size int) {
-				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.SendTo(id, to, ibverbs.SendSignaled, a.mr.Sub(0, size)) })
+				a.postSend(t, func(s *ibverbs.SendBatch) error {
+					if tt.kind == ibverbs.QPTypeUC {
+						return s.Send(id, ibverbs.SendSignaled, a.mr.Sub(0, size))
+					}
+					return s.SendTo(id, to, ibverbs.SendSignaled, a.mr.Sub(0, size))
+				})
 				require.Equal(t, id, collectOK(t, a.sendCQ, 1)[0].ID())
 			}
-			send(1, 100)
-			if r.device.SoftRoCESince(t, 6, 10) {
-				send(2, room-ibverbs.GRHLen)
-				require.Equal(t, room, collectOK(t, b.recvCQ, 1)[0].ByteLen())
-				return
+			send(1, tt.size)
+			first := uint64(0)
+			if r.device.SoftRoCE() {
+				rxe := ibverbs.WCLocalQPOperation
+				if r.device.SoftRoCESince(t, 6, 10) {
+					rxe = tt.rxe
+				}
+				if rxe != ibverbs.WCSuccess {
+					requireWC(t, collect(t, b.recvCQ, 1)[0], 0, b.qp, rxe, rxe.Class())
+					first = 1
+				}
+				if rxe == ibverbs.WCLocalQPOperation {
+					require.Equal(t, ibverbs.QPStateError, must(b.qp.State())(t))
+					return
+				}
 			}
-			requireVerdict(t, b.recvCQ, 7, b.qp, verdict{ibverbs.WCLocalLength, instead(ibverbs.WCLocalQPOperation)}, r)
+			for id := first; id < 2; id++ {
+				send(2, fits)
+				wc := collectOK(t, b.recvCQ, 1)[0]
+				require.Equal(t, id, wc.ID())
+				require.Equal(t, tt.header+fits, wc.ByteLen())
+				require.Equal(t, a.mr.Bytes()[:fits], b.mr.Bytes()[tt.header:][:fits])
+			}
+			require.Equal(t, ibverbs.QPStateRTS, must(b.qp.State())(t))
+		})
+	}
+}
+
+// A receive that the device cannot write is the program's mistake, whatever meets it.
+func TestUnreliableIntoBadReceive(t *testing.T) {
+	r := open(t)
+	protection := verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation)}
+	for name, kind := range map[string]ibverbs.QPType{"datagram": ibverbs.QPTypeUD, "connection": ibverbs.QPTypeUC} {
+		t.Run(name, func(t *testing.T) {
+			r := r.sub(t)
+			a, b := r.typedEnd(ibverbs.QPConfig{Type: kind}), r.typedEnd(ibverbs.QPConfig{Type: kind})
+			r.bring(a.qp, b.qp.Num(), ibverbs.QPStateRTS)
+			r.bring(b.qp, a.qp.Num(), ibverbs.QPStateRTS)
+			require.NoError(t, b.recv.Recv(7, b.mr.Sub(0, 1000)))
+			ibverbs.RawRecvs(b.recv)[0].SgList.Lkey ^= 0x5A
+			require.Equal(t, 1, must(b.qp.PostRecv(b.recv))(t))
+			a.postSend(t, func(s *ibverbs.SendBatch) error {
+				if kind == ibverbs.QPTypeUC {
+					return s.Send(1, ibverbs.SendSignaled, a.mr.Sub(0, 8))
+				}
+				ah := must(r.pd.CreateAH(r.path()))(t)
+				r.cleanup(ah)
+				return s.SendTo(1, ibverbs.Destination{AH: ah, QPNum: b.qp.Num(), QKey: qkey}, ibverbs.SendSignaled, a.mr.Sub(0, 8))
+			})
+			collectOK(t, a.sendCQ, 1)
+			requireVerdict(t, b.recvCQ, 7, b.qp, protection, r)
 			require.Equal(t, ibverbs.QPStateError, must(b.qp.State())(t))
 		})
 	}

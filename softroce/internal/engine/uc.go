@@ -6,7 +6,8 @@ import "github.com/verbena-go/verbena/softroce/internal/wire"
 
 // receiveUnreliable takes a packet of an unreliable connection. Nobody learns of what is lost: a
 // gap ends the message that is under way, and the next first packet begins another. The receive that the
-// lost message has taken serves the next one.
+// lost message has taken serves the next one. So it is with a message that is wrong or longer than the receive, since
+// no packet of the network's may end the queue pair. A receive that cannot be written is the program's own mistake.
 func (q *QP) receiveUnreliable(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()
@@ -20,7 +21,7 @@ func (q *QP) receiveUnreliable(p *wire.Packet) {
 	}
 	switch refused := q.doMessage(p); refused {
 	case nil:
-	case tooLong, badReceive:
+	case badReceive:
 		q.refuse(refused)
 	default:
 		r.message = message{}

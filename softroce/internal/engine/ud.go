@@ -46,8 +46,8 @@ func (q *QP) sendDatagram(req *request) {
 	q.complete(libibverbs.IBV_WC_SUCCESS)
 }
 
-// receiveDatagram takes a datagram. One that q has no receive for, or whose Q_Key is another,
-// is dropped.
+// receiveDatagram takes a datagram. One that q has no receive for, that is longer than the receive, or whose Q_Key is
+// another, is dropped, since no datagram may end the queue pair. A receive that cannot be written is the program's own mistake.
 func (q *QP) receiveDatagram(p *wire.Packet) {
 	n := uint32(p.PayloadLen())
 	if p.QKey != q.attr.Qkey || n > uint32(q.mtu) {
@@ -68,9 +68,9 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
 		c.setHeaders(p)
 		q.completeReceive(c, p.Solicited)
-	case lost: // the receive serves the next one
-	default:
+	case badReceive:
 		q.refuse(refused)
+	default: // the receive serves the next one
 	}
 }
 

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,7 +56,7 @@ func TestUnreliableStatuses(t *testing.T) {
 		"remote key":   {write, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.RKey ^= 1 }, success, noRecv},
 		"imm, key":     {writeImm, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.RKey ^= 1 }, success, noRecv},
 		"no right":     {write, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { b.qp.attr.QpAccessFlags = 0 }, success, noRecv},
-		"long message": {send, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Length = 2000 }, success, locLen},
+		"long message": {send, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Length = 2000 }, success, noRecv},
 		"receive key":  {send, func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Lkey ^= 1 }, success, locProt},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestDatagramStatuses(t *testing.T) {
 		"own Q_Key":         {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.RemoteQKey = 1<<31 + 5 }, success, success},
 		"number":            {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { s.RemoteQPN++ }, success, noRecv},
 		"longer than MTU":   {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { sge.Length = 4097 }, success, noRecv},
-		"room for less":     {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Length = 139 }, success, locLen},
+		"room for less":     {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Length = 139 }, success, noRecv},
 		"just room":         {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Length = 140 }, success, success},
 		"receive key":       {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { recv.Lkey++ }, success, locProt},
 		"local key":         {func(a, b *end, s *SendSlot, sge, recv *libibverbs.Sge) { sge.Lkey++ }, locProt, noRecv},
@@ -265,4 +266,96 @@ func TestMulticastCopies(t *testing.T) {
 	}
 	require.Empty(t, results(deaf.recv))
 	require.Empty(t, results(outside.recv))
+}
+
+// A datagram or message of an unreliable connection that is longer than the receive, wherever it exceeds it, is lost, and ends
+// nothing: the receive serves the next one. So it is with receives that queue pairs share, and for each member of a group.
+func TestLongForReceive(t *testing.T) {
+	const room = 2500 // more than two packets
+	for name, kind := range map[string]libibverbs.QpType{"UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD} {
+		for _, shared := range []bool{false, true} {
+			for _, sizes := range [][]int{{room}, {0}, {10, 30}, {1024}, {room - 1, 0}} {
+				t.Run(fmt.Sprint(name, " ", shared, " ", sizes), func(t *testing.T) {
+					n := newNetwork(t, 1)
+					d1, d2 := n.node(1), n.node(2)
+					var srq *SRQ
+					if shared {
+						srq = d2.srq(d2.pd(), 8)
+					}
+					a, b := n.end(d1, kind, nil, 1<<14), n.end(d2, kind, srq, 1<<14)
+					members := []*end{b}
+					header, good := 0, SendSlot{Opcode: sendImm}
+					if kind == libibverbs.IBV_QPT_UD {
+						group := wire.GID{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3}
+						members = append(members, n.end(d2, kind, srq, 1<<14))
+						a.datagrams(a.qp, 0x1111)
+						for _, e := range members {
+							e.datagrams(e.qp, 0x1111)
+							require.NoError(t, e.qp.Attach(group))
+						}
+						header, good.AH, good.RemoteQPN, good.RemoteQKey = wire.GRHLen, a.ah(group), multicastQPN, 0x1111
+					} else {
+						n.join(a, b)
+					}
+					for _, e := range members {
+						for id := range uint64(2) {
+							at, sges := 0, []libibverbs.Sge(nil)
+							for _, size := range sizes {
+								sges = append(sges, e.mr.sge(at, size))
+								at += size
+							}
+							if shared {
+								postRecv(t, srq.queue, id, sges...)
+							} else {
+								e.postRecv(id, sges...)
+							}
+						}
+					}
+					sum := 0
+					for _, size := range sizes {
+						sum += size
+					}
+					for range 3 {
+						a.post(good, a.mr.sge(0, max(sum+1-header, 1)))
+					}
+					n.run()
+					for _, e := range members {
+						require.Empty(t, results(e.recv))
+						require.Equal(t, libibverbs.IBV_QPS_RTS, e.qp.attr.QpState)
+						require.Empty(t, e.takeEvents())
+					}
+					if sum < header {
+						return // there is none that has room
+					}
+					good.Imm = 5
+					a.post(good, a.mr.sge(0, sum-header))
+					n.run()
+					for _, e := range members {
+						c := poll(e.recv.ring)
+						require.Len(t, c, 1)
+						require.Equal(t, libibverbs.IBV_WC_SUCCESS, c[0].Status)
+						require.EqualValues(t, 5, *c[0].ImmData())
+						require.EqualValues(t, sum, c[0].ByteLen)
+						if !shared {
+							require.Zero(t, c[0].WrId)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// A receive that waits for a message that fits is flushed as any other.
+func TestLongForReceiveThenError(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.datagramPair()
+	b.postRecv(1, b.mr.sge(0, 100))
+	b.postRecv(2, b.mr.sge(0, 100))
+	a.post(SendSlot{Opcode: send}.to(a, b), a.mr.sge(0, 100))
+	n.run()
+	require.Empty(t, results(b.recv))
+	b.modify(libibverbs.IBV_QPS_ERR)
+	n.run()
+	require.Equal(t, []result{{1, flushed}, {2, flushed}}, results(b.recv))
 }
