@@ -38,7 +38,7 @@ type requester struct {
 	retries    uint8 // left until there is progress
 	rnrRetries uint8
 	rest       time.Duration // if not 0, nothing is sent for so long, because of an RNR NAK
-	implied    bool          // an implied NAK was obeyed since the last progress
+	obeyed     bool          // a NAK since the last progress
 	timer      timer
 
 	allowed allowance
@@ -438,7 +438,7 @@ func (q *QP) restartTimer() {
 func (q *QP) progress() {
 	r := &q.requester
 	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
-	r.implied, r.rest = false, 0
+	r.obeyed, r.rest = false, 0
 	r.timer.stop()
 	q.device.schedule.add(q)
 }
@@ -455,7 +455,7 @@ func (q *QP) expired(t *timer) {
 		q.device.schedule.add(q)
 		return
 	}
-	r.implied = false
+	r.obeyed = false
 	q.retries.Timeouts++
 	r.allowed.silence(q.inFlight())
 	q.retry()
@@ -483,16 +483,22 @@ func (q *QP) goBack() {
 	q.device.schedule.add(q)
 }
 
-// impliedNak is what an answer beyond a READ or atomic that has none is: the answer was lost. One burst
-// of answers has many of them, so one is obeyed until there is progress.
-func (q *QP) impliedNak() {
-	r := &q.requester
-	if r.implied || r.rest != 0 || r.sent == r.acked {
-		return
+// obeys reports whether a NAK begins a retry. One does until there is progress or a timeout: a burst of answers has many
+// that imply a NAK, the network may copy one, and what followed a packet that has to wait was out of sequence, of course.
+func (r *requester) obeys() bool {
+	if r.obeyed || r.rest != 0 {
+		return false
 	}
-	r.implied = true
-	q.retries.MissedAnswers++
-	q.retry()
+	r.obeyed = true
+	return true
+}
+
+// impliedNak is what an answer beyond a READ or atomic that has none is: the answer was lost.
+func (q *QP) impliedNak() {
+	if r := &q.requester; r.sent != r.acked && r.obeys() {
+		q.retries.MissedAnswers++
+		q.retry()
+	}
 }
 
 // receiveResponse takes a packet for the requester.
@@ -532,7 +538,7 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	case p.Syndrome.IsRNR():
 		q.receiveRNR(p.Syndrome)
 	case p.Syndrome == wire.NakSequence:
-		if r.rest == 0 { // what followed the packet that has to wait was out of sequence, of course
+		if r.obeys() {
 			q.retries.SequenceErrors++
 			r.allowed.loss(q.inFlight())
 			q.retry()
@@ -609,9 +615,12 @@ func (q *QP) settle() {
 	}
 }
 
-// receiveRNR waits as the peer asks to, since it has no receive.
+// receiveRNR waits as the peer asks to, since it has no receive. While it waits it takes another for a copy.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
+	if r.rest != 0 {
+		return
+	}
 	q.retries.ReceiversNotReady++
 	switch {
 	case q.attr.RnrRetry == 7: // without end

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -183,14 +184,14 @@ func TestSequenceNAK(t *testing.T) {
 	require.Equal(t, map[wire.PSN]int{1<<24 - 20: 1, 1<<24 - 19: 1, 1<<24 - 18: 2, 1<<24 - 17: 2, 1<<24 - 16: 2}, sent)
 }
 
-// NAKs of PSN sequence errors use up retries.
+// A peer that always finds a packet out of sequence uses up retries, one for each timeout: another NAK without progress may be a copy.
 func TestSequenceRetriesExceeded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		naks int
 		want libibverbs.WcStatus
 	}{
 		"not exceeded": {7, libibverbs.IBV_WC_SUCCESS},
-		"exceeded":     {8, libibverbs.IBV_WC_RETRY_EXC_ERR},
+		"exceeded":     {1000, libibverbs.IBV_WC_RETRY_EXC_ERR},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t, 1)
@@ -204,11 +205,9 @@ func TestSequenceRetriesExceeded(t *testing.T) {
 				return true
 			}
 			a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, 8))
-			for a.send.ring.Added == 0 {
-				n.step()
-			}
+			n.run()
 			require.Equal(t, []result{{1, tt.want}}, results(a.send))
-			require.Less(t, n.now, ackTimeout) // without the timer
+			require.LessOrEqual(t, a.qp.retries.Timeouts, uint64(8))
 		})
 	}
 }
@@ -418,4 +417,79 @@ func TestWindow(t *testing.T) {
 	n.run()
 	require.Equal(t, []result{ok(2), ok(3)}, results(a.send))
 	require.Equal(t, b.mr.memory, a.mr.memory)
+}
+
+// Copies of one NAK are obeyed once, also where they arrive apart, so that they use up no retries.
+func TestCopiesOfNAKs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lost   func(p *wire.Packet) bool // once
+		opcode libibverbs.WrOpcode
+		copied func(p *wire.Packet) bool
+		want   Retries
+	}{
+		"of a request out of sequence": {
+			isWrite, write, func(p *wire.Packet) bool { return p.Syndrome == wire.NakSequence },
+			Retries{SequenceErrors: 1, PacketsSentAgain: 3},
+		},
+		"of one that finds no receive": {
+			func(*wire.Packet) bool { return false }, send, func(p *wire.Packet) bool { return p.Syndrome.IsRNR() },
+			Retries{ReceiversNotReady: 1, PacketsSentAgain: 3},
+		},
+		"implied by a later answer": {
+			func(p *wire.Packet) bool { return p.Opcode.IsReadResponse() }, read, func(p *wire.Packet) bool { return p.Opcode.IsReadResponse() },
+			Retries{MissedAnswers: 1, PacketsSentAgain: 3},
+		},
+	} {
+		for _, apart := range []time.Duration{0, 10 * time.Microsecond} {
+			t.Run(fmt.Sprint(name, " ", apart), func(t *testing.T) {
+				n := newNetwork(t, 1)
+				a, b := n.pair(libibverbs.IBV_QPT_RC, 8192)
+				a.qp.attr.RnrRetry, a.qp.requester.rnrRetries = 2, 2
+				lost, copied := false, false
+				n.filter = func(p *wire.Packet) bool {
+					switch {
+					case !lost && tt.lost(p):
+						lost = true
+						return false
+					case !copied && tt.copied(p):
+						copied = true
+						for i := range 9 {
+							n.flying = append(n.flying, flight{n.now + n.delay + time.Duration(i)*apart, n.clone(p)})
+						}
+						for id := range uint64(3) {
+							b.postRecv(id, b.mr.sge(0, 8))
+						}
+					}
+					return true
+				}
+				for id := range uint64(3) {
+					a.post(SendSlot{ID: id, Opcode: tt.opcode}.remote(b, 0), a.mr.sge(0, 8))
+				}
+				n.run()
+				require.True(t, copied)
+				require.Equal(t, []result{ok(0), ok(1), ok(2)}, results(a.send))
+				require.Equal(t, tt.want, a.qp.retries)
+			})
+		}
+	}
+}
+
+// Each NAK that follows progress is obeyed, also while another retry is under way.
+func TestNAKsAfterProgress(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<16)
+	times := map[int]int{}
+	n.filter = func(p *wire.Packet) bool {
+		if !p.Opcode.IsWrite() {
+			return true
+		}
+		i := p.PSN.Diff(1<<24 - 20)
+		times[i]++
+		return i != 16 && i != 32 || times[i] > i/16 // packet 16 is lost once, packet 32 twice
+	}
+	a.post(SendSlot{ID: 1, Opcode: write}.remote(b, 0), a.mr.sge(0, 1<<16))
+	n.run()
+	require.Equal(t, []result{ok(1)}, results(a.send))
+	require.EqualValues(t, 2, a.qp.retries.SequenceErrors)
+	require.Zero(t, a.qp.retries.Timeouts)
 }
