@@ -188,3 +188,15 @@ func BenchmarkSend64Among10000(b *testing.B) {
 		take(b, y.recv, 1)
 	}
 }
+
+// Windows of others cost a queue pair that goes nothing.
+func BenchmarkQPAmong30000Windows(b *testing.B) {
+	d := newNode(b, 1)
+	pd, cq := d.pd(), d.cq(8)
+	for range 30_000 {
+		d.window(pd, libibverbs.IBV_MW_TYPE_2)
+	}
+	for b.Loop() {
+		require.NoError(b, d.qp(pd, libibverbs.IBV_QPT_RC, cq, cq, nil).Destroy())
+	}
+}

@@ -61,6 +61,9 @@ func (w *MW) unbind() {
 	if w.mr != nil {
 		w.mr.windows--
 	}
+	if w.qp != nil {
+		delete(w.qp.windows, w)
+	}
 	w.mr, w.qp = nil, nil
 }
 
@@ -113,7 +116,10 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	w.mr, w.key, w.addr, w.length, w.access = m, s.RKey, s.RemoteAddr, length, access
 	m.windows++
 	if w.kind == libibverbs.IBV_MW_TYPE_2 {
-		w.qp = q
+		if q.windows == nil {
+			q.windows = map[*MW]bool{}
+		}
+		w.qp, q.windows[w] = q, true
 	}
 	return libibverbs.IBV_WC_SUCCESS
 }

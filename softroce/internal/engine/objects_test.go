@@ -259,6 +259,7 @@ func TestChurn(t *testing.T) {
 			c := &churn{network: n, r: rand.New(rand.NewPCG(seed, 7))}
 			for range 10_000 {
 				c.act()
+				c.checkWindows()
 			}
 			c.clear()
 		})
@@ -396,6 +397,20 @@ func (c *churn) changeState(e, peer *end) {
 		mask |= libibverbs.IBV_QP_STATE
 	}
 	require.NoError(c.t, e.qp.Modify(c.attr(s, peer), mask), "%v with %v", s, mask)
+}
+
+// checkWindows checks that each queue pair knows the windows that are bound through it.
+func (c *churn) checkWindows() {
+	for _, e := range c.ends {
+		for w := range e.qp.windows {
+			require.Same(c.t, e.qp, w.qp)
+		}
+	}
+	for _, w := range c.mws {
+		if w.qp != nil {
+			require.Contains(c.t, w.qp.windows, w)
+		}
+	}
 }
 
 // connectTo makes a queue pair ready to send, with one of the same kind if there is another, which it connects to it.

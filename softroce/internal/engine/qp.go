@@ -21,7 +21,8 @@ type QP struct {
 	srq            *SRQ // nil: recv is used
 	send, recv     *WorkQueue
 	signalAll      bool
-	groups         int // multicast groups that it has joined
+	groups         int          // multicast groups that it has joined
+	windows        map[*MW]bool // of type 2 that are bound through it
 
 	attr   libibverbs.QpAttr // as they were set; the state is attr.QpState
 	path   path              // of a connected queue pair
@@ -187,10 +188,8 @@ func (q *QP) queues() []*WorkQueue {
 // reset puts the queue pair into the reset state and forgets its attributes. It drops what was posted and
 // completed, and takes away the windows that are bound through it.
 func (q *QP) reset() {
-	for _, w := range q.device.mws {
-		if w.qp == q {
-			w.unbind()
-		}
+	for w := range q.windows {
+		w.unbind()
 	}
 	q.sendCQ.remove(q.number)
 	q.recvCQ.remove(q.number)
