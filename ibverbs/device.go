@@ -239,11 +239,11 @@ func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	}
 	var found GIDEntry
 	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Device) (ok bool, has string, err error) {
-		entries, err := c.QueryGIDTable()
+		entries, err := c.gidTable()
 		found, ok = bestGID(entries, GIDOptions{Addr: addr})
 		var addrs []string
 		for _, e := range entries {
-			if text := e.GID.Addr().String(); !slices.Contains(addrs, text) {
+			if text := e.Addr().String(); !e.elsewhere && !slices.Contains(addrs, text) {
 				addrs = append(addrs, text)
 			}
 		}

@@ -75,7 +75,8 @@ func (d *Device) SysfsGIDTable() ([]GIDEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.sysfsGIDs(ports)
+	all, err := d.sysfsGIDs(ports)
+	return entriesOf(all), err
 }
 
 // SysfsGIDEntry is QueryGIDEntry by way of /sys.

@@ -29,7 +29,7 @@ type GIDEntry struct {
 	Index       int
 	GID         GID
 	Type        GIDType
-	NetDev      string // RoCE network interface, empty if it is not in this network namespace
+	NetDev      string // RoCE network interface, empty if it is in another network namespace, where alone the GID is of use
 	NetDevIndex int    // index of that network interface, 0 if there is none
 }
 
@@ -96,13 +96,31 @@ func (d *Device) QueryGIDEntry(port, index int) (GIDEntry, error) {
 	case err != nil:
 		return GIDEntry{}, wrap(portName(d, port), err)
 	}
-	return netDevs{}.entry(&raw), nil
+	return netDevs{}.entry(&raw).GIDEntry, nil
 }
 
 // QueryGIDTable returns the entries of all ports' GID tables that are not
 // empty, by port and index; see ibv_query_gid_table(3). If the C library cannot
 // query tables, QueryGIDTable reads /sys.
 func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
+	all, err := d.gidTable()
+	return entriesOf(all), err
+}
+
+// tableEntry is an entry of a GID table.
+type tableEntry struct {
+	GIDEntry
+	elsewhere bool // the interface is in another network namespace
+}
+
+func entriesOf(all []tableEntry) (entries []GIDEntry) {
+	for _, e := range all {
+		entries = append(entries, e.GIDEntry)
+	}
+	return entries
+}
+
+func (d *Device) gidTable() ([]tableEntry, error) {
 	if err := d.self().Use(); err != nil {
 		return nil, err
 	}
@@ -131,7 +149,7 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 		return nil, wrap(d.Name(), err)
 	}
 	devices := netDevs{}
-	entries := make([]GIDEntry, 0, n)
+	entries := make([]tableEntry, 0, n)
 	for i := range raw[:min(n, size)] {
 		entries = append(entries, devices.entry(&raw[i]))
 	}
@@ -141,17 +159,16 @@ func (d *Device) QueryGIDTable() ([]GIDEntry, error) {
 // QueryPortGIDs returns the entries of one port's GID table that are not empty,
 // by index. It fails if the device does not have the port.
 func (d *Device) QueryPortGIDs(port int) ([]GIDEntry, error) {
+	all, err := d.portGIDs(port)
+	return entriesOf(all), err
+}
+
+func (d *Device) portGIDs(port int) ([]tableEntry, error) {
 	if _, err := d.QueryPort(port); err != nil { // the table would only be empty
 		return nil, err
 	}
-	all, err := d.QueryGIDTable()
-	var entries []GIDEntry
-	for _, e := range all {
-		if e.Port == port {
-			entries = append(entries, e)
-		}
-	}
-	return entries, err
+	all, err := d.gidTable()
+	return slices.DeleteFunc(all, func(e tableEntry) bool { return e.Port != port }), err
 }
 
 // portNumbers returns the device's port numbers.
@@ -265,22 +282,29 @@ func (g *GUID) UnmarshalText(text []byte) error {
 type GIDOptions struct {
 	Types  []GIDType  // only these types; nil means all
 	NetDev string     // only GIDs of this network interface; empty means all
-	Addr   netip.Addr // only GIDs of this IP address; zero means all
+	Addr   netip.Addr // only GIDs of this IP address, and of the interface of its zone if it has one; zero means all
 }
 
 func (o GIDOptions) allow(e GIDEntry) bool {
 	return (o.Types == nil || slices.Contains(o.Types, e.Type)) &&
 		(o.NetDev == "" || o.NetDev == e.NetDev) &&
-		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr())
+		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr() && e.inZone(o.Addr.Zone()))
+}
+
+// inZone reports whether the entry is of the network interface with the name or
+// the number, or zone is empty. On InfiniBand, entries have no interface.
+func (e GIDEntry) inZone(zone string) bool {
+	return zone == "" || e.Type == GIDTypeIB || e.NetDev == zone || e.NetDevIndex != 0 && strconv.Itoa(e.NetDevIndex) == zone
 }
 
 // BestGID returns the GID of a port to connect with. On RoCE it prefers IPv4
 // and global IPv6 addresses to those of the link or the loopback interface,
-// and then RoCE v2 to v1. Of
-// equally good GIDs it returns the first, which on InfiniBand is at index 0. If
-// options allow none, the error matches ErrNoGID and lists the port's GIDs.
+// and then RoCE v2 to v1. Of equally good GIDs it returns the first, which on
+// InfiniBand is at index 0. It never returns a GID whose network interface is in
+// another network namespace, such as the host's in a container. If options allow
+// none, the error matches ErrNoGID and lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
-	entries, err := d.QueryPortGIDs(port)
+	entries, err := d.portGIDs(port)
 	if err != nil {
 		return GIDEntry{}, err
 	}
@@ -291,10 +315,11 @@ func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	return best, nil
 }
 
-// FindGID returns the GID of an IP address on any port, RoCE v2 first. If there
-// is none, the error matches ErrNoGID and lists the device's GIDs.
+// FindGID returns the GID of an IP address on any port, RoCE v2 first. It ignores
+// addresses in other network namespaces. If there is none, the error matches
+// ErrNoGID and lists the device's GIDs.
 func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
-	entries, err := d.QueryGIDTable()
+	entries, err := d.gidTable()
 	if err != nil {
 		return GIDEntry{}, err
 	}
@@ -305,10 +330,10 @@ func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	return best, nil
 }
 
-func bestGID(entries []GIDEntry, options GIDOptions) (best GIDEntry, ok bool) {
+func bestGID(entries []tableEntry, options GIDOptions) (best GIDEntry, ok bool) {
 	for _, e := range entries {
-		if options.allow(e) && (!ok || e.rank() > best.rank()) {
-			best, ok = e, true
+		if !e.elsewhere && options.allow(e.GIDEntry) && (!ok || e.rank() > best.rank()) {
+			best, ok = e.GIDEntry, true
 		}
 	}
 	return best, ok
@@ -329,9 +354,14 @@ func (e GIDEntry) rank() int {
 // gidsShown is how many GIDs an error lists.
 const gidsShown = 8
 
-func noGID(object string, entries []GIDEntry) error {
-	if len(entries) == 0 {
+func noGID(object string, all []tableEntry) error {
+	if len(all) == 0 {
 		return fmt.Errorf("%s: %w: there is none at all%s", object, ErrNoGID, cerr.Doctor)
+	}
+	entries := slices.DeleteFunc(slices.Clone(all), func(e tableEntry) bool { return e.elsewhere })
+	if len(entries) == 0 {
+		return fmt.Errorf("%s: %w: all are of network interfaces in other network namespaces; this one, such as a container's, "+
+			"needs an interface of the device with an address%s", object, ErrNoGID, cerr.Doctor)
 	}
 	var list []string
 	for _, e := range entries[:min(len(entries), gidsShown)] {
@@ -339,6 +369,9 @@ func noGID(object string, entries []GIDEntry) error {
 	}
 	if more := len(entries) - gidsShown; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	if others := len(all) - len(entries); others > 0 {
+		list = append(list, fmt.Sprintf("and %d in other network namespaces", others))
 	}
 	return fmt.Errorf("%s: %w: there are %s", object, ErrNoGID, strings.Join(list, "; "))
 }
@@ -396,19 +429,19 @@ func (d netDev) has(gid GID) bool {
 	return isDefault || gid == iWARP
 }
 
-func (n netDevs) entry(raw *libibverbs.GidEntry) GIDEntry {
+func (n netDevs) entry(raw *libibverbs.GidEntry) tableEntry {
 	e := GIDEntry{Port: int(raw.PortNum), Index: int(raw.GidIndex), GID: GID(*raw.Gid.Raw()), Type: GIDType(raw.GidType)}
-	e.setNetDev(n.byIndex(int(raw.NdevIfindex)))
-	return e
+	return e.on(n.byIndex(int(raw.NdevIfindex)), raw.NdevIfindex != 0)
 }
 
-// setNetDev sets the interface that the kernel names for the GID, unless that
-// is in another network namespace.
-func (e *GIDEntry) setNetDev(d netDev) {
+// on returns the entry with the interface that the kernel names for it, if it
+// names one, unless that is in another network namespace.
+func (e GIDEntry) on(d netDev, isNamed bool) tableEntry {
 	e.NetDev, e.NetDevIndex = "", 0
 	if d.has(e.GID) {
 		e.NetDev, e.NetDevIndex = d.name, d.index
 	}
+	return tableEntry{GIDEntry: e, elsewhere: isNamed && e.NetDev == "" && e.Type != GIDTypeIB}
 }
 
 // byName returns the interface with this name in this network namespace.
@@ -523,13 +556,12 @@ func (d *Device) sysfsGID(port, index int) (GIDEntry, error) {
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	e.setNetDev(byName(e.NetDev))
-	return e, nil
+	return e.on(byName(e.NetDev), e.NetDev != "").GIDEntry, nil
 }
 
 // sysfsGIDs is QueryGIDTable for a C library that cannot query tables.
-func (d *Device) sysfsGIDs(ports []int) ([]GIDEntry, error) {
-	var all []GIDEntry
+func (d *Device) sysfsGIDs(ports []int) ([]tableEntry, error) {
+	var all []tableEntry
 	for _, port := range ports {
 		p, err := d.QueryPort(port)
 		if err != nil {
@@ -539,10 +571,9 @@ func (d *Device) sysfsGIDs(ports []int) ([]GIDEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range entries {
-			entries[i].setNetDev(byName(entries[i].NetDev))
+		for _, e := range entries {
+			all = append(all, e.on(byName(e.NetDev), e.NetDev != ""))
 		}
-		all = append(all, entries...)
 	}
 	return all, nil
 }

@@ -33,6 +33,11 @@ func TestBestGID(t *testing.T) {
 		{Port: 1, Index: 0, GID: gidOf("127.0.0.1"), Type: GIDTypeRoCEv2, NetDev: "lo"},
 		{Port: 1, Index: 1, GID: gidOf("192.0.2.1"), Type: GIDTypeRoCEv2, NetDev: "eth0"},
 	}
+	shared := append(roce[2:4:4], GIDEntry{Port: 1, Index: 6, GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2, NetDev: elsewhere})
+	twins := []GIDEntry{
+		{Port: 1, Index: 0, GID: gidOf("fe80::1"), Type: GIDTypeRoCEv2, NetDev: "eth0", NetDevIndex: 2},
+		{Port: 1, Index: 1, GID: gidOf("fe80::1"), Type: GIDTypeRoCEv2, NetDev: "eth0.7", NetDevIndex: 5},
+	}
 	ib := []GIDEntry{{Index: 0, GID: gidOf("fe80::2:c903:1:4aef")}, {Index: 1, GID: gidOf("2001:db8::1")}}
 	for name, tt := range map[string]struct {
 		entries []GIDEntry
@@ -55,10 +60,18 @@ func TestBestGID(t *testing.T) {
 		"no type is allowed":          {entries: roce, options: GIDOptions{Types: []GIDType{}}, want: -1},
 		"loopback if it is alone":     {entries: loopback[:1], want: 0},
 		"another before loopback":     {entries: loopback, want: 1},
+		"another namespace's, first":  {entries: append([]GIDEntry{{Index: 9, GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2, NetDev: elsewhere}}, roce...), want: 3},
+		"another namespace's, wanted": {entries: shared, options: GIDOptions{Addr: netip.MustParseAddr("203.0.113.1")}, want: -1},
+		"another namespace's alone":   {entries: shared[2:], want: -1},
+		"address of no interface":     {entries: []GIDEntry{{GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2}}, want: 0},
+		"a zone":                      {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth0.7")}, want: 1},
+		"a zone's number":             {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%5")}, want: 1},
+		"a zone without it":           {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth1")}, want: -1},
+		"a zone on InfiniBand":        {entries: ib, options: GIDOptions{Addr: netip.MustParseAddr("fe80::2:c903:1:4aef%ib0")}, want: 0},
 		"nothing there":               {want: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, ok := bestGID(tt.entries, tt.options)
+			got, ok := bestGID(table(tt.entries), tt.options)
 			require.Equal(t, tt.want >= 0, ok)
 			if ok {
 				require.Equal(t, tt.want, got.Index)
@@ -69,13 +82,34 @@ func TestBestGID(t *testing.T) {
 
 func TestNoGIDText(t *testing.T) {
 	require.EqualError(t, noGID("rxe0 port 1", nil), "rxe0 port 1: no such GID: there is none at all; verbena doctor says more")
-	err := noGID("rxe0 port 1", roce[:2])
+	err := noGID("rxe0 port 1", table(roce[:2]))
 	require.ErrorIs(t, err, ErrNoGID)
 	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+
 		"port 1 index 0: fe80:0000:0000:0000:0000:0000:0000:0001 (RoCE v1, eth0); "+
 		"port 1 index 1: fe80:0000:0000:0000:0000:0000:0000:0001 (RoCE v2, eth0)")
-	err = noGID("rxe0 port 1", append(roce[:6:6], roce...))
+	err = noGID("rxe0 port 1", table(append(roce[:6:6], roce...)))
 	require.True(t, strings.HasSuffix(err.Error(), "; and 4 more"), err.Error())
+	host := GIDEntry{Port: 1, GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2, NetDev: elsewhere}
+	err = noGID("rxe0 port 1", table([]GIDEntry{host, roce[3]}))
+	require.EqualError(t, err, "rxe0 port 1: no such GID: there are "+
+		"port 1 index 3: 0000:0000:0000:0000:0000:ffff:c000:0201 (RoCE v2, eth0); and 1 in other network namespaces")
+	err = noGID("rxe0 port 1", table([]GIDEntry{host}))
+	require.ErrorIs(t, err, ErrNoGID)
+	require.ErrorContains(t, err, "all are of network interfaces in other network namespaces")
+}
+
+// elsewhere stands for the interface of an entry in another network namespace.
+const elsewhere = "elsewhere"
+
+// table returns entries as the kernel has them.
+func table(entries []GIDEntry) (all []tableEntry) {
+	for _, e := range entries {
+		all = append(all, e.on(netDev{name: e.NetDev, index: e.NetDevIndex, addrs: []netip.Addr{e.GID.Addr()}}, e.NetDev != ""))
+		if last := &all[len(all)-1]; e.NetDev == elsewhere {
+			*last = e.on(netDev{}, true)
+		}
+	}
+	return all
 }
 
 // folder writes files below a new folder, which stands for /sys.
@@ -218,12 +252,13 @@ func TestNetDevHasGID(t *testing.T) {
 			require.Equal(t, tt.want, d.has(tt.gid))
 			require.False(t, netDev{}.has(tt.gid), "no interface")
 			e := GIDEntry{GID: tt.gid, NetDev: "eth0", NetDevIndex: 3}
-			e.setNetDev(d)
-			want := GIDEntry{GID: tt.gid}
+			e.Type = GIDTypeRoCEv2
+			want := tableEntry{GIDEntry: GIDEntry{GID: tt.gid, Type: e.Type}, elsewhere: !tt.want}
 			if tt.want {
 				want.NetDev, want.NetDevIndex = "eth0", 3
 			}
-			require.Equal(t, want, e)
+			require.Equal(t, want, e.on(d, true))
+			require.False(t, e.on(netDev{}, false).elsewhere, "the kernel names none")
 		})
 	}
 	require.False(t, netDev{name: "tun0", index: 4}.has(gidOf("fe80::42:acff:fe11:2")), "without a MAC")

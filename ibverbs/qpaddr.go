@@ -34,7 +34,7 @@ type QPAddr struct {
 
 // QPAddrOptions say which address QP.Addr chooses.
 type QPAddrOptions struct {
-	Port int        // 0 means the first active port
+	Port int        // 0 means the first active port that has such a GID
 	GID  GIDOptions // the GIDs that BestGID may choose from
 	PSN  uint32     // 0 means a random number
 	QKey uint32     // only for datagrams; 0 means DefaultQKey
@@ -60,17 +60,13 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	if err != nil {
 		return QPAddr{}, err
 	}
-	number, port, err := activePort(c, device.Ports, options.Port)
-	if err != nil {
-		return QPAddr{}, err
-	}
-	gid, err := c.BestGID(number, options.GID)
+	gid, port, err := activeGID(c, device.Ports, options)
 	if err != nil {
 		return QPAddr{}, err
 	}
 	e := QPAddr{
 		QPNum: qp.Num(), PSN: options.PSN, LID: port.LID, GID: gid.GID, MTU: port.ActiveMTU,
-		Port: number, GIDIndex: gid.Index,
+		Port: gid.Port, GIDIndex: gid.Index,
 	}
 	if e.PSN == 0 {
 		e.PSN = rand.Uint32N(1 << 24)
@@ -90,26 +86,35 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	return e, nil
 }
 
-// activePort returns an active port: the wanted one, or the first of the device
-// if wanted is 0.
-func activePort(c *Device, ports, wanted int) (int, PortAttr, error) {
-	first, last := wanted, wanted
-	if wanted == 0 {
+// activeGID returns the best GID of an active port: of the wanted one, or of the
+// first of the device that has such a GID.
+func activeGID(c *Device, ports int, options QPAddrOptions) (GIDEntry, PortAttr, error) {
+	first, last := options.Port, options.Port
+	if options.Port == 0 {
 		first, last = 1, ports
 	}
+	var failed error
 	for number := first; number <= last; number++ {
 		port, err := c.QueryPort(number)
 		if err != nil {
-			return 0, PortAttr{}, err
+			return GIDEntry{}, PortAttr{}, err
 		}
-		if port.State == link.Active {
-			return number, port, nil
+		if port.State != link.Active {
+			if options.Port != 0 {
+				failed = fmt.Errorf("%s is %s: %w", portName(c, number), port.State, syscall.ENETDOWN)
+			}
+			continue
 		}
-		if wanted != 0 {
-			return 0, PortAttr{}, fmt.Errorf("%s is %s: %w", portName(c, number), port.State, syscall.ENETDOWN)
+		gid, err := c.BestGID(number, options.GID)
+		if err == nil {
+			return gid, port, nil
 		}
+		failed = cmp.Or(failed, err)
 	}
-	return 0, PortAttr{}, fmt.Errorf("%s has no active port: %w", c.Name(), syscall.ENETDOWN)
+	if failed == nil {
+		failed = fmt.Errorf("%s has no active port: %w", c.Name(), syscall.ENETDOWN)
+	}
+	return GIDEntry{}, PortAttr{}, failed
 }
 
 // check returns an error if e cannot be an address.

@@ -81,6 +81,20 @@ func scopeID(zone string) (uint32, error) {
 	return uint32(ifi.Index), nil
 }
 
+// zoneName returns the name of the IPv6 zone with the number, as package net
+// prints it: that of the network interface, or the number if there is none.
+func zoneName(scope uint32) string {
+	if ifi, err := net.InterfaceByIndex(int(scope)); err == nil {
+		return ifi.Name
+	}
+	return strconv.FormatUint(uint64(scope), 10)
+}
+
+// needsZone reports whether an address is only valid together with a zone.
+func needsZone(ip netip.Addr) bool {
+	return ip.Is6() && (ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast())
+}
+
 // addrPort converts an address from C's form. It returns the zero value for
 // families other than IPv4 and IPv6.
 func addrPort(s *librdmacm.Sockaddr) netip.AddrPort {
@@ -92,8 +106,8 @@ func addrPort(s *librdmacm.Sockaddr) netip.AddrPort {
 	case familyINET6:
 		in := (*librdmacm.SockaddrIn6)(unsafe.Pointer(s))
 		ip := netip.AddrFrom16(*(*[16]byte)(unsafe.Pointer(&in.Sin6Addr)))
-		if in.Sin6ScopeId != 0 && ip.IsLinkLocalUnicast() {
-			ip = ip.WithZone(strconv.FormatUint(uint64(in.Sin6ScopeId), 10))
+		if in.Sin6ScopeId != 0 && needsZone(ip) {
+			ip = ip.WithZone(zoneName(in.Sin6ScopeId))
 		}
 		return netip.AddrPortFrom(ip, in.Sin6Port.Host())
 	}

@@ -51,7 +51,15 @@ func TestSockaddr(t *testing.T) {
 		{
 			name: "zone by name", addr: netip.MustParseAddrPort("[fe80::1%lo]:258"),
 			want: family(10) + "\x01\x02" + zeros(4) + "\xfe\x80" + zeros(13) + "\x01" + scope(uint32(loopback.Index)),
-			back: netip.MustParseAddrPort("[fe80::1%" + strconv.Itoa(loopback.Index) + "]:258"),
+		},
+		{
+			name: "zone of an interface's number", addr: netip.MustParseAddrPort("[fe80::1%" + strconv.Itoa(loopback.Index) + "]:258"),
+			want: family(10) + "\x01\x02" + zeros(4) + "\xfe\x80" + zeros(13) + "\x01" + scope(uint32(loopback.Index)),
+			back: netip.MustParseAddrPort("[fe80::1%lo]:258"),
+		},
+		{
+			name: "multicast group of a link", addr: netip.MustParseAddrPort("[ff02::1%lo]:0"),
+			want: family(10) + zeros(6) + "\xff\x02" + zeros(13) + "\x01" + scope(uint32(loopback.Index)),
 		},
 		{
 			name: "everywhere", addr: netip.AddrPortFrom(netip.Addr{}, 80),
@@ -93,8 +101,8 @@ func FuzzSockaddr(f *testing.F) {
 		if !ok {
 			return
 		}
-		if zone != 0 && addr.IsLinkLocalUnicast() && addr.Is6() {
-			addr = addr.WithZone(strconv.FormatUint(uint64(zone), 10))
+		if zone != 0 && needsZone(addr) {
+			addr = addr.WithZone(zoneName(zone))
 		}
 		s, err := newSockaddr(netip.AddrPortFrom(addr, port))
 		require.NoError(t, err)

@@ -46,6 +46,7 @@ type ID struct {
 	ps      PortSpace
 	qpType  ibverbs.QPType
 	value   atomic.Pointer[any]
+	link    atomic.Pointer[string] // see zone
 
 	taken   atomic.Bool   // true while another package takes over the events, or has them
 	backlog atomic.Int32  // set by Listen, 0 before
@@ -317,12 +318,54 @@ func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 }
 
 // LocalAddr returns the local IP address and port. It returns the zero value if
-// the ID has no address or an InfiniBand address.
-func (id *ID) LocalAddr() netip.AddrPort { return address(id, librdmacm.GetLocalAddr, addrPort) }
+// the ID has no address or an InfiniBand address. The zone of a link-local address
+// is the network interface.
+func (id *ID) LocalAddr() netip.AddrPort {
+	return id.zoned(address(id, librdmacm.GetLocalAddr, addrPort))
+}
 
 // RemoteAddr returns the peer's IP address and port. It returns the zero value
-// if the peer's address is not known or is an InfiniBand address.
-func (id *ID) RemoteAddr() netip.AddrPort { return address(id, librdmacm.GetPeerAddr, addrPort) }
+// if the peer's address is not known or is an InfiniBand address. The zone of a
+// link-local address is the network interface that reaches it.
+func (id *ID) RemoteAddr() netip.AddrPort {
+	return id.zoned(address(id, librdmacm.GetPeerAddr, addrPort))
+}
+
+// zoned returns an address of the ID with the zone that it needs. The kernel tells
+// none to the accepting end.
+func (id *ID) zoned(addr netip.AddrPort) netip.AddrPort {
+	if !needsZone(addr.Addr()) || addr.Addr().Zone() != "" {
+		return addr
+	}
+	return netip.AddrPortFrom(addr.Addr().WithZone(id.zone()), addr.Port())
+}
+
+// zone returns the name of the network interface of the ID's link-local addresses,
+// or "" if it is not known. Both are on one link.
+func (id *ID) zone() string {
+	if known := id.link.Load(); known != nil {
+		return *known
+	}
+	local := address(id, librdmacm.GetLocalAddr, addrPort).Addr()
+	name := local.Zone()
+	if request := id.Request(); name == "" && request != nil {
+		// A listener with a zone takes requests from there only.
+		name = address(request.ListenID, librdmacm.GetLocalAddr, addrPort).Addr().Zone()
+	}
+	if device, err := id.Device(); name == "" && err == nil {
+		// Several interfaces, such as VLANs, may have the address.
+		if attr, _, err := id.initQPAttr(ibverbs.QPStateRTR); err == nil {
+			gid, _ := device.QueryGIDEntry(id.PortNum(), int(attr.AhAttr.Grh.SgidIndex))
+			name = gid.NetDev
+		} else if gid, err := device.BestGID(id.PortNum(), ibverbs.GIDOptions{Addr: local}); err == nil {
+			name = gid.NetDev
+		}
+	}
+	if name != "" {
+		id.link.Store(&name)
+	}
+	return name
+}
 
 func address[T any](
 	id *ID, get func(*librdmacm.CmId) (*librdmacm.Sockaddr, error), read func(*librdmacm.Sockaddr) T,
