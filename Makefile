@@ -6,7 +6,7 @@ GO ?= go
 VM := $(CURDIR)/tests/vm/rdma-vm
 VERSIONS := 33.2 44.0 56.1 65.0
 
-.PHONY: help demo test setup unit soft fuzz hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
+.PHONY: help demo test setup unit soft fuzz mutate hostile device baseline lint build cross check arch kernels interop interop-soft interop-udp suites versions gpu scale scale-rsocket loss soak soak-soft soak-rsocket
 .PHONY: generate headers upgrade coverage bench measure cmtime clean
 
 help: ## print this
@@ -46,6 +46,11 @@ soak-soft: ## messages through the device in user space over a network that lose
 # FUZZTIME=1m, and PKG="./softroce/internal/cm ./rsocket/...": the targets of those packages.
 fuzz: ## each fuzz target for FUZZTIME, a minute without it; PKG=./softroce/internal/wire: those of that package
 	scripts/fuzz $(or $(FUZZTIME),1m) $(PKG)
+
+# FILES='^(room|operation)\.go$$' and SKIP='^TestKill' choose files and leave out tests.
+mutate: ## change a package in small ways, one at a time, and print the changes that its tests do not notice: PKG=./softroce/internal/cm
+	@$(if $(PKG),,$(error PKG is not given: make mutate PKG=./softroce/internal/cm))
+	nice $(GO) run ./tests/mutate $(if $(FILES),-files '$(FILES)') $(if $(SKIP),-skip '$(SKIP)') $(PKG)
 
 hostile: ## the tests that need a device, on an unfriendly one from many seeds; RUNS=100 SEED=
 	scripts/hostile $(or $(RUNS),100) $(SEED)
