@@ -397,11 +397,13 @@ type request struct {
 	port        Port
 }
 
-// errOtherEnds says that a request names other ends than those between which it went.
+// errOtherEnds says that a request names other ends than those between which it
+// went.
 var errOtherEnds = errors.New("the header has other addresses than the packet")
 
-// find returns what a message asks for. It returns false if no ID of the device at which it has arrived
-// listens at the port of the service, whatever the address. The listener is nil if the message names other ends than its own.
+// find returns what a message asks for. It returns false if no ID of the device
+// at which it has arrived listens at the port of the service, whatever the
+// address. The listener is nil if the message names other ends than its own.
 func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool) {
 	space, number, ok := wire.ServicePort(serviceID)
 	if !ok {

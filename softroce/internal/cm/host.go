@@ -21,7 +21,8 @@ type Host interface {
 	// Claim makes an address and port the node's own among all nodes of the machine, until
 	// release is called. EADDRINUSE says that another node has it.
 	Claim(Claim) (release func(), err error)
-	// Answers reports whether the machine sends to a peer by the interface that has its own address, and a host can be there.
+	// Answers reports whether the machine sends to a peer by the interface that
+	// has its own address, and a host can be there.
 	Answers(own, peer netip.Addr) bool
 	// Send sends a message. Nobody changes its data afterwards.
 	Send(MAD)

@@ -51,7 +51,8 @@ type Manager struct {
 	timeWaits  int // of the timers
 }
 
-// A remote is a number that a peer has given. A peer says itself which GUID it has, so that alone tells nothing.
+// A remote is a number that a peer has given. A peer says itself which GUID it
+// has, so that alone tells nothing.
 type remote struct {
 	peer   peer
 	guid   uint64
@@ -101,7 +102,8 @@ func (m *Manager) Next() (next time.Duration, ok bool) {
 	return m.timers[0].due, true
 }
 
-// Receive takes a message that has arrived. It drops what is not a message, or from an address that no host can have.
+// Receive takes a message that has arrived. It drops what is not a message, or
+// from an address that no host can have.
 func (m *Manager) Receive(now time.Duration, in MAD) {
 	message, err := wire.ParseMAD(in.Data)
 	if err != nil || !isHost(in.Src) {

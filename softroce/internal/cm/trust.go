@@ -12,16 +12,20 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// What a peer says about itself counts only as far as the link proves it: a message is from the node and the address that the
-// Host names. Times that a peer chooses are capped here, and what waits for them is bounded in number.
+// What a peer says about itself counts only as far as the link proves it: a
+// message is from the node and the address that the Host names. Times that a
+// peer chooses are capped here, and what waits for them is bounded in number.
 
 const (
-	// maxResponseTimeout caps the time in which a peer says that it answers: 8.6 s. Linux's peers say 4.3 s.
+	// maxResponseTimeout caps the time in which a peer says that it answers:
+	// 8.6 s. Linux's peers say 4.3 s.
 	maxResponseTimeout = 21
-	// maxServiceTimeout caps the time by which a peer says that its answer is late: 69 s, as Linux's do.
+	// maxServiceTimeout caps the time by which a peer says that its answer is
+	// late: 69 s, as Linux's do.
 	maxServiceTimeout = 24
-	// maxAckTimeout caps the time that a peer chooses for the acknowledgements of the queue pair, and so for the time wait: 17 s. Linux's
-	// peers choose 2.1 s.
+	// maxAckTimeout caps the time that a peer chooses for the acknowledgements
+	// of the queue pair, and so for the time wait: 17 s. Linux's peers choose
+	// 2.1 s.
 	maxAckTimeout = 22
 	// maxTimeWaits is how many connections are in time wait at most.
 	maxTimeWaits = 1 << 13
@@ -38,8 +42,9 @@ func peerOf(node int, addr netip.Addr) peer { return peer{node, wire.GIDOf(addr)
 // sender returns the peer that a message comes from.
 func (in MAD) sender() peer { return peerOf(in.Node, in.Src) }
 
-// A party is what shares a bound: a node, and of the nodes that the link does not tell apart, those that one host may be. With IPv6, that
-// is a network of 2^64 addresses.
+// A party is what shares a bound: a node, and of the nodes that the link does
+// not tell apart, those that one host may be. With IPv6, that is a network of
+// 2^64 addresses.
 type party struct {
 	node   int
 	prefix netip.Prefix
@@ -60,13 +65,16 @@ func isHost(a netip.Addr) bool {
 		!(a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 }
 
-// isOf reports whether a message comes from the other end of c: the node that has answered, or was asked last.
+// isOf reports whether a message comes from the other end of c: the node that
+// has answered, or was asked last.
 func (c *conn) isOf(in MAD) bool {
 	return in.Node == cmp.Or(c.node, c.asked) && wire.GIDOf(c.peer) == wire.GIDOf(in.Src) && wire.GIDOf(c.local) == wire.GIDOf(in.Dst)
 }
 
-// hasRoom reports whether one more request may wait for the program. If there is no room and another party has more requests waiting
-// than the sender of this one would have, the newest of them gives up its place. Its peer repeats it.
+// hasRoom reports whether one more request may wait for the program. If there
+// is no room and another party has more requests waiting than the sender of
+// this one would have, the newest of them gives up its place. Its peer repeats
+// it.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -107,7 +115,8 @@ func (id *ID) dismiss(request *Event) {
 func (in MAD) party() party  { return partyOf(in.Node, in.Src) }
 func (c *conn) party() party { return partyOf(c.node, c.peer) }
 
-// boundTimeWaits ends the time wait of some connections early if there are too many: of the party that has the most, the older half.
+// boundTimeWaits ends the time wait of some connections early if there are too
+// many: of the party that has the most, the older half.
 func (m *Manager) boundTimeWaits() {
 	if m.timeWaits < maxTimeWaits {
 		return

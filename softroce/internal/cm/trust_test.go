@@ -17,7 +17,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// victims are a client with a connection to a server, and what an attacker may know of it: everything.
+// victims are a client with a connection to a server, and what an attacker may
+// know of it: everything.
 type victims struct {
 	*network
 	client, server *program
@@ -60,8 +61,9 @@ var (
 	attackerIP = netip.MustParseAddr("198.51.100.66")
 )
 
-// TestOnlyThePeer has a third host that knows all numbers of a connection, and sends from its own address, or a third process of a machine that says that it has the peer's. Nothing that it sends
-// changes the connection.
+// TestOnlyThePeer has a third host that knows all numbers of a connection, and
+// sends from its own address, or a third process of a machine that says that it
+// has the peer's. Nothing that it sends changes the connection.
 func TestOnlyThePeer(t *testing.T) {
 	for state, stopped := range map[string]wire.Attribute{
 		"asked": wire.AttrREP, "accepted": wire.AttrRTU, "established": 0,
@@ -136,7 +138,8 @@ func TestOnlyThePeer(t *testing.T) {
 	}
 }
 
-// TestOnlyTheServiceAnswers has a third host that answers a request for a datagram service.
+// TestOnlyTheServiceAnswers has a third host that answers a request for a
+// datagram service.
 func TestOnlyTheServiceAnswers(t *testing.T) {
 	n, client, _ := pair(t)
 	var asked *wire.SIDRReq
@@ -182,13 +185,16 @@ func putHeader(private []byte, src, dst netip.Addr) {
 	wire.IPHeader{Src: src, Dst: dst, SrcPort: 40000}.Put((*[wire.IPHeaderLen]byte)(private))
 }
 
-// deliver gives the server a message from an address of other machines, all of which are one node.
+// deliver gives the server a message from an address of other machines, all of
+// which are one node.
 func (v *victims) deliver(src netip.Addr, m wire.Message) {
 	data := wire.MAD(m)
 	v.server.Receive(v.now, cm.MAD{Node: 1, Src: src, Dst: serverIP, Data: data[:]})
 }
 
-// TestForgedGUID has a host that learnt the GUID of another, and sends its requests in the name of that: with numbers of queue pairs that have connections, and with some that will.
+// TestForgedGUID has a host that learnt the GUID of another, and sends its
+// requests in the name of that: with numbers of queue pairs that have
+// connections, and with some that will.
 func TestForgedGUID(t *testing.T) {
 	v := newVictims(t, 0)
 	for qpn := range uint32(64) {
@@ -205,7 +211,8 @@ func TestForgedGUID(t *testing.T) {
 	require.Equal(t, []string{"ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT_RESPONSE"}, v.client.log)
 }
 
-// TestEnds sends requests whose packet, path and header do not name the same ends, or ends that no host has.
+// TestEnds sends requests whose packet, path and header do not name the same
+// ends, or ends that no host has.
 func TestEnds(t *testing.T) {
 	const silence = wire.RejectReason(0)
 	gid := func(a string) wire.GID { return wire.GIDOf(netip.MustParseAddr(a)) }
@@ -276,7 +283,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestPeersTimes has a peer that asks for the longest times that there are, and answers nothing.
+// TestPeersTimes has a peer that asks for the longest times that there are, and
+// answers nothing.
 func TestPeersTimes(t *testing.T) {
 	t.Run("of a request", func(t *testing.T) {
 		n, server, ask := asked(t)
@@ -330,7 +338,8 @@ func TestPeersTimes(t *testing.T) {
 	})
 }
 
-// TestTimeWaitsAreBounded has a host that makes and ends connections without end, while two others do so now and then. Theirs keep their time wait.
+// TestTimeWaitsAreBounded has a host that makes and ends connections without
+// end, while two others do so now and then. Theirs keep their time wait.
 func TestTimeWaitsAreBounded(t *testing.T) {
 	n, _, server := pair(t)
 	n.fault = func(wire.Message) []time.Duration { return nil }
@@ -374,7 +383,8 @@ func TestTimeWaitsAreBounded(t *testing.T) {
 	require.Equal(t, "1 IDs, 1 ports, 1 claims, 0 connections, 0 numbers, 0 queue pairs, 0 services, 0 timers", server.Left())
 }
 
-// TestBacklogIsShared fills the queue of a listener with requests of one party: of another network address there is still room for its share.
+// TestBacklogIsShared fills the queue of a listener with requests of one party:
+// of another network address there is still room for its share.
 func TestBacklogIsShared(t *testing.T) {
 	for kind, test := range map[string]struct {
 		space   librdmacm.PortSpace

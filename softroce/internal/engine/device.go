@@ -43,8 +43,9 @@ const (
 // called from within calls of the device, by the same goroutine; they must not call the
 // device.
 type Config struct {
-	// Random chooses the numbers of queue pairs and the keys of memory, which peers must not guess. nil: a generator whose numbers do
-	// not tell the next ones, seeded from the system.
+	// Random chooses the numbers of queue pairs and the keys of memory, which
+	// peers must not guess. nil: a generator whose numbers do not tell the next
+	// ones, seeded from the system.
 	Random *rand.Rand
 	// Hostile makes the device as unfriendly as the specification lets it be, at random: queue pairs have
 	// turns of a few packets, and messages meet receivers that are not ready. nil: it is friendly.

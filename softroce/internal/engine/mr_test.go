@@ -181,7 +181,8 @@ func (n *numbers) Uint64() uint64 {
 	return next
 }
 
-// Keys and numbers of queue pairs do not tell the next ones: none of a few simple rules gives one from those before it.
+// Keys and numbers of queue pairs do not tell the next ones: none of a few
+// simple rules gives one from those before it.
 func TestNumbersAreNotGuessed(t *testing.T) {
 	d := New(Config{FirstQPN: 1 << 16, QPNs: 1 << 16})
 	keys, qpns := map[uint32]int{}, map[uint32]int{}

@@ -121,8 +121,9 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	return nil
 }
 
-// newQPN returns a number that no queue pair has, which is no secret but hard to guess. A number that was used a short while ago does not come
-// back if there are others: peers may still know it.
+// newQPN returns a number that no queue pair has, which is no secret but hard
+// to guess. A number that was used a short while ago does not come back if
+// there are others: peers may still know it.
 func (d *Device) newQPN() uint32 {
 	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.lately))
 	n := d.config.Random.Uint32N(d.config.QPNs)
@@ -140,7 +141,8 @@ func (d *Device) newQPN() uint32 {
 }
 
 const (
-	// randomTries is after how many numbers at random the next ones are tried in turn.
+	// randomTries is after how many numbers at random the next ones are tried
+	// in turn.
 	randomTries = 64
 	// maxLately is how many numbers do not come back for a while.
 	maxLately = 64

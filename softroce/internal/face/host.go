@@ -151,7 +151,8 @@ func (n *node) gidIndex(g wire.GID) (index uint32, ok bool) {
 	return 0, false
 }
 
-// Answers reports whether the machine sends to a peer by the interface that has its own address. Processes of one machine always reach each other.
+// Answers reports whether the machine sends to a peer by the interface that has
+// its own address. Processes of one machine always reach each other.
 func (h *host) Answers(own, peer netip.Addr) bool {
 	n := (*node)(h)
 	if n.internet == nil {

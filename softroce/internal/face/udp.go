@@ -37,7 +37,8 @@ type internet struct {
 	busy    atomic.Pointer[link.Socket] // has received last
 	// reachable reports whether the system knows how to send to a host. If not, it finds out, if the host is there.
 	reachable func(dst netip.Addr) bool
-	// answers reports whether the system sends from an own address to a host by a link.
+	// answers reports whether the system sends from an own address to a host by
+	// a link.
 	answers func(own netip.Addr, link int, peer netip.Addr) bool
 	links   map[wire.GID]int // of the own addresses; 0: those of loopback interfaces, which others reach by any
 

@@ -75,12 +75,15 @@ func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, er
 	return hop, link, nil
 }
 
-// fibMatch is RTM_F_FIB_MATCH: the answer is what the tables say, and an error where Linux would take the host to be on the link.
+// fibMatch is RTM_F_FIB_MATCH: the answer is what the tables say, and an error
+// where Linux would take the host to be on the link.
 const fibMatch = 0x2000
 
-// Answers reports whether the system sends from an own address to a host by a link: whether a packet from the host to that
-// address may be honest. Linux's rdma_cm asks the same (validate_net_dev). Link 0 stands for any, and another address of this machine is
-// such a host. Answers is true, too, if the system does not tell.
+// Answers reports whether the system sends from an own address to a host by a
+// link: whether a packet from the host to that address may be honest. Linux's
+// rdma_cm asks the same (validate_net_dev). Link 0 stands for any, and another
+// address of this machine is such a host. Answers is true, too, if the system
+// does not tell.
 func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
