@@ -20,6 +20,10 @@ type CQ struct {
 	ring   *CompletionQueue
 	qps    map[*QP]bool // that use it
 
+	staged  []duty // of the completions in the ring that are not shown yet
+	cleared int    // how many of them wait for no answer
+	listed  bool   // in publication.cqs
+
 	moderation libibverbs.ModerateCq
 	held       uint32        // completions since an event was due that moderation holds back
 	deadline   time.Duration // when the event is made nevertheless; 0: not known before the device advances
@@ -57,11 +61,12 @@ func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 		return err
 	}
 	r := q.ring
-	if r.Added-r.Polled > maxEntries {
+	end := q.end()
+	if end-r.Polled > maxEntries {
 		return syscall.EINVAL
 	}
 	to := CompletionQueue{Size: size, Entries: entries}
-	for n := r.Polled; n != r.Added; n++ {
+	for n := r.Polled; n != end; n++ {
 		*to.entry(n) = *r.entry(n)
 	}
 	r.Entries, r.Size, r.Max = entries, size, maxEntries
@@ -87,11 +92,18 @@ func (q *CQ) Destroy() error {
 		return syscall.EBUSY
 	}
 	q.forget()
+	if q.listed {
+		s := &q.device.staged
+		s.cqs = slices.DeleteFunc(s.cqs, func(o *CQ) bool { return o == q })
+	}
 	q.device.cqs--
 	return nil
 }
 
-// add puts a completion into the queue and makes the event if one is due. Solicited says
+// end is the count behind the last completion in the ring.
+func (q *CQ) end() uint32 { return q.ring.Added + uint32(len(q.staged)) }
+
+// add puts a completion into the queue. Show makes the event if one is due. Solicited says
 // that the completion is one for which a queue armed for solicited events waits: a receive of a
 // message with the solicited bit. Failures always are.
 //
@@ -99,12 +111,12 @@ func (q *CQ) Destroy() error {
 //
 // If there is no room the completion is lost and the queue broken: an event says so, and its
 // queue pairs go to the error state when the device next advances.
-func (q *CQ) add(c Completion, solicited bool) {
+func (q *CQ) add(c Completion, y duty) {
 	r, d := q.ring, q.device
 	if r.Overrun != 0 {
 		return
 	}
-	if r.Added-atomic.LoadUint32(&r.Polled) >= r.Max {
+	if q.end()-atomic.LoadUint32(&r.Polled) >= r.Max {
 		atomic.StoreUint32(&r.Overrun, 1)
 		d.event(libibverbs.IBV_EVENT_CQ_ERR, q)
 		d.failing = slices.AppendSeq(d.failing, maps.Keys(q.qps))
@@ -112,14 +124,37 @@ func (q *CQ) add(c Completion, solicited bool) {
 	}
 	c.Timestamp = uint64(d.now)
 	c.Wallclock = uint64(d.start + int64(d.now))
-	*r.entry(r.Added) = c
-	// Who arms the queue and then polls sees this completion, or it is seen here that the queue is armed. A store
-	// would not do: with the race detector, those to C's memory may come after the load that follows.
-	atomic.SwapUint32(&r.Added, r.Added+1)
-	armed := atomic.LoadUint32(&r.Armed)
-	if armed == ArmedNext || armed == ArmedSolicited && (solicited || c.Status != libibverbs.IBV_WC_SUCCESS) {
-		q.due()
+	*r.entry(q.end()) = c
+	q.staged = append(q.staged, y)
+	if d.config.Outgoing == nil {
+		q.show(1)
+	} else if !q.listed {
+		q.listed = true
+		d.staged.cqs = append(d.staged.cqs, q)
 	}
+}
+
+// show lets the program see the first n completions that are staged, and makes the events that are due.
+func (q *CQ) show(n int) {
+	if n == 0 {
+		return
+	}
+	r := q.ring
+	first := r.Added
+	// Who arms the queue and then polls sees these completions, or it is seen here that the queue is armed. A store
+	// would not do: with the race detector, those to C's memory may come after the load that follows.
+	atomic.SwapUint32(&r.Added, first+uint32(n))
+	for i, y := range q.staged[:n] {
+		armed := atomic.LoadUint32(&r.Armed)
+		if armed == NotArmed {
+			break
+		}
+		if armed == ArmedNext || y.solicited || r.entry(first+uint32(i)).Status != libibverbs.IBV_WC_SUCCESS {
+			q.due()
+		}
+	}
+	q.staged = q.staged[:copy(q.staged, q.staged[n:])]
+	q.cleared = max(0, q.cleared-n)
 }
 
 // due makes the event for which the queue is armed, or holds it back.
@@ -154,19 +189,31 @@ func (q *CQ) forget() {
 // remove drops the completions of a queue pair. The owner holds the lock of those who poll.
 func (q *CQ) remove(number uint32) {
 	r := q.ring
-	kept := r.Polled
-	for n := r.Polled; n != r.Added; n++ {
-		if c := r.entry(n); c.QpNum != number {
-			*r.entry(kept) = *c
-			kept++
+	end, kept := q.end(), r.Polled
+	staged, cleared := q.staged[:0], 0
+	for n := r.Polled; n != end; n++ {
+		c := r.entry(n)
+		if c.QpNum == number {
+			continue
+		}
+		*r.entry(kept) = *c
+		kept++
+		if i := int(int32(n - r.Added)); i >= 0 {
+			staged = append(staged, q.staged[i])
+			if i < q.cleared {
+				cleared++
+			}
 		}
 	}
-	atomic.StoreUint32(&r.Added, kept)
+	q.staged, q.cleared = staged, cleared
+	atomic.StoreUint32(&r.Added, kept-uint32(len(staged)))
 }
 
-// advanceCQs makes the events that moderation has held back for long enough, and puts the queue pairs of
-// queues that ran over into the error state. It returns when the next event is due, or 0.
-func (d *Device) advanceCQs() (next time.Duration) {
+// advanceEvents makes the events that moderation has held back for long enough. It returns when the next event is due, or 0.
+func (d *Device) advanceEvents() (next time.Duration) {
+	if len(d.moderated) == 0 {
+		return 0
+	}
 	for _, q := range slices.Clone(d.moderated) {
 		if q.deadline == 0 {
 			q.deadline = d.now + q.period()
@@ -177,6 +224,11 @@ func (d *Device) advanceCQs() (next time.Duration) {
 			next = q.deadline
 		}
 	}
+	return next
+}
+
+// advanceCQs puts the queue pairs of queues that ran over into the error state.
+func (d *Device) advanceCQs() {
 	for len(d.failing) > 0 { // which may put more of them there
 		failing := d.failing
 		d.failing = nil
@@ -184,5 +236,4 @@ func (d *Device) advanceCQs() (next time.Duration) {
 			q.fail()
 		}
 	}
-	return next
 }

@@ -74,6 +74,8 @@ type Config struct {
 	// Room reports whether there is room on the way to a queue pair. If not, a reliable connection sends only
 	// while nothing of it waits for an ACK; Resume is to be called when there may be room. nil: there always is.
 	Room func(qpn uint32) bool
+	// Outgoing tells when what Send gets has left the process. nil: it does so at once.
+	Outgoing Outgoing
 	// CompletionEvent tells that a completion queue that was armed has a completion.
 	CompletionEvent func(cq *CQ)
 	// AsyncEvent passes on an asynchronous event.
@@ -104,7 +106,9 @@ type Device struct {
 
 	moderated []*CQ // hold an event back
 	failing   []*QP // go to the error state when the device next advances
+	orphans   []*QP // their peers' processes have ended a moment ago
 	schedule  schedule
+	staged    publication
 	counters  Counters // Retries are those of queue pairs that are gone
 
 	// What copying a packet uses, so that it need not allocate.

@@ -117,6 +117,7 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
+	m.pd.device.showTails()
 	m.pd.users--
 	n.pd.users++
 	*m = n
@@ -149,6 +150,7 @@ func (m *MR) Deregister() error {
 	if m.windows > 0 {
 		return syscall.EBUSY
 	}
+	m.pd.device.showTails()
 	delete(m.pd.device.mrs, m.key>>8)
 	m.pd.users--
 	m.memory = nil

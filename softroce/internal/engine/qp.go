@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
@@ -30,6 +31,10 @@ type QP struct {
 	queued bool              // is in schedule.ready
 
 	blocked bool // is in schedule.blocked
+	outside bool // the peer is in another process
+
+	orphan    bool          // the peer's process has ended
+	peerLasts time.Duration // if not 0, until when it has not, for those who send
 
 	requester requester
 	responder responder

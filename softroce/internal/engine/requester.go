@@ -180,7 +180,9 @@ func (q *QP) begin() bool {
 		if req.hasAnswer() && r.reads > 0 && r.reads >= int(q.attr.MaxRdAtomic) {
 			return false
 		}
-		req.status = q.measure(req, s)
+		if req.status = q.measure(req, s); q.orphan && req.status == libibverbs.IBV_WC_SUCCESS {
+			req.status = libibverbs.IBV_WC_RETRY_EXC_ERR
+		}
 	}
 	if req.status == libibverbs.IBV_WC_SUCCESS {
 		r.psn = req.end()
@@ -712,7 +714,7 @@ func (q *QP) complete(status libibverbs.WcStatus) {
 		if status == libibverbs.IBV_WC_SUCCESS {
 			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
 		}
-		q.sendCQ.add(c, false)
+		q.sendCQ.add(c, duty{})
 	}
 	r.head++
 }

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
@@ -31,6 +32,9 @@ type responder struct {
 
 	answers []answer // from first on, in the order of PSNs
 	first   int
+
+	added, sent uint32        // counts of the answer that was added last, and sent last
+	overdue     time.Duration // if not 0, when the next one will have waited for too long
 }
 
 // message is a SEND or WRITE of several packets that is under way.
@@ -64,6 +68,7 @@ type receive struct {
 type answer struct {
 	kind     answerKind
 	repeated bool
+	count    uint32
 	syndrome wire.Syndrome
 	msn      uint32
 	psn      wire.PSN // of the next packet
@@ -217,8 +222,12 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	case nil:
 		r.nak = false
 		r.psn = r.psn.Add(packets)
-		if p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
+		switch {
+		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
+		case p.Opcode.IsAtomic() && q.outside: // the program can see what it has done
+			q.answerNow()
+			q.device.config.Outgoing.Flush()
 		}
 	case lost:
 	case notReady:
@@ -237,7 +246,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
-		q.completeReceive(q.receiveCompletion(f.status), false)
+		q.completeReceive(q.receiveCompletion(f.status), q.duty())
 	}
 	if q.kind == libibverbs.IBV_QPT_RC && !f.silent && !r.refused {
 		q.device.event(f.event, q)
@@ -308,9 +317,28 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 			c.Opcode = libibverbs.IBV_WC_RECV_RDMA_WITH_IMM
 		}
 		c.setHeaders(p)
-		q.completeReceive(c, p.Solicited)
+		y := q.dutyOf(p)
+		y.solicited = p.Solicited
+		q.completeReceive(c, y)
 	}
 	return nil
+}
+
+// duty returns what a completion waits for: the answers that were added.
+func (q *QP) duty() duty {
+	if !q.outside {
+		return duty{}
+	}
+	return duty{qp: q, answers: q.responder.added}
+}
+
+// dutyOf returns what waits for the answer to a packet, which will be the next, if it asks for one.
+func (q *QP) dutyOf(p *wire.Packet) duty {
+	y := q.duty()
+	if p.AckReq {
+		y.answers++
+	}
+	return y
 }
 
 // rightLength reports whether a packet with n bytes of payload has as many as its place in the
@@ -337,8 +365,15 @@ func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
 		return badAccess
 	}
 	d := q.device
-	d.target = append(d.target[:0], b)
-	if refused := refusalOf(scatter(d.target, p.Payload), badAccess); refused != nil {
+	var f fault
+	if q.outside && n == m.left && n > 0 && len(p.Payload) == 1 {
+		f = q.writeLast(b, p.Payload[0], q.dutyOf(p))
+	} else {
+		d.settle(b[:n])
+		d.target = append(d.target[:0], b)
+		f = scatter(d.target, p.Payload)
+	}
+	if refused := refusalOf(f, badAccess); refused != nil {
 		return refused
 	}
 	m.addr += uint64(n)
@@ -365,6 +400,9 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	var ok bool
 	if d.target, ok = d.slices(d.target[:0], q.recvPD, r.segments, offset, n, libibverbs.IBV_ACCESS_LOCAL_WRITE); !ok {
 		return badReceive
+	}
+	for _, b := range d.target {
+		d.settle(b)
 	}
 	return refusalOf(scatter(d.target, src), badReceive)
 }
@@ -410,9 +448,9 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	return c
 }
 
-func (q *QP) completeReceive(c Completion, solicited bool) {
+func (q *QP) completeReceive(c Completion, y duty) {
 	q.responder.receive.taken = false
-	q.recvCQ.add(c, solicited)
+	q.recvCQ.add(c, y)
 }
 
 // setHeaders puts what comes with a message in its last packet into a completion.
@@ -459,6 +497,7 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	if !ok {
 		return badRequest
 	}
+	q.device.settle(b)
 	var old uint64
 	if p.Opcode == wire.RCCompareSwap {
 		old, ok = compareAndSwap(word, p.Compare, p.SwapAdd)
@@ -534,6 +573,8 @@ func (q *QP) addAck(s wire.Syndrome, psn wire.PSN) {
 	a := answer{kind: ackAnswer, syndrome: s, msn: r.msn, psn: psn}
 	if n := len(r.answers); n > r.first {
 		if last := &r.answers[n-1]; last.kind == ackAnswer && last.syndrome == wire.Ack {
+			r.added++
+			a.count = r.added
 			*last = a
 			return
 		}
@@ -549,8 +590,20 @@ func (q *QP) addAnswer(a answer) {
 		r.answers = r.answers[:copy(r.answers, r.answers[r.first:])]
 		r.first = 0
 	}
+	r.added++
+	a.count = r.added
 	r.answers = append(r.answers, a)
+	if q.outside {
+		q.device.staged.owed++
+	}
 	q.device.schedule.add(q)
+}
+
+// answerNow sends answers before q has its turn.
+func (q *QP) answerNow() {
+	if q.answer(turnPackets) {
+		q.device.schedule.add(q)
+	}
 }
 
 // answer sends up to budget packets of answers and reports whether there are more.
@@ -598,7 +651,11 @@ func (q *QP) answerSent(a *answer) {
 	default:
 		r.outstanding--
 	}
+	r.sent, r.overdue = a.count, 0
 	r.first++
+	if q.outside {
+		q.device.staged.owed--
+	}
 }
 
 // readResponse returns the next packet of the answer to a READ, or nil if the key is not good any
@@ -619,6 +676,9 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	}
 	p := q.packet(op, a.psn)
 	n := min(a.length, uint32(q.mtu))
+	if q.device.hasTail(b[:n]) {
+		q.device.showTails() // what comes before was answered
+	}
 	if n > 0 {
 		p.Payload = append(p.Payload, b[:n])
 	}
@@ -634,7 +694,7 @@ func (q *QP) refuseRead(a *answer) {
 	nak := badAccess
 	if a.repeated {
 		q.responder.repeats--
-		*a = answer{kind: ackAnswer, syndrome: nak.syndrome, msn: a.msn, psn: a.psn}
+		*a = answer{kind: ackAnswer, count: a.count, syndrome: nak.syndrome, msn: a.msn, psn: a.psn}
 		return
 	}
 	psn := a.psn
@@ -645,7 +705,11 @@ func (q *QP) refuseRead(a *answer) {
 
 func (q *QP) dropAnswers() {
 	r := &q.responder
+	if q.outside {
+		q.device.staged.owed -= len(r.answers) - r.first
+	}
 	r.answers, r.first, r.outstanding, r.repeats = r.answers[:0], 0, 0, 0
+	r.sent, r.overdue = r.added, 0
 }
 
 // sendAcks sends what can be answered without reading memory. Who fails or goes has

@@ -38,6 +38,7 @@ type schedule struct {
 func (d *Device) Advance(now time.Duration) (next time.Duration) {
 	d.now = now
 	d.schedule.timers.expire(now)
+	orphans := d.advanceOrphans()
 	for range turns {
 		q := d.schedule.take()
 		if q == nil {
@@ -45,13 +46,16 @@ func (d *Device) Advance(now time.Duration) (next time.Duration) {
 		}
 		q.turn()
 	}
-	event := d.advanceCQs()
+	d.advanceCQs()
+	event := d.advanceEvents()
 	if d.schedule.busy() {
 		return now
 	}
 	next = d.schedule.timers.next()
-	if event != 0 {
-		next = min(next, event)
+	for _, due := range []time.Duration{orphans, event} {
+		if due != 0 {
+			next = min(next, due)
+		}
 	}
 	return next
 }

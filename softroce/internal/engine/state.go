@@ -16,6 +16,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 		return
 	case libibverbs.IBV_QPS_RTR:
 		s.psn = wire.PSN(q.attr.RqPsn).Add(0)
+		out := q.device.config.Outgoing
+		q.outside = out != nil && q.kind == libibverbs.IBV_QPT_RC && out.Outside(q)
 	case libibverbs.IBV_QPS_RTS:
 		if from == libibverbs.IBV_QPS_RTR {
 			psn := wire.PSN(q.attr.SqPsn).Add(0)
@@ -29,7 +31,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 			q.sendAcks()
 		}
 		if s.receive.taken {
-			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+			q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.duty())
 		}
 	}
 	q.device.schedule.add(q)
@@ -38,6 +40,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 // halt forgets everything that was under way.
 func (q *QP) halt() {
 	q.sendAcks()
+	q.device.showTails()
+	q.outside, q.orphan, q.peerLasts = false, false, 0
 	q.device.schedule.timers.remove(&q.requester.timer)
 	q.forgetCongestion()
 	q.device.schedule.remove(q)
@@ -52,13 +56,13 @@ func (q *QP) halt() {
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {
-		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+		q.sendCQ.add(q.sendCompletion(r.head, libibverbs.IBV_WC_WR_FLUSH_ERR), duty{})
 		r.head++
 	}
 	r.send, r.next = r.head, r.head
 	for ; budget > 0 && q.srq == nil && q.recv.waiting(s.next, s.next) > 0; budget-- {
 		q.takeReceive()
-		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), false)
+		q.completeReceive(q.receiveCompletion(libibverbs.IBV_WC_WR_FLUSH_ERR), q.duty())
 	}
 	return budget == 0
 }

@@ -67,7 +67,7 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 		c := q.receiveCompletion(libibverbs.IBV_WC_SUCCESS)
 		c.Opcode, c.ByteLen, c.SrcQp, c.WcFlags = libibverbs.IBV_WC_RECV, n, p.SrcQP, uint32(libibverbs.IBV_WC_GRH)
 		c.setHeaders(p)
-		q.completeReceive(c, p.Solicited)
+		q.completeReceive(c, duty{solicited: p.Solicited})
 	case badReceive:
 		q.refuse(refused)
 	default: // the receive serves the next one

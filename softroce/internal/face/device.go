@@ -28,6 +28,9 @@ func (n *node) plug() {
 		Room:            n.room,
 		CompletionEvent: n.completionEvent,
 	}
+	if n.link != nil || n.internet != nil {
+		c.Outgoing = (*outgoing)(n)
+	}
 	if n.internet != nil {
 		c.FirstQPN, c.QPNs, c.MaxQPs = firstOutside, lastOutside-firstOutside+1, qpns
 		c.MTU = n.internet.mtu()

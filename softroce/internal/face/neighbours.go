@@ -237,6 +237,7 @@ func (n *node) sendTo(slot int, p *wire.Packet) {
 	if n.link == nil || slot == 0 {
 		return
 	}
+	n.sent = true
 	n.link.Send(slot, headerLen+p.Size(), func(frame []byte) bool {
 		b := append(frame[:0], packetFrame)
 		b = append(b, p.SGID[:]...)
@@ -291,11 +292,18 @@ func (b *neighbours) Receive(slot int, frame []byte) {
 	n.device.Receive(p)
 }
 
+// moment is after how long what is under way to a neighbour that has ended fails: so that a program hears of the end by the events of its
+// connections, if it waits for them.
+const moment = 250 * time.Millisecond
+
 // Gone tells that a neighbour has ended.
 func (b *neighbours) Gone(slot int) {
 	n := (*node)(b)
 	n.cm.receive(n.now()) // its last messages may have come just now
 	n.cm.manager.NodeGone(n.now(), slot)
+	for _, d := range n.inUse {
+		d.PeersGone(uint32(slot)<<qpnBits, qpns, n.now()+moment)
+	}
 }
 
 // Resume tells that neighbours may have room again.

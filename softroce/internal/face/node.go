@@ -48,6 +48,7 @@ type node struct {
 	link     *link.Link // nil: there are no neighbours
 	internet *internet  // nil: there are no other machines
 	packets  engine.PacketPool
+	sent     bool // something to another process, in the call of the program's that has the mutex
 
 	groups      map[wire.GID]io.Closer // names of the groups that have queue pairs here
 	memberships map[wire.GID]members   // of groups that were sent to a short while ago
@@ -148,16 +149,23 @@ func newNode() *node {
 func (n *node) now() time.Duration { return time.Since(n.began) }
 
 // lock locks the node for a call of the program's.
-func (n *node) lock() { n.mu.Lock() }
+func (n *node) lock() {
+	n.mu.Lock()
+	n.sent = false
+}
 
-// unlock ends what lock began. The goroutine does what has become due. What goes to other machines is sent first: the program may end
+// unlock ends what lock began. The goroutine does what has become due. What the call has sent leaves the process first: the program may end
 // before the goroutine is there.
 func (n *node) unlock() {
 	if n.internet != nil {
 		n.internet.flush()
 	}
+	behind := n.sent && n.behind()
 	n.mu.Unlock()
 	n.bell.Ring()
+	if behind {
+		n.awaitOutgoing()
+	}
 }
 
 // work does the device's work whenever there is some, for as long as the process lives.
@@ -277,6 +285,9 @@ func (n *node) advance(now time.Duration) (next time.Duration) {
 	}
 	if n.internet != nil {
 		n.internet.flush()
+	}
+	for _, d := range n.inUse {
+		next = min(next, d.Publish())
 	}
 	return next
 }

@@ -307,11 +307,12 @@ func (n *node) openGroup(group netip.Addr) (*link.Socket, error) {
 
 // resume lets queue pairs go on that found no room in a socket.
 func (n *node) resume() {
-	n.lock()
-	defer n.unlock()
+	n.mu.Lock()
 	for _, d := range n.inUse {
 		d.Resume()
 	}
+	n.mu.Unlock()
+	n.bell.Ring()
 }
 
 // mtu returns the port's MTU: the largest that fits all interfaces with the headers.
@@ -384,6 +385,7 @@ func (n *node) refreshSockets() ([]machineAddress, error) {
 // sendOut sends a packet to another machine, or another process of this one.
 func (n *node) sendOut(p *wire.Packet) {
 	u := n.internet
+	n.sent = true
 	s := u.sockets[p.SGID]
 	if s == nil {
 		return
@@ -442,6 +444,32 @@ func (u *internet) blocked() bool {
 		}
 	}
 	return false
+}
+
+// mark remembers what sockets keep, and reports whether there is nothing.
+func (u *internet) mark() (left bool) {
+	left = true
+	for _, s := range u.sockets {
+		left = s.Mark() && left
+	}
+	return left
+}
+
+// left reports whether the system has taken what mark remembered.
+func (u *internet) left() bool {
+	for _, s := range u.sockets {
+		if !s.Left() {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUp makes mark ignore sockets that take no more, until they do.
+func (u *internet) giveUp() {
+	for _, s := range u.sockets {
+		s.GiveUp()
+	}
 }
 
 // maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.

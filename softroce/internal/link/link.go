@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -69,14 +70,21 @@ type Link struct {
 	listener net.Listener
 	helpers  sync.WaitGroup
 
-	mu      sync.Mutex
-	peers   map[int]*peer
-	waiting int               // peers that frames wait for
-	full    bool              // there was no room for a peer since Resume was called last
-	sources []*source         // replaced when it changes
-	gone    []int             // nodes that are gone
-	conns   map[net.Conn]bool // all that are open
-	closed  bool
+	mu       sync.Mutex
+	peers    map[int]*peer
+	waiting  int               // peers that frames wait for
+	marked   int               // peers with frames that Mark saw
+	full     bool              // there was no room for a peer since Resume was called last
+	sources  []*source         // replaced when it changes
+	gone     []int             // nodes that are gone
+	losing   map[int]bool      // nodes that may be about to be
+	seen     [Slots]int        // how many sources there were of each slot
+	ended    [Slots]int        // how many of them have ended
+	arrived  sync.Cond         // mu: arriving has changed
+	arrival  uint64            // number of the connection that was accepted last
+	arriving map[uint64]bool   // connections whose ring is not a source yet
+	conns    map[net.Conn]bool // all that are open
+	closed   bool
 }
 
 // peer is a node that frames are sent to.
@@ -86,6 +94,9 @@ type peer struct {
 	bell    *Bell    // nil until the node has answered
 	waiting [][]byte // frames that had no room
 	bytes   int      // of them
+	marked  int      // how many of them were there when Mark was called last
+	stuck   bool     // none has found room since GiveUp
+	ended   int      // Link.ended of the slot, in the beginning
 }
 
 // source is a node that frames come from.
@@ -114,7 +125,11 @@ func Join(handler Handler, bell *Bell) (*Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		l := &Link{slot: slot, handler: handler, bell: bell, listener: listener, peers: map[int]*peer{}, conns: map[net.Conn]bool{}}
+		l := &Link{
+			slot: slot, handler: handler, bell: bell, listener: listener, peers: map[int]*peer{},
+			losing: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{},
+		}
+		l.arrived.L = &l.mu
 		l.helpers.Go(func() { l.accept(listener, l.serve) })
 		return l, nil
 	}
@@ -157,7 +172,7 @@ func (l *Link) Claim(name string) (io.Closer, error) {
 		return nil, os.ErrClosed
 	}
 	// Who has found the name goes away, and is no node that has ended.
-	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int) {}) })
+	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int, func()) {}) })
 	return listener, nil
 }
 
@@ -186,7 +201,7 @@ func Names(start string) (rest []string) {
 }
 
 // accept lets serve serve the nodes that connect.
-func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int)) {
+func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
 	for {
 		c, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -199,13 +214,44 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 		if !l.open(c) {
 			return
 		}
+		there := l.arrive()
 		l.helpers.Go(func() {
 			defer l.hangUp(c)
+			defer there()
 			unix := c.(*net.UnixConn)
 			if slot, err := l.greet(unix); err == nil {
-				serve(unix, slot)
+				serve(unix, slot, there)
 			}
 		})
+	}
+}
+
+// arrive notes that a connection was accepted, and returns the function that notes that its ring is a source, or that it has none.
+func (l *Link) arrive() (there func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.arrival++
+	number := l.arrival
+	l.arriving[number] = true
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.arriving, number)
+		l.arrived.Broadcast()
+	}
+}
+
+// await waits until the rings of all nodes that have connected so far are sources. One that has ended since may have left frames.
+func (l *Link) await() {
+	// Connections are accepted in their order, so those before this one are noted when the link answers, and closes it.
+	if c, _, err := l.dial(fmt.Sprint("node/", l.slot)); err == nil {
+		waitForEnd(c)
+		c.Close()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for last := l.arrival; slices.ContainsFunc(slices.Collect(maps.Keys(l.arriving)), func(n uint64) bool { return n <= last }); {
+		l.arrived.Wait()
 	}
 }
 
@@ -328,7 +374,7 @@ func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 }
 
 // serve receives the ring of a node that has connected, and waits until the node ends.
-func (l *Link) serve(c *net.UnixConn, slot int) {
+func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	if slot == l.slot {
 		return // whoever says so is not
 	}
@@ -344,7 +390,9 @@ func (l *Link) serve(c *net.UnixConn, slot int) {
 		}
 	}
 	l.sources = append(slices.Clone(l.sources), s)
+	l.seen[slot]++
 	l.mu.Unlock()
+	there()
 	l.bell.Ring() // there may be frames
 	waitForEnd(c)
 	s.ended.Store(true)
@@ -407,7 +455,7 @@ func (l *Link) connect(slot int) (*peer, error) {
 		return nil, err
 	}
 	ring.closeFD()
-	p := &peer{slot: slot, ring: writer{memory: ring}}
+	p := &peer{slot: slot, ring: writer{memory: ring}, ended: l.ended[slot]}
 	l.conns[conn] = true
 	l.peers[slot] = p
 	l.helpers.Go(func() { l.attend(p, conn) })
@@ -431,7 +479,10 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 	}
 	l.drop(p.slot, p)
 	l.full = true // who waits for room need not any more
-	l.lose(p.slot)
+	l.bell.Ring()
+	if l.ended[p.slot] == p.ended { // else the end has been told
+		l.lose(p.slot)
+	}
 }
 
 // receiveBell waits for a node's answer, without a limit: a node that is stopped answers when it goes on, and one that has ended
@@ -454,10 +505,22 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 // lose lets Poll tell that a node that frames go to is gone. If frames come from it, its end is told after the last of
 // them. Who calls it has l.mu.
 func (l *Link) lose(slot int) {
-	if !slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) {
-		l.gone = append(l.gone, slot)
+	hasSource := func() bool { return slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) }
+	if l.closed || l.losing[slot] || hasSource() {
+		return
 	}
-	l.bell.Ring()
+	l.losing[slot] = true
+	before := l.seen[slot]
+	l.helpers.Go(func() {
+		l.await()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.losing, slot)
+		if l.seen[slot] == before {
+			l.gone = append(l.gone, slot)
+			l.bell.Ring()
+		}
+	})
 }
 
 // drop forgets a peer.
@@ -465,6 +528,7 @@ func (l *Link) drop(slot int, p *peer) {
 	if len(p.waiting) > 0 {
 		l.waiting--
 	}
+	l.left(p, p.marked)
 	delete(l.peers, slot)
 	p.ring.memory.close()
 	if p.bell != nil {
@@ -549,11 +613,75 @@ func (l *Link) send(p *peer) {
 		}
 		p.tell()
 		p.waiting = slices.Delete(p.waiting, 0, sent)
+		p.stuck = p.stuck && sent == 0
+		l.left(p, sent)
 		if len(p.waiting) == 0 {
 			p.waiting = nil
 			l.waiting--
 		}
 	}
+}
+
+// left notes that the first n frames that waited for a peer do not any more.
+func (l *Link) left(p *peer, n int) {
+	if p.marked == 0 {
+		return
+	}
+	if p.marked = max(0, p.marked-n); p.marked == 0 {
+		l.marked--
+	}
+}
+
+// Mark remembers which frames wait in this process for room, and reports whether there are none. Those in a ring reach a node also if this process
+// ends.
+func (l *Link) Mark() (left bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marked = 0
+	if l.waiting == 0 {
+		return true
+	}
+	for _, p := range l.peers {
+		if p.marked = 0; !p.stuck {
+			p.marked = len(p.waiting)
+		}
+		if p.marked > 0 {
+			l.marked++
+		}
+	}
+	return l.marked == 0
+}
+
+// Left reports whether none of the frames that Mark remembered waits any more.
+func (l *Link) Left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.marked == 0
+}
+
+// Behind reports whether frames wait in this process for nodes that read.
+func (l *Link) Behind() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting > 0 {
+		for _, p := range l.peers {
+			if len(p.waiting) > 0 && !p.stuck {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// GiveUp makes Mark ignore what waits for the nodes that frames that it remembered wait for, until these read again.
+func (l *Link) GiveUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.peers {
+		p.stuck = p.stuck || p.marked > 0
+		p.marked = 0
+	}
+	l.marked = 0
 }
 
 // Poll passes on what has arrived, and sends what waits for nodes that have room. It reports whether it has left
@@ -623,6 +751,7 @@ func (l *Link) give(s *source) {
 func (l *Link) remove(s *source) {
 	l.mu.Lock()
 	l.sources = slices.DeleteFunc(slices.Clone(l.sources), func(o *source) bool { return o == s })
+	l.ended[s.slot]++
 	l.mu.Unlock()
 	s.removed = true
 	s.close()

@@ -591,6 +591,83 @@ func TestSlowNode(t *testing.T) {
 	}
 }
 
+// What waits for room has not left the process, until the other node reads, or has ended.
+func TestMark(t *testing.T) {
+	for name, act := range map[string]func(b *owner){
+		"reads": func(b *owner) { b.mu.Unlock() },
+		"ends": func(b *owner) {
+			b.ended = true
+			b.mu.Unlock()
+			<-b.done
+			b.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := join(t)
+			b, _ := join(t)
+			require.True(t, a.Mark())
+			b.mu.Lock() // so that it does not read
+			body := make([]byte, MaxFrame)
+			for a.Mark() {
+				require.True(t, a.Left())
+				require.False(t, a.Behind())
+				a.send(b.Slot(), body)
+			}
+			require.False(t, a.Left())
+			require.True(t, a.Behind())
+			a.GiveUp()
+			require.True(t, a.Left())
+			require.False(t, a.Behind(), "the node does not read")
+			require.True(t, a.Mark())
+			act(b)
+			until(t, func() bool { return !a.waits() })
+			require.True(t, a.Mark())
+			require.True(t, a.Left())
+
+			c, _ := join(t)
+			c.mu.Lock()
+			for a.Mark() {
+				a.send(c.Slot(), body)
+			}
+			require.False(t, a.Left())
+			c.mu.Unlock()
+			until(t, a.Left)
+		})
+	}
+}
+
+// waits reports whether frames wait for some node.
+func (o *owner) waits() bool {
+	o.Link.mu.Lock()
+	defer o.Link.mu.Unlock()
+	return o.waiting > 0
+}
+
+// The frames of a node that has ended come before the news of its end, also if it was known as a destination first and its ring is not a source yet.
+func TestLastWordsToSender(t *testing.T) {
+	a, got := join(t)
+	for range 50 {
+		b, gotB := join(t)
+		slot := b.Slot()
+		a.send(slot, []byte("question"))
+		gotB.until(t, func() bool { return len(gotB.frames[a.Slot()]) == 1 })
+		b.stop()
+		b.send(a.Slot(), []byte("answer"))
+		b.Close()
+		got.until(t, func() bool { return got.gone[slot] == 1 })
+		require.Equal(t, [][]byte{[]byte("answer")}, got.frames[slot])
+		until(t, func() bool { // else the question of the next node in the slot goes to this one
+			a.Link.mu.Lock()
+			defer a.Link.mu.Unlock()
+			return a.peers[slot] == nil
+		})
+		got.mu.Lock()
+		delete(got.gone, slot)
+		delete(got.frames, slot)
+		got.mu.Unlock()
+	}
+}
+
 func TestClaimedNames(t *testing.T) {
 	a, _ := join(t)
 	b, _ := join(t)

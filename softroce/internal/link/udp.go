@@ -65,6 +65,8 @@ type Socket struct {
 	mu      sync.Mutex
 	out     sender
 	blocked atomic.Bool // the system takes no more for now
+	marked  bool        // it took no more when Mark was called
+	stuck   bool        // it has taken no more since GiveUp
 	resume  func()
 }
 
@@ -381,11 +383,36 @@ func (s *Socket) Flush() {
 // Blocked reports whether the system takes no more for now.
 func (s *Socket) Blocked() bool { return s.blocked.Load() }
 
+// Mark remembers what the system has not taken, and reports whether there is nothing.
+func (s *Socket) Mark() (left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked = s.out.len() > 0 && !s.stuck
+	return !s.marked
+}
+
+// Left reports whether the system has taken what Mark remembered.
+func (s *Socket) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.marked
+}
+
+// GiveUp makes Mark ignore what the system does not take, until it takes something.
+func (s *Socket) GiveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked, s.stuck = false, s.stuck || s.marked
+}
+
 // flush gives the system what is waiting. Whoever calls it has s.mu.
 func (s *Socket) flush() {
 	sent := true
 	if s.use(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
 		return
+	}
+	if sent {
+		s.marked, s.stuck = false, false
 	}
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
 		s.poller.wake() // whoever sleeps there may not wait for room yet

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
+)
+
+// gate is a way out of a process that lets packets go when it is open.
+type gate struct {
+	open           bool
+	marked, gaveUp bool
+	flushes        int
+}
+
+func (g *gate) Flush() { g.flushes++ }
+
+func (g *gate) Mark() bool {
+	g.marked = !g.open && !g.gaveUp
+	return !g.marked
+}
+
+func (g *gate) Left() bool {
+	if g.open {
+		g.marked = false
+	}
+	return !g.marked
+}
+
+func (g *gate) GiveUp()          { g.marked, g.gaveUp = false, true }
+func (g *gate) Outside(*QP) bool { return true }
+
+// gated makes a pair of which b's packets go through a gate.
+func (n *network) gated(kind libibverbs.QpType, size int) (a, b *end, g *gate) {
+	for len(n.nodes) < 2 {
+		n.node(byte(1 + len(n.nodes)))
+	}
+	g = &gate{}
+	n.nodes[1].config.Outgoing = g
+	a, b = n.pair(kind, size)
+	return a, b, g
+}
+
+// A program sees what a peer has done when the answer has left the process, not before. What a peer has written is seen from the end.
+func TestAnswersLeaveFirst(t *testing.T) {
+	const size = 3000 // several packets, the last of which is not full
+	for name, tt := range map[string]struct {
+		slot   SendSlot
+		recv   bool
+		memory bool
+	}{
+		"send":           {slot: SendSlot{Opcode: libibverbs.IBV_WR_SEND}, recv: true},
+		"write":          {slot: SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}, memory: true},
+		"write with imm": {slot: SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM}, recv: true, memory: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, g := n.gated(libibverbs.IBV_QPT_RC, size)
+			n.fillRandom(a.mr.memory)
+			last := size - 1
+			b.mr.memory[last] = ^a.mr.memory[last]
+			before := bytes.Clone(b.mr.memory[size-tailBytes:])
+			if tt.recv {
+				b.postRecv(7, b.mr.sge(0, size))
+			}
+			a.post(tt.slot.remote(b, 0), a.mr.sge(0, size))
+			b.Publish()
+			n.run()
+			require.Equal(t, b.now+patience, b.Publish(), "when it has waited for too long")
+			require.Empty(t, poll(b.recv.ring))
+			if tt.memory {
+				require.Equal(t, a.mr.memory[:size-tailBytes], b.mr.memory[:size-tailBytes])
+				require.Equal(t, before, b.mr.memory[size-tailBytes:])
+			}
+			require.Equal(t, []result{ok(0)}, results(a.send), "the answer is on its way")
+			g.open = true
+			require.Equal(t, Never, b.Publish())
+			require.Equal(t, a.mr.memory, b.mr.memory)
+			if tt.recv {
+				require.Equal(t, []result{ok(7)}, results(b.recv))
+			}
+		})
+	}
+}
+
+// Whether or not the packets can leave, what an answer has to wait for in the device keeps the completion back, for its own queue
+// pair's sake, but not for ever.
+func TestCompletionAwaitsAnswer(t *testing.T) {
+	for name, mended := range map[string]bool{"room": true, "no room": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, g := n.gated(libibverbs.IBV_QPT_RC, 4096)
+			g.open = true
+			full := true
+			b.config.Room = func(uint32) bool { return !full }
+			b.postRecv(7, b.mr.sge(0, 8))
+			a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(0, 4096))
+			a.post(SendSlot{ID: 2, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+			n.runFor(patience / 2)
+			next := b.Publish()
+			require.Greater(t, next, b.now)
+			require.Empty(t, poll(b.recv.ring), "the ACK comes after the answer to the READ")
+			if mended {
+				full = false
+				b.Resume()
+				n.run()
+				require.Equal(t, Never, b.Publish())
+			} else {
+				n.now = next
+				b.Advance(n.now)
+				b.Publish()
+			}
+			require.Equal(t, []result{ok(7)}, results(b.recv))
+		})
+	}
+}
+
+// What is staged is shown after some time although a packet has not left, and the next one does not wait for the same way.
+func TestGiveUp(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+	send := func(id uint64) {
+		b.postRecv(id, b.mr.sge(0, 8))
+		a.post(SendSlot{ID: id, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		n.run()
+	}
+	send(1)
+	next := b.Publish()
+	require.Empty(t, poll(b.recv.ring))
+	n.now = next
+	b.Advance(n.now)
+	require.Equal(t, Never, b.Publish())
+	require.True(t, g.gaveUp)
+	send(2)
+	require.Equal(t, Never, b.Publish())
+	require.Equal(t, []result{ok(1), ok(2)}, results(b.recv))
+}
+
+// Later requests find memory as the earlier ones have left it, seen or not.
+func TestTailsInOrder(t *testing.T) {
+	write := func(a, b *end, from, to, size int) {
+		a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, to), a.mr.sge(from, size))
+	}
+	for name, act := range map[string]func(a, b *end, want []byte){
+		"same place": func(a, b *end, want []byte) {
+			write(a, b, 0, 128, 64)
+			write(a, b, 64, 128, 64)
+			copy(want[128:192], a.mr.memory[64:])
+		},
+		"longer": func(a, b *end, want []byte) {
+			write(a, b, 0, 128, 8)
+			write(a, b, 64, 100, 200)
+			copy(want[100:300], a.mr.memory[64:])
+		},
+		"same end, longer": func(a, b *end, want []byte) {
+			write(a, b, 0, 128, 64)
+			write(a, b, 64, 64, 128)
+			copy(want[64:192], a.mr.memory[64:])
+		},
+		"shorter": func(a, b *end, want []byte) {
+			write(a, b, 0, 128, 64)
+			write(a, b, 64, 140, 8)
+			copy(want[128:192], a.mr.memory)
+			copy(want[140:148], a.mr.memory[64:])
+		},
+		"many": func(a, b *end, want []byte) {
+			for i := range 3 * maxTails {
+				write(a, b, i, 8*i, 8)
+				copy(want[8*i:][:8], a.mr.memory[i:])
+			}
+		},
+		"send": func(a, b *end, want []byte) {
+			b.postRecv(0, b.mr.sge(128, 8))
+			write(a, b, 0, 128, 64)
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(64, 8))
+			copy(want[128:192], a.mr.memory)
+			copy(want[128:136], a.mr.memory[64:])
+		},
+		"atomic": func(a, b *end, want []byte) {
+			write(a, b, 0, 128, 8)
+			add := SendSlot{Opcode: libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, CompareAdd: 1}.remote(b, 128)
+			a.post(add, a.mr.sge(1000, 8))
+			copy(want[128:136], a.mr.memory)
+			*word(want, 128)++
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, g := n.gated(libibverbs.IBV_QPT_RC, 1024)
+			n.fillRandom(a.mr.memory)
+			want := bytes.Clone(b.mr.memory)
+			act(a, b, want)
+			n.run()
+			require.Less(t, len(b.staged.tails), maxTails+1)
+			g.open = true
+			b.Publish()
+			require.Equal(t, want, b.mr.memory)
+			for _, r := range results(a.send) {
+				require.Equal(t, libibverbs.IBV_WC_SUCCESS, r.status)
+			}
+		})
+	}
+	t.Run("read", func(t *testing.T) {
+		n := newNetwork(t, 1)
+		a, b, g := n.gated(libibverbs.IBV_QPT_RC, 1024)
+		n.fillRandom(a.mr.memory)
+		write(a, b, 0, 0, 64)
+		a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(512, 64))
+		n.run()
+		require.Equal(t, a.mr.memory[:64], a.mr.memory[512:576])
+		require.NotZero(t, g.flushes, "the ACK has left when the memory is shown")
+	})
+}
+
+// What a program takes away gets what was written to it first; nothing is written to it later.
+func TestTailsOfWhatEnds(t *testing.T) {
+	for name, end := range map[string]func(b *end) error{
+		"region":     func(b *end) error { return b.mr.Deregister() },
+		"queue pair": func(b *end) error { return b.qp.Destroy() },
+		"reset": func(b *end) error {
+			return b.qp.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RESET}, libibverbs.IBV_QP_STATE)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, _ := n.gated(libibverbs.IBV_QPT_RC, 64)
+			n.fillRandom(a.mr.memory)
+			memory := b.mr.memory
+			b.Publish()
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, 64))
+			n.run()
+			b.Publish()
+			require.NotEqual(t, a.mr.memory, memory)
+			require.NoError(t, end(b))
+			require.Equal(t, a.mr.memory, memory)
+			require.Empty(t, b.staged.tails)
+			require.Zero(t, b.staged.owed)
+		})
+	}
+}
+
+// A WRITE to memory that is not there, or cannot be written to, is refused as before, also if all of it is staged.
+func TestTailWithoutMemory(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+	g.open = true
+	mr, unmap := b.mapped(2 * pageSize)
+	unmap(pageSize)
+	slot := SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE, RemoteAddr: mr.iova + pageSize - 32, RKey: mr.key}
+	a.post(slot, a.mr.sge(0, 64))
+	n.run()
+	b.Publish()
+	require.Equal(t, []result{{0, libibverbs.IBV_WC_REM_ACCESS_ERR}}, results(a.send))
+}
+
+// Staged completions are the queue pair's and the queue's as others are.
+func TestStagedCompletions(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+	a2, b2 := n.end(n.nodes[0], libibverbs.IBV_QPT_RC, nil, 64), n.end(n.nodes[1], libibverbs.IBV_QPT_RC, nil, 64)
+	n.join(a2, b2)
+	// Both have one queue for their receives.
+	delete(b2.qp.recvCQ.qps, b2.qp)
+	b2.qp.recvCQ = b.recv
+	b.recv.qps[b2.qp] = true
+	send := func(from, to *end, id uint64) {
+		to.postRecv(id, to.mr.sge(0, 8))
+		from.post(SendSlot{ID: id, Opcode: libibverbs.IBV_WR_SEND}, from.mr.sge(0, 8))
+		n.run()
+	}
+	g.open = true
+	send(a, b, 1)
+	b.Publish()
+	g.open = false
+	send(a, b, 2)
+	b.Publish() // cleared
+	send(a2, b2, 3)
+	send(a, b, 4)
+	send(a2, b2, 5)
+	require.Len(t, b.recv.staged, 4)
+	require.EqualValues(t, 1, b.recv.ring.Added-b.recv.ring.Polled)
+	require.Error(t, b.recv.Resize(newCompletions(8).Entries, 8, 4), "five would not fit")
+	require.NoError(t, b.recv.Resize(newCompletions(8).Entries, 8, 8))
+	require.NoError(t, b.qp.Destroy())
+	require.Len(t, b.recv.staged, 2)
+	require.Zero(t, b.recv.cleared)
+	g.open = true
+	b.Publish()
+	require.Equal(t, []result{ok(3), ok(5)}, results(b.recv))
+
+	g.open = false
+	send(a2, b2, 6)
+	b.recv.ring.Armed = ArmedSolicited
+	b.completions = nil
+	require.NoError(t, b2.qp.Destroy())
+	require.NoError(t, b.recv.Destroy())
+	g.open = true
+	b.Publish()
+	require.Empty(t, b.completions)
+}
+
+// What is under way to a process that has ended fails, a moment later, and so does what is sent later.
+func TestPeersGone(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+	other, _ := n.pair(libibverbs.IBV_QPT_RC, 64)
+	n.filter = func(p *wire.Packet) bool { return false }
+	gone := func() { a.PeersGone(b.qp.number&^0xFFFF, 1<<16, n.now+1000) }
+	a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	a.post(SendSlot{ID: 2, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	n.runFor(1)
+	a.PeersGone(b.qp.number+2, 1<<8, n.now)
+	n.runFor(10)
+	require.Empty(t, results(a.send), "others have ended")
+	gone()
+	gone()
+	n.runFor(100)
+	require.Empty(t, results(a.send))
+	n.runFor(2000)
+	require.Equal(t, []result{{1, libibverbs.IBV_WC_RETRY_EXC_ERR}, {2, libibverbs.IBV_WC_WR_FLUSH_ERR}}, results(a.send))
+
+	require.Equal(t, libibverbs.IBV_QPS_RTS, other.qp.State(), "nothing was under way")
+	other.post(SendSlot{ID: 3, Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), other.mr.sge(0, 8))
+	n.runFor(1000)
+	require.Equal(t, []result{{3, libibverbs.IBV_WC_RETRY_EXC_ERR}}, results(other.send))
+
+	// After a reset, a queue pair may have another peer.
+	a, b = n.pair(libibverbs.IBV_QPT_RC, 64)
+	gone()
+	n.filter = nil
+	for _, e := range []*end{a, b} {
+		require.NoError(t, e.qp.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RESET}, libibverbs.IBV_QP_STATE))
+	}
+	n.join(a, b)
+	n.runFor(2000)
+	b.postRecv(0, b.mr.sge(0, 8))
+	a.post(SendSlot{ID: 4, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	n.run()
+	require.Equal(t, []result{ok(4)}, results(a.send))
+}
+
+// A report that a packet has found no process counts if the packet is one without an answer.
+func TestUnreachable(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, _ := n.pair(libibverbs.IBV_QPT_RC, 64)
+	var sent []wire.Packet
+	n.filter = func(p *wire.Packet) bool {
+		sent = append(sent, *p)
+		return false
+	}
+	a.post(SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	n.runFor(10)
+	require.Len(t, sent, 1)
+	for name, change := range map[string]func(p *wire.Packet){
+		"before":          func(p *wire.Packet) { p.PSN = p.PSN.Add(-1) },
+		"not sent":        func(p *wire.Packet) { p.PSN = p.PSN.Add(1) },
+		"queue pair":      func(p *wire.Packet) { p.DestQP++ },
+		"host":            func(p *wire.Packet) { p.DGID[15]++ },
+		"source":          func(p *wire.Packet) { p.SGID[15]++ },
+		"answer":          func(p *wire.Packet) { p.Opcode = wire.RCAck },
+		"other transport": func(p *wire.Packet) { p.Opcode = wire.UDSendOnly },
+	} {
+		p := sent[0]
+		change(&p)
+		a.Unreachable(&p)
+		n.runFor(10)
+		require.Empty(t, results(a.send), name)
+	}
+	a.Unreachable(&sent[0])
+	require.Equal(t, []result{{1, libibverbs.IBV_WC_RETRY_EXC_ERR}}, results(a.send))
+
+	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
+	n.filter = nil
+	b.postRecv(0, b.mr.sge(0, 8))
+	a.post(SendSlot{ID: 2, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+	n.run()
+	p := wire.Packet{Opcode: wire.RCSendOnly, PSN: a.qp.requester.acked.Add(-1), DestQP: b.qp.number, SGID: a.qp.path.sgid, DGID: a.qp.path.dgid}
+	a.Unreachable(&p)
+	require.Equal(t, []result{ok(2)}, results(a.send))
+	require.Equal(t, libibverbs.IBV_QPS_RTS, a.qp.State(), "it was answered")
+}
