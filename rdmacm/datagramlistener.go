@@ -147,10 +147,11 @@ func (r *DatagramRequest) acceptOn(conn *DatagramConn, privateData []byte) error
 }
 
 // Reject refuses the request and sends the peer at most 136 bytes of private
-// data. After an error, the peer has been told as well, but without the data.
+// data. After an error, the peer has been told as well, but without the data. A
+// peer that has given up need not be told, and is no error.
 func (r *DatagramRequest) Reject(privateData []byte) error {
 	if err := r.answer("DatagramRequest.Reject"); err != nil {
 		return err
 	}
-	return errors.Join(r.request.event.ID.Reject(privateData), r.request.drop())
+	return r.request.reject(privateData)
 }

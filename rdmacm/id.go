@@ -56,8 +56,10 @@ type ID struct {
 	// away. It is taken before a channel's mu, and guards the fields below.
 	mu    sync.Mutex
 	hasQP bool
-	qp    queuePair
-	joins []*join
+	// answered is set when the request that created the ID was accepted or rejected.
+	answered bool
+	qp       queuePair
+	joins    []*join
 }
 
 // NewID creates an ID that reports its events on the channel; see
@@ -802,13 +804,16 @@ func (id *ID) accept(p ConnParam, movedQP bool) error {
 			defer id.setQP(id.raw.Qp)
 			id.setQP(nil)
 		}
-		return p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
+		err := p.with(func(raw *librdmacm.ConnParam) error { return librdmacm.Accept(id.raw, raw) })
+		id.answered = id.answered || err == nil
+		return err
 	})
 }
 
 // Reject rejects a connection request; see rdma_reject(3). The peer gets
 // ReasonConsumer and the private data, of up to 148 bytes, or 136 for
-// datagrams. The caller must still close the ID.
+// datagrams. If the peer has given up, Reject fails with an error matching
+// syscall.ECONNRESET. The caller must still close the ID.
 func (id *ID) Reject(privateData []byte) error {
 	return id.reject("rdma_reject", librdmacm.Reject, privateData)
 }
@@ -821,12 +826,21 @@ func (id *ID) RejectECE(privateData []byte) error {
 }
 
 func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8) error, privateData []byte) error {
-	return id.answer(op, func() error {
+	isGone := false
+	err := id.answer(op, func() error {
 		if err := id.checkPrivateData(limitsOfReject, privateData); err != nil {
 			return cerr.Argument(op, "", err)
 		}
-		return call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
+		err := call(id.raw, unsafe.Pointer(unsafe.SliceData(privateData)), uint8(len(privateData)))
+		// The kernel refuses only if there is no request, or no longer.
+		isGone = errors.Is(err, syscall.EINVAL) && !id.answered
+		id.answered = id.answered || err == nil
+		return err
 	})
+	if isGone {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return err
 }
 
 // refuse rejects and closes a request that no caller takes.

@@ -120,12 +120,20 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 }
 
 // Reject refuses the connection and sends the peer at most 148 bytes of private
-// data. After an error, the peer has been told as well, but without the data.
+// data. After an error, the peer has been told as well, but without the data. A
+// peer that has given up need not be told, and is no error.
 func (r *Request) Reject(privateData []byte) error {
 	if err := r.answer("Request.Reject"); err != nil {
 		return err
 	}
+	return r.reject(privateData)
+}
+
+func (r *Request) reject(privateData []byte) error {
 	err := r.event.ID.Reject(privateData)
+	if errors.Is(err, errGone) {
+		err = nil
+	}
 	return errors.Join(err, r.drop())
 }
 
