@@ -79,23 +79,27 @@ func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
 	}
-	waiting := map[party]int{}
-	most := in.party()
-	waiting[most]++ // the new one
+	var requests []*Event
 	for _, e := range id.channel.events {
-		if e.owner != id || e.ID == id {
-			continue
+		if e.owner == id && e.ID != id {
+			requests = append(requests, e)
 		}
-		p := e.ID.conn.party()
-		if waiting[p]++; waiting[p] > waiting[most] {
+	}
+	waiting := map[party]int{in.party(): 1} // the new one
+	for _, e := range requests {
+		waiting[e.ID.conn.party()]++
+	}
+	most := in.party()
+	for _, e := range requests {
+		if p := e.ID.conn.party(); waiting[p] > waiting[most] {
 			most = p
 		}
 	}
 	if most == in.party() {
 		return false
 	}
-	for _, e := range slices.Backward(id.channel.events) {
-		if e.owner == id && e.ID != id && e.ID.conn.party() == most {
+	for _, e := range slices.Backward(requests) {
+		if e.ID.conn.party() == most {
 			id.dismiss(e)
 			break
 		}
