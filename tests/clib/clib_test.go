@@ -117,6 +117,27 @@ func TestSignalsEnd(t *testing.T) {
 	}
 }
 
+// Faults of memory that was taken away under a region are the device's, whenever the program installs handlers. All others are
+// the program's.
+func TestFaults(t *testing.T) {
+	program := compile(t, "faults", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
+	for test, sig := range map[string]syscall.Signal{
+		"handlers": 0, "own": 0, "masks": 0, "ignored": 0, "fault": syscall.SIGSEGV, "fault_again": syscall.SIGSEGV,
+		"fault_ignored": syscall.SIGSEGV, "sent": syscall.SIGSEGV, "given_up": syscall.SIGSEGV,
+	} {
+		t.Run(test, func(t *testing.T) {
+			p := process.Start(t, process.Command(t, "softroce", "run", "-l", folder, program, test))
+			status := p.Wait()
+			require.Empty(t, p.Output())
+			if sig == 0 {
+				require.Zero(t, status)
+			} else {
+				require.Equal(t, sig, p.EndedBy())
+			}
+		})
+	}
+}
+
 func TestDlopen(t *testing.T) {
 	p := process.Run(t, process.Command(t, "softroce", "run", "-l", folder, compile(t, "dlopen", "-ldl")))
 	require.Zero(t, p.Wait())

@@ -36,8 +36,8 @@ type library struct {
 }
 
 var libraries = []library{
-	{"libibverbs.so.1", []string{"libibverbs.c", "own_libibverbs.c", "pass.c"}, nil},
-	{"librdmacm.so.1", []string{"librdmacm.c", "pass.c"}, []string{"libibverbs.so.1"}},
+	{"libibverbs.so.1", []string{"libibverbs.c", "own_libibverbs.c", "pass.c", "signals.c"}, nil},
+	{"librdmacm.so.1", []string{"librdmacm.c"}, []string{"libibverbs.so.1"}},
 	{"libmlx5.so.1", []string{"libmlx5.c"}, nil},
 	{"libefa.so.1", []string{"libefa.c"}, nil},
 }

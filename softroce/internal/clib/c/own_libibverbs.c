@@ -5,9 +5,7 @@
 #include "../../face/verbs_skeleton.h"
 #include "pass.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,34 +44,4 @@ int soft_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned 
 		return errno = r, -1;
 	*type = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
 	return 0;
-}
-
-/* While a thread of C is in Go, it has a stack of Go's, on which there may be no room for a signal's handler.
- * So each handler gets a stack of its own, which Go sets up for threads that are in it. These stand before libc's in
- * programs that are linked to this library. Handlers that were there before, Go sees to. */
-
-static int own_stack(int sig, const struct sigaction *action, struct sigaction *old)
-{
-	static int (*next)(int, const struct sigaction *, struct sigaction *);
-	struct sigaction a;
-
-	if (!next)
-		next = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_NEXT, "sigaction");
-	if (!action || (!(action->sa_flags & SA_SIGINFO) && (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN)))
-		return next(sig, action, old);
-	a = *action;
-	a.sa_flags |= SA_ONSTACK;
-	return next(sig, &a, old);
-}
-
-__attribute__((visibility("default"))) int sigaction(int sig, const struct sigaction *restrict action, struct sigaction *restrict old)
-{
-	return own_stack(sig, action, old);
-}
-
-__attribute__((visibility("default"))) sighandler_t signal(int sig, sighandler_t handler)
-{
-	struct sigaction a = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
-
-	return own_stack(sig, &a, &old) ? SIG_ERR : old.sa_handler;
 }

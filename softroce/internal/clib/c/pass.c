@@ -33,10 +33,15 @@ __attribute__((constructor)) static void locate(void)
 		sprintf(path, "%.*s/" DEVICE, (int)(slash - own), own);
 }
 
+int soft_is_device(const char *other)
+{
+	return other && strcmp(other, path) == 0;
+}
+
 static void load(void)
 {
 	sigset_t asynchronous, before;
-	void *device;
+	void *device, (*ready)(void);
 
 	if (dlsym(RTLD_DEFAULT, "crosscall2")) {
 		fprintf(stderr, "softroce: this is a Go program, and one process cannot have Go twice: "
@@ -48,13 +53,18 @@ static void load(void)
 	sigfillset(&asynchronous);
 	for (const int *s = (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF, SIGURG, 0}; *s; s++)
 		sigdelset(&asynchronous, *s);
+	soft_keep_faults();
 	pthread_sigmask(SIG_BLOCK, &asynchronous, &before);
 	device = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!device) {
+		soft_return_faults();
 		fprintf(stderr, "softroce: %s\n", dlerror());
 		return;
 	}
+	*(void **)&ready = dlsym(device, "soft_ready");
+	ready();
+	soft_share_faults(ready);
 	verbs = dlsym(device, "soft_libibverbs_function");
 	cm = dlsym(device, "soft_librdmacm_function");
 }

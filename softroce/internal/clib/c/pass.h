@@ -13,7 +13,19 @@
 	typeof(soft_##function) *found = soft_found(#function, &soft_known)
 
 /* Returns the device's function, which it keeps in known. It loads the device when it is first called. */
-void *soft_found(const char *function, void **known);
+__attribute__((visibility("default"))) void *soft_found(const char *function, void **known);
+
+/* Reports whether a path is that of the library that has the device. */
+int soft_is_device(const char *path);
+
+/* Keep what the program asks for when the device meets faults, from before the device is loaded on. */
+void soft_keep_faults(void);
+
+/* Shares faults between the program and the device, which is loaded and has this function. */
+void soft_share_faults(void *function);
+
+/* Undoes soft_keep_faults, as the device could not be loaded. */
+void soft_return_faults(void);
 
 /* Reads a file as ibv_read_sysfs_file(3) does. */
 int soft_read_file(const char *dir, const char *file, char *buf, size_t size);

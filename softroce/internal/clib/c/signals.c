@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#define _GNU_SOURCE
+
+#include "pass.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* sigaction, signal and the like stand before libc's in programs that are linked to this library, for two reasons.
+ *
+ * While a thread of C is in Go, it has a stack of Go's, on which there may be no room for a signal's handler. So each
+ * handler gets a stack of its own, which Go sets up for threads that are in it.
+ *
+ * The device meets memory that the program has taken away under a region as a fault, of which Go's handler makes an
+ * error of the request. So the program's handlers of faults do not take the place of Go's. The kernel calls first,
+ * which passes faults on to Go's handler. Those that were not in Go's code Go passes on to the handler that it found
+ * when it was loaded, which is last. Last does what the program has asked for. */
+
+static const int faults[] = {SIGSEGV, SIGBUS};
+
+#define FAULTS (sizeof(faults) / sizeof(faults[0]))
+
+static struct sigaction asked[FAULTS]; /* for, by the program */
+static struct sigaction of_go[FAULTS];
+static int keeping;                    /* whether asked, not the kernel, has what the program has asked for */
+static uintptr_t code, code_end;       /* of the library that has the device; 0 until it is loaded */
+
+static int libc_sigaction(int sig, const struct sigaction *action, struct sigaction *old)
+{
+	static int (*libc)(int, const struct sigaction *, struct sigaction *);
+
+	if (!libc)
+		libc = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_NEXT, "sigaction");
+	return libc(sig, action, old);
+}
+
+static int locked;
+
+/* Locks asked. No signal comes before the lock is given back, as its handler may call sigaction. */
+static void lock(sigset_t *before)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, before);
+	while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void unlock(const sigset_t *before)
+{
+	__atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+/* Returns the place of a signal in faults, or -1. */
+static int place(int sig)
+{
+	for (size_t i = 0; i < FAULTS; i++) {
+		if (faults[i] == sig)
+			return i;
+	}
+	return -1;
+}
+
+/* Returns what the program has asked for, and asks for something else if action is not NULL. */
+static struct sigaction ask(int i, const struct sigaction *action)
+{
+	struct sigaction old;
+	sigset_t before;
+
+	lock(&before);
+	old = asked[i];
+	if (action)
+		asked[i] = *action;
+	unlock(&before);
+	return old;
+}
+
+static void last(int sig, siginfo_t *info, void *context)
+{
+	struct sigaction a = ask(place(sig), NULL), dfl = {.sa_handler = SIG_DFL};
+	int sent = info->si_code <= 0, simple = !(a.sa_flags & SA_SIGINFO);
+	sigset_t mask, before;
+
+	if (simple && a.sa_handler == SIG_IGN && sent)
+		return;
+	if (simple && (a.sa_handler == SIG_DFL || a.sa_handler == SIG_IGN)) {
+		libc_sigaction(sig, &dfl, NULL);
+		syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
+		return; /* to the end of the process */
+	}
+	if (a.sa_flags & SA_RESETHAND)
+		ask(place(sig), &dfl);
+	sigorset(&mask, &((ucontext_t *)context)->uc_sigmask, &a.sa_mask);
+	if (!(a.sa_flags & SA_NODEFER))
+		sigaddset(&mask, sig);
+	pthread_sigmask(SIG_SETMASK, &mask, &before);
+	if (simple)
+		a.sa_handler(sig);
+	else
+		a.sa_sigaction(sig, info, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void first(int sig, siginfo_t *info, void *context)
+{
+	if (info->si_code > 0)
+		of_go[place(sig)].sa_sigaction(sig, info, context);
+	else
+		last(sig, info, context); /* Go takes none that was sent for its own */
+}
+
+static struct sigaction handled_by(void (*handler)(int, siginfo_t *, void *))
+{
+	struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+
+	sigfillset(&a.sa_mask);
+	return a;
+}
+
+void soft_keep_faults(void)
+{
+	struct sigaction a = handled_by(last);
+	sigset_t before;
+
+	lock(&before);
+	for (size_t i = 0; i < FAULTS; i++)
+		libc_sigaction(faults[i], &a, &asked[i]);
+	__atomic_store_n(&keeping, 1, __ATOMIC_RELEASE);
+	unlock(&before);
+}
+
+void soft_return_faults(void)
+{
+	sigset_t before;
+
+	lock(&before);
+	__atomic_store_n(&keeping, 0, __ATOMIC_RELEASE);
+	for (size_t i = 0; i < FAULTS; i++)
+		libc_sigaction(faults[i], &asked[i], NULL);
+	unlock(&before);
+}
+
+/* Notes where the code of the library is that has a function. */
+static int note(struct dl_phdr_info *info, size_t size, void *function)
+{
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + p->p_vaddr;
+
+		if (p->p_type == PT_LOAD && (uintptr_t)function - start < p->p_memsz) {
+			code = start;
+			__atomic_store_n(&code_end, start + p->p_memsz, __ATOMIC_RELEASE);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+void soft_share_faults(void *function)
+{
+	struct sigaction a = handled_by(first);
+
+	dl_iterate_phdr(note, function);
+	for (size_t i = 0; i < FAULTS; i++) {
+		libc_sigaction(faults[i], NULL, &of_go[i]);
+		libc_sigaction(faults[i], &a, NULL);
+	}
+}
+
+/* Reports whether it is Go's runtime that calls. */
+static int from_go(void *caller)
+{
+	uintptr_t end = __atomic_load_n(&code_end, __ATOMIC_ACQUIRE);
+	Dl_info info;
+
+	if (end)
+		return (uintptr_t)caller >= code && (uintptr_t)caller < end;
+	return dladdr(caller, &info) && soft_is_device(info.dli_fname);
+}
+
+static int set(int sig, const struct sigaction *action, struct sigaction *old, void *caller)
+{
+	int i = place(sig);
+	struct sigaction a;
+
+	if (i >= 0 && __atomic_load_n(&keeping, __ATOMIC_ACQUIRE) && !from_go(caller)) {
+		a = ask(i, action);
+		if (old)
+			*old = a;
+		return 0;
+	}
+	if (!action || (!(action->sa_flags & SA_SIGINFO) && (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN)))
+		return libc_sigaction(sig, action, old);
+	a = *action;
+	a.sa_flags |= SA_ONSTACK;
+	return libc_sigaction(sig, &a, old);
+}
+
+static sighandler_t set_simple(int sig, sighandler_t handler, int flags, void *caller)
+{
+	struct sigaction a = {.sa_handler = handler, .sa_flags = flags}, old;
+
+	return set(sig, &a, &old, caller) ? SIG_ERR : old.sa_handler;
+}
+
+#pragma GCC visibility push(default)
+
+int sigaction(int sig, const struct sigaction *restrict action, struct sigaction *restrict old)
+{
+	return set(sig, action, old, __builtin_return_address(0));
+}
+
+sighandler_t signal(int sig, sighandler_t handler)
+{
+	return set_simple(sig, handler, SA_RESTART, __builtin_return_address(0));
+}
+
+sighandler_t bsd_signal(int sig, sighandler_t handler)
+{
+	return set_simple(sig, handler, SA_RESTART, __builtin_return_address(0));
+}
+
+/* What signal is to a program that is compiled for C or POSIX alone. */
+sighandler_t __sysv_signal(int sig, sighandler_t handler)
+{
+	return set_simple(sig, handler, SA_RESETHAND | SA_NODEFER, __builtin_return_address(0));
+}
+
+sighandler_t sysv_signal(int sig, sighandler_t handler)
+{
+	return set_simple(sig, handler, SA_RESETHAND | SA_NODEFER, __builtin_return_address(0));
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package main
+
+import "C"
+
+// soft_ready returns when Go's runtime has started, and so has set its handlers of signals.
+//
+//export soft_ready
+func soft_ready() {}
