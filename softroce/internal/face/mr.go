@@ -18,6 +18,22 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/engine"
 )
 
+/*
+#include <linux/ioctl.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+// Of linux/fs.h, which may be older.
+struct soft_procmap_query {
+	uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+	uint64_t vma_name_addr, build_id_addr;
+};
+
+static int soft_procmap(int fd, struct soft_procmap_query *q) { return ioctl(fd, _IOWR('f', 17, struct soft_procmap_query), q); }
+*/
+import "C"
+
 // mr is a memory region.
 type mr struct {
 	c      *libibverbs.Mr
@@ -58,7 +74,7 @@ func region(addr uintptr, length uint64, access libibverbs.AccessFlags) ([]byte,
 	if length == 0 || length > 1<<47 || uint64(addr)+length < length {
 		return nil, syscall.EINVAL
 	}
-	there, err := found(func() (io.ReadCloser, error) { return os.Open("/proc/self/maps") }, uint64(addr), uint64(addr)+length, writes(access))
+	there, err := found(openMappings, query, uint64(addr), uint64(addr)+length, writes(access))
 	if err != nil {
 		return nil, err
 	}
@@ -77,21 +93,70 @@ func writes(access libibverbs.AccessFlags) bool {
 // program has pinned.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// found reports whether one of several lists of mappings has a range. The kernel leaves a mapping out of
-// /proc/self/maps, now and then, when another thread merges it with its neighbour just then (seen on Linux 6.18).
-func found(open func() (io.ReadCloser, error), from, to uint64, write bool) (bool, error) {
+// mappings is /proc/self/maps, opened.
+type mappings interface {
+	io.ReadCloser
+	Fd() uintptr
+}
+
+func openMappings() (mappings, error) { return os.Open("/proc/self/maps") }
+
+// mapping is a part of the address space whose permissions are the same.
+type mapping struct {
+	start, end  uint64
+	read, write bool
+}
+
+// query asks the kernel for the mapping that has an address. The error matches ENOENT if there is none. Linux can say
+// so since 6.11.
+func query(maps uintptr, addr uint64) (mapping, error) {
+	var q C.struct_soft_procmap_query
+	q.size, q.query_addr = C.sizeof_struct_soft_procmap_query, C.uint64_t(addr)
+	if r, err := C.soft_procmap(C.int(maps), &q); r != 0 {
+		return mapping{}, err
+	}
+	return mapping{uint64(q.vma_start), uint64(q.vma_end), q.vma_flags&1 != 0, q.vma_flags&2 != 0}, nil
+}
+
+// found reports whether a range is mapped and can be read, and written if need be. It asks for the mappings of the range, or reads the
+// list of all where the kernel cannot be asked. It looks several times for what is not there: the kernel leaves a mapping out of
+// the list, now and then, when another thread merges it with its neighbour just then (seen on Linux 6.18).
+func found(
+	open func() (mappings, error), query func(maps uintptr, addr uint64) (mapping, error), from, to uint64, write bool,
+) (there bool, err error) {
 	for range 4 {
 		maps, err := open()
 		if err != nil {
 			return false, err
 		}
-		there := mapped(bufio.NewScanner(maps), from, to, write)
+		there, err := covered(func(addr uint64) (mapping, error) { return query(maps.Fd(), addr) }, from, to, write)
+		if err != nil {
+			there = mapped(bufio.NewScanner(maps), from, to, write)
+		}
 		maps.Close()
 		if there {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// covered reports what mapped does of the mappings that query returns.
+func covered(query func(addr uint64) (mapping, error), from, to uint64, write bool) (bool, error) {
+	for from < to {
+		m, err := query(from)
+		if errors.Is(err, syscall.ENOENT) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if m.start > from || m.end <= from || !m.read || write && !m.write {
+			return false, nil
+		}
+		from = m.end
+	}
+	return true, nil
 }
 
 // mapped reports whether the lines of /proc/self/maps say that a range can be read, and written if

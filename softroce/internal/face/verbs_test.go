@@ -7,8 +7,9 @@ package face
 import (
 	"bufio"
 	"bytes"
-	"io"
+	"errors"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"syscall"
@@ -216,27 +217,135 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 	require.False(t, mapped(bufio.NewScanner(strings.NewReader("what is this?\n")), 0, 1, false))
 }
 
+// list is a list of mappings.
+type list struct{ *strings.Reader }
+
+func (list) Close() error { return nil }
+func (list) Fd() uintptr  { return 42 }
+
 // Memory that a list leaves out is looked for again.
 func TestMappingLeftOut(t *testing.T) {
 	const without, with = "00001000-00002000 rw-p\n00003000-00004000 rw-p\n", "00001000-00004000 rw-p\n"
-	lists := []string{without, without, with}
-	open := func() (io.ReadCloser, error) {
-		if len(lists) == 0 {
-			return nil, syscall.EMFILE
-		}
-		list := lists[0]
-		lists = lists[1:]
-		return io.NopCloser(strings.NewReader(list)), nil
-	}
-	there, err := found(open, 0x2000, 0x3000, true)
-	require.NoError(t, err)
-	require.True(t, there)
-	_, err = found(open, 0x2000, 0x3000, true)
-	require.ErrorIs(t, err, syscall.EMFILE)
+	for name, cannot := range map[string]error{"old kernel": syscall.ENOTTY, "forbidden": syscall.EPERM, "nothing": nil} {
+		t.Run(name, func(t *testing.T) {
+			texts := []string{without, without, with}
+			open := func() (mappings, error) {
+				if len(texts) == 0 {
+					return nil, syscall.EMFILE
+				}
+				text := texts[0]
+				texts = texts[1:]
+				return list{strings.NewReader(text)}, nil
+			}
+			queries := 0
+			query := func(uintptr, uint64) (mapping, error) {
+				if queries++; cannot == nil && queries == 3 {
+					return mapping{0x1000, 0x4000, true, true}, nil
+				} else if cannot == nil {
+					return mapping{}, syscall.ENOENT
+				}
+				return mapping{}, cannot
+			}
+			there, err := found(open, query, 0x2000, 0x3000, true)
+			require.NoError(t, err)
+			require.True(t, there)
+			require.Equal(t, 3, queries)
+			_, err = found(open, query, 0x2000, 0x3000, true)
+			require.ErrorIs(t, err, syscall.EMFILE)
 
-	there, err = found(func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(without)), nil }, 0x2000, 0x3000, true)
+			there, err = found(func() (mappings, error) { return list{strings.NewReader(without)}, nil }, query, 0x2000, 0x3000, true)
+			require.NoError(t, err)
+			require.False(t, there)
+		})
+	}
+}
+
+// Where the kernel can be asked, the list is not read, whatever is in it.
+func TestMappingsNotListed(t *testing.T) {
+	const pages = "00001000-00009000 rw-p\n"
+	for name, tt := range map[string]struct {
+		there []mapping
+		write bool
+		want  bool
+	}{
+		"nothing":            {nil, false, false},
+		"all":                {[]mapping{{0x1000, 0x4000, true, true}}, true, true},
+		"two":                {[]mapping{{0x2000, 0x2800, true, true}, {0x2800, 0x3000, true, true}}, true, true},
+		"the first only":     {[]mapping{{0x2000, 0x2800, true, true}}, false, false},
+		"the second only":    {[]mapping{{0x2800, 0x3000, true, true}}, false, false},
+		"read-only":          {[]mapping{{0x2000, 0x2800, true, true}, {0x2800, 0x3000, true, false}}, true, false},
+		"read-only, to read": {[]mapping{{0x2000, 0x2800, true, true}, {0x2800, 0x3000, true, false}}, false, true},
+		"write-only":         {[]mapping{{0x2000, 0x3000, false, true}}, false, false},
+		"of no use":          {[]mapping{{0x2000, 0x2000, true, true}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			query := func(fd uintptr, addr uint64) (mapping, error) {
+				require.EqualValues(t, 42, fd)
+				for _, m := range tt.there {
+					if m.start <= addr && (addr < m.end || m.start == m.end) {
+						return m, nil
+					}
+				}
+				return mapping{}, syscall.ENOENT
+			}
+			open := func() (mappings, error) { return list{strings.NewReader(pages)}, nil }
+			there, err := found(open, query, 0x2000, 0x3000, tt.write)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, there)
+		})
+	}
+}
+
+// What the kernel answers is what its list says, of memory of every kind.
+func TestQuery(t *testing.T) {
+	maps, err := openMappings()
 	require.NoError(t, err)
-	require.False(t, there)
+	defer maps.Close()
+	if _, err := query(maps.Fd(), 0); errors.Is(err, syscall.ENOTTY) {
+		t.Skip("Linux before 6.11 cannot be asked for a mapping")
+	}
+	const pages = 12
+	memory, err := syscall.Mmap(-1, 0, pages*4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syscall.Munmap(memory)) }()
+	for i, protection := range []int{3: syscall.PROT_READ, 4: syscall.PROT_NONE, 6: syscall.PROT_WRITE, 8: syscall.PROT_READ | syscall.PROT_EXEC, 10: 0} {
+		if protection != 0 || i == 4 || i == 10 {
+			require.NoError(t, syscall.Mprotect(memory[i*4096:][:4096], protection))
+		}
+	}
+	start := uint64(uintptr(unsafe.Pointer(&memory[0])))
+	for from := range pages {
+		for to := from + 1; to <= pages; to++ {
+			for _, write := range []bool{false, true} {
+				text, err := os.ReadFile("/proc/self/maps")
+				require.NoError(t, err)
+				first, end := start+uint64(from)*4096+1, start+uint64(to)*4096
+				want := mapped(bufio.NewScanner(bytes.NewReader(text)), first, end, write)
+				got, err := covered(func(addr uint64) (mapping, error) { return query(maps.Fd(), addr) }, first, end, write)
+				require.NoError(t, err)
+				require.Equal(t, want, got, "pages %d to %d, to write: %v", from, to, write)
+			}
+		}
+	}
+	_, err = query(maps.Fd(), 1)
+	require.ErrorIs(t, err, syscall.ENOENT)
+}
+
+// A region's registration, in a program with many mappings.
+func BenchmarkRegisterAmong30000Mappings(b *testing.B) {
+	r := newRig(b)
+	const pages = 60_000
+	memory, err := syscall.Mmap(-1, 0, pages*4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, syscall.Munmap(memory)) }()
+	for i := 0; i < pages; i += 2 {
+		require.NoError(b, syscall.Mprotect(memory[i*4096:][:4096], syscall.PROT_READ))
+	}
+	for b.Loop() {
+		m, err := libibverbs.RegMr(r.pd, unsafe.Pointer(&memory[4096]), 4096, int32(libibverbs.IBV_ACCESS_LOCAL_WRITE))
+		require.NoError(b, err)
+		require.NoError(b, libibverbs.DeregMr(m))
+	}
 }
 
 // A fault function that ends its goroutine, as testing.T.FailNow does, leaves the device as it is.
