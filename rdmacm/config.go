@@ -99,7 +99,7 @@ type Config struct {
 	ReadDepth int
 	// HandshakeTimeout limits how long the peer may take to answer the
 	// connection request or the acceptance, in addition to the context; 0 means
-	// 30 s. If negative, only the context and the system limit it; the system
+	// 30 s for a request, and 10 s for an acceptance. If negative, only the context and the system limit it; the system
 	// gives up after about a minute. The system resends a lost message after four
 	// seconds.
 	HandshakeTimeout time.Duration
@@ -153,16 +153,18 @@ const (
 	defaultQueue     = 16
 	defaultReadDepth = 16
 	defaultHandshake = 30 * time.Second
-	defaultKeepAlive = 30 * time.Second
-	defaultLinger    = 30 * time.Second
-	defaultRetry     = 6 // with 7, Soft-RoCE never notices that a peer has vanished
-	defaultRNRRetry  = ibverbs.RNRRetryForever
-	defaultRNRTimer  = 640 * time.Microsecond
-	maxRetry         = 7
-	defaultBacklog   = 128
-	maxBacklog       = 1 << 16
-	maxReadDepth     = 254 // 255 has a special meaning in C
-	none             = -1  // no retries or reads, where zero selects the default
+	// Accepting, which holds resources for a peer that has proven nothing. Linux repeats its
+	// acceptance after 4 s, so one or two packets may be lost.
+	defaultAcceptHandshake = 10 * time.Second
+	defaultKeepAlive       = 30 * time.Second
+	defaultLinger          = 30 * time.Second
+	defaultRetry           = 6 // with 7, Soft-RoCE never notices that a peer has vanished
+	defaultRNRRetry        = ibverbs.RNRRetryForever
+	defaultRNRTimer        = 640 * time.Microsecond
+	maxRetry               = 7
+	maxBacklog             = 1 << 16
+	maxReadDepth           = 254 // 255 has a special meaning in C
+	none                   = -1  // no retries or reads, where zero selects the default
 )
 
 // withDefaults returns a copy with zero values replaced by their defaults.

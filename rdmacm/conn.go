@@ -92,9 +92,12 @@ func (c *Conn) create() (err error) {
 	var config ibverbs.QPConfig
 	if c.config.Prepare != nil {
 		c.ops.queues, c.ops.collector, c.ops.prepared = &c.queues, new(collector), true
-		err = c.choosePD("Config.PD")
+		err = inTurn(func() error { return c.choosePD("Config.PD") })
 	} else {
-		config, err = c.allocate(c.config.sizes())
+		err = inTurn(func() (err error) {
+			config, err = c.allocate(c.config.sizes())
+			return err
+		})
 	}
 	if err != nil {
 		return err
@@ -132,13 +135,17 @@ func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
 		}
 		return err
 	case !c.config.ManualQP:
-		c.qp, err = c.id.CreateQP(c.pd, config)
-		return err
+		return inTurn(func() (err error) {
+			c.qp, err = c.id.CreateQP(c.pd, config)
+			return err
+		})
 	}
-	if c.qp, err = c.pd.CreateQP(config); err != nil {
-		return err
-	}
-	return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
+	return inTurn(func() (err error) {
+		if c.qp, err = c.pd.CreateQP(config); err != nil {
+			return err
+		}
+		return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
+	})
 }
 
 // adopt makes the connection use another protection domain, and closes its own.
@@ -268,7 +275,7 @@ func (c *Conn) handshake(ctx context.Context, begin func() error) error {
 		if ev.InitiatorDepth == 0 {
 			c.noReads.Store(true)
 		}
-		if err := c.establish(); err != nil {
+		if err := c.establish(); err != nil { // without waiting for a turn, as the peer's handshake waits
 			return err
 		}
 		c.id.note(EventEstablished) // the kernel does not report it here

@@ -491,24 +491,6 @@ func TestListenerCloseRacesWithRequests(t *testing.T) {
 	}
 }
 
-func TestBacklog(t *testing.T) {
-	d := needDevice(t)
-	ctx := bounded(t)
-	ln, err := rdmacm.Listen(ctx, d.IPv4.String()+":0", &rdmacm.ListenConfig{Backlog: 1})
-	require.NoError(t, err)
-	dialed := make(chan error, 2)
-	for range 2 {
-		go func() {
-			_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
-			dialed <- err
-		}()
-	}
-	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED, "the second one is refused")
-	require.Equal(t, 1, rdmacm.Waiting(ln))
-	require.NoError(t, ln.Close())
-	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED)
-}
-
 func TestWaitForTheEnd(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)

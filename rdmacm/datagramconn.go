@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -267,8 +268,9 @@ func DialDatagram(ctx context.Context, address string, config *DatagramConfig) (
 // matching ctx.Err() if ctx ends first. If the host has several addresses,
 // DialDatagram tries them in turn. The config may be nil.
 //
-// A host that does not answer at all is detected only after a minute: give ctx
-// a deadline.
+// A host that does not answer at all is detected only after a minute, and a
+// listener whose backlog is full is asked again for as long: give ctx a deadline.
+// The error then matches ErrBacklogFull.
 func (d *Dialer) DialDatagram(ctx context.Context, address string, config *DatagramConfig) (*DatagramConn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.DialDatagram", "dialer")
@@ -279,13 +281,22 @@ func (d *Dialer) DialDatagram(ctx context.Context, address string, config *Datag
 	complete := config.withDefaults()
 	var conn *DatagramConn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
-		conn, err = d.dialDatagram(ctx, AddrInfo{PortSpace: PortSpaceUDP, Src: local, Dst: peer}, complete)
+		conn, err = d.askDatagram(ctx, AddrInfo{PortSpace: PortSpaceUDP, Src: local, Dst: peer}, complete)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
 	return conn, nil
+}
+
+// askDatagram is dialDatagram, again while the listener's backlog is full.
+func (d *Dialer) askDatagram(ctx context.Context, info AddrInfo, config DatagramConfig) (conn *DatagramConn, err error) {
+	err = backlog.Retry(ctx, 0, "", func(ctx context.Context) (err error) {
+		conn, err = d.dialDatagram(ctx, info, config)
+		return err
+	})
+	return conn, err
 }
 
 func (d *Dialer) dialDatagram(ctx context.Context, info AddrInfo, config DatagramConfig) (*DatagramConn, error) {
@@ -329,7 +340,7 @@ func (d *Dialer) DialDatagramInfo(ctx context.Context, info AddrInfo, config *Da
 	}
 	complete := config.withDefaults()
 	complete.PrivateData = append(info.Connect[:len(info.Connect):len(info.Connect)], complete.PrivateData...)
-	conn, err := d.dialDatagram(ctx, info, complete)
+	conn, err := d.askDatagram(ctx, info, complete)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", info.name(info.DstIB, info.Dst), err)
 	}

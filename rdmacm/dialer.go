@@ -14,7 +14,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/turns"
 )
 
 // A Dialer contains options for connecting to a listener. The zero value is
@@ -44,6 +46,11 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // if the peer gives up during the handshake, syscall.ETIMEDOUT after
 // Config.HandshakeTimeout, or ctx.Err() if ctx ends first. If the host has
 // several addresses, Dial tries them in turn. The config may be nil.
+//
+// If the listener's backlog is full, Dial tries again after pauses that grow to
+// five seconds, until ctx ends or Config.HandshakeTimeout is over. The error then
+// also matches ErrBacklogFull. Each attempt calls Config.Prepare and
+// Config.Setup.
 func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.Dial", "dialer")
@@ -53,8 +60,11 @@ func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Con
 	}
 	complete := config.withDefaults()
 	var conn *Conn
-	err := d.each(ctx, address, func(local, peer netip.AddrPort) (err error) {
-		conn, err = d.dialAddr(ctx, local, peer, complete)
+	err := d.each(ctx, address, func(local, peer netip.AddrPort) error {
+		err := backlog.Retry(ctx, complete.HandshakeTimeout, "Config.HandshakeTimeout", func(ctx context.Context) (err error) {
+			conn, err = d.dialAddr(ctx, local, peer, complete)
+			return err
+		})
 		if err != nil {
 			complete.logFailure(ctx, "rdma dial failed", err, slog.String("peer", peer.String()))
 		}
@@ -125,7 +135,9 @@ func (d *Dialer) dialAddr(ctx context.Context, local, peer netip.AddrPort, confi
 // resolved creates an ID and resolves the peer's address and route. The caller
 // must release the dispatcher.
 func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Duration) (*dispatcher, *ID, error) {
+	endTurn := turns.Make()
 	ds, id, err := newDispatchedID(info.PortSpace, useDispatcher)
+	endTurn()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,7 +177,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 	if timeout == 0 {
 		timeout = defaultResolve
 	}
-	if err := id.resolveInfo(info, timeout); err != nil {
+	if err := inTurn(func() error { return id.resolveInfo(info, timeout) }); err != nil {
 		return err
 	}
 	if err := wait(EventAddrResolved); err != nil {
@@ -181,10 +193,16 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 			return err
 		}
 	}
-	if err := id.routeInfo(info, timeout); err != nil {
+	if err := inTurn(func() error { return id.routeInfo(info, timeout) }); err != nil {
 		return err
 	}
 	return wait(EventRouteResolved)
+}
+
+// inTurn calls f, which calls C, when few others do that at a time.
+func inTurn(f func() error) error {
+	defer turns.Make()()
+	return f()
 }
 
 func (c *Conn) connect(ctx context.Context) error {
@@ -192,7 +210,7 @@ func (c *Conn) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) }))
+	return c.orFull(ctx, c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) })))
 }
 
 // lookup returns the addresses of host:port.

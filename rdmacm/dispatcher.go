@@ -169,13 +169,14 @@ func (d *dispatcher) dispatch(ev *Event) {
 	case handler != nil:
 		handler(ev)
 	case ev.Type == EventConnectRequest: // the listener has just closed
-		d.drop(ev.ID)
+		d.refusals.add(ev.ID.refuse)
 	}
 }
 
-// keep calls adopt for a connection request if hasRoom returns true, and drops the
-// request otherwise; the peer may try again. It acquires the dispatcher for what adopt
-// makes. It calls both functions with mu held.
+// keep calls adopt for a connection request if hasRoom returns true. Otherwise it
+// rejects the request in the background, as the kernel may take long to do so, and
+// the peer tries again. It acquires the dispatcher for what adopt makes. It calls
+// both functions with mu held.
 func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt func()) {
 	mu.Lock()
 	room := hasRoom()
@@ -185,14 +186,8 @@ func (d *dispatcher) keep(id *ID, mu sync.Locker, hasRoom func() bool, adopt fun
 	}
 	mu.Unlock()
 	if !room {
-		d.drop(id)
+		d.refusals.add(id.shed)
 	}
-}
-
-// drop refuses an unwanted request in the background. The kernel may take long
-// to do so, and other events must not wait.
-func (d *dispatcher) drop(id *ID) {
-	d.refusals.add(id.refuse)
 }
 
 func (d *dispatcher) failure() error {

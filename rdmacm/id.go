@@ -19,6 +19,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -737,12 +738,12 @@ func (id *ID) Listen(backlog int) error {
 	return id.listen(backlogOf(backlog), max(0, min(backlog, maxBacklog)))
 }
 
-// backlogOf returns how many requests may wait if the caller passed backlog.
-func backlogOf(backlog int) int {
-	if backlog <= 0 {
-		return defaultBacklog
+// backlogOf returns how many requests may wait if the caller passed n.
+func backlogOf(n int) int {
+	if n <= 0 {
+		n = backlog.Default()
 	}
-	return min(backlog, maxBacklog)
+	return min(n, maxBacklog)
 }
 
 // unread is the kernel's backlog for a listener that reads each request at
@@ -846,6 +847,12 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 // refuse rejects and closes a request that no caller takes.
 func (id *ID) refuse() {
 	_ = id.Reject(nil)
+	_ = id.Close()
+}
+
+// shed is refuse for a request that the peer may repeat.
+func (id *ID) shed() {
+	_ = id.Reject(fullMark)
 	_ = id.Close()
 }
 
@@ -1144,7 +1151,7 @@ func (id *ID) bring(to *EventChannel, events []*Event) {
 		if ev.Type != EventConnectRequest || ev.ID.migrate(to) == nil {
 			return false
 		}
-		ev.ID.refuse() // the peer may try again
+		ev.ID.shed()
 		return true
 	})
 	to.mu.Lock()

@@ -33,9 +33,11 @@ type Listener struct {
 // A ListenConfig configures a listener. The zero value is usable.
 type ListenConfig struct {
 	// Backlog is the maximum number of requests that wait for Accept, up to
-	// 65536; 0 means 128. Further requests are rejected. If more requests than
-	// the system's net.rdma_ucm.max_backlog arrive at once, some get no answer,
-	// and their peers ask again some seconds later.
+	// 65536; 0 means the system's net.core.somaxconn. Further requests are
+	// rejected in a way that Dial knows: it tries again, see ErrBacklogFull. C's
+	// programs take it for a refusal. If more requests than the system's
+	// net.rdma_ucm.max_backlog arrive at once, some get no answer, and their
+	// peers ask again some seconds later.
 	Backlog int
 	// MaxServed is the maximum number of requests that Serve handles
 	// concurrently; 0 means no limit. Further requests wait in the backlog.

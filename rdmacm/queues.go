@@ -244,22 +244,32 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 		defer timer.Stop()
 		late = timer.C
 	}
-	select {
-	case ev := <-c.answers:
-		return ev, ev.Err()
-	case <-c.done:
+	ended := ctx.Done()
+	for {
 		select {
-		case ev := <-c.answers: // the answer arrived just before the end
+		case ev := <-c.answers:
 			return ev, ev.Err()
-		default:
-			return nil, c.Err()
+		case <-c.done:
+			select {
+			case ev := <-c.answers: // the answer arrived just before the end
+				return ev, ev.Err()
+			default:
+				return nil, c.Err()
+			}
+		case <-ended:
+			if !isShed(ctx) || c.shed() {
+				return nil, contextError(ctx)
+			}
+			ended = nil // the peer has answered before
+		case <-late:
+			return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", c.within, syscall.ETIMEDOUT)
 		}
-	case <-ctx.Done():
-		return nil, contextError(ctx)
-	case <-late:
-		return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", c.within, syscall.ETIMEDOUT)
 	}
 }
+
+// shed tells the peer that its request has no room. It returns false if the peer
+// has completed the handshake: its program takes the connection to be up.
+func (c *queues) shed() bool { return c.id.Reject(fullMark) == nil }
 
 // end records the cause of the end. It returns false if there already is one.
 // The caller may hold locks, lead, or be a dispatcher, for all of which the

@@ -53,13 +53,19 @@ func (r *Request) Event() *Event { return r.event }
 //
 // If the peer gives up, before or during Accept, the error matches
 // syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
-// after Config.HandshakeTimeout with an error matching syscall.ETIMEDOUT.
-// Therefore accept each request in a goroutine of its own.
+// after Config.HandshakeTimeout, which is 10 s here if it is 0, with an error
+// matching syscall.ETIMEDOUT. Therefore accept each request in a goroutine of its
+// own, and limit how many there are: a peer may leave handshakes unfinished. To
+// give one up for another, end ctx with the cause ErrBacklogFull (see
+// context.WithCancelCause): a peer that is honest tries again.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err
 	}
 	complete, began := config.withDefaults(), time.Now()
+	if config == nil || config.HandshakeTimeout == 0 {
+		complete.HandshakeTimeout = defaultAcceptHandshake
+	}
 	conn, err := r.accept(ctx, complete)
 	if err != nil {
 		complete.logFailure(ctx, "rdma accept failed", err, slog.String("peer", r.peer.String()))
@@ -71,6 +77,9 @@ func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 
 func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	if err := ended("accept", ctx); err != nil {
+		if ctx != nil && isShed(ctx) {
+			_ = r.event.ID.Reject(fullMark)
+		}
 		return nil, errors.Join(err, r.drop())
 	}
 	if err := r.leaveListener(); err != nil {
@@ -82,6 +91,9 @@ func (r *Request) accept(ctx context.Context, config Config) (*Conn, error) {
 	}
 	// Closing an ID with a pending request rejects the request.
 	if err := conn.accept(ctx, r.event); err != nil {
+		if isShed(ctx) {
+			conn.shed() // fails if it was
+		}
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
@@ -184,6 +196,9 @@ func (r Reason) String() string {
 
 // Error returns the meaning of the reason.
 func (e *RejectedError) Error() string {
+	if e.isFull() {
+		return "connection rejected: " + ErrBacklogFull.Error()
+	}
 	return "connection rejected: " + e.Reason.String()
 }
 

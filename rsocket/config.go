@@ -44,7 +44,7 @@ type Config struct {
 	// Pool, if not nil, is what the connection shares with others.
 	Pool *Pool
 	// HandshakeTimeout limits how long the peer may take to answer the request for a connection, or its
-	// acceptance; 0 means 30 s.
+	// acceptance; 0 means 30 s for a request, and 10 s for an acceptance.
 	HandshakeTimeout time.Duration
 	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
 	// Its handler may close the connection, but not the listener that has accepted it.
@@ -57,7 +57,7 @@ const (
 	minWriteBuffer   = 4096
 	maxBuffer        = 1 << 30
 	defaultKeepAlive = 30 * time.Second
-	defaultBacklog   = 128
+	defaultHandshake = 30 * time.Second
 )
 
 // configFolder has the system's defaults; see rsocket(7).

@@ -3,6 +3,7 @@
 package rsocket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -45,6 +47,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // Errors are *net.OpErrors, and match what rdmacm.Dialer.Dial says: an *rdmacm.RejectedError, which matches
 // syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
 // errors.ErrUnsupported if the peer speaks another version of the protocol, or has accepted without speaking it at all.
+//
+// If the listener's backlog is full, DialContext tries again, after pauses that grow to five seconds, until ctx ends or
+// Config.HandshakeTimeout is over. The error then also matches rdmacm.ErrBacklogFull.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d == nil:
@@ -85,8 +90,17 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, err
 }
 
-// dial connects to one address.
-func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
+// dial connects to one address. It tries again while the listener's backlog is full.
+func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (conn *Conn, err error) {
+	patience := cmp.Or(d.Config.HandshakeTimeout, defaultHandshake)
+	err = backlog.Retry(ctx, patience, "Config.HandshakeTimeout", func(ctx context.Context) (err error) {
+		conn, err = d.dialOnce(ctx, peer)
+		return err
+	})
+	return conn, err
+}
+
+func (d *Dialer) dialOnce(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
 	c := newConn(d.Config.complete())
 	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
 	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -20,8 +21,10 @@ import (
 type ListenConfig struct {
 	// Config has the sizes and times of the connections.
 	Config Config
-	// Backlog is the most connections that are in their handshake or wait for Accept, and the most requests that wait behind them;
-	// 0 means 128. Requests beyond these are refused.
+	// Backlog is the most connections that wait for Accept, up to 65536, and the most requests that wait for their handshake; 0 means the
+	// system's net.core.somaxconn, as in package net. Requests beyond these are refused in a way that Dial knows: it tries again. C's
+	// programs take it for ECONNREFUSED. Up to 64 handshakes are under way at a time. Where requests wait, one that the peer does
+	// not complete gives its place to another, after 0.75 s if no peer completes one, or 5 s.
 	Backlog int
 	// ReuseAddr lets sockets that do not listen share the address; see rdmacm.ListenConfig.
 	ReuseAddr bool
@@ -49,11 +52,12 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
 	at := addrs[0]
-	backlog := lc.Backlog
-	if backlog <= 0 {
-		backlog = defaultBacklog
+	size := lc.Backlog
+	if size <= 0 {
+		size = backlog.Default()
 	}
-	config := rdmacm.ListenConfig{Backlog: backlog, ReuseAddr: lc.ReuseAddr}
+	size = min(size, maxBacklog)
+	config := rdmacm.ListenConfig{Backlog: size, ReuseAddr: lc.ReuseAddr}
 	name := at.String()
 	if !at.Addr().IsValid() {
 		switch network {
@@ -70,13 +74,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}
-	ln := &Listener{
-		config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()},
-		places: make(chan struct{}, backlog), ready: make(chan *Conn, backlog), closed: make(chan struct{}),
-	}
+	ln := &Listener{config: lc.Config.complete(), rdma: below, addr: Addr{below.Addr()}, closed: make(chan struct{})}
 	ln.deadline.init(func() {})
 	ln.ctx, ln.cancel = context.WithCancel(context.Background())
-	ln.handshakes.Go(ln.serve)
+	ln.lobby.init(ln.ctx, size, ln.accept)
+	ln.serving.Go(ln.serve)
 	return ln, nil
 }
 
@@ -86,14 +88,13 @@ type Listener struct {
 	rdma     *rdmacm.Listener
 	addr     Addr
 	deadline deadline
+	lobby    lobby
 
-	places     chan struct{} // one element for each connection in its handshake or in ready
-	ready      chan *Conn
-	ctx        context.Context // ends with Close
-	cancel     context.CancelFunc
-	handshakes sync.WaitGroup
-	closing    sync.Once
-	closeErr   error
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	serving  sync.WaitGroup
+	closing  sync.Once
+	closeErr error
 
 	closed chan struct{} // closed when err is set
 	ending sync.Once
@@ -102,38 +103,33 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// serve begins handshakes until the listener below ends.
+// serve takes requests until the listener below ends.
 func (ln *Listener) serve() {
 	for {
-		select {
-		case ln.places <- struct{}{}:
-		case <-ln.ctx.Done():
-			return
-		}
 		request, err := ln.rdma.Accept(ln.ctx)
 		if err != nil {
 			ln.end(err) // after Close, it has ended
 			return
 		}
-		ln.handshakes.Go(func() {
-			c, err := accept(ln.ctx, request, ln.config)
-			if err != nil { // the peer knows, and nobody here asks
-				<-ln.places
-				return
-			}
-			ln.ready <- c
-		})
+		if excess := ln.lobby.enter(request); excess != nil {
+			shed(excess)
+		}
 	}
 }
 
-// accept accepts a request.
-func accept(ctx context.Context, request *rdmacm.Request, config Config) (*Conn, error) {
+// accept accepts a request. It calls asked when the peer is about to be asked to complete the handshake.
+func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, asked func()) (*Conn, error) {
 	hello, err := protocol.ParseHello(request.PrivateData())
 	if err != nil {
 		return nil, errors.Join(err, request.Reject(nil))
 	}
-	c := newConn(config)
-	rdma, err := request.Accept(ctx, c.rdmaConfig())
+	c := newConn(ln.config)
+	config := c.rdmaConfig()
+	config.Setup = func(*rdmacm.Conn) error {
+		asked()
+		return nil
+	}
+	rdma, err := request.Accept(ctx, config)
 	if err != nil {
 		return nil, errors.Join(err, c.free())
 	}
@@ -178,8 +174,8 @@ func (ln *Listener) Accept() (net.Conn, error) {
 			return nil, ln.opError("accept", os.ErrDeadlineExceeded)
 		}
 		select {
-		case c := <-ln.ready:
-			<-ln.places
+		case c := <-ln.lobby.ready:
+			ln.lobby.accepted()
 			return c, nil
 		case <-ln.closed:
 		case <-passed:
@@ -208,24 +204,11 @@ func (ln *Listener) Close() error {
 		ln.end(net.ErrClosed)
 		ln.cancel()
 		err := ln.rdma.Close()
-		ln.handshakes.Wait()
-		ln.drop()
+		ln.serving.Wait()
+		ln.lobby.close()
 		ln.closeErr = ln.opError("close", err)
 	})
 	return ln.closeErr
-}
-
-// drop closes the connections that wait for Accept. No more are to come. An Accept may still take one, so the channel stays open.
-func (ln *Listener) drop() {
-	for {
-		select {
-		case c := <-ln.ready:
-			_ = c.SetLinger(0)
-			_ = c.Close()
-		default:
-			return
-		}
-	}
 }
 
 // Addr returns the listener's address, an Addr.

@@ -15,8 +15,9 @@ import (
 func TestAcceptMeetsClose(t *testing.T) {
 	const accepts = 8
 	for range 2_000 {
-		ln := &Listener{places: make(chan struct{}, 1), ready: make(chan *Conn, 1), closed: make(chan struct{})}
+		ln := &Listener{closed: make(chan struct{})}
 		ln.ctx, ln.cancel = context.WithCancel(t.Context())
+		ln.lobby.init(ln.ctx, 1, nil)
 		ln.deadline.init(func() {})
 		var all sync.WaitGroup
 		for range accepts {

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/mem"
+	"github.com/verbena-go/verbena/internal/turns"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
@@ -83,6 +84,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer turns.Make()()
 	most := min(attr.MaxQPWR, math.MaxUint16-1)
 	c.config.SendQueue = min(max(c.config.SendQueue, minQueue), most)
 	c.config.RecvQueue = min(max(c.config.RecvQueue, minQueue), most-spareReceives)

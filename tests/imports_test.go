@@ -21,6 +21,7 @@ var rooms = map[string][]string{
 	"internal/mem":      {},
 	"internal/turns":    {},
 	"internal/netpoll":  {},
+	"internal/backlog":  {"internal/netpoll"},
 	"internal/netlink":  {},
 	"internal/nldev":    {"internal/netlink"},
 	"internal/object":   {"internal/cerr"},
@@ -47,8 +48,8 @@ var rooms = map[string][]string{
 	"ibverbs/mlx5":    {"ibverbs", "generated", "internal/cerr", "internal/sibling"},
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
-		"ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object", "internal/owned",
-		"internal/turns",
+		"ibverbs", "generated", "internal/backlog", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
+		"internal/owned", "internal/turns",
 	},
 	"rdmacm/ib": {"rdmacm", "internal/bridge"},
 	"rdmacm/endpoint": {
@@ -58,7 +59,7 @@ var rooms = map[string][]string{
 	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
 	"rsocket/internal/protocol": {},
 	"rsocket": {
-		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/cerr", "internal/mem", "internal/turns",
+		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/turns",
 	},
 	"internal/cmd": {
 		"rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag", "generated", "softroce",

@@ -379,7 +379,8 @@ func (ep *Endpoint) Connect(ctx context.Context, p rdmacm.ConnParam) (*rdmacm.Ev
 
 // Listen starts listening for connection requests, which GetRequest returns;
 // see rdma_listen(3). backlog is the maximum number of requests that wait, up to
-// 65536; 0 means 128. Further requests are rejected.
+// 65536; 0 means the system's net.core.somaxconn. Further requests are rejected,
+// and tried again by rdmacm.Dial; see rdmacm.ErrBacklogFull.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err

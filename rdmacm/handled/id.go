@@ -130,8 +130,9 @@ func (h *ID) SetHandler(handler Handler) error {
 
 // Listen starts listening for connection requests; see rdma_listen(3). backlog
 // is the maximum number of requests that wait for the handler or are in its
-// hands with EventConnectRequest, up to 65536; 0 means 128. Further requests are
-// rejected.
+// hands with EventConnectRequest, up to 65536; 0 means the system's
+// net.core.somaxconn. Further requests are rejected, and tried again by
+// rdmacm.Dial; see rdmacm.ErrBacklogFull.
 func (h *ID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err

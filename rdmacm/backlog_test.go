@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// listenForOne returns a listener that has no room for a second request, and
+// what becomes of the dial whose request it has.
+func listenForOne(t *testing.T) (ln *rdmacm.Listener, first <-chan error) {
+	t.Helper()
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(d.IPv4, 0).String(), &rdmacm.ListenConfig{Backlog: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	first = inBackground(func() error { return dialAndClose(ctx, ln, nil) })
+	soon(t, "the first request", func() bool { return rdmacm.Waiting(ln) == 1 })
+	return ln, first
+}
+
+func dialAndClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) error {
+	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// A dial that finds the backlog full tries again until there is room.
+func TestBacklog(t *testing.T) {
+	ln, first := listenForOne(t)
+	attempts := make(chan struct{}, 1000)
+	second := inBackground(func() error {
+		return dialAndClose(bounded(t), ln, &rdmacm.Config{Setup: func(*rdmacm.Conn) error {
+			attempts <- struct{}{}
+			return nil
+		}})
+	})
+	for range 3 {
+		cmtest.Take(t, attempts, "an attempt of the second dial")
+	}
+	require.Empty(t, first)
+	require.Empty(t, second, "no dial is refused")
+	for _, dialed := range []<-chan error{first, second} {
+		a := cmtest.Take(t, acceptOne(bounded(t), ln, nil), "the accepted connection")
+		require.NoError(t, a.err)
+		require.NoError(t, cmtest.Take(t, dialed, "the dial"))
+		require.NoError(t, a.conn.Close())
+	}
+}
+
+// A dial gives up at last, and says why. It does not try again where the peer's
+// program has refused, or nobody listens.
+func TestBacklogStaysFull(t *testing.T) {
+	ln, first := listenForOne(t)
+	address := ln.Addr().String()
+	_, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{HandshakeTimeout: 100 * time.Millisecond})
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "nobody has refused")
+	require.EqualError(t, err, "dial "+address+": the listener's backlog is full, and was for 100ms, which is Config.HandshakeTimeout: connection timed out")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = rdmacm.Dial(ctx, address, nil)
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+	request, err := ln.Accept(bounded(t))
+	require.NoError(t, err)
+	require.NoError(t, request.Reject([]byte("no")))
+	err = cmtest.Take(t, first, "the refusal")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.NotErrorIs(t, err, rdmacm.ErrBacklogFull)
+
+	require.NoError(t, ln.Close())
+	_, err = rdmacm.Dial(bounded(t), address, nil)
+	var rejected *rdmacm.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
+}
+
+// Who has no room for datagrams is asked again too.
+func TestDatagramBacklog(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln, err := rdmacm.ListenDatagram(ctx, netip.AddrPortFrom(d.IPv4, 0).String(), &rdmacm.ListenConfig{Backlog: 1})
+	require.NoError(t, err)
+	dial := func() <-chan error {
+		return inBackground(func() error {
+			conn, err := rdmacm.DialDatagram(ctx, ln.Addr().String(), nil)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
+	first := dial()
+	soon(t, "the first request", func() bool { return rdmacm.WaitingDatagrams(ln) == 1 })
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = rdmacm.DialDatagram(short, ln.Addr().String(), nil)
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	second := dial()
+	served := inBackground(func() error {
+		for { // there may be a request of the dial that has ended, too
+			request, err := ln.Accept(ctx)
+			if err != nil {
+				return err
+			}
+			conn, err := request.Accept(ctx, nil)
+			if err != nil {
+				return err
+			}
+			if err := conn.Close(); err != nil {
+				return err
+			}
+		}
+	})
+	require.NoError(t, cmtest.Take(t, first, "the first dial"))
+	require.NoError(t, cmtest.Take(t, second, "the second dial"))
+	require.NoError(t, ln.Close())
+	require.ErrorIs(t, cmtest.Take(t, served, "the end of the server"), os.ErrClosed)
+}
+
+// What an ID gets is what C's programs get: the rejection of any program.
+func TestRejectionOfFullBacklog(t *testing.T) {
+	ln, first := listenForOne(t)
+	client := newEnd(t)
+	client.resolve(ln.Addr())
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{QPNum: newQP()}))
+	ev := next(t, client.ch, rdmacm.EventRejected)
+	require.Equal(t, int(rdmacm.ReasonConsumer), ev.Status)
+	require.Len(t, ev.PrivateData, maxRejectData)
+	require.Zero(t, ev.PrivateData[0], "C prints nothing")
+	require.ErrorIs(t, ev.Err(), syscall.ECONNREFUSED)
+	require.ErrorIs(t, ev.Err(), rdmacm.ErrBacklogFull)
+	require.EqualError(t, ev.Err(), "connection rejected: the listener's backlog is full")
+	require.NoError(t, ln.Close())
+	require.ErrorIs(t, cmtest.Take(t, first, "the refusal"), syscall.ECONNREFUSED)
+}
+
+// Accept gives a handshake up for another where the context says so, and the
+// peer tries again.
+func TestAcceptMakesRoom(t *testing.T) {
+	d := needDevice(t)
+	ln, err := rdmacm.Listen(bounded(t), netip.AddrPortFrom(d.IPv4, 0).String(), nil)
+	require.NoError(t, err)
+	attempts := 0
+	dialed := inBackground(func() error {
+		return dialAndClose(bounded(t), ln, &rdmacm.Config{Setup: func(*rdmacm.Conn) error { attempts++; return nil }})
+	})
+	ctx, shed := context.WithCancelCause(bounded(t))
+	request, err := ln.Accept(ctx)
+	require.NoError(t, err)
+	shed(rdmacm.ErrBacklogFull)
+	_, err = request.Accept(ctx, nil)
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull, "before Accept")
+
+	ctx, shed = context.WithCancelCause(bounded(t))
+	request, err = ln.Accept(ctx)
+	require.NoError(t, err)
+	_, err = request.Accept(ctx, &rdmacm.Config{Setup: func(*rdmacm.Conn) error { shed(rdmacm.ErrBacklogFull); return nil }})
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull, "before the answer")
+
+	a := cmtest.Take(t, acceptOne(bounded(t), ln, nil), "the connection")
+	require.NoError(t, a.err)
+	require.NoError(t, cmtest.Take(t, dialed, "the dial"))
+	require.Equal(t, 3, attempts)
+	require.NoError(t, a.conn.Close())
+	require.NoError(t, ln.Close())
+}
+
+// halfOpen is a client that waits with its part of a handshake, and the server's
+// part.
+func halfOpen(t *testing.T) (client *end, id *rdmacm.ID, shed context.CancelCauseFunc, accepted <-chan accepted) {
+	d := needDevice(t)
+	ln := listenOn(t, d.IPv4)
+	client = newEnd(t)
+	client.resolve(ln.Addr())
+	require.NoError(t, client.id.Connect(rdmacm.ConnParam{QPNum: newQP()}))
+	request, err := ln.Accept(bounded(t))
+	require.NoError(t, err)
+	ctx, shed := context.WithCancelCause(bounded(t))
+	return client, request.Event().ID, shed, acceptRequest(ctx, request)
+}
+
+func acceptRequest(ctx context.Context, request *rdmacm.Request) <-chan accepted {
+	result := make(chan accepted, 1)
+	go func() {
+		conn, err := request.Accept(ctx, nil)
+		result <- accepted{conn: conn, err: err}
+	}()
+	return result
+}
+
+// A handshake that the peer does not complete is given up, and the peer knows.
+func TestAcceptGivesUpHalfOpen(t *testing.T) {
+	client, _, shed, result := halfOpen(t)
+	next(t, client.ch, rdmacm.EventConnectResponse)
+	shed(rdmacm.ErrBacklogFull)
+	require.ErrorIs(t, cmtest.Take(t, result, "the end of Accept").err, rdmacm.ErrBacklogFull)
+	require.ErrorIs(t, next(t, client.ch, rdmacm.EventRejected).Err(), rdmacm.ErrBacklogFull)
+}
+
+// One that the peer has completed stays, although Accept has not heard of it.
+func TestAcceptKeepsWhatIsComplete(t *testing.T) {
+	client, id, shed, result := halfOpen(t)
+	next(t, client.ch, rdmacm.EventConnectResponse)
+	// A later request has arrived, so what was sent before it has.
+	ln, later := listening(t, needDevice(t).IPv4), newEnd(t)
+	later.resolve(ln.id.LocalAddr())
+	release := sync.OnceFunc(rdmacm.HoldEvents(id))
+	defer release()
+	require.NoError(t, client.id.Establish())
+	require.NoError(t, later.id.Connect(rdmacm.ConnParam{QPNum: newQP()}))
+	require.NoError(t, next(t, ln.ch, rdmacm.EventConnectRequest).ID.Close())
+	shed(rdmacm.ErrBacklogFull)
+	release()
+	a := cmtest.Take(t, result, "the connection")
+	require.NoError(t, a.err)
+	require.NoError(t, a.conn.Err())
+	require.NoError(t, a.conn.Close())
+}

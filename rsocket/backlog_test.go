@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+// small is a config whose connections take little memory.
+var small = rsocket.Config{ReadBuffer: 2048, WriteBuffer: 4096, SendQueue: 16, RecvQueue: 16, HandshakeTimeout: patience}
+
+// echoes accepts connections until the listener ends, and returns a byte on
+// each.
+func echoes(ln *rsocket.Listener) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		all.Go(func() {
+			defer conn.Close()
+			_, _ = io.CopyN(conn, conn, 1)
+			_, _ = io.Copy(io.Discard, conn)
+		})
+	}
+}
+
+// crowdOf returns how many dial at once: all of them where the device is fast.
+func crowdOf(n int) int {
+	if testdevice.Soft() {
+		return n
+	}
+	return n / 10
+}
+
+// A listener refuses no client of a burst, as TCP does not, whether its backlog
+// has room for all or for few.
+func TestBurst(t *testing.T) {
+	for name, tt := range map[string]struct{ backlog, clients int }{
+		"the system's backlog": {0, 1000},
+		"a backlog of 8":       {8, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := testdevice.Require(t) // threads come with so many dials, and stay
+			before := len(ibverbs.OpenObjects())
+			lc := rsocket.ListenConfig{Config: shared(small), Backlog: tt.backlog}
+			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+			require.NoError(t, err)
+			var serving, dialing sync.WaitGroup
+			serving.Go(func() { echoes(ln) })
+			clients := crowdOf(tt.clients)
+			errs := make(chan error, clients)
+			begin := make(chan struct{})
+			for range clients {
+				dialing.Go(func() {
+					<-begin
+					errs <- roundTrip(ln.Addr().String())
+				})
+			}
+			close(begin)
+			dialing.Wait()
+			for range clients {
+				require.NoError(t, <-errs)
+			}
+			require.NoError(t, ln.Close())
+			serving.Wait()
+			require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) <= before }, patience, time.Millisecond, "objects stay")
+		})
+	}
+}
+
+// roundTrip sends a byte to an address and receives it again.
+func roundTrip(address string) error {
+	d := rsocket.Dialer{Config: shared(small), Timeout: patience}
+	conn, err := d.Dial("rdma", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{1}); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
+
+// A halfOpener asks for connections and never ends a handshake.
+type halfOpener struct {
+	ch    *rdmacm.EventChannel
+	hello []byte
+	ids   []*rdmacm.ID
+}
+
+func newHalfOpener(t *testing.T) *halfOpener {
+	ch, err := rdmacm.NewEventChannel()
+	require.NoError(t, err)
+	h := &halfOpener{ch: ch, hello: helloOf(t)}
+	t.Cleanup(func() {
+		for _, id := range h.ids {
+			require.NoError(t, id.Close())
+		}
+		require.NoError(t, ch.Close())
+	})
+	return h
+}
+
+// helloOf returns the private data of a dialer.
+func helloOf(t *testing.T) []byte {
+	spy, err := rdmacm.Listen(bounded(t), netip.AddrPortFrom(needDevice(t).IPv4, 0).String(), nil)
+	require.NoError(t, err)
+	defer spy.Close()
+	dialed := inBackground(func() error {
+		_, err := rsocket.Dial("rdma", spy.Addr().String())
+		return err
+	})
+	request, err := spy.Accept(bounded(t))
+	require.NoError(t, err)
+	hello := request.PrivateData()[:cmtest.MaxRequestData]
+	require.NoError(t, request.Reject(nil))
+	require.ErrorIs(t, cmtest.Take(t, dialed, "the refusal"), syscall.ECONNREFUSED)
+	return hello
+}
+
+// ask asks for a connection from an address, which may be the zero Addr.
+func (h *halfOpener) ask(t *testing.T, from netip.Addr, to netip.AddrPort) {
+	id, err := h.ch.NewID(rdmacm.PortSpaceTCP)
+	require.NoError(t, err)
+	h.ids = append(h.ids, id)
+	next := func(want rdmacm.EventType) {
+		for {
+			ev, err := h.ch.Next(bounded(t))
+			require.NoError(t, err)
+			if ev.ID == id {
+				require.Equal(t, want, ev.Type)
+				return
+			}
+		}
+	}
+	src := netip.AddrPort{}
+	if from.IsValid() {
+		src = netip.AddrPortFrom(from, 0)
+	}
+	require.NoError(t, id.ResolveAddr(src, to, patience))
+	next(rdmacm.EventAddrResolved)
+	require.NoError(t, id.ResolveRoute(patience))
+	next(rdmacm.EventRouteResolved)
+	require.NoError(t, id.Connect(rdmacm.ConnParam{
+		PrivateData: h.hello, QPNum: uint32(1000 + len(h.ids)), ResponderResources: -1, InitiatorDepth: -1,
+	}))
+}
+
+// Peers that never end their handshakes hold up no honest one, and take bounded
+// memory.
+func TestHalfOpenPeers(t *testing.T) {
+	d := needDevice(t)
+	addresses := map[string]func(i int) netip.Addr{"one address": func(int) netip.Addr { return netip.Addr{} }}
+	if d.IPv4.IsLoopback() {
+		addresses["many addresses"] = func(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("127.0.%d.%d", 1+i/250, 1+i%250)) }
+	}
+	for name, from := range addresses {
+		t.Run(name, func(t *testing.T) {
+			var lc rsocket.ListenConfig // without a pool
+			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+			require.NoError(t, err)
+			var serving sync.WaitGroup
+			serving.Go(func() { echoes(ln) })
+			to := netip.MustParseAddrPort(ln.Addr().String())
+			h := newHalfOpener(t)
+			for i := range crowdOf(1000) {
+				h.ask(t, from(i), to)
+			}
+			handshakes := 0
+			for _, object := range ibverbs.OpenObjects() {
+				if strings.HasPrefix(object, "CQ ") {
+					handshakes++
+				}
+			}
+			require.LessOrEqual(t, handshakes, 100, "half-open peers have the listener's memory") // 64, and some that end
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than a handshake may take otherwise
+			defer cancel()
+			dialer := rsocket.Dialer{Config: shared(small)}
+			conn, err := dialer.DialContext(ctx, "rdma", ln.Addr().String())
+			require.NoError(t, err, "half-open peers have the listener's places")
+			t.Log("an honest dial took", time.Since(began))
+			echoOne(t, conn)
+			require.NoError(t, conn.Close())
+			require.NoError(t, ln.Close())
+			serving.Wait()
+		})
+	}
+}
+
+func echoOne(t *testing.T, conn net.Conn) {
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err := conn.Write([]byte{7})
+	require.NoError(t, err)
+	b := make([]byte, 1)
+	_, err = io.ReadFull(conn, b)
+	require.NoError(t, err)
+	require.Equal(t, byte(7), b[0])
+}

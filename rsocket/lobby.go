@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// A lobby has the peers of a listener between their request and Accept. Requests
+// wait for a place to make their handshake in, and connections for Accept.
+//
+// A handshake takes memory and a queue pair before the peer has proven anything,
+// so there are few places, and a peer that does not complete its handshake loses
+// its place to another, which is the newest: the older ones are likely to be of
+// the same flood. A place of a handshake that was completed goes to the oldest.
+type lobby struct {
+	backlog int // of requests, and of connections
+	accept  func(ctx context.Context, request *rdmacm.Request, asked func()) (*Conn, error)
+	ready   chan *Conn // has room for all handshakes in addition to the backlog
+	ctx     context.Context
+	running sync.WaitGroup
+
+	mu        sync.Mutex // guards the fields below
+	waiting   []*rdmacm.Request
+	underWay  map[*handshake]struct{}
+	giveWay   int       // how many of them were ended to make room
+	completed time.Time // when one has last been completed
+	timer     *time.Timer
+	closed    bool
+}
+
+// A handshake has a place of a lobby.
+type handshake struct {
+	asked time.Time // when the peer was asked to complete it; zero before
+	ended bool      // to make room
+	end   context.CancelCauseFunc
+}
+
+const (
+	maxBacklog    = 1 << 16
+	maxHandshakes = 64 // Linux lets a device have 128 messages of handshakes under way
+	// longPatience is how long a peer may take to complete its handshake while
+	// others wait for its place, and shortPatience if no other peer completes
+	// one either: on a slow machine, some do.
+	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
+)
+
+func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, func()) (*Conn, error)) {
+	l.ctx, l.backlog, l.accept = ctx, backlog, accept
+	l.ready = make(chan *Conn, backlog+l.places())
+	l.underWay = map[*handshake]struct{}{}
+	l.timer = time.AfterFunc(time.Hour, l.timeOut)
+	l.timer.Stop()
+}
+
+// places is how many handshakes may be under way.
+func (l *lobby) places() int { return min(l.backlog, maxHandshakes) }
+
+// enter takes a request. If too many wait, it returns the oldest, which the
+// caller passes to shed.
+func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, request)
+	l.fill()
+	if len(l.waiting) > l.backlog {
+		excess = l.take(0)
+	}
+	return excess
+}
+
+// shed refuses a request, whose peer tries again. It calls C.
+func shed(request *rdmacm.Request) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(rdmacm.ErrBacklogFull)
+	_, _ = request.Accept(ctx, nil)
+}
+
+// accepted notes that a connection has left.
+func (l *lobby) accepted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fill()
+}
+
+func (l *lobby) timeOut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fill()
+}
+
+// fill gives the free places to the oldest requests, and makes room for others
+// where handshakes take too long. The caller holds l.mu.
+func (l *lobby) fill() {
+	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay) < l.places() {
+		l.begin(l.take(0))
+	}
+	now := time.Now()
+	for len(l.waiting) > l.giveWay && l.mayBegin() && l.giveWay < len(l.underWay) {
+		h, due := l.slowest()
+		if h == nil {
+			return // fill is called when the next peer is asked
+		}
+		if wait := due.Sub(now); wait > 0 {
+			l.timer.Reset(wait)
+			return
+		}
+		h.ended = true
+		l.giveWay++
+		h.end(rdmacm.ErrBacklogFull)
+	}
+}
+
+// mayBegin reports whether handshakes may begin: not while Accept falls behind.
+func (l *lobby) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
+
+// slowest returns the handshake whose peer was asked first, and when it is to
+// give way to others. It returns nil if no peer was asked.
+func (l *lobby) slowest() (first *handshake, due time.Time) {
+	for h := range l.underWay {
+		if !h.ended && !h.asked.IsZero() && (first == nil || h.asked.Before(first.asked)) {
+			first = h
+		}
+	}
+	if first == nil {
+		return nil, time.Time{}
+	}
+	due = first.asked
+	if l.completed.After(due) {
+		due = l.completed
+	}
+	due = due.Add(shortPatience)
+	if last := first.asked.Add(longPatience); last.Before(due) {
+		due = last
+	}
+	return first, due
+}
+
+// take removes the i-th request from those that wait.
+func (l *lobby) take(i int) *rdmacm.Request {
+	request := l.waiting[i]
+	copy(l.waiting[i:], l.waiting[i+1:])
+	last := len(l.waiting) - 1
+	l.waiting[last] = nil
+	l.waiting = l.waiting[:last]
+	return request
+}
+
+// begin begins a handshake.
+func (l *lobby) begin(request *rdmacm.Request) {
+	ctx, end := context.WithCancelCause(l.ctx)
+	h := &handshake{end: end}
+	l.underWay[h] = struct{}{}
+	l.running.Go(func() {
+		defer end(nil)
+		c, err := l.accept(ctx, request, func() { l.asked(h) })
+		l.leave(h, c, err) // after an error, the peer knows, and no caller here asks
+	})
+}
+
+// asked notes that the peer is asked to complete a handshake.
+func (l *lobby) asked(h *handshake) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.asked = time.Now()
+	l.fill()
+}
+
+// leave frees the place of a handshake.
+func (l *lobby) leave(h *handshake, c *Conn, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.underWay, h)
+	if err == nil {
+		l.completed = time.Now()
+		l.ready <- c
+	}
+	if h.ended {
+		l.giveWay--
+		if len(l.waiting) > 0 && l.mayBegin() {
+			l.begin(l.take(len(l.waiting) - 1))
+		}
+	}
+	l.fill()
+}
+
+// close refuses the requests and drops the connections. The context has ended,
+// and no more requests come. An Accept may still take a connection.
+func (l *lobby) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.timer.Stop()
+	waiting := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	l.running.Wait()
+	for _, request := range waiting {
+		_ = request.Reject(nil) // fails if the peer has given up
+	}
+	for {
+		select {
+		case c := <-l.ready:
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		default:
+			return
+		}
+	}
+}
