@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,16 +46,56 @@ func TestPastDeadlineEndsCalls(t *testing.T) {
 				ended := inBackground(func() error { return tt.call(c) })
 				cmtest.Soon(t, "the call waits for completions", func() bool { return parksInPump() })
 				require.NoError(t, tt.ends(c))
-				select {
-				case err := <-ended:
-					require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-				case <-time.After(wakeBound):
-					require.NoError(t, c.Close())
-					require.FailNow(t, "the deadline has not woken the call")
-				}
+				require.ErrorIs(t, woken(t, ended, "the deadline"), os.ErrDeadlineExceeded)
 			})
 		}
 	}
+}
+
+// A deadline in the past also ends calls that wait behind another one for the direction.
+func TestPastDeadlineEndsWaitsForTheDirection(t *testing.T) {
+	c, _ := pair(t, rsocket.Config{}, rsocket.Config{})
+	const calls = 3
+	ended := make(chan error, calls)
+	for range calls {
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			ended <- err
+		}()
+	}
+	cmtest.Soon(t, "one Read waits for completions, and the others for it", func() bool {
+		return parksInPump() && waiting("rsocket.(*Conn).begin(") == calls-1
+	})
+	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+	for range calls {
+		require.ErrorIs(t, woken(t, ended, "the deadline"), os.ErrDeadlineExceeded)
+	}
+}
+
+// CloseRead and CloseWrite end calls that wait, although no message comes with the former.
+func TestClosedDirectionEndsCalls(t *testing.T) {
+	for name, tt := range map[string]struct {
+		call  func(*rsocket.Conn) error
+		close func(*rsocket.Conn) error
+		want  error
+	}{
+		"read":  {func(c *rsocket.Conn) error { _, err := c.Read(make([]byte, 1)); return err }, (*rsocket.Conn).CloseRead, io.EOF},
+		"write": {func(c *rsocket.Conn) error { _, err := c.Write(make([]byte, 1<<20)); return err }, (*rsocket.Conn).CloseWrite, syscall.EPIPE},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := pair(t, rsocket.Config{}, rsocket.Config{})
+			ended := inBackground(func() error { return tt.call(c) })
+			cmtest.Soon(t, "the call waits for completions", parksInPump)
+			require.NoError(t, tt.close(c))
+			require.ErrorIs(t, woken(t, ended, "the end of its direction"), tt.want)
+		})
+	}
+}
+
+// waiting returns how many goroutines are in a function.
+func waiting(function string) int {
+	stacks := make([]byte, 1<<20)
+	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(function))
 }
 
 // parksInPump reports whether a goroutine has the pump and waits for a completion.
@@ -69,5 +110,15 @@ func parksInPump() bool {
 	return false
 }
 
-// wakeBound is how long a call may take that was woken: very long.
-const wakeBound = 10 * time.Second
+// woken returns how a call has ended that something must have woken. Ten seconds are very long for that, and shorter than the
+// deadlines that closedWith sets, which would.
+func woken(t *testing.T, ended <-chan error, what string) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the call waits on", "%s has not woken it", what)
+		return nil
+	}
+}

@@ -34,7 +34,7 @@ func (s *source) build(dir string) (*binary, error) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		return nil, err
 	}
-	b := &binary{source: s, path: filepath.Join(dir, "mutants.test"), hits: filepath.Join(dir, "hits"), spare: 10 * time.Second}
+	b := &binary{source: s, path: filepath.Join(dir, "mutants.test"), hits: filepath.Join(dir, "hits")}
 	for {
 		for name := range s.files {
 			if err := os.WriteFile(filepath.Join(dir, name), s.mutated(name), 0o600); err != nil {
@@ -89,7 +89,7 @@ type binary struct {
 	*source
 	path, hits string
 	short      bool
-	spare      time.Duration // how much longer than without a mutant tests may take
+	spare      time.Duration // how much longer than three times without a mutant tests may take
 }
 
 // test is a test of the package.

@@ -29,6 +29,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -37,9 +38,11 @@ func main() {
 	flag.StringVar(&c.skip, "skip", "^(TestSoak|TestScale)$", "regular expression: `tests` that do not run")
 	flag.BoolVar(&c.short, "short", false, "run the tests with -short")
 	flag.StringVar(&c.only, "lines", "", "make only changes whose place, such as conn.go:12, is among these, separated by `commas`")
+	flag.IntVar(&c.every, "every", 1, "make every `nth` change only")
+	flag.DurationVar(&c.spare, "spare", 10*time.Second, "how much longer tests may take than three times without a change")
 	flag.BoolVar(&c.verbose, "v", false, "print the changes that a test notices, too")
 	flag.Parse()
-	if flag.NArg() != 1 {
+	if flag.NArg() != 1 || c.every < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -53,6 +56,8 @@ func main() {
 type config struct {
 	pkg, files, skip, only string
 	short, verbose         bool
+	every                  int
+	spare                  time.Duration
 }
 
 // verdict is what became of a change.
@@ -87,7 +92,7 @@ func run(c config) error {
 	if err != nil {
 		return err
 	}
-	b.short = c.short
+	b.short, b.spare = c.short, c.spare
 	tests, err := b.survey(skip)
 	if err != nil {
 		return err
@@ -95,7 +100,7 @@ func run(c config) error {
 	counts := map[verdict]int{}
 	all := 0
 	for _, m := range p.mutants {
-		if !m.compiles || c.only != "" && !slices.Contains(strings.Split(c.only, ","), m.place()) {
+		if !m.compiles || m.number%c.every != 0 || c.only != "" && !slices.Contains(strings.Split(c.only, ","), m.place()) {
 			continue
 		}
 		v, err := b.try(m, tests)
