@@ -20,7 +20,8 @@ func init() { dl.Provide(name, dl.Device{Find: face.Lookup, Open: face.Open}) }
 // before any call that needs libibverbs or librdmacm, and fails after one that
 // took the installed libraries. It fails, too, if the device is in use already and
 // c.Network or c.Hostile is neither empty nor what it was, and if the device cannot have the network:
-// the error matches syscall.EADDRINUSE if another process or the kernel has its UDP port. It does not block, and may be called concurrently.
+// the error matches syscall.EADDRINUSE if another process or the kernel has its UDP port, and syscall.EAGAIN if as
+// many processes of this user as can be are in the machine's network. It does not block, and may be called concurrently.
 //
 // The error matches errors.ErrUnsupported where Go cannot call C.
 func Use(c Config) error {

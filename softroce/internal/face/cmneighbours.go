@@ -143,10 +143,10 @@ func (n *node) ask(m manager.MAD) {
 	}
 	mine := n.cm.claims[names[1]] != nil
 	go func() { // a neighbour may hang
-		slot, err := n.link.Find(names[0])
-		if errors.Is(err, syscall.ECONNREFUSED) && !mine {
-			slot, err = n.link.Find(names[1])
+		if mine {
+			names = names[:1]
 		}
+		slot, err := n.link.Find(names...)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			slot, err = n.slot, nil
 		}

@@ -184,7 +184,7 @@ func TestPortThatDoesNotAnswer(t *testing.T) {
 	p, server := newProgram(t), newProgram(t)
 	listener, at := server.listen(tcp, loopbacks["IPv4"])
 	destroy(t, listener)
-	hung, err := net.Listen("unix", link.Prefix()+"name/"+claimName(tcp, at.Addr(), at.Port()))
+	hung, err := net.Listen("unix", link.Prefix()+"name/"+claimName(tcp, at.Addr(), at.Port())+"/0123456789abcdef")
 	require.NoError(t, err)
 	require.NoError(t, hung.(*net.UnixListener).SetDeadline(time.Now().Add(30*time.Second)))
 	id := p.resolve(tcp, at)
@@ -274,7 +274,7 @@ func TestMulticastToNeighbours(t *testing.T) {
 	group := netip.MustParseAddr(text)
 	p := newProgram(t)
 	sender, param := member(t, p, at, sockaddr(netip.AddrPortFrom(group, 0)), librdmacm.RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
-	require.Empty(t, link.Names(groupNames(wire.GIDOf(group))), "a sender is no member")
+	require.Empty(t, n.link.Names(groupNames(wire.GIDOf(group))), "a sender is no member")
 	type process struct {
 		*exec.Cmd
 		out *bufio.Reader
@@ -317,7 +317,7 @@ func TestMulticastToNeighbours(t *testing.T) {
 		says("got " + message)
 	}
 	says("left")
-	require.Empty(t, link.Names(groupNames(wire.GIDOf(group))))
+	require.Empty(t, n.link.Names(groupNames(wire.GIDOf(group))))
 	for _, other := range all {
 		require.NoError(t, other.in.Close())
 		require.NoError(t, other.Wait())

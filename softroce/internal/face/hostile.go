@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -60,7 +61,8 @@ var choices struct {
 	hostile  string
 	opened   bool // the network is decided
 	network  string
-	internet *internet // nil: the machine's network
+	internet *internet  // nil: the machine's network
+	link     *link.Link // nil: it is not the machine\'s network that was opened
 }
 
 // chosenHostility returns what the program or else the environment wants.

@@ -26,8 +26,6 @@ import (
 const (
 	qpnBits = 16
 	qpns    = 1 << qpnBits
-	// alone is the slot of a node that cannot have neighbours.
-	alone = 1
 )
 
 // packetFrame is the kind of a frame with a packet: its first byte.
@@ -37,14 +35,19 @@ const packetFrame = 'P'
 // class, hop limit.
 const headerLen = 1 + 16 + 16 + 4 + 1 + 1
 
-// join makes the process a node of the machine. Without neighbours it works, too.
-func (n *node) join() (slot int) {
-	l, err := link.Join((*neighbours)(n), n.bell)
-	if err != nil {
-		return alone
+// join makes the process a node of the machine.
+func (n *node) join() (err error) {
+	l := chosenLink()
+	if l == nil {
+		if l, err = link.Reserve(); err != nil {
+			return err
+		}
 	}
-	n.link = l
-	return l.Slot()
+	if err := l.Start((*neighbours)(n), n.bell); err != nil {
+		return err
+	}
+	n.link, n.slot = l, l.Slot()
+	return nil
 }
 
 // send takes a packet of the device.
@@ -223,7 +226,7 @@ func (n *node) members(group wire.GID) []int {
 	}
 	maps.DeleteFunc(n.memberships, func(_ wire.GID, m members) bool { return now >= m.until })
 	m = members{until: now + membersLast}
-	for _, rest := range link.Names(groupNames(group)) {
+	for _, rest := range n.link.Names(groupNames(group)) {
 		if slot, err := strconv.Atoi(rest); err == nil && slot != n.slot {
 			m.slots = append(m.slots, slot)
 		}

@@ -125,10 +125,9 @@ func newNode() *node {
 			n.internet = nil
 		}
 	}
-	if n.internet != nil {
-		n.slot = 1 + rand.IntN(link.Slots-1)
-	} else {
-		n.slot = n.join()
+	n.slot = 1 + rand.IntN(link.Slots-1)
+	if n.internet == nil && lack == nil {
+		lack = n.join()
 	}
 	n.hostile = chosenHostility()
 	n.captures = chosenCaptures()

@@ -69,13 +69,18 @@ func Open(options string) error {
 		return errors.New("the device is in use already")
 	}
 	u, err := parseNetwork(options)
-	if err == nil && u != nil {
+	var l *link.Link
+	switch {
+	case err != nil:
+	case u != nil:
 		err = u.open(link.CheckIdentification)
+	default:
+		l, err = link.Reserve()
 	}
 	if err != nil {
 		return err
 	}
-	choices.opened, choices.network, choices.internet = true, options, u
+	choices.opened, choices.network, choices.internet, choices.link = true, options, u, l
 	return nil
 }
 
@@ -90,6 +95,13 @@ func chosenInternet() (*internet, error) {
 	defer choices.Unlock()
 	choices.made = true
 	return choices.internet, nil
+}
+
+// chosenLink returns the link to the machine's network that was opened, nil if none was.
+func chosenLink() *link.Link {
+	choices.Lock()
+	defer choices.Unlock()
+	return choices.link
 }
 
 func opened() bool {

@@ -5,8 +5,9 @@
 //
 // Each process is a node with a number, its slot. It claims the slot, and the names of
 // the ports that it listens at, by listening at Unix sockets in the abstract
-// namespace: the kernel lets nobody else have a name while its owner lives, and takes
-// it back when the owner ends, however it ends. Processes find each other if they
+// namespace, which the kernel takes back when their owner ends, however it ends. Each
+// has a random part, so that no other user can keep a name from this one, and counts
+// only if the kernel says that it is of this user. Processes find each other if they
 // share a network namespace and a user.
 //
 // Frames between two nodes arrive in order and once, or not at all if either

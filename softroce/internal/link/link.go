@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -84,6 +83,7 @@ type Link struct {
 	arrival  uint64            // number of the connection that was accepted last
 	arriving map[uint64]bool   // connections whose ring is not a source yet
 	conns    map[net.Conn]bool // all that are open
+	users    map[string]bool   // sockets that Names has seen, and whether they are of this user
 	closed   bool
 }
 
@@ -111,29 +111,44 @@ type source struct {
 	removed bool    // nothing is left, and its end is about to be told
 }
 
-// Join makes this process a node. It takes the first free slot. The bell is rung whenever there is
-// something to Poll.
-func Join(handler Handler, bell *Bell) (*Link, error) {
+// Reserve takes the first free slot for this process, which becomes a node with
+// Start. The error matches syscall.EAGAIN if all slots are taken.
+func Reserve() (*Link, error) {
+	shared, err := newMemory(os.Getpagesize())
+	if err != nil {
+		return nil, fmt.Errorf("no memory can be shared with other processes: %w", err)
+	}
+	shared.close()
+	slot, listener, err := reserve()
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{
+		slot: slot, listener: listener, peers: map[int]*peer{},
+		losing: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{}, users: map[string]bool{},
+	}
+	l.arrived.L = &l.mu
+	l.helpers.Go(func() { l.accept(listener, l.serve) })
+	return l, nil
+}
+
+// Start makes the process a node. The bell is rung whenever there is something to
+// Poll.
+func (l *Link) Start(handler Handler, bell *Bell) error {
 	if bell.memory.fd < 0 {
-		return nil, errors.New("no memory can be shared with other processes")
+		return errors.New("no memory can be shared with other processes")
 	}
-	for slot := 1; slot < Slots; slot++ {
-		listener, err := net.Listen("unix", fmt.Sprintf("%snode/%d", Prefix(), slot))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		l := &Link{
-			slot: slot, handler: handler, bell: bell, listener: listener, peers: map[int]*peer{},
-			losing: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{},
-		}
-		l.arrived.L = &l.mu
-		l.helpers.Go(func() { l.accept(listener, l.serve) })
-		return l, nil
-	}
-	return nil, fmt.Errorf("all %d nodes that a machine can have are taken: %w", Slots-1, syscall.EAGAIN)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handler, l.bell = handler, bell
+	return nil
+}
+
+// started reports whether Start was called. Before that no other node knows this one.
+func (l *Link) started() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bell != nil
 }
 
 // Slot returns the node's number, from 1 to Slots-1.
@@ -156,48 +171,6 @@ func (l *Link) Close() error {
 		s.close()
 	}
 	return err
-}
-
-// Claim takes a name that no other node may have until it is closed. Find finds the node
-// by it. The error matches syscall.EADDRINUSE if a node has it.
-func (l *Link) Claim(name string) (io.Closer, error) {
-	listener, err := net.Listen("unix", Prefix()+"name/"+name)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		listener.Close()
-		return nil, os.ErrClosed
-	}
-	// Who has found the name goes away, and is no node that has ended.
-	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int, func()) {}) })
-	return listener, nil
-}
-
-// Find returns the slot of the node that has the name. It may block for some
-// time if that node hangs. The error matches syscall.ECONNREFUSED if no node has the name.
-func (l *Link) Find(name string) (slot int, err error) {
-	conn, slot, err := l.dial("name/" + name)
-	if err != nil {
-		return 0, err
-	}
-	return slot, conn.Close()
-}
-
-// Names returns the names that nodes have claimed and that begin with start, without it.
-func Names(start string) (rest []string) {
-	sockets, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(sockets)) {
-		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "+Prefix()+"name/"+start); ok && !slices.Contains(rest, name) {
-			rest = append(rest, name)
-		}
-	}
-	return rest
 }
 
 // accept lets serve serve the nodes that connect.
@@ -311,25 +284,10 @@ func sameUser(c *net.UnixConn) error {
 	}); cerr != nil {
 		return cerr
 	}
-	if err == nil && int(cred.Uid) != os.Getuid() {
+	if err == nil && int(cred.Uid) != os.Geteuid() {
 		err = fmt.Errorf("the other end runs as user %d: %w", cred.Uid, syscall.ECONNREFUSED)
 	}
 	return err
-}
-
-func (l *Link) dial(name string) (*net.UnixConn, int, error) {
-	d := net.Dialer{Timeout: helloTimeout}
-	c, err := d.Dial("unix", Prefix()+name)
-	if err != nil {
-		return nil, 0, err
-	}
-	conn := c.(*net.UnixConn)
-	slot, err := l.greet(conn)
-	if err != nil {
-		conn.Close()
-		return nil, 0, err
-	}
-	return conn, slot, nil
 }
 
 // A node that sends frames connects with the one that they go to, and gives it a ring and its bell; frames may be
@@ -375,7 +333,7 @@ func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 
 // serve receives the ring of a node that has connected, and waits until the node ends.
 func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
-	if slot == l.slot {
+	if slot == l.slot || !l.started() {
 		return // whoever says so is not
 	}
 	s, err := l.receiveRing(c, slot)
@@ -434,15 +392,11 @@ func waitForEnd(c *net.UnixConn) {
 
 // connect connects with a node, as far as that can be done without waiting for it. Who calls it has l.mu.
 func (l *Link) connect(slot int) (*peer, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: fmt.Sprintf("%snode/%d", Prefix(), slot), Net: "unix"})
+	conn, err := dialFirst(fmt.Sprintf("node/%d", slot))
 	if err != nil {
 		return nil, err
 	}
-	ring := noMemory
-	err = sameUser(conn)
-	if err == nil {
-		ring, err = newMemory(ringStart + ringBytes)
-	}
+	ring, err := newMemory(ringStart + ringBytes)
 	if err == nil {
 		_, err = conn.Write(append([]byte(magic), byte(l.slot)))
 	}
@@ -757,5 +711,7 @@ func (l *Link) remove(s *source) {
 	s.close()
 }
 
-// Announce takes a name that shows what this process does, where nobody looks for a node by it.
-func Announce(name string) (io.Closer, error) { return net.Listen("unix", Prefix()+name) }
+// Announce shows by a name what this process does, where nobody looks for a node by it.
+func Announce(name string) (io.Closer, error) {
+	return net.Listen("unix", Prefix()+name+"/"+newToken())
+}

@@ -98,8 +98,9 @@ type owner struct {
 func own(t testing.TB, h Handler) *owner {
 	t.Helper()
 	bell := NewBell(new(uint32))
-	l, err := Join(h, bell)
+	l, err := Reserve()
 	require.NoError(t, err)
+	require.NoError(t, l.Start(h, bell))
 	o := &owner{Link: l, bell: bell, done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
@@ -229,7 +230,7 @@ func TestLastWords(t *testing.T) {
 // A node that takes its time to answer is there, and gets everything.
 func TestSlowAnswer(t *testing.T) {
 	a, got := join(t)
-	listener, err := net.Listen("unix", fmt.Sprintf("%snode/%d", Prefix(), Slots-2))
+	listener, err := claim(fmt.Sprintf("node/%d", Slots-2))
 	require.NoError(t, err)
 	defer listener.Close()
 	a.send(Slots-2, []byte("one"))
@@ -327,7 +328,7 @@ func TestHostileNode(t *testing.T) {
 		"no ring":    append([]byte(magic), 200, 2),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("unix", fmt.Sprintf("%snode/%d", Prefix(), a.Slot()))
+			c, err := net.Dial("unix", a.listener.Addr().String())
 			require.NoError(t, err)
 			_, err = c.Write(hello)
 			require.NoError(t, err)
@@ -348,7 +349,7 @@ func TestHostileNode(t *testing.T) {
 // pretend connects with a node as one that has a slot. What is read from the connection comes in time or not at all.
 func pretend(t *testing.T, to *owner, slot byte) *net.UnixConn {
 	t.Helper()
-	c, err := net.Dial("unix", fmt.Sprintf("%snode/%d", Prefix(), to.Slot()))
+	c, err := net.Dial("unix", to.listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
@@ -671,16 +672,16 @@ func TestLastWordsToSender(t *testing.T) {
 func TestClaimedNames(t *testing.T) {
 	a, _ := join(t)
 	b, _ := join(t)
-	require.Empty(t, Names("TestClaimedNames/x/"))
+	require.Empty(t, a.Names("TestClaimedNames/x/"))
 	first, err := a.Claim("TestClaimedNames/x/1")
 	require.NoError(t, err)
 	second, err := b.Claim("TestClaimedNames/x/2")
 	require.NoError(t, err)
 	other, err := b.Claim("TestClaimedNames/xy/3")
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"1", "2"}, Names("TestClaimedNames/x/"))
+	require.ElementsMatch(t, []string{"1", "2"}, a.Names("TestClaimedNames/x/"))
 	require.NoError(t, first.Close())
-	require.Equal(t, []string{"2"}, Names("TestClaimedNames/x/"))
+	require.Equal(t, []string{"2"}, a.Names("TestClaimedNames/x/"))
 	require.NoError(t, second.Close())
 	require.NoError(t, other.Close())
 }
