@@ -315,7 +315,7 @@ func TestPeerCloses(t *testing.T) {
 				require.NotErrorIs(t, err, os.ErrClosed)
 			}
 			check(<-result)
-			<-server.Done()
+			awaitEnd(t, server)
 			check(server.Err())
 			_, err = server.PostRecv(mr.All())
 			check(err)
@@ -445,7 +445,7 @@ func TestListenerClose(t *testing.T) {
 	_, err = pending.Wait(ctx)
 	require.NoError(t, err)
 	require.NoError(t, client.Close())
-	<-server.conn.Done()
+	awaitEnd(t, server.conn)
 	require.NoError(t, server.conn.Close())
 	require.NoError(t, ln.Close(), "again")
 }
@@ -710,7 +710,7 @@ func TestFailedTransferEndsTheConnection(t *testing.T) {
 	_, err = pending.Wait(ctx)
 	require.ErrorIs(t, err, ibverbs.WCRemoteAccess, "why it was flushed")
 	require.ErrorIs(t, client.Send(ctx, here.Sub(0, 8)), ibverbs.WCRemoteAccess, "later ones too")
-	<-client.Done()
+	awaitEnd(t, client)
 	require.ErrorIs(t, client.Err(), ibverbs.WCRemoteAccess)
 }
 
@@ -749,7 +749,7 @@ func TestAbandonedTransferEndsTheConnection(t *testing.T) {
 	require.ErrorAs(t, client.Write(short(t), wrong, here.Sub(8, 8)), &abandoned)
 	_, err = server.PostRecv()
 	require.NoError(t, err)
-	<-client.Done()
+	awaitEnd(t, client)
 	_, err = pending.Wait(ctx)
 	require.ErrorIs(t, err, ibverbs.WCRemoteAccess, "why it was flushed")
 	require.ErrorIs(t, client.Err(), ibverbs.WCRemoteAccess)
@@ -923,7 +923,7 @@ func TestRecvAfterEnd(t *testing.T) {
 			_, err := client.Recv(ctx, first)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NoError(t, tt.end(client, server))
-			<-client.Done()
+			awaitEnd(t, client)
 			soon(t, "the receive that was left ends", func() bool {
 				_, err = client.Recv(bounded(t), second)
 				return !errors.Is(err, syscall.EBUSY)
@@ -1246,7 +1246,7 @@ func TestErrorsNamePeer(t *testing.T) {
 	here, with := alloc(t, client, 8), "connection with "+client.RemoteAddr().String()+": "
 	require.ErrorContains(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}), with+"work request")
 	require.ErrorContains(t, client.Err(), with+"work request")
-	<-server.Done()
+	awaitEnd(t, server)
 	require.ErrorContains(t, server.Err(), "connection with "+server.RemoteAddr().String()+": ")
 	require.NoError(t, server.Close())
 

@@ -517,7 +517,7 @@ func TestDatagramReceiveTooSmall(t *testing.T) {
 	require.ErrorAs(t, err, new(*ibverbs.WCError))
 	_, nextErr := next.Wait(ctx)
 	require.ErrorIs(t, nextErr, err.(*ibverbs.WCError).Status, "why it was flushed")
-	<-server.Done()
+	awaitEnd(t, server)
 	require.Equal(t, err, server.Err())
 	require.NoError(t, client.Err())
 	require.NoError(t, server.Close())
@@ -536,7 +536,7 @@ func TestDatagramSendFails(t *testing.T) {
 	var failed *ibverbs.WCError
 	require.ErrorAs(t, err, &failed)
 	require.Contains(t, []ibverbs.WCStatus{ibverbs.WCLocalProtection, ibverbs.WCLocalQPOperation, ibverbs.WCFlushed}, failed.Status)
-	<-client.Done()
+	awaitEnd(t, client)
 	require.Equal(t, err, client.Err())
 	_, err = pending.Wait(ctx)
 	require.ErrorIs(t, err, failed.Status, "why it was flushed")
@@ -565,7 +565,7 @@ func TestDatagramCloseWakesReceives(t *testing.T) {
 	for range waiters {
 		require.ErrorIs(t, <-results, os.ErrClosed)
 	}
-	<-client.Done()
+	awaitEnd(t, client)
 	require.Nil(t, mr.Bytes(), "closed with the end")
 	require.NoError(t, client.Close(), "again")
 	for name, err := range map[string]error{
@@ -792,7 +792,7 @@ func TestDatagramEventErrors(t *testing.T) {
 	pending, err := client.PostRecv()
 	require.NoError(t, err)
 	rdmacm.InjectDatagram(client, &rdmacm.Event{Type: rdmacm.EventDeviceRemoval})
-	<-client.Done()
+	awaitEnd(t, client)
 	_, err = pending.Wait(bounded(t))
 	require.ErrorIs(t, err, syscall.ENODEV, "why it was flushed")
 	require.ErrorIs(t, client.Send(bounded(t)), syscall.ENODEV)

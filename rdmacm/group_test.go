@@ -238,7 +238,7 @@ func TestGroupLost(t *testing.T) {
 	pending, err := c.PostRecv()
 	require.NoError(t, err)
 	rdmacm.InjectDatagram(c, &rdmacm.Event{Type: rdmacm.EventMulticastError, Status: -int(syscall.ENETRESET)})
-	<-c.Done()
+	awaitEnd(t, c)
 	var event *rdmacm.EventError
 	require.ErrorAs(t, c.Err(), &event)
 	require.Equal(t, rdmacm.EventMulticastError, event.Type)

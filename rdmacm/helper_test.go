@@ -149,6 +149,12 @@ func acceptOne(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) 
 	return result
 }
 
+// awaitEnd waits until a connection has ended.
+func awaitEnd(t testing.TB, conn interface{ Done() <-chan struct{} }) {
+	t.Helper()
+	cmtest.Take(t, conn.Done(), fmt.Sprintf("the end of a %T", conn))
+}
+
 // alloc returns memory of a connection that the peer may read and write.
 func alloc(t testing.TB, conn *rdmacm.Conn, size int) *ibverbs.MR {
 	t.Helper()

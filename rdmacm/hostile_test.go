@@ -317,7 +317,7 @@ func TestHostileSilence(t *testing.T) {
 	client, server := connect(t, d.IPv4, nil, nil)
 	require.ErrorIs(t, client.Send(short(t)), context.DeadlineExceeded, "the peer has no receive")
 	require.NoError(t, server.Close())
-	<-client.Done()
+	awaitEnd(t, client)
 	require.ErrorIs(t, client.Err(), syscall.ECONNRESET)
 }
 

@@ -91,6 +91,6 @@ func TestPeerIsKilled(t *testing.T) {
 		require.NoError(t, ctx.Err(), "by itself")
 	}
 	require.Equal(t, -1, peer.Wait(), "by the signal")
-	<-conn.Done()
+	awaitEnd(t, conn)
 	require.NoError(t, conn.Close())
 }

@@ -96,7 +96,7 @@ func TestLogger(t *testing.T) {
 			require.Equal(t, local, up[0].Peer)
 
 			tt.end(t, client)
-			<-server.Done()
+			awaitEnd(t, server)
 			require.NoError(t, server.Close())
 			for end, want := range map[*records]record{&atClient: tt.client, &atServer: tt.server} {
 				var all []record

@@ -312,7 +312,7 @@ func TestPostWithoutTransferFails(t *testing.T) {
 		require.ErrorAs(t, err, &failed)
 		require.Equal(t, ibverbs.WCRemoteAccess, failed.Status)
 	}
-	<-client.Done()
+	awaitEnd(t, client)
 	var failed *ibverbs.WCError
 	require.ErrorAs(t, client.Err(), &failed)
 	require.Equal(t, ibverbs.WCRemoteAccess, failed.Status)

@@ -41,7 +41,7 @@ func TestEventsThatEndAConnection(t *testing.T) {
 			pending, err := client.PostRecv()
 			require.NoError(t, err)
 			rdmacm.Inject(client, &tt.event)
-			<-client.Done()
+			awaitEnd(t, client)
 			_, err = pending.Wait(bounded(t))
 			require.ErrorIs(t, err, tt.want)
 			require.ErrorIs(t, client.Send(bounded(t)), tt.want)

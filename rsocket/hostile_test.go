@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rsocket"
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
@@ -161,7 +162,7 @@ func TestHostilePeer(t *testing.T) {
 			_, again := conn.Write([]byte{1})
 			require.Error(t, again)
 			if c.want == syscall.EPROTO {
-				<-p.conn.Done() // the peer was told
+				cmtest.Take(t, p.conn.Done(), "the end at the peer, which must be told")
 			}
 			require.NoError(t, conn.Close())
 			echo(t, good, other)
