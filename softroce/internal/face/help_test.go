@@ -121,3 +121,39 @@ func TestDoze(t *testing.T) {
 	end.Store(true)
 	<-helper
 }
+
+// A worker that others help does not sleep on while they leave something undone: they have ended polling, and spin for something
+// else. Nor does it nap again soon.
+func TestDozeWithWorkUndone(t *testing.T) {
+	n := newWired(t).node
+	n.internet = nil
+	n.looks.Store(int64(never))
+	var end atomic.Bool
+	helper := make(chan struct{})
+	go func() {
+		defer close(helper)
+		for !end.Load() {
+			n.helps.Add(1)
+		}
+	}()
+	defer func() {
+		end.Store(true)
+		<-helper
+	}()
+	n.bell.Ring()
+	woke := make(chan struct{})
+	go func() {
+		defer close(woke)
+		n.doze(n.helps.Load()-1, armed())
+	}()
+	select {
+	case <-woke:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the worker sleeps although the bell was rung and nobody hears it")
+	}
+	require.False(t, n.doze(n.helps.Load()-1, armed()), "it naps again at once")
+	n.wary = 0
+	n.bell.Hear()
+	n.looks.Store(int64(n.now() + 10*time.Millisecond))
+	require.True(t, n.doze(n.helps.Load()-1, armed()), "later it naps again")
+}

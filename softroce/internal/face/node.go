@@ -44,6 +44,7 @@ type node struct {
 	bell     *link.Bell
 	looks    atomic.Int64 // when something is due, as a time.Duration; written with the mutex
 	helps    atomic.Int64 // how often somebody who polls has done the worker's work, or looked whether there is some
+	wary     time.Duration // until when the worker does not nap; its own
 	slot     int
 	link     *link.Link // nil: there are no neighbours
 	internet *internet  // nil: there are no other machines
@@ -236,12 +237,21 @@ func HelpPrograms() { C.soft_help_programs() }
 // armed returns how often a queue was armed.
 func armed() uint32 { return uint32(C.soft_arms()) }
 
-// A worker that others help looks again after this time whether they do. A worker that is busy looks at all sockets that often.
-const nap = time.Millisecond
+const (
+	// nap is after how long a worker that others help looks again whether they do. A worker that is busy looks at all sockets
+	// that often.
+	nap = time.Millisecond
+	// wariness is for how long the worker does not nap after others have left something undone: they spin for something else
+	// than a completion, such as memory that is written.
+	wariness = 32 * nap
+)
 
-// doze lets the worker sleep where nobody wakes it, as long as others help, until something is due or somebody ends polling and waits for an event. It reports
-// whether there was help since the given number.
+// doze lets the worker sleep where nobody wakes it, as long as others help, until something is due or left undone, or a program arms a queue to wait
+// for an event. It reports whether there was help since the given number.
 func (n *node) doze(helps int64, arms uint32) (helped bool) {
+	if n.now() < n.wary {
+		return false
+	}
 	for n.helps.Load() != helps && armed() == arms {
 		d := n.due()
 		if d <= 0 {
@@ -251,6 +261,10 @@ func (n *node) doze(helps int64, arms uint32) (helped bool) {
 		C.soft_doze(C.uint32_t(arms), C.uint32_t(min(d, nap).Microseconds()))
 		if n.internet != nil { // they look at one socket
 			n.internet.poller.Look()
+		}
+		if n.bell.Waits() {
+			n.wary = n.now() + wariness
+			break
 		}
 	}
 	return helped

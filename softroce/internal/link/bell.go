@@ -100,6 +100,17 @@ func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	return false
 }
 
+// Waits reports whether the bell was rung, and is not heard for a short time.
+func (b *Bell) Waits() bool {
+	for began := time.Now(); b.IsRung(); {
+		if time.Since(began) >= spin {
+			return true
+		}
+		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+	return false
+}
+
 // Sleep waits until the bell is rung, but no longer than due says, which it asks when nobody can silence the bell any more without its
 // noticing. It may return earlier. With a Poller, it also waits for the sockets.
 func (b *Bell) Sleep(due func() time.Duration) {
