@@ -42,8 +42,8 @@ type node struct {
 	copies    []byte           // what the unreliable ones of these carry
 
 	bell     *link.Bell
-	looks    atomic.Int64 // when something is due, as a time.Duration; written with the mutex
-	helps    atomic.Int64 // how often somebody who polls has done the worker's work, or looked whether there is some
+	looks    atomic.Int64  // when something is due, as a time.Duration; written with the mutex
+	helps    atomic.Int64  // how often somebody who polls has done the worker's work, or looked whether there is some
 	wary     time.Duration // until when the worker does not nap; its own
 	slot     int
 	link     *link.Link // nil: there are no neighbours
@@ -168,7 +168,7 @@ func (n *node) unlock() {
 	}
 }
 
-// work does the device's work whenever there is some, for as long as the process lives.
+// work does the device's work whenever there is some, for as long as the process lives. docs/softroce.md has its name.
 func (n *node) work() {
 	var poll func() bool
 	if n.internet != nil {

@@ -30,23 +30,26 @@ func Publish(answer func() []byte) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil { // such as too many open files
-				time.Sleep(10 * time.Millisecond)
-				continue
-			}
-			if unix := c.(*net.UnixConn); sameUser(unix) == nil && unix.SetDeadline(time.Now().Add(helloTimeout)) == nil {
-				_, _ = unix.Write(answer()) // or who asks is gone
-			}
-			c.Close()
-		}
-	}()
+	go answerAll(listener, answer)
 	return listener, nil
+}
+
+// answerAll answers the processes that ask. docs/softroce.md has its name.
+func answerAll(listener net.Listener, answer func() []byte) {
+	for {
+		c, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if unix := c.(*net.UnixConn); sameUser(unix) == nil && unix.SetDeadline(time.Now().Add(helloTimeout)) == nil {
+			_, _ = unix.Write(answer()) // or who asks is gone
+		}
+		c.Close()
+	}
 }
 
 // Answer is what a process has answered.

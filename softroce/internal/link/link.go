@@ -173,7 +173,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept lets serve serve the nodes that connect.
+// accept lets serve serve the nodes that connect. docs/softroce.md has its name.
 func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
 	for {
 		c, err := listener.Accept()
@@ -382,7 +382,7 @@ func (s *source) close() {
 	s.bell.memory.close()
 }
 
-// waitForEnd returns when the other end is closed, or sends what it should not.
+// waitForEnd returns when the other end is closed, or sends what it should not. docs/softroce.md has its name.
 func waitForEnd(c *net.UnixConn) {
 	var b [1]byte
 	if c.SetDeadline(time.Time{}) == nil {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package softroce_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/softroce"
+)
+
+func init() { hostPrograms["leaker"] = leaker }
+
+// leaker uses the device, by itself and with the process at an address, closes everything, and prints the goroutines that are left
+// apart from its own. Those that end soon it waits for.
+func leaker(args []string, stdout, stderr io.Writer) int {
+	if err := softroce.Use(softroce.Config{}); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	own, _, err := server(ctx)
+	for _, address := range []string{own, args[0]} {
+		if err == nil {
+			_, err = send(ctx, address, "hello")
+		}
+	}
+	cancel()
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	ignored := strings.Split(args[1], " ")
+	var left []string
+	for began := time.Now(); time.Since(began) < patience; runtime.Gosched() {
+		left = goroutines()
+		others := false
+		for _, g := range left {
+			others = others || !has(g, ignored...)
+		}
+		if !others {
+			break
+		}
+	}
+	fmt.Fprint(stdout, strings.Join(left, "\n\n"))
+	return 0
+}
+
+// goroutines returns the stacks of all but the calling one.
+func goroutines() []string {
+	all := make([]byte, 1<<20)
+	all = all[:runtime.Stack(all, true)]
+	return strings.Split(strings.TrimSpace(string(all)), "\n\n")[1:]
+}
+
+// has reports whether one of the functions is on a stack, as goleak.IgnoreAnyFunction looks.
+func has(stack string, functions ...string) bool {
+	for line := range strings.Lines(stack) {
+		for _, f := range functions {
+			if at := strings.LastIndex(line, "("); at > 0 && line[:at] == f {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// The goroutines that stay are those that the document has tests leave out.
+func TestGoroutinesThatStay(t *testing.T) {
+	page, err := os.ReadFile("../docs/softroce.md")
+	require.NoError(t, err)
+	var functions []string
+	for _, m := range regexp.MustCompile(`goleak\.IgnoreAnyFunction\("([^"]+)"\)`).FindAllStringSubmatch(string(page), -1) {
+		functions = append(functions, m[1])
+	}
+	require.NotEmpty(t, functions)
+	address, _ := start(t)
+	p := process.Run(t, process.Command(t, "leaker", address, strings.Join(functions, " ")))
+	require.Zero(t, p.Wait(), p.Stderr())
+	left := strings.Split(p.Output(), "\n\n")
+	for _, g := range left {
+		require.True(t, has(g, functions...), "this one stays, and the document does not say so:\n%s", g)
+	}
+	for _, f := range functions {
+		there := false
+		for _, g := range left {
+			there = there || has(g, f)
+		}
+		require.True(t, there, "%s is in the document, and no goroutine has it", f)
+	}
+}
