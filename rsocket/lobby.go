@@ -27,14 +27,15 @@ type lobby struct {
 	mu        sync.Mutex // guards the fields below
 	waiting   []*rdmacm.Request
 	underWay  map[*handshake]struct{}
-	giveWay   int       // how many of them were ended to make room
-	completed time.Time // when one has last been completed
+	making    *handshake // ended to make room, or begun in its place and not asked yet
+	completed time.Time  // when one has last been completed
 	timer     *time.Timer
 	closed    bool
 }
 
 // A handshake has a place of a lobby.
 type handshake struct {
+	began time.Time
 	asked time.Time // when the peer was asked to complete it; zero before
 	ended bool      // to make room
 	end   context.CancelCauseFunc
@@ -45,8 +46,10 @@ const (
 	maxHandshakes = 64 // Linux lets a device have 128 messages of handshakes under way
 	// longPatience is how long a peer may take to complete its handshake while
 	// others wait for its place, and shortPatience if no other peer completes
-	// one either: on a slow machine, some do.
+	// one either: on a slow machine, some do. It is slowness times what this end's
+	// part of the handshake took, if that is longer.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
+	slowness                    = 10
 )
 
 func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, func()) (*Conn, error)) {
@@ -93,51 +96,57 @@ func (l *lobby) timeOut() {
 	l.fill()
 }
 
-// fill gives the free places to the oldest requests, and makes room for others
-// where handshakes take too long. The caller holds l.mu.
+// fill gives the free places to the oldest requests, and makes room for another
+// where handshakes take too long. It makes room for one at a time, as ending and
+// beginning handshakes slow down those that are under way. The caller holds l.mu.
 func (l *lobby) fill() {
 	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay) < l.places() {
 		l.begin(l.take(0))
 	}
-	now := time.Now()
-	for len(l.waiting) > l.giveWay && l.mayBegin() && l.giveWay < len(l.underWay) {
-		h, due := l.slowest()
-		if h == nil {
-			return // fill is called when the next peer is asked
-		}
-		if wait := due.Sub(now); wait > 0 {
-			l.timer.Reset(wait)
-			return
-		}
-		h.ended = true
-		l.giveWay++
-		h.end(rdmacm.ErrBacklogFull)
+	if len(l.waiting) == 0 || !l.mayBegin() || l.making != nil {
+		return
 	}
+	h, due := l.slowest()
+	if h == nil {
+		return // fill is called when the next peer is asked
+	}
+	if wait := time.Until(due); wait > 0 {
+		l.timer.Reset(wait)
+		return
+	}
+	h.ended, l.making = true, h
+	h.end(rdmacm.ErrBacklogFull)
 }
 
 // mayBegin reports whether handshakes may begin: not while Accept falls behind.
 func (l *lobby) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
 
-// slowest returns the handshake whose peer was asked first, and when it is to
-// give way to others. It returns nil if no peer was asked.
-func (l *lobby) slowest() (first *handshake, due time.Time) {
+// slowest returns the handshake that is to give way to others first, and when.
+// It returns nil if no peer was asked.
+func (l *lobby) slowest() (first *handshake, at time.Time) {
 	for h := range l.underWay {
-		if !h.ended && !h.asked.IsZero() && (first == nil || h.asked.Before(first.asked)) {
-			first = h
+		if h.ended || h.asked.IsZero() {
+			continue
+		}
+		if due := h.due(l.completed); first == nil || due.Before(at) {
+			first, at = h, due
 		}
 	}
-	if first == nil {
-		return nil, time.Time{}
+	return first, at
+}
+
+// due returns when a handshake whose peer was asked is to give way, if another
+// was last completed at a time.
+func (h *handshake) due(completed time.Time) time.Time {
+	since := h.asked
+	if completed.After(since) {
+		since = completed
 	}
-	due = first.asked
-	if l.completed.After(due) {
-		due = l.completed
+	due, last := since.Add(max(shortPatience, slowness*h.asked.Sub(h.began))), h.asked.Add(longPatience)
+	if last.Before(due) {
+		return last
 	}
-	due = due.Add(shortPatience)
-	if last := first.asked.Add(longPatience); last.Before(due) {
-		due = last
-	}
-	return first, due
+	return due
 }
 
 // take removes the i-th request from those that wait.
@@ -151,15 +160,16 @@ func (l *lobby) take(i int) *rdmacm.Request {
 }
 
 // begin begins a handshake.
-func (l *lobby) begin(request *rdmacm.Request) {
+func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	ctx, end := context.WithCancelCause(l.ctx)
-	h := &handshake{end: end}
+	h := &handshake{began: time.Now(), end: end}
 	l.underWay[h] = struct{}{}
 	l.running.Go(func() {
 		defer end(nil)
 		c, err := l.accept(ctx, request, func() { l.asked(h) })
 		l.leave(h, c, err) // after an error, the peer knows, and no caller here asks
 	})
+	return h
 }
 
 // asked notes that the peer is asked to complete a handshake.
@@ -167,6 +177,9 @@ func (l *lobby) asked(h *handshake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.asked = time.Now()
+	if l.making == h {
+		l.making = nil
+	}
 	l.fill()
 }
 
@@ -179,10 +192,10 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 		l.completed = time.Now()
 		l.ready <- c
 	}
-	if h.ended {
-		l.giveWay--
-		if len(l.waiting) > 0 && l.mayBegin() {
-			l.begin(l.take(len(l.waiting) - 1))
+	if l.making == h {
+		l.making = nil
+		if len(l.waiting) > 0 && l.mayBegin() && h.ended {
+			l.making = l.begin(l.take(len(l.waiting) - 1))
 		}
 	}
 	l.fill()

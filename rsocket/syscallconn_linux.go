@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"os"
+	"syscall"
+)
+
+// show calls f with a descriptor that has the bytes to read, and the end of file behind them if end is set. It returns how many of
+// the bytes were read from it.
+func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, done bool, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, false, os.NewSyscallError("socketpair", err)
+	}
+	lent, own := fds[0], fds[1]
+	defer syscall.Close(lent)
+	defer syscall.Close(own)
+	if len(bytes) > 0 {
+		n, err := syscall.Write(own, bytes)
+		if err != nil {
+			return 0, false, os.NewSyscallError("write", err)
+		}
+		if n < len(bytes) {
+			bytes, end = bytes[:n], false
+		}
+	}
+	if end {
+		if err := syscall.Shutdown(own, syscall.SHUT_WR); err != nil {
+			return 0, false, os.NewSyscallError("shutdown", err)
+		}
+	}
+	if err := syscall.Shutdown(lent, syscall.SHUT_WR); err != nil { // what f writes would be lost
+		return 0, false, os.NewSyscallError("shutdown", err)
+	}
+	done = f(uintptr(lent))
+	return len(bytes) - unread(lent), done, nil
+}
+
+// unread takes what is left to read from a descriptor, and returns how much that was.
+func unread(fd int) (total int) {
+	var b [maxLook]byte
+	for {
+		n, err := syscall.Read(fd, b[:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if n <= 0 {
+			return total
+		}
+		total += n
+	}
+}
