@@ -73,8 +73,8 @@ func (c *conn) isOf(in MAD) bool {
 
 // hasRoom reports whether one more request may wait for the program. If there
 // is no room and another party has more requests waiting than the sender of
-// this one would have, the newest of them gives up its place. Its peer repeats
-// it.
+// this one would have, or another address of its own party has, the newest of
+// them gives up its place. Its peer repeats it.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -85,27 +85,43 @@ func (id *ID) hasRoom(in MAD) bool {
 			requests = append(requests, e)
 		}
 	}
-	waiting := map[party]int{in.party(): 1} // the new one
-	for _, e := range requests {
-		waiting[e.ID.conn.party()]++
+	from := most(requests, (*Event).party, in.party(), 1)
+	requests = slices.DeleteFunc(requests, func(e *Event) bool { return e.party() != from })
+	same := 0
+	if from == in.party() {
+		same = 1
 	}
-	most := in.party()
-	for _, e := range requests {
-		if p := e.ID.conn.party(); waiting[p] > waiting[most] {
-			most = p
-		}
-	}
-	if most == in.party() {
+	address := most(requests, (*Event).sender, in.sender(), same)
+	if address == in.sender() {
 		return false
 	}
 	for _, e := range slices.Backward(requests) {
-		if e.ID.conn.party() == most {
+		if e.sender() == address {
 			id.dismiss(e)
 			break
 		}
 	}
 	return true
 }
+
+// most returns who has sent the most requests if one has more than asker would have
+// with so many more, and else asker.
+func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
+	waiting := map[T]int{asker: more}
+	for _, e := range requests {
+		waiting[of(e)]++
+	}
+	best := asker
+	for _, e := range requests {
+		if from := of(e); waiting[from] > waiting[best] {
+			best = from
+		}
+	}
+	return best
+}
+
+func (e *Event) sender() peer { return e.ID.conn.end() }
+func (e *Event) party() party { return e.ID.conn.party() }
 
 // dismiss forgets a request that waits for the program.
 func (id *ID) dismiss(request *Event) {

@@ -432,3 +432,59 @@ func TestBacklogIsShared(t *testing.T) {
 		})
 	}
 }
+
+// TestBacklogIsSharedInANetwork has a host of IPv6 that asks with one address, or
+// with many of its network, beside one of the same network and one of another.
+func TestBacklogIsSharedInANetwork(t *testing.T) {
+	own := netip.MustParseAddr("2001:db8::2")
+	near, far := netip.MustParseAddr("2001:db8:1::77"), netip.MustParseAddr("2001:db8:2::77")
+	for name, test := range map[string]struct {
+		addresses int // of the attacker
+		want      map[netip.Addr]int
+	}{
+		"one address":    {1, map[netip.Addr]int{near: 2, far: 4, {}: 2}},
+		"many addresses": {100, map[netip.Addr]int{far: 4, {}: 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const backlog = 8
+			n, _, server := pair(t)
+			n.fault = func(wire.Message) []time.Duration { return nil }
+			listener := server.id(tcp)
+			require.NoError(t, listener.Bind(netip.AddrPortFrom(own, 7174)))
+			require.NoError(t, listener.Listen(backlog))
+			quiet := server.NewChannel(func(int) {})
+			require.NoError(t, listener.Migrate(quiet))
+			number := uint32(0)
+			ask := func(src netip.Addr) {
+				number++
+				req := requestFrom(src, 5, number, number, 7174)
+				req.Primary.RemoteGID = wire.GIDOf(own)
+				putHeader(req.PrivateData[:], src, own)
+				data := wire.MAD(req)
+				server.Receive(n.now, cm.MAD{Node: 1, Src: src, Dst: own, Data: data[:]})
+			}
+			for i := range 100 {
+				a := near.As16()
+				a[14], a[15] = 1, byte(i%test.addresses)
+				ask(netip.AddrFrom16(a))
+			}
+			for range 100 {
+				ask(far)
+				ask(near)
+			}
+			from := map[netip.Addr]int{}
+			for e := quiet.Next(); e != nil; e = quiet.Next() {
+				a := e.ID.PeerAddr().Addr()
+				if a != near && a != far {
+					a = netip.Addr{} // the attacker's
+				}
+				from[a]++
+				e.ID.Destroy(n.now)
+			}
+			require.Equal(t, test.want, from)
+			listener.Destroy(n.now)
+			n.settle()
+			n.empty()
+		})
+	}
+}
