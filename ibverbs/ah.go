@@ -40,6 +40,7 @@ func (pd *PD) CreateAH(attr AHAttr) (*AH, error) {
 	}
 	ah, err := libibverbs.CreateAh(pd.raw, &raw)
 	if err != nil {
+		err = pd.device.explain(err, addressHandles, 0)
 		return nil, wrap(towards(pd.object.Name(), &raw, err), err)
 	}
 	return pd.newAH(ah), nil

@@ -31,6 +31,7 @@ func init() {
 	bridge.RDMACM.ModifyQP = func(qp any, attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 		return qp.(*QP).modify(attr, mask)
 	}
+	bridge.RDMACM.SetHint = setHint
 	bridge.RDMACM.QPAttr = func(raw *libibverbs.QpAttr) any { return qpAttrOf(raw) }
 	bridge.RDMACM.AHAttr = func(raw *libibverbs.AhAttr) any { return ahAttrOf(raw) }
 	bridge.RDMACM.RNRTimer = rnrTimerCode

@@ -127,6 +127,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 	}
 	if err := cq.create(config); err != nil {
 		d.unwatchEvents()
+		err = d.explain(err, completionQueues, leastRequest*config.Entries)
 		return nil, d.tooMuch(err, fmt.Sprintf("%d entries on %s", config.Entries, d.Name()), cqSizes(config.Entries))
 	}
 	cq.noteCap()

@@ -19,13 +19,17 @@ type Error struct {
 	Object string
 	// Errno says why the call failed. It is never 0.
 	Errno syscall.Errno
+
+	hint string
 }
 
 // Error returns the operation, the object, the errno's text and the hint.
-func (e *Error) Error() string { return (*cerr.Error)(e).Error() }
+func (e *Error) Error() string { return cerr.Text(e.Op, e.Object, e.Errno, e.hint) }
 
-// Hint returns how to solve the problem, or "" if that is not known.
-func (e *Error) Hint() string { return (*cerr.Error)(e).Hint() }
+// Hint returns how to solve the problem, or "" if that is not known. When the call
+// failed, a look at the machine confirmed it, such as at the limits of the device
+// and of the process. Where no look was sure, it names the command verbena doctor.
+func (e *Error) Hint() string { return e.hint }
 
 // Unwrap returns Errno, so that errors.Is and errors.As find it.
 func (e *Error) Unwrap() error { return e.Errno }
@@ -111,7 +115,7 @@ func init() {
 	cerr.Convert(func(err error) error {
 		switch e := err.(type) {
 		case *cerr.Error:
-			return (*Error)(e)
+			return &Error{Op: e.Op, Object: e.Object, Errno: e.Errno, hint: e.Hint()}
 		case *cerr.ArgumentError:
 			return (*ArgumentError)(e)
 		case *cerr.LibraryError:

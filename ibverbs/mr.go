@@ -242,7 +242,8 @@ type registerOptions struct {
 
 // WithIOVA sets the address of the region's first byte in the work requests of
 // this program and of peers; see ibv_reg_mr_iova(3). The address must have the
-// same offset within a page as the memory. RegisterImplicit ignores WithIOVA.
+// same offset within a page as the memory. RegisterImplicit refuses WithIOVA: its
+// region begins at address 0.
 func WithIOVA(iova uint64) RegisterOption {
 	return func(o *registerOptions) { o.iova = iova }
 }
@@ -269,7 +270,7 @@ func (pd *PD) Register(b []byte, access AccessFlags, options ...RegisterOption) 
 	}
 	defer pd.object.Done()
 	if len(b) == 0 {
-		return nil, badMR("ibv_reg_mr", pd, "no memory")
+		return nil, badMR("ibv_reg_mr", pd, "b is empty, and a region has at least one byte")
 	}
 	return pd.register(region{bytes: b, start: o.iova, access: access, release: pin(b)})
 }
@@ -309,6 +310,7 @@ func (pd *PD) registerRaw(r *region) (*libibverbs.Mr, error) {
 	} else {
 		raw, err = libibverbs.RegMrIova(pd.raw, memory, n, r.start, int32(access))
 	}
+	err = pd.explainMemory(err, addr, r.size, access)
 	return raw, wrap(fmt.Sprintf("%d bytes on %s", r.size, pd.object.Name()), err)
 }
 
@@ -351,7 +353,7 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 	defer pd.object.Done()
 	raw, err := libibverbs.AllocNullMr(pd.raw)
 	if err != nil {
-		return nil, wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), pd.device.explain(err, memoryRegions, 0))
 	}
 	return newMR(raw, region{pd: pd, access: AccessLocalWrite, size: math.MaxInt}), nil
 }
@@ -364,7 +366,11 @@ func (pd *PD) AllocNullMR() (*MR, error) {
 // errors.ErrUnsupported if the device cannot do this, or syscall.EINVAL if it
 // cannot do it with a DMA handle.
 func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*MR, error) {
-	if o := registerOptionsOf(options, 0); o.handle != nil {
+	o := registerOptionsOf(options, 0)
+	if o.iova != 0 {
+		return nil, badMR("ibv_reg_mr", pd, "WithIOVA is %#x, and the region of the whole address space begins at 0", o.iova)
+	}
+	if o.handle != nil {
 		return pd.registerDMAImplicit(o.handle, access)
 	}
 	if err := pd.self().Use(); err != nil {
@@ -377,7 +383,7 @@ func (pd *PD) RegisterImplicit(access AccessFlags, options ...RegisterOption) (*
 	}
 	raw, err := libibverbs.RegMr(pd.raw, nil, math.MaxUint64, int32(access))
 	if err != nil {
-		return nil, wrap("the whole address space on "+pd.object.Name(), err)
+		return nil, wrap("the whole address space on "+pd.object.Name(), pd.device.explain(err, memoryRegions, 0))
 	}
 	return newMR(raw, region{pd: pd, access: access, size: math.MaxInt}), nil
 }
@@ -499,7 +505,7 @@ func (pd *PD) RegisterDMABuf(b DMABuf, access AccessFlags, options ...RegisterOp
 	}
 	raw, err := b.register(pd, o, access)
 	if err != nil {
-		return nil, wrap(what+" on "+pd.object.Name(), err)
+		return nil, wrap(what+" on "+pd.object.Name(), pd.device.explain(err, memoryRegions, b.Length))
 	}
 	return newMR(raw, region{pd: pd, access: access, start: o.iova, size: b.Length}, parents...), nil
 }

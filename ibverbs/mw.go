@@ -51,7 +51,7 @@ func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	}
 	raw, err := libibverbs.AllocMw(pd.raw, t)
 	if err != nil {
-		return nil, wrap(pd.object.Name(), err)
+		return nil, wrap(pd.object.Name(), pd.device.explain(err, memoryWindows, 0))
 	}
 	mw := &MW{pd: pd, raw: raw, typ: t, rkey: raw.Rkey}
 	mw.object.Init(fmt.Sprintf("MW %d of %s", raw.Handle, pd.device.Name()), &pd.object)

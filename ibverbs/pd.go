@@ -29,7 +29,7 @@ func (d *Device) AllocPD() (*PD, error) {
 	defer d.object.Done()
 	raw, err := libibverbs.AllocPd(d.raw)
 	if err != nil {
-		return nil, wrap(d.Name(), err)
+		return nil, wrap(d.Name(), d.explain(err, protectionDomains, 0))
 	}
 	pd := &PD{device: d, raw: raw}
 	pd.object.Init(fmt.Sprintf("PD %d of %s", raw.Handle, d.Name()), &d.object)

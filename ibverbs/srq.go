@@ -50,6 +50,7 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	}
 	raw, err := config.create(pd)
 	if err != nil {
+		err = pd.device.explain(err, sharedReceiveQueues, leastRequest*config.MaxWR)
 		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	srq := &SRQ{device: pd.device, pd: pd, srqType: config.Type, raw: raw}

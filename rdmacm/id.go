@@ -492,7 +492,7 @@ func (id *ID) BindAddr(addr netip.AddrPort) error {
 	if !addr.Addr().IsValid() {
 		name = fmt.Sprintf(":%d", addr.Port()) // as the caller passes it to Listen
 	}
-	return id.bind(sa, name)
+	return id.explainBind(id.bind(sa, name), addr)
 }
 
 func (id *ID) bind(sa *sockaddr, name string) error {
@@ -512,13 +512,13 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 		return err
 	}
 	if !src.IsValid() {
-		return id.resolveAddr(nil, to, timeout, dst.String())
+		return explainResolve(id.resolveAddr(nil, to, timeout, dst.String()), src, dst)
 	}
 	from, err := newSockaddr(src)
 	if err != nil {
 		return err
 	}
-	return id.resolveAddr(from, to, timeout, src.String()+" to "+dst.String())
+	return explainResolve(id.resolveAddr(from, to, timeout, src.String()+" to "+dst.String()), src, dst)
 }
 
 func (id *ID) resolveAddr(src, dst *sockaddr, timeout time.Duration, name string) error {
@@ -540,6 +540,7 @@ func (id *ID) ResolveRoute(timeout time.Duration) error {
 	err := id.callBound("rdma_resolve_route", missing, func() error {
 		return librdmacm.ResolveRoute(id.raw, milliseconds(timeout))
 	})
+	err = id.explainRoute(err)
 	return explain(err, id.saw(EventAddrResolved), missing)
 }
 
@@ -760,6 +761,9 @@ func (id *ID) listen(backlog, kernel int) error {
 		err := librdmacm.Listen(id.raw, int32(kernel))
 		if err != nil {
 			id.backlog.Store(before)
+		}
+		if errnoOf(err) == syscall.EADDRINUSE {
+			setHint(err, alsoListens)
 		}
 		return err
 	})

@@ -28,6 +28,9 @@ var RDMACM struct {
 	// ModifyQP changes attributes like QP.Modify, but takes them in C's form.
 	ModifyQP func(qp any, attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error
 
+	// SetHint replaces the hint of an *ibverbs.Error, unless hint is empty.
+	SetHint func(err error, hint string)
+
 	// QPAttr converts attributes from C's form to an ibverbs.QPAttr.
 	QPAttr func(raw *libibverbs.QpAttr) (attr any)
 

@@ -22,15 +22,24 @@ type Error struct {
 	Op     string        // the C function
 	Object string        // the object that it was called for; may be empty
 	Errno  syscall.Errno // never 0
+	hint   string
 }
 
-func (e *Error) Error() string {
-	s := e.Op
-	if e.Object != "" {
-		s += " (" + e.Object + ")"
+// failed reports that a C call has failed, and looks why.
+func failed(op string, errno syscall.Errno) error {
+	return public(&Error{Op: op, Errno: errno, hint: hint(op, errno)})
+}
+
+func (e *Error) Error() string { return Text(e.Op, e.Object, e.Errno, e.hint) }
+
+// Text returns the text of an error of a C call.
+func Text(op, object string, errno syscall.Errno, hint string) string {
+	s := op
+	if object != "" {
+		s += " (" + object + ")"
 	}
-	s += ": " + e.Errno.Error()
-	if hint := e.Hint(); hint != "" {
+	s += ": " + errno.Error()
+	if hint != "" {
 		s += ": " + hint
 	}
 	return s
@@ -48,7 +57,7 @@ func Status(op string, result int64, errno int32) error {
 	if result == 0 {
 		return nil // whatever errno says
 	}
-	return public(&Error{Op: op, Errno: normalise(result, errno)})
+	return failed(op, normalise(result, errno))
 }
 
 // Code decodes a result of 0 or an errno. Some providers return -errno, or -1
@@ -65,7 +74,7 @@ func Count(op string, result int64, errno int32) error {
 
 // Null decodes the errno of a call that returned NULL.
 func Null(op string, errno int32) error {
-	return public(&Error{Op: op, Errno: normalise(-1, errno)})
+	return failed(op, normalise(-1, errno))
 }
 
 // Poll decodes the result of ibv_poll_cq for at most limit completions. A
@@ -75,13 +84,13 @@ func Null(op string, errno int32) error {
 func Poll(op string, result int64, limit int, errno int32) error {
 	switch {
 	case result > int64(max(limit, 0)):
-		return public(&Error{Op: op, Errno: syscall.Errno(result)})
+		return failed(op, syscall.Errno(result))
 	case result >= 0:
 		return nil
 	case result > -3: // -1 and -2 are not errnos here
-		return public(&Error{Op: op, Errno: normalise(-1, errno)})
+		return failed(op, normalise(-1, errno))
 	}
-	return public(&Error{Op: op, Errno: normalise(result, errno)})
+	return failed(op, normalise(result, errno))
 }
 
 // Wait decodes the result of repoll_wait for at most limit events. A larger
@@ -89,7 +98,7 @@ func Poll(op string, result int64, limit int, errno int32) error {
 // from 22 events.
 func Wait(op string, result int64, limit int, errno int32) error {
 	if result > int64(max(limit, 0)) {
-		return public(&Error{Op: op, Errno: syscall.Errno(result)})
+		return failed(op, syscall.Errno(result))
 	}
 	return Count(op, result, errno)
 }

@@ -14,11 +14,7 @@ import (
 func TestHintsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guide/troubleshooting.md")
 	require.NoError(t, err)
-	for op, errnos := range hints {
-		for errno, hint := range errnos {
-			for _, part := range strings.Split(strings.TrimSuffix(hint, Doctor), ", or the port") { // the page has this apart
-				require.True(t, strings.Contains(string(page), part), "%s: %v: the page lacks %q", op, errno, part)
-			}
-		}
+	for _, hint := range []string{noModule, noDevice, noAccess, noDMABuf, oldKernel, notMapped, notWritable, sharedFile, ofDevice} {
+		require.True(t, strings.Contains(string(page), strings.TrimSuffix(hint, Doctor)), "the page lacks %q", hint)
 	}
 }

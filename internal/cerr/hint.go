@@ -4,63 +4,110 @@ package cerr
 
 import "syscall"
 
-// hints say what a user can do about an errno of a C function.
-var hints = map[string]map[syscall.Errno]string{
-	"ibv_get_device_list": {syscall.ENOSYS: noModule},
-	"ibv_reg_mr":          {syscall.ENOMEM: memlock, syscall.EFAULT: noPages},
-	"ibv_reg_mr_iova":     {syscall.ENOMEM: memlock, syscall.EFAULT: noPages},
-	"ibv_reg_mr_ex":       {syscall.ENOMEM: memlock, syscall.EFAULT: noPages},
-	"ibv_reg_dmabuf_mr":   {syscall.EOPNOTSUPP: noDMABuf},
-	"ibv_create_cq":       {syscall.ENOMEM: memlock},
-	"ibv_create_qp":       {syscall.ENOMEM: memlock},
-	"ibv_create_qp_ex":    {syscall.ENOMEM: memlock},
-	"ibv_create_srq":      {syscall.ENOMEM: memlock},
-	"ibv_create_srq_ex":   {syscall.ENOMEM: memlock},
-	"rdma_create_qp":      {syscall.ENOMEM: memlock},
-	"rdma_create_qp_ex":   {syscall.ENOMEM: memlock},
-	"rdma_get_devices":    {syscall.ENODEV: noDevice},
-	"rdma_create_id":      {syscall.ENODEV: noDevice},
-	"rdma_getaddrinfo":    {syscall.ENODEV: noDevice},
-	// If a file in /dev/infiniband cannot be opened, the libraries try another
-	// place. The errno is then ENOENT even if permission is missing.
-	"ibv_open_device": {syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess},
-	"rdma_create_event_channel": {
-		syscall.ENODEV: noDevice, syscall.ENOENT: noAccess, syscall.EACCES: noAccess, syscall.EPERM: noAccess,
-	},
-	"rdma_bind_addr": {
-		syscall.ENODEV:        noAddress,
-		syscall.EADDRNOTAVAIL: noAddress + ", or the port is taken: an id at every address excludes ids at one, and the other way round",
-		syscall.EADDRINUSE:    "another listener has this address and port",
-	},
-	"rdma_listen": {syscall.EADDRINUSE: "another listener has this address and port"},
-	"rdma_resolve_addr": {
-		syscall.ENODEV:        noRoute,
-		syscall.ENETUNREACH:   noRoute,
-		syscall.EADDRNOTAVAIL: "no RDMA device has the local address",
-	},
-	"rdma_resolve_route": {
-		syscall.ENODEV: "no RDMA device is there; loopback addresses such as 127.0.0.1 have none, so use the address of a device" + Doctor,
-		syscall.EINVAL: "the MTU of the network interface may be too small: RoCE needs 352 bytes" + Doctor,
-	},
+// A call is a C function and the errno that it failed with.
+type call struct {
+	op    string
+	errno syscall.Errno
 }
 
+// looks find out why a call has failed, on the machine. Each returns a hint, or ""
+// if what it looks at is as it should be. What needs more than the C function is
+// for the packages above, which set the hint by SetHint.
+var looks = map[call]func(machine) string{
+	{"ibv_get_device_list", syscall.ENOSYS}: machine.module,
+	{"rdma_get_devices", syscall.ENODEV}:    machine.device,
+	{"rdma_create_id", syscall.ENODEV}:      machine.device,
+	{"rdma_getaddrinfo", syscall.ENODEV}:    machine.device,
+	// If a file in /dev/infiniband cannot be opened, the libraries try another
+	// place. The errno is then ENOENT even if permission is missing.
+	{"ibv_open_device", syscall.ENOENT}:           machine.access,
+	{"ibv_open_device", syscall.EACCES}:           machine.access,
+	{"ibv_open_device", syscall.EPERM}:            machine.access,
+	{"ibv_open_device", syscall.EAGAIN}:           machine.handles,
+	{"rdma_create_event_channel", syscall.ENODEV}: machine.device,
+	{"rdma_create_event_channel", syscall.ENOENT}: machine.access,
+	{"rdma_create_event_channel", syscall.EACCES}: machine.access,
+	{"rdma_create_event_channel", syscall.EPERM}:  machine.access,
+	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP}:     machine.dmabuf,
+
+	// The doctor is named where no look is sure.
+	{"ibv_reg_mr", syscall.ENOMEM}:               machine.unknown,
+	{"ibv_reg_mr", syscall.EFAULT}:               machine.unknown,
+	{"ibv_reg_mr", syscall.EAGAIN}:               machine.unknown,
+	{"ibv_reg_mr_iova", syscall.ENOMEM}:          machine.unknown,
+	{"ibv_reg_mr_iova", syscall.EFAULT}:          machine.unknown,
+	{"ibv_reg_mr_iova", syscall.EAGAIN}:          machine.unknown,
+	{"ibv_reg_mr_ex", syscall.ENOMEM}:            machine.unknown,
+	{"ibv_reg_mr_ex", syscall.EFAULT}:            machine.unknown,
+	{"ibv_create_cq", syscall.ENOMEM}:            machine.unknown,
+	{"ibv_create_cq", syscall.EAGAIN}:            machine.unknown,
+	{"ibv_create_qp", syscall.ENOMEM}:            machine.unknown,
+	{"ibv_create_qp", syscall.EAGAIN}:            machine.unknown,
+	{"ibv_create_qp_ex", syscall.ENOMEM}:         machine.unknown,
+	{"ibv_create_qp_ex", syscall.EAGAIN}:         machine.unknown,
+	{"ibv_create_srq", syscall.ENOMEM}:           machine.unknown,
+	{"ibv_create_srq", syscall.EAGAIN}:           machine.unknown,
+	{"ibv_create_srq_ex", syscall.ENOMEM}:        machine.unknown,
+	{"ibv_create_srq_ex", syscall.EAGAIN}:        machine.unknown,
+	{"ibv_alloc_pd", syscall.ENOMEM}:             machine.unknown,
+	{"ibv_alloc_pd", syscall.EAGAIN}:             machine.unknown,
+	{"rdma_create_qp", syscall.ENOMEM}:           machine.unknown,
+	{"rdma_create_qp", syscall.EAGAIN}:           machine.unknown,
+	{"rdma_create_qp_ex", syscall.ENOMEM}:        machine.unknown,
+	{"rdma_create_qp_ex", syscall.EAGAIN}:        machine.unknown,
+	{"rdma_bind_addr", syscall.ENODEV}:           machine.unknown,
+	{"rdma_bind_addr", syscall.EADDRNOTAVAIL}:    machine.unknown,
+	{"rdma_resolve_addr", syscall.ENODEV}:        machine.unknown,
+	{"rdma_resolve_addr", syscall.ENETUNREACH}:   machine.unknown,
+	{"rdma_resolve_addr", syscall.EADDRNOTAVAIL}: machine.unknown,
+	{"rdma_resolve_route", syscall.ENODEV}:       machine.unknown,
+	{"rdma_resolve_route", syscall.EINVAL}:       machine.unknown,
+}
+
+// The hints of this package.
 const (
 	noModule = "the kernel has no RDMA support loaded; load the modules ib_uverbs and rdma_ucm" + Doctor
 	noDevice = "no RDMA device that can be opened; give access to /dev/infiniband, load the device's driver, " +
 		"or make a Soft-RoCE device with: rdma link add rxe0 type rxe netdev ETH; a program that imports package softroce " +
 		"needs none of this with VERBENA_DEVICE=soft" + Doctor
-	noAccess = "no access to /dev/infiniband" + Doctor
-	memlock  = "the limit on locked memory may be too low; see ulimit -l" + Doctor
-	noPages  = "the memory is not mapped, may not be written, is a file's (MAP_SHARED), or a device's: " +
-		"that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
-	noDMABuf  = "regions of DMA buffers need a device whose driver has them, and Linux 5.12 or later" + Doctor
-	noAddress = "no RDMA device has this address"
-	noRoute   = "no RDMA device on the route to this address" + Doctor
+	noAccess    = "no access to /dev/infiniband" + Doctor
+	noDMABuf    = "the device's driver has no regions of DMA buffers" + Doctor
+	oldKernel   = "regions of DMA buffers need Linux 5.12 or later" + Doctor
+	notMapped   = "the memory is not mapped" + Doctor
+	notWritable = "the memory may not be written" + Doctor
+	sharedFile  = "the memory is a file's (MAP_SHARED)" + Doctor
+	ofDevice    = "the memory is a device's: that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 )
 
 // Doctor ends the texts of errors that the setup of the machine causes. It
 // names the program that diagnoses them.
 const Doctor = "; verbena doctor says more"
 
+// unsure is the hint where no look is sure.
+const unsure = "verbena doctor says more"
+
+// InProgram says that the device is part of the program, and has nothing to do
+// with what the machine allows.
+func InProgram() { inProgram.Store(true) }
+
+// hint looks at the machine after a call has failed.
+func hint(op string, errno syscall.Errno) string {
+	look := looks[call{op, errno}]
+	if look == nil {
+		return ""
+	}
+	if inProgram.Load() {
+		return unsure
+	}
+	return orUnsure(look(here))
+}
+
+func orUnsure(found string) string {
+	if found == "" {
+		return unsure
+	}
+	return found
+}
+
 // Hint says what to do about the error. It returns "" if that is unknown.
-func (e *Error) Hint() string { return hints[e.Op][e.Errno] }
+func (e *Error) Hint() string { return e.hint }

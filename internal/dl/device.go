@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // Variable is the environment variable that chooses a device of the program's in
@@ -69,6 +71,7 @@ func (c *choice) use(name string) error {
 		return err
 	}
 	c.name = name
+	cerr.InProgram()
 	return nil
 }
 
@@ -92,6 +95,7 @@ func (c *choice) open(value string) error {
 	if err := c.known(name); err != nil {
 		return err
 	}
+	cerr.InProgram()
 	return c.provided[name].Open(options)
 }
 

@@ -49,6 +49,17 @@ func Open() []string {
 	return out
 }
 
+// Count returns how many open objects have a name of which match returns true.
+func Count(match func(name string) bool) (n int) {
+	open.Range(func(key, _ any) bool {
+		if match(key.(*Object).name) {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
 func describe(o *Object, stack []uintptr) string {
 	if len(stack) == 0 {
 		return o.name

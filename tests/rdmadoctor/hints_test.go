@@ -40,7 +40,7 @@ func TestHints(t *testing.T) {
 		"no permission for the folder: connections": {
 			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmaclient",
 			[]string{"-s", "192.0.2.1"},
-			"no RDMA device that can be opened; give access to /dev/infiniband, ",
+			"no access to /dev/infiniband; verbena doctor says more\n",
 		},
 		"loopback": {
 			"true", "true", nil, "rdmaclient",

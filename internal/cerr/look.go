@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cerr
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// inProgram is set if the device is part of the program.
+var inProgram atomic.Bool
+
+// machine is where looks look: its files, of which none blocks. Each look reads a
+// few small ones.
+type machine struct {
+	files      fs.FS
+	accessible func(name string) bool // whether this process may write to the file
+}
+
+var here = machine{os.DirFS("/"), func(name string) bool { return accessible("/" + name) }}
+
+// mostRead bounds how much of a file a look reads.
+const mostRead = 1 << 20
+
+func (m machine) read(name string) string {
+	f, err := m.files.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostRead))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (m machine) list(name string) (names []string) {
+	entries, _ := fs.ReadDir(m.files, name)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (m machine) unknown() string { return "" }
+
+func (m machine) module() string {
+	if _, err := fs.Stat(m.files, "sys/class/infiniband_verbs"); err == nil {
+		return ""
+	}
+	return noModule
+}
+
+func (m machine) device() string {
+	if len(m.list("sys/class/infiniband")) == 0 {
+		return noDevice
+	}
+	return m.access()
+}
+
+func (m machine) access() string {
+	names := m.list("dev/infiniband")
+	if len(names) == 0 {
+		return noAccess
+	}
+	for _, name := range names {
+		if (strings.HasPrefix(name, "uverbs") || name == "rdma_cm") && !m.accessible("dev/infiniband/"+name) {
+			return noAccess
+		}
+	}
+	return m.handles()
+}
+
+func (m machine) handles() string { return m.group("", "hca_handle") }
+
+func (m machine) dmabuf() string {
+	var major, minor int
+	if n, _ := fmt.Sscanf(m.read("proc/sys/kernel/osrelease"), "%d.%d", &major, &minor); n < 2 {
+		return ""
+	}
+	if major > 5 || major == 5 && minor >= 12 {
+		return noDMABuf
+	}
+	return oldKernel
+}
+
+// group returns a hint if a control group of this process allows it no more of a
+// resource, hca_handle or hca_object, on a device, or on any if device is empty.
+func (m machine) group(device, resource string) string {
+	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
+	if !ok {
+		return ""
+	}
+	for group = path.Clean("/" + strings.TrimSpace(group)); group != "/"; group = path.Dir(group) {
+		folder := path.Join("sys/fs/cgroup", group)
+		used := groupValues(m.read(folder+"/rdma.current"), resource)
+		for name, most := range groupValues(m.read(folder+"/rdma.max"), resource) {
+			if (device == "" || device == name) && used[name] >= most {
+				return fmt.Sprintf("the control group %s allows %d of %s on %s, and all are in use; see rdma.max there", group, most, resource, name) + Doctor
+			}
+		}
+	}
+	return ""
+}
+
+// groupValues reads lines such as "rxe0 hca_handle=2 hca_object=max" and returns
+// the numbers of one resource by device.
+func groupValues(text, resource string) map[string]int {
+	values := map[string]int{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		for _, word := range words[min(1, len(words)):] {
+			if number, ok := strings.CutPrefix(word, resource+"="); ok {
+				if n, err := strconv.Atoi(number); err == nil {
+					values[words[0]] = n
+				}
+			}
+		}
+	}
+	return values
+}
+
+// capIPCLock is the number of the capability that lifts the limit.
+const capIPCLock = 14
+
+// locked returns a hint if so many more bytes of locked memory exceed this
+// process's limit.
+func (m machine) locked(more int64) string {
+	var pinned, capabilities uint64
+	status := bufio.NewScanner(strings.NewReader(m.read("proc/self/status")))
+	for status.Scan() {
+		name, value, _ := strings.Cut(status.Text(), ":")
+		words := strings.Fields(value)
+		if len(words) == 0 {
+			continue
+		}
+		switch name {
+		case "VmPin": // what is locked otherwise does not count
+			pinned, _ = strconv.ParseUint(words[0], 10, 53)
+		case "CapEff":
+			capabilities, _ = strconv.ParseUint(words[0], 16, 64)
+		}
+	}
+	limit, ok := lockLimit(m.read("proc/self/limits"))
+	if !ok || capabilities>>capIPCLock&1 != 0 {
+		return ""
+	}
+	inUse := int64(pinned) << 10
+	if more <= 0 || more <= limit-inUse {
+		return ""
+	}
+	return fmt.Sprintf("the limit on locked memory is %d KiB, of which %d are in use; see ulimit -l", limit>>10, inUse>>10) + Doctor
+}
+
+// lockLimit returns the soft limit of locked memory, if there is one.
+func lockLimit(limits string) (bytes int64, ok bool) {
+	for line := range strings.Lines(limits) {
+		if rest, found := strings.CutPrefix(line, "Max locked memory"); found {
+			words := strings.Fields(rest)
+			if len(words) == 0 {
+				return 0, false
+			}
+			n, err := strconv.ParseInt(words[0], 10, 63)
+			return n, err == nil // unlimited is no number
+		}
+	}
+	return 0, false
+}
+
+// memory returns a hint if the device cannot use memory of this process because of
+// how it is mapped.
+func (m machine) memory(addr, size uint64, writes bool) string {
+	f, err := m.files.Open("proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	maps := bufio.NewScanner(io.LimitReader(f, 16*mostRead))
+	for maps.Scan() {
+		var start, end uint64
+		words := strings.Fields(maps.Text())
+		if len(words) < 5 {
+			return ""
+		}
+		if n, _ := fmt.Sscanf(words[0], "%x-%x", &start, &end); n < 2 {
+			return ""
+		}
+		if end <= addr {
+			continue
+		}
+		switch isFile := len(words) > 5; {
+		case start > addr:
+			return notMapped
+		case writes && !strings.Contains(words[1], "w"):
+			return notWritable
+		case isFile && (words[5] == "/dev/zero" || strings.HasPrefix(words[5], "/dev/shm/")): // as good as memory of no file
+		case isFile && strings.HasPrefix(words[5], "/dev/"):
+			return ofDevice
+		case isFile && strings.Contains(words[1], "s"):
+			return sharedFile
+		}
+		if end-addr >= size {
+			return ""
+		}
+		addr, size = end, size-(end-addr)
+	}
+	if maps.Err() != nil {
+		return ""
+	}
+	return notMapped
+}
+
+// MappingHint returns a hint if a device cannot use memory because of how it is
+// mapped.
+func MappingHint(addr, size uint64, writes bool) string {
+	return ofMachine(func(m machine) string { return m.memory(addr, size, writes) })
+}
+
+// GroupHint returns a hint if a control group allows no more objects on a device.
+func GroupHint(device string) string {
+	return ofMachine(func(m machine) string { return m.group(device, "hca_object") })
+}
+
+// HandlesHint returns a hint if a control group allows no more opened devices.
+func HandlesHint() string { return ofMachine(machine.handles) }
+
+// LockedHint returns a hint if this process may not lock so many more bytes.
+func LockedHint(bytes int) string {
+	return ofMachine(func(m machine) string { return m.locked(int64(bytes)) })
+}
+
+func ofMachine(look func(machine) string) string {
+	if inProgram.Load() {
+		return ""
+	}
+	return look(here)
+}
