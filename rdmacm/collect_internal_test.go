@@ -5,6 +5,7 @@ package rdmacm
 import (
 	"context"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,3 +67,88 @@ func takeTurnFor(o *operations, op *operation) error {
 }
 
 func parkFor(o *operations, op *operation) error { return o.park(context.Background(), op) }
+
+// A wait that its context ends leaves nothing behind that a completion would
+// wake, and what it has parked with is there for the next one.
+func TestParkingEndsWithTheContext(t *testing.T) {
+	o := collecting()
+	o.lead <- struct{}{} // another goroutine leads
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	op := &operation{}
+	op.state.Store(inFlight)
+	for range 2 {
+		require.ErrorIs(t, o.park(ctx, op), context.Canceled)
+		require.Empty(t, op.waiters)
+		require.Len(t, o.parked, 1)
+		require.Empty(t, o.parked[0])
+	}
+	require.Len(t, o.lead, 1, "the other one leads no more")
+}
+
+// Of requests that were posted together, the first that fails is the failure of
+// all, whatever completes behind it.
+func TestFirstFailureCounts(t *testing.T) {
+	o := offlineOperations()
+	var op operation
+	finished := 0
+	place := uint64(o.under(&op, 2, func() { finished++ }))
+	first := completion(place)
+	*(*uint32)(unsafe.Pointer(uintptr(unsafe.Pointer(&first)) + 8)) = uint32(ibverbs.WCRemoteAccess)
+	require.Equal(t, ibverbs.WCRemoteAccess, first.Status())
+	o.complete(&first)
+	require.False(t, op.isOver())
+	last := completion(place | lastRequest)
+	o.complete(&last)
+	require.True(t, op.isOver())
+	require.True(t, op.failed)
+	require.Equal(t, ibverbs.WCRemoteAccess, op.wc.Status())
+	require.Equal(t, 1, finished)
+	o.end(&op) // as abort might
+	require.Equal(t, 1, finished, "finish is called once")
+}
+
+// Each turn as leader counts towards the one that gives way.
+func TestTurnsAreCounted(t *testing.T) {
+	o := collecting()
+	var op operation
+	op.state.Store(over)
+	for turn := range uint(2 * yieldEvery) {
+		require.Equal(t, turn, o.turns)
+		require.NoError(t, takeTurnFor(o, &op))
+	}
+}
+
+// What is not in use any more is taken once.
+func TestRecycledIsTakenOnce(t *testing.T) {
+	o := offlineOperations()
+	transfer, receive := o.takeTransfer(), o.takeReceive()
+	o.recycle(transfer)
+	receive.conn = new(DatagramConn)
+	o.recycleReceive(receive)
+	require.Nil(t, receive.conn, "it keeps no connection")
+	require.Same(t, transfer, o.takeTransfer())
+	require.NotSame(t, transfer, o.takeTransfer())
+	require.Same(t, receive, o.takeReceive())
+	require.NotSame(t, receive, o.takeReceive())
+	transfer.giveBack()
+	require.Same(t, transfer, o.takeTransfer())
+}
+
+// An operation that was not posted leaves its place empty, and can be posted
+// again.
+func TestWithdraw(t *testing.T) {
+	o := offlineOperations()
+	var op operation
+	places := len(o.places)
+	require.True(t, op.claim())
+	op.begin(1, func() { require.Fail(t, "it has not ended") })
+	place, _ := o.place(&op)
+	require.False(t, op.claim(), "it is in flight")
+	require.Len(t, o.places, places-1)
+	o.withdraw(&op, place)
+	require.Nil(t, o.inFlight[place])
+	require.Len(t, o.places, places)
+	require.Nil(t, op.finish)
+	require.True(t, op.claim())
+}
