@@ -41,7 +41,8 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 }
 
 // Dial connects to the listener at host:port and blocks until the connection is
-// up. It fails with a *RejectedError if the peer refuses, with an *EventError
+// up. If the host is empty or unspecified, such as 0.0.0.0, that is the local
+// system: Dial tries the addresses of LocalAddrs. It fails with a *RejectedError if the peer refuses, with an *EventError
 // if the peer cannot be reached, and with an error matching syscall.ECONNRESET
 // if the peer gives up during the handshake, syscall.ETIMEDOUT after
 // Config.HandshakeTimeout, or ctx.Err() if ctx ends first. If the host has
@@ -82,8 +83,10 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 	if err != nil {
 		return err
 	}
-	if !peers[0].IsValid() {
-		return cerr.Refuse("rdma_resolve_addr", address, "the host is missing")
+	if host := peers[0].Addr(); !host.IsValid() || host.IsUnspecified() {
+		if peers, err = localSystem(peers[0]); err != nil {
+			return err
+		}
 	}
 	var local netip.AddrPort
 	if d.LocalAddr != "" {
@@ -211,6 +214,83 @@ func (c *Conn) connect(ctx context.Context) error {
 		return err
 	}
 	return c.orFull(ctx, c.orGone(c.handshake(ctx, func() error { return c.id.connect(p, c.movesQP) })))
+}
+
+// localSystem returns the port at the local addresses that stand for a missing
+// or an unspecified one, of its family.
+func localSystem(to netip.AddrPort) ([]netip.AddrPort, error) {
+	addrs, err := LocalAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var peers []netip.AddrPort
+	for _, addr := range addrs {
+		if to.Addr().IsValid() && to.Addr().Is4() && !addr.Is4() { // [::] is both families, as for Listen
+			continue
+		}
+		peers = append(peers, netip.AddrPortFrom(addr, to.Port()))
+	}
+	if len(peers) == 0 {
+		return nil, cerr.Argument("rdma_resolve_addr", to.String(), cerr.InvalidAs(syscall.EADDRNOTAVAIL,
+			"no RDMA device of the local system has an address of this family"))
+	}
+	return peers, nil
+}
+
+// LocalAddrs returns the addresses of the local system that RDMA devices have,
+// loopback addresses first, which only the device of package softroce has.
+// Without any, it returns none. Link-local addresses are left out.
+func LocalAddrs() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	d, err := useDispatcher()
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		addr := prefix.Addr().Unmap()
+		if addr.IsLinkLocalUnicast() || addr.IsMulticast() {
+			continue
+		}
+		has, err := d.hasDevice(addr)
+		if err != nil {
+			return nil, errors.Join(err, d.release())
+		}
+		if has {
+			addrs = append(addrs, addr)
+		}
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int {
+		switch {
+		case a.IsLoopback() == b.IsLoopback():
+			return 0
+		case a.IsLoopback():
+			return -1
+		}
+		return 1
+	})
+	return addrs, d.release()
+}
+
+// hasDevice reports whether an RDMA device has a local address.
+func (d *dispatcher) hasDevice(addr netip.Addr) (bool, error) {
+	id, err := d.channel.NewID(PortSpaceTCP)
+	if err != nil {
+		return false, err
+	}
+	has := id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil
+	if has {
+		_, err := id.Device()
+		has = err == nil
+	}
+	return has, id.Close()
 }
 
 // lookup returns the addresses of host:port.

@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/internal/backlog"
@@ -42,7 +44,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 
 // DialContext connects to host:port and blocks until the connection is up. The network is "rdma", or, for addresses of one
 // family alone, "rdma4" or "rdma6". The connection is a *Conn, unless Fallback has made it. If the host has several
-// addresses, DialContext tries them in turn.
+// addresses, DialContext tries them in turn. If the host is empty or unspecified, such as 0.0.0.0, that is the local system,
+// with the addresses of rdmacm.LocalAddrs.
 //
 // Errors are *net.OpErrors, and match what rdmacm.Dialer.Dial says: an *rdmacm.RejectedError, which matches
 // syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
@@ -63,6 +66,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		defer cancel()
 	}
 	peers, err := lookup(ctx, network, address)
+	if err == nil {
+		peers, err = localSystem(network, peers)
+	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
@@ -88,6 +94,29 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return d.Fallback(ctx, network, address, err)
 	}
 	return nil, err
+}
+
+// localSystem replaces a missing or an unspecified address by those of the local system.
+func localSystem(network string, peers []netip.AddrPort) ([]netip.AddrPort, error) {
+	if host := peers[0].Addr(); host.IsValid() && !host.IsUnspecified() {
+		return peers, nil
+	}
+	addrs, err := rdmacm.LocalAddrs()
+	if err != nil {
+		return nil, err
+	}
+	only4 := network == "rdma4" || peers[0].Addr().Is4()
+	var out []netip.AddrPort
+	for _, addr := range addrs {
+		if only4 && !addr.Is4() || network == "rdma6" && addr.Is4() {
+			continue
+		}
+		out = append(out, netip.AddrPortFrom(addr, peers[0].Port()))
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no RDMA device of the local system has an address for network %s: %w", network, syscall.EADDRNOTAVAIL)
+	}
+	return out, nil
 }
 
 // dial connects to one address. It tries again while the listener's backlog is full.

@@ -164,3 +164,33 @@ func TestListener(t *testing.T) {
 	isOpError(t, err, "read", syscall.ECONNRESET)
 	echo(t, a, b) // stays up
 }
+
+// A missing or an unspecified host is the local system, as for net.Dial.
+func TestDialLocalSystem(t *testing.T) {
+	d := needDevice(t)
+	ln := listenEverywhere(t)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	for _, host := range []string{"", "0.0.0.0", "[::]"} {
+		conn, err := rsocket.Dial("rdma", host+":"+port)
+		require.NoError(t, err, host)
+		acceptOne(t, ln)
+		require.NoError(t, conn.Close())
+	}
+	conn, err := rsocket.Dial("rdma4", ":"+port)
+	require.NoError(t, err)
+	require.True(t, conn.RemoteAddr().(rsocket.Addr).Addr().Is4())
+	acceptOne(t, ln)
+	require.NoError(t, conn.Close())
+
+	addrs, err := rdmacm.LocalAddrs()
+	require.NoError(t, err)
+	require.Contains(t, addrs, d.IPv4)
+}
+
+func listenEverywhere(t *testing.T) *rsocket.Listener {
+	ln, err := rsocket.Listen("rdma", ":0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	return ln
+}

@@ -53,7 +53,6 @@ func TestRefusals(t *testing.T) {
 		{second(ch.Next(none)), "EventChannel.Next: ctx is nil", nil},
 		{second(rdmacm.Dial(none, address, nil)), "Dial: ctx is nil", nil},
 		{second((*rdmacm.Dialer)(nil).Dial(ctx, address, nil)), "Dialer.Dial: dialer is nil", nil},
-		{second(rdmacm.Dial(ctx, ":7", nil)), "dial :7: rdma_resolve_addr (:7): the host is missing", nil},
 		{
 			second(rdmacm.Listen(ctx, "127.0.0.1:7", nil)),
 			"listen on 127.0.0.1:7: rdma_listen (127.0.0.1): the kernel takes a loopback address for every address of every RDMA device: " +

@@ -98,7 +98,7 @@ func TestHelp(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	status, _, stderr := main.Run("send_lat -p 1 127.0.0.1")
 	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "connection refused")
+	require.Contains(t, stderr, "connection refused; does verbena perf run there, with the same test and without a host?")
 }
 
 // A server that could serve nobody does not wait for anybody.

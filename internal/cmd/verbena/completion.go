@@ -226,6 +226,12 @@ func completeFish(w io.Writer, all []node) {
 				fmt.Fprintf(w, "complete -c verbena -f -n %s -a %s -d %s\n", alone, command.Name, fishWord(command.Summary()))
 			}
 			fmt.Fprintf(w, "complete -c verbena -f -n %s -a help -d 'say more about a command'\ncomplete -c verbena -f -n %[1]s -s h -l help\n", alone)
+			// Commands follow help, and no files.
+			fmt.Fprintf(w, "complete -c verbena -f -n %s\n", fishWord(strings.TrimSpace("__verbena_at "+n.key())+" help"))
+			for _, command := range n.commands {
+				fmt.Fprintf(w, "complete -c verbena -f -n %s -a %s -d %s\n",
+					fishWord(strings.TrimSpace("__verbena_alone "+n.key())+" help"), command.Name, fishWord(command.Summary()))
+			}
 			if len(n.path) == 0 {
 				fmt.Fprintf(w, "complete -c verbena -f -n %s -l version\n", alone)
 			}
@@ -233,6 +239,9 @@ func completeFish(w io.Writer, all []node) {
 		}
 		if n.program.Words != nil {
 			fmt.Fprintf(w, "complete -c verbena -f -n %s -a %s\n", alone, fishWord(strings.Join(n.program.Words, " ")))
+		}
+		if len(n.program.Operands) == 0 && n.program.Rest == nil || n.program.Words != nil && len(n.program.Operands) == 1 {
+			fmt.Fprintf(w, "complete -c verbena -f -n %s\n", at) // nothing that could be a file
 		}
 		for _, o := range n.program.Options() {
 			line := fmt.Sprintf("complete -c verbena -n %s -l %s -d %s", at, o.Name, fishWord(o.Usage))

@@ -85,6 +85,16 @@ func TestCompletionIsCorrect(t *testing.T) {
 	}
 }
 
+// Where no file may follow, fish completes none.
+func TestFishCompletesNoFiles(t *testing.T) {
+	text := script(t, "fish")
+	for _, words := range []string{"help", "softroce help", "completion"} {
+		require.Contains(t, text, "complete -c verbena -f -n '__verbena_at "+words+"'\n")
+	}
+	require.Contains(t, text, "complete -c verbena -f -n '__verbena_alone help' -a ping -d ")
+	require.NotContains(t, text, "complete -c verbena -f -n '__verbena_at softroce run'\n", "a program's arguments may be files")
+}
+
 func TestCompletionOfUnknownShell(t *testing.T) {
 	main.WrongArguments(t, "verbena completion", 2, map[string]string{
 		"completion csh":    `expected one of bash, zsh, fish, found "csh"`,

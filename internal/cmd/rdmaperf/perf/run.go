@@ -5,8 +5,10 @@ package perf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -72,6 +74,9 @@ func reach(ctx context.Context, where Where, ready func()) (net.Conn, error) {
 	port := strconv.Itoa(where.TCPPort)
 	if where.Server != "" {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(where.Server, port))
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w; does verbena perf run there, with the same test and without a host?", err)
+		}
 		if err == nil {
 			ready()
 		}
