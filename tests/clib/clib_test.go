@@ -28,7 +28,7 @@ import (
 var folder string
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"softroce": softroce.Main, "devices": rdmadevices.Main})
+	process.Become(map[string]process.Program{"softroce": softroce.Main, "devices": rdmadevices.Main, "lastword": lastWord})
 	os.Exit(run(m))
 }
 

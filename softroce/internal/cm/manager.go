@@ -161,6 +161,20 @@ func (m *Manager) NodeGone(now time.Duration, node int) {
 	}
 }
 
+// Unreachable takes a message of this manager's that a peer's host has refused, since no process is there that could take it. Src is the peer's
+// address, as if the message had come back. A request to disconnect needs no answer then. Other messages are repeated, as a process may come.
+func (m *Manager) Unreachable(now time.Duration, back MAD) {
+	message, err := wire.ParseMAD(back.Data)
+	if err != nil {
+		return
+	}
+	if msg, ok := message.(*wire.DREQ); ok {
+		if c := m.between(back, msg.LocalCommID, msg.RemoteCommID); c != nil && c.state == connDREQSent {
+			c.peerGone(now)
+		}
+	}
+}
+
 // RemoveDevice says that a device is gone. The IDs on it get DEVICE_REMOVAL, their connections
 // end, and their calls fail with ENXIO from now on, except for Destroy.
 func (m *Manager) RemoveDevice(now time.Duration, device any) {

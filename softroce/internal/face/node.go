@@ -160,6 +160,9 @@ func (n *node) unlock() {
 	if n.internet != nil {
 		n.internet.flush()
 	}
+	if n.link != nil {
+		n.link.Flush()
+	}
 	behind := n.sent && n.behind()
 	n.mu.Unlock()
 	n.bell.Ring()
@@ -301,6 +304,9 @@ func (n *node) advance(now time.Duration) (next time.Duration) {
 	}
 	for _, d := range n.inUse {
 		next = min(next, d.Publish())
+	}
+	if n.link != nil {
+		n.link.Flush()
 	}
 	return next
 }

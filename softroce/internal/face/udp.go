@@ -300,7 +300,27 @@ func (n *node) attend(s *link.Socket) {
 		n.receiveDatagrams(own, batch)
 		n.step()
 		n.mu.Unlock()
+	}, func(to netip.Addr, quote []byte) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.receiveRefusal(own, to, quote)
+		n.step()
 	}, n.resume)
+}
+
+// receiveRefusal takes the beginning of a packet that a host has refused, since no process has the port there any more.
+func (n *node) receiveRefusal(own, to netip.Addr, quote []byte) {
+	p := n.packets.Get()
+	defer n.packets.Put(p)
+	switch {
+	case p.ParseQuote(quote, own, to) != nil:
+	case p.DestQP != wire.GSI:
+		for _, d := range n.inUse {
+			d.Unreachable(p)
+		}
+	case len(p.Payload) == 1:
+		n.cm.manager.Unreachable(n.now(), manager.MAD{Node: outside, Src: p.DGID.Addr(), Dst: p.SGID.Addr(), Data: p.Payload[0]})
+	}
 }
 
 // openGroup opens the socket of a multicast group.

@@ -265,11 +265,13 @@ func appendControl(b []byte, level, kind int32, value, size int) []byte {
 // as a network that cannot be reached, is lost.
 func (s *sender) send(fd uintptr) bool {
 	s.last = train{}
+	again := false // the last error may have been that of an earlier datagram, which its host has refused
 	for s.first < s.n {
 		sent, e := multiple(sendmmsg, fd, s.messages[s.first:s.n])
 		switch e {
 		case 0:
 			s.first += sent
+			again = false
 		case syscall.EAGAIN:
 			return false
 		case syscall.EIO, syscall.EINVAL: // from a device that computes no checksums, as Linux before 6.11 says
@@ -279,7 +281,10 @@ func (s *sender) send(fd uintptr) bool {
 			}
 			s.first++
 		default:
-			s.first++
+			if again {
+				s.first++
+			}
+			again = !again
 		}
 	}
 	s.first, s.n, s.filled = 0, 0, 0

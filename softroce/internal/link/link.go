@@ -61,13 +61,15 @@ type Handler interface {
 	Resume()
 }
 
-// Link is a node's end of its connections with the other nodes. Its owner calls Send, Room and Poll, one at a time.
+// Link is a node's end of its connections with the other nodes. Its owner calls Send, Room, Poll and Flush, one at a time.
 type Link struct {
 	slot     int
 	handler  Handler
 	bell     *Bell
 	listener net.Listener
 	helpers  sync.WaitGroup
+
+	called []*peer // whose bells Flush rings
 
 	mu       sync.Mutex
 	peers    map[int]*peer
@@ -97,6 +99,7 @@ type peer struct {
 	marked  int      // how many of them were there when Mark was called last
 	stuck   bool     // none has found room since GiveUp
 	ended   int      // Link.ended of the slot, in the beginning
+	called  bool     // is in Link.called
 }
 
 // source is a node that frames come from.
@@ -490,6 +493,32 @@ func (l *Link) drop(slot int, p *peer) {
 	}
 }
 
+// call makes Flush ring a peer's bell.
+func (l *Link) call(p *peer) {
+	if !p.called {
+		p.called = true
+		l.called = append(l.called, p)
+	}
+}
+
+// Flush rings the bells of the nodes that Send and Poll have sent frames to. A node that has a processor may take it from this one then, so what is
+// more urgent comes first.
+func (l *Link) Flush() {
+	if len(l.called) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.called {
+		p.called = false
+		if l.peers[p.slot] == p { // it has not ended
+			p.tell()
+		}
+	}
+	clear(l.called)
+	l.called = l.called[:0]
+}
+
 // tell rings a peer's bell. Until there is one, attend will.
 func (p *peer) tell() {
 	if p.bell != nil {
@@ -519,7 +548,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 		if b := p.ring.begin(size); b != nil {
 			if fill(b) {
 				p.ring.end(size)
-				p.tell()
+				l.call(p)
 			}
 			return
 		}
@@ -565,7 +594,7 @@ func (l *Link) send(p *peer) {
 			p.bytes -= len(frame)
 			sent++
 		}
-		p.tell()
+		l.call(p)
 		p.waiting = slices.Delete(p.waiting, 0, sent)
 		p.stuck = p.stuck && sent == 0
 		l.left(p, sent)

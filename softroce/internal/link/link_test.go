@@ -126,6 +126,7 @@ func (o *owner) poll() bool {
 	if !o.ended && o.Poll() {
 		o.bell.Ring()
 	}
+	o.Flush()
 	return !o.ended
 }
 
@@ -155,6 +156,7 @@ func (o *owner) send(slot int, parts ...[]byte) {
 		copy(b, frame)
 		return true
 	})
+	o.Flush()
 }
 
 // room is Room, and what waits for the node.

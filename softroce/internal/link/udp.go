@@ -61,6 +61,7 @@ type Socket struct {
 	receiving sync.Mutex   // until what has arrived is passed on, so that it stays in order
 	in        receiver
 	receive   func([]Datagram)
+	refused   func(to netip.Addr, data []byte)
 
 	mu      sync.Mutex
 	out     sender
@@ -254,6 +255,7 @@ func prepare(fd int, is6 bool) error {
 		{syscall.IPPROTO_IP, syscall.IP_RECVTOS, 1},
 		{syscall.IPPROTO_IP, syscall.IP_RECVTTL, 1},
 		{syscall.IPPROTO_IP, syscall.IP_TTL, usualHops},
+		{syscall.IPPROTO_IP, syscall.IP_RECVERR, 1},
 	}
 	if is6 {
 		options = []option{
@@ -263,6 +265,7 @@ func prepare(fd int, is6 bool) error {
 			{syscall.IPPROTO_IPV6, ipv6RecvHopLimit, 1},
 			{syscall.IPPROTO_IPV6, syscall.IPV6_UNICAST_HOPS, usualHops},
 			{syscall.IPPROTO_UDP, udpNoCheck6RX, 1}, // Linux's driver sends none
+			{syscall.IPPROTO_IPV6, syscall.IPV6_RECVERR, 1},
 		}
 	}
 	for _, o := range options {
@@ -298,11 +301,12 @@ func ReceiveBuffer() int {
 // Addr returns the address of the socket.
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
-// Start lets receive have what arrives, and resume know that Blocked has become false, until Close. Poll and the poller's Take call
+// Start lets receive have what arrives, refused know to which hosts a datagram was sent on which no process has the port, with what the host quotes of
+// it, and resume know that Blocked has become false, until Close. Poll and the poller's Take call
 // them. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
 // arrives until it does not.
-func (s *Socket) Start(p *Poller, receive func([]Datagram), resume func()) {
-	s.receive, s.resume, s.poller = receive, resume, p
+func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to netip.Addr, data []byte), resume func()) {
+	s.receive, s.refused, s.resume, s.poller = receive, refused, resume, p
 	p.add(s)
 }
 
@@ -310,7 +314,9 @@ func (s *Socket) Start(p *Poller, receive func([]Datagram), resume func()) {
 func (s *Socket) take() syscall.Errno {
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
-	return s.pass()
+	e := s.pass()
+	s.passErrors()
+	return e
 }
 
 // Poll passes on what has arrived, unless somebody else does, and reports whether there was something.
@@ -329,10 +335,28 @@ func (s *Socket) pass() (e syscall.Errno) {
 	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
 		return syscall.EBADF
 	}
+	if e != 0 && e != syscall.EAGAIN && s.passErrors() { // it was the error of a datagram that was sent
+		return s.pass()
+	}
 	if len(got) > 0 {
 		s.receive(got)
 	}
 	return e
+}
+
+// passErrors passes on which datagrams were refused, and reports whether there was an error of one that was sent.
+func (s *Socket) passErrors() (some bool) {
+	for {
+		var r refusal
+		e := syscall.EBADF
+		if s.use(func(fd uintptr) { e = r.receive(fd) }) != nil || e != 0 {
+			return some
+		}
+		some = true
+		if r.closed && s.refused != nil {
+			s.refused(r.to, r.data[:r.size])
+		}
+	}
 }
 
 // use calls f, which waits for nothing, with the descriptor.

@@ -70,7 +70,7 @@ func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) 
 	})
 	box := &inbox{}
 	p := poll(t)
-	s.Start(p, box.receive, func() {})
+	s.Start(p, box.receive, nil, func() {})
 	t.Cleanup(func() { _ = s.Close() })
 	return s, box
 }
@@ -97,6 +97,44 @@ func poll(t *testing.T) *Poller {
 		<-done
 	})
 	return p
+}
+
+// A host on which no process has the port refuses datagrams. Its answer quotes them, and costs no other datagram.
+func TestRefused(t *testing.T) {
+	for name, addrs := range map[string][3]netip.Addr{
+		"IPv4": {own4(0), own4(1), own4(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			type refusedDatagram struct {
+				to   netip.Addr
+				data string
+			}
+			heard := make(chan refusedDatagram, 100)
+			s, err := OpenUDP(addrs[0], nil)
+			require.NoError(t, err)
+			box := &inbox{}
+			s.Start(poll(t), box.receive, func(to netip.Addr, data []byte) { heard <- refusedDatagram{to, string(data)} }, func() {})
+			t.Cleanup(func() { _ = s.Close() })
+			other, got := openUDP(t, addrs[1])
+			send := func(to netip.Addr, text string) {
+				s.Send(to, 0, 64, len(text), func(b []byte, _ uint16) bool {
+					copy(b, text)
+					return true
+				})
+			}
+			const rounds = 50
+			for i := range rounds {
+				send(addrs[2], fmt.Sprint("to a closed port ", i))
+				send(addrs[1], fmt.Sprint("to an open one ", i))
+				s.Flush()
+				r := <-heard
+				require.Equal(t, refusedDatagram{addrs[2], fmt.Sprint("to a closed port ", i)}, r)
+			}
+			other.Send(addrs[0], 0, 64, 4, func(b []byte, _ uint16) bool { return true })
+			other.Flush()
+			until(t, func() bool { return got.len() == rounds && box.len() == 1 })
+		})
+	}
 }
 
 // TestDatagrams sends datagrams of many sizes between two sockets. They arrive as they are, with what is in their IP headers.
@@ -317,7 +355,7 @@ func TestSlowNetwork(t *testing.T) {
 	var resumed atomic.Int32
 	s := &Socket{conn: c, raw: raw}
 	require.NoError(t, raw.Control(func(fd uintptr) { s.fd = int32(fd) }))
-	s.Start(poll(t), func([]Datagram) {}, func() { resumed.Add(1) })
+	s.Start(poll(t), func([]Datagram) {}, nil, func() { resumed.Add(1) })
 	send := func() (filled bool) {
 		s.Send(own4(0), 0, 64, maxDatagram, func([]byte, uint16) bool {
 			filled = true
@@ -414,7 +452,7 @@ func TestRest(t *testing.T) {
 	p, err := NewPoller(NewBell(new(uint32)))
 	require.NoError(t, err)
 	box := &inbox{}
-	s.Start(p, box.receive, func() {})
+	s.Start(p, box.receive, nil, func() {})
 	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
 	from.Flush()
 	refused := make(chan error)
@@ -447,7 +485,7 @@ func TestNoPoll(t *testing.T) {
 	p, err := NewPoller(NewBell(new(uint32)))
 	require.NoError(t, err)
 	box := &inbox{}
-	s.Start(p, box.receive, func() {})
+	s.Start(p, box.receive, nil, func() {})
 	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
 	from.Flush()
 	refused := make(chan error)
@@ -479,7 +517,7 @@ func TestCloseWhileReceiving(t *testing.T) {
 		receives <- struct{}{}
 		mu.Lock()
 		defer mu.Unlock()
-	}, func() {})
+	}, nil, func() {})
 	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
 	from.Flush()
 	<-receives
@@ -496,7 +534,7 @@ func TestCloseFreesPort(t *testing.T) {
 	s, err := OpenUDP(own4(0), nil)
 	require.NoError(t, err)
 	for range 100 {
-		s.Start(p, func([]Datagram) {}, func() {})
+		s.Start(p, func([]Datagram) {}, nil, func() {})
 		p.wake()
 		var ended atomic.Bool
 		var users sync.WaitGroup

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"unsafe"
+)
+
+// A host on which no process has a port tells so (ICMP), and quotes the beginning of the datagram. The system keeps that for the socket.
+
+// What package syscall does not have of Linux's ip(7).
+const (
+	originICMP  = 2 // SO_EE_ORIGIN_ICMP
+	originICMP6 = 3
+
+	// The places in struct sock_extended_err, and of the address behind it, that of the host that tells.
+	errnoAt    = 0
+	originAt   = 4
+	offenderAt = 16
+)
+
+// maxQuote is how many bytes of a datagram are looked at: as many as hosts quote.
+const maxQuote = 576
+
+// refusal is what the system keeps of an error of a datagram.
+type refusal struct {
+	to     netip.Addr
+	data   [maxQuote]byte
+	size   int
+	closed bool // no process has the port at to, which says so itself
+}
+
+// receive takes the next one. The error is EAGAIN if there is none.
+func (r *refusal) receive(fd uintptr) syscall.Errno {
+	var to name
+	var control [256]byte
+	v := syscall.Iovec{Base: &r.data[0]}
+	v.SetLen(len(r.data))
+	m := syscall.Msghdr{Name: (*byte)(unsafe.Pointer(&to)), Namelen: uint32(unsafe.Sizeof(to)), Iov: &v, Iovlen: 1, Control: &control[0]}
+	m.SetControllen(len(control))
+	n, _, e := syscall.Syscall(syscall.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&m)), msgErrQueue|syscall.MSG_DONTWAIT)
+	if e != 0 {
+		return e
+	}
+	r.to, r.size = to.address().Addr(), int(n)
+	messages, err := syscall.ParseSocketControlMessage(control[:m.Controllen])
+	if err != nil {
+		return 0
+	}
+	for _, c := range messages {
+		level, kind := c.Header.Level, c.Header.Type
+		if level == syscall.IPPROTO_IP && kind == syscall.IP_RECVERR || level == syscall.IPPROTO_IPV6 && kind == syscall.IPV6_RECVERR {
+			r.closed = isClosed(c.Data, r.to)
+		}
+	}
+	return 0
+}
+
+// isClosed reports whether an error, struct sock_extended_err with an address behind it, is that of a host without a process that has the port.
+func isClosed(b []byte, host netip.Addr) bool {
+	if len(b) < offenderAt+syscall.SizeofSockaddrInet4 || syscall.Errno(binary.NativeEndian.Uint32(b[errnoAt:])) != syscall.ECONNREFUSED {
+		return false
+	}
+	if origin := b[originAt]; origin != originICMP && origin != originICMP6 {
+		return false
+	}
+	var from name
+	copy((*[unsafe.Sizeof(from)]byte)(unsafe.Pointer(&from))[:], b[offenderAt:])
+	return from.address().Addr() == host
+}

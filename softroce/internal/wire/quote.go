@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// ParseQuote fills p from the beginning of a packet that was sent from src to dst, as hosts quote packets that they refuse. It sets the addresses and the fields of the base
+// transport header only, and those of the header of a datagram and the payload of a whole message of the connection manager.
+func (p *Packet) ParseQuote(b []byte, src, dst netip.Addr) error {
+	if len(b) < bthLen {
+		return fmt.Errorf("quoted packet has %d bytes, fewer than the %d of its first header", len(b), bthLen)
+	}
+	op := Opcode(b[0])
+	if !op.Valid() {
+		return fmt.Errorf("quoted packet has the unknown %v", op)
+	}
+	payload := p.Payload[:0]
+	*p = Packet{
+		SGID: GIDOf(src), DGID: GIDOf(dst), Opcode: op, PKey: binary.BigEndian.Uint16(b[2:]),
+		DestQP: binary.BigEndian.Uint32(b[4:]) & mask24, PSN: PSN(binary.BigEndian.Uint32(b[8:]) & mask24), Payload: payload,
+	}
+	const dethLen = 8
+	if op == UDSendOnly && len(b) >= bthLen+dethLen+MADLen {
+		p.QKey = binary.BigEndian.Uint32(b[bthLen:])
+		p.SrcQP = binary.BigEndian.Uint32(b[bthLen+4:]) & mask24
+		p.Payload = append(p.Payload, b[bthLen+dethLen:][:MADLen:MADLen])
+	}
+	return nil
+}
