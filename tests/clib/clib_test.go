@@ -138,6 +138,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A program that is linked to librdmacm alone has libc before libibverbs.
+func TestOneLibrary(t *testing.T) {
+	program := compile(t, "onelibrary", "-L", folder, "-l:librdmacm.so.1", "-Wl,-rpath-link,"+folder)
+	p := process.Start(t, process.Command(t, "softroce", "run", "-l", folder, program))
+	require.Zero(t, p.Wait(), p.Output())
+}
+
 func TestDlopen(t *testing.T) {
 	p := process.Run(t, process.Command(t, "softroce", "run", "-l", folder, compile(t, "dlopen", "-ldl")))
 	require.Zero(t, p.Wait())

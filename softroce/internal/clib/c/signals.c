@@ -38,6 +38,8 @@ static int libc_sigaction(int sig, const struct sigaction *action, struct sigact
 
 	if (!libc)
 		libc = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_NEXT, "sigaction");
+	if (!libc) /* libc stands before this library, in a program that is linked to librdmacm alone */
+		libc = (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_DEFAULT, "sigaction");
 	return libc(sig, action, old);
 }
 
