@@ -294,6 +294,15 @@ func (c *churn) act() {
 		c.create()
 	case 1:
 		c.destroy()
+	case 2:
+		if s := e.qp.srq; s != nil {
+			size := uint32(1 + c.r.IntN(64))
+			to := newQueue(size, s.queue.MaxSGE, 0, RecvSlotSize)
+			mask := libibverbs.SrqAttrMask(c.r.IntN(4))
+			err := s.Modify(libibverbs.SrqAttr{MaxWr: size, SrqLimit: uint32(c.r.IntN(64))}, mask, to.Slots, to.Size)
+			require.True(c.t, err == nil || err == syscall.EINVAL, err)
+			require.LessOrEqual(c.t, s.limit, s.queue.Max)
+		}
 	case 3:
 		c.mrs = append(c.mrs, e.mr)
 		e.mr = e.memory(e.pd, churnBytes, allAccess)
