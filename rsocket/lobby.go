@@ -49,7 +49,7 @@ const (
 	// one either: on a slow machine, some do. It is slowness times what this end's
 	// part of the handshake took, if that is longer.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
-	slowness                    = 10
+	slowness                    = 3
 )
 
 func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, func()) (*Conn, error)) {

@@ -4,12 +4,16 @@ package collector
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verbena-go/verbena/ibverbs/stat"
+	"github.com/verbena-go/verbena/softroce"
 )
 
 // Config says what a Collector collects. The zero Config is for most machines.
@@ -19,6 +23,11 @@ type Config struct {
 	// NoResources leaves out the objects of programs. The kernel lists each of them
 	// for every scrape, which takes milliseconds for a thousand.
 	NoResources bool
+	// NoSoft leaves out the devices in user space, of package softroce, that
+	// programs of this user have in this network namespace. Each program has one;
+	// its name on the page ends with the program's process number: soft0/4711.
+	// Those of VERBENA_NETWORK are shown alone, if that is set.
+	NoSoft bool
 	// OnError, if not nil, is called with what could not be read; the page then
 	// lacks that, and rdma_collector_success is 0. Scrapes may call it concurrently.
 	OnError func(error)
@@ -74,12 +83,77 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 			collectPort(to, name, p)
 		}
 	}
+	if !c.config.NoResources {
+		all, err := stat.AllResources()
+		c.done(to, "resources", err)
+		collectResources(to, all)
+	}
+	if !c.config.NoSoft {
+		all, err := softroce.Processes(context.Background())
+		if errors.Is(err, errors.ErrUnsupported) { // this system has no such devices
+			return
+		}
+		c.done(to, "soft", err)
+		for _, p := range all {
+			c.collectSoft(to, p)
+		}
+	}
+}
+
+// collectSoft gives the device in user space of a process the metrics that
+// Soft-RoCE has.
+func (c *Collector) collectSoft(to chan<- prometheus.Metric, p softroce.Process) {
+	d := p.Device
+	if d == nil {
+		if c.config.OnError != nil {
+			c.config.OnError(fmt.Errorf("process %d: its device in user space does not answer: %s", p.PID, p.Error))
+		}
+		return
+	}
+	device, owner := fmt.Sprintf("%s/%d", d.Name, p.PID), label(p.Program)
+	if p.PID == 0 { // of another namespace of processes
+		device = d.Name + "/" + d.GUID
+	}
+	device = label(device)
+	up := 0.0
+	if d.State == "active" {
+		up = 1
+	}
+	to <- prometheus.MustNewConstMetric(active, prometheus.GaugeValue, up, device, "1")
+	for _, n := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"sent_pkts", "Packets sent.", d.Counters.PacketsSent},
+		{"rcvd_pkts", "Packets received.", d.Counters.PacketsReceived},
+		{"np_ecn_marked_roce_packets", "Packets received that switches have marked for congestion.", d.Counters.PacketsMarked},
+		{"np_cnp_sent", "Congestion notifications sent, for packets that switches have marked.", d.Counters.NotificationsSent},
+		{"rp_cnp_handled", "Congestion notifications received, for which this port slowed down.", d.Counters.NotificationsReceived},
+		{"completer_retry_err", "Times that requests were sent again, from the oldest one without an answer on.", d.Counters.Timeouts},
+		{"packet_seq_err", "Negative acknowledgements received: the peer has missed a packet.", d.Counters.SequenceErrors},
+		{"rcvd_rnr_err", "Negative acknowledgements received: the peer had no receive posted.", d.Counters.ReceiversNotReady},
+		{"implied_nak_seq_err", "Times that the answer to a later request showed that one to a read or atomic was lost.", d.Counters.MissedAnswers},
+	} {
+		counter := stat.Counter{Group: stat.Hardware, Name: n.name, Value: n.value, Unit: stat.Packets, Help: n.help}
+		to <- metric("rdma_port_", counter, []string{"device", "port"}, device, "1")
+	}
 	if c.config.NoResources {
 		return
 	}
-	all, err := stat.AllResources()
-	c.done(to, "resources", err)
-	collectResources(to, all)
+	for _, n := range []struct {
+		desc  *prometheus.Desc
+		value int
+	}{{queues, d.Objects.CompletionQueues}, {regions, d.Objects.MemoryRegions}, {domains, d.Objects.ProtectionDomains}} {
+		to <- prometheus.MustNewConstMetric(n.desc, prometheus.GaugeValue, float64(n.value), device, owner)
+	}
+	type kind struct{ of, state string }
+	counts := map[kind]float64{}
+	for _, q := range d.QueuePairs {
+		counts[kind{q.Type, q.State}]++
+	}
+	for k, n := range counts {
+		to <- prometheus.MustNewConstMetric(pairs, prometheus.GaugeValue, n, device, owner, k.of, k.state)
+	}
 }
 
 // done says whether a part could be read.

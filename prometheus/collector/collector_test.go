@@ -89,20 +89,20 @@ rdma_port_vl15_dropped_total{device="mlx5_0",port="1"} 1
 `
 
 func TestCounters(t *testing.T) {
-	c := New(Config{Sysfs: cards(t), NoResources: true})
+	c := New(Config{NoSoft: true, Sysfs: cards(t), NoResources: true})
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(page)))
 }
 
 // promtool would find nothing to say of the names.
 func TestNames(t *testing.T) {
-	problems, err := testutil.CollectAndLint(New(Config{Sysfs: cards(t)}))
+	problems, err := testutil.CollectAndLint(New(Config{NoSoft: true, Sysfs: cards(t)}))
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
 
 // Devices may have any names, and programs too.
 func TestNoUTF8(t *testing.T) {
-	c := New(Config{NoResources: true, Sysfs: sysfs(t, map[string]string{
+	c := New(Config{NoSoft: true, NoResources: true, Sysfs: sysfs(t, map[string]string{
 		"a\xff/hw_counters/cmds_err": "7", "a\xff/ports/1/state": "4: ACTIVE", "a\xff/ports/1/hw_counters/tx_bytes": "8", "b/ports/1/cm_tx_msgs/\xff": "9",
 	})})
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(`
@@ -125,13 +125,13 @@ rdma_protection_domains{device="d",program="?"} 2
 // What cannot be read is said, on the page and to the program.
 func TestErrors(t *testing.T) {
 	var said []error
-	c := New(Config{Sysfs: "/nowhere", NoResources: true, OnError: func(err error) { said = append(said, err) }})
+	c := New(Config{NoSoft: true, Sysfs: "/nowhere", NoResources: true, OnError: func(err error) { said = append(said, err) }})
 	const failed = "# HELP rdma_collector_success Whether this part of the page could be read.\n" +
 		"# TYPE rdma_collector_success gauge\nrdma_collector_success{source=\"counters\"} 0\n"
 	require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(failed)))
 	require.Len(t, said, 1)
 	require.ErrorContains(t, said[0], "/nowhere")
-	require.NoError(t, testutil.CollectAndCompare(New(Config{Sysfs: "/nowhere", NoResources: true}), strings.NewReader(failed)))
+	require.NoError(t, testutil.CollectAndCompare(New(Config{NoSoft: true, Sysfs: "/nowhere", NoResources: true}), strings.NewReader(failed)))
 	require.Equal(t, stat.Default, New(Config{}).config.Sysfs)
 }
 

@@ -20,5 +20,8 @@
 // counter that package stat does not know has no type and no "_total", as it may
 // not be one that only grows.
 //
+// The devices in user space of package softroce have the same metrics, as far as
+// they count, with the process in the name of the device: soft0/4711.
+//
 // Prometheus has floating-point numbers: values above 2^53 are rounded.
 package collector

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/internal/testutil/programtest"
 )
 
@@ -77,6 +78,6 @@ func TestVersion(t *testing.T) {
 			"verbena v1.2.3" + here + ", without cgo: it cannot use RDMA",
 		},
 	} {
-		require.Equal(t, tt.want, describe(&tt.info))
+		require.Equal(t, tt.want, program.Describe("verbena", &tt.info))
 	}
 }

@@ -7,57 +7,56 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/verbena-go/verbena/ibverbs/stat"
+	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/prometheus/collector"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stderr))
-}
+func main() { os.Exit(exporter().Main(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run serves the page until ctx ends, and returns the exit status.
-func run(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("verbena-exporter", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	listen := flags.String("listen", "127.0.0.1:7479", "`address` to listen on; the page has no password")
-	sysfs := flags.String("sysfs", string(stat.Default), "`folder` where sysfs is mounted")
-	resources := flags.Bool("resources", true, "count the objects of programs")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err == nil && flags.NArg() > 0:
-		fmt.Fprintf(stderr, "verbena-exporter: unexpected argument %q\n", flags.Arg(0))
-		return 1
-	case err != nil:
-		return 1
-	case *listen == "": // for which net.Listen takes any port, on all addresses
-		fmt.Fprintln(stderr, "verbena-exporter: -listen is empty")
-		return 1
+// exporter returns the program.
+func exporter() *program.Program {
+	listen, sysfs := "127.0.0.1:7479", string(stat.Default)
+	var resources, soft, version bool
+	return &program.Program{
+		Name: "verbena-exporter", Usage: "verbena-exporter [-l address]", Misused: program.ExitMisused,
+		Flags: func(f *program.Flags) {
+			f.StringVarP(&listen, "listen", "l", listen, "`address` to listen on; the page has no password")
+			f.StringVarP(&sysfs, "sysfs", "s", sysfs, "`folder` where sysfs is mounted")
+			f.BoolVarP(&resources, "resources", "r", true, "count the objects of programs")
+			f.BoolVarP(&soft, "soft", "u", true, "show the devices in user space of this user's programs")
+			f.BoolVar(&version, "version", false, "print the version")
+		},
+		Text: `
+Serves a page for Prometheus at /metrics, with what this machine's RDMA devices
+have counted, and how many objects programs have on them.
+
+Example: verbena-exporter -l :7479`,
+		Run: func(ctx context.Context, out program.Output) error {
+			if version {
+				out.Printf("%s\n", program.Version("verbena-exporter"))
+				return nil
+			}
+			if listen == "" { // for which net.Listen takes any port, on all addresses
+				return program.Misuse("-l is empty")
+			}
+			return serve(ctx, listen, collector.New(collector.Config{
+				Sysfs: stat.Sysfs(sysfs), NoResources: !resources, NoSoft: !soft,
+				OnError: func(err error) { fmt.Fprintf(out.Stderr, "verbena-exporter: %v\n", err) },
+			}), out.Stderr)
+		},
 	}
-	c := collector.New(collector.Config{
-		Sysfs: stat.Sysfs(*sysfs), NoResources: !*resources, OnError: func(err error) { fmt.Fprintf(stderr, "verbena-exporter: %v\n", err) },
-	})
-	if err := serve(ctx, *listen, c, stderr); err != nil {
-		fmt.Fprintf(stderr, "verbena-exporter: %v\n", err)
-		return 1
-	}
-	return 0
 }
 
 // patience is how long a client may take to ask, and a page to be finished after

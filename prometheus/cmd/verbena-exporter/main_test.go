@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/cmd/program"
 )
 
 // lines is standard error, which gives away the address.
@@ -60,9 +62,14 @@ func TestPage(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	stderr := &lines{address: make(chan string, 1)}
-	ended := make(chan int, 1)
+	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"-listen", "127.0.0.1:0", "-sysfs", sys, "-resources=false"}, stderr)
+		p := exporter()
+		if err := p.Parse([]string{"--listen", "127.0.0.1:0", "-s", sys, "--resources=false", "--soft=false"}); err != nil {
+			ended <- err
+			return
+		}
+		ended <- p.Run(ctx, program.Output{Stdout: io.Discard, Stderr: stderr})
 	}()
 	address := "http://" + <-stderr.address
 	status, text := get(t, address+"/metrics")
@@ -88,7 +95,7 @@ func TestPage(t *testing.T) {
 	require.Contains(t, stderr.String(), "verbena-exporter: stat: listing the RDMA devices: ")
 
 	cancel()
-	require.Zero(t, <-ended, "an interrupt is how it is meant to end")
+	require.NoError(t, <-ended, "an interrupt is how it is meant to end")
 }
 
 func TestWrong(t *testing.T) {
@@ -98,15 +105,22 @@ func TestWrong(t *testing.T) {
 		says   string
 	}{
 		"help":     {[]string{"-h"}, 0, "address to listen on"},
-		"flag":     {[]string{"-x"}, 1, "flag provided but not defined: -x"},
-		"argument": {[]string{"more"}, 1, `unexpected argument "more"`},
-		"nothing":  {[]string{"-listen", ""}, 1, "-listen is empty"},
-		"address":  {[]string{"-listen", "nowhere"}, 1, "verbena-exporter: listen tcp: "},
+		"version":  {[]string{"--version"}, 0, "verbena-exporter "},
+		"flag":     {[]string{"-x"}, 2, "unknown shorthand flag: 'x' in -x; -h lists the flags"},
+		"old flag": {[]string{"-listen", ":1"}, 2, "; -h lists the flags"},
+		"argument": {[]string{"more"}, 2, `unexpected argument "more"; -h lists the flags`},
+		"nothing":  {[]string{"-l", ""}, 2, "-l is empty"},
+		"address":  {[]string{"--listen", "nowhere"}, 1, "verbena-exporter: listen tcp: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var stderr bytes.Buffer
-			require.Equal(t, tt.status, run(t.Context(), tt.args, &stderr))
-			require.Contains(t, stderr.String(), tt.says)
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, tt.status, exporter().Main(tt.args, &stdout, &stderr))
+			says, silent := &stderr, &stdout
+			if tt.status == 0 {
+				says, silent = silent, says
+			}
+			require.Contains(t, says.String(), tt.says)
+			require.Empty(t, silent.String())
 		})
 	}
 }
