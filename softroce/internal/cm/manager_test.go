@@ -69,6 +69,40 @@ func TestChangeAddress(t *testing.T) {
 	require.Same(t, id, client.last(addrChange).ID)
 }
 
+// A request to disconnect that the peer's host refuses is not repeated. What else is refused changes nothing, and neither does a message with other numbers, or from another host.
+func TestUnreachable(t *testing.T) {
+	n, client, server := pair(t)
+	server.listen(tcp, serverAddr)
+	accepting(server)
+	id := connect(client)
+	n.run(soon)
+	var refused *wire.DREQ
+	n.fault = func(m wire.Message) []time.Duration {
+		if d, ok := m.(*wire.DREQ); ok {
+			refused = d
+		}
+		return nil
+	}
+	require.NoError(t, id.Disconnect(n.now))
+	require.NotNil(t, refused)
+	back := func(m wire.Message, from netip.Addr) {
+		data := wire.MAD(m)
+		client.Unreachable(n.now, cm.MAD{Node: server.number, Src: from, Dst: netip.MustParseAddr("10.0.0.1"), Data: data[:]})
+	}
+	peer := netip.MustParseAddrPort(serverAddr).Addr()
+	other := *refused
+	other.RemoteCommID++
+	back(&other, peer)
+	back(refused, netip.MustParseAddr("10.0.0.77"))
+	back(&wire.RTU{LocalCommID: refused.LocalCommID, RemoteCommID: refused.RemoteCommID}, peer)
+	client.Unreachable(n.now, cm.MAD{})
+	n.run(soon)
+	require.NotContains(t, join(client.log), "DISCONNECTED")
+	back(refused, peer)
+	n.run(soon)
+	require.Contains(t, join(client.log), "DISCONNECTED")
+}
+
 // TestNodeGone ends a process in each state of a connection.
 func TestNodeGone(t *testing.T) {
 	for _, test := range []struct {
