@@ -216,9 +216,9 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 // failed ends the connection with the first failed work request as the cause. A
 // flushed request is only a consequence: of an event that is about to be read,
 // or of a queue pair failure that look finds later.
-func (c *Conn) failed(err *ibverbs.WCError) {
-	if err.Status == ibverbs.WCFlushed {
-		c.flushed.CompareAndSwap(nil, err)
+func (c *Conn) failed(wc *ibverbs.WCError, err error) {
+	if wc.Status == ibverbs.WCFlushed {
+		c.flushed.CompareAndSwap(nil, wc)
 		return
 	}
 	c.fail(err)
@@ -523,7 +523,7 @@ func (c *Conn) isPeerGone() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
 	defer cancel()
-	t, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, work{kind: checking}, func(b *ibverbs.SendBatch, id uint64) error {
 		if c.ops.sends.used > 0 { // others came first
 			return errSending
 		}

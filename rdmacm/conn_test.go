@@ -1243,8 +1243,8 @@ func TestErrorsNamePeer(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
 	here, with := alloc(t, client, 8), "connection with "+client.RemoteAddr().String()+": "
-	require.ErrorContains(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}), with+"work request")
-	require.ErrorContains(t, client.Err(), with+"work request")
+	require.ErrorContains(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}), with+"read of 8 bytes")
+	require.ErrorContains(t, client.Err(), with+"read of 8 bytes from ")
 	awaitEnd(t, server)
 	require.ErrorContains(t, server.Err(), "connection with "+server.RemoteAddr().String()+": ")
 	require.NoError(t, server.Close())

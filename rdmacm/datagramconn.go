@@ -176,7 +176,7 @@ func (c *DatagramConn) handle(ev *Event) {
 
 // failed ends all requests when one fails, whatever its error and whatever
 // state it leaves the queue pair in.
-func (c *DatagramConn) failed(err *ibverbs.WCError) { c.fail(err) }
+func (c *DatagramConn) failed(_ *ibverbs.WCError, err error) { c.fail(err) }
 
 // setPeer makes p the destination of Send.
 func (c *DatagramConn) setPeer(ctx context.Context, p Peer) error {
@@ -458,7 +458,7 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	}
 	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
 	flags := c.ops.sendFlags(segments)
-	t, err := c.ops.postSend(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, work{kind: sending, bytes: size}, func(b *ibverbs.SendBatch, id uint64) error {
 		return add(b, id, d, flags, segments)
 	}, func() { c.handles.put(h) })
 	if err != nil {

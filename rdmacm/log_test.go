@@ -76,7 +76,7 @@ func TestLogger(t *testing.T) {
 				here := alloc(t, client, 8)
 				require.Error(t, client.Read(bounded(t), here.All(), ibverbs.RemoteBuffer{RKey: 1, Len: 8}))
 			},
-			record{Level: "WARN", Error: "work request"},
+			record{Level: "WARN", Error: "read of 8 bytes from"},
 			record{},
 		},
 	} {

@@ -70,7 +70,7 @@ func (o *operations) hand(r *Receive, m *message) {
 		room += op.segments[i].Len()
 	}
 	if len(m.data) > room {
-		op.err = &ibverbs.WCError{Status: ibverbs.WCLocalLength, ID: op.wc.ID(), QPNum: op.wc.QPNum()}
+		op.err = o.failureOf(op.what, &ibverbs.WCError{Status: ibverbs.WCLocalLength, ID: op.wc.ID(), QPNum: op.wc.QPNum()})
 	} else if err := fill(&op.segments, m.data); err != nil {
 		op.err = err
 	}
@@ -133,7 +133,7 @@ func (o *operations) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (
 		}
 		return nil, false, err
 	}
-	op.begin(0, nil)
+	op.begin(0, work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.recvs.used++
 	if m.unread.len() == 0 {
 		m.wanted.push(r)
@@ -192,7 +192,7 @@ func (o *operations) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	marker := &o.messages.marker
-	if err := o.postOne(marker, writeNothing, o.runDry); err != nil { // the device is gone
+	if err := o.postOne(marker, work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
 		o.runDry()
 		marker.err = err
 		o.end(marker)

@@ -23,6 +23,7 @@ type operation struct {
 	wc       ibverbs.WC           // of the last request, or of the first that failed
 	failed   bool                 // wc is of one that failed
 	err      error                // instead of wc's: why it is over, or was refused in part
+	what     work                 // for errors
 	requests int                  // places in the send queue that its end frees; 0 for a receive
 	finish   func()               // for a send, if not nil: called when the device needs nothing more
 	segments []ibverbs.Segment    // for a receive of a Pool's connection: where its message is to go
@@ -78,8 +79,8 @@ type operations struct {
 	scheduled atomic.Int64  // when one has last let the runtime schedule, since started
 
 	// failed is called for every failed completion, even if nobody waits for its
-	// request.
-	failed func(*ibverbs.WCError)
+	// request, with the completion's error and what to tell the program.
+	failed func(wc *ibverbs.WCError, err error)
 }
 
 // A request ID is a base and a place in inFlight. The last of the requests that were posted together, or the only one,
@@ -261,7 +262,7 @@ func (o *operations) handOut(wcs []ibverbs.WC) {
 func (o *operations) note(wc *ibverbs.WC) {
 	if err := wc.Err(); err != nil {
 		if failed, ok := err.(*ibverbs.WCError); ok {
-			o.failed(failed)
+			o.failed(failed, o.describe(failed))
 		}
 	}
 }
@@ -346,6 +347,12 @@ func (o *operations) result(ctx context.Context, op *operation) error {
 		case <-ctx.Done():
 		}
 	}
+	if failed, ok := err.(*ibverbs.WCError); ok && failed.Status != ibverbs.WCFlushed {
+		err = o.failureOf(op.what, failed)
+		o.queues.mu.Lock()
+		defer o.queues.mu.Unlock()
+		return o.queues.naming(err)
+	}
 	return o.failure(err)
 }
 
@@ -372,23 +379,23 @@ func (op *operation) claim() bool {
 }
 
 // begin makes an operation that nobody else uses one that is about to be posted.
-func (op *operation) begin(requests int, finish func()) {
+func (op *operation) begin(requests int, what work, finish func()) {
 	op.state.Store(inFlight)
-	op.failed, op.err, op.requests, op.finish = false, nil, requests, finish
+	op.failed, op.err, op.requests, op.what, op.finish = false, nil, requests, what, finish
 }
 
 // postSend posts the request that fill adds to an empty batch. It blocks until
 // the send queue has room. If it succeeds, it calls finish, unless nil, when
 // the request has ended. The transfer should go to recycle when it is over.
 func (o *operations) postSend(
-	ctx context.Context, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
+	ctx context.Context, what work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
 ) (*Transfer, error) {
 	if err := o.waitToPost(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer o.mu.Unlock()
 	t := o.takeTransfer()
-	if err := o.postOne(&t.operation, fill, finish); err != nil {
+	if err := o.postOne(&t.operation, what, fill, finish); err != nil {
 		o.transfers = append(o.transfers, t)
 		return nil, err
 	}
@@ -396,8 +403,8 @@ func (o *operations) postSend(
 }
 
 // postOne posts an operation of one request, for which there is room. The caller must hold o.mu.
-func (o *operations) postOne(op *operation, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
-	op.begin(1+o.silent, finish)
+func (o *operations) postOne(op *operation, what work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
+	op.begin(1+o.silent, what, finish)
 	o.send.Reset()
 	place, id := o.place(op)
 	err := fill(o.send, id)
@@ -432,7 +439,7 @@ func (o *operations) confirm() {
 		return
 	}
 	t := o.takeTransfer()
-	if err := o.postOne(&t.operation, writeNothing, t.giveBack); err != nil {
+	if err := o.postOne(&t.operation, work{kind: confirming}, writeNothing, t.giveBack); err != nil {
 		t.giveBack()
 		o.queues.fail(err)
 	}
@@ -627,7 +634,7 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment, own bool) (
 		r = o.takeReceive()
 	}
 	op := &r.operation
-	op.begin(0, nil)
+	op.begin(0, work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.recv.Reset()
 	place, id := o.place(op)
 	if o.headers != nil {

@@ -46,13 +46,13 @@ func TestRoom(t *testing.T) {
 func offlineOperations() *operations {
 	o := &operations{queues: &queues{done: make(chan struct{})}}
 	o.makeRoom(2, 2)
-	o.failed = func(*ibverbs.WCError) {}
+	o.failed = func(*ibverbs.WCError, error) {}
 	return o
 }
 
 // under makes an operation that is under way; that of a receive takes no place in the send queue.
 func (o *operations) under(op *operation, requests int, finish func()) (place uint32) {
-	op.begin(requests, finish)
+	op.begin(requests, work{}, finish)
 	place, _ = o.place(op)
 	o.sends.used += requests
 	if requests == 0 {

@@ -102,7 +102,7 @@ func notMade(what string) error {
 
 // init takes over the dispatcher and the ID, which must have a device. pd may
 // be nil. failed is called for failed requests.
-func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError)) {
+func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError, error)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
 	c.ops.failed = failed
 	c.answers, c.done, c.made = make(chan *Event, 1), make(chan struct{}), make(chan struct{})

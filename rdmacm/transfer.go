@@ -18,7 +18,7 @@ import (
 // alone. Both errors match ctx.Err().
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Send(id, flags, segments...)
 	})
 }
@@ -26,7 +26,7 @@ func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 // SendImm is like Send, but also sends 32 bits of immediate data.
 func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.SendImm(id, imm, flags, segments...)
 	})
 }
@@ -35,7 +35,7 @@ func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segm
 // the peer's device has the data.
 func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, work{writing, lengthOf(segments), to}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Write(id, to, flags, segments...)
 	})
 }
@@ -44,7 +44,7 @@ func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...i
 // reports the 32 bits of immediate data.
 func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, work{writing, lengthOf(segments), to}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.WriteImm(id, to, imm, flags, segments...)
 	})
 }
@@ -52,7 +52,7 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 // Read reads into.Len() bytes from the start of the peer's memory, which may be
 // longer. It blocks until the data is there, or ctx ends as described for Send.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
-	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, work{reading, into.Len(), from}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
 	})
 }
@@ -62,7 +62,7 @@ func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.Remo
 // value goes into result, which must have 8 bytes. Each memory holds the value
 // in the native byte order of its own host.
 func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
-	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, work{swapping, atomicLen, at}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
 	})
 }
@@ -71,7 +71,7 @@ func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare
 // be aligned to 8 bytes. The previous value goes into result, which must have 8
 // bytes. Each memory holds the value in the native byte order of its own host.
 func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
-	return c.fetch(ctx, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, work{adding, atomicLen, at}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
 	})
 }
@@ -85,22 +85,22 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 
 // fetch is like transfer, for requests that return data. If their limit is 0,
 // fetch fails; the device would wait forever.
-func (c *Conn) fetch(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
+func (c *Conn) fetch(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
 		return c.noFetch()
 	}
-	return c.transfer(ctx, fill)
+	return c.transfer(ctx, what, fill)
 }
 
 func (c *Conn) noFetch() error {
 	return cerr.Refuse("ibv_post_send", c.name(), "the ends allow no reads and atomics here, as Config.ReadDepth says")
 }
 
-func (c *Conn) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error) error {
+func (c *Conn) transfer(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if err := c.self().check(); err != nil {
 		return err
 	}
-	return c.ops.transfer(ctx, fill, nil)
+	return c.ops.transfer(ctx, what, fill, nil)
 }
 
 // sendFlags returns the flags of a request that sends the segments, inline if
@@ -123,8 +123,8 @@ func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 }
 
 // transfer posts a request with postSend and waits for it.
-func (o *operations) transfer(ctx context.Context, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
-	t, err := o.postSend(ctx, fill, finish)
+func (o *operations) transfer(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
+	t, err := o.postSend(ctx, what, fill, finish)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		return cerr.Argument("Conn.Post", c.name(), cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
 	}
 	t.ops = o
-	t.begin(n+o.silent, finish)
+	t.begin(n+o.silent, work{kind: posting, bytes: n}, finish)
 	place, id := o.place(&t.operation)
 	posted, err := c.postBatch(batch, id&^lastRequest, id, true)
 	switch {
@@ -224,7 +224,7 @@ func (c *Conn) postSilent(batch *ibverbs.SendBatch) error {
 	}
 	t := &Transfer{ops: o}
 	_, id = o.place(&t.operation)
-	t.begin(0, nil)
+	t.begin(0, work{kind: posting, bytes: posted}, nil)
 	return c.endEarly(t, id, posted, err)
 }
 

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
+)
+
+// work is what an operation does, for its error. It refers to nothing.
+type work struct {
+	kind   workKind
+	bytes  int                  // of this end's memory, or requests of a batch
+	remote ibverbs.RemoteBuffer // for kinds that access the peer's memory
+}
+
+type workKind uint8
+
+const (
+	unnamedWork workKind = iota // of Post without a Transfer
+	sending
+	receiving
+	writing
+	reading
+	swapping
+	adding
+	posting
+	checking
+	confirming
+	pooled
+)
+
+// atomicLen is the size of the value of an atomic operation.
+const atomicLen = 8
+
+func (w work) String() string {
+	access := func(what, at string) string {
+		return fmt.Sprintf("%s of %d bytes %s %#x of the peer's memory (key %#x)", what, w.bytes, at, w.remote.Addr, w.remote.RKey)
+	}
+	switch w.kind {
+	case sending:
+		return fmt.Sprintf("send of %d bytes", w.bytes)
+	case receiving:
+		return fmt.Sprintf("receive into %d bytes", w.bytes)
+	case writing:
+		return access("write", "to")
+	case reading:
+		return access("read", "from")
+	case swapping:
+		return access("compare and swap", "at")
+	case adding:
+		return access("fetch and add", "at")
+	case posting:
+		return fmt.Sprintf("batch of %d requests", w.bytes)
+	case checking:
+		return "check whether the peer answers (Config.KeepAlive)"
+	case pooled:
+		return "receive of the pool"
+	case confirming:
+		return "empty write behind the requests"
+	}
+	return "request that was posted without a Transfer"
+}
+
+// lengthOf returns the number of bytes of the segments.
+func lengthOf(segments []ibverbs.Segment) (n int) {
+	for i := range segments {
+		n += segments[i].Len()
+	}
+	return n
+}
+
+// workError is the error of a failed operation.
+type workError struct {
+	what work
+	hint string
+	wc   *ibverbs.WCError
+}
+
+func (e *workError) Error() string {
+	s := fmt.Sprintf("%v: %v", e.what, e.wc.Status)
+	if e.wc.VendorError != 0 {
+		s += fmt.Sprintf(" (vendor error %#x)", e.wc.VendorError)
+	}
+	if e.hint != "" {
+		s += ": " + e.hint
+	}
+	return s
+}
+
+func (e *workError) Unwrap() error { return e.wc }
+
+// failureOf returns the error of a failed operation.
+func (o *operations) failureOf(what work, wc *ibverbs.WCError) error {
+	e := &workError{what: what, wc: wc, hint: wc.Status.Hint()}
+	if wc.Status == ibverbs.WCLocalQPOperation {
+		if problem := o.queues.portProblem(); problem != "" {
+			e.hint = problem
+		}
+	}
+	return e
+}
+
+// portProblem looks why the device could send nothing: Soft-RoCE has the same
+// status for that as for a request that is wrong.
+func (c *queues) portProblem() string {
+	device, number := c.pd.Device(), c.id.PortNum()
+	port, err := device.QueryPort(number)
+	if err != nil {
+		return ""
+	}
+	if port.State != link.Active {
+		return fmt.Sprintf("port %d of %s is %v", number, device.Name(), port.State)
+	}
+	local := c.id.LocalAddr().Addr()
+	if !local.IsValid() || port.LinkLayer != link.Ethernet {
+		return ""
+	}
+	if _, err := device.BestGID(number, ibverbs.GIDOptions{Addr: local}); err != nil {
+		return fmt.Sprintf("%s does not have the address %v any more", device.Name(), local)
+	}
+	return ""
+}
+
+// describe returns the error of a completion, which names the operation unless
+// the program has posted the request itself.
+func (o *operations) describe(wc *ibverbs.WCError) error {
+	var what work
+	if wc.ID >= userRequest || wc.Status == ibverbs.WCFlushed {
+		return wc
+	}
+	if wc.ID&(lastRequest|sharedReceive) == sharedReceive {
+		what.kind = pooled
+	} else if place := wc.ID&^lastRequest - o.base; place < uint64(len(o.inFlight)) {
+		o.mu.Lock()
+		if op := o.inFlight[place]; op != nil {
+			what = op.what
+		}
+		o.mu.Unlock()
+	}
+	return o.failureOf(what, wc)
+}
