@@ -531,7 +531,7 @@ func (p *peer) tell() {
 func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || size > MaxFrame {
+	if l.closed || size > MaxFrame || slot < 0 || slot >= Slots { // a program may send to any number
 		return
 	}
 	p := l.peers[slot]

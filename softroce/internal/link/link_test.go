@@ -719,3 +719,15 @@ func (c *counter) Receive(int, []byte) {
 }
 func (c *counter) Resume()  {}
 func (c *counter) Gone(int) {}
+
+// A program may send to queue pairs with any number, of which some belong to no node that there can be.
+func TestSendToNoSlot(t *testing.T) {
+	l, err := Reserve()
+	require.NoError(t, err)
+	defer l.Close()
+	for _, slot := range []int{-1, Slots, Slots + 1, 1 << 16} {
+		l.Send(slot, 8, func([]byte) bool { return true })
+		require.Empty(t, l.peers)
+		require.Empty(t, l.losing)
+	}
+}
