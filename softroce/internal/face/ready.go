@@ -2,11 +2,12 @@
 
 //go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
 
-package main
+package face
 
 import "C"
 
-// soft_ready returns when Go's runtime has started, and so has set its handlers of signals.
+// soft_ready is for the shared library of programs that are not Go. It returns
+// when Go's runtime has started, and so has set its handlers of signals.
 //
 //export soft_ready
 func soft_ready() {}
