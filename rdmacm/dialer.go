@@ -193,7 +193,7 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 	}
 	if ackTimeout != 0 { // before connecting, because the request carries it
 		if err := id.SetAckTimeout(ackTimeout); err != nil {
-			return err
+			return fmt.Errorf("Config.AckTimeout: %w", err)
 		}
 	}
 	if err := inTurn(func() error { return id.routeInfo(info, timeout) }); err != nil {

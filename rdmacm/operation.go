@@ -5,6 +5,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -96,7 +97,7 @@ type keptReceive struct {
 func (o *operations) init(size queueSizes) error {
 	var err error
 	if o.send, err = ibverbs.NewSendBatch(1, size.sendSegments); err != nil {
-		return err
+		return fmt.Errorf("%s.Segments: %w", size.config, err)
 	}
 	o.maxInline, o.maxSegments = size.inline, size.recvSegments
 	o.makeRoom(size.send, size.recv)

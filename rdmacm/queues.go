@@ -370,6 +370,20 @@ func (c *queues) Done() <-chan struct{} { return c.done }
 // maxAlloc is more than any machine has, and less than what makes Go panic.
 const maxAlloc = 1 << 46
 
+// canHave returns an error if the system has no address space for so many bytes,
+// for want of which Go ends the program.
+func canHave(size int) error {
+	const sure = 64 << 20
+	if size < sure {
+		return nil
+	}
+	b, err := mem.Map(size)
+	if err != nil {
+		return err
+	}
+	return mem.Unmap(b)
+}
+
 // alloc allocates and registers memory until Close.
 func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error) {
 	if err := c.check(); err != nil {
@@ -385,6 +399,9 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 	}
 	if int64(size) > maxAlloc {
 		return nil, cerr.Refuse("Alloc", c.name(), "size is %d, more than %d", size, int64(maxAlloc))
+	}
+	if err := canHave(size); err != nil {
+		return nil, fmt.Errorf("%s: allocate %d bytes: %w", c.name(), size, err)
 	}
 	mr, err := c.pd.Register(mem.Pages(size), access)
 	if err != nil {

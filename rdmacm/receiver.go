@@ -102,6 +102,9 @@ func (c *queues) newPoolReceiver(size int) (*Receiver, error) {
 	if err := c.ops.wantsNothing(); err != nil {
 		return nil, err
 	}
+	if err := canHave(2 * size); err != nil {
+		return nil, fmt.Errorf("%s: receiver of %d bytes: %w", c.name(), size, err)
+	}
 	r := &Receiver{post: c.ops.postOwn, posted: make([]slot, 1)}
 	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
 	r.spare.memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}

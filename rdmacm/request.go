@@ -116,7 +116,7 @@ func (c *Conn) accept(ctx context.Context, request *Event) error {
 	}
 	if c.config.AckTimeout != 0 {
 		if err := c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
-			return err
+			return fmt.Errorf("Config.AckTimeout: %w", err)
 		}
 	}
 	p, err := c.param(request)
