@@ -27,7 +27,8 @@ type lobby struct {
 	mu        sync.Mutex // guards the fields below
 	waiting   []*rdmacm.Request
 	underWay  map[*handshake]struct{}
-	making    *handshake // ended to make room, or begun in its place and not asked yet
+	ending    int        // how many of them were ended to make room
+	making    *handshake // begun in the place of the last one that was, and not asked yet
 	completed time.Time  // when one has last been completed
 	timer     *time.Timer
 	closed    bool
@@ -44,6 +45,7 @@ type handshake struct {
 const (
 	maxBacklog    = 1 << 16
 	maxHandshakes = 64 // Linux lets a device have 128 messages of handshakes under way
+	maxEnding     = 8  // beside them, as the kernel may take long to destroy one
 	// longPatience is how long a peer may take to complete its handshake while
 	// others wait for its place, and shortPatience if no other peer completes
 	// one either: on a slow machine, some do. It is slowness times what this end's
@@ -100,10 +102,10 @@ func (l *lobby) timeOut() {
 // where handshakes take too long. It makes room for one at a time, as ending and
 // beginning handshakes slow down those that are under way. The caller holds l.mu.
 func (l *lobby) fill() {
-	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay) < l.places() {
+	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay)-l.ending < l.places() {
 		l.begin(l.take(0))
 	}
-	if len(l.waiting) == 0 || !l.mayBegin() || l.making != nil {
+	if len(l.waiting) == 0 || !l.mayBegin() || l.making != nil || l.ending == maxEnding {
 		return
 	}
 	h, due := l.slowest()
@@ -114,8 +116,10 @@ func (l *lobby) fill() {
 		l.timer.Reset(wait)
 		return
 	}
-	h.ended, l.making = true, h
+	h.ended = true
+	l.ending++
 	h.end(rdmacm.ErrBacklogFull)
+	l.making = l.begin(l.take(len(l.waiting) - 1))
 }
 
 // mayBegin reports whether handshakes may begin: not while Accept falls behind.
@@ -192,11 +196,11 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 		l.completed = time.Now()
 		l.ready <- c
 	}
+	if h.ended {
+		l.ending--
+	}
 	if l.making == h {
 		l.making = nil
-		if len(l.waiting) > 0 && l.mayBegin() && h.ended {
-			l.making = l.begin(l.take(len(l.waiting) - 1))
-		}
 	}
 	l.fill()
 }
