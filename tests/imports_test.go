@@ -48,7 +48,7 @@ var rooms = map[string][]string{
 	"ibverbs/mlx5":    {"ibverbs", "generated", "internal/cerr", "internal/sibling"},
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
-		"ibverbs", "generated", "internal/backlog", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
+		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
 		"internal/owned", "internal/turns",
 	},
 	"rdmacm/ib": {"rdmacm", "internal/bridge"},
