@@ -386,7 +386,7 @@ func TestRefusals(t *testing.T) {
 		{second(r.pd.CreateAH(ibverbs.AHAttr{})), "ibv_create_ah (PD N of fake0): path: port is 0, not from 1 to 255", nil},
 		{second(r.pd.CreateAHFromWC(nil, nil, 1)), "ibv_create_ah_from_wc: wc is nil", nil},
 		{second(r.pd.Alloc(0, 0)), "ibv_reg_mr (PD N of fake0): 0 bytes", nil},
-		{second(r.pd.Register(nil, 0)), "ibv_reg_mr (PD N of fake0): no memory", nil},
+		{second(r.pd.Register(nil, 0)), "ibv_reg_mr (PD N of fake0): b is empty, and a region has at least one byte", nil},
 		{second(r.pd.Alloc(8, ibverbs.AccessRemoteWrite)), "ibv_reg_mr (PD N of fake0): AccessRemoteWrite without AccessLocalWrite", nil},
 		{second(r.pd.AllocMW(7)), "ibv_alloc_mw (PD N of fake0): type is 7, neither MWType1 nor MWType2", nil},
 		{second(devmem.AllocBuf(r.pd, 0)), "ibv_alloc_buf (PD N of fake0): size is 0, less than 1", nil},
