@@ -5,6 +5,7 @@ package ibverbs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -298,6 +299,67 @@ func TestRemoteBufferTooSmall(t *testing.T) {
 	require.NoError(t, send.Write(1, remote, 0, mr.Sub(0, 4), mr.Sub(0, 5)))
 }
 
+// TestRemoteBufferOutside has pieces that are outside their buffer: every
+// request refuses them, even one without bytes, and none gets into the batch.
+func TestRemoteBufferOutside(t *testing.T) {
+	mr := fakeMR(t, 128, 1)
+	whole := RemoteBuffer{Addr: 0x1000, RKey: 7, Len: 64}
+	for name, tt := range map[string]struct {
+		piece      RemoteBuffer
+		n, offset  uint64
+		isInBuffer bool
+	}{
+		"all":                    {piece: whole.Sub(0, 64), isInBuffer: true},
+		"nothing at the end":     {piece: whole.Sub(64, 0), isInBuffer: true},
+		"piece of a piece":       {piece: whole.Sub(8, 16).Sub(8, 8), isInBuffer: true},
+		"one byte more":          {piece: whole.Sub(0, 65), n: 65},
+		"nothing behind the end": {piece: whole.Sub(65, 0), offset: 65},
+		"over the end":           {piece: whole.Sub(60, 8), n: 8, offset: 60},
+		"around zero":            {piece: whole.Sub(math.MaxUint64-7, 16), n: 16, offset: math.MaxUint64 - 7},
+		"longest":                {piece: whole.Sub(8, math.MaxUint64), n: math.MaxUint64, offset: 8},
+		"piece of a short piece": {piece: whole.Sub(8, 16).Sub(16, 8), n: 8, offset: 16},
+		"piece of one outside":   {piece: whole.Sub(8, 128).Sub(8, 8), n: 128, offset: 8},
+		"of the zero buffer":     {piece: RemoteBuffer{}.Sub(0, 8), n: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := NewSendBatch(16, 2)
+			require.NoError(t, err)
+			word := mr.Sub(0, 8)
+			require.NoError(t, b.Write(1, whole, 0))
+			require.NoError(t, b.CompareSwap(1, whole, 0, 1, 0, word))
+			require.NoError(t, b.Flush(1, whole, FlushGlobal, 0))
+			there := tt.piece
+			errs := []error{
+				b.Write(2, there, 0), b.WriteImm(2, there, 7, 0), b.Read(2, there, 0), b.Flush(2, there, FlushGlobal, 0),
+				b.FlushRegion(2, there, FlushGlobal, 0),
+				b.WR(0).SetRemote(there), b.WR(2).SetRemote(there),
+			}
+			_, binaryErr := there.AppendBinary(nil)
+			errs = append(errs, binaryErr)
+			if there.Len >= 8 {
+				errs = append(errs, b.CompareSwap(2, there, 0, 1, 0, word), b.FetchAdd(2, there, 1, 0, word),
+					b.AtomicWrite(2, there, [8]byte{}, 0), b.WR(1).SetRemote(there))
+			}
+			if tt.isInBuffer {
+				for i, err := range errs {
+					require.NoError(t, err, "%d", i)
+				}
+				require.Equal(t, RemoteBuffer{Addr: there.Addr, RKey: 7, Len: there.Len}, there)
+				return
+			}
+			for i, err := range errs {
+				require.ErrorIs(t, err, syscall.EINVAL, "%d", i)
+				require.ErrorContains(t, err, fmt.Sprintf(
+					"remote buffer of %d bytes at %d is outside the remote buffer that it is a piece of", tt.n, tt.offset), "%d", i)
+			}
+			require.Equal(t, 3, b.Len())
+			marshalled, err := there.MarshalBinary()
+			require.Error(t, err)
+			require.Nil(t, marshalled)
+		})
+	}
+}
+
 func TestNoBatch(t *testing.T) {
 	for name, send := range map[string]*SendBatch{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, send.Send(1, 0), syscall.EINVAL, name)
@@ -446,7 +508,7 @@ func TestRefusedRequests(t *testing.T) {
 		"atomic operation at 0x1001, which is not a multiple of 8": b.FetchAdd(1, RemoteBuffer{Addr: 0x1001, Len: 8}, 1, 0, mr.Sub(0, 8)),
 		"atomic operation on 8 bytes in a remote buffer of 7":      b.CompareSwap(1, remote.Sub(0, 7), 1, 2, 0, mr.Sub(0, 8)),
 		"atomic operation with a result of 7 bytes, not 8":         b.CompareSwap(1, remote, 1, 2, 0, mr.Sub(0, 7)),
-		"atomic operation at 0x1004, which is not a multiple of 8": b.AtomicWrite(1, remote.Sub(4, 8), [8]byte{}, 0),
+		"atomic operation at 0x1004, which is not a multiple of 8": b.AtomicWrite(1, RemoteBuffer{Addr: 0x1004, Len: 8}, [8]byte{}, 0),
 		"placement is 0":                                                                b.Flush(1, remote, 0, 0),
 		"placement is 0x4":                                                              b.FlushRegion(1, remote, 4, 0),
 		"header: segment of 1 bytes":                                                    b.TSO(1, mr.Sub(1<<17, 1), 1, 0),

@@ -49,6 +49,7 @@ func init() {
 		return o.(*QP).device
 	}
 	bridge.Sibling.UnlessRemoved = func(device any, err error) error { return device.(*Device).unlessRemoved(err) }
+	bridge.Sibling.CheckRemote = func(remote any, bytes uint64) error { return remote.(RemoteBuffer).takes(bytes) }
 
 	bridge.Flow.AdoptQP = func(of any, raw *libibverbs.Qp, parents ...*object.Object) any {
 		pd := of.(*PD)

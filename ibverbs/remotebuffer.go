@@ -12,18 +12,25 @@ import (
 const RemoteBufferSize = 20
 
 // AppendBinary appends the buffer in the form in which programs exchange it, in
-// private data or a message: Addr, RKey and Len in network byte order. The
-// error is always nil.
+// private data or a message: Addr, RKey and Len in network byte order. It fails
+// for a result of Sub that is outside the buffer it came from.
 func (r RemoteBuffer) AppendBinary(b []byte) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return b, cerr.Argument("RemoteBuffer.AppendBinary", "", err)
+	}
 	b = binary.BigEndian.AppendUint64(b, r.Addr)
 	b = binary.BigEndian.AppendUint32(b, r.RKey)
 	return binary.BigEndian.AppendUint64(b, r.Len), nil
 }
 
-// MarshalBinary returns the buffer in the form of AppendBinary. The error is
-// always nil.
+// MarshalBinary returns the buffer in the form of AppendBinary, and fails where
+// that does.
 func (r RemoteBuffer) MarshalBinary() ([]byte, error) {
-	return r.AppendBinary(make([]byte, 0, RemoteBufferSize))
+	b, err := r.AppendBinary(make([]byte, 0, RemoteBufferSize))
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // UnmarshalBinary reads the buffer from the first RemoteBufferSize bytes of b

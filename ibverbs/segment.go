@@ -16,13 +16,40 @@ type RemoteBuffer struct {
 	Addr uint64 // address in the peer's address space
 	RKey uint32 // key of the peer's memory region or window
 	Len  uint64 // size in bytes
+
+	// outside marks a result of Sub that is outside the buffer it came from.
+	// Addr is then an offset.
+	outside bool
 }
 
-// Sub returns n bytes of the buffer starting at offset. It does not check
-// bounds. The peer's device checks only the bounds of the memory region, which
-// may be larger than the buffer.
+// Sub returns n bytes of the buffer starting at offset. If they are outside the
+// buffer, requests that have the result are refused, and AppendBinary fails.
+// The peer's device checks only the bounds of the memory region, which may be
+// larger than the buffer.
 func (r RemoteBuffer) Sub(offset, n uint64) RemoteBuffer {
+	switch {
+	case r.outside:
+		return r
+	case offset > r.Len || n > r.Len-offset:
+		return RemoteBuffer{Addr: offset, Len: n, outside: true}
+	}
 	return RemoteBuffer{Addr: r.Addr + offset, RKey: r.RKey, Len: n}
+}
+
+// check returns an error if the buffer is outside the one it came from.
+func (r RemoteBuffer) check() error {
+	if r.outside {
+		return cerr.Invalid("remote buffer of %d bytes at %d is outside the remote buffer that it is a piece of", r.Len, r.Addr)
+	}
+	return nil
+}
+
+// takes returns an error if so many bytes do not fit into the buffer.
+func (r RemoteBuffer) takes(bytes uint64) error {
+	if bytes > r.Len {
+		return tooLong(bytes, r.Len)
+	}
+	return r.check()
 }
 
 // Segment is memory for a work request: part of a memory region (see [MR.Sub]),

@@ -170,6 +170,9 @@ func (b *SendBatch) inline(i int) error {
 
 // addRemote appends a request that accesses a peer's memory.
 func (b *SendBatch) addRemote(op libibverbs.WrOpcode, imm libibverbs.Be32, id uint64, remote RemoteBuffer, flags SendFlags, segments []Segment) error {
+	if remote.outside {
+		return refusedSend(op, b.Len(), remote.check())
+	}
 	wr, err := b.add(op, imm, id, flags, remote.Len, segments)
 	if err != nil {
 		return err
@@ -369,10 +372,13 @@ func (r SendWR) SetRemote(remote RemoteBuffer) error {
 	if err != nil {
 		return err
 	}
+	if err := remote.check(); err != nil {
+		return r.refuse(wr, err)
+	}
 	switch wr.Opcode {
 	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
-		if n := r.length(wr); n > remote.Len {
-			return r.refuse(wr, tooLong(n, remote.Len))
+		if err := remote.takes(r.length(wr)); err != nil {
+			return r.refuse(wr, err)
 		}
 		wr.Wr.Rdma().RemoteAddr, wr.Wr.Rdma().Rkey = remote.Addr, remote.RKey
 	case libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, libibverbs.IBV_WR_ATOMIC_WRITE:
@@ -454,6 +460,8 @@ const atomicSize = 8
 
 func checkAtomic(at RemoteBuffer) error {
 	switch {
+	case at.outside:
+		return at.check()
 	case at.Addr%atomicSize != 0:
 		return cerr.Invalid("atomic operation at %#x, which is not a multiple of 8", at.Addr)
 	case at.Len < atomicSize:
@@ -536,6 +544,9 @@ func (b *SendBatch) FlushRegion(id uint64, at RemoteBuffer, placement FlushPlace
 func (b *SendBatch) flush(id uint64, at RemoteBuffer, placement FlushPlacement, level libibverbs.SelectivityLevel, flags SendFlags) error {
 	if placement == 0 || placement&^(FlushGlobal|FlushPersistent) != 0 {
 		return refusedSend(libibverbs.IBV_WR_FLUSH, b.Len(), cerr.Invalid("placement is %v, neither FlushGlobal nor FlushPersistent", placement))
+	}
+	if err := at.check(); err != nil {
+		return refusedSend(libibverbs.IBV_WR_FLUSH, b.Len(), err)
 	}
 	return b.addExtended(libibverbs.IBV_WR_FLUSH, id, flags, libibverbs.SendWrWrAtomic{
 		RemoteAddr: at.Addr, CompareAdd: at.Len, Swap: uint64(placement) | uint64(level)<<8, Rkey: at.RKey,

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // MessageKind is the kind of a message to a queue with a tag list.
@@ -71,8 +72,13 @@ func ParseHeader(message []byte) (h Header, rest []byte, err error) {
 type RendezvousHeader ibverbs.RemoteBuffer
 
 // AppendBinary appends the header as it is sent, RendezvousHeaderLen bytes. It
-// fails if Len is 4 GiB or more. It implements encoding.BinaryAppender.
+// fails if Len is 4 GiB or more, and for a result of ibverbs.RemoteBuffer.Sub
+// that is outside the buffer it came from. It implements
+// encoding.BinaryAppender.
 func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
+	if err := sibling.CheckRemote(ibverbs.RemoteBuffer(h), 0); err != nil {
+		return b, cerr.Argument("tag.RendezvousHeader.AppendBinary", "", err)
+	}
 	if h.Len > math.MaxUint32 {
 		return b, cerr.Refuse("tag.RendezvousHeader.AppendBinary", "", "rendezvous for %d bytes, of 4 GiB or more", h.Len)
 	}

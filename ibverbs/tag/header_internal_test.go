@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // The headers are C's structs.
@@ -54,9 +55,13 @@ func TestHeaders(t *testing.T) {
 	kept, err := Header{Kind: 256}.AppendBinary([]byte("kept"))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.Equal(t, "kept", string(kept))
-	kept, err = RendezvousHeader{Len: 1 << 32}.AppendBinary([]byte("kept"))
-	require.ErrorIs(t, err, syscall.EINVAL)
-	require.Equal(t, "kept", string(kept))
+	for name, bad := range map[string]RendezvousHeader{
+		"too long": {Len: 1 << 32}, "outside": RendezvousHeader(ibverbs.RemoteBuffer{Len: 8}.Sub(1, 8)),
+	} {
+		kept, err = bad.AppendBinary([]byte("kept"))
+		require.ErrorIs(t, err, syscall.EINVAL, name)
+		require.Equal(t, "kept", string(kept), name)
+	}
 }
 
 // What is read is what would be sent, but for bytes that mean nothing.

@@ -17,4 +17,8 @@ var Sibling struct {
 	// UnlessRemoved returns the error of a C call that destroys something, or
 	// nil if it failed because the *Device was removed.
 	UnlessRemoved func(device any, err error) error
+
+	// CheckRemote returns an error if so many bytes do not fit into a
+	// RemoteBuffer, or if that is outside the one it came from.
+	CheckRemote func(remote any, bytes uint64) error
 }

@@ -123,6 +123,12 @@ func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch r.Op {
+	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
+		if err := CheckRemote(r.Remote, lengthOf(sges)); err != nil {
+			return nil, err
+		}
+	}
 	if r.AH == nil {
 		return nil, cerr.Invalid("request without an address handle")
 	}
@@ -135,6 +141,14 @@ func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 		return nil, err
 	}
 	return sges, nil
+}
+
+// lengthOf returns the number of bytes of the segments.
+func lengthOf(sges []libibverbs.Sge) (bytes uint64) {
+	for i := range sges {
+		bytes += uint64(sges[i].Length)
+	}
+	return bytes
 }
 
 // add makes a request. Of one that the queue pair cannot post, the operation

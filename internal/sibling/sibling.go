@@ -53,3 +53,9 @@ func Wrap(object string, err error) error {
 func UnlessRemoved(device *ibverbs.Device, err error) error {
 	return bridge.Sibling.UnlessRemoved(device, err)
 }
+
+// CheckRemote returns an error if so many bytes do not fit into the remote
+// buffer, or if that is outside the one it came from.
+func CheckRemote(remote ibverbs.RemoteBuffer, bytes uint64) error {
+	return bridge.Sibling.CheckRemote(remote, bytes)
+}

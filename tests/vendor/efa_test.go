@@ -164,6 +164,7 @@ func TestEFARefused(t *testing.T) {
 	require.NoError(t, closed.Close())
 	to := ibverbs.Destination{AH: r.ah, QPNum: 12, QKey: 0x22}
 	good := efa.Request{Op: efa.Send, To: to}
+	remote := ibverbs.RemoteBuffer{Addr: 0x1000, RKey: 7, Len: 64}
 	for name, tt := range map[string]struct {
 		request efa.Request
 		want    error
@@ -175,6 +176,10 @@ func TestEFARefused(t *testing.T) {
 		"operation":             {efa.Request{Op: libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD, To: to}, syscall.EINVAL},
 		"segment outside":       {efa.Request{Op: efa.Send, To: to, Segments: []ibverbs.Segment{r.mr.Sub(4090, 8)}}, syscall.EINVAL},
 		"segment of nothing":    {efa.Request{Op: efa.Send, To: to, Segments: []ibverbs.Segment{{}}}, syscall.EINVAL},
+		"remote too small":      {efa.Request{Op: efa.Write, To: to, Remote: remote, Segments: []ibverbs.Segment{r.mr.Sub(0, 65)}}, syscall.EINVAL},
+		"write outside":         {efa.Request{Op: efa.Write, To: to, Remote: remote.Sub(60, 8)}, syscall.EINVAL},
+		"write imm outside":     {efa.Request{Op: efa.WriteImm, To: to, Remote: remote.Sub(65, 0)}, syscall.EINVAL},
+		"read from outside":     {efa.Request{Op: efa.Read, To: to, Remote: remote.Sub(0, 65)}, syscall.EINVAL},
 		"read into read-only":   {efa.Request{Op: efa.Read, To: to, Segments: []ibverbs.Segment{readOnly.Sub(0, 8)}}, syscall.EINVAL},
 	} {
 		r.forget()
