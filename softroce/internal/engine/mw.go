@@ -59,6 +59,7 @@ func (w *MW) Dealloc() error {
 
 func (w *MW) unbind() {
 	if w.mr != nil {
+		w.pd.device.showTails()
 		w.mr.windows--
 	}
 	if w.qp != nil {

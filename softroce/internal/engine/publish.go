@@ -44,20 +44,21 @@ type duty struct {
 // tail is the end of a WRITE.
 type tail struct {
 	duty
-	dst  []byte
-	data [tailBytes]byte
+	cleared bool // as in publication
+	told    bool // a completion that was staged later tells the program of it
+	dst     []byte
+	data    [tailBytes]byte
 }
 
 // publication is what is staged.
 type publication struct {
-	cqs   []*CQ // with staged completions
-	tails []tail
-	owed  int // answers to other processes that were not sent
+	cqs   []*CQ  // with staged completions
+	tails []tail // no two of which have a byte in common
+	owed  int    // answers to other processes that were not sent
 
 	// What needs no answer any more is cleared. It waits until the packets have left that were marked then.
-	cleared      bool
-	clearedTails int           // of completions, CQ.cleared
-	deadline     time.Duration // when it waits no longer
+	cleared  bool          // something is: tail.cleared and CQ.cleared say what
+	deadline time.Duration // when it waits no longer
 }
 
 // Publish shows the program what is staged, as far as the packets that are owed for it have left. It returns when it is to be called
@@ -98,9 +99,11 @@ func (d *Device) clear() (next time.Duration) {
 	s := &d.staged
 	next = Never
 	all := s.owed == 0
-	for s.clearedTails < len(s.tails) && (all || d.met(&s.tails[s.clearedTails].duty, &next)) {
-		s.clearedTails++
-		s.cleared = true
+	// A completion must not be cleared before the tails of its queue pair that precede it. So no tail waits for those of others.
+	for i := range s.tails {
+		t := &s.tails[i]
+		t.cleared = t.cleared || all || d.met(&t.duty, &next)
+		s.cleared = s.cleared || t.cleared
 	}
 	for _, q := range s.cqs {
 		if all {
@@ -137,7 +140,7 @@ func (d *Device) met(y *duty, next *time.Duration) bool {
 func (d *Device) show() {
 	s := &d.staged
 	s.cleared = false
-	d.writeTails(s.clearedTails)
+	d.writeTails(func(t *tail) bool { return t.cleared })
 	kept := s.cqs[:0]
 	for _, q := range s.cqs {
 		q.show(q.cleared)
@@ -178,16 +181,23 @@ func (q *QP) writeLast(b, payload []byte, y duty) fault {
 }
 
 // last returns the tail that was staged last if it is one of q's at the same place. The next one may take its place: no
-// program could be sure to see it.
+// program could be sure to see it, as no completion tells of it.
 func (s *publication) last(q *QP, end []byte) *tail {
 	if len(s.tails) == 0 {
 		return nil
 	}
 	t := &s.tails[len(s.tails)-1]
-	if t.qp != q || len(t.dst) != len(end) || &t.dst[0] != &end[0] {
+	if t.told || t.qp != q || len(t.dst) != len(end) || &t.dst[0] != &end[0] {
 		return nil
 	}
 	return t
+}
+
+// tell notes that a completion of q is staged, which tells the program of what q has written.
+func (s *publication) tell(q *QP) {
+	if n := len(s.tails); n > 0 && s.tails[n-1].qp == q { // last looks at no others
+		s.tails[n-1].told = true
+	}
 }
 
 // settle shows the staged ends of WRITEs before a request uses memory in which one is.
@@ -220,23 +230,27 @@ func (d *Device) settleAll() {
 
 // showTails shows all staged ends of WRITEs.
 func (d *Device) showTails() {
-	if n := len(d.staged.tails); n > 0 {
+	if len(d.staged.tails) > 0 {
 		d.config.Outgoing.Flush()
-		d.writeTails(n)
+		d.writeTails(func(*tail) bool { return true })
 	}
 }
 
-// writeTails writes the first n staged ends of WRITEs.
-func (d *Device) writeTails(n int) {
+// writeTails writes the staged ends of WRITEs that are due.
+func (d *Device) writeTails(due func(t *tail) bool) {
 	s := &d.staged
-	for i := range s.tails[:n] {
+	kept := s.tails[:0]
+	for i := range s.tails {
 		t := &s.tails[i]
+		if !due(t) {
+			kept = append(kept, *t)
+			continue
+		}
 		// The program may have unmapped the memory since.
 		_ = scatter([][]byte{t.dst}, [][]byte{t.data[:len(t.dst)]})
 	}
-	left := copy(s.tails, s.tails[n:])
-	clear(s.tails[left:])
-	s.tails, s.clearedTails = s.tails[:left], 0
+	clear(s.tails[len(kept):])
+	s.tails = kept
 }
 
 // overlap reports whether some byte is in both.

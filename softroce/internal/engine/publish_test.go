@@ -218,9 +218,60 @@ func TestTailsInOrder(t *testing.T) {
 	})
 }
 
+// A program that sees a completion sees what its queue pair has written before, whatever other answers wait for.
+func TestTailsBeforeCompletions(t *testing.T) {
+	const flag = 8
+	for name, act := range map[string]func(n *network, a, b, a2, b2 *end){
+		"another queue pair waits": func(n *network, a, b, a2, b2 *end) {
+			a2.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b2, 0), a2.mr.sge(0, 4096))
+			a2.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b2, 0), a2.mr.sge(0, flag))
+			n.run()
+			require.Len(n.t, b.staged.tails, 1)
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, flag))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 1))
+		},
+		"a later write to the same place waits": func(_ *network, a, b, _, _ *end) {
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, flag))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 1))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_READ}.remote(b, 0), a.mr.sge(0, 4096))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0), a.mr.sge(0, flag))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, g := n.gated(libibverbs.IBV_QPT_RC, 4096)
+			a2, b2 := n.end(n.nodes[0], libibverbs.IBV_QPT_RC, nil, 4096), n.end(n.nodes[1], libibverbs.IBV_QPT_RC, nil, 4096)
+			n.join(a2, b2)
+			g.open = true
+			b.config.Room = func(uint32) bool { return false } // for answers to READs
+			n.fillRandom(a.mr.memory)
+			b.postRecv(7, b.mr.sge(2048, 1))
+			act(n, a, b, a2, b2)
+			n.runFor(patience / 2)
+			b.Publish()
+			require.Equal(t, []result{ok(7)}, results(b.recv))
+			require.Equal(t, a.mr.memory[:flag], b.mr.memory[:flag])
+		})
+	}
+}
+
 // What a program takes away gets what was written to it first; nothing is written to it later.
 func TestTailsOfWhatEnds(t *testing.T) {
+	window := func(b *end, kind libibverbs.MwType) (w *MW, key uint32) {
+		w = b.window(b.pd, kind)
+		require.Equal(t, libibverbs.IBV_WC_SUCCESS, bindMW(b.qp, w, b.mr, 0, 64, remoteWrite))
+		return w, w.Key()
+	}
 	for name, end := range map[string]func(b *end) error{
+		"window": func(b *end) error {
+			w, _ := window(b, libibverbs.IBV_MW_TYPE_1)
+			return w.Dealloc()
+		},
+		"window's key": func(b *end) error {
+			_, key := window(b, libibverbs.IBV_MW_TYPE_2)
+			require.True(t, b.qp.invalidate(key))
+			return nil
+		},
 		"region":     func(b *end) error { return b.mr.Deregister() },
 		"queue pair": func(b *end) error { return b.qp.Destroy() },
 		"reset": func(b *end) error {

@@ -450,6 +450,7 @@ func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 
 func (q *QP) completeReceive(c Completion, y duty) {
 	q.responder.receive.taken = false
+	q.device.staged.tell(q)
 	q.recvCQ.add(c, y)
 }
 
