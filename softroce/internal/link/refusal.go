@@ -36,21 +36,22 @@ type refusal struct {
 }
 
 // receive takes the next one. The error is EAGAIN if there is none.
-func (r *refusal) receive(fd uintptr) syscall.Errno {
-	var to name
+func (r *refusal) receive(fd uintptr) error {
 	var control [256]byte
-	v := syscall.Iovec{Base: &r.data[0]}
-	v.SetLen(len(r.data))
-	m := syscall.Msghdr{Name: (*byte)(unsafe.Pointer(&to)), Namelen: uint32(unsafe.Sizeof(to)), Iov: &v, Iovlen: 1, Control: &control[0]}
-	m.SetControllen(len(control))
-	n, _, e := syscall.Syscall(syscall.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&m)), msgErrQueue|syscall.MSG_DONTWAIT)
-	if e != 0 {
-		return e
-	}
-	r.to, r.size = to.address().Addr(), int(n)
-	messages, err := syscall.ParseSocketControlMessage(control[:m.Controllen])
+	n, left, _, to, err := syscall.Recvmsg(int(fd), r.data[:], control[:], msgErrQueue|syscall.MSG_DONTWAIT)
 	if err != nil {
-		return 0
+		return err
+	}
+	switch to := to.(type) {
+	case *syscall.SockaddrInet4:
+		r.to = netip.AddrFrom4(to.Addr)
+	case *syscall.SockaddrInet6:
+		r.to = netip.AddrFrom16(to.Addr)
+	}
+	r.size = n
+	messages, err := syscall.ParseSocketControlMessage(control[:left])
+	if err != nil {
+		return nil
 	}
 	for _, c := range messages {
 		level, kind := c.Header.Level, c.Header.Type
@@ -58,7 +59,7 @@ func (r *refusal) receive(fd uintptr) syscall.Errno {
 			r.closed = isClosed(c.Data, r.to)
 		}
 	}
-	return 0
+	return nil
 }
 
 // isClosed reports whether an error, struct sock_extended_err with an address behind it, is that of a host without a process that has the port.

@@ -348,8 +348,8 @@ func (s *Socket) pass() (e syscall.Errno) {
 func (s *Socket) passErrors() (some bool) {
 	for {
 		var r refusal
-		e := syscall.EBADF
-		if s.use(func(fd uintptr) { e = r.receive(fd) }) != nil || e != 0 {
+		err := error(syscall.EBADF)
+		if s.use(func(fd uintptr) { err = r.receive(fd) }) != nil || err != nil {
 			return some
 		}
 		some = true
