@@ -143,7 +143,8 @@ const (
 	EventDeviceSpeedChange EventType = EventType(libibverbs.IBV_EVENT_DEVICE_SPEED_CHANGE)
 )
 
-// String returns C's text for the type; see ibv_event_type_str(3).
+// String returns C's text for the type, and the number of a type without one;
+// see ibv_event_type_str(3).
 func (t EventType) String() string { return libibverbs.EventType(t).String() }
 
 // EventClass is the kind of object that an event happened to.
@@ -164,7 +165,7 @@ const (
 func (c EventClass) String() string {
 	names := [...]string{"device", "port", "CQ", "QP", "SRQ", "WQ", "other"}
 	if c < 0 || int(c) >= len(names) {
-		return "other"
+		return fmt.Sprintf("EventClass(%d)", int(c))
 	}
 	return names[c]
 }

@@ -156,8 +156,8 @@ func TestEventType(t *testing.T) {
 		{EventGIDChange, "GID table change", EventClassPort, false},
 		{EventWQFatal, "WQ fatal", EventClassWQ, true},
 		{EventDeviceSpeedChange, "Device link speed change", EventClassDevice, false},
-		{21, "unknown", EventClassOther, false},
-		{1<<32 - 1, "unknown", EventClassOther, false},
+		{21, "unknown (21)", EventClassOther, false},
+		{1<<32 - 1, "unknown (4294967295)", EventClassOther, false},
 	} {
 		if i <= 21 {
 			require.EqualValues(t, i, tt.eventType, "the table has them all")
@@ -171,7 +171,7 @@ func TestEventType(t *testing.T) {
 func TestEventClassString(t *testing.T) {
 	for class, want := range map[EventClass]string{
 		EventClassDevice: "device", EventClassPort: "port", EventClassCQ: "CQ", EventClassQP: "QP",
-		EventClassSRQ: "SRQ", EventClassWQ: "WQ", EventClassOther: "other", -1: "other", 99: "other",
+		EventClassSRQ: "SRQ", EventClassWQ: "WQ", EventClassOther: "other", -1: "EventClass(-1)", 99: "EventClass(99)",
 	} {
 		require.Equal(t, want, class.String())
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/enum"
 )
 
 // PortAttr describes a port. The values of fields with a type of package
@@ -132,23 +133,12 @@ func portNumber(op string, d *Device, port int) (uint8, error) {
 
 func portName(c *Device, port int) string { return fmt.Sprintf("%s port %d", c.Name(), port) }
 
-// MarshalText returns the MTU in bytes, as String does.
+// MarshalText returns what String returns.
 func (m MTU) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText parses an MTU in bytes: 256, 512, 1024, 2048 or 4096, or 0 for
-// none.
-func (m *MTU) UnmarshalText(text []byte) error {
-	bytes, err := strconv.Atoi(string(text))
-	if err == nil {
-		for v := MTU(0); v <= 5; v++ {
-			if v.Bytes() == bytes {
-				*m = v
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("%q is no MTU", text)
-}
+// UnmarshalText parses the text that String returns: 256, 512, 1024, 2048 or
+// 4096 bytes, 0 for none, or MTU(n).
+func (m *MTU) UnmarshalText(text []byte) error { return enum.UnmarshalText(&mtus, text, m) }
 
 // NetDev returns the name of a port's network interface, for RoCE or IP over
 // InfiniBand. It returns "" if the port has none in this network namespace.

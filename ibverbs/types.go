@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/enum"
 )
 
 // AccessFlags say how a memory region may be accessed; combine them with |.
@@ -60,8 +61,18 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// String returns the MTU in bytes, such as 4096.
-func (m MTU) String() string { return fmt.Sprint(m.Bytes()) }
+var mtus = enum.Values{Type: "MTU", Names: []enum.Name{
+	{Value: 0, Name: "0"},
+	{Value: int64(MTU256), Name: "256"},
+	{Value: int64(MTU512), Name: "512"},
+	{Value: int64(MTU1024), Name: "1024"},
+	{Value: int64(MTU2048), Name: "2048"},
+	{Value: int64(MTU4096), Name: "4096"},
+}}
+
+// String returns the MTU in bytes, such as 4096, 0 for none, or MTU(n) for
+// another value.
+func (m MTU) String() string { return mtus.String(int64(m)) }
 
 // GUID is a 64-bit identifier of a device or port, in the host's byte order.
 type GUID uint64

@@ -38,6 +38,7 @@ func TestMTU(t *testing.T) {
 	}
 	require.Equal(t, "4096", MTU(5).String())
 	require.Equal(t, "0", MTU(0).String())
+	require.Equal(t, "MTU(6)", MTU(6).String())
 }
 
 func TestNamedValues(t *testing.T) {

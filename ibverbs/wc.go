@@ -232,7 +232,8 @@ const (
 	WCTagMatchingRendezvous WCStatus = WCStatus(libibverbs.IBV_WC_TM_RNDV_INCOMPLETE) // the device cannot read the data, so the program must
 )
 
-// String returns C's text for the status, that of ibv_wc_status_str.
+// String returns C's text for the status, that of ibv_wc_status_str, and the
+// number of a status without one.
 func (s WCStatus) String() string { return libibverbs.WcStatus(s).String() }
 
 // Error returns what String returns.
@@ -258,7 +259,7 @@ func (c WCClass) String() string {
 		"success", "local programming", "local resource", "remote", "transport", "flushed", "other",
 	}
 	if c < 0 || int(c) >= len(names) {
-		return "other"
+		return fmt.Sprintf("WCClass(%d)", int(c))
 	}
 	return names[c]
 }

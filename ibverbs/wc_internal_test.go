@@ -73,7 +73,7 @@ func TestWCError(t *testing.T) {
 		"status of the future": {
 			raw:   libibverbs.Wc{Status: 99},
 			class: WCClassOther,
-			want:  "work request 0 on QP 0: unknown",
+			want:  "work request 0 on QP 0: unknown (99)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestWCStatus(t *testing.T) {
 		{WCGeneral, "general error", WCClassOther, false},
 		{WCTagMatching, "TM error", WCClassOther, false},
 		{WCTagMatchingRendezvous, "TM software rendezvous", WCClassOther, false},
-		{24, "unknown", WCClassOther, false},
-		{1<<32 - 1, "unknown", WCClassOther, false},
+		{24, "unknown (24)", WCClassOther, false},
+		{1<<32 - 1, "unknown (4294967295)", WCClassOther, false},
 	} {
 		if i <= 24 {
 			require.EqualValues(t, i, tt.status, "the table has them all")
@@ -139,7 +139,7 @@ func TestWCClassString(t *testing.T) {
 	for class, want := range map[WCClass]string{
 		WCClassSuccess: "success", WCClassLocalProgramming: "local programming",
 		WCClassLocalResource: "local resource", WCClassRemote: "remote", WCClassTransport: "transport",
-		WCClassFlushed: "flushed", WCClassOther: "other", -1: "other", 99: "other",
+		WCClassFlushed: "flushed", WCClassOther: "other", -1: "WCClass(-1)", 99: "WCClass(99)",
 	} {
 		require.Equal(t, want, class.String())
 	}

@@ -70,5 +70,5 @@ func TestRejectedErrorHasWhatThePeerSaid(t *testing.T) {
 	rejected, ok := err.(*RejectedError)
 	require.True(t, ok)
 	require.Equal(t, &RejectedError{Reason: ReasonConsumer, PrivateData: []byte("full")}, rejected)
-	require.EqualError(t, &EventError{Type: 99}, "UNKNOWN EVENT")
+	require.EqualError(t, &EventError{Type: 99}, "UNKNOWN EVENT (99)")
 }

@@ -1163,7 +1163,7 @@ var nodeTypeNames = enum.Texts{
 	},
 }
 
-// String returns what ibv_node_type_str in C returns.
+// String returns what ibv_node_type_str in C returns, followed by the value if that is "unknown".
 func (v NodeType) String() string {
 	return nodeTypeNames.String(int64(v))
 }
@@ -1861,7 +1861,7 @@ var portStateNames = enum.Texts{
 	},
 }
 
-// String returns what ibv_port_state_str in C returns.
+// String returns what ibv_port_state_str in C returns, followed by the value if that is "unknown".
 func (v PortState) String() string {
 	return portStateNames.String(int64(v))
 }
@@ -2151,7 +2151,7 @@ var eventTypeNames = enum.Texts{
 	},
 }
 
-// String returns what ibv_event_type_str in C returns.
+// String returns what ibv_event_type_str in C returns, followed by the value if that is "unknown".
 func (v EventType) String() string {
 	return eventTypeNames.String(int64(v))
 }
@@ -2266,7 +2266,7 @@ var wcStatusNames = enum.Texts{
 	},
 }
 
-// String returns what ibv_wc_status_str in C returns.
+// String returns what ibv_wc_status_str in C returns, followed by the value if that is "unknown".
 func (v WcStatus) String() string {
 	return wcStatusNames.String(int64(v))
 }

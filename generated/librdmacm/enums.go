@@ -81,7 +81,7 @@ var cmEventTypeNames = enum.Texts{
 	},
 }
 
-// String returns what rdma_event_str in C returns.
+// String returns what rdma_event_str in C returns, followed by the value if that is "UNKNOWN EVENT".
 func (v CmEventType) String() string {
 	return cmEventTypeNames.String(int64(v))
 }

@@ -62,13 +62,21 @@ func (e *Values) Parse(s string) (int64, error) {
 			return v | bit, nil
 		}
 	}
-	if rest, ok := strings.CutPrefix(s, e.Type+"("); ok {
-		digits, ok := strings.CutSuffix(rest, ")")
-		if v, err := e.number(digits); ok && err == nil && strconv.FormatInt(v, 10) == digits {
-			return v, nil
-		}
+	if v, ok := e.numbered(s, e.Type+"("); ok {
+		return v, nil
 	}
 	return 0, fmt.Errorf("%s: no value is called %q", e.Type, s)
+}
+
+// numbered reads a number between before and a closing parenthesis.
+func (e *Values) numbered(s, before string) (int64, bool) {
+	rest, ok := strings.CutPrefix(s, before)
+	if !ok {
+		return 0, false
+	}
+	digits, ok := strings.CutSuffix(rest, ")")
+	v, err := e.number(digits)
+	return v, ok && err == nil && strconv.FormatInt(v, 10) == digits
 }
 
 func (e *Values) value(name string) (int64, bool) {
@@ -109,18 +117,19 @@ type Texts struct {
 	Other string // for every other value
 }
 
-// String returns exactly what the C function prints.
+// String returns what the C function prints. For a value without a text, the
+// value follows in parentheses.
 func (e *Texts) String(v int64) string {
 	for _, t := range e.Texts {
 		if t.Value == v {
 			return t.Name
 		}
 	}
-	return e.Other
+	return e.Other + " (" + strconv.FormatInt(v, 10) + ")"
 }
 
-// MarshalText is String, but for a value without a text, which String does not
-// tell from others, it is the C enumerator's name or Type(n).
+// MarshalText is String, but for a value without a text it is the C
+// enumerator's name or Type(n).
 func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	for _, t := range e.Texts {
 		if t.Value == v {
@@ -130,13 +139,15 @@ func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	return e.Values.MarshalText(v)
 }
 
-// Parse accepts what String returns, other than the text for unknown values,
-// and the C enumerators' names.
+// Parse accepts what String returns, and what Values.Parse does.
 func (e *Texts) Parse(s string) (int64, error) {
 	for _, t := range e.Texts {
 		if t.Name == s {
 			return t.Value, nil
 		}
+	}
+	if v, ok := e.numbered(s, e.Other+" ("); ok {
+		return v, nil
 	}
 	return e.Values.Parse(s)
 }

@@ -92,9 +92,12 @@ func TestModifier(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for v, want := range map[int64]string{
-		0: "all is well", 1: "it went wrong", 2: "unknown", 3: "unknown", -1: "unknown",
+		0: "all is well", 1: "it went wrong", 2: "unknown (2)", 3: "unknown (3)", 1<<32 - 1: "unknown (4294967295)",
 	} {
 		require.Equal(t, want, status.String(v))
+		got, err := status.Parse(want)
+		require.NoError(t, err)
+		require.Equal(t, v, got)
 	}
 	for s, want := range map[string]int64{
 		"all is well": 0, "it went wrong": 1, "STATUS_BAD": 1, "STATUS_SILENT": 2, "Status(9)": 9,
@@ -103,8 +106,10 @@ func TestTexts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	_, err := status.Parse("unknown")
-	require.EqualError(t, err, `Status: no value is called "unknown"`)
+	for _, s := range []string{"unknown", "unknown (", "unknown ()", "unknown (x)", "unknown (01)", "unknown (-1)", "unknown (3", "unknown(3)"} {
+		_, err := status.Parse(s)
+		require.EqualError(t, err, fmt.Sprintf("Status: no value is called %q", s))
+	}
 }
 
 func TestFlags(t *testing.T) {
@@ -136,7 +141,7 @@ func TestFlags(t *testing.T) {
 // as is printed so that it can be read again.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		"", "LEVEL_SEVEN", "Level(-1)", "SPEC_IP|SPEC_INNER", "Spec(9)", "Level(4294967295)", "all is well", "unknown", "Status(2)",
+		"", "LEVEL_SEVEN", "Level(-1)", "SPEC_IP|SPEC_INNER", "Spec(9)", "Level(4294967295)", "all is well", "unknown (9)", "Status(2)",
 		"ACCESS_READ|ACCESS_WRITE|0x40", "0", "|", strings.Repeat("0x1|", 100) + "1",
 	} {
 		f.Add(s)
@@ -152,7 +157,7 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, err)
 			require.Equal(t, v, again)
 		}
-		if v, err := status.Parse(s); err == nil && status.String(v) != status.Other {
+		if v, err := status.Parse(s); err == nil {
 			again, err := status.Parse(status.String(v))
 			require.NoError(t, err)
 			require.Equal(t, v, again)

@@ -89,7 +89,7 @@ func (p *pkg) enum(f *jen.File, e *api.Enum, name string) {
 	case "Flags":
 		stringDoc = "String returns the names of the flags, joined with |."
 	case "Texts":
-		stringDoc = fmt.Sprintf("String returns what %s in C returns.", texts.Func)
+		stringDoc = fmt.Sprintf("String returns what %s in C returns, followed by the value if that is %q.", texts.Func, texts.Other)
 	}
 	f.Comment(stringDoc)
 	f.Func().Params(jen.Id("v").Id(name)).Id("String").Params().String().Block(

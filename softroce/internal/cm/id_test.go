@@ -563,7 +563,7 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, listener.Migrate(server.channel))
 	require.Equal(t, 1, waiting.Len())
 	n.run(soon)
-	require.Equal(t, []string{"UNKNOWN EVENT(3)", "CONNECT_REQUEST"}, server.log)
+	require.Equal(t, []string{"UNKNOWN EVENT (18)(3)", "CONNECT_REQUEST"}, server.log)
 	require.Equal(t, librdmacm.RDMA_CM_EVENT_USER, server.events[0].Type)
 	require.Equal(t, uint64(0x1122334455667788), server.events[0].Arg)
 	child := server.last(connRequest).ID
