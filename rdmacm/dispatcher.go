@@ -5,11 +5,14 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 // dispatcher reads one event channel and passes every event to the handler of
@@ -213,7 +216,10 @@ func failedEvent(id *ID, err error) *Event {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		status = -int(errno)
 	}
-	return &Event{ID: id, Type: EventConnectError, Status: status}
+	if _, ok := errors.AsType[*ibverbs.Error](err); !ok { // of waiting for the descriptor
+		err = fmt.Errorf("rdma_get_cm_event: %w", err)
+	}
+	return &Event{ID: id, Type: EventConnectError, Status: status, broken: err}
 }
 
 // handle makes f the handler of an ID's events. One goroutine runs all handlers

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
 )
 
 func TestFailedDispatcherTellsEveryID(t *testing.T) {
@@ -21,6 +23,7 @@ func TestFailedDispatcherTellsEveryID(t *testing.T) {
 	}{
 		{"errno", fmt.Errorf("read: %w", syscall.ENOMEM), syscall.ENOMEM},
 		{"no errno", errors.New("read"), syscall.EIO},
+		{"of C", &ibverbs.Error{Op: "rdma_get_cm_event", Object: "event channel 7", Errno: syscall.EBADF}, syscall.EBADF},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &dispatcher{handlers: map[*ID]func(*Event){}}
@@ -38,6 +41,7 @@ func TestFailedDispatcherTellsEveryID(t *testing.T) {
 			for _, ev := range got {
 				require.Equal(t, EventConnectError, ev.Type)
 				require.ErrorIs(t, ev.Err(), tt.want)
+				require.ErrorContains(t, ev.Err(), "connection failed: rdma_get_cm_event")
 			}
 		})
 	}

@@ -101,6 +101,8 @@ type Event struct {
 
 	Value any    // value given to JoinMulticast, for multicast events
 	Arg   uint64 // number given to WriteUserEvent, for EventUser
+
+	broken error // why no more events can be read, in place of all later ones
 }
 
 // copyEvent copies a C event, except its IDs.
@@ -163,7 +165,7 @@ func (ev *Event) Err() error {
 		return &EventError{Type: ev.Type, Status: ev.Status}
 	case EventAddrError, EventRouteError, EventConnectError, EventMulticastError,
 		EventAddrInfoError, EventDisconnected, EventDeviceRemoval, EventAddrChange:
-		return &EventError{Type: ev.Type, Status: ev.Status}
+		return &EventError{Type: ev.Type, Status: ev.Status, broken: ev.broken}
 	}
 	return nil
 }
@@ -176,13 +178,19 @@ var datagramReasons = map[int]Reason{1: ReasonNoListener, 2: ReasonConsumer, 3: 
 type EventError struct {
 	Type   EventType
 	Status int // that of the Event; Unwrap decodes it
+
+	broken error // see Event
 }
 
-// Error says what happened, and why if Status tells.
+// Error says what happened, and why if Status tells. If events cannot be read
+// any more, it names rdma_get_cm_event.
 func (e *EventError) Error() string {
 	text := eventTexts[e.Type]
 	if text == "" {
 		text = e.Type.String()
+	}
+	if e.broken != nil {
+		return text + ": " + e.broken.Error()
 	}
 	if errno := e.errno(); errno != 0 {
 		return text + ": " + errno.Error()

@@ -155,8 +155,14 @@ func TestReadingOverLibraries(t *testing.T) {
 			w.fail(c, "rdma_get_cm_event", syscall.EIO)
 			err := dial(bounded(t))
 			require.ErrorIs(t, err, syscall.EIO)
-			require.ErrorContains(t, err, "connection failed: input/output error")
+			require.ErrorContains(t, err, "dial "+address+": connection failed: rdma_get_cm_event (event channel ")
+			require.ErrorContains(t, err, "): input/output error")
 			require.NoError(t, dialAndHearTheEnd(bounded(t)), "with a new channel")
+
+			w.fail(c, "rdma_get_cm_event", syscall.EIO)
+			err = accept(bounded(t))
+			require.ErrorIs(t, err, syscall.EIO)
+			require.ErrorContains(t, err, ": connection failed: rdma_get_cm_event (event channel ")
 
 			ch, err := rdmacm.NewEventChannel()
 			require.NoError(t, err)
