@@ -389,7 +389,9 @@ func (a AddrInfo) name(ib, ip fmt.Stringer) fmt.Stringer {
 
 // Send sends the segments as one datagram to the peer or to the group's
 // members. It fails with an error matching syscall.EMSGSIZE if they exceed MTU
-// bytes, and with one matching syscall.EDESTADDRREQ at the accepting end.
+// bytes, and with one matching syscall.EDESTADDRREQ at the accepting end. The
+// error of a datagram that could not be sent has its bytes, and the address and
+// the queue pair that it was for.
 func (c *DatagramConn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	return c.toPeer(ctx, segments, sendTo)
 }
@@ -452,13 +454,14 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	if size > c.mtu {
 		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
 	}
+	what := work{kind: sendingDatagram, bytes: size, to: destinationOf(to)}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {
-		return err
+		return fmt.Errorf("%v: %w", what, err)
 	}
 	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
 	flags := c.ops.sendFlags(segments)
-	t, err := c.ops.postSend(ctx, work{kind: sending, bytes: size}, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, what, func(b *ibverbs.SendBatch, id uint64) error {
 		return add(b, id, d, flags, segments)
 	}, func() { c.handles.put(h) })
 	if err != nil {

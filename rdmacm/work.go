@@ -14,6 +14,27 @@ type work struct {
 	kind   workKind
 	bytes  int                  // of this end's memory, or requests of a batch
 	remote ibverbs.RemoteBuffer // for kinds that access the peer's memory
+	to     destination          // of a datagram
+}
+
+// destination is the queue pair that a datagram goes to, or a group.
+type destination struct {
+	gid ibverbs.GID
+	lid uint16
+	qpn uint32
+}
+
+func destinationOf(p Peer) destination {
+	return destination{gid: p.Path.DGID, lid: p.Path.DLID, qpn: p.QPNum}
+}
+
+// String returns the address and the number of the queue pair.
+func (d destination) String() string {
+	at := fmt.Sprintf("LID %d", d.lid)
+	if !d.gid.IsZero() {
+		at = d.gid.Addr().String()
+	}
+	return fmt.Sprintf("%s (queue pair %d)", at, d.qpn)
 }
 
 type workKind uint8
@@ -21,6 +42,7 @@ type workKind uint8
 const (
 	unnamedWork workKind = iota // of Post without a Transfer
 	sending
+	sendingDatagram
 	receiving
 	writing
 	reading
@@ -42,6 +64,8 @@ func (w work) String() string {
 	switch w.kind {
 	case sending:
 		return fmt.Sprintf("send of %d bytes", w.bytes)
+	case sendingDatagram:
+		return fmt.Sprintf("datagram of %d bytes to %v", w.bytes, w.to)
 	case receiving:
 		return fmt.Sprintf("receive into %d bytes", w.bytes)
 	case writing:
