@@ -32,7 +32,8 @@ type Conn struct {
 	config      Config
 	movesQP     bool // the Conn changes the queue pair's state, not librdmacm and the kernel
 	rnrTimer    uint8
-	peerData    []byte         // guarded by mu, because Setup may have shared the connection
+	privateData []byte         // guarded by mu, because Setup may have shared the connection
+	peerData    []byte         // guarded by mu too
 	local, peer netip.AddrPort // guarded by mu too
 	noReads     atomic.Bool    // one end allows no reads or atomics
 	ending      sync.Once      // guards the part of Close that tells the peer
@@ -43,7 +44,7 @@ type Conn struct {
 // newConn creates a connection around an ID that has a device. It takes over
 // the dispatcher and the ID, even if it fails.
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
-	c := &Conn{config: config}
+	c := &Conn{config: config, privateData: config.PrivateData}
 	c.init("connection", d, id, config.PD, c.failed)
 	c.onEnd, c.onFlush = config.Ended, config.Flushed
 	if config.Logger != nil {
@@ -190,8 +191,11 @@ func (c *Conn) param(request *Event) (ConnParam, error) {
 	if err != nil {
 		return ConnParam{}, err
 	}
+	c.mu.Lock()
+	privateData := c.privateData
+	c.mu.Unlock()
 	p := ConnParam{
-		PrivateData:        c.config.PrivateData,
+		PrivateData:        privateData,
 		ResponderResources: min(c.config.ReadDepth, attr.MaxQPReadAtomic),
 		InitiatorDepth:     min(c.config.ReadDepth, attr.MaxQPInitReadAtomic),
 		RetryCount:         c.config.RetryCount,
@@ -364,7 +368,9 @@ func (c *Conn) SetPrivateData(data []byte) error {
 	if err := c.self().check(); err != nil {
 		return err
 	}
-	c.config.PrivateData = data
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.privateData = data
 	return nil
 }
 

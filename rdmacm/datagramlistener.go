@@ -30,7 +30,7 @@ func ListenDatagram(ctx context.Context, address string, config *ListenConfig) (
 }
 
 // Addr returns the listener's address.
-func (ln *DatagramListener) Addr() netip.AddrPort { return ln.listener.Addr() }
+func (ln *DatagramListener) Addr() netip.AddrPort { return ln.self().Addr() }
 
 // Accept waits for a request. The caller must accept or reject the request,
 // which also releases its resources. Accept returns an error matching ctx.Err()

@@ -115,6 +115,9 @@ func (d *Dialer) each(ctx context.Context, address string, f func(local, peer ne
 	if len(errs) == 1 {
 		return errs[0]
 	}
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%v: %w", peers[i], err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -5,6 +5,7 @@ package rdmacm_test
 import (
 	"net/netip"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,13 @@ func TestDialLocalSystem(t *testing.T) {
 	addrs, err := rdmacm.LocalAddrs()
 	require.NoError(t, err)
 	require.Contains(t, addrs, d.IPv4)
+	_, err = rdmacm.Dial(bounded(t), ":"+port, nil)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	if len(addrs) > 1 {
+		for _, addr := range addrs {
+			require.ErrorContains(t, err, netip.AddrPortFrom(addr, ln.Addr().Port()).String()+": connection rejected: nobody listens")
+		}
+	}
 	for _, addr := range addrs {
 		require.True(t, addr.IsValid() && addr != netip.IPv4Unspecified() && !addr.IsLinkLocalUnicast())
 	}

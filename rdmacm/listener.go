@@ -182,7 +182,12 @@ func (ln *Listener) end(cause error) {
 }
 
 // Addr returns the listener's address.
-func (ln *Listener) Addr() netip.AddrPort { return ln.addr }
+func (ln *Listener) Addr() netip.AddrPort {
+	if ln == nil {
+		return netip.AddrPort{}
+	}
+	return ln.addr
+}
 
 // check returns an error if ln was not created by Listen.
 func (ln *Listener) check() error {

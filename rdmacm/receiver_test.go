@@ -9,10 +9,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -238,7 +240,11 @@ func TestSetPrivateData(t *testing.T) {
 	here := alloc(t, client, 64)
 	require.NoError(t, client.Read(ctx, here.All(), remote))
 	require.Equal(t, offered.Bytes(), here.Bytes())
-	require.NoError(t, server.SetPrivateData([]byte("too late, and no harm")))
+	var late sync.WaitGroup
+	for range 2 {
+		late.Go(func() { assert.NoError(t, server.SetPrivateData([]byte("too late, and no harm"))) })
+	}
+	late.Wait()
 	require.ErrorIs(t, (*rdmacm.Conn)(nil).SetPrivateData(nil), os.ErrInvalid)
 }
 

@@ -37,7 +37,12 @@ func (r *Request) answer(op string) error {
 
 // PrivateData returns the private data of the request, padded with zeros to the
 // transport's maximum.
-func (r *Request) PrivateData() []byte { return r.event.PrivateData }
+func (r *Request) PrivateData() []byte {
+	if r == nil || r.event == nil {
+		return nil
+	}
+	return r.event.PrivateData
+}
 
 // RemoteAddr returns the peer's address.
 func (r *Request) RemoteAddr() netip.AddrPort { return r.peer }

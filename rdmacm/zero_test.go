@@ -46,14 +46,17 @@ func TestNilAndZero(t *testing.T) {
 	for name, ln := range map[string]*rdmacm.Listener{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, second(ln.Accept(ctx)), os.ErrInvalid, name)
 		require.ErrorIs(t, ln.Close(), os.ErrInvalid, name)
+		require.False(t, ln.Addr().IsValid(), name)
 	}
 	for name, r := range map[string]*rdmacm.Request{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, second(r.Accept(ctx, nil)), os.ErrInvalid, name)
 		require.ErrorIs(t, r.Reject(nil), os.ErrInvalid, name)
+		require.Nil(t, r.PrivateData(), name)
 	}
 	for name, ln := range map[string]*rdmacm.DatagramListener{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, second(ln.Accept(ctx)), os.ErrInvalid, name)
 		require.ErrorIs(t, ln.Close(), os.ErrInvalid, name)
+		require.False(t, ln.Addr().IsValid(), name)
 	}
 	for name, r := range map[string]*rdmacm.DatagramRequest{"nil": nil, "zero": {}} {
 		require.ErrorIs(t, second(r.Accept(ctx, nil)), os.ErrInvalid, name)

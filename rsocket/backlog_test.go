@@ -227,3 +227,31 @@ func echoOne(t *testing.T, conn net.Conn) {
 	require.NoError(t, err)
 	require.Equal(t, byte(7), b[0])
 }
+
+// A client whose handshake gives its place to another, after Dial has returned,
+// hears why.
+func TestLateEndOfHandshake(t *testing.T) {
+	d := needDevice(t)
+	if !testdevice.Soft() {
+		t.Skip("needs the device in user space, which loses packets on demand")
+	}
+	lc := rsocket.ListenConfig{Config: shared(small), Backlog: 1}
+	ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { echoes(ln) })
+	mend := testdevice.LoseReady(t)
+	dialer := rsocket.Dialer{Config: shared(small)}
+	late, err := dialer.Dial("rdma", ln.Addr().String())
+	require.NoError(t, err)
+	other := inBackground(func() error { return roundTrip(ln.Addr().String()) })
+	require.NoError(t, late.SetDeadline(time.Now().Add(patience)))
+	_, err = late.Read(make([]byte, 1))
+	isOpError(t, err, "read", syscall.ECONNRESET)
+	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
+	mend()
+	require.NoError(t, <-other)
+	require.NoError(t, late.Close())
+	require.NoError(t, ln.Close())
+	serving.Wait()
+}

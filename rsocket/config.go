@@ -19,10 +19,10 @@ import (
 // where there is no such file. The two ends of a connection may have different ones.
 type Config struct {
 	// ReadBuffer is the size in bytes of the memory that the peer writes to, and so the most that it can send
-	// before this end reads; 0 means mem_default, or 131072. It is rounded up to an even number, and to at least 2048.
+	// before this end reads; 0 means mem_default, or 131072. It is rounded up to an even number, and limited to from 2048 to 1<<30.
 	ReadBuffer int
 	// WriteBuffer is the size in bytes of the memory that Write copies to, and so the most that can be on its way;
-	// 0 means wmem_default, or 131072. It is rounded up to at least 4096.
+	// 0 means wmem_default, or 131072. It is limited to from 4096 to 1<<30.
 	WriteBuffer int
 	// SendQueue and RecvQueue are the most messages that can be on their way to and from the peer; 0 means
 	// sqsize_default and rqsize_default, or 384. They are limited to from 16 to what the device has, or 65534.

@@ -28,7 +28,8 @@ import (
 //   - os.ErrDeadlineExceeded when a deadline has passed,
 //   - net.ErrClosed after Close,
 //   - syscall.EPIPE for a Write after CloseWrite,
-//   - syscall.ECONNRESET when the peer has closed the connection (Write only), or has ended without doing so,
+//   - syscall.ECONNRESET when the peer has closed the connection (Write only), or has ended without doing so;
+//     also rdmacm.ErrBacklogFull if the listener has given the connection's place to another at the end of the handshake,
 //   - syscall.ETIMEDOUT when the peer's device does not answer any more,
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {

@@ -5,6 +5,7 @@ package rsocket_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -163,6 +164,20 @@ func TestListener(t *testing.T) {
 	_, err = left.Read(make([]byte, 1))
 	isOpError(t, err, "read", syscall.ECONNRESET)
 	echo(t, a, b) // stays up
+}
+
+// The error of a listener names every address by an address, as Addr does.
+func TestListenEverywhereTwice(t *testing.T) {
+	for _, network := range []string{"rdma", "rdma4", "rdma6"} {
+		needDevice(t)
+		ln, err := rsocket.Listen(network, ":0")
+		require.NoError(t, err)
+		at := ln.Addr().(rsocket.Addr)
+		_, err = rsocket.Listen(network, fmt.Sprintf(":%d", at.Port()))
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.ErrorContains(t, err, "listen "+network+" "+at.String()+": ")
+		require.NoError(t, ln.Close())
+	}
 }
 
 // A missing or an unspecified host is the local system, as for net.Dial.

@@ -75,6 +75,10 @@ func failure(err error) error {
 
 // ended returns the error for the end of the connection as rdmacm reports it, without a word of the peer's program.
 func endedBy(cause error) error {
+	if errors.Is(cause, rdmacm.ErrBacklogFull) {
+		return fmt.Errorf("the peer has given the connection's place to another, as the end of its handshake came late: %w: %w",
+			rdmacm.ErrBacklogFull, syscall.ECONNRESET)
+	}
 	// A peer that closes a connection before it has heard that it is up rejects it.
 	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
 		return errNotClosed

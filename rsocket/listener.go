@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -24,7 +25,8 @@ type ListenConfig struct {
 	// Backlog is the most connections that wait for Accept, up to 65536, and the most requests that wait for their handshake; 0 means the
 	// system's net.core.somaxconn, as in package net. Requests beyond these are refused in a way that Dial knows: it tries again. C's
 	// programs take it for ECONNREFUSED. Up to 64 handshakes are under way at a time. Where requests wait, one that the peer does
-	// not complete gives its place to another, after 0.75 s if no peer completes one, or 5 s.
+	// not complete gives its place to another, after 0.75 s if no peer completes one, or 5 s. If Dial has returned at the peer by
+	// then, the connection fails there with an error matching syscall.ECONNRESET and rdmacm.ErrBacklogFull.
 	Backlog int
 	// ReuseAddr lets sockets that do not listen share the address; see rdmacm.ListenConfig.
 	ReuseAddr bool
@@ -60,15 +62,18 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	config := rdmacm.ListenConfig{Backlog: size, ReuseAddr: lc.ReuseAddr}
 	name := at.String()
 	if !at.Addr().IsValid() {
+		every := netip.IPv6Unspecified()
 		switch network {
 		case "rdma":
 			name = fmt.Sprintf(":%d", at.Port())
 		case "rdma4":
+			every = netip.IPv4Unspecified()
 			name = fmt.Sprintf("0.0.0.0:%d", at.Port())
 		case "rdma6":
 			name = fmt.Sprintf("[::]:%d", at.Port())
 			config.AFOnly = true
 		}
+		at = netip.AddrPortFrom(every, at.Port())
 	}
 	below, err := rdmacm.Listen(ctx, name, &config)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 type lobby struct {
 	backlog int // of requests, and of connections
 	accept  func(ctx context.Context, request *rdmacm.Request, asked func()) (*Conn, error)
-	ready   chan *Conn // has room for all handshakes in addition to the backlog
+	ready   chan *Conn // has room for all handshakes, those that were ended too, in addition to the backlog
 	ctx     context.Context
 	running sync.WaitGroup
 
@@ -56,7 +56,7 @@ const (
 
 func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, func()) (*Conn, error)) {
 	l.ctx, l.backlog, l.accept = ctx, backlog, accept
-	l.ready = make(chan *Conn, backlog+l.places())
+	l.ready = make(chan *Conn, backlog+l.places()+maxEnding)
 	l.underWay = map[*handshake]struct{}{}
 	l.timer = time.AfterFunc(time.Hour, l.timeOut)
 	l.timer.Stop()

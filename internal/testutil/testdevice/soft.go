@@ -41,6 +41,16 @@ func LosePackets(t testing.TB) (mend func()) {
 	return mend
 }
 
+// LoseReady makes the device in user space lose the messages that end handshakes until the function is called, at the latest by the
+// end of the test.
+func LoseReady(t testing.TB) (mend func()) {
+	t.Helper()
+	mend = func() { softroce.SetFaults(nil) }
+	softroce.SetFaults(func(p softroce.Packet) softroce.Fault { return softroce.Fault{Drop: p.Kind == softroce.RTU} })
+	t.Cleanup(mend)
+	return mend
+}
+
 // LoseDisconnects makes the device in user space lose the first n requests to disconnect that it sends. The channel
 // is closed when they are lost.
 func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {

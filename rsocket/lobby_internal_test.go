@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rsocket
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Handshakes that complete although they were ended to make room find a place
+// among the connections that wait for Accept, beside all that are under way.
+func TestRoomForHandshakesThatWereEnded(t *testing.T) {
+	for _, backlog := range []int{1, 2, maxHandshakes} {
+		synctest.Test(t, func(t *testing.T) {
+			var l lobby
+			release := make(chan struct{})
+			l.init(t.Context(), backlog, func(_ context.Context, _ *rdmacm.Request, asked func()) (*Conn, error) {
+				asked()
+				<-release // the peer completes it, whatever happens to its context
+				return new(Conn), nil
+			})
+			for range backlog {
+				l.enter(new(rdmacm.Request))
+			}
+			for range 2 * maxEnding {
+				l.enter(new(rdmacm.Request))
+				time.Sleep(2 * longPatience)
+			}
+			l.mu.Lock()
+			underWay, room := len(l.underWay), cap(l.ready)
+			l.mu.Unlock()
+			assert.Equal(t, l.places()+maxEnding, underWay)
+			assert.GreaterOrEqual(t, room, backlog-1+underWay, "a handshake that completes waits for Accept, and Close for it")
+			close(release)
+			for range underWay {
+				<-l.ready
+			}
+			l.timer.Stop()
+			l.mu.Lock()
+			l.closed = true
+			l.mu.Unlock()
+			l.running.Wait()
+		})
+	}
+}
