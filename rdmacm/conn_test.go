@@ -901,7 +901,9 @@ func TestAtomics(t *testing.T) {
 	require.NoError(t, client.CompareSwap(bounded(t), counter.Remote(), 5, 9, result.All()))
 	require.EqualValues(t, 5, value(result))
 	require.EqualValues(t, 9, value(counter))
-	require.ErrorContains(t, client.FetchAdd(bounded(t), counter.Remote().Sub(4, 8), 1, result.All()), "not a multiple of 8")
+	unaligned := counter.Remote()
+	unaligned.Addr += 4
+	require.ErrorContains(t, client.FetchAdd(bounded(t), unaligned, 1, result.All()), "not a multiple of 8")
 }
 
 // When the connection is over, Recv says why, whatever an earlier one has left.

@@ -232,7 +232,8 @@ func TestHostileRequests(t *testing.T) {
 			return client.Write(ctx, there, here.Sub(0, 8))
 		}, ibverbs.WCRemoteAccess},
 		"write behind the memory": {func(ctx context.Context, client *rdmacm.Conn, here *ibverbs.MR, there ibverbs.RemoteBuffer) error {
-			return client.Write(ctx, there.Sub(there.Len-4, 8), here.Sub(0, 8))
+			there.Addr, there.Len = there.Addr+there.Len-4, 8 // Sub would refuse it
+			return client.Write(ctx, there, here.Sub(0, 8))
 		}, ibverbs.WCRemoteAccess},
 		"write with immediate and a wrong key": {func(ctx context.Context, client *rdmacm.Conn, here *ibverbs.MR, there ibverbs.RemoteBuffer) error {
 			there.RKey ^= 0xff00
