@@ -164,5 +164,5 @@ func TestDMABufByAddress(t *testing.T) {
 		return
 	}
 	require.ErrorIs(t, err, syscall.EFAULT)
-	require.ErrorContains(t, err, "bad address: the memory is not mapped, may not be written, is a file's (MAP_SHARED), or a device's: ")
+	require.ErrorContains(t, err, "bad address: the memory is a device's: ")
 }

@@ -109,7 +109,7 @@ func TestNeither(t *testing.T) {
 			require.Equal(t, 1, client.Wait())
 			server.Says(`client \S+: (.+)`)
 			require.Contains(t, server.Stderr(), export)
-			require.Contains(t, server.Stderr(), "bad address: the memory is not mapped, may not be written, is a file's (MAP_SHARED), or a device's: ")
+			require.Contains(t, server.Stderr(), "bad address: the processor may not read the memory, which may be a GPU's: ")
 			server.Signal(os.Interrupt)
 			require.Zero(t, server.Wait())
 		})

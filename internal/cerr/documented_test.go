@@ -14,7 +14,7 @@ import (
 func TestHintsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guide/troubleshooting.md")
 	require.NoError(t, err)
-	for _, hint := range []string{noModule, noDevice, noAccess, noDMABuf, oldKernel, notMapped, notWritable, sharedFile, ofDevice} {
+	for _, hint := range []string{noModule, noDevice, noAccess, noDMABuf, oldKernel, notMapped, notReadable, notWritable, sharedFile, ofDevice} {
 		require.True(t, strings.Contains(string(page), strings.TrimSuffix(hint, Doctor)), "the page lacks %q", hint)
 	}
 }

@@ -74,9 +74,11 @@ const (
 	noDMABuf    = "the device's driver has no regions of DMA buffers" + Doctor
 	oldKernel   = "regions of DMA buffers need Linux 5.12 or later" + Doctor
 	notMapped   = "the memory is not mapped" + Doctor
+	notReadable = "the processor may not read the memory, which may be a GPU's: " + peerMemory
 	notWritable = "the memory may not be written" + Doctor
 	sharedFile  = "the memory is a file's (MAP_SHARED)" + Doctor
-	ofDevice    = "the memory is a device's: that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
+	ofDevice    = "the memory is a device's: " + peerMemory
+	peerMemory  = "that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 )
 
 // Doctor ends the texts of errors that the setup of the machine causes. It

@@ -196,15 +196,19 @@ func (m machine) memory(addr, size uint64, writes bool) string {
 		if end <= addr {
 			continue
 		}
-		switch isFile := len(words) > 5; {
+		isFile := len(words) > 5
+		// As good as memory of no file.
+		isMemory := isFile && (words[5] == "/dev/zero" || strings.HasPrefix(words[5], "/dev/shm/"))
+		switch {
 		case start > addr:
 			return notMapped
+		case isFile && !isMemory && (strings.HasPrefix(words[5], "/dev/") || strings.HasPrefix(words[5], "/dmabuf:")):
+			return ofDevice
+		case !strings.Contains(words[1], "r"):
+			return notReadable
 		case writes && !strings.Contains(words[1], "w"):
 			return notWritable
-		case isFile && (words[5] == "/dev/zero" || strings.HasPrefix(words[5], "/dev/shm/")): // as good as memory of no file
-		case isFile && strings.HasPrefix(words[5], "/dev/"):
-			return ofDevice
-		case isFile && strings.Contains(words[1], "s"):
+		case isFile && !isMemory && strings.Contains(words[1], "s"):
 			return sharedFile
 		}
 		if end-addr >= size {

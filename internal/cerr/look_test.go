@@ -30,7 +30,8 @@ func fake(files map[string]string, closed ...string) machine {
 const (
 	procMaps = "00001000-00002000 r--p 00000000 00:00 0 \n00002000-00004000 rw-p 00000000 00:00 0 [heap]\n00004000-00005000 rw-p 00000000 00:00 0\n" +
 		"00006000-00007000 rw-s 00000000 08:01 7 /var/lib/file\n00008000-00009000 rw-s 00000000 00:05 8 /dev/nvidia0\n" +
-		"0000a000-0000b000 rw-s 00000000 00:01 9 /dev/zero \n"
+		"0000a000-0000b000 rw-s 00000000 00:01 9 /dev/zero \n0000c000-0000d000 ---p 00000000 00:00 0 \n" +
+		"0000e000-0000f000 rw-s 00000000 00:0b 12 /dmabuf:\n"
 	procLimits = "Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         65536                65536                bytes     \n"
 	procStatus = "Name:\tx\nVmLck:\t     900 kB\nVmPin:\t      48 kB\nCapEff:\t0000000000000000\n"
 )
@@ -135,6 +136,8 @@ func TestLookAtMappings(t *testing.T) {
 		"a file":                {0x6000, 1, true, sharedFile},
 		"a device's":            {0x8fff, 1, true, ofDevice},
 		"shared without a file": {0xa000, 1, true, ""},
+		"reserved":              {0xc000, 1, true, notReadable},
+		"a DMA buffer":          {0xe000, 1, true, ofDevice},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tt.want, m.memory(tt.addr, tt.size, tt.writes))

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -48,7 +50,7 @@ rdma_port_hw_sent_pkts_total{device=%[1]q,port="1"} 0
 # TYPE rdma_protection_domains gauge
 rdma_protection_domains{device=%[1]q,program=%[2]q} 1
 `, name, program)
-	require.NoError(t, testutil.CollectAndCompare(New(config), strings.NewReader(page),
+	require.NoError(t, testutil.GatherAndCompare(only(t, New(config), name), strings.NewReader(page),
 		"rdma_port_active", "rdma_port_hw_sent_pkts_total", "rdma_protection_domains"))
 	config.NoResources = true
 	registry := prometheus.NewPedanticRegistry()
@@ -59,4 +61,20 @@ rdma_protection_domains{device=%[1]q,program=%[2]q} 1
 	n, err := testutil.GatherAndCount(registry)
 	require.NoError(t, err)
 	require.Less(t, testutil.CollectAndCount(New(config)), n)
+}
+
+// only gathers the metrics of one device. The kernel may have others.
+func only(t *testing.T, c prometheus.Collector, device string) prometheus.Gatherer {
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	isOther := func(m *dto.Metric) bool {
+		return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "device" && l.GetValue() == device })
+	}
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := registry.Gather()
+		for _, family := range all {
+			family.Metric = slices.DeleteFunc(family.Metric, isOther)
+		}
+		return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+	})
 }
