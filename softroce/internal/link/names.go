@@ -98,7 +98,7 @@ func claim(name string) (net.Listener, error) {
 func rivals(socket string, isFirst bool) bool {
 	c, err := dialSocket(socket)
 	if err != nil {
-		return false
+		return errors.Is(err, syscall.EAGAIN)
 	}
 	defer c.Close()
 	if isFirst || c.SetDeadline(time.Now().Add(helloTimeout)) != nil {
@@ -108,9 +108,13 @@ func rivals(socket string, isFirst bool) bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded) // a process that is stopped keeps what it has
 }
 
-// dialSocket connects with a socket of this user. It does not block.
+// dialSocket connects with a socket of this user. It does not block: the error
+// matches syscall.EAGAIN if there is such a socket for which too many wait.
 func dialSocket(socket string) (*net.UnixConn, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: Prefix() + socket, Net: "unix"})
+	if errors.Is(err, syscall.EAGAIN) {
+		err = busy(socket)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +141,8 @@ type foundName struct {
 const foundLasts = 100 * time.Millisecond
 
 // dialFirst connects with the process of this user that has the first of some
-// names that any has. The error matches syscall.ECONNREFUSED if there is none.
+// names that any has. The error matches syscall.ECONNREFUSED if there is none,
+// and syscall.EAGAIN if too many wait for it.
 func dialFirst(names ...string) (c *net.UnixConn, err error) {
 	for i, name := range names {
 		found.Lock()
@@ -146,8 +151,8 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 		if !ok || i > 0 && time.Since(f.since) > foundLasts {
 			continue
 		}
-		if c, err := dialSocket(f.socket); err == nil {
-			return c, nil
+		if c, err := dialSocket(f.socket); err == nil || errors.Is(err, syscall.EAGAIN) {
+			return c, err
 		}
 	}
 	all, err := sockets()
@@ -159,7 +164,11 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 			if _, ok := token(socket, name); !ok {
 				continue
 			}
-			if c, err = dialSocket(socket); err == nil {
+			c, err = dialSocket(socket)
+			if errors.Is(err, syscall.EAGAIN) {
+				return nil, err
+			}
+			if err == nil {
 				found.Lock()
 				if len(found.at) >= maxFound {
 					clear(found.at)
@@ -177,9 +186,13 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 const maxFound = 1024
 
 // dial connects with the process that has the first of some names that any has, and
-// returns its slot.
+// returns its slot. It waits for some time while too many others wait for that.
 func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	conn, err := dialFirst(names...)
+	for until := time.Now().Add(helloTimeout); errors.Is(err, syscall.EAGAIN) && time.Now().Before(until); {
+		time.Sleep(time.Millisecond) // the kernel does not tell when
+		conn, err = dialFirst(names...)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -240,7 +253,7 @@ func (l *Link) Names(start string) (rest []string) {
 		ours, seen := known[socket]
 		if !seen {
 			c, err := dialSocket(socket)
-			if ours = err == nil; ours {
+			if ours = err == nil || errors.Is(err, syscall.EAGAIN); err == nil {
 				c.Close()
 			}
 		}

@@ -6,6 +6,7 @@ package link
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,10 +30,48 @@ const (
 	lastToken  = "ffffffffffffffff"
 )
 
+// full is at the end of names for which as many wait as can.
+const full = "full"
+
+// listenFull listens at a socket as a process does that is stopped, when as many wait for it as can.
+func listenFull(socket string) (stop func(), err error) {
+	listener, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	open := []int{listener}
+	stop = func() {
+		for _, fd := range open {
+			syscall.Close(fd)
+		}
+	}
+	at := &syscall.SockaddrUnix{Name: Prefix() + socket}
+	err = errors.Join(syscall.Bind(listener, at), syscall.Listen(listener, 0))
+	for err == nil {
+		var fd int
+		if fd, err = syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0); err == nil {
+			open = append(open, fd)
+			err = syscall.Connect(fd, at)
+		}
+	}
+	if err != syscall.EAGAIN {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
 // squat takes all names of nodes, and some more, with and without tokens, until its
 // input ends, and answers as a node does.
 func squat() {
 	for _, name := range strings.Fields(os.Getenv(squatterEnv)) {
+		if name, ok := strings.CutSuffix(name, full); ok {
+			if _, err := listenFull(name); err != nil {
+				fmt.Println(err)
+				return
+			}
+			continue
+		}
 		listener, err := net.Listen("unix", Prefix()+name)
 		if err != nil {
 			fmt.Println(err)
@@ -101,6 +140,9 @@ func TestOtherUser(t *testing.T) {
 	for _, name := range []string{"name/port/1", "name/port/2", "name/group/x/77"} {
 		names = append(names, name, name+"/"+firstToken, name+"/"+lastToken)
 	}
+	for _, name := range []string{"name/port/3", "name/group/y/77"} {
+		names = append(names, name+"/"+firstToken+full, name+"/"+lastToken+full)
+	}
 	asOtherUser(t, names)
 
 	a, _ := join(t)
@@ -120,6 +162,16 @@ func TestOtherUser(t *testing.T) {
 	_, err = b.Find("port/2", "port/1")
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 
+	taken, err := a.Claim("port/3")
+	require.NoError(t, err)
+	slot, err = b.Find("port/3")
+	require.NoError(t, err)
+	require.Equal(t, a.Slot(), slot)
+	require.NoError(t, taken.Close())
+	_, err = b.Find("port/3")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+
+	require.Empty(t, a.Names("group/y/"))
 	require.Empty(t, a.Names("group/x/"))
 	member, err := b.Claim("group/x/2")
 	require.NoError(t, err)
@@ -191,6 +243,34 @@ func TestSilentHolder(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 		require.NoError(t, silent.Close())
 	}
+}
+
+// So does one for which so many wait, such as those of another user, that the system takes no more. It is not taken to have ended.
+func TestFloodedHolder(t *testing.T) {
+	a, got := join(t)
+	for _, token := range []string{firstToken, lastToken} {
+		stop, err := listenFull("name/port/flooded/" + token)
+		require.NoError(t, err)
+		claimed, err := a.Claim("port/flooded")
+		if err == nil {
+			claimed.Close() // or the link cannot end
+		}
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		_, err = a.Find("port/flooded")
+		require.ErrorIs(t, err, syscall.EAGAIN)
+		require.Equal(t, []string{"flooded"}, a.Names("port/"))
+		stop()
+		_, err = a.Find("port/flooded")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	}
+	const flooded, gone = 200, 201
+	stop, err := listenFull(fmt.Sprintf("node/%d/%s", flooded, firstToken))
+	require.NoError(t, err)
+	defer stop()
+	a.send(flooded, []byte("frame"))
+	a.send(gone, []byte("frame"))
+	got.until(t, func() bool { return got.gone[gone] > 0 })
+	require.Zero(t, got.gone[flooded])
 }
 
 // The first of two names is found, also when the other was found before.
