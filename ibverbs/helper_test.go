@@ -411,6 +411,12 @@ func (r *rig) connect(e *end, l route) {
 	require.Equal(r.t, ibverbs.QPStateRTS, must(e.qp.State())(r.t))
 }
 
+// beyond returns n bytes of the peer's memory, which Sub would refuse.
+func beyond(b ibverbs.RemoteBuffer, offset, n uint64) ibverbs.RemoteBuffer {
+	b.Addr, b.Len = b.Addr+offset, n
+	return b
+}
+
 // postSend posts what fill puts into an empty batch.
 func (e *end) postSend(t testing.TB, fill func(b *ibverbs.SendBatch) error) {
 	t.Helper()

@@ -108,7 +108,7 @@ func TestRefusedByDevice(t *testing.T) {
 			},
 			"out of range": {
 				func(s *ibverbs.SendBatch, a, b *end) error {
-					return s.Read(1, b.mr.Remote().Sub(mrSize-4, 8), 0, a.mr.Sub(0, 8))
+					return s.Read(1, beyond(b.mr.Remote(), mrSize-4, 8), 0, a.mr.Sub(0, 8))
 				},
 				ibverbs.WCRemoteAccess, ibverbs.WCClassRemote,
 			},

@@ -73,8 +73,8 @@ func TestRegionsThatCannotBe(t *testing.T) {
 	}{
 		"no bytes":       {second(r.pd.Alloc(0, 0)), "): 0 bytes"},
 		"negative":       {second(r.pd.Alloc(-1, 0)), "): -1 bytes"},
-		"nil slice":      {second(r.pd.Register(nil, 0)), "): no memory"},
-		"empty slice":    {second(r.pd.Register(memory[:0], 0)), "): no memory"},
+		"nil slice":      {second(r.pd.Register(nil, 0)), "): b is empty, and a region has at least one byte"},
+		"empty slice":    {second(r.pd.Register(memory[:0], 0)), "): b is empty, and a region has at least one byte"},
 		"remote write":   {second(r.pd.Register(memory, ibverbs.AccessRemoteWrite)), "AccessRemoteWrite without AccessLocalWrite"},
 		"remote atomics": {second(r.pd.Alloc(64, ibverbs.AccessRemoteAtomic)), "AccessRemoteAtomic without AccessLocalWrite"},
 	} {
@@ -349,7 +349,7 @@ func TestRegisterIOVA(t *testing.T) {
 			require.Equal(t, want[8:], b.mr.Sub(0, int(n)-8).Bytes(), "to the peer")
 
 			a.postSend(t, func(s *ibverbs.SendBatch) error { // around the end
-				return s.Write(4, mr.Remote().Sub(n-4, 8), ibverbs.SendSignaled, a.mr.Sub(0, 8))
+				return s.Write(4, beyond(mr.Remote(), n-4, 8), ibverbs.SendSignaled, a.mr.Sub(0, 8))
 			})
 			requireWC(t, collect(t, a.sendCQ, 1)[0], 4, a.qp, ibverbs.WCRemoteAccess, ibverbs.WCClassRemote)
 		})

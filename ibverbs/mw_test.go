@@ -113,7 +113,7 @@ func TestWindowLimits(t *testing.T) {
 		change func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer
 	}{
 		"not to write": {ibverbs.AccessRemoteRead, func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer { return w.Sub(0, 8) }},
-		"behind":       {remoteBoth, func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer { return w.Sub(w.Len-4, 8) }},
+		"behind":       {remoteBoth, func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer { return beyond(w, w.Len-4, 8) }},
 		"in front":     {remoteBoth, func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer { w.Addr -= 4; return w.Sub(0, 8) }},
 		"wrong key":    {remoteBoth, func(w ibverbs.RemoteBuffer) ibverbs.RemoteBuffer { w.RKey--; return w.Sub(0, 8) }},
 	} {

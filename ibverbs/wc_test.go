@@ -40,7 +40,7 @@ func TestWCErrors(t *testing.T) {
 		},
 		"beyond the peer's region": {
 			do: func(t *testing.T, _ *rig, a, b *end) {
-				remote := b.mr.Remote().Sub(mrSize-4, 8)
+				remote := beyond(b.mr.Remote(), mrSize-4, 8)
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Read(1, remote, 0, a.mr.Sub(0, 8)) })
 			},
 			a: remoteAccess,
