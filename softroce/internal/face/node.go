@@ -296,14 +296,14 @@ func (n *node) advance(now time.Duration) (next time.Duration) {
 	if len(n.delayed) > 0 {
 		next = min(next, n.delayed[0].at)
 	}
-	if n.tell() {
-		next = min(next, now+time.Millisecond)
-	}
 	if n.internet != nil {
 		n.internet.flush()
 	}
 	for _, d := range n.inUse {
 		next = min(next, d.Publish())
+	}
+	if n.tell() { // also of what was published just now
+		next = min(next, now+time.Millisecond)
 	}
 	if n.link != nil {
 		n.link.Flush()
