@@ -47,7 +47,7 @@ type Config struct {
 	// acceptance; 0 means 30 s for a request, and 10 s for an acceptance.
 	HandshakeTimeout time.Duration
 	// Logger, if not nil, gets a record when the connection below is up, could not be set up, or has ended; see rdmacm.Config.
-	// Its handler may close the connection, but not the listener that has accepted it.
+	// Its handler may close the connection, and the listener.
 	Logger *slog.Logger
 }
 

@@ -122,16 +122,17 @@ func (ln *Listener) serve() {
 	}
 }
 
-// accept accepts a request. It calls asked when the peer is about to be asked to complete the handshake.
-func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, asked func()) (*Conn, error) {
+// accept accepts a request. It tells the lobby when the peer is about to be asked to complete the handshake.
+func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error) {
 	hello, err := protocol.ParseHello(request.PrivateData())
 	if err != nil {
 		return nil, errors.Join(err, request.Reject(nil))
 	}
 	c := newConn(ln.config)
 	config := c.rdmaConfig()
+	config.Logger = h.logger(config.Logger)
 	config.Setup = func(*rdmacm.Conn) error {
-		asked()
+		ln.lobby.asked(h)
 		return nil
 	}
 	rdma, err := request.Accept(ctx, config)
@@ -179,9 +180,9 @@ func (ln *Listener) Accept() (net.Conn, error) {
 			return nil, ln.opError("accept", os.ErrDeadlineExceeded)
 		}
 		select {
-		case c := <-ln.lobby.ready:
+		case a := <-ln.lobby.ready:
 			ln.lobby.accepted()
-			return c, nil
+			return a.conn, nil
 		case <-ln.closed:
 		case <-passed:
 		}
@@ -201,6 +202,8 @@ func (ln *Listener) SetDeadline(t time.Time) error {
 }
 
 // Close stops listening, and drops the connections that have not been accepted. Accepted ones stay up. Further calls do nothing.
+// Close does not wait for handlers of Config.Logger, which may call it: a connection whose record is being handled is dropped
+// when the handler returns.
 func (ln *Listener) Close() error {
 	if err := ln.check(); err != nil {
 		return err

@@ -4,6 +4,7 @@ package rsocket
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -19,12 +20,12 @@ import (
 // the same flood. A place of a handshake that was completed goes to the oldest.
 type lobby struct {
 	backlog int // of requests, and of connections
-	accept  func(ctx context.Context, request *rdmacm.Request, asked func()) (*Conn, error)
-	ready   chan *Conn // has room for all handshakes, those that were ended too, in addition to the backlog
+	accept  func(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error)
+	ready   chan arrival // has room for all handshakes, those that were ended too, in addition to the backlog
 	ctx     context.Context
-	running sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
+	idle      sync.Cond  // tells close that a place is free, or that its handler runs
 	waiting   []*rdmacm.Request
 	underWay  map[*handshake]struct{}
 	ending    int        // how many of them were ended to make room
@@ -40,6 +41,44 @@ type handshake struct {
 	asked time.Time // when the peer was asked to complete it; zero before
 	ended bool      // to make room
 	end   context.CancelCauseFunc
+
+	lobby   *lobby
+	logging int // calls of the log's handler under way, for which close does not wait
+}
+
+// An arrival is a connection that waits for Accept.
+type arrival struct {
+	conn *Conn
+	of   *handshake
+}
+
+// unwaited is a handler of a log that may close the listener.
+type unwaited struct {
+	slog.Handler
+	of *handshake
+}
+
+// Handle calls the handler.
+func (u unwaited) Handle(ctx context.Context, r slog.Record) error {
+	u.of.lobby.logs(u.of, 1)
+	defer u.of.lobby.logs(u.of, -1)
+	return u.Handler.Handle(ctx, r)
+}
+
+// logger returns the logger for the connection of a handshake.
+func (h *handshake) logger(to *slog.Logger) *slog.Logger {
+	if to == nil {
+		return nil
+	}
+	return slog.New(unwaited{to.Handler(), h})
+}
+
+// logs notes that the handler of a log begins or has returned.
+func (l *lobby) logs(h *handshake, calls int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.logging += calls
+	l.idle.Broadcast()
 }
 
 const (
@@ -54,9 +93,10 @@ const (
 	slowness                    = 3
 )
 
-func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, func()) (*Conn, error)) {
+func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Context, *rdmacm.Request, *handshake) (*Conn, error)) {
 	l.ctx, l.backlog, l.accept = ctx, backlog, accept
-	l.ready = make(chan *Conn, backlog+l.places()+maxEnding)
+	l.idle.L = &l.mu
+	l.ready = make(chan arrival, backlog+l.places()+maxEnding)
 	l.underWay = map[*handshake]struct{}{}
 	l.timer = time.AfterFunc(time.Hour, l.timeOut)
 	l.timer.Stop()
@@ -166,13 +206,13 @@ func (l *lobby) take(i int) *rdmacm.Request {
 // begin begins a handshake.
 func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	ctx, end := context.WithCancelCause(l.ctx)
-	h := &handshake{began: time.Now(), end: end}
+	h := &handshake{began: time.Now(), end: end, lobby: l}
 	l.underWay[h] = struct{}{}
-	l.running.Go(func() {
+	go func() {
 		defer end(nil)
-		c, err := l.accept(ctx, request, func() { l.asked(h) })
+		c, err := l.accept(ctx, request, h)
 		l.leave(h, c, err) // after an error, the peer knows, and no caller here asks
-	})
+	}()
 	return h
 }
 
@@ -191,11 +231,16 @@ func (l *lobby) asked(h *handshake) {
 func (l *lobby) leave(h *handshake, c *Conn, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.underWay, h)
-	if err == nil {
+	if err == nil && l.closed {
+		l.mu.Unlock()
+		dismiss(c)
+		l.mu.Lock()
+	} else if err == nil {
 		l.completed = time.Now()
-		l.ready <- c
+		l.ready <- arrival{c, h}
 	}
+	delete(l.underWay, h)
+	l.idle.Broadcast()
 	if h.ended {
 		l.ending--
 	}
@@ -205,26 +250,60 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 	l.fill()
 }
 
-// close refuses the requests and drops the connections. The context has ended,
-// and no more requests come. An Accept may still take a connection.
+// close refuses the requests and drops the connections. It does not wait for
+// handlers of the log, which may have called it. What they hold up is dropped
+// when they return. The context has ended, and no more requests come. An Accept
+// may still take a connection.
 func (l *lobby) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.timer.Stop()
 	waiting := l.waiting
 	l.waiting = nil
+	l.dropArrivals()
 	l.mu.Unlock()
-	l.running.Wait()
 	for _, request := range waiting {
 		_ = request.Reject(nil) // fails if the peer has given up
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy() {
+		l.idle.Wait()
+	}
+}
+
+// dropArrivals drops the connections that wait for Accept, each in the place of
+// its handshake. The caller holds l.mu.
+func (l *lobby) dropArrivals() {
 	for {
 		select {
-		case c := <-l.ready:
-			_ = c.SetLinger(0)
-			_ = c.Close()
+		case a := <-l.ready:
+			l.underWay[a.of] = struct{}{}
+			go func() {
+				dismiss(a.conn)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				delete(l.underWay, a.of)
+				l.idle.Broadcast()
+			}()
 		default:
 			return
 		}
 	}
+}
+
+// busy reports whether close waits. The caller holds l.mu.
+func (l *lobby) busy() bool {
+	for h := range l.underWay {
+		if h.logging == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// dismiss closes a connection that no Accept has taken.
+func dismiss(c *Conn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }

@@ -20,8 +20,8 @@ func TestRoomForHandshakesThatWereEnded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var l lobby
 			release := make(chan struct{})
-			l.init(t.Context(), backlog, func(_ context.Context, _ *rdmacm.Request, asked func()) (*Conn, error) {
-				asked()
+			l.init(t.Context(), backlog, func(_ context.Context, _ *rdmacm.Request, h *handshake) (*Conn, error) {
+				l.asked(h)
 				<-release // the peer completes it, whatever happens to its context
 				return new(Conn), nil
 			})
@@ -45,7 +45,7 @@ func TestRoomForHandshakesThatWereEnded(t *testing.T) {
 			l.mu.Lock()
 			l.closed = true
 			l.mu.Unlock()
-			l.running.Wait()
+			synctest.Wait()
 		})
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rsocket"
 )
@@ -56,4 +58,88 @@ func TestLoggerUsesConn(t *testing.T) {
 			require.NoError(t, cmtest.Take(t, closed, "Close"))
 		})
 	}
+}
+
+// listenerCloser is a handler that closes the listener at a record.
+type listenerCloser struct {
+	slog.Handler
+	message string
+	ln      chan *rsocket.Listener
+	errs    chan error
+}
+
+func (c *listenerCloser) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == c.message {
+		ln := <-c.ln
+		c.errs <- ln.Close()
+	}
+	return nil
+}
+
+// A handler of the log may close the listener, whatever the record of its
+// connection is, and while the listener is being closed.
+func TestLoggerClosesListener(t *testing.T) {
+	d := needDevice(t)
+	for name, tt := range map[string]struct {
+		message string
+		config  rsocket.Config
+		alsoUs  bool // the test closes the listener, too
+	}{
+		"accepted":                {message: "rdma accepted"},
+		"accepted, while closing": {message: "rdma accepted", alsoUs: true},
+		"not accepted":            {message: "rdma accept failed", config: rsocket.Config{HandshakeTimeout: 1}},
+		"dropped by Close":        {message: "rdma connection ended", alsoUs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open, accepted := len(ibverbs.OpenObjects()), make(chan struct{}, 1)
+			c := &listenerCloser{
+				slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}),
+				tt.message, make(chan *rsocket.Listener, 1), make(chan error, 1),
+			}
+			config := shared(tt.config)
+			config.Logger = slog.New(tells{c, accepted})
+			lc := rsocket.ListenConfig{Config: config}
+			ln, err := lc.Listen(bounded(t), "rdma", netip.AddrPortFrom(d.IPv4, 0).String())
+			require.NoError(t, err)
+			handled := make(chan struct{})
+			dialed := inBackground(func() error {
+				dialer := rsocket.Dialer{Config: shared(rsocket.Config{})}
+				conn, err := dialer.DialContext(bounded(t), "rdma", ln.Addr().String())
+				if err == nil { // it need not come so far
+					<-handled // else the listener might not accept it
+					err = conn.Close()
+				}
+				return err
+			})
+			if tt.alsoUs {
+				cmtest.Take(t, accepted, "the record of a connection")
+				closed := inBackground(ln.Close)
+				c.ln <- ln
+				require.NoError(t, cmtest.Take(t, closed, "Close beside the handler"))
+			} else {
+				c.ln <- ln
+			}
+			require.NoError(t, cmtest.Take(t, c.errs, "Close of the handler"))
+			close(handled)
+			_ = cmtest.Take(t, dialed, "Dial and Close")
+			require.NoError(t, ln.Close())
+			if sharedPool == nil { // which keeps queues
+				cmtest.Soon(t, "what the handler held up is not closed", func() bool { return len(ibverbs.OpenObjects()) == open })
+			}
+		})
+	}
+}
+
+// tells is a handler that tells of the first record, and then handles it.
+type tells struct {
+	slog.Handler
+	first chan struct{}
+}
+
+func (h tells) Handle(ctx context.Context, r slog.Record) error {
+	select {
+	case h.first <- struct{}{}:
+	default:
+	}
+	return h.Handler.Handle(ctx, r)
 }
