@@ -62,7 +62,8 @@ func (r *Request) Event() *Event { return r.event }
 // matching syscall.ETIMEDOUT. Therefore accept each request in a goroutine of its
 // own, and limit how many there are: a peer may leave handshakes unfinished. To
 // give one up for another, end ctx with the cause ErrBacklogFull (see
-// context.WithCancelCause): a peer that is honest tries again.
+// context.WithCancelCause): a peer that is honest tries again, or is refused if
+// the handshake has begun on a device of the kernel.
 func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err

@@ -74,11 +74,10 @@ const (
 	noDMABuf    = "the device's driver has no regions of DMA buffers" + Doctor
 	oldKernel   = "regions of DMA buffers need Linux 5.12 or later" + Doctor
 	notMapped   = "the memory is not mapped" + Doctor
-	notReadable = "the processor may not read the memory, which may be a GPU's: " + peerMemory
+	notReadable = "the processor may not read the memory, which may be a GPU's: that is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 	notWritable = "the memory may not be written" + Doctor
 	sharedFile  = "the memory is a file's (MAP_SHARED)" + Doctor
-	ofDevice    = "the memory is a device's: " + peerMemory
-	peerMemory  = "that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
+	ofDevice    = "the memory is a device's: that of a GPU is registered with RegisterDMABuf, or needs its driver's module for peer memory, such as nvidia_peermem" + Doctor
 )
 
 // Doctor ends the texts of errors that the setup of the machine causes. It
@@ -91,6 +90,9 @@ const unsure = "verbena doctor says more"
 // InProgram says that the device is part of the program, and has nothing to do
 // with what the machine allows.
 func InProgram() { inProgram.Store(true) }
+
+// IsInProgram reports whether the device is part of the program.
+func IsInProgram() bool { return inProgram.Load() }
 
 // hint looks at the machine after a call has failed.
 func hint(op string, errno syscall.Errno) string {
