@@ -122,8 +122,9 @@ func SetAddresses(addresses []netip.Addr) error {
 // fault then drops. It writes until stop is called, which returns the first error of w; after that
 // nothing is written.
 //
-// w is called for one packet after the other while the device does nothing else. The error is w's for the
-// file's header.
+// Capture calls w.Write once per packet and holds up the device meanwhile, so w
+// must not block, and must not call this package, or any of RDMA. It returns w's
+// error if writing the file's header fails.
 func Capture(w io.Writer) (stop func() error, err error) {
 	stop, err = face.Capture(w)
 	return stop, failed("Capture", err)
