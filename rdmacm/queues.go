@@ -273,7 +273,12 @@ func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
 // A kernel that rejects after rdma_accept(3) goes on repeating the acceptance
 // for a minute, and rdma_destroy_id(3) waits for that. There, destroying the ID
 // tells the peer, at once, but without the mark, and whatever the peer has done.
-func (c *queues) shed() bool { return !cerr.IsInProgram() || c.id.Reject(fullMark) == nil }
+func (c *queues) shed() bool {
+	if c.isAsking() && !cerr.IsInProgram() {
+		return true
+	}
+	return c.id.Reject(fullMark) == nil
+}
 
 // end records the cause of the end. It returns false if there already is one.
 // The caller may hold locks, lead, or be a dispatcher, for all of which the
