@@ -21,8 +21,8 @@ func address(p unsafe.Pointer) int64 { return int64(uintptr(p)) }
 // pointer: NULL with errno.
 func TestNull(t *testing.T) {
 	requireReadings(t, []reading{
-		{"ibv_alloc_pd", 0, enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory"},
-		{"ibv_alloc_pd", 0, -enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory"},
+		{"ibv_alloc_pd", 0, enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory: verbena doctor says more"},
+		{"ibv_alloc_pd", 0, -enomem, nil, syscall.ENOMEM, "ibv_alloc_pd: cannot allocate memory: verbena doctor says more"},
 		{"ibv_alloc_pd", 0, 0, nil, syscall.EIO, "ibv_alloc_pd: input/output error"},
 		{"ibv_open_device", 0, int32(syscall.EACCES), nil, syscall.EACCES, "ibv_open_device: permission denied: no access to /dev/infiniband; verbena doctor says more"},
 		{"ibv_alloc_null_mr", 0, eopnotsupp, nil, syscall.EOPNOTSUPP, "ibv_alloc_null_mr: operation not supported"},
