@@ -223,10 +223,8 @@ func (m machine) memory(addr, size uint64, writes bool) string {
 }
 
 // MappingHint returns a hint if a device cannot use memory because of how it is
-// mapped.
-func MappingHint(addr, size uint64, writes bool) string {
-	return ofMachine(func(m machine) string { return m.memory(addr, size, writes) })
-}
+// mapped, which a device in the program heeds as well.
+func MappingHint(addr, size uint64, writes bool) string { return here.memory(addr, size, writes) }
 
 // GroupHint returns a hint if a control group allows no more objects on a device.
 func GroupHint(device string) string {
