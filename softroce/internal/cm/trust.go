@@ -104,7 +104,7 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns who has sent the most requests if one has more than asker would have
+// most returns the party that has sent the most requests if one has more than asker would have
 // with so many more, and else asker.
 func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
 	waiting := map[T]int{asker: more}

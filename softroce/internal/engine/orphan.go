@@ -47,7 +47,7 @@ func (d *Device) advanceOrphans() (next time.Duration) {
 }
 
 // Unreachable tells that a packet that was sent has found no process at its destination. It counts only if an answer to the packet is
-// missing: whoever tells so has seen the packet then, or has guessed two random numbers.
+// missing: the host that tells so has seen the packet then, or has guessed two random numbers.
 func (d *Device) Unreachable(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.RC || p.Opcode.IsResponse() {
 		return

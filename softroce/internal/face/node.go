@@ -43,7 +43,7 @@ type node struct {
 
 	bell     *link.Bell
 	looks    atomic.Int64  // when something is due, as a time.Duration; written with the mutex
-	helps    atomic.Int64  // how often somebody who polls has done the worker's work, or looked whether there is some
+	helps    atomic.Int64  // worker steps that polling threads ran, or found not to be due
 	wary     time.Duration // until when the worker does not nap; its own
 	slot     int
 	link     *link.Link // nil: there are no neighbours
@@ -249,7 +249,7 @@ const (
 	wariness = 32 * nap
 )
 
-// doze lets the worker sleep where nobody wakes it, as long as others help, until something is due or left undone, or a program arms a queue to wait
+// doze lets the worker sleep without being woken while polling threads help, until something is due or left undone, or a program arms a queue to wait
 // for an event. It reports whether there was help since the given number.
 func (n *node) doze(helps int64, arms uint32) (helped bool) {
 	if n.now() < n.wary {

@@ -740,7 +740,7 @@ func (l *Link) remove(s *source) {
 	s.close()
 }
 
-// Announce shows by a name what this process does, where nobody looks for a node by it.
+// Announce shows by a name what this process does. No node is found by that name.
 func Announce(name string) (io.Closer, error) {
 	return net.Listen("unix", Prefix()+name+"/"+newToken())
 }
