@@ -454,11 +454,14 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	if size > c.mtu {
 		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
 	}
-	what := work{kind: sendingDatagram, bytes: size, to: destinationOf(to)}
+	what := work{kind: sendingDatagram, key: to.QPNum, bytes: size}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {
+		path := to.Path // allocated for the error alone
+		what.path = &path
 		return fmt.Errorf("%v: %w", what, err)
 	}
+	what.path = &h.path
 	d := ibverbs.Destination{AH: h.ah, QPNum: to.QPNum, QKey: to.QKey}
 	flags := c.ops.sendFlags(segments)
 	t, err := c.ops.postSend(ctx, what, func(b *ibverbs.SendBatch, id uint64) error {

@@ -35,7 +35,7 @@ func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segm
 // the peer's device has the data.
 func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, work{kind: writing, bytes: lengthOf(segments), remote: to}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, accessing(writing, lengthOf(segments), to), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Write(id, to, flags, segments...)
 	})
 }
@@ -44,7 +44,7 @@ func (c *Conn) Write(ctx context.Context, to ibverbs.RemoteBuffer, segments ...i
 // reports the 32 bits of immediate data.
 func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, work{kind: writing, bytes: lengthOf(segments), remote: to}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, accessing(writing, lengthOf(segments), to), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.WriteImm(id, to, imm, flags, segments...)
 	})
 }
@@ -52,7 +52,7 @@ func (c *Conn) WriteImm(ctx context.Context, to ibverbs.RemoteBuffer, imm uint32
 // Read reads into.Len() bytes from the start of the peer's memory, which may be
 // longer. It blocks until the data is there, or ctx ends as described for Send.
 func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.RemoteBuffer) error {
-	return c.fetch(ctx, work{kind: reading, bytes: into.Len(), remote: from}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, accessing(reading, into.Len(), from), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Read(id, from, ibverbs.SendSignaled, into)
 	})
 }
@@ -62,7 +62,7 @@ func (c *Conn) Read(ctx context.Context, into ibverbs.Segment, from ibverbs.Remo
 // value goes into result, which must have 8 bytes. Each memory holds the value
 // in the native byte order of its own host.
 func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare, swap uint64, result ibverbs.Segment) error {
-	return c.fetch(ctx, work{kind: swapping, bytes: atomicLen, remote: at}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, accessing(swapping, atomicLen, at), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.CompareSwap(id, at, compare, swap, ibverbs.SendSignaled, result)
 	})
 }
@@ -71,7 +71,7 @@ func (c *Conn) CompareSwap(ctx context.Context, at ibverbs.RemoteBuffer, compare
 // be aligned to 8 bytes. The previous value goes into result, which must have 8
 // bytes. Each memory holds the value in the native byte order of its own host.
 func (c *Conn) FetchAdd(ctx context.Context, at ibverbs.RemoteBuffer, add uint64, result ibverbs.Segment) error {
-	return c.fetch(ctx, work{kind: adding, bytes: atomicLen, remote: at}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.fetch(ctx, accessing(adding, atomicLen, at), func(b *ibverbs.SendBatch, id uint64) error {
 		return b.FetchAdd(id, at, add, ibverbs.SendSignaled, result)
 	})
 }

@@ -9,32 +9,29 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// work is what an operation does, for its error. It refers to nothing.
+// work is what an operation does, for its error. It is small, and passed in
+// registers.
 type work struct {
-	kind   workKind
-	bytes  int                  // of this end's memory, or requests of a batch
-	remote ibverbs.RemoteBuffer // for kinds that access the peer's memory
-	to     destination          // of a datagram
+	kind  workKind
+	key   uint32          // of the peer's memory, or the number of a datagram's queue pair
+	bytes int             // of this end's memory, or requests of a batch
+	addr  uint64          // of the peer's memory
+	path  *ibverbs.AHAttr // of a datagram
 }
 
-// destination is the queue pair that a datagram goes to, or a group.
-type destination struct {
-	gid ibverbs.GID
-	lid uint16
-	qpn uint32
+// accessing returns the work of a request that accesses the peer's memory.
+func accessing(kind workKind, bytes int, remote ibverbs.RemoteBuffer) work {
+	return work{kind: kind, key: remote.RKey, bytes: bytes, addr: remote.Addr}
 }
 
-func destinationOf(p Peer) destination {
-	return destination{gid: p.Path.DGID, lid: p.Path.DLID, qpn: p.QPNum}
-}
-
-// String returns the address and the number of the queue pair.
-func (d destination) String() string {
-	at := fmt.Sprintf("LID %d", d.lid)
-	if !d.gid.IsZero() {
-		at = d.gid.Addr().String()
+// destination returns the address and the number of the queue pair that a
+// datagram goes to.
+func (w work) destination() string {
+	at := fmt.Sprintf("LID %d", w.path.DLID)
+	if !w.path.DGID.IsZero() {
+		at = w.path.DGID.Addr().String()
 	}
-	return fmt.Sprintf("%s (queue pair %d)", at, d.qpn)
+	return fmt.Sprintf("%s (queue pair %d)", at, w.key)
 }
 
 type workKind uint8
@@ -59,13 +56,13 @@ const atomicLen = 8
 
 func (w work) String() string {
 	access := func(what, at string) string {
-		return fmt.Sprintf("%s of %d bytes %s %#x of the peer's memory (key %#x)", what, w.bytes, at, w.remote.Addr, w.remote.RKey)
+		return fmt.Sprintf("%s of %d bytes %s %#x of the peer's memory (key %#x)", what, w.bytes, at, w.addr, w.key)
 	}
 	switch w.kind {
 	case sending:
 		return fmt.Sprintf("send of %d bytes", w.bytes)
 	case sendingDatagram:
-		return fmt.Sprintf("datagram of %d bytes to %v", w.bytes, w.to)
+		return fmt.Sprintf("datagram of %d bytes to %s", w.bytes, w.destination())
 	case receiving:
 		return fmt.Sprintf("receive into %d bytes", w.bytes)
 	case writing:
