@@ -136,7 +136,9 @@ func TestPrepareShares(t *testing.T) {
 
 	var qp *ibverbs.QP
 	flushed := 0
-	result := acceptOne(ctx, ln, nil)
+	// A protection domain of its own keeps the accepting end out of forced
+	// pools, which post receives.
+	result := acceptOne(ctx, ln, &rdmacm.Config{PD: pd})
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{
 		Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 			require.NotEqual(t, pd, c.PD(), "not yet")
