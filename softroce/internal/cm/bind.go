@@ -17,18 +17,20 @@ type service struct {
 	port  uint16
 }
 
-// A claim says how many IDs have a port at an address. It is the node's own if one of them was
-// bound there, which may come to listen. Nobody looks for a client, and clients may be many.
+// A claim counts the IDs that have a port at an address. The port becomes the
+// node's own when an ID is bound there on purpose, since that ID may listen.
+// The ports of clients are not claimed from the host: no peer looks for them,
+// and there may be many.
 type claim struct {
 	users   int
-	release func() // what Host.Claim gave; nil: it was not asked
+	release func() // returned by Host.Claim; nil if the port is not the node's own
 }
 
-// Linux takes the ports that it chooses from these by default.
+// The range from which Linux chooses ports by default.
 const firstEphemeral, lastEphemeral = 32768, 60999
 
-// bindPort gives the ID the port of its local address, or if that is 0 one that is free, for the node's own if
-// it is to be.
+// bindPort gives the ID the port of its local address or, if that is 0, a free
+// one. With own, the port becomes the node's own.
 func (id *ID) bindPort(own bool) error {
 	if port := id.local.Port(); port != 0 {
 		if err := id.portFree(id.reuse); err != nil {
@@ -50,7 +52,8 @@ func (id *ID) bindPort(own bool) error {
 	return syscall.EADDRNOTAVAIL
 }
 
-// portFree returns an error if another ID has the port of id, at an address that overlaps.
+// portFree returns an error if another ID holds the port of id at an
+// overlapping address.
 func (id *ID) portFree(reuse bool) error {
 	addr := id.local.Addr()
 	for _, other := range id.m.bound[id.service()] {
@@ -68,7 +71,8 @@ func (id *ID) portFree(reuse bool) error {
 	return nil
 }
 
-// claimPort gives id a port at its local address, and makes it the node's own if need be.
+// claimPort gives id a port at its local address. With own, the port becomes
+// the node's own.
 func (id *ID) claimPort(port uint16, own bool) error {
 	m := id.m
 	addr := netip.AddrPortFrom(id.local.Addr(), port)
@@ -118,7 +122,7 @@ func (id *ID) releasePort() {
 
 func (id *ID) service() service { return service{id.space, id.local.Port()} }
 
-// covers reports whether what listens at the ID's address listens at another one, too.
+// covers reports whether the ID's address includes addr.
 func (id *ID) covers(addr netip.Addr) bool {
 	own := id.local.Addr()
 	if own.IsUnspecified() {

@@ -17,17 +17,19 @@ type Channel struct {
 	events []*Event
 }
 
-// NewChannel returns a channel. It calls notify with 1 when it gets an event, and with a
-// negative number when it loses some that nobody has taken: their IDs are destroyed or move to another
-// channel. So the sum, less the calls of Next that return an event, is Len.
+// NewChannel returns a channel. It calls notify with 1 for each event that is
+// queued, and with a negative number for events that are dropped before Next
+// returned them, because their ID was destroyed or moved to another channel.
+// Len is therefore the sum of these numbers less the events that Next has
+// returned.
 func (m *Manager) NewChannel(notify func(events int)) *Channel {
 	return &Channel{m: m, notify: notify}
 }
 
-// Len returns how many events wait.
+// Len returns the number of queued events.
 func (c *Channel) Len() int { return len(c.events) }
 
-// Next takes the first event, and returns nil if there is none.
+// Next removes the first event and returns it, or nil if there is none.
 func (c *Channel) Next() *Event {
 	if len(c.events) == 0 {
 		return nil
@@ -44,7 +46,7 @@ func (c *Channel) Next() *Event {
 	return e
 }
 
-// Destroy destroys the IDs that report here, and drops their events.
+// Destroy destroys the IDs that report to the channel, and drops their events.
 func (c *Channel) Destroy(now time.Duration) {
 	for _, id := range c.m.idsThat(func(id *ID) bool { return id.channel == c }) {
 		id.Destroy(now)

@@ -14,43 +14,44 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A conn is one side of the exchange of messages that makes and ends a connection, or that
-// finds a datagram service. Its ID may be destroyed while its time wait lasts.
+// A conn is one side of the exchange of messages that makes and ends a
+// connection, or that finds a datagram service. It may outlive its ID while its
+// time wait lasts.
 type conn struct {
 	m      *Manager
-	id     *ID // nil when it is destroyed
+	id     *ID // nil once destroyed
 	serial uint64
 	state  connState
 
-	node        int        // the peer's; 0 before it has answered
-	asked       int        // the node that the request went to last
-	local, peer netip.Addr // between which messages go
+	node        int        // the peer's node; 0 until it has answered
+	asked       int        // the node that received the last request
+	local, peer netip.Addr // the addresses of the two ends
 
-	localID, remoteID   uint32 // what the sides call the connection; remote 0 if not known yet
+	localID, remoteID   uint32 // the numbers that the sides gave the connection; remoteID is 0 until known
 	remoteGUID          uint64
 	localQPN, remoteQPN uint32
 	tid                 uint64
 
 	path               Path
-	remotePSN          wire.PSN // that this side is to send first
+	remotePSN          wire.PSN // the first PSN that this side sends
 	responderResources uint8
 	initiatorDepth     uint8
 	retry, rnrRetry    uint8
-	ackTimeout         uint8 // of the queue pair
+	ackTimeout         uint8 // the queue pair's timeout code
 
-	sent       []byte // the message that waits for an answer
-	service    uint64 // of it, if it is a request
-	delayed    bool   // the peer said that its answer takes longer
+	sent       []byte // the message that awaits an answer
+	service    uint64 // the service ID of a request
+	delayed    bool   // whether the peer announced a late answer
 	timeout    time.Duration
-	interval   time.Duration // between repetitions of sent: timeout, unless delayed
-	repeat     uint8         // how often to repeat a message
+	interval   time.Duration // time between repetitions of sent: timeout, unless delayed
+	repeat     uint8         // number of repetitions
 	repeatLeft uint8
 	due        time.Duration
-	timer      int // in Manager.timers, -1 if there is none
+	timer      int // index in Manager.timers, or -1
 }
 
-// The states of a conn: those of ib_cm, except that what arrives counts at once as
-// something whose answer may take longer.
+// The states of a conn are those of ib_cm. The states in which ib_cm has sent
+// an MRA are missing: they behave like the ones before.
 type connState uint8
 
 const (
@@ -68,14 +69,16 @@ const (
 )
 
 const (
-	// responseTimeout is the time within which Linux wants an answer, 4 s.
+	// responseTimeout is the code of the time within which Linux expects an
+	// answer, 4 s.
 	responseTimeout = 20
-	// serviceTimeout is the time for which Linux asks when an answer takes longer, 67 s.
+	// serviceTimeout is the code of the time that Linux announces for a late
+	// answer, 67 s.
 	serviceTimeout = 24
 	maxRepeat      = 15
 )
 
-// newConn returns a connection of an ID.
+// newConn returns a new connection of an ID.
 func (m *Manager) newConn(id *ID) *conn {
 	m.serial++
 	c := &conn{m: m, id: id, serial: m.serial, timer: -1, local: id.local.Addr(), peer: id.peer.Addr()}
@@ -86,8 +89,9 @@ func (m *Manager) newConn(id *ID) *conn {
 	return c
 }
 
-// ackTimeout returns the code of a queue pair's timeout on a path whose far end takes a
-// time to acknowledge: the larger of the two codes, and one more if they are close.
+// ackTimeout returns the timeout code of a queue pair from the peer's
+// acknowledgement delay and the path's packet lifetime: the larger of the two
+// codes, or one more if they are close.
 func ackTimeout(delay, lifeTime uint8) uint8 {
 	path, end := int(lifeTime)+1, int(delay)
 	code := max(path, end)
@@ -111,7 +115,7 @@ func (c *conn) post(data []byte) {
 	c.m.host.Send(mad)
 }
 
-// ask sends a message to the peer, and repeats it until there is an answer.
+// ask sends a message to the peer and repeats it until an answer arrives.
 func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 	c.state = state
 	c.interval, c.repeatLeft = c.timeout, c.repeat
@@ -121,7 +125,7 @@ func (c *conn) ask(now time.Duration, message wire.Message, state connState) {
 	c.wait(now, c.interval)
 }
 
-// expire is called when the time that c waits for has come.
+// expire runs when c's timer expires.
 func (c *conn) expire(now time.Duration) {
 	switch {
 	case c.state == connTimeWait:
@@ -139,8 +143,8 @@ func (c *conn) expire(now time.Duration) {
 	}
 }
 
-// report queues an event, if the ID's state is one in which it means something: an end is
-// reported once, and nothing else after it.
+// report queues an event if it fits the ID's state: DISCONNECTED is reported
+// once, and only TIMEWAIT_EXIT may follow it.
 func (c *conn) report(e *Event) {
 	id := c.id
 	if id == nil {
@@ -159,7 +163,7 @@ func (c *conn) report(e *Event) {
 	id.report(e)
 }
 
-// reset ends the exchange: the numbers of the connection mean nothing any more.
+// reset ends the exchange and frees the connection's numbers.
 func (c *conn) reset() {
 	c.stop()
 	m := c.m
@@ -179,7 +183,8 @@ func (c *conn) reset() {
 	c.forgetQPN()
 }
 
-// timeWait ends the connection, but keeps its numbers until no message of it can be under way.
+// timeWait ends the connection but keeps its numbers until none of its messages
+// can still be on the way.
 func (c *conn) timeWait(now time.Duration) {
 	c.m.boundTimeWaits()
 	c.m.timeWaits++
@@ -198,7 +203,8 @@ func (c *conn) forgetQPN() {
 	}
 }
 
-// destroy ends the exchange because the ID is destroyed, and tells the peer.
+// destroy ends the exchange because the ID is being destroyed, and tells the
+// peer.
 func (c *conn) destroy(now time.Duration) {
 	switch c.state {
 	case connSIDRReqReceived:
@@ -220,7 +226,8 @@ func (c *conn) destroy(now time.Duration) {
 	}
 }
 
-// peerGone does what the last message of a peer would have done whose process has ended.
+// peerGone ends the exchange with a peer whose process has exited, as the
+// peer's last message would have done.
 func (c *conn) peerGone(now time.Duration) {
 	switch c.state {
 	case connREQReceived, connSIDRReqReceived:
@@ -239,7 +246,7 @@ func (c *conn) peerGone(now time.Duration) {
 	}
 }
 
-// ipHeader returns the header in front of the program's private data.
+// ipHeader returns the header that precedes the program's private data.
 func (id *ID) ipHeader() (b [wire.IPHeaderLen]byte) {
 	wire.IPHeader{Src: id.local.Addr(), Dst: id.peer.Addr(), SrcPort: id.local.Port()}.Put(&b)
 	return b
@@ -296,7 +303,7 @@ func (c *conn) sendREQ(now time.Duration, param ConnParam) {
 	c.ask(now, req, connREQSent)
 }
 
-// receiveREQ makes a connection of a request, if somebody listens.
+// receiveREQ makes a connection from a request, if an ID listens for it.
 func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 	reject := func(reason wire.RejectReason) {
 		m.answer(in, &wire.REJ{
@@ -310,7 +317,7 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 		return
 	}
 	if old := m.remoteQPNs[qp]; old != nil {
-		// The peer has forgotten the connection that it had with this queue pair.
+		// The peer no longer knows the connection that this queue pair had.
 		reject(wire.RejectStale)
 		if old.state == connEstablished {
 			old.disconnect(now)
@@ -390,20 +397,21 @@ func (m *Manager) receiveREQ(now time.Duration, in MAD, req *wire.REQ) {
 	})
 }
 
-// A request is who asks whom for a connection or a service.
+// A request names the two ends of a requested connection or service.
 type request struct {
-	listener    *ID // nil if nobody listens at the address
+	listener    *ID // nil if no ID listens at the address
 	local, peer netip.AddrPort
 	port        Port
 }
 
-// errOtherEnds says that a request names other ends than those between which it
-// went.
+// errOtherEnds reports a request whose header names other addresses than the
+// packet.
 var errOtherEnds = errors.New("the header has other addresses than the packet")
 
-// find returns what a message asks for. It returns false if no ID of the device
-// at which it has arrived listens at the port of the service, whatever the
-// address. The listener is nil if the message names other ends than its own.
+// find returns the listener and the ends of a request. It returns false if no
+// ID listens at the service's port, at any address of the device on which the
+// message arrived. The listener is nil if the header and the packet have
+// different addresses.
 func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool) {
 	space, number, ok := wire.ServicePort(serviceID)
 	if !ok {
@@ -437,7 +445,7 @@ func (m *Manager) find(serviceID uint64, in MAD, private []byte) (request, bool)
 	return asked, some
 }
 
-// newID returns the ID of a request that a listener gets.
+// newID returns the ID that a listener gets for a request.
 func (r request) newID() *ID {
 	l := r.listener
 	id := l.m.newID(l.channel, l.space, l.qpType, l.Context)
@@ -453,7 +461,7 @@ func (id *ID) requested(e *Event) {
 	id.channel.add(e)
 }
 
-// repeatedREQ answers a request again that has made c.
+// repeatedREQ answers a repetition of the request that made c.
 func (c *conn) repeatedREQ(in MAD, req *wire.REQ, reject func(wire.RejectReason)) {
 	switch c.state {
 	case connREQReceived:
@@ -497,7 +505,7 @@ func (c *conn) sendREP(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// receiveREP takes the peer's acceptance.
+// receiveREP handles the peer's acceptance.
 func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	reject := func(reason wire.RejectReason) {
 		m.answer(in, &wire.REJ{
@@ -556,7 +564,7 @@ func (m *Manager) receiveREP(now time.Duration, in MAD, rep *wire.REP) {
 	})
 }
 
-// repeatedREP answers an acceptance again.
+// repeatedREP answers a repeated acceptance.
 func (c *conn) repeatedREP(in MAD, rep *wire.REP) {
 	switch c.state {
 	case connREPReceived:
@@ -575,7 +583,7 @@ func (c *conn) rtu() *wire.RTU {
 	return &wire.RTU{Header: wire.Header{TID: c.tid}, LocalCommID: c.localID, RemoteCommID: c.remoteID}
 }
 
-// sendRTU answers the peer's acceptance.
+// sendRTU confirms the peer's acceptance.
 func (c *conn) sendRTU() error {
 	if c.state != connREPReceived {
 		return syscall.EINVAL
@@ -585,8 +593,8 @@ func (c *conn) sendRTU() error {
 	return nil
 }
 
-// establish takes the peer's word, or the program's, that the connection is there. It
-// returns false in a state in which that means nothing.
+// establish marks the connection as established, on the word of the peer or of
+// the program. It returns false if c is not waiting for that.
 func (c *conn) establish() bool {
 	if c.state != connREPSent {
 		return false
@@ -597,7 +605,7 @@ func (c *conn) establish() bool {
 	return true
 }
 
-// receiveMRA gives the peer more time.
+// receiveMRA gives the peer more time to answer.
 func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
 	remoteID, want := mra.LocalCommID, connREPSent
 	if mra.Received == wire.AnswersREQ {
@@ -612,7 +620,7 @@ func (m *Manager) receiveMRA(now time.Duration, in MAD, mra *wire.MRA) {
 	c.wait(now, c.interval)
 }
 
-// reject refuses what the peer has sent, or takes back what this side has.
+// reject refuses the peer's message, or withdraws this side's.
 func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byte) error {
 	if len(private) > maxREJData {
 		return syscall.EINVAL
@@ -625,7 +633,7 @@ func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byt
 	}
 	copy(rej.PrivateData[:], private)
 	if reason == wire.RejectTimeout {
-		// The peer may not know a number of this connection but by its GUID.
+		// The peer may know this connection only by its GUID.
 		binary.BigEndian.PutUint64(rej.Info[:], c.m.guid)
 		rej.InfoLength = 8
 	}
@@ -647,7 +655,7 @@ func (c *conn) reject(now time.Duration, reason wire.RejectReason, private []byt
 	return nil
 }
 
-// receiveREJ takes a refusal.
+// receiveREJ handles a rejection.
 func (m *Manager) receiveREJ(now time.Duration, in MAD, rej *wire.REJ) {
 	var c *conn
 	switch {
@@ -684,7 +692,7 @@ func (c *conn) reportREJ(reason wire.RejectReason, private []byte) {
 	})
 }
 
-// disconnect ends a connection, or agrees to its end.
+// disconnect ends a connection, or agrees to the peer's request to end it.
 func (c *conn) disconnect(now time.Duration) {
 	switch c.state {
 	case connEstablished:
@@ -700,7 +708,7 @@ func (c *conn) disconnect(now time.Duration) {
 	}
 }
 
-// receiveDREQ takes the peer's wish to end a connection.
+// receiveDREQ handles the peer's request to end a connection.
 func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	agree := func() {
 		m.answer(in, &wire.DREP{
@@ -720,7 +728,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	case connREPSent, connEstablished, connDREQSent:
 		c.stop()
 		c.state = connDREQReceived
-		c.forgetQPN() // the peer may use it again
+		c.forgetQPN() // the peer may reuse it
 		c.tid = dreq.TID
 		c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DISCONNECTED})
 	case connTimeWait:
@@ -728,7 +736,7 @@ func (m *Manager) receiveDREQ(now time.Duration, in MAD, dreq *wire.DREQ) {
 	}
 }
 
-// receiveDREP takes the peer's agreement.
+// receiveDREP handles the peer's agreement to end a connection.
 func (c *conn) receiveDREP(now time.Duration) {
 	if c.state == connDREQSent || c.state == connDREQReceived {
 		c.timeWait(now)

@@ -190,8 +190,9 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestRequestIsLinuxs compares with a request that Linux 6.1 has sent for rping -c from 192.0.2.1 to
-// 192.0.2.9, byte by byte; but for the transaction ID, of which Linux has a number of its own.
+// TestRequestIsLinuxs compares with a request that Linux 6.1 has sent for rping
+// -c from 192.0.2.1 to 192.0.2.9, byte by byte; but for the transaction ID, of
+// which Linux has a number of its own.
 func TestRequestIsLinuxs(t *testing.T) {
 	n := newNetwork(t)
 	var sent []byte
@@ -325,8 +326,8 @@ func TestLinuxsTimes(t *testing.T) {
 	}
 }
 
-// TestSlow lets both sides think for minutes: an answer that takes longer is announced
-// as soon as the other side asks again.
+// TestSlow lets both sides think for minutes: an answer that takes longer is
+// announced as soon as the other side asks again.
 func TestSlow(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -354,7 +355,7 @@ func TestReject(t *testing.T) {
 		status int
 		data   string
 	}{
-		{name: "nobody listens", listen: func(*program) {}, status: 8},
+		{name: "no listener", listen: func(*program) {}, status: 8},
 		{name: "bound only", status: 8, listen: func(s *program) {
 			require.NoError(s.net.t, s.id(tcp).Bind(netip.MustParseAddrPort(serverAddr)))
 		}},
@@ -433,8 +434,8 @@ func requestTo(guid uint64, number, qpn uint32) *wire.REQ {
 	return req
 }
 
-// asked returns a server that listens, and a function that gives it a message and
-// returns all that it sends, parsed.
+// asked returns a server that listens, and a function that gives it a message
+// and returns all that it sends, parsed.
 func asked(t testing.TB) (*network, *program, func(wire.Message) []wire.Message) {
 	n, client, server := pair(t)
 	var got []wire.Message
@@ -473,14 +474,14 @@ func TestBadRequest(t *testing.T) {
 		spoil  func(*wire.REQ)
 		reason wire.RejectReason
 	}{
-		"GID of somebody else": {func(m *wire.REQ) { m.Primary.RemoteGID[15]++; m.Primary.RemoteGID[14]++ }, wire.RejectGID},
-		"no GID":               {func(m *wire.REQ) { m.Primary.RemoteGID = wire.GID{} }, wire.RejectGID},
-		"version of header":    {func(m *wire.REQ) { m.PrivateData[0] = 1 }, wire.RejectConsumer},
-		"version of IP":        {func(m *wire.REQ) { m.PrivateData[1] = 0x50 }, wire.RejectConsumer},
-		"address of another":   {func(m *wire.REQ) { m.PrivateData[35] = 77 }, wire.RejectConsumer},
-		"reliable datagram":    {func(m *wire.REQ) { m.Transport = 2 }, wire.RejectConsumer},
-		"XRC":                  {func(m *wire.REQ) { m.Transport, m.ExtendedTransport = 3, 1 }, wire.RejectConsumer},
-		"service of others":    {func(m *wire.REQ) { m.ServiceID |= 1 << 40 }, wire.RejectServiceID},
+		"GID of another host": {func(m *wire.REQ) { m.Primary.RemoteGID[15]++; m.Primary.RemoteGID[14]++ }, wire.RejectGID},
+		"no GID":              {func(m *wire.REQ) { m.Primary.RemoteGID = wire.GID{} }, wire.RejectGID},
+		"version of header":   {func(m *wire.REQ) { m.PrivateData[0] = 1 }, wire.RejectConsumer},
+		"version of IP":       {func(m *wire.REQ) { m.PrivateData[1] = 0x50 }, wire.RejectConsumer},
+		"address of another":  {func(m *wire.REQ) { m.PrivateData[35] = 77 }, wire.RejectConsumer},
+		"reliable datagram":   {func(m *wire.REQ) { m.Transport = 2 }, wire.RejectConsumer},
+		"XRC":                 {func(m *wire.REQ) { m.Transport, m.ExtendedTransport = 3, 1 }, wire.RejectConsumer},
+		"service of others":   {func(m *wire.REQ) { m.ServiceID |= 1 << 40 }, wire.RejectServiceID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, server, ask := asked(t)
@@ -495,7 +496,8 @@ func TestBadRequest(t *testing.T) {
 	}
 }
 
-// TestUnknown gives a server messages that belong to no connection, or not to this one.
+// TestUnknown gives a server messages that belong to no connection, or not to
+// this one.
 func TestUnknown(t *testing.T) {
 	_, _, ask := asked(t)
 	require.Empty(t, ask(&wire.RTU{LocalCommID: 7, RemoteCommID: 8}))
@@ -511,7 +513,8 @@ func TestUnknown(t *testing.T) {
 	}, rej)
 }
 
-// TestStale has a peer that has forgotten a connection: it uses the queue pair for another one.
+// TestStale has a peer that has forgotten a connection: it uses the queue pair
+// for another one.
 func TestStale(t *testing.T) {
 	n, server, ask := asked(t)
 	accepting(server)
@@ -528,7 +531,8 @@ func TestStale(t *testing.T) {
 	require.Empty(t, ask(&wire.DREP{LocalCommID: 77, RemoteCommID: rep.LocalCommID}))
 	server.last(disconnected)
 
-	// As soon as it is disconnected, the queue pair is free for another connection.
+	// As soon as it is disconnected, the queue pair is free for another
+	// connection.
 	one[*wire.REP](t, ask(requestTo(5, 79, 0x99)))
 	// The same number of another peer is another connection.
 	one[*wire.REP](t, ask(requestTo(6, 79, 0x99)))
@@ -536,7 +540,8 @@ func TestStale(t *testing.T) {
 	require.Contains(t, server.log, "TIMEWAIT_EXIT")
 }
 
-// TestQueuePairTwice connects with the queue pair of a connection that the client still has.
+// TestQueuePairTwice connects with the queue pair of a connection that the
+// client still has.
 func TestQueuePairTwice(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -555,7 +560,8 @@ func TestQueuePairTwice(t *testing.T) {
 	server.last(timewaitExit)
 }
 
-// TestBadAcceptance gives a client acceptances with the numbers of another connection.
+// TestBadAcceptance gives a client acceptances with the numbers of another
+// connection.
 func TestBadAcceptance(t *testing.T) {
 	n, client, _ := pair(t)
 	var got []wire.Message
@@ -630,7 +636,8 @@ func TestTimeWait(t *testing.T) {
 	require.Equal(t, []string{"CONNECT_REQUEST", "ESTABLISHED", "DISCONNECTED"}, server.log)
 }
 
-// TestDestroyed repeats a request whose ID is destroyed while the connection lasts.
+// TestDestroyed repeats a request whose ID is destroyed while the connection
+// lasts.
 func TestDestroyed(t *testing.T) {
 	n, server, ask := asked(t)
 	accepting(server)
@@ -642,7 +649,8 @@ func TestDestroyed(t *testing.T) {
 	one[*wire.REP](t, ask(requestTo(5, 77, 0x99)))
 }
 
-// TestNobodyAgrees has two sides that want the end at once; neither agrees but by destroying.
+// TestNobodyAgrees has two sides that want the end at once; neither agrees but
+// by destroying.
 func TestNobodyAgrees(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -663,7 +671,8 @@ func TestNobodyAgrees(t *testing.T) {
 	require.Equal(t, []string{"CONNECT_REQUEST", "ESTABLISHED", "DISCONNECTED"}, server.log)
 }
 
-// TestWrongEstablish has a program that answers a request as if it were an acceptance.
+// TestWrongEstablish has a program that answers a request as if it were an
+// acceptance.
 func TestWrongEstablish(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -673,8 +682,8 @@ func TestWrongEstablish(t *testing.T) {
 	require.Equal(t, 28, client.last(rejected).Status)
 }
 
-// TestDelayOnce gives a client two announcements that the answer takes longer: only the
-// first counts.
+// TestDelayOnce gives a client two announcements that the answer takes longer:
+// only the first counts.
 func TestDelayOnce(t *testing.T) {
 	n, client, _ := pair(t)
 	var req *wire.REQ
@@ -697,7 +706,8 @@ func TestDelayOnce(t *testing.T) {
 	require.Equal(t, 2, n.count("REQ"), "4 s, and 2 s for the way")
 }
 
-// TestRejectTimeout takes a REQ back, which names the connection by the sender's GUID.
+// TestRejectTimeout takes a REQ back, which names the connection by the
+// sender's GUID.
 func TestRejectTimeout(t *testing.T) {
 	n, server, ask := asked(t)
 	require.Empty(t, ask(requestTo(5, 77, 0x99)))
@@ -823,7 +833,7 @@ func TestSIDR(t *testing.T) {
 		status int
 		data   string
 	}{
-		"nobody listens": {to: "10.0.0.2:7175", status: 1},
+		"no listener": {to: "10.0.0.2:7175", status: 1},
 		"refused": {to: serverAddr, status: 2, data: "no", react: func(e *cm.Event) {
 			require.NoError(t, e.ID.Reject(n.now, 0, []byte("no")))
 		}},
@@ -843,8 +853,8 @@ func TestSIDR(t *testing.T) {
 	}
 }
 
-// TestSIDRBacklog refuses a request for which a listener has no room: it would have to come
-// from a new ID anyway.
+// TestSIDRBacklog refuses a request for which a listener has no room: it would
+// have to come from a new ID anyway.
 func TestSIDRBacklog(t *testing.T) {
 	n, client, server := pair(t)
 	listener := server.id(udp)
@@ -901,7 +911,8 @@ func TestAckTimeout(t *testing.T) {
 	}
 }
 
-// TestAckTimeoutOption sets the queue pair's timeout, which the path's lifetime follows.
+// TestAckTimeoutOption sets the queue pair's timeout, which the path's lifetime
+// follows.
 func TestAckTimeoutOption(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)

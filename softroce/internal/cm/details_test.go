@@ -20,7 +20,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// watch makes a network keep all messages that are sent from now on. They arrive, unless lost names their kind.
+// watch makes a network keep all messages that are sent from now on. They
+// arrive, unless lost names their kind.
 func watch(n *network, lost ...wire.Attribute) *[]wire.Message {
 	sent := new([]wire.Message)
 	n.fault = func(m wire.Message) []time.Duration {
@@ -43,7 +44,8 @@ func only[M wire.Message](sent *[]wire.Message) (found []M) {
 	return found
 }
 
-// TestTransactions has answers repeat the transaction ID of what they answer, which each side chooses for its own.
+// TestTransactions has answers repeat the transaction ID of what they answer,
+// which each side chooses for its own.
 func TestTransactions(t *testing.T) {
 	for name, ends := range map[string]func(c, s *program, id *cm.ID){
 		"by the client": func(c, _ *program, id *cm.ID) { require.NoError(t, id.Disconnect(c.net.now)) },
@@ -86,7 +88,8 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// TestWhatIsRejected has rejections say what they answer, and one after a time-out name the sender by its GUID.
+// TestWhatIsRejected has rejections say what they answer, and one after a
+// time-out name the sender by its GUID.
 func TestWhatIsRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		start func(c, s *program)
@@ -150,7 +153,8 @@ func TestMostPrivateData(t *testing.T) {
 	require.Equal(t, data(136), string(e.UD.PrivateData))
 }
 
-// TestNumbersAreGivenBack looks at what a manager keeps when an exchange has failed, before the IDs are destroyed.
+// TestNumbersAreGivenBack looks at what a manager keeps when an exchange has
+// failed, before the IDs are destroyed.
 func TestNumbersAreGivenBack(t *testing.T) {
 	const none = "0 connections, 0 numbers, 0 queue pairs, 0 services, 0 timers"
 	for name, test := range map[string]struct {
@@ -217,8 +221,9 @@ func TestNumbersAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestStaleWaits has a client that is told that its queue pair belonged to another connection: packets of that may still be
-// under way, so its numbers are kept for a while.
+// TestStaleWaits has a client that is told that its queue pair belonged to
+// another connection: packets of that may still be under way, so its numbers
+// are kept for a while.
 func TestStaleWaits(t *testing.T) {
 	for reason, left := range map[wire.RejectReason]string{
 		wire.RejectStale:    "1 connections, 0 numbers, 0 queue pairs, 0 services, 1 timers",
@@ -235,7 +240,8 @@ func TestStaleWaits(t *testing.T) {
 	}
 }
 
-// TestQueuePairIsFreeBeforeTheEnd has a peer that has disconnected use its queue pair again, before the program here has agreed.
+// TestQueuePairIsFreeBeforeTheEnd has a peer that has disconnected use its
+// queue pair again, before the program here has agreed.
 func TestQueuePairIsFreeBeforeTheEnd(t *testing.T) {
 	_, server, ask := asked(t)
 	accepting(server)
@@ -246,7 +252,8 @@ func TestQueuePairIsFreeBeforeTheEnd(t *testing.T) {
 	one[*wire.REP](t, ask(requestTo(5, 78, 0x99)))
 }
 
-// TestOtherNumbersOfThePeer gives messages of the right peer that name another connection of it, or come in the wrong state.
+// TestOtherNumbersOfThePeer gives messages of the right peer that name another
+// connection of it, or come in the wrong state.
 func TestOtherNumbersOfThePeer(t *testing.T) {
 	_, server, ask := asked(t)
 	accepting(server)
@@ -269,7 +276,8 @@ func TestOtherNumbersOfThePeer(t *testing.T) {
 	require.Contains(t, client.Left(), "1 connections")
 }
 
-// TestWildcardListenerChecksTheHeader has a listener at all addresses ignore requests whose header it cannot believe.
+// TestWildcardListenerChecksTheHeader has a listener at all addresses ignore
+// requests whose header it cannot believe.
 func TestWildcardListenerChecksTheHeader(t *testing.T) {
 	for name, spoil := range map[string]func(private []byte){
 		"version":    func(private []byte) { private[0] = 1 },
@@ -304,7 +312,8 @@ func TestListenerOfAnotherDevice(t *testing.T) {
 	server.last(connRequest)
 }
 
-// TestServicesOfConnections asks a listener for connections for a datagram service, in a port space that has both.
+// TestServicesOfConnections asks a listener for connections for a datagram
+// service, in a port space that has both.
 func TestServicesOfConnections(t *testing.T) {
 	_, server, ask := asked(t)
 	listener := server.id(librdmacm.RDMA_PS_IB)
@@ -365,7 +374,8 @@ func TestQKeys(t *testing.T) {
 	}
 }
 
-// TestQPAttrBefore asks for attributes before there is a connection, and of datagrams.
+// TestQPAttrBefore asks for attributes before there is a connection, and of
+// datagrams.
 func TestQPAttrBefore(t *testing.T) {
 	const (
 		base   = libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT
@@ -395,7 +405,8 @@ func TestQPAttrBefore(t *testing.T) {
 	}
 }
 
-// TestQPAttrWhileConnecting lets the peer read only if the program has said that it may.
+// TestQPAttrWhileConnecting lets the peer read only if the program has said
+// that it may.
 func TestQPAttrWhileConnecting(t *testing.T) {
 	for _, depth := range []uint8{0, 1} {
 		n, client, server := pair(t)
@@ -460,8 +471,8 @@ func TestReport(t *testing.T) {
 	require.ErrorIs(t, id.Report(librdmacm.RDMA_CM_EVENT_ADDRINFO_ERROR, -3), syscall.ENXIO)
 }
 
-// TestOldestFirst has many IDs hear of what concerns all in the order in which they were made, and connections in which they
-// were begun.
+// TestOldestFirst has many IDs hear of what concerns all in the order in which
+// they were made, and connections in which they were begun.
 func TestOldestFirst(t *testing.T) {
 	const many = 20
 	n, client, server := pair(t)
@@ -500,7 +511,8 @@ func TestOldestFirst(t *testing.T) {
 	require.Empty(t, order(func() { client.ChangeAddress("device1") }), "which they have no more")
 }
 
-// TestChannelIsToldOfEventsOnly counts what a channel says: nothing, if it has lost nothing.
+// TestChannelIsToldOfEventsOnly counts what a channel says: nothing, if it has
+// lost nothing.
 func TestChannelIsToldOfEventsOnly(t *testing.T) {
 	_, client, _ := pair(t)
 	var told []int
@@ -522,7 +534,8 @@ func TestChannelIsToldOfEventsOnly(t *testing.T) {
 	require.Equal(t, []int{1, 1, -1, -1}, told)
 }
 
-// TestWhenToJoin joins a group from a bound ID and one with a peer, and from no other.
+// TestWhenToJoin joins a group from a bound ID and one with a peer, and from no
+// other.
 func TestWhenToJoin(t *testing.T) {
 	_, client, _ := pair(t)
 	group := netip.MustParseAddr("224.0.0.5")
@@ -563,14 +576,16 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestBothFamilies has a listener for both families keep a port from one for IPv4.
+// TestBothFamilies has a listener for both families keep a port from one for
+// IPv4.
 func TestBothFamilies(t *testing.T) {
 	_, client, _ := pair(t)
 	require.NoError(t, client.id(tcp).Bind(netip.MustParseAddrPort("[::]:7")))
 	require.ErrorIs(t, client.id(tcp).Bind(netip.MustParseAddrPort("0.0.0.0:7")), syscall.EADDRNOTAVAIL)
 }
 
-// TestClientsHavePortsOfTheirOwn resolves addresses on a host whose random numbers repeat themselves.
+// TestClientsHavePortsOfTheirOwn resolves addresses on a host whose random
+// numbers repeat themselves.
 func TestClientsHavePortsOfTheirOwn(t *testing.T) {
 	n := newNetwork(t)
 	host := n.node(1, "10.0.0.1")
@@ -606,7 +621,8 @@ func TestAckTimeoutOfZero(t *testing.T) {
 	}
 }
 
-// TestSettleOfOtherSpaces lets programs of another port space ask for more than the device can do.
+// TestSettleOfOtherSpaces lets programs of another port space ask for more than
+// the device can do.
 func TestSettleOfOtherSpaces(t *testing.T) {
 	_, client, _ := pair(t)
 	for space, want := range map[librdmacm.PortSpace]error{tcp: syscall.EINVAL, librdmacm.RDMA_PS_IB: nil} {
@@ -631,8 +647,9 @@ func TestMostBacklog(t *testing.T) {
 	require.Equal(t, 1024, quiet.Len())
 }
 
-// TestBacklogOfOneOfMany counts requests of one listener alone where its channel has other events, too: of another listener, and
-// its own that are no requests.
+// TestBacklogOfOneOfMany counts requests of one listener alone where its
+// channel has other events, too: of another listener, and its own that are no
+// requests.
 func TestBacklogOfOneOfMany(t *testing.T) {
 	const backlog = 2
 	n, server, _ := asked(t)
@@ -695,7 +712,8 @@ func TestManyTimers(t *testing.T) {
 	require.Len(t, client.events, 50)
 }
 
-// TestRequestsForNobodysAddress refuses what is sent to an address that the node does not have.
+// TestRequestsForNobodysAddress refuses what is sent to an address that the
+// node does not have.
 func TestRequestsForNobodysAddress(t *testing.T) {
 	n, server, _ := asked(t)
 	server.listen(tcp, "[::]:7199")
@@ -725,7 +743,8 @@ func TestMigrateToTheSame(t *testing.T) {
 	}
 }
 
-// TestNodeGoneLeaves looks at what is kept of a connection whose peer's process has ended.
+// TestNodeGoneLeaves looks at what is kept of a connection whose peer's process
+// has ended.
 func TestNodeGoneLeaves(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -747,7 +766,8 @@ func TestNodeGoneLeaves(t *testing.T) {
 	require.Equal(t, "1 IDs, 1 ports, 1 claims, 1 connections, 1 numbers, 0 queue pairs, 0 services, 1 timers", client.Left())
 }
 
-// TestSharesOfABacklog lets a newcomer have less than half of an odd number of places, and all of them when they are free again.
+// TestSharesOfABacklog lets a newcomer have less than half of an odd number of
+// places, and all of them when they are free again.
 func TestSharesOfABacklog(t *testing.T) {
 	const backlog = 7
 	n, server, _ := asked(t)

@@ -7,25 +7,25 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// An Event is struct rdma_cm_event. Of Conn and UD it has the one that its ID's type of
-// queue pair calls for.
+// An Event is struct rdma_cm_event. UD is set for IDs with datagram queue
+// pairs, Conn for all others.
 type Event struct {
 	Type    librdmacm.CmEventType
-	ID      *ID // of CONNECT_REQUEST, the new one
-	Listen  *ID // of CONNECT_REQUEST, the one that listens
+	ID      *ID // for CONNECT_REQUEST, the new ID
+	Listen  *ID // for CONNECT_REQUEST, the listening ID
 	Status  int // 0, a negative errno, or the peer's reason
 	Conn    ConnParam
 	UD      UDParam
-	ECE     libibverbs.Ece // of CONNECT_REQUEST and CONNECT_RESPONSE: the peer's
-	Context any            // of MULTICAST_JOIN and MULTICAST_ERROR: what JoinMulticast was given
-	Arg     uint64         // of USER
+	ECE     libibverbs.Ece // the peer's, for CONNECT_REQUEST and CONNECT_RESPONSE
+	Context any            // JoinMulticast's, for MULTICAST_JOIN and MULTICAST_ERROR
+	Arg     uint64         // for USER
 
-	owner *ID // whose event it is: ID, or Listen
+	owner *ID // the ID to which the event belongs: ID, or Listen
 	group *group
 }
 
-// A ConnParam is struct rdma_conn_param. In an event, PrivateData has the length of the
-// message's field, whatever the peer gave.
+// A ConnParam is struct rdma_conn_param. In an event, PrivateData has the
+// length of the message's field, which may exceed what the peer passed.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8
@@ -37,7 +37,7 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
-// DefaultConnParam returns the parameters that stand for a null pointer in C.
+// DefaultConnParam returns the parameters that a null pointer stands for in C.
 func DefaultConnParam() ConnParam {
 	return ConnParam{
 		ResponderResources: librdmacm.RDMA_MAX_RESP_RES,

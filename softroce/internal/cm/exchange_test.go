@@ -14,10 +14,11 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// An exchange is what two programs do, and what they may see of it when any one message
-// is lost, late, or there twice. A request that comes again after it was rejected, or after
-// its connection's time wait, is a new one, as with Linux; the peer, which knows nothing of it, rejects
-// the acceptance with reason 6.
+// An exchange is what two programs do, and what they may see of it when any one
+// message is lost, late, or there twice. A request that comes again after it
+// was rejected, or after its connection's time wait, is a new one, as with
+// Linux; the peer, which knows nothing of it, rejects the acceptance with
+// reason 6.
 type exchange struct {
 	name           string
 	start          func(client, server *program)
@@ -308,7 +309,8 @@ var exchanges = []exchange{{
 	server: `(CONNECT_REQUEST ?)*`,
 }}
 
-// hitch returns a fault that lets one message, counted from 0, arrive at other times.
+// hitch returns a fault that lets one message, counted from 0, arrive at other
+// times.
 func hitch(message int, at ...time.Duration) func(wire.Message) []time.Duration {
 	number := -1
 	return func(wire.Message) []time.Duration {
@@ -339,8 +341,8 @@ func (x exchange) play(t *testing.T, fault func(wire.Message) []time.Duration) i
 	return len(n.sent)
 }
 
-// TestEachMessage lets each message of each exchange be lost, come twice, and come late:
-// behind the next ones, behind repetitions, and after all is over.
+// TestEachMessage lets each message of each exchange be lost, come twice, and
+// come late: behind the next ones, behind repetitions, and after all is over.
 func TestEachMessage(t *testing.T) {
 	hitches := map[string][]time.Duration{
 		"lost":                {},

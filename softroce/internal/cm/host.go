@@ -9,22 +9,25 @@ import (
 	"github.com/verbena-go/verbena/generated/librdmacm"
 )
 
-// A Host is what a Manager needs of the machine and of the process that it is in. Its
-// errors are of type syscall.Errno. None of its methods may call the Manager.
+// A Host gives a Manager access to the machine and the process. Its errors are
+// of type syscall.Errno. None of its methods may call the Manager.
 type Host interface {
-	// Route returns the address from which the machine sends to dst; it is src, if that is
-	// valid. ENETUNREACH says that there is no way.
+	// Route returns the address from which the machine sends to dst. It returns
+	// src if that is valid. It fails with ENETUNREACH if there is no route.
 	Route(dst, src netip.Addr) (netip.Addr, error)
-	// Port returns the port that has an address. EADDRNOTAVAIL says that the machine does
-	// not have the address, ENODEV that no device has it.
+	// Port returns the port that has an address. It fails with EADDRNOTAVAIL if
+	// the machine does not have the address, and with ENODEV if no device has
+	// it.
 	Port(addr netip.Addr) (Port, error)
-	// Claim makes an address and port the node's own among all nodes of the machine, until
-	// release is called. EADDRINUSE says that another node has it.
+	// Claim reserves an address and port for the node among all nodes of the
+	// machine, until release is called. It fails with EADDRINUSE if another
+	// node holds them.
 	Claim(Claim) (release func(), err error)
-	// Answers reports whether the machine sends to a peer by the interface that
-	// has its own address, and a host can be there.
+	// Answers reports whether the machine sends to peer by the interface that
+	// has the address own, and peer can be the address of a host.
 	Answers(own, peer netip.Addr) bool
-	// Send sends a message. Nobody changes its data afterwards.
+	// Send sends a message. The manager does not change the message's data
+	// afterwards.
 	Send(MAD)
 	// JoinMulticast makes the machine a member of a group on the link of a port.
 	JoinMulticast(port Port, group netip.Addr) error
@@ -34,18 +37,19 @@ type Host interface {
 
 // A Port is a port of a device, seen from one of its addresses.
 type Port struct {
-	Device    any // the owner's; not nil and comparable
+	Device    any // the owner's device; comparable and not nil
 	Num       uint8
-	SGIDIndex uint8 // of the address
+	SGIDIndex uint8 // the GID index of the address
 	MTU       libibverbs.Mtu
 	AckDelay  uint8 // local_ca_ack_delay
-	// How many RDMA reads and atomics a queue pair can have outstanding, as responder and
-	// as requester: max_qp_rd_atom and max_qp_init_rd_atom.
+	// The limits of outstanding RDMA reads and atomics of a queue pair, as
+	// responder and as requester: max_qp_rd_atom and max_qp_init_rd_atom.
 	MaxResponderResources, MaxInitiatorDepth uint8
 }
 
-// A Claim is an address and port of a port space. The unspecified address stands for all
-// addresses of its family; that of IPv6 for those of IPv4 too, unless V6Only is set.
+// A Claim is an address and port of a port space. The unspecified address
+// stands for all addresses of its family. The unspecified address of IPv6 also
+// stands for those of IPv4, unless V6Only is set.
 type Claim struct {
 	Space  librdmacm.PortSpace
 	Addr   netip.AddrPort
@@ -54,13 +58,16 @@ type Claim struct {
 
 // A MAD is a message between managers.
 type MAD struct {
-	// Node is the node that the message goes to or, in Receive, comes from. 0 is the one that
-	// has claimed the address Dst and the port of Service; if there is none, any node will
-	// do, this one as well, since all refuse alike. In Receive, Node and Src are what the link
-	// knows of the sender, and not what that says.
+	// Node is the destination of a sent message and the source of a received
+	// one. 0 stands for the node that claimed the address Dst and the port of
+	// Service. If no node did, it stands for any node, this one included, as
+	// all refuse the message alike. In Receive, the link sets Node and Src;
+	// they do not depend on what the sender claims.
 	Node     int
 	Src, Dst netip.Addr
-	Service  uint64         // the service ID, if Node is 0
-	Went     func(node int) // if Node is 0: the host calls it with the node that the message goes to, before it is there
-	Data     []byte
+	Service  uint64 // the service ID, if Node is 0
+	// Went, if Node is 0, is called by the host with the node that will get the
+	// message, before the message arrives there.
+	Went func(node int)
+	Data []byte
 }

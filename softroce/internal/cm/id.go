@@ -13,7 +13,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// An ID is struct rdma_cm_id: one end of a connection, a listener, or an address for datagrams.
+// An ID is struct rdma_cm_id: one end of a connection, a listener, or an
+// address for datagrams.
 type ID struct {
 	Context any // the owner's
 
@@ -23,31 +24,32 @@ type ID struct {
 	space   librdmacm.PortSpace
 	qpType  libibverbs.QpType
 	state   state
-	removed bool // the device is gone, or the ID destroyed
+	removed bool // whether the device is gone or the ID is destroyed
 
 	local, peer netip.AddrPort
-	claimed     Claim // of local's port
-	port        Port  // its device is nil until there is one
-	path        *Path // after ResolveRoute, and of a connection that came in
+	claimed     Claim // the claim of local's port
+	port        Port  // its Device is nil until the ID is on a port
+	path        *Path // set by ResolveRoute, or by an incoming request
 
 	reuse, afOnly, afOnlySet bool
 	tos                      uint8
 	ackTimeout               uint8
 	ackTimeoutSet            bool
 
-	psn                wire.PSN // that the peer is to send first
+	psn                wire.PSN // the first PSN that the peer sends
 	qpn                uint32
 	srq                bool
 	qkey               uint32
-	responderResources uint8 // that the peer asked for
+	responderResources uint8 // the peer's wish
 	initiatorDepth     uint8
 	localECE           libibverbs.Ece
 	remoteECE          libibverbs.Ece
 	conn               *conn
 
-	// accepted is false while a connection that came in has not been accepted: it reports nothing.
+	// accepted is false for an incoming connection that the program has not
+	// accepted. Such an ID reports nothing.
 	accepted bool
-	backlog  int // of a listener: how many more requests may wait in its channel
+	backlog  int // for a listener, the number of requests that may still be queued
 	reported int
 	groups   []*group
 }
@@ -65,8 +67,9 @@ const (
 	stateDisconnect // after DISCONNECTED
 )
 
-// NewID returns an ID that reports to a channel. Its queue pairs are those of its port space;
-// RDMA_PS_IB has those that qpType says. It fails with EINVAL for an unknown port space.
+// NewID returns an ID that reports to a channel. The port space determines its
+// type of queue pair; in RDMA_PS_IB, qpType does. NewID fails with EINVAL for
+// an unknown port space.
 func (m *Manager) NewID(channel *Channel, space librdmacm.PortSpace, qpType libibverbs.QpType, context any) (*ID, error) {
 	switch space {
 	case librdmacm.RDMA_PS_TCP:
@@ -98,20 +101,22 @@ func (id *ID) Channel() *Channel { return id.channel }
 // PortSpace returns the ID's port space.
 func (id *ID) PortSpace() librdmacm.PortSpace { return id.space }
 
-// QPType returns which type of queue pair belongs to the ID.
+// QPType returns the type of the ID's queue pairs.
 func (id *ID) QPType() libibverbs.QpType { return id.qpType }
 
-// LocalAddr returns the ID's own address: from Bind, Listen or ResolveAddr on.
+// LocalAddr returns the ID's own address. It is set from Bind, Listen or
+// ResolveAddr on.
 func (id *ID) LocalAddr() netip.AddrPort { return id.local }
 
-// PeerAddr returns the peer's address: from ResolveAddr on, or of a connection that came in.
+// PeerAddr returns the peer's address. It is set from ResolveAddr on, and for
+// incoming connections.
 func (id *ID) PeerAddr() netip.AddrPort { return id.peer }
 
-// Port returns the port that the ID is on, and false if it is on none: it is not bound, or
+// Port returns the ID's port. It returns false if the ID is unbound, or bound
 // to the unspecified address.
 func (id *ID) Port() (Port, bool) { return id.port, id.port.Device != nil }
 
-// Path returns the path to the peer, and false until there is one.
+// Path returns the path to the peer. It returns false if there is none yet.
 func (id *ID) Path() (Path, bool) {
 	if id.path == nil {
 		return Path{}, false
@@ -119,18 +124,21 @@ func (id *ID) Path() (Path, bool) {
 	return *id.path, true
 }
 
-// Reported returns how many events of the ID its channel has handed out; rdma_destroy_id
-// waits until as many are acknowledged. A CONNECT_REQUEST counts for the listener.
+// Reported returns the number of the ID's events that its channel has handed
+// out. rdma_destroy_id waits until that many are acknowledged. A
+// CONNECT_REQUEST counts for the listener.
 func (id *ID) Reported() int { return id.reported }
 
-// SetLocalECE says what Connect and Accept offer of enhanced connection establishment.
+// SetLocalECE sets the options of enhanced connection establishment that
+// Connect and Accept offer.
 func (id *ID) SetLocalECE(ece libibverbs.Ece) { id.localECE = ece }
 
-// RemoteECE returns what the peer has offered.
+// RemoteECE returns the options that the peer offers.
 func (id *ID) RemoteECE() libibverbs.Ece { return id.remoteECE }
 
-// SetOption is rdma_set_option of all but paths. An unknown option is ENOSYS; a value of the wrong length,
-// and an option that comes too late or does not fit the ID, is EINVAL.
+// SetOption is rdma_set_option for all options but paths. It fails with ENOSYS
+// for an unknown option. It fails with EINVAL for a value of the wrong length,
+// and for an option that is set too late or does not apply to the ID.
 func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, value []byte) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -175,7 +183,8 @@ func (id *ID) SetOption(level librdmacm.OptionLevel, option librdmacm.IDOption, 
 // Bind is rdma_bind_addr.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind(addr, true) }
 
-// bind gives the ID an address and port. If nobody is to find it there, they need not be the node's own.
+// bind gives the ID an address and port. With own, they become the node's own,
+// so that peers can find the ID there.
 func (id *ID) bind(addr netip.AddrPort, own bool) error {
 	switch {
 	case id.removed:
@@ -202,13 +211,13 @@ func (id *ID) bind(addr netip.AddrPort, own bool) error {
 	return nil
 }
 
-// zoneMissing reports whether an address means nothing without a zone, and has none.
+// zoneMissing reports whether an address needs a zone but has none.
 func zoneMissing(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
 // acquire puts the ID on the port that has an address.
 func (id *ID) acquire(addr netip.Addr) error {
 	if id.space == librdmacm.RDMA_PS_IPOIB {
-		return syscall.EINVAL // there is no IPoIB on Ethernet
+		return syscall.EINVAL // IPoIB does not exist on Ethernet
 	}
 	port, err := id.m.host.Port(addr)
 	if err == nil {
@@ -217,9 +226,9 @@ func (id *ID) acquire(addr netip.Addr) error {
 	return err
 }
 
-// ResolveAddr is rdma_resolve_addr, with src the zero AddrPort for a null pointer.
-// It binds an ID that is not bound. ADDR_RESOLVED or ADDR_ERROR follows at once; an ID that
-// got the latter may try again.
+// ResolveAddr is rdma_resolve_addr; the zero AddrPort as src stands for a null
+// pointer. It binds an unbound ID. ADDR_RESOLVED or ADDR_ERROR follows at once.
+// After ADDR_ERROR, ResolveAddr may be called again.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort) error {
 	to := dst.Addr()
 	switch {
@@ -277,7 +286,7 @@ func loopback(like netip.Addr) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// status returns an error as an event has it.
+// status returns an error as the status of an event.
 func status(err error) int {
 	if errno, ok := err.(syscall.Errno); ok {
 		return -int(errno)
@@ -287,7 +296,8 @@ func status(err error) int {
 
 const (
 	hopLimit = 64
-	// packetLifeTime is what Linux takes for networks that have nobody to ask.
+	// packetLifeTime is the value that Linux uses on networks without a subnet
+	// administrator.
 	packetLifeTime = 18
 )
 
@@ -302,7 +312,7 @@ func (id *ID) ResolveRoute(timeout time.Duration) error {
 	id.path = &Path{
 		SGID: wire.GIDOf(id.local.Addr()),
 		DGID: wire.GIDOf(id.peer.Addr()),
-		// Linux's way to spread flows over links.
+		// Linux derives the flow label in this way, to spread flows over links.
 		FlowLabel:      (uint32(id.local.Port())*31 + uint32(id.peer.Port())) & 0xFFFFF,
 		TrafficClass:   id.tos,
 		HopLimit:       hopLimit,
@@ -318,8 +328,8 @@ func (id *ID) ResolveRoute(timeout time.Duration) error {
 	return nil
 }
 
-// SetPath is rdma_set_option of RDMA_OPTION_IB_PATH, in place of ResolveRoute. ROUTE_RESOLVED
-// follows at once.
+// SetPath is rdma_set_option with RDMA_OPTION_IB_PATH. It takes the place of
+// ResolveRoute. ROUTE_RESOLVED follows at once.
 func (id *ID) SetPath(path Path) error {
 	switch {
 	case id.removed:
@@ -333,12 +343,12 @@ func (id *ID) SetPath(path Path) error {
 	return nil
 }
 
-// maxBacklog is Linux's limit of requests that wait in a listener's channel.
+// maxBacklog is Linux's limit of requests that are queued for a listener.
 const maxBacklog = 1024
 
-// Listen is rdma_listen. An ID that is not bound listens at all addresses of IPv4. Requests
-// beyond the backlog are dropped, and come again when the peer repeats them; an event
-// that is taken makes room.
+// Listen is rdma_listen. An unbound ID listens at all IPv4 addresses. Requests
+// beyond the backlog are dropped; the peer repeats them. Each event that the
+// program takes makes room for one request.
 func (id *ID) Listen(backlog int) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -362,10 +372,11 @@ func (id *ID) Listen(backlog int) error {
 	return nil
 }
 
-// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH by the numbers that they stand
-// for: what the device can do, and for Accept what the peer asked for at most. It fails with
-// EINVAL for more than the device can do. Connect and Accept do the same; the
-// owner needs the numbers before, when it takes the queue pair to RTS for Accept.
+// Settle replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH in param by
+// numbers: the device's limits and, for Accept, at most what the peer asked
+// for. It fails with EINVAL for numbers beyond the device's limits. Connect and
+// Accept call it too; the owner needs the numbers earlier, to take the queue
+// pair to RTS before Accept.
 func (id *ID) Settle(param *ConnParam) error {
 	responder, initiator := id.port.MaxResponderResources, id.port.MaxInitiatorDepth
 	most := func(number *uint8, all, limit uint8, asked uint8) error {
@@ -385,7 +396,7 @@ func (id *ID) Settle(param *ConnParam) error {
 	return most(&param.InitiatorDepth, librdmacm.RDMA_MAX_INIT_DEPTH, initiator, id.initiatorDepth)
 }
 
-// How much private data a program can give.
+// The largest private data of a program, in bytes.
 const (
 	maxREQData     = 92 - wire.IPHeaderLen
 	maxREPData     = 196
@@ -427,8 +438,8 @@ func (id *ID) Connect(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// Accept is rdma_accept of a request. If it fails for a reason other than a wrong state of
-// the ID, the request is rejected.
+// Accept is rdma_accept for a connection request. If it fails for any reason
+// but the ID's state, it also rejects the request.
 func (id *ID) Accept(now time.Duration, param ConnParam) error {
 	switch {
 	case id.removed:
@@ -454,9 +465,9 @@ func (id *ID) Accept(now time.Duration, param ConnParam) error {
 	return nil
 }
 
-// Establish says to the peer, which has accepted, that the queue pair is ready: rdma_establish, and
-// what rdma_get_cm_event does with CONNECT_RESPONSE. If it fails for a reason other than
-// a wrong state of the ID, the connection is rejected.
+// Establish tells the peer, which has accepted, that the queue pair is ready.
+// It is rdma_establish, and what rdma_get_cm_event does at CONNECT_RESPONSE. If
+// it fails for any reason but the ID's state, it also rejects the connection.
 func (id *ID) Establish(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -471,7 +482,7 @@ func (id *ID) Establish(now time.Duration) error {
 	return nil
 }
 
-// reasonVendorOption is the reason of rdma_reject_ece.
+// reasonVendorOption is the reason that rdma_reject_ece sends.
 const reasonVendorOption = 35
 
 // Reject is rdma_reject with reason 0, and rdma_reject_ece with reason 35.
@@ -491,8 +502,8 @@ func (id *ID) Reject(now time.Duration, reason uint8, private []byte) error {
 	return id.conn.reject(now, wire.RejectReason(reason), private)
 }
 
-// Disconnect is rdma_disconnect: it ends a connection, or agrees to its end after
-// DISCONNECTED. In other states of a connection it does nothing.
+// Disconnect is rdma_disconnect. It ends a connection, or agrees to its end
+// after DISCONNECTED. In other states of a connection it has no effect.
 func (id *ID) Disconnect(now time.Duration) error {
 	switch {
 	case id.removed:
@@ -504,8 +515,9 @@ func (id *ID) Disconnect(now time.Duration) error {
 	return nil
 }
 
-// Notify is rdma_notify. With COMM_EST, ESTABLISHED follows although the peer's last message
-// has not arrived; EISCONN says that it has.
+// Notify is rdma_notify. With COMM_EST, the ID reports ESTABLISHED before the
+// peer's last message arrives. It fails with EISCONN if that message has
+// arrived.
 func (id *ID) Notify(event libibverbs.EventType) error {
 	switch {
 	case id.removed:
@@ -532,7 +544,7 @@ func (id *ID) WriteEvent(event librdmacm.CmEventType, status int, arg uint64) er
 	return nil
 }
 
-// Report queues an event that the owner makes, such as ADDRINFO_RESOLVED.
+// Report queues an event that the owner generates, such as ADDRINFO_RESOLVED.
 func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -541,7 +553,7 @@ func (id *ID) Report(event librdmacm.CmEventType, status int) error {
 	return nil
 }
 
-// Migrate is rdma_migrate_id: events that nobody has taken yet move to the other channel.
+// Migrate is rdma_migrate_id. The ID's queued events move to the other channel.
 func (id *ID) Migrate(to *Channel) error {
 	if id.removed {
 		return syscall.ENXIO
@@ -560,8 +572,9 @@ func (id *ID) Migrate(to *Channel) error {
 	return nil
 }
 
-// Destroy is rdma_destroy_id without its waiting: it ends a connection, answers what it has not
-// answered, and drops the ID's events. The ID must not be used afterwards.
+// Destroy is rdma_destroy_id without its waiting. It ends the connection,
+// rejects queued requests, and drops the ID's events. The ID must not be used
+// afterwards.
 func (id *ID) Destroy(now time.Duration) {
 	for _, e := range id.channel.take(func(e *Event) bool { return e.owner == id }) {
 		if e.Listen == id {
@@ -575,7 +588,7 @@ func (id *ID) Destroy(now time.Duration) {
 	delete(id.m.ids, id)
 }
 
-// end gives up whatever the ID has.
+// end ends the ID's connection, leaves its groups and releases its port.
 func (id *ID) end(now time.Duration) {
 	if id.conn != nil {
 		id.conn.destroy(now)
@@ -586,7 +599,8 @@ func (id *ID) end(now time.Duration) {
 	id.releasePort()
 }
 
-// report queues an event of the ID, unless the program does not know it yet.
+// report queues an event of the ID, unless the ID is an incoming connection
+// that the program has not accepted.
 func (id *ID) report(e *Event) {
 	if !id.accepted {
 		return

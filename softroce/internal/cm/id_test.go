@@ -108,7 +108,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestReuse has IDs that share an address, which they may as long as none of them listens.
+// TestReuse has IDs that share an address, which they may as long as none of
+// them listens.
 func TestReuse(t *testing.T) {
 	n, _, server := pair(t)
 	first, second := server.id(tcp), server.id(tcp)
@@ -121,10 +122,11 @@ func TestReuse(t *testing.T) {
 	require.NoError(t, first.Listen(1))
 	third := server.id(tcp)
 	reuse(t, third)
-	require.ErrorIs(t, third.Bind(netip.MustParseAddrPort(serverAddr)), syscall.EADDRINUSE, "who listens does not share")
+	require.ErrorIs(t, third.Bind(netip.MustParseAddrPort(serverAddr)), syscall.EADDRINUSE, "a listener does not share its port")
 }
 
-// TestNoPortLeft has a machine where other nodes have taken all ports, and one that has no sockets.
+// TestNoPortLeft has a machine where other nodes have taken all ports, and one
+// that has no sockets.
 func TestNoPortLeft(t *testing.T) {
 	for want, claim := range map[syscall.Errno]error{
 		syscall.EADDRNOTAVAIL: syscall.EADDRINUSE,
@@ -544,7 +546,7 @@ func TestNewID(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// TestMigrate moves IDs with events that nobody has taken.
+// TestMigrate moves IDs with events that the program has not taken.
 func TestMigrate(t *testing.T) {
 	n, client, server := pair(t)
 	listener := server.listen(tcp, serverAddr)
@@ -578,7 +580,8 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, 28, client.last(rejected).Status)
 }
 
-// TestDestroyListener destroys one with requests that nobody has taken.
+// TestDestroyListener destroys one with requests that the program has not
+// taken.
 func TestDestroyListener(t *testing.T) {
 	n, client, server := pair(t)
 	listener := server.listen(tcp, serverAddr)
@@ -618,7 +621,7 @@ func TestMulticast(t *testing.T) {
 
 	require.NoError(t, id.JoinMulticast(group, 0, "first"))
 	require.NoError(t, id.JoinMulticast(group, sendOnly, "second"))
-	require.Equal(t, map[netip.Addr]int{group: 1}, client.groups, "who only sends is no member")
+	require.Equal(t, map[netip.Addr]int{group: 1}, client.groups, "an ID that only sends is no member")
 	n.run(0)
 	require.Equal(t, []string{"MULTICAST_JOIN", "MULTICAST_JOIN"}, client.log)
 	e := client.events[0]

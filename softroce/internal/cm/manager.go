@@ -14,22 +14,24 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Config says what New makes. All fields but Scale are needed.
+// Config configures a Manager. Only Scale may be left zero.
 type Config struct {
 	Host Host
-	// Random returns random numbers, from which come the numbers of connections, ports, and
-	// first packets.
+	// Random returns random numbers. The manager derives connection numbers,
+	// ports and first packet sequence numbers from them.
 	Random func() uint32
-	// GUID tells this manager from those of other nodes. It must not be one that a node of
-	// this machine had some seconds ago, so it is random at best.
+	// GUID distinguishes this manager from those of other nodes. A node of this
+	// machine must not have had the same one within the last seconds, so it is
+	// best random.
 	GUID uint64
-	// Scale multiplies Linux's times; 0 means DefaultScale. With 1 a message is repeated after
-	// 4 to 6 seconds, and a peer is unreachable after 98.
+	// Scale multiplies Linux's times; 0 means DefaultScale. With Scale 1, a
+	// message is repeated after 4 to 6 seconds, and a peer is unreachable after 98.
 	Scale float64
 }
 
-// DefaultScale is for peers that lose messages only if a test wants that: a message is repeated
-// after 512 to 768 ms, and a peer is unreachable after 12 seconds.
+// DefaultScale suits networks that lose messages only if a test wants that: a
+// message is repeated after 512 to 768 ms, and a peer is unreachable after 12
+// seconds.
 const DefaultScale = 1. / 8
 
 // A Manager is the connection manager of a node.
@@ -39,27 +41,27 @@ type Manager struct {
 	guid   uint64
 	scale  float64
 
-	serial     uint64 // of the newest ID or connection
+	serial     uint64 // the serial number of the newest ID or connection
 	ids        map[*ID]struct{}
 	bound      map[service][]*ID
 	claims     map[Claim]*claim
-	conns      map[uint32]*conn  // by the number that this side gave
-	remoteIDs  map[remote]*conn  // by the number that the peer gave
-	remoteQPNs map[remote]*conn  // by the peer's queue pair; only while there is a connection
-	sidr       map[sidrKey]*conn // requests for services that came in
+	conns      map[uint32]*conn  // keyed by this side's number
+	remoteIDs  map[remote]*conn  // keyed by the peer's number
+	remoteQPNs map[remote]*conn  // keyed by the peer's queue pair; only established connections and those on the way
+	sidr       map[sidrKey]*conn // incoming service requests
 	timers     timers
-	timeWaits  int // of the timers
+	timeWaits  int // number of connections in time wait
 }
 
-// A remote is a number that a peer has given. A peer says itself which GUID it
-// has, so that alone tells nothing.
+// A remote is a number that a peer chose. The GUID is also the peer's choice
+// and proves nothing, so the key has the peer too.
 type remote struct {
 	peer   peer
 	guid   uint64
 	number uint32
 }
 
-// A sidrKey tells requests for datagram services apart.
+// A sidrKey identifies an incoming request for a datagram service.
 type sidrKey struct {
 	peer   peer
 	number uint32
@@ -85,7 +87,8 @@ func New(config Config) *Manager {
 	}
 }
 
-// Advance does what is due at a time, and returns when it wants to be called next, as Next does.
+// Advance runs the timers that are due, and returns when to call it next, as
+// Next does.
 func (m *Manager) Advance(now time.Duration) (next time.Duration, ok bool) {
 	for len(m.timers) > 0 && m.timers[0].due <= now {
 		heap.Pop(&m.timers).(*conn).expire(now)
@@ -93,8 +96,8 @@ func (m *Manager) Advance(now time.Duration) (next time.Duration, ok bool) {
 	return m.Next()
 }
 
-// Next returns when Advance wants to be called, and false if it need not be. Any call that
-// takes the time may change that.
+// Next returns when to call Advance. It returns false if no timer runs. Each
+// call that takes the time may change that.
 func (m *Manager) Next() (next time.Duration, ok bool) {
 	if len(m.timers) == 0 {
 		return 0, false
@@ -102,8 +105,8 @@ func (m *Manager) Next() (next time.Duration, ok bool) {
 	return m.timers[0].due, true
 }
 
-// Receive takes a message that has arrived. It drops what is not a message, or
-// from an address that no host can have.
+// Receive handles a message that has arrived. It drops malformed messages, and
+// those from an address that no host can have.
 func (m *Manager) Receive(now time.Duration, in MAD) {
 	message, err := wire.ParseMAD(in.Data)
 	if err != nil || !isHost(in.Src) {
@@ -135,8 +138,8 @@ func (m *Manager) Receive(now time.Duration, in MAD) {
 	}
 }
 
-// between returns the connection with the sender of a message to which both sides have given these numbers, the peer's 0
-// if it is not known yet.
+// between returns the connection with these two numbers, if the message comes
+// from its peer. remote is 0 if this side does not know the peer's number yet.
 func (m *Manager) between(in MAD, local, remote uint32) *conn {
 	if c := m.conns[local]; c != nil && c.remoteID == remote && c.isOf(in) {
 		return c
@@ -144,14 +147,14 @@ func (m *Manager) between(in MAD, local, remote uint32) *conn {
 	return nil
 }
 
-// answer sends a message to where in came from.
+// answer sends a message to the sender of in.
 func (m *Manager) answer(in MAD, message wire.Message) {
 	data := wire.MAD(message)
 	m.host.Send(MAD{Node: in.Node, Src: in.Dst, Dst: in.Src, Data: data[:]})
 }
 
-// NodeGone ends the connections to a node that has ended, as its own manager would have done
-// if its process had exited in an orderly way.
+// NodeGone ends the connections to a node that has ended, as that node's
+// manager would have done at an orderly exit.
 func (m *Manager) NodeGone(now time.Duration, node int) {
 	oldestFirst := func(a, b *conn) int { return cmp.Compare(a.serial, b.serial) }
 	for _, c := range slices.SortedFunc(maps.Values(m.conns), oldestFirst) {
@@ -161,8 +164,10 @@ func (m *Manager) NodeGone(now time.Duration, node int) {
 	}
 }
 
-// Unreachable takes a message of this manager's that a peer's host has refused, since no process is there that could take it. Src is the peer's
-// address, as if the message had come back. A request to disconnect needs no answer then. Other messages are repeated, as a process may come.
+// Unreachable handles a message of this manager that the peer's host refused,
+// because no process there could take it. back has the peer's address as Src,
+// as if the message had come back. A request to disconnect then needs no
+// answer. Other messages are still repeated, as a process may yet start.
 func (m *Manager) Unreachable(now time.Duration, back MAD) {
 	message, err := wire.ParseMAD(back.Data)
 	if err != nil {
@@ -175,8 +180,9 @@ func (m *Manager) Unreachable(now time.Duration, back MAD) {
 	}
 }
 
-// RemoveDevice says that a device is gone. The IDs on it get DEVICE_REMOVAL, their connections
-// end, and their calls fail with ENXIO from now on, except for Destroy.
+// RemoveDevice handles the removal of a device. The IDs on it report
+// DEVICE_REMOVAL, their connections end, and from then on their methods fail
+// with ENXIO, except for Destroy.
 func (m *Manager) RemoveDevice(now time.Duration, device any) {
 	for _, id := range m.idsThat(func(id *ID) bool { return id.port.Device == device && !id.removed }) {
 		id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_DEVICE_REMOVAL})
@@ -185,15 +191,16 @@ func (m *Manager) RemoveDevice(now time.Duration, device any) {
 	}
 }
 
-// ChangeAddress gives the IDs on a device ADDR_CHANGE, as Linux does when the link that is in
-// use of several bonded ones changes.
+// ChangeAddress reports ADDR_CHANGE for the IDs on a device, as Linux does when
+// a bond changes its active link.
 func (m *Manager) ChangeAddress(device any) {
 	for _, id := range m.idsThat(func(id *ID) bool { return id.port.Device == device && !id.removed }) {
 		id.report(&Event{Type: librdmacm.RDMA_CM_EVENT_ADDR_CHANGE})
 	}
 }
 
-// A Path is what a path record says about the way from one port to another.
+// A Path is the content of a path record: the parameters of the way from one
+// port to another.
 type Path struct {
 	SGID, DGID     wire.GID
 	FlowLabel      uint32

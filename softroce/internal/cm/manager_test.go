@@ -69,7 +69,9 @@ func TestChangeAddress(t *testing.T) {
 	require.Same(t, id, client.last(addrChange).ID)
 }
 
-// A request to disconnect that the peer's host refuses is not repeated. What else is refused changes nothing, and neither does a message with other numbers, or from another host.
+// A request to disconnect that the peer's host refuses is not repeated. What
+// else is refused changes nothing, and neither does a message with other
+// numbers, or from another host.
 func TestUnreachable(t *testing.T) {
 	n, client, server := pair(t)
 	server.listen(tcp, serverAddr)
@@ -224,8 +226,9 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, []uint32{5, 6}, sent)
 }
 
-// FuzzReceive gives any messages to a manager with a listener and connections in several
-// states. The first byte of each says what to do, the others what to change of a valid message.
+// FuzzReceive gives any messages to a manager with a listener and connections
+// in several states. The first byte of each says what to do, the others what to
+// change of a valid message.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte{0})
 	seed := make([]byte, 0, 16*10)

@@ -19,11 +19,12 @@ type group struct {
 	reported int
 }
 
-// errNotSupported is the kernel's own ENOTSUPP, which is not that of C's library.
+// errNotSupported is the kernel's internal ENOTSUPP, for which libc has no
+// name.
 const errNotSupported = syscall.Errno(524)
 
-// JoinMulticast is rdma_join_multicast_ex. MULTICAST_JOIN follows at once, with context in
-// it. The groups of IPv6 are not supported with RoCE version 2.
+// JoinMulticast is rdma_join_multicast_ex. MULTICAST_JOIN follows at once, with
+// the given context. RoCE version 2 does not support groups of IPv6.
 func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, context any) error {
 	switch {
 	case id.removed:
@@ -55,14 +56,14 @@ func (id *ID) JoinMulticast(addr netip.Addr, flags librdmacm.CmMcJoinFlags, cont
 	return nil
 }
 
-// LeaveMulticast is rdma_leave_multicast without its waiting: it drops the group's events,
-// and returns how many of them the channel has handed out. It fails with EADDRNOTAVAIL
-// if the ID is not in the group.
+// LeaveMulticast is rdma_leave_multicast without its waiting. It drops the
+// group's events and returns how many of them the channel has handed out. It
+// fails with EADDRNOTAVAIL if the ID is not in the group.
 func (id *ID) LeaveMulticast(addr netip.Addr) (reported int, err error) {
 	if id.removed {
 		return 0, syscall.ENXIO
 	}
-	// The newest first, as in C's library.
+	// The newest membership first, as in librdmacm.
 	for _, g := range slices.Backward(id.groups) {
 		if g.addr == addr {
 			id.leave(g)
@@ -80,7 +81,7 @@ func (id *ID) leave(g *group) {
 	}
 }
 
-// setDefaultQKey gives the ID a Q_Key, if it has none.
+// setDefaultQKey gives the ID the default Q_Key if it has none.
 func (id *ID) setDefaultQKey() {
 	if id.qkey == 0 {
 		id.qkey = librdmacm.RDMA_UDP_QKEY

@@ -32,7 +32,8 @@ type network struct {
 	t     testing.TB
 	now   time.Duration
 	nodes []*node
-	// fault returns after which times a message arrives, once or more often; never, if none.
+	// fault returns after which times a message arrives, once or more often;
+	// never, if none.
 	fault   func(wire.Message) []time.Duration
 	flying  []flight // sorted by time
 	sent    []string // all messages, as REQ and so on
@@ -161,7 +162,7 @@ func (nd *node) Send(mad cm.MAD) {
 		space, port, ok := wire.ServicePort(mad.Service)
 		require.True(n.t, ok)
 		for _, other := range n.nodes {
-			// Who has the address at all refuses, as on a network.
+			// If no node has the port, a node with the address refuses.
 			if _, ok := other.ports[mad.Dst]; ok && (to == nd || other.has(librdmacm.PortSpace(space), mad.Dst, port)) {
 				to = other
 			}
@@ -196,7 +197,8 @@ func (n *network) after(d time.Duration, do func()) {
 	n.actions = slices.Insert(n.actions, i, action{at, do})
 }
 
-// step lets the time pass to what happens next, and returns false if that is after a time, or never.
+// step lets the time pass to what happens next, and returns false if that is
+// after a time, or never.
 func (n *network) step(until time.Duration) bool {
 	next, what := until, (func())(nil)
 	for _, nd := range n.nodes {

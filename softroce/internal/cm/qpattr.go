@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// InitQPAttr is rdma_init_qp_attr: what to give to ibv_modify_qp to take the ID's queue pair
-// to a state.
+// InitQPAttr is rdma_init_qp_attr. It returns the attributes with which
+// ibv_modify_qp takes the ID's queue pair to a state.
 func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask libibverbs.QpAttrMask, err error) {
 	switch {
 	case id.removed:
@@ -71,5 +71,5 @@ func (id *ID) InitQPAttr(to libibverbs.QpState) (attr libibverbs.QpAttr, mask li
 	return attr, mask, nil
 }
 
-// connecting reports whether c is on the way to a connection, or is one.
+// connecting reports whether c is being connected or is established.
 func (c *conn) connecting() bool { return c.state >= connREQSent && c.state <= connEstablished }

@@ -29,8 +29,8 @@ func (c *conn) sendSIDRReq(now time.Duration, private []byte) {
 	c.ask(now, req, connSIDRReqSent)
 }
 
-// receiveSIDRReq takes a request for a datagram service. Repetitions are dropped until it
-// has been answered.
+// receiveSIDRReq handles a request for a datagram service. Repetitions are
+// dropped until the request has been answered.
 func (m *Manager) receiveSIDRReq(in MAD, req *wire.SIDRReq) {
 	if m.sidr[sidrKey{in.sender(), req.RequestID}] != nil {
 		return
@@ -68,7 +68,7 @@ func (m *Manager) receiveSIDRReq(in MAD, req *wire.SIDRReq) {
 	asked.listener.requested(&Event{ID: id, UD: UDParam{PrivateData: req.PrivateData[wire.IPHeaderLen:]}})
 }
 
-// acceptSIDR gives the peer the queue pair of the ID.
+// acceptSIDR sends the peer the ID's queue pair number and Q_Key.
 func (c *conn) acceptSIDR(private []byte) error {
 	id := c.id
 	id.setDefaultQKey()
@@ -81,7 +81,7 @@ func (c *conn) acceptSIDR(private []byte) error {
 	}, private)
 }
 
-// sendSIDRRep answers a request, which ends the exchange.
+// sendSIDRRep answers a request and ends the exchange.
 func (c *conn) sendSIDRRep(rep *wire.SIDRRep, private []byte) error {
 	if c.state != connSIDRReqReceived || len(private) > maxSIDRRepData {
 		return syscall.EINVAL
@@ -93,7 +93,7 @@ func (c *conn) sendSIDRRep(rep *wire.SIDRRep, private []byte) error {
 	return nil
 }
 
-// receiveSIDRRep takes the answer to a request.
+// receiveSIDRRep handles the answer to a request.
 func (m *Manager) receiveSIDRRep(in MAD, rep *wire.SIDRRep) {
 	c := m.conns[rep.RequestID]
 	if c == nil || c.state != connSIDRReqSent || !c.isOf(in) {

@@ -18,8 +18,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// What an ID may see. It always comes to an end: one of the events that end it, or its
-// destruction (x) by its program.
+// What an ID may see. It always comes to an end: one of the events that end it,
+// or its destruction (x) by its program.
 var (
 	activeLife = regexp.MustCompile(`^ADDR_RESOLVED ROUTE_RESOLVED (x|UNREACHABLE\(-110\) x|REJECTED\(\d+\) x|` +
 		`CONNECT_RESPONSE (x|REJECTED\(\d+\) x|DISCONNECTED(\(-110\))? (TIMEWAIT_EXIT )?x))$`)
@@ -28,7 +28,8 @@ var (
 	serviceLife = regexp.MustCompile(`^(ADDR_RESOLVED ROUTE_RESOLVED (ESTABLISHED |UNREACHABLE\((-110|\d)\) )?|CONNECT_REQUEST )x$`)
 )
 
-// A storm is thousands of connections whose programs do anything that is allowed.
+// A storm is thousands of connections whose programs do anything that is
+// allowed.
 type storm struct {
 	*network
 	random *rand.Rand
@@ -91,8 +92,8 @@ func (s *storm) handle(e *cm.Event) {
 				_ = id.Reject(s.now, 0, nil)
 				s.destroy(id)
 			} else if id.Establish(s.now) == nil {
-				// Whoever is connected ends that some time, since the last message of
-				// one that destroys its ID may be lost.
+				// Each connected ID disconnects at some time, since the last message of
+				// a peer that destroys its ID may be lost.
 				s.after(10*s.moment(), func() { s.end(id) })
 			}
 		})
@@ -129,7 +130,8 @@ func (s *storm) qpn() uint32 {
 	return s.serial
 }
 
-// TestStorm connects thousands of times among three nodes that lose, double and delay messages.
+// TestStorm connects thousands of times among three nodes that lose, double and
+// delay messages.
 func TestStorm(t *testing.T) {
 	for _, test := range []struct {
 		name string

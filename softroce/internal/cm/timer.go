@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// timers has the connections that wait for a time, the first due at the top.
+// timers is a heap of the connections with a running timer, the first due on
+// top.
 type timers []*conn
 
 func (t timers) Len() int { return len(t) }
@@ -39,14 +40,15 @@ func (t *timers) Pop() any {
 	return c
 }
 
-// wait makes c due after a time, scaled, in place of whatever it waits for.
+// wait starts c's timer, which replaces a running one. d is scaled by
+// Config.Scale.
 func (c *conn) wait(now, d time.Duration) {
 	c.stop()
 	c.due = now + time.Duration(float64(d)*c.m.scale)
 	heap.Push(&c.m.timers, c)
 }
 
-// stop ends c's waiting.
+// stop stops c's timer.
 func (c *conn) stop() {
 	if c.timer >= 0 {
 		heap.Remove(&c.m.timers, c.timer)

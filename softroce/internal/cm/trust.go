@@ -12,26 +12,27 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// What a peer says about itself counts only as far as the link proves it: a
-// message is from the node and the address that the Host names. Times that a
-// peer chooses are capped here, and what waits for them is bounded in number.
+// A peer's claims about itself count only as far as the link proves them: a
+// message comes from the node and the address that the Host reports. Times that
+// a peer chooses are capped here, and the number of objects that wait for them
+// is bounded.
 
 const (
-	// maxResponseTimeout caps the time in which a peer says that it answers:
-	// 8.6 s. Linux's peers say 4.3 s.
+	// maxResponseTimeout caps the time within which a peer says it answers: 8.6
+	// s. Peers on Linux say 4.3 s.
 	maxResponseTimeout = 21
-	// maxServiceTimeout caps the time by which a peer says that its answer is
-	// late: 69 s, as Linux's do.
+	// maxServiceTimeout caps the time by which a peer announces a late answer:
+	// 69 s, as on Linux.
 	maxServiceTimeout = 24
-	// maxAckTimeout caps the time that a peer chooses for the acknowledgements
-	// of the queue pair, and so for the time wait: 17 s. Linux's peers choose
+	// maxAckTimeout caps the acknowledgement timeout that a peer chooses for
+	// the queue pair, and with it the time wait: 17 s. Peers on Linux choose
 	// 2.1 s.
 	maxAckTimeout = 22
-	// maxTimeWaits is how many connections are in time wait at most.
+	// maxTimeWaits limits the number of connections in time wait.
 	maxTimeWaits = 1 << 13
 )
 
-// A peer is an end of a connection: a node, at one of its addresses.
+// A peer is the remote end of a connection: a node, at one of its addresses.
 type peer struct {
 	node int
 	addr wire.GID
@@ -39,12 +40,12 @@ type peer struct {
 
 func peerOf(node int, addr netip.Addr) peer { return peer{node, wire.GIDOf(addr)} }
 
-// sender returns the peer that a message comes from.
+// sender returns the peer that sent a message.
 func (in MAD) sender() peer { return peerOf(in.Node, in.Src) }
 
-// A party is what shares a bound: a node, and of the nodes that the link does
-// not tell apart, those that one host may be. With IPv6, that is a network of
-// 2^64 addresses.
+// A party is the unit for which bounds count: a node or, where the link does
+// not identify nodes, the addresses that one host may have. With IPv6, these
+// are a network of 2^64 addresses.
 type party struct {
 	node   int
 	prefix netip.Prefix
@@ -59,22 +60,23 @@ func partyOf(node int, addr netip.Addr) party {
 	return party{node, prefix}
 }
 
-// isHost reports whether a host can have an address.
+// isHost reports whether an address can be that of a host.
 func isHost(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() &&
 		!(a.Is4() && (a.As4()[0] == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})))
 }
 
-// isOf reports whether a message comes from the other end of c: the node that
-// has answered, or was asked last.
+// isOf reports whether a message comes from c's peer: from the node that has
+// answered or else was asked last.
 func (c *conn) isOf(in MAD) bool {
 	return in.Node == cmp.Or(c.node, c.asked) && wire.GIDOf(c.peer) == wire.GIDOf(in.Src) && wire.GIDOf(c.local) == wire.GIDOf(in.Dst)
 }
 
-// hasRoom reports whether one more request may wait for the program. If there
-// is no room and another party has more requests waiting than the sender of
-// this one would have, or another address of its own party has, the newest of
-// them gives up its place. Its peer repeats it.
+// hasRoom reports whether one more request may be queued for the program. A
+// full queue makes room by dropping the newest request of the party that would
+// have the most. If that is the sender's own party, the request must be from
+// another address that has more requests queued. The peer repeats a dropped
+// request.
 func (id *ID) hasRoom(in MAD) bool {
 	if id.backlog > 0 {
 		return true
@@ -104,8 +106,8 @@ func (id *ID) hasRoom(in MAD) bool {
 	return true
 }
 
-// most returns the party that has sent the most requests if one has more than asker would have
-// with so many more, and else asker.
+// most returns the source with the most requests, or asker if none has more
+// than asker would have with more additional ones.
 func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int) T {
 	waiting := map[T]int{asker: more}
 	for _, e := range requests {
@@ -123,7 +125,7 @@ func most[T comparable](requests []*Event, of func(*Event) T, asker T, more int)
 func (e *Event) sender() peer { return e.ID.conn.end() }
 func (e *Event) party() party { return e.ID.conn.party() }
 
-// dismiss forgets a request that waits for the program.
+// dismiss drops a request that is queued for the program.
 func (id *ID) dismiss(request *Event) {
 	id.channel.take(func(e *Event) bool { return e == request })
 	id.backlog++
@@ -135,8 +137,8 @@ func (id *ID) dismiss(request *Event) {
 func (in MAD) party() party  { return partyOf(in.Node, in.Src) }
 func (c *conn) party() party { return partyOf(c.node, c.peer) }
 
-// boundTimeWaits ends the time wait of some connections early if there are too
-// many: of the party that has the most, the older half.
+// boundTimeWaits ends time waits early if there are too many: the older half of
+// those of the party that has the most.
 func (m *Manager) boundTimeWaits() {
 	if m.timeWaits < maxTimeWaits {
 		return
@@ -160,11 +162,12 @@ func (m *Manager) boundTimeWaits() {
 	}
 }
 
-// endTimeWait ends the time wait.
+// endTimeWait ends the time wait of c.
 func (c *conn) endTimeWait() {
 	c.reset()
 	c.report(&Event{Type: librdmacm.RDMA_CM_EVENT_TIMEWAIT_EXIT})
 }
 
-// peersTime returns the time of a code that a peer has chosen.
+// peersTime returns the time that a peer's code stands for, capped at the code
+// most.
 func peersTime(code, most uint8) time.Duration { return wire.LinuxCMTimeout(min(code, most)) }

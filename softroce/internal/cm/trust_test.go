@@ -167,7 +167,8 @@ func TestOnlyTheServiceAnswers(t *testing.T) {
 	require.Equal(t, []string{"ESTABLISHED"}, client.log)
 }
 
-// forged is a REQ from a host of its own address, which has the GUID of another.
+// forged is a REQ from a host of its own address, which has the GUID of
+// another.
 func forged(guid uint64, number, qpn uint32, port uint16) *wire.REQ {
 	return requestFrom(attackerIP, guid, number, qpn, port)
 }
@@ -198,7 +199,7 @@ func (v *victims) deliver(src netip.Addr, m wire.Message) {
 func TestForgedGUID(t *testing.T) {
 	v := newVictims(t, 0)
 	for qpn := range uint32(64) {
-		v.deliver(attackerIP, forged(v.req.LocalCAGUID, 1000+qpn, v.req.LocalQPN-32+qpn, 1))    // nobody listens there
+		v.deliver(attackerIP, forged(v.req.LocalCAGUID, 1000+qpn, v.req.LocalQPN-32+qpn, 1))    // no ID listens there
 		v.deliver(attackerIP, forged(v.req.LocalCAGUID, 2000+qpn, v.req.LocalQPN-32+qpn, 7174)) // accepted
 	}
 	v.run(time.Second)
@@ -433,8 +434,9 @@ func TestBacklogIsShared(t *testing.T) {
 	}
 }
 
-// TestBacklogIsSharedInANetwork has a host of IPv6 that asks with one address, or
-// with many of its network, beside one of the same network and one of another.
+// TestBacklogIsSharedInANetwork has a host of IPv6 that asks with one address,
+// or with many of its network, beside one of the same network and one of
+// another.
 func TestBacklogIsSharedInANetwork(t *testing.T) {
 	own := netip.MustParseAddr("2001:db8::2")
 	near, far := netip.MustParseAddr("2001:db8:1::77"), netip.MustParseAddr("2001:db8:2::77")
