@@ -4,16 +4,18 @@ package wire
 
 import "net/netip"
 
-// A GID names a port: an IPv6 address, or an IPv4 address a.b.c.d as ::ffff:a.b.c.d.
+// A GID identifies a port: an IPv6 address, or an IPv4 address a.b.c.d as
+// ::ffff:a.b.c.d.
 type GID [16]byte
 
-// GIDOf returns the GID of an address. A zone is dropped; the zero Addr has the zero GID.
+// GIDOf returns the GID of an address. A zone is dropped; the zero Addr has the
+// zero GID.
 func GIDOf(a netip.Addr) GID { return a.As16() }
 
-// Addr returns the address, IPv4 if g is that of one.
+// Addr returns the address of g, which is IPv4 if Is4 is true.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// Is4 reports whether g is that of an IPv4 address.
+// Is4 reports whether g is the GID of an IPv4 address.
 func (g GID) Is4() bool { return netip.AddrFrom16(g).Is4In6() }
 
 func (g GID) String() string { return g.Addr().String() }

@@ -9,9 +9,10 @@ const GRHLen = 40
 
 const protocolUDP = 17
 
-// GRH returns the route header that precedes the packet's payload in the receive buffer of a
-// datagram queue pair: the IPv6 header, or 20 bytes of zero and the IPv4 header. It is made of
-// the packet's addresses, TrafficClass, HopLimit, FlowLabel and size. IPv4's identification is 0.
+// GRH returns the route header that precedes the payload in the receive buffer
+// of a datagram queue pair: the IPv6 header, or 20 zero bytes and the IPv4
+// header. It is made from the packet's addresses, TrafficClass, HopLimit,
+// FlowLabel and size. The identification of IPv4 is 0.
 func (p *Packet) GRH() [GRHLen]byte {
 	var b [GRHLen]byte
 	size := udpHeaderLen + p.Size()
@@ -37,7 +38,7 @@ func (p *Packet) GRH() [GRHLen]byte {
 	return b
 }
 
-// checksum returns that of an IPv4 header, whose own is 0.
+// checksum returns the checksum of an IPv4 header whose checksum field is 0.
 func checksum(h []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(h); i += 2 {

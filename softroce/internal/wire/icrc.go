@@ -7,16 +7,17 @@ import (
 	"hash/crc32"
 )
 
-// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP and UDP header, in which
-// what routers may change is ones, and the packet, whose byte 4 is ones.
+// The ICRC is the CRC-32 of Ethernet over eight bytes of ones, the IP and UDP
+// headers with ones in all fields that routers may change, and the packet with
+// ones in byte 4.
 //
-// A CRC is linear: each bit adds (XOR) to the state at the end an amount that depends only on
-// how many bits follow it. So a Flow keeps the state at the end of the UDP header as it is
-// when the fields that differ from packet to packet are 0, and a table for each of these fields
-// has what its values add.
+// A CRC is linear: each bit adds (XOR) to the final state a value that depends
+// only on the number of bits that follow. So a Flow keeps the state after the
+// UDP header for the case that all fields which vary by packet are 0. For each
+// of these fields, a table has the values that its contents add.
 
 const (
-	maskedLen    = 8 // ones in place of InfiniBand's local route header
+	maskedLen    = 8 // number of ones in place of InfiniBand's local route header
 	ip4HeaderLen = 20
 	ip6HeaderLen = 40
 	udpHeaderLen = 8
@@ -29,7 +30,8 @@ type Flow struct {
 	state uint32
 }
 
-// NewFlow returns the flow of packets from a port at src to Port at dst. It is IPv4 if dst is.
+// NewFlow returns the flow of packets from srcPort at src to Port at dst. It
+// uses IPv4 if dst is an IPv4 address.
 func NewFlow(src, dst GID, srcPort uint16) Flow {
 	var b [maskedLen + ip6HeaderLen + udpHeaderLen]byte
 	for i := range maskedLen {
@@ -56,9 +58,10 @@ func NewFlow(src, dst GID, srcPort uint16) Flow {
 	return f
 }
 
-// ICRC returns the ICRC of b, a packet without one. id is the IPv4 header's identification:
-// 0 for a packet that a socket that is not connected sends with path MTU discovery (IP_PMTUDISC_DO), k for
-// segment k of several that it sends at once (UDP_SEGMENT). IPv6 has none.
+// ICRC returns the ICRC of b, a packet without one. id is the identification in
+// the IPv4 header. It is 0 for a packet of an unconnected socket with path MTU
+// discovery (IP_PMTUDISC_DO), and k for segment k of several that are sent at
+// once (UDP_SEGMENT). IPv6 has none.
 func (f Flow) ICRC(b []byte, id uint16) uint32 {
 	size := uint16(udpHeaderLen + len(b) + icrcLen)
 	state := f.state ^ udpLength.of(size)
@@ -71,14 +74,15 @@ func (f Flow) ICRC(b []byte, id uint16) uint32 {
 	return crc32.Update(^state, crc32.IEEETable, b[5:])
 }
 
-// Seal writes the ICRC into the last four bytes of a packet that Append has made; id is as
-// for ICRC.
+// Seal writes the ICRC into the last four bytes of a packet from Append. id is
+// as for ICRC.
 func (f Flow) Seal(b []byte, id uint16) {
 	n := len(b) - icrcLen
 	binary.LittleEndian.PutUint32(b[n:], f.ICRC(b[:n], id))
 }
 
-// Renumber changes the ICRC in the last four bytes of b, which is right for IPv4 and the identification id, into that for 0.
+// Renumber changes the ICRC in the last four bytes of b from that for the IPv4
+// identification id to that for 0.
 func Renumber(b []byte, id uint16) {
 	n := len(b) - icrcLen
 	added := ip4ID.of(id)
@@ -88,10 +92,11 @@ func Renumber(b []byte, id uint16) {
 	binary.LittleEndian.PutUint32(b[n:], binary.LittleEndian.Uint32(b[n:])^added)
 }
 
-// Verify reports whether the ICRC in the last four bytes of b is right. Over IPv4 that depends on
-// the identification, which a socket does not tell: Verify returns the only one for which the ICRC
-// is right, or false if there is none. One in 65,536 of all ICRCs passes; no packet with a
-// single wrong bit does.
+// Verify reports whether the ICRC in the last four bytes of b is right. Over
+// IPv4, the ICRC depends on the identification, which a socket does not report.
+// Verify returns the only identification for which the ICRC is right, or false
+// if there is none. One in 65,536 of all ICRCs passes; no packet with a single
+// wrong bit does.
 func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	n := len(b) - icrcLen
 	if n < bthLen || n%4 != 0 || n >= maxLen {
@@ -101,13 +106,14 @@ func (f Flow) Verify(b []byte) (id uint16, ok bool) {
 	if wrong == 0 || f.is6 {
 		return 0, wrong == 0
 	}
-	// If the packet is right, wrong is what the identification added. Take that back to the
-	// end of the field, where it must be a state that two bytes make of 0.
+	// If the packet is intact, wrong is what the identification added. Trace
+	// that back to the end of the identification field, where it must be a
+	// state that two bytes produce from 0.
 	state := multiply(wrong, multiply(undoLow[n/4%undoLen], undoHigh[n/4/undoLen]))
 	table := crc32.IEEETable
-	// Each step of the CRC shifts the state by a byte and adds an entry of the table. So the
-	// highest byte tells the entry of the second byte, and what is left of the state without that entry
-	// is an entry too, that of the first byte, but for its lowest byte.
+	// Each step of the CRC shifts the state by a byte and adds an entry of the
+	// table. So the highest byte identifies the second byte's entry. The state
+	// without that entry is, but for the lowest byte, the first byte's entry.
 	second := entryOf[state>>24]
 	before := (state ^ table[second]) << 8
 	first := entryOf[before>>24]
@@ -125,10 +131,11 @@ func feed(state uint32, b []byte) uint32 {
 	return state
 }
 
-// A field has what the two bytes of a header field add to the state at the end of the UDP header.
+// A field maps the two bytes of a header field to the values that they add to
+// the state after the UDP header.
 type field [2][256]uint32
 
-// The fields that differ from packet to packet.
+// The fields that vary by packet.
 var (
 	udpLength = newField(udpHeaderLen - 6)
 	ip6Length = newField(udpHeaderLen + ip6HeaderLen - 6)
@@ -138,7 +145,7 @@ var (
 
 const behindID = udpHeaderLen + ip4HeaderLen - 6
 
-// newField returns the field with a number of bytes behind it.
+// newField returns the field that is followed by the given number of bytes.
 func newField(behind int) *field {
 	f := new(field)
 	var b [2 + ip6HeaderLen + udpHeaderLen]byte
@@ -163,14 +170,14 @@ const (
 	maxLen  = undoLen * undoLen * 4
 )
 
-// Factors that take a state back: element i of undoLow over 4i + behindID bytes, of undoHigh over
-// 4i x undoLen bytes.
+// Factors that trace a state back: element i of undoLow over 4i + behindID
+// bytes, element i of undoHigh over 4i * undoLen bytes.
 var (
 	undoLow  [undoLen]uint32
 	undoHigh [undoLen]uint32
 )
 
-// entryOf has the index of the one entry of crc32.IEEETable with a highest byte.
+// entryOf maps the highest byte of an entry of crc32.IEEETable to its index.
 var entryOf [256]uint8
 
 func init() {
@@ -192,8 +199,8 @@ func init() {
 	}
 }
 
-// multiply returns the product of two states as polynomials, of which bit 31 is the lowest
-// coefficient, modulo that of the CRC.
+// multiply returns the product of two states as polynomials, modulo the CRC's
+// polynomial. Bit 31 is the lowest coefficient.
 func multiply(a, b uint32) uint32 {
 	product := uint32(0)
 	for ; a != 0; a <<= 1 {

@@ -24,8 +24,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// Packets that Linux's Soft-RoCE, a program in user space that Soft-RoCE understood, and
-// a network card have sent.
+// Packets that Linux's Soft-RoCE, a program in user space that Soft-RoCE
+// understood, and a network card have sent.
 var examples = []struct {
 	name     string
 	src, dst string
@@ -166,7 +166,8 @@ func TestVerifyFindsID(t *testing.T) {
 	}
 }
 
-// Every wrong bit is found but for those of the byte that the ICRC does not cover.
+// Every wrong bit is found but for those of the byte that the ICRC does not
+// cover.
 func TestVerifyFindsWrongBits(t *testing.T) {
 	for _, c := range examples {
 		b := unhex(t, c.payload)
@@ -207,8 +208,8 @@ func TestVerifyFindsWrongFlow(t *testing.T) {
 	}
 }
 
-// Of all ICRCs, one in 65,536 is right for some identification: about one of those that differ
-// in one half.
+// Of all ICRCs, one in 65,536 is right for some identification: about one of
+// those that differ in one half.
 func TestVerifyPassesFew(t *testing.T) {
 	b := unhex(t, examples[0].payload)
 	f := flow(examples[0].src, examples[0].dst)

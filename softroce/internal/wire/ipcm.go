@@ -11,14 +11,16 @@ import (
 // IPHeaderLen is the length of an IPHeader in private data.
 const IPHeaderLen = 36
 
-// An IPHeader is what RDMA CM puts in front of the program's private data in a REQ and a
-// SIDRReq: who connects to which address. The port that it connects to is in the service ID.
+// An IPHeader precedes the program's private data in a REQ and a SIDRReq of
+// RDMA CM. It names the addresses of both ends and the sender's port. The
+// receiver's port is in the service ID.
 type IPHeader struct {
 	Src, Dst netip.Addr
 	SrcPort  uint16
 }
 
-// Put writes the header to private data. It is that of IPv6 unless both addresses are IPv4.
+// Put writes the header to private data. It writes an IPv4 header if both
+// addresses are IPv4, else an IPv6 header.
 func (h IPHeader) Put(b *[IPHeaderLen]byte) {
 	*b = [IPHeaderLen]byte{}
 	src, dst := GIDOf(h.Src), GIDOf(h.Dst)
@@ -56,8 +58,8 @@ func ParseIPHeader(b []byte) (IPHeader, error) {
 // ServiceID returns the service ID of a port in a port space of RDMA CM.
 func ServiceID(space, port uint16) uint64 { return uint64(space)<<16 | uint64(port) }
 
-// ServicePort returns the port space and port of a service ID, and whether it has the form
-// of one of RDMA CM.
+// ServicePort returns the port space and port of a service ID. It returns false
+// if the ID does not have the form of RDMA CM's.
 func ServicePort(id uint64) (space, port uint16, ok bool) {
 	return uint16(id >> 16), uint16(id), id>>32 == 0
 }

@@ -7,14 +7,14 @@ import (
 	"fmt"
 )
 
-// A Message is a message of the connection manager: *REQ, *REP, *RTU, *REJ, *MRA, *DREQ, *DREP,
-// *SIDRReq or *SIDRRep.
+// A Message is a message of the connection manager: *REQ, *REP, *RTU, *REJ,
+// *MRA, *DREQ, *DREP, *SIDRReq or *SIDRRep.
 type Message interface {
-	// Attribute says which message it is.
+	// Attribute returns the kind of the message.
 	Attribute() Attribute
 	// Head returns the message's header.
 	Head() *Header
-	// fields visits all fields behind the header.
+	// fields visits all fields that follow the header.
 	fields(codec)
 }
 
@@ -61,20 +61,20 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %#x", uint16(a))
 }
 
-// A Header is what all messages begin with.
+// A Header starts every message.
 type Header struct {
-	TID     uint64 // chosen by who begins, repeated in the answer
-	AttrMod uint32 // 0, or Linux's options of enhanced connection establishment
+	TID     uint64 // chosen by the sender of the first message, repeated in the answer
+	AttrMod uint32 // options of Linux's enhanced connection establishment, or 0
 }
 
 // Head returns the header.
 func (h *Header) Head() *Header { return h }
 
-// A REQ asks for a connection. All fields of the sender are called local.
+// A REQ asks for a connection. In all messages, local fields are the sender's.
 type REQ struct {
 	Header
 	LocalCommID           uint32
-	VendorID              uint32 // 24 bits; Linux's enhanced connection establishment
+	VendorID              uint32 // 24 bits; for Linux's enhanced connection establishment
 	ServiceID             uint64
 	LocalCAGUID           uint64
 	LocalQKey             uint32
@@ -84,9 +84,9 @@ type REQ struct {
 	InitiatorDepth        uint8
 	RemoteEECN            uint32 // 24 bits
 	RemoteResponseTimeout uint8  // 5 bits; see CMTimeout
-	Transport             uint8  // 2 bits; 0 RC, 1 UC, 3 see ExtendedTransport
+	Transport             uint8  // 2 bits; 0 is RC, 1 is UC, 3 is in ExtendedTransport
 	FlowControl           bool
-	StartingPSN           PSN   // what the receiver of the message is to send first
+	StartingPSN           PSN   // the first PSN that the receiver of the message sends
 	LocalResponseTimeout  uint8 // 5 bits; see CMTimeout
 	RetryCount            uint8 // 3 bits
 	PKey                  uint16
@@ -97,7 +97,7 @@ type REQ struct {
 	SRQ                   bool
 	ExtendedTransport     uint8 // 3 bits; 1 is XRC
 	Primary, Alternate    Path
-	PrivateData           [92]byte // with RDMA CM, an IPHeader and 56 bytes of the program
+	PrivateData           [92]byte // with RDMA CM, an IPHeader and 56 bytes of the program's
 }
 
 // Attribute returns AttrREQ.
@@ -132,7 +132,7 @@ func (m *REQ) fields(c codec) {
 	data(c, 140, m.PrivateData[:])
 }
 
-// A Path is how to get from the sender of a REQ to its receiver.
+// A Path is the way from the sender of a REQ to its receiver.
 type Path struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID GID
@@ -165,9 +165,9 @@ type REP struct {
 	LocalCommID, RemoteCommID uint32
 	LocalQKey                 uint32
 	LocalQPN                  uint32 // 24 bits
-	LocalEECN                 uint32 // 24 bits; the queue pair of XRC
-	VendorID                  uint32 // 24 bits; Linux's enhanced connection establishment
-	StartingPSN               PSN    // what the receiver of the message is to send first
+	LocalEECN                 uint32 // 24 bits; XRC's queue pair
+	VendorID                  uint32 // 24 bits; for Linux's enhanced connection establishment
+	StartingPSN               PSN    // the first PSN that the receiver of the message sends
 	ResponderResources        uint8
 	InitiatorDepth            uint8
 	TargetAckDelay            uint8 // 5 bits; see CMTimeout
@@ -205,7 +205,7 @@ func (m *REP) fields(c codec) {
 	data(c, 36, m.PrivateData[:])
 }
 
-// An RTU says that the sender of the REQ is ready.
+// An RTU announces that the sender of the REQ is ready.
 type RTU struct {
 	Header
 	LocalCommID, RemoteCommID uint32
@@ -224,9 +224,9 @@ func (m *RTU) fields(c codec) {
 // A REJ refuses a REQ or a REP.
 type REJ struct {
 	Header
-	LocalCommID, RemoteCommID uint32 // remote 0 if unknown
+	LocalCommID, RemoteCommID uint32 // the remote one is 0 if unknown
 	Rejected                  Answered
-	InfoLength                uint8 // 7 bits; how much of Info is used
+	InfoLength                uint8 // 7 bits; the number of bytes used in Info
 	Reason                    RejectReason
 	Info                      [72]byte
 	PrivateData               [148]byte
@@ -245,20 +245,20 @@ func (m *REJ) fields(c codec) {
 	data(c, 84, m.PrivateData[:])
 }
 
-// Answered is what a REJ refuses and an MRA received: 2 bits.
+// Answered is the kind of message that a REJ or an MRA answers: 2 bits.
 type Answered uint8
 
 // The messages that a REJ or MRA answers.
 const (
 	AnswersREQ   Answered = 0
 	AnswersREP   Answered = 1
-	AnswersOther Answered = 2 // in an MRA: LAP, which there is not with RoCE
+	AnswersOther Answered = 2 // in an MRA, a LAP, which RoCE does not use
 )
 
-// A RejectReason is why a REJ refuses.
+// A RejectReason is the reason of a REJ.
 type RejectReason uint16
 
-// The reasons that have a use with RoCE.
+// The reasons that apply to RoCE.
 const (
 	RejectNoQP               RejectReason = 1
 	RejectNoResources        RejectReason = 3
@@ -266,7 +266,7 @@ const (
 	RejectUnsupported        RejectReason = 5
 	RejectCommID             RejectReason = 6
 	RejectCommInstance       RejectReason = 7
-	RejectServiceID          RejectReason = 8 // nobody listens
+	RejectServiceID          RejectReason = 8 // no listener
 	RejectTransportType      RejectReason = 9
 	RejectStale              RejectReason = 10
 	RejectGID                RejectReason = 12
@@ -278,10 +278,10 @@ const (
 	RejectClassVersion       RejectReason = 31
 )
 
-// A SIDRStatus is the answer in a SIDRRep.
+// A SIDRStatus is the result in a SIDRRep.
 type SIDRStatus uint8
 
-// The answers to a SIDRReq.
+// The results of a SIDRReq.
 const (
 	SIDRSuccess      SIDRStatus = 0
 	SIDRNotSupported SIDRStatus = 1
@@ -291,7 +291,7 @@ const (
 	SIDRVersion      SIDRStatus = 5
 )
 
-// An MRA says that the answer takes longer.
+// An MRA announces a late answer.
 type MRA struct {
 	Header
 	LocalCommID, RemoteCommID uint32
@@ -351,7 +351,7 @@ type SIDRReq struct {
 	RequestID   uint32
 	PKey        uint16
 	ServiceID   uint64
-	PrivateData [216]byte // with RDMA CM, an IPHeader and 180 bytes of the program
+	PrivateData [216]byte // with RDMA CM, an IPHeader and 180 bytes of the program's
 }
 
 // Attribute returns AttrSIDRReq.
@@ -369,8 +369,8 @@ type SIDRRep struct {
 	Header
 	RequestID   uint32
 	Status      SIDRStatus
-	InfoLength  uint8  // how much of Info is used
-	VendorID    uint32 // 24 bits; Linux's enhanced connection establishment
+	InfoLength  uint8  // the number of bytes used in Info
+	VendorID    uint32 // 24 bits; for Linux's enhanced connection establishment
 	QPN         uint32 // 24 bits
 	ServiceID   uint64
 	QKey        uint32
@@ -396,7 +396,7 @@ func (m *SIDRRep) fields(c codec) {
 	data(c, 96, m.PrivateData[:])
 }
 
-// MAD returns m as it is sent: the payload of a datagram to GSI.
+// MAD marshals m as the payload of a datagram to GSI.
 func MAD(m Message) [MADLen]byte {
 	var b [MADLen]byte
 	b[0], b[1], b[2], b[3] = madVersion, classCM, classVersion, methodSend
@@ -416,8 +416,9 @@ const (
 	methodSend   = 3
 )
 
-// ParseMAD returns the message that the payload of a datagram to GSI has. It refuses what is
-// not from a connection manager, and messages other than those of this package.
+// ParseMAD parses the payload of a datagram to GSI. It fails for payloads that
+// are not from a connection manager, and for messages that this package does
+// not have.
 func ParseMAD(b []byte) (Message, error) {
 	if len(b) != MADLen {
 		return nil, fmt.Errorf("MAD has %d bytes, not %d", len(b), MADLen)
@@ -451,7 +452,7 @@ func ParseMAD(b []byte) (Message, error) {
 	case AttrSIDRRep:
 		m = new(SIDRRep)
 	default:
-		return nil, fmt.Errorf("MAD has %v, which is not known here", a)
+		return nil, fmt.Errorf("MAD has the unknown %v", a)
 	}
 	m.Head().TID = binary.BigEndian.Uint64(b[8:])
 	m.Head().AttrMod = binary.BigEndian.Uint32(b[20:])
@@ -459,15 +460,15 @@ func ParseMAD(b []byte) (Message, error) {
 	return m, nil
 }
 
-// A codec writes the fields that it is given to b, which is zero before, or reads them from it, so
-// that one list of a message's fields serves both.
+// A codec writes fields to b, which must be zero before, or reads them from it.
+// So one list of a message's fields serves both directions.
 type codec struct {
 	b     []byte
 	write bool
 }
 
-// bits visits a field: width bits from a bit of the byte at an offset on, where bit 0 is
-// the highest of the byte.
+// bits visits a field of width bits that starts at a bit of the byte at an
+// offset. Bit 0 is the highest bit of the byte.
 func bits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c codec, at, bit, width int, v *T) {
 	n := (bit + width + 7) / 8
 	var word uint64

@@ -34,8 +34,9 @@ func fill(b []byte) string {
 	return hex.EncodeToString(b)
 }
 
-// Every message with a value of its own in each field, and where these lie. The values of
-// fields of less than a byte have all bits set in one message and none in the other.
+// Every message with a value of its own in each field, and where these lie. The
+// values of fields of less than a byte have all bits set in one message and
+// none in the other.
 func messages(t testing.TB) []struct {
 	name    string
 	message wire.Message
@@ -204,8 +205,8 @@ func TestParseMADErrors(t *testing.T) {
 		{1, 4, "MAD has class 4, not 7"},
 		{2, 1, "MAD has class version 1, not 2"},
 		{3, 0x81, "MAD has method 129, not 3"},
-		{17, 0x19, "MAD has attribute 0x19, which is not known here"},
-		{16, 0x01, "MAD has attribute 0x110, which is not known here"},
+		{17, 0x19, "MAD has the unknown attribute 0x19"},
+		{16, 0x01, "MAD has the unknown attribute 0x110"},
 	} {
 		b := wire.MAD(&wire.REQ{})
 		b[c.at] = c.value

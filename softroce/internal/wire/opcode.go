@@ -4,8 +4,8 @@ package wire
 
 import "fmt"
 
-// An Opcode is the first byte of a packet: its transport, its operation, and with these
-// which headers follow.
+// An Opcode is the first byte of a packet: its transport and its operation. It
+// determines the headers that follow.
 type Opcode uint8
 
 // The opcodes.
@@ -23,11 +23,11 @@ const (
 	RCWriteOnly    Opcode = 0x0A
 	RCWriteOnlyImm Opcode = 0x0B
 	RCReadRequest  Opcode = 0x0C
-	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are responses.
+	RCReadFirst    Opcode = 0x0D // RCReadFirst to RCReadOnly are responses
 	RCReadMiddle   Opcode = 0x0E
 	RCReadLast     Opcode = 0x0F
 	RCReadOnly     Opcode = 0x10
-	RCAck          Opcode = 0x11 // also a NAK or RNR NAK: the syndrome tells
+	RCAck          Opcode = 0x11 // also a NAK or RNR NAK, by its syndrome
 	RCAtomicAck    Opcode = 0x12
 	RCCompareSwap  Opcode = 0x13
 	RCFetchAdd     Opcode = 0x14
@@ -50,7 +50,7 @@ const (
 	CNP            Opcode = 0x81 // congestion notification
 )
 
-// A Transport is the service that an opcode belongs to.
+// A Transport is the service of an opcode.
 type Transport uint8
 
 // The transports.
@@ -58,10 +58,10 @@ const (
 	RC         Transport = 0 // reliable connection
 	UC         Transport = 1 // unreliable connection
 	UD         Transport = 3 // datagrams
-	Congestion Transport = 4 // CNP alone
+	Congestion Transport = 4 // CNP only
 )
 
-// What an opcode is and has.
+// The properties of opcodes.
 const (
 	first = 1 << iota
 	last
@@ -77,7 +77,7 @@ const (
 	atomicAckETH
 	imm
 	inv
-	cnp // 16 bytes of zero
+	cnp // 16 zero bytes
 
 	only = first | last
 )
@@ -140,19 +140,22 @@ func (o Opcode) String() string {
 // Valid reports whether o is one of the constants.
 func (o Opcode) Valid() bool { return opcodes[o].has != 0 }
 
-// Transport returns the service that o belongs to.
+// Transport returns the service of o.
 func (o Opcode) Transport() Transport { return Transport(o >> 5) }
 
-// IsFirst reports whether the packet is the first of a message of several packets.
+// IsFirst reports whether the packet is the first of a message of several
+// packets.
 func (o Opcode) IsFirst() bool { return opcodes[o].has&only == first }
 
-// IsMiddle reports whether the packet is neither the first nor the last of a message.
+// IsMiddle reports whether the packet is neither the first nor the last of a
+// message.
 func (o Opcode) IsMiddle() bool { return o.is(middle) }
 
-// IsLast reports whether the packet is the last of a message of several packets.
+// IsLast reports whether the packet is the last of a message of several
+// packets.
 func (o Opcode) IsLast() bool { return opcodes[o].has&only == last }
 
-// IsOnly reports whether the packet is a whole message, as a request to read, an
+// IsOnly reports whether the packet is a whole message. A READ request, an
 // atomic operation and an ACK always are.
 func (o Opcode) IsOnly() bool { return opcodes[o].has&only == only }
 
@@ -165,13 +168,13 @@ func (o Opcode) IsWrite() bool { return o.is(write) }
 // IsAtomic reports whether the packet asks for an atomic operation.
 func (o Opcode) IsAtomic() bool { return o.is(atomicETH) }
 
-// IsReadResponse reports whether the packet is part of the answer to a READ.
+// IsReadResponse reports whether the packet is part of a READ response.
 func (o Opcode) IsReadResponse() bool { return o.is(response) && o.is(payload) }
 
-// IsRequest reports whether a responder is to look at the packet.
+// IsRequest reports whether the packet is for a responder.
 func (o Opcode) IsRequest() bool { return o.Valid() && !o.is(response|cnp) }
 
-// IsResponse reports whether a requester is to look at the packet.
+// IsResponse reports whether the packet is for a requester.
 func (o Opcode) IsResponse() bool { return o.is(response) }
 
 // HasPayload reports whether the packet may carry data.
@@ -198,7 +201,8 @@ func (o Opcode) HasImm() bool { return o.is(imm) }
 // HasInv reports whether the packet has InvKey.
 func (o Opcode) HasInv() bool { return o.is(inv) }
 
-// HeaderLen returns the bytes from the base transport header to the payload.
+// HeaderLen returns the number of bytes from the base transport header to the
+// payload.
 func (o Opcode) HeaderLen() int { return int(headerLens[o]) }
 
 var headerLens = func() (lens [256]uint8) {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// The specification's table: what the low five bits of an opcode mean, and of which
-// transports it is.
+// The specification's table: what the low five bits of an opcode mean, and of
+// which transports it is.
 var operations = []struct {
 	low        uint8
 	name       string

@@ -15,8 +15,8 @@ const (
 	mask24 = 1<<24 - 1
 )
 
-// A Packet is what one packet says. Only the fields of the headers that its opcode has
-// mean anything.
+// A Packet is the content of one packet. The fields of headers that its opcode
+// does not have are unused.
 type Packet struct {
 	// The IP and UDP headers.
 	SGID, DGID   GID
@@ -42,22 +42,22 @@ type Packet struct {
 	// RETH: WRITE and READ requests. AtomicETH: atomic operations.
 	Addr    uint64
 	RKey    uint32
-	Length  uint32 // of the whole message; RETH only
-	SwapAdd uint64 // AtomicETH only, as Compare
+	Length  uint32 // the length of the whole message; RETH only
+	SwapAdd uint64 // AtomicETH only, like Compare
 	Compare uint64
 
 	// AETH, AtomicAckETH: responses.
 	Syndrome Syndrome
 	MSN      uint32 // 24 bits
-	Orig     uint64 // what was in memory before the atomic operation
+	Orig     uint64 // the value before the atomic operation
 
-	Imm    uint32 // as its four bytes lie in memory: no byte swap
+	Imm    uint32 // the four bytes as they are in memory, not swapped
 	InvKey uint32 // the R_Key to invalidate
 
 	Payload [][]byte // without padding
 }
 
-// PayloadLen returns the bytes of payload.
+// PayloadLen returns the number of bytes in the payload.
 func (p *Packet) PayloadLen() int {
 	n := 0
 	for _, b := range p.Payload {
@@ -66,11 +66,12 @@ func (p *Packet) PayloadLen() int {
 	return n
 }
 
-// Size returns the bytes from the base transport header to the ICRC.
+// Size returns the number of bytes from the base transport header to the ICRC.
 func (p *Packet) Size() int { return p.Opcode.HeaderLen() + (p.PayloadLen()+3)&^3 + icrcLen }
 
-// Append appends the packet to b, from the base transport header to the ICRC: four bytes of
-// zero, until Flow.Seal fills them in. It does not allocate if b has room for Size bytes.
+// Append appends the packet to b, from the base transport header to the ICRC.
+// The ICRC is four zero bytes until Flow.Seal fills them in. Append does not
+// allocate if b has room for Size bytes.
 func (p *Packet) Append(b []byte) []byte {
 	b = p.AppendHeaders(b)
 	for _, data := range p.Payload {
@@ -80,7 +81,7 @@ func (p *Packet) Append(b []byte) []byte {
 	return append(b, zero[:-p.PayloadLen()&3+icrcLen]...)
 }
 
-// AppendHeaders appends what precedes the payload.
+// AppendHeaders appends the headers that precede the payload.
 func (p *Packet) AppendHeaders(b []byte) []byte {
 	pad := -p.PayloadLen() & 3
 	b = append(b, byte(p.Opcode), bit(p.Solicited, 7)|bit(p.MigReq, 6)|byte(pad<<4))
@@ -134,15 +135,16 @@ func bit(set bool, n int) byte {
 	return 0
 }
 
-// Parse fills p from b, what a UDP packet from src to dst carries. It sets TrafficClass, HopLimit
-// and FlowLabel, which b does not have, to 0, and it looks neither at the ICRC, which
-// Flow.Verify checks, nor at reserved bits and the bytes of the padding.
+// Parse fills p from b, the payload of a UDP packet from src to dst. It sets
+// TrafficClass, HopLimit and FlowLabel, which b does not have, to 0. It does
+// not check the ICRC, which Flow.Verify does, nor reserved bits and padding.
 //
-// The payload, if there is any, is one slice of b. Parse stores it in the array that p.Payload has, so
-// it allocates only for a p that never had a payload.
+// The payload, if any, is one slice of b. Parse stores that slice in the array
+// of p.Payload, so it allocates only for a p that has never had a payload.
 //
-// After an error p is as before. Parse accepts a payload of any length, for a
-// responder has to answer a length that does not fit the path MTU or the message.
+// Parse leaves p unchanged when it fails. It accepts a payload of any length,
+// since a responder must answer a length that does not fit the path MTU or the
+// message.
 func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
 	if len(b) < bthLen+icrcLen {
 		return fmt.Errorf("packet has %d bytes, fewer than the %d of the shortest", len(b), bthLen+icrcLen)
@@ -165,7 +167,7 @@ func (p *Packet) Parse(b []byte, src netip.AddrPort, dst netip.Addr) error {
 	case pad > size:
 		return fmt.Errorf("%v packet has %d bytes of padding in %d bytes of payload", op, pad, size)
 	case size > 0 && !op.HasPayload():
-		return fmt.Errorf("%v packet has %d bytes of payload, where there is none", op, size)
+		return fmt.Errorf("%v packet has %d bytes of payload, want none", op, size)
 	}
 
 	payload := p.Payload[:0]

@@ -180,7 +180,7 @@ func TestParseErrors(t *testing.T) {
 		{"11100000 00000000 00000000 00000000 00000000", "RC ACK packet has 1 bytes of padding in 0 bytes of payload"},
 		{
 			"11000000 00000000 00000000 00000000 00000000 00000000",
-			"RC ACK packet has 4 bytes of payload, where there is none",
+			"RC ACK packet has 4 bytes of payload, want none",
 		},
 		{
 			"0c000000 00000000 00000000 00000000 00000000 00000000 00000000",
@@ -222,9 +222,9 @@ func TestGRH(t *testing.T) {
 		SGID: wire.GIDOf(from.Addr()), DGID: wire.GIDOf(to), TrafficClass: 0x2A, HopLimit: 64, FlowLabel: 0x12345,
 		Opcode: wire.UDSendOnly, Payload: [][]byte{make([]byte, 30)},
 	}
-	// 84 bytes: IPv4 20, UDP 8, BTH 12, DETH 8, payload 30, padding 2, ICRC 4. The header's words
-	// 452a + 0054 + 4000 + 4011 + c000 + 0201 + c000 + 0209 give 4999 + 2, thus 499b: its
-	// complement is b664.
+	// 84 bytes: IPv4 20, UDP 8, BTH 12, DETH 8, payload 30, padding 2, ICRC 4.
+	// The header's words 452a + 0054 + 4000 + 4011 + c000 + 0201 + c000 + 0209
+	// give 4999 + 2, thus 499b: its complement is b664.
 	require.Equal(t, unhex(t, `0000000000000000000000000000000000000000
 		452a0054 00004000 4011b664 c0000201 c0000209`), sliceOf(p.GRH()))
 
@@ -248,7 +248,8 @@ func TestGRH(t *testing.T) {
 
 func sliceOf(h [wire.GRHLen]byte) []byte { return h[:] }
 
-// sum returns the sum of the words of an IPv4 header, carries added: ones if it is right.
+// sum returns the sum of the words of an IPv4 header, carries added: ones if it
+// is right.
 func sum(h []byte) uint16 {
 	s := uint32(0)
 	for word := range slices.Chunk(h, 2) {

@@ -8,8 +8,10 @@ import (
 	"net/netip"
 )
 
-// ParseQuote fills p from the beginning of a packet that was sent from src to dst, as hosts quote packets that they refuse. It sets the addresses and the fields of the base
-// transport header only, and those of the header of a datagram and the payload of a whole message of the connection manager.
+// ParseQuote fills p from the beginning of a packet that was sent from src to
+// dst, as hosts quote packets that they refuse. It sets only the addresses and
+// the fields of the base transport header. For a whole message of the
+// connection manager, it also sets the fields of the DETH and the payload.
 func (p *Packet) ParseQuote(b []byte, src, dst netip.Addr) error {
 	if len(b) < bthLen {
 		return fmt.Errorf("quoted packet has %d bytes, fewer than the %d of its first header", len(b), bthLen)
