@@ -43,6 +43,9 @@ func lookup(ctx context.Context, network, address string) ([]netip.AddrPort, err
 	var out []netip.AddrPort
 	for _, ip := range ips {
 		ip = ip.Unmap()
+		if family == "ip4" && ip.WithZone("") == netip.IPv6Unspecified() { // as package net does
+			ip = netip.IPv4Unspecified()
+		}
 		if family == "ip" || (family == "ip4") == ip.Is4() {
 			out = append(out, netip.AddrPortFrom(ip, uint16(port)))
 		}

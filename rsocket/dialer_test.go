@@ -70,6 +70,66 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// A host that stands for every address does so for the families that it does with
+// package net, for a listener as for a dial.
+func TestEveryAddressAsTCP(t *testing.T) {
+	d := needDevice(t)
+	reaches := func(dial func(network, address string) (net.Conn, error), suffix string, ln net.Listener, host string, ips ...string) (all []string) {
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		require.NoError(t, err)
+		accepted := inBackground(func() error {
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return nil // closed
+				}
+				_ = conn.Close()
+			}
+		})
+		for i, to := range append(ips, host) {
+			conn, err := dial([...]string{"4", "6", suffix}[i], net.JoinHostPort(to, port))
+			if err != nil {
+				continue
+			}
+			family := "IPv6"
+			if at := netip.MustParseAddrPort(conn.RemoteAddr().String()); at.Addr().Is4() {
+				family = "IPv4"
+			}
+			if i == len(ips) && suffix == "" {
+				family = "one of both" // RDMA prefers neither
+			}
+			all = append(all, family)
+			require.NoError(t, conn.Close())
+		}
+		require.NoError(t, ln.Close())
+		require.NoError(t, <-accepted)
+		return all
+	}
+	for _, suffix := range []string{"", "4", "6"} {
+		for _, host := range []string{"", "::", "0.0.0.0", "::ffff:0.0.0.0"} {
+			t.Run("rdma"+suffix+" "+host, func(t *testing.T) {
+				needDevice(t)
+				address := net.JoinHostPort(host, "0")
+				ln, err := net.Listen("tcp"+suffix, address)
+				if err != nil {
+					require.ErrorContains(t, err, "no suitable address")
+					_, err = rsocket.Listen("rdma"+suffix, address)
+					require.ErrorContains(t, err, "no suitable address")
+					_, err = rsocket.Dial("rdma"+suffix, address)
+					require.ErrorContains(t, err, "no suitable address")
+					return
+				}
+				tcp := func(network, address string) (net.Conn, error) { return net.Dial("tcp"+network, address) }
+				want := reaches(tcp, suffix, ln, host, "127.0.0.1", "::1")
+				ln, err = rsocket.Listen("rdma"+suffix, address)
+				require.NoError(t, err)
+				rdma := func(network, address string) (net.Conn, error) { return rsocket.Dial("rdma"+network, address) }
+				require.Equal(t, want, reaches(rdma, suffix, ln, host, d.IPv4.String(), d.IPv6.String()))
+			})
+		}
+	}
+}
+
 // free returns an address at which nobody listens by RDMA, and a TCP listener there.
 func free(t *testing.T) (string, net.Listener) {
 	t.Helper()

@@ -5,7 +5,6 @@ package rsocket
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -38,8 +37,8 @@ func Listen(network, address string) (*Listener, error) {
 }
 
 // Listen listens for connections at host:port. The network is "rdma", or, for addresses of one family alone, "rdma4" or "rdma6".
-// If the host is empty, it listens on every address of every device. If the port is 0, the system chooses one. The context is
-// for looking up the address; its end does not end the listener.
+// If the host is empty or unspecified, such as 0.0.0.0, it listens on every address of every device, of the network's families.
+// If the port is 0, the system chooses one. The context is for looking up the address; its end does not end the listener.
 //
 // For a loopback address, Listen fails with an error matching syscall.EADDRNOTAVAIL unless a device has it; see rdmacm.Listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
@@ -60,21 +59,15 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	size = min(size, maxBacklog)
 	config := rdmacm.ListenConfig{Backlog: size, ReuseAddr: lc.ReuseAddr}
-	name := at.String()
-	if !at.Addr().IsValid() {
+	if !at.Addr().IsValid() || at.Addr().IsUnspecified() {
 		every := netip.IPv6Unspecified()
-		switch network {
-		case "rdma":
-			name = fmt.Sprintf(":%d", at.Port())
-		case "rdma4":
+		if network == "rdma4" {
 			every = netip.IPv4Unspecified()
-			name = fmt.Sprintf("0.0.0.0:%d", at.Port())
-		case "rdma6":
-			name = fmt.Sprintf("[::]:%d", at.Port())
-			config.AFOnly = true
 		}
 		at = netip.AddrPortFrom(every, at.Port())
+		config.AFOnly = network == "rdma6"
 	}
+	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
