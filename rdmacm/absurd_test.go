@@ -3,12 +3,14 @@
 package rdmacm_test
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -22,12 +24,46 @@ func TestAllocTooMuch(t *testing.T) {
 	require.NoError(t, client.Err())
 }
 
-// The error of a field of the config names it.
+// Check, Dial and Accept name the field of the config that has a wrong value.
+// Dial does so before it looks for the peer.
 func TestErrorsNameFields(t *testing.T) {
 	d := needDevice(t)
-	ln := listenOn(t, d.IPv4)
-	_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{AckTimeout: -time.Second})
-	require.ErrorContains(t, err, "Config.AckTimeout: ")
-	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{Segments: 1 << 30})
-	require.Error(t, err)
+	cq, srq := new(ibverbs.CQ), new(ibverbs.SRQ)
+	prepare := func(*rdmacm.Conn) (*ibverbs.QP, error) { return nil, errors.New("was called") }
+	for field, config := range map[string]rdmacm.Config{
+		"Config.AckTimeout is -1s, not from 0 to 2h26m36.093022208s": {AckTimeout: -time.Second},
+		"Config.AckTimeout is 3h0m0s, not from 0 to":                 {AckTimeout: 3 * time.Hour},
+		"Config.MinRNRTimer is -1ns, not from 0 to 655.36ms":         {MinRNRTimer: -1},
+		"Config.MinRNRTimer is 1s, not from 0":                       {MinRNRTimer: time.Second},
+		"Config.SendQueue is -1, not from 0":                         {SendQueue: -1},
+		"Config.RecvQueue is -1, not from 0":                         {RecvQueue: -1},
+		"Config.Segments is -1, not from 0":                          {Segments: -1},
+		"Config.MaxInline is 1099511627776, not from 0":              {MaxInline: 1 << 40},
+		"Config.Prepare creates the queue pair":                      {Prepare: prepare, SendCQ: cq},
+		"Config.Pool: the pool is nil, or was not made by this":      {Pool: new(rdmacm.Pool)},
+		"Config.SendCQ and Config.RecvCQ go together":                {SendCQ: cq},
+		"Config.SRQ needs Config.SendCQ and Config.RecvCQ":           {SRQ: srq},
+		"Config.SendQueue is 2097152 and Config.RecvQueue 16":        {SendCQ: cq, RecvCQ: cq, SendQueue: 1 << 21},
+	} {
+		t.Run(field, func(t *testing.T) {
+			needDevice(t)
+			ln := listenOn(t, d.IPv4)
+			err := config.Check()
+			require.ErrorContains(t, err, field)
+			_, ok := errors.AsType[*ibverbs.ArgumentError](err)
+			require.True(t, ok)
+			_, err = rdmacm.Dial(bounded(t), "nothing.invalid:1", &config)
+			require.ErrorContains(t, err, field)
+			result := acceptOne(bounded(t), ln, &config)
+			_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+			require.ErrorContains(t, (<-result).err, field)
+		})
+	}
+	require.NoError(t, (*rdmacm.Config)(nil).Check())
+	require.NoError(t, (&rdmacm.Config{
+		KeepAlive: -1, HandshakeTimeout: -1, Linger: -1, RetryCount: -1, PeerRNRRetryCount: -1, ReadDepth: -1, Spin: -1,
+		MinRNRTimer: time.Nanosecond, AckTimeout: time.Nanosecond,
+	}).Check())
+	require.NoError(t, (&rdmacm.Config{Prepare: prepare, SendQueue: -1}).Check(), "is ignored")
 }

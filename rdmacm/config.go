@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // A Config configures a connection. The zero value and a nil *Config are
@@ -184,6 +185,28 @@ func (c *Config) withDefaults() Config {
 	out.PeerRNRRetryCount = orDefault(out.PeerRNRRetryCount, defaultRNRRetry, maxRetry)
 	out.MinRNRTimer = cmp.Or(out.MinRNRTimer, defaultRNRTimer)
 	return out
+}
+
+// Check returns an error that names the field if the config has a value with
+// which every Dial and every Accept fails, whatever the device. A server can
+// call it before it listens. The config may be nil.
+func (c *Config) Check() error {
+	complete := c.withDefaults()
+	return complete.check("")
+}
+
+// check is Check for the ID with the name.
+func (c *Config) check(id string) error {
+	if c.AckTimeout < 0 || c.AckTimeout > maxAckTimeout {
+		return cerr.Refuse("rdma_set_option", id, "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
+	}
+	if _, err := rnrTimerCode(c.MinRNRTimer); err != nil {
+		return cerr.Refuse(opCreateQP, id, "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
+	}
+	if err := c.checkShared(id); err != nil || c.Prepare != nil {
+		return err
+	}
+	return c.sizes().check(id)
 }
 
 func (c *Config) sizes() queueSizes {

@@ -76,16 +76,16 @@ func (c *Conn) setup() error {
 }
 
 func (c *Conn) create() (err error) {
+	if err := c.config.check(c.id.name()); err != nil {
+		return err
+	}
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
-		return cerr.Refuse(opCreateQP, c.id.name(), "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.config.MinRNRTimer)
+		return err
 	}
 	if forcePool != nil && c.config.Prepare == nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
 		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
 			return err
 		}
-	}
-	if err := c.config.checkShared(c.id.name()); err != nil {
-		return err
 	}
 	if c.config.Pool != nil {
 		c.pd, c.foreignPD = c.config.Pool.pd, true

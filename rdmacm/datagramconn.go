@@ -97,28 +97,31 @@ func (c *DatagramConfig) withDefaults() DatagramConfig {
 	return out
 }
 
-func (c *DatagramConfig) sizes() queueSizes {
+// sizes returns the sizes for a config that the user knows as a type of that
+// name.
+func (c *DatagramConfig) sizes(name string) queueSizes {
 	return queueSizes{
-		config: "DatagramConfig",
+		config: name,
 		send:   c.SendQueue, recv: c.RecvQueue,
 		sendSegments: c.Segments, recvSegments: c.Segments + 1, inline: c.MaxInline, spin: c.Spin, // one more for the header
 	}
 }
 
 // newDatagramConn creates a DatagramConn around an ID that has a device. It
-// takes over the dispatcher and the ID, even if it fails.
-func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
+// takes over the dispatcher and the ID, even if it fails. Errors call the
+// config's type by its name.
+func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, flags ibverbs.QPCreateFlags) (*DatagramConn, error) {
 	c := &DatagramConn{config: config, flags: flags}
 	c.init("datagrams", d, id, config.PD, c.failed)
-	if err := c.create(); err != nil {
+	if err := c.create(name); err != nil {
 		c.end(c.errClosed())
 		return nil, errors.Join(err, c.giveUp())
 	}
 	return c, nil
 }
 
-func (c *DatagramConn) create() error {
-	config, err := c.allocate(c.config.sizes())
+func (c *DatagramConn) create(name string) error {
+	config, err := c.allocate(c.config.sizes(name))
 	if err != nil {
 		return err
 	}
@@ -304,7 +307,7 @@ func (d *Dialer) dialDatagram(ctx context.Context, info AddrInfo, config Datagra
 	if err != nil {
 		return nil, err
 	}
-	conn, err := newDatagramConn(ds, id, config, 0)
+	conn, err := newDatagramConn(ds, id, config, "DatagramConfig", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (r *DatagramRequest) accept(ctx context.Context, config DatagramConfig) (*D
 		return nil, errors.Join(err, r.request.drop())
 	}
 	id := r.request.event.ID
-	conn, err := newDatagramConn(r.request.dispatcher, id, config, 0)
+	conn, err := newDatagramConn(r.request.dispatcher, id, config, "DatagramConfig", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,9 @@ func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Con
 	if err := ended("Dial", ctx); err != nil {
 		return nil, err
 	}
+	if err := config.Check(); err != nil {
+		return nil, fmt.Errorf("dial %s: %w", address, err)
+	}
 	complete := config.withDefaults()
 	var conn *Conn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) error {

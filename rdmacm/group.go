@@ -92,7 +92,7 @@ func (c *GroupConfig) joinFrom(local netip.Addr, join func(*DatagramConn) error)
 	if c.NoLoopback {
 		flags = ibverbs.QPCreateBlockSelfMulticast
 	}
-	conn, err := newDatagramConn(ds, id, c.datagrams(), flags)
+	conn, err := newDatagramConn(ds, id, c.datagrams(), "GroupConfig", flags)
 	if err != nil {
 		return nil, err
 	}

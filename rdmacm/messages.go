@@ -5,6 +5,7 @@ package rdmacm
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"syscall"
 	"time"
@@ -303,7 +304,7 @@ func (c *Config) checkShared(id string) error {
 	case c.Prepare != nil && (c.Pool != nil || c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):
 		return bad("Config.Prepare creates the queue pair: Pool, SendCQ, RecvCQ and SRQ must be nil")
 	case c.Pool != nil && c.Pool.check() != nil:
-		return c.Pool.check()
+		return fmt.Errorf("Config.Pool: %w", c.Pool.check())
 	case c.Pool != nil && (c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):
 		return bad("Config.Pool has queues: SendCQ, RecvCQ and SRQ must be nil")
 	case c.Pool != nil && c.PD != nil && c.PD != c.Pool.pd:

@@ -90,6 +90,10 @@ func defaultsIn(folder string) Config {
 	return c
 }
 
+// check returns an error that names the field if no connection can have the
+// config. Sizes are limited, and so never wrong.
+func (c Config) check() error { return newConn(c.complete()).rdmaConfig().Check() }
+
 // complete returns the config with the defaults, as far as these do not depend on the device.
 func (c Config) complete() Config {
 	d := systemDefaults()

@@ -28,7 +28,8 @@ type Dialer struct {
 	Timeout time.Duration
 	// LocalAddr is the address to connect from, as host or host:port. If empty, the system chooses one.
 	LocalAddr string
-	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended.
+	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended or Config has a
+	// value that no connection can have.
 	// DialContext returns its result. FallbackTCP is one. Without it, a dial either returns a *Conn or fails. Fallback runs
 	// in the goroutine of DialContext, may block, and may call everything.
 	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
@@ -59,6 +60,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, cerr.Nil("Dialer.DialContext", "dialer")
 	case ctx == nil:
 		return nil, cerr.Nil("Dialer.DialContext", "ctx")
+	}
+	if err := d.Config.check(); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -48,6 +49,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	case ctx == nil:
 		return nil, cerr.Nil("ListenConfig.Listen", "ctx")
 	}
+	if err := lc.Config.check(); err != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
+	}
 	addrs, err := lookup(ctx, network, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
@@ -69,6 +73,15 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
+	if err == nil && !at.Addr().IsUnspecified() { // else each request has its device
+		var device *ibverbs.Device
+		if device, err = below.Device(); err == nil {
+			err = checkDevice(device)
+		}
+		if err != nil {
+			err = errors.Join(err, below.Close())
+		}
+	}
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: Addr{at}, Err: without("listen on "+name+": ", err)}
 	}

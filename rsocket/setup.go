@@ -77,8 +77,8 @@ const recvBatch = 64
 // prepare creates everything before the connection is made.
 func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	device := rdma.PD().Device()
-	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
-		return nil, errIWARP
+	if err := checkDevice(device); err != nil {
+		return nil, err
 	}
 	attr, err := device.QueryDevice()
 	if err != nil {
@@ -110,6 +110,14 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 
 // errIWARP says that iWARP, which has no writes with immediate data, is not supported.
 var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
+
+// checkDevice returns an error if no connection is possible on a device.
+func checkDevice(device *ibverbs.Device) error {
+	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
+		return errIWARP
+	}
+	return nil
+}
 
 func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	device, pd := rdma.PD().Device(), rdma.PD()
