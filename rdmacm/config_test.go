@@ -283,7 +283,7 @@ func TestMinRNRTimerLimits(t *testing.T) {
 	d := needDevice(t)
 	for _, timer := range []time.Duration{-1, 655361 * time.Microsecond} {
 		_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{MinRNRTimer: timer})
-		require.ErrorContains(t, err, "rdma_create_qp (")
+		require.ErrorContains(t, err, "rdma_create_qp: Config.MinRNRTimer")
 		require.ErrorContains(t, err, "Config.MinRNRTimer is "+timer.String()+", not from 0 to 655.36ms")
 	}
 }
