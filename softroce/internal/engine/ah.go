@@ -16,9 +16,11 @@ type AH struct {
 	path   path
 }
 
-// CreateAH makes an address handle. The error is EINVAL for a port that is not there, no global route, a
-// flow label or service level out of range, no destination or one of another family than the source;
-// ENODATA for an empty entry of the GID table; ENOMEM if there are too many handles.
+// CreateAH makes an address handle. It fails with EINVAL for a port that does
+// not exist, a missing global route, a flow label or service level out of
+// range, and a destination that is zero or of another family than the source.
+// It fails with ENODATA if the entry of the GID table is empty, and with ENOMEM
+// if there are too many handles.
 func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -38,12 +40,13 @@ func (p *PD) CreateAH(attr *libibverbs.AhAttr) (*AH, error) {
 	return a, nil
 }
 
-// Handle returns the number by which a work request names the handle. No other handle of the device has
-// it, or will have it.
+// Handle returns the number that names the address handle in work requests. The
+// device never gives it to another handle.
 func (a *AH) Handle() uint64 { return a.handle }
 
-// Destroy removes the handle. What was posted to it before is sent; as drivers copy the path when a datagram is posted. Only work
-// requests of a queue pair that is being drained fail, once that goes on.
+// Destroy removes the handle. Datagrams posted to it before are still sent,
+// since drivers copy the path when a datagram is posted. Only the work requests
+// of a queue pair that is draining fail, when it resumes.
 func (a *AH) Destroy() error {
 	a.pd.device.schedule.sendDatagrams(a.pd)
 	delete(a.pd.device.ahs, a.handle)
@@ -51,7 +54,8 @@ func (a *AH) Destroy() error {
 	return nil
 }
 
-// path is where packets of a queue pair or to the destination of an address handle go.
+// path is the route of packets, from a queue pair or to the destination of an
+// address handle.
 type path struct {
 	sgid, dgid   wire.GID
 	flowLabel    uint32

@@ -2,16 +2,17 @@
 
 package engine
 
-// allowance is how many packets a queue pair may have under way since some were lost: fewer than the window, so that several
-// queue pairs find out together what the way to a peer, and its buffer, have room for. Otherwise each would send its whole window again, and so
-// lose it again.
+// allowance limits the packets that a queue pair may have in flight after a
+// loss to fewer than the window. So several queue pairs find out together how
+// many packets the way to a peer and its buffer can hold. Otherwise each would
+// send its whole window again, and lose it again.
 type allowance struct {
-	packets int // 0: the window
-	until   int // up to which each answer allows as many more as it answers; beyond, all answers together one
-	answers int // that count towards the next one
+	packets int // the limit, or 0 for the window
+	until   int // the limit up to which it grows by one for each answered packet; beyond, by one for each answered allowance
+	answers int // answered packets that count towards the next increase
 }
 
-// of returns how much of a window is allowed.
+// of returns the part of a window that may be used.
 func (a *allowance) of(window int) int {
 	if a.packets == 0 {
 		return window
@@ -19,19 +20,20 @@ func (a *allowance) of(window int) int {
 	return min(a.packets, window)
 }
 
-// loss notes that the peer misses some of the packets under way.
+// loss records that the peer misses some of the packets in flight.
 func (a *allowance) loss(underWay int) {
 	a.until = max(1, underWay/2)
 	a.packets, a.answers = a.until, 0
 }
 
-// silence notes that nothing is heard of the peer: one packet finds out what is missing, since often that is only the answer.
+// silence records a timeout. A single packet then finds out what is missing,
+// since often only the answer was lost.
 func (a *allowance) silence(underWay int) {
-	a.loss(max(underWay, 2*a.until)) // it is the same loss when that packet gets lost, too
+	a.loss(max(underWay, 2*a.until)) // losing that packet as well is still the same loss
 	a.packets = 1
 }
 
-// answered notes that the peer has answered so many packets more.
+// answered records that the peer has answered more packets.
 func (a *allowance) answered(packets, window int) {
 	if a.packets == 0 || packets <= 0 {
 		return

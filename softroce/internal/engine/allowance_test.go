@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// TestManyPairsOverflow has queue pairs write at once through a router that has room for the window of one and a half of them.
+// TestManyPairsOverflow has queue pairs write at once through a router that has
+// room for the window of one and a half of them.
 func TestManyPairsOverflow(t *testing.T) {
 	const pairs, size, count = 8, 64 << 10, 20
 	n := newNetwork(t, 1)
@@ -41,7 +42,8 @@ func TestManyPairsOverflow(t *testing.T) {
 	require.Less(t, n.now, time.Second)       // six seconds
 }
 
-// TestSilence loses everything for a while. Nothing is sent again but a packet with each timeout, and all of the window soon after an answer.
+// TestSilence loses everything for a while. Nothing is sent again but a packet
+// with each timeout, and all of the window soon after an answer.
 func TestSilence(t *testing.T) {
 	const size = 256 << 10
 	n := newNetwork(t, 1)

@@ -7,19 +7,21 @@ import (
 	"unsafe"
 )
 
-// wordOf returns the word that b is, if it lies where a processor can change it in one step.
+// wordOf returns b as a word. It returns false if b is not aligned, so that a
+// processor cannot change it atomically.
 func wordOf(b []byte) (*uint64, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	return (*uint64)(p), uintptr(p)%8 == 0
 }
 
-// fetchAndAdd adds n to the word in one step and returns what it was. Ok is false if the
-// program has unmapped it.
+// fetchAndAdd adds n to the word atomically and returns its old value. It
+// returns false if the program has unmapped the word.
 func fetchAndAdd(word *uint64, n uint64) (old uint64, ok bool) {
 	return change(word, func(old uint64) uint64 { return old + n })
 }
 
-// compareAndSwap is like fetchAndAdd: it sets the word to swap if it is compare.
+// compareAndSwap sets the word to swap if it equals compare. Otherwise it is
+// like fetchAndAdd.
 func compareAndSwap(word *uint64, compare, swap uint64) (old uint64, ok bool) {
 	return change(word, func(old uint64) uint64 {
 		if old == compare {
@@ -29,12 +31,13 @@ func compareAndSwap(word *uint64, compare, swap uint64) (old uint64, ok bool) {
 	})
 }
 
-// change changes the word in one step, also as the program's own atomic operations see it.
+// change changes the word atomically with respect to the program's own atomic
+// operations.
 func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			faultOf(r, nil) // goes on panicking if it is no fault
+			faultOf(r, nil) // panics again if r is not a fault
 			ok = false
 		}
 	}()
@@ -45,7 +48,7 @@ func change(word *uint64, f func(uint64) uint64) (old uint64, ok bool) {
 	}
 }
 
-// load is not atomic, but if it reads what is not there, cas will notice.
+// load is not atomic. If it reads a torn value, cas fails.
 //
 //go:norace
 func load(word *uint64) uint64 { return *word }

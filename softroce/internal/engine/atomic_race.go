@@ -4,8 +4,8 @@
 
 package engine
 
-// cas is sync/atomic's, which the race detector would take for an access of the
-// program's. A device writes without it.
+// cas is like atomic.CompareAndSwapUint64, but the race detector does not see
+// it. It would take the device's write for one of the program's.
 //
 //go:noescape
 func cas(word *uint64, old, n uint64) bool

@@ -9,11 +9,13 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Where a network is congested, its routers mark packets that say they can be marked (ECN), instead of dropping them. Who gets a
-// marked one notifies its sender (CNP), which sends more slowly for a while. Annex A17 of the specification says so much; how
-// slowly is left to the sender.
+// Congestion control. In a congested network, routers mark packets that declare
+// themselves markable (ECN), instead of dropping them. The receiver of a marked
+// packet notifies its sender (CNP), and the sender slows down for a while.
+// Annex A17 of the specification says that much; it leaves the rate to the
+// sender.
 
-// The two bits of ECN in the traffic class.
+// The two ECN bits of the traffic class.
 const (
 	ecnBits    = 3
 	ecnCapable = 2
@@ -21,32 +23,37 @@ const (
 )
 
 const (
-	// notifyInterval is what is between two notifications of a queue pair at least.
+	// notifyInterval is the least time between two notifications of a queue
+	// pair.
 	notifyInterval = 50 * time.Microsecond
-	// slowInterval is how long a notification stands for those that follow it: they are about what was sent before.
+	// slowInterval is the time after a notification within which further ones
+	// are ignored, since they are about packets that were sent before it.
 	slowInterval = 200 * time.Microsecond
-	// easeInterval is after how long without a notification a queue pair sends faster again.
+	// easeInterval is the time without a notification after which a queue pair
+	// speeds up.
 	easeInterval = time.Millisecond
 
-	// The shortest and longest time from one packet to the next of a queue pair that sends slowly. The longest is short
-	// enough for a peer that waits for a part of the answer to a READ.
+	// The shortest and longest time between two packets of a queue pair that
+	// was slowed down. The longest is short enough for a peer that waits for a
+	// part of a READ response.
 	shortestGap = 8 * time.Microsecond
 	longestGap  = time.Millisecond
 )
 
-// congestion is how fast a queue pair sends what has a payload, but for datagrams.
+// congestion controls the rate at which a queue pair sends packets with a
+// payload, except datagrams.
 type congestion struct {
-	notified bool // the peer was
-	told     time.Duration
+	notified bool          // whether the peer was ever notified
+	told     time.Duration // time of the last notification sent
 
-	gap   time.Duration // from packet to packet; 0: none
-	slow  time.Duration // when a notification was last heeded
-	eased time.Duration // when gap was last changed
-	next  time.Duration // when there may be another packet
+	gap   time.Duration // time between packets, or 0 for no limit
+	slow  time.Duration // time of the last notification that had an effect
+	eased time.Duration // time of the last change of gap
+	next  time.Duration // earliest time of the next packet
 	timer timer
 }
 
-// notify tells the peer that what it sends meets congestion.
+// notify tells the peer that its packets meet congestion.
 func (q *QP) notify() {
 	d, c := q.device, &q.congestion
 	if c.notified && d.now-c.told < notifyInterval {
@@ -60,7 +67,8 @@ func (q *QP) notify() {
 	d.transmit(p)
 }
 
-// receiveNotification is told that what q sends meets congestion. It halves the rate.
+// receiveNotification handles the peer's notification that q's packets meet
+// congestion. It halves the rate.
 func (q *QP) receiveNotification() {
 	d, c := q.device, &q.congestion
 	d.counters.NotificationsReceived++
@@ -72,7 +80,7 @@ func (q *QP) receiveNotification() {
 	c.slow, c.eased = d.now, d.now
 }
 
-// ease lets q send faster for the time that has passed without a notification.
+// ease raises q's rate for the time that has passed without a notification.
 func (q *QP) ease() {
 	c, now := &q.congestion, q.device.now
 	for ; c.gap != 0 && now-c.eased >= easeInterval; c.eased += easeInterval {
@@ -82,7 +90,8 @@ func (q *QP) ease() {
 	}
 }
 
-// held reports whether q has to wait before it sends another packet. It has a turn then.
+// held reports whether q must wait before it sends another packet. If so, it
+// sets a timer that gives q a turn.
 func (q *QP) held() bool {
 	c := &q.congestion
 	if c.gap == 0 {
@@ -96,18 +105,19 @@ func (q *QP) held() bool {
 	return true
 }
 
-// paced notes that a packet is sent. A queue pair whose turn comes late makes up for a turn.
+// paced records that a packet is sent. A queue pair whose turn comes late may
+// catch up by one turn's packets.
 func (q *QP) paced() {
 	if c := &q.congestion; c.gap != 0 {
 		c.next = max(c.next, q.device.now-turnPackets*c.gap) + c.gap
 	}
 }
 
-// forgetCongestion ends what q has learnt about the way to its peer.
+// forgetCongestion resets what q has learnt about the way to its peer.
 func (q *QP) forgetCongestion() {
 	q.device.schedule.timers.remove(&q.congestion.timer)
 	q.congestion = congestion{}
 }
 
-// markable reports whether the packets of q say that they can be marked.
+// markable reports whether q's packets declare themselves markable.
 func (q *QP) markable() bool { return q.device.config.ECN && q.kind != libibverbs.IBV_QPT_UD }

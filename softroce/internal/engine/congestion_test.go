@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// router is one on the way of all packets with a payload. It passes them on in turn, marks those that can be marked when some wait, and
-// drops them when more do.
+// router is one on the way of all packets with a payload. It passes them on in
+// turn, marks those that can be marked when some wait, and drops them when more
+// do.
 type router struct {
 	n            *network
 	each         time.Duration
@@ -61,7 +62,8 @@ func (n *network) congested(kind libibverbs.QpType, bytes int, ecn bool) (a, b *
 	return a, b
 }
 
-// TestCongestion sends more through a router than it passes on. With marks almost nothing gets lost, which it does without.
+// TestCongestion sends more through a router than it passes on. With marks
+// almost nothing gets lost, which it does without.
 func TestCongestion(t *testing.T) {
 	const size, count = 256 << 10, 8
 	run := func(t *testing.T, op libibverbs.WrOpcode, ecn bool) (x *router, a, b *end) {
@@ -152,7 +154,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestNotifications has all packets marked. The peer is notified no more than once in an interval, by packets as cards send them.
+// TestNotifications has all packets marked. The peer is notified no more than
+// once in an interval, by packets as cards send them.
 func TestNotifications(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.congested(libibverbs.IBV_QPT_RC, 1<<20, true)
@@ -181,7 +184,8 @@ func TestNotifications(t *testing.T) {
 	require.Greater(t, count, 100)
 }
 
-// TestNotificationsOfOthers sends notifications that are not for a connection, or not from its peer.
+// TestNotificationsOfOthers sends notifications that are not for a connection,
+// or not from its peer.
 func TestNotificationsOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind   libibverbs.QpType
@@ -191,8 +195,8 @@ func TestNotificationsOfOthers(t *testing.T) {
 	}{
 		"right":                   {kind: libibverbs.IBV_QPT_RC, heeded: true},
 		"unreliable":              {kind: libibverbs.IBV_QPT_UC, heeded: true},
-		"from somebody else":      {kind: libibverbs.IBV_QPT_RC, change: func(p *wire.Packet) { p.SGID[15]++ }},
-		"to nobody":               {kind: libibverbs.IBV_QPT_RC, change: func(p *wire.Packet) { p.DestQP++ }},
+		"from another address":    {kind: libibverbs.IBV_QPT_RC, change: func(p *wire.Packet) { p.SGID[15]++ }},
+		"to an unused number":     {kind: libibverbs.IBV_QPT_RC, change: func(p *wire.Packet) { p.DestQP++ }},
 		"to another partition":    {kind: libibverbs.IBV_QPT_RC, change: func(p *wire.Packet) { p.PKey = 1 }},
 		"where there are no bits": {kind: libibverbs.IBV_QPT_RC, off: true},
 		"to datagrams":            {kind: libibverbs.IBV_QPT_UD},
@@ -220,7 +224,8 @@ func TestNotificationsOfOthers(t *testing.T) {
 	}
 }
 
-// TestRecovery notifies a sender and leaves it alone. It sends with half of the rate for each notification, and as fast as it can after a while.
+// TestRecovery notifies a sender and leaves it alone. It sends with half of the
+// rate for each notification, and as fast as it can after a while.
 func TestRecovery(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, _ := n.congested(libibverbs.IBV_QPT_RC, 64, true)

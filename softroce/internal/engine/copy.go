@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// A fault says which memory was not there.
+// A fault names the memory that a copy could not access.
 type fault int
 
 const (
 	noFault     fault = iota
-	sourceFault       // the sender's: its packet is as good as lost
-	targetFault       // the receiver's
+	sourceFault       // the sender's memory: the packet counts as lost
+	targetFault       // the receiver's memory
 )
 
-// scatter copies the bytes of src to dst, which has room for them. Programs may unmap memory that
-// they have registered; where hardware would write to pages that it holds, scatter reports a
-// fault.
+// scatter copies the bytes of src to dst, which must have room for them. A
+// program may unmap memory that it has registered. Hardware would then write to
+// the pages that it still holds; scatter returns a fault.
 func scatter(dst, src [][]byte) (f fault) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -43,14 +43,14 @@ func scatter(dst, src [][]byte) (f fault) {
 	return noFault
 }
 
-// Copy copies a packet's payload, which is memory of a program's, to dst, which has room for it. It returns false if
-// some of that memory was not there.
+// Copy copies a packet's payload, which is memory of a program, to dst, which
+// must have room for it. It returns false if some of that memory was unmapped.
 func Copy(dst []byte, payload [][]byte) bool {
 	return scatter([][]byte{dst}, payload) == noFault
 }
 
-// faultOf tells whose memory a panic is about, and goes on panicking if it is about something
-// else.
+// faultOf tells which side's memory a panic is about. It panics again if the
+// panic is about something else.
 func faultOf(r any, dst [][]byte) fault {
 	e, ok := r.(interface{ Addr() uintptr })
 	if !ok {
@@ -64,10 +64,10 @@ func faultOf(r any, dst [][]byte) fault {
 	return sourceFault
 }
 
-// copyBytes copies src to dst, of the same length, in rising order, so that a program
-// that watches the last byte of a message sees the others. The program's memory belongs to the
-// program while a device writes it, so that the race detector must not see this; it does see
-// the builtin copy, also in a function that it is to leave alone.
+// copyBytes copies src to dst, of the same length, in rising order, so that a
+// program that watches the last byte of a message sees the others. The race
+// detector must not see the copy, since memory belongs to the program while a
+// device writes it. It would see the builtin copy even in a norace function.
 //
 //go:norace
 func copyBytes(dst, src []byte) {

@@ -9,13 +9,13 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Retries count what a queue pair had to do again.
+// Retries counts retransmissions of a queue pair and their causes.
 type Retries struct {
 	PacketsSentAgain  uint64
-	Timeouts          uint64 // no answer came in time
-	SequenceErrors    uint64 // the peer has missed a packet
-	ReceiversNotReady uint64 // the peer had no receive
-	MissedAnswers     uint64 // one to a READ or atomic was lost
+	Timeouts          uint64 // answers that did not come in time
+	SequenceErrors    uint64 // packets that the peer has missed
+	ReceiversNotReady uint64 // messages for which the peer had no receive
+	MissedAnswers     uint64 // lost answers to READs and atomics
 }
 
 func (r *Retries) add(o Retries) {
@@ -26,13 +26,13 @@ func (r *Retries) add(o Retries) {
 	r.MissedAnswers += o.MissedAnswers
 }
 
-// Counters count what a device has sent and received.
+// Counters counts the packets of a device.
 type Counters struct {
 	PacketsSent, PacketsReceived uint64
-	PacketsMarked                uint64 // received, of connections, with the mark of congestion
-	NotificationsSent            uint64 // of congestion, to peers
+	PacketsMarked                uint64 // received packets of connections with the mark of congestion
+	NotificationsSent            uint64 // congestion notifications sent to peers
 	NotificationsReceived        uint64
-	Retries                      Retries // of all queue pairs that there are or were
+	Retries                      Retries // of all queue pairs, existing and destroyed
 }
 
 // Counters returns the counters of the device.
@@ -44,7 +44,7 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// GUID returns the GUID, also of a device that was removed.
+// GUID returns the GUID, even after Remove.
 func (d *Device) GUID() uint64 { return d.config.GUID }
 
 // QPs returns the queue pairs in the order of their numbers.
@@ -56,7 +56,7 @@ func (d *Device) QPs() []*QP {
 	return all
 }
 
-// Retries returns the counters of the queue pair, from its creation on.
+// Retries returns the counters of the queue pair since its creation.
 func (q *QP) Retries() Retries { return q.retries }
 
 // Type returns the queue pair's type.
@@ -65,8 +65,8 @@ func (q *QP) Type() libibverbs.QpType { return q.kind }
 // State returns the queue pair's state.
 func (q *QP) State() libibverbs.QpState { return q.attr.QpState }
 
-// Peer returns the address and number of the queue pair that a connected one was told to send to, false if it has
-// none.
+// Peer returns the address and number of the peer of a connected queue pair. It
+// returns false if the queue pair has no peer.
 func (q *QP) Peer() (libibverbs.Gid, uint32, bool) {
 	connected := q.kind != libibverbs.IBV_QPT_UD && q.attr.DestQpNum != 0
 	return q.attr.AhAttr.Grh.Dgid, q.attr.DestQpNum, connected

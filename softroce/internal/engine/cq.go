@@ -18,19 +18,20 @@ import (
 type CQ struct {
 	device *Device
 	ring   *CompletionQueue
-	qps    map[*QP]bool // that use it
+	qps    map[*QP]bool // queue pairs that use it
 
-	staged  []duty // of the completions in the ring that are not shown yet
-	cleared int    // how many of them wait for no answer
-	listed  bool   // in publication.cqs
+	staged  []duty // the duties of completions that are in the ring but not yet shown
+	cleared int    // number of staged completions that need no further answer
+	listed  bool   // whether it is in publication.cqs
 
 	moderation libibverbs.ModerateCq
-	held       uint32        // completions since an event was due that moderation holds back
-	deadline   time.Duration // when the event is made nevertheless; 0: not known before the device advances
+	held       uint32        // completions that moderation holds back an event for
+	deadline   time.Duration // time at which the held event fires; 0 until the device advances
 }
 
-// CreateCQ makes a completion queue whose completions go to ring. The error is EINVAL for
-// no entries or more than the device's limit, ENOMEM if there are too many queues.
+// CreateCQ makes a completion queue on the given ring. It fails with EINVAL if
+// the number of entries is 0 or above the device's limit, and with ENOMEM if
+// there are too many queues.
 func (d *Device) CreateCQ(ring *CompletionQueue) (*CQ, error) {
 	if err := d.CheckCQE(ring.Max); err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (d *Device) CreateCQ(ring *CompletionQueue) (*CQ, error) {
 	return &CQ{device: d, ring: ring, qps: map[*QP]bool{}}, nil
 }
 
-// CheckCQE returns EINVAL if no completion queue can have n entries.
+// CheckCQE returns EINVAL if a completion queue cannot have n entries.
 func (d *Device) CheckCQE(n uint32) error {
 	if err := d.check(); err != nil {
 		return err
@@ -53,9 +54,11 @@ func (d *Device) CheckCQE(n uint32) error {
 	return nil
 }
 
-// Resize moves the completions to entries, which has size places, a power of two, of which max may be used.
-// The owner holds the lock of those who poll. The error is EINVAL, and nothing changes, if max is 0, above the
-// device's limit, or less than the completions in the queue.
+// Resize moves the completions to entries, which has room for size completions,
+// a power of two, and of which maxEntries may be used. The owner must hold the
+// lock of the pollers. It fails with EINVAL and changes nothing if maxEntries
+// is 0, above the device's limit, or less than the number of completions in the
+// queue.
 func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 	if err := q.device.CheckCQE(maxEntries); err != nil {
 		return err
@@ -73,8 +76,9 @@ func (q *CQ) Resize(entries unsafe.Pointer, size, maxEntries uint32) error {
 	return nil
 }
 
-// Moderate makes the queue hold events back: until there are CqCount completions to tell of, or CqPeriod
-// microseconds after the first of them. An event that is held back comes now.
+// Moderate delays the queue's events until there are CqCount completions, or
+// until CqPeriod microseconds after the first of them. An event that is being
+// held fires at once.
 func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	if err := q.device.check(); err != nil {
 		return err
@@ -86,7 +90,7 @@ func (q *CQ) Moderate(m libibverbs.ModerateCq) error {
 	return nil
 }
 
-// Destroy removes the queue. The error is EBUSY while queue pairs use it.
+// Destroy removes the queue. It fails with EBUSY while queue pairs use it.
 func (q *CQ) Destroy() error {
 	if len(q.qps) > 0 {
 		return syscall.EBUSY
@@ -100,17 +104,19 @@ func (q *CQ) Destroy() error {
 	return nil
 }
 
-// end is the count behind the last completion in the ring.
+// end returns the count after the last completion in the ring.
 func (q *CQ) end() uint32 { return q.ring.Added + uint32(len(q.staged)) }
 
-// add puts a completion into the queue. Show makes the event if one is due. Solicited says
-// that the completion is one for which a queue armed for solicited events waits: a receive of a
-// message with the solicited bit. Failures always are.
+// add puts a completion into the queue. show then fires an event if one is due.
+// A duty is solicited if its completion is a receive of a message with the
+// solicited bit: it fires the event of a queue that is armed for solicited
+// events. A failed completion always does.
 //
 // C.QpNum must be set; add sets the times.
 //
-// If there is no room the completion is lost and the queue broken: an event says so, and its
-// queue pairs go to the error state when the device next advances.
+// If the ring is full, the completion is lost and the queue is broken: add
+// makes an event, and the queue's queue pairs go to the error state when the
+// device next advances.
 func (q *CQ) add(c Completion, y duty) {
 	r, d := q.ring, q.device
 	if r.Overrun != 0 {
@@ -134,15 +140,18 @@ func (q *CQ) add(c Completion, y duty) {
 	}
 }
 
-// show lets the program see the first n completions that are staged, and makes the events that are due.
+// show makes the first n staged completions visible to the program, and fires
+// the events that are due.
 func (q *CQ) show(n int) {
 	if n == 0 {
 		return
 	}
 	r := q.ring
 	first := r.Added
-	// Who arms the queue and then polls sees these completions, or it is seen here that the queue is armed. A store
-	// would not do: with the race detector, those to C's memory may come after the load that follows.
+	// A poller that arms the queue and then polls sees these completions, or
+	// else this thread sees that the queue is armed. A store would not do:
+	// under the race detector, stores to C's memory may come after the load
+	// that follows.
 	atomic.SwapUint32(&r.Added, first+uint32(n))
 	for i, y := range q.staged[:n] {
 		armed := atomic.LoadUint32(&r.Armed)
@@ -157,7 +166,7 @@ func (q *CQ) show(n int) {
 	q.cleared = max(0, q.cleared-n)
 }
 
-// due makes the event for which the queue is armed, or holds it back.
+// due fires the event for which the queue is armed, or holds it.
 func (q *CQ) due() {
 	q.held++
 	count, period := uint32(q.moderation.CqCount), q.period()
@@ -171,7 +180,7 @@ func (q *CQ) due() {
 
 func (q *CQ) period() time.Duration { return time.Duration(q.moderation.CqPeriod) * time.Microsecond }
 
-// fire makes the event for which the queue is armed.
+// fire fires the event for which the queue is armed.
 func (q *CQ) fire() {
 	q.forget()
 	atomic.StoreUint32(&q.ring.Armed, NotArmed)
@@ -180,13 +189,14 @@ func (q *CQ) fire() {
 	}
 }
 
-// forget gives up the event that moderation holds back, if any.
+// forget drops the event that moderation holds, if any.
 func (q *CQ) forget() {
 	q.held, q.deadline = 0, 0
 	q.device.moderated = slices.DeleteFunc(q.device.moderated, func(m *CQ) bool { return m == q })
 }
 
-// remove drops the completions of a queue pair. The owner holds the lock of those who poll.
+// remove drops the completions of a queue pair. The owner must hold the lock of
+// the pollers.
 func (q *CQ) remove(number uint32) {
 	r := q.ring
 	end, kept := q.end(), r.Polled
@@ -209,7 +219,8 @@ func (q *CQ) remove(number uint32) {
 	atomic.StoreUint32(&r.Added, kept-uint32(len(staged)))
 }
 
-// advanceEvents makes the events that moderation has held back for long enough. It returns when the next event is due, or 0.
+// advanceEvents fires the events that moderation has held for long enough. It
+// returns when the next one is due, or 0.
 func (d *Device) advanceEvents() (next time.Duration) {
 	if len(d.moderated) == 0 {
 		return 0
@@ -227,9 +238,9 @@ func (d *Device) advanceEvents() (next time.Duration) {
 	return next
 }
 
-// advanceCQs puts the queue pairs of queues that ran over into the error state.
+// advanceCQs puts the queue pairs of overrun queues into the error state.
 func (d *Device) advanceCQs() {
-	for len(d.failing) > 0 { // which may put more of them there
+	for len(d.failing) > 0 { // fail may add to it
 		failing := d.failing
 		d.failing = nil
 		for _, q := range slices.SortedFunc(slices.Values(failing), func(a, b *QP) int { return cmp.Compare(a.number, b.number) }) {

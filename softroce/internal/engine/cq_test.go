@@ -131,7 +131,8 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// An event that is held back comes when moderation changes, and does not when the queue goes.
+// An event that is held back comes when moderation changes, and does not when
+// the queue goes.
 func TestModerationEnds(t *testing.T) {
 	d := newNode(t, 1)
 	hold := func() *CQ {
@@ -208,7 +209,8 @@ func TestCQOverrun(t *testing.T) {
 	d.requireEvents()
 }
 
-// The completions of a queue pair go when it is reset or destroyed, and those of others stay.
+// The completions of a queue pair go when it is reset or destroyed, and those
+// of others stay.
 func TestCompletionsGoWithQP(t *testing.T) {
 	for name, end := range map[string]func(q *QP) error{
 		"reset":   func(q *QP) error { return q.Modify(&libibverbs.QpAttr{}, libibverbs.IBV_QP_STATE) },
@@ -247,7 +249,8 @@ func TestModerationOrder(t *testing.T) {
 		q.complete(0)
 		all = append(all, q)
 	}
-	// The period begins when the device is told the time, which it may not have been for long.
+	// The period begins when the device is told the time, which it may not have
+	// been for long.
 	require.Equal(t, time.Hour+10*us, d.Advance(time.Hour))
 	require.Equal(t, time.Hour+20*us, d.Advance(time.Hour+10*us))
 	d.requireCompletionEvents(all[1])

@@ -28,9 +28,9 @@ const (
 	maxSRQWR     = 1 << 16
 	maxSGE       = 32
 	maxInline    = 1024
-	maxRDAtomic  = 128 // RDMA reads and atomics that a queue pair has in flight, in each direction
+	maxRDAtomic  = 128 // RDMA reads and atomics in flight of a queue pair, in each direction
 	maxGroups    = 1 << 13
-	maxGroupQPs  = 256 // queue pairs of a multicast group
+	maxGroupQPs  = 256 // queue pairs in a multicast group
 	maxMessage   = 1 << 31
 	gidTableSize = 256
 	defaultPKey  = 0xFFFF
@@ -39,46 +39,62 @@ const (
 	pageSize  = 4096
 )
 
-// Config says what a device is like and where its output goes. The functions are
-// called from within calls of the device, by the same goroutine; they must not call the
-// device.
+// Config configures a device. Its functions are called within calls of the
+// device, by the same goroutine. They must not call the device.
 type Config struct {
-	// Random chooses the numbers of queue pairs and the keys of memory, which
-	// peers must not guess. nil: a generator whose numbers do not tell the next
-	// ones, seeded from the system.
+	// Random chooses queue pair numbers and memory keys, which peers must not
+	// be able to guess. If nil, the device uses a generator that is seeded by
+	// the system and whose numbers do not reveal the next ones.
 	Random *rand.Rand
-	// Hostile makes the device as unfriendly as the specification lets it be, at random: queue pairs have
-	// turns of a few packets, and messages meet receivers that are not ready. nil: it is friendly.
-	Hostile  *rand.Rand
-	FirstQPN uint32 // queue pairs get numbers from here on, at random, of which 0, 1 and 0xFFFFFF must not be one
-	QPNs     uint32 // how many numbers there are; 0: 65536 from 16 on
-	MaxQPs   uint32 // how many queue pairs there may be; 0: as many as numbers
-	GUID     uint64
-	MTU      libibverbs.Mtu // of the port; 0: 4096 bytes
-	// Window is how many packets of a reliable connection may be without an answer. If it is not 0, RDMA reads, too, are asked
-	// for in parts that are answered with as many packets at most. 0: 256, and reads as a whole.
+	// Hostile, if not nil, makes the device behave as badly as the
+	// specification allows, at random: queue pairs have turns of a few packets,
+	// and messages meet receivers that are not ready.
+	Hostile *rand.Rand
+	// FirstQPN is the first of the queue pair numbers, from which the device
+	// chooses at random. The range must not include 0, 1 and 0xFFFFFF.
+	FirstQPN uint32
+	// QPNs is the size of the range of numbers. 0 means the 65536 numbers from
+	// 16 on.
+	QPNs uint32
+	// MaxQPs limits the number of queue pairs. 0 means QPNs.
+	MaxQPs uint32
+	GUID   uint64
+	MTU    libibverbs.Mtu // the port's MTU; 0 means 4096 bytes
+	// Window limits the packets of a reliable connection that have no answer
+	// yet. If it is not 0, RDMA reads are also requested in parts whose
+	// responses have at most that many packets. 0 means 256 packets, and reads
+	// as a whole.
 	Window int
-	Start  time.Time // when the time that Advance gets was 0
+	Start  time.Time // the time for which Advance gets 0
 
-	// ECN makes packets of connections say that routers may mark them. Who receives marked ones is told to send more slowly, and
-	// whoever is told so does. It must not be set where the bits of ECN are not the network's.
+	// ECN makes packets of connections declare themselves markable by routers.
+	// The receiver of a marked packet tells the sender to slow down, and the
+	// sender does so. It must not be set where the ECN bits do not belong to
+	// the network.
 	ECN bool
 
-	// Packets is where packets come from and go to; nil: a pool of the device's own.
+	// Packets is the pool that packets come from and return to. If nil, the
+	// device makes its own.
 	Packets *PacketPool
-	// Send passes on a packet, which belongs to it from now on; PacketPool.Put takes what is not delivered. The
-	// payload are slices of the program's memory. A link that delivers the packet after Send has returned
-	// copies them, unless the packet is of a reliable connection: there the memory stays as it is until the
-	// message is answered, and if it does not, Receive drops the packet as if it had been lost.
+	// Send passes on a packet, which then belongs to the callee; PacketPool.Put
+	// takes back a packet that is not delivered. The payload consists of slices
+	// of the program's memory. A link that delivers the packet after Send has
+	// returned must copy them, unless the packet belongs to a reliable
+	// connection: there the memory stays valid until the message is answered,
+	// and if the program breaks that rule, Receive drops the packet as lost.
 	Send func(p *wire.Packet)
-	// Room reports whether there is room on the way to a queue pair. If not, a reliable connection sends only
-	// while nothing of it waits for an ACK; Resume is to be called when there may be room. nil: there always is.
+	// Room reports whether there is room on the way to a queue pair. If there
+	// is none, a reliable connection sends only while it waits for no ACK; the
+	// owner must call Resume when there may be room again. If nil, there is
+	// always room.
 	Room func(qpn uint32) bool
-	// Outgoing tells when what Send gets has left the process. nil: it does so at once.
+	// Outgoing tells when packets passed to Send have left the process. If nil,
+	// they leave at once.
 	Outgoing Outgoing
-	// CompletionEvent tells that a completion queue that was armed has a completion.
+	// CompletionEvent is called when an armed completion queue gets a
+	// completion.
 	CompletionEvent func(cq *CQ)
-	// AsyncEvent passes on an asynchronous event.
+	// AsyncEvent is called with each asynchronous event.
 	AsyncEvent func(e AsyncEvent)
 }
 
@@ -86,32 +102,32 @@ type Config struct {
 type Device struct {
 	config Config
 	now    time.Duration
-	start  int64 // nanoseconds since 1970 when now was 0
-	gone   bool  // was removed
-	down   bool  // the port is
+	start  int64 // nanoseconds from 1970 to now's zero
+	gone   bool  // whether the device was removed
+	down   bool  // whether the port is down
 
-	readPackets int // which one request of an RDMA read asks for at most
+	readPackets int // the most packets that one request of an RDMA read asks for
 
-	pds, cqs, srqs int            // how many there are
-	qps            map[uint32]*QP // by number
-	mrs            map[uint32]*MR // by the upper 24 bits of the key
-	mws            map[uint32]*MW // the same
-	ahs            map[uint64]*AH // by handle
+	pds, cqs, srqs int            // the number of these objects
+	qps            map[uint32]*QP // keyed by number
+	mrs            map[uint32]*MR // keyed by the upper 24 bits of the key
+	mws            map[uint32]*MW // keyed like mrs
+	ahs            map[uint64]*AH // keyed by handle
 	gids           [gidTableSize]GIDEntry
-	addresses      map[wire.GID]bool  // that are in gids
-	groups         map[wire.GID][]*QP // in the order of their joining
+	addresses      map[wire.GID]bool  // the GIDs in gids
+	groups         map[wire.GID][]*QP // in the order of joining
 
-	lately []uint32 // numbers of queue pairs that are free, the newest last
+	lately []uint32 // numbers of queue pairs destroyed lately, the newest last
 	nextAH uint64
 
-	moderated []*CQ // hold an event back
-	failing   []*QP // go to the error state when the device next advances
-	orphans   []*QP // their peers' processes have ended a moment ago
+	moderated []*CQ // queues that hold an event
+	failing   []*QP // queue pairs that go to the error state at the next Advance
+	orphans   []*QP // queue pairs whose peers' processes have just ended
 	schedule  schedule
 	staged    publication
-	counters  Counters // Retries are those of queue pairs that are gone
+	counters  Counters // Retries has only those of destroyed queue pairs
 
-	// What copying a packet uses, so that it need not allocate.
+	// Scratch space for copying packets without allocation.
 	target, source [][]byte
 	word           [8]byte
 	header         [wire.GRHLen]byte
@@ -150,13 +166,14 @@ func New(c Config) *Device {
 	}
 }
 
-// Capabilities of every device. Requests to invalidate a key are the only ones of
-// IBV_DEVICE_MEM_MGT_EXTENSIONS that C's API has.
+// Capabilities of every device. Of IBV_DEVICE_MEM_MGT_EXTENSIONS, C's API only
+// has requests to invalidate a key.
 const capabilities = libibverbs.IBV_DEVICE_CURR_QP_STATE_MOD | libibverbs.IBV_DEVICE_PORT_ACTIVE_EVENT |
 	libibverbs.IBV_DEVICE_SYS_IMAGE_GUID | libibverbs.IBV_DEVICE_RC_RNR_NAK_GEN | libibverbs.IBV_DEVICE_SRQ_RESIZE |
 	libibverbs.IBV_DEVICE_MEM_WINDOW | libibverbs.IBV_DEVICE_MEM_MGT_EXTENSIONS | libibverbs.IBV_DEVICE_MEM_WINDOW_TYPE_2B
 
-// Attr returns what ibv_query_device_ex reports. Time stamps are in nanoseconds.
+// Attr returns the result of ibv_query_device_ex. Time stamps are in
+// nanoseconds.
 func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 	if err := d.check(); err != nil {
 		return libibverbs.DeviceAttrEx{}, err
@@ -181,12 +198,12 @@ func (d *Device) Attr() (libibverbs.DeviceAttrEx, error) {
 const (
 	noVendor    = 0xFFFFFF
 	ackDelay    = 15      // 4.096 us * 2^15: 134 ms
-	nanoseconds = 1000000 // clock ticks, per millisecond
+	nanoseconds = 1000000 // clock ticks per millisecond
 )
 
-// Remove does what happens when a device is pulled out: it makes an event and puts queue pairs into the
-// error state. From then on everything but removing objects fails with EIO, and packets that come or go are
-// lost.
+// Remove pulls the device out: it makes an event and puts all queue pairs into
+// the error state. From then on, all calls fail with EIO except those that
+// remove objects, and packets in both directions are lost.
 func (d *Device) Remove() {
 	if d.gone {
 		return

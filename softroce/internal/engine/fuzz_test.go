@@ -36,8 +36,9 @@ func (c *choices) uint32() uint32 {
 	return binary.LittleEndian.Uint32(b[:])
 }
 
-// target is a device with a queue pair of each type, which packets from a hostile peer come to. Memory
-// that may not be written lies before, between and behind its regions.
+// target is a device with a queue pair of each type, which packets from a
+// hostile peer come to. Memory that may not be written lies before, between and
+// behind its regions.
 type target struct {
 	*node
 	arena  []byte
@@ -92,7 +93,7 @@ func newTarget(t testing.TB) *target {
 	return g
 }
 
-// check fails if memory was written that nobody may write.
+// check fails if memory outside of the regions was written.
 func (g *target) check() {
 	var want, got []byte
 	for i := range g.arena {
@@ -197,8 +198,8 @@ func (g *target) packet(c *choices, q *QP) *wire.Packet {
 	return p
 }
 
-// Whatever packets come, and whatever the program does to its rings, nothing panics, and nothing is written outside
-// the regions.
+// Whatever packets come, and whatever the program does to its rings, nothing
+// panics, and nothing is written outside the regions.
 func FuzzDevice(f *testing.F) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 2))

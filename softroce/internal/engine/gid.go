@@ -9,14 +9,16 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// GIDEntry is an entry of the port's GID table. Its type is RoCE v2.
+// GIDEntry is an entry of the port's GID table. All entries have the type RoCE
+// v2.
 type GIDEntry struct {
 	GID    wire.GID
 	NetDev uint32 // index of the network interface
 }
 
-// SetGID sets an entry of the GID table; the zero GID empties it. It makes an event if that changes it. What
-// uses the entry keeps the old address. The error is EINVAL if there is no such entry.
+// SetGID sets an entry of the GID table; the zero GID empties it. A change
+// makes an event. Objects that use the entry keep the old address. It fails
+// with EINVAL if the entry does not exist.
 func (d *Device) SetGID(index int, e GIDEntry) error {
 	if err := d.check(); err != nil {
 		return err
@@ -35,8 +37,8 @@ func (d *Device) SetGID(index int, e GIDEntry) error {
 	return nil
 }
 
-// GID returns what ibv_query_gid_ex reports. The error is EINVAL if there is no such port or entry,
-// ENODATA if the entry is empty.
+// GID returns the result of ibv_query_gid_ex. It fails with EINVAL if the port
+// or entry does not exist, and with ENODATA if the entry is empty.
 func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 	if err := d.checkPort(port); err != nil {
 		return libibverbs.GidEntry{}, err
@@ -55,7 +57,7 @@ func (d *Device) GID(port, index uint32) (libibverbs.GidEntry, error) {
 	return g, nil
 }
 
-// Has reports whether an entry has the GID.
+// Has reports whether the GID is in the table.
 func (d *Device) Has(g wire.GID) bool { return d.addresses[g] }
 
 // GIDs returns the entries that are not empty.
@@ -72,8 +74,9 @@ func (d *Device) GIDs() ([]libibverbs.GidEntry, error) {
 	return all, nil
 }
 
-// noData is ENODATA, which some systems do not have.
+// noData is ENODATA, which package syscall lacks on some systems.
 const noData syscall.Errno = 61
 
-// isMulticast reports whether the GID is that of a group: ff00::/8 or ::ffff:224.0.0.0/100.
+// isMulticast reports whether the GID names a group: ff00::/8 or
+// ::ffff:224.0.0.0/100.
 func isMulticast(g wire.GID) bool { return g.Addr().IsMulticast() }

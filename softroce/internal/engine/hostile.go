@@ -12,12 +12,13 @@ import (
 const (
 	// shortestRNR is the code of 10 us.
 	shortestRNR = 1
-	// stall is for how many messages a hostile receiver says once that it is not ready.
+	// stall is the mean number of messages per RNR NAK of a hostile receiver.
 	stall = 16
 )
 
-// stalls reports whether a hostile receiver says that it is not ready. It says so once for a message, and only
-// to a peer of this device that is known to send again.
+// stalls reports whether a hostile receiver answers that it is not ready. It
+// does so at most once for a message, and only to a peer on this device that
+// retries.
 func (q *QP) stalls() bool {
 	d, r := q.device, &q.responder
 	if d.config.Hostile == nil || q.kind != libibverbs.IBV_QPT_RC || r.nak || d.config.Hostile.IntN(stall) != 0 {
@@ -27,9 +28,9 @@ func (q *QP) stalls() bool {
 	return peer != nil && peer.attr.RnrRetry > 0
 }
 
-// Patience returns how the requester of a reliable connection that a packet is from or goes to bears delays and
-// losses: how long it waits for answers, and how often it sends again. ok is false if the device does not have
-// both ends.
+// Patience returns how long the requester of a reliable connection waits for
+// answers and how often it retries. p is a packet from or to that requester. ok
+// is false if the device does not have both ends.
 func (d *Device) Patience(p *wire.Packet) (timeout time.Duration, retries uint8, ok bool) {
 	q := d.qps[p.DestQP]
 	if q == nil || q.kind != libibverbs.IBV_QPT_RC {

@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A hostile device sends few packets in a turn, and receivers that are ready say once in a while that they are
-// not, to those that try again. Messages arrive nevertheless.
+// A hostile device sends few packets in a turn, and receivers that are ready
+// say once in a while that they are not, to those that try again. Messages
+// arrive nevertheless.
 func TestHostile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rnrRetry uint8

@@ -10,9 +10,10 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Attach makes a datagram queue pair receive what is sent to a multicast group. It does nothing if it does
-// already. The error is EINVAL for another type of queue pair and a GID that is not that of a group, ENOMEM
-// for too many groups or queue pairs in one.
+// Attach adds a datagram queue pair to a multicast group. It has no effect if
+// the queue pair is already in the group. It fails with EINVAL for other types
+// of queue pairs and if the GID does not name a group, and with ENOMEM if there
+// are too many groups, or queue pairs in the group.
 func (q *QP) Attach(group wire.GID) error {
 	d := q.device
 	if err := d.check(); err != nil {
@@ -43,10 +44,11 @@ func (q *QP) Groups() (groups []wire.GID) {
 	return groups
 }
 
-// HasMembers reports whether a queue pair is in a group.
+// HasMembers reports whether any queue pair is in a group.
 func (d *Device) HasMembers(group wire.GID) bool { return len(d.groups[group]) > 0 }
 
-// Detach undoes Attach. The error is EINVAL if the queue pair is not in the group.
+// Detach undoes Attach. It fails with EINVAL if the queue pair is not in the
+// group.
 func (q *QP) Detach(group wire.GID) error {
 	d := q.device
 	members := d.groups[group]

@@ -43,8 +43,8 @@ func TestScatter(t *testing.T) {
 	}
 }
 
-// A program may look at memory while the device writes it, as it may with hardware: the race detector, if the
-// test runs with it, sees nothing.
+// A program may look at memory while the device writes it, as it may with
+// hardware: the race detector, if the test runs with it, sees nothing.
 func TestDeviceWritesLikeHardware(t *testing.T) {
 	l, a, b := newLoop(t, 1<<16)
 	for i := range a.mr.memory {

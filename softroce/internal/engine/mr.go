@@ -13,23 +13,23 @@ import (
 type MR struct {
 	pd      *PD
 	key     uint32
-	iova    uint64 // address of the first byte as work requests name it
+	iova    uint64 // address of the first byte in work requests
 	memory  []byte
 	access  libibverbs.AccessFlags
-	windows int // that are bound to it
+	windows int // number of windows bound to it
 }
 
 const (
 	remoteAccess = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_READ | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	mrAccess     = remoteAccess | libibverbs.IBV_ACCESS_LOCAL_WRITE | libibverbs.IBV_ACCESS_MW_BIND | libibverbs.IBV_ACCESS_ZERO_BASED
-	// Access that the device does not offer.
+	// Access flags that the device does not support.
 	otherAccess = libibverbs.IBV_ACCESS_ON_DEMAND | libibverbs.IBV_ACCESS_HUGETLB |
 		libibverbs.IBV_ACCESS_FLUSH_GLOBAL | libibverbs.IBV_ACCESS_FLUSH_PERSISTENT
-	// Access of which a device that does not know it takes no notice.
+	// Access flags that a device may ignore.
 	optionalAccess = libibverbs.AccessFlags(libibverbs.IBV_ACCESS_OPTIONAL_RANGE)
 )
 
-// checkAccess returns what is wrong with the access flags of a region.
+// checkAccess checks the access flags of a region.
 func checkAccess(access libibverbs.AccessFlags) error {
 	const needLocal = libibverbs.IBV_ACCESS_REMOTE_WRITE | libibverbs.IBV_ACCESS_REMOTE_ATOMIC
 	switch {
@@ -43,7 +43,7 @@ func checkAccess(access libibverbs.AccessFlags) error {
 	return nil
 }
 
-// checkMemory returns what is wrong with memory that work requests address from iova on.
+// checkMemory checks memory whose first byte work requests address as iova.
 func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if len(memory) == 0 {
 		return syscall.EINVAL
@@ -58,12 +58,15 @@ func checkMemory(memory []byte, iova uint64, access libibverbs.AccessFlags) erro
 	return nil
 }
 
-// RegisterMR makes a memory region. Work requests address its first byte as iova, or
-// as 0 if it is zero-based.
+// RegisterMR makes a memory region. Work requests address its first byte as
+// iova, or as 0 if the region is zero-based. The memory must stay valid until
+// Deregister.
 //
-// Memory must stay until Deregister. The error is EINVAL for no memory, a range past the last address, an
-// iova with another offset in its page, unknown flags, or remote write or atomic without local write;
-// EOPNOTSUPP for flags that the device does not support; ENOMEM if there are too many regions.
+// RegisterMR fails with EINVAL for empty memory, a range that wraps around, an
+// iova with another offset within the page than the memory, unknown flags, and
+// remote write or atomic access without local write access. It fails with
+// EOPNOTSUPP for flags that the device does not support, and with ENOMEM if
+// there are too many regions.
 func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlags) (*MR, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -84,11 +87,13 @@ func (p *PD) RegisterMR(memory []byte, iova uint64, access libibverbs.AccessFlag
 	return m, nil
 }
 
-// Rereg changes what flags say: the domain, the memory with its iova, the access. The key stays.
+// Rereg changes what flags select: the domain, the memory with its iova, or the
+// access. The key stays the same.
 //
-// If there is an error, nothing changes. It is EBUSY while windows are bound to the region; EINVAL for no
-// or unknown flags, a domain of another device, a change to or from zero-based without new memory; else as
-// of RegisterMR.
+// If Rereg fails, nothing changes. It fails with EBUSY while windows are bound
+// to the region. It fails with EINVAL for flags that are zero or unknown, for a
+// domain of another device, and for a change to or from zero-based without new
+// memory. Otherwise it fails as RegisterMR does.
 func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova uint64, access libibverbs.AccessFlags) error {
 	if err := m.pd.device.check(); err != nil {
 		return err
@@ -124,7 +129,7 @@ func (m *MR) Rereg(flags libibverbs.ReregMrFlags, pd *PD, memory []byte, iova ui
 	return nil
 }
 
-// baseOf returns the address of a region's first byte.
+// baseOf returns the address of a region's first byte in work requests.
 func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	if access&libibverbs.IBV_ACCESS_ZERO_BASED != 0 {
 		return 0
@@ -132,7 +137,8 @@ func baseOf(iova uint64, access libibverbs.AccessFlags) uint64 {
 	return iova
 }
 
-// newKey returns a key at random whose upper 24 bits no region and no window has.
+// newKey returns a random key. No other region or window has the same upper 24
+// bits.
 func (d *Device) newKey() uint32 {
 	for {
 		key := d.config.Random.Uint32()
@@ -142,10 +148,11 @@ func (d *Device) newKey() uint32 {
 	}
 }
 
-// Key returns the region's key, local and remote.
+// Key returns the region's key, which is both the local and the remote one.
 func (m *MR) Key() uint32 { return m.key }
 
-// Deregister removes the region. The error is EBUSY while windows are bound to it.
+// Deregister removes the region. It fails with EBUSY while windows are bound to
+// it.
 func (m *MR) Deregister() error {
 	if m.windows > 0 {
 		return syscall.EBUSY
@@ -157,11 +164,12 @@ func (m *MR) Deregister() error {
 	return nil
 }
 
-// slice returns length bytes from addr on, of the region with the given local key if it is of domain pd and
-// permits access: 0 to read, IBV_ACCESS_LOCAL_WRITE. No bytes are all right whatever the address and key.
-// The status is success or IBV_WC_LOC_PROT_ERR.
+// slice returns the length bytes at addr of the region with the given local
+// key, if the region belongs to pd and permits access, which is 0 (read) or
+// IBV_ACCESS_LOCAL_WRITE. If length is 0, any address and key will do. The
+// status is success or IBV_WC_LOC_PROT_ERR.
 //
-// The memory may go as soon as the owner calls the device again.
+// The memory may become invalid as soon as the owner calls the device again.
 func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
 	if length == 0 {
 		return nil, libibverbs.IBV_WC_SUCCESS
@@ -174,9 +182,10 @@ func (d *Device) slice(pd *PD, addr, length uint64, key uint32, access libibverb
 	return nil, libibverbs.IBV_WC_LOC_PROT_ERR
 }
 
-// remoteSlice is like slice for the remote key of a region or window that a packet for q names. Access is
-// one of the flags for remote access. The status is success or IBV_WC_REM_ACCESS_ERR. It does not look at
-// the queue pair's own flags.
+// remoteSlice is like slice for the remote key of a region or window in a
+// packet for q. access is a flag of remote access. The status is success or
+// IBV_WC_REM_ACCESS_ERR. remoteSlice does not check the queue pair's own access
+// flags.
 func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libibverbs.AccessFlags) ([]byte, libibverbs.WcStatus) {
 	if length == 0 {
 		return nil, libibverbs.IBV_WC_SUCCESS
@@ -193,7 +202,8 @@ func (d *Device) remoteSlice(q *QP, addr, length uint64, key uint32, access libi
 	return b, libibverbs.IBV_WC_SUCCESS
 }
 
-// slice returns length bytes from addr on, or nil if the region does not have them.
+// slice returns the length bytes at addr, or nil if the region does not have
+// them.
 func (m *MR) slice(addr, length uint64) []byte {
 	offset, ok := within(addr, length, m.iova, uint64(len(m.memory)))
 	if !ok {
@@ -202,9 +212,9 @@ func (m *MR) slice(addr, length uint64) []byte {
 	return m.memory[offset : offset+length : offset+length]
 }
 
-// within returns the offset of length bytes from addr on within the size bytes from start on, which
-// may reach the last address.
+// within returns the offset of the length bytes at addr within the size bytes
+// at start, which may reach the last address.
 func within(addr, length, start, size uint64) (offset uint64, ok bool) {
-	offset = addr - start // huge if addr is before start
+	offset = addr - start // wraps to a huge number if addr is below start
 	return offset, offset <= size && length <= size-offset
 }

@@ -13,19 +13,20 @@ type MW struct {
 	pd     *PD
 	kind   libibverbs.MwType
 	key    uint32
-	mr     *MR    // nil: not bound
-	qp     *QP    // through which a window of type 2 is bound
-	addr   uint64 // in the region
+	mr     *MR    // nil if not bound
+	qp     *QP    // the queue pair through which a window of type 2 was bound
+	addr   uint64 // address within the region
 	length uint64
 	access libibverbs.AccessFlags
 }
 
-// windowAccess may be asked for. Access of the program itself is not the window's to give, but programs
-// that take the flags of a region for the window ask for it, too, and devices let them.
+// windowAccess has the flags that a window may be given. Local access is not
+// granted by a window. But programs that pass a region's flags for a window ask
+// for it as well, and devices accept that.
 const windowAccess = mrAccess | optionalAccess
 
-// AllocMW makes a memory window that is not bound. The error is EINVAL for an unknown type,
-// ENOMEM if there are too many windows.
+// AllocMW makes an unbound memory window. It fails with EINVAL for an unknown
+// type, and with ENOMEM if there are too many windows.
 func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 	d := p.device
 	if err := d.check(); err != nil {
@@ -43,13 +44,13 @@ func (p *PD) AllocMW(kind libibverbs.MwType) (*MW, error) {
 	return w, nil
 }
 
-// Key returns the window's key. Binding changes its lower 8 bits.
+// Key returns the window's key. A bind changes its lower 8 bits.
 func (w *MW) Key() uint32 { return w.key }
 
-// Handle returns the number by which a work request names the window.
+// Handle returns the number that names the window in work requests.
 func (w *MW) Handle() uint64 { return uint64(w.key >> 8) }
 
-// Dealloc removes the window, bound or not.
+// Dealloc removes the window, even if it is bound.
 func (w *MW) Dealloc() error {
 	w.unbind()
 	delete(w.pd.device.mws, w.key>>8)
@@ -68,8 +69,8 @@ func (w *MW) unbind() {
 	w.mr, w.qp = nil, nil
 }
 
-// slice returns length bytes from addr on as a packet for q names them, or nil if the window
-// does not have them.
+// slice returns the length bytes at addr for a packet to q, or nil if the
+// window does not have them.
 func (w *MW) slice(q *QP, addr, length uint64) []byte {
 	if w.mr == nil || w.qp != nil && w.qp != q {
 		return nil
@@ -85,11 +86,11 @@ func (w *MW) slice(q *QP, addr, length uint64) []byte {
 	return w.mr.slice(w.addr+offset, length)
 }
 
-// bind does the work request IBV_WR_BIND_MW of a reliable or unreliable connection. The status is success
-// or IBV_WC_MW_BIND_ERR.
+// bind executes the work request IBV_WR_BIND_MW of a connection. The status is
+// success or IBV_WC_MW_BIND_ERR.
 //
-// A window of type 1 may be bound already; binding it to no bytes takes it away. A window of type 2 must not be
-// bound: it has to be invalidated first.
+// A window of type 1 may be bound already; a bind with length 0 unbinds it. A
+// window of type 2 must be unbound: it has to be invalidated before.
 func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	d := q.device
 	length, access := s.CompareAdd, libibverbs.AccessFlags(s.BindAccess)
@@ -125,9 +126,11 @@ func (q *QP) bind(s *SendSlot) libibverbs.WcStatus {
 	return libibverbs.IBV_WC_SUCCESS
 }
 
-// invalidate takes away the window of type 2 with the given key, which must be bound through q. It serves
-// the work request IBV_WR_LOCAL_INV, which else fails with IBV_WC_MW_BIND_ERR, and the peer's
-// IBV_WR_SEND_WITH_INV, which else fails with IBV_WC_REM_ACCESS_ERR there and IBV_WC_LOC_ACCESS_ERR here.
+// invalidate unbinds the window of type 2 with the given key, which must be
+// bound through q. It serves the work request IBV_WR_LOCAL_INV, which fails
+// with IBV_WC_MW_BIND_ERR if invalidate returns false. It also serves the
+// peer's IBV_WR_SEND_WITH_INV, which then fails with IBV_WC_REM_ACCESS_ERR
+// there and with IBV_WC_LOC_ACCESS_ERR here.
 func (q *QP) invalidate(key uint32) bool {
 	w := q.device.mws[key>>8]
 	if w == nil || w.key != key || w.qp != q {

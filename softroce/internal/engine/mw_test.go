@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// bindSlot returns the request to bind the window, with its next key, to length bytes at offset of the region.
+// bindSlot returns the request to bind the window, with its next key, to length
+// bytes at offset of the region.
 func bindSlot(w *MW, m *MR, offset, length uint64, access libibverbs.AccessFlags) *SendSlot {
 	return &SendSlot{
 		Opcode: libibverbs.IBV_WR_BIND_MW, RemoteAddr: m.iova + offset, CompareAdd: length, Swap: w.Handle(),
@@ -114,8 +115,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// A region stays while windows are bound to it. A window of type 1 can be bound elsewhere and to nothing; one of
-// type 2 has to be invalidated first.
+// A region stays while windows are bound to it. A window of type 1 can be bound
+// elsewhere and to nothing; one of type 2 has to be invalidated first.
 func TestRebind(t *testing.T) {
 	d := newNode(t, 1)
 	o := d.objects()
@@ -242,7 +243,8 @@ func TestInvalidateWithoutReceive(t *testing.T) {
 	require.Equal(t, success, status)
 }
 
-// The windows of type 2 that are bound through a queue pair go when it is reset or destroyed.
+// The windows of type 2 that are bound through a queue pair go when it is reset
+// or destroyed.
 func TestWindowsGoWithQP(t *testing.T) {
 	for name, end := range map[string]func(q *QP) error{
 		"reset":   func(q *QP) error { return q.Modify(&libibverbs.QpAttr{}, libibverbs.IBV_QP_STATE) },
@@ -338,7 +340,8 @@ func TestWindowRequests(t *testing.T) {
 	}
 }
 
-// A window of type 2 is its queue pair's: others neither reach memory through it nor bind or invalidate it. One of type 1 is for all.
+// A window of type 2 is its queue pair's: others neither reach memory through
+// it nor bind or invalidate it. One of type 1 is for all.
 func TestWindowOfAnotherQueuePair(t *testing.T) {
 	for kindName, kind := range mwTypes {
 		t.Run(kindName, func(t *testing.T) {
@@ -408,7 +411,8 @@ func TestWindowKeysDiffer(t *testing.T) {
 	}
 }
 
-// Windows go away while a peer reads through them: reads fail from then on, and only for that reason.
+// Windows go away while a peer reads through them: reads fail from then on, and
+// only for that reason.
 func TestWindowGoesWhileRead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(b *end, w *MW)

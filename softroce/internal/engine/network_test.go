@@ -28,7 +28,8 @@ type network struct {
 	delay                    time.Duration
 	drop, duplicate, reorder float64 // probabilities
 	corrupt                  float64
-	// filter returns what becomes of a packet: whether it arrives. It may change it.
+	// filter returns what becomes of a packet: whether it arrives. It may
+	// change it.
 	filter func(p *wire.Packet) bool
 	seen   []wire.Packet // those that arrive, if watch is set
 	watch  bool
@@ -49,7 +50,8 @@ func (n *network) node(number byte) *node {
 	return d
 }
 
-// clone copies a packet by way of its bytes, so that nothing arrives that is not in them.
+// clone copies a packet by way of its bytes, so that nothing arrives that is
+// not in them.
 func (n *network) clone(p *wire.Packet) *wire.Packet {
 	c := &wire.Packet{}
 	src, dst := netip.AddrPortFrom(p.SGID.Addr(), p.SrcPort), p.DGID.Addr()
@@ -80,8 +82,8 @@ func (n *network) carry(p *wire.Packet) {
 	}
 }
 
-// survives changes a bit of a packet, and reports whether it passes the check of the ICRC nevertheless: as no
-// check covers it.
+// survives changes a bit of a packet, and reports whether it passes the check
+// of the ICRC nevertheless: as no check covers it.
 func (n *network) survives(p *wire.Packet) bool {
 	flow := wire.NewFlow(p.SGID, p.DGID, p.SrcPort)
 	b := p.Append(nil)
@@ -92,8 +94,8 @@ func (n *network) survives(p *wire.Packet) bool {
 	return ok && id == 0
 }
 
-// step lets the nodes work, delivers what is due, and otherwise lets time pass. It returns false when
-// nothing is left to happen.
+// step lets the nodes work, delivers what is due, and otherwise lets time pass.
+// It returns false when nothing is left to happen.
 func (n *network) step() bool {
 	n.steps++
 	next := Never
@@ -191,7 +193,8 @@ func (n *network) end(d *node, kind libibverbs.QpType, srq *SRQ, bytes int) *end
 	return e
 }
 
-// pair makes two queue pairs of two nodes that are connected to each other, whose PSNs wrap around soon.
+// pair makes two queue pairs of two nodes that are connected to each other,
+// whose PSNs wrap around soon.
 func (n *network) pair(kind libibverbs.QpType, bytes int) (a, b *end) {
 	for len(n.nodes) < 2 {
 		n.node(byte(1 + len(n.nodes)))
@@ -234,7 +237,8 @@ func (e *end) postRecv(id uint64, sges ...libibverbs.Sge) {
 	e.Ring(e.qp.recv)
 }
 
-// remote makes a work request's destination or source the memory at offset of r.
+// remote makes a work request's destination or source the memory at offset of
+// r.
 func (s SendSlot) remote(r *end, offset int) SendSlot {
 	s.RemoteAddr, s.RKey = r.mr.iova+uint64(offset), r.mr.key
 	return s

@@ -74,7 +74,8 @@ func TestRemoveUnderTraffic(t *testing.T) {
 	require.Len(t, a.sent, sent)
 }
 
-// A queue pair that is reset or destroyed forgets what is under way at either end, and can be used anew.
+// A queue pair that is reset or destroyed forgets what is under way at either
+// end, and can be used anew.
 func TestEndUnderTraffic(t *testing.T) {
 	for name, again := range map[string]func(n *network, e *end){
 		"reset": func(_ *network, e *end) { e.modify(libibverbs.IBV_QPS_RESET) },
@@ -120,7 +121,8 @@ func TestEndUnderTraffic(t *testing.T) {
 	}
 }
 
-// A region may go while requests use it: each succeeds or fails with a status that says so.
+// A region may go while requests use it: each succeeds or fails with a status
+// that says so.
 func TestRegionGoesUnderTraffic(t *testing.T) {
 	const locProt, remAccess = libibverbs.IBV_WC_LOC_PROT_ERR, libibverbs.IBV_WC_REM_ACCESS_ERR
 	for _, opcode := range []libibverbs.WrOpcode{libibverbs.IBV_WR_SEND, libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_READ} {
@@ -155,7 +157,8 @@ func TestRegionGoesUnderTraffic(t *testing.T) {
 	}
 }
 
-// In SQD what has begun is finished, what has not begun waits, and the event comes in between.
+// In SQD what has begun is finished, what has not begun waits, and the event
+// comes in between.
 func TestDrainingUnderTraffic(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<14)
@@ -185,7 +188,8 @@ func TestDrainingUnderTraffic(t *testing.T) {
 	a.requireEvents()
 }
 
-// A queue pair in the error state flushes both queues in order, also what is posted there.
+// A queue pair in the error state flushes both queues in order, also what is
+// posted there.
 func TestErrorFlushes(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<14)
@@ -205,7 +209,8 @@ func TestErrorFlushes(t *testing.T) {
 	require.False(t, full(a.qp.send))
 }
 
-// When a completion queue runs over, its queue pairs fail, and the device goes on.
+// When a completion queue runs over, its queue pairs fail, and the device goes
+// on.
 func TestOverrunUnderTraffic(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 4096)
@@ -247,8 +252,9 @@ func TestDatagramsToAddresses(t *testing.T) {
 	}
 }
 
-// Whatever happens to objects under traffic, in whatever order, the device survives, completions are of queue pairs that
-// there are, and nothing is left at the end.
+// Whatever happens to objects under traffic, in whatever order, the device
+// survives, completions are of queue pairs that there are, and nothing is left
+// at the end.
 func TestChurn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -382,7 +388,8 @@ func (c *churn) create() {
 	c.ends, c.pds = append(c.ends, e), append(c.pds, e.pd)
 }
 
-// changeState connects two queue pairs to each other, or takes one a step further, with any attributes that the step permits.
+// changeState connects two queue pairs to each other, or takes one a step
+// further, with any attributes that the step permits.
 func (c *churn) changeState(e, peer *end) {
 	if e.qp.attr.QpState == libibverbs.IBV_QPS_RESET && c.r.IntN(4) > 0 {
 		c.connectTo(e, peer)
@@ -408,7 +415,8 @@ func (c *churn) changeState(e, peer *end) {
 	require.NoError(c.t, e.qp.Modify(c.attr(s, peer), mask), "%v with %v", s, mask)
 }
 
-// checkWindows checks that each queue pair knows the windows that are bound through it.
+// checkWindows checks that each queue pair knows the windows that are bound
+// through it.
 func (c *churn) checkWindows() {
 	for _, e := range c.ends {
 		for w := range e.qp.windows {
@@ -422,7 +430,8 @@ func (c *churn) checkWindows() {
 	}
 }
 
-// connectTo makes a queue pair ready to send, with one of the same kind if there is another, which it connects to it.
+// connectTo makes a queue pair ready to send, with one of the same kind if
+// there is another, which it connects to it.
 func (c *churn) connectTo(e, peer *end) {
 	if e.qp.kind == libibverbs.IBV_QPT_UD {
 		e.datagrams(e.qp, 1)
@@ -449,7 +458,8 @@ func (c *churn) attr(s step, peer *end) *libibverbs.QpAttr {
 	}
 }
 
-// post posts any request, right or wrong, mostly to the queue pair that e is connected to.
+// post posts any request, right or wrong, mostly to the queue pair that e is
+// connected to.
 func (c *churn) post(e, peer *end) {
 	if i := slices.IndexFunc(c.ends, func(o *end) bool { return o.qp.number == e.qp.attr.DestQpNum }); i >= 0 {
 		peer = c.ends[i]

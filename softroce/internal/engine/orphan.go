@@ -10,8 +10,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// PeersGone tells that a process has ended, whose queue pairs are n from number first on. What reliable connections have under way to them fails when the
-// time is at, and so does what they send from then on.
+// PeersGone handles the end of a process that had the n queue pair numbers from
+// first on. Requests that reliable connections have in flight to these fail at
+// the given time, and requests begun later fail as well.
 func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	for _, q := range d.QPs() {
 		if q.kind != libibverbs.IBV_QPT_RC || q.attr.DestQpNum-first >= n {
@@ -27,7 +28,8 @@ func (d *Device) PeersGone(first, n uint32, at time.Duration) {
 	}
 }
 
-// advanceOrphans fails queue pairs whose peers are gone for long enough. It returns when there are more, or 0.
+// advanceOrphans fails the queue pairs whose peers have been gone for long
+// enough. It returns when the next one is due, or 0.
 func (d *Device) advanceOrphans() (next time.Duration) {
 	d.orphans = slices.DeleteFunc(d.orphans, func(q *QP) bool {
 		switch {
@@ -46,8 +48,9 @@ func (d *Device) advanceOrphans() (next time.Duration) {
 	return next
 }
 
-// Unreachable tells that a packet that was sent has found no process at its destination. It counts only if an answer to the packet is
-// missing: the host that tells so has seen the packet then, or has guessed two random numbers.
+// Unreachable handles the report of a host that a packet found no process at
+// its destination. It counts only if an answer to the packet is missing: then
+// the reporting host has seen the packet, or has guessed two random numbers.
 func (d *Device) Unreachable(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.RC || p.Opcode.IsResponse() {
 		return
@@ -61,7 +64,8 @@ func (d *Device) Unreachable(p *wire.Packet) {
 	}
 }
 
-// abandon notes that the peer's process has ended. What is under way fails as if all retries had been in vain.
+// abandon records that the peer's process has ended. Requests in flight fail as
+// if all retries had been in vain.
 func (q *QP) abandon() {
 	switch q.attr.QpState {
 	case libibverbs.IBV_QPS_RTR, libibverbs.IBV_QPS_RTS, libibverbs.IBV_QPS_SQD:

@@ -7,10 +7,11 @@ import "syscall"
 // PD is a protection domain.
 type PD struct {
 	device *Device
-	users  int // objects that refer to it
+	users  int // number of objects that refer to it
 }
 
-// CreatePD makes a protection domain. The error is ENOMEM if there are too many.
+// CreatePD makes a protection domain. It fails with ENOMEM if there are too
+// many.
 func (d *Device) CreatePD() (*PD, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -22,7 +23,7 @@ func (d *Device) CreatePD() (*PD, error) {
 	return &PD{device: d}, nil
 }
 
-// Destroy removes the domain. The error is EBUSY while objects refer to it.
+// Destroy removes the domain. It fails with EBUSY while objects refer to it.
 func (p *PD) Destroy() error {
 	if p.users > 0 {
 		return syscall.EBUSY

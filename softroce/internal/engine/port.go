@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// The number of the only port.
+// portNum is the number of the only port.
 const portNum = 1
 
-// What the link of a port that is active would be: 4 lanes of 25 Gb/s.
+// The link of an active port: 4 lanes of 25 Gb/s.
 const (
 	width4X      = 2
 	speedEDR     = 32
@@ -23,7 +23,8 @@ const (
 	portCaps     = libibverbs.IBV_PORT_CM_SUP | libibverbs.IBV_PORT_IP_BASED_GIDS
 )
 
-// PortAttr returns what ibv_query_port reports. The error is EINVAL if there is no such port.
+// PortAttr returns the result of ibv_query_port. It fails with EINVAL if the
+// port does not exist.
 func (d *Device) PortAttr(port uint32) (libibverbs.PortAttr, error) {
 	if err := d.checkPort(port); err != nil {
 		return libibverbs.PortAttr{}, err
@@ -50,7 +51,8 @@ func (d *Device) checkPort(port uint32) error {
 	return nil
 }
 
-// PortSpeed returns what ibv_query_port_speed reports, in units of 100 Mb/s. The error is EINVAL if there is no such port.
+// PortSpeed returns the result of ibv_query_port_speed, in units of 100 Mb/s.
+// It fails with EINVAL if the port does not exist.
 func (d *Device) PortSpeed(port uint32) (uint64, error) {
 	if err := d.checkPort(port); err != nil {
 		return 0, err
@@ -58,8 +60,8 @@ func (d *Device) PortSpeed(port uint32) (uint64, error) {
 	return speed, nil
 }
 
-// SetPort brings the port up or down, and makes an event if that changes it. While it is down, packets that
-// come or go are lost.
+// SetPort brings the port up or down. A change makes an event. While the port
+// is down, packets in both directions are lost.
 func (d *Device) SetPort(up bool) {
 	if d.gone || d.down != up {
 		return
@@ -72,8 +74,8 @@ func (d *Device) SetPort(up bool) {
 	d.event(t, portNum)
 }
 
-// PKey returns the only entry of the port's P_Key table. The error is ENOENT if there is no such port or
-// entry, as from ibv_query_pkey.
+// PKey returns the only entry of the port's P_Key table. Like ibv_query_pkey,
+// it fails with ENOENT if the port or entry does not exist.
 func (d *Device) PKey(port uint32, index int) (uint16, error) {
 	if err := d.check(); err != nil {
 		return 0, err

@@ -7,63 +7,72 @@ import (
 	"unsafe"
 )
 
-// A program may end as soon as it sees that a message has arrived. So completions, and the last bytes of what a peer has
-// written into memory, are staged first. Publish shows them when the answers that the device owes the peer for them have
-// left the process.
+// A program may exit as soon as it sees that a message has arrived. The answers
+// that the device owes the peer would then be lost. So completions, and the
+// last bytes that a peer has written to memory, are staged first. Publish shows
+// them when the answers that they depend on have left the process.
 
-// Outgoing is the way of the device's packets out of the process.
+// Outgoing is the way of packets out of the process.
 type Outgoing interface {
-	// Flush hands on what Config.Send has kept.
+	// Flush hands on the packets that Config.Send has buffered.
 	Flush()
-	// Mark remembers which packets are still in the process, and reports whether there are none.
+	// Mark remembers the packets that are still in the process. It returns true
+	// if there are none.
 	Mark() (left bool)
-	// Left reports whether the packets that Mark remembered have left the process or are lost.
+	// Left reports whether the packets that Mark remembered have left the
+	// process or are lost.
 	Left() bool
-	// GiveUp makes Mark ignore the ways on which packets that it remembered are still, until these go on.
+	// GiveUp makes Mark ignore the ways on which remembered packets are stuck,
+	// until they move again.
 	GiveUp()
-	// Outside reports whether a queue pair is another process's.
+	// Outside reports whether the peer of a queue pair is in another process.
 	Outside(p *QP) bool
 }
 
 const (
-	// patience is how long something that is staged waits at most for a peer that takes nothing.
+	// patience limits the time that staged data waits for a peer that takes no
+	// packets.
 	patience = time.Second
-	// tailBytes is how many bytes of a WRITE are written last.
+	// tailBytes is the number of bytes at the end of a WRITE that are written
+	// last.
 	tailBytes = 64
-	// maxTails is how many ends of WRITEs are staged at most.
+	// maxTails limits the number of staged ends of WRITEs.
 	maxTails = 16
 )
 
-// duty is what something that is staged waits for.
+// duty is the answer that something staged waits for.
 type duty struct {
-	qp        *QP    // nil: for no answer
-	answers   uint32 // of qp that must have been sent, as responder.sent counts them
-	solicited bool   // of a completion
+	qp        *QP    // nil if there is no answer to wait for
+	answers   uint32 // the value of qp's responder.sent at which the answer has been sent
+	solicited bool   // whether a completion is of a message with the solicited bit
 }
 
-// tail is the end of a WRITE.
+// tail is the staged end of a WRITE.
 type tail struct {
 	duty
-	cleared bool // as in publication
-	told    bool // a completion that was staged later tells the program of it
+	cleared bool // see publication
+	told    bool // whether a completion that was staged later announces it
 	dst     []byte
 	data    [tailBytes]byte
 }
 
-// publication is what is staged.
+// publication has everything that is staged.
 type publication struct {
-	cqs   []*CQ  // with staged completions
-	tails []tail // no two of which have a byte in common
-	owed  int    // answers to other processes that were not sent
+	cqs   []*CQ  // queues with staged completions
+	tails []tail // without common bytes
+	owed  int    // number of unsent answers to other processes
 
-	// What needs no answer any more is cleared. It waits until the packets have left that were marked then.
-	cleared  bool          // something is: tail.cleared and CQ.cleared say what
-	deadline time.Duration // when it waits no longer
+	// Staged data that needs no further answer is cleared. It is shown when the
+	// packets that were marked at that time have left.
+	cleared  bool          // whether anything is cleared: see tail.cleared and CQ.cleared
+	deadline time.Duration // the time at which cleared data is shown in any case
 }
 
-// Publish shows the program what is staged, as far as the packets that are owed for it have left. It returns when it is to be called
-// next, after Advance, at the latest; or Never. If there is Config.Outgoing, the owner calls it after Advance and Receive, when what they have sent
-// is flushed. Else nothing is staged.
+// Publish shows the program the staged data whose answers have left the
+// process. It returns when to call it next at the latest, or Never; any Advance
+// may make an earlier call due. With Config.Outgoing, the owner calls it after
+// Advance and Receive, once their packets are flushed. Without, nothing is
+// staged.
 func (d *Device) Publish() (next time.Duration) {
 	s, out := &d.staged, d.config.Outgoing
 	next = Never
@@ -94,12 +103,14 @@ func (d *Device) Publish() (next time.Duration) {
 	return next
 }
 
-// clear clears what needs no answer any more. It returns when something will have waited for too long.
+// clear clears the staged data that needs no further answer. It returns when
+// the rest will have waited for too long.
 func (d *Device) clear() (next time.Duration) {
 	s := &d.staged
 	next = Never
 	all := s.owed == 0
-	// A completion must not be cleared before the tails of its queue pair that precede it. So no tail waits for those of others.
+	// A completion must not be cleared before the tails of its queue pair that
+	// precede it. So no tail waits for tails of other queue pairs.
 	for i := range s.tails {
 		t := &s.tails[i]
 		t.cleared = t.cleared || all || d.met(&t.duty, &next)
@@ -117,7 +128,8 @@ func (d *Device) clear() (next time.Duration) {
 	return next
 }
 
-// met reports whether a duty is done: the answer was sent, or has had no room for too long. If not, next is when it will have been too long.
+// met reports whether a duty is done: the answer was sent, or has found no room
+// for too long. If not, it lowers next to the time when that will be too long.
 func (d *Device) met(y *duty, next *time.Duration) bool {
 	if y.qp == nil {
 		return true
@@ -136,7 +148,7 @@ func (d *Device) met(y *duty, next *time.Duration) bool {
 	return false
 }
 
-// show shows what is cleared: first memory, then completions.
+// show shows the cleared data: memory first, then completions.
 func (d *Device) show() {
 	s := &d.staged
 	s.cleared = false
@@ -152,7 +164,7 @@ func (d *Device) show() {
 	s.cqs = kept
 }
 
-// writeLast writes a payload that ends a WRITE to b. The last bytes of it are staged.
+// writeLast writes the last payload of a WRITE to b. It stages the last bytes.
 func (q *QP) writeLast(b, payload []byte, y duty) fault {
 	d := q.device
 	s := &d.staged
@@ -180,8 +192,9 @@ func (q *QP) writeLast(b, payload []byte, y duty) fault {
 	return noFault
 }
 
-// last returns the tail that was staged last if it is one of q's at the same place. The next one may take its place: no
-// program could be sure to see it, as no completion tells of it.
+// last returns the newest tail if it belongs to q and has the same destination.
+// The new tail may replace it: no completion announces it, so no program could
+// rely on seeing it.
 func (s *publication) last(q *QP, end []byte) *tail {
 	if len(s.tails) == 0 {
 		return nil
@@ -193,21 +206,23 @@ func (s *publication) last(q *QP, end []byte) *tail {
 	return t
 }
 
-// tell notes that a completion of q is staged, which tells the program of what q has written.
+// tell records that a completion of q is staged, which announces what q has
+// written before.
 func (s *publication) tell(q *QP) {
-	if n := len(s.tails); n > 0 && s.tails[n-1].qp == q { // last looks at no others
+	if n := len(s.tails); n > 0 && s.tails[n-1].qp == q { // last checks only this one
 		s.tails[n-1].told = true
 	}
 }
 
-// settle shows the staged ends of WRITEs before a request uses memory in which one is.
+// settle shows the staged ends of WRITEs if one of them is in b, which a
+// request is about to use.
 func (d *Device) settle(b []byte) {
 	if d.hasTail(b) {
 		d.settleAll()
 	}
 }
 
-// hasTail reports whether a staged end of a WRITE is in b.
+// hasTail reports whether a staged end of a WRITE overlaps b.
 func (d *Device) hasTail(b []byte) bool {
 	for i := range d.staged.tails {
 		if overlap(d.staged.tails[i].dst, b) {
@@ -217,7 +232,8 @@ func (d *Device) hasTail(b []byte) bool {
 	return false
 }
 
-// settleAll sends the answers for which ends of WRITEs wait, as far as there is room, and shows all of them.
+// settleAll sends the answers that ends of WRITEs wait for, as far as there is
+// room, and shows all of them.
 func (d *Device) settleAll() {
 	for i := range d.staged.tails {
 		t := &d.staged.tails[i]
@@ -236,7 +252,7 @@ func (d *Device) showTails() {
 	}
 }
 
-// writeTails writes the staged ends of WRITEs that are due.
+// writeTails writes the staged ends of WRITEs for which due returns true.
 func (d *Device) writeTails(due func(t *tail) bool) {
 	s := &d.staged
 	kept := s.tails[:0]
@@ -246,14 +262,14 @@ func (d *Device) writeTails(due func(t *tail) bool) {
 			kept = append(kept, *t)
 			continue
 		}
-		// The program may have unmapped the memory since.
+		// The program may have unmapped the memory meanwhile.
 		_ = scatter([][]byte{t.dst}, [][]byte{t.data[:len(t.dst)]})
 	}
 	clear(s.tails[len(kept):])
 	s.tails = kept
 }
 
-// overlap reports whether some byte is in both.
+// overlap reports whether a and b have a byte in common.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -262,14 +278,15 @@ func overlap(a, b []byte) bool {
 	return p < q+uintptr(len(b)) && q < p+uintptr(len(a))
 }
 
-// writable reports whether b, which is not longer than a page, can be written to.
+// writable reports whether b, which is at most a page long, can be written.
 func writable(b []byte) bool {
 	first := uintptr(unsafe.Pointer(&b[0]))
 	last := first + uintptr(len(b)) - 1
 	return probe(b, first) && (first/pageSize == last/pageSize || probe(b, last))
 }
 
-// probe writes the word in which the byte at an address is, without a change.
+// probe reports whether the word that contains the byte at an address can be
+// written. It does not change the word.
 func probe(b []byte, addr uintptr) bool {
 	offset := int(addr&^7) - int(uintptr(unsafe.Pointer(&b[0])))
 	_, ok := fetchAndAdd((*uint64)(unsafe.Add(unsafe.Pointer(&b[0]), offset)), 0)

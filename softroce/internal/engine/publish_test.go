@@ -47,7 +47,8 @@ func (n *network) gated(kind libibverbs.QpType, size int) (a, b *end, g *gate) {
 	return a, b, g
 }
 
-// A program sees what a peer has done when the answer has left the process, not before. What a peer has written is seen from the end.
+// A program sees what a peer has done when the answer has left the process, not
+// before. What a peer has written is seen from the end.
 func TestAnswersLeaveFirst(t *testing.T) {
 	const size = 3000 // several packets, the last of which is not full
 	for name, tt := range map[string]struct {
@@ -89,8 +90,9 @@ func TestAnswersLeaveFirst(t *testing.T) {
 	}
 }
 
-// Whether or not the packets can leave, what an answer has to wait for in the device keeps the completion back, for its own queue
-// pair's sake, but not for ever.
+// Whether or not the packets can leave, what an answer has to wait for in the
+// device keeps the completion back, for its own queue pair's sake, but not for
+// ever.
 func TestCompletionAwaitsAnswer(t *testing.T) {
 	for name, mended := range map[string]bool{"room": true, "no room": false} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +123,8 @@ func TestCompletionAwaitsAnswer(t *testing.T) {
 	}
 }
 
-// What is staged is shown after some time although a packet has not left, and the next one does not wait for the same way.
+// What is staged is shown after some time although a packet has not left, and
+// the next one does not wait for the same way.
 func TestGiveUp(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
@@ -218,7 +221,8 @@ func TestTailsInOrder(t *testing.T) {
 	})
 }
 
-// A program that sees a completion sees what its queue pair has written before, whatever other answers wait for.
+// A program that sees a completion sees what its queue pair has written before,
+// whatever other answers wait for.
 func TestTailsBeforeCompletions(t *testing.T) {
 	const flag = 8
 	for name, act := range map[string]func(n *network, a, b, a2, b2 *end){
@@ -255,7 +259,8 @@ func TestTailsBeforeCompletions(t *testing.T) {
 	}
 }
 
-// What a program takes away gets what was written to it first; nothing is written to it later.
+// What a program takes away gets what was written to it first; nothing is
+// written to it later.
 func TestTailsOfWhatEnds(t *testing.T) {
 	window := func(b *end, kind libibverbs.MwType) (w *MW, key uint32) {
 		w = b.window(b.pd, kind)
@@ -296,7 +301,8 @@ func TestTailsOfWhatEnds(t *testing.T) {
 	}
 }
 
-// A WRITE to memory that is not there, or cannot be written to, is refused as before, also if all of it is staged.
+// A WRITE to memory that is not there, or cannot be written to, is refused as
+// before, also if all of it is staged.
 func TestTailWithoutMemory(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
@@ -356,7 +362,8 @@ func TestStagedCompletions(t *testing.T) {
 	require.Empty(t, b.completions)
 }
 
-// What is under way to a process that has ended fails, a moment later, and so does what is sent later.
+// What is under way to a process that has ended fails, a moment later, and so
+// does what is sent later.
 func TestPeersGone(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
@@ -396,7 +403,8 @@ func TestPeersGone(t *testing.T) {
 	require.Equal(t, []result{ok(4)}, results(a.send))
 }
 
-// A report that a packet has found no process counts if the packet is one without an answer.
+// A report that a packet has found no process counts if the packet is one
+// without an answer.
 func TestUnreachable(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, _ := n.pair(libibverbs.IBV_QPT_RC, 64)

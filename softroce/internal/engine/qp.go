@@ -11,30 +11,31 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// QP is a queue pair. Its attributes are libibverbs.QpAttr as ibv_query_qp returns them.
+// QP is a queue pair. Its attributes are a libibverbs.QpAttr, as ibv_query_qp
+// returns it.
 type QP struct {
 	device         *Device
 	pd             *PD
-	recvPD         *PD // to which the memory of receives belongs: that of the shared receive queue
+	recvPD         *PD // the domain of the memory of receives: the shared receive queue's, if any
 	number         uint32
 	kind           libibverbs.QpType
 	sendCQ, recvCQ *CQ
-	srq            *SRQ // nil: recv is used
+	srq            *SRQ // nil if recv is used
 	send, recv     *WorkQueue
 	signalAll      bool
-	groups         int          // multicast groups that it has joined
-	windows        map[*MW]bool // of type 2 that are bound through it
+	groups         int          // number of multicast groups that it is in
+	windows        map[*MW]bool // windows of type 2 that are bound through it
 
-	attr   libibverbs.QpAttr // as they were set; the state is attr.QpState
-	path   path              // of a connected queue pair
-	mtu    int               // bytes of payload in a packet
-	queued bool              // is in schedule.ready
+	attr   libibverbs.QpAttr // as set by Modify; the state is attr.QpState
+	path   path              // for connected queue pairs
+	mtu    int               // payload bytes per packet
+	queued bool              // whether it is in schedule.ready
 
-	blocked bool // is in schedule.blocked
-	outside bool // the peer is in another process
+	blocked bool // whether it is in schedule.blocked
+	outside bool // whether the peer is in another process
 
-	orphan    bool          // the peer's process has ended
-	peerLasts time.Duration // if not 0, until when it has not, for those who send
+	orphan    bool          // whether the peer's process has ended
+	peerLasts time.Duration // if not 0, the time until which the end of the peer's process is hidden
 
 	requester requester
 	responder responder
@@ -43,17 +44,18 @@ type QP struct {
 	congestion congestion
 }
 
-// QPConfig says what a queue pair is like. The context, queues and domain in Attr mean
-// nothing; the fields of QPConfig replace them.
+// QPConfig configures a queue pair. The fields of QPConfig replace the context,
+// queues and domain in Attr, which are ignored.
 type QPConfig struct {
 	Attr           libibverbs.QpInitAttrEx
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ       // may be nil
-	Send, Recv     *WorkQueue // Recv is not used if there is a shared receive queue
+	Send, Recv     *WorkQueue // Recv is unused if there is a shared receive queue
 }
 
-// CreateQP makes a queue pair in the reset state, and sets the owner of its queues to its number. The error
-// is as of CheckQP; EINVAL if a completion queue is missing or an object is of another device; ENOMEM if
+// CreateQP makes a queue pair in the reset state, and sets the owner of its
+// queues to its number. It fails as CheckQP does, with EINVAL if a completion
+// queue is missing or an object belongs to another device, and with ENOMEM if
 // there are too many queue pairs.
 func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	d := p.device
@@ -84,7 +86,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// The operations that each type can be asked for with ibv_wr_*.
+// The operations of ibv_wr_* for each type.
 const (
 	udOps = libibverbs.IBV_QP_EX_WITH_SEND | libibverbs.IBV_QP_EX_WITH_SEND_WITH_IMM
 	ucOps = udOps | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE | libibverbs.IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -93,9 +95,9 @@ const (
 		libibverbs.IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | libibverbs.IBV_QP_EX_WITH_SEND_WITH_INV
 )
 
-// CheckQP returns EINVAL for an unknown type and for sizes above the device's limits,
-// which are 1024 bytes for inline data; EOPNOTSUPP for types, attributes, flags and operations that the
-// device does not support.
+// CheckQP returns EINVAL for an unknown type and for sizes above the device's
+// limits; that of inline data is 1024 bytes. It returns EOPNOTSUPP for types,
+// attributes, flags and operations that the device does not support.
 func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
@@ -126,9 +128,9 @@ func (d *Device) CheckQP(a *libibverbs.QpInitAttrEx) error {
 	return nil
 }
 
-// newQPN returns a number that no queue pair has, which is no secret but hard
-// to guess. A number that was used a short while ago does not come back if
-// there are others: peers may still know it.
+// newQPN returns an unused number. It is no secret, but hard to guess. A number
+// that was freed lately is not reused while there are others, as peers may
+// still know it.
 func (d *Device) newQPN() uint32 {
 	spare := d.config.QPNs-uint32(len(d.qps)) > uint32(len(d.lately))
 	n := d.config.Random.Uint32N(d.config.QPNs)
@@ -140,20 +142,20 @@ func (d *Device) newQPN() uint32 {
 		if tries < randomTries {
 			n = d.config.Random.Uint32N(d.config.QPNs)
 		} else {
-			n = (n + 1) % d.config.QPNs // most numbers are taken
+			n = (n + 1) % d.config.QPNs // most numbers are in use
 		}
 	}
 }
 
 const (
-	// randomTries is after how many numbers at random the next ones are tried
-	// in turn.
+	// randomTries is the number of random choices before the following numbers
+	// are tried in turn.
 	randomTries = 64
-	// maxLately is how many numbers do not come back for a while.
+	// maxLately limits the number of freed numbers that are not reused.
 	maxLately = 64
 )
 
-// released notes that a number is free.
+// released records that a number was freed.
 func (d *Device) released(number uint32) {
 	d.lately = append(d.lately, number)
 	if len(d.lately) > min(maxLately, int(d.config.QPNs/4)) {
@@ -164,8 +166,9 @@ func (d *Device) released(number uint32) {
 // Number returns the queue pair's number.
 func (q *QP) Number() uint32 { return q.number }
 
-// Destroy removes the queue pair and its completions. The owner holds the locks of
-// those who post to it and poll its completion queues. The error is EBUSY while it is in multicast groups.
+// Destroy removes the queue pair and its completions. The owner must hold the
+// locks of its posters and of the pollers of its completion queues. It fails
+// with EBUSY while the queue pair is in multicast groups.
 func (q *QP) Destroy() error {
 	if q.groups > 0 {
 		return syscall.EBUSY
@@ -184,7 +187,7 @@ func (q *QP) Destroy() error {
 	return nil
 }
 
-// queues returns the queues that are the queue pair's own.
+// queues returns the queue pair's own work queues.
 func (q *QP) queues() []*WorkQueue {
 	if q.recv == nil {
 		return []*WorkQueue{q.send}
@@ -192,8 +195,9 @@ func (q *QP) queues() []*WorkQueue {
 	return []*WorkQueue{q.send, q.recv}
 }
 
-// reset puts the queue pair into the reset state and forgets its attributes. It drops what was posted and
-// completed, and takes away the windows that are bound through it.
+// reset puts the queue pair into the reset state and clears its attributes. It
+// drops posted requests and completions, and unbinds the windows that were
+// bound through it.
 func (q *QP) reset() {
 	for w := range q.windows {
 		w.unbind()
@@ -208,8 +212,8 @@ func (q *QP) reset() {
 	q.attr, q.path, q.mtu = libibverbs.QpAttr{}, path{}, mtuBytes(q.device.config.MTU)
 }
 
-// setState puts the queue pair into a state: first what those who post go by, then what the protocol
-// does on the way (entered).
+// setState changes the state: first the one that posters see, then that of the
+// protocol (entered).
 func (q *QP) setState(state libibverbs.QpState) {
 	from := q.attr.QpState
 	q.attr.QpState = state
@@ -220,7 +224,8 @@ func (q *QP) setState(state libibverbs.QpState) {
 		q.attr.SqDraining = 1
 	}
 	for _, w := range q.queues() {
-		// Not Store, as in CQ.add: what was posted must be looked at afterwards.
+		// Swap, not Store, as in CQ.show: requests posted before must be seen
+		// afterwards.
 		atomic.SwapUint32(&w.State, uint32(state))
 	}
 	q.entered(from)
@@ -229,15 +234,16 @@ func (q *QP) setState(state libibverbs.QpState) {
 	}
 }
 
-// fail puts the queue pair into the error state on the device's own account. Everything posted is flushed.
+// fail puts the queue pair into the error state because of a failure that the
+// device detected. All posted requests are flushed.
 func (q *QP) fail() {
 	if s := q.attr.QpState; s != libibverbs.IBV_QPS_RESET && s != libibverbs.IBV_QPS_ERR {
 		q.setState(libibverbs.IBV_QPS_ERR)
 	}
 }
 
-// drained notes that no request is in progress any more. In the state SQD that ends the draining, and makes
-// the event that was asked for.
+// drained records that no request is in progress. In the state SQD, this ends
+// the draining and makes the event, if one was requested.
 func (q *QP) drained() {
 	if q.attr.SqDraining == 0 {
 		return

@@ -114,7 +114,8 @@ func TestCreateQP(t *testing.T) {
 	require.NoError(t, pd.Destroy())
 }
 
-// Numbers are of the device's range and come back late; when they are used up there is no queue pair more.
+// Numbers are of the device's range and come back late; when they are used up
+// there is no queue pair more.
 func TestQPNumbers(t *testing.T) {
 	d := New(Config{FirstQPN: 100, QPNs: 4})
 	pd, err := d.CreatePD()
@@ -185,7 +186,8 @@ func TestReset(t *testing.T) {
 	d.requireEvents()
 }
 
-// The last receive of a shared receive queue is told of once, however the queue pair gets into the error state.
+// The last receive of a shared receive queue is told of once, however the queue
+// pair gets into the error state.
 func TestLastWQEReached(t *testing.T) {
 	toError := func(q *QP) error {
 		return q.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_ERR}, libibverbs.IBV_QP_STATE)

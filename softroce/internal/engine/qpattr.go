@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Attr returns what ibv_query_qp reports of the attributes. The PSNs are those of the next packets.
+// Attr returns the attributes as ibv_query_qp does. The PSNs are those of the
+// next packets.
 func (q *QP) Attr() (libibverbs.QpAttr, error) {
 	if err := q.device.check(); err != nil {
 		return libibverbs.QpAttr{}, err
@@ -19,7 +20,8 @@ func (q *QP) Attr() (libibverbs.QpAttr, error) {
 	return a, nil
 }
 
-// InitAttr returns what ibv_query_qp reports of how the queue pair was made, but for its context and queues.
+// InitAttr returns the creation attributes as ibv_query_qp does, without
+// context and queues.
 func (q *QP) InitAttr() libibverbs.QpInitAttr {
 	a := libibverbs.QpInitAttr{Cap: q.cap(), QpType: q.kind}
 	if q.signalAll {
@@ -36,13 +38,13 @@ func (q *QP) cap() libibverbs.QpCap {
 	return c
 }
 
-// step is a change from one state to another, or within one state.
+// step is a change from one state to another, or within a state.
 type step struct{ from, to libibverbs.QpState }
 
-// attrs holds the attributes of a step besides the state.
+// attrs has the attributes of a step other than the state.
 type attrs struct{ required, optional libibverbs.QpAttrMask }
 
-// Sets of attributes that many steps share.
+// Sets of attributes that several steps share.
 const (
 	initAttrs   = libibverbs.IBV_QP_PKEY_INDEX | libibverbs.IBV_QP_PORT
 	connInit    = initAttrs | libibverbs.IBV_QP_ACCESS_FLAGS
@@ -59,8 +61,9 @@ const (
 	rcSQD       = ucSQD | libibverbs.IBV_QP_PORT | retryAttrs | answerAttrs
 )
 
-// steps lists what each type of queue pair may be asked for, as the InfiniBand specification and Linux have
-// it. Besides, every state may go to reset and to error, without attributes.
+// steps has the permitted steps of each type of queue pair, as in the
+// InfiniBand specification and Linux. In addition, a queue pair can go from any
+// state to reset and to error, without attributes.
 var steps = map[libibverbs.QpType]map[step]attrs{
 	libibverbs.IBV_QPT_RC: {
 		{libibverbs.IBV_QPS_RESET, libibverbs.IBV_QPS_INIT}: {required: connInit},
@@ -97,7 +100,8 @@ var steps = map[libibverbs.QpType]map[step]attrs{
 	},
 }
 
-// allowed reports whether a queue pair may be asked for a step with the attributes in mask.
+// allowed reports whether a type of queue pair permits a step with the
+// attributes in mask.
 func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
 	a, ok := steps[kind][s]
 	ok = ok || s.to == libibverbs.IBV_QPS_RESET || s.to == libibverbs.IBV_QPS_ERR
@@ -105,13 +109,15 @@ func allowed(kind libibverbs.QpType, s step, mask libibverbs.QpAttrMask) bool {
 	return ok && a.required&^mask == 0 && mask&^(a.required|a.optional) == 0
 }
 
-// Modify takes over the attributes in mask, and goes to another state if IBV_QP_STATE is in it. To go to the
-// reset state the owner holds the locks of those who post to the queue pair and poll its completion queues.
+// Modify sets the attributes in mask, and changes the state if mask has
+// IBV_QP_STATE. For the reset state, the owner must hold the locks of the queue
+// pair's posters and of the pollers of its completion queues.
 //
-// If there is an error, nothing changes. It is EINVAL for a step that does not exist, for an attribute that
-// is missing, unknown, too many or out of range, and for a present state that is not the queue pair's;
-// ENODATA for a path from an empty entry of the GID table. RoCE has no alternate paths, so their attributes
-// are out of range.
+// If Modify fails, nothing changes. It fails with EINVAL for a step that does
+// not exist, for attributes that are missing, unknown, not permitted or out of
+// range, and for a current state that is not the queue pair's. It fails with
+// ENODATA for a path from an empty entry of the GID table. RoCE has no
+// alternate paths, so their attributes are out of range.
 func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	if err := q.device.check(); err != nil {
 		return err
@@ -140,7 +146,7 @@ func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	}
 	q.path = path
 	if from != libibverbs.IBV_QPS_SQD {
-		q.attr.EnSqdAsyncNotify = 0 // holds for one drain
+		q.attr.EnSqdAsyncNotify = 0 // applies to one drain
 	}
 	q.assign(attr, mask)
 	if mask&libibverbs.IBV_QP_TIMEOUT != 0 {
@@ -152,7 +158,8 @@ func (q *QP) Modify(attr *libibverbs.QpAttr, mask libibverbs.QpAttrMask) error {
 	return nil
 }
 
-// inRange reports whether the attributes in mask have values that the device supports.
+// inRange reports whether the device supports the values of the attributes in
+// mask.
 func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 	for _, f := range []struct {
 		bit libibverbs.QpAttrMask
@@ -182,7 +189,7 @@ func (q *QP) inRange(a *libibverbs.QpAttr, mask libibverbs.QpAttrMask) bool {
 	return true
 }
 
-// assign takes over the attributes in mask but for the state.
+// assign sets the attributes in mask, except the state.
 func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	a := &q.attr
 	set(mask&libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY, &a.EnSqdAsyncNotify, from.EnSqdAsyncNotify)
@@ -206,12 +213,12 @@ func (q *QP) assign(from *libibverbs.QpAttr, mask libibverbs.QpAttrMask) {
 	set(mask&libibverbs.IBV_QP_DEST_QPN, &a.DestQpNum, from.DestQpNum)
 }
 
-// set sets an attribute if its bit is there.
+// set sets an attribute if its bit is set.
 func set[T any](bit libibverbs.QpAttrMask, to *T, v T) {
 	if bit != 0 {
 		*to = v
 	}
 }
 
-// mtuBytes returns the bytes that an MTU stands for.
+// mtuBytes returns the number of bytes that an MTU stands for.
 func mtuBytes(m libibverbs.Mtu) int { return 128 << m }

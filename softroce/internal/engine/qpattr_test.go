@@ -47,7 +47,8 @@ var (
 	}
 )
 
-// The steps are those of the table that package ibverbs checks with, which was compared with Linux.
+// The steps are those of the table that package ibverbs checks with, which was
+// compared with Linux.
 func TestSteps(t *testing.T) {
 	f, err := os.Open("../../../ibverbs/testdata/transitions.txt")
 	require.NoError(t, err)
@@ -103,7 +104,8 @@ type attributes struct {
 
 func kept(q *QP) attributes { return attributes{q.attr, q.path, q.mtu} }
 
-// attrFor returns attributes that are right for every step of a connected queue pair, and of one for datagrams.
+// attrFor returns attributes that are right for every step of a connected queue
+// pair, and of one for datagrams.
 func attrFor(to libibverbs.QpState) *libibverbs.QpAttr {
 	return &libibverbs.QpAttr{
 		QpState: to, PortNum: 1, PathMtu: libibverbs.IBV_MTU_1024, DestQpNum: 17, Qkey: 5, Timeout: 14, RetryCnt: 7, RnrRetry: 6,
@@ -276,7 +278,8 @@ func TestReportedPSNs(t *testing.T) {
 	require.EqualValues(t, attrFor(0).RqPsn, a.RqPsn)
 }
 
-// attrAfter returns the attributes after those in mask were taken over, said in another way than assign does.
+// attrAfter returns the attributes after those in mask were taken over, said in
+// another way than assign does.
 func attrAfter(old, a libibverbs.QpAttr, mask libibverbs.QpAttrMask) libibverbs.QpAttr {
 	for ; mask != 0; mask &= mask - 1 {
 		switch libibverbs.QpAttrMask(1) << bits.TrailingZeros32(uint32(mask)) {
@@ -346,7 +349,7 @@ func TestDraining(t *testing.T) {
 			}
 			require.NoError(t, q.Modify(&libibverbs.QpAttr{QpState: qpsSQD}, stateBit))
 			q.drained()
-			d.requireEvents() // nobody asked
+			d.requireEvents() // none was requested
 			require.NoError(t, q.Modify(&libibverbs.QpAttr{QpState: qpsRTS}, stateBit))
 			require.NoError(t, q.Modify(toSQD, stateBit|libibverbs.IBV_QP_EN_SQD_ASYNC_NOTIFY))
 			require.NoError(t, q.Modify(&libibverbs.QpAttr{QpState: qpsRTS}, stateBit))
@@ -356,8 +359,9 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// In SQD a program may change how many READs its queue pair answers at once. Those that were answered last are answered
-// again, as many as the queue pair may keep.
+// In SQD a program may change how many READs its queue pair answers at once.
+// Those that were answered last are answered again, as many as the queue pair
+// may keep.
 func TestResponderResourcesChange(t *testing.T) {
 	const before = 4
 	for after := uint8(1); after <= 2*before; after++ {
@@ -396,7 +400,8 @@ func TestResponderResourcesChange(t *testing.T) {
 	}
 }
 
-// A queue pair retries as often as it was told last, also after a change in SQD.
+// A queue pair retries as often as it was told last, also after a change in
+// SQD.
 func TestRetriesChange(t *testing.T) {
 	for _, retries := range [][2]uint8{{6, 1}, {1, 6}, {3, 0}, {0, 3}} {
 		for name, tt := range map[string]struct {

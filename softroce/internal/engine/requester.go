@@ -11,56 +11,58 @@ import (
 )
 
 const (
-	// window is how many PSNs may be without an answer when another packet is sent.
+	// window limits the PSNs without an answer.
 	window = 256
-	// acksOfWindow is how many ACKs are asked for within the window by a long message.
+	// acksOfWindow is the number of ACKs per window that a long message asks
+	// for.
 	acksOfWindow = 4
-	// maxReadPackets keeps all PSNs without an answer within half of the numbers, less one.
+	// maxReadPackets keeps all PSNs without an answer within half of the number
+	// space, less one.
 	maxReadPackets = 1<<23 - 1 - window
 )
 
-// requester is the sending half of a queue pair. Work requests are counted as the
-// send queue counts them, and go through three stages:
+// requester is the sending half of a queue pair. It counts work requests as the
+// send queue does. They go through three stages:
 //
-//	head: the oldest that is not complete
-//	send: the one whose packets are sent; the timer or a NAK takes it back towards head
-//	next: the one that will be begun next
+//	head: the oldest incomplete one
+//	send: the one whose packets are being sent; the timer or a NAK moves it back towards head
+//	next: the one to begin next
 type requester struct {
 	head, send, next uint32
-	requests         []request // in place n % len, from head to next
+	requests         []request // those from head to next, at index n % len
 
 	psn   wire.PSN // of the next request
-	acked wire.PSN // the oldest without an answer; in the request at head
-	sent  wire.PSN // the next to send; in the request at send
-	high  wire.PSN // behind the last that was ever sent
+	acked wire.PSN // the oldest without an answer; within the request at head
+	sent  wire.PSN // the next to send; within the request at send
+	high  wire.PSN // the one after the last that was ever sent
 
 	reads      int   // READs and atomics from head to next
-	retries    uint8 // left until there is progress
+	retries    uint8 // remaining retries until there is progress
 	rnrRetries uint8
-	rest       time.Duration // if not 0, nothing is sent for so long, because of an RNR NAK
-	obeyed     bool          // a NAK since the last progress
+	rest       time.Duration // if not 0, the pause that an RNR NAK asked for
+	obeyed     bool          // whether a NAK took effect since the last progress
 	timer      timer
 
 	allowed allowance
 }
 
-// request is what a work request that was begun has become. The slot that it
-// was posted in is the program's, which may have changed it since.
+// request is a work request that was begun. The requester does not read the
+// slot again for these facts, since the program may have changed it.
 type request struct {
 	opcode  libibverbs.WrOpcode
 	flags   libibverbs.SendFlags
-	status  libibverbs.WcStatus // if not success: what it fails with once it is the oldest
+	status  libibverbs.WcStatus // if not success, the status to fail with once it is the oldest
 	length  uint32
 	psn     wire.PSN // of its first packet
-	packets int      // how many PSNs it takes; 0: it is done without packets
-	asked   wire.PSN // READ: where the response that was asked for last begins; it ends at a multiple of readPackets
+	packets int      // number of PSNs; 0 if it is done without packets
+	asked   wire.PSN // for a READ, the start of the response requested last; it ends at a multiple of readPackets
 }
 
 func (r *requester) request(n uint32) *request { return &r.requests[n&uint32(len(r.requests)-1)] }
 
 func (r *request) end() wire.PSN { return r.psn.Add(r.packets) }
 
-// hasAnswer reports whether an ACK alone does not complete the request.
+// hasAnswer reports whether the request needs an answer other than an ACK.
 func (r *request) hasAnswer() bool {
 	switch r.opcode {
 	case libibverbs.IBV_WR_RDMA_READ, libibverbs.IBV_WR_ATOMIC_CMP_AND_SWP, libibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -69,7 +71,8 @@ func (r *request) hasAnswer() bool {
 	return false
 }
 
-// wcOpcodes tells as what a work request completes, and which types of queue pairs take it.
+// wcOpcodes maps a work request's opcode to its completion opcode and to the
+// types of queue pairs that accept it.
 var wcOpcodes = [...]struct {
 	opcode     libibverbs.WcOpcode
 	rc, uc, ud bool
@@ -86,7 +89,7 @@ var wcOpcodes = [...]struct {
 	libibverbs.IBV_WR_SEND_WITH_INV:        {libibverbs.IBV_WC_SEND, true, false, false},
 }
 
-// takes reports whether queue pairs of q's type take a work request.
+// takes reports whether queue pairs of q's type accept an opcode.
 func (q *QP) takes(op libibverbs.WrOpcode) bool {
 	if int(op) >= len(wcOpcodes) {
 		return false
@@ -101,11 +104,12 @@ func (q *QP) takes(op libibverbs.WrOpcode) bool {
 	return o.ud
 }
 
-// sendRequests sends up to budget packets, and reports whether there is more to do.
+// sendRequests sends up to budget packets. It reports whether there is more to
+// do.
 func (q *QP) sendRequests(budget int) (more bool) {
 	r := &q.requester
 	if q.kind == libibverbs.IBV_QPT_RC && r.sent != r.acked && !q.room() {
-		return false // the timer goes on if the peer does not
+		return false // the timer continues if the peer does not
 	}
 	for range budget {
 		if q.attr.QpState == libibverbs.IBV_QPS_ERR {
@@ -121,7 +125,7 @@ func (q *QP) sendRequests(budget int) (more bool) {
 		switch {
 		case req.status != libibverbs.IBV_WC_SUCCESS:
 			if r.head != r.send {
-				return false // what comes before is not complete
+				return false // earlier requests are not complete
 			}
 			q.settle()
 		case req.packets == 0:
@@ -130,9 +134,9 @@ func (q *QP) sendRequests(budget int) (more bool) {
 		case q.kind == libibverbs.IBV_QPT_UD:
 			q.sendDatagram(req)
 		case req.opcode == libibverbs.IBV_WR_RDMA_READ && r.sent != req.psn && r.sent != r.acked:
-			return false // what was asked for comes first: the peer has as many READs at once as it has said
+			return false // earlier answers come first, since the peer limits the READs in progress
 		case q.kind == libibverbs.IBV_QPT_RC && r.sent.Diff(r.acked) >= r.allowed.of(q.device.config.Window):
-			return false // the next ACK goes on
+			return false // the next ACK resumes it
 		case !req.hasAnswer() && q.held():
 			return false
 		default:
@@ -142,15 +146,16 @@ func (q *QP) sendRequests(budget int) (more bool) {
 	return true
 }
 
-// begin takes the next work request from the send queue, checks it, and does it
-// if it needs no packets. It reports whether there was one that may begin now.
+// begin takes the next work request from the send queue and checks it. It
+// executes a request that needs no packets. It returns false if there is none
+// or it may not begin yet.
 func (q *QP) begin() bool {
 	r := &q.requester
 	if q.attr.QpState != libibverbs.IBV_QPS_RTS || q.send.waiting(r.head, r.next) == 0 {
 		return false
 	}
 	if r.head != r.next && r.request(r.next-1).status != libibverbs.IBV_WC_SUCCESS {
-		return false // nothing comes behind a failure
+		return false // nothing may follow a failure
 	}
 	if r.requests == nil {
 		r.requests = make([]request, q.send.Size)
@@ -169,7 +174,7 @@ func (q *QP) begin() bool {
 	switch req.opcode {
 	case libibverbs.IBV_WR_LOCAL_INV:
 		if r.head != r.next {
-			return false // what came before may still use the window
+			return false // earlier requests may still use the window
 		}
 		if !q.invalidate(s.Imm) {
 			req.status = libibverbs.IBV_WC_MW_BIND_ERR
@@ -194,8 +199,8 @@ func (q *QP) begin() bool {
 	return true
 }
 
-// measure finds out how long a request is and how many packets it takes, and returns a
-// status if it cannot be sent.
+// measure computes a request's length and number of packets. It returns an
+// error status if the request cannot be sent.
 func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	var length uint64
 	if req.flags&libibverbs.IBV_SEND_INLINE != 0 {
@@ -241,12 +246,12 @@ func (q *QP) measure(req *request, s *SendSlot) libibverbs.WcStatus {
 	return libibverbs.IBV_WC_SUCCESS
 }
 
-// packets returns how many packets a message takes.
+// packets returns the number of packets of a message.
 func (q *QP) packets(length uint32) int {
 	return max(1, int((int64(length)+int64(q.mtu)-1)/int64(q.mtu)))
 }
 
-// sendPacket sends the packet r.sent of the request at r.send.
+// sendPacket sends packet r.sent of the request at r.send.
 func (q *QP) sendPacket(req *request) {
 	r := &q.requester
 	s := q.send.send(r.send)
@@ -284,7 +289,7 @@ func (q *QP) sendPacket(req *request) {
 		p.Solicited = last && req.flags&libibverbs.IBV_SEND_SOLICITED != 0 && (p.Opcode.IsSend() || p.Opcode.HasImm())
 		p.AckReq = q.kind == libibverbs.IBV_QPT_RC && (last || (i+1)%q.ackInterval() == 0)
 		if !q.gather(p, req, s, offset, min(req.length-offset, uint32(q.mtu))) {
-			// The memory was there when the request began.
+			// The memory was mapped when the request began.
 			q.device.config.Packets.Put(p)
 			req.status = libibverbs.IBV_WC_LOC_PROT_ERR
 			return
@@ -307,13 +312,15 @@ func (q *QP) sendPacket(req *request) {
 	}
 }
 
-// endOfRead returns where the response ends that asks for a READ from packet i on.
+// endOfRead returns the end of the response that is requested for packet i of a
+// READ.
 func (q *QP) endOfRead(req *request, i int) wire.PSN {
 	part := q.device.readPackets
 	return req.psn.Add(min(i-i%part+part, req.packets))
 }
 
-// ackInterval returns after how many packets of a long message an ACK is asked for.
+// ackInterval returns the number of packets of a long message per requested
+// ACK.
 func (q *QP) ackInterval() int {
 	return max(1, q.requester.allowed.of(q.device.config.Window)/acksOfWindow)
 }
@@ -353,7 +360,7 @@ func messageOpcode(op libibverbs.WrOpcode, first, last bool) wire.Opcode {
 	return wire.RCSendMiddle
 }
 
-// packet returns a packet to the peer of a connected queue pair.
+// packet returns a new packet to the peer of a connected queue pair.
 func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	p := q.device.config.Packets.Get()
 	p.Opcode, p.PSN, p.DestQP = op, psn, q.attr.DestQpNum
@@ -364,14 +371,14 @@ func (q *QP) packet(op wire.Opcode, psn wire.PSN) *wire.Packet {
 	return p
 }
 
-// address puts a path into a packet.
+// address sets a packet's addresses from the path.
 func (a *path) address(p *wire.Packet) {
 	p.SGID, p.DGID, p.FlowLabel, p.TrafficClass, p.HopLimit = a.sgid, a.dgid, a.flowLabel, a.trafficClass, a.hopLimit
 	p.PKey = defaultPKey
 }
 
-// gather makes n bytes from offset on of what is to be sent the payload of p. It
-// reports whether they are there and may be read.
+// gather sets p's payload to the n bytes at offset of the request's data. It
+// returns false if they are missing or may not be read.
 func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32) bool {
 	if n == 0 {
 		return true
@@ -388,8 +395,9 @@ func (q *QP) gather(p *wire.Packet, req *request, s *SendSlot, offset, n uint32)
 	return ok
 }
 
-// slices appends to list the memory of n bytes from offset on of segments, if all of it
-// is there, belongs to pd and permits access.
+// slices appends to list the memory of the n bytes at offset of segments. It
+// returns false if some of it is missing, does not belong to pd or does not
+// permit access.
 func (d *Device) slices(
 	list [][]byte, pd *PD, segments []libibverbs.Sge, offset, n uint32, access libibverbs.AccessFlags,
 ) ([][]byte, bool) {
@@ -412,11 +420,13 @@ func (d *Device) slices(
 	return list, n == 0
 }
 
-// runTimer lets the timer run if it does not, and there is something to wait for. It is called in a turn,
-// since a packet may come in long after the device has been told the time.
+// runTimer starts the timer if it is not running and an answer is missing. It
+// is called in a turn, since a packet may arrive long after the device was last
+// told the time.
 //
-// The specification allows up to four times the timeout. The first one is exact, so that a lost packet costs little; those that
-// follow take longer, as the peer may only be waiting for a processor.
+// The specification allows up to four times the timeout. The first timeout is
+// exact, so that a lost packet costs little. Later ones take longer, as the
+// peer may only be waiting for a processor.
 func (q *QP) runTimer() {
 	r, d := &q.requester, q.device
 	switch timeout := wire.AckTimeout(q.attr.Timeout); {
@@ -428,7 +438,7 @@ func (q *QP) runTimer() {
 	}
 }
 
-// restartTimer lets what is under way have as much time as the timeout is now.
+// restartTimer gives the packets in flight the current timeout.
 func (q *QP) restartTimer() {
 	if r := &q.requester; r.rest == 0 {
 		r.timer.stop()
@@ -436,7 +446,7 @@ func (q *QP) restartTimer() {
 	}
 }
 
-// progress notes that the peer has answered something new.
+// progress records that the peer has answered something new.
 func (q *QP) progress() {
 	r := &q.requester
 	r.retries, r.rnrRetries = q.attr.RetryCnt, q.attr.RnrRetry
@@ -445,7 +455,7 @@ func (q *QP) progress() {
 	q.device.schedule.add(q)
 }
 
-// expired is called by a timer of q's.
+// expired runs when a timer of q expires.
 func (q *QP) expired(t *timer) {
 	r := &q.requester
 	if t == &q.congestion.timer {
@@ -463,10 +473,11 @@ func (q *QP) expired(t *timer) {
 	q.retry()
 }
 
-// inFlight returns how many packets have no answer.
+// inFlight returns the number of packets without an answer.
 func (q *QP) inFlight() int { return q.requester.sent.Diff(q.requester.acked) }
 
-// retry sends again everything that has no answer, or gives up.
+// retry resends all packets without an answer, or fails the queue pair if no
+// retries remain.
 func (q *QP) retry() {
 	r := &q.requester
 	if r.retries == 0 {
@@ -477,7 +488,7 @@ func (q *QP) retry() {
 	q.goBack()
 }
 
-// goBack lets sending go on with the oldest packet that has no answer.
+// goBack makes the oldest packet without an answer the next to send.
 func (q *QP) goBack() {
 	r := &q.requester
 	r.send, r.sent = r.head, r.acked
@@ -485,8 +496,10 @@ func (q *QP) goBack() {
 	q.device.schedule.add(q)
 }
 
-// obeys reports whether a NAK begins a retry. One does until there is progress or a timeout: a burst of answers has many
-// that imply a NAK, the network may copy one, and what followed a packet that has to wait was out of sequence, of course.
+// obeys reports whether a NAK starts a retry. Only one NAK does until there is
+// progress or a timeout: a burst of answers has many implied NAKs, the network
+// may duplicate a NAK, and the packets that follow one that has to wait are all
+// out of sequence.
 func (r *requester) obeys() bool {
 	if r.obeyed || r.rest != 0 {
 		return false
@@ -495,7 +508,8 @@ func (r *requester) obeys() bool {
 	return true
 }
 
-// impliedNak is what an answer beyond a READ or atomic that has none is: the answer was lost.
+// impliedNak handles an answer that follows a READ or atomic whose own answer
+// is missing: it was lost.
 func (q *QP) impliedNak() {
 	if r := &q.requester; r.sent != r.acked && r.obeys() {
 		q.retries.MissedAnswers++
@@ -503,7 +517,7 @@ func (q *QP) impliedNak() {
 	}
 }
 
-// receiveResponse takes a packet for the requester.
+// receiveResponse handles a packet for the requester.
 func (q *QP) receiveResponse(p *wire.Packet) {
 	acked := q.requester.acked
 	q.takeResponse(p)
@@ -513,7 +527,7 @@ func (q *QP) receiveResponse(p *wire.Packet) {
 func (q *QP) takeResponse(p *wire.Packet) {
 	r := &q.requester
 	if p.PSN.Before(r.acked) || !p.PSN.Before(r.high) {
-		return // a duplicate, or an answer to nothing that was sent
+		return // a duplicate, or an answer to a packet that was not sent
 	}
 	switch {
 	case p.Opcode == wire.RCAck && p.Syndrome.IsAck():
@@ -524,7 +538,8 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	case p.Opcode == wire.RCAck && !p.Syndrome.IsRNR() && !p.Syndrome.IsNak():
 		return
 	}
-	// Everything else is about the request that has this PSN, and an ACK for what is before it.
+	// Any other response is about the request with this PSN, and acknowledges
+	// those before it.
 	if !q.acknowledge(p.PSN) {
 		q.impliedNak()
 		return
@@ -556,8 +571,8 @@ func (q *QP) takeResponse(p *wire.Packet) {
 	}
 }
 
-// acknowledge notes that everything before psn has arrived. It returns false if
-// the answer to a READ or atomic before psn is missing.
+// acknowledge records that everything before psn has arrived. It returns false
+// if the answer to a READ or atomic before psn is missing.
 func (q *QP) acknowledge(psn wire.PSN) bool {
 	r := &q.requester
 	answered := true
@@ -577,7 +592,8 @@ func (q *QP) acknowledge(psn wire.PSN) bool {
 	return answered
 }
 
-// passHead completes the oldest request and those behind it that need no answer.
+// passHead completes the oldest request, and those after it that need no
+// answer.
 func (q *QP) passHead() {
 	r := &q.requester
 	r.acked = r.request(r.head).end()
@@ -586,7 +602,8 @@ func (q *QP) passHead() {
 	q.settle()
 }
 
-// caughtUp notes progress up to r.acked, which what is sent again may not have reached.
+// caughtUp records progress up to r.acked. A retransmission may not have got
+// that far.
 func (q *QP) caughtUp() {
 	r := &q.requester
 	if r.sent.Before(r.acked) {
@@ -598,7 +615,7 @@ func (q *QP) caughtUp() {
 	q.progress()
 }
 
-// settle completes the requests at head that were done without packets, or failed before.
+// settle completes the requests at head that needed no packets or have failed.
 func (q *QP) settle() {
 	r := &q.requester
 	for r.head != r.next {
@@ -617,7 +634,8 @@ func (q *QP) settle() {
 	}
 }
 
-// receiveRNR waits as the peer asks to, since it has no receive. While it waits it takes another for a copy.
+// receiveRNR pauses as the peer asked to, since it has no receive. A further
+// RNR NAK during the pause counts as a copy.
 func (q *QP) receiveRNR(s wire.Syndrome) {
 	r := &q.requester
 	if r.rest != 0 {
@@ -625,7 +643,7 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	}
 	q.retries.ReceiversNotReady++
 	switch {
-	case q.attr.RnrRetry == 7: // without end
+	case q.attr.RnrRetry == 7: // without limit
 	case r.rnrRetries == 0:
 		q.failHead(libibverbs.IBV_WC_RNR_RETRY_EXC_ERR)
 		return
@@ -636,7 +654,7 @@ func (q *QP) receiveRNR(s wire.Syndrome) {
 	q.goBack()
 }
 
-// receiveRead takes a part of the answer to the READ at head.
+// receiveRead handles a packet of the response to the READ at head.
 func (q *QP) receiveRead(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -648,8 +666,8 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	n := min(req.length-offset, uint32(q.mtu))
 	i, part := p.PSN.Diff(req.psn), q.device.readPackets
 	last := p.PSN.Add(1) == q.endOfRead(req, i)
-	// An answer begins where it was asked for; when that was in the middle, an earlier one may
-	// still arrive.
+	// A response starts at the requested packet. If that was in the middle of a
+	// part, an earlier response may still arrive.
 	begins := p.Opcode.IsFirst() || p.Opcode.IsOnly()
 	ends := p.Opcode.IsLast() || p.Opcode.IsOnly()
 	mustBegin := i%part == 0
@@ -670,7 +688,7 @@ func (q *QP) receiveRead(p *wire.Packet) {
 	q.caughtUp()
 }
 
-// receiveAtomic takes the answer to the atomic at head.
+// receiveAtomic handles the response to the atomic at head.
 func (q *QP) receiveAtomic(p *wire.Packet) {
 	r := &q.requester
 	req := r.request(r.head)
@@ -687,8 +705,9 @@ func (q *QP) receiveAtomic(p *wire.Packet) {
 	}
 }
 
-// storeAnswer writes n bytes from offset on of the answer to the request at head, and reports whether
-// it could; if not, it has done what has to be done.
+// storeAnswer writes n bytes at offset of the response to the request at head.
+// It returns false if it could not; it has then failed the request if that was
+// this side's fault.
 func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	d := q.device
 	segments, ok := q.send.sendSegments(q.send.send(q.requester.head))
@@ -719,14 +738,15 @@ func (q *QP) complete(status libibverbs.WcStatus) {
 	r.head++
 }
 
-// sendCompletion returns the completion of a work request of the send queue.
+// sendCompletion returns the completion of a request of the send queue.
 func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 	c := Completion{Queue: q.send, Count: n + 1}
 	c.WrId, c.Status, c.QpNum = q.send.send(n).ID, status, q.number
 	return c
 }
 
-// failHead completes the oldest request with an error, and with it fails the queue pair.
+// failHead completes the oldest request with an error, and fails the queue
+// pair.
 func (q *QP) failHead(status libibverbs.WcStatus) {
 	q.complete(status)
 	q.fail()

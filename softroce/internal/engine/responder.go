@@ -12,38 +12,39 @@ import (
 
 // responder is the receiving half of a queue pair.
 type responder struct {
-	psn wire.PSN // expected
-	msn uint32   // messages done
+	psn wire.PSN // the expected PSN
+	msn uint32   // number of completed messages
 
-	nak         bool // the PSN expected was asked for, or has to wait for a receive
-	established bool // that a packet came in before the queue pair was ready to send has been told
-	refused     bool // the queue pair failed by what the peer asked for; the answers end with the NAK
+	nak         bool // whether the expected PSN was asked for, or must wait for a receive
+	established bool // whether COMM_EST was reported
+	refused     bool // whether a request of the peer failed the queue pair; the NAK is the last answer
 
 	message message
 	receive receive
-	next    uint32 // count of the next receive to take, if there is no shared receive queue
+	next    uint32 // count of the next receive, without a shared receive queue
 
-	// READs and atomics that were done last, as many as the peer may have in flight: it may ask for
-	// the answers again. The program may change the number in the state SQD.
+	// The latest READs and atomics, as many as the peer may have in flight,
+	// since it may ask for their answers again. The program may change the
+	// number in the state SQD.
 	answered    []answer
-	nextAnswer  int // place in answered
-	outstanding int // of these, how many wait in answers
-	repeats     int // answers asked for again that wait in answers
+	nextAnswer  int // index in answered
+	outstanding int // number of those whose first answer is still in answers
+	repeats     int // number of repeated answers in answers
 
-	answers []answer // from first on, in the order of PSNs
+	answers []answer // the pending ones start at first, in the order of PSNs
 	first   int
 
-	added, sent uint32        // counts of the answer that was added last, and sent last
-	overdue     time.Duration // if not 0, when the next one will have waited for too long
+	added, sent uint32        // counts of the answers that were added last and sent last
+	overdue     time.Duration // if not 0, the time at which the next answer has waited for too long
 }
 
-// message is a SEND or WRITE of several packets that is under way.
+// message is a SEND or WRITE whose packets are arriving.
 type message struct {
 	kind   messageKind
-	addr   uint64 // WRITE: where the next packet goes
+	addr   uint64 // for a WRITE, the address of the next packet
 	rkey   uint32
-	left   uint32 // WRITE: how many bytes are to come
-	length uint32 // bytes so far
+	left   uint32 // for a WRITE, the number of remaining bytes
+	length uint32 // number of bytes so far
 }
 
 type messageKind uint8
@@ -54,17 +55,17 @@ const (
 	writeMessage
 )
 
-// receive is the receive that the message under way uses.
+// receive is the receive that the current message uses.
 type receive struct {
 	taken    bool
 	id       uint64
-	queue    *WorkQueue // nil: the place is free already
+	queue    *WorkQueue // nil if the place is free already
 	count    uint32
 	segments []libibverbs.Sge
 	room     uint64 // bytes of all segments
 }
 
-// answer is an ACK, a NAK, or the answer to a READ or atomic.
+// answer is an ACK, a NAK, or the response to a READ or atomic.
 type answer struct {
 	kind     answerKind
 	repeated bool
@@ -72,12 +73,12 @@ type answer struct {
 	syndrome wire.Syndrome
 	msn      uint32
 	psn      wire.PSN // of the next packet
-	packets  int      // how many there are from psn on
-	addr     uint64   // READ: of the next packet's bytes
+	packets  int      // remaining packets
+	addr     uint64   // for a READ, the address of the next packet's bytes
 	rkey     uint32
-	length   uint32 // READ: how many bytes are left
-	begun    bool   // READ: its first packet was sent
-	value    uint64 // atomic: what was there before
+	length   uint32 // for a READ, the remaining bytes
+	begun    bool   // for a READ, whether its first packet was sent
+	value    uint64 // for an atomic, the old value
 }
 
 type answerKind uint8
@@ -88,20 +89,21 @@ const (
 	atomicAnswer
 )
 
-// A refusal is what comes of a request that cannot be done.
+// A refusal is the consequence of a request that cannot be executed.
 type refusal struct {
 	syndrome wire.Syndrome
-	status   libibverbs.WcStatus // of the receive, if the message has taken one
+	status   libibverbs.WcStatus // for the receive, if the message has taken one
 	event    libibverbs.EventType
-	silent   bool // the receive tells all
+	silent   bool // whether the receive's completion replaces the event
 }
 
 var (
-	// lost is a packet that is to be treated as if it had not arrived.
+	// lost stands for a packet that counts as lost.
 	lost = &refusal{}
-	// notReady is a packet that needs a receive when there is none.
+	// notReady stands for a packet that needs a receive when none is posted.
 	notReady = &refusal{}
-	// unwilling is notReady when there is one.
+	// unwilling stands for a packet that a hostile receiver answers as if no
+	// receive were posted.
 	unwilling = &refusal{}
 
 	badRequest = &refusal{
@@ -118,8 +120,8 @@ var (
 	}
 )
 
-// Receive takes a packet from the network, which belongs to the device from now on. What it completes
-// happens at the time of the last Advance.
+// Receive handles a packet from the network, which then belongs to the device.
+// The time of resulting completions is that of the last Advance.
 func (d *Device) Receive(p *wire.Packet) {
 	d.receive(p)
 	d.config.Packets.Put(p)
@@ -183,7 +185,8 @@ func (q *QP) transport() wire.Transport {
 	return wire.UD
 }
 
-// noteFirst tells the program of the first packet if it has not gone on to ready to send.
+// noteFirst reports the arrival of the first packet if the program has not
+// taken the queue pair to RTS yet.
 func (q *QP) noteFirst() {
 	r := &q.responder
 	if q.attr.QpState == libibverbs.IBV_QPS_RTR && !r.established {
@@ -192,7 +195,7 @@ func (q *QP) noteFirst() {
 	}
 }
 
-// receiveRequest takes a packet for the responder of a reliable connection.
+// receiveRequest handles a packet for the responder of a reliable connection.
 func (q *QP) receiveRequest(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()
@@ -225,7 +228,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 		switch {
 		case p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()):
 			q.addAck(wire.Ack, p.PSN)
-		case p.Opcode.IsAtomic() && q.outside: // the program can see what it has done
+		case p.Opcode.IsAtomic() && q.outside: // the program can see its effect
 			q.answerNow()
 			q.device.config.Outgoing.Flush()
 		}
@@ -242,7 +245,7 @@ func (q *QP) receiveRequest(p *wire.Packet) {
 	}
 }
 
-// refuse fails the queue pair because of what the peer asked for.
+// refuse fails the queue pair because of a request of the peer.
 func (q *QP) refuse(f *refusal) {
 	r := &q.responder
 	if r.receive.taken {
@@ -255,7 +258,7 @@ func (q *QP) refuse(f *refusal) {
 	q.fail()
 }
 
-// doMessage does a packet of a SEND or WRITE whose turn it is.
+// doMessage executes the next packet of a SEND or WRITE.
 func (q *QP) doMessage(p *wire.Packet) *refusal {
 	r, m, op := &q.responder, &q.responder.message, p.Opcode
 	begins, ends := op.IsFirst() || op.IsOnly(), op.IsLast() || op.IsOnly()
@@ -269,7 +272,7 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	case kind == writeMessage && !q.permits(libibverbs.IBV_ACCESS_REMOTE_WRITE):
 		return badRequest
 	}
-	next := *m // until it is clear that the packet is taken
+	next := *m // applies once the packet is accepted
 	if begins {
 		next = message{kind: kind}
 		if kind == writeMessage {
@@ -324,7 +327,8 @@ func (q *QP) doMessage(p *wire.Packet) *refusal {
 	return nil
 }
 
-// duty returns what a completion waits for: the answers that were added.
+// duty returns the duty of a completion: to wait until all answers so far have
+// been sent.
 func (q *QP) duty() duty {
 	if !q.outside {
 		return duty{}
@@ -332,7 +336,8 @@ func (q *QP) duty() duty {
 	return duty{qp: q, answers: q.responder.added}
 }
 
-// dutyOf returns what waits for the answer to a packet, which will be the next, if it asks for one.
+// dutyOf returns the duty of data that waits for the answer to a packet. If the
+// packet asks for one, that is the next answer to be added.
 func (q *QP) dutyOf(p *wire.Packet) duty {
 	y := q.duty()
 	if p.AckReq {
@@ -341,8 +346,8 @@ func (q *QP) dutyOf(p *wire.Packet) duty {
 	return y
 }
 
-// rightLength reports whether a packet with n bytes of payload has as many as its place in the
-// message says.
+// rightLength reports whether n bytes of payload fit the packet's place in the
+// message.
 func (q *QP) rightLength(op wire.Opcode, n uint32) bool {
 	switch {
 	case op.IsOnly():
@@ -357,9 +362,9 @@ func (q *QP) permits(access libibverbs.AccessFlags) bool {
 	return libibverbs.AccessFlags(q.attr.QpAccessFlags)&access != 0
 }
 
-// write writes n bytes of a WRITE to where it goes.
+// write writes n bytes of a WRITE.
 func (q *QP) write(p *wire.Packet, m *message, n uint32) *refusal {
-	// The key may have been taken away since the last packet.
+	// The key may have been invalidated since the last packet.
 	b, status := q.device.remoteSlice(q, m.addr, uint64(m.left), m.rkey, libibverbs.IBV_ACCESS_REMOTE_WRITE)
 	if status != libibverbs.IBV_WC_SUCCESS {
 		return badAccess
@@ -407,7 +412,7 @@ func (q *QP) fill(src [][]byte, offset, n uint32) *refusal {
 	return refusalOf(scatter(d.target, src), badReceive)
 }
 
-// takeReceive takes the next receive, if there is one.
+// takeReceive takes the next receive. It returns false if there is none.
 func (q *QP) takeReceive() bool {
 	r := &q.responder
 	v := &r.receive
@@ -440,7 +445,7 @@ func (q *QP) takeReceive() bool {
 	return true
 }
 
-// receiveCompletion returns the completion of the receive that was taken.
+// receiveCompletion returns the completion of the current receive.
 func (q *QP) receiveCompletion(status libibverbs.WcStatus) Completion {
 	v := &q.responder.receive
 	c := Completion{Queue: v.queue, Count: v.count}
@@ -454,7 +459,8 @@ func (q *QP) completeReceive(c Completion, y duty) {
 	q.recvCQ.add(c, y)
 }
 
-// setHeaders puts what comes with a message in its last packet into a completion.
+// setHeaders copies the immediate data or the invalidated key of a message's
+// last packet to a completion.
 func (c *Completion) setHeaders(p *wire.Packet) {
 	switch {
 	case p.Opcode.HasImm():
@@ -466,7 +472,7 @@ func (c *Completion) setHeaders(p *wire.Packet) {
 	}
 }
 
-// doRead begins the answer to a READ of a number of packets.
+// doRead begins the response to a READ, which has the given number of packets.
 func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	r := &q.responder
 	switch {
@@ -482,7 +488,7 @@ func (q *QP) doRead(p *wire.Packet, packets int) *refusal {
 	return nil
 }
 
-// doAtomic does an atomic operation.
+// doAtomic executes an atomic operation.
 func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	r := &q.responder
 	switch {
@@ -512,7 +518,8 @@ func (q *QP) doAtomic(p *wire.Packet) *refusal {
 	return nil
 }
 
-// remember adds the answer to a new READ or atomic, and keeps it in case that the peer asks again.
+// remember adds the answer to a new READ or atomic, and keeps it in case the
+// peer asks again.
 func (q *QP) remember(a answer) {
 	r := &q.responder
 	r.msn = (r.msn + 1) & 0xFFFFFF
@@ -526,7 +533,7 @@ func (q *QP) remember(a answer) {
 	q.addAnswer(a)
 }
 
-// keep makes answered n places long. The newest answers stay in it.
+// keep makes answered n long. The newest answers stay.
 func (r *responder) keep(n int) {
 	answers := slices.Concat(r.answered[r.nextAnswer:], r.answered[:r.nextAnswer]) // from the oldest on
 	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.packets == 0 })
@@ -535,7 +542,7 @@ func (r *responder) keep(n int) {
 	r.nextAnswer = copy(r.answered, answers) % n
 }
 
-// receiveDuplicate answers a request that was done before.
+// receiveDuplicate answers a request that was executed before.
 func (q *QP) receiveDuplicate(p *wire.Packet) {
 	r := &q.responder
 	if p.Opcode.IsSend() || p.Opcode.IsWrite() {
@@ -543,7 +550,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 		return
 	}
 	if r.repeats >= len(r.answered) {
-		return // it is busy repeating
+		return // it is busy with repetitions
 	}
 	for i := range r.answered {
 		a := r.answered[i]
@@ -568,7 +575,7 @@ func (q *QP) receiveDuplicate(p *wire.Packet) {
 	}
 }
 
-// addAck adds an ACK or NAK, which takes the place of an ACK that nothing follows.
+// addAck adds an ACK or NAK. It replaces an ACK at the end of the queue.
 func (q *QP) addAck(s wire.Syndrome, psn wire.PSN) {
 	r := &q.responder
 	a := answer{kind: ackAnswer, syndrome: s, msn: r.msn, psn: psn}
@@ -600,17 +607,18 @@ func (q *QP) addAnswer(a answer) {
 	q.device.schedule.add(q)
 }
 
-// answerNow sends answers before q has its turn.
+// answerNow sends answers before q's turn.
 func (q *QP) answerNow() {
 	if q.answer(turnPackets) {
 		q.device.schedule.add(q)
 	}
 }
 
-// answer sends up to budget packets of answers and reports whether there are more.
+// answer sends up to budget packets of answers. It reports whether there are
+// more.
 func (q *QP) answer(budget int) (more bool) {
 	r := &q.responder
-	room := false // for READs, as far as is known
+	room := false // for READs; true once known
 	for range budget {
 		if r.first == len(r.answers) {
 			return false
@@ -642,7 +650,7 @@ func (q *QP) answer(budget int) (more bool) {
 	return r.first != len(r.answers)
 }
 
-// answerSent takes the oldest answer, all of whose packets are made, from the others.
+// answerSent removes the oldest answer, whose packets are all made.
 func (q *QP) answerSent(a *answer) {
 	r := &q.responder
 	switch {
@@ -659,8 +667,8 @@ func (q *QP) answerSent(a *answer) {
 	}
 }
 
-// readResponse returns the next packet of the answer to a READ, or nil if the key is not good any
-// more.
+// readResponse returns the next packet of a READ response. It returns nil if
+// the key has become invalid.
 func (q *QP) readResponse(a *answer) *wire.Packet {
 	b, status := q.device.remoteSlice(q, a.addr, uint64(a.length), a.rkey, libibverbs.IBV_ACCESS_REMOTE_READ)
 	if status != libibverbs.IBV_WC_SUCCESS {
@@ -678,7 +686,7 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	p := q.packet(op, a.psn)
 	n := min(a.length, uint32(q.mtu))
 	if q.device.hasTail(b[:n]) {
-		q.device.showTails() // what comes before was answered
+		q.device.showTails() // earlier requests were answered
 	}
 	if n > 0 {
 		p.Payload = append(p.Payload, b[:n])
@@ -689,8 +697,9 @@ func (q *QP) readResponse(a *answer) *wire.Packet {
 	return p
 }
 
-// refuseRead answers a READ whose key has gone, while it was answered or since then. In the second case the
-// peer may have the answer already, and its packet is a late copy: that fails nothing here.
+// refuseRead handles a READ whose key became invalid during or after the
+// response. If the READ is a repetition, the peer may have the response
+// already, and the request is a late copy: the queue pair does not fail then.
 func (q *QP) refuseRead(a *answer) {
 	nak := badAccess
 	if a.repeated {
@@ -713,8 +722,9 @@ func (q *QP) dropAnswers() {
 	r.sent, r.overdue = r.added, 0
 }
 
-// sendAcks sends what can be answered without reading memory. Who fails or goes has
-// received what it has completed; as a card has sent its ACKs by then.
+// sendAcks sends the answers that do not need memory. A queue pair that fails
+// or is destroyed has received the messages that it has completed, and a card
+// would have acknowledged them by then.
 func (q *QP) sendAcks() {
 	r := &q.responder
 	for r.first != len(r.answers) && r.answers[r.first].kind != readAnswer {

@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// answerOf is what matters of an answer on the wire. PSNs count from the connection's first.
+// answerOf is what matters of an answer on the wire. PSNs count from the
+// connection's first.
 type answerOf struct {
 	opcode   wire.Opcode
 	psn      int
@@ -27,7 +28,8 @@ func answersOf(packets []*wire.Packet) (all []answerOf) {
 	return all
 }
 
-// asked returns a request to b with a PSN that counts from the connection's first.
+// asked returns a request to b with a PSN that counts from the connection's
+// first.
 func (b *end) asked(op wire.Opcode, psn int) *wire.Packet {
 	p := b.qp.packet(op, wire.PSN(1<<24-20).Add(psn))
 	p.DestQP = b.qp.number
@@ -36,8 +38,8 @@ func (b *end) asked(op wire.Opcode, psn int) *wire.Packet {
 	return p
 }
 
-// Answers leave in the order of PSNs, ACKs that nothing is between become one, and each tells how many messages are
-// done.
+// Answers leave in the order of PSNs, ACKs that nothing is between become one,
+// and each tells how many messages are done.
 func TestAnswers(t *testing.T) {
 	n := newNetwork(t, 1)
 	_, b := n.pair(libibverbs.IBV_QPT_RC, 8192)
@@ -67,7 +69,8 @@ func TestAnswers(t *testing.T) {
 	}, answersOf(b.sent))
 }
 
-// What was done before is answered again, not done again; a READ also from its middle on, but no more of it than was asked for.
+// What was done before is answered again, not done again; a READ also from its
+// middle on, but no more of it than was asked for.
 func TestDuplicates(t *testing.T) {
 	again := func(b *end, psn int, f func(p *wire.Packet)) *wire.Packet {
 		p := b.asked(wire.RCReadRequest, psn)
@@ -180,7 +183,8 @@ func TestLateImpliedNAKs(t *testing.T) {
 	require.Equal(t, wire.RCReadRequest, a.sent[10].Opcode)
 }
 
-// Who waits because of an RNR NAK does not send because of the NAK for what followed.
+// A requester that pauses because of an RNR NAK does not resend because of the
+// NAK for the packets that followed.
 func TestNAKWhileWaiting(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 64)
@@ -198,7 +202,8 @@ func TestNAKWhileWaiting(t *testing.T) {
 	require.Len(t, a.sent, 2)
 }
 
-// Only the last packet of a solicited message says so, and only messages that use a receive are.
+// Only the last packet of a solicited message says so, and only messages that
+// use a receive are.
 func TestSolicited(t *testing.T) {
 	const flag = uint32(libibverbs.IBV_SEND_SOLICITED)
 	for name, tt := range map[string]struct {
@@ -240,7 +245,8 @@ func TestInvalidateWaits(t *testing.T) {
 	require.Equal(t, []result{ok(1), ok(2)}, results(a.send))
 }
 
-// Time that passed before a packet came in counts for nothing that the packet begins.
+// Time that passed before a packet came in counts for nothing that the packet
+// begins.
 func TestTimersBeginWhenTheDeviceAdvances(t *testing.T) {
 	const late = 60 * time.Millisecond
 	n := newNetwork(t, 1)
@@ -280,8 +286,9 @@ func TestEndlessMessage(t *testing.T) {
 	require.Equal(t, []result{{1, remInvalid}}, results(b.recv))
 }
 
-// A READ that is asked for again when its key has gone is refused, but the queue pair goes on: the packet may be a late
-// copy of one whose answer has arrived.
+// A READ that is asked for again when its key has gone is refused, but the
+// queue pair goes on: the packet may be a late copy of one whose answer has
+// arrived.
 func TestDuplicateWithoutKey(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 8192)

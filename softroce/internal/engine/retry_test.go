@@ -160,7 +160,8 @@ func TestRNR(t *testing.T) {
 	}
 }
 
-// A gap makes one NAK, and what was lost is sent again at once, but nothing before it.
+// A gap makes one NAK, and what was lost is sent again at once, but nothing
+// before it.
 func TestSequenceNAK(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<14)
@@ -184,7 +185,8 @@ func TestSequenceNAK(t *testing.T) {
 	require.Equal(t, map[wire.PSN]int{1<<24 - 20: 1, 1<<24 - 19: 1, 1<<24 - 18: 2, 1<<24 - 17: 2, 1<<24 - 16: 2}, sent)
 }
 
-// A peer that always finds a packet out of sequence uses up retries, one for each timeout: another NAK without progress may be a copy.
+// A peer that always finds a packet out of sequence uses up retries, one for
+// each timeout: another NAK without progress may be a copy.
 func TestSequenceRetriesExceeded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		naks int
@@ -360,8 +362,8 @@ func TestPartialRetryOfRead(t *testing.T) {
 	}
 }
 
-// At most as many READs and atomics are under way as the peer remembers; a fence waits for all of
-// them, and others do not.
+// At most as many READs and atomics are under way as the peer remembers; a
+// fence waits for all of them, and others do not.
 func TestReadsUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit uint8
@@ -392,7 +394,8 @@ func TestReadsUnderWay(t *testing.T) {
 	}
 }
 
-// No more packets are under way than the window has, and long messages get through.
+// No more packets are under way than the window has, and long messages get
+// through.
 func TestWindow(t *testing.T) {
 	const size = 1 << 20
 	n := newNetwork(t, 1)
@@ -419,7 +422,8 @@ func TestWindow(t *testing.T) {
 	require.Equal(t, b.mr.memory, a.mr.memory)
 }
 
-// Copies of one NAK are obeyed once, also where they arrive apart, so that they use up no retries.
+// Copies of one NAK are obeyed once, also where they arrive apart, so that they
+// use up no retries.
 func TestCopiesOfNAKs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lost   func(p *wire.Packet) bool // once
@@ -474,7 +478,8 @@ func TestCopiesOfNAKs(t *testing.T) {
 	}
 }
 
-// Each NAK that follows progress is obeyed, also while another retry is under way.
+// Each NAK that follows progress is obeyed, also while another retry is under
+// way.
 func TestNAKsAfterProgress(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<16)

@@ -110,7 +110,8 @@ func testGID(n byte) wire.GID {
 	return wire.GID{10: 0xff, 11: 0xff, 12: 192, 13: 0, 14: 2, 15: n}
 }
 
-// newNode returns a device with the GID testGID(n) and queue pair numbers from n<<16 on.
+// newNode returns a device with the GID testGID(n) and queue pair numbers from
+// n<<16 on.
 func newNode(t testing.TB, n byte) *node {
 	d := &node{t: t}
 	d.Device = New(Config{
@@ -186,7 +187,8 @@ func (m *MR) sge(offset, length int) libibverbs.Sge {
 
 const allAccess = libibverbs.IBV_ACCESS_LOCAL_WRITE | remoteAccess | libibverbs.IBV_ACCESS_MW_BIND
 
-// qp makes a queue pair with room for 16 requests of 4 segments or 64 bytes inline.
+// qp makes a queue pair with room for 16 requests of 4 segments or 64 bytes
+// inline.
 func (d *node) qp(p *PD, kind libibverbs.QpType, send, recv *CQ, srq *SRQ) *QP {
 	c := QPConfig{SendCQ: send, RecvCQ: recv, SRQ: srq, Send: newSendQueue(16, 4, 64), Recv: newRecvQueue(16, 4)}
 	c.Attr.CompMask = uint32(libibverbs.IBV_QP_INIT_ATTR_PD)
@@ -197,7 +199,8 @@ func (d *node) qp(p *PD, kind libibverbs.QpType, send, recv *CQ, srq *SRQ) *QP {
 	return q
 }
 
-// connect takes a connected queue pair from reset to ready to send, to the queue pair with the given number at testGID(peer).
+// connect takes a connected queue pair from reset to ready to send, to the
+// queue pair with the given number at testGID(peer).
 func (d *node) connect(q *QP, peer byte, number uint32) {
 	t := d.t
 	a := &libibverbs.QpAttr{

@@ -11,30 +11,31 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Never is the time at which nothing is due.
+// Never is the time of something that is never due.
 const Never = time.Duration(math.MaxInt64)
 
 const (
-	// turns is how many turns of queue pairs one call of Advance takes.
+	// turns limits the turns that one call of Advance gives to queue pairs.
 	turns = 64
-	// turnPackets is how many requests, and how many answers, a queue pair sends in its turn.
+	// turnPackets limits the request packets, and the answer packets, that a
+	// queue pair sends in a turn.
 	turnPackets = 16
 )
 
-// schedule knows what a device has to do: queue pairs with work, in the order of their
-// turns, and timers. A queue pair without work costs nothing.
+// schedule has the device's pending work: queue pairs with work, in the order
+// of their turns, and timers. A queue pair without work costs nothing.
 type schedule struct {
-	ready  []*QP // from first on
+	ready  []*QP // the pending ones start at first
 	first  int
 	timers timers
 
-	blocked []*QP // have no room for what they send
+	blocked []*QP // queue pairs without room for their packets
 }
 
-// Advance does what is due at a time, which must not go back: timers, requests that were
-// posted, answers to packets that were received. It returns when it wants to be called
-// next, at the latest: now if it stopped because it had done a lot, or Never. It is to be called after any
-// other call of the device's methods, too.
+// Advance does the work that is due at a time, which must not go back: timers,
+// posted requests, answers to received packets. It returns when to call it next
+// at the latest: now, if it stopped because it had done a lot, or Never. The
+// owner must also call it after any other call of the device's methods.
 func (d *Device) Advance(now time.Duration) (next time.Duration) {
 	d.now = now
 	d.schedule.timers.expire(now)
@@ -70,15 +71,15 @@ func (d *Device) transmit(p *wire.Packet) {
 	d.config.Send(p)
 }
 
-// Ring hears the doorbell of a queue: requests were posted to it. Receives need a call only in the error state, in which they
-// are flushed.
+// Ring handles the doorbell of a queue, to which requests were posted. Receives
+// need the call only in the error state, in which they are flushed.
 func (d *Device) Ring(w *WorkQueue) {
 	if q := d.qps[uint32(w.Owner)]; q != nil && (q.send == w || q.recv == w) {
 		d.schedule.add(q)
 	}
 }
 
-// Resume lets queue pairs go on that found no room for what they send.
+// Resume gives turns to the queue pairs that found no room for their packets.
 func (d *Device) Resume() {
 	s := &d.schedule
 	for _, q := range s.blocked {
@@ -89,7 +90,8 @@ func (d *Device) Resume() {
 	s.blocked = s.blocked[:0]
 }
 
-// room reports whether there is room for what q sends. If not, q has its next turn after Resume.
+// room reports whether there is room for q's packets. If there is none, q has
+// its next turn after Resume.
 func (q *QP) room() bool {
 	d := q.device
 	if d.config.Room == nil || d.config.Room(q.attr.DestQpNum) {
@@ -118,7 +120,7 @@ func (s *schedule) add(q *QP) {
 	s.ready = append(s.ready, q)
 }
 
-// take returns the queue pair whose turn it is, or nil.
+// take returns the queue pair with the next turn, or nil.
 func (s *schedule) take() *QP {
 	if !s.busy() {
 		return nil
@@ -130,7 +132,7 @@ func (s *schedule) take() *QP {
 	return q
 }
 
-// remove takes away the turn that q has.
+// remove cancels q's turn.
 func (s *schedule) remove(q *QP) {
 	if q.queued {
 		q.queued = false
@@ -139,7 +141,8 @@ func (s *schedule) remove(q *QP) {
 	}
 }
 
-// sendDatagrams sends all that was posted to the datagram queue pairs of a domain. Those with something to send have a turn.
+// sendDatagrams sends all datagrams posted to the queue pairs of a domain.
+// Those with anything to send have a turn.
 func (s *schedule) sendDatagrams(pd *PD) {
 	for _, q := range slices.Clone(s.ready[s.first:]) {
 		if q.kind == libibverbs.IBV_QPT_UD && q.pd == pd && q.attr.QpState == libibverbs.IBV_QPS_RTS {
@@ -150,7 +153,7 @@ func (s *schedule) sendDatagrams(pd *PD) {
 
 func (s *schedule) busy() bool { return s.first < len(s.ready) }
 
-// turn does some of the work that q has.
+// turn does part of q's work.
 func (q *QP) turn() {
 	more := false
 	switch q.attr.QpState {
@@ -166,7 +169,7 @@ func (q *QP) turn() {
 			q.drained()
 		}
 	case libibverbs.IBV_QPS_ERR:
-		answers := q.answer(q.device.budget()) // up to the NAK that says why
+		answers := q.answer(q.device.budget()) // up to the NAK that gives the reason
 		more = q.flush(4*q.device.budget()) || answers
 	}
 	if more {
@@ -174,7 +177,7 @@ func (q *QP) turn() {
 	}
 }
 
-// budget returns how many packets a queue pair sends in its turn.
+// budget returns the number of packets that a queue pair may send in its turn.
 func (d *Device) budget() int {
 	if d.config.Hostile != nil {
 		return 1 + d.config.Hostile.IntN(3)
@@ -182,13 +185,13 @@ func (d *Device) budget() int {
 	return turnPackets
 }
 
-// PacketPool keeps packets that are not in use. Devices whose packets reach one another share one.
+// PacketPool keeps unused packets. Devices that exchange packets share a pool.
 type PacketPool struct{ free []*wire.Packet }
 
-// maxFree is how many packets a pool keeps.
+// maxFree limits the packets that a pool keeps.
 const maxFree = 4096
 
-// Get returns a packet that says nothing.
+// Get returns an empty packet.
 func (l *PacketPool) Get() *wire.Packet {
 	n := len(l.free)
 	if n == 0 {
@@ -199,8 +202,8 @@ func (l *PacketPool) Get() *wire.Packet {
 	return p
 }
 
-// Put takes a packet that nobody needs any more, with the slice that is its Payload but not
-// the memory.
+// Put takes back an unused packet. It keeps the slice Payload but not the
+// memory in it.
 func (l *PacketPool) Put(p *wire.Packet) {
 	if len(l.free) == maxFree {
 		return

@@ -136,7 +136,8 @@ func (tr *traffic) post(n *network) {
 	tr.posted++
 }
 
-// check looks at what a completion says, and at the memory of all messages that are done with it.
+// check looks at what a completion says, and at the memory of all messages that
+// are done with it.
 func (tr *traffic) check(t *testing.T, c Completion) {
 	require.Equal(t, libibverbs.IBV_WC_SUCCESS, c.Status, "message %d of pair %d", c.WrId, tr.key)
 	require.GreaterOrEqual(t, c.WrId, tr.done)
@@ -179,8 +180,8 @@ func (tr *traffic) postRecvs() {
 	}
 }
 
-// Messages of random kinds and sizes between many queue pairs arrive whole, in order and once, although packets
-// are lost, repeated, reordered and corrupted.
+// Messages of random kinds and sizes between many queue pairs arrive whole, in
+// order and once, although packets are lost, repeated, reordered and corrupted.
 func TestSoak(t *testing.T) {
 	for seed := *soakSeed; seed < *soakSeed+*soakSeeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { soak(t, seed) })

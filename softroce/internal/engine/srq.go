@@ -14,12 +14,13 @@ import (
 type SRQ struct {
 	pd    *PD
 	queue *WorkQueue
-	limit uint32 // fewer receives than these make an event, once; 0: none
+	limit uint32 // number of receives below which one event is made; 0 for none
 	users int
 }
 
-// CreateSRQ makes a shared receive queue of the receives in queue. The error is EINVAL for sizes of 0 or
-// above the device's limits, EOPNOTSUPP for another type than basic, ENOMEM if there are too many queues.
+// CreateSRQ makes a shared receive queue on the given queue. It fails with
+// EINVAL for sizes of 0 or above the device's limits, with EOPNOTSUPP for types
+// other than basic, and with ENOMEM if there are too many queues.
 func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, error) {
 	d := p.device
 	if err := d.CheckSRQ(attr); err != nil {
@@ -33,7 +34,7 @@ func (p *PD) CreateSRQ(attr *libibverbs.SrqInitAttrEx, queue *WorkQueue) (*SRQ, 
 	return &SRQ{pd: p, queue: queue}, nil
 }
 
-// CheckSRQ returns the error that CreateSRQ has for attr.
+// CheckSRQ returns the error of CreateSRQ for attr.
 func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	if err := d.check(); err != nil {
 		return err
@@ -55,7 +56,7 @@ func (d *Device) CheckSRQ(attr *libibverbs.SrqInitAttrEx) error {
 	return nil
 }
 
-// Attr returns what ibv_query_srq reports.
+// Attr returns the result of ibv_query_srq.
 func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
 	if err := s.pd.device.check(); err != nil {
 		return libibverbs.SrqAttr{}, err
@@ -63,12 +64,13 @@ func (s *SRQ) Attr() (libibverbs.SrqAttr, error) {
 	return libibverbs.SrqAttr{MaxWr: s.queue.Max, MaxSge: s.queue.MaxSGE, SrqLimit: s.limit}, nil
 }
 
-// Modify sets the limit with IBV_SRQ_LIMIT. With IBV_SRQ_MAX_WR it moves the receives to slots, which has
-// size places, a power of two, of which attr.MaxWr may be used; the owner holds the lock of those who post.
+// Modify sets the limit with IBV_SRQ_LIMIT. With IBV_SRQ_MAX_WR, it moves the
+// receives to slots, which has size places, a power of two, of which attr.MaxWr
+// may be used. The owner must then hold the lock of the posters.
 //
-// If there is an error, nothing changes. It is EINVAL for unknown attributes, a limit above the number of
-// receives that the queue holds, and a size that is 0, above the device's limit, below the limit, or below
-// the number of receives posted.
+// If Modify fails, nothing changes. It fails with EINVAL for unknown
+// attributes, for a limit above the size, and for a size that is 0, above the
+// device's limit, or below the number of posted receives.
 func (s *SRQ) Modify(attr libibverbs.SrqAttr, mask libibverbs.SrqAttrMask, slots unsafe.Pointer, size uint32) error {
 	if err := s.pd.device.check(); err != nil {
 		return err
@@ -100,7 +102,7 @@ func (q *WorkQueue) words(n uint32) []uint64 {
 	return unsafe.Slice((*uint64)(q.slot(n)), q.Stride/8)
 }
 
-// Destroy removes the queue. The error is EBUSY while queue pairs use it.
+// Destroy removes the queue. It fails with EBUSY while queue pairs use it.
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return syscall.EBUSY
@@ -110,7 +112,8 @@ func (s *SRQ) Destroy() error {
 	return nil
 }
 
-// next returns the oldest receive, if there is one. It is there until took is called.
+// next returns the oldest receive, which stays in the queue until took is
+// called. It returns false if there is none.
 func (s *SRQ) next() (*RecvSlot, bool) {
 	freed := s.queue.Freed
 	if s.queue.waiting(freed, freed) == 0 {
@@ -119,8 +122,8 @@ func (s *SRQ) next() (*RecvSlot, bool) {
 	return s.queue.recv(freed), true
 }
 
-// took takes away the receive that next returned. Its place is free at once, since receives do not complete
-// in the order of their posting.
+// took removes the receive that next returned. Its place is free at once, since
+// receives do not complete in the order of their posting.
 func (s *SRQ) took() {
 	freed := s.queue.Freed + 1
 	atomic.StoreUint32(&s.queue.Freed, freed)

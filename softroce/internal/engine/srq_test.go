@@ -203,14 +203,16 @@ func TestSlotSizes(t *testing.T) {
 	require.Zero(t, RecvSlotSize%8)
 }
 
-// shared makes a queue pair of a's node that is connected to one of b's, which takes its receives from s.
+// shared makes a queue pair of a's node that is connected to one of b's, which
+// takes its receives from s.
 func (n *network) shared(a, b *node, s *SRQ, bytes int) (from, to *end) {
 	from, to = n.end(a, libibverbs.IBV_QPT_RC, nil, bytes), n.end(b, libibverbs.IBV_QPT_RC, s, bytes)
 	n.join(from, to)
 	return from, to
 }
 
-// Many queue pairs take receives from one queue: each message has one of its own, and its completion tells which queue pair it came to.
+// Many queue pairs take receives from one queue: each message has one of its
+// own, and its completion tells which queue pair it came to.
 func TestSRQOfManyPairs(t *testing.T) {
 	const pairs, count, size = 10, 8, 8
 	for name, op := range map[string]libibverbs.WrOpcode{"send": send, "write": writeImm} {
@@ -303,7 +305,8 @@ func TestSRQOfOne(t *testing.T) {
 	}
 }
 
-// Messages take receives until fewer are left than the limit, which is told once; without any, the sender gives up.
+// Messages take receives until fewer are left than the limit, which is told
+// once; without any, the sender gives up.
 func TestSRQRunsLow(t *testing.T) {
 	const receives, limit = 20, 10
 	n := newNetwork(t, 1)

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// entered does what the protocol has to do when the state has changed.
+// entered performs the protocol's part of a change of state.
 func (q *QP) entered(from libibverbs.QpState) {
 	r, s := &q.requester, &q.responder
 	switch q.attr.QpState {
@@ -37,7 +37,7 @@ func (q *QP) entered(from libibverbs.QpState) {
 	q.device.schedule.add(q)
 }
 
-// halt forgets everything that was under way.
+// halt drops everything in progress.
 func (q *QP) halt() {
 	q.sendAcks()
 	q.device.showTails()
@@ -45,14 +45,14 @@ func (q *QP) halt() {
 	q.device.schedule.timers.remove(&q.requester.timer)
 	q.forgetCongestion()
 	q.device.schedule.remove(q)
-	// What is allocated will be needed again.
+	// Allocated memory is kept for later use.
 	q.requester = requester{requests: q.requester.requests}
 	s := &q.responder
 	*s = responder{answers: s.answers[:0], receive: receive{segments: s.receive.segments[:0]}}
 }
 
-// flush completes up to budget work requests of a queue pair in the error state, and reports
-// whether there are more.
+// flush completes up to budget work requests of a queue pair in the error
+// state. It reports whether there are more.
 func (q *QP) flush(budget int) (more bool) {
 	r, s := &q.requester, &q.responder
 	for ; budget > 0 && q.send.waiting(r.head, r.head) > 0; budget-- {

@@ -17,7 +17,8 @@ func (e *end) setState(s libibverbs.QpState) {
 	require.NoError(e.t, e.qp.Modify(&libibverbs.QpAttr{QpState: s}, libibverbs.IBV_QP_STATE))
 }
 
-// In the state SQD what was begun is completed, what is posted waits, and receiving goes on.
+// In the state SQD what was begun is completed, what is posted waits, and
+// receiving goes on.
 func TestDrain(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 1<<16)
@@ -65,10 +66,11 @@ func TestCommunicationEstablished(t *testing.T) {
 	require.Equal(t, []AsyncEvent{{libibverbs.IBV_EVENT_COMM_EST, c.qp}}, b.takeEvents()) // once
 }
 
-// Nobody who is not ready to receive, of another type, of another address or connected to another answers.
+// A queue pair does not answer if it is not ready to receive, or has another
+// type, address or peer.
 func TestNoAnswer(t *testing.T) {
 	for name, spoil := range map[string]func(n *network, a, b *end){
-		"nobody":          func(n *network, a, b *end) { a.qp.attr.DestQpNum = 0xFFFFF0 },
+		"no queue pair":   func(n *network, a, b *end) { a.qp.attr.DestQpNum = 0xFFFFF0 },
 		"reset":           func(n *network, a, b *end) { b.setState(libibverbs.IBV_QPS_RESET) },
 		"error":           func(n *network, a, b *end) { b.setState(libibverbs.IBV_QPS_ERR) },
 		"destroyed":       func(n *network, a, b *end) { require.NoError(n.t, b.qp.Destroy()) },
@@ -91,7 +93,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// Who has received a message may go at once: the ACK is sent all the same.
+// A queue pair may be destroyed as soon as it has received a message: the ACK
+// is sent all the same.
 func TestLeaveAfterReceiving(t *testing.T) {
 	for name, leave := range map[string]func(b *end){
 		"error":   func(b *end) { b.setState(libibverbs.IBV_QPS_ERR) },
@@ -148,7 +151,8 @@ func (n *network) sharedPair(receives uint32) (a, b *end, s *SRQ) {
 	return a, b, s
 }
 
-// Queue pairs share receives; the one that fails completes the receive that it has, and takes no other.
+// Queue pairs share receives; the one that fails completes the receive that it
+// has, and takes no other.
 func TestSharedReceives(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b, s := n.sharedPair(8)
@@ -182,7 +186,8 @@ func TestSharedReceives(t *testing.T) {
 	require.Equal(t, []result{{4, libibverbs.IBV_WC_RNR_RETRY_EXC_ERR}}, results(a2.send))
 }
 
-// A window of type 2 is bound, used, and invalidated by work requests, in their order.
+// A window of type 2 is bound, used, and invalidated by work requests, in their
+// order.
 func TestWindowThroughRequests(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.pair(libibverbs.IBV_QPT_RC, 8192)

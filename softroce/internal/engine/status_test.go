@@ -39,7 +39,8 @@ const (
 	invalid = libibverbs.IBV_EVENT_QP_REQ_ERR
 )
 
-// testRequest is a work request that something may be wrong with, and the receive that it meets.
+// testRequest is a work request that something may be wrong with, and the
+// receive that it meets.
 type testRequest struct {
 	slot SendSlot
 	sges []libibverbs.Sge
@@ -164,8 +165,8 @@ func statusCases() map[string]statusCase {
 	return cases
 }
 
-// Each mistake has the status of the specification; then everything behind it is flushed in order, signaled or
-// not, and the other end sees what it must.
+// Each mistake has the status of the specification; then everything behind it
+// is flushed in order, signaled or not, and the other end sees what it must.
 func TestStatuses(t *testing.T) {
 	for name, tt := range statusCases() {
 		for _, op := range tt.ops {

@@ -4,19 +4,20 @@ package engine
 
 import "time"
 
-// A timer wakes its queue pair once its time has come. Setting it to a later time costs nothing, since
-// it is then moved when it comes up, so that every ACK may do so.
+// A timer gives its queue pair a call at a time. Moving it to a later time is
+// cheap enough to do for each ACK: its place in the heap is corrected when it
+// reaches the top.
 type timer struct {
-	at     time.Duration // 0: it does not run
-	queued time.Duration // what the heap is sorted by, at most at
-	index  int           // in the heap, from 1 on; 0: not there
+	at     time.Duration // 0 if it does not run
+	queued time.Duration // its key in the heap, at most at
+	index  int           // its place in the heap from 1 on, or 0
 	qp     *QP
 }
 
-// timers is a heap of timers by the time at which they come up.
+// timers is a heap of timers, ordered by queued.
 type timers []*timer
 
-// set lets t come up at a time, which replaces the one it had.
+// set makes t expire at a time, which replaces its old one.
 func (h *timers) set(t *timer, at time.Duration) {
 	t.at = at
 	switch {
@@ -31,7 +32,7 @@ func (h *timers) set(t *timer, at time.Duration) {
 	}
 }
 
-// stop keeps t from coming up. It stays in the heap until then.
+// stop keeps t from expiring. t stays in the heap until its old time.
 func (t *timer) stop() { t.at = 0 }
 
 // remove takes t out of the heap.
@@ -51,7 +52,7 @@ func (h *timers) remove(t *timer) {
 	}
 }
 
-// expire lets the timers that are due come up.
+// expire expires the timers that are due.
 func (h *timers) expire(now time.Duration) {
 	for len(*h) > 0 && (*h)[0].queued <= now {
 		t := (*h)[0]
@@ -68,7 +69,7 @@ func (h *timers) expire(now time.Duration) {
 	}
 }
 
-// next returns when the first timer comes up, or never.
+// next returns a time by which expire must be called, or Never.
 func (h timers) next() time.Duration {
 	if len(h) == 0 {
 		return Never

@@ -4,10 +4,13 @@ package engine
 
 import "github.com/verbena-go/verbena/softroce/internal/wire"
 
-// receiveUnreliable takes a packet of an unreliable connection. Nobody learns of what is lost: a
-// gap ends the message that is under way, and the next first packet begins another. The receive that the
-// lost message has taken serves the next one. So it is with a message that is wrong or longer than the receive, since
-// no packet of the network's may end the queue pair. A receive that cannot be written is the program's own mistake.
+// receiveUnreliable handles a packet of an unreliable connection. Neither side
+// learns of losses: a gap ends the current message, and the next first packet
+// begins another. The receive that the lost message had taken serves the next
+// message. A message that is malformed or longer than the receive is treated in
+// the same way, since a packet from the network must not fail the queue pair. A
+// receive that cannot be written fails it, as that is the program's own
+// mistake.
 func (q *QP) receiveUnreliable(p *wire.Packet) {
 	r := &q.responder
 	q.noteFirst()

@@ -9,11 +9,11 @@ import (
 
 const (
 	multicastQPN = 0xFFFFFF
-	ownQKey      = 1 << 31 // a work request's Q_Key with this bit means that of the queue pair
+	ownQKey      = 1 << 31 // a Q_Key with this bit in a work request stands for the queue pair's
 )
 
-// sendDatagram sends the datagram at head. One that is too long for the port is complete, and goes
-// nowhere.
+// sendDatagram sends the datagram at head. A datagram that is too long for the
+// port is completed but not sent.
 func (q *QP) sendDatagram(req *request) {
 	d, r := q.device, &q.requester
 	s := q.send.send(r.head)
@@ -46,8 +46,10 @@ func (q *QP) sendDatagram(req *request) {
 	q.complete(libibverbs.IBV_WC_SUCCESS)
 }
 
-// receiveDatagram takes a datagram. One that q has no receive for, that is longer than the receive, or whose Q_Key is
-// another, is dropped, since no datagram may end the queue pair. A receive that cannot be written is the program's own mistake.
+// receiveDatagram handles a datagram. It drops the datagram if q has no
+// receive, if the receive is too short, or if the Q_Key differs, since a
+// datagram must not fail the queue pair. A receive that cannot be written fails
+// it, as that is the program's own mistake.
 func (q *QP) receiveDatagram(p *wire.Packet) {
 	n := uint32(p.PayloadLen())
 	if p.QKey != q.attr.Qkey || n > uint32(q.mtu) {
@@ -70,11 +72,11 @@ func (q *QP) receiveDatagram(p *wire.Packet) {
 		q.completeReceive(c, duty{solicited: p.Solicited})
 	case badReceive:
 		q.refuse(refused)
-	default: // the receive serves the next one
+	default: // the receive serves the next datagram
 	}
 }
 
-// receiveMulticast takes a datagram to a group, for each queue pair that has joined it.
+// receiveMulticast delivers a datagram to each queue pair in the group.
 func (d *Device) receiveMulticast(p *wire.Packet) {
 	if p.Opcode.Transport() != wire.UD {
 		return

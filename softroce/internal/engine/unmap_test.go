@@ -16,7 +16,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// mapped registers memory that unmap takes a page of away. The hole is so small that nothing else will be mapped there.
+// mapped registers memory that unmap takes a page of away. The hole is so small
+// that nothing else will be mapped there.
 func (e *end) mapped(n int) (m *MR, unmap func(offset int)) {
 	b, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	require.NoError(e.t, err)
@@ -29,7 +30,8 @@ func (e *end) mapped(n int) (m *MR, unmap func(offset int)) {
 	}
 }
 
-// A program that unmaps memory that it has registered gets errors, and the process lives.
+// A program that unmaps memory that it has registered gets errors, and the
+// process lives.
 func TestUnmapped(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opcode libibverbs.WrOpcode

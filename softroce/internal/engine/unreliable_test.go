@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// Over an unreliable connection a message with a gap is lost, and the next one arrives whole.
+// Over an unreliable connection a message with a gap is lost, and the next one
+// arrives whole.
 func TestUnreliableLoss(t *testing.T) {
 	for name, lost := range map[string]wire.Opcode{
 		"first": wire.UCSendFirst, "middle": wire.UCSendMiddle, "last": wire.UCSendLast, "only": wire.UCSendOnly,
@@ -195,7 +196,8 @@ func TestDatagramStatuses(t *testing.T) {
 	}
 }
 
-// Datagrams for which there is no receive are gone, and the sender does not learn it.
+// Datagrams for which there is no receive are gone, and the sender does not
+// learn it.
 func TestDatagramsWithoutReceive(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.datagramPair()
@@ -217,7 +219,8 @@ func TestDatagramsWithoutReceive(t *testing.T) {
 	require.Equal(t, []result{ok(1)}, results(b.recv))
 }
 
-// A datagram to a queue pair of a connection is dropped, and so is a connection's packet to a queue pair of datagrams.
+// A datagram to a queue pair of a connection is dropped, and so is a
+// connection's packet to a queue pair of datagrams.
 func TestDatagramsAndConnections(t *testing.T) {
 	n := newNetwork(t, 1)
 	a, b := n.datagramPair()
@@ -238,7 +241,8 @@ func TestDatagramsAndConnections(t *testing.T) {
 	require.Empty(t, results(b.recv))
 }
 
-// A datagram to a group arrives at each of its members, the sender too, but not where there is no receive.
+// A datagram to a group arrives at each of its members, the sender too, but not
+// where there is no receive.
 func TestMulticastCopies(t *testing.T) {
 	group := wire.GID{10: 0xff, 11: 0xff, 12: 239, 13: 1, 14: 2, 15: 3}
 	n := newNetwork(t, 1)
@@ -268,8 +272,10 @@ func TestMulticastCopies(t *testing.T) {
 	require.Empty(t, results(outside.recv))
 }
 
-// A datagram or message of an unreliable connection that is longer than the receive, wherever it exceeds it, is lost, and ends
-// nothing: the receive serves the next one. So it is with receives that queue pairs share, and for each member of a group.
+// A datagram or message of an unreliable connection that is longer than the
+// receive, wherever it exceeds it, is lost, and ends nothing: the receive
+// serves the next one. So it is with receives that queue pairs share, and for
+// each member of a group.
 func TestLongForReceive(t *testing.T) {
 	const room = 2500 // more than two packets
 	for name, kind := range map[string]libibverbs.QpType{"UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD} {

@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// TestShortWindow sends and reads messages that are longer than the window. No more packets than that are under way in either direction, and
-// reads are asked for one part after the other, as the peer takes one at a time.
+// TestShortWindow sends and reads messages that are longer than the window. No
+// more packets than that are under way in either direction, and reads are asked
+// for one part after the other, as the peer takes one at a time.
 func TestShortWindow(t *testing.T) {
 	const mtu, size = 1024, 100*1024 - 7
 	for _, window := range []int{1, 2, 16, 64, 256} {
@@ -51,7 +52,8 @@ func TestShortWindow(t *testing.T) {
 	}
 }
 
-// TestReadInPartsLosesPackets loses each packet of a read in turn, once and then again.
+// TestReadInPartsLosesPackets loses each packet of a read in turn, once and
+// then again.
 func TestReadInPartsLosesPackets(t *testing.T) {
 	const mtu, size, window = 256, 10*256 + 1, 4
 	for losses := 1; losses <= 2; losses++ {
