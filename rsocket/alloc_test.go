@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Read and Write allocate nothing, whether they spin for what they wait for or park. The race detector makes sync.Pool forget, which the soft device
-// uses.
+// Read and Write allocate nothing, whether they spin for what they wait for or
+// park. The race detector makes sync.Pool forget, which the soft device uses.
 func TestTransfersAllocateNothing(t *testing.T) {
 	if os.Getenv("VERBENA_HOSTILE") != "" {
 		t.Skip("the hostile device itself allocates")

@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Whatever is called when Close comes says that the connection is closed, or works.
+// Whatever is called when Close comes says that the connection is closed, or
+// works.
 func TestCallsMeetClose(t *testing.T) {
 	cmtest.ManyProcessors(t)
 	ln := listen(t, rsocket.Config{ReadBuffer: 4096, WriteBuffer: 4096, SendQueue: 16, RecvQueue: 16})
@@ -73,7 +74,8 @@ func TestCallsMeetClose(t *testing.T) {
 	}
 }
 
-// Streams come whole through the smallest queues, in both directions at once, by all ways to read and write.
+// Streams come whole through the smallest queues, in both directions at once,
+// by all ways to read and write.
 func TestSmallestQueues(t *testing.T) {
 	cmtest.ManyProcessors(t)
 	small := rsocket.Config{ReadBuffer: 1, WriteBuffer: 1, SendQueue: 1, RecvQueue: 1, KeepAlive: 2 * time.Millisecond, MaxInline: -1}

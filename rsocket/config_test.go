@@ -18,8 +18,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Listen fails for what every Accept would fail for, where the peers alone would
-// hear of it, and a dial does not fall back to TCP for it.
+// Listen fails for what every Accept would fail for, where the peers alone
+// would hear of it, and a dial does not fall back to TCP for it.
 func TestWrongConfig(t *testing.T) {
 	needDevice(t)
 	for field, config := range map[string]rsocket.Config{

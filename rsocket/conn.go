@@ -20,17 +20,19 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// A Conn is a connection. It is a net.Conn, and like a *net.TCPConn it can close each direction by itself. Its methods may be called
-// concurrently.
+// A Conn is a connection. It is a net.Conn. Like a *net.TCPConn, it can close
+// each direction by itself. Its methods may be called concurrently.
 //
-// Errors are *net.OpErrors, except io.EOF, and match
+// Errors are *net.OpErrors, except for io.EOF, and match
 //
 //   - os.ErrDeadlineExceeded when a deadline has passed,
 //   - net.ErrClosed after Close,
 //   - syscall.EPIPE for a Write after CloseWrite,
-//   - syscall.ECONNRESET when the peer has closed the connection (Write only), or has ended without doing so;
-//     also rdmacm.ErrBacklogFull if the listener has given the connection's place to another at the end of the handshake,
-//   - syscall.ETIMEDOUT when the peer's device does not answer any more,
+//   - syscall.ECONNRESET when the peer has closed the connection (Write only),
+//     or has ended without closing it; also rdmacm.ErrBacklogFull if the
+//     listener gave the connection's place to another at the end of the
+//     handshake,
+//   - syscall.ETIMEDOUT when the peer's device no longer answers,
 //   - syscall.EPROTO when the peer has violated the protocol.
 type Conn struct {
 	config        Config
@@ -42,33 +44,33 @@ type Conn struct {
 	closed  chan struct{} // closed when Close begins
 	reader  side
 	writer  side
-	closer  side   // for CloseRead and CloseWrite; has no deadline
-	pump    *pump  // its own, or that of a part of a pool
+	closer  side   // for CloseRead and CloseWrite; without deadline
+	pump    *pump  // the connection's own, or that of its part of a pool
 	part    *part  // nil without a pool
 	direct  direct // for ReadFrom
-	scratch []byte // for Peek; used by the reader
+	scratch []byte // for Peek; belongs to the reader
 
 	mu          sync.Mutex // guards the fields below, and posting
 	state       *protocol.State
-	err         error // why the connection is over, except that what has arrived before can be read
-	over        error // what rdmacm says about the end; completions from before may not have been taken
+	err         error // the cause of the end; data that arrived before can still be read
+	over        error // the cause of the end from rdmacm; earlier completions may still be in the queue
 	isOver      bool
 	readClosed  bool         // by CloseRead
 	writeClosed bool         // by CloseWrite
 	owed        int          // receives to post, without a pool
-	inFlight    int          // signaled requests that have not completed
-	aborts      bool         // the peer has broken the protocol, and has not been told
-	awaitsCause bool         // requests were flushed, and rdmacm has not told why
-	ready       bool         // prepare has come to its end
-	connected   bool         // establish was called
-	early       []ibverbs.WC // completions from before that, which others of the pool have taken
-	filling     bool         // a Write copies to the send buffer
-	released    bool         // nothing uses the memory any more, except for calls that have not returned
+	inFlight    int          // number of signaled requests that have not completed
+	aborts      bool         // whether the peer broke the protocol and has yet to be disconnected
+	awaitsCause bool         // whether requests were flushed before rdmacm gave the cause
+	ready       bool         // whether prepare has succeeded
+	connected   bool         // whether establish was called
+	early       []ibverbs.WC // completions from before, taken by other connections of the pool
+	filling     bool         // whether a Write is copying to the send buffer
+	released    bool         // whether the memory is unused, except by calls that have not returned
 	linger      time.Duration
 
 	keepAlive keepAlive
 	parting   sync.Once // guards the part of Close that tells the peer
-	freeing   sync.Once // guards the part of it that sets closeErr
+	freeing   sync.Once // guards the part of Close that sets closeErr
 	closeErr  error
 
 	taking sync.Once     // guards closing taken
@@ -83,8 +85,8 @@ var (
 
 // side is one direction of a connection.
 type side struct {
-	lock     chan struct{} // full while a call has the direction
-	wake     chan struct{} // receives when the call that has it should look again
+	lock     chan struct{} // full while a call owns the direction
+	wake     chan struct{} // tells the call that owns the direction to check its condition
 	deadline deadline
 }
 
@@ -111,10 +113,10 @@ func newConn(config Config) *Conn {
 	return c
 }
 
-// wake makes the goroutine that has the pump look at everything again.
+// wake makes the goroutine that holds the pump check all conditions again.
 func (c *Conn) wake() { c.pump.cq.Wake() }
 
-// establish takes over a connection that is up, and what the peer has told.
+// establish completes a connection that is up, with the peer's Hello.
 func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.mu.Lock()
 	c.rdma, c.local, c.remote = rdma, Addr{rdma.LocalAddr()}, Addr{rdma.RemoteAddr()}
@@ -129,7 +131,7 @@ func (c *Conn) establish(rdma *rdmacm.Conn, peer protocol.Hello) {
 	c.keepAlive.start(c.config.KeepAlive, c.checkPeer)
 }
 
-// ended notes the end of the connection below.
+// ended records the end of the connection below.
 func (c *Conn) ended(cause error) {
 	c.mu.Lock()
 	c.over, c.isOver = cause, true
@@ -160,7 +162,8 @@ func (c *Conn) check() error {
 	return nil
 }
 
-// begin gives the caller a direction until end. It waits for the call that has it.
+// begin gives the caller ownership of a direction until end. It waits for the
+// call that owns it.
 func (c *Conn) begin(s *side) error {
 	switch {
 	case fired(c.closed):
@@ -209,10 +212,12 @@ func (c *Conn) RemoteAddr() net.Addr {
 // SetDeadline sets both deadlines.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
-// SetReadDeadline sets when calls that read fail, also those in progress. The zero time means never.
+// SetReadDeadline sets the time at which reading calls fail, including those in
+// progress. The zero time means never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
-// SetWriteDeadline sets when calls that write fail, also those in progress. The zero time means never.
+// SetWriteDeadline sets the time at which writing calls fail, including those
+// in progress. The zero time means never.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
@@ -228,7 +233,7 @@ func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
 	return nil
 }
 
-// open returns an error for an operation on a connection that was closed.
+// open returns an error for operation op if the connection was closed.
 func (c *Conn) open(op string) error {
 	if err := c.check(); err != nil {
 		return err
@@ -239,25 +244,28 @@ func (c *Conn) open(op string) error {
 	return nil
 }
 
-// CloseRead makes Read return io.EOF. The peer is not told: when its window is full, its writes block.
+// CloseRead makes Read return io.EOF. The peer is not told: once its window is
+// full, its writes block.
 func (c *Conn) CloseRead() error {
 	return c.closeOne(func() { c.readClosed = true }, (*protocol.State).CloseRead)
 }
 
-// CloseWrite ends what this end writes: the peer reads the end of file after all that was written, and can still
-// write. A Write in progress fails with an error matching syscall.EPIPE. CloseWrite does not heed deadlines: it may have to wait for
-// the peer's device, not for its program.
+// CloseWrite ends the writing direction: the peer reads the end of file after
+// all that was written, and can still write. A Write in progress fails with an
+// error matching syscall.EPIPE. CloseWrite ignores deadlines: it may have to
+// wait for the peer's device, but not for its program.
 func (c *Conn) CloseWrite() error {
 	return c.closeOne(func() { c.writeClosed = true }, (*protocol.State).CloseWrite)
 }
 
-// closeOne closes a direction: note marks it, and say returns the word for the peer.
+// closeOne closes one direction. note records the close; say builds the control
+// word that announces it.
 func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, bool)) error {
 	if err := c.open("close"); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	note() // calls that have the direction leave
+	note() // makes calls that own the direction return
 	c.mu.Unlock()
 	c.wakeAll()
 	if err := c.begin(&c.closer); err != nil {
@@ -277,8 +285,9 @@ func (c *Conn) closeOne(note func(), say func(*protocol.State) (protocol.Post, b
 	return nil
 }
 
-// SetLinger sets how many seconds Close waits for what was written to arrive. With 0, Close drops it, and the peer's Read fails with
-// an error matching syscall.ECONNRESET. A negative value restores DefaultLinger.
+// SetLinger sets how many seconds Close waits until written data has arrived.
+// With 0, Close discards the data, and the peer's Read fails with an error
+// matching syscall.ECONNRESET. A negative value restores DefaultLinger.
 func (c *Conn) SetLinger(sec int) error {
 	if err := c.open("set"); err != nil {
 		return err
@@ -292,12 +301,13 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// DefaultLinger is how long Close waits unless SetLinger says otherwise.
+// DefaultLinger is how long Close waits if SetLinger was not called.
 const DefaultLinger = 5 * time.Second
 
-// Close closes both directions. The peer reads the end of file after all that was written. Close does not heed deadlines, and
-// blocks until the peer's device has everything, at most for the time that SetLinger says. Reads and Writes in progress fail with an error
-// matching net.ErrClosed. Further calls do nothing.
+// Close closes both directions. The peer reads the end of file after all that
+// was written. Close ignores deadlines. It blocks until the peer's device has
+// all data, at most for the time set by SetLinger. Reads and Writes in progress
+// fail with an error matching net.ErrClosed. Further calls have no effect.
 func (c *Conn) Close() error {
 	if err := c.check(); err != nil {
 		return err
@@ -306,28 +316,29 @@ func (c *Conn) Close() error {
 		close(c.closed)
 		c.keepAlive.stop()
 		c.wakeAll()
-		c.closer.lock <- struct{}{} // never given back
+		c.closer.lock <- struct{}{} // never returned
 		c.sayEnd()
-		c.mu.Lock() // nobody posts
+		c.mu.Lock() // no goroutine is posting
 		if c.err == nil {
 			c.err = net.ErrClosed
 		}
 		c.mu.Unlock()
 	})
-	err := c.rdma.Close() // where a handler of the log may call Close again
+	err := c.rdma.Close() // a handler of the log may call Close again within
 	if c.part != nil && errors.Is(err, syscall.EBUSY) {
 		<-c.taken // another Close is in takeLast
 		err = c.rdma.Close()
 	}
 	c.freeing.Do(func() {
 		c.closeErr = c.opError("close", errors.Join(err, c.free()))
-		c.reader.deadline.set(time.Time{}) // a timer would keep the memory
+		c.reader.deadline.set(time.Time{}) // a timer would keep the memory alive
 		c.writer.deadline.set(time.Time{})
 	})
 	return c.closeErr
 }
 
-// sayEnd tells the peer about the end, and waits until its device has everything. The caller has c.closer.
+// sayEnd announces the end to the peer, and waits until the peer's device has
+// all data. The caller owns c.closer.
 func (c *Conn) sayEnd() {
 	c.mu.Lock()
 	linger := c.linger
@@ -340,7 +351,8 @@ func (c *Conn) sayEnd() {
 	c.pump.await(ctx, c, c.parted)
 }
 
-// parted says the last word to the peer, if it can be said, and reports whether there is nothing left to wait for.
+// parted sends the last control word to the peer if it can. It reports whether
+// there is nothing left to wait for.
 func (c *Conn) parted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,10 +366,11 @@ func (c *Conn) parted() bool {
 	return c.state.Idle() || c.err != nil
 }
 
-// lastPatience is how long the device may take to flush requests.
+// lastPatience limits the time for the device to flush requests.
 const lastPatience = 5 * time.Second
 
-// takeLast takes the last completions of the queue pair, before it is destroyed: others share its queue.
+// takeLast takes the last completions of the queue pair before it is destroyed,
+// since other connections share its completion queue.
 func (c *Conn) takeLast() {
 	if c.part == nil || !c.ready {
 		return
@@ -376,7 +389,8 @@ func (c *Conn) takeLast() {
 	c.pump.takeAll()
 }
 
-// free frees what does not belong to the connection below, which was closed.
+// free frees what does not belong to the connection below, which was closed
+// before.
 func (c *Conn) free() error {
 	if c.pump == nil { // there was no device
 		return nil
@@ -400,7 +414,8 @@ func (c *Conn) free() error {
 	return errors.Join(err, c.part.leave(&c.config, lost))
 }
 
-// giveBack gives the pool the memory that nothing is sent from. The caller has locked c.mu.
+// giveBack returns memory to the pool once no request sends from it. The caller
+// holds c.mu.
 func (c *Conn) giveBack() {
 	if c.part == nil {
 		return

@@ -50,13 +50,14 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// Who waits learns that requests were flushed, also when nobody says why, and all that wait do.
+// All waiting calls learn that requests were flushed, even if rdmacm never
+// reports the cause.
 func TestFlushedWithoutCause(t *testing.T) {
 	for name, pool := range pools {
 		t.Run(name, func(t *testing.T) {
 			config := rsocket.Config{Pool: pool(), KeepAlive: -1}
 			a, b := pair(t, config, rsocket.Config{})
-			require.NoError(t, b.SetLinger(0)) // as nobody answers it
+			require.NoError(t, b.SetLinger(0)) // as no answer will come
 			reading := inBackground(func() error {
 				_, err := a.Read(make([]byte, 1))
 				return err

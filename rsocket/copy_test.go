@@ -122,7 +122,8 @@ func TestPeek(t *testing.T) {
 	require.Equal(t, 5, n)
 }
 
-// Errors of the other side of a copy come back, and what was moved before counts.
+// Errors of the other side of a copy come back, and what was moved before
+// counts.
 func TestCopyErrors(t *testing.T) {
 	a, b := pair(t, rsocket.Config{}, rsocket.Config{})
 	mine := errors.New("mine")
@@ -151,7 +152,8 @@ type (
 func (f writer) Write(b []byte) (int, error) { return f(b) }
 func (f reader) Read(b []byte) (int, error)  { return f(b) }
 
-// A ReadFrom that waits for its reader does not hold up others that write, and a Read waits for a WriteTo only until its deadline.
+// A ReadFrom that waits for its reader does not hold up others that write, and
+// a Read waits for a WriteTo only until its deadline.
 func TestCopiesDoNotBlockOthers(t *testing.T) {
 	a, b := pair(t, rsocket.Config{}, rsocket.Config{})
 	r, w := io.Pipe()

@@ -27,8 +27,10 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// The C peer is a process of librdmacm's rsockets. Each line of its input is "listen" or "dial", an address, and then steps: "send:N",
-// "recv:N", "eof", "echo", "shut:HOW", "wait" for another line, and "die". It closes the socket in the end, and says "done".
+// The C peer is a process of librdmacm's rsockets. Each line of its input is
+// "listen" or "dial", an address, and then steps: "send:N", "recv:N", "eof",
+// "echo", "shut:HOW", "wait" for another line, and "die". It closes the socket
+// in the end, and says "done".
 
 // pattern is the byte at a place of a stream that the C peer sends or expects.
 func pattern(i int) byte { return byte(i*7>>3 ^ i) }
@@ -204,7 +206,8 @@ func (p *cPeer) tell(t testing.TB, line ...string) {
 	require.NoError(t, err)
 }
 
-// with runs f with a connection to the C peer, which takes these steps, once dialed from here and once from there.
+// with runs f with a connection to the C peer, which takes these steps, once
+// dialed from here and once from there.
 func (p *cPeer) with(t *testing.T, config rsocket.Config, steps string, f func(t *testing.T, conn *rsocket.Conn)) {
 	t.Run("dialed", func(t *testing.T) {
 		needDevice(t)
@@ -338,7 +341,8 @@ func TestCShutdown(t *testing.T) {
 	}
 }
 
-// A C peer that is killed has not ended its data: a Read that waits fails, and so does a Write.
+// A C peer that is killed has not ended its data: a Read that waits fails, and
+// so does a Write.
 func TestCKilled(t *testing.T) {
 	for _, connect := range []func(*cPeer, *testing.T, rsocket.Config, string) *rsocket.Conn{(*cPeer).accepts, (*cPeer).dials} {
 		peer := newCPeer(t)
@@ -362,7 +366,8 @@ func TestCKilled(t *testing.T) {
 	}
 }
 
-// A C peer may be killed at any moment: while it connects, or in the middle of transfers in both directions.
+// A C peer may be killed at any moment: while it connects, or in the middle of
+// transfers in both directions.
 func TestCKilledAnytime(t *testing.T) {
 	for i := range 8 {
 		peer := newCPeer(t)
@@ -406,7 +411,8 @@ func TestCKilledAnytime(t *testing.T) {
 	}
 }
 
-// dialedPair connects to a listener at which a connection of a killed peer may come first. The first that is accepted goes to the channel.
+// dialedPair connects to a listener at which a connection of a killed peer may
+// come first. The first that is accepted goes to the channel.
 func dialedPair(t *testing.T, ln *rsocket.Listener, accepted <-chan net.Conn, accepting <-chan error) (client, server *rsocket.Conn) {
 	t.Helper()
 	conn, err := rsocket.Dial("rdma", ln.Addr().String())

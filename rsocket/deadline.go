@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deadline is a time after which a channel is closed, like that of net.Pipe.
+// deadline closes a channel at a time, like the deadlines of net.Pipe.
 type deadline struct {
 	passed func() // called after the channel was closed; must not block
 
@@ -25,7 +25,7 @@ func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.cancel // the timer's function has begun, and closes it
+		<-d.cancel // the timer's function has started, and closes it
 	}
 	d.timer = nil
 	closed := fired(d.cancel)
@@ -52,17 +52,17 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// wait returns the channel that is closed when the time has passed.
+// wait returns the channel that is closed at the deadline.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cancel
 }
 
-// hasPassed reports whether the time has passed.
+// hasPassed reports whether the deadline has passed.
 func (d *deadline) hasPassed() bool { return fired(d.wait()) }
 
-// fired reports whether c is closed, or has a value, which it takes.
+// fired reports whether c is closed or has a value, which fired removes.
 func fired(c <-chan struct{}) bool {
 	select {
 	case <-c:

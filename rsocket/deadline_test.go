@@ -52,7 +52,8 @@ func TestPastDeadlineEndsCalls(t *testing.T) {
 	}
 }
 
-// A deadline in the past also ends calls that wait behind another one for the direction.
+// A deadline in the past also ends calls that wait behind another one for the
+// direction.
 func TestPastDeadlineEndsWaitsForTheDirection(t *testing.T) {
 	c, _ := pair(t, rsocket.Config{}, rsocket.Config{})
 	const calls = 3
@@ -72,7 +73,8 @@ func TestPastDeadlineEndsWaitsForTheDirection(t *testing.T) {
 	}
 }
 
-// CloseRead and CloseWrite end calls that wait, although no message comes with the former.
+// CloseRead and CloseWrite end calls that wait, although no message comes with
+// the former.
 func TestClosedDirectionEndsCalls(t *testing.T) {
 	for name, tt := range map[string]struct {
 		call  func(*rsocket.Conn) error
@@ -98,7 +100,8 @@ func waiting(function string) int {
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(function))
 }
 
-// parksInPump reports whether a goroutine has the pump and waits for a completion.
+// parksInPump reports whether a goroutine has the pump and waits for a
+// completion.
 func parksInPump() bool {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -110,8 +113,9 @@ func parksInPump() bool {
 	return false
 }
 
-// woken returns how a call has ended that something must have woken. Ten seconds are very long for that, and shorter than the
-// deadlines that closedWith sets, which would.
+// woken returns how a call has ended that something must have woken. Ten
+// seconds are very long for that, and shorter than the deadlines that
+// closedWith sets, which would.
 func woken(t *testing.T, ended <-chan error, what string) error {
 	t.Helper()
 	select {

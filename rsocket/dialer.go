@@ -19,23 +19,27 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// A Dialer contains options for connecting to an address. The zero value is usable. Its methods may be called
-// concurrently. DialContext fits http.Transport and grpc.WithContextDialer.
+// A Dialer contains options for connecting to an address. The zero value is
+// usable. Its methods may be called concurrently. DialContext fits
+// http.Transport and grpc.WithContextDialer.
 type Dialer struct {
-	// Config has the sizes and times of connections.
+	// Config sets the sizes and timeouts of connections.
 	Config Config
-	// Timeout limits each dial, in addition to the context; 0 means no limit of its own.
+	// Timeout limits each dial, in addition to the context. 0 means no limit.
 	Timeout time.Duration
-	// LocalAddr is the address to connect from, as host or host:port. If empty, the system chooses one.
+	// LocalAddr is the address to connect from, as host or host:port. If empty,
+	// the system chooses one.
 	LocalAddr string
-	// Fallback, if not nil, is called when the peer cannot be reached by RDMA, with the reason, unless ctx has ended or Config has a
-	// value that no connection can have.
-	// DialContext returns its result. FallbackTCP is one. Without it, a dial either returns a *Conn or fails. Fallback runs
-	// in the goroutine of DialContext, may block, and may call everything.
+	// Fallback, if not nil, is called with the cause when the peer cannot be
+	// reached by RDMA, unless ctx has ended or Config has an invalid value.
+	// DialContext returns its result. FallbackTCP is one such function. Without
+	// Fallback, a dial either returns a *Conn or fails. Fallback runs in the
+	// goroutine of DialContext. It may block, and may call any function.
 	Fallback func(ctx context.Context, network, address string, cause error) (net.Conn, error)
 }
 
-// Dial connects to an address with the zero Dialer. The network is "rdma", "rdma4" or "rdma6".
+// Dial connects to an address with the zero Dialer. The network is "rdma",
+// "rdma4" or "rdma6".
 func Dial(network, address string) (net.Conn, error) { return new(Dialer).Dial(network, address) }
 
 // Dial is DialContext without a context.
@@ -43,17 +47,22 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to host:port and blocks until the connection is up. The network is "rdma", or, for addresses of one
-// family alone, "rdma4" or "rdma6". The connection is a *Conn, unless Fallback has made it. If the host has several
-// addresses, DialContext tries them in turn. If the host is empty or unspecified, such as 0.0.0.0, that is the local system,
-// with the addresses of rdmacm.LocalAddrs.
+// DialContext connects to host:port and blocks until the connection is up. The
+// network is "rdma", or "rdma4" or "rdma6" for addresses of one family only.
+// The connection is a *Conn, unless Fallback made it. If the host has several
+// addresses, DialContext tries them in turn. An empty or unspecified host, such
+// as 0.0.0.0, stands for the local system, with the addresses of
+// rdmacm.LocalAddrs.
 //
-// Errors are *net.OpErrors, and match what rdmacm.Dialer.Dial says: an *rdmacm.RejectedError, which matches
-// syscall.ECONNREFUSED, if the peer refuses, syscall.ETIMEDOUT if it does not answer, ctx.Err() if ctx ends first, and
-// errors.ErrUnsupported if the peer speaks another version of the protocol, or has accepted without speaking it at all.
+// Errors are *net.OpErrors, and match those of rdmacm.Dialer.Dial: an
+// *rdmacm.RejectedError, which matches syscall.ECONNREFUSED, if the peer
+// refuses; syscall.ETIMEDOUT if it does not answer; ctx.Err() if ctx ends
+// first; and errors.ErrUnsupported if the peer speaks another version of the
+// protocol, or has accepted without speaking it.
 //
-// If the listener's backlog is full, DialContext tries again, after pauses that grow to five seconds, until ctx ends or
-// Config.HandshakeTimeout is over. The error then also matches rdmacm.ErrBacklogFull.
+// If the listener's backlog is full, DialContext tries again, after pauses that
+// grow to five seconds, until ctx ends or Config.HandshakeTimeout has passed.
+// The error then also matches rdmacm.ErrBacklogFull.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch {
 	case d == nil:
@@ -90,7 +99,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	failed := &net.OpError{Op: "dial", Net: network}
 	if len(errs) == 1 {
 		failed.Addr, failed.Err = Addr{peers[0]}, timed(without("dial "+peers[0].String()+": ", errs[0]))
-	} else { // each names its address
+	} else { // each error names its address
 		failed.Err = timed(errors.Join(errs...))
 	}
 	err = failed
@@ -100,7 +109,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, err
 }
 
-// localSystem replaces a missing or an unspecified address by those of the local system.
+// localSystem replaces a missing or unspecified address by those of the local
+// system.
 func localSystem(network string, peers []netip.AddrPort) ([]netip.AddrPort, error) {
 	if host := peers[0].Addr(); host.IsValid() && !host.IsUnspecified() {
 		return peers, nil
@@ -123,7 +133,8 @@ func localSystem(network string, peers []netip.AddrPort) ([]netip.AddrPort, erro
 	return out, nil
 }
 
-// dial connects to one address. It tries again while the listener's backlog is full.
+// dial connects to one address. It tries again while the listener's backlog is
+// full.
 func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (conn *Conn, err error) {
 	patience := cmp.Or(d.Config.HandshakeTimeout, defaultHandshake)
 	err = backlog.Retry(ctx, patience, "Config.HandshakeTimeout", func(ctx context.Context) (err error) {
@@ -148,8 +159,9 @@ func (d *Dialer) dialOnce(ctx context.Context, peer netip.AddrPort) (*Conn, erro
 	return c, nil
 }
 
-// FallbackTCP is a Dialer.Fallback that connects to the same host and port over TCP, as C programs do under librspreload. If that
-// fails, too, the error has both reasons.
+// FallbackTCP is a Dialer.Fallback that connects to the same host and port over
+// TCP, as C programs do under librspreload. If that fails as well, the error
+// has both causes.
 func FallbackTCP(ctx context.Context, network, address string, cause error) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp"+strings.TrimPrefix(network, "rdma"), address)
 	if err != nil {

@@ -70,8 +70,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// A host that stands for every address does so for the families that it does with
-// package net, for a listener as for a dial.
+// A host that stands for every address does so for the families that it does
+// with package net, for a listener as for a dial.
 func TestEveryAddressAsTCP(t *testing.T) {
 	d := needDevice(t)
 	reaches := func(dial func(network, address string) (net.Conn, error), suffix string, ln net.Listener, host string, ips ...string) (all []string) {
@@ -130,7 +130,7 @@ func TestEveryAddressAsTCP(t *testing.T) {
 	}
 }
 
-// free returns an address at which nobody listens by RDMA, and a TCP listener there.
+// free returns an address without an RDMA listener, and a TCP listener there.
 func free(t *testing.T) (string, net.Listener) {
 	t.Helper()
 	d := needDevice(t)

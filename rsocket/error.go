@@ -14,14 +14,15 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// The causes that are the same for every connection.
+// The errors that are the same for every connection.
 var (
 	errReset      = fmt.Errorf("the peer has closed the connection: %w", syscall.ECONNRESET)
 	errNotClosed  = fmt.Errorf("the peer has ended without closing the connection: %w", syscall.ECONNRESET)
 	errWriteEnded = fmt.Errorf("this end was closed for writing: %w", syscall.EPIPE)
 )
 
-// opError returns the error of an operation of the connection. io.EOF stays as it is.
+// opError returns the error of an operation on the connection. It returns
+// io.EOF unchanged.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -29,7 +30,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: network, Source: c.local, Addr: c.remote, Err: timed(err)}
 }
 
-// without returns an error of rdmacm without the operation and the address that it begins with, which a net.OpError has, too.
+// without returns an error of rdmacm without the operation and the address at
+// its start, which a net.OpError has too.
 func without(prefix string, err error) error {
 	if cause := errors.Unwrap(err); cause != nil && err.Error() == prefix+cause.Error() {
 		return cause
@@ -37,7 +39,7 @@ func without(prefix string, err error) error {
 	return err
 }
 
-// also returns an error, joined with what has failed because of it, if anything.
+// also joins an error with the one that followed from it, if any.
 func also(err, other error) error {
 	if other == nil {
 		return err
@@ -45,7 +47,8 @@ func also(err, other error) error {
 	return errors.Join(err, other)
 }
 
-// timed returns an error of which a net.OpError knows whether it is a timeout.
+// timed wraps a timeout error in a type from which a net.OpError sees that it
+// is one.
 func timed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && err != os.ErrDeadlineExceeded || errors.Is(err, syscall.ETIMEDOUT) {
 		return &timeout{err}
@@ -56,16 +59,16 @@ func timed(err error) error {
 // timeout is an error for which Timeout returns true.
 type timeout struct{ error }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (e *timeout) Unwrap() error { return e.error }
 
 // Timeout returns true.
 func (*timeout) Timeout() bool { return true }
 
-// Temporary returns true, as for other timeouts.
+// Temporary returns true, as other timeouts do.
 func (*timeout) Temporary() bool { return true }
 
-// failure returns the error of a work request that has failed.
+// failure returns the error of a failed work request.
 func failure(err error) error {
 	if errors.Is(err, ibverbs.WCRetryExceeded) {
 		return fmt.Errorf("the peer's device does not answer: %w: %w", syscall.ETIMEDOUT, err)
@@ -73,13 +76,15 @@ func failure(err error) error {
 	return fmt.Errorf("the connection has failed: %w: %w", syscall.ECONNRESET, err)
 }
 
-// ended returns the error for the end of the connection as rdmacm reports it, without a word of the peer's program.
+// endedBy returns the error for an end of the connection that rdmacm reports
+// and the peer's program did not announce.
 func endedBy(cause error) error {
 	if errors.Is(cause, rdmacm.ErrBacklogFull) {
-		return fmt.Errorf("the peer has given the connection's place to another, as the end of its handshake came late: %w: %w",
+		return fmt.Errorf("the listener gave the connection's place to another, as its handshake took too long: %w: %w",
 			rdmacm.ErrBacklogFull, syscall.ECONNRESET)
 	}
-	// A peer that closes a connection before it has heard that it is up rejects it.
+	// A peer that closes a connection before it learns that the connection is
+	// up rejects it.
 	if errors.Is(cause, syscall.ECONNRESET) || errors.Is(cause, os.ErrClosed) || errors.Is(cause, syscall.ECONNREFUSED) {
 		return errNotClosed
 	}

@@ -24,5 +24,6 @@ func SlabsInUse(p *Pool) (used, all int) {
 	return used, all
 }
 
-// FailBelow makes the queue pair of a connection flush all requests, of which rdmacm does not know.
+// FailBelow makes the queue pair of a connection flush all requests, of which
+// rdmacm does not know.
 func FailBelow(c *Conn) error { return c.qp.SetError() }

@@ -33,7 +33,8 @@ var pools = map[string]func() *rsocket.Pool{
 	"pool":  func() *rsocket.Pool { return new(rsocket.Pool) },
 }
 
-// When the peer does not answer any more, calls end with ETIMEDOUT: those that wait, by KeepAlive, and those that write.
+// When the peer does not answer any more, calls end with ETIMEDOUT: those that
+// wait, by KeepAlive, and those that write.
 func TestPeerVanishes(t *testing.T) {
 	for name, pool := range pools {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestPeerVanishes(t *testing.T) {
 				ended[name] = inBackground(call)
 			}
 			defer testdevice.LosePackets(t)()
-			// Not before: if all that the peer has room for had arrived, nothing would be under way that could be lost.
+			// Not before: if all that the peer has room for had arrived,
+			// nothing would be under way that could be lost.
 			ended["write"] = inBackground(func() error {
 				for {
 					if _, err := writes.Write(make([]byte, 1000)); err != nil {
@@ -89,7 +91,8 @@ func TestPeerVanishes(t *testing.T) {
 	}
 }
 
-// When the device is removed, calls end with ENODEV, and Close frees everything.
+// When the device is removed, calls end with ENODEV, and Close frees
+// everything.
 func TestDeviceIsRemoved(t *testing.T) {
 	for name, pool := range pools {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,8 @@ const poolEnv = "VERBENA_TEST_POOL"
 // sharedPool is that pool, or nil.
 var sharedPool *rsocket.Pool
 
-// shared returns a config with the pool, if there is one and the config has none.
+// shared returns a config with the pool, if there is one and the config has
+// none.
 func shared(config rsocket.Config) rsocket.Config {
 	config.Pool = cmp.Or(config.Pool, sharedPool)
 	return config
@@ -64,7 +65,8 @@ var (
 // checked are the tests that look for leaks.
 var checked sync.Map
 
-// needDevice returns the device to test with, and fails the test if it leaves anything behind.
+// needDevice returns the device to test with, and fails the test if it leaves
+// anything behind.
 func needDevice(t testing.TB) testdevice.Device {
 	t.Helper()
 	if _, again := checked.LoadOrStore(t, true); again { // a pool may have more now than when the test began

@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// rawPeer is an end that does what a test says, and knows nothing of the protocol.
+// rawPeer is an end that does what a test says, and knows nothing of the
+// protocol.
 type rawPeer struct {
 	t     testing.TB
 	conn  *rdmacm.Conn
@@ -34,7 +35,8 @@ const (
 	rawBuffer = 1 << 17
 )
 
-// setup prepares the connection of a raw peer, whose private data change may change.
+// setup prepares the connection of a raw peer, whose private data change may
+// change.
 func (p *rawPeer) setup(change func(*protocol.Hello)) func(*rdmacm.Conn) error {
 	return func(c *rdmacm.Conn) (err error) {
 		p.mr, err = c.Alloc(rawTable+rawBuffer, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite)
@@ -115,7 +117,8 @@ func (p *rawPeer) own(length int) protocol.Region {
 	return protocol.Region{Addr: remote.Addr + rawTable, Key: remote.RKey, Length: uint32(length)}
 }
 
-// Whatever a peer does, only its own connection ends, with an error that says what it did.
+// Whatever a peer does, only its own connection ends, with an error that says
+// what it did.
 func TestHostilePeer(t *testing.T) {
 	const half = 1 << 16
 	for name, c := range map[string]struct {
@@ -143,7 +146,7 @@ func TestHostilePeer(t *testing.T) {
 		"memory of others": {func(p *rawPeer) {
 			p.word(protocol.Data(1), protocol.Region{Addr: p.peer.Buffer.Addr + 1<<30, Key: p.peer.Buffer.Key}, 0, 1)
 		}, 0, syscall.ECONNRESET, ""},
-		"a key of nobody": {func(p *rawPeer) {
+		"an unknown key": {func(p *rawPeer) {
 			p.word(protocol.Data(1), protocol.Region{Addr: p.peer.Buffer.Addr, Key: ^p.peer.Buffer.Key}, 0, 1)
 		}, 0, syscall.ECONNRESET, ""},
 		"death": {func(p *rawPeer) { p.data(0, 5); _ = p.conn.Close() }, 5, syscall.ECONNRESET, "has ended without closing"},
@@ -170,7 +173,8 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// A peer that takes no messages cannot hold up who ends a connection that it has ended itself.
+// A peer that takes no messages and has ended the connection cannot hold up
+// Close at the other end.
 func TestDeafPeer(t *testing.T) {
 	for _, half := range []bool{true, false} {
 		ln := listen(t, rsocket.Config{})
@@ -205,7 +209,7 @@ func TestTooManyMessages(t *testing.T) {
 	require.ErrorContains(t, err, "beyond the limit of 16 messages")
 }
 
-// An entry that nobody has announced is not looked at, and one is looked at once.
+// An entry is read only once it was announced, and then only once.
 func TestEntriesChange(t *testing.T) {
 	p, conn := dialRaw(t, listen(t, rsocket.Config{}), nil)
 	window := p.own(1000)
@@ -229,7 +233,8 @@ func TestEntriesChange(t *testing.T) {
 	require.Equal(t, sent, p.bytes[rawTable+5000:][:1000])
 }
 
-// What a dialer or a listener does with private data that is not the protocol's.
+// What a dialer or a listener does with private data that is not the
+// protocol's.
 func TestBadPrivateData(t *testing.T) {
 	good := func() []byte {
 		return protocol.Hello{Credits: 1, Table: protocol.Region{Length: 2}, Buffer: protocol.Region{Length: 1}}.Marshal()

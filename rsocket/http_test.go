@@ -60,7 +60,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Requests and answers of all sizes, one after the other on one connection and at once on many.
+// Requests and answers of all sizes, one after the other on one connection and
+// at once on many.
 func TestHTTP(t *testing.T) {
 	client, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body) // all of it, before net/http discards the rest for the answer
@@ -95,7 +96,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The server sees, by a read in the background that it aborts with a deadline in the past, that a client has gone.
+// The server sees, by a read in the background that it aborts with a deadline
+// in the past, that a client has gone.
 func TestHTTPClientGoes(t *testing.T) {
 	handling, gone := make(chan struct{}), make(chan struct{})
 	client, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +127,8 @@ func TestHTTPClientGoes(t *testing.T) {
 	<-gone
 }
 
-// A program that takes a connection over gets what has arrived, and can close its own direction alone.
+// A program that takes a connection over gets what has arrived, and can close
+// its own direction alone.
 func TestHTTPHijack(t *testing.T) {
 	handled := make(chan struct{})
 	client, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -176,7 +179,8 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 		&tls.Config{RootCAs: roots, ServerName: "here"}
 }
 
-// TLS in both directions, its half close, and its close, which sets a deadline for its last word.
+// TLS in both directions, its half close, and its close, which sets a deadline
+// for its last word.
 func TestTLS(t *testing.T) {
 	serverConfig, clientConfig := tlsConfigs(t)
 	a, b := pair(t, rsocket.Config{}, rsocket.Config{})

@@ -9,13 +9,13 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// keepAlive is the timer for the checks of the peer.
+// keepAlive is the timer for checks of the peer.
 type keepAlive struct {
 	check func()
 
 	mu     sync.Mutex
-	period time.Duration // also while there are no checks
-	timer  *time.Timer   // nil while there are none
+	period time.Duration // kept while checks are off
+	timer  *time.Timer   // nil while checks are off
 	over   bool
 }
 
@@ -27,7 +27,8 @@ func (k *keepAlive) start(period time.Duration, check func()) {
 	}
 }
 
-// set starts the checks anew, or stops them. A period of 0 leaves it as it is.
+// set restarts the checks, or stops them. A period of 0 leaves the period
+// unchanged.
 func (k *keepAlive) set(on bool, period time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +53,7 @@ func (k *keepAlive) checkAndGoOn() {
 	}
 }
 
-// stop ends the checks for ever.
+// stop stops the checks for good.
 func (k *keepAlive) stop() {
 	k.mu.Lock()
 	k.over = true
@@ -60,8 +61,9 @@ func (k *keepAlive) stop() {
 	k.set(false, 0)
 }
 
-// checkPeer writes nothing to the peer, unless something is on its way. If the peer's device does not answer, the request fails, whose
-// completion whoever waits takes.
+// checkPeer posts a write of no bytes to the peer, unless requests are in
+// flight. If the peer's device does not answer, the request fails. The
+// goroutine that holds the pump takes its completion.
 func (c *Conn) checkPeer() {
 	c.pump.poll()
 	c.mu.Lock()
@@ -69,8 +71,10 @@ func (c *Conn) checkPeer() {
 	c.post(c.state.KeepAlive())
 }
 
-// SetKeepAlive sets whether this end checks, while it has nothing on its way, that the peer's device still answers. A check is an RDMA
-// write of no bytes, which the peer's program does not notice. Whoever waits in Read learns of a peer that does not answer.
+// SetKeepAlive sets whether this end, while it has nothing in flight, checks
+// that the peer's device still answers. A check is an RDMA write of no bytes,
+// which the peer's program does not notice. If the peer does not answer, a
+// waiting Read fails.
 func (c *Conn) SetKeepAlive(on bool) error {
 	if err := c.open("set"); err != nil {
 		return err
@@ -79,7 +83,7 @@ func (c *Conn) SetKeepAlive(on bool) error {
 	return nil
 }
 
-// SetKeepAlivePeriod sets how often the check is done; d must be positive.
+// SetKeepAlivePeriod sets the time between checks. d must be positive.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	if err := c.open("set"); err != nil {
 		return err

@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// victim dials an address so many times, and writes and reads on each connection until it is killed.
+// victim dials an address so many times, and writes and reads on each
+// connection until it is killed.
 func victim(args []string) error {
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -44,7 +45,8 @@ func victim(args []string) error {
 	return err
 }
 
-// When a peer is killed in the middle of transfers, each call ends with an error.
+// When a peer is killed in the middle of transfers, each call ends with an
+// error.
 func TestPeerIsKilled(t *testing.T) {
 	const conns = 4
 	ln := listen(t, rsocket.Config{})
@@ -81,7 +83,8 @@ func TestPeerIsKilled(t *testing.T) {
 	}
 }
 
-// Many goroutines use one connection, while others set deadlines and look at it; and what one of them writes stays together.
+// Many goroutines use one connection, while others set deadlines and look at
+// it; and what one of them writes stays together.
 func TestManyGoroutines(t *testing.T) {
 	const writers, each, size = 8, 50, 1500
 	a, b := pair(t, rsocket.Config{}, rsocket.Config{ReadBuffer: 1 << 14})

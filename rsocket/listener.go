@@ -20,28 +20,38 @@ import (
 
 // A ListenConfig contains options for listening. The zero value is usable.
 type ListenConfig struct {
-	// Config has the sizes and times of the connections.
+	// Config sets the sizes and timeouts of the connections.
 	Config Config
-	// Backlog is the most connections that wait for Accept, up to 65536, and the most requests that wait for their handshake; 0 means the
-	// system's net.core.somaxconn, as in package net. Requests beyond these are refused in a way that Dial knows: it tries again. C's
-	// programs take it for ECONNREFUSED. Up to 64 handshakes are under way at a time. Where requests wait, one that the peer does
-	// not complete gives its place to another, after 0.75 s if no peer completes one, or 5 s. If Dial has returned at the peer by
-	// then, the connection fails there with an error matching syscall.ECONNRESET and rdmacm.ErrBacklogFull.
+	// Backlog limits the connections that wait for Accept, and the requests
+	// that wait for their handshake. It is at most 65536; 0 means the system's
+	// net.core.somaxconn, as in package net. Further requests are refused in a
+	// way that makes Dial try again; C programs see ECONNREFUSED.
+	//
+	// Up to 64 handshakes are in progress at a time. While requests wait, a
+	// handshake that the peer does not complete gives its place to another
+	// after 5 s, or after 0.75 s if no peer completes one. If Dial has returned
+	// at the peer by then, the connection fails there with an error matching
+	// syscall.ECONNRESET and rdmacm.ErrBacklogFull.
 	Backlog int
-	// ReuseAddr lets sockets that do not listen share the address; see rdmacm.ListenConfig.
+	// ReuseAddr lets sockets that do not listen share the address; see
+	// rdmacm.ListenConfig.
 	ReuseAddr bool
 }
 
-// Listen listens with the zero ListenConfig. The network is "rdma", "rdma4" or "rdma6".
+// Listen listens with the zero ListenConfig. The network is "rdma", "rdma4" or
+// "rdma6".
 func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// Listen listens for connections at host:port. The network is "rdma", or, for addresses of one family alone, "rdma4" or "rdma6".
-// If the host is empty or unspecified, such as 0.0.0.0, it listens on every address of every device, of the network's families.
-// If the port is 0, the system chooses one. The context is for looking up the address; its end does not end the listener.
+// Listen listens for connections at host:port. The network is "rdma", or
+// "rdma4" or "rdma6" for addresses of one family only. If the host is empty or
+// unspecified, such as 0.0.0.0, it listens on every address of every device, of
+// the network's families. If the port is 0, the system chooses one. The context
+// applies to the lookup of the address; its end does not end the listener.
 //
-// For a loopback address, Listen fails with an error matching syscall.EADDRNOTAVAIL unless a device has it; see rdmacm.Listen.
+// For a loopback address, Listen fails with an error matching
+// syscall.EADDRNOTAVAIL unless a device has it; see rdmacm.Listen.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*Listener, error) {
 	switch {
 	case lc == nil:
@@ -73,7 +83,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	}
 	name := at.String()
 	below, err := rdmacm.Listen(ctx, name, &config)
-	if err == nil && !at.Addr().IsUnspecified() { // else each request has its device
+	if err == nil && !at.Addr().IsUnspecified() { // else the device of each request is checked
 		var device *ibverbs.Device
 		if device, err = below.Device(); err == nil {
 			err = checkDevice(device)
@@ -93,7 +103,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (*L
 	return ln, nil
 }
 
-// A Listener accepts connections. It is a net.Listener. Its methods may be called concurrently. Handshakes proceed without Accept.
+// A Listener accepts connections. It is a net.Listener. Its methods may be
+// called concurrently. Handshakes proceed without Accept.
 type Listener struct {
 	config   Config
 	rdma     *rdmacm.Listener
@@ -109,17 +120,17 @@ type Listener struct {
 
 	closed chan struct{} // closed when err is set
 	ending sync.Once
-	err    error // why Accept fails
+	err    error // the error of Accept
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// serve takes requests until the listener below ends.
+// serve handles requests until the listener below ends.
 func (ln *Listener) serve() {
 	for {
 		request, err := ln.rdma.Accept(ln.ctx)
 		if err != nil {
-			ln.end(err) // after Close, it has ended
+			ln.end(err) // no effect after Close
 			return
 		}
 		if excess := ln.lobby.enter(request); excess != nil {
@@ -128,7 +139,8 @@ func (ln *Listener) serve() {
 	}
 }
 
-// accept accepts a request. It tells the lobby when the peer is about to be asked to complete the handshake.
+// accept accepts a request. It tells the lobby when the peer is about to be
+// asked to complete the handshake.
 func (ln *Listener) accept(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error) {
 	hello, err := protocol.ParseHello(request.PrivateData())
 	if err != nil {
@@ -171,8 +183,9 @@ func (ln *Listener) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: network, Addr: ln.addr, Err: err}
 }
 
-// Accept waits for the next connection, which is a *Conn. It fails with an error matching os.ErrDeadlineExceeded when the deadline
-// has passed, net.ErrClosed after Close, and syscall.ENODEV if the device was removed.
+// Accept waits for the next connection, which is a *Conn. It fails with an
+// error matching os.ErrDeadlineExceeded when the deadline has passed,
+// net.ErrClosed after Close, and syscall.ENODEV if the device was removed.
 func (ln *Listener) Accept() (net.Conn, error) {
 	if err := ln.check(); err != nil {
 		return nil, err
@@ -195,7 +208,7 @@ func (ln *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// SetDeadline sets when Accept fails. The zero time means never.
+// SetDeadline sets the time at which Accept fails. The zero time means never.
 func (ln *Listener) SetDeadline(t time.Time) error {
 	if err := ln.check(); err != nil {
 		return err
@@ -207,9 +220,10 @@ func (ln *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close stops listening, and drops the connections that have not been accepted. Accepted ones stay up. Further calls do nothing.
-// Close does not wait for handlers of Config.Logger, which may call it: a connection whose record is being handled is dropped
-// when the handler returns.
+// Close stops listening, and drops the connections that were not accepted.
+// Accepted ones stay up. Further calls have no effect. Close does not wait for
+// handlers of Config.Logger, which may call it: a connection whose record is
+// being handled is dropped when the handler returns.
 func (ln *Listener) Close() error {
 	if err := ln.check(); err != nil {
 		return err

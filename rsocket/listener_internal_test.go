@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Accept that meets Close returns an error, and not a connection that is nil.
+// An Accept that meets Close returns an error, and not a connection that is
+// nil.
 func TestAcceptMeetsClose(t *testing.T) {
 	const accepts = 8
 	for range 2_000 {

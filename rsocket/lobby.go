@@ -11,39 +11,41 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A lobby has the peers of a listener between their request and Accept. Requests
-// wait for a place to make their handshake in, and connections for Accept.
+// A lobby has the peers of a listener between their request and Accept.
+// Requests wait for a place for their handshake, and connections wait for
+// Accept.
 //
-// A handshake takes memory and a queue pair before the peer has proven anything,
-// so there are few places, and a peer that does not complete its handshake loses
-// its place to another, which is the newest: the older ones are likely to be of
-// the same flood. A place of a handshake that was completed goes to the oldest.
+// A handshake takes memory and a queue pair before the peer has proven
+// anything, so there are few places. A peer that does not complete its
+// handshake loses its place to the newest request, since the older ones are
+// likely to be of the same flood. The place of a completed handshake goes to
+// the oldest request.
 type lobby struct {
-	backlog int // of requests, and of connections
+	backlog int // limit of requests, and of connections
 	accept  func(ctx context.Context, request *rdmacm.Request, h *handshake) (*Conn, error)
-	ready   chan arrival // has room for all handshakes, those that were ended too, in addition to the backlog
+	ready   chan arrival // has room for the backlog and for all handshakes, including ended ones
 	ctx     context.Context
 
 	mu        sync.Mutex // guards the fields below
-	idle      sync.Cond  // tells close that a place is free, or that its handler runs
+	idle      sync.Cond  // tells close that a place is free, or that a handler runs
 	waiting   []*rdmacm.Request
 	underWay  map[*handshake]struct{}
-	ending    int        // how many of them were ended to make room
-	making    *handshake // begun in the place of the last one that was, and not asked yet
-	completed time.Time  // when one has last been completed
+	ending    int        // number of these that were ended to make room
+	making    *handshake // began in the place of the last ended one, and was not asked yet
+	completed time.Time  // time of the last completed handshake
 	timer     *time.Timer
 	closed    bool
 }
 
-// A handshake has a place of a lobby.
+// A handshake occupies a place of a lobby.
 type handshake struct {
 	began time.Time
-	asked time.Time // when the peer was asked to complete it; zero before
-	ended bool      // to make room
+	asked time.Time // when the peer was asked to complete it; else zero
+	ended bool      // whether it was ended to make room
 	end   context.CancelCauseFunc
 
 	lobby   *lobby
-	logging int // calls of the log's handler under way, for which close does not wait
+	logging int // calls in progress of the log's handler; close does not wait for them
 }
 
 // An arrival is a connection that waits for Accept.
@@ -52,7 +54,7 @@ type arrival struct {
 	of   *handshake
 }
 
-// unwaited is a handler of a log that may close the listener.
+// unwaited is a log handler that may close the listener.
 type unwaited struct {
 	slog.Handler
 	of *handshake
@@ -73,7 +75,7 @@ func (h *handshake) logger(to *slog.Logger) *slog.Logger {
 	return slog.New(unwaited{to.Handler(), h})
 }
 
-// logs notes that the handler of a log begins or has returned.
+// logs records that a handler of the log starts or has returned.
 func (l *lobby) logs(h *handshake, calls int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,12 +85,13 @@ func (l *lobby) logs(h *handshake, calls int) {
 
 const (
 	maxBacklog    = 1 << 16
-	maxHandshakes = 64 // Linux lets a device have 128 messages of handshakes under way
-	maxEnding     = 8  // beside them, as the kernel may take long to destroy one
+	maxHandshakes = 64 // Linux lets a device have 128 handshake messages in progress
+	maxEnding     = 8  // in addition, as the kernel may take long to destroy one
 	// longPatience is how long a peer may take to complete its handshake while
-	// others wait for its place, and shortPatience if no other peer completes
-	// one either: on a slow machine, some do. It is slowness times what this end's
-	// part of the handshake took, if that is longer.
+	// others wait for its place. shortPatience applies if no other peer
+	// completes one either: on a slow machine, some peers do. It is extended to
+	// slowness times the duration of this end's part of the handshake, if that
+	// is longer.
 	longPatience, shortPatience = 5 * time.Second, 750 * time.Millisecond
 	slowness                    = 3
 )
@@ -102,10 +105,10 @@ func (l *lobby) init(ctx context.Context, backlog int, accept func(context.Conte
 	l.timer.Stop()
 }
 
-// places is how many handshakes may be under way.
+// places returns the limit of handshakes in progress.
 func (l *lobby) places() int { return min(l.backlog, maxHandshakes) }
 
-// enter takes a request. If too many wait, it returns the oldest, which the
+// enter adds a request. If too many wait, it returns the oldest, which the
 // caller passes to shed.
 func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
 	l.mu.Lock()
@@ -118,14 +121,14 @@ func (l *lobby) enter(request *rdmacm.Request) (excess *rdmacm.Request) {
 	return excess
 }
 
-// shed refuses a request, whose peer tries again. It calls C.
+// shed refuses a request in a way that makes its peer try again. It calls C.
 func shed(request *rdmacm.Request) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(rdmacm.ErrBacklogFull)
 	_, _ = request.Accept(ctx, nil)
 }
 
-// accepted notes that a connection has left.
+// accepted records that a connection was accepted.
 func (l *lobby) accepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +142,8 @@ func (l *lobby) timeOut() {
 }
 
 // fill gives the free places to the oldest requests, and makes room for another
-// where handshakes take too long. It makes room for one at a time, as ending and
-// beginning handshakes slow down those that are under way. The caller holds l.mu.
+// where a handshake takes too long. It makes room for one at a time, as ending
+// and starting handshakes slows down those in progress. The caller holds l.mu.
 func (l *lobby) fill() {
 	for len(l.waiting) > 0 && l.mayBegin() && len(l.underWay)-l.ending < l.places() {
 		l.begin(l.take(0))
@@ -150,7 +153,7 @@ func (l *lobby) fill() {
 	}
 	h, due := l.slowest()
 	if h == nil {
-		return // fill is called when the next peer is asked
+		return // fill runs again when the next peer is asked
 	}
 	if wait := time.Until(due); wait > 0 {
 		l.timer.Reset(wait)
@@ -162,11 +165,12 @@ func (l *lobby) fill() {
 	l.making = l.begin(l.take(len(l.waiting) - 1))
 }
 
-// mayBegin reports whether handshakes may begin: not while Accept falls behind.
+// mayBegin reports whether handshakes may start. They may not while Accept
+// falls behind.
 func (l *lobby) mayBegin() bool { return !l.closed && len(l.ready) < l.backlog }
 
-// slowest returns the handshake that is to give way to others first, and when.
-// It returns nil if no peer was asked.
+// slowest returns the handshake that is to give way first, and when. It returns
+// nil if no peer was asked.
 func (l *lobby) slowest() (first *handshake, at time.Time) {
 	for h := range l.underWay {
 		if h.ended || h.asked.IsZero() {
@@ -179,8 +183,8 @@ func (l *lobby) slowest() (first *handshake, at time.Time) {
 	return first, at
 }
 
-// due returns when a handshake whose peer was asked is to give way, if another
-// was last completed at a time.
+// due returns when a handshake whose peer was asked is to give way. completed
+// is the time of the last completed handshake.
 func (h *handshake) due(completed time.Time) time.Time {
 	since := h.asked
 	if completed.After(since) {
@@ -193,7 +197,7 @@ func (h *handshake) due(completed time.Time) time.Time {
 	return due
 }
 
-// take removes the i-th request from those that wait.
+// take removes the i-th waiting request.
 func (l *lobby) take(i int) *rdmacm.Request {
 	request := l.waiting[i]
 	copy(l.waiting[i:], l.waiting[i+1:])
@@ -203,7 +207,7 @@ func (l *lobby) take(i int) *rdmacm.Request {
 	return request
 }
 
-// begin begins a handshake.
+// begin starts a handshake.
 func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	ctx, end := context.WithCancelCause(l.ctx)
 	h := &handshake{began: time.Now(), end: end, lobby: l}
@@ -216,7 +220,7 @@ func (l *lobby) begin(request *rdmacm.Request) *handshake {
 	return h
 }
 
-// asked notes that the peer is asked to complete a handshake.
+// asked records that the peer is asked to complete a handshake.
 func (l *lobby) asked(h *handshake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,9 +255,9 @@ func (l *lobby) leave(h *handshake, c *Conn, err error) {
 }
 
 // close refuses the requests and drops the connections. It does not wait for
-// handlers of the log, which may have called it. What they hold up is dropped
-// when they return. The context has ended, and no more requests come. An Accept
-// may still take a connection.
+// handlers of the log, which may have called it; the connections that they hold
+// up are dropped when they return. The context has ended, and no more requests
+// come. An Accept may still take a connection.
 func (l *lobby) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -272,8 +276,8 @@ func (l *lobby) close() {
 	}
 }
 
-// dropArrivals drops the connections that wait for Accept, each in the place of
-// its handshake. The caller holds l.mu.
+// dropArrivals drops the connections that wait for Accept. Each occupies the
+// place of its handshake again meanwhile. The caller holds l.mu.
 func (l *lobby) dropArrivals() {
 	for {
 		select {
@@ -292,7 +296,7 @@ func (l *lobby) dropArrivals() {
 	}
 }
 
-// busy reports whether close waits. The caller holds l.mu.
+// busy reports whether close must wait. The caller holds l.mu.
 func (l *lobby) busy() bool {
 	for h := range l.underWay {
 		if h.logging == 0 {
@@ -302,7 +306,7 @@ func (l *lobby) busy() bool {
 	return false
 }
 
-// dismiss closes a connection that no Accept has taken.
+// dismiss closes a connection that was not accepted.
 func dismiss(c *Conn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

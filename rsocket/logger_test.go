@@ -16,7 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// uses is a handler that uses the connection whose end it is told, as one may that sends the log there.
+// uses is a handler that uses the connection whose end it is told, as one may
+// that sends the log there.
 type uses struct {
 	slog.Handler
 	conn chan *rsocket.Conn
@@ -29,7 +30,7 @@ func (u *uses) Handle(_ context.Context, r slog.Record) error {
 	}
 	conn := <-u.conn
 	_ = conn.LocalAddr().String() + conn.RemoteAddr().String()
-	_, _ = conn.Write([]byte("the end")) // whether it works depends on who is faster
+	_, _ = conn.Write([]byte("the end")) // whether it works depends on which end is faster
 	_ = conn.CloseWrite()
 	u.errs <- conn.Close()
 	return nil

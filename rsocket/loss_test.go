@@ -22,7 +22,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Of the second host that tests/vm makes: its network namespace and address, and each host's network interface that leads to the other.
+// Of the second host that tests/vm makes: its network namespace and address,
+// and each host's network interface that leads to the other.
 const (
 	farNamespace = "ns1"
 	farAddress   = "198.51.100.2"
@@ -30,7 +31,8 @@ const (
 	farLink      = "rdma3"
 )
 
-// lossPatience bounds what takes as long as the packets are unlucky, in an emulated guest.
+// lossPatience bounds what takes as long as the packets are unlucky, in an
+// emulated guest.
 const lossPatience = 5 * time.Minute
 
 // far listens on the second host and sends back what comes, on each connection.
@@ -81,7 +83,8 @@ func dialFar(t *testing.T, configs ...rsocket.Config) (conns []*rsocket.Conn) {
 	return conns
 }
 
-// When the other host vanishes, calls that wait and calls that write end with ETIMEDOUT.
+// When the other host vanishes, calls that wait and calls that write end with
+// ETIMEDOUT.
 func TestHostVanishes(t *testing.T) {
 	config := rsocket.Config{KeepAlive: 100 * time.Millisecond}
 	conns := dialFar(t, config, rsocket.Config{KeepAlive: -1})

@@ -16,7 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Objects that are nil, or were not made by this package, fail and do not panic.
+// Objects that are nil, or were not made by this package, fail and do not
+// panic.
 func TestNotMade(t *testing.T) {
 	for _, c := range []*rsocket.Conn{nil, {}} {
 		for name, f := range map[string]func() error{

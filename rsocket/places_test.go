@@ -52,7 +52,8 @@ func TestFailedHandshakesLeaveTheBacklog(t *testing.T) {
 // placeBound is how long a dial may take: very long.
 const placeBound = 10 * time.Second
 
-// giveUp asks for a connection, and destroys its ID when the listener has accepted.
+// giveUp asks for a connection, and destroys its ID when the listener has
+// accepted.
 func giveUp(t *testing.T, address string, hello []byte) {
 	ch := cmtest.NewChannel(t)
 	id := cmtest.NewID(t, ch)

@@ -13,32 +13,40 @@ import (
 	"github.com/verbena-go/verbena/internal/mem"
 )
 
-// A Pool lets connections share what each has for itself otherwise: a protection domain, a completion queue with its channel, the
-// receives, and the memory that Write and ReadFrom send from. A connection then takes little more than its queue pair and its
-// ReadBuffer. Connections use it if Config.Pool says so, dialed and accepted ones alike, on any device. The zero Pool is usable, and
-// must not be copied. It needs no Close: what it makes for connections is freed with them.
+// A Pool shares resources that each connection would otherwise own: a
+// protection domain, a completion queue with its channel, the receives, and the
+// memory that Write and ReadFrom send from. A connection then needs little more
+// than its queue pair and its ReadBuffer. Connections with Config.Pool use it,
+// dialed and accepted ones alike, on any device. The zero Pool is usable. A
+// Pool must not be copied. It needs no Close: it frees shared resources with
+// the last connection that uses them.
 //
-// One of the goroutines that wait for anything on any of these connections takes the completions for all. A connection that
-// nobody reads holds up no other: its bytes wait in its own ReadBuffer.
+// One of the goroutines that wait on any of these connections takes the
+// completions for all. A connection that is not read does not hold up others:
+// its bytes wait in its own ReadBuffer.
 //
-// Connections that share a protection domain protect each other less: a peer that guesses the key of another connection's
-// memory can write there. Use a Pool for peers that trust each other, or a Pool for each group of those.
+// Connections that share a protection domain protect each other less: a peer
+// that guesses the key of another connection's memory can write there. Use one
+// Pool for peers that trust each other, or one for each such group.
 type Pool struct {
-	// Conns is for how many connections queues are made at a time; 0 means 64. When they are in use, the Pool makes more.
+	// Conns is the number of connections per shared completion queue. 0 means 64.
+	// When a queue is full, the Pool makes another.
 	Conns int
-	// Receives is how many messages can arrive on the connections that share queues before any goroutine looks; 0 means as many as all
-	// their peers may send, which is Config.RecvQueue and a few for each. With fewer, which takes less memory, messages may have to
-	// wait at the peers, whose devices send them again after 0.64 ms, until some goroutine waits for anything on one of the
-	// connections.
+	// Receives is the number of messages that can arrive on the connections of
+	// a shared queue before a goroutine polls. 0 means as many as all their
+	// peers may send: Config.RecvQueue and a few more for each connection.
+	// Fewer receives take less memory, but messages may have to wait at the
+	// peers. The peers' devices send them again after 0.64 ms, until a
+	// goroutine waits on one of the connections.
 	Receives int
 
 	mu    sync.Mutex
-	parts []*part // that have connections
+	parts []*part // those with connections
 }
 
 const defaultPoolConns = 64
 
-// part is what some connections of a pool share, on one device.
+// part has what some connections of a pool share on one device.
 type part struct {
 	pool *Pool
 	pump
@@ -47,13 +55,14 @@ type part struct {
 
 	// Guarded by the pool's mu.
 	conns    int
-	sends    int // requests that connections can still reserve
-	receives int // receives that they can; not used with Pool.Receives
+	sends    int // requests left to reserve
+	receives int // receives left to reserve; unused with Pool.Receives
 
 	memory slabs
 }
 
-// join returns a part with room for a connection, which the caller gives back with leave.
+// join returns a part with room for a connection. The caller gives the room
+// back with leave.
 func (p *Pool) join(device *ibverbs.Device, config *Config) (*part, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,12 +75,13 @@ func (p *Pool) join(device *ibverbs.Device, config *Config) (*part, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.reserve(config) // it was made for more
+	s.reserve(config) // it was made for more than one
 	p.parts = append(p.parts, s)
 	return s, nil
 }
 
-// reserve takes what a connection needs.
+// reserve reserves what a connection needs. It returns false if there is no
+// room.
 func (s *part) reserve(config *Config) bool {
 	receives := config.RecvQueue + spareReceives
 	if s.pool.Receives > 0 {
@@ -87,7 +97,8 @@ func (s *part) reserve(config *Config) bool {
 	return true
 }
 
-// leave gives back what a connection has reserved, except for the requests whose completions may still come.
+// leave gives back what a connection has reserved, except for lost requests,
+// whose completions may still come.
 func (s *part) leave(config *Config, lost int) error {
 	p := s.pool
 	p.mu.Lock()
@@ -105,7 +116,8 @@ func (s *part) leave(config *Config, lost int) error {
 	return s.close()
 }
 
-// newPart makes a part for connections like one with this config. After an error, the caller closes it.
+// newPart makes a part for connections with this config. After an error, the
+// caller closes the part.
 func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	s := &part{pool: p}
 	s.pump.init(nil)
@@ -157,13 +169,14 @@ func (s *part) close() error {
 	return errors.Join(errs...)
 }
 
-// slab is registered memory to send from. It is Go's: who copies to it after it was closed does no harm.
+// slab is registered memory to send from. It belongs to Go: a goroutine that
+// copies to it after it was closed does no harm.
 type slab struct {
 	region *ibverbs.MR
 	bytes  []byte
 }
 
-// slabs are those that are not in use, by their length. They grow by what is needed at a time.
+// slabs keeps unused slabs by their length, and makes more when needed.
 type slabs struct {
 	pd *ibverbs.PD
 
@@ -194,7 +207,7 @@ func (m *slabs) take(size int) (*slab, error) {
 	return s, nil
 }
 
-// give takes back a slab, which no request uses any more.
+// give takes back a slab that no request uses.
 func (m *slabs) give(s *slab) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

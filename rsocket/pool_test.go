@@ -37,7 +37,8 @@ func opened() map[string]int {
 	return counts
 }
 
-// Memory to send from is used while there is something to send, and by other connections then.
+// Memory to send from is used while there is something to send, and by other
+// connections then.
 func TestPoolMemory(t *testing.T) {
 	pool := new(rsocket.Pool)
 	ln := listen(t, many) // so that only one end has the pool
@@ -68,7 +69,8 @@ func TestPoolMemory(t *testing.T) {
 	})
 }
 
-// Connections of a pool have no queues of their own, and the last one takes the pool's along.
+// Connections of a pool have no queues of their own, and the last one takes the
+// pool's along.
 func TestPool(t *testing.T) {
 	needDevice(t)
 	before := opened()
@@ -106,7 +108,8 @@ func TestPool(t *testing.T) {
 	echo(t, a, b)
 }
 
-// A connection that nobody reads, and one that is closed in the middle, hold up no others, however few receives there are.
+// A connection that is not read, and one that is closed in the middle, do not
+// hold up others, however few receives there are.
 func TestPoolSlowReader(t *testing.T) {
 	for name, receives := range map[string]int{"enough receives": 0, "few receives": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +122,7 @@ func TestPoolSlowReader(t *testing.T) {
 				require.NoError(t, a.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 				var err error
 				for err == nil {
-					_, err = a.Write([]byte("nobody reads"))
+					_, err = a.Write([]byte("never read: "))
 				}
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			}
@@ -146,13 +149,14 @@ func TestPoolSlowReader(t *testing.T) {
 			all, err := io.ReadAll(b)
 			require.NoError(t, err)
 			require.NoError(t, <-wrote)
-			require.Equal(t, strings.Repeat("nobody reads", 1+len(all)/12)[:len(all)], string(all))
+			require.Equal(t, strings.Repeat("never read: ", 1+len(all)/12)[:len(all)], string(all))
 			require.NotEmpty(t, all)
 		})
 	}
 }
 
-// Deadlines, half closes and the ends of connections reach who waits, although another one takes the completions.
+// Deadlines, half closes and the ends of connections reach waiting calls,
+// although another goroutine takes the completions.
 func TestPoolEndsWaits(t *testing.T) {
 	config := pooled(new(rsocket.Pool))
 	ln := listen(t, config)
@@ -189,7 +193,8 @@ func TestPoolEndsWaits(t *testing.T) {
 	require.NoError(t, <-leading)
 }
 
-// A Write to which ReadFrom's reader belongs may return long after Close; its memory is nobody else's before.
+// A ReadFrom may return long after Close. Until then no other connection gets
+// its memory.
 func TestPoolMemoryAfterClose(t *testing.T) {
 	pool := new(rsocket.Pool)
 	ln := listen(t, pooled(pool))

@@ -16,34 +16,36 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// pump takes completions from a completion queue, which is one connection's or that of a part of a pool. It has no goroutine:
-// whoever has to wait tries to get it. Who has it takes completions, for everybody, until its own wait is over. The others wait for
-// their side's wake, or for the pump.
+// pump takes completions from a completion queue, which belongs to one
+// connection or to a part of a pool. It has no goroutine: each goroutine that
+// has to wait tries to get the pump. The one that holds it takes completions
+// for all connections until its own wait is over. The others wait for the wake
+// of their side, or for the pump.
 type pump struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
 	only    *Conn         // nil in a part of a pool
-	lock    chan struct{} // full while a goroutine has the pump
-	wcs     []ibverbs.WC  // used by that goroutine
+	lock    chan struct{} // full while a goroutine holds the pump
+	wcs     []ibverbs.WC  // scratch space of that goroutine
 
 	mu     sync.Mutex      // guards the fields below
-	over   []*Conn         // that have ended below, and have not been told
-	asked  []chan struct{} // closed when everything that is there was taken
+	over   []*Conn         // connections that have ended below and have yet to be told
+	asked  []chan struct{} // closed once all present completions were taken
 	failed bool
 	byNum  map[uint32]*Conn
 
 	// Receives, in a part of a pool.
 	recv     *ibverbs.RecvBatch
 	postRecv func(*ibverbs.RecvBatch) (int, error)
-	want     int // how many should be posted
-	posted   int // and have not completed
+	want     int // number that should be posted
+	posted   int // number that has not completed
 }
 
 func (p *pump) init(only *Conn) {
 	p.only, p.lock = only, make(chan struct{}, 1)
 }
 
-// create creates the queue. After an error, the caller calls close.
+// create creates the completion queue. After an error, the caller calls close.
 func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (err error) {
 	if p.channel, err = device.CreateCompChannel(); err != nil {
 		return err
@@ -53,7 +55,7 @@ func (p *pump) create(device *ibverbs.Device, entries int, spin time.Duration) (
 	return err
 }
 
-// completions is how many are taken together.
+// completions is the number of completions taken at a time.
 const completions = 32
 
 func (p *pump) close() error {
@@ -67,8 +69,9 @@ func (p *pump) close() error {
 	return errors.Join(errs...)
 }
 
-// add makes the pump hand out the completions of a connection's queue pair. If an earlier one had the same number, all completions of
-// that are taken first.
+// add makes the pump deliver the completions of a connection's queue pair. If
+// an earlier queue pair had the same number, add first takes all completions of
+// that one.
 func (p *pump) add(c *Conn) {
 	num := c.qp.Num()
 	p.mu.Lock()
@@ -101,8 +104,9 @@ func (p *pump) find(wc *ibverbs.WC) *Conn {
 	return p.byNum[wc.QPNum()]
 }
 
-// ended notes that a connection is over below, and wakes the goroutine that has the pump. A connection that was removed
-// from the pump meanwhile needs nothing more.
+// ended records that a connection has ended below, and wakes the goroutine that
+// holds the pump. A connection that was removed from the pump meanwhile is
+// ignored.
 func (p *pump) ended(c *Conn) {
 	p.mu.Lock()
 	if p.only == nil && p.byNum[c.qp.Num()] != c {
@@ -114,7 +118,8 @@ func (p *pump) ended(c *Conn) {
 	p.cq.Wake()
 }
 
-// takeAll takes all completions that are there, or lets who has the pump do that.
+// takeAll takes all present completions, or waits until the goroutine that
+// holds the pump has done so.
 func (p *pump) takeAll() {
 	taken := make(chan struct{})
 	p.mu.Lock()
@@ -129,8 +134,9 @@ func (p *pump) takeAll() {
 	}
 }
 
-// tell takes everything that is there for those who have asked, and for the connections that are over below, which
-// it then tells. The caller has the pump.
+// tell takes all present completions for goroutines in takeAll and for
+// connections that have ended below, and then tells them. The caller holds the
+// pump.
 func (p *pump) tell() {
 	p.mu.Lock()
 	over, asked := p.over, p.asked
@@ -148,16 +154,16 @@ func (p *pump) tell() {
 	}
 }
 
-// background is the context of most waits: CQ.Wake ends them.
+// background is the context of most waits, which CQ.Wake ends.
 var background = context.Background()
 
-// lead takes completions until the side is woken. It returns an error when the deadline has passed or the connection is closed. The caller
-// has the pump.
+// lead takes completions until the side is woken. It returns an error when the
+// deadline has passed or the connection is closed. The caller holds the pump.
 func (p *pump) lead(c *Conn, s *side) error {
 	for {
 		p.tell()
 		switch {
-		case fired(s.wake): // first, as there may be what the caller waits for
+		case fired(s.wake): // first, as the caller's condition may be met
 			return nil
 		case fired(c.closed):
 			return net.ErrClosed
@@ -171,8 +177,10 @@ func (p *pump) lead(c *Conn, s *side) error {
 	}
 }
 
-// await takes completions, or lets others, until the function returns true, which may change when something of the connection has completed or
-// it has ended. It returns early when the context ends or the queue fails. The caller has c.closer.
+// await takes completions, or lets another goroutine do so, until the function
+// returns true. Its result may change when a request of the connection
+// completes or the connection ends. await returns early when the context ends
+// or the queue fails. The caller owns c.closer.
 func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 	for !until() {
 		select {
@@ -203,7 +211,7 @@ func (p *pump) await(ctx context.Context, c *Conn, until func() bool) {
 	}
 }
 
-// poll takes the completions that are there, unless somebody has the pump.
+// poll takes the present completions, unless another goroutine holds the pump.
 func (p *pump) poll() {
 	select {
 	case p.lock <- struct{}{}:
@@ -216,7 +224,7 @@ func (p *pump) poll() {
 	<-p.lock
 }
 
-// empty takes all completions that are there. The caller has the pump.
+// empty takes all present completions. The caller holds the pump.
 func (p *pump) empty() {
 	for left := p.cq.Cap(); left > 0; {
 		n, err := p.cq.Poll(p.wcs)
@@ -230,7 +238,8 @@ func (p *pump) empty() {
 	}
 }
 
-// handle hands out the first n of p.wcs, and why there are no more. The caller has the pump.
+// handle delivers the first n of p.wcs. err is the queue's failure, if any. The
+// caller holds the pump.
 func (p *pump) handle(n int, err error) {
 	wcs := p.wcs[:n]
 	if p.only != nil {
@@ -263,14 +272,15 @@ func (p *pump) handle(n int, err error) {
 	}
 }
 
-// hasFailed reports whether the queue is of no use any more.
+// hasFailed reports whether the completion queue has failed.
 func (p *pump) hasFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
-// wantReceives posts so many more receives, or later fewer.
+// wantReceives changes the number of posted receives by n. A decrease takes
+// effect as receives complete.
 func (p *pump) wantReceives(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,7 +288,7 @@ func (p *pump) wantReceives(n int) {
 	p.refill()
 }
 
-// repost posts a receive for each that has completed.
+// repost replaces completed receives.
 func (p *pump) repost(wcs []ibverbs.WC) {
 	n := 0
 	for i := range wcs {
@@ -295,7 +305,8 @@ func (p *pump) repost(wcs []ibverbs.WC) {
 	p.refill()
 }
 
-// refill posts what is wanted. If C refuses, the next call tries again. The caller has locked p.mu.
+// refill posts missing receives. If C refuses them, the next call tries again.
+// The caller holds p.mu.
 func (p *pump) refill() {
 	for p.posted < p.want {
 		n, err := postSome(p.recv, p.want-p.posted, p.postRecv)
@@ -306,7 +317,7 @@ func (p *pump) refill() {
 	}
 }
 
-// postSome posts up to n receives, and returns how many.
+// postSome posts up to n receives, and returns their number.
 func postSome(batch *ibverbs.RecvBatch, n int, post func(*ibverbs.RecvBatch) (int, error)) (int, error) {
 	batch.Reset()
 	for range min(n, recvBatch) {
@@ -317,13 +328,13 @@ func postSome(batch *ibverbs.RecvBatch, n int, post func(*ibverbs.RecvBatch) (in
 	return post(batch)
 }
 
-// wait waits until something has happened that concerns the side, which the caller has. The caller has locked c.mu, which wait unlocks
-// meanwhile.
+// wait waits until the side's condition may have changed. The caller owns the
+// side and holds c.mu, which wait unlocks meanwhile.
 func (c *Conn) wait(s *side) error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	select {
-	case c.pump.lock <- struct{}{}: // mostly; the select below takes longer
+	case c.pump.lock <- struct{}{}: // the usual case; the select below takes longer
 		err := c.pump.lead(c, s)
 		<-c.pump.lock
 		return err
@@ -348,7 +359,7 @@ func (c *Conn) wait(s *side) error {
 	return nil
 }
 
-// finish fails a connection that is over below.
+// finish fails a connection that has ended below.
 func (c *Conn) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,7 +370,8 @@ func (c *Conn) finish() {
 	}
 }
 
-// handle takes completions, and why there are no more. The caller has the pump.
+// handle handles completions of the connection. err is the queue's failure, if
+// any. The caller holds the pump.
 func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	c.mu.Lock()
 	c.take(wcs)
@@ -374,11 +386,11 @@ func (c *Conn) handle(wcs []ibverbs.WC, err error) {
 	}
 }
 
-// receiveID is the ID of all receives. It is none of a request.
+// receiveID is the ID of all receives. No request has it.
 const receiveID = 1 << 63
 
 func (c *Conn) take(wcs []ibverbs.WC) {
-	if !c.connected { // what the peer has said is not known yet
+	if !c.connected { // the peer's Hello is not known yet
 		c.early = append(c.early, wcs[:max(0, min(len(wcs), c.config.RecvQueue+spareReceives-len(c.early)))]...)
 		return
 	}
@@ -411,7 +423,8 @@ func (c *Conn) take(wcs []ibverbs.WC) {
 	c.settle()
 }
 
-// flushed notes that a request was flushed. That has a cause, which rdmacm mostly tells a moment later.
+// flushed handles a flushed request. rdmacm usually reports the cause a moment
+// later.
 func (c *Conn) flushed(err error) {
 	if c.err != nil || c.isOver || c.awaitsCause || c.state.Disconnected() {
 		return
@@ -426,10 +439,11 @@ func (c *Conn) flushed(err error) {
 	})
 }
 
-// causePatience is how long rdmacm may take to tell why requests were flushed.
+// causePatience is how long rdmacm may take to report why requests were
+// flushed.
 const causePatience = time.Second
 
-// receive takes a message.
+// receive handles a message.
 func (c *Conn) receive(wc *ibverbs.WC) {
 	word, ok := wc.Imm()
 	err := errNoWord
@@ -450,7 +464,7 @@ func (c *Conn) receive(wc *ibverbs.WC) {
 
 var errNoWord = fmt.Errorf("a message without a word: %w", protocol.ErrViolation)
 
-// complete takes the completion of a request.
+// complete handles the completion of a request.
 func (c *Conn) complete(id uint64) {
 	c.state.Complete(protocol.ID(id & idMask))
 	if chunk := id >> chunkShift; chunk > 0 {
@@ -466,7 +480,7 @@ func (c *Conn) settle() {
 	c.post(c.state.Update())
 }
 
-// postReceives posts the receives that are owed.
+// postReceives posts the receives that are missing.
 func (c *Conn) postReceives() {
 	for c.owed > 0 && c.err == nil && !c.isOver {
 		n, err := postSome(c.recv, c.owed, c.qp.PostRecv)
@@ -477,7 +491,7 @@ func (c *Conn) postReceives() {
 	}
 }
 
-// post posts a request, if there is one. The caller has locked c.mu.
+// post posts a request if it is due. The caller holds c.mu.
 func (c *Conn) post(p protocol.Post, due bool) {
 	switch {
 	case !due || c.err != nil || c.isOver:
@@ -495,7 +509,7 @@ func (c *Conn) post(p protocol.Post, due bool) {
 	}
 }
 
-// postData posts data that is in the send buffer.
+// postData posts data of the send buffer.
 func (c *Conn) postData(p protocol.Post) {
 	n := min(p.Len, c.sendBuffer.Len()-p.Offset)
 	c.segments[0] = c.sendBuffer.Sub(p.Offset, n)
@@ -507,7 +521,7 @@ func (c *Conn) postData(p protocol.Post) {
 	c.postMessage(uint64(p.ID), p, segments)
 }
 
-// postMessage posts a write of the segments with the word.
+// postMessage posts a write of the segments, with the word.
 func (c *Conn) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segment) {
 	var to ibverbs.RemoteBuffer
 	flags, n := ibverbs.SendFlags(0), 0
@@ -527,7 +541,7 @@ func (c *Conn) postMessage(id uint64, p protocol.Post, segments []ibverbs.Segmen
 	c.posted(id, c.send.WriteImm(id, to, uint32(p.Word), flags, segments...))
 }
 
-// posted posts c.send, unless filling it has failed.
+// posted posts c.send, unless err is the error of filling it.
 func (c *Conn) posted(id uint64, err error) {
 	if err == nil {
 		_, err = c.qp.PostSend(c.send)
@@ -541,11 +555,11 @@ func (c *Conn) posted(id uint64, err error) {
 	}
 }
 
-// fail ends the connection, unless it has ended. The caller has locked c.mu.
+// fail ends the connection, unless it has ended. The caller holds c.mu.
 func (c *Conn) fail(err error) {
 	if c.err != nil {
 		return
 	}
 	c.err = err
-	c.wakeAll() // not only who has the pump calls this, and who has it may wait for this very connection
+	c.wakeAll() // not only the holder of the pump calls this, and the holder may wait for this connection
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// Read reads what has arrived, up to len(b) bytes, and blocks while there is nothing. It returns io.EOF when the peer has closed its
-// end and everything was read.
+// Read reads up to len(b) bytes that have arrived. It blocks while there are
+// none. It returns io.EOF when the peer has closed its end and all bytes were
+// read.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.read(b)
 	if err != nil {
@@ -46,7 +47,7 @@ func (c *Conn) read(b []byte) (int, error) {
 	return n, nil
 }
 
-// beginRead gives the caller the direction, until c.reader.end.
+// beginRead gives the caller ownership of the direction until c.reader.end.
 func (c *Conn) beginRead() error {
 	if err := c.check(); err != nil {
 		return err
@@ -54,8 +55,9 @@ func (c *Conn) beginRead() error {
 	return c.begin(&c.reader)
 }
 
-// next waits for n bytes and returns where all are that have arrived: so many at the offset, and then some at the start of the buffer.
-// An error says why there will not be n.
+// next waits for n bytes. It returns the unread bytes as a part of the ring, of
+// the length first at the offset, and a part at its start, of the length
+// wrapped. The error says why fewer than n bytes will come.
 func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +77,7 @@ func (c *Conn) next(n int) (offset, first, wrapped int, err error) {
 	return offset, first, c.state.Unread() - first, err
 }
 
-// consume gives back the memory of n bytes.
+// consume frees the memory of n bytes.
 func (c *Conn) consume(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +85,9 @@ func (c *Conn) consume(n int) {
 	c.post(c.state.Update())
 }
 
-// WriteTo writes what arrives to w, until the end of file. It passes w the memory that the peer has written to. As for every
-// Write, w must not keep it. A Read meanwhile waits. io.Copy uses it.
+// WriteTo writes arriving bytes to w until the end of file. It passes w the
+// memory that the peer has written to; as with every Write, w must not keep it.
+// Concurrent Reads wait. io.Copy uses WriteTo.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if w == nil {
 		return 0, cerr.Nil("Conn.WriteTo", "w")
@@ -115,12 +118,14 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// Peek returns the next n bytes without reading them, and blocks until they are there. They are valid until the next call
-// that reads. If there will be fewer, because of the end of file or an error, it returns those, and why. n may be up to half
-// of Config.ReadBuffer: beyond, the error is bufio.ErrBufferFull.
+// Peek returns the next n bytes without reading them. It blocks until they have
+// arrived. They are valid until the next call that reads. If fewer will come,
+// because of the end of file or an error, Peek returns those, and the error. n
+// may be up to half of Config.ReadBuffer; beyond that, Peek fails with
+// bufio.ErrBufferFull.
 //
-// The bytes are in memory that the peer can write to: one that breaks the protocol can change them after the program has
-// looked.
+// The bytes are in memory that the peer can write to. A peer that breaks the
+// protocol can change them after the program has looked.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	if n < 0 {
 		return nil, bufio.ErrNegativeCount
@@ -142,8 +147,8 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	return c.scratch, c.readError(err)
 }
 
-// Discard skips the next n bytes, and blocks until they have arrived. It returns how many it has skipped, and if these are
-// fewer, why.
+// Discard skips the next n bytes. It blocks until they have arrived. It returns
+// the number of skipped bytes, and an error if that is less than n.
 func (c *Conn) Discard(n int) (int, error) {
 	if n < 0 {
 		return 0, bufio.ErrNegativeCount
@@ -165,7 +170,7 @@ func (c *Conn) Discard(n int) (int, error) {
 	return skipped, nil
 }
 
-// Buffered returns how many bytes can be read at once.
+// Buffered returns the number of bytes that can be read without blocking.
 func (c *Conn) Buffered() int {
 	if c.open("read") != nil {
 		return 0

@@ -37,10 +37,12 @@ var many = rsocket.Config{ReadBuffer: 1 << 14, WriteBuffer: 1 << 14, SendQueue: 
 const (
 	// scaleEnv says how many connections TestScale makes.
 	scaleEnv = "VERBENA_SCALE"
-	// spareThreads is how many threads the runtime may start for reasons that connections have no part in.
+	// spareThreads is how many threads the runtime may start for reasons that
+	// connections have no part in.
 	spareThreads = 8
-	// closeThreads is how many threads may be in C while connections are closed: 16 take turns at destroying, 4 answer the end of the peer, and
-	// 4 destroy IDs.
+	// closeThreads is how many threads may be in C while connections are
+	// closed: 16 take turns at destroying, 4 answer the end of the peer, and 4
+	// destroy IDs.
 	closeThreads = 16 + 4 + 4
 )
 
@@ -66,8 +68,10 @@ func measure() (u usage, err error) {
 	return u, err
 }
 
-// crowd dials an address until there are as many connections as a line of standard input says, says what that takes, and waits
-// for more, until it is killed. It neither reads nor writes. With another argument, the connections share a pool.
+// crowd dials an address until there are as many connections as a line of
+// standard input says, says what that takes, and waits for more, until it is
+// killed. It neither reads nor writes. With another argument, the connections
+// share a pool.
 func crowd(args []string) error {
 	d := rsocket.Dialer{Config: many}
 	if len(args) > 1 {
@@ -128,7 +132,8 @@ func cCrowd(args []string) error {
 	})
 }
 
-// queuePairs returns how many queue pairs the kernel's devices have, of all processes.
+// queuePairs returns how many queue pairs the kernel's devices have, of all
+// processes.
 func queuePairs(t *testing.T) int {
 	t.Helper()
 	if testdevice.Soft() {
@@ -139,8 +144,9 @@ func queuePairs(t *testing.T) int {
 	return bytes.Count(out, []byte("type RC"))
 }
 
-// Many connections through one listener take no threads; when their peer is killed, each call that waits ends soon; and closing all at
-// once takes few threads, and leaves nothing.
+// Many connections through one listener take no threads; when their peer is
+// killed, each call that waits ends soon; and closing all at once takes few
+// threads, and leaves nothing.
 func TestScale(t *testing.T) {
 	needDevice(t)
 	most := 200

@@ -16,27 +16,28 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// queues are what a connection posts to.
+// queues has the queue pair of a connection and what is needed to post to it.
 type queues struct {
 	qp        *ibverbs.QP
 	send      *ibverbs.SendBatch
 	recv      *ibverbs.RecvBatch
 	segments  [2]ibverbs.Segment
-	maxInline int // bytes
+	maxInline int // in bytes
 }
 
-// memory is the registered memory of a connection: one region, which with a pool does not include the send buffer.
+// memory is the registered memory of a connection. It is one region, which does
+// not include the send buffer if there is a pool.
 type memory struct {
 	region     *ibverbs.MR
-	slab       *slab // the send buffer from a pool, while there is something in it
+	slab       *slab // the pool's send buffer, while it holds data
 	sendBuffer ibverbs.Segment
-	control    ibverbs.Segment // what control messages write to the peer
-	table      []byte          // the peer writes to it
-	received   []byte          // so it does here
+	control    ibverbs.Segment // the content of control messages
+	table      []byte          // written by the peer
+	received   []byte          // written by the peer
 	sending    []byte          // the bytes of sendBuffer
 }
 
-// The region begins with the table and the memory of control messages.
+// The region starts with the table and the content of control messages.
 const (
 	tableLen   = protocol.Entries * protocol.EntryLen
 	controlLen = protocol.ControlSlots * protocol.EntryLen
@@ -55,7 +56,8 @@ func (c *Conn) rdmaConfig() *rdmacm.Config {
 	return &config
 }
 
-// takeSendBuffer takes a send buffer from the pool, if the connection has none. The caller has locked c.mu.
+// takeSendBuffer takes a send buffer from the pool, if the connection has none.
+// The caller holds c.mu.
 func (c *Conn) takeSendBuffer() (err error) {
 	if c.part == nil || c.slab != nil {
 		return nil
@@ -68,13 +70,14 @@ func (c *Conn) takeSendBuffer() (err error) {
 	return nil
 }
 
-// spareReceives is how many receives there are for control messages, which take no credits.
+// spareReceives is the number of receives for control messages, which use no
+// credits.
 const spareReceives = 16
 
-// recvBatch is how many receives are posted together.
+// recvBatch is the number of receives posted at a time.
 const recvBatch = 64
 
-// prepare creates everything before the connection is made.
+// prepare creates the queue pair and the memory before the connection is made.
 func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	device := rdma.PD().Device()
 	if err := checkDevice(device); err != nil {
@@ -108,10 +111,10 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 	return c.qp, rdma.SetPrivateData(c.state.Hello().Marshal())
 }
 
-// errIWARP says that iWARP, which has no writes with immediate data, is not supported.
+// errIWARP reports an iWARP device. iWARP has no writes with immediate data.
 var errIWARP = cerr.Argument("rsocket", "", cerr.InvalidAs(errors.ErrUnsupported, "the device is for iWARP: this package needs InfiniBand or RoCE"))
 
-// checkDevice returns an error if no connection is possible on a device.
+// checkDevice returns an error if a device does not support connections.
 func checkDevice(device *ibverbs.Device) error {
 	if device.Raw().Device.TransportType != libibverbs.IBV_TRANSPORT_IB {
 		return errIWARP
@@ -177,7 +180,7 @@ func (c *Conn) allocate(rdma *rdmacm.Conn) (err error) {
 	}
 	c.state = protocol.New(protocol.Config{
 		BigEndian: bigEndian, SendQueue: c.config.SendQueue, Credits: uint16(c.config.RecvQueue), SendBuffer: s,
-		Prompt: c.part != nil, // as it gives memory back, and others wait for room in the queue
+		Prompt: c.part != nil, // as completions free memory, and other connections wait for room in the queue
 		Table:  protocol.Region{Addr: remote.Addr, Key: remote.RKey},
 		Buffer: protocol.Region{Addr: remote.Addr + headLen, Key: remote.RKey, Length: uint32(r)},
 	})

@@ -17,7 +17,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// isOpError checks that an error is a *net.OpError for an operation and matches a cause.
+// isOpError checks that an error is a *net.OpError for an operation and matches
+// a cause.
 func isOpError(t testing.TB, err error, op string, cause error) {
 	t.Helper()
 	failed, ok := errors.AsType[*net.OpError](err)
@@ -27,7 +28,8 @@ func isOpError(t testing.TB, err error, op string, cause error) {
 	require.ErrorIs(t, err, cause)
 }
 
-// What was written before the end arrives, and then the end of file; the other direction goes on.
+// What was written before the end arrives, and then the end of file; the other
+// direction goes on.
 func TestCloseWrite(t *testing.T) {
 	a, b := pair(t, rsocket.Config{}, rsocket.Config{})
 	data := bytesOf(300_000, 1)
@@ -71,7 +73,7 @@ func TestCloseRead(t *testing.T) {
 	})
 	require.NoError(t, a.CloseRead())
 	require.Equal(t, io.EOF, <-reading)
-	_, err := b.Write([]byte("nobody reads it"))
+	_, err := b.Write([]byte("this is not read"))
 	require.NoError(t, err)
 	_, err = a.Write([]byte("hello"))
 	require.NoError(t, err)

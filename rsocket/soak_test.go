@@ -23,7 +23,8 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// Each connection of the soak begins with a plan, from which both ends know what each of them does.
+// Each connection of the soak begins with a plan, from which both ends know
+// what each of them does.
 type plan struct {
 	Seed         uint64
 	There, Back  uint32 // bytes to the listener's end and from it
@@ -84,7 +85,8 @@ func (s *stream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// goOn returns what a call has failed with. If it has met a deadline, goOn sets the next one instead, which fails after Close.
+// goOn returns what a call has failed with. If it has met a deadline, goOn sets
+// the next one instead, which fails after Close.
 func goOn(err error, r *rand.Rand, set func(time.Time) error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return set(nextDeadline(r))
@@ -293,8 +295,10 @@ func soakSetting[T any](t *testing.T, name string, otherwise T, parse func(strin
 	return v
 }
 
-// Connections of all sizes are made, used in both directions at once with deadlines, half closed, closed, aborted and killed at random,
-// for VERBENA_SOAK, with VERBENA_SOAK_SEED. Every byte is right, every error is as it should be, and nothing hangs or is left.
+// Connections of all sizes are made, used in both directions at once with
+// deadlines, half closed, closed, aborted and killed at random, for
+// VERBENA_SOAK, with VERBENA_SOAK_SEED. Every byte is right, every error is as
+// it should be, and nothing hangs or is left.
 func TestSoak(t *testing.T) {
 	long := soakSetting(t, "VERBENA_SOAK", 3*time.Second, time.ParseDuration)
 	seed := soakSetting(t, "VERBENA_SOAK_SEED", uint64(time.Now().UnixNano()), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })

@@ -13,14 +13,20 @@ import (
 
 var _ syscall.Conn = (*Conn)(nil)
 
-// SyscallConn returns a connection for looks at what Read would return, as pools of clients take them before they use
-// an idle connection: those of go-redis and go-sql-driver/mysql, for example. A connection over RDMA has no descriptor of its own.
-// RawConn.Read lends its function one that reads as the connection would: there is an error matching syscall.EAGAIN while nothing
-// has arrived, the bytes that have arrived, up to 4096 of them, and the end of file. What the function reads is read from the
-// connection, and what it only peeks at with MSG_PEEK is not. The descriptor is closed when the function returns, nothing can be
-// written to it, and it has no options of the connection.
+// SyscallConn returns a raw connection that shows what Read would return.
+// Connection pools of client libraries, such as go-redis and
+// go-sql-driver/mysql, use it to check an idle connection.
 //
-// RawConn.Write and RawConn.Control fail with an error matching errors.ErrUnsupported, without calling their function.
+// A connection over RDMA has no descriptor. RawConn.Read passes its function a
+// descriptor that reads as the connection would: it returns the bytes that have
+// arrived, up to 4096 of them, and the end of file, and fails with EAGAIN while
+// nothing has arrived. Bytes that the function reads are read from the
+// connection; those that it peeks at with MSG_PEEK are not. The descriptor
+// cannot be written to and has none of the connection's options. It is closed
+// when the function returns.
+//
+// RawConn.Write and RawConn.Control fail with an error matching
+// errors.ErrUnsupported, without calling their function.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.open("raw-control"); err != nil {
 		return nil, err
@@ -28,23 +34,25 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return rawConn{c}, nil
 }
 
-// A rawConn is what SyscallConn returns.
+// A rawConn is the result of SyscallConn.
 type rawConn struct{ c *Conn }
 
-// maxLook is the most bytes that a function of RawConn.Read is shown.
+// maxLook limits the bytes that RawConn.Read shows to a function.
 const maxLook = 4096
 
 var errNoDescriptor = cerr.Argument("", "", cerr.InvalidAs(errors.ErrUnsupported, "a connection over RDMA has no descriptor"))
 
-// Control fails: options of a socket mean nothing to the connection, and credentials would be this process's.
+// Control fails: socket options do not apply to the connection, and credentials
+// would be those of this process.
 func (r rawConn) Control(func(fd uintptr)) error { return r.c.opError("raw-control", errNoDescriptor) }
 
-// Write fails: what went to another descriptor would be lost.
+// Write fails: bytes written to another descriptor would be lost.
 func (r rawConn) Write(func(fd uintptr) (done bool)) error {
 	return r.c.opError("raw-write", errNoDescriptor)
 }
 
-// Read calls f with a descriptor that reads as the connection, and waits for more and calls f again while it returns false.
+// Read calls f with a descriptor that reads as the connection would. While f
+// returns false, Read waits for more data and calls f again.
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
 	if f == nil {
 		return r.c.opError("raw-read", cerr.Invalid("the function is nil"))
@@ -74,10 +82,10 @@ func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 		case done || err != nil:
 			return err
 		case end:
-			return io.EOF // there will not be more
+			return io.EOF // no more will come
 		}
 		want := len(bytes) - used + 1
-		if used == 0 { // f waits for more than it knows
+		if used == 0 { // f waits for bytes that it has not seen
 			want += rest
 		}
 		if _, _, _, err := c.next(want); err != nil && err != io.EOF {
@@ -86,15 +94,16 @@ func (r rawConn) read(f func(fd uintptr) (done bool)) error {
 	}
 }
 
-// look returns what Read would return now: bytes that have arrived, how many more there are, and whether the end of the file
-// follows the bytes. The caller has the reader.
+// look returns what Read would return now: bytes that have arrived, the number
+// of further ones, and whether the end of file follows the bytes. The caller
+// owns the reader.
 func (c *Conn) look() (bytes []byte, rest int, end bool, err error) {
 	c.pump.poll()
 	c.mu.Lock()
 	isOver := c.isOver
 	c.mu.Unlock()
 	if isOver {
-		c.pump.takeAll() // and what it is over for
+		c.pump.takeAll() // take the completions from before the end
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// show calls f with a descriptor that has the bytes to read, and the end of file behind them if end is set. It returns how many of
-// the bytes were read from it.
+// show calls f with a descriptor from which the bytes can be read. If end is
+// set, the end of file follows them. show returns the number of bytes that f
+// read.
 func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, done bool, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -38,7 +39,7 @@ func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, don
 	return len(bytes) - unread(lent), done, nil
 }
 
-// unread takes what is left to read from a descriptor, and returns how much that was.
+// unread drains a descriptor, and returns the number of bytes.
 func unread(fd int) (total int) {
 	var b [maxLook]byte
 	for {

@@ -27,7 +27,8 @@ func rawOf(t *testing.T, conn *rsocket.Conn) syscall.RawConn {
 	return raw
 }
 
-// lookAt returns what a call of recv(2) with flags gives, into a buffer of a size.
+// lookAt returns what a call of recv(2) with flags gives, into a buffer of a
+// size.
 func lookAt(t *testing.T, conn *rsocket.Conn, size, flags int) (got []byte, err error) {
 	t.Helper()
 	failed := rawOf(t, conn).Read(func(fd uintptr) bool {
@@ -152,7 +153,8 @@ func TestSyscallConnOfEnded(t *testing.T) {
 	}
 }
 
-// A look that waits ends with what it waits for, with its deadline, and with Close.
+// A look that waits ends with what it waits for, with its deadline, and with
+// Close.
 func TestSyscallConnWaits(t *testing.T) {
 	client, server := pair(t, rsocket.Config{}, rsocket.Config{})
 	calls := make(chan int, 10)
@@ -227,7 +229,7 @@ func TestSyscallConnMisuse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "here", string(b))
 	require.Panics(t, func() { _ = raw.Read(func(uintptr) bool { panic("f") }) })
-	echo(t, client, server) // nobody has the reader
+	echo(t, client, server) // no call owns the reader
 
 	// io.Copy, and what of the library looks for a syscall.Conn, does as before.
 	file, err := os.CreateTemp(t.TempDir(), "")

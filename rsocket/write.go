@@ -13,8 +13,9 @@ import (
 	"github.com/verbena-go/verbena/rsocket/internal/protocol"
 )
 
-// Write writes b. It blocks until all of it was copied and given to the device, and so while the peer has no room for it; the peer's
-// program need not have read it then.
+// Write writes b. It returns when all of b was copied and passed to the device,
+// so it blocks while the peer's buffer is full. The peer's program may not have
+// read the data when Write returns.
 func (c *Conn) Write(b []byte) (int, error) {
 	one := [1][]byte{b}
 	v := net.Buffers(one[:])
@@ -25,8 +26,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// WriteBuffers writes the buffers, one after the other, in as few messages as possible. It removes what it has written from *v, as
-// net.Buffers.WriteTo does.
+// WriteBuffers writes the buffers one after the other, in as few messages as
+// possible. It removes written bytes from *v, as net.Buffers.WriteTo does.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if v == nil {
 		return 0, cerr.Nil("Conn.WriteBuffers", "v")
@@ -50,7 +51,7 @@ func (c *Conn) writeError(err error) error {
 	return c.opError("write", err)
 }
 
-// beginWrite gives the caller the direction, until c.writer.end.
+// beginWrite gives the caller ownership of the direction until c.writer.end.
 func (c *Conn) beginWrite() error {
 	if err := c.check(); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (c *Conn) beginWrite() error {
 	return c.begin(&c.writer)
 }
 
-// write writes total bytes from the buffers, and removes them there.
+// write writes total bytes from the buffers, and removes them from the buffers.
 func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 	if err := c.beginWrite(); err != nil {
 		return 0, err
@@ -73,7 +74,7 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		for copied := 0; copied < n; { // the send buffer, and then from its start
+		for copied := 0; copied < n; { // to the end of the send buffer, then from its start
 			at := (offset + copied) % len(c.sending)
 			k := copy(c.sending[at:min(len(c.sending), at+n-copied)], (*v)[0])
 			copied += k
@@ -87,7 +88,7 @@ func (c *Conn) write(v *net.Buffers, total int) (int, error) {
 	return done, nil
 }
 
-// drop removes n bytes from the first buffer, and then buffers without bytes.
+// drop removes n bytes from the first buffer, and then leading empty buffers.
 func drop(v *net.Buffers, n int) {
 	if n > 0 {
 		(*v)[0] = (*v)[0][n:]
@@ -98,14 +99,14 @@ func drop(v *net.Buffers, n int) {
 	}
 }
 
-// canWrite returns why nothing can be written.
+// canWrite returns an error if writing is impossible.
 func (c *Conn) canWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mayWrite()
 }
 
-// mayWrite is canWrite for a caller that has locked c.mu.
+// mayWrite is canWrite for a caller that holds c.mu.
 func (c *Conn) mayWrite() error {
 	switch {
 	case fired(c.closed):
@@ -120,8 +121,9 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
-// room waits until up to n bytes may be sent in one message. It returns how many, and where in the send buffer they belong unless
-// outside is true.
+// room waits until up to n bytes may be sent in one message. It returns their
+// number. Unless outside is true, it also returns their place in the send
+// buffer.
 func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +152,8 @@ func (c *Conn) room(n int, outside bool) (room, offset int, err error) {
 	}
 }
 
-// sendData sends n bytes, which room has returned: the next of the send buffer, or those of a chunk.
+// sendData sends n bytes, as room returned: those next in the send buffer, or
+// those of a chunk.
 func (c *Conn) sendData(n int, from *chunk) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +172,8 @@ func (c *Conn) sendData(n int, from *chunk) error {
 	return c.err
 }
 
-// filled says that nobody copies to the send buffer any more. The caller has locked c.mu.
+// filled records that no goroutine copies to the send buffer any more. The
+// caller holds c.mu.
 func (c *Conn) filled() {
 	c.filling = false
 	if c.released {
@@ -177,7 +181,8 @@ func (c *Conn) filled() {
 	}
 }
 
-// The ID of a request is the protocol's, and above it the number of its chunk from 1 on.
+// The ID of a request is the protocol's ID, and above it the number of the
+// chunk, from 1 on.
 const (
 	chunkShift = protocol.IDBits
 	idMask     = 1<<chunkShift - 1
@@ -185,12 +190,12 @@ const (
 
 // direct is memory that ReadFrom reads into and the device sends from.
 type direct struct {
-	lock   chan struct{} // full while a ReadFrom has the memory
+	lock   chan struct{} // full while a ReadFrom owns the memory
 	memory *ibverbs.MR
 
 	// Guarded by the connection's mu.
-	pending [chunks]int // requests of each chunk that are on their way
-	slab    *slab       // the memory if it is from a pool
+	pending [chunks]int // number of requests in flight of each chunk
+	slab    *slab       // the memory, if it is a pool's
 	inUse   bool
 }
 
@@ -199,15 +204,15 @@ const (
 	chunkLen = protocol.LongData
 )
 
-// chunk is a part of that memory.
+// chunk is a part of the memory of direct.
 type chunk struct {
 	index   int
 	segment ibverbs.Segment
-	sent    int // bytes
+	sent    int // in bytes
 }
 
-// ReadFrom writes what it reads from r until the end of r. It reads straight into memory that the device sends from.
-// io.Copy uses it.
+// ReadFrom reads from r until its end, and writes what it reads. It reads
+// directly into memory that the device sends from. io.Copy uses it.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if r == nil {
 		return 0, cerr.Nil("Conn.ReadFrom", "r")
@@ -218,7 +223,7 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	select {
 	case c.direct.lock <- struct{}{}:
 		defer func() { <-c.direct.lock }()
-	default: // another ReadFrom has the memory
+	default: // another ReadFrom owns the memory
 		return io.Copy(struct{ io.Writer }{c}, r)
 	}
 	if err := c.beginDirect(); err != nil {
@@ -259,7 +264,7 @@ func (c *Conn) beginDirect() (err error) {
 		if d.memory == nil {
 			d.memory, err = c.rdma.Alloc(chunks*chunkLen, 0)
 		}
-		if fired(c.closed) { // then it fails with another error
+		if fired(c.closed) { // Alloc fails with another error then
 			err = net.ErrClosed
 		}
 		return err
@@ -279,7 +284,7 @@ func (c *Conn) beginDirect() (err error) {
 	return nil
 }
 
-// endDirect lets the pool have the memory when nothing is sent from it any more.
+// endDirect returns the memory to the pool once no request sends from it.
 func (c *Conn) endDirect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +294,7 @@ func (c *Conn) endDirect() {
 
 var errBadRead = errors.New("rsocket: the reader returned an impossible count from Read")
 
-// waitForChunk waits until the device needs the chunk no more.
+// waitForChunk waits until the device no longer needs the chunk.
 func (c *Conn) waitForChunk(i int) error {
 	if err := c.beginWrite(); err != nil {
 		return err
@@ -308,7 +313,7 @@ func (c *Conn) waitForChunk(i int) error {
 	return c.mayWrite()
 }
 
-// sendChunk sends all of a chunk, and returns how much it has sent.
+// sendChunk sends all of a chunk, and returns the number of bytes sent.
 func (c *Conn) sendChunk(from *chunk) (int, error) {
 	if err := c.beginWrite(); err != nil {
 		return 0, err

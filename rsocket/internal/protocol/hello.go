@@ -11,7 +11,7 @@ import (
 // HelloLen is the number of bytes of a marshaled Hello.
 const HelloLen = 40
 
-// version is that of the protocol.
+// version is the version of the protocol.
 const version = 1
 
 // The flags of a Hello.
@@ -20,23 +20,24 @@ const (
 	flagIOMap                // the size of the table for direct writes is valid
 )
 
-// A Region is memory of an end that the other may write to.
+// A Region is memory of an end that the other end may write to.
 type Region struct {
 	Addr   uint64
 	Key    uint32
 	Length uint32
 }
 
-// A Hello is what an end tells the other in the private data of the request for a connection, and of its acceptance.
+// A Hello is the private data of the request for a connection, and of its
+// acceptance.
 type Hello struct {
 	BigEndian bool   // the byte order of the sender's processor
 	Credits   uint16 // number of messages that the peer may send at first
 	IOMap     int    // number of entries for direct writes
-	Table     Region // target table; the length is the number of entries
+	Table     Region // target table; its length is the number of entries
 	Buffer    Region // memory for the first bytes of the stream
 }
 
-// Marshal returns the private data.
+// Marshal returns the Hello as private data.
 func (h Hello) Marshal() []byte {
 	b := make([]byte, HelloLen)
 	b[0], b[1] = version, flagIOMap
@@ -50,13 +51,14 @@ func (h Hello) Marshal() []byte {
 	return b
 }
 
-// maxEntries is a limit for the size of a peer's table. Two are all that is ever in use.
+// maxEntries limits the size of a peer's table. No more than two entries are
+// ever in use.
 const maxEntries = 1 << 16
 
-// ErrVersion says that the peer speaks another version of the protocol.
+// ErrVersion reports a peer that speaks another version of the protocol.
 var ErrVersion = fmt.Errorf("not the rsocket protocol, or another version of it: %w", syscall.ENOTSUP)
 
-// ParseHello reads private data, which the transport may have padded.
+// ParseHello parses private data, which the transport may have padded.
 func ParseHello(b []byte) (Hello, error) {
 	if len(b) < HelloLen {
 		return Hello{}, violation("%d bytes of private data, less than %d", len(b), HelloLen)
@@ -99,7 +101,8 @@ func unscale(b byte) int {
 // EntryLen is the number of bytes of a target entry.
 const EntryLen = 16
 
-// put writes the region as a target entry. It has both byte orders, because what goes through an interface is allocated.
+// put writes the region as a target entry. It calls both byte orders directly,
+// since arguments of an interface's methods are allocated.
 func (r Region) put(b []byte, bigEndian bool) {
 	if bigEndian {
 		binary.BigEndian.PutUint64(b, r.Addr)
@@ -120,10 +123,11 @@ func region(b []byte, bigEndian bool) Region {
 	return Region{Addr: binary.LittleEndian.Uint64(b), Key: binary.LittleEndian.Uint32(b[8:]), Length: binary.LittleEndian.Uint32(b[12:])}
 }
 
-// ErrViolation is what every error for a peer that breaks the protocol matches. It matches syscall.EPROTO.
+// ErrViolation is matched by every error for a peer that breaks the protocol.
+// It matches syscall.EPROTO.
 var ErrViolation = fmt.Errorf("the peer breaks the rsocket protocol: %w", syscall.EPROTO)
 
-// violation returns the error for what the peer has done.
+// violation returns the error for a violation by the peer.
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrViolation)
 }

@@ -31,7 +31,8 @@ func TestSignalsAtAQuarter(t *testing.T) {
 	}
 }
 
-// Receives are left for control messages if the peer has four times as many as there may be, and not if it has fewer.
+// Receives are left for control messages if the peer has four times as many as
+// there may be, and not if it has fewer.
 func TestReceivesAreLeftOfFew(t *testing.T) {
 	for _, credits := range []uint16{4*ControlSlots - 1, 4 * ControlSlots} {
 		config := defaults()
@@ -62,7 +63,8 @@ func TestRoomForTheLastBytes(t *testing.T) {
 	require.Zero(t, a.Room(2))
 }
 
-// Bytes from outside the send buffer take a slot, whose completion is known, and nothing of the buffer.
+// Bytes from outside the send buffer take a slot, whose completion is known,
+// and nothing of the buffer.
 func TestSendOutside(t *testing.T) {
 	a, _ := connected(t, defaults(), defaults())
 	slots := a.slots
@@ -80,7 +82,8 @@ func TestSendOutside(t *testing.T) {
 	require.True(t, a.Idle())
 }
 
-// An end is idle whose requests on their way have no ID, be they for data or not.
+// An end is idle whose requests on their way have no ID, be they for data or
+// not.
 func TestIdleWithQuietRequests(t *testing.T) {
 	a, b := connected(t, defaults(), defaults())
 	require.Equal(t, 1, a.write([]byte{1}, 1))
@@ -98,7 +101,8 @@ func TestIdleWithQuietRequests(t *testing.T) {
 	require.True(t, a.Idle())
 }
 
-// Updates go to one entry of the peer's table after the other, and their bytes come from one slot after the other.
+// Updates go to one entry of the peer's table after the other, and their bytes
+// come from one slot after the other.
 func TestUpdatesTakeTurns(t *testing.T) {
 	config := defaults()
 	config.Prompt = true
@@ -109,7 +113,8 @@ func TestUpdatesTakeTurns(t *testing.T) {
 	require.NotZero(t, b.update())
 	for i := range 7 {
 		require.Equal(t, half, func() (n int) {
-			// a's table has two entries, and what goes to the third is put where a looks.
+			// a's table has two entries, and what goes to the third is put
+			// where a looks.
 			for n < half {
 				n += a.write(make([]byte, half-n), LongData)
 			}
@@ -128,7 +133,8 @@ func TestUpdatesTakeTurns(t *testing.T) {
 	}
 }
 
-// What comes from a peer after it has ended the connection changes nothing, and this end says nothing more.
+// What comes from a peer after it has ended the connection changes nothing, and
+// this end says nothing more.
 func TestAfterTheEnd(t *testing.T) {
 	ends := map[string]func(a, b *end){
 		"by the peer":  func(a, b *end) { b.post(b.State.Disconnect()); b.deliverAll(a) },
@@ -155,7 +161,8 @@ func TestAfterTheEnd(t *testing.T) {
 	}
 }
 
-// After Disconnect this end neither reads nor writes, though the peer does not know yet.
+// After Disconnect this end neither reads nor writes, though the peer does not
+// know yet.
 func TestDisconnectClosesBoth(t *testing.T) {
 	a, _ := connected(t, defaults(), defaults())
 	require.Equal(t, Disconnect, a.post(a.State.Disconnect()))

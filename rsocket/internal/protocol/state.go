@@ -4,22 +4,22 @@ package protocol
 
 // Constants of the protocol, and of librdmacm.
 const (
-	Entries      = 2       // of the own target table
-	ControlSlots = 4       // requests that are kept for messages other than data
+	Entries      = 2       // entries of this end's target table
+	ControlSlots = 4       // requests that are reserved for messages other than data
 	FirstData    = 1 << 14 // length of the first message of a long write, which the device sends while the next piece is copied
-	LongData     = 1 << 16 // length of its longest
-	leastData    = 2048    // bytes that must be free for a message as long
+	LongData     = 1 << 16 // length of the longest message of a long write
+	leastData    = 2048    // free bytes that a message of that length or more needs
 )
 
-// A Config is what an end has.
+// A Config describes an end.
 type Config struct {
 	BigEndian  bool   // the byte order of this processor
-	SendQueue  int    // requests that can be on their way
-	Credits    uint16 // messages that can arrive without being looked at; receives are posted for them and a few others
-	SendBuffer int    // bytes
-	Table      Region // the address and the key count
-	Buffer     Region // for what arrives; of an even length
-	Prompt     bool   // Complete is to be told of each request, not of some for those before them
+	SendQueue  int    // number of requests that can be in flight
+	Credits    uint16 // number of messages that can arrive without being handled; there are receives for them and a few more
+	SendBuffer int    // in bytes
+	Table      Region // only the address and the key are used
+	Buffer     Region // the receive buffer, of an even length
+	Prompt     bool   // whether Complete must learn of each request by itself, not of several at once
 }
 
 // A State is one end of a connection.
@@ -29,14 +29,14 @@ type State struct {
 
 	// Sending.
 	sent      uint16 // number of data messages
-	limit     uint16 // where sent must stop
+	limit     uint16 // value of sent to stop at
 	target    [Entries]Region
-	using     int // entry of target
-	announced int // entry of target that the peer will replace next
-	slots     int // requests for data
-	free      int // bytes of the send buffer
-	place     int // where in it the next bytes go
-	quiet     ID  // what the requests since the last signaled one give back
+	using     int // index in target
+	announced int // index in target of the entry that the peer replaces next
+	slots     int // free requests for data
+	free      int // free bytes of the send buffer
+	place     int // offset of the next bytes in the send buffer
+	quiet     ID  // what completes with the next signaled request
 
 	// Control messages.
 	control   int // free slots
@@ -45,23 +45,23 @@ type State struct {
 
 	// Receiving.
 	arrived  uint64 // number of data messages
-	granted  uint64 // how many may have arrived
-	given    [2]int // bytes left in the halves that the peer has
-	unread   int    // bytes
-	position int    // of the first unread byte in the buffer
+	granted  uint64 // limit of arrived
+	given    [2]int // bytes left in the halves that the peer owns
+	unread   int    // in bytes
+	position int    // offset of the first unread byte in the buffer
 	spare    int    // bytes to give back
-	next     int    // the half to give back
-	entry    uint32 // of the peer's table, for the next half
+	next     int    // index of the half to give back
+	entry    uint32 // entry of the peer's table for the next half
 
 	// Ending.
-	readable, writable bool // as the ends have closed them
-	ended              bool // the peer will send no more data
-	disconnected       bool // the connection is at its end
-	gone               bool // the peer has said that it neither reads nor writes
-	said               bool // this end has
+	readable, writable bool // whether this end still reads and writes
+	ended              bool // whether the peer will send no more data
+	disconnected       bool // whether the connection is over
+	gone               bool // whether the peer has announced that it neither reads nor writes
+	said               bool // whether this end has announced that
 }
 
-// New returns the state of an end before it connects.
+// New returns the state of an end that is not connected yet.
 func New(c Config) *State {
 	half := int(c.Buffer.Length / 2)
 	return &State{
@@ -70,47 +70,52 @@ func New(c Config) *State {
 	}
 }
 
-// Hello returns what to tell the peer.
+// Hello returns this end's Hello.
 func (s *State) Hello() Hello {
 	h := Hello{BigEndian: s.config.BigEndian, Credits: s.config.Credits, Table: s.config.Table, Buffer: s.config.Buffer}
 	h.Table.Length, h.Buffer.Length = Entries, s.config.Buffer.Length/2
 	return h
 }
 
-// Connect takes what the peer has told. It must come before everything below.
+// Connect takes the peer's Hello. The methods below may be called only after
+// it.
 func (s *State) Connect(peer Hello) {
 	s.peer = peer
 	s.limit, s.target[0], s.entry = peer.Credits, peer.Buffer, 1%peer.Table.Length
 }
 
-// A Post is a request to post.
+// A Post is a request to be posted.
 type Post struct {
 	Word Word
-	To   Region // memory of the peer to write to, if there is something to write
+	To   Region // the peer's memory to write to, if any
 
-	// ID is what to pass to Complete when the request has completed, and with it all before it; 0 if its completion need not be known.
+	// ID is the argument of Complete when the request, and with it all earlier
+	// ones, has completed. If it is 0, Complete need not be called.
 	ID ID
 
-	// For data: where in the send buffer it is. It may go on at the start of the buffer.
+	// The offset and length of data in the send buffer. The data may wrap
+	// around to the start of the buffer.
 	Offset, Len int
 
-	// For an update: the entry to write, unless HasEntry is false.
+	// The entry that an update writes, if HasEntry is true.
 	HasEntry bool
 	Entry    [EntryLen]byte
-	Slot     int // below ControlSlots; no other request that is on its way has the same
+	Slot     int // below ControlSlots; differs from those of other requests in flight
 }
 
-// An ID says what the completion of a request gives back, for it and for those before it whose completions need not be known.
+// An ID encodes what the completion of a request frees. That includes what
+// earlier requests with an ID of 0 have used.
 type ID uint64
 
-// The parts of an ID. The largest send buffer has 1 GiB, and a queue 65535 requests.
+// The parts of an ID. The largest send buffer has 1 GiB, and the largest queue
+// 65535 requests.
 const (
 	bytesBack   ID = 1
 	slotBack    ID = 1 << 31
 	controlBack ID = 1 << 47
 	disconnects ID = 1 << 50 // the request ends the connection
 
-	// IDBits is how many bits an ID has.
+	// IDBits is the number of bits of an ID.
 	IDBits = 51
 )
 
@@ -118,8 +123,9 @@ func (id ID) bytes() int    { return int(id & (slotBack - 1)) }
 func (id ID) slots() int    { return int(id & (controlBack - 1) / slotBack) }
 func (id ID) controls() int { return int(id & (disconnects - 1) / controlBack) }
 
-// signal returns the ID of a request that gives something back. It is 0 if that can wait for the completion of a later one, because enough
-// is free until then. So an end that waits for an answer is not woken up for its question, too.
+// signal returns the ID of a request. It is 0 if the completion of a later
+// request can free the resources, because enough are free until then. So an end
+// that waits for an answer is not woken for its own question.
 func (s *State) signal(back ID, must bool) ID {
 	s.quiet += back
 	q := s.quiet
@@ -131,9 +137,11 @@ func (s *State) signal(back ID, must bool) ID {
 	return q
 }
 
-// canSend returns how many bytes may be sent in one message. The peer may have as many receives as credits. So a few of those
-// are left for control messages that it has perhaps not looked at: without a receive, one would hold up all that follows,
-// for as long as the peer's RNR timer says, which is 655 ms for librdmacm.
+// canSend returns the number of bytes that may be sent in one message. The peer
+// may have no more receives than credits. So a few credits are kept for control
+// messages that the peer may not have handled. A control message without a
+// receive would hold up all later messages for the peer's RNR timer, which is
+// 655 ms with librdmacm.
 func (s *State) canSend() int {
 	window, kept := s.limit-s.sent, 0
 	if s.peer.Credits >= 4*ControlSlots {
@@ -145,8 +153,8 @@ func (s *State) canSend() int {
 	return int(min(s.target[s.using].Length, MaxData))
 }
 
-// Room returns how many of n bytes fit into a message that may be sent now, and 0 if none may. It does not shrink before Send is called,
-// unless the connection ends.
+// Room returns how many of n bytes may be sent in one message now; 0 if none.
+// It does not shrink before Send is called, unless the connection ends.
 func (s *State) Room(n int) int {
 	if s.free < min(n, leastData) {
 		return 0
@@ -157,10 +165,11 @@ func (s *State) Room(n int) int {
 // RoomOutside is Room for bytes that are not in the send buffer.
 func (s *State) RoomOutside(n int) int { return min(n, s.canSend()) }
 
-// Offset returns where in the send buffer the next bytes belong.
+// Offset returns the place of the next bytes in the send buffer.
 func (s *State) Offset() int { return s.place }
 
-// Send takes n bytes of the send buffer, as many as Room has returned or fewer, but at least 1.
+// Send sends n bytes of the send buffer, where n is at least 1 and at most what
+// Room returned.
 func (s *State) Send(n int) Post {
 	p := s.send(n)
 	p.ID = s.signal(slotBack+bytesBack*ID(n), false)
@@ -190,7 +199,7 @@ func (s *State) send(n int) Post {
 	return p
 }
 
-// Complete takes the completion of a request.
+// Complete handles the completion of a request.
 func (s *State) Complete(id ID) {
 	s.free += id.bytes()
 	s.slots += id.slots()
@@ -200,7 +209,8 @@ func (s *State) Complete(id ID) {
 	}
 }
 
-// Buffered returns how many bytes of the send buffer are in use, or may be.
+// Buffered returns the number of bytes of the send buffer that are or may be in
+// use.
 func (s *State) Buffered() int { return s.config.SendBuffer - s.free }
 
 // Idle reports whether all requests with an ID have completed.
@@ -208,8 +218,10 @@ func (s *State) Idle() bool {
 	return s.slots+s.control+s.quiet.slots()+s.quiet.controls() == s.config.SendQueue
 }
 
-// Receive takes a message: its word, and how many bytes were written with it. The table is the own target table, which the peer may
-// be writing to. An error matches ErrViolation; the connection is then over.
+// Receive handles a message: its word, and the number of bytes written with it.
+// table is this end's target table, which the peer may be writing to. If the
+// peer has broken the protocol, the error matches ErrViolation, and the
+// connection is over.
 func (s *State) Receive(w Word, length int, table []byte) error {
 	if s.disconnected && w.Kind() != KindData {
 		return nil
@@ -257,7 +269,7 @@ func (s *State) receiveData(w Word, length int) error {
 	return nil
 }
 
-// count counts a message that takes a credit.
+// count counts a message that uses a credit.
 func (s *State) count(w Word) error {
 	if s.arrived == s.granted {
 		return violation("%v beyond the limit of %d messages", w, s.granted)
@@ -286,25 +298,27 @@ func (s *State) receiveUpdate(w Word, length int, table []byte) error {
 	return nil
 }
 
-// Unread returns how many bytes can be read.
+// Unread returns the number of bytes that can be read.
 func (s *State) Unread() int { return s.unread }
 
-// Next returns where in the receive buffer the unread bytes are, up to its end.
+// Next returns the offset and length of the unread bytes in the receive buffer,
+// up to its end.
 func (s *State) Next() (offset, n int) {
 	return s.position, min(s.unread, s.size()-s.position)
 }
 
 func (s *State) size() int { return int(s.config.Buffer.Length/2) * 2 }
 
-// Consume says that n of the unread bytes are not needed any more.
+// Consume frees the space of n unread bytes.
 func (s *State) Consume(n int) {
 	s.unread -= n
 	s.spare += n
 	s.position = (s.position + n) % s.size()
 }
 
-// Update returns the update that is due, if one is: it gives back half of the buffer, or lets the peer send more messages. Receives must
-// have been posted in place of those of all messages passed to Receive.
+// Update returns the update that is due, if any. It gives back half of the
+// buffer, or lets the peer send more messages. All messages passed to Receive
+// must have been replaced by newly posted receives.
 func (s *State) Update() (p Post, due bool) {
 	half := s.size() / 2
 	gives, grants := s.spare >= half, s.granted-s.arrived <= uint64(s.config.Credits)/2
@@ -345,7 +359,8 @@ func (s *State) takeControl(w Word) Post {
 // HasControl reports whether a control message can be sent.
 func (s *State) HasControl() bool { return s.control > 0 }
 
-// KeepAlive returns a request to write nothing to the peer, without a word, if it may be posted and no other is on its way.
+// KeepAlive returns a request to write no bytes, without a word, if it may be
+// posted and no other request is in flight.
 func (s *State) KeepAlive() (p Post, ok bool) {
 	if !s.Idle() || s.disconnected || s.said {
 		return Post{}, false
@@ -354,7 +369,7 @@ func (s *State) KeepAlive() (p Post, ok bool) {
 	return Post{Word: KeepAlive, ID: s.signal(controlBack, true)}, true
 }
 
-// CloseRead says that this end does not read any more. If due, there is a word to send.
+// CloseRead ends reading at this end. If due is true, the Post must be posted.
 func (s *State) CloseRead() (p Post, due bool) {
 	s.readable = false
 	if s.writable {
@@ -363,7 +378,7 @@ func (s *State) CloseRead() (p Post, due bool) {
 	return s.Disconnect()
 }
 
-// CloseWrite says that this end writes no more. If due, there is a word to send.
+// CloseWrite ends writing at this end. If due is true, the Post must be posted.
 func (s *State) CloseWrite() (p Post, due bool) {
 	if !s.writable {
 		return Post{}, false
@@ -378,8 +393,9 @@ func (s *State) CloseWrite() (p Post, due bool) {
 	return s.takeControl(Shutdown), true
 }
 
-// Disconnect ends both directions. If due, there is a word to send. Like those of the functions above, it takes a slot, which HasControl
-// must have said is there.
+// Disconnect ends both directions. If due is true, the Post must be posted.
+// Like CloseRead and CloseWrite, it needs a free slot: HasControl must have
+// returned true.
 func (s *State) Disconnect() (p Post, due bool) {
 	s.readable, s.writable = false, false
 	if s.disconnected || s.said {
@@ -392,8 +408,10 @@ func (s *State) Disconnect() (p Post, due bool) {
 // Ended reports whether the peer has ended its data.
 func (s *State) Ended() bool { return s.ended }
 
-// Gone reports whether the peer has ended both directions, and so does not care about what has not arrived.
+// Gone reports whether the peer has ended both directions. It then ignores data
+// that has not arrived.
 func (s *State) Gone() bool { return s.gone }
 
-// Disconnected reports whether the connection was ended in an orderly way: both directions, by either end or each by its own.
+// Disconnected reports whether the connection was ended in an orderly way: both
+// directions by one end, or each direction by its own end.
 func (s *State) Disconnected() bool { return s.disconnected }

@@ -39,7 +39,8 @@ func defaults() Config {
 	}
 }
 
-// end is an end with memory. What it posts reaches the other when the test says so.
+// end is an end with memory. What it posts reaches the other when the test says
+// so.
 type end struct {
 	*State
 	t      testing.TB
@@ -91,7 +92,8 @@ func (e *end) post(p Post, due bool) Word {
 	return p.Word
 }
 
-// write sends what fits into one message, of at most so many bytes, and returns how much.
+// write sends what fits into one message, of at most so many bytes, and returns
+// how much.
 func (e *end) write(b []byte, most int) int {
 	n := e.Room(min(len(b), most))
 	if n == 0 {
@@ -226,7 +228,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// Messages of a byte are limited by the credits while the peer does not look, and else by its memory.
+// Messages of a byte are limited by the credits while the peer does not look,
+// and else by its memory.
 func TestCredits(t *testing.T) {
 	a, b := connected(t, defaults(), defaults())
 	sendAll := func() (n int) {
@@ -271,7 +274,8 @@ func TestLimitWraps(t *testing.T) {
 	}
 }
 
-// While control messages may lie in the peer's receives, a few are left for more.
+// While control messages may lie in the peer's receives, a few are left for
+// more.
 func TestReceivesAreLeft(t *testing.T) {
 	a, b := connected(t, defaults(), defaults())
 	require.NotZero(t, a.update())
@@ -366,7 +370,8 @@ func TestKeepAlive(t *testing.T) {
 	require.Zero(t, a.post(a.KeepAlive()))
 }
 
-// The completions of most small messages need not be known, but before an end runs short of something one must be.
+// The completions of most small messages need not be known, but before an end
+// runs short of something one must be.
 func TestSignals(t *testing.T) {
 	for name, c := range map[string]struct {
 		change       func(*Config)
@@ -400,7 +405,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// So it is with updates. The last word always is signaled, and with its completion all is known.
+// So it is with updates. The last word always is signaled, and with its
+// completion all is known.
 func TestSignalsOfUpdates(t *testing.T) {
 	a, b := connected(t, defaults(), defaults())
 	var signaled []bool
@@ -494,7 +500,8 @@ func TestEntriesAreCopied(t *testing.T) {
 	require.Equal(t, Region{bufferAddr + half, key, half}, a.target[1])
 }
 
-// Between ends of different byte orders, entries are in that of who reads them.
+// Between ends of different byte orders, entries are in the byte order of the
+// reading end.
 func TestByteOrders(t *testing.T) {
 	big := defaults()
 	big.BigEndian = true
@@ -506,7 +513,8 @@ func TestByteOrders(t *testing.T) {
 	}
 }
 
-// Two ends of any sizes that do things in any order get every byte, whatever is on its way.
+// Two ends of any sizes that do things in any order get every byte, whatever is
+// on its way.
 func TestAnyOrder(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { anyOrder(t, seed) })
@@ -563,7 +571,8 @@ func anyOrder(t *testing.T, seed uint64) {
 	require.Equal(t, [2]int{total, total}, sent)
 }
 
-// Whatever a peer sends, the state stays sound: what can be read is in the buffer, and what is posted has a slot.
+// Whatever a peer sends, the state stays sound: what can be read is in the
+// buffer, and what is posted has a slot.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 1, 0x80, 0, 1, 0x80, 16, 0xe0, 0, 0, 2, 0})
 	f.Add([]byte{0, 0, 8, 0, 255, 0, 0, 8, 0, 255, 0x20, 0, 0, 0, 0})

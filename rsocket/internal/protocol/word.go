@@ -4,13 +4,14 @@ package protocol
 
 import "fmt"
 
-// A Word is the immediate data of a message: its kind in the upper three bits, and a value.
+// A Word is the immediate data of a message: the message's kind in the upper
+// three bits, and a value.
 type Word uint32
 
-// Kind is what a message is.
+// Kind is the kind of a message.
 type Kind uint8
 
-// The kinds of messages. Others are never sent.
+// The kinds of messages. No others are sent.
 const (
 	KindData    Kind = 0 // bytes of the stream; the value is their number
 	KindUpdate  Kind = 4 // a new limit in the low 16 bits, and perhaps a target entry
@@ -23,14 +24,15 @@ const (
 	valueMask = 1<<kindShift - 1
 )
 
-// The words that end a direction, or both. KeepAlive is never sent: it marks the request that is.
+// The words that end one direction or both. KeepAlive is never sent: it marks
+// the request of State.KeepAlive.
 const (
 	Disconnect = Word(KindControl) << kindShift
 	KeepAlive  = Disconnect | 1
 	Shutdown   = Disconnect | 2
 )
 
-// MaxData is the most bytes that a message can have.
+// MaxData is the largest number of bytes in a message.
 const MaxData = valueMask
 
 // Data returns the word for n bytes of the stream.
@@ -39,13 +41,13 @@ func Data(n int) Word { return Word(n) & valueMask }
 // Update returns the word for a new limit.
 func Update(limit uint16) Word { return Word(KindUpdate)<<kindShift | Word(limit) }
 
-// Kind returns what the message is.
+// Kind returns the kind of the message.
 func (w Word) Kind() Kind { return Kind(w >> kindShift) }
 
 // Value returns the lower 29 bits.
 func (w Word) Value() int { return int(w & valueMask) }
 
-// String says what the message is.
+// String returns the name of the message.
 func (w Word) String() string {
 	switch w {
 	case Disconnect:
