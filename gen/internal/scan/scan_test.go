@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -126,12 +127,30 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// TestPatience shows that a scan ends even if cc does not.
+// TestPatience shows that a scan ends even if cc does not, and that it is
+// processor time which counts.
 func TestPatience(t *testing.T) {
 	defer func(before time.Duration) { patience = before }(patience)
-	patience = 0
-	_, err := scanFile(t, "good/structs.h")
-	require.EqualError(t, err, "umbrella.h:1:1: the C parser finds no end")
+	patience = 100 * time.Millisecond
+	for name, step := range map[string]time.Duration{"busy": patience / 5, "starved": 0} {
+		t.Run(name, func(t *testing.T) {
+			done := make(chan int, 1)
+			looks := 0
+			_, ok := await(done, func() time.Duration {
+				looks++
+				if looks == 200 { // twice the patience by the clock
+					done <- 1
+				}
+				return time.Duration(looks) * step
+			})
+			require.Equal(t, step == 0, ok)
+		})
+	}
+	before := processorTime()
+	for range 1 << 27 {
+		runtime.KeepAlive(before)
+	}
+	require.Greater(t, processorTime(), before)
 }
 
 func TestMissingFiles(t *testing.T) {

@@ -16,9 +16,10 @@ import (
 	"modernc.org/cc/v4"
 )
 
-// patience bounds the time for headers which all other limits let pass. What
-// has no end by then goes on until the program ends.
-var patience = 10 * time.Second
+// patience bounds the processor time of the program for headers which all
+// other limits let pass. What has no end by then goes on until the program
+// ends.
+var patience = 30 * time.Second
 
 const (
 	endName = "<end>" // of what is appended to the headers
@@ -61,11 +62,29 @@ func translate(opts Options, include string) (*cc.AST, map[string]problem, []str
 		ast, unusable, problems := t.run()
 		done <- result{ast, unusable, problems}
 	}()
-	select {
-	case r := <-done:
-		return r.ast, r.unusable, slices.Collect(maps.Keys(t.files.checked)), report(r.problems)
-	case <-time.After(patience):
-		return nil, nil, nil, problem{t.source, 1, 1, "the C parser finds no end"}
+	r, ok := await(done, processorTime)
+	if !ok {
+		text := fmt.Sprintf("the C parser finds no end in %v of processor time", patience)
+		return nil, nil, nil, problem{t.source, 1, 1, text}
+	}
+	return r.ast, r.unusable, slices.Collect(maps.Keys(t.files.checked)), report(r.problems)
+}
+
+// await returns what comes from done, or false if spent grows by more than
+// patience before.
+func await[T any](done <-chan T, spent func() time.Duration) (r T, ok bool) {
+	limit := spent() + patience
+	look := time.NewTicker(patience / 100)
+	defer look.Stop()
+	for {
+		select {
+		case r = <-done:
+			return r, true
+		case <-look.C:
+			if spent() > limit {
+				return r, false
+			}
+		}
 	}
 }
 
