@@ -20,9 +20,10 @@ type CQ struct {
 	ring   *CompletionQueue
 	qps    map[*QP]bool // queue pairs that use it
 
-	staged  []duty // the duties of completions that are in the ring but not yet shown
-	cleared int    // number of staged completions that need no further answer
-	listed  bool   // whether it is in publication.cqs
+	staged   []duty // the duties of completions that are in the ring but not yet shown
+	answered int    // number of staged completions, from the first on, that need no further answer
+	ready    int    // number of these whose answers have left; during Publish
+	listed   bool   // whether it is in publication.cqs
 
 	moderation libibverbs.ModerateCq
 	held       uint32        // completions that moderation holds back an event for
@@ -163,7 +164,7 @@ func (q *CQ) show(n int) {
 		}
 	}
 	q.staged = q.staged[:copy(q.staged, q.staged[n:])]
-	q.cleared = max(0, q.cleared-n)
+	q.answered = max(0, q.answered-n)
 }
 
 // due fires the event for which the queue is armed, or holds it.
@@ -200,7 +201,7 @@ func (q *CQ) forget() {
 func (q *CQ) remove(number uint32) {
 	r := q.ring
 	end, kept := q.end(), r.Polled
-	staged, cleared := q.staged[:0], 0
+	staged, answered := q.staged[:0], 0
 	for n := r.Polled; n != end; n++ {
 		c := r.entry(n)
 		if c.QpNum == number {
@@ -210,12 +211,12 @@ func (q *CQ) remove(number uint32) {
 		kept++
 		if i := int(int32(n - r.Added)); i >= 0 {
 			staged = append(staged, q.staged[i])
-			if i < q.cleared {
-				cleared++
+			if i < q.answered {
+				answered++
 			}
 		}
 	}
-	q.staged, q.cleared = staged, cleared
+	q.staged, q.answered = staged, answered
 	atomic.StoreUint32(&r.Added, kept-uint32(len(staged)))
 }
 

@@ -3,35 +3,47 @@
 package engine
 
 import (
+	"slices"
 	"time"
 	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
 // A program may exit as soon as it sees that a message has arrived. The answers
-// that the device owes the peer would then be lost. So completions, and the
-// last bytes that a peer has written to memory, are staged first. Publish shows
-// them when the answers that they depend on have left the process.
+// that the device owes the peer would then be lost. So completions, events of
+// queue pairs, and the last bytes that a peer has written to memory, are staged
+// first. Publish shows each when the answers that it depends on have left the
+// process.
 
 // Outgoing is the way of packets out of the process.
 type Outgoing interface {
 	// Flush hands on the packets that Config.Send has buffered.
 	Flush()
-	// Mark remembers the packets that are still in the process. It returns true
-	// if there are none.
-	Mark() (left bool)
-	// Left reports whether the packets that Mark remembered have left the
-	// process or are lost.
-	Left() bool
-	// GiveUp makes Mark ignore the ways on which remembered packets are stuck,
-	// until they move again.
+	// Idle reports whether no packet is in the process any more.
+	Idle() bool
+	// Way returns the way of packets from an address to a queue pair. It
+	// returns nil if they stay in the process.
+	Way(src, dst wire.GID, qpn uint32) Way
+}
+
+// Way is the way of packets to one other process, or to several.
+type Way interface {
+	// Mark returns a number for the packets that were sent so far. It returns 0
+	// if none of them is in the process any more.
+	Mark() (mark uint64)
+	// Left reports whether the packets that were sent on the way before Mark
+	// returned mark have left the process or are lost. It is also true of a way
+	// that was given up.
+	Left(mark uint64) bool
+	// GiveUp gives up the way until a packet leaves on it.
 	GiveUp()
-	// Outside reports whether the peer of a queue pair is in another process.
-	Outside(p *QP) bool
 }
 
 const (
 	// patience limits the time that staged data waits for a peer that takes no
-	// packets.
+	// packets: until its answer is sent, and from then on until that has left.
 	patience = time.Second
 	// tailBytes is the number of bytes at the end of a WRITE that are written
 	// last.
@@ -45,27 +57,35 @@ type duty struct {
 	qp        *QP    // nil if there is no answer to wait for
 	answers   uint32 // the value of qp's responder.sent at which the answer has been sent
 	solicited bool   // whether a completion is of a message with the solicited bit
+
+	way      Way           // the way of the answer; nil if there is nothing to wait for
+	mark     uint64        // the way's, after the answer was sent
+	deadline time.Duration // the time at which the wait for mark ends; 0 until there is a mark
 }
 
 // tail is the staged end of a WRITE.
 type tail struct {
 	duty
-	cleared bool // see publication
-	told    bool // whether a completion that was staged later announces it
-	dst     []byte
-	data    [tailBytes]byte
+	left bool // whether its duty is done; during Publish
+	told bool // whether a completion that was staged later announces it
+	dst  []byte
+	data [tailBytes]byte
+}
+
+// stagedEvent is an event that waits for the answers that a queue pair owes at
+// the next call of Publish.
+type stagedEvent struct {
+	AsyncEvent
+	by   *QP // the queue pair; nil once the duty is known
+	duty duty
 }
 
 // publication has everything that is staged.
 type publication struct {
-	cqs   []*CQ  // queues with staged completions
-	tails []tail // without common bytes
-	owed  int    // number of unsent answers to other processes
-
-	// Staged data that needs no further answer is cleared. It is shown when the
-	// packets that were marked at that time have left.
-	cleared  bool          // whether anything is cleared: see tail.cleared and CQ.cleared
-	deadline time.Duration // the time at which cleared data is shown in any case
+	cqs    []*CQ  // queues with staged completions
+	tails  []tail // without common bytes
+	events []stagedEvent
+	owed   int // number of unsent answers to other processes
 }
 
 // Publish shows the program the staged data whose answers have left the
@@ -74,28 +94,12 @@ type publication struct {
 // Advance and Receive, once their packets are flushed. Without, nothing is
 // staged.
 func (d *Device) Publish() (next time.Duration) {
-	s, out := &d.staged, d.config.Outgoing
+	s := &d.staged
 	next = Never
-	for len(s.cqs) > 0 || len(s.tails) > 0 {
-		if s.cleared {
-			if !out.Left() {
-				if d.now < s.deadline {
-					next = s.deadline
-					break
-				}
-				out.GiveUp()
-			}
-			d.show()
-			continue
-		}
-		if next = d.clear(); !s.cleared {
-			break
-		}
-		if out.Mark() {
-			d.show()
-		} else {
-			s.deadline = d.now + patience
-		}
+	if len(s.cqs) > 0 || len(s.tails) > 0 || len(s.events) > 0 {
+		p := publishing{d, d.config.Outgoing.Idle(), Never}
+		p.showAll()
+		next = p.next
 	}
 	if event := d.advanceEvents(); event != 0 {
 		next = min(next, event)
@@ -103,65 +107,148 @@ func (d *Device) Publish() (next time.Duration) {
 	return next
 }
 
-// clear clears the staged data that needs no further answer. It returns when
-// the rest will have waited for too long.
-func (d *Device) clear() (next time.Duration) {
-	s := &d.staged
-	next = Never
-	all := s.owed == 0
-	// A completion must not be cleared before the tails of its queue pair that
-	// precede it. So no tail waits for tails of other queue pairs.
+// publishing is a call of Publish.
+type publishing struct {
+	device *Device
+	idle   bool          // whether no packet was in the process at its beginning
+	next   time.Duration // the time at which some duty will have waited for too long
+}
+
+// showAll shows all data whose duties are done: memory first, then completions,
+// then events. It checks their duties in the opposite order: a packet may leave
+// between two checks, and a completion must not be shown before the tails of
+// its queue pair that precede it.
+func (p *publishing) showAll() {
+	s := &p.device.staged
+	events := p.readyEvents()
+	for _, q := range s.cqs {
+		p.look(q)
+	}
 	for i := range s.tails {
 		t := &s.tails[i]
-		t.cleared = t.cleared || all || d.met(&t.duty, &next)
-		s.cleared = s.cleared || t.cleared
+		t.left = p.answered(&t.duty) && p.left(&t.duty)
 	}
-	for _, q := range s.cqs {
-		if all {
-			q.cleared = len(q.staged)
-		}
-		for q.cleared < len(q.staged) && d.met(&q.staged[q.cleared], &next) {
-			q.cleared++
-		}
-		s.cleared = s.cleared || q.cleared > 0
-	}
-	return next
-}
-
-// met reports whether a duty is done: the answer was sent, or has found no room
-// for too long. If not, it lowers next to the time when that will be too long.
-func (d *Device) met(y *duty, next *time.Duration) bool {
-	if y.qp == nil {
-		return true
-	}
-	r := &y.qp.responder
-	if int32(r.sent-y.answers) >= 0 {
-		return true
-	}
-	if r.overdue == 0 {
-		r.overdue = d.now + patience
-	}
-	if r.overdue <= d.now {
-		return true
-	}
-	*next = min(*next, r.overdue)
-	return false
-}
-
-// show shows the cleared data: memory first, then completions.
-func (d *Device) show() {
-	s := &d.staged
-	s.cleared = false
-	d.writeTails(func(t *tail) bool { return t.cleared })
+	p.device.writeTails(func(t *tail) bool { return t.left })
 	kept := s.cqs[:0]
 	for _, q := range s.cqs {
-		q.show(q.cleared)
+		q.show(q.ready)
 		if q.listed = len(q.staged) > 0; q.listed {
 			kept = append(kept, q)
 		}
 	}
 	clear(s.cqs[len(kept):])
 	s.cqs = kept
+	for _, e := range s.events[:events] {
+		p.device.config.AsyncEvent(e.AsyncEvent)
+	}
+	s.events = slices.Delete(s.events, 0, events)
+}
+
+// readyEvents returns the number of events, from the first on, whose duties are
+// done.
+func (p *publishing) readyEvents() (n int) {
+	s := &p.device.staged
+	for i := range s.events {
+		s.events[i].resolve()
+	}
+	for n < len(s.events) && p.answered(&s.events[n].duty) && p.left(&s.events[n].duty) {
+		n++
+	}
+	return n
+}
+
+// event makes an event of a queue pair. If the peer is in another process, the
+// event is staged until the answers that the peer is owed have left.
+func (q *QP) event(t libibverbs.EventType, object any) {
+	d := q.device
+	switch {
+	case d.config.AsyncEvent == nil:
+	case !q.outside:
+		d.event(t, object)
+	default:
+		d.staged.events = append(d.staged.events, stagedEvent{AsyncEvent: AsyncEvent{Type: t, Object: object}, by: q})
+	}
+}
+
+// resolve finds out which duty the event has.
+func (e *stagedEvent) resolve() {
+	if e.by != nil {
+		e.duty, e.by = e.by.duty(), nil
+	}
+}
+
+// forgetAnswers ends the wait of events for further answers of a queue pair.
+func (s *publication) forgetAnswers(q *QP) {
+	for i := range s.events {
+		e := &s.events[i]
+		if e.by == q {
+			e.resolve()
+		}
+		if e.duty.qp == q {
+			e.duty.qp = nil
+		}
+	}
+}
+
+// look finds out how many of a queue's completions can be shown.
+func (p *publishing) look(q *CQ) {
+	if p.idle && p.device.staged.owed == 0 {
+		q.ready = len(q.staged)
+		return
+	}
+	for q.answered < len(q.staged) && p.answered(&q.staged[q.answered]) {
+		p.mark(&q.staged[q.answered])
+		q.answered++
+	}
+	for q.ready = 0; q.ready < q.answered && p.left(&q.staged[q.ready]); {
+		q.ready++
+	}
+}
+
+// answered reports whether the answer of a duty was sent, or has found no room
+// for too long. If not, it lowers next to the time when that will be too long.
+func (p *publishing) answered(y *duty) bool {
+	if y.qp == nil || p.device.staged.owed == 0 {
+		return true
+	}
+	r := &y.qp.responder
+	if int32(r.sent-y.answers) >= 0 {
+		return true
+	}
+	now := p.device.now
+	if r.overdue == 0 {
+		r.overdue = now + patience
+	}
+	if r.overdue <= now {
+		return true
+	}
+	p.next = min(p.next, r.overdue)
+	return false
+}
+
+// mark notes which packets a duty waits for. Its answer was sent.
+func (p *publishing) mark(y *duty) {
+	if y.way != nil && !p.idle && y.deadline == 0 {
+		y.mark, y.deadline = y.way.Mark(), p.device.now+patience
+	}
+}
+
+// left reports whether the packets that a duty waits for have left, or have not
+// for too long. Its answer was sent.
+func (p *publishing) left(y *duty) bool {
+	if y.way == nil || p.idle {
+		return true
+	}
+	p.mark(y)
+	if y.way.Left(y.mark) {
+		return true
+	}
+	if y.deadline <= p.device.now {
+		y.way.GiveUp()
+		return true
+	}
+	p.next = min(p.next, y.deadline)
+	return false
 }
 
 // writeLast writes the last payload of a WRITE to b. It stages the last bytes.

@@ -12,36 +12,46 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// gate is a way out of a process that lets packets go when it is open.
+// gate is the ways out of a process. Packets leave on all of them while it is
+// open.
 type gate struct {
-	open           bool
-	marked, gaveUp bool
-	flushes        int
+	open    bool
+	flushes int
+	ways    map[uint32]*gateWay // by the number of the queue pair
 }
 
-func (g *gate) Flush() { g.flushes++ }
+func (g *gate) Flush()     { g.flushes++ }
+func (g *gate) Idle() bool { return g.open }
 
-func (g *gate) Mark() bool {
-	g.marked = !g.open && !g.gaveUp
-	return !g.marked
-}
-
-func (g *gate) Left() bool {
-	if g.open {
-		g.marked = false
+func (g *gate) Way(_, _ wire.GID, qpn uint32) Way {
+	w := g.ways[qpn]
+	if w == nil {
+		w = &gateWay{gate: g}
+		g.ways[qpn] = w
 	}
-	return !g.marked
+	return w
 }
 
-func (g *gate) GiveUp()          { g.marked, g.gaveUp = false, true }
-func (g *gate) Outside(*QP) bool { return true }
+// gateWay is a way on which packets leave while it is open, or the gate is.
+type gateWay struct {
+	gate         *gate
+	open, gaveUp bool
+	slow         bool // packets leave, but not those that are waited for
+}
+
+func (w *gateWay) Mark() uint64     { return 1 }
+func (w *gateWay) Left(uint64) bool { return w.gate.open || w.open || w.gaveUp && !w.slow }
+func (w *gateWay) GiveUp()          { w.gaveUp = true }
+
+// to returns the way to an end.
+func (g *gate) to(e *end) *gateWay { return g.Way(wire.GID{}, wire.GID{}, e.qp.number).(*gateWay) }
 
 // gated makes a pair of which b's packets go through a gate.
 func (n *network) gated(kind libibverbs.QpType, size int) (a, b *end, g *gate) {
 	for len(n.nodes) < 2 {
 		n.node(byte(1 + len(n.nodes)))
 	}
-	g = &gate{}
+	g = &gate{ways: map[uint32]*gateWay{}}
 	n.nodes[1].config.Outgoing = g
 	a, b = n.pair(kind, size)
 	return a, b, g
@@ -139,10 +149,168 @@ func TestGiveUp(t *testing.T) {
 	n.now = next
 	b.Advance(n.now)
 	require.Equal(t, Never, b.Publish())
-	require.True(t, g.gaveUp)
+	require.True(t, g.to(a).gaveUp)
 	send(2)
 	require.Equal(t, Never, b.Publish())
 	require.Equal(t, []result{ok(1), ok(2)}, results(b.recv))
+}
+
+// What one process takes no answer of keeps back what this one has done for it,
+// and nothing else.
+func TestWaysAreApart(t *testing.T) {
+	const size = 8
+	n := newNetwork(t, 1)
+	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 2*size)
+	a2, b2 := n.end(n.nodes[0], libibverbs.IBV_QPT_RC, nil, 2*size), n.end(n.nodes[1], libibverbs.IBV_QPT_RC, nil, 2*size)
+	n.join(a2, b2)
+	g.to(a2).open = true
+	for i, from := range []*end{a, a2} {
+		to := []*end{b, b2}[i]
+		n.fillRandom(from.mr.memory)
+		to.postRecv(7, to.mr.sge(size, size))
+		from.post(SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(to, 0), from.mr.sge(0, size))
+		from.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, from.mr.sge(size, size))
+	}
+	n.run()
+	next := b.Publish()
+	require.Equal(t, b.now+patience, next)
+	require.Equal(t, []result{ok(7)}, results(b2.recv))
+	require.Equal(t, a2.mr.memory, b2.mr.memory)
+	require.Empty(t, results(b.recv))
+	require.NotEqual(t, a.mr.memory[:size], b.mr.memory[:size])
+	n.now = next
+	b.Advance(n.now)
+	require.Equal(t, Never, b.Publish())
+	require.Equal(t, []result{ok(7)}, results(b.recv))
+	require.Equal(t, a.mr.memory, b.mr.memory)
+	require.True(t, g.to(a).gaveUp)
+	require.False(t, g.to(a2).gaveUp)
+}
+
+// What was answered at different times on a way that goes on slowly waits for
+// one patience each, at the same time.
+func TestSlowWay(t *testing.T) {
+	n := newNetwork(t, 1)
+	a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+	g.to(a).slow = true
+	for id := range uint64(3) {
+		b.postRecv(id, b.mr.sge(0, 8))
+		a.post(SendSlot{ID: id, Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		n.runFor(patience / 4)
+		b.Advance(n.now)
+		b.Publish()
+	}
+	for id := range uint64(3) {
+		require.Empty(t, poll(b.recv.ring))
+		n.now = b.Publish()
+		b.Advance(n.now)
+		b.Publish()
+		require.Equal(t, []result{ok(id)}, results(b.recv))
+	}
+}
+
+// A message that is not acknowledged is complete when it has left the process.
+func TestSendsLeave(t *testing.T) {
+	for name, kind := range map[string]libibverbs.QpType{"UC": libibverbs.IBV_QPT_UC, "UD": libibverbs.IBV_QPT_UD} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			slot := SendSlot{ID: 1, Opcode: libibverbs.IBV_WR_SEND}
+			var a, b *end
+			g := &gate{ways: map[uint32]*gateWay{}}
+			if kind == libibverbs.IBV_QPT_UC {
+				a, b, g = n.gated(kind, 64)
+			} else {
+				a, b = n.datagramPair()
+				b.config.Outgoing = g
+				slot = slot.to(b, a)
+			}
+			b.post(slot, b.mr.sge(0, 8))
+			n.run()
+			require.Equal(t, b.now+patience, b.Publish())
+			require.Empty(t, poll(b.send.ring))
+			g.to(a).open = true
+			require.Equal(t, Never, b.Publish())
+			require.Equal(t, []result{ok(1)}, results(b.send))
+		})
+	}
+}
+
+// An event that comes of what the peer has done is there when the answer has
+// left the process.
+func TestAnswersLeaveBeforeEvents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		event libibverbs.EventType
+		act   func(a, b *end)
+		reset bool
+	}{
+		"access": {libibverbs.IBV_EVENT_QP_ACCESS_ERR, func(a, b *end) {
+			s := SendSlot{Opcode: libibverbs.IBV_WR_RDMA_WRITE}.remote(b, 0)
+			s.RKey++
+			a.post(s, a.mr.sge(0, 8))
+		}, false},
+		"request": {libibverbs.IBV_EVENT_QP_REQ_ERR, func(a, b *end) {
+			b.postRecv(0, b.mr.sge(0, 1))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		}, false},
+		"reset": {libibverbs.IBV_EVENT_QP_REQ_ERR, func(a, b *end) {
+			b.postRecv(0, b.mr.sge(0, 1))
+			a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 1)
+			a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+			b.Publish()
+			b.takeEvents()
+			tt.act(a, b)
+			n.run()
+			require.Equal(t, b.now+patience, b.Publish())
+			b.requireEvents()
+			require.Len(t, results(a.send), 1, "the answer is on its way")
+			if tt.reset {
+				require.NoError(t, b.qp.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_RESET}, libibverbs.IBV_QP_STATE))
+			}
+			g.to(a).open = true
+			require.Equal(t, Never, b.Publish())
+			b.requireEvents(AsyncEvent{tt.event, b.qp})
+			require.Equal(t, Never, b.Publish())
+			b.requireEvents()
+		})
+	}
+	t.Run("queue pair is gone", func(t *testing.T) {
+		n := newNetwork(t, 1)
+		a, b, g := n.gated(libibverbs.IBV_QPT_RC, 64)
+		b.postRecv(0, b.mr.sge(0, 1))
+		a.post(SendSlot{Opcode: libibverbs.IBV_WR_SEND}, a.mr.sge(0, 8))
+		n.run() // not published before it is destroyed
+		require.NoError(t, b.qp.Destroy())
+		require.Len(t, b.staged.events, 1)
+		g.open = true
+		require.Equal(t, Never, b.Publish())
+		require.Empty(t, b.staged.events)
+	})
+	t.Run("shared receive queue", func(t *testing.T) {
+		n := newNetwork(t, 1)
+		n.node(1)
+		b := n.node(2)
+		g := &gate{ways: map[uint32]*gateWay{}}
+		b.config.Outgoing = g
+		s := b.srq(b.pd(), 4)
+		from, to := n.shared(n.nodes[0], b, s, 64)
+		postRecv(t, s.queue, 0, to.mr.sge(0, 64))
+		require.NoError(t, s.Modify(libibverbs.SrqAttr{SrqLimit: 1}, libibverbs.IBV_SRQ_LIMIT, nil, 0))
+		b.takeEvents()
+		from.post(SendSlot{Opcode: send}, from.mr.sge(0, 64))
+		n.run()
+		b.Publish()
+		b.requireEvents()
+		require.NoError(t, to.qp.Modify(&libibverbs.QpAttr{QpState: libibverbs.IBV_QPS_ERR}, libibverbs.IBV_QP_STATE))
+		b.Publish()
+		b.requireEvents()
+		g.open = true
+		b.Publish()
+		b.requireEvents(AsyncEvent{libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, s}, AsyncEvent{libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, to.qp})
+	})
 }
 
 // Later requests find memory as the earlier ones have left it, seen or not.
@@ -336,7 +504,7 @@ func TestStagedCompletions(t *testing.T) {
 	b.Publish()
 	g.open = false
 	send(a, b, 2)
-	b.Publish() // cleared
+	b.Publish() // answered
 	send(a2, b2, 3)
 	send(a, b, 4)
 	send(a2, b2, 5)
@@ -346,7 +514,7 @@ func TestStagedCompletions(t *testing.T) {
 	require.NoError(t, b.recv.Resize(newCompletions(8).Entries, 8, 8))
 	require.NoError(t, b.qp.Destroy())
 	require.Len(t, b.recv.staged, 2)
-	require.Zero(t, b.recv.cleared)
+	require.Zero(t, b.recv.answered)
 	g.open = true
 	b.Publish()
 	require.Equal(t, []result{ok(3), ok(5)}, results(b.recv))

@@ -32,7 +32,9 @@ type QP struct {
 	queued bool              // whether it is in schedule.ready
 
 	blocked bool // whether it is in schedule.blocked
-	outside bool // whether the peer is in another process
+
+	way     Way  // the way to the peer; nil if that is in this process
+	outside bool // whether there is a way and the peer is owed answers
 
 	orphan    bool          // whether the peer's process has ended
 	peerLasts time.Duration // if not 0, the time until which the end of the peer's process is hidden
@@ -230,7 +232,7 @@ func (q *QP) setState(state libibverbs.QpState) {
 	}
 	q.entered(from)
 	if state == libibverbs.IBV_QPS_ERR && from != state && q.srq != nil {
-		q.device.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)
+		q.event(libibverbs.IBV_EVENT_QP_LAST_WQE_REACHED, q)
 	}
 }
 
@@ -250,6 +252,6 @@ func (q *QP) drained() {
 	}
 	q.attr.SqDraining = 0
 	if q.attr.EnSqdAsyncNotify != 0 {
-		q.device.event(libibverbs.IBV_EVENT_SQ_DRAINED, q)
+		q.event(libibverbs.IBV_EVENT_SQ_DRAINED, q)
 	}
 }

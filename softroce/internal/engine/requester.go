@@ -308,7 +308,7 @@ func (q *QP) sendPacket(req *request) {
 	q.device.transmit(p)
 	if q.kind == libibverbs.IBV_QPT_UC && finished {
 		r.acked = r.sent
-		q.complete(libibverbs.IBV_WC_SUCCESS)
+		q.complete(libibverbs.IBV_WC_SUCCESS, q.way)
 	}
 }
 
@@ -597,7 +597,7 @@ func (q *QP) acknowledge(psn wire.PSN) bool {
 func (q *QP) passHead() {
 	r := &q.requester
 	r.acked = r.request(r.head).end()
-	q.complete(libibverbs.IBV_WC_SUCCESS)
+	q.complete(libibverbs.IBV_WC_SUCCESS, nil)
 	q.caughtUp()
 	q.settle()
 }
@@ -627,7 +627,7 @@ func (q *QP) settle() {
 		case req.packets != 0:
 			return
 		}
-		q.complete(libibverbs.IBV_WC_SUCCESS)
+		q.complete(libibverbs.IBV_WC_SUCCESS, nil)
 		if int32(r.send-r.head) < 0 {
 			r.send = r.head
 		}
@@ -724,8 +724,9 @@ func (q *QP) storeAnswer(src [][]byte, offset, n uint32) bool {
 	return f == noFault
 }
 
-// complete completes the oldest request.
-func (q *QP) complete(status libibverbs.WcStatus) {
+// complete completes the oldest request, whose packets no peer acknowledges if
+// there is a way, on which they leave the process.
+func (q *QP) complete(status libibverbs.WcStatus, way Way) {
 	r := &q.requester
 	req := r.request(r.head)
 	if status != libibverbs.IBV_WC_SUCCESS || q.signalAll || req.flags&libibverbs.IBV_SEND_SIGNALED != 0 {
@@ -733,7 +734,7 @@ func (q *QP) complete(status libibverbs.WcStatus) {
 		if status == libibverbs.IBV_WC_SUCCESS {
 			c.Opcode, c.ByteLen = wcOpcodes[req.opcode].opcode, req.length
 		}
-		q.sendCQ.add(c, duty{})
+		q.sendCQ.add(c, duty{way: way})
 	}
 	r.head++
 }
@@ -748,6 +749,6 @@ func (q *QP) sendCompletion(n uint32, status libibverbs.WcStatus) Completion {
 // failHead completes the oldest request with an error, and fails the queue
 // pair.
 func (q *QP) failHead(status libibverbs.WcStatus) {
-	q.complete(status)
+	q.complete(status, nil)
 	q.fail()
 }

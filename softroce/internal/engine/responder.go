@@ -191,7 +191,7 @@ func (q *QP) noteFirst() {
 	r := &q.responder
 	if q.attr.QpState == libibverbs.IBV_QPS_RTR && !r.established {
 		r.established = true
-		q.device.event(libibverbs.IBV_EVENT_COMM_EST, q)
+		q.event(libibverbs.IBV_EVENT_COMM_EST, q)
 	}
 }
 
@@ -252,7 +252,7 @@ func (q *QP) refuse(f *refusal) {
 		q.completeReceive(q.receiveCompletion(f.status), q.duty())
 	}
 	if q.kind == libibverbs.IBV_QPT_RC && !f.silent && !r.refused {
-		q.device.event(f.event, q)
+		q.event(f.event, q)
 	}
 	r.refused = true
 	q.fail()
@@ -333,7 +333,7 @@ func (q *QP) duty() duty {
 	if !q.outside {
 		return duty{}
 	}
-	return duty{qp: q, answers: q.responder.added}
+	return duty{qp: q, answers: q.responder.added, way: q.way}
 }
 
 // dutyOf returns the duty of data that waits for the answer to a packet. If the
@@ -440,7 +440,9 @@ func (q *QP) takeReceive() bool {
 		v.room += uint64(sge.Length)
 	}
 	if q.srq != nil {
-		q.srq.took()
+		if q.srq.took() {
+			q.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, q.srq)
+		}
 	}
 	return true
 }

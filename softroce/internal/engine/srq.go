@@ -122,13 +122,15 @@ func (s *SRQ) next() (*RecvSlot, bool) {
 	return s.queue.recv(freed), true
 }
 
-// took removes the receive that next returned. Its place is free at once, since
-// receives do not complete in the order of their posting.
-func (s *SRQ) took() {
+// took takes away the receive that next returned. Its place is free at once,
+// since receives do not complete in the order of their posting. It reports
+// whether the event of the limit is due.
+func (s *SRQ) took() (limitReached bool) {
 	freed := s.queue.Freed + 1
 	atomic.StoreUint32(&s.queue.Freed, freed)
-	if s.queue.waiting(freed, freed) < s.limit {
-		s.limit = 0
-		s.pd.device.event(libibverbs.IBV_EVENT_SRQ_LIMIT_REACHED, s)
+	if s.queue.waiting(freed, freed) >= s.limit {
+		return false
 	}
+	s.limit = 0
+	return true
 }

@@ -16,8 +16,10 @@ func (q *QP) entered(from libibverbs.QpState) {
 		return
 	case libibverbs.IBV_QPS_RTR:
 		s.psn = wire.PSN(q.attr.RqPsn).Add(0)
-		out := q.device.config.Outgoing
-		q.outside = out != nil && q.kind == libibverbs.IBV_QPT_RC && out.Outside(q)
+		if out := q.device.config.Outgoing; out != nil && q.kind != libibverbs.IBV_QPT_UD {
+			q.way = out.Way(q.path.sgid, q.path.dgid, q.attr.DestQpNum)
+			q.outside = q.way != nil && q.kind == libibverbs.IBV_QPT_RC
+		}
 	case libibverbs.IBV_QPS_RTS:
 		if from == libibverbs.IBV_QPS_RTR {
 			psn := wire.PSN(q.attr.SqPsn).Add(0)
@@ -41,7 +43,8 @@ func (q *QP) entered(from libibverbs.QpState) {
 func (q *QP) halt() {
 	q.sendAcks()
 	q.device.showTails()
-	q.outside, q.orphan, q.peerLasts = false, false, 0
+	q.device.staged.forgetAnswers(q)
+	q.way, q.outside, q.orphan, q.peerLasts = nil, false, false, 0
 	q.device.schedule.timers.remove(&q.requester.timer)
 	q.forgetCongestion()
 	q.device.schedule.remove(q)

@@ -22,6 +22,7 @@ func (q *QP) sendDatagram(req *request) {
 		q.failHead(libibverbs.IBV_WC_LOC_QP_OP_ERR)
 		return
 	}
+	var way Way
 	if req.length <= uint32(q.mtu) {
 		p := d.config.Packets.Get()
 		p.Opcode = wire.UDSendOnly
@@ -39,11 +40,15 @@ func (q *QP) sendDatagram(req *request) {
 			q.failHead(libibverbs.IBV_WC_LOC_PROT_ERR)
 			return
 		}
+		src, dst, qpn := p.SGID, p.DGID, p.DestQP
 		d.transmit(p)
+		if out := d.config.Outgoing; out != nil && !out.Idle() {
+			way = out.Way(src, dst, qpn)
+		}
 	}
 	r.send++
 	r.acked = req.end()
-	q.complete(libibverbs.IBV_WC_SUCCESS)
+	q.complete(libibverbs.IBV_WC_SUCCESS, way)
 }
 
 // receiveDatagram handles a datagram. It drops the datagram if q has no

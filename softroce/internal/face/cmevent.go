@@ -65,7 +65,7 @@ func (n *node) awaitAcks(acked *int, reported int) {
 	n.unlock() // the node does what has become due meanwhile
 	n.lock()
 	for *acked < reported {
-		n.acked.Wait()
+		n.standAside(n.acked.Wait)
 	}
 }
 

@@ -175,7 +175,7 @@ func (n *node) receiveMAD(from int, m manager.MAD) {
 
 func (n *node) sendMADTo(slot int, m manager.MAD) {
 	src, dst := wire.GIDOf(m.Src), wire.GIDOf(m.Dst)
-	n.sent = true
+	n.note(n.link.Way(slot))
 	n.link.Send(slot, madHeaderLen+len(m.Data), func(frame []byte) bool {
 		b := append(frame[:0], madFrame)
 		b = append(b, src[:]...)

@@ -310,6 +310,6 @@ func (n *node) retire(c *libibverbs.Context, o *counted64) {
 	x := n.contexts[c]
 	x.events = slices.DeleteFunc(x.events, func(e event) bool { return e.object == o })
 	for o.taken != o.acked && !x.closed {
-		n.acked.Wait()
+		n.standAside(n.acked.Wait)
 	}
 }

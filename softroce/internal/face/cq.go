@@ -149,9 +149,11 @@ func (n *node) destroyCQ(c *libibverbs.Cq) syscall.Errno {
 	if x.closed {
 		wait = 0
 	}
-	n.mu.Unlock() // whoever acknowledges events may need it
-	C.soft_retire_cq(q.soft(), wait)
-	n.mu.Lock()
+	n.standAside(func() {
+		n.mu.Unlock() // the call that acknowledges events may need it
+		C.soft_retire_cq(q.soft(), wait)
+		n.mu.Lock()
+	})
 	if c.Channel != nil {
 		c.Channel.Refcnt--
 	}

@@ -240,7 +240,7 @@ func (n *node) sendTo(slot int, p *wire.Packet) {
 	if n.link == nil || slot == 0 {
 		return
 	}
-	n.sent = true
+	n.note(n.link.Way(slot))
 	n.link.Send(slot, headerLen+p.Size(), func(frame []byte) bool {
 		b := append(frame[:0], packetFrame)
 		b = append(b, p.SGID[:]...)

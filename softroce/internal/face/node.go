@@ -49,7 +49,8 @@ type node struct {
 	link     *link.Link // nil: there are no neighbours
 	internet *internet  // nil: there are no other machines
 	packets  engine.PacketPool
-	sent     bool // something to another process, in the call of the program's that has the mutex
+	called   bool         // a call of the program's has the mutex
+	used     []engine.Way // on which it has sent something to other processes
 
 	groups      map[wire.GID]io.Closer // names of the groups that have queue pairs here
 	memberships map[wire.GID]members   // of groups that were sent to a short while ago
@@ -151,7 +152,7 @@ func (n *node) now() time.Duration { return time.Since(n.began) }
 // lock locks the node for a call of the program's.
 func (n *node) lock() {
 	n.mu.Lock()
-	n.sent = false
+	n.called = true
 }
 
 // unlock ends what lock began. The goroutine does what has become due. What the call has sent leaves the process first: the program may end
@@ -163,11 +164,12 @@ func (n *node) unlock() {
 	if n.link != nil {
 		n.link.Flush()
 	}
-	behind := n.sent && n.behind()
+	debts := n.debts()
+	n.called, n.used = false, n.used[:0]
 	n.mu.Unlock()
 	n.bell.Ring()
-	if behind {
-		n.awaitOutgoing()
+	if len(debts) > 0 {
+		await(debts)
 	}
 }
 

@@ -5,9 +5,11 @@
 package face
 
 import (
+	"slices"
 	"time"
 
 	"github.com/verbena-go/verbena/softroce/internal/engine"
+	"github.com/verbena-go/verbena/softroce/internal/link"
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
@@ -21,69 +23,89 @@ func (o *outgoing) Flush() {
 	}
 }
 
-// Mark remembers what is still in the process.
-func (o *outgoing) Mark() (left bool) {
+// Idle reports whether nothing is in the process that was sent.
+func (o *outgoing) Idle() bool {
 	switch {
 	case o.internet != nil:
-		return o.internet.mark()
+		return o.internet.idle()
 	case o.link != nil:
-		return o.link.Mark()
+		return o.link.Idle()
 	}
 	return true
 }
 
-// Left reports whether what Mark remembered has left the process.
-func (o *outgoing) Left() bool {
+// Way returns the way of packets from an address to a queue pair, nil if they
+// stay in the process.
+func (o *outgoing) Way(src, dst wire.GID, qpn uint32) engine.Way {
+	slot := int(qpn >> qpnBits)
 	switch {
 	case o.internet != nil:
-		return o.internet.left()
-	case o.link != nil:
-		return o.link.Left()
+		if s := o.internet.sockets[src]; s != nil && !o.device.Has(dst) {
+			return s
+		}
+	case o.link == nil || slot == o.slot || slot == 0:
+	case qpn == wire.MulticastQP:
+		return o.link.Way(link.Slots)
+	default:
+		return o.link.Way(slot)
 	}
-	return true
+	return nil
 }
 
-// GiveUp makes Mark ignore the neighbours or sockets that what it remembered waits for.
-func (o *outgoing) GiveUp() {
-	switch {
-	case o.internet != nil:
-		o.internet.giveUp()
-	case o.link != nil:
-		o.link.GiveUp()
+// note notes that the call of the program's that has the mutex, if there is
+// one, has sent something on a way.
+func (n *node) note(w engine.Way) {
+	if n.called && !slices.Contains(n.used, w) {
+		n.used = append(n.used, w)
 	}
 }
 
-// Outside reports whether a queue pair's peer is in another process.
-func (o *outgoing) Outside(q *engine.QP) bool {
-	gid, qpn, connected := q.Peer()
-	if o.internet != nil {
-		return connected && !o.device.Has(wire.GID(*gid.Raw()))
-	}
-	return connected && o.link != nil && int(qpn>>qpnBits) != o.slot
+// standAside calls wait, which gives the mutex to others and takes it again, in
+// a call of the program's. What these send is not this call's.
+func (n *node) standAside(wait func()) {
+	used := n.used
+	n.called, n.used = false, nil
+	wait()
+	n.called, n.used = true, used
 }
 
 // hurry is how long a call of the program's waits until what it has sent has left the process.
 const hurry = time.Second
 
-// awaitOutgoing waits until what a call has sent has left the process: the program may end when it returns. Mostly it has.
-func (n *node) awaitOutgoing() {
-	for until := time.Now().Add(hurry); time.Now().Before(until); time.Sleep(100 * time.Microsecond) {
-		n.mu.Lock()
-		behind := n.behind()
-		n.mu.Unlock()
-		if !behind {
-			return
-		}
-	}
+// debt is what a call of the program's has sent on a way, and is still in the
+// process.
+type debt struct {
+	way  engine.Way
+	mark uint64
 }
 
-// behind reports whether something that was sent is still in the process, and may leave it.
-func (n *node) behind() bool {
-	switch {
-	case n.internet != nil:
-		return n.internet.blocked()
-	case n.link != nil:
-		return n.link.Behind()
+// paid reports whether it has left, or goes to a peer that takes nothing.
+func (d debt) paid() bool { return d.way.Left(d.mark) }
+
+// debts returns what the call of the program's that has the mutex owes. Mostly
+// that is nothing.
+func (n *node) debts() (all []debt) {
+	for _, w := range n.used {
+		if d := (debt{w, w.Mark()}); !d.paid() {
+			all = append(all, d)
+		}
 	}
-	return false
+	return all
+}
+
+// await waits until what a call has sent has left the process: the program may
+// end when it returns. A peer that takes nothing makes one call wait in vain,
+// not the next ones.
+func await(all []debt) {
+	for until := time.Now().Add(hurry); ; time.Sleep(100 * time.Microsecond) {
+		if all = slices.DeleteFunc(all, debt.paid); len(all) == 0 {
+			return
+		}
+		if !time.Now().Before(until) {
+			break
+		}
+	}
+	for _, d := range all {
+		d.way.GiveUp()
+	}
 }

@@ -417,11 +417,11 @@ func (n *node) refreshSockets() ([]machineAddress, error) {
 // sendOut sends a packet to another machine, or another process of this one.
 func (n *node) sendOut(p *wire.Packet) {
 	u := n.internet
-	n.sent = true
 	s := u.sockets[p.SGID]
 	if s == nil {
 		return
 	}
+	n.note(s)
 	if u.src != p.SGID || u.dst != p.DGID {
 		u.src, u.dst, u.flow = p.SGID, p.DGID, wire.NewFlow(p.SGID, p.DGID, wire.Port)
 	}
@@ -478,30 +478,14 @@ func (u *internet) blocked() bool {
 	return false
 }
 
-// mark remembers what sockets keep, and reports whether there is nothing.
-func (u *internet) mark() (left bool) {
-	left = true
+// idle reports whether the system has taken everything that was sent.
+func (u *internet) idle() bool {
 	for _, s := range u.sockets {
-		left = s.Mark() && left
-	}
-	return left
-}
-
-// left reports whether the system has taken what mark remembered.
-func (u *internet) left() bool {
-	for _, s := range u.sockets {
-		if !s.Left() {
+		if !s.Idle() {
 			return false
 		}
 	}
 	return true
-}
-
-// giveUp makes mark ignore sockets that take no more, until they do.
-func (u *internet) giveUp() {
-	for _, s := range u.sockets {
-		s.GiveUp()
-	}
 }
 
 // maxMessages is how many messages wait for the connection manager at most. More are dropped, as if they were lost.

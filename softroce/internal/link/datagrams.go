@@ -151,6 +151,7 @@ type sender struct {
 	controls [outgoing][controlLen]byte
 	names    [outgoing]name
 	first, n int
+	before   uint64 // how many messages there were before messages[0]
 
 	data    [outgoing][]byte
 	vectors [outgoing]syscall.Iovec
@@ -170,6 +171,11 @@ type train struct {
 
 func (s *sender) len() int   { return s.n - s.first }
 func (s *sender) full() bool { return s.filled == outgoing }
+
+// begun and gone return how many messages there were, and how many of these are
+// not kept any more.
+func (s *sender) begun() uint64 { return s.before + uint64(s.n) }
+func (s *sender) gone() uint64  { return s.before + uint64(s.first) }
 
 // joins reports whether a datagram can be the next one of the last train.
 func (s *sender) joins(to netip.Addr, class, hops uint8, size int) bool {
@@ -287,6 +293,7 @@ func (s *sender) send(fd uintptr) bool {
 			again = !again
 		}
 	}
+	s.before += uint64(s.n)
 	s.first, s.n, s.filled = 0, 0, 0
 	return true
 }

@@ -64,6 +64,7 @@ type Handler interface {
 // Link is a node's end of its connections with the other nodes. Its owner calls Send, Room, Poll and Flush, one at a time.
 type Link struct {
 	slot     int
+	ways     [Slots + 1]Way
 	handler  Handler
 	bell     *Bell
 	listener net.Listener
@@ -74,7 +75,7 @@ type Link struct {
 	mu       sync.Mutex
 	peers    map[int]*peer
 	waiting  int               // peers that frames wait for
-	marked   int               // peers with frames that Mark saw
+	waited   uint64            // frames that have had to wait
 	full     bool              // there was no room for a peer since Resume was called last
 	sources  []*source         // replaced when it changes
 	gone     []int             // nodes that are gone
@@ -93,13 +94,18 @@ type Link struct {
 type peer struct {
 	slot    int
 	ring    writer
-	bell    *Bell    // nil until the node has answered
-	waiting [][]byte // frames that had no room
-	bytes   int      // of them
-	marked  int      // how many of them were there when Mark was called last
-	stuck   bool     // none has found room since GiveUp
-	ended   int      // Link.ended of the slot, in the beginning
-	called  bool     // is in Link.called
+	bell    *Bell   // nil until the node has answered
+	waiting []frame // that had no room
+	bytes   int     // of them
+	stuck   bool    // none has found room since GiveUp
+	ended   int     // Link.ended of the slot, in the beginning
+	called  bool    // is in Link.called
+}
+
+// frame is a frame that waits for room.
+type frame struct {
+	number uint64 // Link.waited, with this one
+	data   []byte
 }
 
 // source is a node that frames come from.
@@ -131,6 +137,7 @@ func Reserve() (*Link, error) {
 		losing: map[int]bool{}, arriving: map[uint64]bool{}, conns: map[net.Conn]bool{}, users: map[string]bool{},
 	}
 	l.arrived.L = &l.mu
+	l.makeWays()
 	l.helpers.Go(func() { l.accept(listener, l.serve) })
 	return l, nil
 }
@@ -485,7 +492,6 @@ func (l *Link) drop(slot int, p *peer) {
 	if len(p.waiting) > 0 {
 		l.waiting--
 	}
-	l.left(p, p.marked)
 	delete(l.peers, slot)
 	p.ring.memory.close()
 	if p.bell != nil {
@@ -563,7 +569,8 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	if len(p.waiting) == 0 {
 		l.waiting++
 	}
-	p.waiting = append(p.waiting, b)
+	l.waited++
+	p.waiting = append(p.waiting, frame{l.waited, b})
 	p.bytes += size
 	l.send(p)
 }
@@ -584,87 +591,24 @@ func (l *Link) Room(slot int) bool {
 func (l *Link) send(p *peer) {
 	for len(p.waiting) > 0 && p.ring.want() {
 		sent := 0
-		for _, frame := range p.waiting {
-			b := p.ring.begin(len(frame))
+		for _, f := range p.waiting {
+			b := p.ring.begin(len(f.data))
 			if b == nil {
 				break
 			}
-			copy(b, frame)
-			p.ring.end(len(frame))
-			p.bytes -= len(frame)
+			copy(b, f.data)
+			p.ring.end(len(f.data))
+			p.bytes -= len(f.data)
 			sent++
 		}
 		l.call(p)
 		p.waiting = slices.Delete(p.waiting, 0, sent)
 		p.stuck = p.stuck && sent == 0
-		l.left(p, sent)
 		if len(p.waiting) == 0 {
 			p.waiting = nil
 			l.waiting--
 		}
 	}
-}
-
-// left notes that the first n frames that waited for a peer do not any more.
-func (l *Link) left(p *peer, n int) {
-	if p.marked == 0 {
-		return
-	}
-	if p.marked = max(0, p.marked-n); p.marked == 0 {
-		l.marked--
-	}
-}
-
-// Mark remembers which frames wait in this process for room, and reports whether there are none. Those in a ring reach a node also if this process
-// ends.
-func (l *Link) Mark() (left bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.marked = 0
-	if l.waiting == 0 {
-		return true
-	}
-	for _, p := range l.peers {
-		if p.marked = 0; !p.stuck {
-			p.marked = len(p.waiting)
-		}
-		if p.marked > 0 {
-			l.marked++
-		}
-	}
-	return l.marked == 0
-}
-
-// Left reports whether none of the frames that Mark remembered waits any more.
-func (l *Link) Left() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.marked == 0
-}
-
-// Behind reports whether frames wait in this process for nodes that read.
-func (l *Link) Behind() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.waiting > 0 {
-		for _, p := range l.peers {
-			if len(p.waiting) > 0 && !p.stuck {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// GiveUp makes Mark ignore what waits for the nodes that frames that it remembered wait for, until these read again.
-func (l *Link) GiveUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.peers {
-		p.stuck = p.stuck || p.marked > 0
-		p.marked = 0
-	}
-	l.marked = 0
 }
 
 // Poll passes on what has arrived, and sends what waits for nodes that have room. It reports whether it has left

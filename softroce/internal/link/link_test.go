@@ -594,8 +594,9 @@ func TestSlowNode(t *testing.T) {
 	}
 }
 
-// What waits for room has not left the process, until the other node reads, or has ended.
-func TestMark(t *testing.T) {
+// What waits for room has not left the process, until the other node reads, or
+// has ended. What goes to others has.
+func TestWays(t *testing.T) {
 	for name, act := range map[string]func(b *owner){
 		"reads": func(b *owner) { b.mu.Unlock() },
 		"ends": func(b *owner) {
@@ -608,42 +609,73 @@ func TestMark(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _ := join(t)
 			b, _ := join(t)
-			require.True(t, a.Mark())
+			c, got := join(t)
+			toB, toC, all := a.Way(b.Slot()), a.Way(c.Slot()), a.Way(Slots)
 			b.mu.Lock() // so that it does not read
 			body := make([]byte, MaxFrame)
-			for a.Mark() {
-				require.True(t, a.Left())
-				require.False(t, a.Behind())
+			for a.Idle() {
+				for _, w := range []*Way{toB, toC, all} {
+					require.Zero(t, w.Mark())
+					require.True(t, w.Left(0))
+				}
 				a.send(b.Slot(), body)
 			}
-			require.False(t, a.Left())
-			require.True(t, a.Behind())
-			a.GiveUp()
-			require.True(t, a.Left())
-			require.False(t, a.Behind(), "the node does not read")
-			require.True(t, a.Mark())
-			act(b)
-			until(t, func() bool { return !a.waits() })
-			require.True(t, a.Mark())
-			require.True(t, a.Left())
+			early := toB.Mark()
+			require.NotZero(t, early)
+			require.False(t, toB.Left(early))
+			require.False(t, all.Left(early))
+			for range 10 {
+				a.send(c.Slot(), []byte("live"))
+				require.True(t, toC.Left(toC.Mark()))
+			}
+			got.until(t, func() bool { return len(got.frames[a.Slot()]) == 10 })
+			a.send(b.Slot(), body)
+			late := toB.Mark()
+			require.Greater(t, late, early)
 
-			c, _ := join(t)
+			toB.GiveUp()
+			toC.GiveUp()
+			require.True(t, toB.Left(late), "the node does not read")
+			require.True(t, all.Left(late))
+			act(b)
+			until(t, a.Idle)
+			require.True(t, toB.Left(late))
+
 			c.mu.Lock()
-			for a.Mark() {
+			for a.Idle() {
 				a.send(c.Slot(), body)
 			}
-			require.False(t, a.Left())
+			mark := toC.Mark()
+			require.True(t, toB.Left(mark))
+			require.False(t, toC.Left(mark), "it has read since it was given up")
+			require.True(t, toC.Left(late), "that has left before")
 			c.mu.Unlock()
-			until(t, a.Left)
+			until(t, func() bool { return toC.Left(mark) })
 		})
 	}
 }
 
-// waits reports whether frames wait for some node.
-func (o *owner) waits() bool {
-	o.Link.mu.Lock()
-	defer o.Link.mu.Unlock()
-	return o.waiting > 0
+// A node that reads slowly holds back what was sent when the mark was taken,
+// not what is sent later.
+func TestSlowReader(t *testing.T) {
+	a, _ := join(t)
+	b, _ := join(t)
+	w := a.Way(b.Slot())
+	b.mu.Lock()
+	body := make([]byte, MaxFrame)
+	for a.Idle() {
+		a.send(b.Slot(), body)
+	}
+	mark := w.Mark()
+	for range 2 * ringBytes / MaxFrame {
+		a.send(b.Slot(), body)
+	}
+	w.GiveUp()
+	require.True(t, w.Left(mark))
+	b.Poll() // once, so that there is some room
+	until(t, func() bool { return w.Left(mark) && !w.Left(w.Mark()) })
+	b.mu.Unlock()
+	until(t, a.Idle)
 }
 
 // The frames of a node that has ended come before the news of its end, also if it was known as a destination first and its ring is not a source yet.

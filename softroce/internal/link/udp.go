@@ -66,8 +66,8 @@ type Socket struct {
 	mu      sync.Mutex
 	out     sender
 	blocked atomic.Bool // the system takes no more for now
-	marked  bool        // it took no more when Mark was called
 	stuck   bool        // it has taken no more since GiveUp
+	closed  bool
 	resume  func()
 }
 
@@ -372,6 +372,9 @@ func (s *Socket) Close() error {
 	if s.poller != nil {
 		s.poller.remove(s)
 	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.using.Lock()
 	defer s.using.Unlock()
 	return s.conn.Close()
@@ -407,37 +410,47 @@ func (s *Socket) Flush() {
 // Blocked reports whether the system takes no more for now.
 func (s *Socket) Blocked() bool { return s.blocked.Load() }
 
-// Mark remembers what the system has not taken, and reports whether there is nothing.
-func (s *Socket) Mark() (left bool) {
+// Idle reports whether the system has taken everything.
+func (s *Socket) Idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked = s.out.len() > 0 && !s.stuck
-	return !s.marked
+	return s.out.len() == 0
 }
 
-// Left reports whether the system has taken what Mark remembered.
-func (s *Socket) Left() bool {
+// Mark returns a number for what was sent so far, 0 if the system has taken all
+// of it.
+func (s *Socket) Mark() (mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.marked
+	if s.out.len() == 0 {
+		return 0
+	}
+	return s.out.begun()
 }
 
-// GiveUp makes Mark ignore what the system does not take, until it takes something.
+// Left reports whether the system has taken what had been sent when Mark
+// returned mark. It is true, too, of a socket that is closed or was given up.
+func (s *Socket) Left(mark uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed || s.stuck || s.out.gone() >= mark
+}
+
+// GiveUp gives up the socket, if the system does not take something, until it
+// does.
 func (s *Socket) GiveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked, s.stuck = false, s.stuck || s.marked
+	s.stuck = s.out.len() > 0
 }
 
 // flush gives the system what is waiting. Whoever calls it has s.mu.
 func (s *Socket) flush() {
-	sent := true
+	sent, gone := true, s.out.gone()
 	if s.use(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
 		return
 	}
-	if sent {
-		s.marked, s.stuck = false, false
-	}
+	s.stuck = s.stuck && s.out.gone() == gone
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
 		s.poller.wake() // whoever sleeps there may not wait for room yet
 	}

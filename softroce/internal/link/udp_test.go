@@ -363,17 +363,30 @@ func TestSlowNetwork(t *testing.T) {
 		})
 		return filled
 	}
+	require.Zero(t, s.Mark())
 	for send() { // until as many wait as may
 	}
 	require.True(t, s.Blocked())
 	require.False(t, send())
+	mark := s.Mark()
+	require.False(t, s.Left(mark))
+	s.GiveUp()
+	require.True(t, s.Left(mark))
 	s.Flush() // does not block
 	require.Zero(t, resumed.Load())
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
 	until(t, func() bool { return resumed.Load() == 1 })
 	require.False(t, s.Blocked())
+	require.True(t, s.Idle())
+	require.True(t, s.Left(mark))
 	require.True(t, send())
+	require.False(t, s.Left(s.Mark()), "it has gone on since it was given up")
 	s.Flush()
+	require.True(t, s.Idle())
+	require.True(t, send())
+	mark = s.Mark()
+	require.NoError(t, s.Close())
+	require.True(t, s.Left(mark), "what a closed socket keeps is lost")
 }
 
 // TestSystemRefuses opens sockets on a thread for which a filter of the kernel's refuses what they need, as in a sandbox.
