@@ -27,8 +27,9 @@ import (
 
 var chaosTime = flag.Duration("chaos", 2*time.Second, "how long TestChaos goes on")
 
-// Whatever happens to the device while programs make objects and connections, use and end them: what has arrived are
-// the right bytes, nothing hangs, nothing is left, and afterwards all is well.
+// Whatever happens to the device while programs make objects and connections,
+// use and end them: what has arrived are the right bytes, nothing hangs,
+// nothing is left, and afterwards all is well.
 func TestChaos(t *testing.T) {
 	_, err := ibverbs.Devices()
 	require.NoError(t, err)
@@ -82,7 +83,8 @@ func wild(t *testing.T, duration time.Duration) {
 	for _, work := range []func(context.Context, *rand.Rand) error{transferred, connected, datagrams} {
 		require.NoError(t, work(bounded(t), random))
 	}
-	// Servers end after their clients, and removed devices are given back when the devices are next listed.
+	// Servers end after their clients, and removed devices are given back when
+	// the devices are next listed.
 	require.Eventually(t, func() bool { return len(ibverbs.OpenObjects()) == before }, patience, time.Millisecond, "%q", ibverbs.OpenObjects())
 	_, err := rdmacm.Devices()
 	require.NoError(t, err)
@@ -121,7 +123,7 @@ func chaos(random *rand.Rand) {
 	}
 }
 
-// errWrong are bytes that nobody has sent.
+// errWrong reports bytes that were not sent.
 var errWrong = errors.New("wrong bytes")
 
 // closers closes what was made, the last first.

@@ -17,11 +17,13 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// config makes a connection fail at once when a packet is lost, so that the program, and not the device, has to
-// send again. Most programs let the device try some times.
+// config makes a connection fail at once when a packet is lost, so that the
+// program, and not the device, has to send again. Most programs let the device
+// try some times.
 var config = &rdmacm.Config{RetryCount: -1, AckTimeout: 50 * time.Millisecond}
 
-// server passes on the messages of all clients until ctx ends. It returns its address.
+// server passes on the messages of all clients until ctx ends. It returns its
+// address.
 func server(ctx context.Context) (address string, messages <-chan string, err error) {
 	ln, err := rdmacm.Listen(ctx, "127.0.0.1:0", nil)
 	if err != nil {
@@ -72,7 +74,8 @@ func send(ctx context.Context, address string, texts ...string) (arrived int, er
 	return arrived, conn.Shutdown(ctx)
 }
 
-// A program that connects anew when its connection fails: does it get through when packets are lost?
+// A program that connects anew when its connection fails: does it get through
+// when packets are lost?
 func ExampleSetFaults() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -102,7 +105,8 @@ func ExampleSetFaults() {
 	// the server has hello
 }
 
-// A peer that dies between two messages: does the program know which one has arrived?
+// A peer that dies between two messages: does the program know which one has
+// arrived?
 func ExampleSetFaults_deadPeer() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

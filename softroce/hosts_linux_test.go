@@ -40,7 +40,8 @@ var (
 
 const hostPort = 7471
 
-// echo answers each message of a connection with itself, until the connection ends.
+// echo answers each message of a connection with itself, until the connection
+// ends.
 func echo(ctx context.Context, request *rdmacm.Request) error {
 	var receiver *rdmacm.Receiver
 	conn, err := request.Accept(ctx, &rdmacm.Config{HandshakeTimeout: 2 * time.Second, Setup: func(c *rdmacm.Conn) (err error) {
@@ -88,7 +89,8 @@ func serverHost(args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// clientHost connects to an address from another one, and sends each line of its input, for which it waits to come back.
+// clientHost connects to an address from another one, and sends each line of
+// its input, for which it waits to come back.
 func clientHost(args []string, stdout, stderr io.Writer) int {
 	if err := softroce.Use(softroce.Config{Network: "udp=" + args[0]}); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -145,7 +147,8 @@ func clientHost(args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// attackerHost sends the packets of its input to the device's port of other hosts, from any address.
+// attackerHost sends the packets of its input to the device's port of other
+// hosts, from any address.
 func attackerHost(_ []string, stdout, stderr io.Writer) int {
 	const headerIncluded6 = 36 // IPV6_HDRINCL; IPPROTO_RAW implies that of IPv4
 	var sockets [2]int
@@ -183,7 +186,8 @@ func attackerHost(_ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// datagramOf returns an IP packet with a UDP datagram. The system fills in IPv4's checksum.
+// datagramOf returns an IP packet with a UDP datagram. The system fills in
+// IPv4's checksum.
 func datagramOf(src, dst netip.Addr, payload []byte) []byte {
 	const udpHeader, hops = 8, 64
 	size := udpHeader + len(payload)
@@ -202,7 +206,8 @@ func datagramOf(src, dst netip.Addr, payload []byte) []byte {
 	return append(append(b, 0, 0), payload...)
 }
 
-// hosts are network namespaces on one bridge: a server, a client, and a host that attacks them.
+// hosts are network namespaces on one bridge: a server, a client, and a host
+// that attacks them.
 type hosts struct {
 	t                        *testing.T
 	which                    int // 0: IPv4, 1: IPv6
@@ -279,7 +284,8 @@ func (h *hosts) works() {
 	require.False(h.t, h.server.Ended(), h.server.Output())
 }
 
-// send has the attacker send packets from an address to the server or to the client.
+// send has the attacker send packets from an address to the server or to the
+// client.
 func (h *hosts) send(src netip.Addr, toClient bool, packets ...*wire.Packet) {
 	h.t.Helper()
 	dst := serverAddrs[h.which]
@@ -300,7 +306,8 @@ func (h *hosts) send(src netip.Addr, toClient bool, packets ...*wire.Packet) {
 	require.False(h.t, h.attacker.Ended(), h.attacker.Output())
 }
 
-// messagePacket returns the packet that carries a message of the connection manager.
+// messagePacket returns the packet that carries a message of the connection
+// manager.
 func messagePacket(m wire.Message) *wire.Packet {
 	data := wire.MAD(m)
 	return &wire.Packet{
@@ -321,7 +328,8 @@ func (h *hosts) requests() (from []netip.Addr) {
 	return from
 }
 
-// seen is what a host that reads along knows of the connection between the client and the server.
+// seen is what a host that reads along knows of the connection between the
+// client and the server.
 type seen struct {
 	req       *wire.REQ
 	rep       *wire.REP

@@ -21,8 +21,9 @@ import (
 
 func init() { hostPrograms["leaker"] = leaker }
 
-// leaker uses the device, by itself and with the process at an address, closes everything, and prints the goroutines that are left
-// apart from its own. Those that end soon it waits for.
+// leaker uses the device, by itself and with the process at an address, closes
+// everything, and prints the goroutines that are left apart from its own. Those
+// that end soon it waits for.
 func leaker(args []string, stdout, stderr io.Writer) int {
 	if err := softroce.Use(softroce.Config{}); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -63,7 +64,8 @@ func goroutines() []string {
 	return strings.Split(strings.TrimSpace(string(all)), "\n\n")[1:]
 }
 
-// has reports whether one of the functions is on a stack, as goleak.IgnoreAnyFunction looks.
+// has reports whether one of the functions is on a stack, as
+// goleak.IgnoreAnyFunction looks.
 func has(stack string, functions ...string) bool {
 	for line := range strings.Lines(stack) {
 		for _, f := range functions {

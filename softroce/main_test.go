@@ -11,7 +11,8 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// hostPrograms are the programs that the test binary becomes in network namespaces.
+// hostPrograms are the programs that the test binary becomes in network
+// namespaces.
 var hostPrograms = map[string]process.Program{}
 
 func TestMain(m *testing.M) {

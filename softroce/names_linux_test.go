@@ -56,8 +56,8 @@ var firstCalls = map[string]func() error{
 	"NewEventChannel": func() error { _, err := rdmacm.NewEventChannel(); return err },
 }
 
-// A process for which the network has no place says so at its first call. One of another
-// network does not mind.
+// A process for which the network has no place says so at its first call. One
+// of another network does not mind.
 func TestNoPlace(t *testing.T) {
 	start := func(program, network string) *process.Process {
 		cmd := process.Command(t, program)

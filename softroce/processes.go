@@ -4,20 +4,22 @@ package softroce
 
 import "github.com/verbena-go/verbena/softroce/internal/stat"
 
-// What [Processes] has found. As JSON it is what verbena softroce stat prints.
+// The result of [Processes]. Its JSON form is the output of verbena softroce
+// stat.
 type (
 	// Process is a process that uses the device.
 	Process = stat.Process
 	// Device is the device of a process.
 	Device = stat.Device
-	// Objects is how many objects a program has.
+	// Objects counts the open objects of a process.
 	Objects = stat.Objects
-	// Counters count what a device has sent and received, but for messages of the connection manager.
+	// Counters counts the packets of a device, without messages of the
+	// connection manager.
 	Counters = stat.Counters
-	// Retries count what had to be done again.
+	// Retries counts retransmissions and their causes.
 	Retries = stat.Retries
 	// QueuePair is a queue pair.
 	QueuePair = stat.QueuePair
-	// Peer is where a queue pair is connected to.
+	// Peer is the remote end of a queue pair.
 	Peer = stat.Peer
 )

@@ -11,12 +11,16 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/stat"
 )
 
-// Processes returns the processes of this user and network namespace that use the device, in the order of their
-// numbers, with their queue pairs and counters: this one, too, if it does. With a text in the environment variable
-// VERBENA_NETWORK, it returns those of this network only. They need not be Go programs, nor does this one use the device.
+// Processes returns the processes of this user and network namespace that use
+// the device, in the order of their PIDs, with their queue pairs and counters.
+// If the environment variable VERBENA_NETWORK is set, it returns only those on
+// that network. They need not be written in Go, and the caller need not use the
+// device itself.
 //
-// It waits for a process that does not answer, such as one that is stopped, until ctx ends, and two seconds at most, and says so in
-// its Error. It may be called concurrently. The error says that the system does not list sockets.
+// Processes waits for a process that does not answer, such as a stopped one,
+// until ctx ends, but for two seconds at most. The Error of that process then
+// has the reason. Processes fails if the system does not list sockets. It may
+// be called concurrently.
 func Processes(ctx context.Context) ([]Process, error) {
 	answers, err := link.Ask(ctx)
 	if err != nil {

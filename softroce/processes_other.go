@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Processes returns the processes that use the device. Here there are none.
+// Processes returns the processes that use the device. It fails on this system,
+// which has no such device.
 func Processes(context.Context) ([]Process, error) {
 	return nil, cerr.Platform("softroce.Processes")
 }

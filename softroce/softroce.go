@@ -8,66 +8,73 @@ import (
 	"time"
 )
 
-// name is the device's in VERBENA_DEVICE.
+// name is the name of the device in VERBENA_DEVICE.
 const name = "soft"
 
-// Config says what the device is like. The zero Config is a device like any other.
+// Config configures the device. The zero value gives a fault-free device that
+// reaches other processes on this machine.
 type Config struct {
-	// Network is how far the device reaches. If it is empty, that is processes of this machine. "udp" are all machines, and
-	// network cards with RoCE version 2, by the addresses that this machine has, but for those of the loopback interface; and
-	// "udp=192.0.2.1,2001:db8::1" the same by these addresses of it. It is what VERBENA_DEVICE has behind "soft:".
+	// Network selects the peers that the device can reach. It is the part of
+	// VERBENA_DEVICE after "soft:". Empty means processes on this machine.
+	// "udp" means processes on all machines, and network cards with RoCE
+	// version 2, over all addresses of this machine except loopback ones.
+	// "udp=192.0.2.1,2001:db8::1" means the same over these addresses only.
 	Network string
 
-	// Hostile, if it is not empty, makes the device as unfriendly as the InfiniBand specification lets a
-	// network and its devices be, and is the seed of how: packets of reliable connections and messages of the
-	// connection manager come late, twice or in another order; acknowledgements are slow; receivers that are
-	// ready say that they are not; queue pairs send a few packets at a time. Nothing is lost: a program that
-	// is correct sees no other results than without it, only later and in other orders. Any text will do.
+	// Hostile, if not empty, makes the device as unfriendly as the InfiniBand
+	// specification allows. Its text seeds a deterministic schedule. Packets of
+	// reliable connections and messages of the connection manager come late,
+	// twice or in another order. Acknowledgements are slow. Receivers that are
+	// ready answer that they are not. Queue pairs send a few packets at a time.
+	// Nothing is lost: a correct program sees the same results as without it,
+	// only later and in another order.
 	//
-	// If it is empty, the environment variable VERBENA_HOSTILE is the seed.
+	// If Hostile is empty, the environment variable VERBENA_HOSTILE has the
+	// seed.
 	Hostile string
 }
 
-// Packet is a packet on its way from a queue pair to another.
+// Packet is a packet on its way from one queue pair to another.
 type Packet struct {
 	Kind                Kind
 	Source, Destination netip.Addr
-	// DestQP is the number of the queue pair that the packet goes to: 1 for messages of the connection
+	// DestQP is the destination queue pair: 1 for messages of the connection
 	// manager, 0xFFFFFF for datagrams to a multicast group.
 	DestQP uint32
-	// PSN is the number that the packet has between its two queue pairs, of 24 bits. A packet that is sent
-	// again has the same one.
+	// PSN is the sequence number of the packet between its two queue pairs, of
+	// 24 bits. A retransmission has the same PSN.
 	PSN uint32
-	// First and Last say which part of its message the packet is; one that is the whole message is both.
+	// First and Last report the position of the packet in its message. Both are
+	// true for a packet that is the whole message.
 	First, Last bool
-	// Len is how many bytes of the program's data the packet carries.
+	// Len is the number of bytes of the program's data in the packet.
 	Len int
 }
 
-// Kind is what a packet is for.
+// Kind is the purpose of a packet.
 type Kind uint8
 
-// The kinds of packets. Those from REQ on are the connection manager's.
+// The kinds of packets. Those from REQ on belong to the connection manager.
 const (
-	Send           Kind = iota + 1 // part of a message, or a datagram
-	Write                          // part of an RDMA write
-	ReadRequest                    // asks for bytes
-	ReadResponse                   // part of them
-	AtomicRequest                  // asks for an atomic operation
-	AtomicResponse                 // says what was in memory before it
-	Ack                            // has received everything up to the packet's PSN
-	Nak                            // has missed the packet with the PSN, or refuses it
-	NotReady                       // had no receive for the packet with the PSN: an RNR NAK
+	Send           Kind = iota + 1 // carries a part of a message, or a datagram
+	Write                          // carries a part of an RDMA write
+	ReadRequest                    // requests bytes
+	ReadResponse                   // carries a part of the requested bytes
+	AtomicRequest                  // requests an atomic operation
+	AtomicResponse                 // carries the value before the atomic operation
+	Ack                            // acknowledges all packets up to PSN
+	Nak                            // reports a missing packet (its PSN), or refuses a request
+	NotReady                       // reports that there was no receive for the packet with the PSN: an RNR NAK
 
-	REQ     // asks for a connection
-	REP     // accepts one
-	RTU     // ready to use: answers REP
+	REQ     // requests a connection
+	REP     // accepts a connection
+	RTU     // answers REP: ready to use
 	REJ     // rejects a connection
-	MRA     // will answer later
+	MRA     // announces a late answer
 	DREQ    // ends a connection
-	DREP    // has ended it, too
-	SIDRREQ // asks for the queue pair of a datagram service
-	SIDRREP // says which it is
+	DREP    // agrees to the end
+	SIDRREQ // requests the queue pair of a datagram service
+	SIDRREP // answers with the queue pair
 )
 
 var kinds = [...]string{
@@ -76,7 +83,7 @@ var kinds = [...]string{
 	MRA: "MRA", DREQ: "DREQ", DREP: "DREP", SIDRREQ: "SIDR_REQ", SIDRREP: "SIDR_REP",
 }
 
-// String returns the name that the InfiniBand specification has for the kind.
+// String returns the name of the kind in the InfiniBand specification.
 func (k Kind) String() string {
 	if int(k) < len(kinds) && kinds[k] != "" {
 		return kinds[k]
@@ -84,15 +91,18 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Fault is what happens to a packet. The zero Fault lets it arrive.
+// Fault is what happens to a packet. The packet with the zero Fault arrives
+// unharmed.
 type Fault struct {
-	// Drop loses the packet. Nothing else happens to it then.
+	// Drop loses the packet. The other fields are then ignored.
 	Drop bool
-	// Corrupt changes a bit of the packet. As on a wire, the receiver finds out by the checksum and ignores the
-	// packet; a bit that the checksum does not cover, since routers may change it, does no harm.
+	// Corrupt flips a bit of the packet. As on a wire, the receiver detects
+	// that by the checksum and ignores the packet. A bit that the checksum does
+	// not cover, since routers may change it, does no harm.
 	Corrupt bool
-	// Duplicate is how many more times the packet arrives.
+	// Duplicate is the number of additional copies that arrive.
 	Duplicate int
-	// Delay makes the packet arrive that much later, and so after others that were sent behind it.
+	// Delay makes the packet arrive that much later, and so after packets that
+	// were sent later.
 	Delay time.Duration
 }

@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 			for range 3 {
 				require.NoError(t, conn.Send(ctx, memory.Sub(0, copy(memory.Bytes(), name))))
 			}
-			for range 3 { // who ends a connection whose RTU is lost takes from the server what it has not accepted
+			for range 3 { // the end of a connection whose RTU is lost takes the request away from the server
 				require.Equal(t, name, next(t, messages))
 			}
 			require.NoError(t, conn.Shutdown(ctx))
@@ -310,7 +310,8 @@ func TestSetAddresses(t *testing.T) {
 	require.NoError(t, sendOne(t, address))
 }
 
-// A device is removed with connections on it; the next one serves a program as the first did.
+// A device is removed with connections on it; the next one serves a program as
+// the first did.
 func TestRemoveAndInsert(t *testing.T) {
 	for range 3 {
 		d, err := ibverbs.Open("soft0")

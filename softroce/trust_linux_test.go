@@ -16,11 +16,12 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// The tests of this file have a host in a network namespace that attacks two others, one test for each row of the table in
-// docs/softroce.md.
+// The tests of this file have a host in a network namespace that attacks two
+// others, one test for each row of the table in docs/softroce.md.
 
-// ends are all messages that could end, hold up or establish the connection between the client and the server, or keep the
-// client's next one from being made, for one that knows all of its numbers.
+// ends are all messages that could end, hold up or establish the connection
+// between the client and the server, or keep the client's next one from being
+// made, for one that knows all of its numbers.
 func (h *hosts) ends(s seen, toClient bool) (all []*wire.Packet) {
 	mine, yours, guid, yourQPN, myQPN := s.req.LocalCommID, s.rep.LocalCommID, s.req.LocalCAGUID, s.serverQPN, s.clientQPN
 	if toClient {
@@ -46,7 +47,8 @@ func (h *hosts) ends(s seen, toClient bool) (all []*wire.Packet) {
 	return all
 }
 
-// A host that sends from its own address, and knows all numbers of a connection of others.
+// A host that sends from its own address, and knows all numbers of a connection
+// of others.
 func TestHostOfItsOwn(t *testing.T) {
 	eachFamily(t, func(t *testing.T, h *hosts) {
 		own, client := attackerAddrs[h.which], clientAddrs[h.which]
@@ -55,7 +57,8 @@ func TestHostOfItsOwn(t *testing.T) {
 		h.send(own, false, h.ends(s, false)...)
 		h.send(own, true, h.ends(s, true)...)
 		h.works()
-		// In the name of the client's device: with its queue pairs, and those that it will have.
+		// In the name of the client's device: with its queue pairs, and those
+		// that it will have.
 		for i := range uint32(64) {
 			req := h.request(own, 1000+i)
 			req.LocalCAGUID, req.LocalQPN = s.req.LocalCAGUID, s.clientQPN+i-32
@@ -90,7 +93,8 @@ func TestHostOfItsOwn(t *testing.T) {
 	})
 }
 
-// The peer of a connection: it asks for the longest times, and then answers nothing. The server's other connections go on.
+// The peer of a connection: it asks for the longest times, and then answers
+// nothing. The server's other connections go on.
 func TestHostIsAPeer(t *testing.T) {
 	eachFamily(t, func(t *testing.T, h *hosts) {
 		own := attackerAddrs[h.which]
@@ -105,7 +109,8 @@ func TestHostIsAPeer(t *testing.T) {
 	})
 }
 
-// A host that sends with the addresses of others, and guesses the numbers of their connections.
+// A host that sends with the addresses of others, and guesses the numbers of
+// their connections.
 func TestHostGuesses(t *testing.T) {
 	eachFamily(t, func(t *testing.T, h *hosts) {
 		s := h.seen()
@@ -137,7 +142,8 @@ func TestHostGuesses(t *testing.T) {
 			})
 		}
 		h.works()
-		// Addresses that no host can have, that of the server itself, and one without a way back.
+		// Addresses that no host can have, that of the server itself, and one
+		// without a way back.
 		impossible := []netip.Addr{server, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.77")}
 		if h.which == 1 {
 			impossible = []netip.Addr{server, netip.IPv6Loopback(), netip.MustParseAddr("2001:db8:77::1")}
@@ -155,8 +161,9 @@ func TestHostGuesses(t *testing.T) {
 	})
 }
 
-// A host that sees all packets and sends with the addresses of others can do what the peer can. This also shows that packets
-// of the attacker arrive, and do what they say, if nothing in them is wrong.
+// A host that sees all packets and sends with the addresses of others can do
+// what the peer can. This also shows that packets of the attacker arrive, and
+// do what they say, if nothing in them is wrong.
 func TestHostSeesAll(t *testing.T) {
 	eachFamily(t, func(t *testing.T, h *hosts) {
 		s := h.seen()

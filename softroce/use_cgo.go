@@ -16,14 +16,18 @@ import (
 
 func init() { dl.Provide(name, dl.Device{Find: face.Lookup, Open: face.Open}) }
 
-// Use makes the device the program's, whatever VERBENA_DEVICE says. It must come
-// before any call that needs libibverbs or librdmacm, and fails after one that
-// took the installed libraries. It fails, too, if the device is in use already and
-// c.Network or c.Hostile is neither empty nor what it was, and if the device cannot have the network:
-// the error matches syscall.EADDRINUSE if another process or the kernel has its UDP port, and syscall.EAGAIN if as
-// many processes of this user as can be are in the machine's network. It does not block, and may be called concurrently.
+// Use selects the device for the program, whatever VERBENA_DEVICE says. It must
+// come before any call that needs libibverbs or librdmacm.
 //
-// The error matches errors.ErrUnsupported where Go cannot call C.
+// Use fails after a call that took the installed libraries. It fails if the
+// device is in use already and c.Network or c.Hostile is neither empty nor the
+// current value. It also fails if the device cannot have the network. The error
+// then matches syscall.EADDRINUSE if another process or the kernel has its UDP
+// port, and syscall.EAGAIN if the machine's network already has the maximum
+// number of processes of this user. The error matches errors.ErrUnsupported
+// where Go cannot call C.
+//
+// Use does not block, and may be called concurrently.
 func Use(c Config) error {
 	if err := dl.Use(name); err != nil {
 		return fmt.Errorf("softroce.Use: %w", err)
@@ -39,12 +43,14 @@ func Use(c Config) error {
 	return nil
 }
 
-// SetFaults makes f say what happens to each packet that this process sends from now on, those of the
-// connection manager included; nil ends it. Packets that f has delayed arrive nevertheless.
+// SetFaults makes f decide the fate of each packet that this process sends from
+// now on, including those of the connection manager. nil ends it. Packets that
+// f has delayed still arrive.
 //
-// f is called for one packet after the other, in the order in which they are sent. Meanwhile the device does
-// nothing else: f must return soon and must not call this package, or any of RDMA. If f ends its goroutine instead, as testing.T.FailNow
-// does, the packet arrives.
+// f is called for one packet at a time, in the order in which they are sent,
+// and holds up the device meanwhile. f must return soon and must not call this
+// package or any RDMA function. If f ends its goroutine instead, as
+// testing.T.FailNow does, the packet arrives.
 func SetFaults(f func(Packet) Fault) {
 	if f == nil {
 		face.SetFaults(nil)
@@ -53,7 +59,7 @@ func SetFaults(f func(Packet) Fault) {
 	face.SetFaults(func(p *wire.Packet) face.Fault { return face.Fault(f(packetOf(p))) })
 }
 
-// packetOf returns what a program sees of a packet.
+// packetOf returns a packet as programs see it.
 func packetOf(p *wire.Packet) Packet {
 	return Packet{
 		Kind: kindOf(p), Source: p.SGID.Addr(), Destination: p.DGID.Addr(), DestQP: p.DestQP, PSN: uint32(p.PSN),
@@ -95,36 +101,45 @@ func kindOf(p *wire.Packet) Kind {
 	return Ack
 }
 
-// SetPort brings the device's port down, or up again. While it is down everything that is sent is lost, so
-// connections fail once they have sent again as often as they may. The program gets the events that it gets
-// from a card whose cable is pulled: IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. The error says that the device is removed.
+// SetPort brings the device's port down, or up again. While it is down, all
+// sent packets are lost, so connections fail once they have used up their
+// retries. The program gets the events of a card whose cable is pulled:
+// IBV_EVENT_PORT_ERR and IBV_EVENT_PORT_ACTIVE. SetPort fails if the device has
+// been removed.
 func SetPort(up bool) error { return failed("SetPort", face.SetPort(up)) }
 
-// Remove pulls the device out. The program gets IBV_EVENT_DEVICE_FATAL, and for each of its connections
-// RDMA_CM_EVENT_DEVICE_REMOVAL; requests that are under way complete with errors; from then on everything fails except for
-// what closes objects, and there is no device, until [Insert]. The error says that it is removed already.
+// Remove pulls the device out. The program gets IBV_EVENT_DEVICE_FATAL, and
+// RDMA_CM_EVENT_DEVICE_REMOVAL for each of its connections. Requests in
+// progress complete with errors. From then on, all calls fail except those that
+// close objects, and there is no device until [Insert]. Remove fails if the
+// device has already been removed.
 func Remove() error { return failed("Remove", face.Remove()) }
 
-// Insert plugs in another device after [Remove], with the same name and addresses. What was made on the old one
-// stays with that. The error says that there is a device.
+// Insert plugs in another device after [Remove], with the same name and
+// addresses. Objects of the removed device stay with it. Insert fails if a
+// device is already plugged in.
 func Insert() error { return failed("Insert", face.Insert()) }
 
-// SetAddresses makes these the addresses of the device, in this order, instead of those of the machine; nil
-// ends that. An address that the device had before keeps its place in the table of GIDs. Each that comes or goes makes an
-// event IBV_EVENT_GID_CHANGE. Connections of an address that goes stay as they are. Connections need addresses that the machine
-// has, too; other uses do not. The error says that the device is removed, or that no port can have one of the addresses.
+// SetAddresses replaces the addresses of the device by the given ones, in this
+// order; nil restores those of the machine. An address that the device had
+// before keeps its place in the GID table. Each added or removed address makes
+// an event IBV_EVENT_GID_CHANGE. Connections of a removed address stay as they
+// are. Connections need addresses that the machine has as well; other uses do
+// not. SetAddresses fails if the device has been removed, or if a port cannot
+// have one of the addresses.
 func SetAddresses(addresses []netip.Addr) error {
 	return failed("SetAddresses", face.SetAddresses(addresses))
 }
 
-// Capture writes all packets that this process sends to w in the format of pcap, which Wireshark and tshark
-// read: as RoCE version 2 has them from the IP header on, those of the connection manager included, and those that a
-// fault then drops. It writes until stop is called, which returns the first error of w; after that
-// nothing is written.
+// Capture writes all packets that this process sends to w in the pcap format,
+// which Wireshark and tshark read. They have the form of RoCE version 2 from
+// the IP header on. They include those of the connection manager, and those
+// that a fault then drops. Capture continues until stop is called. stop returns
+// the first error of w; nothing is written after such an error.
 //
 // Capture calls w.Write once per packet and holds up the device meanwhile, so w
-// must not block, and must not call this package, or any of RDMA. It returns w's
-// error if writing the file's header fails.
+// must not block, and must not call this package or any RDMA function. It
+// returns w's error if writing the file's header fails.
 func Capture(w io.Writer) (stop func() error, err error) {
 	stop, err = face.Capture(w)
 	return stop, failed("Capture", err)

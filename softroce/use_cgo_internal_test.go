@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/softroce/internal/wire"
 )
 
-// A program may send datagrams to the connection manager's queue pair, and they need not be its messages.
+// A program may send datagrams to the connection manager's queue pair, and they
+// need not be its messages.
 func TestDatagramsToQueuePair1(t *testing.T) {
 	message := make([]byte, wire.MADLen)
 	for name, payload := range map[string][][]byte{

@@ -11,25 +11,29 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Use makes the device the program's. This program cannot call C, and has none.
+// Use selects the device for the program. It fails, as this program cannot call
+// C.
 func Use(Config) error { return cerr.Platform("softroce.Use") }
 
-// SetFaults makes f say what happens to packets. This program has none.
+// SetFaults makes f decide the fate of packets. It has no effect here, as this
+// program has no device.
 func SetFaults(func(Packet) Fault) {}
 
-// SetPort brings the device's port down or up. This program has no device.
+// SetPort brings the device's port down or up. It fails, as this program has no
+// device.
 func SetPort(bool) error { return cerr.Platform("softroce.SetPort") }
 
-// Remove pulls the device out. This program has none.
+// Remove pulls the device out. It fails, as this program has no device.
 func Remove() error { return cerr.Platform("softroce.Remove") }
 
-// Insert plugs in another device. This program can have none.
+// Insert plugs in another device. It fails, as this program cannot have one.
 func Insert() error { return cerr.Platform("softroce.Insert") }
 
-// SetAddresses changes the device's addresses. This program has no device.
+// SetAddresses changes the device's addresses. It fails, as this program has no
+// device.
 func SetAddresses([]netip.Addr) error { return cerr.Platform("softroce.SetAddresses") }
 
-// Capture writes all packets to w. This program has none.
+// Capture writes all packets to w. It fails, as this program has no device.
 func Capture(io.Writer) (stop func() error, err error) {
 	return func() error { return nil }, cerr.Platform("softroce.Capture")
 }
