@@ -1,4 +1,4 @@
-// A module of its own, so that nobody who imports Verbena has Prometheus' client in the graph of modules.
+// A module of its own, so that programs that import Verbena do not have Prometheus' client in the graph of modules.
 module github.com/verbena-go/verbena/prometheus
 
 go 1.26.0
@@ -8,6 +8,7 @@ require github.com/verbena-go/verbena v0.0.0
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
+	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -18,7 +19,6 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/spf13/pflag v1.0.10 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect

@@ -5,8 +5,8 @@
 package clib
 
 import (
-	"bytes"
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,8 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 
 	_ "github.com/verbena-go/verbena/internal/testutil/ownnetwork"
@@ -28,7 +26,7 @@ import (
 var folder string
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"softroce": softroce.Main, "devices": rdmadevices.Main, "lastword": lastWord})
+	process.Become(map[string]process.Program{"lastword": lastWord})
 	os.Exit(run(m))
 }
 
@@ -38,9 +36,12 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(folder)
-	var stdout, stderr bytes.Buffer
-	if softroce.Main([]string{"libs", folder}, &stdout, &stderr) != 0 {
-		panic(stderr.String())
+	programs, err := process.Build("verbena")
+	if err != nil {
+		panic(err)
+	}
+	if out, err := exec.Command(filepath.Join(programs, "verbena"), "softroce", "libs", folder).CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("verbena softroce libs: %v\n%s", err, out))
 	}
 	return m.Run()
 }
@@ -64,7 +65,7 @@ func compile(t *testing.T, name string, args ...string) (path string) {
 func conventions(t *testing.T, test string) *process.Process {
 	t.Helper()
 	path := compile(t, "conventions", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
-	cmd := process.Command(t, "softroce", "run", "-l", folder, path, test)
+	cmd := process.Cmd(t, "verbena", "softroce", "run", "-l", folder, path, test)
 	return process.Start(t, cmd)
 }
 
@@ -126,7 +127,7 @@ func TestFaults(t *testing.T) {
 		"fault_ignored": syscall.SIGSEGV, "sent": syscall.SIGSEGV, "given_up": syscall.SIGSEGV,
 	} {
 		t.Run(test, func(t *testing.T) {
-			p := process.Start(t, process.Command(t, "softroce", "run", "-l", folder, program, test))
+			p := process.Start(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, program, test))
 			status := p.Wait()
 			require.Empty(t, p.Output())
 			if sig == 0 {
@@ -141,12 +142,12 @@ func TestFaults(t *testing.T) {
 // A program that is linked to librdmacm alone has libc before libibverbs.
 func TestOneLibrary(t *testing.T) {
 	program := compile(t, "onelibrary", "-L", folder, "-l:librdmacm.so.1", "-Wl,-rpath-link,"+folder)
-	p := process.Start(t, process.Command(t, "softroce", "run", "-l", folder, program))
+	p := process.Start(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, program))
 	require.Zero(t, p.Wait(), p.Output())
 }
 
 func TestDlopen(t *testing.T) {
-	p := process.Run(t, process.Command(t, "softroce", "run", "-l", folder, compile(t, "dlopen", "-ldl")))
+	p := process.Run(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, compile(t, "dlopen", "-ldl")))
 	require.Zero(t, p.Wait())
 	require.Empty(t, p.Output())
 }
@@ -166,7 +167,7 @@ func TestWithoutDevice(t *testing.T) {
 	require.Zero(t, p.Wait(), "%s", p.Output())
 	require.Contains(t, p.Stderr(), "softroce: "+part+"/libverbena-softroce.so: cannot open")
 
-	status := process.Run(t, process.Command(t, "softroce", "run", "-l", part, "true"))
+	status := process.Run(t, process.Cmd(t, "verbena", "softroce", "run", "-l", part, "true"))
 	require.Equal(t, 1, status.Wait())
 	require.Contains(t, status.Stderr(), "verbena softroce libs "+part+" builds the libraries")
 }
@@ -180,11 +181,11 @@ func TestCaptureVariable(t *testing.T) {
 	sizes := []int64{0}
 	for range 2 {
 		compile(t, "conventions", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
-		cmd := process.Command(t, "softroce", "run", "-l", folder, "rdma_server")
+		cmd := process.Cmd(t, "verbena", "softroce", "run", "-l", folder, "rdma_server")
 		cmd.Env = append(cmd.Env, "VERBENA_CAPTURE="+path)
 		server := process.Start(t, cmd)
 		for { // until the server listens
-			cmd := process.Command(t, "softroce", "run", "-l", folder, "rdma_client", "-s", "127.0.0.1")
+			cmd := process.Cmd(t, "verbena", "softroce", "run", "-l", folder, "rdma_client", "-s", "127.0.0.1")
 			cmd.Env = append(cmd.Env, "VERBENA_CAPTURE="+path)
 			if process.Run(t, cmd).Wait() == 0 {
 				break
@@ -201,7 +202,7 @@ func TestCaptureVariable(t *testing.T) {
 
 	other := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, []byte("something else that is longer than the header"), 0o600))
-	cmd := process.Command(t, "softroce", "run", "-l", folder, "ibv_devices")
+	cmd := process.Cmd(t, "verbena", "softroce", "run", "-l", folder, "ibv_devices")
 	cmd.Env = append(cmd.Env, "VERBENA_CAPTURE="+other)
 	p := process.Run(t, cmd)
 	require.Zero(t, p.Wait())
@@ -284,20 +285,20 @@ func exports(t *testing.T, path string) map[string]bool {
 func TestScript(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+compile(t, "dlopen", "-ldl")+" && exit 9\n"), 0o700))
-	p := process.Run(t, process.Command(t, "softroce", "run", "-l", folder, script))
+	p := process.Run(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, script))
 	require.Equal(t, 9, p.Wait())
 	require.Empty(t, p.Output())
 }
 
 // A Go program that is not checked by softroce does not get the device, and is told what to do.
 func TestGoProgram(t *testing.T) {
-	cmd := process.Command(t, "devices")
+	cmd := process.Cmd(t, "verbena", "devices")
 	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+folder, "VERBENA_DEVICE=")
 	p := process.Run(t, cmd)
 	require.Equal(t, 1, p.Wait())
 	require.Contains(t, p.Stderr(), "softroce: this is a Go program, and one process cannot have Go twice: import github.com/verbena-go/verbena/softroce")
 
-	p = process.Run(t, process.Command(t, "softroce", "run", "-l", folder, process.Self(t)))
+	p = process.Run(t, process.Cmd(t, "verbena", "softroce", "run", "-l", folder, process.Self(t)))
 	require.Equal(t, 1, p.Wait())
 	require.Contains(t, p.Stderr(), "it is a Go program")
 }

@@ -65,8 +65,8 @@ func TestLastWord(t *testing.T) {
 			for _, way := range wayNames {
 				for _, ender := range w.enders {
 					t.Run(fmt.Sprintf("%s/C and C/%s/%s/%s", network, w.operation, way, ender), func(t *testing.T) {
-						args := []string{"run", "-l", folder, path, "rounds", strconv.Itoa(*rounds), w.operation, way, ender, network, "1000"}
-						p := process.Start(t, process.Command(t, "softroce", args...))
+						args := []string{"softroce", "run", "-l", folder, path, "rounds", strconv.Itoa(*rounds), w.operation, way, ender, network, "1000"}
+						p := process.Start(t, process.Cmd(t, "verbena", args...))
 						for !p.Ended() { // however many rounds there are
 							time.Sleep(10 * time.Millisecond)
 						}

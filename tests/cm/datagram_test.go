@@ -20,18 +20,6 @@ import (
 )
 
 // called returns the last call of a function.
-func called(t *testing.T, c *fakelib.Provider, function string) fakelib.Call {
-	t.Helper()
-	calls := c.Calls()
-	for i := len(calls) - 1; i >= 0; i-- {
-		if calls[i].Name() == function {
-			return calls[i]
-		}
-	}
-	require.Fail(t, "not called", "%s in %v", function, c.Names())
-	return fakelib.Call{}
-}
-
 // Soft-RoCE has neither port spaces of IPoIB nor addresses of InfiniBand for
 // datagrams.
 func TestDatagramInfos(t *testing.T) {
@@ -60,14 +48,14 @@ func TestDatagramInfos(t *testing.T) {
 			conn, err := new(rdmacm.Dialer).DialDatagramInfo(bounded(t), tt.info, &rdmacm.DatagramConfig{PrivateData: []byte("hello")})
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())
-			require.EqualValues(t, tt.ps, called(t, c, "rdma_create_id").Arg(3))
-			resolve := called(t, c, "rdma_resolve_addr")
+			require.EqualValues(t, tt.ps, c.Last("rdma_create_id").Arg(3))
+			resolve := c.Last("rdma_resolve_addr")
 			for _, arg := range []int{1, 2} {
 				require.Equal(t, tt.family, fakelib.Struct[librdmacm.Sockaddr](resolve, arg).SaFamily)
 			}
 			require.Contains(t, c.Names(), tt.route)
 			require.NotContains(t, c.Names(), tt.without)
-			require.EqualValues(t, tt.data, fakelib.Struct[librdmacm.ConnParam](called(t, c, "rdma_connect"), 1).PrivateDataLen)
+			require.EqualValues(t, tt.data, fakelib.Struct[librdmacm.ConnParam](c.Last("rdma_connect"), 1).PrivateDataLen)
 
 			c.Forget()
 			ln, err := rdmacm.ListenDatagramInfo(bounded(t), tt.info, nil)
@@ -76,8 +64,8 @@ func TestDatagramInfos(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, req.Reject(nil))
 			require.NoError(t, ln.Close())
-			require.EqualValues(t, tt.ps, called(t, c, "rdma_create_id").Arg(3))
-			require.Equal(t, tt.family, fakelib.Struct[librdmacm.Sockaddr](called(t, c, "rdma_bind_addr"), 1).SaFamily)
+			require.EqualValues(t, tt.ps, c.Last("rdma_create_id").Arg(3))
+			require.Equal(t, tt.family, fakelib.Struct[librdmacm.Sockaddr](c.Last("rdma_bind_addr"), 1).SaFamily)
 		})
 	}
 }
@@ -90,8 +78,8 @@ func TestGroupsOfInfiniBand(t *testing.T) {
 	require.Equal(t, "192.0.2.1", conn.LocalAddr().Addr().String())
 	require.False(t, conn.RemoteAddr().IsValid())
 	require.NoError(t, conn.Close())
-	require.EqualValues(t, rdmacm.PortSpaceIPoIB, called(t, c, "rdma_create_id").Arg(3))
-	require.EqualValues(t, libibverbs.AF_IB, fakelib.Struct[librdmacm.Sockaddr](called(t, c, "rdma_join_multicast"), 1).SaFamily)
+	require.EqualValues(t, rdmacm.PortSpaceIPoIB, c.Last("rdma_create_id").Arg(3))
+	require.EqualValues(t, libibverbs.AF_IB, fakelib.Struct[librdmacm.Sockaddr](c.Last("rdma_join_multicast"), 1).SaFamily)
 	require.Contains(t, c.Names(), "rdma_leave_multicast")
 }
 

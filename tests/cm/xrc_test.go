@@ -32,7 +32,7 @@ func TestXRCClient(t *testing.T) {
 	p := fakelib.OpenProvider(t)
 	ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
 	require.NoError(t, err)
-	create := called(t, c, "rdma_create_ep")
+	create := c.Last("rdma_create_ep")
 	info := fakelib.Struct[librdmacm.Addrinfo](create, 1)
 	require.EqualValues(t, librdmacm.RAI_PASSIVE, info.AiFlags)
 	require.EqualValues(t, rdmacm.PortSpaceIB, info.AiPortSpace)
@@ -70,7 +70,7 @@ func TestXRCServer(t *testing.T) {
 	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
 	require.NoError(t, err)
 	require.Contains(t, p.Names(), "ibv_create_srq_ex")
-	domain := called(t, p, "ibv_open_xrcd")
+	domain := p.Last("ibv_open_xrcd")
 	number, err := srq.Num()
 	require.NoError(t, err)
 	require.NotZero(t, number)
@@ -86,7 +86,7 @@ func TestXRCServer(t *testing.T) {
 
 	p.Forget()
 	require.NoError(t, ep.Close())
-	require.Equal(t, []int64{domain.Result()}, called(t, p, "ibv_close_xrcd").Args())
+	require.Equal(t, []int64{domain.Result()}, p.Last("ibv_close_xrcd").Args())
 	require.NoError(t, ln.Close())
 }
 

@@ -15,18 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/cmtime"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
 // patience is how long anything may take that must happen.
 const patience = 2 * time.Minute
-
-func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"cmtime": cmtime.Main})
-	m.Run()
-}
 
 // program is one of the two cmtimes.
 type program struct {
@@ -42,7 +36,7 @@ var (
 func (p program) start(t testing.TB, args ...string) *process.Process {
 	t.Helper()
 	if p == ours {
-		return process.Start(t, process.Command(t, "cmtime", args...))
+		return process.Start(t, process.Cmd(t, "cmtime", args...))
 	}
 	return process.Start(t, exec.Command("cmtime", args...))
 }

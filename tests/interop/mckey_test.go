@@ -22,7 +22,7 @@ const group, group6 = "239.86.69.68", "ff0e::5645:4d43"
 // join starts a member and returns when it has joined.
 func join(t *testing.T, p program, args ...string) *process.Process {
 	t.Helper()
-	if !p.self { // whose output would come at its end
+	if !p.ours { // whose output would come at its end
 		p.command, args = "stdbuf", append([]string{"-oL", "mckey"}, args...)
 	}
 	m := p.start(t, args...)

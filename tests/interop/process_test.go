@@ -13,16 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/mckey"
-	"github.com/verbena-go/verbena/internal/cmd/rcopy"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
-	"github.com/verbena-go/verbena/internal/cmd/rping"
-	"github.com/verbena-go/verbena/internal/cmd/rstream"
-	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
-	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -31,13 +21,7 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{
-		"rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main, "mckey": mckey.Main,
-		"rdmaclient": rdmaclient.Main, "rdmaserver": rdmaserver.Main,
-		"rdmaxclient": rdmaxclient.Main, "rdmaxserver": rdmaxserver.Main,
-		"rstream": rstream.Main, "rcopy": rcopy.Main,
-		"datagrams": datagramsMain,
-	})
+	process.Become(map[string]process.Program{"datagrams": datagramsMain})
 	m.Run()
 }
 
@@ -73,7 +57,7 @@ func resources(t *testing.T, kind string) []string {
 // program is one that a test starts.
 type program struct {
 	name    string
-	self    bool // this test binary
+	ours    bool // of the folder cmd
 	command string
 }
 
@@ -85,8 +69,8 @@ var (
 // start runs the program. It is killed if it outlives the test.
 func (p program) start(t *testing.T, args ...string) *process.Process {
 	t.Helper()
-	if p.self {
-		return process.Start(t, process.Command(t, p.command, args...))
+	if p.ours {
+		return process.Start(t, process.Cmd(t, p.command, args...))
 	}
 	return process.Start(t, exec.Command(p.command, args...))
 }

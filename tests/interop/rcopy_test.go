@@ -52,7 +52,7 @@ func TestRcopy(t *testing.T) {
 			server := pair[0].start(t)
 			listens(t, server)
 			for _, size := range copySizes() {
-				if size == 0 && !pair[1].self {
+				if size == 0 && !pair[1].ours {
 					continue // TestRcopyEmpty
 				}
 				original, content := newFile(t, size)
@@ -71,7 +71,7 @@ func TestRcopy(t *testing.T) {
 				require.Equal(t, os.FileMode(0o751), info.Mode())
 			}
 			require.False(t, server.Ended())
-			if pair[0].self {
+			if pair[0].ours {
 				interrupt(server)
 				require.Zero(t, server.Wait())
 				require.Empty(t, server.Stderr())
@@ -103,7 +103,7 @@ func TestRcopyEmpty(t *testing.T) {
 func TestRcopyPaths(t *testing.T) {
 	d := needDevice(t)
 	start := func(dir string, args ...string) *process.Process {
-		cmd := process.Command(t, ourRcopy.command, args...)
+		cmd := process.Cmd(t, ourRcopy.command, args...)
 		cmd.Dir = dir
 		return process.Start(t, cmd)
 	}
@@ -130,7 +130,7 @@ func TestRcopyFails(t *testing.T) {
 			listens(t, server)
 			client := pair[1].run(t, original, v4+":"+filepath.Join(t.TempDir(), "no", "such", "folder"))
 			require.NotZero(t, client.Wait())
-			if pair[1].self {
+			if pair[1].ours {
 				require.Contains(t, client.Stderr(), "OPEN: the server says: no such file or directory\n")
 			}
 			client = pair[1].run(t, original, v4, "-p", "7429")

@@ -64,7 +64,7 @@ func TestRstreamKilled(t *testing.T) {
 			we := pair[0].start(t, append(args, "-b", d.IPv4.String())...)
 			listens(t, we)
 			they := pair[1].start(t, append(args, "-s", d.IPv4.String())...)
-			if !pair[0].self {
+			if !pair[0].ours {
 				we, they = they, we
 			}
 			they.Eventually("is connected", func() bool { return strings.Count(strings.Join(resources(t, "qp"), ""), "type RC state RTS") == 2 })

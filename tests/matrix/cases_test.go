@@ -152,7 +152,7 @@ func mismatched(m meeting) {
 func copies(sizes ...int) func(meeting) {
 	return func(m meeting) {
 		server := m.serve("rcopy", "")
-		folder := publicFolder(m.T)
+		folder := readable(m.T)
 		require.NoError(m, os.Chmod(folder, 0o777)) // the server may be the user nobody
 		original, copied := filepath.Join(folder, "original"), filepath.Join(folder, "copy")
 		for _, size := range sizes {
@@ -222,7 +222,7 @@ func perftest(name, flags string) func(meeting) {
 	return func(m meeting) {
 		start := func(s side, h host, args string) onHost {
 			if s == ours {
-				return s.start(m.T, h, "rdmaperf", ourTest.Replace(name+" "+flags)+" "+m.expand(args))
+				return s.start(m.T, h, "perf", ourTest.Replace(name+" "+flags)+" "+m.expand(args))
 			}
 			more := flags
 			if h.device != "" { // C's takes the first, not the one with the address

@@ -10,15 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 // The number of cases, for the last line.
 var passed, failed int
 
 func TestMain(m *testing.M) {
-	process.Become(programs)
 	status := m.Run()
 	if passed+failed > 0 {
 		fmt.Printf("interop: %d passed, %d failed\n", passed, failed)

@@ -3,36 +3,30 @@
 package matrix
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/cmtime"
-	"github.com/verbena-go/verbena/internal/cmd/mckey"
-	"github.com/verbena-go/verbena/internal/cmd/rcopy"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaclient"
-	"github.com/verbena-go/verbena/internal/cmd/rdmadevices"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaserver"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaxclient"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaxserver"
-	"github.com/verbena-go/verbena/internal/cmd/rping"
-	"github.com/verbena-go/verbena/internal/cmd/rstream"
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
-	"github.com/verbena-go/verbena/internal/cmd/ucmatose"
-	"github.com/verbena-go/verbena/internal/cmd/udaddy"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
-// programs are ours, by the names of those that they are to work with.
-var programs = map[string]process.Program{
-	"cmtime": cmtime.Main, "mckey": mckey.Main, "rping": rping.Main, "ucmatose": ucmatose.Main, "udaddy": udaddy.Main,
-	"rdma_client": rdmaclient.Main, "rdma_server": rdmaserver.Main,
-	"rdma_xclient": rdmaxclient.Main, "rdma_xserver": rdmaxserver.Main, "rdmaperf": rdmaperf.Main, "rdmadevices": rdmadevices.Main,
-	"softroce": softroce.Main,
-	"rcopy":    rcopy.Main, "rstream": rstream.Main,
+// programs are ours that do not have the names of those that they are to work
+// with, by these names.
+var programs = map[string][]string{
+	"rdma_client": {"rdmaclient"}, "rdma_server": {"rdmaserver"}, "rdma_xclient": {"rdmaxclient"}, "rdma_xserver": {"rdmaxserver"},
+	"perf": {"verbena", "perf"}, "devices": {"verbena", "devices"},
+}
+
+// ourProgram returns what starts our program that is to work with the one of the
+// name: the program's name, and the arguments that come first.
+func ourProgram(name string) (program string, args []string) {
+	if words := programs[name]; words != nil {
+		return words[0], words[1:]
+	}
+	return name, nil
 }
 
 // side is whose program it is.
@@ -56,24 +50,22 @@ type onHost struct {
 // outlives the test.
 func (s side) start(t testing.TB, h host, name, args string) onHost {
 	t.Helper()
+	if h.udp != nil {
+		p := onNetwork(t, h, h.udp.network(), name, strings.Fields(args)...)
+		h.udp.join(p.Process)
+		return p
+	}
 	theirProgram := append([]string{"stdbuf", "-oL", name}, strings.Fields(args)...)
 	cmd := h.command(theirProgram[0], theirProgram[1:]...)
 	switch {
-	case h.udp != nil:
-		cmd = h.command(publicSelf, strings.Fields(args)...)
-		cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+h.udp.network(), "VERBENA_NETWORK="+h.soft)
-		p := onHost{process.Start(t, cmd), t, h}
-		h.udp.join(p.Process)
-		return p
 	case s == ours:
-		cmd = h.command(process.Self(t), strings.Fields(args)...)
-		cmd.Env = process.Env(name)
+		program, first := ourProgram(name)
+		cmd = h.command(process.CmdPath(t, program), append(first, strings.Fields(args)...)...)
 	case h.soft != "":
-		cmd = h.command(process.Self(t), append([]string{"run", "-l", softLibraries}, theirProgram...)...)
-		cmd.Env = process.Env("softroce")
+		cmd = h.command(process.CmdPath(t, "verbena"), append([]string{"softroce", "run", "-l", softLibraries}, theirProgram...)...)
 	}
 	if h.soft != "" {
-		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+h.soft)
+		cmd.Env = append(os.Environ(), "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+h.soft)
 	}
 	return onHost{process.Start(t, cmd), t, h}
 }

@@ -3,7 +3,6 @@
 package matrix
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
+	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
 // softLibraries is the folder with the libraries that C's programs run with on the device in user space.
@@ -27,8 +26,7 @@ func TestSoft(t *testing.T) {
 		t.Skip("make interop-soft runs it")
 	}
 	softLibraries = t.TempDir()
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, softroce.Main([]string{"libs", softLibraries}, &stdout, &stderr), "%s", &stderr)
+	require.Zero(t, process.Run(t, process.Cmd(t, "verbena", "softroce", "libs", softLibraries)).Wait())
 
 	n := 0
 	meet := func(k kase, client, server side) {

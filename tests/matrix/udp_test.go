@@ -5,7 +5,6 @@ package matrix
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -51,8 +50,8 @@ func crewAddress(place int, v6 bool) string {
 	return fmt.Sprintf("203.0.113.%d", 2+place)
 }
 
-// publicSelf is a copy of this test binary that everybody may execute.
-var publicSelf string
+// publicFolder has copies of our programs that all users may execute.
+var publicFolder string
 
 // TestUDP runs our programs on the device in user space, as an unprivileged user, with C's on the kernel's device at another host, in both
 // roles. VERBENA_INTEROP_UDP says which cases: the most telling ones, all, or those whose names it matches.
@@ -71,14 +70,14 @@ func TestUDP(t *testing.T) {
 		wanted = regexp.MustCompile(which)
 	}
 	kernel, soft := udpHosts(t)
-	publicSelf = copyOf(t, process.Self(t))
+	publicFolder = readable(t)
 	t.Run("all addresses", func(t *testing.T) {
-		p := onNetwork(t, soft, "udp", "rdmadevices")
+		p := onNetwork(t, soft, "udp", "devices")
 		p.succeeds()
 		require.Regexp(t, `soft0 .* 1024 of 4096 .* udp1`, p.Stdout())
 	})
 	t.Run("the kernel has the port", func(t *testing.T) {
-		p := onNetwork(t, kernel, "udp", "rdmadevices")
+		p := onNetwork(t, kernel, "udp", "devices")
 		p.fails()
 		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
 	})
@@ -132,18 +131,19 @@ var (
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
 
-// onNetwork starts a program on a host and network.
-func onNetwork(t *testing.T, h host, network, name string, args ...string) onHost {
+// onNetwork starts a program of ours on a host and network.
+func onNetwork(t testing.TB, h host, network, name string, args ...string) onHost {
 	t.Helper()
-	cmd := h.command(publicSelf, args...)
-	cmd.Env = append(process.Env(name), "VERBENA_DEVICE=soft:"+network, "VERBENA_NETWORK="+h.soft)
+	program, first := ourProgram(name)
+	cmd := h.command(publicCopy(t, program), append(first, args...)...)
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICE=soft:"+network, "VERBENA_NETWORK="+h.soft)
 	return onHost{process.Start(t, cmd), t, h}
 }
 
 // counters returns those of the device of the only process on a host.
 func counters(p onHost) (c softroce.Counters) {
-	cmd := p.host.command(publicSelf, "stat", "-j")
-	cmd.Env = append(process.Env("softroce"), "VERBENA_NETWORK="+p.host.soft)
+	cmd := p.host.command(publicCopy(p.t, "verbena"), "softroce", "stat", "-j")
+	cmd.Env = append(os.Environ(), "VERBENA_NETWORK="+p.host.soft)
 	out, err := cmd.Output()
 	require.NoError(p.t, err)
 	var all []softroce.Process
@@ -267,8 +267,8 @@ func udpHosts(t *testing.T) (kernel, soft host) {
 		}
 }
 
-// publicFolder returns a new folder that everybody may read.
-func publicFolder(t *testing.T) string {
+// readable returns a new folder that all users may read.
+func readable(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "matrix")
 	require.NoError(t, err)
@@ -277,17 +277,15 @@ func publicFolder(t *testing.T) string {
 	return folder
 }
 
-// copyOf copies a program to where everybody may execute it.
-func copyOf(t *testing.T, path string) string {
+// publicCopy returns the path of a copy of our program in publicFolder.
+func publicCopy(t testing.TB, program string) string {
 	t.Helper()
-	from, err := os.Open(path)
+	path := filepath.Join(publicFolder, program)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	text, err := os.ReadFile(process.CmdPath(t, program))
 	require.NoError(t, err)
-	defer from.Close()
-	name := filepath.Join(publicFolder(t), "program")
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o755)
-	require.NoError(t, err)
-	_, err = io.Copy(to, from)
-	require.NoError(t, err)
-	require.NoError(t, to.Close())
-	return name
+	require.NoError(t, os.WriteFile(path, text, 0o755))
+	return path
 }

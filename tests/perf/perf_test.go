@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -220,7 +219,7 @@ func TestJSON(t *testing.T) {
 		client := start(t, ours, m, append(args, d.IPv4.String())...)
 		for _, p := range []*process.Process{client, server} {
 			require.Zero(t, p.Wait())
-			var r perf.Result
+			var r struct{ Rows []row }
 			require.NoError(t, json.Unmarshal([]byte(p.Output()), &r))
 			require.Len(t, r.Rows, 1)
 			require.Equal(t, 5, r.Rows[0].Iterations)

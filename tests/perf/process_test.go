@@ -14,11 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/cmtime"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaperf"
-	"github.com/verbena-go/verbena/internal/cmd/rdmaperf/perf"
-	"github.com/verbena-go/verbena/internal/cmd/rstream"
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -27,10 +22,7 @@ import (
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{
-		"rdmaperf": rdmaperf.Main, "tcp": tcp, "softroce": softroce.Main, "cmtime": cmtime.Main, "rstream": rstream.Main,
-		"tcpclient": tcpClient,
-	})
+	process.Become(map[string]process.Program{"tcp": tcp, "tcpclient": tcpClient})
 	m.Run()
 }
 
@@ -64,7 +56,7 @@ var theirs = program{"C", func(_ testing.TB, m measurement, args ...string) *exe
 var ours = program{"Go", func(t testing.TB, m measurement, args ...string) *exec.Cmd {
 	t.Helper()
 	kind := map[bool]string{false: "_lat", true: "_bw"}[m.bandwidth]
-	return process.Command(t, "rdmaperf", append([]string{m.op + kind}, args...)...)
+	return process.Cmd(t, "verbena", append([]string{"perf", m.op + kind}, args...)...)
 }}
 
 // port is that of the next run, so that no two meet.
@@ -75,8 +67,25 @@ func start(t testing.TB, p program, m measurement, args ...string) *process.Proc
 	return process.Start(t, p.command(t, m, args...))
 }
 
+// row is what either program has measured with one size.
+type row struct {
+	Bytes      int `json:"bytes"`
+	Iterations int `json:"iterations"`
+
+	Min     float64 `json:"min_us"`
+	Max     float64 `json:"max_us"`
+	Typical float64 `json:"typical_us"`
+	Mean    float64 `json:"mean_us"`
+	P99     float64 `json:"p99_us"`
+	P999    float64 `json:"p99_9_us"`
+
+	Peak        float64 `json:"peak_mib_s"`
+	Average     float64 `json:"average_mib_s"`
+	MessageRate float64 `json:"message_rate_mps"`
+}
+
 // run runs a server and a client to their ends and returns the client's rows.
-func run(t testing.TB, d testdevice.Device, client, server program, m measurement, args ...string) []perf.Row {
+func run(t testing.TB, d testdevice.Device, client, server program, m measurement, args ...string) []row {
 	t.Helper()
 	for tries := 5; ; tries-- {
 		port++
@@ -115,7 +124,7 @@ func listens(port int) bool {
 }
 
 // parse returns the rows that either program has printed.
-func parse(t testing.TB, m measurement, out string) (rows []perf.Row) {
+func parse(t testing.TB, m measurement, out string) (rows []row) {
 	t.Helper()
 	for line := range strings.Lines(out) {
 		var v []float64
@@ -130,9 +139,9 @@ func parse(t testing.TB, m measurement, out string) (rows []perf.Row) {
 		}
 		switch {
 		case m.bandwidth && len(v) >= 5:
-			rows = append(rows, perf.Row{Bytes: int(v[0]), Iterations: int(v[1]), Peak: v[2], Average: v[3], MessageRate: v[4]})
+			rows = append(rows, row{Bytes: int(v[0]), Iterations: int(v[1]), Peak: v[2], Average: v[3], MessageRate: v[4]})
 		case !m.bandwidth && len(v) >= 9:
-			rows = append(rows, perf.Row{Bytes: int(v[0]), Iterations: int(v[1]), Min: v[2], Max: v[3], Typical: v[4], Mean: v[5], P99: v[7], P999: v[8]})
+			rows = append(rows, row{Bytes: int(v[0]), Iterations: int(v[1]), Min: v[2], Max: v[3], Typical: v[4], Mean: v[5], P99: v[7], P999: v[8]})
 		}
 	}
 	return rows

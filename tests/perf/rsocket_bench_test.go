@@ -23,7 +23,7 @@ import (
 // space.
 func BenchmarkRsocket(b *testing.B) {
 	d, rounds := testdevice.Require(b), rounds(b)
-	ours := func(args ...string) *exec.Cmd { return process.Command(b, "rstream", args...) }
+	ours := func(args ...string) *exec.Cmd { return process.Cmd(b, "rstream", args...) }
 	c := func(args ...string) *exec.Cmd { return exec.Command("rstream", args...) }
 	for _, tt := range []struct {
 		name      string
@@ -76,7 +76,7 @@ func BenchmarkRsocket(b *testing.B) {
 func BenchmarkCountsOfStreams(b *testing.B) {
 	d := testdevice.Require(b)
 	b.Setenv("GOMAXPROCS", "4") // as in BenchmarkCounts
-	ours := func(args ...string) *exec.Cmd { return process.Command(b, "rstream", args...) }
+	ours := func(args ...string) *exec.Cmd { return process.Cmd(b, "rstream", args...) }
 	ways := []struct {
 		name    string
 		command func(args ...string) *exec.Cmd

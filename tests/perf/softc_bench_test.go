@@ -3,7 +3,6 @@
 package perf
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
@@ -73,7 +71,7 @@ func BenchmarkSoftC(b *testing.B) {
 		for b.Loop() {
 			for range rounds {
 				cs = append(cs, connectionRate(b, d, func(args ...string) *exec.Cmd { return softly(b, append([]string{"cmtime"}, args...)...) }))
-				gos = append(gos, connectionRate(b, d, func(args ...string) *exec.Cmd { return process.Command(b, "cmtime", args...) }))
+				gos = append(gos, connectionRate(b, d, func(args ...string) *exec.Cmd { return process.Cmd(b, "cmtime", args...) }))
 			}
 		}
 		softRow("connections, all steps", "", "a second", cs, gos, nil)
@@ -106,10 +104,9 @@ func softRow(name, size, unit string, c, qp, conn []float64, counts ...string) {
 func onSoftDevice(b *testing.B) func(t testing.TB, args ...string) *exec.Cmd {
 	b.Helper()
 	folder := b.TempDir()
-	var stdout, stderr bytes.Buffer
-	require.Zero(b, softroce.Main([]string{"libs", folder}, &stdout, &stderr), "%s", &stderr)
+	require.Zero(b, process.Run(b, process.Cmd(b, "verbena", "softroce", "libs", folder)).Wait())
 	return func(t testing.TB, args ...string) *exec.Cmd {
-		return process.Command(t, "softroce", append([]string{"run", "-l", folder}, args...)...)
+		return process.Cmd(t, "verbena", append([]string{"softroce", "run", "-l", folder}, args...)...)
 	}
 }
 

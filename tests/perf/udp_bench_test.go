@@ -105,7 +105,7 @@ func BenchmarkUDP(b *testing.B) {
 			for range rounds {
 				tcps = append(tcps, tcpBetween(b, soft, "connect", 0, n))
 				cs = append(cs, connectionsBetween(b, kernel, func(args ...string) *exec.Cmd { return exec.Command("cmtime", args...) }, n))
-				gos = append(gos, connectionsBetween(b, soft, func(args ...string) *exec.Cmd { return process.Command(b, "cmtime", args...) }, n))
+				gos = append(gos, connectionsBetween(b, soft, func(args ...string) *exec.Cmd { return process.Cmd(b, "cmtime", args...) }, n))
 			}
 		}
 		row("connections, all steps", "", "a second", tcps, cs, gos)

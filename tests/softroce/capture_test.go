@@ -35,7 +35,7 @@ func record(t *testing.T, name, server, client string) (path string) {
 	path = filepath.Join(t.TempDir(), "packets.pcap")
 	network := fmt.Sprintf("capture %d %s", os.Getpid(), t.Name())
 	start := func(args string) *process.Process {
-		cmd := process.Command(t, name, strings.Fields(args)...)
+		cmd := process.Cmd(t, name, strings.Fields(args)...)
 		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft", "VERBENA_NETWORK="+network, "VERBENA_CAPTURE="+path)
 		return process.Start(t, cmd)
 	}

@@ -18,7 +18,7 @@ import (
 // startVerbena starts it on the device in user space.
 func startVerbena(t *testing.T, args string) *process.Process {
 	t.Helper()
-	cmd := process.Command(t, "verbena", strings.Fields(args)...)
+	cmd := process.Cmd(t, "verbena", strings.Fields(args)...)
 	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
 	return process.Start(t, cmd)
 }

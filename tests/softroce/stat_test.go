@@ -5,7 +5,6 @@
 package softroce
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	program "github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/softroce"
 
@@ -27,19 +25,25 @@ import (
 
 func startRping(t *testing.T, args string) *process.Process {
 	t.Helper()
-	cmd := process.Command(t, "rping", strings.Fields(args)...)
+	cmd := process.Cmd(t, "rping", strings.Fields(args)...)
 	cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
 	return process.Start(t, cmd)
+}
+
+// runStat returns what verbena softroce stat prints.
+func runStat(t *testing.T, args ...string) string {
+	t.Helper()
+	p := process.Run(t, process.Cmd(t, "verbena", append([]string{"softroce", "stat"}, args...)...))
+	require.Zero(t, p.Wait())
+	require.Empty(t, p.Stderr())
+	return p.Stdout()
 }
 
 // stat returns what verbena softroce stat prints about the process as JSON, nil if nothing.
 func stat(t *testing.T, pid int) *softroce.Process {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, program.Main([]string{"stat", "-j"}, &stdout, &stderr), "%s", &stderr)
-	require.Empty(t, stderr.String())
 	var all []softroce.Process
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &all))
+	require.NoError(t, json.Unmarshal([]byte(runStat(t, "-j")), &all))
 	require.True(t, slices.IsSortedFunc(all, func(a, b softroce.Process) int { return a.PID - b.PID }))
 	i := slices.IndexFunc(all, func(p softroce.Process) bool { return p.PID == pid })
 	if i < 0 {
@@ -98,9 +102,7 @@ func TestStat(t *testing.T) {
 		return now.PacketsSent > before.PacketsSent && now.PacketsReceived > before.PacketsReceived
 	})
 
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, program.Main([]string{"stat"}, &stdout, &stderr), "%s", &stderr)
-	require.Contains(t, stdout.String(), fmt.Sprintf("%#x at 127.0.0.1", sq.Number))
+	require.Contains(t, runStat(t), fmt.Sprintf("%#x at 127.0.0.1", sq.Number))
 
 	// One that is stopped does not answer.
 	require.NoError(t, syscall.Kill(client.Pid(), syscall.SIGSTOP))
@@ -123,19 +125,15 @@ func TestStatOfOthers(t *testing.T) {
 	}
 	server := startRping(t, "-s -a 127.0.0.1 -p 7212")
 	server.Eventually("is there", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })
-	path := filepath.Join("/", "proc", "self", "exe")
-	self, err := os.Readlink(path)
-	require.NoError(t, err)
-	text, err := os.ReadFile(self)
+	text, err := os.ReadFile(process.CmdPath(t, "verbena"))
 	require.NoError(t, err)
 	folder, err := os.MkdirTemp("/tmp", "stat") // which others can go into
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	require.NoError(t, os.Chmod(folder, 0o755))
-	copied := filepath.Join(folder, "softroce")
+	copied := filepath.Join(folder, "verbena")
 	require.NoError(t, os.WriteFile(copied, text, 0o755))
-	cmd := exec.Command(copied, "stat", "-j")
-	cmd.Env = process.Env("softroce")
+	cmd := exec.Command(copied, "softroce", "stat", "-j")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	p := process.Run(t, cmd)

@@ -6,7 +6,6 @@ package suites
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/softroce"
 	"github.com/verbena-go/verbena/internal/testutil/golden"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
@@ -29,11 +27,6 @@ const (
 	document       = "../../docs/softroce-suites.md"
 	begin, end     = "<!-- Written by make suites. -->\n", "<!-- End of what make suites writes. -->\n"
 )
-
-func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"softroce": softroce.Main})
-	os.Exit(m.Run())
-}
 
 // result is what became of a test.
 type result struct {
@@ -98,8 +91,7 @@ func TestPyverbs(t *testing.T) {
 	require.NotEmpty(t, paths, "scripts/fetch-suites brings them")
 
 	libraries := t.TempDir()
-	var stdout, stderr bytes.Buffer
-	require.Zero(t, softroce.Main([]string{"libs", libraries}, &stdout, &stderr), "%s", &stderr)
+	require.Zero(t, process.Run(t, process.Cmd(t, "verbena", "softroce", "libs", libraries)).Wait())
 	var all []result
 	var cards []string // whose drivers' modules only look at the device
 	for _, path := range paths {
@@ -129,7 +121,7 @@ func runPyverbs(t *testing.T, root, folder, libraries string, modules ...string)
 	here, err := filepath.Abs("testdata")
 	require.NoError(t, err)
 	path, python := filepath.Join(t.TempDir(), "results"), filepath.Join(here, "python")
-	cmd := process.Command(t, "softroce", "run", "-l", libraries, python, filepath.Join(here, "runner.py"), path, folder)
+	cmd := process.Cmd(t, "verbena", "softroce", "run", "-l", libraries, python, filepath.Join(here, "runner.py"), path, folder)
 	cmd.Args = append(cmd.Args, modules...)
 	cmd.Env = append(cmd.Env, "VERBENA_SUITE="+root, "VERBENA_SUITE_PYTHON="+python, "VERBENA_DEVICE=soft",
 		fmt.Sprintf("VERBENA_NETWORK=suites %d %s", os.Getpid(), modules[0]), "PATH="+filepath.Join(here, "bin")+":"+os.Getenv("PATH"))

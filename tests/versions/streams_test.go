@@ -16,16 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/cmd/rcopy"
-	"github.com/verbena-go/verbena/internal/cmd/rstream"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
-
-func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"rstream": rstream.Main, "rcopy": rcopy.Main})
-	m.Run()
-}
 
 // TestStreams has rstream and rcopy, here, work together with C's, which have the libraries
 // of each root.
@@ -48,7 +41,7 @@ func TestStreams(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, syscall.Unmount(files, 0)) })
 			within := filepath.Join("/tmp", filepath.Base(files))
 			ours := func(name string, args ...string) *process.Process {
-				return process.Start(t, process.Command(t, name, args...))
+				return process.Start(t, process.Cmd(t, name, args...))
 			}
 			theirs := func(name string, args ...string) *process.Process {
 				cmd := exec.Command(filepath.Join("/program", name), args...)

@@ -48,6 +48,20 @@ func VendorMain(m *testing.M) int {
 	return again(os.Args[1:], buildVendors)
 }
 
+// RunCM runs a test again, alone, in a process that has the libraries of CMMain,
+// where it returns true. In the process that is running it fails the test if it has
+// failed there, and returns false.
+func RunCM(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inChild) != "" {
+		return true
+	}
+	if status := again([]string{"-test.run=^" + t.Name() + "$", "-test.v"}, buildCM); status != 0 {
+		t.Errorf("with the fake libraries, the test ends with status %d", status)
+	}
+	return false
+}
+
 // again runs this program in a process that has the libraries that build makes,
 // and returns its exit status.
 func again(args []string, build func(dir string) error) int {

@@ -140,6 +140,19 @@ func (p *Provider) Only(name string) Call {
 	return c
 }
 
+// Last returns the last call of a function, which must have been called.
+func (p *Provider) Last(function string) Call {
+	p.t.Helper()
+	calls := p.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if calls[i].Name() == function {
+			return calls[i]
+		}
+	}
+	require.Fail(p.t, "not called", "%s in %v", function, p.Names())
+	return Call{}
+}
+
 // Plan says what a call does.
 type Plan struct {
 	name              [48]byte
@@ -169,7 +182,7 @@ func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 
 // Hold plans that the next call of a function stays in C, as in a kernel that does
 // not let it go. reached returns when the call is there, and release lets it
-// go on; if nobody calls it, the end of the test does.
+// go on; the end of the test does so, too.
 func (p *Provider) Hold(name string) (reached, release func()) {
 	p.t.Helper()
 	atomic.StoreInt64(&p.c.released, 0)

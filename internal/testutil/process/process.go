@@ -89,6 +89,25 @@ func Command(t testing.TB, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// aloneEnv names the test that a process of Alone runs.
+const aloneEnv = "VERBENA_TEST_ALONE"
+
+// Alone runs a test again in a process of its own, with more in its environment, and
+// returns true there. Otherwise it returns false, and the test has failed if it has
+// failed there.
+func Alone(t testing.TB, env ...string) bool {
+	t.Helper()
+	if os.Getenv(aloneEnv) == t.Name() {
+		return true
+	}
+	cmd := exec.Command(Self(t), "-test.run=^"+t.Name()+"$", "-test.v", "-test.paniconexit0")
+	cmd.Env = append(append(os.Environ(), aloneEnv+"="+t.Name()), env...)
+	p := Run(t, cmd)
+	require.Zero(t, p.Wait(), p.Output())
+	require.Contains(t, p.Stdout(), "--- PASS: "+t.Name()+" ", p.Output())
+	return false
+}
+
 // Process is a process that runs or has ended.
 type Process struct {
 	Stdin          io.WriteCloser

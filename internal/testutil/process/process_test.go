@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +94,24 @@ func TestUnknownProgram(t *testing.T) {
 	p := Run(t, Command(t, "other"))
 	require.Equal(t, exitUnknown, p.Wait())
 	require.Equal(t, "this test binary has no program \"other\"\n", p.Stderr())
+}
+
+// A test that runs alone has the environment, and another process.
+func TestAlone(t *testing.T) {
+	const parent = "VERBENA_TEST_PARENT"
+	if !Alone(t, parent+"="+strconv.Itoa(os.Getpid())) {
+		return
+	}
+	require.Equal(t, strconv.Itoa(os.Getppid()), os.Getenv(parent))
+}
+
+// A program of the folder cmd is built, and is itself.
+func TestCmd(t *testing.T) {
+	p := Run(t, Cmd(t, "rping", "-h"))
+	require.Zero(t, p.Wait())
+	require.Contains(t, p.Stdout(), "rping -s ")
+	_, err := Build("no-such")
+	require.ErrorContains(t, err, "scripts/programs no-such: exit status 1\n")
 }
 
 func TestMisused(t *testing.T) { Misused(t, "-x", "-end") }

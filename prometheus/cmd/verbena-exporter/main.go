@@ -13,50 +13,109 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 
 	"github.com/verbena-go/verbena/ibverbs/stat"
-	"github.com/verbena-go/verbena/internal/cmd/program"
 	"github.com/verbena-go/verbena/prometheus/collector"
 )
 
-func main() { os.Exit(exporter().Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// exporter returns the program.
-func exporter() *program.Program {
-	listen, sysfs := "127.0.0.1:7479", string(stat.Default)
-	var resources, soft, version bool
-	return &program.Program{
-		Name: "verbena-exporter", Usage: "verbena-exporter [-l address]", Misused: program.ExitMisused,
-		Flags: func(f *program.Flags) {
-			f.StringVarP(&listen, "listen", "l", listen, "`address` to listen on; the page has no password")
-			f.StringVarP(&sysfs, "sysfs", "s", sysfs, "`folder` where sysfs is mounted")
-			f.BoolVarP(&resources, "resources", "r", true, "count the objects of programs")
-			f.BoolVarP(&soft, "soft", "u", true, "show the devices in user space of this user's programs")
-			f.BoolVar(&version, "version", false, "print the version")
-		},
-		Text: `
+// The exit statuses besides 0.
+const (
+	exitFailed  = 1
+	exitMisused = 2
+)
+
+// options are the flags.
+type options struct {
+	listen, sysfs            string
+	resources, soft, version bool
+}
+
+// flags returns the flags, which set the options.
+func (o *options) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	f.SortFlags = false
+	f.Usage = func() {} // run prints it
+	f.StringVarP(&o.listen, "listen", "l", "127.0.0.1:7479", "`address` to listen on; the page has no password")
+	f.StringVarP(&o.sysfs, "sysfs", "s", string(stat.Default), "`folder` where sysfs is mounted")
+	f.BoolVarP(&o.resources, "resources", "r", true, "count the objects of programs")
+	f.BoolVarP(&o.soft, "soft", "u", true, "show the devices in user space of this user's programs")
+	f.BoolVar(&o.version, "version", false, "print the version")
+	return f
+}
+
+const name = "verbena-exporter"
+
+// help is what -h prints; the flags are in its middle.
+const help = `verbena-exporter [-l address]
+
+%s
 Serves a page for Prometheus at /metrics, with what this machine's RDMA devices
 have counted, and how many objects programs have on them.
 
-Example: verbena-exporter -l :7479`,
-		Run: func(ctx context.Context, out program.Output) error {
-			if version {
-				out.Printf("%s\n", program.Version("verbena-exporter"))
-				return nil
-			}
-			if listen == "" { // for which net.Listen takes any port, on all addresses
-				return program.Misuse("-l is empty")
-			}
-			return serve(ctx, listen, collector.New(collector.Config{
-				Sysfs: stat.Sysfs(sysfs), NoResources: !resources, NoSoft: !soft,
-				OnError: func(err error) { fmt.Fprintf(out.Stderr, "verbena-exporter: %v\n", err) },
-			}), out.Stderr)
-		},
+Example: verbena-exporter -l :7479
+`
+
+// version returns what the program was built from.
+func version() string {
+	built := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		built = info.Main.Version
 	}
+	return fmt.Sprintf("%s %s\n%s %s/%s\n", name, built, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// run runs the program until the first SIGINT or SIGTERM, and returns its exit
+// status.
+func run(args []string, stdout, stderr io.Writer) int {
+	o := &options{}
+	flags := o.flags()
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, err = fmt.Fprintf(stdout, help, flags.FlagUsages())
+	case err != nil:
+		return misused(stderr, err.Error())
+	case flags.NArg() > 0:
+		return misused(stderr, fmt.Sprintf("unexpected argument %q", flags.Arg(0)))
+	case o.listen == "": // for which net.Listen takes any port, on all addresses
+		return misused(stderr, "-l is empty")
+	case o.version:
+		_, err = io.WriteString(stdout, version())
+	default:
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop) // so that the second one ends the program
+		err = o.export(ctx, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return exitFailed
+	}
+	return 0
+}
+
+func misused(stderr io.Writer, text string) int {
+	fmt.Fprintf(stderr, "%s: %s; -h lists the flags\n", name, text)
+	return exitMisused
+}
+
+// export serves the page until ctx ends.
+func (o *options) export(ctx context.Context, stderr io.Writer) error {
+	return serve(ctx, o.listen, collector.New(collector.Config{
+		Sysfs: stat.Sysfs(o.sysfs), NoResources: !o.resources, NoSoft: !o.soft,
+		OnError: func(err error) { fmt.Fprintf(stderr, "%s: %v\n", name, err) },
+	}), stderr)
 }
 
 // patience is how long a client may take to ask, and a page to be finished after
@@ -71,7 +130,7 @@ func serve(ctx context.Context, address string, c prometheus.Collector, stderr i
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		// Two counters of a driver whose names look alike to Prometheus cost one of them, not the page.
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: log.New(stderr, "verbena-exporter: ", 0),
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: log.New(stderr, name+": ", 0),
 	}))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -81,7 +140,7 @@ func serve(ctx context.Context, address string, c prometheus.Collector, stderr i
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "verbena-exporter: listening on %v\n", ln.Addr())
+	fmt.Fprintf(stderr, "%s: listening on %v\n", name, ln.Addr())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: patience}
 	ended := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {

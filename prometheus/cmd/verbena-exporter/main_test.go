@@ -14,8 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/internal/cmd/program"
 )
 
 // lines is standard error, which gives away the address.
@@ -64,12 +62,12 @@ func TestPage(t *testing.T) {
 	stderr := &lines{address: make(chan string, 1)}
 	ended := make(chan error, 1)
 	go func() {
-		p := exporter()
-		if err := p.Parse([]string{"--listen", "127.0.0.1:0", "-s", sys, "--resources=false", "--soft=false"}); err != nil {
+		o := &options{}
+		if err := o.flags().Parse([]string{"--listen", "127.0.0.1:0", "-s", sys, "--resources=false", "--soft=false"}); err != nil {
 			ended <- err
 			return
 		}
-		ended <- p.Run(ctx, program.Output{Stdout: io.Discard, Stderr: stderr})
+		ended <- o.export(ctx, stderr)
 	}()
 	address := "http://" + <-stderr.address
 	status, text := get(t, address+"/metrics")
@@ -114,7 +112,7 @@ func TestWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			require.Equal(t, tt.status, exporter().Main(tt.args, &stdout, &stderr))
+			require.Equal(t, tt.status, run(tt.args, &stdout, &stderr))
 			says, silent := &stderr, &stdout
 			if tt.status == 0 {
 				says, silent = silent, says

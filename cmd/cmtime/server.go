@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// serve accepts connections, and gives each up when its peer does.
+func (c *cmtime) serve(ctx context.Context, stderr io.Writer) error {
+	listener, err := c.channel.NewID(rdmacm.PortSpaceTCP)
+	if err != nil {
+		return err
+	}
+	if err := listener.BindAddr(c.to.Src); err != nil {
+		return err
+	}
+	if err := listener.Listen(0); err != nil {
+		return err
+	}
+	for ev, err := range c.channel.Events(ctx) {
+		if ctx.Err() != nil {
+			return nil // which is how it ends
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.answer(ev); err != nil {
+			fmt.Fprintln(stderr, "cmtime:", err)
+		}
+	}
+	return nil
+}
+
+func (c *cmtime) answer(ev *rdmacm.Event) (err error) {
+	switch ev.Type {
+	case rdmacm.EventConnectRequest:
+		if err = c.domains.createQP(ev.ID); err == nil {
+			err = ev.ID.Accept(rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, PeerRNRRetryCount: -1})
+		}
+		if err == nil {
+			return nil
+		}
+	case rdmacm.EventDisconnected, rdmacm.EventConnectError, rdmacm.EventRejected, rdmacm.EventUnreachable:
+		_ = ev.ID.Disconnect() // which fails if it is over already
+	default:
+		return nil
+	}
+	_ = ev.ID.QP().Close() // if it has one
+	return errors.Join(err, ev.ID.Close())
+}
+
+// domains have what the connections of a device share, as in C.
+type domains map[*ibverbs.Device]struct {
+	pd *ibverbs.PD
+	cq *ibverbs.CQ
+}
+
+func (d domains) createQP(id *rdmacm.ID) error {
+	device, err := id.Device()
+	if err != nil {
+		return err
+	}
+	shared, known := d[device]
+	if !known {
+		if shared.pd, err = device.AllocPD(); err != nil {
+			return err
+		}
+		if shared.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 1}); err != nil {
+			return err
+		}
+		d[device] = shared
+	}
+	_, err = id.CreateQP(shared.pd, ibverbs.QPConfig{SendCQ: shared.cq, RecvCQ: shared.cq, MaxSendWR: 1, MaxRecvWR: 1})
+	return err
+}

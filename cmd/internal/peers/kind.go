@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Kind is the flag for the kind of connection.
+type Kind struct{ Extended bool }
+
+// Add adds the flag to a program's.
+func (k *Kind) Add(f *program.Flags) {
+	f.VarP(k, "connection", "c", "`kind` of connection: r, reliable, or x, extended reliable (XRC)")
+}
+
+// Set takes a kind by its first letter, as C does.
+func (k *Kind) Set(text string) error {
+	switch strings.ToLower(text + " ")[0] {
+	case 'r':
+		k.Extended = false
+	case 'x':
+		k.Extended = true
+	default:
+		return errors.New("expected r or x")
+	}
+	return nil
+}
+
+func (k *Kind) String() string {
+	if k.Extended {
+		return "x"
+	}
+	return "r"
+}
+
+// Type is part of pflag.Value.
+func (k *Kind) Type() string { return "kind" }
+
+// Hints returns what there is to look up for an end of such a connection, whose
+// queue pair is of the type given if it is extended.
+func (k *Kind) Hints(extended ibverbs.QPType) *rdmacm.AddrInfo {
+	if k.Extended {
+		return &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: extended}
+	}
+	return &rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeRC}
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
+)
+
+// MessageSize is the size of the message in each direction. It is C's.
+const MessageSize = 16
+
+// Queues have room for one message in each direction.
+var Queues = ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
+
+// Prepare registers memory for both messages, and posts the receive. It must come before
+// the peer can send. It returns the memory of the message to send.
+func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
+	received, err := ep.RegMsgs(make([]byte, MessageSize))
+	if err != nil {
+		return nil, err
+	}
+	if sent, err = ep.RegMsgs(make([]byte, MessageSize)); err != nil {
+		return nil, err
+	}
+	return sent, ep.PostRecv(0, received.All())
+}
+
+// Answer sends the message, and waits until the peer's device has it, or until the
+// peer has left. A peer leaves when it has the answer, which its device may not
+// have acknowledged by then.
+func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
+	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+		return err
+	}
+	_, err := ep.SendComp(ctx)
+	if errors.Is(err, ibverbs.WCFlushed) {
+		return nil
+	}
+	return err
+}
+
+// Ask sends the message, and waits for the peer's message, which shows that the
+// peer has received the first one. The acknowledgement of a peer that leaves at
+// once may never come.
+func Ask(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
+	if err := ep.PostSend(0, 0, sent.All()); err != nil {
+		return err
+	}
+	err := Receive(ctx, ep)
+	if err == nil {
+		return nil
+	}
+	_, cause := ep.SendComp(ctx) // a send that failed has flushed the receive
+	return cmp.Or(cause, err)
+}
+
+// Receive waits for the peer's message.
+func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
+	_, err := ep.RecvComp(ctx)
+	return err
+}
+
+// patience is how long Leave waits for the peer.
+const patience = 10 * time.Second
+
+// Leave waits until the peer ends the connection, and ends it here, too. The peer
+// has all messages by then. If this end left first, its device might not have
+// acknowledged the peer's message yet, and the peer would wait in vain.
+func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := ep.Next(waiting); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return ep.Disconnect(ctx)
+}

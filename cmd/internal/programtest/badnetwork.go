@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programtest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/softroce"
+)
+
+// badNetwork is the name of the program of BecomeOnBadNetwork.
+const badNetwork = "bad network"
+
+// BecomeOnBadNetwork makes this process the program, on a bad network, if
+// OnBadNetwork has started it. TestMain calls it before it runs the tests.
+func (m Main) BecomeOnBadNetwork() {
+	process.Become(map[string]process.Program{badNetwork: func(args []string, stdout, stderr io.Writer) int {
+		softroce.SetFaults(bad)
+		return m(args, stdout, stderr)
+	}})
+}
+
+// bad loses, repeats, delays and corrupts one packet in a hundred each, but not the
+// last message of a program, which no process would repeat.
+func bad(p softroce.Packet) (f softroce.Fault) {
+	if p.Kind == softroce.DREQ {
+		return f
+	}
+	f.Drop = rand.IntN(100) == 0
+	f.Corrupt = rand.IntN(100) == 0
+	if rand.IntN(100) == 0 {
+		f.Duplicate = 1
+	}
+	if rand.IntN(100) == 0 {
+		f.Delay = time.Duration(rand.IntN(5)) * time.Millisecond
+	}
+	return f
+}
+
+// OnBadNetwork runs a server and a client of the program on the device in user
+// space with a bad network. {S} in their arguments is the server's address. Both
+// must succeed.
+func OnBadNetwork(t *testing.T, serverArgs, clientArgs string) {
+	t.Helper()
+	pid := os.Getpid()
+	own := func(i byte) string { // no other test binary of the machine uses it
+		return netip.AddrFrom4([4]byte{127, 192 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i}).String()
+	}
+	start := func(address, args string) *process.Process {
+		cmd := process.Command(t, badNetwork, strings.Fields(strings.ReplaceAll(args, "{S}", own(1)))...)
+		cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft:udp="+address)
+		return process.Start(t, cmd)
+	}
+	server := start(own(1), serverArgs)
+	listens := fmt.Sprintf("/udp/%d/", server.Pid())
+	server.Eventually("listens", func() bool {
+		sockets, _ := os.ReadFile("/proc/net/unix")
+		return server.Ended() || strings.Contains(string(sockets), listens)
+	})
+	require.Zero(t, start(own(2), clientArgs).Wait())
+	require.Zero(t, server.Wait())
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package programtest tests what all programs do alike.
+package programtest
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// Main is a program's main function.
+type Main func(args []string, stdout, stderr io.Writer) int
+
+// Of returns the main function of the program, or of the commands, that a
+// function makes.
+func Of[P interface {
+	Main(args []string, stdout, stderr io.Writer) int
+}](newProgram func() P) Main {
+	return func(args []string, stdout, stderr io.Writer) int { return newProgram().Main(args, stdout, stderr) }
+}
+
+// Run runs it in this process.
+func (m Main) Run(args string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = m(strings.Fields(args), &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+// WrongArguments checks that the program of that name refuses arguments, with a
+// status and with the text that stands for each.
+func (m Main) WrongArguments(t *testing.T, name string, status int, wrong map[string]string) {
+	t.Helper()
+	for args, text := range wrong {
+		got, stdout, stderr := m.Run(args)
+		require.Equal(t, status, got, "%q", args)
+		require.Empty(t, stdout, "%q", args)
+		require.Regexp(t, "^"+name+": .*; -h lists the flags\n$", stderr)
+		require.Contains(t, stderr, text, "%q", args)
+	}
+}
+
+// WrongPorts are arguments that programs with -p refuse which take no others
+// without a flag.
+var WrongPorts = map[string]string{
+	"-x":       "unknown shorthand flag",
+	"-p 0":     "expected a number from 1 to 65535",
+	"-p 65536": "expected a number from 1 to 65535",
+	"host":     "unexpected argument",
+}
+
+// WrongKinds are arguments that rdmaxclient and rdmaxserver refuse.
+var WrongKinds = map[string]string{"-c u": "expected r or x", "-c": "flag needs an argument"}
+
+// WrongServer checks that the client of that name refuses arguments without
+// the server's address, and those of WrongPorts.
+func (m Main) WrongServer(t *testing.T, name string) {
+	t.Helper()
+	m.WrongArguments(t, name, 1, WrongPorts)
+	m.WrongArguments(t, name, 1, map[string]string{"": "-s is missing", "-p 7471": "-s is missing"})
+}
+
+// Help checks that -h prints texts.
+func (m Main) Help(t *testing.T, texts ...string) {
+	t.Helper()
+	status, stdout, stderr := m.Run("-h")
+	require.Zero(t, status)
+	require.Empty(t, stderr)
+	for _, text := range append(texts, "xample: ") {
+		require.Contains(t, stdout, text)
+	}
+}
+
+// WithoutDevice checks that the program says what is wrong on a machine without
+// RDMA, and is skipped on others.
+func (m Main) WithoutDevice(t *testing.T, name string, lines ...string) {
+	t.Helper()
+	ch, err := rdmacm.NewEventChannel()
+	if err == nil {
+		require.NoError(t, ch.Close())
+		t.Skip("this machine has RDMA")
+	}
+	for _, args := range lines {
+		status, _, stderr := m.Run(args)
+		require.Equal(t, 1, status, "%q", args)
+		require.Contains(t, stderr, name+": ", "%q", args)
+	}
+}

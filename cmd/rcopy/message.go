@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"syscall"
+)
+
+// command is what a message asks for. The answer has answered set as well.
+type command uint8
+
+const (
+	open     command = 1
+	closing  command = 2
+	write    command = 3
+	answered command = 0x80
+)
+
+func (c command) String() string {
+	name, known := map[command]string{open: "OPEN", closing: "CLOSE", write: "WRITE"}[c&^answered]
+	switch {
+	case !known:
+		return fmt.Sprintf("command %#x", uint8(c))
+	case c&answered != 0:
+		return "answer to " + name
+	}
+	return name
+}
+
+// header is the beginning of every message. Its numbers are in the byte order of the
+// host, as C has them: hosts of different byte order do not understand each other.
+type header struct {
+	command command
+	len     uint16 // of the whole message
+	data    uint32 // the file's mode, or the status of an answer: 0 or an errno
+	id      uint64 // which an answer repeats
+}
+
+// The sizes of messages, the first of which is also that of CLOSE and of answers.
+const (
+	headerLen = 16
+	writeLen  = headerLen + 8
+)
+
+// marshal returns the message with what follows the header.
+func (h header) marshal(body []byte) []byte {
+	b := []byte{0, byte(h.command)} // of version 0
+	b = binary.NativeEndian.AppendUint16(b, uint16(headerLen+len(body)))
+	b = binary.NativeEndian.AppendUint32(b, h.data)
+	b = binary.NativeEndian.AppendUint64(b, h.id)
+	return append(b, body...)
+}
+
+// readHeader reads the next header. The error is io.EOF if the peer has sent all
+// that it wanted to.
+func readHeader(r io.Reader) (h header, err error) {
+	b := make([]byte, headerLen)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return h, err
+	}
+	h = header{
+		command: command(b[1]), len: binary.NativeEndian.Uint16(b[2:]), data: binary.NativeEndian.Uint32(b[4:]), id: binary.NativeEndian.Uint64(b[8:]),
+	}
+	if b[0] != 0 || h.len < headerLen {
+		return h, fmt.Errorf("message of version %d with %d bytes: expected version 0 and at least %d", b[0], h.len, headerLen)
+	}
+	return h, nil
+}
+
+// readBody reads what follows the header.
+func (h header) readBody(r io.Reader) ([]byte, error) {
+	b := make([]byte, h.len-headerLen)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, noEOF(err)
+	}
+	return b, nil
+}
+
+// noEOF returns the error of a message that ends before it is complete.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// maxPath is the length of the longest path that fits into a message.
+const maxPath = math.MaxUint16 - headerLen - pathUnit
+
+// pathUnit is what the size of a path, with its zero, is a multiple of.
+const pathUnit = 8
+
+// openBody returns what OPEN has after its header: the path, and zeros.
+func openBody(path string) []byte {
+	return append([]byte(path), make([]byte, pathUnit-len(path)%pathUnit)...)
+}
+
+// parseOpen returns the path.
+func parseOpen(body []byte) (string, error) {
+	path, _, ended := bytes.Cut(body, []byte{0})
+	if !ended || len(path) == 0 {
+		return "", fmt.Errorf("no path in the %d bytes of OPEN: %w", len(body), syscall.EINVAL)
+	}
+	return string(path), nil
+}
+
+// writeBody returns what WRITE has after its header: the size of the data, which
+// follow the message.
+func writeBody(size int64) []byte { return binary.NativeEndian.AppendUint64(nil, uint64(size)) }
+
+// parseWrite returns the size.
+func parseWrite(body []byte) (int64, error) {
+	if len(body) != writeLen-headerLen {
+		return 0, fmt.Errorf("WRITE of %d bytes, not %d: %w", headerLen+len(body), writeLen, syscall.EINVAL)
+	}
+	size := binary.NativeEndian.Uint64(body)
+	if size > math.MaxInt64 {
+		return 0, fmt.Errorf("file of %d bytes: %w", size, syscall.EFBIG)
+	}
+	return int64(size), nil
+}
+
+// status returns the number that stands for an error in an answer.
+func status(err error) uint32 {
+	if err == nil {
+		return 0
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return uint32(errno)
+	}
+	return uint32(syscall.EIO)
+}
+
+// maxErrno is the highest that Linux may have.
+const maxErrno = 4095
+
+// readAnswer reads the answer to a command, and returns the error that it tells of.
+func readAnswer(r io.Reader, to command) error {
+	h, err := readHeader(r)
+	switch {
+	case err != nil:
+		return noEOF(err)
+	case h.command != to|answered || h.len != headerLen:
+		return fmt.Errorf("%v of %d bytes: expected the answer to %v", h.command, h.len, to)
+	case h.data > maxErrno: // C's server may send the number of bytes that it has received
+		return fmt.Errorf("%v: the server failed with status %#x", to, h.data)
+	case h.data != 0:
+		return fmt.Errorf("%v: the server says: %w", to, syscall.Errno(h.data))
+	}
+	return nil
+}

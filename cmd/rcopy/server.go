@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+)
+
+// serve stores the files of all clients until ctx ends.
+func (o *options) serve(ctx context.Context, out program.Output) (err error) {
+	ln, err := o.listen(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer func() {
+		stop()
+		err = errors.Join(err, ln.Close())
+	}()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	out.Printf("waiting for connections at %v\n", ln.Addr())
+	for {
+		conn, err := ln.Accept()
+		if ctx.Err() != nil {
+			return nil // which is how it ends
+		}
+		if err != nil {
+			return err
+		}
+		clients.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+			s := &session{conn: conn, create: create, done: func(path string, n int64) {
+				out.Printf("client %v: %s, %d bytes\n", conn.RemoteAddr(), path, n)
+			}}
+			if err := s.serve(); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(out.Stderr, "rcopy: client %v: %v\n", conn.RemoteAddr(), err)
+			}
+		})
+	}
+}
+
+// create opens a file to write to, as C's server does.
+func create(path string, perm fs.FileMode) (io.WriteCloser, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, perm)
+}
+
+// session is what a client does over its connection: open a file, write it, close it,
+// and maybe begin again.
+type session struct {
+	conn   io.ReadWriter
+	create func(path string, perm fs.FileMode) (io.WriteCloser, error)
+	done   func(path string, n int64) // is told of a file that is complete
+
+	file    io.WriteCloser // nil: none is open
+	path    string
+	size    int64
+	written bool
+}
+
+// serve answers the client until it has ended the connection or done what it may not.
+func (s *session) serve() (err error) {
+	defer func() {
+		if s.file != nil {
+			err = errors.Join(err, fmt.Errorf("%s is incomplete", s.path), s.file.Close())
+		}
+	}()
+	for {
+		h, err := readHeader(s.conn)
+		if errors.Is(err, io.EOF) && s.file == nil {
+			return nil
+		}
+		if err != nil {
+			return noEOF(err)
+		}
+		err = s.do(h)
+		answer := header{command: h.command | answered, data: status(err), id: h.id}
+		if _, sendErr := s.conn.Write(answer.marshal(nil)); sendErr != nil || err != nil {
+			return errors.Join(err, sendErr)
+		}
+	}
+}
+
+// do does what the client asks for. An error ends the connection, as with C's server.
+func (s *session) do(h header) error {
+	body, err := h.readBody(s.conn)
+	if err != nil {
+		return err
+	}
+	switch h.command {
+	case open:
+		return s.open(body, fs.FileMode(h.data).Perm())
+	case write:
+		return s.write(body)
+	case closing:
+		return s.close()
+	}
+	return fmt.Errorf("%v: %w", h.command, syscall.EINVAL)
+}
+
+func (s *session) open(body []byte, perm fs.FileMode) (err error) {
+	if s.file != nil {
+		return fmt.Errorf("%v while %s is open: %w", open, s.path, syscall.EBUSY)
+	}
+	if s.path, err = parseOpen(body); err != nil {
+		return err
+	}
+	s.size, s.written = 0, false
+	s.file, err = s.create(s.path, perm)
+	if err != nil {
+		s.file = nil // which may hold a nil pointer
+	}
+	return err
+}
+
+// bufferLen is how much is written to a file at a time.
+const bufferLen = 256 << 10
+
+func (s *session) write(body []byte) (err error) {
+	if s.file == nil || s.written {
+		return fmt.Errorf("%v without %v: %w", write, open, syscall.EINVAL)
+	}
+	if s.size, err = parseWrite(body); err != nil {
+		return err
+	}
+	s.written = true
+	in := io.LimitReader(s.conn, s.size)
+	n, err := io.CopyBuffer(struct{ io.Writer }{s.file}, in, make([]byte, min(max(s.size, 1), bufferLen)))
+	if err == nil && n < s.size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("%s: after %d bytes of %d: %w", s.path, n, s.size, err)
+	}
+	return nil
+}
+
+func (s *session) close() error {
+	if s.file == nil {
+		return nil // as C's server says
+	}
+	err := s.file.Close()
+	s.file = nil
+	if err == nil {
+		s.done(s.path, s.size)
+	}
+	return err
+}

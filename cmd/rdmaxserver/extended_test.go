@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo && (amd64 || arm64 || loong64 || ppc64le || riscv64 || s390x)
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/generated/librdmacm"
+	"github.com/verbena-go/verbena/internal/testutil/fakelib"
+	"github.com/verbena-go/verbena/internal/testutil/testdevice"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// open returns the libraries. At the end of the test neither they nor Go may have
+// more objects than now.
+func open(t *testing.T) (verbs, cm *fakelib.Provider) {
+	t.Helper()
+	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)
+	stop()                     // the runtime's goroutine for signals stays
+	_, err := rdmacm.Devices() // which stay open
+	require.NoError(t, err)
+	testdevice.NoLeaks(t)
+	return fakelib.OpenProvider(t), fakelib.OpenCM(t)
+}
+
+// The server names its shared receive queue, and receives from it.
+func TestExtended(t *testing.T) {
+	if !fakelib.RunCM(t) {
+		return
+	}
+	p, c := open(t)
+	p.Next("ibv_query_srq").Writes(1, 0, fakelib.Bytes(&libibverbs.SrqAttr{MaxWr: 1, MaxSge: 1}))
+	p.Next("ibv_poll_cq").Returns(1, 0)
+	status, stdout, stderr := tested.Run("-c x")
+	require.Zero(t, status, stderr)
+	require.Equal(t, "rdmaxserver: start\nrdmaxserver: end 0\n", stdout)
+
+	srq := p.Last("ibv_create_srq_ex")
+	attr := fakelib.Struct[libibverbs.SrqInitAttrEx](srq, 1)
+	require.Equal(t, libibverbs.IBV_SRQT_XRC, attr.SrqType)
+	require.Equal(t, []int64{srq.Result()}, p.Last("ibv_post_srq_recv").Args()[:1])
+	require.EqualValues(t, 4, fakelib.Struct[librdmacm.ConnParam](c.Last("rdma_accept"), 1).PrivateDataLen)
+	require.Contains(t, c.Names(), "rdma_disconnect")
+}

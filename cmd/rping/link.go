@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/tag"
+	"github.com/verbena-go/verbena/rdmacm"
+)
+
+// link is a connection with its buffers.
+type link struct {
+	*options
+	conn              *rdmacm.Conn
+	incoming, message ibverbs.Segment // to receive, and to send
+	start, data       *ibverbs.MR     // the client's ping, and where it comes back to, or the server's copy
+	next              *rdmacm.Receive // that is posted
+}
+
+func (l *link) config() *rdmacm.Config {
+	return &rdmacm.Config{SendQueue: 16, RecvQueue: 2, ReadDepth: 1, ManualQP: l.manualQP, Setup: l.setup}
+}
+
+// setup prepares everything that the peer may ask for.
+func (l *link) setup(conn *rdmacm.Conn) error {
+	l.conn = conn
+	const n = tag.RendezvousHeaderLen
+	messages, err := conn.Alloc(2*n, ibverbs.AccessLocalWrite)
+	if err != nil {
+		return err
+	}
+	l.incoming, l.message = messages.Sub(0, n), messages.Sub(n, n)
+	for _, buffer := range []**ibverbs.MR{&l.start, &l.data} {
+		if *buffer, err = conn.Alloc(l.size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite); err != nil {
+			return err
+		}
+	}
+	l.next, err = conn.PostRecv(l.incoming)
+	return err
+}
+
+// receive waits for a message, which has the layout of a header of tag matching.
+func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err error) {
+	n, err := l.next.Wait(ctx)
+	if err != nil {
+		return remote, err
+	}
+	header, _, err := tag.ParseRendezvousHeader(l.incoming.Bytes()[:n])
+	if err != nil {
+		return remote, err
+	}
+	l.debugf("received rkey %x addr %x len %d", header.RKey, header.Addr, header.Len)
+	l.next, err = l.conn.PostRecv(l.incoming)
+	return ibverbs.RemoteBuffer(header), err
+}
+
+// send tells the peer of a buffer, and that it may go on, which is all that clients look at.
+func (l *link) send(ctx context.Context, buffer ibverbs.RemoteBuffer) error {
+	if _, err := tag.RendezvousHeader(buffer).AppendBinary(l.message.Bytes()[:0]); err != nil {
+		return err
+	}
+	l.debugf("send rkey %x addr %x len %d", buffer.RKey, buffer.Addr, buffer.Len)
+	return l.conn.Send(ctx, l.message)
+}

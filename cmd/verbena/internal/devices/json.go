@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// object is a JSON object whose members stay in order.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+// MarshalJSON writes the members one after the other.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%q:%s", m.name, value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// objects returns devices as they are in JSON: every field of them, so that none is forgotten.
+func objects(devices []ibverbs.DeviceInfo) []object {
+	all := []object{}
+	for _, d := range devices {
+		all = append(all, members(reflect.ValueOf(d)))
+	}
+	return all
+}
+
+// inline are fields whose own fields are among the others.
+var inline = map[string]bool{"Device": true}
+
+func members(v reflect.Value) object {
+	var o object
+	for field, value := range v.Fields() {
+		if field.Anonymous || inline[field.Name] {
+			o = append(o, members(value)...)
+			continue
+		}
+		o = append(o, member{snakeCase(field.Name), jsonValue(field.Name, value)})
+	}
+	return o
+}
+
+// masks are fields of 64 bits of which each means something: more than JavaScript's numbers have.
+var masks = map[string]bool{"PageSizeCap": true, "CompletionTimestampMask": true}
+
+// mostExact is the largest whole number up to which JavaScript has all.
+const mostExact = 1<<53 - 1
+
+func jsonValue(name string, v reflect.Value) any {
+	if mtu, ok := v.Interface().(ibverbs.MTU); ok {
+		return mtu.Bytes()
+	}
+	if _, ok := v.Interface().(encoding.TextMarshaler); ok {
+		return v.Interface()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return members(v)
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = jsonValue(name, v.Index(i))
+		}
+		return list
+	case reflect.Uint64:
+		if masks[name] {
+			return "0x" + strconv.FormatUint(v.Uint(), 16)
+		}
+		return min(v.Uint(), mostExact)
+	default:
+		return v.Interface()
+	}
+}
+
+// words are the parts of names that do not begin with one capital letter, longer ones first.
+var words = regexp.MustCompile(`NetDev|GUID|GIDs|GID|PKeys|PKey|QKey|SRQ|SGE|CQE|GRH|LID|LMC|MTU|ODP|PCI|RSS|TSO|VLs|XRC|AH|CQ|HW|ID|MR|MW|PD|QP|RC|SL|SM|UC|UD|WQ|WR|[A-Z][a-z0-9]*`)
+
+// inUnits are names that say no more than Go's documentation what their values count.
+var inUnits = map[string]string{
+	"Rate": "rate_gbps", "CoreClock": "core_clock_khz", "MaxMRSize": "max_mr_bytes", "MaxDeviceMemory": "max_device_memory_bytes",
+	"MaxMessageSize": "max_message_bytes", "MinRate": "min_rate_kbps", "MaxRate": "max_rate_kbps", "Attr": "attributes",
+}
+
+// snakeCase returns the name that a field has in JSON.
+func snakeCase(name string) string {
+	if other := inUnits[name]; other != "" {
+		return other
+	}
+	return strings.ToLower(strings.Join(words.FindAllString(name, -1), "_"))
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+)
+
+// pollBatch is how many completions are taken at a time.
+const pollBatch = 16
+
+// lane is what is under way on a queue pair.
+type lane struct {
+	qp           *ibverbs.QP
+	quiet, loud  *ibverbs.SendBatch // without a completion, and with one
+	posted, done int
+	marks        []int // how many were posted with each request that gives a completion, of those to come
+
+	again    *ibverbs.RecvBatch
+	receives int // posted
+	free     int // receives that messages have taken, and that may be posted again
+}
+
+// stream is messages of a size, many at a time, on all queue pairs: out of this end, into it, or both.
+type stream struct {
+	*end
+	clock
+	size      int
+	out, in   bool
+	lanes     []lane
+	wcs       []ibverbs.WC
+	scheduled time.Duration   // see giveWay
+	posted    []time.Duration // when each was; nil with a duration
+	sent      int             // how many were posted, on all queue pairs
+	done      int
+	come      int
+	completed []completion
+	began     bool          // it has, and sends may be posted
+	last      time.Duration // when the last messages were done or had come
+}
+
+// newStream prepares messages, and posts receives.
+func (e *end) newStream(size int, out, in bool) (*stream, error) {
+	s := &stream{end: e, size: size, out: out, in: in, wcs: make([]ibverbs.WC, pollBatch), lanes: make([]lane, e.QPs)}
+	if out && e.Duration == 0 {
+		s.posted = make([]time.Duration, 0, e.Iterations*e.QPs)
+	}
+	for i := range s.lanes {
+		l := &s.lanes[i]
+		l.qp = e.qps[i]
+		var err error
+		if out {
+			if l.quiet, err = e.batch(i, e.List, size, 0); err == nil {
+				l.loud, err = e.batch(i, e.List, size, ibverbs.SendSignaled)
+			}
+		}
+		if in && err == nil {
+			if err = e.postReceives(l, i, min(e.Receives, e.Iterations), size); err == nil {
+				l.again, err = e.receives(i, pollBatch, size)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// postReceives posts n receives.
+func (e *end) postReceives(l *lane, i, n, size int) error {
+	b, err := e.receives(i, n, size)
+	if err == nil {
+		_, err = l.qp.PostRecv(b)
+	}
+	l.receives += n
+	return err
+}
+
+// run transfers all messages, or those for which there is time. The time begins with the first message, and the server's
+// of both directions begins to send when one has come, as with perftest.
+func (s *stream) run(ctx context.Context) (Row, error) {
+	before := cpuTime()
+	s.expecting = s.in
+	defer func() { s.expecting = true }()
+	s.clock = newClock()
+	if !s.in || s.out && s.control.isClient {
+		s.begin()
+	}
+	for !s.over() {
+		if err := s.step(ctx); err != nil {
+			return Row{}, fmt.Errorf("message %d of %d bytes: %w", s.sent+s.come, s.size, err)
+		}
+	}
+	r := s.row()
+	r.CPU = microseconds(cpuTime()-before) / float64(max(1, s.sent+s.come))
+	return r, nil
+}
+
+func (s *stream) begin() {
+	s.began = true
+	if s.Duration > 0 {
+		s.clock = newClock()
+		s.deadline = s.start.Add(s.Duration)
+	}
+}
+
+// over reports whether everything has been transferred, or the time is over.
+func (s *stream) over() bool {
+	if s.expired() {
+		return true
+	}
+	all := s.Iterations * s.QPs
+	s.expecting = s.in && s.come < all
+	return (!s.out || s.done >= all) && !s.expecting
+}
+
+// row returns what was measured.
+func (s *stream) row() Row {
+	switch {
+	case s.Duration > 0:
+		return receivedRow(s.size, s.done+s.come, s.last)
+	case s.out:
+		return bandwidthRow(s.size, s.posted, s.completed)
+	}
+	return receivedRow(s.size, s.come, s.last)
+}
+
+// giveWay lets the runtime schedule now and then, as ibverbs does while it spins: otherwise the runtime's monitor, which
+// looks every 10 ms, would interrupt the posting. It also says how far the test has come.
+func (s *stream) giveWay(now time.Duration) {
+	if now-s.scheduled >= 8*time.Millisecond {
+		s.scheduled = now
+		if s.progress != nil {
+			s.progress(now, s.size, s.done+s.come)
+		}
+		runtime.Gosched()
+	}
+}
+
+// step posts a batch on each queue pair that has room, and takes completions if none has room for another one.
+func (s *stream) step(ctx context.Context) error {
+	if s.out && s.began {
+		room := false
+		for i := range s.lanes {
+			l := &s.lanes[i]
+			if !s.hasRoom(l) {
+				continue
+			}
+			if err := s.post(l); err != nil {
+				return err
+			}
+			room = room || s.hasRoom(l)
+		}
+		if room {
+			return nil
+		}
+	}
+	cq := s.sends
+	if !s.out {
+		cq = s.recvs
+	}
+	n, err := s.poll(ctx, cq, s.wcs)
+	if err != nil || n == 0 { // none, as the time is over
+		return err
+	}
+	return s.take(s.wcs[:n])
+}
+
+func (s *stream) hasRoom(l *lane) bool {
+	return l.posted < s.Iterations && l.posted-l.done+s.List <= s.Depth
+}
+
+func (s *stream) post(l *lane) error {
+	now := s.now()
+	s.giveWay(now)
+	if s.posted != nil {
+		for range s.List {
+			s.posted = append(s.posted, now)
+		}
+	}
+	batch := l.quiet
+	l.posted += s.List
+	s.sent += s.List
+	if l.posted%s.Moderation == 0 || l.posted >= s.Iterations {
+		batch = l.loud
+		l.marks = append(l.marks, l.posted)
+	}
+	_, err := l.qp.PostSend(batch)
+	return err
+}
+
+// take counts what has completed, and posts receives again.
+func (s *stream) take(wcs []ibverbs.WC) error {
+	if !s.began { // the server's, with its first message
+		s.begin()
+	}
+	done := s.done
+	for i := range wcs {
+		n, isReceive := ofID(wcs[i].ID())
+		l := &s.lanes[n]
+		if isReceive {
+			s.come++
+			l.free++
+			continue
+		}
+		s.done += l.marks[0] - l.done
+		l.done, l.marks = l.marks[0], l.marks[1:]
+	}
+	s.last = s.now()
+	s.giveWay(s.last)
+	if s.done > done && s.posted != nil {
+		s.completed = append(s.completed, completion{s.done, s.last})
+	}
+	if !s.in {
+		return nil
+	}
+	for i := range s.lanes {
+		if err := s.refill(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refill posts receives again, many at a time, or the last ones.
+func (s *stream) refill(i int) error {
+	l := &s.lanes[i]
+	switch more := min(l.free, s.Iterations-l.receives, pollBatch); {
+	case more == pollBatch:
+		l.receives += more
+		l.free -= more
+		_, err := l.qp.PostRecv(l.again)
+		return err
+	case more > 0 && more == s.Iterations-l.receives:
+		l.free -= more
+		return s.postReceives(l, i, more, s.size)
+	}
+	return nil
+}
+
+// sendAll measures messages of a size that go out.
+func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
+	if e.conn != nil {
+		return e.connSendAll(ctx, size)
+	}
+	s, err := e.newStream(size, true, false)
+	if err != nil {
+		return Row{}, err
+	}
+	return s.run(ctx)
+}
+
+// receiveAll takes messages of a size, for which receives are posted before ready says so.
+func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row, error) {
+	if e.conn != nil {
+		return e.connReceiveAll(ctx, size, ready)
+	}
+	return e.exchangeAll(ctx, size, false, ready)
+}
+
+// exchangeAll is receiveAll that sends as many messages, too, if out.
+func (e *end) exchangeAll(ctx context.Context, size int, out bool, ready func() error) (Row, error) {
+	s, err := e.newStream(size, out, true)
+	if err != nil {
+		return Row{}, err
+	}
+	if err := ready(); err != nil {
+		return Row{}, err
+	}
+	return s.run(ctx)
+}

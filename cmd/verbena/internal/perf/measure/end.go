@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/link"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rdmacm/endpoint"
+)
+
+// Where says which device and peer to measure with.
+type Where struct {
+	Device  string // empty: the one that has the address of the control connection, or else the first
+	Port    int    // 0: the first active one
+	Server  string // empty: this is the server
+	TCPPort int
+	RDMACM  bool // connect queue pairs with rdma_cm, at the same port number
+	Conn    bool // use an rdmacm.Conn, at the same port number
+}
+
+// Check returns why no test can be done here, so that a server can say so before
+// it waits for somebody.
+func (w Where) Check() error {
+	if w.RDMACM || w.Conn {
+		ep, err := endpoint.New(rdmacm.PortSpaceTCP)
+		if err == nil {
+			err = ep.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	names := []string{w.Device}
+	if w.Device == "" {
+		devices, err := ibverbs.Devices()
+		if err != nil {
+			return err
+		}
+		if len(devices) == 0 {
+			return ibverbs.ErrNoDevice
+		}
+		names = nil
+		for _, d := range devices {
+			names = append(names, d.Name)
+		}
+	}
+	var errs []error
+	for _, name := range names { // one that can be opened is enough
+		c, err := ibverbs.Open(name)
+		if err == nil {
+			return c.Close()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// end is a queue pair with its memory: a half to send from, and one that the
+// peer writes to, or to receive in.
+type end struct {
+	*Test
+	control *control
+	close   []func() error // in the order in which things were made
+
+	device   *ibverbs.Device
+	pd       *ibverbs.PD
+	mr       *ibverbs.MR
+	half     int
+	sends    *ibverbs.CQ
+	recvs    *ibverbs.CQ
+	unpolled int // see answeredTurn
+	qps      []*ibverbs.QP
+	qp       *ibverbs.QP  // the first
+	conn     *rdmacm.Conn // nil: the queue pair is used directly
+	receiver *rdmacm.Receiver
+	locals   []ibverbs.QPAddr       // without rdma_cm
+	peers    []ibverbs.RemoteBuffer // of each queue pair
+	to       []ibverbs.Destination  // of datagrams
+
+	deadline  time.Time // when a test with a duration is over; zero: there is none, or it has not begun
+	expecting bool      // messages of the peer
+	progress  Progress
+}
+
+// shortest is how long a half is at least, as in perftest.
+const shortest = 4096
+
+// newEnd makes and connects an end.
+func newEnd(ctx context.Context, t *Test, where Where, c *control) (_ *end, err error) {
+	e := &end{Test: t, control: c, expecting: true, half: max(slices.Max(t.Sizes)+ibverbs.GRHLen, shortest)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	if where.Conn {
+		return e, e.connectConn(ctx, where)
+	}
+	if where.RDMACM {
+		return e, e.connectWithCM(ctx, where)
+	}
+	return e, e.connect(where)
+}
+
+// Close gives everything back.
+func (e *end) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(e.close) {
+		errs = append(errs, f())
+	}
+	e.close = nil
+	return errors.Join(errs...)
+}
+
+func (e *end) open(where Where) (err error) {
+	switch local, _ := netip.ParseAddrPort(e.control.LocalAddr().String()); {
+	case where.Device != "":
+		e.device, err = ibverbs.Open(where.Device)
+	default:
+		if e.device, _, err = ibverbs.OpenAddr(local.Addr().Unmap()); err == nil {
+			break
+		}
+		var devices []ibverbs.DeviceEntry
+		if devices, err = ibverbs.Devices(); err != nil {
+			return err
+		}
+		if len(devices) == 0 {
+			return ibverbs.ErrNoDevice
+		}
+		e.device, err = ibverbs.Open(devices[0].Name)
+	}
+	if err == nil {
+		e.close = append(e.close, e.device.Close)
+	}
+	return err
+}
+
+// allocate makes all but the queue pair, whose config it returns.
+func (e *end) allocate() (config ibverbs.QPConfig, err error) {
+	if e.pd, err = e.device.AllocPD(); err != nil {
+		return config, err
+	}
+	e.close = append(e.close, e.pd.Close)
+	e.mr, err = e.pd.Alloc(2*e.half, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteAtomic)
+	if err != nil {
+		return config, err
+	}
+	e.close = append(e.close, e.mr.Close)
+	depth := e.Depth
+	if e.answered() {
+		depth = max(depth, 2*pollBatch)
+	}
+	if e.sends, err = e.queue((depth+e.Receives)*e.QPs, e.Events && !e.answered()); err != nil {
+		return config, err
+	}
+	e.recvs = e.sends
+	if e.Bandwidth && !e.Both || e.answered() {
+		if e.recvs, err = e.queue(e.Receives*e.QPs, e.Events); err != nil {
+			return config, err
+		}
+	}
+	return ibverbs.QPConfig{
+		Type: e.Transport, SendCQ: e.sends, RecvCQ: e.recvs,
+		MaxSendWR: depth, MaxRecvWR: e.Receives, MaxInline: e.Inline,
+	}, nil
+}
+
+// answered says whether a turn waits only for the peer's message, as perftest's
+// does with events. Spinning, it waits for both of its completions, in one call.
+func (e *end) answered() bool { return e.Events && !e.Bandwidth && e.Op.received() }
+
+// queue makes a completion queue, with a channel if events are wanted.
+func (e *end) queue(entries int, events bool) (*ibverbs.CQ, error) {
+	config := ibverbs.CQConfig{Entries: entries, Spin: -1} // -e is to sleep
+	if events {
+		channel, err := e.device.CreateCompChannel()
+		if err != nil {
+			return nil, err
+		}
+		e.close = append(e.close, channel.Close)
+		config.Channel = channel
+	}
+	cq, err := e.device.CreateCQ(config)
+	if err == nil {
+		e.close = append(e.close, cq.Close)
+	}
+	return cq, err
+}
+
+// connect connects through keys that go over the control connection.
+func (e *end) connect(where Where) error {
+	if err := e.open(where); err != nil {
+		return err
+	}
+	config, err := e.allocate()
+	if err != nil {
+		return err
+	}
+	for range e.QPs {
+		qp, err := e.pd.CreateQP(config)
+		if err != nil {
+			return err
+		}
+		e.close = append(e.close, qp.Close)
+		e.qps = append(e.qps, qp)
+	}
+	e.qp = e.qps[0]
+	options := ibverbs.QPAddrOptions{Port: where.Port}
+	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
+		if _, err := e.device.FindGID(addr.Addr().Unmap()); err == nil {
+			options.GID.Addr = addr.Addr().Unmap()
+		}
+	}
+	for _, qp := range e.qps {
+		local, err := qp.Addr(options)
+		if err != nil {
+			return err
+		}
+		e.locals = append(e.locals, local)
+	}
+	mtu, err := e.control.settle(e.locals[0].MTU)
+	if err != nil {
+		return err
+	}
+	e.offer()
+	port, err := e.device.QueryPort(e.locals[0].Port)
+	if err != nil {
+		return err
+	}
+	for i, local := range e.locals {
+		mine := &e.control.mine[i]
+		mine.LID, mine.QPN, mine.PSN, mine.ReadDepth = uint32(local.LID), local.QPNum, local.PSN, uint32(local.ReadDepth)
+		if port.LinkLayer == link.Ethernet {
+			mine.GID = local.GID
+		}
+	}
+	theirs, err := e.agree()
+	if err != nil {
+		return err
+	}
+	for i := range e.qps {
+		if err := e.connectQP(i, theirs[i], mtu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectQP connects a queue pair to one of the peer's.
+func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
+	qp, local := e.qps[i], e.locals[i]
+	remote := ibverbs.QPAddr{
+		QPNum: theirs.QPN, PSN: theirs.PSN, LID: uint16(theirs.LID), GID: theirs.GID, MTU: mtu,
+		ReadDepth: int(theirs.ReadDepth), Port: local.Port, QKey: ibverbs.DefaultQKey,
+	}
+	if e.Transport != ibverbs.QPTypeUD {
+		return qp.ConnectTo(local, remote, ibverbs.ConnectOptions{Timeout: e.Timeout})
+	}
+	if err := qp.Activate(local, 0); err != nil {
+		return err
+	}
+	to, err := e.pd.CreateDestination(local, remote)
+	if err == nil {
+		e.close = append(e.close, to.AH.Close)
+		e.to = append(e.to, to)
+	}
+	return err
+}
+
+// offer puts the half that the peer may use into this end's keys. Queue pairs share it, as nobody looks at what is there.
+func (e *end) offer() {
+	e.control.mine = make([]key, e.QPs)
+	for i := range e.control.mine {
+		e.control.mine[i].Buffer = e.mr.Remote().Sub(uint64(e.half), uint64(e.half))
+	}
+}
+
+// agree exchanges the keys of all queue pairs, as often as perftest does before it connects.
+func (e *end) agree() (all []key, err error) {
+	if !e.Bandwidth && e.Op != Send && e.Op != WriteImm {
+		if err := e.control.sync(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range e.QPs {
+		theirs, err := e.control.keys(i)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && theirs.QPN == all[i-1].QPN {
+			return nil, errQPs // it has no other one, and says that it is ready
+		}
+		all = append(all, theirs)
+		e.control.peerQPNs = append(e.control.peerQPNs, theirs.QPN)
+		theirs.Buffer.Len = uint64(e.half)
+		e.peers = append(e.peers, theirs.Buffer)
+	}
+	return all, nil
+}
+
+// agreed exchanges keys once more, as often as perftest does after it has connected, and in its order.
+func (e *end) agreed() error {
+	order := make([]int, 0, e.QPs+1)
+	if e.Op == Send {
+		order = append(order, 0)
+	}
+	for i := range e.QPs {
+		order = append(order, i)
+	}
+	if e.Op != Send {
+		order = append(order, 0)
+	}
+	for _, i := range order {
+		if err := e.control.syncWith(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peerBuffer returns what a message of a size goes to, or comes from, on a queue pair.
+func (e *end) peerBuffer(i, size int) ibverbs.RemoteBuffer { return e.peers[i].Sub(0, uint64(size)) }
+
+// mine returns what a message of a size is sent from.
+func (e *end) mine(size int) ibverbs.Segment { return e.mr.Sub(0, size) }
+
+// theirs returns what a message of a size is received in, behind the header of a
+// datagram.
+func (e *end) theirs(size int) ibverbs.Segment {
+	if e.Transport == ibverbs.QPTypeUD {
+		size += ibverbs.GRHLen
+	}
+	return e.mr.Sub(e.half, size)
+}
+
+// add adds the request of a queue pair to a batch.
+func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) error {
+	if size <= e.Inline && !e.Op.oneSided() {
+		flags |= ibverbs.SendInline
+	}
+	id, mine := sendID(i), e.mine(size)
+	switch e.Op {
+	case Send:
+		if e.Transport == ibverbs.QPTypeUD {
+			return b.SendTo(id, e.to[i], flags, mine)
+		}
+		return b.Send(id, flags, mine)
+	case Write:
+		return b.Write(id, e.peerBuffer(i, size), flags, mine)
+	case WriteImm:
+		return b.WriteImm(id, e.peerBuffer(i, size), uint32(size), flags, mine)
+	case Read:
+		return b.Read(id, e.peerBuffer(i, size), flags, mine)
+	case FetchAdd:
+		return b.FetchAdd(id, e.peerBuffer(i, size), 1, flags, mine)
+	case CompSwap:
+		return b.CompareSwap(id, e.peerBuffer(i, size), 0, 0, flags, mine)
+	}
+	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
+}
+
+// The IDs of requests say to which queue pair they belong, and whether they are receives.
+func sendID(i int) uint64 { return uint64(i) << 1 }
+func recvID(i int) uint64 { return uint64(i)<<1 | 1 }
+
+// ofID is the reverse.
+func ofID(id uint64) (i int, isReceive bool) { return int(id >> 1), id&1 != 0 }
+
+// batch makes a batch of n requests of a queue pair, the last of which may be signaled.
+func (e *end) batch(i, n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
+	b, err := ibverbs.NewSendBatch(n, 1)
+	for j := 0; j < n && err == nil; j++ {
+		flags := ibverbs.SendFlags(0)
+		if j == n-1 {
+			flags = last
+		}
+		err = e.add(b, i, size, flags)
+	}
+	return b, err
+}
+
+// receives makes a batch of n receives of a queue pair.
+func (e *end) receives(i, n, size int) (*ibverbs.RecvBatch, error) {
+	b, err := ibverbs.NewRecvBatch(n, 1)
+	for j := 0; j < n && err == nil; j++ {
+		err = b.Recv(recvID(i), e.theirs(size))
+	}
+	return b, err
+}

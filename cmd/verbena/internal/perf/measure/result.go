@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Result is what a run has measured.
+type Result struct {
+	Test       string  `json:"test"`       // its name: send_lat
+	Connection string  `json:"connection"` // the type of the queue pairs
+	QPs        int     `json:"queue_pairs"`
+	Both       bool    `json:"both_ways"`
+	Bandwidth  bool    `json:"bandwidth"`            // not latency
+	Duration   float64 `json:"duration_s,omitempty"` // if the test had one
+	Rows       []Row   `json:"rows"`
+}
+
+// NewResult returns that of a test, without rows.
+func NewResult(t *Test) Result {
+	return Result{
+		Test: t.Name(), Connection: transportName(t.Transport), QPs: t.QPs, Both: t.Both, Bandwidth: t.Bandwidth,
+		Duration: t.Duration.Seconds(), Rows: []Row{},
+	}
+}
+
+// ReadResult reads a result from its JSON.
+func ReadResult(file string) (r Result, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(r.Rows) == 0 {
+		return r, fmt.Errorf("%s has no rows", file)
+	}
+	return r, nil
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perf
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/cmd/verbena/internal/perf/measure"
+)
+
+// progress is a line on a terminal that says how far a test has come.
+type progress struct {
+	to    io.Writer
+	shown time.Duration
+	size  int
+	width int
+}
+
+// on returns what shows it, or nil if nobody would look at it.
+func (p *progress) on(stderr io.Writer) measure.Progress {
+	if !program.IsTerminal(stderr) {
+		return nil
+	}
+	p.to = stderr
+	return p.show
+}
+
+// show writes the line anew, once in a second.
+func (p *progress) show(elapsed time.Duration, size, done int) {
+	if size != p.size {
+		p.size, p.shown = size, 0
+	}
+	if elapsed-p.shown < time.Second {
+		return
+	}
+	p.shown = elapsed
+	line := fmt.Sprintf("%d bytes: %d messages in %.0f s, %.2f Gb/s", size, done, elapsed.Seconds(), float64(done)*float64(size)*8/1e9/elapsed.Seconds())
+	fmt.Fprintf(p.to, "\r%-*s", p.width, line)
+	p.width = len(line)
+}
+
+// clear removes the line.
+func (p *progress) clear() {
+	if p.width > 0 {
+		fmt.Fprintf(p.to, "\r%s\r", strings.Repeat(" ", p.width))
+		p.width = 0
+	}
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soft
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	module = "github.com/verbena-go/verbena"
+	// device is the library that has the device. The others pass calls on to it.
+	device = "libverbena-softroce.so"
+)
+
+// library is one that programs are linked to.
+type library struct {
+	soname  string
+	sources []string
+	needs   []string
+}
+
+var libraries = []library{
+	{"libibverbs.so.1", []string{"libibverbs.c", "own_libibverbs.c", "pass.c", "signals.c"}, nil},
+	{"librdmacm.so.1", []string{"librdmacm.c"}, []string{"libibverbs.so.1"}},
+	{"libmlx5.so.1", []string{"libmlx5.c"}, nil},
+	{"libefa.so.1", []string{"libefa.c"}, nil},
+}
+
+// names returns the paths of the libraries in a folder.
+func names(folder string) []string {
+	all := []string{filepath.Join(folder, device)}
+	for _, l := range libraries {
+		all = append(all, filepath.Join(folder, l.soname))
+	}
+	return all
+}
+
+// whole returns the absolute path of a folder that has all libraries.
+func whole(folder string) (string, error) {
+	for _, name := range names(folder) {
+		if _, err := os.Stat(name); err != nil {
+			return "", fmt.Errorf("%w: verbena softroce libs %s builds the libraries", err, folder)
+		}
+	}
+	return filepath.Abs(folder)
+}
+
+// find returns a folder with the libraries: one that is installed beside the program, or else the cache's.
+func find(ctx context.Context, stderr io.Writer) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if self, err = filepath.EvalSymlinks(self); err == nil {
+			if folder, err := whole(filepath.Join(filepath.Dir(self), "..", "lib", "verbena")); err == nil {
+				return folder, nil
+			}
+		}
+	}
+	return build(ctx, stderr)
+}
+
+// build builds what is not there or not up to date in the user's cache, and returns the folder. It says so on stderr if that takes
+// long.
+func build(ctx context.Context, stderr io.Writer) (string, error) {
+	source, err := moduleFolder(ctx)
+	if err != nil {
+		return "", fmt.Errorf("build the libraries: %w", err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("build the libraries: there is no folder to keep them in: %w; verbena softroce run -l FOLDER takes those "+
+			"that verbena softroce libs FOLDER has written elsewhere", err)
+	}
+	where := sha256.Sum256([]byte(source + " " + runtime.Version()))
+	folder := filepath.Join(cache, "verbena", "softroce-"+hex.EncodeToString(where[:6]))
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", fmt.Errorf("build the libraries: %w", err)
+	}
+	defer announce(stderr, folder)()
+	unlock, err := lock(filepath.Join(folder, ".lock"))
+	if err != nil {
+		return "", fmt.Errorf("build the libraries: %w", err)
+	}
+	defer unlock()
+	for _, step := range []func(ctx context.Context, source, folder string) error{buildDevice, buildLibraries} {
+		if err := step(ctx, source, folder); err != nil {
+			return "", fmt.Errorf("build the libraries in %s, which needs Go and a C compiler: %w", source, err)
+		}
+	}
+	return folder, nil
+}
+
+// announce says that the libraries are being built: at once if they are not there, or else when that, or waiting for another
+// process that does so, takes more than a moment. It is over when stop returns.
+func announce(stderr io.Writer, folder string) (stop func()) {
+	text := fmt.Sprintf("verbena softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
+	if _, err := whole(folder); err != nil {
+		fmt.Fprint(stderr, text)
+		return func() {}
+	}
+	built := make(chan struct{})
+	var timer sync.WaitGroup
+	timer.Go(func() {
+		select {
+		case <-built:
+		case <-time.After(2 * time.Second):
+			fmt.Fprint(stderr, text)
+		}
+	})
+	return func() {
+		close(built)
+		timer.Wait()
+	}
+}
+
+// buildDevice has go build find out whether there is anything to do.
+func buildDevice(ctx context.Context, source, folder string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-o", filepath.Join(folder, device), "./softroce/internal/clib")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	return quietly(cmd)
+}
+
+// buildLibraries compiles the C files, unless that was done from the same ones.
+func buildLibraries(ctx context.Context, source, folder string) error {
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	from := filepath.Join(source, "softroce", "internal", "clib", "c")
+	state, err := digest(compiler, from, filepath.Join(source, "softroce", "internal", "face"), filepath.Join(source, "generated", "librdmacm"))
+	if err != nil {
+		return err
+	}
+	stamp := filepath.Join(folder, ".built")
+	if before, err := os.ReadFile(stamp); err == nil && string(before) == state {
+		if _, err := whole(folder); err == nil {
+			return nil
+		}
+	}
+	for _, l := range libraries {
+		next := filepath.Join(folder, "."+l.soname)
+		script, _, _ := strings.Cut(l.soname, ".")
+		args := append(strings.Fields(compiler)[1:], "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-pthread",
+			"-Wl,-z,nodelete", "-Wl,--no-undefined", "-Wl,-soname,"+l.soname, "-Wl,--version-script="+script+".map", "-o", next)
+		args = append(args, l.sources...)
+		args = append(args, "-Wl,--no-as-needed")
+		for _, name := range l.needs {
+			args = append(args, filepath.Join(folder, name))
+		}
+		cmd := exec.CommandContext(ctx, strings.Fields(compiler)[0], append(args, "-ldl")...)
+		cmd.Dir = from
+		if err := quietly(cmd); err != nil {
+			return err
+		}
+		if err := os.Rename(next, filepath.Join(folder, l.soname)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(stamp, []byte(state), 0o644)
+}
+
+// digest returns a text that is another one when the compiler or a C file is.
+func digest(compiler string, folders ...string) (string, error) {
+	all := sha256.New()
+	fmt.Fprintln(all, compiler)
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.Contains(".c .h .map", filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			fmt.Fprintf(all, "%s %d\n%s", d.Name(), len(text), text)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(all.Sum(nil)), nil
+}
+
+// quietly runs a command, of whose output it shows what was written before it failed.
+func quietly(cmd *exec.Cmd) error {
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(output))
+	}
+	return nil
+}
+
+// moduleFolder returns the folder with this module's source: where this file was when it was compiled, or else where Go
+// keeps it.
+func moduleFolder(ctx context.Context) (string, error) {
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
+		folder := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+		if text, err := os.ReadFile(filepath.Join(folder, "go.mod")); err == nil && bytes.HasPrefix(text, []byte("module "+module+"\n")) {
+			return folder, nil
+		}
+	}
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == module {
+				version = m.Version
+			}
+		}
+	}
+	if version == "" || version == "(devel)" {
+		return "", errors.New("the module's source is not where verbena was built; verbena softroce libs builds them where it is")
+	}
+	output, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module+"@"+version).Output()
+	if err != nil {
+		return "", fmt.Errorf("go mod download %s@%s: %w", module, version, err)
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(output, &found); err != nil {
+		return "", err
+	}
+	return found.Dir, nil
+}
+
+// install copies the libraries into a folder. Programs that run keep those that they have.
+func install(from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, name := range names(from) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		next := filepath.Join(to, "."+filepath.Base(name))
+		if err := os.WriteFile(next, text, 0o755); err != nil {
+			return err
+		}
+		if err := os.Rename(next, filepath.Join(to, filepath.Base(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

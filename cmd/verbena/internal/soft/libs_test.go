@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package soft
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The libraries are built once, and again when something has changed.
+func TestBuild(t *testing.T) {
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
+	t.Setenv("GOCACHE", strings.TrimSpace(string(cache)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var said bytes.Buffer
+	folder, err := build(t.Context(), &said)
+	require.NoError(t, err)
+	require.Regexp(t, "^verbena softroce: building the libraries in "+regexp.QuoteMeta(folder)+", which takes a minute .*\n$", said.String())
+	times := func() (all []int64) {
+		for _, name := range names(folder) {
+			info, err := os.Stat(name)
+			require.NoError(t, err)
+			all = append(all, info.ModTime().UnixNano())
+		}
+		return all[1:] // go build may touch its own
+	}
+	first := times()
+	again, err := find(t.Context(), io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, folder, again)
+	require.Equal(t, first, times())
+	require.NoError(t, os.Remove(filepath.Join(folder, "libefa.so.1")))
+	_, err = build(t.Context(), io.Discard)
+	require.NoError(t, err)
+	require.NotEqual(t, first, times())
+
+	to := filepath.Join(t.TempDir(), "a", "b")
+	require.NoError(t, install(folder, to))
+	whole, err := whole(to)
+	require.NoError(t, err)
+	require.Equal(t, to, whole)
+
+	t.Setenv("CC", "/no/such/compiler")
+	_, err = build(t.Context(), io.Discard)
+	require.ErrorContains(t, err, "which needs Go and a C compiler: ")
+
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	_, err = build(t.Context(), io.Discard)
+	require.ErrorContains(t, err, "no folder to keep them in")
+	require.ErrorContains(t, err, "verbena softroce run -l FOLDER")
+
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", "")
+	_, err = build(t.Context(), io.Discard)
+	require.ErrorContains(t, err, `"go": executable file not found`)
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soft is the command verbena softroce, apart from its main function,
+// so that tests can run it: it runs programs that are not Go on the device in user
+// space.
+package soft
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+)
+
+// Commands returns its commands.
+func Commands() *program.Commands {
+	return &program.Commands{
+		Name: "verbena softroce", Summary: "run programs that are not Go on the device in user space",
+		Text: "Example: verbena softroce run rping -s -a 127.0.0.1",
+		All: []program.Command{
+			{Name: "run", Program: func() *program.Program { return (&run{}).program() }},
+			{Name: "libs", Program: func() *program.Program { return (&libs{}).program() }},
+			{Name: "stat", Program: func() *program.Program { return (&stat{}).program() }},
+		},
+	}
+}
+
+// run starts a program.
+type run struct {
+	folder string
+	args   []string
+}
+
+func (r *run) program() *program.Program {
+	return &program.Program{
+		Name: "verbena softroce run", Usage: "verbena softroce run [-l folder] PROGRAM [ARG...]", Misused: program.ExitMisused,
+		Summary: "run a program on the device in user space", Rest: &r.args, Run: r.run,
+		Flags: func(f *program.Flags) {
+			f.StringVarP(&r.folder, "libraries", "l", "", "`folder` with the libraries, from verbena softroce libs")
+		},
+		Text: `
+Runs a program that is linked to libibverbs.so.1 or librdmacm.so.1, such as
+rping and ib_write_bw, on an RDMA device in user space: without a card, a kernel
+module, rdma-core's libraries or root. Programs that it starts have the device,
+too. It takes the place of verbena, with its process ID and standard files.
+
+Not every program can have other libraries than the system's. It says why if a
+program cannot: it is linked statically, is for another C library or
+processor, has privileges of its own, or is Go. A Go program imports package
+softroce instead.
+
+The libraries are those in ../lib/verbena beside verbena, if there are any.
+Otherwise it builds them, with Go and a C compiler, says so on standard error,
+and keeps them in the user's cache.
+
+These environment variables are the device's:
+  VERBENA_NETWORK  programs with the same text, or none, reach each other
+  VERBENA_HOSTILE  any text: packets come late, twice or in another order
+  VERBENA_CAPTURE  a file: packets that are sent are added to it, for Wireshark
+
+Exit status: the program's; 1 if it cannot be started, 2 for wrong arguments.
+
+Example, in two shells:
+  verbena softroce run rping -s -a 127.0.0.1
+  verbena softroce run rping -c -a 127.0.0.1 -C 3 -v`,
+	}
+}
+
+func (r *run) run(ctx context.Context, out program.Output) error {
+	if len(r.args) == 0 {
+		return program.Misuse("the program is missing")
+	}
+	path, err := exec.LookPath(r.args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err == nil {
+		err = suits(path)
+	}
+	if err != nil {
+		return err
+	}
+	folder := r.folder
+	if folder == "" {
+		folder, err = find(ctx, out.Stderr)
+	} else {
+		folder, err = whole(folder)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, become(path, r.args, environment(folder)))
+}
+
+// environment returns this process's, with the libraries before all others.
+func environment(folder string) []string {
+	folders := folder
+	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
+		folders += ":" + before
+	}
+	var all []string
+	device := "soft"
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "VERBENA_DEVICE=soft:") {
+			device = strings.TrimPrefix(v, "VERBENA_DEVICE=") // with its network
+		}
+		if !strings.HasPrefix(v, "LD_LIBRARY_PATH=") && !strings.HasPrefix(v, "VERBENA_DEVICE=") {
+			all = append(all, v)
+		}
+	}
+	// Go programs that the program starts have a device of their own.
+	return append(all, "LD_LIBRARY_PATH="+folders, "VERBENA_DEVICE="+device)
+}
+
+// libs installs the libraries.
+type libs struct{ folder string }
+
+func (l *libs) program() *program.Program {
+	return &program.Program{
+		Name: "verbena softroce libs", Usage: "verbena softroce libs FOLDER", Misused: program.ExitMisused,
+		Summary: "install the libraries that such programs need", Operands: []*string{&l.folder}, Run: l.run,
+		Flags: func(*program.Flags) {},
+		Text: `
+Builds the libraries with which programs that are not Go run on the device in
+user space, and writes them to a folder. It needs Go and a C compiler. Programs
+then run on the device with LD_LIBRARY_PATH=FOLDER, or with verbena softroce
+run, which looks in ../lib/verbena beside itself. The folder can be copied to
+machines with the same processor and a C library that is not older.
+
+Exit status: 0 if it has written them; 1 if not.
+
+Example: verbena softroce libs /usr/local/lib/verbena`,
+	}
+}
+
+func (l *libs) run(ctx context.Context, out program.Output) error {
+	if l.folder == "" {
+		return program.Misuse("the folder is missing")
+	}
+	built, err := build(ctx, out.Stderr)
+	if err != nil {
+		return err
+	}
+	if err := install(built, l.folder); err != nil {
+		return err
+	}
+	out.Printf("%s\n", strings.Join(names(l.folder), "\n"))
+	return nil
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soft
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// become runs a program in place of this one. It returns if it cannot.
+func become(path string, args, environment []string) error {
+	return syscall.Exec(path, args, environment)
+}
+
+// privileges returns what a program has that whoever starts it does not have.
+func privileges(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return "", nil
+	case info.Mode()&os.ModeSetuid != 0 && int(stat.Uid) != os.Geteuid():
+		return "the set-user-ID bit", nil
+	case info.Mode()&os.ModeSetgid != 0 && int(stat.Gid) != os.Getegid():
+		return "the set-group-ID bit", nil
+	}
+	if n, err := syscall.Getxattr(path, "security.capability", nil); err == nil && n > 0 && os.Geteuid() != 0 {
+		return "capabilities", nil
+	}
+	return "", nil
+}
+
+// lock waits until no other process builds.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stat
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/verbena-go/verbena/ibverbs/stat"
+)
+
+// report is what is printed as JSON.
+type report struct {
+	Devices []device `json:"devices"`
+}
+
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// whose returns the words that name the process of a device in user space.
+func (d device) whose() string {
+	if d.Process == nil {
+		return ""
+	}
+	return " of " + ownerName(*d.Process)
+}
+
+// print prints counters, those of each port under a line about it.
+func (o *options) print(w io.Writer, devices []device) error {
+	for i, d := range devices {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if len(d.Counters) > 0 {
+			fmt.Fprintf(w, "%s%s\n", d.Name, d.whose())
+			if err := o.printCounters(w, d.Counters); err != nil {
+				return err
+			}
+		}
+		for _, p := range d.Ports {
+			fmt.Fprintf(w, "%s port %d%s, %s, %s\n", d.Name, p.Port, d.whose(), cmp.Or(p.State, "state unknown"), cmp.Or(p.LinkLayer, "link unknown"))
+			if err := o.printCounters(w, p.Counters); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (o *options) printCounters(w io.Writer, counters []stat.Counter) error {
+	if len(counters) == 0 {
+		fmt.Fprintln(w, "  no counters")
+		return nil
+	}
+	table, shown := newTable(w), 0
+	for _, c := range counters {
+		if c.Value == 0 && !o.all {
+			continue
+		}
+		shown++
+		fmt.Fprintf(table, "  %s\t%s\t%d\t%s", c.Group, c.Name, c.Value, cmp.Or(c.Unit, "-"))
+		if o.all {
+			fmt.Fprintf(table, "\t%s", cmp.Or(c.Help, "-"))
+		}
+		fmt.Fprintln(table)
+	}
+	if shown == 0 {
+		fmt.Fprintln(w, "  all counters are 0")
+	}
+	return table.Flush()
+}

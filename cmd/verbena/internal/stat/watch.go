@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stat
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/verbena-go/verbena/cmd/internal/program"
+	"github.com/verbena-go/verbena/ibverbs/stat"
+)
+
+// reading is what was read at some time.
+type reading struct {
+	at      time.Time
+	devices []device
+}
+
+// watch shows rates until ctx ends, or as often as wanted.
+func (o *options) watch(ctx context.Context, out program.Output, s source) error {
+	ticker := time.NewTicker(time.Duration(o.seconds) * time.Second)
+	defer ticker.Stop()
+	var last reading
+	for left := o.count; ; {
+		devices, err := o.devices(ctx, s)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := reading{time.Now(), devices}
+		if last.devices != nil {
+			if err := o.printRates(out.Stdout, last, now); err != nil {
+				return err
+			}
+			if left--; left == 0 {
+				return nil
+			}
+		}
+		last = now
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// place is where a counter is, at any time.
+type place struct {
+	device      string
+	pid, port   int // pid: of a device in user space
+	group, name string
+}
+
+// rated is a counter with how much it has grown in a second.
+type rated struct {
+	stat.Counter
+	PerSecond *float64 `json:"per_second,omitempty"` // nil if it is new, or has begun again
+}
+
+// ratedPort is a port with rates; ratedDevice is a device.
+type (
+	ratedPort struct {
+		stat.Port
+		Counters []rated `json:"counters"`
+	}
+	ratedDevice struct {
+		device
+		Ports    []ratedPort `json:"ports"`
+		Counters []rated     `json:"counters"`
+	}
+	ratedReport struct {
+		Time    time.Time     `json:"time"`
+		Devices []ratedDevice `json:"devices"`
+	}
+)
+
+// values returns the values of all counters.
+func (r reading) values() map[place]uint64 {
+	all := map[place]uint64{}
+	for _, d := range r.devices {
+		for _, c := range d.Counters {
+			all[d.place(0, c)] = c.Value
+		}
+		for _, p := range d.Ports {
+			for _, c := range p.Counters {
+				all[d.place(p.Port, c)] = c.Value
+			}
+		}
+	}
+	return all
+}
+
+func (d device) place(port int, c stat.Counter) place {
+	p := place{device: d.Name, port: port, group: string(c.Group), name: c.Name}
+	if d.Process != nil {
+		p.pid = d.Process.PID
+	}
+	return p
+}
+
+// rates returns what has changed since before.
+func (r reading) rates(before reading) ratedReport {
+	values, seconds := before.values(), r.at.Sub(before.at).Seconds()
+	rates := func(d device, port int, counters []stat.Counter) []rated {
+		all := []rated{}
+		for _, c := range counters {
+			v := rated{Counter: c}
+			if was, is := values[d.place(port, c)]; is && was <= c.Value && seconds > 0 {
+				perSecond := float64(c.Value-was) / seconds
+				v.PerSecond = &perSecond
+			}
+			all = append(all, v)
+		}
+		return all
+	}
+	report := ratedReport{Time: r.at, Devices: []ratedDevice{}}
+	for _, d := range r.devices {
+		rd := ratedDevice{device: d, Ports: []ratedPort{}, Counters: rates(d, 0, d.Counters)}
+		for _, p := range d.Ports {
+			rd.Ports = append(rd.Ports, ratedPort{p, rates(d, p.Port, p.Counters)})
+		}
+		report.Devices = append(report.Devices, rd)
+	}
+	return report
+}
+
+// printRates prints the counters that have changed, or with -j everything.
+func (o *options) printRates(w io.Writer, before, now reading) error {
+	report := now.rates(before)
+	if o.asJSON {
+		return program.Output{Stdout: w}.JSONLine(report)
+	}
+	fmt.Fprintln(w, report.Time.Format(time.RFC3339))
+	table, shown := newTable(w), 0
+	for _, d := range report.Devices {
+		shown += o.printChanged(table, d.Name+d.whose(), d.Counters)
+		for _, p := range d.Ports {
+			shown += o.printChanged(table, fmt.Sprintf("%s port %d%s", d.Name, p.Port.Port, d.whose()), p.Counters)
+		}
+	}
+	if shown == 0 {
+		fmt.Fprintln(w, "  no change")
+	}
+	return table.Flush()
+}
+
+// printChanged prints the counters of a device or port that have changed, or with
+// -v all, and returns how many.
+func (o *options) printChanged(w io.Writer, of string, counters []rated) (shown int) {
+	for _, c := range counters {
+		switch unit := string(cmp.Or(c.Unit, "-")); {
+		case c.PerSecond == nil:
+			fmt.Fprintf(w, "  %s\t%s\t%s\tnew\t%s\n", of, c.Group, c.Name, unit)
+		case *c.PerSecond == 0 && !o.all:
+			continue
+		default:
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%.1f\t%s/s\n", of, c.Group, c.Name, *c.PerSecond, unit)
+		}
+		shown++
+	}
+	return shown
+}
