@@ -23,6 +23,6 @@ func TestBellWaits(t *testing.T) {
 		b.Hear()
 		close(heard)
 	}()
-	<-heard
+	take(t, heard, "the end of Hear")
 	require.False(t, b.Waits())
 }

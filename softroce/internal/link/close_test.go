@@ -45,14 +45,14 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 			}
 		}
 		for i, r := range got {
-			r.until(t, func() bool { return len(r.frames) == len(links)-1 })
+			r.until(t, "each link has the frames of the others", func() bool { return len(r.frames) == len(links)-1 })
 			require.NotContains(t, r.frames, links[i].Slot())
 		}
 		for i := range links {
 			end(links[(i+round)%len(links)])
 		}
 	}
-	until(t, func() bool {
+	until(t, "what the links have opened is closed", func() bool {
 		f, m := held(t)
 		return f <= files && m <= mappings
 	})

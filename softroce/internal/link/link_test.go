@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -58,10 +59,20 @@ func (r *recorder) Gone(slot int) {
 	r.tell()
 }
 
+// patience returns how long a test waits for what must come: less than what is
+// left until the limit of all tests, whose stacks do not name the cause.
+func patience(t *testing.T) time.Duration {
+	const most = 30 * time.Second
+	if end, ok := t.Deadline(); ok {
+		return min(most, time.Until(end)*9/10)
+	}
+	return most
+}
+
 // until waits until what has arrived is as wanted.
-func (r *recorder) until(t *testing.T, wanted func() bool) {
+func (r *recorder) until(t *testing.T, what string, wanted func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(patience(t))
 	for {
 		r.mu.Lock()
 		ok := wanted()
@@ -72,17 +83,39 @@ func (r *recorder) until(t *testing.T, wanted func() bool) {
 		select {
 		case <-r.news:
 		case <-deadline:
-			require.FailNow(t, "what was waited for did not arrive")
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			require.FailNow(t, "does not come true: "+what, "%s", r.summary())
 		}
 	}
 }
 
-// until waits until a condition holds that nobody tells of.
-func until(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); runtime.Gosched() {
-		require.True(t, time.Now().Before(deadline), "what was waited for did not happen")
+// summary says what has arrived. The caller holds r.mu.
+func (r *recorder) summary() string {
+	var b strings.Builder
+	for slot, frames := range r.frames {
+		fmt.Fprintf(&b, "%d frames of node %d, ", len(frames), slot)
 	}
+	return fmt.Sprintf("has %sand the ends of %v", b.String(), r.gone)
+}
+
+// until waits until a condition holds of which no goroutine tells.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience(t)); !holds(); runtime.Gosched() {
+		require.True(t, time.Now().Before(deadline), "does not come true: "+what)
+	}
+}
+
+// take returns what comes next.
+func take[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience(t)):
+		require.FailNow(t, "does not come: "+what)
+	}
+	return v
 }
 
 // owner is who owns a link: a mutex lets one call be made at a time, and a goroutine polls whenever the bell
@@ -184,9 +217,9 @@ func TestFramesArriveInOrder(t *testing.T) {
 		body := bytes.Repeat([]byte{byte(i)}, i*7%(MaxFrame-4))
 		a.send(b.Slot(), binary.LittleEndian.AppendUint32(nil, uint32(i)), body)
 		// A node that is not connected yet, or does not read, makes frames wait, up to a limit.
-		got.until(t, func() bool { return i-len(got.frames[a.Slot()]) < 300 })
+		got.until(t, "the node takes frames", func() bool { return i-len(got.frames[a.Slot()]) < 300 })
 	}
-	got.until(t, func() bool { return len(got.frames[a.Slot()]) == frames })
+	got.until(t, "all frames arrive", func() bool { return len(got.frames[a.Slot()]) == frames })
 	for i, frame := range got.frames[a.Slot()] {
 		require.Equal(t, uint32(i), binary.LittleEndian.Uint32(frame))
 		require.Len(t, frame, 4+i*7%(MaxFrame-4))
@@ -199,11 +232,11 @@ func TestGone(t *testing.T) {
 	for i := range 100 {
 		a.send(b.Slot(), []byte{byte(i)})
 	}
-	got.until(t, func() bool { return len(got.frames[a.Slot()]) > 0 })
+	got.until(t, "the first frame arrives", func() bool { return len(got.frames[a.Slot()]) > 0 })
 	b.send(a.Slot(), []byte("answer"))
 	slot := a.Slot()
 	a.end()
-	got.until(t, func() bool { return got.gone[slot] > 0 })
+	got.until(t, "the end is told", func() bool { return got.gone[slot] > 0 })
 	require.Len(t, got.frames[slot], 100, "what was sent before comes first")
 
 	// The slot is free again.
@@ -220,7 +253,7 @@ func TestLastWords(t *testing.T) {
 		a.send(b.Slot(), []byte("last"))
 		a.end()
 		slot := a.Slot()
-		got.until(t, func() bool { return got.gone[slot] == 1 })
+		got.until(t, "the end is told", func() bool { return got.gone[slot] == 1 })
 		require.Equal(t, [][]byte{[]byte("first"), []byte("last")}, got.frames[slot])
 		got.mu.Lock()
 		delete(got.gone, slot)
@@ -273,7 +306,7 @@ func TestSlowAnswer(t *testing.T) {
 func TestNobody(t *testing.T) {
 	a, got := join(t)
 	a.send(Slots-1, []byte("lost"))
-	got.until(t, func() bool { return got.gone[Slots-1] == 1 })
+	got.until(t, "the absence of the node is told", func() bool { return got.gone[Slots-1] == 1 })
 	_, err := a.Find("port/nobody")
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
@@ -313,7 +346,7 @@ func TestFindersStay(t *testing.T) {
 		require.NoError(t, err)
 	}
 	b.send(a.Slot(), []byte("still there"))
-	got.until(t, func() bool { return len(got.frames[b.Slot()]) == 1 })
+	got.until(t, "the frame arrives", func() bool { return len(got.frames[b.Slot()]) == 1 })
 	require.NoError(t, claim.Close())
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -371,13 +404,7 @@ func (diary) Resume()                       {}
 
 func (d diary) next(t *testing.T) string {
 	t.Helper()
-	select {
-	case news := <-d:
-		return news
-	case <-time.After(30 * time.Second):
-		require.FailNow(t, "nothing more is told")
-		return ""
-	}
+	return take(t, d, "what the handler is told next")
 }
 
 // TestSuccessor lets a node take the slot of another that has ended. The end is told before what comes from the next one, also
@@ -418,7 +445,7 @@ func TestSuccessor(t *testing.T) {
 					require.NoError(t, first.Close())
 				}
 				arrive("second")
-				until(t, func() bool {
+				until(t, "both links have connected", func() bool {
 					a.Link.mu.Lock()
 					defer a.Link.mu.Unlock()
 					return len(a.sources) == 2 && (!noticed || a.sources[0].ended.Load())
@@ -463,13 +490,9 @@ func TestUnfinishedRing(t *testing.T) {
 				wait(b)
 				close(done)
 			}()
-			until(t, func() bool { return atomic.CompareAndSwapUint32(b.Word(), Asleep, word) })
+			until(t, "the goroutine sleeps", func() bool { return atomic.CompareAndSwapUint32(b.Word(), Asleep, word) })
 			b.Ring()
-			select {
-			case <-done:
-			case <-time.After(30 * time.Second):
-				require.FailNow(t, "the node sleeps for ever")
-			}
+			take(t, done, "the end of the sleep")
 		})
 	}
 }
@@ -565,7 +588,7 @@ func TestSlowNode(t *testing.T) {
 	a, gotA := join(t)
 	b, got := join(t)
 	a.send(b.Slot(), []byte{})
-	got.until(t, func() bool { return len(got.frames[a.Slot()]) == 1 })
+	got.until(t, "the first frame arrives", func() bool { return len(got.frames[a.Slot()]) == 1 })
 	room, _ := a.room(b.Slot())
 	require.True(t, room)
 	b.mu.Lock() // so that it does not read
@@ -580,13 +603,13 @@ func TestSlowNode(t *testing.T) {
 	require.LessOrEqual(t, waiting, maxWaiting)
 	b.mu.Unlock()
 	const most, least = (maxWaiting+ringBytes)/MaxFrame + 2, (maxWaiting+ringBytes)/MaxFrame - 2
-	got.until(t, func() bool { return len(got.frames[a.Slot()]) >= least })
-	gotA.until(t, func() bool {
+	got.until(t, "what has waited arrives", func() bool { return len(got.frames[a.Slot()]) >= least })
+	gotA.until(t, "there is room again", func() bool {
 		room, _ := a.room(b.Slot())
 		return room
 	})
 	a.send(b.Slot(), []byte("last"))
-	got.until(t, func() bool { return string(got.frames[a.Slot()][len(got.frames[a.Slot()])-1]) == "last" })
+	got.until(t, "the last frame arrives", func() bool { return string(got.frames[a.Slot()][len(got.frames[a.Slot()])-1]) == "last" })
 	frames := got.frames[a.Slot()]
 	require.LessOrEqual(t, len(frames), most)
 	for i, frame := range frames[1 : len(frames)-1] {
@@ -628,7 +651,7 @@ func TestWays(t *testing.T) {
 				a.send(c.Slot(), []byte("live"))
 				require.True(t, toC.Left(toC.Mark()))
 			}
-			got.until(t, func() bool { return len(got.frames[a.Slot()]) == 10 })
+			got.until(t, "the frames to the node that reads arrive", func() bool { return len(got.frames[a.Slot()]) == 10 })
 			a.send(b.Slot(), body)
 			late := toB.Mark()
 			require.Greater(t, late, early)
@@ -638,7 +661,7 @@ func TestWays(t *testing.T) {
 			require.True(t, toB.Left(late), "the node does not read")
 			require.True(t, all.Left(late))
 			act(b)
-			until(t, a.Idle)
+			until(t, "nothing waits for room", a.Idle)
 			require.True(t, toB.Left(late))
 
 			c.mu.Lock()
@@ -650,7 +673,7 @@ func TestWays(t *testing.T) {
 			require.False(t, toC.Left(mark), "it has read since it was given up")
 			require.True(t, toC.Left(late), "that has left before")
 			c.mu.Unlock()
-			until(t, func() bool { return toC.Left(mark) })
+			until(t, "all frames have left", func() bool { return toC.Left(mark) })
 		})
 	}
 }
@@ -673,9 +696,9 @@ func TestSlowReader(t *testing.T) {
 	w.GiveUp()
 	require.True(t, w.Left(mark))
 	b.Poll() // once, so that there is some room
-	until(t, func() bool { return w.Left(mark) && !w.Left(w.Mark()) })
+	until(t, "what was sent before the mark has left", func() bool { return w.Left(mark) && !w.Left(w.Mark()) })
 	b.mu.Unlock()
-	until(t, a.Idle)
+	until(t, "nothing waits for room", a.Idle)
 }
 
 // The frames of a node that has ended come before the news of its end, also if it was known as a destination first and its ring is not a source yet.
@@ -685,13 +708,13 @@ func TestLastWordsToSender(t *testing.T) {
 		b, gotB := join(t)
 		slot := b.Slot()
 		a.send(slot, []byte("question"))
-		gotB.until(t, func() bool { return len(gotB.frames[a.Slot()]) == 1 })
+		gotB.until(t, "the question arrives", func() bool { return len(gotB.frames[a.Slot()]) == 1 })
 		b.stop()
 		b.send(a.Slot(), []byte("answer"))
 		b.Close()
-		got.until(t, func() bool { return got.gone[slot] == 1 })
+		got.until(t, "the end is told", func() bool { return got.gone[slot] == 1 })
 		require.Equal(t, [][]byte{[]byte("answer")}, got.frames[slot])
-		until(t, func() bool { // else the question of the next node in the slot goes to this one
+		until(t, "the slot is free", func() bool { // else the question of the next node in the slot goes to this one
 			a.Link.mu.Lock()
 			defer a.Link.mu.Unlock()
 			return a.peers[slot] == nil

@@ -149,7 +149,7 @@ func TestOtherUser(t *testing.T) {
 	b, got := join(t)
 	require.NotEqual(t, a.Slot(), b.Slot())
 	a.send(b.Slot(), []byte("frame"))
-	got.until(t, func() bool { return len(got.frames[a.Slot()]) == 1 })
+	got.until(t, "the frame arrives", func() bool { return len(got.frames[a.Slot()]) == 1 })
 
 	claimed, err := a.Claim("port/1")
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestFloodedHolder(t *testing.T) {
 	defer stop()
 	a.send(flooded, []byte("frame"))
 	a.send(gone, []byte("frame"))
-	got.until(t, func() bool { return got.gone[gone] > 0 })
+	got.until(t, "the end is told", func() bool { return got.gone[gone] > 0 })
 	require.Zero(t, got.gone[flooded])
 }
 
@@ -285,7 +285,7 @@ func TestFirstName(t *testing.T) {
 	require.Equal(t, a.Slot(), slot)
 	one, err := b.Claim(names()[0])
 	require.NoError(t, err)
-	until(t, func() bool {
+	until(t, "the name is the other node's", func() bool {
 		slot, err := a.Find(names()...)
 		require.NoError(t, err)
 		return slot == b.Slot()

@@ -60,7 +60,7 @@ func openUDP(t *testing.T, a netip.Addr) (*Socket, *inbox) {
 func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) (*Socket, *inbox) {
 	t.Helper()
 	var s *Socket
-	until(t, func() (ok bool) { // another test binary may have ::1
+	until(t, "the port is free", func() (ok bool) { // another test binary may have ::1
 		var err error
 		s, err = OpenUDP(a, renumber)
 		if !errors.Is(err, syscall.EADDRINUSE) {
@@ -127,12 +127,12 @@ func TestRefused(t *testing.T) {
 				send(addrs[2], fmt.Sprint("to a closed port ", i))
 				send(addrs[1], fmt.Sprint("to an open one ", i))
 				s.Flush()
-				r := <-heard
+				r := take(t, heard, "the host's refusal")
 				require.Equal(t, refusedDatagram{addrs[2], fmt.Sprint("to a closed port ", i)}, r)
 			}
 			other.Send(addrs[0], 0, 64, 4, func(b []byte, _ uint16) bool { return true })
 			other.Flush()
-			until(t, func() bool { return got.len() == rounds && box.len() == 1 })
+			until(t, "the datagrams to open ports arrive", func() bool { return got.len() == rounds && box.len() == 1 })
 		})
 	}
 }
@@ -169,7 +169,7 @@ func TestDatagrams(t *testing.T) {
 				from.Send(addrs[1], 0, 64, 20, func([]byte, uint16) bool { return false })
 				from.Send(addrs[1], 0, 64, maxDatagram+1, func([]byte, uint16) bool { panic("there is no room for it") })
 				from.Flush()
-				until(t, func() bool { return box.len() == n })
+				until(t, "the datagrams arrive", func() bool { return box.len() == n })
 			}
 			for i, d := range box.got {
 				require.Equal(t, uint32(i), binary.BigEndian.Uint32(d.Data))
@@ -229,14 +229,14 @@ func TestTrains(t *testing.T) {
 					})
 					if i%100 == 99 {
 						from.Flush()
-						until(t, func() bool { return box.len() == i+1 })
+						until(t, "the datagrams of the batch arrive", func() bool { return box.len() == i+1 })
 					}
 				}
 				if !refused {
 					require.Less(t, from.out.n, 3)
 				}
 				from.Flush()
-				until(t, func() bool { return box.len() == len(sizes) })
+				until(t, "all datagrams arrive", func() bool { return box.len() == len(sizes) })
 				together := 0
 				for i, d := range box.got {
 					require.Len(t, d.Data, sizes[i], i)
@@ -274,7 +274,7 @@ func TestLongDatagram(t *testing.T) {
 		_, err := c.Write(make([]byte, size))
 		require.NoError(t, err)
 	}
-	until(t, func() bool { return box.len() == 3 })
+	until(t, "the datagrams that fit arrive", func() bool { return box.len() == 3 })
 	for i, size := range []int{0, 1, maxDatagram} {
 		require.Len(t, box.got[i].Data, size)
 	}
@@ -291,7 +291,7 @@ func TestUnreachable(t *testing.T) {
 	send(own4(0))
 	send(netip.MustParseAddr("0.0.0.1"))
 	from.Flush()
-	until(t, func() bool { return box.len() == 1 })
+	until(t, "the datagram to an address of this host arrives", func() bool { return box.len() == 1 })
 	require.NoError(t, from.Close())
 	send(own4(0))
 	from.Flush() // does nothing
@@ -375,7 +375,7 @@ func TestSlowNetwork(t *testing.T) {
 	s.Flush() // does not block
 	require.Zero(t, resumed.Load())
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
-	until(t, func() bool { return resumed.Load() == 1 })
+	until(t, "the socket takes datagrams again", func() bool { return resumed.Load() == 1 })
 	require.False(t, s.Blocked())
 	require.True(t, s.Idle())
 	require.True(t, s.Left(mark))
@@ -407,7 +407,7 @@ func TestSystemRefuses(t *testing.T) {
 					}
 					opened <- err
 				}()
-				err := <-opened
+				err := take(t, opened, "the result of OpenUDP")
 				require.ErrorIs(t, err, e)
 				require.EqualError(t, err, name+": "+e.Error())
 			})
@@ -476,7 +476,7 @@ func TestRest(t *testing.T) {
 		p.Take()
 		refused <- err
 	}()
-	require.NoError(t, <-refused)
+	require.NoError(t, take(t, refused, "the end of the sleep"))
 	require.Zero(t, box.len())
 	require.Equal(t, minPause, s.rest.pause)
 	s.rest.until = time.Now().Add(time.Hour)
@@ -512,7 +512,7 @@ func TestNoPoll(t *testing.T) {
 		p.Take()
 		refused <- err
 	}()
-	require.NoError(t, <-refused)
+	require.NoError(t, take(t, refused, "the end of the sleep"))
 	require.Equal(t, 1, box.len())
 	require.GreaterOrEqual(t, slept, minPause)
 }
@@ -533,12 +533,12 @@ func TestCloseWhileReceiving(t *testing.T) {
 	}, nil, func() {})
 	from.Send(own4(1), 0, 64, 20, func([]byte, uint16) bool { return true })
 	from.Flush()
-	<-receives
+	take(t, receives, "the datagram")
 	polled := make(chan bool)
 	go func() { polled <- s.Poll() }()
 	require.NoError(t, s.Close())
 	mu.Unlock()
-	require.False(t, <-polled)
+	require.False(t, take(t, polled, "the end of Poll"))
 }
 
 // TestCloseFreesPort closes sockets in which somebody sleeps and from which somebody receives. Their address is free at once.
@@ -557,7 +557,7 @@ func TestCloseFreesPort(t *testing.T) {
 				runtime.Gosched()
 			}
 		})
-		until(t, func() bool {
+		until(t, "the poller sleeps on the socket", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return p.asleep && slices.Contains(p.polled, s)
