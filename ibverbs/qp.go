@@ -760,6 +760,9 @@ func (e *PostError) Error() string {
 	case e.Index > 0:
 		s += ", the ones before it were posted"
 	}
+	if e.Err == nil {
+		return s + " failed"
+	}
 	s += ": " + e.Err.Error()
 	if errors.Is(e.Err, syscall.ENOMEM) {
 		s += ": the queue is full until completions have been polled"

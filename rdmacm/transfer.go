@@ -280,7 +280,13 @@ type PendingError struct {
 }
 
 // Error says that the transfer goes on, and why the wait ended.
-func (e *PendingError) Error() string { return "the transfer goes on: " + e.Err.Error() }
+func (e *PendingError) Error() string {
+	const text = "the transfer goes on"
+	if e.Err == nil {
+		return text
+	}
+	return text + ": " + e.Err.Error()
+}
 
 // Unwrap returns the reason why the wait ended.
 func (e *PendingError) Unwrap() error { return e.Err }

@@ -19,10 +19,14 @@ func (e *ArgumentError) Error() string {
 	if e.Object != "" {
 		s += " (" + e.Object + ")"
 	}
+	err := e.Err
+	if err == nil { // in an error that a program has made
+		err = syscall.EINVAL
+	}
 	if s != "" {
 		s += ": "
 	}
-	return s + e.Err.Error()
+	return s + err.Error()
 }
 
 // Unwrap returns Err, which is syscall.EINVAL unless a more specific cause is
