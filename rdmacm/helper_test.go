@@ -80,7 +80,7 @@ func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
 		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
-		"poolflood": peer(poolFlood), "caller": peer(callFrom), "container": peer(container),
+		"poolflood": peer(poolFlood), "caller": peer(callFrom), "container": peer(container), "opener": peer(opener),
 	})
 	os.Exit(m.Run())
 }

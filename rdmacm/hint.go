@@ -92,7 +92,10 @@ func explainResolve(err error, src, dst netip.AddrPort) error {
 		local := src.Addr()
 		if !local.IsValid() {
 			conn, dialErr := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst)) // sends nothing
-			if dialErr != nil {
+			switch {
+			case errors.Is(dialErr, syscall.EMFILE): // it says nothing about the route
+				return err
+			case dialErr != nil:
 				setHint(err, noRouteAtAll)
 				return err
 			}

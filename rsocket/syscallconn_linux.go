@@ -5,6 +5,8 @@ package rsocket
 import (
 	"os"
 	"syscall"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // show calls f with a descriptor from which the bytes can be read. If end is
@@ -13,7 +15,7 @@ import (
 func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, done bool, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return 0, false, os.NewSyscallError("socketpair", err)
+		return 0, false, cerr.WithFiles(os.NewSyscallError("socketpair", err))
 	}
 	lent, own := fds[0], fds[1]
 	defer syscall.Close(lent)

@@ -20,7 +20,7 @@ var rooms = map[string][]string{
 	"internal/enum":     {},
 	"internal/mem":      {},
 	"internal/turns":    {},
-	"internal/netpoll":  {},
+	"internal/netpoll":  {"internal/cerr"},
 	"internal/backlog":  {"internal/netpoll"},
 	"internal/netlink":  {},
 	"internal/nldev":    {"internal/netlink"},

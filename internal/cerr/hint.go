@@ -96,6 +96,9 @@ func IsInProgram() bool { return inProgram.Load() }
 
 // hint looks at the machine after a call has failed.
 func hint(op string, errno syscall.Errno) string {
+	if errno == syscall.EMFILE { // a device in the program needs files, too
+		return orUnsure(here.openFiles())
+	}
 	look := looks[call{op, errno}]
 	if look == nil {
 		return ""

@@ -4,6 +4,7 @@ package cerr
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 // inProgram is set if the device is part of the program.
@@ -20,11 +22,12 @@ var inProgram atomic.Bool
 // machine is where looks look: its files, of which none blocks. Each look reads a
 // few small ones.
 type machine struct {
-	files      fs.FS
-	accessible func(name string) bool // whether this process may write to the file
+	files       fs.FS
+	accessible  func(name string) bool           // whether this process may write to the file
+	descriptors func() (open, most int, ok bool) // of this process; opens none
 }
 
-var here = machine{os.DirFS("/"), func(name string) bool { return accessible("/" + name) }}
+var here = machine{os.DirFS("/"), func(name string) bool { return accessible("/" + name) }, descriptors}
 
 // mostRead bounds how much of a file a look reads.
 const mostRead = 1 << 20
@@ -52,7 +55,24 @@ func (m machine) list(name string) (names []string) {
 
 func (m machine) unknown() string { return "" }
 
+// spareDescriptors is how many descriptors a call may have opened and closed
+// again when it has failed for want of another.
+const spareDescriptors = 16
+
+// openFiles returns a hint if this process can open few more files, or none. Other
+// looks at files then see nothing.
+func (m machine) openFiles() string {
+	open, most, ok := m.descriptors()
+	if !ok || open < most-spareDescriptors {
+		return ""
+	}
+	return fmt.Sprintf("this process has %d of at most %d files open; see ulimit -n", open, most) + Doctor
+}
+
 func (m machine) module() string {
+	if full := m.openFiles(); full != "" {
+		return full
+	}
 	if _, err := fs.Stat(m.files, "sys/class/infiniband_verbs"); err == nil {
 		return ""
 	}
@@ -60,6 +80,9 @@ func (m machine) module() string {
 }
 
 func (m machine) device() string {
+	if full := m.openFiles(); full != "" {
+		return full
+	}
 	if len(m.list("sys/class/infiniband")) == 0 {
 		return noDevice
 	}
@@ -67,6 +90,9 @@ func (m machine) device() string {
 }
 
 func (m machine) access() string {
+	if full := m.openFiles(); full != "" {
+		return full
+	}
 	names := m.list("dev/infiniband")
 	if len(names) == 0 {
 		return noAccess
@@ -229,6 +255,18 @@ func MappingHint(addr, size uint64, writes bool) string { return here.memory(add
 // GroupHint returns a hint if a control group allows no more objects on a device.
 func GroupHint(device string) string {
 	return ofMachine(func(m machine) string { return m.group(device, "hca_object") })
+}
+
+// WithFiles adds a hint to an error of the system that matches syscall.EMFILE, if
+// this process can open few more files, or none.
+func WithFiles(err error) error {
+	if !errors.Is(err, syscall.EMFILE) {
+		return err
+	}
+	if full := here.openFiles(); full != "" {
+		return fmt.Errorf("%w: %s", err, full)
+	}
+	return err
 }
 
 // HandlesHint returns a hint if a control group allows no more opened devices.

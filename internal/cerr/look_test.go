@@ -24,7 +24,13 @@ func fake(files map[string]string, closed ...string) machine {
 			}
 		}
 		return true
-	}}
+	}, func() (open, most int, ok bool) { return 3, 1024, true }}
+}
+
+// with returns the machine with so many open files.
+func (m machine) with(open, most int, ok bool) machine {
+	m.descriptors = func() (int, int, bool) { return open, most, ok }
+	return m
 }
 
 const (
@@ -77,6 +83,13 @@ func TestLooks(t *testing.T) {
 		"group of another device":        {fake(full), func(m machine) string { return m.group("rxe1", "hca_object") }, ""},
 		"groups of version 1":            {fake(with(map[string]string{"proc/self/cgroup": "3:rdma:/x\n"})), machine.handles, ""},
 		"broken groups":                  {fake(group("rxe0 hca_handle=\n\nhca_handle\n", "hca_handle=x")), machine.handles, ""},
+		"all files are open":             {fake(nil).with(1024, 1024, true), machine.module, "this process has 1024 of at most 1024 files open"},
+		"files are open, no device seen": {fake(nil).with(1024, 1024, true), machine.device, "this process has 1024 of at most 1024 files open"},
+		"files are open, none accessed":  {fake(nil).with(1024, 1024, true), machine.access, "this process has 1024 of at most 1024 files open"},
+		"a call has closed some":         {fake(device).with(1008, 1024, true), machine.openFiles, "this process has 1008 of at most 1024 files open; see ulimit -n"},
+		"more files can be opened":       {fake(device).with(1007, 1024, true), machine.openFiles, ""},
+		"no files are known":             {fake(device).with(0, 0, false), machine.openFiles, ""},
+		"few files":                      {fake(device).with(3, 8, true), machine.openFiles, "this process has 3 of at most 8 files open"},
 		"old kernel":                     {fake(map[string]string{"proc/sys/kernel/osrelease": "5.11.0-1\n"}), machine.dmabuf, oldKernel},
 		"new kernel":                     {fake(map[string]string{"proc/sys/kernel/osrelease": "6.1.0-1\n"}), machine.dmabuf, noDMABuf},
 		"unknown kernel":                 {fake(map[string]string{"proc/sys/kernel/osrelease": "x"}), machine.dmabuf, ""},

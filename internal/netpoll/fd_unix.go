@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-go/verbena/internal/cerr"
 )
 
 // past is a read deadline that makes a parked leader return at once.
@@ -68,7 +70,7 @@ func New(fd int, name string) (*FD, error) {
 	}
 	dup, err := Dup(fd)
 	if err != nil {
-		return nil, fmt.Errorf("%s: duplicate: %w", name, err)
+		return nil, fmt.Errorf("%s: duplicate: %w", name, cerr.WithFiles(err))
 	}
 	file := os.NewFile(uintptr(dup), name)
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cerr
+
+import "syscall"
+
+// mostCounted bounds how many descriptors are looked at one by one.
+const mostCounted = 1 << 20
+
+// descriptors returns how many files this process has open and may have open. It
+// opens none, as it may have to do without.
+func descriptors() (open, most int, ok bool) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, 0, false
+	}
+	most = int(min(limit.Cur, 1<<30))
+	var stat syscall.Stat_t
+	if err := syscall.Stat("/proc/self/fd", &stat); err == nil && stat.Size > 0 { // since Linux 6.2
+		return min(int(stat.Size), most), most, true // some may be from before the limit was lowered
+	}
+	return countDescriptors(min(most, mostCounted)), most, true
+}
+
+// countDescriptors counts the open ones below most.
+func countDescriptors(most int) (open int) {
+	for fd := range most {
+		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); errno == 0 {
+			open++
+		}
+	}
+	return open
+}

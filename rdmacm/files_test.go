@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/testutil/process"
+	"github.com/verbena-go/verbena/rdmacm"
+	"github.com/verbena-go/verbena/rsocket"
+)
+
+// A program that can open no more files hears so from whatever opens one,
+// however many there are left for the first steps.
+func TestTooManyOpenFiles(t *testing.T) {
+	d := needDevice(t)
+	ln := listenOn(t, d.IPv4)
+	stop := serve(t, ln)
+	cmd := process.Command(t, "opener", d.Name, d.IPv4.String(), ln.Addr().String())
+	limited := exec.Command("sh", append([]string{"-c", `ulimit -n 100 && exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)...)
+	limited.Env = cmd.Env
+	p := process.Run(t, limited)
+	require.Zero(t, p.Wait(), p.Output())
+	stop()
+}
+
+// opener is that program.
+func opener(args []string) error {
+	device, err := ibverbs.Open(args[0])
+	if err != nil {
+		return err
+	}
+	failed := map[string]int{}
+	for spare := range 5 { // with more, the device in user space may lack those for the peer's process
+		var files []*os.File
+		for {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				break
+			}
+			files = append(files, f)
+		}
+		for _, f := range files[:spare] {
+			_ = f.Close()
+		}
+		here := netip.AddrPortFrom(netip.MustParseAddr(args[1]), 0).String()
+		for call, f := range map[string]func() (interface{ Close() error }, error){
+			"Listen":            func() (interface{ Close() error }, error) { return rdmacm.Listen(context.Background(), here, nil) },
+			"ListenDatagram":    func() (interface{ Close() error }, error) { return rdmacm.ListenDatagram(context.Background(), here, nil) },
+			"Dial":              func() (interface{ Close() error }, error) { return rdmacm.Dial(context.Background(), args[2], nil) },
+			"NewEventChannel":   func() (interface{ Close() error }, error) { return rdmacm.NewEventChannel() },
+			"rsocket.Listen":    func() (interface{ Close() error }, error) { return rsocket.Listen("rdma", here) },
+			"rsocket.Dial":      func() (interface{ Close() error }, error) { return rsocket.Dial("rdma", args[1]+":1") },
+			"Open":              func() (interface{ Close() error }, error) { return ibverbs.Open(args[0]) },
+			"CreateCompChannel": func() (interface{ Close() error }, error) { return device.CreateCompChannel() },
+		} {
+			object, err := f()
+			switch {
+			case err == nil:
+				if err := object.Close(); err != nil {
+					return err
+				}
+			case errors.Is(err, syscall.EMFILE):
+				failed[call]++
+				if !strings.Contains(err.Error(), " of at most 100 files open; see ulimit -n") {
+					return fmt.Errorf("%s with %d files left gives no hint: %w", call, spare, err)
+				}
+			}
+		}
+		for _, f := range files[spare:] {
+			_ = f.Close()
+		}
+	}
+	for _, call := range []string{"Listen", "ListenDatagram", "Dial", "NewEventChannel", "rsocket.Listen", "rsocket.Dial", "Open", "CreateCompChannel"} {
+		if failed[call] == 0 {
+			return fmt.Errorf("%s has not failed for want of a file", call)
+		}
+	}
+	return nil
+}
