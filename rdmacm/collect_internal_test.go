@@ -142,7 +142,7 @@ func TestWithdraw(t *testing.T) {
 	var op operation
 	places := len(o.places)
 	require.True(t, op.claim())
-	op.begin(1, work{}, func() { require.Fail(t, "it has not ended") })
+	op.begin(1, &work{}, func() { require.Fail(t, "it has not ended") })
 	place, _ := o.place(&op)
 	require.False(t, op.claim(), "it is in flight")
 	require.Len(t, o.places, places-1)

@@ -529,7 +529,7 @@ func (c *Conn) isPeerGone() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.KeepAlive)
 	defer cancel()
-	t, err := c.ops.postSend(ctx, work{kind: checking}, func(b *ibverbs.SendBatch, id uint64) error {
+	t, err := c.ops.postSend(ctx, &work{kind: checking}, func(b *ibverbs.SendBatch, id uint64) error {
 		if c.ops.sends.used > 0 { // others came first
 			return errSending
 		}

@@ -457,7 +457,7 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	if size > c.mtu {
 		return cerr.Argument("DatagramConn.Send", "", cerr.InvalidAs(syscall.EMSGSIZE, "datagram of %d bytes, where the port's MTU allows %d", size, c.mtu))
 	}
-	what := work{kind: sendingDatagram, key: to.QPNum, bytes: size}
+	what := &work{kind: sendingDatagram, key: to.QPNum, bytes: size}
 	h, err := c.handles.get(ctx, to.Path)
 	if err != nil {
 		path := to.Path // allocated for the error alone

@@ -134,7 +134,7 @@ func (o *operations) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (
 		}
 		return nil, false, err
 	}
-	op.begin(0, work{kind: receiving, bytes: lengthOf(segments)}, nil)
+	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.recvs.used++
 	if m.unread.len() == 0 {
 		m.wanted.push(r)
@@ -193,7 +193,7 @@ func (o *operations) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	marker := &o.messages.marker
-	if err := o.postOne(marker, work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
+	if err := o.postOne(marker, &work{kind: confirming}, writeNothing, o.runDry); err != nil { // the device is gone
 		o.runDry()
 		marker.err = err
 		o.end(marker)

@@ -236,7 +236,10 @@ func (o *operations) park(ctx context.Context, op *operation) error {
 func (o *operations) collect(ctx context.Context) error {
 	n, err := o.cq.Wait(ctx, o.wcs)
 	o.deliver(o.wcs[:n])
-	return o.queues.unlessRemoved(err)
+	if err != nil {
+		return o.queues.unlessRemoved(err)
+	}
+	return nil
 }
 
 // poll hands out the available completions without blocking and returns their
@@ -253,10 +256,10 @@ func (o *operations) handOut(wcs []ibverbs.WC) {
 		o.note(&wcs[i]) // first, so that all waiting goroutines learn the cause
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	for i := range wcs {
 		o.complete(&wcs[i])
 	}
+	o.mu.Unlock() // not deferred: that costs instructions in every call
 }
 
 // note notes whether a request has failed.
@@ -380,31 +383,32 @@ func (op *operation) claim() bool {
 }
 
 // begin makes an operation that nobody else uses one that is about to be posted.
-func (op *operation) begin(requests int, what work, finish func()) {
+func (op *operation) begin(requests int, what *work, finish func()) {
 	op.state.Store(inFlight)
-	op.failed, op.err, op.requests, op.what, op.finish = false, nil, requests, what, finish
+	op.failed, op.err, op.requests, op.what, op.finish = false, nil, requests, *what, finish
 }
 
 // postSend posts the request that fill adds to an empty batch. It blocks until
 // the send queue has room. If it succeeds, it calls finish, unless nil, when
 // the request has ended. The transfer should go to recycle when it is over.
 func (o *operations) postSend(
-	ctx context.Context, what work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
+	ctx context.Context, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func(),
 ) (*Transfer, error) {
 	if err := o.waitToPost(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer o.mu.Unlock()
 	t := o.takeTransfer()
-	if err := o.postOne(&t.operation, what, fill, finish); err != nil {
+	err := o.postOne(&t.operation, what, fill, finish)
+	if err != nil {
 		o.transfers = append(o.transfers, t)
-		return nil, err
+		t = nil
 	}
-	return t, nil
+	o.mu.Unlock() // not deferred: see handOut
+	return t, err
 }
 
 // postOne posts an operation of one request, for which there is room. The caller must hold o.mu.
-func (o *operations) postOne(op *operation, what work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
+func (o *operations) postOne(op *operation, what *work, fill func(b *ibverbs.SendBatch, id uint64) error, finish func()) error {
 	op.begin(1+o.silent, what, finish)
 	o.send.Reset()
 	place, id := o.place(op)
@@ -440,7 +444,7 @@ func (o *operations) confirm() {
 		return
 	}
 	t := o.takeTransfer()
-	if err := o.postOne(&t.operation, work{kind: confirming}, writeNothing, t.giveBack); err != nil {
+	if err := o.postOne(&t.operation, &work{kind: confirming}, writeNothing, t.giveBack); err != nil {
 		t.giveBack()
 		o.queues.fail(err)
 	}
@@ -466,8 +470,8 @@ func (o *operations) takeTransfer() *Transfer {
 // recycle takes a transfer of postSend that is over and that nobody has any more.
 func (o *operations) recycle(t *Transfer) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.transfers = append(o.transfers, t)
+	o.mu.Unlock() // not deferred: see handOut
 }
 
 // waitToPost returns with o.mu locked when the send queue has room for so many requests, and those who came before have had
@@ -635,7 +639,7 @@ func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment, own bool) (
 		r = o.takeReceive()
 	}
 	op := &r.operation
-	op.begin(0, work{kind: receiving, bytes: lengthOf(segments)}, nil)
+	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
 	o.recv.Reset()
 	place, id := o.place(op)
 	if o.headers != nil {
@@ -669,9 +673,9 @@ func (o *operations) takeReceive() *Receive {
 // recycleReceive takes a receive of postRecv that is over and that nobody has any more.
 func (o *operations) recycleReceive(r *Receive) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	r.conn = nil
 	o.receives = append(o.receives, r)
+	o.mu.Unlock() // not deferred: see handOut
 }
 
 // receivesNothing returns an error if any receives are posted.

@@ -52,7 +52,7 @@ func offlineOperations() *operations {
 
 // under makes an operation that is under way; that of a receive takes no place in the send queue.
 func (o *operations) under(op *operation, requests int, finish func()) (place uint32) {
-	op.begin(requests, work{}, finish)
+	op.begin(requests, &work{}, finish)
 	place, _ = o.place(op)
 	o.sends.used += requests
 	if requests == 0 {

@@ -18,7 +18,7 @@ import (
 // alone. Both errors match ctx.Err().
 func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, &work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.Send(id, flags, segments...)
 	})
 }
@@ -26,7 +26,7 @@ func (c *Conn) Send(ctx context.Context, segments ...ibverbs.Segment) error {
 // SendImm is like Send, but also sends 32 bits of immediate data.
 func (c *Conn) SendImm(ctx context.Context, imm uint32, segments ...ibverbs.Segment) error {
 	flags := c.sendFlags(segments)
-	return c.transfer(ctx, work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
+	return c.transfer(ctx, &work{kind: sending, bytes: lengthOf(segments)}, func(b *ibverbs.SendBatch, id uint64) error {
 		return b.SendImm(id, imm, flags, segments...)
 	})
 }
@@ -85,7 +85,7 @@ func (c *Conn) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 
 // fetch is like transfer, for requests that return data. If their limit is 0,
 // fetch fails; the device would wait forever.
-func (c *Conn) fetch(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error) error {
+func (c *Conn) fetch(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if c != nil && c.noReads.Load() {
 		return c.noFetch()
 	}
@@ -96,7 +96,7 @@ func (c *Conn) noFetch() error {
 	return cerr.Refuse("ibv_post_send", c.name(), "the ends allow no reads and atomics here, as Config.ReadDepth says")
 }
 
-func (c *Conn) transfer(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error) error {
+func (c *Conn) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error) error {
 	if err := c.self().check(); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (o *operations) sendFlags(segments []ibverbs.Segment) ibverbs.SendFlags {
 }
 
 // transfer posts a request with postSend and waits for it.
-func (o *operations) transfer(ctx context.Context, what work, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
+func (o *operations) transfer(ctx context.Context, what *work, fill func(*ibverbs.SendBatch, uint64) error, finish func()) error {
 	t, err := o.postSend(ctx, what, fill, finish)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 		return cerr.Argument("Conn.Post", c.name(), cerr.InvalidAs(syscall.EBUSY, "the transfer is on its way: wait for it, or use another"))
 	}
 	t.ops = o
-	t.begin(n+o.silent, work{kind: posting, bytes: n}, finish)
+	t.begin(n+o.silent, &work{kind: posting, bytes: n}, finish)
 	place, id := o.place(&t.operation)
 	posted, err := c.postBatch(batch, id&^lastRequest, id, true)
 	switch {
@@ -224,7 +224,7 @@ func (c *Conn) postSilent(batch *ibverbs.SendBatch) error {
 	}
 	t := &Transfer{ops: o}
 	_, id = o.place(&t.operation)
-	t.begin(0, work{kind: posting, bytes: posted}, nil)
+	t.begin(0, &work{kind: posting, bytes: posted}, nil)
 	return c.endEarly(t, id, posted, err)
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/link"
 )
 
-// work is what an operation does, for its error. It is small, and passed in
-// registers.
+// work is what an operation does, for its error. It is passed by reference and
+// copied once, into the operation.
 type work struct {
 	kind  workKind
 	key   uint32          // of the peer's memory, or the number of a datagram's queue pair
@@ -20,8 +20,8 @@ type work struct {
 }
 
 // accessing returns the work of a request that accesses the peer's memory.
-func accessing(kind workKind, bytes int, remote ibverbs.RemoteBuffer) work {
-	return work{kind: kind, key: remote.RKey, bytes: bytes, addr: remote.Addr}
+func accessing(kind workKind, bytes int, remote ibverbs.RemoteBuffer) *work {
+	return &work{kind: kind, key: remote.RKey, bytes: bytes, addr: remote.Addr}
 }
 
 // destination returns the address and the number of the queue pair that a
