@@ -26,7 +26,7 @@ import (
 var folder string
 
 func TestMain(m *testing.M) {
-	process.Become(map[string]process.Program{"lastword": lastWord})
+	process.Become(map[string]process.Program{"lastword": runLastWord})
 	os.Exit(run(m))
 }
 

@@ -11,10 +11,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -34,26 +34,35 @@ import (
 // rounds is how often each case of TestLastWord is tried.
 var rounds = flag.Int("lastword.rounds", 1, "how often each operation is tried with each way to end, in TestLastWord")
 
-// What the ends of lastword do, and with whom as the one that ends.
-var lastWords = []struct {
+// lastWord is what the ends of lastword do, and with whom as the one that ends.
+type lastWord struct {
 	operation string
 	enders    []string
 	always    bool // the other end gets an answer; else it may get an error, at once
-}{
-	{"send", []string{"listen", "dial"}, true},
-	{"write", []string{"listen", "dial"}, true},
-	{"write_imm", []string{"listen", "dial"}, true},
-	{"read", []string{"listen", "dial"}, true},
-	{"atomic", []string{"listen", "dial"}, false},
-	{"datagram", []string{"dial"}, true},
-	{"disconnect", []string{"listen", "dial"}, true},
-	{"disconnected", []string{"listen", "dial"}, true},
-	{"reject", []string{"listen"}, true},
-	{"gone", []string{"listen", "dial"}, true},
+	slow      bool // on the network of all machines, the other end waits for a time-out of some seconds
 }
 
-// wayNames are the ways in which an end ends.
-var wayNames = []string{"exit", "_exit", "exec", "return", "kill"}
+var lastWords = []lastWord{
+	{"send", []string{"listen", "dial"}, true, false},
+	{"write", []string{"listen", "dial"}, true, false},
+	{"write_imm", []string{"listen", "dial"}, true, false},
+	{"read", []string{"listen", "dial"}, true, false},
+	{"atomic", []string{"listen", "dial"}, false, false},
+	{"datagram", []string{"dial"}, true, false},
+	{"disconnect", []string{"listen", "dial"}, true, false},
+	{"disconnected", []string{"listen", "dial"}, true, false},
+	{"unanswered", []string{"listen", "dial"}, true, true},
+	{"reject", []string{"listen"}, true, false},
+	{"gone", []string{"listen", "dial"}, true, false},
+}
+
+// ways returns those of the ways to end that are tried.
+func (w lastWord) ways(network string, all ...string) []string {
+	if network == "udp" && w.slow {
+		return []string{"_exit"}
+	}
+	return all
+}
 
 // A process may end as soon as it sees what the other end of a connection has done for it, or as soon as a call returns in which it has done something.
 // The other end hears of it, and of the end, and never waits for what cannot come any more.
@@ -62,7 +71,7 @@ func TestLastWord(t *testing.T) {
 	result := regexp.MustCompile(`(\d+) rounds, (\d+) hung, (\d+) failed\n`)
 	for _, network := range []string{"soft", "udp"} {
 		for _, w := range lastWords {
-			for _, way := range wayNames {
+			for _, way := range w.ways(network, "exit", "_exit", "exec", "return", "kill") {
 				for _, ender := range w.enders {
 					t.Run(fmt.Sprintf("%s/C and C/%s/%s/%s", network, w.operation, way, ender), func(t *testing.T) {
 						args := []string{"softroce", "run", "-l", folder, path, "rounds", strconv.Itoa(*rounds), w.operation, way, ender, network, "1000"}
@@ -83,52 +92,79 @@ func TestLastWord(t *testing.T) {
 		}
 	}
 	// Go's os.Exit is _exit, and the end of main is that, too.
-	for _, pair := range []struct{ ends, stays string }{{"Go", "C"}, {"C", "Go"}, {"Go", "Go"}} {
-		for _, w := range lastWords {
-			if w.operation == "datagram" {
-				continue
-			}
-			for _, way := range []string{"_exit", "exec", "return", "kill"} {
-				for _, ender := range w.enders {
-					t.Run(fmt.Sprintf("soft/%s ends, %s stays/%s/%s/%s", pair.ends, pair.stays, w.operation, way, ender), func(t *testing.T) {
-						for range *rounds {
-							roles := []string{"listen", "dial"}
-							if ender == "dial" {
-								slices.Reverse(roles)
+	for _, network := range []string{"soft", "udp"} {
+		for _, pair := range []struct{ ends, stays string }{{"Go", "C"}, {"C", "Go"}, {"Go", "Go"}} {
+			for _, w := range lastWords {
+				if w.operation == "datagram" {
+					continue
+				}
+				for _, way := range w.ways(network, "_exit", "exec", "return", "kill") {
+					for _, ender := range w.enders {
+						t.Run(fmt.Sprintf("%s/%s ends, %s stays/%s/%s/%s", network, pair.ends, pair.stays, w.operation, way, ender), func(t *testing.T) {
+							for range *rounds {
+								m := meeting{t: t, path: path, network: network, operation: w.operation, always: w.always}
+								m.take(pair.ends, pair.stays, ender, way)
 							}
-							meetForLastWord(t, path, pair.ends, roles[0], pair.stays, roles[1], w.operation, way, w.always)
-						}
-					})
+						})
+					}
 				}
 			}
 		}
 	}
 }
 
-// meetForLastWord runs both ends in one round.
-func meetForLastWord(t *testing.T, path, ends, ender, stays, stayer, operation, way string, always bool) {
+// meeting is a round of two ends.
+type meeting struct {
+	t                        *testing.T
+	path, network, operation string
+	always                   bool // the end that stays gets an answer
+}
+
+// meetings counts the meetings on the network of all machines, each of which
+// has addresses of its own.
+var meetings uint32
+
+// start starts an end at an own address. On one machine, that is the peer's as
+// well.
+func (m *meeting) start(language, own, role, listener, port, way string) *process.Process {
+	args := []string{role, listener, port, m.operation, way, "1000"}
+	device := "VERBENA_DEVICE=soft"
+	if m.network == "udp" {
+		device += ":udp=" + own
+	}
+	var cmd *exec.Cmd
+	if language == "Go" {
+		cmd = process.Command(m.t, "lastword", args...)
+		cmd.Env = append(cmd.Env, device)
+	} else {
+		cmd = exec.Command(m.path, args...)
+		cmd.Env = append(os.Environ(), device, "LD_LIBRARY_PATH="+folder)
+	}
+	return process.Start(m.t, cmd)
+}
+
+// take runs both ends.
+func (m *meeting) take(ends, stays, ender, way string) {
+	t := m.t
 	t.Helper()
-	start := func(language, role, port, way string) *process.Process {
-		args := []string{role, "127.0.0.1", port, operation, way, "1000"}
-		var cmd *exec.Cmd
-		if language == "Go" {
-			cmd = process.Command(t, "lastword", args...)
-			cmd.Env = append(cmd.Env, "VERBENA_DEVICE=soft")
-		} else {
-			cmd = exec.Command(path, args...)
-			cmd.Env = append(os.Environ(), "VERBENA_DEVICE=soft", "LD_LIBRARY_PATH="+folder)
+	listener, dialer := "127.0.0.1", "127.0.0.1"
+	if m.network == "udp" {
+		meetings++
+		number := uint32(os.Getpid())<<8 + meetings&0xFF // other runs of this test have others
+		addr := func(last byte) string {
+			return netip.AddrFrom4([4]byte{127, 64 | byte(number>>15&0x3F), byte(number >> 7), byte(number<<1) | last}).String()
 		}
-		return process.Start(t, cmd)
+		listener, dialer = addr(0), addr(1)
 	}
 	var one, other *process.Process
 	if ender == "listen" {
-		one = start(ends, ender, "0", way)
-		other = start(stays, stayer, one.Prints(`(\d+)\n`), "stay")
+		one = m.start(ends, listener, "listen", listener, "0", way)
+		other = m.start(stays, dialer, "dial", listener, one.Prints(`(\d+)\n`), "stay")
 	} else {
-		other = start(stays, stayer, "0", "stay")
-		one = start(ends, ender, other.Prints(`(\d+)\n`), way)
+		other = m.start(stays, listener, "listen", listener, "0", "stay")
+		one = m.start(ends, dialer, "dial", listener, other.Prints(`(\d+)\n`), way)
 	}
-	if operation == "gone" {
+	if m.operation == "gone" {
 		other.Prints("x")
 		if way == "kill" {
 			one.Kill()
@@ -140,7 +176,7 @@ func meetForLastWord(t *testing.T, path, ends, ender, stays, stayer, operation, 
 	status := other.Wait()
 	require.NotEqual(t, syscall.SIGALRM, other.EndedBy(), "the other end hears nothing")
 	require.NotEqual(t, exitHung, status, "the other end hears nothing: %s", other.Output())
-	if always {
+	if m.always {
 		require.Zero(t, status, other.Output())
 	}
 	one.Kill()
@@ -151,8 +187,8 @@ const (
 	exitHung         = 75
 )
 
-// lastWord is one end in Go, with the arguments of lastword.c.
-func lastWord(args []string, stdout, stderr io.Writer) int {
+// runLastWord is one end in Go, with the arguments of lastword.c.
+func runLastWord(args []string, stdout, stderr io.Writer) int {
 	role, port, operation, way := args[0], args[2], args[3], args[4]
 	size, err := strconv.Atoi(args[5])
 	if err != nil {
@@ -271,7 +307,7 @@ func (e *lastWordEnd) stay(ctx context.Context) error {
 	switch e.operation {
 	case "disconnect":
 		return e.conn.Wait(ctx)
-	case "disconnected":
+	case "disconnected", "unanswered":
 		return e.conn.Shutdown(ctx)
 	case "write":
 		return e.conn.Write(ctx, e.peer, part)
@@ -306,6 +342,8 @@ func (e *lastWordEnd) act(ctx context.Context) error {
 			return err
 		}
 		return e.conn.Close()
+	case "unanswered":
+		return e.conn.Wait(ctx)
 	case "write", "atomic":
 		last := (*uint64)(unsafe.Pointer(&e.mr.Bytes()[e.size-8]))
 		for atomic.LoadUint64(last) == 0 {
