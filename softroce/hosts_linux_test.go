@@ -338,8 +338,9 @@ type seen struct {
 	serverQPN uint32
 }
 
-// seen reads the capture of both ends.
-func (h *hosts) seen() (s seen) {
+// captured returns the packets that both ends have sent so far, without their
+// addresses.
+func (h *hosts) captured() (packets []*wire.Packet) {
 	h.t.Helper()
 	all, err := os.ReadFile(h.capture)
 	require.NoError(h.t, err)
@@ -356,8 +357,19 @@ func (h *hosts) seen() (s seen) {
 		if packet[0]>>4 == 4 {
 			skip = 20 + 8
 		}
-		var p wire.Packet
-		if p.Parse(packet[skip:], netip.AddrPortFrom(netip.IPv4Unspecified(), 1), netip.IPv4Unspecified()) != nil || p.DestQP != wire.GSI {
+		p := &wire.Packet{}
+		if p.Parse(packet[skip:], netip.AddrPortFrom(netip.IPv4Unspecified(), 1), netip.IPv4Unspecified()) == nil {
+			packets = append(packets, p)
+		}
+	}
+	return packets
+}
+
+// seen reads the capture of both ends.
+func (h *hosts) seen() (s seen) {
+	h.t.Helper()
+	for _, p := range h.captured() {
+		if p.DestQP != wire.GSI {
 			continue
 		}
 		m, err := wire.ParseMAD(bytes.Join(p.Payload, nil))
