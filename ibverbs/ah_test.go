@@ -24,7 +24,7 @@ func (r *rig) udEnd() *end {
 	return e
 }
 
-// An answer goes to whoever the completion says sent the question.
+// An answer goes to the sender that the completion names.
 func TestAnswerADatagram(t *testing.T) {
 	r := open(t)
 	a, b := r.udEnd(), r.udEnd()
@@ -69,7 +69,7 @@ func TestAnswerADatagram(t *testing.T) {
 		a.postRecv(t, 1, a.mr.Sub(0, 100))
 	}
 
-	// A header that nobody sent.
+	// A header that was not received.
 	_, err := r.pd.CreateAHFromWC(&wc, make([]byte, ibverbs.GRHLen), r.device.Port)
 	require.Error(t, err)
 	require.ErrorContains(t, err, "ibv_create_ah_from_wc (PD ")
@@ -126,8 +126,8 @@ func TestAHCloseOrder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// joinGroup makes the host a member, as rdmacm does for whoever joins a group
-// through it. Without one the network delivers nothing.
+// joinGroup makes the host a member, as rdmacm does for programs that join a
+// group through it. Without a member the network delivers nothing.
 func joinGroup(t *testing.T, r *rig, group netip.Addr) {
 	t.Helper()
 	netDev := must(net.InterfaceByName(r.device.NetDev))(t)

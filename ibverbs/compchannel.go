@@ -30,8 +30,9 @@ type CompChannel struct {
 	cqs    map[*libibverbs.Cq]*CQ
 	queues atomic.Int32 // in cqs
 
-	// nil until the first wait that parks, and again when waits nap: once the netpoller has the
-	// descriptor, each event wakes a thread of the runtime, even during CQ.Sleep.
+	// nil until the first wait that parks, and again once waits nap: while the
+	// netpoller watches the descriptor, each event wakes a thread of the
+	// runtime, even during CQ.Sleep.
 	fd        *netpoll.FD
 	beginning sync.Mutex // guards fd
 }
@@ -99,7 +100,7 @@ func (ch *CompChannel) remove(cq *CQ) {
 	ch.queues.Store(int32(len(ch.cqs)))
 }
 
-// isOnly reports whether the channel has one queue only.
+// isOnly reports whether the channel has exactly one queue.
 func (ch *CompChannel) isOnly() bool { return ch.queues.Load() == 1 }
 
 // waiter returns the descriptor to wait on, which the first call creates.
@@ -112,8 +113,9 @@ func (ch *CompChannel) waiter() (fd *netpoll.FD, err error) {
 	return ch.fd, err
 }
 
-// unwatch takes the descriptor from the netpoller until a wait parks again. The caller has the turn of a queue: unless there are others,
-// nobody waits on the descriptor.
+// unwatch takes the descriptor from the netpoller until a wait parks again. The
+// caller has the turn of a queue. If that is the only queue, no goroutine waits
+// on the descriptor; otherwise unwatch has no effect.
 func (ch *CompChannel) unwatch() {
 	ch.beginning.Lock()
 	defer ch.beginning.Unlock()

@@ -20,11 +20,11 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// ErrCQOverrun says that more requests completed than the queue could hold, so
-// completions were lost. Poll and Wait return it once the remaining completions
-// are taken and the device has reported the overrun; the program need not read
-// events. Create the queue and its queue pairs again, with enough Entries for
-// all outstanding requests.
+// ErrCQOverrun reports that more requests completed than the queue could hold,
+// so completions were lost. Poll and Wait return it once the remaining
+// completions are taken and the device has reported the overrun; the program
+// need not read events. Create the queue and its queue pairs again, with enough
+// Entries for all outstanding requests.
 var ErrCQOverrun = errors.New("overrun: completions are lost, because the queue has too few entries")
 
 // noChannel returns the error for waiting on a queue that can only be polled.
@@ -32,8 +32,8 @@ func noChannel(op string, cq *CQ) error {
 	return cerr.Refuse(op, cq.object.Name(), "the queue was made without CQConfig.Channel")
 }
 
-// MaxSpin is the longest time that a call of Spin, Sleep or an exchange takes,
-// whatever its budget. Close waits for such a call.
+// MaxSpin limits the time of a call of Spin, Sleep or an exchange, whatever its
+// budget. Close waits for such a call.
 const MaxSpin = 5 * time.Millisecond
 
 // CQ is a completion queue. Its methods may be called concurrently unless it is
@@ -65,11 +65,17 @@ type CQConfig struct {
 	Vector        int          // interrupt vector, below Device.CompVectors
 	SolicitedOnly bool         // only failures and messages sent with SendSolicited end a wait
 
-	// Spin is how long Wait spins before it parks the goroutine, if that has mostly been long enough lately: 0 means
-	// DefaultSpin, less than 0 never. At a time, a quarter of the processors that the program starts with (GOMAXPROCS) spin at
-	// most, but one of two or three; with a single one, Wait never spins. Before it parks, Wait may also sleep in C, for half a
-	// millisecond at most, if completions have mostly come that soon lately and the channel is this queue's alone. As many do
-	// at a time as may spin, but none with a Spin less than 0, and none on the device in user space.
+	// Spin bounds how long Wait busy-waits before it parks the goroutine. Wait
+	// busy-waits only if recent completions usually came within Spin. 0 means
+	// DefaultSpin; a negative value means never. At most GOMAXPROCS/4
+	// goroutines busy-wait at a time (one if GOMAXPROCS is 2 or 3, none if it
+	// is 1), where GOMAXPROCS is the value at the program's start.
+	//
+	// Before it parks, Wait may also sleep in C for up to half a millisecond.
+	// It does so only if recent completions usually came that soon and the
+	// channel belongs to this queue alone. The same number of goroutines may
+	// sleep at a time, but none with a negative Spin, and none on the device in
+	// user space.
 	Spin time.Duration
 
 	// This field and those below need an extended queue, which not every device
@@ -105,7 +111,7 @@ func (d *Device) CreateCQ(config CQConfig) (*CQ, error) {
 			return nil, err
 		}
 		if domain.parent == nil {
-			return nil, badCQ(d, "ParentDomain is %s, which is no parent domain; AllocParentDomain makes one", domain.object.Name())
+			return nil, badCQ(d, "ParentDomain is %s, which is not a parent domain; AllocParentDomain makes one", domain.object.Name())
 		}
 	}
 	if err := inRange("Entries", config.Entries, 1, math.MaxInt32); err != nil {
@@ -231,8 +237,8 @@ func (cq *CQ) Moderate(completions int, period time.Duration) error {
 }
 
 // Poll takes up to len(wcs) completions and returns how many it took. It does
-// not wait. If a work request failed, its WC says so; Poll itself does not
-// fail. See ibv_poll_cq(3).
+// not wait. The status of a failed work request is in its WC; Poll itself does
+// not fail for it. See ibv_poll_cq(3).
 func (cq *CQ) Poll(wcs []WC) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
@@ -265,10 +271,10 @@ func (cq *CQ) Spin(wcs []WC, budget time.Duration) (int, error) {
 
 // Sleep blocks in C until a completion arrives or the budget (at most MaxSpin)
 // expires. It returns sooner than Wait and, unlike Spin, burns no CPU, but it
-// occupies an OS thread. Give each goroutine that sleeps a queue and a channel of
-// its own: an event of another queue on the channel ends Sleep early, and if
-// another goroutine takes this queue's event, Sleep notices only when the budget
-// expires. See ibv_get_cq_event(3) and poll(2).
+// occupies an OS thread. Give each goroutine that sleeps a queue and a channel
+// of its own: an event of another queue on the channel ends Sleep early, and if
+// another goroutine takes this queue's event, Sleep notices only when the
+// budget expires. See ibv_get_cq_event(3) and poll(2).
 func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 	if err := cq.self().Use(); err != nil {
 		return 0, err
@@ -286,13 +292,15 @@ func (cq *CQ) Sleep(wcs []WC, budget time.Duration) (int, error) {
 }
 
 // Wait blocks until a completion arrives and takes up to len(wcs) of them. It
-// occupies no OS thread, but for a moment at first. When ctx ends, the error matches ctx.Err(), unless
-// there are completions; when the queue is closed, it matches os.ErrClosed.
-// Wait needs a queue with a channel. It may spin or sleep in C for a short time
-// first; see CQConfig.Spin. After Wake, it returns 0 without an error.
+// occupies no OS thread, except for a short time at first: it may busy-wait or
+// sleep in C; see CQConfig.Spin. Wait needs a queue with a channel.
+//
+// When ctx ends, the error matches ctx.Err(), unless there are completions.
+// When the queue is closed, the error matches os.ErrClosed. After Wake, Wait
+// returns 0 without an error.
 func (cq *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if cq != nil && cq.channel != nil && len(wcs) > 0 && ctx != nil {
-		if !cq.napper.isDue() || cq.spinner.trust.holds() { // a nap looks itself
+		if !cq.napper.isDue() || cq.spinner.trust.holds() { // a nap polls by itself
 			if n, err := cq.Poll(wcs); n > 0 || err != nil {
 				return n, err
 			}
@@ -333,7 +341,7 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	var p datapath.Polled
 	began := time.Now()
 	datapath.Sleep(cq.queue, count(wcs), unsafe.Pointer(&wcs[0]), cq.solicited, napFor, &p)
-	if p.Other != nil { // a queue that has joined the channel meanwhile
+	if p.Other != nil { // of a queue that has joined the channel meanwhile
 		if other := cq.channel.of((*libibverbs.Cq)(p.Other)); other != nil {
 			cq.channel.wake(other)
 		}
@@ -346,8 +354,10 @@ func (cq *CQ) nap(ctx context.Context, wcs []WC) (int, error) {
 	return n, err
 }
 
-// Wake lets one Wait return without a completion: one that is in progress, or else the next that finds none. A goroutine that
-// waits for more than completions, such as a deadline or another goroutine's request, needs no context for that.
+// Wake makes one Wait return without a completion: a Wait in progress, or else
+// the next that finds no completion. A goroutine that also waits for something
+// else, such as a deadline or another goroutine's request, can be woken in this
+// way and needs no context for it.
 func (cq *CQ) Wake() {
 	if cq == nil || cq.channel == nil || cq.object.Use() != nil {
 		return
@@ -418,7 +428,7 @@ func (cq *CQ) pollOrArm(wcs []WC) (int, error) {
 
 // WaitOne waits for one completion and takes it; see ibv_poll_cq(3). To take
 // many, use Wait, which costs less for each. If the work request failed, the
-// error is its *WCError, and the WC says which request it was. Other errors are
+// error is its *WCError, and the WC identifies the request. Other errors are
 // those of Wait.
 func (cq *CQ) WaitOne(ctx context.Context) (WC, error) {
 	var wcs [1]WC

@@ -163,7 +163,7 @@ func TestSingleThreadedCQ(t *testing.T) {
 	collectOK(t, cq, 3)
 }
 
-// Resizing keeps what is in the queue, and those who use it.
+// Resizing keeps the queue's completions and users.
 func TestResize(t *testing.T) {
 	r := open(t)
 	cq := r.cq(32, nil)
@@ -210,7 +210,7 @@ func TestResize(t *testing.T) {
 }
 
 // An overrun loses completions. Those that are not lost come, and then an
-// error, which wakes who waits, although nobody asks for events.
+// error, which wakes waiting goroutines, although the program reads no events.
 func TestOverrun(t *testing.T) {
 	r := open(t)
 	cq := r.cq(1, r.channel())
@@ -306,8 +306,9 @@ func TestSleep(t *testing.T) {
 }
 
 // besideWait has one goroutine wait for one queue while another one sleeps for
-// another one, or the same, each with room for one completion, and then posts what
-// gives each one: whoever takes an event, neither must miss its completion.
+// another one, or the same, each with room for one completion, and then posts
+// what gives each one. Neither must miss its completion, whichever takes an
+// event.
 func besideWait(t *testing.T, waits, sleeps *ibverbs.CQ, post func()) {
 	t.Helper()
 	ctx := limit(t)
@@ -349,7 +350,7 @@ func TestSleepBesideWait(t *testing.T) {
 func TestExchangeAndSleep(t *testing.T) {
 	r := open(t)
 	a, b := r.pair(r.channel())
-	const turns = depth / 2 // as nobody looks at the sender's completions
+	const turns = depth / 2 // as the sender's completions are not polled
 	speak := func(e *end, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch) error {
 		wcs := make([]ibverbs.WC, 1)
 		n, err := e.qp.ExchangeAndSleep(recv, send, e.recvCQ, wcs, 1, ibverbs.MaxSpin)
@@ -457,7 +458,7 @@ func waitErr(ctx context.Context, cq *ibverbs.CQ) error {
 func untilWaiting(t testing.TB, cq *ibverbs.CQ) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cq.Waiting(); runtime.Gosched() {
-		require.True(t, time.Now().Before(end), "nobody waits")
+		require.True(t, time.Now().Before(end), "no goroutine waits")
 	}
 }
 
@@ -628,7 +629,7 @@ func TestWaitRefused(t *testing.T) {
 	}
 }
 
-// Close wakes whoever waits for the queue, and nobody else.
+// Close wakes the goroutines that wait for the queue, and no others.
 func TestCloseWakesWaiters(t *testing.T) {
 	r := open(t)
 	ch := r.channel()
@@ -691,7 +692,7 @@ func TestWake(t *testing.T) {
 	var none *ibverbs.CQ
 	none.Wake()
 	without := r.cq(depth, nil)
-	without.Wake() // does nothing where nobody can wait
+	without.Wake() // has no effect, as no goroutine can wait
 	require.NoError(t, without.Close())
 	without.Wake()
 }
@@ -753,7 +754,7 @@ func TestWaitNaps(t *testing.T) {
 	require.ErrorIs(t, ended(t, w).err, os.ErrClosed)
 }
 
-// A Close that fails, because a queue pair uses the queue, disturbs nobody.
+// A Close that fails, because a queue pair uses the queue, wakes no goroutine.
 func TestBusyCloseDoesNotWake(t *testing.T) {
 	r := open(t)
 	ch := r.channel()
@@ -912,7 +913,7 @@ func TestManyWaitersHoldNoThreads(t *testing.T) {
 	}
 }
 
-// What comes without SendSolicited is there, and wakes nobody.
+// A message without SendSolicited arrives, but wakes no goroutine.
 func TestSolicitedEvents(t *testing.T) {
 	r := open(t)
 	recvCQ := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: r.channel(), SolicitedOnly: true}))(t)

@@ -131,7 +131,7 @@ func (r *rig) datagrams() (a, b *end, to ibverbs.Destination) {
 	return a, b, ibverbs.Destination{AH: ah, QPNum: b.qp.Num(), QKey: qkey}
 }
 
-// A datagram that nobody takes is lost, and its sender does not learn of it.
+// A datagram without a receive is lost, and its sender does not learn of it.
 func TestLostDatagrams(t *testing.T) {
 	r := open(t)
 	mtu := must(r.c.QueryPort(r.device.Port))(t).ActiveMTU.Bytes()
@@ -169,8 +169,9 @@ func TestLostDatagrams(t *testing.T) {
 	}
 }
 
-// A datagram whose receive has no room for it and the header of the route is lost, and so is a message over an unreliable
-// connection that is longer than its receive. The receive serves the next one, and the queue pair goes on.
+// A datagram whose receive has no room for it and the header of the route is
+// lost, and so is a message over an unreliable connection that is longer than
+// its receive. The receive serves the next one, and the queue pair goes on.
 func TestUnreliableWithoutRoom(t *testing.T) {
 	r := open(t)
 	for name, tt := range map[string]struct {
@@ -249,7 +250,8 @@ func TestUnreliableWithoutRoom(t *testing.T) {
 	}
 }
 
-// A receive that the device cannot write is the program's mistake, whatever meets it.
+// A receive that the device cannot write is the program's mistake, whatever
+// meets it.
 func TestUnreliableIntoBadReceive(t *testing.T) {
 	r := open(t)
 	protection := verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation)}

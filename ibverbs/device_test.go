@@ -284,7 +284,7 @@ func TestCloseThatCRefuses(t *testing.T) {
 	ch := r.channel()
 	a, b := r.pair(ch)
 	unknown := hiddenQP(t, r, b.recvCQ)
-	require.NoError(t, b.qp.Close()) // so that for Go nobody uses the queue
+	require.NoError(t, b.qp.Close()) // so that for Go the queue is unused
 	w := waiter(limit(t), b.recvCQ)
 	for woken := false; !woken; { // a wait that begins after the failure goes on
 		err := b.recvCQ.Close()
@@ -333,7 +333,7 @@ func TestParentDomainUnsupported(t *testing.T) {
 	}
 	_, err := r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, ParentDomain: r.pd})
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "which is no parent domain")
+	require.ErrorContains(t, err, "which is not a parent domain")
 }
 
 // What is more than the device has is refused with the call and the object;

@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/udmabuf"
 )
 
-// dmabuf registers a part of a buffer, or skips the rest of the test where the device cannot.
+// dmabuf registers a part of a buffer, or skips the rest of the test where the
+// device cannot.
 func (r *rig) dmabuf(b ibverbs.DMABuf, access ibverbs.AccessFlags, iova uint64) *ibverbs.MR {
 	r.t.Helper()
 	mr, err := r.pd.RegisterDMABuf(b, access, ibverbs.WithIOVA(iova))
@@ -31,7 +32,8 @@ func (r *rig) dmabuf(b ibverbs.DMABuf, access ibverbs.AccessFlags, iova uint64) 
 	return mr
 }
 
-// What the device moves into a DMA buffer, and out of it, is what its owner sees there.
+// What the device moves into a DMA buffer, and out of it, is what its owner
+// sees there.
 func TestDMABufTransfers(t *testing.T) {
 	udmabuf.Require(t)
 	r := open(t)
@@ -102,7 +104,8 @@ func TestDMABufTransfers(t *testing.T) {
 	}
 }
 
-// The region outlives the program's descriptor, and regions of one buffer are each other's neighbours.
+// The region outlives the program's descriptor, and regions of one buffer are
+// each other's neighbours.
 func TestDMABufOutlivesDescriptor(t *testing.T) {
 	udmabuf.Require(t)
 	r := open(t)
@@ -148,8 +151,9 @@ func TestDMABufRefused(t *testing.T) {
 	}
 }
 
-// A mapping of a DMA buffer has an address like any other memory. The kernel cannot pin what belongs to a device there, as it
-// cannot pin a GPU's; the device in user space takes what the processor can reach.
+// A mapping of a DMA buffer has an address like any other memory. The kernel
+// cannot pin what belongs to a device there, as it cannot pin a GPU's; the
+// device in user space takes what the processor can reach.
 func TestDMABufByAddress(t *testing.T) {
 	udmabuf.Require(t)
 	r := open(t)

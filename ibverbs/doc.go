@@ -22,8 +22,8 @@
 //     protocols to queue pairs and work queues.
 //   - [github.com/verbena-go/verbena/ibverbs/link] describes the link of a
 //     port.
-//   - [github.com/verbena-go/verbena/ibverbs/mlx5] makes queue pairs of NVIDIA's
-//     dynamically connected transport.
+//   - [github.com/verbena-go/verbena/ibverbs/mlx5] makes queue pairs of
+//     NVIDIA's dynamically connected transport.
 //   - [github.com/verbena-go/verbena/ibverbs/share] shares devices and
 //     their objects between processes.
 //   - [github.com/verbena-go/verbena/ibverbs/tag] matches messages to
@@ -59,8 +59,8 @@
 // # Waiting
 //
 // [CQ.Wait] waits for completions of a queue created with a [CompChannel]. It
-// parks the goroutine on Go's netpoller, occupies no OS thread then, and returns
-// when its context ends.
+// parks the goroutine on Go's netpoller, occupies no OS thread then, and
+// returns when its context ends.
 //
 // # Events
 //
@@ -77,8 +77,8 @@
 // There are four ways to get completions:
 //
 //   - [CQ.Poll] looks once.
-//   - [CQ.Spin] polls inside one C call for a bounded time. It returns soonest, but
-//     burns a CPU.
+//   - [CQ.Spin] polls inside one C call for a bounded time. It returns soonest,
+//     but burns a CPU.
 //   - [CQ.Sleep] blocks inside one C call for a bounded time. It occupies an OS
 //     thread.
 //   - [CQ.Wait] waits in the Go runtime until its context ends. Thousands of

@@ -26,9 +26,10 @@ type Error struct {
 // Error returns the operation, the object, the errno's text and the hint.
 func (e *Error) Error() string { return cerr.Text(e.Op, e.Object, e.Errno, e.hint) }
 
-// Hint returns how to solve the problem, or "" if that is not known. When the call
-// failed, a look at the machine confirmed it, such as at the limits of the device
-// and of the process. Where no look was sure, it names the command verbena doctor.
+// Hint returns how to solve the problem, or "" if that is not known. When the
+// call failed, a look at the machine confirmed it, such as at the limits of the
+// device and of the process. Where no look was sure, it names the command
+// verbena doctor.
 func (e *Error) Hint() string { return e.hint }
 
 // Unwrap returns Errno, so that errors.Is and errors.As find it.
@@ -56,7 +57,7 @@ func (e *ArgumentError) Error() string { return (*cerr.ArgumentError)(e).Error()
 // Unwrap returns Err.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
-// LibraryError says that a C library could not be loaded because it is not
+// LibraryError reports that a C library could not be loaded because it is not
 // installed.
 type LibraryError struct {
 	// Library is the missing file, such as "libibverbs.so.1".
@@ -74,7 +75,7 @@ func (e *LibraryError) Error() string { return (*cerr.LibraryError)(e).Error() }
 // Unwrap returns errors.ErrUnsupported.
 func (e *LibraryError) Unwrap() error { return errors.ErrUnsupported }
 
-// SymbolError says that the installed C library is too old: it lacks a
+// SymbolError reports that the installed C library is too old: it lacks a
 // function.
 type SymbolError struct {
 	// Symbol is the C function.
@@ -142,8 +143,8 @@ func wrap(object string, err error) error {
 	return err
 }
 
-// ErrNoDevice says that this machine does not have the requested RDMA device,
-// or has none at all.
+// ErrNoDevice reports that this machine does not have the requested RDMA
+// device, or has none at all.
 var ErrNoDevice = errors.New("no such RDMA device")
 
 // OpenObjects returns one line for each object of this module that is not

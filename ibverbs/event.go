@@ -320,8 +320,8 @@ func (d *Device) newEventFD() (*netpoll.FD, error) {
 // watchEvents starts reading events, until unwatchEvents, because only events
 // tell a completion queue that it has overrun, and a queue pair that it has
 // failed. If reading is not possible, as on a device that is gone, it does
-// nothing. It fails if there is no descriptor left, because no later queue might
-// come to try again. The caller has called Use on d.
+// nothing. It fails if there is no descriptor left, because no later queue
+// might come to try again. The caller has called Use on d.
 func (d *Device) watchEvents() error {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
@@ -337,7 +337,8 @@ func (d *Device) watchEvents() error {
 	return nil
 }
 
-// watch reads events until the descriptor is closed. The caller holds events.mu.
+// watch reads events until the descriptor is closed. The caller holds
+// events.mu.
 func (d *Device) watch(fd *netpoll.FD) {
 	q := d.events.queue
 	d.events.watch = fd
@@ -393,9 +394,9 @@ func (d *Device) stopEvents() {
 //   - Either the event is read before the kernel destroys the object, and
 //     ibv_destroy_* waits for its acknowledgement, or it is never read: the
 //     kernel drops unread events.
-//   - So destroying the object waits for our acknowledgement. Nothing in between
-//     can prevent that: nothing blocks, and the registry's lock is never held
-//     during a C call.
+//   - So destroying the object waits for our acknowledgement. Nothing in
+//     between can prevent that: nothing blocks, and the registry's lock is
+//     never held during a C call.
 //   - Close unregisters the object before destroying it. So the lookup may miss
 //     an object that is being closed, but it never finds a later object at the
 //     same address.
@@ -422,8 +423,9 @@ func (d *Device) readEvent() (ev Event, ok bool, err error) {
 
 // eventQueue holds the events of a C device that were read before the program
 // asked for them. All Devices of one C object share it, as they share the
-// kernel's queue. NextEvent looks here before it waits on the descriptor. Who
-// puts events here wakes it, as the descriptor has nothing to say of them any more.
+// kernel's queue. NextEvent looks here before it waits on the descriptor. A
+// goroutine that adds events here also wakes NextEvent, since the descriptor no
+// longer reports them.
 type eventQueue struct {
 	mu      sync.Mutex           // held while events are read, to keep their order
 	events  []Event              // without their Device
@@ -491,7 +493,8 @@ func (q *eventQueue) fill(c *Device) error {
 	}
 }
 
-// join has what waits on the descriptor woken by the queue's events, until leave.
+// join makes the queue's events wake the goroutines that wait on the
+// descriptor, until leave.
 func (q *eventQueue) join(fd *netpoll.FD) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -507,12 +510,13 @@ func (q *eventQueue) leave(fd *netpoll.FD) {
 	delete(q.waiters, fd)
 }
 
-// maxEvents is how many events are kept for a program that does not read them.
+// maxEvents limits the events that are kept for a program that does not read
+// them.
 const maxEvents = 1024
 
 // add appends an event, unless it equals the last one of its object: a
 // completion queue that has overrun may have one for each lost completion. When
-// the queue is full, add drops the first event. It wakes who waits.
+// the queue is full, add drops the first event. It wakes waiting goroutines.
 func (q *eventQueue) add(ev Event) {
 	for _, last := range slices.Backward(q.events) {
 		if last == ev {

@@ -19,9 +19,9 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// tellEvents puts a pipe in the place of the kernel's descriptor of the device's
-// events, and returns a function that tells the library of one as the kernel
-// does. Nothing can be made on the device from then on.
+// tellEvents puts a pipe in the place of the kernel's descriptor of the
+// device's events, and returns a function that tells the library of one as the
+// kernel does. Nothing can be made on the device from then on.
 func (r *rig) tellEvents() func(element uint64, typ ibverbs.EventType) {
 	r.t.Helper()
 	fd := int(r.c.Raw().AsyncFd)
@@ -46,8 +46,8 @@ func (r *rig) tellEvents() func(element uint64, typ ibverbs.EventType) {
 
 // The C library itself makes of what the kernel tells, for each type, the event
 // that this package expects of it, and counts one acknowledgement. Soft-RoCE's
-// driver can raise a few of them only; tests/provider has them all with a device
-// of its own.
+// driver can raise a few of them only; tests/provider has them all with a
+// device of its own.
 func TestToldEvents(t *testing.T) {
 	testdevice.Needs(t, testdevice.Kernel)
 	r := open(t)
@@ -91,7 +91,7 @@ func TestToldEvents(t *testing.T) {
 	require.ErrorIs(t, err, ibverbs.ErrCQOverrun)
 }
 
-// A completion queue that nobody would tell of its events, for want of a descriptor, is not made.
+// CreateCQ fails if there is no descriptor left to read events with.
 func TestNoDescriptorForEvents(t *testing.T) {
 	r := open(t)
 	free := must(os.Open(os.DevNull))(t)

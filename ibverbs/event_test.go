@@ -171,8 +171,8 @@ func TestGIDChange(t *testing.T) {
 	}
 }
 
-// What Soft-RoCE has no event for, or not always: newer drivers and other devices must raise the event,
-// and what comes of others must be right.
+// What Soft-RoCE has no event for, or not always: newer drivers and other
+// devices must raise the event, and what comes of others must be right.
 func TestEventsOfOccasion(t *testing.T) {
 	never := [2]int{math.MaxInt}
 	for name, tt := range map[string]struct {

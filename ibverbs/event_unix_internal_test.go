@@ -16,7 +16,8 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// Who waits on the descriptor gets an event that another goroutine has read, although the descriptor says nothing of it.
+// A goroutine that waits on the descriptor gets an event that another one has
+// read, although the descriptor no longer reports it.
 func TestKeptEventWakes(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

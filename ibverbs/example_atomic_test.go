@@ -46,7 +46,7 @@ func ExampleSendBatch_FetchAdd() {
 func ExampleSendBatch_CompareSwap() {
 	var batch *ibverbs.SendBatch  // for one request with one segment
 	var mr *ibverbs.MR            // with AccessLocalWrite
-	var lock ibverbs.RemoteBuffer // 8 bytes, 0 while nobody has it
+	var lock ibverbs.RemoteBuffer // 8 bytes, 0 while it is free
 
 	const me = 17
 	result := mr.Sub(0, 8)

@@ -60,9 +60,9 @@ func ExampleQP_PostSendAndSpin() {
 	fmt.Println(completions[0].Err())
 }
 
-// A request and the answer to it: the receive for the answer is posted before the
-// request, and both completions, of the request and of the answer, come back from
-// the same call, unless the peer takes longer.
+// A request and the answer to it: the receive for the answer is posted before
+// the request, and both completions, of the request and of the answer, come
+// back from the same call, unless the peer takes longer.
 func ExampleQP_Exchange() {
 	var qp *ibverbs.QP
 	var cq *ibverbs.CQ // of its sends and receives
@@ -88,8 +88,8 @@ func ExampleQP_Exchange() {
 	}
 }
 
-// A loop that has a thread of its own answers an event sooner than with Wait, and
-// looks at its context between the calls.
+// A loop that has a thread of its own answers an event sooner than with Wait,
+// and looks at its context between the calls.
 func ExampleCQ_Sleep() {
 	var ctx context.Context
 	var cq *ibverbs.CQ // with a channel of its own

@@ -7,7 +7,8 @@ import "github.com/verbena-go/verbena/generated/libibverbs"
 // Waiting reports whether a goroutine has the queue's turn to wait.
 func (cq *CQ) Waiting() bool { return len(cq.turn) > 0 }
 
-// LetNap lets waits nap, on a machine of any size, and returns a function that undoes it.
+// LetNap lets waits nap, on a machine of any size, and returns a function that
+// undoes it.
 func LetNap() (restore func()) {
 	before := napping.n
 	napping.n = 8

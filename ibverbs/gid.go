@@ -29,7 +29,7 @@ type GIDEntry struct {
 	Index       int
 	GID         GID
 	Type        GIDType
-	NetDev      string // RoCE network interface, empty if it is in another network namespace, where alone the GID is of use
+	NetDev      string // RoCE network interface; empty if it is in another network namespace, the only one in which the GID is usable
 	NetDevIndex int    // index of that network interface, 0 if there is none
 }
 
@@ -191,7 +191,7 @@ func gidNumbers(op string, d *Device, port, index int) (uint8, error) {
 	return portNumber(op, d, port)
 }
 
-// ErrNoGID says that a port's GID table has no such entry.
+// ErrNoGID reports that a port's GID table has no such entry.
 var ErrNoGID = errors.New("no such GID")
 
 // GIDType is the protocol of a GID.
@@ -224,7 +224,7 @@ func (t *GIDType) UnmarshalText(text []byte) error { return enum.UnmarshalText(&
 func ParseGID(s string) (GID, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || addr.Zone() != "" {
-		return GID{}, fmt.Errorf("%q is no GID", s)
+		return GID{}, fmt.Errorf("%q is not a GID", s)
 	}
 	return GIDFromAddr(addr), nil
 }
@@ -261,7 +261,7 @@ func ParseGUID(s string) (GUID, error) {
 	}
 	v, err := strconv.ParseUint(digits, 16, 64)
 	if err != nil || len(digits) != 16 {
-		return 0, fmt.Errorf("%q is no GUID", s)
+		return 0, fmt.Errorf("%q is not a GUID", s)
 	}
 	return GUID(v), nil
 }
@@ -298,11 +298,11 @@ func (e GIDEntry) inZone(zone string) bool {
 }
 
 // BestGID returns the GID of a port to connect with. On RoCE it prefers IPv4
-// and global IPv6 addresses to those of the link or the loopback interface,
-// and then RoCE v2 to v1. Of equally good GIDs it returns the first, which on
-// InfiniBand is at index 0. It never returns a GID whose network interface is in
-// another network namespace, such as the host's in a container. If options allow
-// none, the error matches ErrNoGID and lists the port's GIDs.
+// and global IPv6 addresses to those of the link or the loopback interface, and
+// then RoCE v2 to v1. Of equally good GIDs it returns the first, which on
+// InfiniBand is at index 0. It never returns a GID whose network interface is
+// in another network namespace, such as the host's in a container. If options
+// allow none, the error matches ErrNoGID and lists the port's GIDs.
 func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	entries, err := d.portGIDs(port)
 	if err != nil {
@@ -315,9 +315,9 @@ func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
 	return best, nil
 }
 
-// FindGID returns the GID of an IP address on any port, RoCE v2 first. It ignores
-// addresses in other network namespaces. If there is none, the error matches
-// ErrNoGID and lists the device's GIDs.
+// FindGID returns the GID of an IP address on any port, RoCE v2 first. It
+// ignores addresses in other network namespaces. If there is none, the error
+// matches ErrNoGID and lists the device's GIDs.
 func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	entries, err := d.gidTable()
 	if err != nil {
@@ -478,7 +478,7 @@ func (s sysfs) gids(device string, port int, layer link.Layer) ([]GIDEntry, erro
 	for _, f := range files {
 		index, err := strconv.Atoi(f.Name())
 		if err != nil || index < 0 || index >= len(byIndex) {
-			return nil, fmt.Errorf("%s is no index of a table of %d", s.port(device, port, "gids", f.Name()), len(files))
+			return nil, fmt.Errorf("%s is not an index of a table of %d", s.port(device, port, "gids", f.Name()), len(files))
 		}
 		e, err := s.gid(device, port, index, layer)
 		if errors.Is(err, ErrNoGID) {

@@ -168,10 +168,10 @@ func TestSysfsGIDsThatAreWrong(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"no GID":       {map[string]string{"d/ports/1/gids/0": "hello"}, `ports/1/gids/0: "hello" is no GID`},
-		"empty":        {map[string]string{"d/ports/1/gids/0": ""}, `"" is no GID`},
-		"no index":     {map[string]string{"d/ports/1/gids/x": "::1"}, "gids/x is no index of a table of 1"},
-		"large index":  {map[string]string{"d/ports/1/gids/9": "::1"}, "gids/9 is no index of a table of 1"},
+		"no GID":       {map[string]string{"d/ports/1/gids/0": "hello"}, `ports/1/gids/0: "hello" is not a GID`},
+		"empty":        {map[string]string{"d/ports/1/gids/0": ""}, `"" is not a GID`},
+		"no index":     {map[string]string{"d/ports/1/gids/x": "::1"}, "gids/x is not an index of a table of 1"},
+		"large index":  {map[string]string{"d/ports/1/gids/9": "::1"}, "gids/9 is not an index of a table of 1"},
 		"unknown type": {map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0": "RoCE v9"}, `gids/0 is of the unknown type "RoCE v9"`},
 		"type is a folder": {
 			map[string]string{"d/ports/1/gids/0": "::1", "d/ports/1/gid_attrs/types/0/x": ""}, "types/0: is a directory",

@@ -532,9 +532,10 @@ func instead(statuses ...ibverbs.WCStatus) []ibverbs.WCStatus { return statuses 
 // verdict is how a request completes.
 type verdict struct {
 	spec ibverbs.WCStatus // what the specification has
-	// rxe is what Soft-RoCE has instead, if it does. Since Linux 6.4 it may be another: what Soft-RoCE cannot send, it
-	// flushes with the requests behind it, and so forgets why, as its requester puts the queue pair into the error state
-	// before the completer has told.
+	// rxe is what Soft-RoCE has instead, if it does. Since Linux 6.4 it may be
+	// another: what Soft-RoCE cannot send, it flushes with the requests behind
+	// it, and so forgets why, as its requester puts the queue pair into the
+	// error state before the completer has told.
 	rxe []ibverbs.WCStatus
 }
 
@@ -559,7 +560,8 @@ var (
 	// unsendable is of memory that the device reads. Soft-RoCE has one status
 	// for all that it cannot send.
 	unsendable = verdict{ibverbs.WCLocalProtection, instead(ibverbs.WCLocalQPOperation, ibverbs.WCFlushed)}
-	// unsupported is of operations that the type of the queue pair, or the device, does not have.
+	// unsupported is of operations that the type of the queue pair, or the
+	// device, does not have.
 	unsupported = verdict{ibverbs.WCLocalQPOperation, unsendable.rxe}
 )
 

@@ -64,7 +64,8 @@ func (pd *PD) explainMemory(err error, addr uint64, size int, access AccessFlags
 	return pd.device.explain(err, memoryRegions, size)
 }
 
-// open counts the objects of this process on the device, however that was opened.
+// open counts the objects of this process on the device, however that was
+// opened.
 func (r resource) open(d *Device) int {
 	suffix := " of " + d.Name()
 	return object.Count(func(name string) bool {

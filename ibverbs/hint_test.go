@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// The hint of what the device has too few of says so, and not that locked memory
-// has a limit.
+// The hint of what the device has too few of says so, and not that locked
+// memory has a limit.
 func TestHintsOfLimits(t *testing.T) {
 	d := testdevice.Require(t)
 	device, err := ibverbs.Open(d.Name)

@@ -242,8 +242,8 @@ type registerOptions struct {
 
 // WithIOVA sets the address of the region's first byte in the work requests of
 // this program and of peers; see ibv_reg_mr_iova(3). The address must have the
-// same offset within a page as the memory. RegisterImplicit refuses WithIOVA: its
-// region begins at address 0.
+// same offset within a page as the memory. RegisterImplicit refuses WithIOVA:
+// its region begins at address 0.
 func WithIOVA(iova uint64) RegisterOption {
 	return func(o *registerOptions) { o.iova = iova }
 }

@@ -34,7 +34,8 @@ func TestMemoryThatCannotBeRegistered(t *testing.T) {
 	require.NoError(t, closing(r.pd.Register(readOnly, ibverbs.AccessRemoteRead)))
 }
 
-// The kernel pins the pages of a file on a disk for reading; for writing, newer kernels refuse.
+// The kernel pins the pages of a file on a disk for reading; for writing, newer
+// kernels refuse.
 func TestRegisterFile(t *testing.T) {
 	r := open(t)
 	f := must(os.CreateTemp(".", "mapped.*.out"))(t) // the folder for temporary files may be in memory

@@ -61,7 +61,7 @@ func (d *Device) QueryPKeyTable(port int) ([]PKey, error) {
 	return table, nil
 }
 
-// ErrNoPKey says that a port's P_Key table does not contain the P_Key.
+// ErrNoPKey reports that a port's P_Key table does not contain the P_Key.
 var ErrNoPKey = errors.New("no such P_Key")
 
 // PKeyIndex returns the index of pkey, including its membership bit, in a

@@ -218,7 +218,8 @@ func TestEndlessRNRRetries(t *testing.T) {
 	collectOK(t, b.recvCQ, 1)
 }
 
-// Whoever does not answer: the queue pair tries again, and gives up.
+// If the peer does not answer, for whatever reason, the queue pair retries and
+// gives up.
 func TestNoAnswer(t *testing.T) {
 	r := open(t)
 	for name, bring := range map[string]func(t *testing.T, r *rig, a, b *end){ // b, which is in the reset state
@@ -258,7 +259,7 @@ func TestNoAnswer(t *testing.T) {
 				a.postSend(t, func(s *ibverbs.SendBatch) error { return requests[kind].add(s, remote, a.mr.Sub(64, 8)) })
 				requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRetryExceeded, ibverbs.WCClassTransport)
 				require.Equal(t, ibverbs.QPStateError, must(a.qp.State())(t))
-				if name != "connected with another" { // Soft-RoCE does not look at who writes
+				if name != "connected with another" { // Soft-RoCE does not check the sender of a write
 					require.Equal(t, make([]byte, 128), b.mr.Bytes()[:128])
 				}
 			})

@@ -55,9 +55,9 @@ type QP struct {
 // shared receive queue has reported EventLastWQEReached: in the error state, it
 // takes no more receives, and those that it has taken are in its completion
 // queue. Wait for that, and take the completions, before Close; otherwise a
-// receive that the queue pair has taken may be lost. Give the wait a time limit,
-// because not every device reports it: Soft-RoCE does from Linux 6.12 on. The
-// channel is nil for other queue pairs. See ibv_modify_qp(3).
+// receive that the queue pair has taken may be lost. Give the wait a time
+// limit, because not every device reports it: Soft-RoCE does from Linux 6.12
+// on. The channel is nil for other queue pairs. See ibv_modify_qp(3).
 func (qp *QP) LastWQEReached() <-chan struct{} {
 	if qp == nil {
 		return nil
@@ -339,8 +339,8 @@ func (qp *QP) noted() QPState {
 }
 
 // refusal returns what is wrong with a change in a state, or nil. The tables
-// describe InfiniBand and RoCE; other transports, and the types of drivers, have
-// rules of their own.
+// describe InfiniBand and RoCE; other transports, and the types of drivers,
+// have rules of their own.
 func (qp *QP) refusal(from QPState, attr *libibverbs.QpAttr, mask QPAttrMask) *TransitionError {
 	if qp.device.raw.Device.TransportType != libibverbs.IBV_TRANSPORT_IB || qp.typ == typeDriver {
 		return nil
@@ -515,7 +515,7 @@ func (qp *QP) ToInit(init Init) error {
 // ibv_modify_qp(3). It fails with a *TransitionError if rtr lacks an attribute
 // that the type needs, or has one that it must not have. On RoCE it may block
 // an OS thread for seconds, while the kernel resolves the peer's hardware
-// address; if nobody answers, the error names both ends of the path.
+// address. If the peer does not answer, the error names both ends of the path.
 func (qp *QP) ToRTR(rtr RTR) error {
 	return qp.move(QPStateInit, QPAttr{
 		State: QPStateRTR, Path: rtr.Path, PathMTU: rtr.PathMTU, DestQPNum: rtr.DestQPNum, RecvPSN: rtr.RecvPSN,
@@ -841,7 +841,7 @@ func (qp *QP) PostSendAndSpin(b *SendBatch, cq *CQ, wcs []WC, budget time.Durati
 
 func (qp *QP) exchange(recv *RecvBatch, send *SendBatch, cq *CQ, wcs []WC, least int, how datapath.How, budget time.Duration) (posted, n int, err error) {
 	if least < 1 || least > len(wcs) {
-		return 0, 0, cerr.Refuse(cq.queue.Op(), cq.object.Name(), "least is %d, not from 1 to the length of wcs, %d", least, len(wcs))
+		return 0, 0, cerr.Refuse(cq.queue.Op(), cq.object.Name(), "least is %d, want 1 to %d, the length of wcs", least, len(wcs))
 	}
 	if how != datapath.Spinning && cq.channel == nil {
 		return 0, 0, noChannel("QP.ExchangeAndSleep", cq)

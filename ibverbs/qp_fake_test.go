@@ -632,7 +632,7 @@ func TestErrorsBringNothing(t *testing.T) {
 		require.Zero(t, posted, name)
 		require.Zero(t, n, name)
 	}
-	// Somebody else waits, or there is nothing to wait with.
+	// Another goroutine waits, or there is nothing to wait with.
 	f.Set(fakeverbs.Script{})
 	busy := &CQ{raw: f.PlainCQ(), queue: datapath.NewQueue(f.PlainCQ()), channel: &CompChannel{raw: &libibverbs.CompChannel{Fd: -1}}, turn: make(chan struct{}, 1)}
 	busy.object.InitUnlisted("busy CQ")
@@ -715,8 +715,8 @@ func TestPollingSteps(t *testing.T) {
 	}
 }
 
-// What C looks at while it posts is what the batch has now, not what it had when it was
-// posted before.
+// What C looks at while it posts is what the batch has now, not what it had
+// when it was posted before.
 func TestChangesAreHeld(t *testing.T) {
 	f := newFakeDevice(t)
 	newFakeAH := func() *AH {

@@ -189,7 +189,7 @@ func TestStateThatCDoesNotKnow(t *testing.T) {
 	require.ErrorContains(t, err, "RC rtr -> rtr: no such transition, from rtr it goes to reset, rts, error")
 }
 
-// Whoever asks for the state meanwhile does not make a change fail.
+// A concurrent query of the state does not make a change fail.
 func TestStateWhileItChanges(t *testing.T) {
 	r := open(t)
 	e := r.typedEnd(ibverbs.QPConfig{})
@@ -353,7 +353,7 @@ func TestResetForgets(t *testing.T) {
 	r := open(t)
 	a := r.typedEnd(ibverbs.QPConfig{})
 	b := r.typedEnd(ibverbs.QPConfig{})
-	r.bring(a.qp, 0xFFFFF0, ibverbs.QPStateRTS) // nobody answers
+	r.bring(a.qp, 0xFFFFF0, ibverbs.QPStateRTS) // without an answer
 	for id := range uint64(5) {
 		a.postRecv(t, 100+id, a.mr.Sub(0, 100))
 		a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(id, ibverbs.SendSignaled, a.mr.Sub(0, 8)) })
@@ -436,7 +436,7 @@ func TestFailureFlushesBothQueues(t *testing.T) {
 func TestQueueFullOfUnsignaled(t *testing.T) {
 	r := open(t)
 	a := r.end(nil)
-	r.connect(a, route{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody
+	r.connect(a, route{peer: 0xFFFFF0, timeout: 8, retries: 1}) // no such queue pair
 	send := must(ibverbs.NewSendBatch(1024, 0))(t)
 	for i := range uint64(1024) {
 		require.NoError(t, send.Send(i, 0))

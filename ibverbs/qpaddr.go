@@ -86,8 +86,8 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 	return e, nil
 }
 
-// activeGID returns the best GID of an active port: of the wanted one, or of the
-// first of the device that has such a GID.
+// activeGID returns the best GID of an active port: of the wanted one, or of
+// the first of the device that has such a GID.
 func activeGID(c *Device, ports int, options QPAddrOptions) (GIDEntry, PortAttr, error) {
 	first, last := options.Port, options.Port
 	if options.Port == 0 {
@@ -196,15 +196,15 @@ func ParseQPAddr(s string) (QPAddr, error) {
 	}
 	words := strings.Fields(s)
 	if len(words) != len(fields) {
-		return QPAddr{}, fmt.Errorf("%q is no QP address: it has %d fields, not %d", shorten(s), len(words), len(fields))
+		return QPAddr{}, fmt.Errorf("%q is not a QP address: it has %d fields, not %d", shorten(s), len(words), len(fields))
 	}
 	for i, f := range fields {
 		value, ok := strings.CutPrefix(words[i], f.name+"=")
 		if !ok {
-			return QPAddr{}, fmt.Errorf("%q is no QP address: field %d is not %s=", shorten(s), i+1, f.name)
+			return QPAddr{}, fmt.Errorf("%q is not a QP address: field %d is not %s=", shorten(s), i+1, f.name)
 		}
 		if err := parseField(value, f.to); err != nil {
-			return QPAddr{}, fmt.Errorf("%q is no QP address: %s: %w", shorten(s), f.name, err)
+			return QPAddr{}, fmt.Errorf("%q is not a QP address: %s: %w", shorten(s), f.name, err)
 		}
 	}
 	if err := e.check(); err != nil {

@@ -34,8 +34,8 @@ func TestQPEndpointText(t *testing.T) {
 
 func TestQPEndpointThatIsWrong(t *testing.T) {
 	for name, tt := range map[string]struct{ old, new, want string }{
-		"empty":             {hereText, "", `"" is no QP address: it has 0 fields, not 9`},
-		"too long":          {"qpn", strings.Repeat("x", 300), `x..." is no QP address: field 1 is not qpn=`},
+		"empty":             {hereText, "", `"" is not a QP address: it has 0 fields, not 9`},
+		"too long":          {"qpn", strings.Repeat("x", 300), `x..." is not a QP address: field 1 is not qpn=`},
 		"a field too many":  {"port=1", "port=1 port=1", "it has 10 fields, not 9"},
 		"another order":     {"lid=0", "psn=0", "field 4 is not lid="},
 		"no number":         {"psn=0x0a1b2c", "psn=next", `psn: strconv.ParseUint: parsing "next": invalid syntax`},
@@ -54,7 +54,7 @@ func TestQPEndpointThatIsWrong(t *testing.T) {
 		"GID index":         {"gidindex=1", "gidindex=256", "ParseQPAddr: address with GID index 256"},
 		"too many reads":    {"reads=16", "reads=256", "ParseQPAddr: address with read depth 256"},
 		"reads of 33 bits":  {"reads=16", "reads=4294967296", "reads: strconv.ParseUint"},
-		"GID with a zone":   {"gid=0000:0000:0000:0000:0000:ffff:c000:0201", "gid=fe80::1%eth0", "is no GID"},
+		"GID with a zone":   {"gid=0000:0000:0000:0000:0000:ffff:c000:0201", "gid=fe80::1%eth0", "is not a GID"},
 		"name without sign": {"port=1", "port1", "field 8 is not port="},
 	} {
 		t.Run(name, func(t *testing.T) {

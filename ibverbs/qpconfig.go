@@ -23,8 +23,8 @@ const (
 )
 
 // SendOpsFlags select the requests that a queue pair can post through the
-// ibv_wr functions; combine them with |. Package libibverbs has the values, such
-// as IBV_QP_EX_WITH_RDMA_WRITE.
+// ibv_wr functions; combine them with |. Package libibverbs has the values,
+// such as IBV_QP_EX_WITH_RDMA_WRITE.
 type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
 
 // QPConfig is the configuration of a queue pair.

@@ -135,7 +135,7 @@ func TestBadSRQConfig(t *testing.T) {
 	}
 }
 
-// Objects that are nil, or that nobody made, answer with an error.
+// Methods of objects that are nil, or were not made by this package, fail.
 func TestQueuesThatNobodyMade(t *testing.T) {
 	for _, qp := range []*QP{nil, {}} {
 		_, stateErr := qp.State()

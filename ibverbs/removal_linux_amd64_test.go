@@ -19,8 +19,8 @@ import (
 // they ask of it. No driver that runs without hardware lets it do so; here a
 // filter of system calls answers instead. Everything else is real.
 
-// refuse makes the kernel answer EIO, in this process and for ever, to the ioctls
-// of RDMA verbs, and to writing and reading these descriptors.
+// refuse makes the kernel answer EIO, in this process and for ever, to the
+// ioctls of RDMA verbs, and to writing and reading these descriptors.
 func refuse(t *testing.T, write, read []int32) {
 	t.Helper()
 	const (
@@ -65,7 +65,8 @@ func refuse(t *testing.T, write, read []int32) {
 	require.Zero(t, r)
 }
 
-// inChild runs the test in a process of its own, and reports whether this is it.
+// inChild runs the test in a process of its own, and reports whether this is
+// it.
 func inChild(t *testing.T) bool {
 	t.Helper()
 	testdevice.Needs(t, testdevice.Guest)

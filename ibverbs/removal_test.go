@@ -18,10 +18,10 @@ import (
 
 // Before Linux 7.3 Soft-RoCE cannot be taken from its users: it lacks what the
 // kernel calls disassociation, which drivers of hardware mostly have. So the
-// kernel sends no event, waits for the last user, and goes on when that has closed
-// the device. From 7.3 on it does not wait: it destroys all that is on the device,
-// and answers EIO to whatever is asked of it. TestRemovedDeviceRefuses has that on
-// all kernels.
+// kernel sends no event, waits for the last user, and goes on when that has
+// closed the device. From 7.3 on it does not wait: it destroys all that is on
+// the device, and answers EIO to whatever is asked of it.
+// TestRemovedDeviceRefuses has that on all kernels.
 
 // start runs a command of the system's that waits for something.
 func start(t testing.TB, args ...string) (ended <-chan error) {
@@ -170,8 +170,9 @@ func (r *rig) eventsNow() func(yield func(ibverbs.Event) bool) {
 }
 
 // The interface goes away under load. Requests fail, and moving the queue pairs
-// to the error state ends every other wait, if the kernel has not taken the device
-// by then. Linux 6.1 also says that the port is down; 7.2 does not get to it.
+// to the error state ends every other wait, if the kernel has not taken the
+// device by then. Linux 6.1 also says that the port is down; 7.2 does not get
+// to it.
 func TestInterfaceRemoved(t *testing.T) {
 	r := openOwn(t)
 	var removal <-chan error

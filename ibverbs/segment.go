@@ -167,14 +167,15 @@ func (s Segment) inside() error {
 	return nil
 }
 
-// checkRecv returns an error unless the program can write to the segments what a device could.
+// checkRecv returns an error unless the program can write to the segments what
+// a device could.
 func checkRecv(segments []Segment) error {
 	for k := range segments {
 		if err := segments[k].check(); err != nil {
 			return refusedRecv(0, inSegment(k, err))
 		}
 		if mr := segments[k].mr; mr.bytes == nil && segments[k].n > 0 {
-			return refusedRecv(0, inSegment(k, cerr.Invalid("memory of %s: only the device reaches it, and the program is to copy a message there",
+			return refusedRecv(0, inSegment(k, cerr.Invalid("memory of %s is not mapped, so that no message can be copied there",
 				mr.object.Name())))
 		}
 	}
@@ -184,7 +185,8 @@ func checkRecv(segments []Segment) error {
 	return nil
 }
 
-// fillRecv copies data to segments that passed checkRecv. It fails if a region was closed since.
+// fillRecv copies data to segments that passed checkRecv. It fails if a region
+// was closed since.
 func fillRecv(segments []Segment, data []byte) error {
 	for k := range segments {
 		if len(data) == 0 {

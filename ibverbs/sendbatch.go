@@ -236,8 +236,8 @@ func (b *SendBatch) Read(id uint64, from RemoteBuffer, flags SendFlags, segments
 	return b.addRemote(libibverbs.IBV_WR_RDMA_READ, 0, id, from, flags, segments)
 }
 
-// mark gives the requests their IDs, and lets at most the last one be signaled. It reports whether one is a read or an
-// atomic operation.
+// mark gives the requests their IDs, and lets at most the last one be signaled.
+// It reports whether one is a read or an atomic operation.
 func (b *SendBatch) mark(id, last uint64, signaled bool) (fetches bool) {
 	wrs := b.arena.used()
 	for i := range wrs {

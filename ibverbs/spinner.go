@@ -8,21 +8,24 @@ import (
 	"time"
 )
 
-// DefaultSpin is how long CQ.Wait spins before it parks, unless CQConfig.Spin says otherwise.
+// DefaultSpin is how long CQ.Wait spins before it parks if CQConfig.Spin is 0.
 const DefaultSpin = 50 * time.Microsecond
 
-// spinner decides whether a wait is worth spinning for. It is if a completion has mostly come that
-// soon lately: then spinning spares the way through the netpoller, which takes longer than the wait.
+// spinner decides whether a wait spins. It does if recent completions usually
+// came within the limit: spinning then avoids the way through the netpoller,
+// which takes longer than the wait.
 type spinner struct {
-	limit time.Duration // how long to spin; not at all if it is 0
+	limit time.Duration // how long to spin; 0 for never
 	trust trust
 	waits atomic.Uint32
 	seen  atomic.Uint32
 }
 
 const (
-	// After so many waits that spun, one parks: who spins does not let others run, and on a processor that is never
-	// idle the runtime does not look at the netpoller, which the others wait for.
+	// spinsInARow is the number of spinning waits after which one parks. A
+	// spinning goroutine does not let others run, and on a processor that is
+	// never idle the runtime does not check the netpoller, which the others
+	// wait for.
 	spinsInARow = 32
 )
 
@@ -33,7 +36,8 @@ func (s *spinner) init(limit time.Duration) {
 	s.limit = max(limit, 0)
 }
 
-// begin reports whether the caller may spin. If so, it calls end afterwards.
+// begin reports whether the caller may spin. If so, the caller calls end
+// afterwards.
 func (s *spinner) begin() bool {
 	if s.limit == 0 || spinning.n == 0 || !s.trust.holds() {
 		return false
@@ -50,15 +54,16 @@ func (s *spinner) end(paid bool) {
 	s.learn(paid)
 }
 
-// learn notes whether spinning has paid, or would have.
+// learn records whether spinning has paid, or would have.
 func (s *spinner) learn(paid bool) { s.trust.learn(paid) }
 
-// trust says whether what to do while waiting has mostly paid lately.
+// trust tells whether a way of waiting has usually paid lately.
 type trust struct{ atomic.Int32 }
 
 const (
 	fullTrust = 8
-	// One wait in vain costs the limit, which takes some that were not in vain to make up for.
+	// A wait in vain costs the whole limit. It takes several paid waits to make
+	// up for that.
 	distrust = 2
 )
 

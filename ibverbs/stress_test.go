@@ -164,7 +164,7 @@ func TestCloseDuringUse(t *testing.T) {
 					if errors.Is(err, os.ErrClosed) {
 						return
 					}
-					// A queue that nobody empties fast enough is full, and a
+					// A queue that is not emptied fast enough is full, and a
 					// QP fails when its memory goes.
 					var postErr *ibverbs.PostError
 					if err != nil && !errors.As(err, &postErr) {
@@ -335,7 +335,7 @@ func (c *churn) run(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// unexpected tells failures from what happens to those who use what others
+// unexpected tells failures from the errors of goroutines that use what others
 // close.
 func unexpected(err error) bool {
 	var busy *ibverbs.BusyError

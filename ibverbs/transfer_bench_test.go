@@ -320,8 +320,9 @@ func (s *speaker) answers(receive func(s *speaker) error) func(rounds int) error
 	}
 }
 
-// BenchmarkBesideTCP does the same over TCP as over queue pairs of the same process, in turn, and prints
-// medians as rows of a Markdown table: TCP's, ours, and the smallest, the median and the largest ratio.
+// BenchmarkBesideTCP does the same over TCP as over queue pairs of the same
+// process, in turn, and prints medians as rows of a Markdown table: TCP's,
+// ours, and the smallest, the median and the largest ratio.
 func BenchmarkBesideTCP(b *testing.B) {
 	chunk := make([]byte, listLen*writeSize)
 	tcpTalk := func(b *testing.B) func(rounds int) error {

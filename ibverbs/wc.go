@@ -97,8 +97,8 @@ func (wc *WC) CVLAN() uint16 { return wc.raw.CVLAN }
 // WCWithFlowTag.
 func (wc *WC) FlowTag() uint32 { return wc.raw.FlowTag }
 
-// TMInfo returns the tag of a received message and the Context of the tag.Header
-// that the sender put before it. It needs WCWithTMInfo.
+// TMInfo returns the tag of a received message and the Context of the
+// tag.Header that the sender put before it. It needs WCWithTMInfo.
 func (wc *WC) TMInfo() (tag uint64, data uint32) { return wc.raw.Tag, wc.raw.TagData }
 
 // Err returns nil if the request succeeded, and a *WCError otherwise.

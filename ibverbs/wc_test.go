@@ -123,7 +123,7 @@ func TestRNRRetryExceeded(t *testing.T) {
 func TestRetryExceeded(t *testing.T) {
 	r := open(t)
 	a := r.end(nil)
-	r.connect(a, route{peer: 0xFFFFF0, timeout: 8, retries: 1}) // nobody; 1 ms
+	r.connect(a, route{peer: 0xFFFFF0, timeout: 8, retries: 1}) // no such queue pair; 1 ms
 	a.postSend(t, func(s *ibverbs.SendBatch) error { return s.Send(1, 0) })
 	requireWC(t, collect(t, a.sendCQ, 1)[0], 1, a.qp, ibverbs.WCRetryExceeded, ibverbs.WCClassTransport)
 }

@@ -101,7 +101,7 @@ func TestCQOnParentDomainRefused(t *testing.T) {
 	}
 	require.ErrorIs(t, create(r.c, r.pd), syscall.EINVAL)
 	require.ErrorContains(t, create(r.c, r.pd), "ibv_create_cq (fake0): ParentDomain is PD ")
-	require.ErrorContains(t, create(r.c, r.pd), ", which is no parent domain")
+	require.ErrorContains(t, create(r.c, r.pd), ", which is not a parent domain")
 	require.ErrorIs(t, create(other, domain), syscall.EINVAL)
 	require.ErrorContains(t, create(other, domain), "not of the same open device")
 	require.ErrorIs(t, create(r.c, &ibverbs.PD{}), os.ErrInvalid)
