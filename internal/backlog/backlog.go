@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backlog has what package rdmacm and package rsocket do where the
-// backlog of a listener is full.
+// Package backlog handles full backlogs of listeners for packages rdmacm and
+// rsocket.
 package backlog
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-go/verbena/internal/netpoll"
 )
 
-// somaxconn is what package net takes where the system does not say.
+// somaxconn is the default of package net where the system has no value.
 const somaxconn = 128
 
 // Default returns the backlog of a listener whose program does not choose one:
@@ -38,23 +38,24 @@ func defaultIn(file string) int {
 	return n
 }
 
-// ErrFull is the error of a request for which a listener has had no room.
+// ErrFull is the error of a request for which a listener had no room.
 var ErrFull = errors.New("the listener's backlog is full")
 
-// shortest and longest bound the pause before another attempt. The first
-// pauses are short, since a listener mostly has room again at once.
+// shortest and longest bound the pause before another attempt. The first pauses
+// are short, since a listener usually has room again at once.
 const shortest, longest = 20 * time.Millisecond, 5 * time.Second
 
-// limit is how long Retry goes on without a limit of its caller's. Linux repeats
-// a request for a connection for about as long.
+// limit is how long Retry continues if its caller has no limit. Linux repeats a
+// request for a connection for about as long.
 const limit = time.Minute
 
 type retries struct{}
 
-// Retry calls dial again, after pauses that grow, while its error matches
-// ErrFull. It gives up when ctx ends, or when patience is over, if that is
-// positive, or else limit; what names the patience in the error. Within the ctx
-// that it passes to dial, another Retry calls its function once.
+// Retry calls dial again, after growing pauses, while its error matches
+// ErrFull. It gives up when ctx ends, or after patience, or after limit if
+// patience is not positive. what names the patience in the error. A Retry
+// nested in dial, with the context that Retry passes to dial, calls its
+// function only once.
 func Retry(ctx context.Context, patience time.Duration, what string, dial func(ctx context.Context) error) error {
 	if ctx.Value(retries{}) != nil {
 		return dial(ctx)
@@ -71,12 +72,12 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 			return nil
 		}
 		if !errors.Is(err, ErrFull) {
-			if pause > shortest && ctx.Err() != nil { // why there are several attempts
+			if pause > shortest && ctx.Err() != nil { // explains why there were several attempts
 				err = fmt.Errorf("%w: %w", ErrFull, err)
 			}
 			return err
 		}
-		// Peers that were refused together come back apart.
+		// The random part spreads peers that were refused together.
 		next := pause/2 + rand.N(pause)
 		if time.Since(began)+next > given {
 			if patience > 0 {

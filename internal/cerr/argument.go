@@ -33,7 +33,7 @@ func (e *ArgumentError) Error() string {
 // known.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
-// invalid says what is wrong with an argument.
+// invalid describes an invalid argument.
 type invalid struct {
 	text  string
 	cause error
@@ -43,12 +43,12 @@ func (e *invalid) Error() string { return e.text }
 
 func (e *invalid) Unwrap() error { return e.cause }
 
-// Invalid returns an error that says what is wrong with an argument. It is
+// Invalid returns an error that describes an invalid argument. It is
 // syscall.EINVAL.
 func Invalid(format string, args ...any) error { return InvalidAs(syscall.EINVAL, format, args...) }
 
-// InvalidAs returns an error that says what is wrong with an argument.
-// errors.Is finds cause, which the text does not repeat.
+// InvalidAs returns an error that describes an invalid argument. errors.Is
+// finds cause, which the text does not repeat.
 func InvalidAs(cause error, format string, args ...any) error {
 	return &invalid{fmt.Sprintf(format, args...), cause}
 }

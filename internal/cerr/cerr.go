@@ -4,7 +4,7 @@
 // them in several ways, into Go errors. No other package does.
 //
 // Packages ibverbs and rdmacm declare types with the same fields for programs
-// to use, and have errors converted to them; see Convert.
+// to use, and errors are converted to these types; see Convert.
 package cerr
 
 import (
@@ -25,7 +25,8 @@ type Error struct {
 	hint   string
 }
 
-// failed reports that a C call has failed, and looks why.
+// failed returns the error of a failed C call, with a hint from a look at the
+// machine.
 func failed(op string, errno syscall.Errno) error {
 	return public(&Error{Op: op, Errno: errno, hint: hint(op, errno)})
 }
@@ -107,8 +108,8 @@ func Wait(op string, result int64, limit int, errno int32) error {
 // programs in places. Programs have no name for it.
 const kernelNotSupported = 524
 
-// normalise returns the errno that a result other than 0 and errno together
-// mean.
+// normalise returns the errno that a nonzero result and errno together stand
+// for.
 func normalise(result int64, errno int32) syscall.Errno {
 	if e := number(result, errno); e != kernelNotSupported {
 		return e

@@ -10,9 +10,9 @@ type call struct {
 	errno syscall.Errno
 }
 
-// looks find out why a call has failed, on the machine. Each returns a hint, or ""
-// if what it looks at is as it should be. What needs more than the C function is
-// for the packages above, which set the hint by SetHint.
+// looks has the looks at the machine that explain why a call has failed. Each
+// returns a hint, or "" if it finds nothing wrong. The packages above do what
+// needs more than the C function, and set the hint by SetHint.
 var looks = map[call]func(machine) string{
 	{"ibv_get_device_list", syscall.ENOSYS}: machine.module,
 	{"rdma_get_devices", syscall.ENODEV}:    machine.device,
@@ -30,7 +30,7 @@ var looks = map[call]func(machine) string{
 	{"rdma_create_event_channel", syscall.EPERM}:  machine.access,
 	{"ibv_reg_dmabuf_mr", syscall.EOPNOTSUPP}:     machine.dmabuf,
 
-	// The doctor is named where no look is sure.
+	// The doctor is named where no look is conclusive.
 	{"ibv_reg_mr", syscall.ENOMEM}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EFAULT}:               machine.unknown,
 	{"ibv_reg_mr", syscall.EAGAIN}:               machine.unknown,
@@ -84,11 +84,11 @@ const (
 // names the program that diagnoses them.
 const Doctor = "; verbena doctor says more"
 
-// unsure is the hint where no look is sure.
+// unsure is the hint where no look is conclusive.
 const unsure = "verbena doctor says more"
 
-// InProgram says that the device is part of the program, and has nothing to do
-// with what the machine allows.
+// InProgram records that the device is part of the program, so that the limits
+// of the machine do not apply to it.
 func InProgram() { inProgram.Store(true) }
 
 // IsInProgram reports whether the device is part of the program.
@@ -116,5 +116,5 @@ func orUnsure(found string) string {
 	return found
 }
 
-// Hint says what to do about the error. It returns "" if that is unknown.
+// Hint returns how to solve the problem, or "" if that is unknown.
 func (e *Error) Hint() string { return e.hint }

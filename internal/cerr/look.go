@@ -19,8 +19,8 @@ import (
 // inProgram is set if the device is part of the program.
 var inProgram atomic.Bool
 
-// machine is where looks look: its files, of which none blocks. Each look reads a
-// few small ones.
+// machine gives looks access to the files of the machine, none of which blocks.
+// Each look reads a few small ones.
 type machine struct {
 	files       fs.FS
 	accessible  func(name string) bool           // whether this process may write to the file
@@ -29,7 +29,7 @@ type machine struct {
 
 var here = machine{os.DirFS("/"), func(name string) bool { return accessible("/" + name) }, descriptors}
 
-// mostRead bounds how much of a file a look reads.
+// mostRead limits how much of a file a look reads.
 const mostRead = 1 << 20
 
 func (m machine) read(name string) string {
@@ -118,8 +118,9 @@ func (m machine) dmabuf() string {
 	return oldKernel
 }
 
-// group returns a hint if a control group of this process allows it no more of a
-// resource, hca_handle or hca_object, on a device, or on any if device is empty.
+// group returns a hint if a control group of this process has used up a
+// resource, hca_handle or hca_object, on a device. An empty device stands for
+// any device.
 func (m machine) group(device, resource string) string {
 	group, ok := strings.CutPrefix(m.read("proc/self/cgroup"), "0::")
 	if !ok {
@@ -137,8 +138,8 @@ func (m machine) group(device, resource string) string {
 	return ""
 }
 
-// groupValues reads lines such as "rxe0 hca_handle=2 hca_object=max" and returns
-// the numbers of one resource by device.
+// groupValues reads lines such as "rxe0 hca_handle=2 hca_object=max" and
+// returns the numbers of one resource by device.
 func groupValues(text, resource string) map[string]int {
 	values := map[string]int{}
 	for line := range strings.Lines(text) {
@@ -157,8 +158,8 @@ func groupValues(text, resource string) map[string]int {
 // capIPCLock is the number of the capability that lifts the limit.
 const capIPCLock = 14
 
-// locked returns a hint if so many more bytes of locked memory exceed this
-// process's limit.
+// locked returns a hint if locking that many more bytes exceeds this process's
+// limit.
 func (m machine) locked(more int64) string {
 	var pinned, capabilities uint64
 	status := bufio.NewScanner(strings.NewReader(m.read("proc/self/status")))
@@ -169,7 +170,7 @@ func (m machine) locked(more int64) string {
 			continue
 		}
 		switch name {
-		case "VmPin": // what is locked otherwise does not count
+		case "VmPin": // memory that is locked in other ways does not count
 			pinned, _ = strconv.ParseUint(words[0], 10, 53)
 		case "CapEff":
 			capabilities, _ = strconv.ParseUint(words[0], 16, 64)
@@ -195,14 +196,14 @@ func lockLimit(limits string) (bytes int64, ok bool) {
 				return 0, false
 			}
 			n, err := strconv.ParseInt(words[0], 10, 63)
-			return n, err == nil // unlimited is no number
+			return n, err == nil // unlimited is not a number
 		}
 	}
 	return 0, false
 }
 
-// memory returns a hint if the device cannot use memory of this process because of
-// how it is mapped.
+// memory returns a hint if the device cannot use memory of this process because
+// of how it is mapped.
 func (m machine) memory(addr, size uint64, writes bool) string {
 	f, err := m.files.Open("proc/self/maps")
 	if err != nil {
@@ -223,7 +224,7 @@ func (m machine) memory(addr, size uint64, writes bool) string {
 			continue
 		}
 		isFile := len(words) > 5
-		// As good as memory of no file.
+		// Equivalent to memory without a file.
 		isMemory := isFile && (words[5] == "/dev/zero" || strings.HasPrefix(words[5], "/dev/shm/"))
 		switch {
 		case start > addr:
@@ -249,10 +250,11 @@ func (m machine) memory(addr, size uint64, writes bool) string {
 }
 
 // MappingHint returns a hint if a device cannot use memory because of how it is
-// mapped, which a device in the program heeds as well.
+// mapped. It applies to a device in the program as well.
 func MappingHint(addr, size uint64, writes bool) string { return here.memory(addr, size, writes) }
 
-// GroupHint returns a hint if a control group allows no more objects on a device.
+// GroupHint returns a hint if a control group allows no more objects on a
+// device.
 func GroupHint(device string) string {
 	return ofMachine(func(m machine) string { return m.group(device, "hca_object") })
 }
@@ -270,9 +272,10 @@ func WithFiles(err error) error {
 }
 
 // HandlesHint returns a hint if a control group allows no more opened devices.
+// HandlesHint returns a hint if a control group allows no more open devices.
 func HandlesHint() string { return ofMachine(machine.handles) }
 
-// LockedHint returns a hint if this process may not lock so many more bytes.
+// LockedHint returns a hint if this process may not lock that many more bytes.
 func LockedHint(bytes int) string {
 	return ofMachine(func(m machine) string { return m.locked(int64(bytes)) })
 }

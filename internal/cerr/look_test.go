@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake returns a machine with files, in which nothing below closed is accessible.
+// fake returns a machine with files, in which nothing below closed is
+// accessible.
 func fake(files map[string]string, closed ...string) machine {
 	all := fstest.MapFS{}
 	for name, text := range files {

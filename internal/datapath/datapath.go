@@ -8,20 +8,21 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 )
 
-// Posted says how a post ended. C writes it; its layout is that of datapath.h.
+// Posted is the result of a post. C writes it; its layout is that of
+// datapath.h.
 type Posted struct {
-	Value int64 // C's result; 0: success
+	Value int64 // C's result; 0 means success
 	Errno int32
 	None  int32          // if not 0, the requests before Bad were not posted either
-	Bad   unsafe.Pointer // request that failed; nil if C does not say
+	Bad   unsafe.Pointer // the failed request; nil if C does not report it
 }
 
-// Polled says how polling ended.
+// Polled is the result of polling.
 type Polled struct {
 	Value int64 // number of completions, or C's failure
 	Errno int32
 	Step  Step  // the step that failed
-	Now   int64 // C's last reading of the clock in nanoseconds; 0: none
+	Now   int64 // C's last reading of the clock in nanoseconds; 0 means none
 
 	// Events counts the events of this queue that were taken off the channel.
 	// Other is the queue of an event for another queue, or nil. All are
@@ -40,7 +41,7 @@ const (
 	Reading      // ibv_get_cq_event
 )
 
-// How says how Exchange waits for completions.
+// How is the way in which Exchange waits for completions.
 type How int32
 
 // The ways of waiting.
@@ -50,7 +51,7 @@ const (
 	SleepingSolicited // until a solicited event
 )
 
-// Exchanged says how an exchange ended.
+// Exchanged is the result of an exchange.
 type Exchanged struct {
 	Received, Sent Posted
 	Polled         Polled
@@ -59,7 +60,7 @@ type Exchanged struct {
 // Queue is a completion queue to poll.
 type Queue struct {
 	CQ     unsafe.Pointer
-	Fields uint64 // fields of completions; 0: poll with ibv_poll_cq
+	Fields uint64 // fields of completions; 0 means that ibv_poll_cq is used
 }
 
 const (
@@ -83,9 +84,9 @@ func NewQueueEx(cq *libibverbs.CqEx, fields libibverbs.CreateCqWcFlags) Queue {
 	return q
 }
 
-// readable returns those of the fields that the provider has a reader for, to
-// spare C from checking for each completion. An older library's struct may end
-// before the reader of a field that the queue was not made with.
+// readable returns the fields for which the provider has a reader, so that C
+// need not check for each completion. An older library's struct may end before
+// the reader of a field that the queue was not made with.
 func readable(cq *libibverbs.CqEx, fields uint64) uint64 {
 	for _, f := range []struct {
 		field  uint64

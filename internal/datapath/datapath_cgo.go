@@ -57,9 +57,9 @@ func flag(b bool) C.int32_t {
 	return 0
 }
 
-// Results are written through a pointer, to memory that must be zero. Returning
-// them would take a third of a call's time: the processor stalls when it copies
-// as a whole what was written in pieces.
+// Results are written through a pointer to zeroed memory. Returning them would
+// take a third of a call's time: the processor stalls when it copies as a whole
+// what was written in pieces.
 
 // PostSend posts a list. If ops, with which the queue pair was made, is not 0,
 // qp is a libibverbs.QpEx and PostSend uses ibv_wr_*.
@@ -72,11 +72,13 @@ func PostRecv(qp *libibverbs.Qp, wr *libibverbs.RecvWr, p *Posted) {
 	C.verbena_post_recv(bytes(unsafe.Pointer(qp)), bytes(unsafe.Pointer(wr)), bytes(unsafe.Pointer(p)))
 }
 
-// idle is what SetIdle has set.
+// idle is the function of SetIdle.
 var idle atomic.Pointer[func(cq unsafe.Pointer)]
 
-// SetIdle makes Poll, Spin and an Exchange that spins call f, unless it is nil, whenever they have found a queue empty, in the caller's thread
-// and without C's locks. A device that this process works for can use the time.
+// SetIdle makes Poll, Spin and a spinning Exchange call f each time that they
+// find a queue empty. f runs in the caller's thread, without C's locks. A
+// device that is part of this process can use the time for its work. A nil f
+// ends that.
 func SetIdle(f func(cq unsafe.Pointer)) {
 	if f == nil {
 		idle.Store(nil)
@@ -85,7 +87,8 @@ func SetIdle(f func(cq unsafe.Pointer)) {
 	}
 }
 
-// HasIdle reports whether SetIdle has set a function: then who sleeps keeps it from being called.
+// HasIdle reports whether SetIdle has set a function. A sleeping thread would
+// keep it from being called.
 func HasIdle() bool { return idle.Load() != nil }
 
 // Poll polls once. Here and below, out is an array of WC with room for max.
@@ -104,8 +107,8 @@ func PollOrArm(q Queue, max int, out unsafe.Pointer, solicited bool, p *Polled) 
 	C.verbena_poll_or_arm(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited), bytes(unsafe.Pointer(p)))
 }
 
-// events has the functions that take a completion event off a channel. They are
-// from where the channel is, which cannot be made without the library.
+// events has the functions that take a completion event off a channel. They
+// come from the library that made the channel.
 var events = dl.Library{
 	Name: "libibverbs.so.1", Symbols: []string{"ibv_get_cq_event", "ibv_ack_cq_events"},
 	Set: func(i int, f unsafe.Pointer) { C.verbena_set_event_function(C.int32_t(i), f) },
@@ -116,13 +119,14 @@ var events = dl.Library{
 // It ends when the budget, less than a second, expires, or after an event for
 // another queue.
 func Sleep(q Queue, max int, out unsafe.Pointer, solicited bool, budget time.Duration, p *Polled) {
-	_ = events.Load() // C reports what is missing
+	_ = events.Load() // C reports missing functions
 	C.verbena_sleep(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), flag(solicited),
 		C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// TakeEvent takes an event off a channel and acknowledges it. p.Value and p.Errno are what ibv_get_cq_event returned, p.Other
-// is the event's queue.
+// TakeEvent takes an event off a channel and acknowledges it. p.Value and
+// p.Errno are the results of ibv_get_cq_event, and p.Other is the event's
+// queue.
 func TakeEvent(channel *libibverbs.CompChannel, p *Polled) {
 	_ = events.Load()
 	C.verbena_take_event(bytes(unsafe.Pointer(channel)), bytes(unsafe.Pointer(p)))
@@ -137,8 +141,9 @@ func Spin(q Queue, max int, out unsafe.Pointer, budget time.Duration, p *Polled)
 	C.verbena_spin(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max), bytes(out), C.int64_t(budget), bytes(unsafe.Pointer(p)))
 }
 
-// spinIdle spins until there are at least least completions in out, in which there are n, and calls f in between. An error after
-// some have arrived is met again.
+// spinIdle spins until out has at least the given number of completions, and
+// calls f in between. out already has n. An error after some completions have
+// arrived is not returned: the next call meets it again.
 func spinIdle(f func(unsafe.Pointer), q Queue, n, least, max int, out unsafe.Pointer, budget time.Duration, p *Polled) {
 	for began := int64(0); ; {
 		C.verbena_look(bytes(q.CQ), C.uint64_t(q.Fields), C.int64_t(max-n),

@@ -15,7 +15,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/fakeverbs"
 )
 
-// Whoever has set an idle function is called for each time that a queue is found empty, and what it brings is polled.
+// The idle function is called each time that a queue is found empty, and the
+// completions that it adds are polled.
 func TestIdle(t *testing.T) {
 	d := fakeverbs.New()
 	defer d.Close()

@@ -16,40 +16,43 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// Variable is the environment variable that chooses a device of the program's in
+// Variable is the environment variable that selects a device of the program in
 // place of the installed libraries.
 const Variable = "VERBENA_DEVICE"
 
-// packages are the devices that there are, each with the package that provides it.
+// packages maps the known devices to the packages that provide them.
 var packages = map[string]string{"soft": "github.com/verbena-go/verbena/softroce"}
 
-// Lookup returns the address of a C function, nil if there is none of that name.
+// Lookup returns the address of a C function, or nil if there is none of that
+// name.
 type Lookup func(symbol string) unsafe.Pointer
 
-// Device is functions in the place of those of all libraries.
+// Device has functions that take the place of those of all libraries.
 type Device struct {
 	Find Lookup
-	// Open makes the device ready. Options are what follows the name and a colon in Variable. It is called once at most,
-	// and not if Use chose the device.
+	// Open makes the device ready. options is the part of Variable after the
+	// name and a colon. Open is called at most once, and not if Use selected
+	// the device.
 	Open func(options string) error
 }
 
-// Provide adds a device. It is called in init, by the package that brings the device.
+// Provide adds a device. The package that provides the device calls it in init.
 func Provide(name string, d Device) { devices.provide(name, d) }
 
-// Use chooses the device in place of whatever Variable says. It fails when a
-// library was loaded before, unless that was this device.
+// Use selects the device, whatever Variable says. It fails after a library was
+// loaded, unless that was this device.
 func Use(name string) error { return devices.use(name) }
 
 var devices choice
 
-// choice is where functions come from. The first library that is loaded settles it.
+// choice is the origin of functions. The first library that is loaded settles
+// it.
 type choice struct {
 	mutex    sync.Mutex
 	provided map[string]Device
-	name     string // of the device; empty: the installed libraries
-	settled  string // the library that was loaded first; empty: none yet
-	err      error  // of the choice, for every library
+	name     string // of the device; empty for the installed libraries
+	settled  string // the library that was loaded first; empty if none was
+	err      error  // the error of the choice, for every library
 }
 
 func (c *choice) provide(name string, d Device) {
@@ -75,7 +78,7 @@ func (c *choice) use(name string) error {
 	return nil
 }
 
-// known returns an error if there is no such device in this program.
+// known returns an error if the program does not have the device.
 func (c *choice) known(name string) error {
 	if c.provided[name].Find != nil {
 		return nil
@@ -88,7 +91,7 @@ func (c *choice) known(name string) error {
 		name, strings.Join(names, ", "))
 }
 
-// open chooses the device that a value of Variable names.
+// open selects the device that a value of Variable names.
 func (c *choice) open(value string) error {
 	name, options, _ := strings.Cut(value, ":")
 	c.name = name
@@ -99,8 +102,8 @@ func (c *choice) open(value string) error {
 	return c.provided[name].Open(options)
 }
 
-// settle returns where the functions of a library come from, nil if it must be
-// opened. All libraries get the answer of the first.
+// settle returns the origin of a library's functions, or nil if the library
+// must be opened. All libraries get the answer of the first.
 func (c *choice) settle(library string) (Lookup, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -49,15 +49,15 @@ type Library struct {
 	err  error
 }
 
-// Since says how a function was added to a library.
+// Since is the origin of a function that was added to a library.
 type Since struct {
 	Release string // release of rdma-core
 	Node    string // ELF version node, if the library exports the function itself
 }
 
-// Load opens the library, or takes the device that is chosen in its place, and
-// passes the address of every symbol that it has to Set. Later calls return the
-// result of the first.
+// Load opens the library, or takes the device that was selected in its place,
+// and passes the address of every symbol that it has to Set. Later calls return
+// the result of the first.
 func (l *Library) Load() error {
 	l.once.Do(l.load)
 	return l.err

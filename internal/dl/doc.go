@@ -2,6 +2,6 @@
 
 // Package dl opens a C library at run time and looks up its functions. A
 // program that uses the bindings therefore also starts on a machine without the
-// library. It also has the choice of a device that the program brings along, whose
-// functions take the place of the library's.
+// library. Package dl can also take the functions from a device that is part of
+// the program.
 package dl

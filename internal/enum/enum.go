@@ -22,11 +22,12 @@ type Values struct {
 	Type     string // Go's name of the type
 	Signed   bool   // it is an int32, not a uint32
 	Names    []Name // in the header's order
-	Modifier int64  // a bit that is added to other values; 0: none
+	Modifier int64  // a bit that is added to other values; 0 means none
 }
 
-// String returns the C enumerator's name, the first if there are several, or
-// Type(n) for a value without one. A value with the modifier is NAME|MODIFIER.
+// String returns the name of the C enumerator, the first if there are several,
+// or Type(n) for a value without one. For a value with the modifier, it returns
+// NAME|MODIFIER.
 func (e *Values) String(v int64) string {
 	if name, ok := e.name(v); ok {
 		return name
@@ -47,10 +48,10 @@ func (e *Values) name(v int64) (string, bool) {
 	return "", false
 }
 
-// MarshalText is String as encoding.TextMarshaler has it.
+// MarshalText returns the text of String.
 func (e *Values) MarshalText(v int64) ([]byte, error) { return []byte(e.String(v)), nil }
 
-// Parse accepts what String returns, and the other names of a value.
+// Parse parses the results of String, and the other names of a value.
 func (e *Values) Parse(s string) (int64, error) {
 	if v, ok := e.value(s); ok {
 		return v, nil
@@ -110,14 +111,14 @@ func UnmarshalText[T ~uint8 | ~uint32](e *Values, text []byte, to *T) error {
 	return nil
 }
 
-// Texts is an enum for which the C library has a text of its own.
+// Texts is an enum for which a C function returns texts.
 type Texts struct {
 	Values
 	Texts []Name
-	Other string // for every other value
+	Other string // the text of every other value
 }
 
-// String returns what the C function prints. For a value without a text, the
+// String returns the text of the C function. For a value without a text, the
 // value follows in parentheses.
 func (e *Texts) String(v int64) string {
 	for _, t := range e.Texts {
@@ -128,8 +129,8 @@ func (e *Texts) String(v int64) string {
 	return e.Other + " (" + strconv.FormatInt(v, 10) + ")"
 }
 
-// MarshalText is String, but for a value without a text it is the C
-// enumerator's name or Type(n).
+// MarshalText returns the text of String. For a value without a text, it
+// returns the name of the C enumerator or Type(n).
 func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	for _, t := range e.Texts {
 		if t.Value == v {
@@ -139,7 +140,7 @@ func (e *Texts) MarshalText(v int64) ([]byte, error) {
 	return e.Values.MarshalText(v)
 }
 
-// Parse accepts what String returns, and what Values.Parse does.
+// Parse parses the results of String, and all that Values.Parse does.
 func (e *Texts) Parse(s string) (int64, error) {
 	for _, t := range e.Texts {
 		if t.Name == s {
@@ -158,8 +159,8 @@ type Flags struct {
 	Names []Name
 }
 
-// String returns the names of the bits that are set, joined with |; bits
-// without a name come last, as one hexadecimal number. No bit at all is 0.
+// String returns the names of the set bits, joined with |. Bits without a name
+// follow as one hexadecimal number. The result for no bits is 0.
 func (e *Flags) String(v uint32) string {
 	if v == 0 {
 		return "0"
@@ -177,10 +178,10 @@ func (e *Flags) String(v uint32) string {
 	return strings.Join(parts, "|")
 }
 
-// MarshalText is String as encoding.TextMarshaler has it.
+// MarshalText returns the text of String.
 func (e *Flags) MarshalText(v uint32) ([]byte, error) { return []byte(e.String(v)), nil }
 
-// Parse accepts what String returns, and names of combinations.
+// Parse parses the results of String, and names of combinations.
 func (e *Flags) Parse(s string) (uint32, error) {
 	var v uint32
 	for part := range strings.SplitSeq(s, "|") {

@@ -8,7 +8,7 @@ import (
 )
 
 // Pages returns page-aligned memory of Go's heap. Slices of it stay valid after
-// the device has been told to forget it.
+// its registration with a device has ended.
 func Pages(size int) []byte {
 	page := os.Getpagesize()
 	past := func(b []byte) int { return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % uintptr(page)) }
@@ -23,6 +23,7 @@ func Pages(size int) []byte {
 	return b[first : first+size : first+size]
 }
 
-// allocUnit is the size of the pages of Go's heap. Whole pages of the system that are no larger begin at one, as Go has places of just their
-// size, and so need no room to be aligned in. Nothing promises that.
+// allocUnit is the size of the pages of Go's heap. A block of whole system
+// pages that is no larger starts at a page: Go has size classes for exactly
+// these sizes. So it needs no extra room for alignment. This is not guaranteed.
 const allocUnit = 8 << 10

@@ -27,7 +27,7 @@ func TestAlloc(t *testing.T) {
 		}
 		for _, b := range all {
 			for _, x := range b {
-				require.EqualValues(t, 0xff, x, "nobody else's")
+				require.EqualValues(t, 0xff, x, "shared with another block")
 			}
 			require.NoError(t, Free(b))
 		}

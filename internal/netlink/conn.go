@@ -8,9 +8,9 @@ type Conn struct {
 	sequence uint32
 }
 
-// Open opens a socket to the part of the kernel that has the protocol, such as
-// syscall.NETLINK_ROUTE. If there is no such part, the error is
-// syscall.EPROTONOSUPPORT.
+// Open opens a socket to the part of the kernel with the protocol, such as
+// syscall.NETLINK_ROUTE. It fails with syscall.EPROTONOSUPPORT if there is no
+// such part.
 func Open(protocol int) (*Conn, error) {
 	s, err := openSocket(protocol)
 	if err != nil {
@@ -23,8 +23,8 @@ func Open(protocol int) (*Conn, error) {
 func (c *Conn) Close() error { return c.socket.close() }
 
 // Ask sends a request and returns the bodies of the messages that answer it:
-// one, or with the flag Dump any number. The kernel's refusal is a
-// syscall.Errno.
+// one message, or any number with the flag Dump. If the kernel refuses the
+// request, the error is a syscall.Errno.
 func (c *Conn) Ask(kind, flags uint16, body []byte) ([][]byte, error) {
 	c.sequence++
 	if err := c.socket.send(request(kind, flags, c.sequence, body)); err != nil {

@@ -2,7 +2,7 @@
 
 // Package netlink asks Linux's kernel by netlink(7).
 //
-// It does so with the syscall package alone, because everybody who imports
-// Verbena would get a netlink library into the graph of modules, for what is a
-// header, a list of attributes and a few kinds of message here.
+// It uses only package syscall. A netlink library would become part of the
+// module graph of every program that imports Verbena. What is needed here is
+// only a header, a list of attributes and a few kinds of messages.
 package netlink

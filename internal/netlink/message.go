@@ -27,7 +27,7 @@ const (
 	flagsOfAttribute = 1<<15 | 1<<14 // NLA_F_NESTED, NLA_F_NET_BYTEORDER
 )
 
-// What ends an answer begins with the negative of an errno.
+// An answer ends with the negative of an errno.
 const (
 	errnoSize = 4
 	maxErrno  = 4095
@@ -36,12 +36,12 @@ const (
 // Dump is the flag of a request for a list (NLM_F_DUMP).
 const Dump = 0x100 | 0x200
 
-// ErrShort says that an answer is not whole.
+// ErrShort reports an answer that is cut off.
 var ErrShort = errors.New("the kernel's answer is cut off")
 
 func align(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 
-// request returns a message that asks for something.
+// request returns a request message.
 func request(kind, flags uint16, sequence uint32, body []byte) []byte {
 	b := make([]byte, messageHeader, messageHeader+len(body))
 	binary.NativeEndian.PutUint32(b, uint32(messageHeader+len(body)))
@@ -59,14 +59,14 @@ func Append(body []byte, kind uint16, value []byte) []byte {
 	return append(body, make([]byte, align(len(value))-len(value))...)
 }
 
-// answers are the messages that answer a request: the body of each.
+// answers has the bodies of the messages that answer a request.
 type answers struct {
 	sequence uint32
 	messages [][]byte
 }
 
-// add takes what one receive has returned. It reports whether that was all, and
-// the error with which the kernel has answered.
+// add adds the messages of one receive. It reports whether they were the last,
+// and the kernel's error.
 func (a *answers) add(b []byte) (done bool, err error) {
 	for len(b) > 0 {
 		if len(b) < messageHeader {
@@ -81,7 +81,7 @@ func (a *answers) add(b []byte) (done bool, err error) {
 		b = b[min(align(size), len(b)):]
 		switch {
 		case sequence != a.sequence:
-			// The end of an answer that was not waited for.
+			// The end of an answer that the caller did not wait for.
 		case kind == typeError || kind == typeDone:
 			return true, errorOf(body)
 		default:
@@ -108,11 +108,11 @@ func errorOf(body []byte) error {
 	return ErrShort
 }
 
-// Attributes are what the kernel says of something, by their numbers, which each
-// part of the kernel has of its own. One that is there more than once is a list.
+// Attributes has the attributes of an object by their numbers, which each part
+// of the kernel assigns. A repeated attribute is a list.
 type Attributes map[uint16][][]byte
 
-// Parse reads attributes: the body of a message, behind the struct that some
+// Parse parses attributes: the body of a message, after the struct that some
 // parts of the kernel put first.
 func Parse(b []byte) (Attributes, error) {
 	all := Attributes{}
@@ -130,7 +130,7 @@ func Parse(b []byte) (Attributes, error) {
 	return all, nil
 }
 
-// first returns the value of an attribute if it has that many bytes at least.
+// first returns the value of an attribute if it has at least size bytes.
 func (a Attributes) first(kind uint16, size int) []byte {
 	if values := a[kind]; len(values) > 0 && len(values[0]) >= size {
 		return values[0]
@@ -138,7 +138,7 @@ func (a Attributes) first(kind uint16, size int) []byte {
 	return nil
 }
 
-// Uint8 returns an attribute of 8 bits, and whether there is one.
+// Uint8 returns an attribute of 8 bits. It returns false if there is none.
 func (a Attributes) Uint8(kind uint16) (uint8, bool) {
 	b := a.first(kind, 1)
 	if b == nil {
@@ -147,7 +147,7 @@ func (a Attributes) Uint8(kind uint16) (uint8, bool) {
 	return b[0], true
 }
 
-// Uint32 returns an attribute of 32 bits, and whether there is one.
+// Uint32 returns an attribute of 32 bits. It returns false if there is none.
 func (a Attributes) Uint32(kind uint16) (uint32, bool) {
 	b := a.first(kind, 4)
 	if b == nil {
@@ -156,7 +156,7 @@ func (a Attributes) Uint32(kind uint16) (uint32, bool) {
 	return binary.NativeEndian.Uint32(b), true
 }
 
-// Uint64 returns an attribute of 64 bits, and whether there is one.
+// Uint64 returns an attribute of 64 bits. It returns false if there is none.
 func (a Attributes) Uint64(kind uint16) (uint64, bool) {
 	b := a.first(kind, 8)
 	if b == nil {
@@ -165,10 +165,10 @@ func (a Attributes) Uint64(kind uint16) (uint64, bool) {
 	return binary.NativeEndian.Uint64(b), true
 }
 
-// Bytes returns an attribute as it is, nil if there is none.
+// Bytes returns the value of an attribute, or nil if there is none.
 func (a Attributes) Bytes(kind uint16) []byte { return a.first(kind, 0) }
 
-// String returns an attribute that is text, empty if there is none.
+// String returns a text attribute, or "" if there is none.
 func (a Attributes) String(kind uint16) string {
 	b := a.first(kind, 0)
 	for i, c := range b {

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// largest is twice what the kernel sends at once.
+// largest is twice the size of the kernel's largest message.
 const largest = 1 << 16
 
-// socket is a netlink socket. The kernel makes an answer while it is asked, and
-// the rest of it while it is read, so nothing here waits for anybody.
+// socket is a netlink socket. The kernel makes an answer during the request,
+// and the rest of it during reads, so calls do not wait for other processes.
 type socket struct {
 	fd     int
 	buffer []byte
@@ -24,7 +24,7 @@ func openSocket(protocol int) (socket, error) {
 		return socket{}, os.NewSyscallError("socket", err)
 	}
 	s := socket{fd, make([]byte, largest)}
-	// Otherwise a kernel without an answer would hold the caller for ever.
+	// Otherwise a kernel that does not answer would block the caller for ever.
 	patience := syscall.Timeval{Sec: 10}
 	if err := errors.Join(
 		os.NewSyscallError("setsockopt", syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &patience)),
@@ -39,7 +39,7 @@ func (s socket) send(b []byte) error {
 	return os.NewSyscallError("sendto", syscall.Sendto(s.fd, b, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}))
 }
 
-// receive returns messages that stay as they are.
+// receive returns messages in memory that is not reused.
 func (s socket) receive() ([]byte, error) {
 	for {
 		n, from, err := syscall.Recvfrom(s.fd, s.buffer, syscall.MSG_TRUNC)

@@ -6,7 +6,7 @@ package netlink
 
 import "errors"
 
-// socket cannot be made here.
+// socket is a netlink socket, which this system does not have.
 type socket struct{}
 
 func openSocket(int) (socket, error) { return socket{}, errors.ErrUnsupported }

@@ -206,7 +206,7 @@ func TestDoneTryWinsOverCancel(t *testing.T) {
 	}
 }
 
-// endsWhenWatched is done, and fires ready, as soon as somebody asks for Done:
+// endsWhenWatched is done, and fires ready, as soon as Done is called:
 // a follower's select then finds both.
 type endsWhenWatched struct {
 	*foreignContext

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// ContextError returns why ctx, which must be done, has ended.
+// ContextError returns the cause of the end of ctx, which must be done.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil { // a foreign Context

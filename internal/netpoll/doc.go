@@ -20,7 +20,7 @@
 //   - A leader leaves when its try is done or its wait has ended. The follower
 //     that has waited longest then leads. It calls try before it parks,
 //     because its event may have arrived, or may have been left unread, while
-//     nobody was reading.
+//     no goroutine was reading.
 //
 // # What try must do
 //
@@ -35,8 +35,8 @@
 // A ready channel fires by being closed, or has a buffer of one and is sent to
 // without blocking. It is a hint: a caller that returns from Wait because of it
 // looks for its event, and waits again if there is none. A parked leader does
-// not watch its ready channel. Code that fires one outside a try, for example to
-// report that one of several completion queues is being closed, must call
+// not watch its ready channel. Code that fires one outside a try, for example
+// to report that one of several completion queues is being closed, must call
 // [FD.Kick] afterwards.
 //
 // # Lifetime

@@ -120,7 +120,7 @@ func (f *FD) Close() error {
 	f.closeOnce.Do(func() {
 		close(f.closing)
 		f.closeErr = f.file.Close() // wakes a parked leader
-		f.lead <- struct{}{}        // never given back: nobody leads again
+		f.lead <- struct{}{}        // never given back: no goroutine leads again
 	})
 	return f.closeErr
 }

@@ -145,7 +145,7 @@ func TestStress(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	// From here on nobody is helped by a Kick or a later write: what is still
+	// From here on no waiter is helped by a Kick or a later write: what is still
 	// on its way must arrive by itself.
 	close(stopKicking)
 	background.Wait()

@@ -23,8 +23,8 @@ import (
 // a ready that has fired are never turned into an error. With a ctx that is
 // already done, Wait returns at once.
 //
-// A nil ready never fires. The package documentation says what try and ready must
-// do.
+// A nil ready never fires. The package documentation says what try and ready
+// must do.
 func (f *FD) Wait(ctx context.Context, ready <-chan struct{}, try func() (done bool, err error)) error {
 	if ctx.Err() != nil {
 		return ContextError(ctx)
@@ -86,7 +86,7 @@ func (f *FD) waitAsLeader(ctx context.Context, ready <-chan struct{}) error {
 			return f.tryUnpolled(err)
 		}
 		// A cancel or a Kick has set the deadline. Clearing it before looking
-		// at ctx and ready loses neither: whoever sets it changes those first.
+		// at ctx and ready loses neither: both change these before they set it.
 		_ = f.file.SetReadDeadline(time.Time{}) // fails only when closed
 	}
 }

@@ -17,8 +17,8 @@ const (
 	cmdSysGet = 6
 )
 
-// Table is a kind of objects that the kernel lists: the command that asks for
-// them, and the attributes of the list and of an object in it.
+// Table is a kind of objects that the kernel lists: the command that requests
+// the list, and the attributes of the list and of an object in it.
 type Table struct {
 	name                  string
 	command, table, entry uint16
@@ -37,7 +37,7 @@ var (
 const (
 	AttrDeviceIndex = 1  // u32
 	AttrDeviceName  = 2  // string
-	AttrPort        = 3  // u32; of a device, how many it has
+	AttrPort        = 3  // u32; for a device, the number of its ports
 	AttrLocalQPN    = 21 // u32
 	AttrRemoteQPN   = 22 // u32
 	AttrType        = 26 // u8
@@ -74,8 +74,8 @@ const (
 	client   = 5 << 10 // RDMA_NL_NLDEV, in the type of a message with a command
 )
 
-// Open opens a socket. Any user may, but the kernel must have RDMA: without it,
-// the error is syscall.EPROTONOSUPPORT.
+// Open opens a socket. Any user may do so. If the kernel has no RDMA support,
+// it fails with syscall.EPROTONOSUPPORT.
 func Open() (*Conn, error) {
 	c, err := netlink.Open(protocol)
 	if err != nil {
@@ -87,7 +87,7 @@ func Open() (*Conn, error) {
 // Close closes the socket.
 func (c *Conn) Close() error { return c.kernel.Close() }
 
-// ask sends a request and returns what answers it.
+// ask sends a request and returns the answers.
 func (c *Conn) ask(command, flags uint16, body []byte) ([]netlink.Attributes, error) {
 	messages, err := c.kernel.Ask(client|command, flags, body)
 	if err != nil {
@@ -120,11 +120,11 @@ func (c *Conn) Devices() ([]Device, error) {
 }
 
 // Objects returns the objects of a device that this process may see: those of
-// its PID namespace, and in the first one those of the kernel. There are none if
-// the device has gone.
+// its PID namespace and, in the first PID namespace, those of the kernel. It
+// returns none if the device has gone.
 func (c *Conn) Objects(of Device, table Table) ([]netlink.Attributes, error) {
 	messages, err := c.ask(table.command, netlink.Dump, netlink.Append(nil, AttrDeviceIndex, binary.NativeEndian.AppendUint32(nil, of.Index)))
-	if errors.Is(err, syscall.EINVAL) { // which is how the kernel says that it does not know the device
+	if errors.Is(err, syscall.EINVAL) { // the kernel's error for an unknown device
 		if there, e := c.Devices(); e == nil && !contains(there, of) {
 			return nil, nil
 		}

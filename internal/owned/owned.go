@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owned closes what an object of rdmacm or endpoint has created.
+// Package owned closes objects that an object of rdmacm or endpoint has
+// created.
 package owned
 
 import (
@@ -10,11 +11,12 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// Regions are memory regions that are closed with their owner at the latest.
+// Regions has memory regions that are closed with their owner at the latest.
 type Regions []*ibverbs.MR
 
-// Add adds a region and forgets closed ones. One that is being closed has no bytes
-// anymore, but needs its protection domain until its Close, which ours waits for, is done.
+// Add adds a region and forgets closed ones. A region that is being closed has
+// no bytes any more, but needs its protection domain until its Close is done;
+// Regions.Close waits for that.
 func (r *Regions) Add(mr *ibverbs.MR) {
 	isClosed := func(mr *ibverbs.MR) bool { return mr.Bytes() == nil && mr.Close() == nil }
 	*r = append(slices.DeleteFunc(*r, isClosed), mr)

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/object"
 )
 
-// NewDriverQP makes a queue pair of a type that its driver alone knows.
+// NewDriverQP makes a queue pair of a type that only its driver knows.
 func NewDriverQP(
 	pd *ibverbs.PD, config ibverbs.QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
 ) (*ibverbs.QP, error) {
@@ -38,8 +38,8 @@ type Request struct {
 	AH       *ibverbs.AH // of the destination
 }
 
-// Sender posts requests to a queue pair by the ibv_wr functions. Those of
-// several goroutines wait for each other in Go, and not for the driver's lock.
+// Sender posts requests to a queue pair by the ibv_wr functions. Concurrent
+// calls wait for each other in Go, not for the driver's lock.
 type Sender struct {
 	mutex sync.Mutex
 	qp    *ibverbs.QP
@@ -60,7 +60,7 @@ func (s *Sender) Init(qp *ibverbs.QP) (ex *libibverbs.QpEx, err error) {
 const opPost = "ibv_wr_start"
 
 // Post posts all of the requests, or none. setAddress sets the destination of
-// request i, which is being made. The queue pair must be in use.
+// request i while it is being made. The queue pair must be in use.
 func (s *Sender) Post(requests []Request, setAddress func(ex *libibverbs.QpEx, i int) error) error {
 	sges, done, err := s.check(requests)
 	if err != nil {
@@ -79,11 +79,11 @@ func (s *Sender) Post(requests []Request, setAddress func(ex *libibverbs.QpEx, i
 	}
 	for i := range requests {
 		if err := s.add(&requests[i], sges[i], func() error { return setAddress(s.ex, i) }); err != nil {
-			_ = libibverbs.WrAbort(s.ex) // err says more
+			_ = libibverbs.WrAbort(s.ex) // err has the details
 			return s.refused(requests, i, err)
 		}
 	}
-	// A driver that refuses a request says so here, and posts none.
+	// A driver refuses requests here, and then posts none.
 	return Wrap(s.name(), libibverbs.WrComplete(s.ex))
 }
 
@@ -93,8 +93,8 @@ func (s *Sender) refused(requests []Request, i int, err error) error {
 	return &ibverbs.PostError{Index: i, ID: requests[i].ID, None: true, Err: Wrap(s.name(), err)}
 }
 
-// check returns the segments of each request, and keeps the address handles
-// until done.
+// check returns the segments of each request, and keeps the address handles in
+// use until done is called.
 func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func(), err error) {
 	var handles []*object.Object // in use
 	done = func() {
@@ -114,7 +114,7 @@ func (s *Sender) check(requests []Request) (sges [][]libibverbs.Sge, done func()
 	return sges, done, nil
 }
 
-// place returns the segments of a request, whose address handle is in use then.
+// place returns the segments of a request, and puts its address handle in use.
 func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if r.Flags&ibverbs.SendInline != 0 {
 		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported here")
@@ -151,8 +151,8 @@ func lengthOf(sges []libibverbs.Sge) (bytes uint64) {
 	return bytes
 }
 
-// add makes a request. Of one that the queue pair cannot post, the operation
-// is missing, and the error matches errors.ErrUnsupported.
+// add makes a request. If the queue pair cannot post it, because the driver
+// lacks the operation, the error matches errors.ErrUnsupported.
 func (s *Sender) add(r *Request, sges []libibverbs.Sge, setAddress func() error) error {
 	s.ex.WrId, s.ex.WrFlags = r.ID, uint32(r.Flags)
 	var err error

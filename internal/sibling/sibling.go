@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sibling has what the packages in the directories below ibverbs share:
-// the lifetimes of its objects, which it does not export, and the ways in which
-// it makes errors.
+// access to the lifetimes of ibverbs' objects, which it does not export, and to
+// the ways in which it makes errors.
 package sibling
 
 import (
@@ -54,8 +54,8 @@ func UnlessRemoved(device *ibverbs.Device, err error) error {
 	return bridge.Sibling.UnlessRemoved(device, err)
 }
 
-// CheckRemote returns an error if so many bytes do not fit into the remote
-// buffer, or if that is outside the one it came from.
+// CheckRemote returns an error if that many bytes do not fit into the remote
+// buffer, or if the buffer is outside the one it came from.
 func CheckRemote(remote ibverbs.RemoteBuffer, bytes uint64) error {
 	return bridge.Sibling.CheckRemote(remote, bytes)
 }

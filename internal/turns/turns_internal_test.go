@@ -32,7 +32,8 @@ func TestTurns(t *testing.T) {
 	require.Empty(t, few.places)
 }
 
-// As long as turns end in time, there are never more, however long the last has to wait.
+// As long as turns end in time, there are never more, however long the last has
+// to wait.
 func TestTurnsAreWaitedForWhileTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		two := turns{make(chan struct{}, 2), time.Second}
@@ -55,7 +56,7 @@ func TestTurnsAreWaitedForWhileTheyEnd(t *testing.T) {
 	})
 }
 
-// Those that take long hold up nobody for long.
+// Long turns do not hold up others for long.
 func TestTurnsAreNotWaitedForInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		two := turns{make(chan struct{}, 2), time.Second}
