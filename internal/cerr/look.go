@@ -271,7 +271,6 @@ func WithFiles(err error) error {
 	return err
 }
 
-// HandlesHint returns a hint if a control group allows no more opened devices.
 // HandlesHint returns a hint if a control group allows no more open devices.
 func HandlesHint() string { return ofMachine(machine.handles) }
 
