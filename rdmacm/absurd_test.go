@@ -39,11 +39,16 @@ func TestErrorsNameFields(t *testing.T) {
 		"Config.RecvQueue is -1, not from 0":                         {RecvQueue: -1},
 		"Config.Segments is -1, not from 0":                          {Segments: -1},
 		"Config.MaxInline is 1099511627776, not from 0":              {MaxInline: 1 << 40},
-		"Config.Prepare creates the queue pair":                      {Prepare: prepare, SendCQ: cq},
-		"Config.Pool: the pool is nil, or was not made by this":      {Pool: new(rdmacm.Pool)},
-		"Config.SendCQ and Config.RecvCQ go together":                {SendCQ: cq},
-		"Config.SRQ needs Config.SendCQ and Config.RecvCQ":           {SRQ: srq},
-		"Config.SendQueue is 2097152 and Config.RecvQueue 16":        {SendCQ: cq, RecvCQ: cq, SendQueue: 1 << 21},
+		"Config.MessageSize is -1, not from 0":                       {MessageSize: -1},
+		"Config.MessageSize is 4294967296, not from 0":               {MessageSize: 1 << 32},
+		"a PreparedQP has none":                                      {Queues: &rdmacm.PreparedQP{Prepare: prepare}, MessageSize: 1},
+		"PreparedQP.Prepare is needed":                               {Queues: &rdmacm.PreparedQP{}},
+		"they are in PolledQueues.SRQ":                               {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq, SRQ: srq}, MessageSize: 1},
+		"Config.Queues is a nil *Pool":                               {Queues: (*rdmacm.Pool)(nil)},
+		"Config.Queues is a nil *PolledQueues":                       {Queues: (*rdmacm.PolledQueues)(nil)},
+		"Pool.Receives is -1":                                        {Queues: &rdmacm.Pool{Receives: -1}},
+		"PolledQueues.SendCQ and PolledQueues.RecvCQ are needed":     {Queues: &rdmacm.PolledQueues{SendCQ: cq}},
+		"Config.SendQueue is 2097152 and Config.RecvQueue 16":        {Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 21},
 	} {
 		t.Run(field, func(t *testing.T) {
 			needDevice(t)
@@ -52,10 +57,12 @@ func TestErrorsNameFields(t *testing.T) {
 			require.ErrorContains(t, err, field)
 			_, ok := errors.AsType[*ibverbs.ArgumentError](err)
 			require.True(t, ok)
-			_, err = rdmacm.Dial(bounded(t), "nothing.invalid:1", &config)
+			_, err = rdmacm.Dial(bounded(t), "nothing.invalid:1", inPool(&config))
+			require.ErrorContains(t, err, field)
+			_, err = rdmacm.Listen(bounded(t), d.IPv4.String()+":0", &rdmacm.ListenConfig{Config: config})
 			require.ErrorContains(t, err, field)
 			result := acceptOne(bounded(t), ln, &config)
-			_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+			_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 			require.ErrorContains(t, (<-result).err, field)
 		})
@@ -65,5 +72,5 @@ func TestErrorsNameFields(t *testing.T) {
 		KeepAlive: -1, HandshakeTimeout: -1, Linger: -1, RetryCount: -1, PeerRNRRetryCount: -1, ReadDepth: -1, Spin: -1,
 		MinRNRTimer: time.Nanosecond, AckTimeout: time.Nanosecond,
 	}).Check())
-	require.NoError(t, (&rdmacm.Config{Prepare: prepare, SendQueue: -1}).Check(), "is ignored")
+	require.NoError(t, (&rdmacm.Config{Queues: &rdmacm.PreparedQP{Prepare: prepare}, SendQueue: -1}).Check(), "is ignored")
 }

@@ -24,8 +24,8 @@ func TestTransfersAllocateNothing(t *testing.T) {
 	}
 	d := needDevice(t)
 	t.Run("a queue each", func(t *testing.T) { requireNoAllocations(t, d.IPv4, nil) })
-	pool := newPool(t, d.Name, nil)
-	t.Run("a pool", func(t *testing.T) { requireNoAllocations(t, d.IPv4, &rdmacm.Config{Pool: pool}) })
+	pool := newPool(t, &rdmacm.Pool{})
+	t.Run("a pool", func(t *testing.T) { requireNoAllocations(t, d.IPv4, &rdmacm.Config{Queues: pool}) })
 }
 
 func requireNoAllocations(t *testing.T, ip netip.Addr, config *rdmacm.Config) {

@@ -34,7 +34,7 @@ func listenForOne(t *testing.T) (ln *rdmacm.Listener, first <-chan error) {
 }
 
 func dialAndClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) error {
-	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(config))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func TestBacklogStaysFull(t *testing.T) {
 	if !testdevice.Soft() {
 		limit = 10 * time.Second // in an emulated guest, too
 	}
-	_, err := rdmacm.Dial(bounded(t), address, &rdmacm.Config{HandshakeTimeout: limit})
+	_, err := rdmacm.Dial(bounded(t), address, inPool(&rdmacm.Config{HandshakeTimeout: limit}))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.NotErrorIs(t, err, syscall.ECONNREFUSED, "nobody has refused")
@@ -81,7 +81,7 @@ func TestBacklogStaysFull(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	_, err = rdmacm.Dial(ctx, address, nil)
+	_, err = rdmacm.Dial(ctx, address, inPool(nil))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -94,7 +94,7 @@ func TestBacklogStaysFull(t *testing.T) {
 	require.NotErrorIs(t, err, rdmacm.ErrBacklogFull)
 
 	require.NoError(t, ln.Close())
-	_, err = rdmacm.Dial(bounded(t), address, nil)
+	_, err = rdmacm.Dial(bounded(t), address, inPool(nil))
 	var rejected *rdmacm.RejectedError
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
@@ -175,13 +175,13 @@ func TestAcceptMakesRoom(t *testing.T) {
 	request, err := ln.Accept(ctx)
 	require.NoError(t, err)
 	shed(rdmacm.ErrBacklogFull)
-	_, err = request.Accept(ctx, nil)
+	_, err = request.Accept(ctx, inPool(nil))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull, "before Accept")
 
 	ctx, shed = context.WithCancelCause(bounded(t))
 	request, err = ln.Accept(ctx)
 	require.NoError(t, err)
-	_, err = request.Accept(ctx, &rdmacm.Config{Setup: func(*rdmacm.Conn) error { shed(rdmacm.ErrBacklogFull); return nil }})
+	_, err = request.Accept(ctx, inPool(&rdmacm.Config{Setup: func(*rdmacm.Conn) error { shed(rdmacm.ErrBacklogFull); return nil }}))
 	require.ErrorIs(t, err, rdmacm.ErrBacklogFull, "before the answer")
 
 	a := cmtest.Take(t, acceptOne(bounded(t), ln, nil), "the connection")
@@ -209,7 +209,7 @@ func halfOpen(t *testing.T) (client *end, id *rdmacm.ID, shed context.CancelCaus
 func acceptRequest(ctx context.Context, request *rdmacm.Request) <-chan accepted {
 	result := make(chan accepted, 1)
 	go func() {
-		conn, err := request.Accept(ctx, nil)
+		conn, err := request.Accept(ctx, inPool(nil))
 		result <- accepted{conn: conn, err: err}
 	}()
 	return result

@@ -35,7 +35,7 @@ func TestCallbacksCallEverything(t *testing.T) {
 			served := inBackground(func() error { return ln.Serve(ctx, obey) })
 			child := process.Start(t, process.Command(t, "caller", name, ln.Addr().String()))
 			if at, ok := strings.CutPrefix(child.Line(), "listens at "); ok {
-				conn, err := rdmacm.Dial(ctx, at, nil)
+				conn, err := rdmacm.Dial(ctx, at, inPool(nil))
 				if err == nil { // else the callback was faster
 					_ = conn.Wait(ctx)
 					require.NoError(t, conn.Close())
@@ -65,7 +65,7 @@ func obey(ctx context.Context, req *rdmacm.Request) {
 		}()
 		return nil
 	}}
-	if conn, err := req.Accept(ctx, config); err == nil {
+	if conn, err := req.Accept(ctx, inPool(config)); err == nil {
 		_ = conn.Wait(ctx)
 		_ = conn.Close()
 	}
@@ -88,25 +88,25 @@ var callers = map[string]func(c *caller) error{
 		return c.dial(&rdmacm.Config{Setup: c.callIn})
 	},
 	"Setup of a pool": func(c *caller) error {
-		return c.pooled(func(pool *rdmacm.Pool) error { return c.dial(&rdmacm.Config{Pool: pool, Setup: c.callIn}) })
+		return c.pooled(func(pool *rdmacm.Pool) error { return c.dial(&rdmacm.Config{Queues: pool, Setup: c.callIn}) })
 	},
 	"Prepare": func(c *caller) error {
 		o := newOwn()
 		c.ends = append(c.ends, func() { _, _ = o.cq.Close(), o.channel.Close() })
-		return c.dial(&rdmacm.Config{Prepare: func(conn *rdmacm.Conn) (*ibverbs.QP, error) {
+		return c.dial(&rdmacm.Config{Queues: &rdmacm.PreparedQP{Prepare: func(conn *rdmacm.Conn) (*ibverbs.QP, error) {
 			qp, err := o.prepare(conn)
 			return qp, errors.Join(err, c.callIn(conn))
-		}})
+		}}})
 	},
 	"Prepare before the queue pair": func(c *caller) error {
-		return c.dial(&rdmacm.Config{Prepare: func(conn *rdmacm.Conn) (*ibverbs.QP, error) {
+		return c.dial(&rdmacm.Config{Queues: &rdmacm.PreparedQP{Prepare: func(conn *rdmacm.Conn) (*ibverbs.QP, error) {
 			return nil, c.callIn(conn)
-		}})
+		}}})
 	},
 	"Flushed": func(c *caller) error {
 		o := newOwn()
 		c.ends = append(c.ends, func() { _, _ = o.cq.Close(), o.channel.Close() })
-		err := c.dial(&rdmacm.Config{Prepare: o.prepare, Flushed: func() { c.call(c.made()) }})
+		err := c.dial(&rdmacm.Config{Queues: &rdmacm.PreparedQP{Prepare: o.prepare, Flushed: func() { c.call(c.made()) }}})
 		return errors.Join(err, c.made().Close())
 	},
 	"Ended, closed here": func(c *caller) error {
@@ -127,12 +127,12 @@ var callers = map[string]func(c *caller) error{
 	},
 	"Ended of a pool, closed by the peer": func(c *caller) error {
 		return c.pooled(func(pool *rdmacm.Pool) error {
-			return errors.Join(c.dial(&rdmacm.Config{Pool: pool, Ended: c.ended}), c.askToClose())
+			return errors.Join(c.dial(&rdmacm.Config{Queues: pool, Ended: c.ended}), c.askToClose())
 		})
 	},
 	"Ended of a pool, failed": func(c *caller) error {
 		return c.pooled(func(pool *rdmacm.Pool) error {
-			return errors.Join(c.dial(&rdmacm.Config{Pool: pool, Ended: c.ended}), c.fail())
+			return errors.Join(c.dial(&rdmacm.Config{Queues: pool, Ended: c.ended}), c.fail())
 		})
 	},
 	"Ended in Completed": func(c *caller) error {
@@ -140,7 +140,7 @@ var callers = map[string]func(c *caller) error{
 		if err != nil {
 			return err
 		}
-		config := &rdmacm.Config{SendCQ: cq, RecvCQ: cq, KeepAlive: -1, Ended: c.ended}
+		config := &rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, KeepAlive: -1, Ended: c.ended}
 		if err := errors.Join(c.dial(config), c.post()); err != nil {
 			return err
 		}
@@ -178,12 +178,12 @@ var callers = map[string]func(c *caller) error{
 	"Logger, accepted": func(c *caller) error {
 		return c.serve(func(ctx context.Context, ln *rdmacm.Listener, req *rdmacm.Request) {
 			log := &logs{message: "rdma accepted", call: func() { c.left <- errors.Join(c.everything(c.made()), ln.Close()) }}
-			_, _ = req.Accept(ctx, &rdmacm.Config{Setup: c.keep, Logger: slog.New(log)})
+			_, _ = req.Accept(ctx, inPool(&rdmacm.Config{Setup: c.keep, Logger: slog.New(log)}))
 		})
 	},
 	"Serve": func(c *caller) error {
 		return c.serve(func(ctx context.Context, ln *rdmacm.Listener, req *rdmacm.Request) {
-			conn, err := req.Accept(ctx, nil)
+			conn, err := req.Accept(ctx, inPool(nil))
 			if err == nil {
 				err = c.everything(conn)
 			}
@@ -240,7 +240,7 @@ func callFrom(args []string) error {
 }
 
 func (c *caller) dial(config *rdmacm.Config) error {
-	conn, err := rdmacm.Dial(c.ctx, c.peer, config)
+	conn, err := rdmacm.Dial(c.ctx, c.peer, inPool(config))
 	if err == nil {
 		_ = c.keep(conn)
 	}
@@ -337,16 +337,7 @@ func (c *caller) post() error {
 
 // pooled calls f with a pool, which it closes at the end.
 func (c *caller) pooled(f func(*rdmacm.Pool) error) error {
-	devices, err := rdmacm.Devices()
-	if err != nil {
-		return err
-	}
-	pool, err := rdmacm.NewPool(devices[0], &rdmacm.PoolConfig{Entries: 64, Receives: 16})
-	if err != nil {
-		return err
-	}
-	c.ends = append(c.ends, func() { _ = pool.Close() })
-	return f(pool)
+	return f(&rdmacm.Pool{Sends: 64, Receives: 16})
 }
 
 // queue returns a completion queue, which is closed at the end.
@@ -400,14 +391,19 @@ func (c *caller) everything(conn *rdmacm.Conn) error {
 	}
 	remote := ibverbs.RemoteBuffer{RKey: 1, Len: 8}
 	calls := map[string]func(){
-		"Alloc":          func() { _, _ = conn.Alloc(8, 0) },
-		"CompareSwap":    func() { _ = conn.CompareSwap(brief(), remote, 0, 1, segment) },
-		"Completed":      func() { conn.Completed(new(ibverbs.WC)) },
-		"Done":           func() { _ = conn.Done() },
-		"Err":            func() { _ = conn.Err() },
-		"FetchAdd":       func() { _ = conn.FetchAdd(brief(), remote, 1, segment) },
-		"ID":             func() { _, _ = conn.ID().Device() },
-		"LocalAddr":      func() { _ = conn.LocalAddr() },
+		"Alloc":       func() { _, _ = conn.Alloc(8, 0) },
+		"CompareSwap": func() { _ = conn.CompareSwap(brief(), remote, 0, 1, segment) },
+		"Completed":   func() { conn.Completed(new(ibverbs.WC)) },
+		"Done":        func() { _ = conn.Done() },
+		"Err":         func() { _ = conn.Err() },
+		"FetchAdd":    func() { _ = conn.FetchAdd(brief(), remote, 1, segment) },
+		"ID":          func() { _, _ = conn.ID().Device() },
+		"LocalAddr":   func() { _ = conn.LocalAddr() },
+		"Messages": func() {
+			for range conn.Messages(brief()) {
+				break
+			}
+		},
 		"NewReceiver":    func() { _, _ = conn.NewReceiver(64) },
 		"PD":             func() { _ = conn.PD().Device() },
 		"PeerData":       func() { _ = conn.PeerData() },
@@ -415,6 +411,7 @@ func (c *caller) everything(conn *rdmacm.Conn) error {
 		"PostRecv":       func() { _, _ = conn.PostRecv(segment) },
 		"QP":             func() { _ = conn.QP() },
 		"Read":           func() { _ = conn.Read(brief(), segment, remote) },
+		"Receive":        func() { _, _ = conn.Receive(brief()) },
 		"Recv":           func() { _, _ = conn.Recv(brief(), segment) },
 		"RemoteAddr":     func() { _ = conn.RemoteAddr() },
 		"Send":           func() { _ = conn.Send(brief(), segment) },
@@ -445,7 +442,7 @@ func (c *caller) everything(conn *rdmacm.Conn) error {
 // others connects to the peer and listens, as the program may have no connection
 // any more.
 func (c *caller) others() error {
-	other, err := rdmacm.Dial(c.ctx, c.peer, nil)
+	other, err := rdmacm.Dial(c.ctx, c.peer, inPool(nil))
 	if err != nil {
 		return err
 	}

@@ -35,13 +35,13 @@ func TestEndedContext(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	stop := serve(t, ln)
 	defer stop()
-	client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+	client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("no more time")
 	cancel(cause)
-	_, err = rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	_, err = rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.ErrorIs(t, err, cause)
 	_, err = rdmacm.Listen(ctx, ":0", nil)
 	require.ErrorIs(t, err, cause)
@@ -197,14 +197,14 @@ func TestCancelDialAtEachStage(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	noKernelLeaks(t, d)
-	pool := newPool(t, d.Name, nil)
+	pool := newPool(t, &rdmacm.Pool{})
 	for _, tt := range []struct {
 		name   string
 		config rdmacm.Config
 	}{
-		{modes[0].name, rdmacm.Config{ManualQP: modes[0].manualClient}},
-		{modes[1].name, rdmacm.Config{ManualQP: modes[1].manualClient}},
-		{"a pool", rdmacm.Config{Pool: pool}},
+		{modes[0].name, rdmacm.Config{Queues: manual(modes[0].manualClient)}},
+		{modes[1].name, rdmacm.Config{Queues: manual(modes[1].manualClient)}},
+		{"a pool", rdmacm.Config{Queues: pool}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
@@ -218,7 +218,7 @@ func TestCancelDialAtEachStage(t *testing.T) {
 			}, func(ctx context.Context) error {
 				stop := serve(t, ln)
 				config := tt.config
-				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), lookAtSetup(ctx, &config))
+				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(lookAtSetup(ctx, &config)))
 				if err == nil {
 					require.NoError(t, conn.Close())
 				}
@@ -238,7 +238,7 @@ func serve(t *testing.T, ln *rdmacm.Listener) (stop func()) {
 	var serving sync.WaitGroup
 	serveOne := func(req *rdmacm.Request) {
 		// The dialer may have given up, which CM may notice only after a minute.
-		conn, err := req.Accept(ctx, nil)
+		conn, err := req.Accept(ctx, inPool(nil))
 		if err != nil {
 			return
 		}
@@ -282,14 +282,14 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 	d := needDevice(t)
 	needGuest(t)
 	noKernelLeaks(t, d)
-	pool := newPool(t, d.Name, nil)
+	pool := newPool(t, &rdmacm.Pool{})
 	for _, tt := range []struct {
 		name   string
 		config rdmacm.Config
 	}{
-		{modes[0].name, rdmacm.Config{ManualQP: modes[0].manualServer}},
-		{modes[2].name, rdmacm.Config{ManualQP: modes[2].manualServer}},
-		{"a pool", rdmacm.Config{Pool: pool}},
+		{modes[0].name, rdmacm.Config{Queues: manual(modes[0].manualServer)}},
+		{modes[2].name, rdmacm.Config{Queues: manual(modes[2].manualServer)}},
+		{"a pool", rdmacm.Config{Queues: pool}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
@@ -300,7 +300,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 				req, err := ln.Accept(bounded(t))
 				require.NoError(t, err)
 				config := tt.config
-				conn, err := req.Accept(ctx, lookAtSetup(ctx, &config))
+				conn, err := req.Accept(ctx, inPool(lookAtSetup(ctx, &config)))
 				if err == nil {
 					require.NoError(t, conn.Close())
 				}
@@ -315,7 +315,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 // dialUntilDone dials, and returns why that failed, or why the connection
 // ended.
 func dialUntilDone(ctx context.Context, ln *rdmacm.Listener) error {
-	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	if err != nil {
 		return err
 	}

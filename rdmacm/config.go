@@ -5,6 +5,7 @@ package rdmacm
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -37,25 +38,15 @@ type Config struct {
 	// device, as Devices returns it. If nil, the connection allocates its own
 	// and closes it in Close.
 	PD *ibverbs.PD
-	// Pool, if not nil, is what the connection shares with others; see Pool. PD
-	// must then be nil, or the pool's. RecvQueue limits the receives that wait for
-	// a message, and Segments their segments.
-	Pool *Pool
-	// SendCQ and RecvCQ, if not nil, are completion queues of the program, which
-	// may be the same and may serve many connections. The program polls them and
-	// passes the completions to Conn.Completed; until it does, calls that wait for
-	// a transfer or a message do not return. Each must have room for all requests
-	// that can be in flight on its connections: SendQueue and RecvQueue of each,
-	// and what the program posts itself. Close them after the connections. When
-	// Close has returned, a connection's completions may still be in them.
-	SendCQ, RecvCQ *ibverbs.CQ
-	// SRQ, if not nil, is a shared receive queue of the program, which posts
-	// receives there, with IDs of 1<<63 or more, and takes the messages from
-	// RecvCQ. The methods of the Conn that receive fail, and RecvQueue is not
-	// used. Close waits up to a second until the device has reported that the
-	// connection takes no more receives; see ibverbs.QP.LastWQEReached. The
-	// last completions are in RecvCQ when it returns.
-	SRQ *ibverbs.SRQ
+	// Queues, if not nil, gives the connection queues that it does not make for
+	// itself: a *Pool, which many connections share, or, for programs that poll
+	// or post themselves, *PolledQueues, a *PreparedQP or a *VerbsQP.
+	Queues Queues
+	// MessageSize, if not 0, is the maximum number of bytes in a message for
+	// Conn.Receive. The connection then has a Receiver from the start: RecvQueue
+	// receives, which are posted before the peer can send. With 0, the program
+	// posts receives itself, or calls Conn.NewReceiver.
+	MessageSize int
 	// Setup, if not nil, is called after the queue pair has been created and
 	// before the peer can send: register memory and post receives here. If Setup
 	// returns an error, the attempt to connect fails, and Dial or Accept closes
@@ -66,22 +57,6 @@ type Config struct {
 	// everything. Transfers fail, and receives wait, as there is no connection yet.
 	// Close makes Dial or Accept fail.
 	Setup func(*Conn) error
-	// Prepare, if not nil, creates the connection's queue pair, as ID.CreateQP does on the Conn's ID and PD, with
-	// completion queues of the caller's. Use it where the methods of Conn are not what is needed: those that
-	// transfer and receive fail, and so do NewReceiver and Post. Pool, SendCQ, RecvCQ and SRQ must be nil;
-	// SendQueue, RecvQueue, Segments, MaxInline, Spin and KeepAlive are ignored. Setup follows Prepare. Close
-	// closes the queue pair, and the caller then its completion queues. The queue pair may be on another protection
-	// domain of the device, for example one that connections share: the Conn then uses that one, and leaves it open.
-	//
-	// Prepare runs in the goroutine of Dial or Accept, may block, and may call everything. QP returns nil meanwhile.
-	// Close makes Dial or Accept fail; it returns an *ibverbs.BusyError if the queue pair is there.
-	Prepare func(*Conn) (*ibverbs.QP, error)
-	// Flushed, if not nil, is called before the queue pair of Prepare is destroyed, when it is in the error state and, as
-	// far as the device tells, takes no more receives of a shared receive queue. If others share its completion
-	// queues, take its last completions there; see ibverbs.QP.LastWQEReached. It runs in the goroutine of Close, or of a
-	// Dial or an Accept that has failed, may block, and may call everything. Close and Shutdown of its own connection,
-	// which wait for Flushed, return an *ibverbs.BusyError while it runs, to all callers.
-	Flushed func()
 	// Ended, if not nil, is called once after Err has begun to return an error. Close and the end of the peer both
 	// cause it. It runs in a goroutine of its own, for which nothing waits: it may block and may call everything, such
 	// as Close or Dial. It can be called before Dial or Accept returns, and after Close has returned.
@@ -144,10 +119,15 @@ type Config struct {
 	// of 32 steps between 10 us and 655.36 ms; 0 means 0.64 ms. iWARP ignores
 	// it.
 	MinRNRTimer time.Duration
-	// ManualQP creates the queue pair with verbs instead of librdmacm. The
-	// connection then lacks the enhancements (ECE) that librdmacm negotiates
-	// with the peer.
-	ManualQP bool
+}
+
+// Queues are where a connection's queues come from, for Config.Queues: a *Pool,
+// *PolledQueues, a *PreparedQP or a *VerbsQP. No other type can be.
+type Queues interface {
+	// check returns an error unless a connection with the config can have them.
+	check(config *Config, id string) error
+	// create creates the connection's queue pair with all that it needs.
+	create(c *Conn) error
 }
 
 const (
@@ -203,17 +183,26 @@ func (c *Config) check(id string) error {
 	if _, err := rnrTimerCode(c.MinRNRTimer); err != nil {
 		return cerr.Refuse(opCreateQP, id, "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
 	}
-	if err := c.checkShared(id); err != nil || c.Prepare != nil {
-		return err
+	if c.MessageSize < 0 || int64(c.MessageSize) > math.MaxUint32 {
+		return cerr.Refuse("Conn.NewReceiver", id, "Config.MessageSize is %d, not from 0 to less than 4 GiB, as every message is", c.MessageSize)
 	}
-	return c.sizes().check(id)
+	return c.queues().check(c, id)
 }
+
+// queues returns where the connection's queues come from.
+func (c *Config) queues() Queues {
+	if c.Queues == nil {
+		return ownQueues{}
+	}
+	return c.Queues
+}
+
+func (c *Config) checkSizes(id string) error { return c.sizes().check(id) }
 
 func (c *Config) sizes() queueSizes {
 	return queueSizes{
 		config: "Config",
 		send:   c.SendQueue, recv: c.RecvQueue,
 		sendSegments: c.Segments, recvSegments: c.Segments, inline: c.MaxInline, spin: c.Spin,
-		shared: sharedQueues{c.Pool, c.SendCQ, c.RecvCQ, c.SRQ},
 	}
 }

@@ -23,7 +23,7 @@ func TestConfigDefaults(t *testing.T) {
 	c := &Config{
 		SendQueue: 1, RecvQueue: 2, Segments: 3, MaxInline: 4, ReadDepth: 5, RetryCount: 5, PeerRNRRetryCount: 1,
 		MinRNRTimer: time.Millisecond, AckTimeout: time.Second,
-		HandshakeTimeout: 1, KeepAlive: -1, Linger: 2, ManualQP: true, PrivateData: []byte("data"),
+		HandshakeTimeout: 1, KeepAlive: -1, Linger: 2, Queues: new(VerbsQP), MessageSize: 3, PrivateData: []byte("data"),
 	}
 	require.Equal(t, *c, c.withDefaults(), "what is set stays")
 

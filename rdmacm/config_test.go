@@ -27,12 +27,12 @@ func TestSetupFails(t *testing.T) {
 		}
 		return broken
 	}}
-	_, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(config))
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "set up the connection: no coffee")
 
 	result := acceptOne(ctx, ln, config)
-	_, err = rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	_, err = rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the peer is told")
 	require.ErrorIs(t, (<-result).err, broken)
 }
@@ -44,11 +44,12 @@ func TestSetupLeavesMemory(t *testing.T) {
 	d := needDevice(t)
 	var mr *ibverbs.MR
 	var conn *rdmacm.Conn
-	_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+	_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", inPool(&rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
 		conn = c
 		mr, err = c.PD().Register(make([]byte, 100), ibverbs.AccessLocalWrite)
 		return err
-	}})
+	}}))
+
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	var busy *ibverbs.BusyError
 	require.ErrorAs(t, err, &busy)
@@ -96,7 +97,7 @@ func TestForeignProtectionDomain(t *testing.T) {
 	require.NoError(t, err)
 	pd, err := device.AllocPD()
 	require.NoError(t, err)
-	_, err = rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{PD: pd})
+	_, err = rdmacm.Dial(bounded(t), d.IPv4.String()+":7", inPool(&rdmacm.Config{PD: pd}))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "Config.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device")
 	var refused *ibverbs.ArgumentError
@@ -113,8 +114,8 @@ func TestReadsWithoutDepth(t *testing.T) {
 	for _, depths := range [][2]int{{-1, 0}, {0, -1}, {-1, -1}} {
 		for _, mode := range modes {
 			client, server := connect(t, d.IPv4,
-				&rdmacm.Config{ReadDepth: depths[0], ManualQP: mode.manualClient},
-				&rdmacm.Config{ReadDepth: depths[1], ManualQP: mode.manualServer})
+				&rdmacm.Config{ReadDepth: depths[0], Queues: manual(mode.manualClient)},
+				&rdmacm.Config{ReadDepth: depths[1], Queues: manual(mode.manualServer)})
 			here, there := alloc(t, client, 8), alloc(t, server, 8)
 			ctx := bounded(t)
 			for _, err := range []error{
@@ -136,7 +137,7 @@ func TestReadDepth(t *testing.T) {
 			ctx := bounded(t)
 			ln := listenOn(t, d.IPv4)
 			result := acceptOne(ctx, ln, nil)
-			client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{ReadDepth: tt.depth})
+			client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{ReadDepth: tt.depth}))
 			require.NoError(t, err)
 			server := <-result
 			require.NoError(t, server.err)
@@ -153,7 +154,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	stop := serve(t, ln)
 	for range 50 {
-		conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+		conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
@@ -174,7 +175,7 @@ func TestManyConnectionsThroughOneListener(t *testing.T) {
 			conns <- a.conn
 		})
 		each(results, func() error {
-			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 			if err == nil {
 				conns <- conn
 			}
@@ -249,10 +250,10 @@ func TestWhoseSettingRules(t *testing.T) {
 			t.Run(name+"/"+mode.name, func(t *testing.T) {
 				ctx := bounded(t)
 				dialing, accepting := tt.dialing, tt.accepting
-				dialing.ManualQP, accepting.ManualQP = mode.manualClient, mode.manualServer
+				dialing.Queues, accepting.Queues = manual(mode.manualClient), manual(mode.manualServer)
 				ln := listenOn(t, d.IPv4)
 				result := acceptOne(ctx, ln, &accepting)
-				conn, err := tt.dialer.Dial(ctx, ln.Addr().String(), &dialing)
+				conn, err := tt.dialer.Dial(ctx, ln.Addr().String(), inPool(&dialing))
 				require.NoError(t, err)
 				defer conn.Close()
 				a := <-result
@@ -282,7 +283,7 @@ func TestWhoseSettingRules(t *testing.T) {
 func TestMinRNRTimerLimits(t *testing.T) {
 	d := needDevice(t)
 	for _, timer := range []time.Duration{-1, 655361 * time.Microsecond} {
-		_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", &rdmacm.Config{MinRNRTimer: timer})
+		_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":7", inPool(&rdmacm.Config{MinRNRTimer: timer}))
 		require.ErrorContains(t, err, "rdma_create_qp: Config.MinRNRTimer")
 		require.ErrorContains(t, err, "Config.MinRNRTimer is "+timer.String()+", not from 0 to 655.36ms")
 	}

@@ -30,7 +30,10 @@ import (
 type Conn struct {
 	queues
 	config      Config
-	movesQP     bool // the Conn changes the queue pair's state, not librdmacm and the kernel
+	receiver    *Receiver   // with Config.MessageSize, or nil
+	receiving   atomic.Bool // a Receive runs
+	byVerbs     bool        // VerbsQP: the queue pair was created without librdmacm
+	movesQP     bool        // the Conn changes the queue pair's state, not librdmacm and the kernel
 	rnrTimer    uint8
 	privateData []byte         // guarded by mu, because Setup may have shared the connection
 	peerData    []byte         // guarded by mu too
@@ -46,13 +49,16 @@ type Conn struct {
 func newConn(d *dispatcher, id *ID, config Config) (*Conn, error) {
 	c := &Conn{config: config, privateData: config.PrivateData}
 	c.init("connection", d, id, config.PD, c.failed)
-	c.onEnd, c.onFlush = config.Ended, config.Flushed
+	c.onEnd = config.Ended
 	if config.Logger != nil {
 		c.onLog = c.logEnd
 	}
 	c.within = config.HandshakeTimeout
 	err := c.create()
 	close(c.made)
+	if err == nil && config.MessageSize > 0 {
+		c.receiver, err = c.NewReceiver(config.MessageSize)
+	}
 	if err == nil && config.Setup != nil {
 		err = c.setup()
 	}
@@ -82,37 +88,12 @@ func (c *Conn) create() (err error) {
 	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return err
 	}
-	if forcePool != nil && c.config.Prepare == nil && c.config.Pool == nil && c.config.PD == nil && c.config.SendCQ == nil && c.config.SRQ == nil {
-		if c.config.Pool, c.leavePool, err = forcePool(c.id); err != nil {
-			return err
-		}
-	}
-	if c.config.Pool != nil {
-		c.pd, c.foreignPD = c.config.Pool.pd, true
-	}
-	var config ibverbs.QPConfig
-	if c.config.Prepare != nil {
-		c.ops.queues, c.ops.collector, c.ops.prepared = &c.queues, new(collector), true
-		err = inTurn(func() error { return c.choosePD("Config.PD") })
-	} else {
-		err = inTurn(func() (err error) {
-			config, err = c.allocate(c.config.sizes())
-			return err
-		})
-	}
-	if err != nil {
+	if err := c.config.queues().create(c); err != nil {
 		return err
 	}
 	// While changing the state, librdmacm would set the minimal RNR timer to 655
 	// ms and block the channel's other events.
-	c.movesQP = c.config.ManualQP || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
-	if err := c.createQP(config); err != nil {
-		return c.orGone(err)
-	}
-	c.ops.num, c.ops.hangUp = c.qp.Num(), c.hangUp
-	if c.ops.pool != nil {
-		c.ops.pool.qps.add(&c.ops)
-	}
+	c.movesQP = c.byVerbs || c.pd.Device().Raw().Device.TransportType == libibverbs.IBV_TRANSPORT_IB
 	// Until here, a later call would report anything that happens to the ID.
 	// Setup may close the connection, which undoes both calls.
 	c.dispatcher.handle(c.id, c.handle)
@@ -120,45 +101,35 @@ func (c *Conn) create() (err error) {
 	return nil
 }
 
-func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
-	switch {
-	case c.config.Prepare != nil:
-		qp, err := c.config.Prepare(c)
-		c.qp = c.id.QP() // also after an error, for release
-		if err == nil {
-			err = c.Err() // Prepare may have closed it
-		}
-		if err == nil && (qp == nil || qp != c.qp) {
-			err = cerr.Refuse(opCreateQP, c.id.name(), "Config.Prepare has not returned a queue pair of the connection's ID: create it with ID.CreateQP")
-		}
-		if err == nil && qp.PD() != c.pd {
-			err = c.adopt(qp.PD())
-		}
+// createQueues creates the connection's queue pair with create. supply adds the
+// queues that its work requests complete in to the queue pair's config.
+func (c *Conn) createQueues(supply supply, create func(config ibverbs.QPConfig) error) error {
+	var config ibverbs.QPConfig
+	err := inTurn(func() (err error) {
+		config, err = c.allocate(c.config.sizes(), supply)
 		return err
-	case !c.config.ManualQP:
-		return inTurn(func() (err error) {
-			c.qp, err = c.id.CreateQP(c.pd, config)
-			return err
-		})
-	}
-	return inTurn(func() (err error) {
-		if c.qp, err = c.pd.CreateQP(config); err != nil {
-			return err
-		}
-		return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
 	})
-}
-
-// adopt makes the connection use another protection domain, and closes its own.
-func (c *Conn) adopt(pd *ibverbs.PD) error {
-	if !c.foreignPD {
-		if err := c.pd.Close(); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	c.pd, c.foreignPD = pd, true
+	if err := inTurn(func() error { return create(config) }); err != nil {
+		return c.orGone(err)
+	}
+	c.ops.num = c.qp.Num()
 	return nil
 }
+
+// createQP creates the queue pair with librdmacm.
+func (c *Conn) createQP(config ibverbs.QPConfig) (err error) {
+	c.qp, err = c.id.CreateQP(c.pd, config)
+	return err
+}
+
+// ownQueues are a completion queue and receives of the connection's own.
+type ownQueues struct{}
+
+func (ownQueues) check(config *Config, id string) error { return config.checkSizes(id) }
+func (ownQueues) create(c *Conn) error                  { return c.createQueues(c.supplyOwn, c.createQP) }
 
 // statesToRTS are the states that take a queue pair to ready-to-send. They
 // repeat Init, because only the handshake tells whether the peer may read here.
@@ -232,8 +203,7 @@ func (c *Conn) failed(wc *ibverbs.WCError, err error) {
 func (c *Conn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventConnectResponse, EventRejected, EventUnreachable, EventConnectError:
-		if c.isAnswer() {
-			c.answers <- ev
+		if c.offer(ev) {
 			return
 		}
 	}
@@ -255,7 +225,7 @@ func (c *Conn) hangUp() {
 
 // disconnect ends the connection and moves the queue pair into the error state.
 func (c *Conn) disconnect() error {
-	if c.config.ManualQP && c.qp != nil {
+	if c.byVerbs && c.qp != nil {
 		_ = c.qp.SetError()
 	}
 	return c.id.Disconnect()
@@ -323,7 +293,7 @@ func (c *Conn) orGone(err error) error {
 // agreeECE enables those of the queue pair's offered enhancements that the peer
 // accepted.
 func (c *Conn) agreeECE() error {
-	if c.config.ManualQP {
+	if c.byVerbs {
 		return nil
 	}
 	offered, err := c.qp.QueryECE()
@@ -489,7 +459,7 @@ type keepAlive struct {
 
 // startKeepAlive starts the periodic checks.
 func (c *Conn) startKeepAlive() {
-	if c.config.KeepAlive <= 0 || c.config.Prepare != nil || c.Err() != nil {
+	if c.config.KeepAlive <= 0 || c.ops.prepared || c.Err() != nil {
 		return
 	}
 	c.keepAlive.mu.Lock()

@@ -41,7 +41,7 @@ func TestConnectCarriesPrivateDataBothWays(t *testing.T) {
 			ctx := bounded(t)
 			ln := listenOn(t, d.IPv4)
 			result := acceptOne(ctx, ln, &rdmacm.Config{PrivateData: tt.answer})
-			client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: tt.request})
+			client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{PrivateData: tt.request}))
 			require.NoError(t, err)
 			server := <-result
 			require.NoError(t, server.err)
@@ -63,7 +63,7 @@ func TestConnectAddresses(t *testing.T) {
 			require.Equal(t, ip, ln.Addr().Addr())
 			require.NotZero(t, ln.Addr().Port())
 			result := acceptOne(ctx, ln, nil)
-			client, err := (&rdmacm.Dialer{LocalAddr: ip.String()}).Dial(ctx, ln.Addr().String(), nil)
+			client, err := (&rdmacm.Dialer{LocalAddr: ip.String()}).Dial(ctx, ln.Addr().String(), inPool(nil))
 			require.NoError(t, err)
 			server := <-result
 			require.NoError(t, server.err)
@@ -86,7 +86,7 @@ func TestListenWithoutHostServesBothFamilies(t *testing.T) {
 	defer func() { require.NoError(t, ln.Close()) }()
 	for _, ip := range []netip.Addr{d.IPv4, d.IPv6} {
 		result := acceptOne(ctx, ln, nil)
-		client, err := rdmacm.Dial(ctx, netip.AddrPortFrom(ip, ln.Addr().Port()).String(), nil)
+		client, err := rdmacm.Dial(ctx, netip.AddrPortFrom(ip, ln.Addr().Port()).String(), inPool(nil))
 		require.NoError(t, err)
 		server := <-result
 		require.NoError(t, server.err)
@@ -112,7 +112,7 @@ func TestRejectReachesTheDialer(t *testing.T) {
 				}
 				result <- err
 			}()
-			_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+			_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 			var rejected *rdmacm.RejectedError
 			require.ErrorAs(t, err, &rejected)
 			require.Equal(t, rdmacm.ReasonConsumer, rejected.Reason)
@@ -130,7 +130,7 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		dialed <- err
 	}()
 	req, err := ln.Accept(ctx)
@@ -138,12 +138,12 @@ func TestRequestIsAnsweredOnce(t *testing.T) {
 	require.NoError(t, req.Reject(nil))
 	require.ErrorIs(t, <-dialed, syscall.ECONNREFUSED)
 	require.ErrorIs(t, req.Reject(nil), os.ErrClosed)
-	_, err = req.Accept(ctx, nil)
+	_, err = req.Accept(ctx, inPool(nil))
 	require.ErrorIs(t, err, os.ErrClosed)
 
 	// The listener is as it was.
 	result := acceptOne(ctx, ln, nil)
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.NoError(t, err)
 	server := <-result
 	require.NoError(t, server.err)
@@ -159,12 +159,12 @@ func TestPrivateDataTooLong(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	long := func(n int) []byte { return make([]byte, n) }
 
-	_, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: long(maxRequestData + 1)})
+	_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{PrivateData: long(maxRequestData + 1)}))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "private data of 57 bytes, where this device's connection request carries up to 56")
 
 	result := acceptOne(ctx, ln, &rdmacm.Config{PrivateData: long(maxReplyData + 1)})
-	_, err = rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	_, err = rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the peer is told")
 	server := <-result
 	require.ErrorIs(t, server.err, syscall.EINVAL)
@@ -172,7 +172,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		dialed <- err
 	}()
 	req, err := ln.Accept(ctx)
@@ -211,10 +211,10 @@ func TestDialFails(t *testing.T) {
 		{name: "negative queue", address: at(d.IPv4, 7), config: &rdmacm.Config{SendQueue: -1}, is: syscall.EINVAL, text: "Config.SendQueue is -1, not from 0 to 2147483647"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if rdmacm.PoolsForced() && tt.name == "queue too long" {
+			if cmtest.SharesPool() && tt.name == "queue too long" {
 				tt.text = "not up to" // before anything is made
 			}
-			conn, err := tt.dialer.Dial(bounded(t), tt.address, tt.config)
+			conn, err := tt.dialer.Dial(bounded(t), tt.address, inPool(tt.config))
 			require.Nil(t, conn)
 			require.ErrorContains(t, err, tt.text)
 			require.True(t, strings.HasPrefix(err.Error(), "dial "+tt.address+": "), err)
@@ -224,7 +224,7 @@ func TestDialFails(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	_, err := rdmacm.Dial(bounded(t), at(d.IPv4, 7), nil)
+	_, err := rdmacm.Dial(bounded(t), at(d.IPv4, 7), inPool(nil))
 	var rejected *rdmacm.RejectedError
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
@@ -238,7 +238,7 @@ func TestDialLoopback(t *testing.T) {
 		require.NoError(t, device.Close())
 		is, text = syscall.ECONNREFUSED, "nobody listens on the port"
 	}
-	_, err := rdmacm.Dial(bounded(t), "127.0.0.1:7471", nil)
+	_, err := rdmacm.Dial(bounded(t), "127.0.0.1:7471", inPool(nil))
 	require.ErrorIs(t, err, is)
 	require.ErrorContains(t, err, text)
 }
@@ -293,7 +293,7 @@ func TestPeerCloses(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			client, server := connect(t, d.IPv4,
-				&rdmacm.Config{ManualQP: mode.manualClient}, &rdmacm.Config{ManualQP: mode.manualServer})
+				&rdmacm.Config{Queues: manual(mode.manualClient)}, &rdmacm.Config{Queues: manual(mode.manualServer)})
 			mr := alloc(t, server, 64)
 			ctx := bounded(t)
 			pending, err := server.PostRecv(mr.All())
@@ -405,14 +405,14 @@ func TestListenerClose(t *testing.T) {
 	// One connection that is up, one request in the program's hands, others
 	// that nobody has taken.
 	result := acceptOne(ctx, ln, nil)
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 	require.NoError(t, err)
 	server := <-result
 	require.NoError(t, server.err)
 	dialed := make(chan error, requests+1)
 	for range requests + 1 {
 		go func() {
-			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 			if conn != nil {
 				err = errors.Join(err, errors.New("connected"), conn.Close())
 			}
@@ -478,7 +478,7 @@ func TestListenerCloseRacesWithRequests(t *testing.T) {
 		var group sync.WaitGroup
 		for range dialers {
 			group.Go(func() {
-				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+				conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 				if !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%v, %v", conn, err)
 				}
@@ -522,8 +522,8 @@ func TestTransfers(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			client, server := connect(t, d.IPv4,
-				&rdmacm.Config{Segments: 2, ManualQP: mode.manualClient},
-				&rdmacm.Config{Segments: 2, ManualQP: mode.manualServer})
+				&rdmacm.Config{Segments: 2, Queues: manual(mode.manualClient)},
+				&rdmacm.Config{Segments: 2, Queues: manual(mode.manualServer)})
 			here, there := alloc(t, client, 4096), alloc(t, server, 4096)
 			t.Run("send", func(t *testing.T) { testSend(t, client, server, here, there) })
 			t.Run("send back", func(t *testing.T) { testSend(t, server, client, there, here) })
@@ -955,12 +955,12 @@ func TestStorm(t *testing.T) {
 	d := needDevice(t)
 	noKernelLeaks(t, d)
 	for round := range 12 {
-		config := &rdmacm.Config{SendQueue: 1, RecvQueue: 2, KeepAlive: 3 * time.Second, ManualQP: round%3 == 2, MaxInline: 16}
+		config := &rdmacm.Config{SendQueue: 1, RecvQueue: 2, KeepAlive: 3 * time.Second, Queues: manual(round%3 == 2), MaxInline: 16}
 		ctx := bounded(t)
 		ln, err := rdmacm.Listen(ctx, d.IPv4.String()+":0", nil)
 		require.NoError(t, err)
 		result := acceptOne(ctx, ln, config)
-		client, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(config))
 		require.NoError(t, err)
 		a := <-result
 		require.NoError(t, a.err)

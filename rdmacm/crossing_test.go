@@ -26,7 +26,7 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	dial := func() (client, server *rdmacm.Conn) {
 		result := acceptOne(ctx, ln, nil)
-		client, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		require.NoError(t, err)
 		a := <-result
 		require.NoError(t, a.err)
@@ -51,7 +51,7 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	// Another dialer is refused, and one finds nobody.
 	refused := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		refused <- err
 	}()
 	req, err := ln.Accept(ctx)
@@ -60,7 +60,7 @@ func TestAcceptIsNotDisturbed(t *testing.T) {
 	rejected, ok := errors.AsType[*rdmacm.RejectedError](<-refused)
 	require.True(t, ok)
 	require.Equal(t, padded([]byte("full"), maxRejectData), rejected.PrivateData)
-	_, err = rdmacm.Dial(ctx, netip.AddrPortFrom(d.IPv4, 7).String(), nil)
+	_, err = rdmacm.Dial(ctx, netip.AddrPortFrom(d.IPv4, 7).String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	// Yet another comes and is connected.
 	late, server4 := dial()
@@ -119,7 +119,7 @@ func TestRequestsAtOnce(t *testing.T) {
 // dialAndCompare is refused if n is odd; either way it hears its own number.
 func dialAndCompare(ctx context.Context, address string, n int) error {
 	name := fmt.Sprintf("number %04d", n)
-	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{PrivateData: []byte(name)})
+	conn, err := rdmacm.Dial(ctx, address, inPool(&rdmacm.Config{PrivateData: []byte(name)}))
 	var heard []byte
 	if n%2 == 1 {
 		rejected, ok := errors.AsType[*rdmacm.RejectedError](err)
@@ -148,7 +148,7 @@ func answerInKind(ctx context.Context, req *rdmacm.Request) error {
 	if (name[len(name)-1]-'0')%2 == 1 {
 		return req.Reject(name)
 	}
-	conn, err := req.Accept(ctx, &rdmacm.Config{PrivateData: name})
+	conn, err := req.Accept(ctx, inPool(&rdmacm.Config{PrivateData: name}))
 	if err != nil {
 		return err
 	}

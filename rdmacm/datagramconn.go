@@ -121,7 +121,7 @@ func newDatagramConn(d *dispatcher, id *ID, config DatagramConfig, name string, 
 }
 
 func (c *DatagramConn) create(name string) error {
-	config, err := c.allocate(c.config.sizes(name))
+	config, err := c.allocate(c.config.sizes(name), c.supplyOwn)
 	if err != nil {
 		return err
 	}
@@ -164,8 +164,7 @@ func (c *DatagramConn) create(name string) error {
 func (c *DatagramConn) handle(ev *Event) {
 	switch ev.Type {
 	case EventEstablished, EventRejected, EventUnreachable, EventMulticastJoin, EventMulticastError, EventConnectError:
-		if c.isAnswer() {
-			c.answers <- ev
+		if c.offer(ev) {
 			return
 		}
 	}
@@ -476,6 +475,21 @@ func (c *DatagramConn) transfer(ctx context.Context, to Peer, segments []ibverbs
 	}
 	return c.ops.finish(ctx, t)
 }
+
+// Done returns a channel that is closed when Err starts to return an error.
+func (c *DatagramConn) Done() <-chan struct{} { return c.queues.Done() }
+
+// PD returns the protection domain. Register memory with it.
+func (c *DatagramConn) PD() *ibverbs.PD { return c.queues.PD() }
+
+// QP returns the queue pair, for work requests that have no method here. The IDs
+// of these work requests must be 1<<63 or more. Their completions are not
+// delivered, but a failed one sets Err. They must leave room in the queues for
+// other work requests.
+func (c *DatagramConn) QP() *ibverbs.QP { return c.queues.QP() }
+
+// ID returns the underlying ID.
+func (c *DatagramConn) ID() *ID { return c.queues.ID() }
 
 // PostRecv posts a receive, and does not block. The next datagram not taken by
 // an earlier receive goes into the segments in order, without the header that

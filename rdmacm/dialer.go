@@ -159,37 +159,21 @@ func (d *Dialer) resolved(ctx context.Context, info AddrInfo, ackTimeout time.Du
 // resolve finds the device, the peer's hardware address and the path to the
 // peer.
 func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrInfo, ackTimeout time.Duration) error {
-	events := make(chan *Event, 4) // more than these steps can cause
+	steps := newAnswers()
 	ds.handle(id, func(ev *Event) {
-		select {
-		case events <- ev:
-		default:
+		switch ev.Type {
+		case EventAddrResolved, EventAddrError, EventRouteResolved, EventRouteError, EventDeviceRemoval:
+			steps.offer(ev)
 		}
 	})
 	defer ds.forget(id)
-	wait := func(want EventType) error {
-		for {
-			select {
-			case ev := <-events:
-				if err := ev.Err(); err != nil {
-					return err
-				}
-				if ev.Type == want {
-					return nil
-				}
-			case <-ctx.Done():
-				return contextError(ctx)
-			}
-		}
-	}
 	timeout := d.ResolveTimeout
 	if timeout == 0 {
 		timeout = defaultResolve
 	}
-	if err := inTurn(func() error { return id.resolveInfo(info, timeout) }); err != nil {
-		return err
-	}
-	if err := wait(EventAddrResolved); err != nil {
+	if _, err := steps.ask(ctx, func() error {
+		return inTurn(func() error { return id.resolveInfo(info, timeout) })
+	}); err != nil {
 		return err
 	}
 	if d.TOS != 0 {
@@ -202,10 +186,10 @@ func (d *Dialer) resolve(ctx context.Context, ds *dispatcher, id *ID, info AddrI
 			return fmt.Errorf("Config.AckTimeout: %w", err)
 		}
 	}
-	if err := inTurn(func() error { return id.routeInfo(info, timeout) }); err != nil {
-		return err
-	}
-	return wait(EventRouteResolved)
+	_, err := steps.ask(ctx, func() error {
+		return inTurn(func() error { return id.routeInfo(info, timeout) })
+	})
+	return err
 }
 
 // inTurn calls f, which calls C, when few others do that at a time.

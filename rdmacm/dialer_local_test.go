@@ -22,7 +22,7 @@ func TestDialLocalSystem(t *testing.T) {
 	port := strconv.Itoa(int(ln.Addr().Port()))
 	for _, address := range []string{":" + port, "0.0.0.0:" + port, "[::]:" + port, ln.Addr().String()} {
 		result := acceptOne(bounded(t), ln, nil)
-		conn, err := rdmacm.Dial(bounded(t), address, nil)
+		conn, err := rdmacm.Dial(bounded(t), address, inPool(nil))
 		require.NoError(t, err, address)
 		a := cmtest.Take(t, result, "the connection")
 		require.NoError(t, a.err)
@@ -33,7 +33,7 @@ func TestDialLocalSystem(t *testing.T) {
 	addrs, err := rdmacm.LocalAddrs()
 	require.NoError(t, err)
 	require.Contains(t, addrs, d.IPv4)
-	_, err = rdmacm.Dial(bounded(t), ":"+port, nil)
+	_, err = rdmacm.Dial(bounded(t), ":"+port, inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	if len(addrs) > 1 {
 		for _, addr := range addrs {

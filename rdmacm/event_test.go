@@ -296,7 +296,7 @@ func TestEventAddrError(t *testing.T) {
 	require.EqualError(t, ev.Err(), "address not resolved: connection timed out")
 	e.resolve(netip.AddrPortFrom(d.IPv4, 7471)) // the id is as good as new
 
-	_, err := (&rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}).Dial(bounded(t), nobody.String(), nil)
+	_, err := (&rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}).Dial(bounded(t), nobody.String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.EqualError(t, err, "dial 192.0.2.77:7471: address not resolved: connection timed out")
 }
@@ -323,7 +323,7 @@ func TestDialUnreachable(t *testing.T) {
 	peer, moves := neighbour(t, d.NetDev, d.IPv4, 79)
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(bounded(t), peer.String(), nil)
+		_, err := rdmacm.Dial(bounded(t), peer.String(), inPool(nil))
 		dialed <- err
 	}()
 	awaitKernelID(t, "state CONNECT ", "dst-addr "+peer.String())

@@ -16,63 +16,39 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// receive takes one connection and prints the message that comes over it.
-func receive(ctx context.Context, ln *rdmacm.Listener) error {
-	req, err := ln.Accept(ctx)
-	if err != nil {
-		return err
-	}
-	var messages *rdmacm.Receiver
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-		messages, err = c.NewReceiver(4096) // for messages of up to 4096 bytes
-		return err
-	}})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	message, err := messages.Next(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s\n", message.Data)
-	return conn.Wait(ctx) // until the client, whose message was the last, has closed
+// greet connects and sends a message.
+func greet(ctx context.Context, server string) {
+	conn, err := rdmacm.Dial(ctx, server, nil)
+	check(err)
+	memory, err := conn.Alloc(4096, 0) // memory that the card may read
+	check(err)
+	n := copy(memory.Bytes(), "hello over RDMA")
+	check(conn.Send(ctx, memory.Sub(0, n)))
+	check(conn.Shutdown(ctx)) // the server hears of the end, although this program ends
 }
 
-// greet connects and sends a message.
-func greet(ctx context.Context, server string) error {
-	conn, err := rdmacm.Dial(ctx, server, nil)
+func check(err error) {
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	defer conn.Close()
-	memory, err := conn.Alloc(4096, 0) // memory that the card may read
-	if err != nil {
-		return err
-	}
-	n := copy(memory.Bytes(), "hello over RDMA")
-	if err := conn.Send(ctx, memory.Sub(0, n)); err != nil {
-		return err
-	}
-	return conn.Shutdown(ctx) // the server hears of the end, although this program ends
 }
 
 // A server receives a message from a client. Usually they are two programs.
 func Example() {
 	ctx := context.Background()
-	ln, err := rdmacm.Listen(ctx, "192.0.2.1:7471", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		if err := greet(ctx, "192.0.2.1:7471"); err != nil {
-			log.Fatal(err)
-		}
-	}()
-	if err := receive(ctx, ln); err != nil {
-		log.Fatal(err)
-	}
+	const address = "192.0.2.1:7471"
+	ln, err := rdmacm.Listen(ctx, address, nil)
+	check(err)
+	go greet(ctx, address)
+	req, err := ln.Accept(ctx)
+	check(err)
+	conn, err := req.Accept(ctx, &rdmacm.Config{MessageSize: 4096})
+	check(err)
+	message, err := conn.Receive(ctx)
+	check(err)
+	fmt.Printf("%s\n", message.Data)
+	check(conn.Wait(ctx)) // until the client, whose message was the last, has closed
+	check(ln.Close())
 }
 
 // What the server says when it refuses comes with the error.
@@ -168,41 +144,27 @@ func ExampleConn_Post() {
 	}
 }
 
-// A server that serves every client in a goroutine of its own.
 // A server's connections share a pool. Each client sends one message.
-func ExampleNewPool() {
+func ExamplePool() {
 	ctx := context.Background()
 	ln, err := rdmacm.Listen(ctx, "192.0.2.1:7471", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer ln.Close()
-	device, err := ln.Device()
-	if err != nil {
-		log.Fatal(err)
-	}
-	pool, err := rdmacm.NewPool(device, &rdmacm.PoolConfig{Entries: 17 * 1000}) // for 1,000 connections with a SendQueue of 16
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close() // after the connections
+	pool := &rdmacm.Pool{Sends: 17 * 1000} // for 1,000 connections with a SendQueue of 16
 
 	serving, stop := context.WithCancel(ctx)
 	served := make(chan error)
 	go func() {
 		served <- ln.Serve(serving, func(ctx context.Context, req *rdmacm.Request) {
-			conn, err := req.Accept(ctx, &rdmacm.Config{Pool: pool})
+			conn, err := req.Accept(ctx, &rdmacm.Config{Queues: pool, MessageSize: 4096})
 			if err != nil {
 				log.Print(err)
 				return
 			}
 			defer conn.Close()
-			messages, err := conn.NewReceiver(4096) // what came before waits in the pool
-			if err != nil {
-				log.Print(err)
-				return
-			}
-			message, err := messages.Next(ctx)
+			message, err := conn.Receive(ctx)
 			if err != nil {
 				log.Print(err)
 				return
@@ -213,9 +175,7 @@ func ExampleNewPool() {
 	}()
 	// Usually other programs on other hosts.
 	for range 2 {
-		if err := greet(ctx, "192.0.2.1:7471"); err != nil {
-			log.Fatal(err)
-		}
+		greet(ctx, "192.0.2.1:7471")
 	}
 	stop()
 	if err := <-served; err != nil {
@@ -243,7 +203,7 @@ func ExampleConn_Completed() {
 
 	conns := map[uint32]*rdmacm.Conn{}
 	for _, address := range []string{"192.0.2.1:7471", "192.0.2.2:7471"} {
-		conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{SendCQ: cq, RecvCQ: cq})
+		conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func TestExample(t *testing.T) {
 	needDevice(t)
 	needGuest(t)
 	require.Equal(t, "hello over RDMA\n", cmtest.Printed(t, Example))
-	require.Equal(t, "hello over RDMA\nhello over RDMA\n", cmtest.Printed(t, ExampleNewPool))
+	require.Equal(t, "hello over RDMA\nhello over RDMA\n", cmtest.Printed(t, ExamplePool))
 	require.Equal(t, "hello yourself\n", cmtest.Printed(t, ExampleDialDatagram))
 	require.Equal(t, "to all members, from 192.0.2.1\n", cmtest.Printed(t, ExampleJoinGroup))
 	// The client closes its end in its own time.

@@ -2,63 +2,19 @@
 
 package rdmacm
 
-import (
-	"fmt"
-	"os"
-	"sync"
-
-	"github.com/verbena-go/verbena/ibverbs"
-)
-
-// forced are the pools of ForcePools, with the number of their connections.
-var forced struct {
-	sync.Mutex
-	pools map[*ibverbs.Device]*forcedPool
-}
-
-type forcedPool struct {
-	*Pool
-	conns int
-}
-
-// ForcePools makes connections without Config.Pool, Config.PD and Config.SendCQ share a pool for each device, which is closed
-// with the last of them.
-func ForcePools(config PoolConfig) {
-	forced.pools = map[*ibverbs.Device]*forcedPool{}
-	forcePool = func(id *ID) (*Pool, func(), error) {
-		forced.Lock()
-		defer forced.Unlock()
-		device, err := id.Device()
-		if err != nil {
-			return nil, nil, err
-		}
-		p := forced.pools[device]
-		if p == nil {
-			pool, err := NewPool(device, &config)
-			if err != nil {
-				return nil, nil, err
-			}
-			p = &forcedPool{Pool: pool}
-			forced.pools[device] = p
-		}
-		p.conns++
-		return p.Pool, func() {
-			forced.Lock()
-			defer forced.Unlock()
-			if p.conns--; p.conns > 0 {
-				return
-			}
-			delete(forced.pools, device)
-			if err := p.Close(); err != nil {
-				fmt.Fprintln(os.Stderr, "close a forced pool:", err) // the test's check for leaks finds it
-			}
-		}, nil
+// part returns what a pool has for connections, which must all be on one device.
+func (p *Pool) part() *part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, shared := range p.parts {
+		return shared
 	}
+	return nil
 }
 
 // PostedReceives returns how many receives of a pool are posted, and how many should be.
 func PostedReceives(p *Pool) (posted, want int) {
-	s := &p.receives
+	s := &p.part().receives
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.posted, s.want
@@ -66,13 +22,14 @@ func PostedReceives(p *Pool) (posted, want int) {
 
 // PoolConns returns how many connections use a pool.
 func PoolConns(p *Pool) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.conns)
+	s := p.part()
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
 }
-
-// PoolsForced reports whether ForcePools was called.
-func PoolsForced() bool { return forcePool != nil }
 
 // Waiting returns how many requests nobody has accepted yet.
 func Waiting(ln *Listener) int { return len(ln.requests) }

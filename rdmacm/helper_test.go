@@ -44,6 +44,7 @@ var (
 	padded       = cmtest.Padded
 	find         = cmtest.Find
 	connect      = cmtest.Connect
+	inPool       = cmtest.Pooled
 	newChannel   = cmtest.NewChannel
 	newID        = cmtest.NewID
 	next         = cmtest.Next
@@ -52,6 +53,15 @@ var (
 	manyProcessors = cmtest.ManyProcessors
 )
 
+// manual returns the queues of a connection whose queue pair is created with
+// verbs, if that is asked for.
+func manual(byVerbs bool) rdmacm.Queues {
+	if byVerbs {
+		return new(rdmacm.VerbsQP)
+	}
+	return nil
+}
+
 // poolEnv makes all connections of the tests that have no protection domain and queues of their own share a pool.
 const poolEnv = "VERBENA_TEST_POOL"
 
@@ -59,7 +69,7 @@ const poolEnv = "VERBENA_TEST_POOL"
 // peer.
 func needOwnReceives(t testing.TB) {
 	t.Helper()
-	if rdmacm.PoolsForced() {
+	if cmtest.SharesPool() {
 		t.Skip("a message without a receive waits in the pool")
 	}
 }
@@ -67,7 +77,7 @@ func needOwnReceives(t testing.TB) {
 // needOwnDomain skips the test where connections share a protection domain, which none of them closes.
 func needOwnDomain(t testing.TB) {
 	t.Helper()
-	if rdmacm.PoolsForced() {
+	if cmtest.SharesPool() {
 		t.Skip("the protection domain is the pool's")
 	}
 }
@@ -75,7 +85,7 @@ func needOwnDomain(t testing.TB) {
 // TestMain lets a test run this program again as its peer.
 func TestMain(m *testing.M) {
 	if os.Getenv(poolEnv) != "" {
-		rdmacm.ForcePools(rdmacm.PoolConfig{Entries: 1 << 14, Receives: 64, MessageSize: 1 << 16})
+		cmtest.SharePool(&rdmacm.Pool{Sends: 1 << 14, Receives: 64, MessageSize: 1 << 16})
 	}
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
@@ -142,7 +152,7 @@ func acceptOne(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config) 
 	go func() {
 		var a accepted
 		if a.req, a.err = ln.Accept(ctx); a.err == nil {
-			a.conn, a.err = a.req.Accept(ctx, config)
+			a.conn, a.err = a.req.Accept(ctx, inPool(config))
 		}
 		result <- a
 	}()

@@ -38,7 +38,7 @@ func TestPeerDiesInHandshake(t *testing.T) {
 			"before Accept": func(req *rdmacm.Request, dies func(), config *rdmacm.Config) (*rdmacm.Conn, error) {
 				dies()
 				awaitGone(t, req.Event().ID)
-				return req.Accept(bounded(t), config)
+				return req.Accept(bounded(t), inPool(config))
 			},
 			"in Setup": func(req *rdmacm.Request, dies func(), config *rdmacm.Config) (*rdmacm.Conn, error) {
 				config.Setup = func(c *rdmacm.Conn) error {
@@ -46,11 +46,11 @@ func TestPeerDiesInHandshake(t *testing.T) {
 					awaitGone(t, c.ID())
 					return nil
 				}
-				return req.Accept(bounded(t), config)
+				return req.Accept(bounded(t), inPool(config))
 			},
 			"after the acceptance": func(req *rdmacm.Request, dies func(), config *rdmacm.Config) (*rdmacm.Conn, error) {
 				go func() { dies() }()
-				return req.Accept(bounded(t), config)
+				return req.Accept(bounded(t), inPool(config))
 			},
 		} {
 			t.Run(modes[mode].name+"/"+name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestPeerDiesInHandshake(t *testing.T) {
 					}
 					require.NoError(t, ids[0].Close())
 				}
-				_, err = accept(req, dies, &rdmacm.Config{ManualQP: modes[mode].manualServer})
+				_, err = accept(req, dies, &rdmacm.Config{Queues: manual(modes[mode].manualServer)})
 				require.ErrorIs(t, err, syscall.ECONNRESET)
 				require.NotErrorIs(t, err, syscall.EINVAL)
 				t.Log(err)
@@ -107,7 +107,7 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	req, err := ln.Accept(t.Context())
 	require.NoError(t, err)
 	start := time.Now()
-	_, err = req.Accept(t.Context(), config)
+	_, err = req.Accept(t.Context(), inPool(config))
 	t.Logf("the acceptor gave up after %v: %v", time.Since(start), err)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.ErrorContains(t, err, "HandshakeTimeout")
@@ -115,12 +115,12 @@ func TestHalfOpenHandshakes(t *testing.T) {
 	require.Equal(t, rdmacm.EventRejected.String(), asker.Line(), "it is told")
 
 	start = time.Now()
-	_, err = rdmacm.Dial(t.Context(), ln.Addr().String(), config)
+	_, err = rdmacm.Dial(t.Context(), ln.Addr().String(), inPool(config))
 	t.Logf("the dialer gave up after %v: %v", time.Since(start), err)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	req, err = ln.Accept(t.Context())
 	require.NoError(t, err)
-	_, err = req.Accept(t.Context(), config)
+	_, err = req.Accept(t.Context(), inPool(config))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	connect(t, d.IPv4, nil, nil)
 }
@@ -133,12 +133,12 @@ func TestSetupCloses(t *testing.T) {
 	keeps, other := connect(t, d.IPv4, nil, nil) // so that the dispatcher stays
 	handlers := rdmacm.Handlers()
 	closing := &rdmacm.Config{Setup: (*rdmacm.Conn).Close}
-	_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), closing)
+	_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(closing))
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.ErrorContains(t, err, "set up the connection")
 	require.Equal(t, handlers, rdmacm.Handlers())
 	result := acceptOne(bounded(t), ln, closing)
-	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.ErrorIs(t, cmtest.Take(t, result, "the result").err, os.ErrClosed)
 	soon(t, "handlers", func() bool { return rdmacm.Handlers() == handlers })
@@ -170,7 +170,7 @@ func TestServeLimit(t *testing.T) {
 	dialed := make(chan error, clients)
 	for range clients {
 		go func() {
-			_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+			_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 			dialed <- err
 		}()
 	}
@@ -355,7 +355,7 @@ func TestInlineUpToTheLimit(t *testing.T) {
 		r, err = c.NewReceiver(64)
 		return err
 	}})
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{MaxInline: 32})
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{MaxInline: 32}))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
 	a := <-accepted
@@ -390,10 +390,10 @@ func TestCloseOverLossyLink(t *testing.T) {
 	}{
 		"Close":    {rdmacm.Config{}, (*rdmacm.Conn).Close},
 		"Shutdown": {rdmacm.Config{}, func(c *rdmacm.Conn) error { return c.Shutdown(context.Background()) }},
-		"manual":   {rdmacm.Config{ManualQP: true}, (*rdmacm.Conn).Close},
+		"manual":   {rdmacm.Config{Queues: new(rdmacm.VerbsQP)}, (*rdmacm.Conn).Close},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := rdmacm.Dial(bounded(t), address, &tt.config)
+			conn, err := rdmacm.Dial(bounded(t), address, inPool(&tt.config))
 			require.NoError(t, err)
 			require.Equal(t, "up", server.Line())
 			mend := cut(t)
@@ -436,7 +436,7 @@ func TestLingerIsBounded(t *testing.T) {
 				t.Cleanup(func() { require.NoError(t, req.Close()) })
 				return req.Accept(rdmacm.ConnParam{QPNum: newQP()})
 			})
-			conn, err := rdmacm.Dial(bounded(t), ln.id.LocalAddr().String(), &rdmacm.Config{Linger: tt.linger})
+			conn, err := rdmacm.Dial(bounded(t), ln.id.LocalAddr().String(), inPool(&rdmacm.Config{Linger: tt.linger}))
 			require.NoError(t, err)
 			require.NoError(t, cmtest.Take(t, asked, "the acceptance"))
 			before := kernelObjects(t, d.Name)
@@ -484,9 +484,10 @@ func TestKeepAlive(t *testing.T) {
 			const often = 500 * time.Millisecond
 			ln := listenOn(t, d.IPv4)
 			result := acceptOne(bounded(t), ln, &rdmacm.Config{KeepAlive: -1})
-			client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{
+			client, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(&rdmacm.Config{
 				KeepAlive: often, RetryCount: tt.retries, AckTimeout: time.Millisecond, SendQueue: 1,
-			})
+			}))
+
 			require.NoError(t, err)
 			defer func() { require.NoError(t, client.Close()) }()
 			a := cmtest.Take(t, result, "the server's end")
@@ -519,7 +520,7 @@ func TestKeepAliveOfCPeer(t *testing.T) {
 	var client *rdmacm.Conn
 	soon(t, "rping listens", func() (ok bool) {
 		var err error
-		client, err = rdmacm.Dial(bounded(t), netip.AddrPortFrom(d.IPv4, 7998).String(), nil)
+		client, err = rdmacm.Dial(bounded(t), netip.AddrPortFrom(d.IPv4, 7998).String(), inPool(nil))
 		return err == nil
 	})
 	for range 5 {
@@ -553,7 +554,7 @@ func TestIdleEndsNoticeThatPeerVanished(t *testing.T) {
 	needTwoHosts(t)
 	ctx := bounded(t)
 	server := startPeer(t, "server", netip.AddrPortFrom(there, 0).String(), often.String())
-	conn, err := rdmacm.Dial(ctx, server.Line(), &rdmacm.Config{KeepAlive: often})
+	conn, err := rdmacm.Dial(ctx, server.Line(), inPool(&rdmacm.Config{KeepAlive: often}))
 	require.NoError(t, err)
 	require.Equal(t, "up", server.Line())
 	mend := cut(t)
@@ -598,7 +599,7 @@ func TestFloodedListener(t *testing.T) {
 	for !strings.Contains(flood.Stdout(), "refused") {
 		start := time.Now()
 		result := acceptOne(ctx, quiet, nil)
-		client, err := rdmacm.Dial(bounded(t), quiet.Addr().String(), nil)
+		client, err := rdmacm.Dial(bounded(t), quiet.Addr().String(), inPool(nil))
 		require.NoError(t, err)
 		server := cmtest.Take(t, result, "the server's end")
 		require.NoError(t, server.err)
@@ -631,7 +632,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			return ln, func() (client, server func() error, ended func()) {
 				result := acceptOne(bounded(t), ln, nil)
-				conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+				conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 				require.NoError(t, err)
 				a := cmtest.Take(t, result, "the server's end")
 				require.NoError(t, a.err)
@@ -650,7 +651,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 				return nil
 			}))
 			return ln.ID(), func() (client, server func() error, end func()) {
-				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
+				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), inPool(nil))
 				require.NoError(t, err)
 				server = func(id *handled.ID) func() error {
 					return func() error { return id.Shutdown(bounded(t)) }
@@ -668,7 +669,7 @@ func TestListenersHoldUpNobody(t *testing.T) {
 					}
 					return request.Accept(bounded(t), rdmacm.ConnParam{})
 				})
-				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), nil)
+				conn, err := rdmacm.Dial(bounded(t), ln.ID().LocalAddr().String(), inPool(nil))
 				require.NoError(t, err)
 				require.NoError(t, cmtest.Take(t, accepted, "the server's end"))
 				return conn.Close, request.Close, func() {
@@ -732,7 +733,7 @@ func playServer(args []string) error {
 			return err
 		}
 		go func() {
-			conn, err := req.Accept(ctx, &rdmacm.Config{KeepAlive: often})
+			conn, err := req.Accept(ctx, inPool(&rdmacm.Config{KeepAlive: often}))
 			if err == nil {
 				fmt.Println("up")
 				err = errors.Join(conn.Wait(ctx), conn.Close())

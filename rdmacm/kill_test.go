@@ -34,13 +34,14 @@ func victim(args []string) error {
 	}
 	var mr *ibverbs.MR
 	var first *rdmacm.Receive
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
+	conn, err := req.Accept(ctx, inPool(&rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
 		if mr, err = c.Alloc(1<<20, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteWrite); err != nil {
 			return err
 		}
 		first, err = c.PostRecv(mr.All())
 		return err
-	}})
+	}}))
+
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func TestPeerIsKilled(t *testing.T) {
 	d := needDevice(t)
 	ctx := bounded(t)
 	peer := process.Start(t, process.Command(t, "victim", netip.AddrPortFrom(d.IPv4, 0).String()))
-	conn, err := rdmacm.Dial(ctx, peer.Line(), nil)
+	conn, err := rdmacm.Dial(ctx, peer.Line(), inPool(nil))
 	require.NoError(t, err)
 	mr := alloc(t, conn, 1<<20)
 	remote := ibverbs.RemoteBuffer{Len: 1 << 20}

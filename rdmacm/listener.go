@@ -20,6 +20,7 @@ import (
 type Listener struct {
 	dispatcher *dispatcher
 	id         *ID
+	config     Config // of connections
 	addr       netip.AddrPort
 	requests   chan *Request // each holds one use of the dispatcher
 	serving    chan struct{} // one element for each request in Serve; nil without a limit
@@ -32,6 +33,9 @@ type Listener struct {
 
 // A ListenConfig configures a listener. The zero value is usable.
 type ListenConfig struct {
+	// Config is the config of accepted connections for which Request.Accept gets
+	// none. Listen fails if Config.Check does.
+	Config Config
 	// Backlog is the maximum number of requests that wait for Accept, up to
 	// 65536; 0 means the system's net.core.somaxconn. Further requests are
 	// rejected in a way that Dial knows: it tries again, see ErrBacklogFull. C's
@@ -65,7 +69,11 @@ func Listen(ctx context.Context, address string, config *ListenConfig) (*Listene
 	if err := ended("Listen", ctx); err != nil {
 		return nil, err
 	}
-	ln, err := config.listen(ctx, PortSpaceTCP, address)
+	var ln *Listener
+	err := config.check()
+	if err == nil {
+		ln, err = config.listen(ctx, PortSpaceTCP, address)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
@@ -80,6 +88,14 @@ func (c *ListenConfig) withDefaults() ListenConfig {
 	}
 	out.Backlog = backlogOf(out.Backlog)
 	return out
+}
+
+// check returns an error if no request can be accepted with the config.
+func (c *ListenConfig) check() error {
+	if c == nil {
+		return nil
+	}
+	return c.Config.Check()
 }
 
 func (c *ListenConfig) listen(ctx context.Context, ps PortSpace, address string) (*Listener, error) {
@@ -100,7 +116,7 @@ func (c *ListenConfig) listenInfo(info AddrInfo) (*Listener, error) {
 		return nil, err
 	}
 	ln := &Listener{
-		dispatcher: d, id: id,
+		dispatcher: d, id: id, config: config.Config,
 		requests: make(chan *Request, config.Backlog), closed: make(chan struct{}),
 	}
 	if config.MaxServed > 0 {
@@ -164,7 +180,7 @@ func (ln *Listener) handle(ev *Event) {
 		// Kept for Accept, or for Close.
 		d := ln.dispatcher
 		d.keep(ev.ID, &ln.mu, func() bool { return ln.failed == nil && len(ln.requests) < cap(ln.requests) }, func() {
-			ln.requests <- &Request{dispatcher: d, event: ev}
+			ln.requests <- &Request{dispatcher: d, event: ev, config: &ln.config}
 		})
 	case EventDeviceRemoval, EventConnectError:
 		ln.end(ev.Err())

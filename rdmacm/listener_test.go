@@ -111,7 +111,7 @@ func TestSlowConsumersDelayOnlyThemselves(t *testing.T) {
 	unserved := listenOn(t, d.IPv4)
 	refused := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, unserved.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, unserved.Addr().String(), inPool(nil))
 		refused <- err
 	}()
 	slow := listenOn(t, d.IPv4)
@@ -123,7 +123,7 @@ func TestSlowConsumersDelayOnlyThemselves(t *testing.T) {
 	}})
 	dialed := make(chan accepted, 1)
 	go func() {
-		conn, err := rdmacm.Dial(ctx, slow.Addr().String(), nil)
+		conn, err := rdmacm.Dial(ctx, slow.Addr().String(), inPool(nil))
 		dialed <- accepted{conn: conn, err: err}
 	}()
 	cmtest.Take(t, inside, "Setup")
@@ -158,7 +158,7 @@ func TestServe(t *testing.T) {
 		served <- ln.Serve(serving, func(ctx context.Context, req *rdmacm.Request) {
 			running.Add(1)
 			defer running.Add(-1)
-			conn, err := req.Accept(ctx, nil)
+			conn, err := req.Accept(ctx, inPool(nil))
 			if err != nil {
 				t.Error(err)
 				return
@@ -173,7 +173,7 @@ func TestServe(t *testing.T) {
 		})
 	}()
 	for range clients {
-		client, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, client.Close()) }()
 	}
@@ -202,7 +202,7 @@ func TestServeRefuses(t *testing.T) {
 		})
 	}()
 	for _, data := range []string{"no", "??"} {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: []byte(data)})
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{PrivateData: []byte(data)}))
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.Equal(t, d.IPv4, cmtest.Take(t, peers, "a client").Addr(), "known after the answer")
 	}
@@ -225,7 +225,7 @@ func TestServeUntilClosed(t *testing.T) {
 	}()
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		dialed <- err
 	}()
 	cmtest.Take(t, serves, "the client")
@@ -237,4 +237,38 @@ func TestServeUntilClosed(t *testing.T) {
 	var none context.Context
 	require.ErrorIs(t, ln.Serve(none, func(context.Context, *rdmacm.Request) {}), syscall.EINVAL)
 	require.Empty(t, ibverbs.OpenObjects())
+}
+
+// A request that is accepted without a config gets the listener's.
+func TestListenConfigForConnections(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	ln, err := rdmacm.Listen(ctx, netip.AddrPortFrom(d.IPv4, 0).String(), &rdmacm.ListenConfig{Config: rdmacm.Config{MessageSize: 8}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	for _, config := range []*rdmacm.Config{nil, {MessageSize: 1}, {}} {
+		var server *rdmacm.Conn
+		accepted := inBackground(func() error {
+			req, err := ln.Accept(ctx)
+			if err == nil {
+				server, err = req.Accept(ctx, config)
+			}
+			return err
+		})
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
+		require.NoError(t, err)
+		require.NoError(t, <-accepted)
+		out := alloc(t, client, 8)
+		if config == nil {
+			require.NoError(t, client.Send(ctx, out.All()))
+			m, err := server.Receive(ctx)
+			require.NoError(t, err)
+			require.Len(t, m.Data, 8)
+		} else if config.MessageSize == 0 {
+			_, err := server.Receive(ctx)
+			require.ErrorContains(t, err, "Config.MessageSize is 0")
+		}
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+	}
 }

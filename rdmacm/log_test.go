@@ -119,7 +119,7 @@ func TestLoggerOfFailure(t *testing.T) {
 	d := needDevice(t)
 	var log records
 	config := &rdmacm.Config{Logger: log.logger()}
-	_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":1", config)
+	_, err := rdmacm.Dial(bounded(t), d.IPv4.String()+":1", inPool(config))
 	require.Error(t, err)
 	all := log.all(t)
 	require.Len(t, all, 1)
@@ -132,14 +132,14 @@ func TestLoggerOfFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(bounded(t))
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		dialed <- err
 	}()
 	request, err := ln.Accept(bounded(t))
 	require.NoError(t, err)
 	broken := errors.New("no coffee")
 	config.Setup = func(*rdmacm.Conn) error { return broken }
-	_, err = request.Accept(bounded(t), config)
+	_, err = request.Accept(bounded(t), inPool(config))
 	require.ErrorIs(t, err, broken)
 	require.Error(t, <-dialed)
 	cancel()
@@ -156,12 +156,12 @@ func TestLoggerPairsRecords(t *testing.T) {
 	ctx := bounded(t)
 	var atClient, atServer records
 	closing := func(ctx context.Context, req *rdmacm.Request) {
-		if conn, err := req.Accept(ctx, &rdmacm.Config{Logger: atServer.logger()}); err == nil {
+		if conn, err := req.Accept(ctx, inPool(&rdmacm.Config{Logger: atServer.logger()})); err == nil {
 			_ = conn.Close()
 		}
 	}
 	waiting := func(ctx context.Context, req *rdmacm.Request) {
-		if conn, err := req.Accept(ctx, &rdmacm.Config{Logger: atServer.logger()}); err == nil {
+		if conn, err := req.Accept(ctx, inPool(&rdmacm.Config{Logger: atServer.logger()})); err == nil {
 			_ = conn.Wait(ctx)
 			_ = conn.Close()
 		}
@@ -175,7 +175,7 @@ func TestLoggerPairsRecords(t *testing.T) {
 			for range 8 {
 				clients.Go(func() {
 					for range 25 {
-						if conn, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{Logger: atClient.logger()}); err == nil {
+						if conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{Logger: atClient.logger()})); err == nil {
 							_ = conn.Close()
 						}
 					}

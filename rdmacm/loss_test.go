@@ -71,7 +71,7 @@ func far(args []string) error {
 func (j *farJob) serve(ctx context.Context, req *rdmacm.Request) error {
 	var out *ibverbs.MR
 	var in *rdmacm.Receiver
-	conn, err := req.Accept(ctx, &rdmacm.Config{
+	conn, err := req.Accept(ctx, inPool(&rdmacm.Config{
 		RetryCount: j.RetryCount, AckTimeout: j.AckTimeout,
 		Setup: func(c *rdmacm.Conn) error {
 			mr, err := c.Alloc(j.Size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite)
@@ -90,7 +90,8 @@ func (j *farJob) serve(ctx context.Context, req *rdmacm.Request) error {
 			}
 			return c.SetPrivateData(data)
 		},
-	})
+	}))
+
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func dialFar(ctx context.Context, t *testing.T, address string, config rdmacm.Co
 		return err
 	}
 	var err error
-	e.Conn, err = rdmacm.Dial(ctx, address, &config)
+	e.Conn, err = rdmacm.Dial(ctx, address, inPool(&config))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, json.NewDecoder(bytes.NewReader(e.PeerData())).Decode(&e.remote))

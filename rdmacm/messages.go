@@ -5,14 +5,29 @@ package rdmacm
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
+
+// pooled is the intake of a connection that uses a Pool: a message arrives in a
+// slot of the pool, and goes from there to the connection's next receive.
+type pooled struct {
+	*operations
+	part     *part
+	reserved int           // send requests, in the part
+	serial   uint64        // in the part
+	received atomic.Uint64 // number of the last shared receive that completed
+	messages messages
+	hangUp   func() // tells the peer of the end, and flushes the queue pair
+}
+
+func (o *pooled) places(int) int { return 1 } // for the marker; receives have slots of the pool
+func (o *pooled) outlives() bool { return true }
 
 // messages are the receives of a connection that uses a Pool, and the messages
 // that came before them. They are guarded by the operations' mutex.
@@ -34,12 +49,12 @@ type message struct {
 }
 
 // arrive takes a message that lies in a slot of the pool.
-func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
+func (o *pooled) arrive(wc *ibverbs.WC, slot uint32) {
 	n := wc.ByteLen()
 	if wc.Opcode() == ibverbs.WCRecvImm { // a WriteImm, whose bytes are elsewhere
 		n = 0
 	}
-	receives := &o.pool.receives
+	receives := &o.part.receives
 	m := message{wc: *wc, slot: int64(slot), data: receives.memory(slot, n)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,10 +65,10 @@ func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
 	case o.messages.wanted.len() > 0:
 		o.hand(o.messages.wanted.pop(), &m)
 		return
-	case o.messages.unread.len() == o.pool.maxUnread:
+	case o.messages.unread.len() == o.part.pool.MaxUnread:
 		receives.give(slot)
 		o.giveUp(cerr.Argument("receive", o.queues.name(), cerr.InvalidAs(syscall.ENOBUFS,
-			"%d messages wait for a receive, as many as PoolConfig.MaxUnread allows, and the peer has sent another", o.pool.maxUnread)))
+			"%d messages wait for a receive, as many as Pool.MaxUnread allows, and the peer has sent another", o.part.pool.MaxUnread)))
 		return
 	case n == 0 || receives.low.Load():
 		m.slot, m.data = -1, bytes.Clone(m.data)
@@ -63,7 +78,7 @@ func (o *operations) arrive(wc *ibverbs.WC, slot uint32) {
 }
 
 // hand gives a message to a receive. The caller must hold o.mu.
-func (o *operations) hand(r *Receive, m *message) {
+func (o *pooled) hand(r *Receive, m *message) {
 	op := &r.operation
 	op.wc = m.wc
 	room := 0
@@ -80,31 +95,29 @@ func (o *operations) hand(r *Receive, m *message) {
 		o.giveUp(op.err)
 	}
 	if m.slot >= 0 {
-		o.pool.receives.give(uint32(m.slot))
+		o.part.receives.give(uint32(m.slot))
 	}
 	o.recvs.free(1)
 	o.end(op)
 }
 
 // giveUp ends the connection at both ends, as the device does when it cannot receive a message. The caller must hold o.mu.
-func (o *operations) giveUp(cause error) {
+func (o *pooled) giveUp(cause error) {
 	o.messages.broken = true
 	if o.queues.end(cause) {
 		background.add(o.hangUp)
 	}
 }
 
-// await is tryRecv for a connection of a pool. If own is set, the segments are of a Receiver, which needs no
-// memory that a device reaches.
-func (o *operations) await(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
+func (o *pooled) take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
 	r, taken, err := o.enqueue(r, segments, own)
 	if taken {
-		o.pool.receives.refill()
+		o.part.receives.refill()
 	}
 	return r, err
 }
 
-func (o *operations) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (posted *Receive, taken bool, err error) {
+func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (posted *Receive, taken bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	m := &o.messages
@@ -145,7 +158,7 @@ func (o *operations) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (
 	return r, true, nil
 }
 
-func (o *operations) checkSegments(segments []ibverbs.Segment) error {
+func (o *pooled) checkSegments(segments []ibverbs.Segment) error {
 	if len(segments) > o.maxSegments {
 		return cerr.Refuse("ibv_post_recv", o.queues.name(), "%d segments, and Config.Segments is %d", len(segments), o.maxSegments)
 	}
@@ -153,7 +166,7 @@ func (o *operations) checkSegments(segments []ibverbs.Segment) error {
 }
 
 // runDry ends the receives that get no message any more. The caller must hold o.mu.
-func (o *operations) runDry() {
+func (o *pooled) runDry() {
 	m := &o.messages
 	m.dry = true
 	for m.wanted.len() > 0 {
@@ -168,28 +181,28 @@ func (o *operations) runDry() {
 }
 
 // discard gives back the messages that nobody has received. The caller must hold o.mu.
-func (o *operations) discard() {
+func (o *pooled) discard() {
 	for o.messages.unread.len() > 0 {
 		if m := o.messages.unread.pop(); m.slot >= 0 {
-			o.pool.receives.give(uint32(m.slot))
+			o.part.receives.give(uint32(m.slot))
 		}
 	}
 }
 
-// startDrain posts the marker, when the queue pair takes no more receives. The queue pair must be in the error state.
-func (c *queues) startDrain() {
-	c.ops.messages.drain.Do(func() {
+// flushed posts the marker, when the queue pair takes no more receives.
+func (o *pooled) flushed() {
+	o.messages.drain.Do(func() {
 		go func() {
-			awaitLastWQE(c.qp)
-			c.ops.mark()
-			close(c.ops.messages.marked)
+			awaitLastWQE(o.queues.qp)
+			o.mark()
+			close(o.messages.marked)
 		}()
 	})
 }
 
 // mark posts the marker. It is flushed: its completion is the last one of the
 // queue pair, so all messages have arrived before it.
-func (o *operations) mark() {
+func (o *pooled) mark() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	marker := &o.messages.marker
@@ -203,34 +216,20 @@ func (o *operations) mark() {
 // settlePatience is how long Close waits for the completions of what was posted.
 const settlePatience = 5 * time.Second
 
-// settle waits until the shared receive queue and the completion queues have
-// nothing more to do with the queue pair, which is about to be destroyed.
-func (c *queues) settle() error {
-	if c.qp != nil && c.onFlush != nil {
-		c.flush()
-		if c.qp.LastWQEReached() != nil {
-			awaitLastWQE(c.qp)
-		}
-		c.flushing.Store(true)
-		defer c.flushing.Store(false)
-		c.onFlush()
-		return nil
-	}
-	if c.qp == nil || c.srq == nil {
-		return nil
-	}
-	c.flush()
-	if c.ops.pool == nil {
-		awaitLastWQE(c.qp)
-		return nil
-	}
-	<-c.ops.messages.marked
+func (o *pooled) settle() {
+	o.queues.flush()
+	<-o.messages.marked
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
 	// An error says that no completion will come, or none in time.
-	_ = c.ops.waitUntilOver(ctx, &c.ops.messages.marker)
-	c.ops.pool.qps.remove(&c.ops)
-	return nil
+	_ = o.waitUntilOver(ctx, &o.messages.marker)
+	o.part.qps.remove(o)
+}
+
+func (o *pooled) abort() {
+	o.runDry()
+	o.discard()
+	o.part.cq.Wake() // in case that the goroutine that leads has waited for this connection
 }
 
 // lastWQE knows for each device, by its name, whether it reports EventLastWQEReached.
@@ -256,68 +255,3 @@ func awaitLastWQE(qp *ibverbs.QP) {
 		lastWQE.LoadOrStore(device, false)
 	}
 }
-
-// errForeignReceives is the error of a receive on a connection whose receives are in Config.SRQ.
-func (o *operations) errForeignReceives() error {
-	return cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.EINVAL,
-		"the connection takes its receives from Config.SRQ: post them there"))
-}
-
-// Completed takes a completion of a connection with Config.SendCQ and
-// Config.RecvCQ, which the program has polled. It reports whether the completion
-// was of a request of the Conn's own: then the program has nothing more to do
-// with it. Otherwise it was of one that the program has posted on QP, whose ID is
-// 1<<63 or more, or of a receive in Config.SRQ; if it failed, Err is set.
-//
-// Pass each completion whose WC.QPNum is that of QP, in the order in which they
-// were polled: those of requests that the Conn posts for KeepAlive too. One that
-// comes after Close is of no effect. Completed does not block, calls no function
-// of the program, and allocates nothing unless the request has failed. It may be
-// called from everywhere, also from the functions of Config.
-//
-// A program that does not poll has connections whose calls do not return; it
-// should poll at least every Config.KeepAlive, or turn that off, because a check
-// that does not complete in time ends the connection. On other connections
-// Completed does nothing and returns false.
-func (c *Conn) Completed(wc *ibverbs.WC) bool {
-	if c.self().check() != nil || wc == nil || !c.ops.polledByUser() || wc.QPNum() != c.ops.num {
-		return false
-	}
-	o := &c.ops
-	own := wc.ID() < userRequest && o.isOwn(wc.ID())
-	if !own && wc.ID() < userRequest {
-		return false // of an earlier queue pair with the same number
-	}
-	o.note(wc)
-	if own {
-		o.mu.Lock()
-		o.complete(wc)
-		o.mu.Unlock()
-	}
-	return own
-}
-
-// checkShared returns an error if what connections share is not as it must be.
-func (c *Config) checkShared(id string) error {
-	bad := func(format string, args ...any) error { return cerr.Refuse(opCreateQP, id, format, args...) }
-	switch {
-	case c.Prepare != nil && (c.Pool != nil || c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):
-		return bad("Config.Prepare creates the queue pair: Pool, SendCQ, RecvCQ and SRQ must be nil")
-	case c.Pool != nil && c.Pool.check() != nil:
-		return fmt.Errorf("Config.Pool: %w", c.Pool.check())
-	case c.Pool != nil && (c.SendCQ != nil || c.RecvCQ != nil || c.SRQ != nil):
-		return bad("Config.Pool has queues: SendCQ, RecvCQ and SRQ must be nil")
-	case c.Pool != nil && c.PD != nil && c.PD != c.Pool.pd:
-		return bad("Config.PD is not that of Config.Pool")
-	case (c.SendCQ == nil) != (c.RecvCQ == nil):
-		return bad("Config.SendCQ and Config.RecvCQ go together: set both, or neither; they may be the same")
-	case c.SRQ != nil && c.RecvCQ == nil:
-		return bad("Config.SRQ needs Config.SendCQ and Config.RecvCQ, because the program takes the messages")
-	case (c.Pool != nil || c.SendCQ != nil) && (c.SendQueue > maxTaggedQueue || c.RecvQueue > maxTaggedQueue):
-		return bad("Config.SendQueue is %d and Config.RecvQueue %d, not up to %d with completion queues that are shared",
-			c.SendQueue, c.RecvQueue, maxTaggedQueue)
-	}
-	return nil
-}
-
-const maxTaggedQueue = 1<<(placeBits-1) - 1

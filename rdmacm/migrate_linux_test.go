@@ -66,7 +66,7 @@ func TestMigrateUnderLoad(t *testing.T) {
 	for range 2 {
 		load.Go(func() {
 			for loading.Err() == nil {
-				conn, err := rdmacm.Dial(ctx, busy.Addr().String(), nil)
+				conn, err := rdmacm.Dial(ctx, busy.Addr().String(), inPool(nil))
 				if err == nil {
 					err = conn.Close()
 				}

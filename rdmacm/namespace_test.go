@@ -160,7 +160,7 @@ func TestZonesAsPackageNet(t *testing.T) {
 				require.Equal(t, d.NetDev, ln.Addr().Addr().Zone())
 			}
 			result := acceptOne(ctx, ln, nil)
-			client, err := rdmacm.Dial(ctx, netip.AddrPortFrom(at, ln.Addr().Port()).String(), nil)
+			client, err := rdmacm.Dial(ctx, netip.AddrPortFrom(at, ln.Addr().Port()).String(), inPool(nil))
 			require.NoError(t, err)
 			accepted := <-result
 			require.NoError(t, accepted.err)
@@ -176,7 +176,7 @@ func TestZonesAsPackageNet(t *testing.T) {
 			require.NoError(t, err)
 			serving, cancel := context.WithCancel(ctx)
 			served := inBackground(func() error { return back.Serve(serving, obey) })
-			again, err := rdmacm.Dial(ctx, netip.AddrPortFrom(server.RemoteAddr().Addr(), back.Addr().Port()).String(), nil)
+			again, err := rdmacm.Dial(ctx, netip.AddrPortFrom(server.RemoteAddr().Addr(), back.Addr().Port()).String(), inPool(nil))
 			require.NoError(t, err, "to the peer's address as the accepting end has it")
 			require.NoError(t, again.Close())
 			cancel()

@@ -35,7 +35,7 @@ func TestWithoutDevice(t *testing.T) {
 			require.ErrorContains(t, err, "VERBENA_DEVICE=soft")
 		}
 	}
-	_, err := rdmacm.Dial(t.Context(), "192.0.2.1:7471", nil)
+	_, err := rdmacm.Dial(t.Context(), "192.0.2.1:7471", inPool(nil))
 	check(err)
 	require.ErrorContains(t, err, "dial 192.0.2.1:7471: ")
 	_, err = rdmacm.Listen(t.Context(), ":7471", nil)

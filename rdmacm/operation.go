@@ -45,16 +45,12 @@ type operations struct {
 	queues *queues
 	*collector
 	maxInline   int    // bytes
-	prepared    bool   // Config.Prepare has created the queue pair, and there are no operations
+	prepared    bool   // the program posts on a PreparedQP, and there are no operations
 	maxSegments int    // of a receive
 	num         uint32 // of the queue pair
 	base        uint64 // of the request IDs; 0 with a completion queue of its own
 
-	pool     *Pool         // nil if there is none
-	serial   uint64        // in the pool
-	received atomic.Uint64 // number of the last shared receive that completed
-	messages messages      // if there is a pool
-	hangUp   func()        // tells the peer of the end, and flushes the queue pair
+	intake intake // set when the queues are created
 
 	mu        sync.Mutex   // guards the fields below, and posting
 	inFlight  []*operation // the request ID says where
@@ -101,11 +97,7 @@ func (o *operations) init(size queueSizes) error {
 	}
 	o.maxInline, o.maxSegments = size.inline, size.recvSegments
 	o.makeRoom(size.send, size.recv)
-	if o.pool != nil {
-		return nil
-	}
-	o.recv, err = ibverbs.NewRecvBatch(1, size.recvSegments)
-	return err
+	return nil
 }
 
 // polledByUser reports whether the program polls the completion queue.
@@ -118,11 +110,7 @@ func (o *operations) isOwn(id uint64) bool {
 
 func (o *operations) makeRoom(sends, recvs int) {
 	o.sends.size, o.recvs.size = sends, recvs
-	places := sends + recvs
-	if o.pool != nil {
-		places = sends + 1 // for the marker; receives have slots of the pool
-		o.messages.marked = make(chan struct{})
-	}
+	places := sends + o.intake.places(recvs)
 	o.inFlight = make([]*operation, places+1) // the last is nobody's: see silentID
 	for i := range places {
 		o.places = append(o.places, uint32(i))
@@ -329,9 +317,8 @@ func (o *operations) abort(err error) {
 			o.end(op)
 		}
 	}
-	if o.pool != nil {
-		o.runDry()
-		o.discard()
+	if o.intake != nil {
+		o.intake.abort()
 	}
 }
 
@@ -603,7 +590,7 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 		return nil, err
 	}
 	for {
-		posted, err := o.tryRecv(r, segments, own)
+		posted, err := o.intake.take(r, segments, own)
 		if posted != nil || err != nil {
 			return posted, err
 		}
@@ -617,47 +604,6 @@ func (o *operations) postRecvIn(r *Receive, segments []ibverbs.Segment, own bool
 				"%d receives are posted, as many as Config.RecvQueue allows", o.recvs.size))
 		}
 	}
-}
-
-// tryRecv posts a receive. It returns nil if there is no room.
-func (o *operations) tryRecv(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error) {
-	if o.pool != nil {
-		return o.await(r, segments, own)
-	}
-	if o.queues.srq != nil {
-		return nil, o.errForeignReceives()
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err := o.over(); err != nil {
-		return nil, err
-	}
-	if !o.recvs.has(1) {
-		return nil, nil
-	}
-	if r == nil {
-		r = o.takeReceive()
-	}
-	op := &r.operation
-	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
-	o.recv.Reset()
-	place, id := o.place(op)
-	if o.headers != nil {
-		segments = o.headers.add(op, segments)
-	}
-	err := o.recv.Recv(id, segments...)
-	if err == nil {
-		_, err = o.queues.qp.PostRecv(o.recv)
-	}
-	if err != nil {
-		if o.headers != nil {
-			o.headers.take(op)
-		}
-		o.withdraw(op, place)
-		return nil, err
-	}
-	o.recvs.used++
-	return r, nil
 }
 
 // takeReceive returns a receive that is not in use.
@@ -676,23 +622,6 @@ func (o *operations) recycleReceive(r *Receive) {
 	r.conn = nil
 	o.receives = append(o.receives, r)
 	o.mu.Unlock() // not deferred: see handOut
-}
-
-// receivesNothing returns an error if any receives are posted.
-func (o *operations) receivesNothing() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err := o.over(); err != nil {
-		return err
-	}
-	return o.postedNone()
-}
-
-// wantsNothing is receivesNothing for a pool, in which there may be messages although the connection has ended.
-func (o *operations) wantsNothing() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.postedNone()
 }
 
 func (o *operations) postedNone() error {
@@ -715,7 +644,7 @@ func (o *operations) pollOnce() (int, error) {
 
 // isReleased returns an error if a connection of a pool has been closed, and its messages are gone.
 func (o *operations) isReleased() error {
-	if o.pool == nil || o.queues.isUp() {
+	if !o.intake.outlives() || o.queues.isUp() {
 		return nil
 	}
 	o.mu.Lock()
@@ -732,7 +661,7 @@ func (o *operations) over() error {
 		return o.queues.Err()
 	}
 	if o.prepared {
-		return cerr.Refuse("ibv_post_send", o.queues.name(), "Config.Prepare has created its queue pair: post to that")
+		return cerr.Refuse("ibv_post_send", o.queues.name(), "its queue pair is a PreparedQP's: post to that")
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ func TestRoom(t *testing.T) {
 // offlineOperations are those of a queue pair that there is not.
 func offlineOperations() *operations {
 	o := &operations{queues: &queues{done: make(chan struct{})}}
+	o.intake = ownReceives{o}
 	o.makeRoom(2, 2)
 	o.failed = func(*ibverbs.WCError, error) {}
 	return o

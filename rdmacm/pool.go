@@ -5,11 +5,8 @@ package rdmacm
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
-	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,55 +15,35 @@ import (
 	"github.com/verbena-go/verbena/internal/owned"
 )
 
-// A Pool is what many connections share: a protection domain, a completion
-// queue with its channel, and a shared receive queue with memory for messages.
-// Connections use it if Config.Pool says so, dialed and accepted ones alike, and
-// each then takes little more than its queue pair. Its methods may be called
-// concurrently.
+// A Pool has resources that many connections share: a protection domain, a
+// completion queue with its channel, and a shared receive queue with memory for
+// messages. Connections use it if Config.Queues is the Pool, dialed and accepted
+// ones alike, on any device, and each then takes little more than its queue
+// pair. The zero Pool is usable. Change no field while there are connections, and
+// do not copy it. It needs no Close: what the connections on a device share is
+// created with the first of them, and released with the last.
 //
 // A message arrives in memory of the pool, and is copied to the segments of the
 // connection's next receive. Until there is one, the message waits here and not
-// at the peer: up to PoolConfig.MaxUnread messages for each connection, after
-// which it ends, so that one that does not receive holds up no other. Sends,
-// writes, reads and atomics work as without a pool, and copy nothing.
+// at the peer: up to MaxUnread messages for each connection, after which it ends,
+// so that one that does not receive holds up no other. Sends, writes, reads and
+// atomics work as without a pool, and copy nothing. Config.RecvQueue limits the
+// receives that wait for a message, and Config.Segments their segments.
 //
 // If all receives of the pool are taken, messages for all its connections wait
-// at their peers, as Config.PeerRNRRetryCount says, until some goroutine waits
-// for anything on one of them.
+// at their peers, as Config.PeerRNRRetryCount says, until a goroutine waits for
+// anything on one of them.
 type Pool struct {
-	name      string
-	device    *ibverbs.Device
-	maxUnread int
-
-	pd        *ibverbs.PD
-	channel   *ibverbs.CompChannel
-	cq        *ibverbs.CQ
-	srq       *ibverbs.SRQ
-	collector *collector
-	receives  sharedReceives
-	qps       qpTable
-	closer    owned.Closer
-
-	mu      sync.Mutex // guards the fields below
-	conns   map[*operations]struct{}
-	entries int    // of the completion queue, that connections may take yet
-	tags    uint64 // given to connections so far
-	closed  bool
-}
-
-// A PoolConfig configures a Pool. The zero value and a nil *PoolConfig are
-// usable.
-type PoolConfig struct {
-	// Entries is how many send requests may be in flight on all connections
-	// together; 0 means 4096. Each connection takes Config.SendQueue + 1 of them
-	// while it is open, so that no one takes the place of others. Dial and Accept
-	// fail with an error matching syscall.ENOBUFS if there are not enough.
-	Entries int
+	// Sends is how many send requests may be in flight on all connections of a
+	// device together; 0 means 4096. Each connection takes Config.SendQueue + 1 of
+	// them while it is open, so that no one takes the place of others. Dial and
+	// Accept fail with an error matching syscall.ENOBUFS if there are not enough.
+	Sends int
 	// Receives is how many messages can arrive before the program looks; 0 means
 	// 1024.
 	Receives int
 	// MessageSize is the maximum number of bytes in a message; 0 means 4096. A
-	// longer one ends its connection at both ends. The memory of the pool is
+	// longer one ends its connection at both ends. The memory on a device is
 	// Receives times MessageSize, and an eighth more.
 	MessageSize int
 	// MaxUnread is how many messages may wait on one connection until it
@@ -78,135 +55,201 @@ type PoolConfig struct {
 	// Spin has the same meaning as in Config. Config.Spin of the connections is
 	// not used.
 	Spin time.Duration
+	// PD, if not nil, is the protection domain to use, for memory that the
+	// connections share. They must then be on its device. If nil, the pool
+	// allocates one; close memory on that before the last connection.
+	PD *ibverbs.PD
+
+	mu    sync.Mutex
+	parts map[*ibverbs.Device]*part // those with connections
 }
 
-func (c *PoolConfig) withDefaults() PoolConfig {
-	var out PoolConfig
-	if c != nil {
-		out = *c
-	}
-	out.Entries = cmp.Or(out.Entries, 4096)
-	out.Receives = cmp.Or(out.Receives, 1024)
-	out.MessageSize = cmp.Or(out.MessageSize, 4096)
-	out.MaxUnread = cmp.Or(out.MaxUnread, 1024)
-	return out
+// part has what the connections of a pool share on one device.
+type part struct {
+	of     *Pool
+	pool   *poolSizes
+	name   string
+	device *ibverbs.Device
+
+	pd        *ibverbs.PD
+	foreignPD bool // Pool.PD
+	channel   *ibverbs.CompChannel
+	cq        *ibverbs.CQ
+	srq       *ibverbs.SRQ
+	collector *collector
+	receives  sharedReceives
+	qps       qpTable
+	closer    owned.Closer
+
+	mu      sync.Mutex // guards the fields below
+	conns   map[*pooled]struct{}
+	entries int    // of the completion queue, that connections may take yet
+	tags    uint64 // given to connections so far
+}
+
+// poolSizes are the sizes of a Pool, complete.
+type poolSizes struct {
+	Sends, Receives, MessageSize, MaxUnread int
+}
+
+func (p *Pool) sizes() poolSizes {
+	return poolSizes{cmp.Or(p.Sends, 4096), cmp.Or(p.Receives, 1024), cmp.Or(p.MessageSize, 4096), cmp.Or(p.MaxUnread, 1024)}
 }
 
 // maxPoolMemory bounds what a pool's memory can be.
 const maxPoolMemory = 1 << 40
 
-func (c *PoolConfig) check(device string) error {
+func (p *Pool) check(config *Config, id string) error {
+	if p == nil {
+		return cerr.Refuse(opCreateQP, id, "Config.Queues is a nil *Pool")
+	}
+	s := p.sizes()
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"Entries", c.Entries}, {"Receives", c.Receives}, {"MessageSize", c.MessageSize}, {"MaxUnread", c.MaxUnread}} {
+	}{{"Sends", s.Sends}, {"Receives", s.Receives}, {"MessageSize", s.MessageSize}, {"MaxUnread", s.MaxUnread}} {
 		if f.n < 1 || f.n > math.MaxInt32/2 {
-			return cerr.Refuse("NewPool", device, "PoolConfig.%s is %d, not from 1 to %d", f.name, f.n, math.MaxInt32/2)
+			return cerr.Refuse(opCreateQP, id, "Pool.%s is %d, not from 1 to %d", f.name, f.n, math.MaxInt32/2)
 		}
 	}
-	if int64(c.Receives)*int64(c.MessageSize) > maxPoolMemory {
-		return cerr.Refuse("NewPool", device, "PoolConfig.Receives times PoolConfig.MessageSize is %d bytes, more than %d",
-			int64(c.Receives)*int64(c.MessageSize), int64(maxPoolMemory))
+	if int64(s.Receives)*int64(s.MessageSize) > maxPoolMemory {
+		return cerr.Refuse(opCreateQP, id, "Pool.Receives times Pool.MessageSize is %d bytes, more than %d",
+			int64(s.Receives)*int64(s.MessageSize), int64(maxPoolMemory))
 	}
+	if config.PD != nil && config.PD != p.PD {
+		return cerr.Refuse(opCreateQP, id, "Config.PD is not Pool.PD: with a Pool, set that")
+	}
+	return config.checkTagged(id)
+}
+
+func (p *Pool) create(c *Conn) error {
+	device, err := c.id.Device()
+	if err != nil {
+		return err
+	}
+	o := &pooled{operations: &c.ops, hangUp: c.hangUp, messages: messages{marked: make(chan struct{})}}
+	if err := inTurn(func() error { return p.join(device, o, c.config.SendQueue+1) }); err != nil {
+		return err
+	}
+	part := o.part
+	c.pd, c.foreignPD, c.ops.intake, c.ops.collector = part.pd, true, o, part.collector
+	err = c.createQueues(func(_ queueSizes, config *ibverbs.QPConfig) error {
+		config.SendCQ, config.RecvCQ, config.SRQ = part.cq, part.cq, part.srq
+		config.MaxSendWR++ // for the marker
+		config.MaxRecvWR, config.MaxRecvSGE = 0, 0
+		return nil
+	}, c.createQP)
+	if err == nil {
+		part.qps.add(o)
+	}
+	return err
+}
+
+// join lets a connection that may have so many send requests in flight use what
+// there is on a device, and creates that for the first one.
+func (p *Pool) join(device *ibverbs.Device, o *pooled, sends int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shared := p.parts[device]
+	if shared == nil {
+		var err error
+		if shared, err = p.newPart(device); err != nil {
+			return err
+		}
+	}
+	if err := shared.join(o, sends); err != nil {
+		if p.parts[device] == nil {
+			err = errors.Join(err, shared.close())
+		}
+		return err
+	}
+	if p.parts == nil {
+		p.parts = map[*ibverbs.Device]*part{}
+	}
+	p.parts[device] = shared
 	return nil
 }
 
-// NewPool makes a pool on a device, which Devices, Listener.Device or
-// ID.Device has returned. Connections can only use it on that device. The config
-// may be nil. See ibv_create_srq(3) and ibv_create_cq(3).
-func NewPool(device *ibverbs.Device, config *PoolConfig) (*Pool, error) {
-	if device == nil {
-		return nil, cerr.Nil("NewPool", "device")
+// leave undoes join. After an error, it can be called again.
+func (o *pooled) leave() error {
+	shared, p := o.part, o.part.of
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if shared.leave(o, o.sending()) > 0 {
+		return nil
 	}
-	complete := config.withDefaults()
-	if err := complete.check(device.Name()); err != nil {
-		return nil, err
+	if p.parts[shared.device] == shared { // no others join it
+		delete(p.parts, shared.device)
 	}
-	p := &Pool{
-		name: "pool on " + device.Name(), device: device, maxUnread: complete.MaxUnread,
-		conns: map[*operations]struct{}{}, entries: complete.Entries,
-	}
-	if err := p.create(complete); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
+	return shared.close()
 }
 
-func (p *Pool) create(config PoolConfig) (err error) {
-	if p.pd, err = p.device.AllocPD(); err != nil {
-		return err
+func (p *Pool) newPart(device *ibverbs.Device) (*part, error) {
+	if p.PD != nil && p.PD.Device() != device {
+		return nil, cerr.Refuse(opCreateQP, device.Name(), "Pool.PD is not of the connection's device: make it on the device from rdmacm.Devices or Listener.Device")
 	}
-	attr, err := p.device.QueryDevice()
+	sizes := p.sizes()
+	s := &part{
+		of: p, pool: &sizes, name: "pool on " + device.Name(), device: device,
+		pd: p.PD, foreignPD: p.PD != nil, conns: map[*pooled]struct{}{}, entries: sizes.Sends,
+	}
+	if err := s.create(p.Spin); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *part) create(spin time.Duration) (err error) {
+	if s.pd == nil {
+		if s.pd, err = s.device.AllocPD(); err != nil {
+			return err
+		}
+	}
+	attr, err := s.device.QueryDevice()
 	if err != nil {
 		return err
 	}
-	if p.channel, err = p.device.CreateCompChannel(); err != nil {
+	if s.channel, err = s.device.CreateCompChannel(); err != nil {
 		return err
 	}
-	slots := config.Receives + sparesFor(config.Receives)
-	p.cq, err = p.device.CreateCQ(ibverbs.CQConfig{Entries: config.Entries + slots, Channel: p.channel, Spin: config.Spin})
+	slots := s.pool.Receives + sparesFor(s.pool.Receives)
+	s.cq, err = s.device.CreateCQ(ibverbs.CQConfig{Entries: s.pool.Sends + slots, Channel: s.channel, Spin: spin})
 	if err != nil {
 		return err
 	}
-	p.collector = newCollector(p.cq, p.handOut)
-	if p.srq, err = p.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: slots, MaxSGE: 1}); err != nil {
+	s.collector = newCollector(s.cq, s.handOut)
+	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: slots, MaxSGE: 1}); err != nil {
 		return err
 	}
-	mr, err := p.pd.Alloc(slots*config.MessageSize, ibverbs.AccessLocalWrite)
+	mr, err := s.pd.Alloc(slots*s.pool.MessageSize, ibverbs.AccessLocalWrite)
 	if err != nil {
 		return err
 	}
-	p.receives.mr = mr
-	return p.receives.init(p.srq, mr, config.Receives, config.MessageSize, attr.VendorID == vendorSoftRoCE)
+	s.receives.mr = mr
+	return s.receives.init(s.srq, mr, s.pool.Receives, s.pool.MessageSize, attr.VendorID == vendorSoftRoCE)
 }
 
 // vendorSoftRoCE is what the kernel's rxe driver reports.
 const vendorSoftRoCE = 0xffffff
 
-// PD returns the protection domain of the connections, for memory that they
-// share. Close that memory before the pool.
-func (p *Pool) PD() *ibverbs.PD {
-	if p == nil {
-		return nil
-	}
-	return p.pd
-}
-
-// check returns an error if p was not made by NewPool.
-func (p *Pool) check() error {
-	if p == nil || p.device == nil {
-		return notMade("pool")
-	}
-	return nil
-}
-
-// Close releases the pool's resources. While connections use the pool, Close does
-// nothing and returns an *ibverbs.BusyError. While there is memory on its
-// protection domain, Close returns an *ibverbs.BusyError too, although no
-// connection can use the pool any more, and can be called again.
-func (p *Pool) Close() error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	if err := p.shut(); err != nil {
-		return err
-	}
-	return p.closer.Do(func() error {
+// close releases everything. After an error, it can be called again.
+func (s *part) close() error {
+	return s.closer.Do(func() error {
 		var steps []func() error
-		if p.srq != nil {
-			steps = append(steps, p.srq.Close)
+		if s.srq != nil {
+			steps = append(steps, s.srq.Close)
 		}
-		if p.cq != nil {
-			steps = append(steps, p.cq.Close)
+		if s.cq != nil {
+			steps = append(steps, s.cq.Close)
 		}
-		if p.channel != nil {
-			steps = append(steps, p.channel.Close)
+		if s.channel != nil {
+			steps = append(steps, s.channel.Close)
 		}
-		if p.receives.mr != nil {
-			steps = append(steps, p.receives.mr.Close)
+		if s.receives.mr != nil {
+			steps = append(steps, s.receives.mr.Close)
 		}
-		if p.pd != nil {
-			steps = append(steps, p.pd.Close)
+		if s.pd != nil && !s.foreignPD {
+			steps = append(steps, s.pd.Close)
 		}
 		for _, step := range steps {
 			if err := step(); err != nil {
@@ -215,21 +258,6 @@ func (p *Pool) Close() error {
 		}
 		return nil
 	})
-}
-
-// shut lets no more connections join, unless there are some already.
-func (p *Pool) shut() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.conns) > 0 {
-		var names []string
-		for o := range p.conns {
-			names = append(names, o.queues.id.object.Name())
-		}
-		return cerr.Busy(p.name, names)
-	}
-	p.closed = true
-	return nil
 }
 
 // A request ID of a connection that shares a completion queue has a tag, so that a completion that comes when the
@@ -242,66 +270,60 @@ const (
 // tagged returns the base of the request IDs with the nth tag.
 func tagged(n uint64) uint64 { return (n%(1<<tagBits-1) + 1) << placeBits }
 
-// tags counts the connections that use completion queues of the program.
-var tags atomic.Uint64
-
-// forcePool, which only tests set, returns a pool for a connection that has none, and a function that says that the
-// connection has left it.
-var forcePool func(*ID) (pool *Pool, left func(), err error)
-
 // join reserves places in the completion queue for a connection that may have
 // so many send requests in flight.
-func (p *Pool) join(o *operations, sends int) error {
-	serial := p.receives.join() // before p.mu, which live locks while the receives are locked
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return fmt.Errorf("%s: %w", p.name, os.ErrClosed)
-	case sends > p.entries:
+func (s *part) join(o *pooled, sends int) error {
+	serial := s.receives.join() // before s.mu, which live locks while the receives are locked
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sends > s.entries {
 		return cerr.Argument(opCreateQP, o.queues.id.name(), cerr.InvalidAs(syscall.ENOBUFS,
-			"Config.SendQueue needs %d entries, and the %s has %d left for its %d connections: raise PoolConfig.Entries",
-			sends, p.name, p.entries, len(p.conns)))
+			"Config.SendQueue needs %d entries, and the %s has %d left for its %d connections: raise Pool.Sends",
+			sends, s.name, s.entries, len(s.conns)))
 	}
-	p.entries -= sends
-	p.conns[o] = struct{}{}
-	p.tags++
-	o.base = tagged(p.tags)
-	o.serial = serial
+	s.entries -= sends
+	s.conns[o] = struct{}{}
+	s.tags++
+	o.base = tagged(s.tags)
+	o.serial, o.part, o.reserved = serial, s, sends
 	return nil
 }
 
-// leave undoes join. lost is how many completions of the connection may still come.
-func (p *Pool) leave(o *operations, sends, lost int) {
-	p.qps.remove(o)
-	p.mu.Lock()
-	if _, joined := p.conns[o]; !joined {
-		p.mu.Unlock()
-		return
+// leave undoes join, and returns how many connections are left. lost is how many
+// completions of the connection may still come.
+func (s *part) leave(o *pooled, lost int) int {
+	s.qps.remove(o)
+	s.mu.Lock()
+	_, joined := s.conns[o]
+	if joined {
+		delete(s.conns, o)
+		s.entries += o.reserved - lost
 	}
-	delete(p.conns, o)
-	p.entries += sends - lost
-	p.mu.Unlock()
-	p.receives.left(p.live)
+	left := len(s.conns)
+	s.mu.Unlock()
+	if joined && left > 0 {
+		s.receives.left(s.live)
+	}
+	return left
 }
 
 // live calls f for each connection.
-func (p *Pool) live(f func(serial, received uint64)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for o := range p.conns {
+func (s *part) live(f func(serial, received uint64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o := range s.conns {
 		f(o.serial, o.received.Load())
 	}
 }
 
 // handOut hands out completions to the connections that they are for. The
 // caller leads.
-func (p *Pool) handOut(wcs []ibverbs.WC) {
+func (s *part) handOut(wcs []ibverbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
-		o := p.qps.find(wc.QPNum())
+		o := s.qps.find(wc.QPNum())
 		if wc.ID()&(userRequest|lastRequest|sharedReceive) == sharedReceive {
-			p.arrived(o, wc)
+			s.arrived(o, wc)
 			continue
 		}
 		if o == nil || wc.ID() < userRequest && !o.isOwn(wc.ID()) {
@@ -312,22 +334,22 @@ func (p *Pool) handOut(wcs []ibverbs.WC) {
 		o.complete(wc)
 		o.mu.Unlock()
 	}
-	p.receives.refill()
-	if p.receives.loses && p.receives.unsettled() {
-		p.receives.settle(p.live)
+	s.receives.refill()
+	if s.receives.loses && s.receives.unsettled() {
+		s.receives.settle(s.live)
 	}
 }
 
 // arrived takes the completion of a shared receive, on a connection or, if that is gone, on nil.
-func (p *Pool) arrived(o *operations, wc *ibverbs.WC) {
+func (s *part) arrived(o *pooled, wc *ibverbs.WC) {
 	slot := uint32(wc.ID())
-	number := p.receives.take(slot)
+	number := s.receives.take(slot)
 	switch {
 	case number == 0:
 	case o == nil:
-		p.receives.give(slot)
+		s.receives.give(slot)
 	case wc.Status() != ibverbs.WCSuccess:
-		p.receives.give(slot)
+		s.receives.give(slot)
 		o.received.Store(number)
 		o.note(wc)
 	default:

@@ -10,19 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func joining() *pooled { return &pooled{operations: new(operations)} }
+
 // Connections join and leave a pool while others look for lost receives, and do not wait for each other forever.
 func TestPoolJoinsWhileOthersLeave(t *testing.T) {
 	const rounds = 20_000
-	p := &Pool{conns: map[*operations]struct{}{}, entries: 10}
+	p := &part{conns: map[*pooled]struct{}{}, entries: 10}
 	s := &p.receives
 	s.loses, s.slots = true, []sharedSlot{{number: 1, suspect: 1}}
 	s.suspects, s.last, s.passed = 1, 1, 2
-	require.NoError(t, p.join(new(operations), 1)) // it can have the receive
+	require.NoError(t, p.join(joining(), 1)) // it can have the receive
 	var all sync.WaitGroup
 	all.Go(func() {
 		for range rounds {
-			if o := new(operations); p.join(o, 1) == nil {
-				p.leave(o, 1, 0)
+			if o := joining(); p.join(o, 1) == nil {
+				p.leave(o, 0)
 			}
 		}
 	})

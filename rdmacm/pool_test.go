@@ -25,23 +25,19 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// newPool returns a pool on the test's device, closed with the test, after the connections made later.
-func newPool(t testing.TB, name string, config *rdmacm.PoolConfig) *rdmacm.Pool {
+// newPool returns a pool of which nothing may be left when the connections made
+// later are closed.
+func newPool(t testing.TB, pool *rdmacm.Pool) *rdmacm.Pool {
 	t.Helper()
-	device := find(t, name)
-	require.NotNil(t, device)
-	p, err := rdmacm.NewPool(device, config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	return p
+	t.Cleanup(func() { require.Zero(t, rdmacm.PoolConns(pool)) })
+	return pool
 }
 
 // Messages of all sizes go both ways, wherever there is a pool, and the rest works as without one.
 func TestPool(t *testing.T) {
 	const size = 256
 	d := needDevice(t)
-	config := &rdmacm.PoolConfig{Entries: 256, Receives: 8, MessageSize: size}
-	a, b := newPool(t, d.Name, config), newPool(t, d.Name, config)
+	a, b := newPool(t, &rdmacm.Pool{Sends: 256, Receives: 8, MessageSize: size}), newPool(t, &rdmacm.Pool{Sends: 256, Receives: 8, MessageSize: size})
 	for name, tt := range map[string]struct{ client, server *rdmacm.Pool }{
 		"client":   {a, nil},
 		"server":   {nil, a},
@@ -50,13 +46,13 @@ func TestPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := bounded(t)
-			client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: tt.client, Segments: 2}, &rdmacm.Config{Pool: tt.server, Segments: 2})
+			client, server := connect(t, d.IPv4, &rdmacm.Config{Queues: queuesOf(tt.client), Segments: 2}, &rdmacm.Config{Queues: queuesOf(tt.server), Segments: 2})
 			ends := [2]*rdmacm.Conn{client, server}
 			memory := [2]*ibverbs.MR{}
 			pools := [2]*rdmacm.Pool{tt.client, tt.server}
 			for i, pool := range pools {
-				if pool != nil {
-					require.Same(t, pool.PD(), ends[i].PD())
+				if pool != nil && pool == pools[1-i] {
+					require.Same(t, ends[1-i].PD(), ends[i].PD())
 				}
 				var err error
 				memory[i], err = ends[i].Alloc(2*size, ibverbs.AccessLocalWrite|ibverbs.AccessRemoteRead|ibverbs.AccessRemoteWrite|ibverbs.AccessRemoteAtomic)
@@ -117,58 +113,82 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A pool that is in use stays, and one that was closed takes no connection.
-func TestPoolClose(t *testing.T) {
+// What connections share is there as long as there are connections, whichever
+// of them is closed first, and then once more for others. Memory that is
+// registered on the pool's protection domain holds up the last Close alone.
+func TestPoolEndsWithTheLastConnection(t *testing.T) {
 	d := needDevice(t)
-	device := find(t, d.Name)
-	pool, err := rdmacm.NewPool(device, nil)
-	require.NoError(t, err)
-	client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
-	var busy *ibverbs.BusyError
-	require.ErrorAs(t, pool.Close(), &busy)
-	require.Len(t, busy.Children, 2)
-	require.NoError(t, server.Close())
-	require.ErrorAs(t, pool.Close(), &busy)
-	require.Len(t, busy.Children, 1)
-
-	another, second := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool}) // it is of use still
-	require.NoError(t, another.Close())
-	require.NoError(t, second.Close())
-	require.NoError(t, client.Close())
-	mr, err := pool.PD().Alloc(64, 0)
-	require.NoError(t, err)
-	require.ErrorAs(t, pool.Close(), &busy)
-	require.NoError(t, mr.Close())
+	pool := newPool(t, &rdmacm.Pool{})
+	shared := &rdmacm.Config{Queues: pool}
 	for range 2 {
-		require.NoError(t, pool.Close())
+		client, server := connect(t, d.IPv4, shared, shared)
+		require.Equal(t, 2, rdmacm.PoolConns(pool))
+		require.NoError(t, server.Close())
+		require.Equal(t, 1, rdmacm.PoolConns(pool))
+		another, second := connect(t, d.IPv4, nil, shared) // it is of use still
+		requireTalk(t, another, second)
+		require.Same(t, client.PD(), second.PD())
+		mr, err := client.PD().Alloc(64, 0)
+		require.NoError(t, err)
+		require.NoError(t, another.Close())
+		require.NoError(t, second.Close())
+		var busy *ibverbs.BusyError
+		require.ErrorAs(t, client.Close(), &busy)
+		require.Zero(t, rdmacm.PoolConns(pool))
+		third, fourth := connect(t, d.IPv4, shared, shared) // while something is left of the last one
+		requireTalk(t, third, fourth)
+		require.NotSame(t, client.PD(), third.PD())
+		require.NoError(t, third.Close())
+		require.NoError(t, mr.Close())
+		require.NoError(t, client.Close())
+		require.NoError(t, fourth.Close())
+		require.Zero(t, rdmacm.PoolConns(pool))
 	}
-	ln := listenOn(t, d.IPv4)
-	_, err = rdmacm.Dial(bounded(t), ln.Addr().String(), &rdmacm.Config{Pool: pool})
-	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-func TestNewPoolFails(t *testing.T) {
+// The protection domain of a pool may be the program's, and stays open.
+func TestPoolOnProtectionDomain(t *testing.T) {
 	d := needDevice(t)
-	device := find(t, d.Name)
+	pd, err := find(t, d.Name).AllocPD()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pd.Close()) })
+	mr, err := pd.Alloc(64, ibverbs.AccessLocalWrite)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mr.Close()) })
+	pool := newPool(t, &rdmacm.Pool{PD: pd})
+	for _, config := range []*rdmacm.Config{{Queues: pool}, {Queues: pool, PD: pd}} {
+		client, server := connect(t, d.IPv4, config, config)
+		require.Same(t, pd, client.PD())
+		require.NoError(t, client.Send(bounded(t), mr.Sub(0, 8)))
+		n, err := server.Recv(bounded(t), mr.Sub(8, 8))
+		require.NoError(t, err)
+		require.Equal(t, 8, n)
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+	}
+}
+
+// A pool with sizes that cannot be is refused, and leaves nothing.
+func TestPoolSizes(t *testing.T) {
+	d := needDevice(t)
+	ln := listenOn(t, d.IPv4)
 	for name, tt := range map[string]struct {
-		device *ibverbs.Device
-		config rdmacm.PoolConfig
-		text   string
+		pool *rdmacm.Pool
+		text string
 	}{
-		"no device":          {nil, rdmacm.PoolConfig{}, "device is nil"},
-		"negative entries":   {device, rdmacm.PoolConfig{Entries: -1}, "PoolConfig.Entries is -1"},
-		"negative receives":  {device, rdmacm.PoolConfig{Receives: -1}, "PoolConfig.Receives is -1"},
-		"negative size":      {device, rdmacm.PoolConfig{MessageSize: -1}, "PoolConfig.MessageSize is -1"},
-		"negative unread":    {device, rdmacm.PoolConfig{MaxUnread: -1}, "PoolConfig.MaxUnread is -1"},
-		"largest":            {device, rdmacm.PoolConfig{Entries: math.MaxInt}, "PoolConfig.Entries is"},
-		"too much memory":    {device, rdmacm.PoolConfig{Receives: 1 << 29, MessageSize: 1 << 29}, "bytes, more than"},
-		"more than a device": {device, rdmacm.PoolConfig{Entries: 1 << 29}, "ibv_create_cq"},
+		"negative sends":     {&rdmacm.Pool{Sends: -1}, "Pool.Sends is -1"},
+		"negative receives":  {&rdmacm.Pool{Receives: -1}, "Pool.Receives is -1"},
+		"negative size":      {&rdmacm.Pool{MessageSize: -1}, "Pool.MessageSize is -1"},
+		"negative unread":    {&rdmacm.Pool{MaxUnread: -1}, "Pool.MaxUnread is -1"},
+		"largest":            {&rdmacm.Pool{Sends: math.MaxInt}, "Pool.Sends is"},
+		"too much memory":    {&rdmacm.Pool{Receives: 1 << 29, MessageSize: 1 << 29}, "bytes, more than"},
+		"more than a device": {&rdmacm.Pool{Sends: 1 << 29}, "ibv_create_cq"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool, err := rdmacm.NewPool(tt.device, &tt.config)
-			require.Nil(t, pool)
+			_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(&rdmacm.Config{Queues: tt.pool}))
 			require.ErrorIs(t, err, syscall.EINVAL)
 			require.ErrorContains(t, err, tt.text)
+			require.Zero(t, rdmacm.PoolConns(tt.pool))
 		})
 	}
 }
@@ -177,43 +197,36 @@ func TestNewPoolFails(t *testing.T) {
 func TestSharedConfigMistakes(t *testing.T) {
 	needOwnReceives(t)
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 40})
+	pool := newPool(t, &rdmacm.Pool{Sends: 40})
 	pd, cq := ownQueues(t, d.Name, 64)
 	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
-	closed, err := rdmacm.NewPool(find(t, d.Name), nil)
-	require.NoError(t, err)
-	require.NoError(t, closed.Close())
 	ln := listenOn(t, d.IPv4)
 	for name, tt := range map[string]struct {
 		config rdmacm.Config
 		is     error
 		text   string
 	}{
-		"zero pool":            {rdmacm.Config{Pool: new(rdmacm.Pool)}, os.ErrInvalid, "pool"},
-		"closed pool":          {rdmacm.Config{Pool: closed}, os.ErrClosed, "pool on " + d.Name},
-		"pool and queues":      {rdmacm.Config{Pool: pool, SendCQ: cq, RecvCQ: cq}, syscall.EINVAL, "must be nil"},
-		"pool and SRQ":         {rdmacm.Config{Pool: pool, SRQ: srq}, syscall.EINVAL, "must be nil"},
-		"pool and domain":      {rdmacm.Config{Pool: pool, PD: pd}, syscall.EINVAL, "not that of Config.Pool"},
-		"too much for a pool":  {rdmacm.Config{Pool: pool, SendQueue: 40}, syscall.ENOBUFS, "raise PoolConfig.Entries"},
-		"only SendCQ":          {rdmacm.Config{SendCQ: cq}, syscall.EINVAL, "go together"},
-		"only RecvCQ":          {rdmacm.Config{RecvCQ: cq}, syscall.EINVAL, "go together"},
-		"only SRQ":             {rdmacm.Config{SRQ: srq}, syscall.EINVAL, "needs Config.SendCQ"},
-		"SRQ of another PD":    {rdmacm.Config{SendCQ: cq, RecvCQ: new(ibverbs.CQ)}, os.ErrInvalid, ""},
-		"long queue":           {rdmacm.Config{SendCQ: cq, RecvCQ: cq, SendQueue: 1 << 20}, syscall.EINVAL, "not up to"},
-		"long receives":        {rdmacm.Config{Pool: pool, RecvQueue: 1 << 20}, syscall.EINVAL, "not up to"},
-		"negative with a pool": {rdmacm.Config{Pool: pool, SendQueue: -1}, syscall.EINVAL, "Config.SendQueue is -1"},
+		"pool and domain":      {rdmacm.Config{Queues: pool, PD: pd}, syscall.EINVAL, "Config.PD is not Pool.PD"},
+		"too much for a pool":  {rdmacm.Config{Queues: pool, SendQueue: 40}, syscall.ENOBUFS, "raise Pool.Sends"},
+		"only SendCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq}}, syscall.EINVAL, "are needed"},
+		"only RecvCQ":          {rdmacm.Config{Queues: &rdmacm.PolledQueues{RecvCQ: cq}}, syscall.EINVAL, "are needed"},
+		"only SRQ":             {rdmacm.Config{Queues: &rdmacm.PolledQueues{SRQ: srq}}, syscall.EINVAL, "are needed"},
+		"queue of no device":   {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: new(ibverbs.CQ)}}, os.ErrInvalid, ""},
+		"long queue":           {rdmacm.Config{Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}, SendQueue: 1 << 20}, syscall.EINVAL, "not up to"},
+		"long receives":        {rdmacm.Config{Queues: pool, RecvQueue: 1 << 20}, syscall.EINVAL, "not up to"},
+		"negative with a pool": {rdmacm.Config{Queues: pool, SendQueue: -1}, syscall.EINVAL, "Config.SendQueue is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), &tt.config)
+			conn, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(&tt.config))
 			require.Nil(t, conn)
 			require.ErrorIs(t, err, tt.is)
 			require.ErrorContains(t, err, tt.text)
 		})
 	}
 	// What failed has left nothing in the pool.
-	client, server := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	client, server := connect(t, d.IPv4, &rdmacm.Config{Queues: pool}, &rdmacm.Config{Queues: pool})
 	require.NoError(t, client.Send(bounded(t)))
 	require.NoError(t, server.Close())
 }
@@ -221,18 +234,18 @@ func TestSharedConfigMistakes(t *testing.T) {
 // No mistake of a caller's panics.
 func TestPoolMisuse(t *testing.T) {
 	d := needDevice(t)
-	pool := newPool(t, d.Name, nil)
-	client, _ := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
-	closed, _ := connect(t, d.IPv4, &rdmacm.Config{Pool: pool}, &rdmacm.Config{Pool: pool})
+	pool := newPool(t, &rdmacm.Pool{})
+	client, _ := connect(t, d.IPv4, &rdmacm.Config{Queues: pool}, &rdmacm.Config{Queues: pool})
+	closed, _ := connect(t, d.IPv4, &rdmacm.Config{Queues: pool}, &rdmacm.Config{Queues: pool})
 	require.NoError(t, closed.Close())
 	for name, o := range map[string]any{
-		"nil pool": (*rdmacm.Pool)(nil), "zero pool": new(rdmacm.Pool), "nil connection": (*rdmacm.Conn)(nil),
+		"nil connection":  (*rdmacm.Conn)(nil),
 		"zero connection": new(rdmacm.Conn), "connection": client, "closed connection": closed,
 	} {
 		for _, m := range misuse.Methods(o) {
 			switch m.Name {
 			case "Close", "Shutdown", "ID", "QP", "PD", "Done", "PeerData", "LocalAddr", "RemoteAddr":
-				if name != "nil pool" && name != "zero pool" {
+				{
 					continue
 				}
 			}
@@ -276,7 +289,8 @@ func readOnly(t *testing.T, c *rdmacm.Conn) ibverbs.Segment {
 // A message that is too long for the pool, or for its receive, ends its connection and no other.
 func TestPoolMessageTooLong(t *testing.T) {
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 4, MessageSize: 64})
+	pool := newPool(t, &rdmacm.Pool{Receives: 4, MessageSize: 64})
+	connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool}) // so that what they share is there at the end
 	for name, tt := range map[string]struct{ message, receive int }{
 		"for the pool":    {65, 100},
 		"for its receive": {17, 16},
@@ -284,7 +298,7 @@ func TestPoolMessageTooLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := bounded(t)
-			shared := &rdmacm.Config{Pool: pool}
+			shared := &rdmacm.Config{Queues: pool}
 			client, server := connect(t, d.IPv4, nil, shared)
 			bystander, other := connect(t, d.IPv4, shared, shared)
 			here, there := alloc(t, client, 128), alloc(t, server, 128)
@@ -316,7 +330,7 @@ func requireTalk(t *testing.T, from, to *rdmacm.Conn) {
 	require.Equal(t, 8, n)
 }
 
-// requireWhole checks that a pool without connections and messages has lost nothing.
+// requireWhole checks that a pool without messages has lost nothing.
 func requireWhole(t *testing.T, pool *rdmacm.Pool) {
 	t.Helper()
 	posted, want := rdmacm.PostedReceives(pool)
@@ -327,8 +341,8 @@ func requireWhole(t *testing.T, pool *rdmacm.Pool) {
 func TestPoolReceiverThatNeverReceives(t *testing.T) {
 	const unread, rounds = 40, 100
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 8, MaxUnread: unread})
-	shared := &rdmacm.Config{Pool: pool}
+	pool := newPool(t, &rdmacm.Pool{Receives: 8, MaxUnread: unread})
+	shared := &rdmacm.Config{Queues: pool}
 	lazyPeer, lazy := connect(t, d.IPv4, nil, shared)
 	busyPeer, busy := connect(t, d.IPv4, nil, shared)
 	ctx := bounded(t)
@@ -348,7 +362,7 @@ func TestPoolReceiverThatNeverReceives(t *testing.T) {
 	require.NoError(t, ctx.Err())
 	awaitEnd(t, lazy)
 	require.ErrorIs(t, lazy.Err(), syscall.ENOBUFS)
-	require.ErrorContains(t, lazy.Err(), "PoolConfig.MaxUnread")
+	require.ErrorContains(t, lazy.Err(), "Pool.MaxUnread")
 	in := alloc(t, lazy, 64)
 	for range unread { // what has come is there
 		_, err := lazy.Recv(ctx, in.All())
@@ -365,11 +379,11 @@ func TestPoolReceiverThatNeverReceives(t *testing.T) {
 func TestPoolExhausted(t *testing.T) {
 	const peers, messages = 4, 100
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 2, MessageSize: 64})
+	pool := newPool(t, &rdmacm.Pool{Receives: 2, MessageSize: 64})
 	ctx := bounded(t)
 	var sent, received sync.WaitGroup
 	for range peers {
-		client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool})
+		client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool})
 		out, in := alloc(t, client, 8), alloc(t, server, 8)
 		sent.Go(func() {
 			for i := range messages {
@@ -403,8 +417,8 @@ func TestPoolExhausted(t *testing.T) {
 func TestPoolPeerIsKilled(t *testing.T) {
 	const conns = 200
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 20 * conns, Receives: 64, MessageSize: 1 << 14})
-	shared := &rdmacm.Config{Pool: pool}
+	pool := newPool(t, &rdmacm.Pool{Sends: 20 * conns, Receives: 64, MessageSize: 1 << 14})
+	shared := &rdmacm.Config{Queues: pool}
 	bystander, other := connect(t, d.IPv4, shared, shared)
 	ctx := bounded(t)
 	ln := listenOn(t, d.IPv4)
@@ -417,7 +431,7 @@ func TestPoolPeerIsKilled(t *testing.T) {
 		req, err := ln.Accept(ctx)
 		require.NoError(t, err)
 		served.Go(func() {
-			conn, err := req.Accept(ctx, shared)
+			conn, err := req.Accept(ctx, inPool(shared))
 			if err != nil {
 				t.Error(err)
 				return
@@ -471,7 +485,7 @@ func poolFlood(args []string) error {
 	var all []*rdmacm.Conn
 	var mr *ibverbs.MR
 	for range conns {
-		conn, err := rdmacm.Dial(ctx, args[0], &rdmacm.Config{SendQueue: 4, Pool: pool})
+		conn, err := rdmacm.Dial(ctx, args[0], inPool(&rdmacm.Config{SendQueue: 4, Queues: queuesOf(pool)}))
 		if err != nil {
 			return err
 		}
@@ -484,10 +498,12 @@ func poolFlood(args []string) error {
 		if err != nil {
 			return err
 		}
-		if pool, err = rdmacm.NewPool(device, nil); err != nil {
+		pd, err := device.AllocPD()
+		if err != nil {
 			return err
 		}
-		if mr, err = pool.PD().Alloc(1<<14, 0); err != nil {
+		pool = &rdmacm.Pool{PD: pd}
+		if mr, err = pd.Alloc(1<<14, 0); err != nil {
 			return err
 		}
 	}
@@ -506,8 +522,9 @@ func poolFlood(args []string) error {
 func TestPoolCloseRaces(t *testing.T) {
 	const pairs, rounds, size = 8, 3, 32
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 16, MessageSize: size})
-	shared := &rdmacm.Config{Pool: pool}
+	pool := newPool(t, &rdmacm.Pool{Receives: 16, MessageSize: size})
+	shared := &rdmacm.Config{Queues: pool}
+	connect(t, d.IPv4, nil, shared) // so that what they share is there at the end
 	ctx := bounded(t)
 	var all sync.WaitGroup
 	ln := listenOn(t, d.IPv4)
@@ -523,7 +540,7 @@ func TestPoolCloseRaces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Zero(t, rdmacm.PoolConns(pool))
+	require.Equal(t, 1, rdmacm.PoolConns(pool))
 	requireWhole(t, pool)
 }
 
@@ -533,7 +550,7 @@ func acceptNext(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config)
 	if err != nil {
 		return nil, err
 	}
-	return req.Accept(ctx, config)
+	return req.Accept(ctx, inPool(config))
 }
 
 // raceToClose makes a connection, counts messages, and closes both ends while more go.
@@ -543,7 +560,7 @@ func raceToClose(ctx context.Context, ln *rdmacm.Listener, config *rdmacm.Config
 		server, err = acceptNext(ctx, ln, config)
 		return err
 	})
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(config))
 	if err != nil {
 		return errors.Join(err, <-accepted)
 	}
@@ -637,8 +654,8 @@ func TestPoolManyConnections(t *testing.T) {
 		_, err := fmt.Sscan(n, &conns)
 		require.NoError(t, err)
 	}
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Entries: 2 * 2 * conns, Receives: 256, MessageSize: 64})
-	shared := &rdmacm.Config{Pool: pool, SendQueue: 1, RecvQueue: 1, KeepAlive: -1}
+	pool := newPool(t, &rdmacm.Pool{Sends: 2 * 2 * conns, Receives: 256, MessageSize: 64})
+	shared := &rdmacm.Config{Queues: pool, SendQueue: 1, RecvQueue: 1, KeepAlive: -1}
 	ctx, cancel := context.WithTimeout(t.Context(), scalePatience)
 	defer cancel()
 	ln := listenOn(t, d.IPv4)
@@ -647,19 +664,14 @@ func TestPoolManyConnections(t *testing.T) {
 	var clients []*rdmacm.Conn
 	for range conns {
 		accepted := acceptOne(ctx, ln, shared)
-		client, err := rdmacm.Dial(ctx, ln.Addr().String(), shared)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(shared))
 		require.NoError(t, err)
 		a := <-accepted
 		require.NoError(t, a.err)
 		clients, servers = append(clients, client), append(servers, a.conn)
 	}
 	t.Logf("%d connections in %v", conns, time.Since(began).Round(time.Millisecond))
-	out, err := pool.PD().Alloc(8, ibverbs.AccessLocalWrite)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, out.Close()) }()
-	in, err := pool.PD().Alloc(8, ibverbs.AccessLocalWrite)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, in.Close()) }()
+	out, in := alloc(t, clients[0], 8), alloc(t, servers[0], 8)
 	for i := range conns {
 		binary.NativeEndian.PutUint64(out.Bytes(), uint64(i))
 		require.NoError(t, clients[i].Send(ctx, out.All()))
@@ -687,8 +699,8 @@ const poolConnsEnv = "VERBENA_POOL_CONNS"
 // A transfer that fails, and one whose context ends, are those of their connection only.
 func TestPoolTransferFails(t *testing.T) {
 	d := needDevice(t)
-	pool := newPool(t, d.Name, nil)
-	shared := &rdmacm.Config{Pool: pool}
+	pool := newPool(t, &rdmacm.Pool{})
+	shared := &rdmacm.Config{Queues: pool}
 	client, server := connect(t, d.IPv4, shared, shared)
 	bystander, other := connect(t, d.IPv4, shared, shared)
 	ctx := bounded(t)
@@ -781,7 +793,7 @@ func (p *polled) take() []ibverbs.WC {
 func TestOwnCompletionQueues(t *testing.T) {
 	d := needDevice(t)
 	pd, cq := ownQueues(t, d.Name, 256)
-	own := &rdmacm.Config{PD: pd, SendCQ: cq, RecvCQ: cq}
+	own := &rdmacm.Config{PD: pd, Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq}}
 	ctx := bounded(t)
 	first, firstPeer := connect(t, d.IPv4, own, nil)
 	second, secondPeer := connect(t, d.IPv4, own, own)
@@ -858,7 +870,7 @@ func TestOwnSharedReceives(t *testing.T) {
 	_, err = srq.PostRecv(batch)
 	require.NoError(t, err)
 
-	config := &rdmacm.Config{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: srq}
+	config := &rdmacm.Config{PD: pd, Queues: &rdmacm.PolledQueues{SendCQ: cq, RecvCQ: cq, SRQ: srq}}
 	var peers, ends []*rdmacm.Conn
 	for range conns {
 		peer, end := connect(t, d.IPv4, nil, config)
@@ -869,9 +881,9 @@ func TestOwnSharedReceives(t *testing.T) {
 	_, err = ends[0].PostRecv(mr.Sub(0, 8))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	_, err = ends[0].Recv(ctx, mr.Sub(0, 8))
-	require.ErrorContains(t, err, "Config.SRQ")
+	require.ErrorContains(t, err, "PolledQueues.SRQ")
 	_, err = ends[0].NewReceiver(8)
-	require.ErrorContains(t, err, "Config.SRQ")
+	require.ErrorContains(t, err, "PolledQueues.SRQ")
 	for i, peer := range peers {
 		out := alloc(t, peer, 8)
 		out.Bytes()[0] = byte(i)
@@ -894,80 +906,48 @@ func TestOwnSharedReceives(t *testing.T) {
 	}
 }
 
-// Pool.Close races with dials, accepts, messages and other Closes.
-func TestPoolCloseMeetsDials(t *testing.T) {
+// Connections that come and go, of which each may be the first and the last one
+// of the pool.
+func TestPoolComesAndGoes(t *testing.T) {
+	const dialers, rounds = 4, 20
 	d := needDevice(t)
-	for range 5 {
-		pool, err := rdmacm.NewPool(find(t, d.Name), &rdmacm.PoolConfig{Receives: 4})
-		require.NoError(t, err)
-		shared := &rdmacm.Config{Pool: pool}
-		ln := listenOn(t, d.IPv4)
-		ctx := bounded(t)
-		var all sync.WaitGroup
-		stop := make(chan struct{})
-		for range 4 {
-			all.Go(func() {
-				for {
-					req, err := ln.Accept(ctx)
-					if err != nil {
-						return
-					}
-					c, err := req.Accept(ctx, shared)
-					if err == nil {
-						_ = c.Send(ctx)
-						_ = c.Close()
-					}
+	shared := &rdmacm.Config{Queues: newPool(t, &rdmacm.Pool{Receives: 4})}
+	ln := listenOn(t, d.IPv4)
+	ctx := bounded(t)
+	var all, dials sync.WaitGroup
+	for range dialers {
+		all.Go(func() {
+			for {
+				req, err := ln.Accept(ctx)
+				if err != nil {
+					return
 				}
-			})
-		}
-		var dials sync.WaitGroup
-		for range 4 {
-			dials.Go(func() {
-				for {
-					c, err := rdmacm.Dial(ctx, ln.Addr().String(), shared)
-					if errors.Is(err, os.ErrClosed) {
-						return
-					}
-					if err == nil {
-						_, _ = c.Recv(ctx)
-						_ = c.Close()
-					}
-					select {
-					case <-stop:
-						return
-					default:
-					}
+				c, err := req.Accept(ctx, inPool(shared))
+				if err == nil {
+					_ = c.Send(ctx)
+					err = c.Close()
 				}
-			})
-		}
-		for range 3 {
-			dials.Go(func() {
-				for {
-					err := pool.Close()
-					var busy *ibverbs.BusyError
-					if err == nil {
-						return
-					}
-					if !errors.As(err, &busy) {
-						t.Error(err)
-						return
-					}
-					select {
-					case <-stop:
-						return
-					default:
-						time.Sleep(time.Millisecond)
-					}
+				if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+					t.Error(err)
 				}
-			})
-		}
-		time.Sleep(30 * time.Millisecond)
-		close(stop)
-		dials.Wait()
-		_ = ln.Close()
-		all.Wait()
-		require.NoError(t, pool.Close())
+			}
+		})
+		dials.Go(func() {
+			for range rounds {
+				c, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(shared))
+				if err == nil {
+					_, _ = c.Recv(ctx)
+					err = c.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
+	dials.Wait()
+	require.NoError(t, ln.Close())
+	all.Wait()
 }
 
 // When the pool drops a message, nothing that came behind it is received: there would be a gap.
@@ -984,8 +964,8 @@ func TestPoolHasNoGap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := bounded(t)
-			pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: messages, MessageSize: 8, MaxUnread: tt.unread})
-			client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Pool: pool})
+			pool := newPool(t, &rdmacm.Pool{Receives: messages, MessageSize: 8, MaxUnread: tt.unread})
+			client, server := connect(t, d.IPv4, nil, &rdmacm.Config{Queues: pool})
 			out, in := alloc(t, client, 8), alloc(t, server, 8)
 			for i := range messages {
 				out.Bytes()[0] = byte(i)
@@ -1017,13 +997,13 @@ func TestPoolHasNoGap(t *testing.T) {
 // Ended may use the connection, also when the pool ends it.
 func TestPoolEndedUsesConnection(t *testing.T) {
 	d := needDevice(t)
-	pool := newPool(t, d.Name, &rdmacm.PoolConfig{Receives: 8, MaxUnread: 1})
+	pool := newPool(t, &rdmacm.Pool{Receives: 8, MaxUnread: 1})
 	var server *rdmacm.Conn
 	ended := make(chan error, 1)
 	config := &rdmacm.Config{
-		Pool:  pool,
-		Setup: func(c *rdmacm.Conn) error { server = c; return nil },
-		Ended: func(error) { _, err := server.PostRecv(); ended <- err },
+		Queues: pool,
+		Setup:  func(c *rdmacm.Conn) error { server = c; return nil },
+		Ended:  func(error) { _, err := server.PostRecv(); ended <- err },
 	}
 	client, _ := connect(t, d.IPv4, nil, config)
 	ctx := bounded(t)

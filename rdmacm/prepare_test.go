@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// own is what the caller of a connection with Config.Prepare makes.
+// own is what the caller of a connection with a PreparedQP makes.
 type own struct {
 	channel *ibverbs.CompChannel
 	cq      *ibverbs.CQ
@@ -28,7 +28,7 @@ func newOwn() *own { return &own{ended: make(chan error, 2)} }
 
 func (o *own) config() *rdmacm.Config {
 	return &rdmacm.Config{
-		Prepare: o.prepare,
+		Queues: &rdmacm.PreparedQP{Prepare: o.prepare},
 		Setup: func(c *rdmacm.Conn) error {
 			o.setup.Store(c.QP() != nil)
 			return nil
@@ -76,7 +76,7 @@ func TestPrepare(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	a, b := newOwn(), newOwn()
 	result := acceptOne(ctx, ln, b.config())
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), a.config())
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(a.config()))
 	require.NoError(t, err)
 	accepted := <-result
 	require.NoError(t, accepted.err)
@@ -139,22 +139,23 @@ func TestPrepareShares(t *testing.T) {
 	// A protection domain of its own keeps the accepting end out of forced
 	// pools, which post receives.
 	result := acceptOne(ctx, ln, &rdmacm.Config{PD: pd})
-	client, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{
-		Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
+	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{
+		Queues: &rdmacm.PreparedQP{Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 			require.NotEqual(t, pd, c.PD(), "not yet")
 			qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 2, SRQ: srq})
 			return qp, err
 		},
-		Flushed: func() {
-			flushed++
-			state, err := qp.State()
-			require.NoError(t, err)
-			require.Equal(t, ibverbs.QPStateError, state)
-			wc, err := cq.WaitOne(ctx)
-			require.EqualValues(t, 9, wc.ID())
-			require.ErrorIs(t, err, ibverbs.WCFlushed)
-		},
-	})
+			Flushed: func() {
+				flushed++
+				state, err := qp.State()
+				require.NoError(t, err)
+				require.Equal(t, ibverbs.QPStateError, state)
+				wc, err := cq.WaitOne(ctx)
+				require.EqualValues(t, 9, wc.ID())
+				require.ErrorIs(t, err, ibverbs.WCFlushed)
+			}},
+	}))
+
 	require.NoError(t, err)
 	accepted := <-result
 	require.NoError(t, accepted.err)
@@ -195,8 +196,8 @@ func TestPrepareFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOwn()
 			config := o.config()
-			config.Prepare = func(conn *rdmacm.Conn) (*ibverbs.QP, error) { return c.prepare(o, conn) }
-			_, err := rdmacm.Dial(ctx, ln.Addr().String(), config)
+			config.Queues = &rdmacm.PreparedQP{Prepare: func(conn *rdmacm.Conn) (*ibverbs.QP, error) { return c.prepare(o, conn) }}
+			_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(config))
 			require.ErrorIs(t, err, c.want)
 			require.False(t, o.setup.Load())
 			if o.cq != nil {
@@ -204,15 +205,4 @@ func TestPrepareFails(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Prepare makes its own what connections could share otherwise.
-func TestPrepareSharesNothing(t *testing.T) {
-	d := needDevice(t)
-	ln := listenOn(t, d.IPv4)
-	config := newOwn().config()
-	config.SRQ = new(ibverbs.SRQ)
-	_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), config)
-	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "Config.Prepare creates the queue pair")
 }

@@ -100,13 +100,13 @@ func TestPrivateDataOfConnections(t *testing.T) {
 	for _, n := range []int{0, 1, maxRequestData - 1, maxRequestData, maxRejectData, maxReplyData - 1, maxReplyData} {
 		dialed := make(chan accepted, 1)
 		go func() {
-			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), &rdmacm.Config{PrivateData: filled(min(n, maxRequestData))})
+			conn, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{PrivateData: filled(min(n, maxRequestData))}))
 			dialed <- accepted{conn: conn, err: err}
 		}()
 		req, err := ln.Accept(ctx)
 		require.NoError(t, err)
 		require.Equal(t, padded(filled(min(n, maxRequestData)), maxRequestData), req.PrivateData())
-		server, err := req.Accept(ctx, &rdmacm.Config{PrivateData: filled(n)})
+		server, err := req.Accept(ctx, inPool(&rdmacm.Config{PrivateData: filled(n)}))
 		require.NoError(t, err)
 		client := <-dialed
 		require.NoError(t, client.err)

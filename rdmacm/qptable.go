@@ -7,26 +7,26 @@ import (
 	"sync/atomic"
 )
 
-// qpTable finds the operations of a queue pair by its number. Finding takes no
+// qpTable finds the intake of a queue pair by the pair's number. Finding takes no
 // lock. It is a hash table with linear probing, in which a removed entry becomes
 // gone, and which is made anew when half of it is in use.
 type qpTable struct {
-	entries atomic.Pointer[[]atomic.Pointer[operations]]
+	entries atomic.Pointer[[]atomic.Pointer[pooled]]
 
 	mu   sync.Mutex
 	used int // entries that are not nil
 }
 
 // gone stands for an entry that was removed.
-var gone = new(operations)
+var gone = new(pooled)
 
 const smallestTable = 16
 
 // start returns where to look for a number first, in a table whose size is a power of 2.
 func start(num uint32, size int) int { return int(num*2654435769>>7) & (size - 1) }
 
-// find returns the operations of the queue pair with the number, or nil.
-func (t *qpTable) find(num uint32) *operations {
+// find returns the intake of the queue pair with the number, or nil.
+func (t *qpTable) find(num uint32) *pooled {
 	table := t.entries.Load()
 	if table == nil {
 		return nil
@@ -34,14 +34,14 @@ func (t *qpTable) find(num uint32) *operations {
 	entries := *table
 	for i := start(num, len(entries)); ; i = (i + 1) & (len(entries) - 1) {
 		o := entries[i].Load()
-		if o == nil || o.num == num && o != gone {
+		if o == nil || o != gone && o.num == num {
 			return o
 		}
 	}
 }
 
-// add adds operations by their number, which no others may have.
-func (t *qpTable) add(o *operations) {
+// add adds an intake by its queue pair's number, which no other may have.
+func (t *qpTable) add(o *pooled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	table := t.entries.Load()
@@ -53,8 +53,8 @@ func (t *qpTable) add(o *operations) {
 	t.entries.Store(table)
 }
 
-// put puts operations where there was never any, so that find cannot meet another queue pair's there.
-func put(entries []atomic.Pointer[operations], o *operations) {
+// put puts an intake where there was never any, so that find cannot meet another queue pair's there.
+func put(entries []atomic.Pointer[pooled], o *pooled) {
 	i := start(o.num, len(entries))
 	for entries[i].Load() != nil {
 		i = (i + 1) & (len(entries) - 1)
@@ -63,8 +63,8 @@ func put(entries []atomic.Pointer[operations], o *operations) {
 }
 
 // grow returns a table with what is in the old one, and room for as much again.
-func (t *qpTable) grow(old *[]atomic.Pointer[operations]) *[]atomic.Pointer[operations] {
-	var all []*operations
+func (t *qpTable) grow(old *[]atomic.Pointer[pooled]) *[]atomic.Pointer[pooled] {
+	var all []*pooled
 	if old != nil {
 		for i := range *old {
 			if o := (*old)[i].Load(); o != nil && o != gone {
@@ -76,7 +76,7 @@ func (t *qpTable) grow(old *[]atomic.Pointer[operations]) *[]atomic.Pointer[oper
 	for size < 4*(len(all)+1) {
 		size *= 2
 	}
-	table := make([]atomic.Pointer[operations], size)
+	table := make([]atomic.Pointer[pooled], size)
 	for _, o := range all {
 		put(table, o)
 	}
@@ -84,8 +84,8 @@ func (t *qpTable) grow(old *[]atomic.Pointer[operations]) *[]atomic.Pointer[oper
 	return &table
 }
 
-// remove removes operations, if they are there.
-func (t *qpTable) remove(o *operations) {
+// remove removes an intake, if it is there.
+func (t *qpTable) remove(o *pooled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	table := t.entries.Load()

@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
@@ -29,14 +28,11 @@ type queues struct {
 	pd         *ibverbs.PD
 	foreignPD  bool // pd is the user's
 	channel    *ibverbs.CompChannel
-	cq         *ibverbs.CQ  // its own, or nil
-	srq        *ibverbs.SRQ // of a pool or of the user, or nil
-	leavePool  func()       // from forcePool, or nil
+	cq         *ibverbs.CQ // its own, or nil
 	qp         *ibverbs.QP
 	ops        operations
 
-	answers chan *Event   // receives the event that answers ask
-	within  time.Duration // maximum time for an answer; no limit if not positive
+	answers               // of the ID
 	done    chan struct{} // closed when the connection ends
 	closer  owned.Closer
 	leave   owned.Closer
@@ -47,15 +43,13 @@ type queues struct {
 	made     chan struct{} // closed when the queue pair is made, or cannot be
 	onEnd    func(error)   // Config.Ended, or nil
 	onLog    func(error)   // writes the record of the end, or nil
-	onFlush  func()        // Config.Flushed, or nil
-	flushing atomic.Bool   // onFlush runs
+	flushing atomic.Bool   // PreparedQP.Flushed runs
 
 	flushed    atomic.Pointer[ibverbs.WCError] // first flushed request of a connection
 	wasFlushed bool                            // flushed was set at the last look
 
 	ended atomic.Bool // cause is set
 	mu    sync.Mutex  // guards the fields below
-	asks  bool        // an answer is expected
 	cause error       // why the connection ended
 	with  string      // the peer of a connection that was established, for errors
 
@@ -71,14 +65,6 @@ type queueSizes struct {
 	sendSegments, recvSegments int    // maximum per request
 	inline                     int    // bytes
 	spin                       time.Duration
-	shared                     sharedQueues
-}
-
-// sharedQueues are what a connection shares with others.
-type sharedQueues struct {
-	pool           *Pool       // nil if there is none
-	sendCQ, recvCQ *ibverbs.CQ // of the user, or nil
-	srq            *ibverbs.SRQ
 }
 
 // check rejects sizes that no queue pair can have.
@@ -104,68 +90,50 @@ func notMade(what string) error {
 // be nil. failed is called for failed requests.
 func (c *queues) init(kind string, d *dispatcher, id *ID, pd *ibverbs.PD, failed func(*ibverbs.WCError, error)) {
 	c.kind, c.dispatcher, c.id, c.pd, c.foreignPD = kind, d, id, pd, pd != nil
-	c.ops.failed = failed
-	c.answers, c.done, c.made = make(chan *Event, 1), make(chan struct{}), make(chan struct{})
+	c.ops.queues, c.ops.failed = c, failed
+	c.done, c.made = make(chan struct{}), make(chan struct{})
+	c.answers = newAnswers()
+	c.over, c.why = c.done, c.Err
+	c.stays = func(ctx context.Context) bool { return isShed(ctx) && !c.shed() } // the peer has answered before
 	c.parting = parting{dispatcher: d, id: id, over: make(chan struct{})}
 }
 
+// supply adds completion queues, and a shared receive queue if there is one, to
+// the config of a queue pair. It chooses the operations' collector and intake.
+type supply func(size queueSizes, config *ibverbs.QPConfig) error
+
 // allocate creates everything but the queue pair and returns the queue pair's
 // config.
-func (c *queues) allocate(size queueSizes) (config ibverbs.QPConfig, err error) {
+func (c *queues) allocate(size queueSizes, supply supply) (config ibverbs.QPConfig, err error) {
 	if err := size.check(c.id.name()); err != nil {
 		return config, err
 	}
-	if err := c.choosePD(size.domain()); err != nil {
+	if err := c.choosePD(size.config + ".PD"); err != nil {
 		return config, err
 	}
 	config = ibverbs.QPConfig{
 		MaxSendWR: size.send, MaxRecvWR: size.recv,
 		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
 	}
-	if err := c.allocateQueues(c.pd.Device(), size, &config); err != nil {
+	if err := supply(size, &config); err != nil {
 		return config, err
 	}
 	return config, c.ops.init(size)
 }
 
-// domain names the field of the config that the protection domain comes from.
-func (s queueSizes) domain() string {
-	if s.shared.pool != nil {
-		return s.config + ".Pool"
+// supplyOwn creates a completion queue.
+func (c *queues) supplyOwn(size queueSizes, config *ibverbs.QPConfig) (err error) {
+	o, device := &c.ops, c.pd.Device()
+	if c.channel, err = device.CreateCompChannel(); err != nil {
+		return err
 	}
-	return s.config + ".PD"
-}
-
-// allocateQueues creates completion queues, or takes those that are shared.
-func (c *queues) allocateQueues(device *ibverbs.Device, size queueSizes, config *ibverbs.QPConfig) (err error) {
-	o, s := &c.ops, size.shared
-	o.queues = c // before others of the pool see it
-	switch {
-	case s.pool != nil:
-		if err := s.pool.join(o, size.send+1); err != nil {
-			return err
-		}
-		o.pool, o.collector, c.srq = s.pool, s.pool.collector, s.pool.srq
-		config.SendCQ, config.RecvCQ = s.pool.cq, s.pool.cq
-		config.MaxSendWR++ // for the marker
-	case s.sendCQ != nil:
-		o.collector, o.base, c.srq = new(collector), tagged(tags.Add(1)), s.srq
-		config.SendCQ, config.RecvCQ = s.sendCQ, s.recvCQ
-	default:
-		if c.channel, err = device.CreateCompChannel(); err != nil {
-			return err
-		}
-		c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin})
-		if err != nil {
-			return err
-		}
-		o.collector = newCollector(c.cq, o.handOut)
-		config.SendCQ, config.RecvCQ = c.cq, c.cq
+	c.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: size.send + size.recv, Channel: c.channel, Spin: size.spin})
+	if err != nil {
+		return err
 	}
-	if config.SRQ = c.srq; c.srq != nil {
-		config.MaxRecvWR, config.MaxRecvSGE = 0, 0
-	}
-	return nil
+	config.SendCQ, config.RecvCQ = c.cq, c.cq
+	o.collector = newCollector(c.cq, o.handOut)
+	return o.useOwnReceives(size.recvSegments)
 }
 
 // choosePD allocates a protection domain unless there is one, which comes from the field of the config.
@@ -209,62 +177,6 @@ func (c *queues) naming(err error) error {
 		return err
 	}
 	return fmt.Errorf("%s%s: %w", c.kind, c.with, err)
-}
-
-// isAnswer reports whether ask expects an event. If so, the current event is
-// the answer, and ask expects no other.
-func (c *queues) isAnswer() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	asks := c.asks
-	c.asks = false
-	return asks
-}
-
-// isAsking reports whether ask expects an event.
-func (c *queues) isAsking() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asks
-}
-
-// ask calls start and waits for the event that answers it. It returns an event
-// that reports a failure as an error.
-func (c *queues) ask(ctx context.Context, start func() error) (*Event, error) {
-	c.mu.Lock()
-	c.asks = true
-	c.mu.Unlock()
-	if err := start(); err != nil {
-		c.isAnswer() // no answer will arrive
-		return nil, err
-	}
-	var late <-chan time.Time
-	if c.within > 0 {
-		timer := time.NewTimer(c.within)
-		defer timer.Stop()
-		late = timer.C
-	}
-	ended := ctx.Done()
-	for {
-		select {
-		case ev := <-c.answers:
-			return ev, ev.Err()
-		case <-c.done:
-			select {
-			case ev := <-c.answers: // the answer arrived just before the end
-				return ev, ev.Err()
-			default:
-				return nil, c.Err()
-			}
-		case <-ended:
-			if !isShed(ctx) || c.shed() {
-				return nil, contextError(ctx)
-			}
-			ended = nil // the peer has answered before
-		case <-late:
-			return nil, fmt.Errorf("the peer has not answered within %v, which is Config.HandshakeTimeout: %w", c.within, syscall.ETIMEDOUT)
-		}
-	}
 }
 
 // shed tells the peer that its request has no room. It returns false if the peer
@@ -326,8 +238,8 @@ func (c *queues) flush() {
 	c.ops.mu.Lock() // any post either precedes this or sees the end
 	defer c.ops.mu.Unlock()
 	_ = c.qp.SetError() // the device may be gone
-	if c.ops.pool != nil {
-		c.startDrain()
+	if c.ops.intake != nil {
+		c.ops.intake.flushed()
 	}
 }
 
@@ -425,13 +337,11 @@ func (c *queues) alloc(size int, access ibverbs.AccessFlags) (*ibverbs.MR, error
 // After an error, it can be called again.
 func (c *queues) release(others ...func() error) error {
 	if c.flushing.Load() {
-		return cerr.Busy(c.name(), []string{"Config.Flushed, which is running and is waited for"})
+		return cerr.Busy(c.name(), []string{"PreparedQP.Flushed, which is running and is waited for"})
 	}
 	return c.closer.Do(func() error {
 		if c.qp != nil {
-			if err := c.settle(); err != nil {
-				return err
-			}
+			c.ops.intake.settle()
 		}
 		defer turns.Begin()()
 		var steps []func() error
@@ -448,7 +358,7 @@ func (c *queues) release(others ...func() error) error {
 			steps = append(steps, c.channel.Close)
 		}
 		steps = append(steps, others...)
-		steps = append(steps, c.closeRegions, c.leaveThePool, func() error { return c.leave.Do(c.leaveID) })
+		steps = append(steps, c.closeRegions, c.leaveIntake, func() error { return c.leave.Do(c.leaveID) })
 		if c.pd != nil && !c.foreignPD {
 			steps = append(steps, c.pd.Close)
 		}
@@ -481,23 +391,16 @@ func (c *queues) closeRegions() error {
 	return c.regions.Close()
 }
 
-// leaveThePool makes room in the pool for another connection.
-func (c *queues) leaveThePool() error {
-	if p := c.ops.pool; p != nil {
-		p.leave(&c.ops, c.ops.sends.size+1, c.ops.sending())
+// leaveIntake gives back what the connection has of shared queues.
+func (c *queues) leaveIntake() error {
+	if c.ops.intake == nil {
+		return nil
 	}
-	if c.leavePool != nil {
-		c.leavePool()
-		c.leavePool = nil
-	}
-	return nil
+	return c.ops.intake.leave()
 }
 
 func (c *queues) abortOperations() error {
 	watched.remove(&c.ops)
 	c.ops.abort(c.errClosed())
-	if p := c.ops.pool; p != nil {
-		p.cq.Wake() // in case that who leads has waited for this connection
-	}
 	return nil
 }

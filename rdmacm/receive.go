@@ -178,7 +178,7 @@ func (o *operations) takeUp(segments []ibverbs.Segment) (*Receive, error) {
 		}
 	}
 	// In a pool there may be messages that came before the end.
-	if err := o.over(); err != nil && (o.pool == nil || len(o.kept) > 0) {
+	if err := o.over(); err != nil && (!o.intake.outlives() || len(o.kept) > 0) {
 		return nil, err
 	}
 	if len(o.kept) > 0 {

@@ -4,9 +4,12 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
+	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -39,7 +42,8 @@ type Message struct {
 
 // NewReceiver posts Config.RecvQueue receives of size bytes and returns a
 // Receiver for their messages. The connection's Close releases their memory.
-// Call it in Setup, before the peer can send. Messages for which no receive is
+// Call it in Setup, before the peer can send; Config.MessageSize does that for
+// Conn.Receive. Messages for which no receive is
 // posted wait at the peer, as Config.PeerRNRRetryCount says. A
 // size of 0 is enough for messages that carry only immediate data, such as
 // those of WriteImm.
@@ -53,13 +57,7 @@ func (c *Conn) NewReceiver(size int) (*Receiver, error) {
 	if int64(size) > math.MaxUint32 {
 		return nil, cerr.Refuse("Conn.NewReceiver", c.name(), "size is %d, not less than 4 GiB, as every message is", size)
 	}
-	if c.ops.pool != nil {
-		return c.newPoolReceiver(size)
-	}
-	if c.srq != nil {
-		return nil, c.ops.errForeignReceives()
-	}
-	return c.newReceiver(size, c.ops.postRecv)
+	return c.ops.intake.newReceiver(size)
 }
 
 // NewReceiver posts DatagramConfig.RecvQueue receives of MTU bytes and returns
@@ -72,7 +70,13 @@ func (c *DatagramConn) NewReceiver() (*Receiver, error) {
 }
 
 func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*Receive, error)) (*Receiver, error) {
-	if err := c.ops.receivesNothing(); err != nil {
+	c.ops.mu.Lock()
+	err := c.ops.over()
+	if err == nil {
+		err = c.ops.postedNone()
+	}
+	c.ops.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	r := &Receiver{post: post, posted: make([]slot, c.ops.recvs.size)}
@@ -97,15 +101,19 @@ func (c *queues) newReceiver(size int, post func(*Receive, []ibverbs.Segment) (*
 	return r, nil
 }
 
-// newPoolReceiver returns a Receiver with one receive. Later messages wait in the pool.
-func (c *queues) newPoolReceiver(size int) (*Receiver, error) {
-	if err := c.ops.wantsNothing(); err != nil {
+// newReceiver returns a Receiver with one receive. Later messages wait in the
+// pool. There may be messages although the connection has ended.
+func (o *pooled) newReceiver(size int) (*Receiver, error) {
+	o.mu.Lock()
+	err := o.postedNone()
+	o.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := canHave(2 * size); err != nil {
-		return nil, fmt.Errorf("%s: receiver of %d bytes: %w", c.name(), size, err)
+		return nil, fmt.Errorf("%s: receiver of %d bytes: %w", o.queues.name(), size, err)
 	}
-	r := &Receiver{post: c.ops.postOwn, posted: make([]slot, 1)}
+	r := &Receiver{post: o.postOwn, posted: make([]slot, 1)}
 	r.posted[0].memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
 	r.spare.memory = []ibverbs.Segment{ibverbs.InlineBytes(make([]byte, size))}
 	s := &r.posted[0]
@@ -153,6 +161,50 @@ func (r *Receiver) Next(ctx context.Context) (*Message, error) {
 	s.receive, s.err = r.post(s.receive, s.memory)
 	r.next = (r.next + 1) % len(r.posted)
 	return m, nil
+}
+
+// Messages returns an iterator over the messages that Next returns. It ends after
+// an error, but without one when the peer has closed the connection and all
+// messages have been received. Each message is valid until the next one.
+func (r *Receiver) Messages(ctx context.Context) iter.Seq2[*Message, error] {
+	return messagesOf(func() (*Message, error) { return r.Next(ctx) })
+}
+
+func messagesOf(next func() (*Message, error)) iter.Seq2[*Message, error] {
+	return func(yield func(*Message, error) bool) {
+		for {
+			m, err := next()
+			if errors.Is(err, syscall.ECONNRESET) {
+				return
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Receive waits for a message of at most Config.MessageSize bytes, which must not
+// be 0. It behaves as Next of the Receiver that the connection then has: the
+// message is valid until the next call. While a call waits, another one fails
+// with an error matching syscall.EBUSY.
+func (c *Conn) Receive(ctx context.Context) (*Message, error) {
+	if err := c.self().check(); err != nil {
+		return nil, err
+	}
+	if c.receiver == nil {
+		return nil, cerr.Refuse("Conn.Receive", c.name(), "Config.MessageSize is 0: set it, or call Conn.NewReceiver in Config.Setup")
+	}
+	if c.receiving.Swap(true) {
+		return nil, cerr.Argument("Conn.Receive", c.name(), cerr.InvalidAs(syscall.EBUSY, "another goroutine is receiving"))
+	}
+	defer c.receiving.Store(false)
+	return c.receiver.Next(ctx)
+}
+
+// Messages is Receiver.Messages for the messages that Receive returns.
+func (c *Conn) Messages(ctx context.Context) iter.Seq2[*Message, error] {
+	return messagesOf(func() (*Message, error) { return c.Receive(ctx) })
 }
 
 // Imm returns the message's immediate data and whether there was any.

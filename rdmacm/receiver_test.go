@@ -4,6 +4,7 @@ package rdmacm_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -268,7 +269,7 @@ func TestListenerDevice(t *testing.T) {
 	copy(mr.Bytes(), "for all")
 	for range 2 {
 		server := acceptOne(ctx, ln, &rdmacm.Config{PD: pd})
-		client, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+		client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 		require.NoError(t, err)
 		a := <-server
 		require.NoError(t, a.err)
@@ -286,4 +287,77 @@ func TestListenerDevice(t *testing.T) {
 	require.NoError(t, everywhere.Close())
 	_, err = everywhere.Device()
 	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A connection with a MessageSize receives from the start: a message that is
+// sent at once finds a receive, without Setup, on its own queues and a pool's.
+func TestReceiveFromTheStart(t *testing.T) {
+	needOwnReceives(t)
+	d := needDevice(t)
+	for name, queues := range map[string]rdmacm.Queues{"own": nil, "verbs": new(rdmacm.VerbsQP), "pool": newPool(t, &rdmacm.Pool{})} {
+		t.Run(name, func(t *testing.T) {
+			const messages = 50
+			ctx := bounded(t)
+			config := &rdmacm.Config{Queues: queues, MessageSize: 8, RecvQueue: messages, PeerRNRRetryCount: -1} // none may wait
+			client, server := connect(t, d.IPv4, nil, config)
+			sent := inBackground(func() error {
+				mr, err := client.Alloc(8, 0)
+				if err != nil {
+					return err
+				}
+				for i := range messages {
+					mr.Bytes()[0] = byte(i)
+					if err := client.Send(ctx, mr.All()); err != nil {
+						return err
+					}
+				}
+				return client.Shutdown(ctx)
+			})
+			m, err := server.Receive(ctx)
+			require.NoError(t, err)
+			require.Equal(t, make([]byte, 8), m.Data)
+			next := byte(1)
+			for m, err := range server.Messages(ctx) {
+				require.NoError(t, err)
+				require.Equal(t, next, m.Data[0])
+				next++
+			}
+			require.EqualValues(t, messages, next)
+			require.NoError(t, <-sent)
+			_, err = server.Receive(ctx)
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = server.NewReceiver(8)
+			require.Error(t, err, "its receives are the Receiver's that the connection has")
+		})
+	}
+}
+
+// Receive serves one goroutine at a time, and a connection with a MessageSize.
+func TestReceiveMistakes(t *testing.T) {
+	d := needDevice(t)
+	ctx := bounded(t)
+	client, server := connect(t, d.IPv4, nil, &rdmacm.Config{MessageSize: 8})
+	_, err := client.Receive(ctx)
+	require.ErrorIs(t, err, syscall.EINVAL)
+	require.ErrorContains(t, err, "Config.MessageSize is 0")
+	waits := inBackground(func() error { _, err := server.Receive(ctx); return err })
+	brief, cancel := context.WithCancel(ctx)
+	cancel()
+	soon(t, "the other one waits", func() bool { _, err := server.Receive(brief); return errors.Is(err, syscall.EBUSY) })
+	require.NoError(t, client.Send(ctx))
+	require.NoError(t, <-waits)
+	_, err = server.Receive(brief)
+	require.ErrorIs(t, err, context.Canceled)
+	for m, err := range server.Messages(brief) {
+		require.Nil(t, m)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	require.NoError(t, client.Send(ctx))
+	require.NoError(t, client.Send(ctx))
+	for _, err := range server.Messages(ctx) {
+		require.NoError(t, err)
+		break
+	}
+	_, err = server.Receive(ctx)
+	require.NoError(t, err, "an iterator that ends leaves the later messages")
 }

@@ -22,7 +22,7 @@ func TestRejectAfterPeerGaveUp(t *testing.T) {
 		ln := listenOn(t, d.IPv4)
 		ctx, cancel := context.WithCancel(bounded(t))
 		dialed := inBackground(func() error {
-			_, err := rdmacm.Dial(ctx, ln.Addr().String(), nil)
+			_, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(nil))
 			return err
 		})
 		req, err := ln.Accept(bounded(t))
@@ -61,7 +61,7 @@ func TestRejectAfterPeerGaveUp(t *testing.T) {
 	t.Run("twice", func(t *testing.T) {
 		ln := listenOn(t, d.IPv4)
 		dialed := inBackground(func() error {
-			_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), nil)
+			_, err := rdmacm.Dial(bounded(t), ln.Addr().String(), inPool(nil))
 			return err
 		})
 		req, err := ln.Accept(bounded(t))

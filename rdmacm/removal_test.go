@@ -81,7 +81,7 @@ func connectMany(t *testing.T, ln *rdmacm.Listener, address string, n int, confi
 	p := &pairs{ln: ln, waits: make(chan error, 2*n)}
 	for range n {
 		result := acceptOne(ctx, ln, config)
-		client, err := rdmacm.Dial(ctx, address, config)
+		client, err := rdmacm.Dial(ctx, address, inPool(config))
 		require.NoError(t, err)
 		a := <-result
 		require.NoError(t, a.err)

@@ -20,6 +20,7 @@ import (
 type Request struct {
 	dispatcher  *dispatcher
 	event       *Event
+	config      *Config // the listener's
 	answered    atomic.Bool
 	local, peer netip.AddrPort // remain known after the request is over
 }
@@ -54,7 +55,8 @@ func (r *Request) LocalAddr() netip.AddrPort { return r.local }
 func (r *Request) Event() *Event { return r.event }
 
 // Accept accepts the request and blocks until the connection is up. After an
-// error, the request is over and the peer has been told. The config may be nil.
+// error, the request is over and the peer has been told. If the config is nil,
+// it is ListenConfig.Config of the listener.
 //
 // If the peer gives up, before or during Accept, the error matches
 // syscall.ECONNRESET. If the peer does not continue the handshake, Accept fails
@@ -68,8 +70,11 @@ func (r *Request) Accept(ctx context.Context, config *Config) (*Conn, error) {
 	if err := r.answer("Request.Accept"); err != nil {
 		return nil, err
 	}
+	if config == nil {
+		config = r.config
+	}
 	complete, began := config.withDefaults(), time.Now()
-	if config == nil || config.HandshakeTimeout == 0 {
+	if config.HandshakeTimeout == 0 {
 		complete.HandshakeTimeout = defaultAcceptHandshake
 	}
 	conn, err := r.accept(ctx, complete)

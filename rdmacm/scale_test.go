@@ -84,10 +84,11 @@ func requireScale(t *testing.T, d testdevice.Device, pooled bool) {
 		kind, args = "a pool", append(args, fmt.Sprint(most))
 		device, err := ln.Device() // with two hosts, not the test's
 		require.NoError(t, err)
-		s.pool, err = rdmacm.NewPool(device, crowdPool(most))
+		s.pool = crowdPool(most)
+		s.pool.PD, err = device.AllocPD()
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, s.pool.Close()) })
-		s.memory, err = s.pool.PD().Alloc(16*most, ibverbs.AccessLocalWrite)
+		t.Cleanup(func() { require.NoError(t, s.pool.PD.Close()) })
+		s.memory, err = s.pool.PD.Alloc(16*most, ibverbs.AccessLocalWrite)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.memory.Close()) })
 	}
@@ -294,8 +295,8 @@ func crowd(args []string) error {
 				return err
 			}
 			conns = 1
-			if len(args) > 1 { // the first connection, which has no pool, knows the device
-				if pool, err = first.pool(args[1]); err != nil {
+			if len(args) > 1 { // the first connection has no pool
+				if pool, err = poolOf(args[1]); err != nil {
 					return err
 				}
 			}
@@ -321,21 +322,25 @@ func crowd(args []string) error {
 }
 
 // crowdPool is the configuration of a pool for so many connections.
-func crowdPool(conns int) *rdmacm.PoolConfig {
-	return &rdmacm.PoolConfig{Entries: 17 * (conns + 1), MessageSize: 64}
+func crowdPool(conns int) *rdmacm.Pool {
+	return &rdmacm.Pool{Sends: 17 * (conns + 1), MessageSize: 64}
 }
 
-// pool returns one for so many connections on the client's device.
-func (c *client) pool(conns string) (*rdmacm.Pool, error) {
+// poolOf returns a pool for so many connections.
+func poolOf(conns string) (*rdmacm.Pool, error) {
 	n, err := strconv.Atoi(conns)
 	if err != nil {
 		return nil, err
 	}
-	device, err := c.conn.ID().Device()
-	if err != nil {
-		return nil, err
+	return crowdPool(n), nil
+}
+
+// queuesOf returns a pool as the queues of a config, and nil for none.
+func queuesOf(pool *rdmacm.Pool) rdmacm.Queues {
+	if pool == nil {
+		return nil
 	}
-	return rdmacm.NewPool(device, crowdPool(n))
+	return pool
 }
 
 // roundTrip returns how long the peer takes to answer, with all that lies between
@@ -389,7 +394,7 @@ type client struct {
 func join(ctx context.Context, address string, pool *rdmacm.Pool, number uint64) (*client, error) {
 	c := &client{}
 	var err error
-	if c.conn, err = rdmacm.Dial(ctx, address, &rdmacm.Config{Pool: pool, Setup: receiveFirst(&c.mr, &c.next)}); err != nil {
+	if c.conn, err = rdmacm.Dial(ctx, address, inPool(&rdmacm.Config{Queues: queuesOf(pool), Setup: receiveFirst(&c.mr, &c.next)})); err != nil {
 		return nil, err
 	}
 	return c, c.ask(ctx, number)
@@ -442,12 +447,12 @@ type answering struct {
 
 func accept(ctx context.Context, req *rdmacm.Request, shared sharing) (a answering, err error) {
 	a.mr = shared.memory
-	config := rdmacm.Config{Pool: shared.pool}
+	config := rdmacm.Config{Queues: queuesOf(shared.pool)}
 	if shared.pool != nil {
 		config.SendQueue, config.RecvQueue = 1, 1 // as ucmatose's
 	}
 	config.Setup = receiveFirst(&a.mr, &a.next)
-	a.conn, err = req.Accept(ctx, &config)
+	a.conn, err = req.Accept(ctx, inPool(&config))
 	return a, err
 }
 

@@ -38,10 +38,10 @@ func TestQPTable(t *testing.T) {
 			const stay, come, rounds = 50, 20, 200
 			var table qpTable
 			require.Nil(t, table.find(7))
-			table.remove(new(operations))
-			var staying []*operations
+			table.remove(new(pooled))
+			var staying []*pooled
 			for i := range uint32(stay) {
-				o := &operations{num: 1 + i*stride}
+				o := &pooled{operations: &operations{num: 1 + i*stride}}
 				staying = append(staying, o)
 				table.add(o)
 			}
@@ -63,9 +63,9 @@ func TestQPTable(t *testing.T) {
 				}
 			})
 			for range rounds {
-				var coming []*operations
+				var coming []*pooled
 				for i := range uint32(come) {
-					o := &operations{num: 1<<23 + i*stride}
+					o := &pooled{operations: &operations{num: 1<<23 + i*stride}}
 					coming = append(coming, o)
 					require.True(t, table.find(o.num) == nil)
 					table.add(o)

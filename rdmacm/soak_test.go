@@ -230,10 +230,11 @@ var deeds = []deed{
 func (s *soak) dial(ctx context.Context, w *worker, do verb, number uint32) (*rdmacm.Conn, *ibverbs.MR, error) {
 	var mr *ibverbs.MR
 	o := order{do, uint8(w.n), number}
-	conn, err := rdmacm.Dial(ctx, s.address, &rdmacm.Config{PrivateData: o.bytes(), Setup: func(c *rdmacm.Conn) (err error) {
+	conn, err := rdmacm.Dial(ctx, s.address, inPool(&rdmacm.Config{PrivateData: o.bytes(), Setup: func(c *rdmacm.Conn) (err error) {
 		mr, err = c.Alloc(2*maxMessage, ibverbs.AccessLocalWrite)
 		return err
-	}})
+	}}))
+
 	return conn, mr, err
 }
 
@@ -336,7 +337,7 @@ func (s *soak) beRefused(w *worker) error {
 }
 
 func (s *soak) findNobody(w *worker) error {
-	_, err := rdmacm.Dial(w.ctx, s.nobody, nil)
+	_, err := rdmacm.Dial(w.ctx, s.nobody, inPool(nil))
 	if rejected, ok := errors.AsType[*rdmacm.RejectedError](err); !ok || rejected.Reason != rdmacm.ReasonNoListener {
 		return fmt.Errorf("not rejected, but: %w", err)
 	}
@@ -419,7 +420,7 @@ func (s *soak) closeListener(w *worker) error {
 	}
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := rdmacm.Dial(w.ctx, ln.Addr().String(), nil)
+		_, err := rdmacm.Dial(w.ctx, ln.Addr().String(), inPool(nil))
 		dialed <- err
 	}()
 	for waits && rdmacm.Waiting(ln) == 0 && w.ctx.Err() == nil {
@@ -442,13 +443,14 @@ func (s *soak) crowd(w *worker) error {
 	queue, rounds, seed := w.IntN(4)+1, w.IntN(20)+1, w.Uint32()
 	var mr *ibverbs.MR
 	o := order{echo, uint8(w.n), 0}
-	conn, err := rdmacm.Dial(w.ctx, s.address, &rdmacm.Config{
+	conn, err := rdmacm.Dial(w.ctx, s.address, inPool(&rdmacm.Config{
 		SendQueue: queue, PrivateData: o.bytes(),
 		Setup: func(c *rdmacm.Conn) (err error) {
 			mr, err = c.Alloc(crowdSize*3*crowdPiece, ibverbs.AccessLocalWrite)
 			return err
 		},
-	})
+	}))
+
 	if err != nil {
 		return err
 	}
@@ -541,13 +543,14 @@ func (s *soak) attack(w *worker) error {
 // dialVictim exchanges messages until it is killed.
 func dialVictim(ctx context.Context, address string) error {
 	var mr *ibverbs.MR
-	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{
+	conn, err := rdmacm.Dial(ctx, address, inPool(&rdmacm.Config{
 		PrivateData: order{Do: expectAny}.bytes(),
 		Setup: func(c *rdmacm.Conn) (err error) {
 			mr, err = c.Alloc(2*maxMessage, ibverbs.AccessLocalWrite)
 			return err
 		},
-	})
+	}))
+
 	if err != nil {
 		return err
 	}
@@ -599,7 +602,7 @@ func (s *soak) killServer(w *worker) error {
 	if !lines.Scan() {
 		return errors.Join(errors.New("the victim does not listen"), lines.Err(), w.kill(cmd))
 	}
-	conn, err := rdmacm.Dial(w.ctx, lines.Text(), nil)
+	conn, err := rdmacm.Dial(w.ctx, lines.Text(), inPool(nil))
 	if err != nil {
 		return errors.Join(err, w.kill(cmd))
 	}
@@ -725,7 +728,7 @@ func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 	case giveUp:
 		short, cancel := context.WithTimeout(ctx, time.Duration(o.Number)*time.Microsecond)
 		defer cancel()
-		conn, err := req.Accept(short, nil)
+		conn, err := req.Accept(short, inPool(nil))
 		if err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				s.count("- accepting given up")
@@ -740,13 +743,14 @@ func (s *soak) obey(ctx context.Context, req *rdmacm.Request, o order) error {
 	offer := s.memory.Remote()
 	offer.Addr += uint64(o.Worker) * slotSize
 	var mr *ibverbs.MR
-	conn, err := req.Accept(ctx, &rdmacm.Config{PD: s.pd, PrivateData: offerBytes(offer, slot.Len()), Setup: func(c *rdmacm.Conn) (err error) {
+	conn, err := req.Accept(ctx, inPool(&rdmacm.Config{PD: s.pd, PrivateData: offerBytes(offer, slot.Len()), Setup: func(c *rdmacm.Conn) (err error) {
 		if mr, err = c.Alloc(2*maxMessage, ibverbs.AccessLocalWrite); err != nil {
 			return err
 		}
 		pending, err = c.PostRecv(mr.Sub(0, maxMessage))
 		return err
-	}})
+	}}))
+
 	if err != nil {
 		// A client that closes at once may be gone before its last message of
 		// the handshake has been seen here.

@@ -48,7 +48,7 @@ const (
 	posting
 	checking
 	confirming
-	pooled
+	arrivingInPool
 )
 
 // atomicLen is the size of the value of an atomic operation.
@@ -77,7 +77,7 @@ func (w work) String() string {
 		return fmt.Sprintf("batch of %d requests", w.bytes)
 	case checking:
 		return "check whether the peer answers (Config.KeepAlive)"
-	case pooled:
+	case arrivingInPool:
 		return "receive of the pool"
 	case confirming:
 		return "empty write behind the requests"
@@ -153,7 +153,7 @@ func (o *operations) describe(wc *ibverbs.WCError) error {
 		return wc
 	}
 	if wc.ID&(lastRequest|sharedReceive) == sharedReceive {
-		what.kind = pooled
+		what.kind = arrivingInPool
 	} else if place := wc.ID&^lastRequest - o.base; place < uint64(len(o.inFlight)) {
 		o.mu.Lock()
 		if op := o.inFlight[place]; op != nil {

@@ -49,7 +49,7 @@ func TestNilAndZero(t *testing.T) {
 		require.False(t, ln.Addr().IsValid(), name)
 	}
 	for name, r := range map[string]*rdmacm.Request{"nil": nil, "zero": {}} {
-		require.ErrorIs(t, second(r.Accept(ctx, nil)), os.ErrInvalid, name)
+		require.ErrorIs(t, second(r.Accept(ctx, inPool(nil))), os.ErrInvalid, name)
 		require.ErrorIs(t, r.Reject(nil), os.ErrInvalid, name)
 		require.Nil(t, r.PrivateData(), name)
 	}
@@ -65,12 +65,12 @@ func TestNilAndZero(t *testing.T) {
 	}
 	var nobody context.Context
 	for name, err := range map[string]error{
-		"Dial":                second(rdmacm.Dial(nobody, "192.0.2.1:7", nil)),
+		"Dial":                second(rdmacm.Dial(nobody, "192.0.2.1:7", inPool(nil))),
 		"Listen":              second(rdmacm.Listen(nobody, "192.0.2.1:7", nil)),
 		"DialDatagram":        second(rdmacm.DialDatagram(nobody, "192.0.2.1:7", nil)),
 		"ListenDatagram":      second(rdmacm.ListenDatagram(nobody, ":7", nil)),
 		"JoinGroup":           second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
-		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7", nil)),
+		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7", inPool(nil))),
 		"dialer of datagrams": second((*rdmacm.Dialer)(nil).DialDatagram(ctx, "192.0.2.1:7", nil)),
 	} {
 		require.ErrorContains(t, err, " is nil", name)

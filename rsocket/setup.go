@@ -46,12 +46,13 @@ const (
 
 // rdmaConfig returns the config of the connection below.
 func (c *Conn) rdmaConfig() *rdmacm.Config {
+	qp := &rdmacm.PreparedQP{Prepare: c.prepare}
 	config := rdmacm.Config{
-		Prepare: c.prepare, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout, AckTimeout: c.config.AckTimeout,
+		Queues: qp, Ended: c.ended, ReadDepth: -1, HandshakeTimeout: c.config.HandshakeTimeout, AckTimeout: c.config.AckTimeout,
 		Logger: c.config.Logger,
 	}
 	if c.config.Pool != nil {
-		config.Flushed = c.takeLast
+		qp.Flushed = c.takeLast
 	}
 	return &config
 }

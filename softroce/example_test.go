@@ -33,17 +33,12 @@ func server(ctx context.Context) (address string, messages <-chan string, err er
 	go func() {
 		defer ln.Close()
 		_ = ln.Serve(ctx, func(ctx context.Context, req *rdmacm.Request) {
-			var receiver *rdmacm.Receiver
-			conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-				receiver, err = c.NewReceiver(64)
-				return err
-			}})
+			conn, err := req.Accept(ctx, &rdmacm.Config{MessageSize: 64})
 			if err != nil {
 				return
 			}
 			defer conn.Close()
-			for {
-				m, err := receiver.Next(ctx)
+			for m, err := range conn.Messages(ctx) {
 				if err != nil {
 					return
 				}

@@ -25,7 +25,7 @@ func readmeProgram(t *testing.T) string {
 func TestReadmeShowsTheExample(t *testing.T) {
 	example, err := os.ReadFile("../rdmacm/example_test.go")
 	require.NoError(t, err)
-	_, code, found := strings.Cut(readmeProgram(t), "\n// receive ")
+	_, code, found := strings.Cut(readmeProgram(t), "\n// greet ")
 	require.True(t, found)
 	require.Contains(t, code, "rdmacm.Dial")
 	require.Contains(t, string(example), strings.TrimSpace(code))

@@ -20,7 +20,11 @@ type link struct {
 }
 
 func (l *link) config() *rdmacm.Config {
-	return &rdmacm.Config{SendQueue: 16, RecvQueue: 2, ReadDepth: 1, ManualQP: l.manualQP, Setup: l.setup}
+	config := &rdmacm.Config{SendQueue: 16, RecvQueue: 2, ReadDepth: 1, Setup: l.setup}
+	if l.manualQP {
+		config.Queues = new(rdmacm.VerbsQP)
+	}
+	return config
 }
 
 // setup prepares everything that the peer may ask for.

@@ -10,7 +10,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -68,11 +67,7 @@ func serve(ctx context.Context, address string) error {
 // answer answers the requests of one client until the client closes the
 // connection.
 func answer(ctx context.Context, req *rdmacm.Request) error {
-	var requests *rdmacm.Receiver
-	conn, err := req.Accept(ctx, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {
-		requests, err = c.NewReceiver(maxMessage) // here, because the client may send as soon as it is connected
-		return err
-	}})
+	conn, err := req.Accept(ctx, &rdmacm.Config{MessageSize: maxMessage})
 	if err != nil {
 		return err
 	}
@@ -81,11 +76,7 @@ func answer(ctx context.Context, req *rdmacm.Request) error {
 	if err != nil {
 		return err
 	}
-	for {
-		request, err := requests.Next(ctx)
-		if errors.Is(err, syscall.ECONNRESET) {
-			return nil // the client has closed the connection
-		}
+	for request, err := range conn.Messages(ctx) { // until the client has closed the connection
 		if err != nil {
 			return err
 		}
@@ -94,19 +85,16 @@ func answer(ctx context.Context, req *rdmacm.Request) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // ask sends requests, one after the other, and prints the replies.
 func ask(ctx context.Context, server string, texts []string) error {
-	conn, err := rdmacm.Dial(ctx, server, nil)
+	conn, err := rdmacm.Dial(ctx, server, &rdmacm.Config{MessageSize: maxMessage})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	replies, err := conn.NewReceiver(maxMessage)
-	if err != nil {
-		return err
-	}
 	request, err := conn.Alloc(maxMessage, 0)
 	if err != nil {
 		return err
@@ -119,7 +107,7 @@ func ask(ctx context.Context, server string, texts []string) error {
 		if err := conn.Send(ctx, request.Sub(0, n)); err != nil {
 			return err
 		}
-		reply, err := replies.Next(ctx)
+		reply, err := conn.Receive(ctx)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func dialAndHearTheEnd(ctx context.Context) error {
 }
 
 func dialManually(ctx context.Context) error {
-	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{ManualQP: true})
+	conn, err := rdmacm.Dial(ctx, address, &rdmacm.Config{Queues: new(rdmacm.VerbsQP)})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestEnhancements(t *testing.T) {
 		"the device has none": {
 			nil, func() { device.Next("ibv_query_ece").Returns(int64(syscall.EOPNOTSUPP), 0) }, nil,
 		},
-		"the queue pair is made without": {&rdmacm.Config{ManualQP: true}, func() {}, nil},
+		"the queue pair is made without": {&rdmacm.Config{Queues: new(rdmacm.VerbsQP)}, func() {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.plan()

@@ -144,6 +144,29 @@ func Next(t testing.TB, ch *rdmacm.EventChannel, want rdmacm.EventType) *rdmacm.
 	return ev
 }
 
+// pool is what the connections of Pooled share, or nil.
+var pool *rdmacm.Pool
+
+// SharePool makes connections with configs of Pooled share a pool.
+func SharePool(p *rdmacm.Pool) { pool = p }
+
+// SharesPool reports whether SharePool was called.
+func SharesPool() bool { return pool != nil }
+
+// Pooled returns a config with the pool of SharePool, unless there is none, or
+// the config has queues or a protection domain.
+func Pooled(config *rdmacm.Config) *rdmacm.Config {
+	var out rdmacm.Config
+	if config != nil {
+		out = *config
+	}
+	if pool == nil || out.Queues != nil || out.PD != nil {
+		return config
+	}
+	out.Queues = pool
+	return &out
+}
+
 // Connect returns the two ends of a connection, closed with the test.
 func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Config) (client, server *rdmacm.Conn) {
 	t.Helper()
@@ -155,10 +178,10 @@ func Connect(t testing.TB, ip netip.Addr, clientConfig, serverConfig *rdmacm.Con
 		if err != nil {
 			return err
 		}
-		server, err = request.Accept(ctx, serverConfig)
+		server, err = request.Accept(ctx, Pooled(serverConfig))
 		return err
 	})
-	client, err = rdmacm.Dial(ctx, ln.Addr().String(), clientConfig)
+	client, err = rdmacm.Dial(ctx, ln.Addr().String(), Pooled(clientConfig))
 	require.NoError(t, err)
 	require.NoError(t, <-accepted)
 	require.NoError(t, ln.Close())

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm
+
+import "github.com/verbena-go/verbena/ibverbs"
+
+// intake is how messages come to the receives of a connection. It is chosen
+// once, when the queues are created.
+type intake interface {
+	// places returns how many receives have a place in operations.inFlight,
+	// where recvQueue can be posted.
+	places(recvQueue int) int
+	// take posts a receive. It returns nil if there is no room. If r is nil, it
+	// takes a receive that is not in use, or makes one. own is set for segments of
+	// a Receiver that need no memory that the device reaches.
+	take(r *Receive, segments []ibverbs.Segment, own bool) (*Receive, error)
+	newReceiver(size int) (*Receiver, error)
+	// outlives reports whether messages can be received after the end of the
+	// connection.
+	outlives() bool
+	// flushed is called when the queue pair is in the error state. The caller
+	// holds operations.mu.
+	flushed()
+	// settle waits until shared queues have nothing more to do with the queue
+	// pair, which is about to be destroyed.
+	settle()
+	// abort ends the receives that the device does not have. The caller holds
+	// operations.mu.
+	abort()
+	// leave gives back what the connection has of shared queues. After an error,
+	// it can be called again.
+	leave() error
+}
+
+// ownReceives are posted on the queue pair's own receive queue.
+type ownReceives struct{ *operations }
+
+// useOwnReceives makes the operations have receives of their own.
+func (o *operations) useOwnReceives(segments int) (err error) {
+	o.intake = ownReceives{o}
+	o.recv, err = ibverbs.NewRecvBatch(1, segments)
+	return err
+}
+
+func (o ownReceives) places(recvQueue int) int { return recvQueue }
+func (o ownReceives) outlives() bool           { return false }
+func (o ownReceives) flushed()                 {}
+func (o ownReceives) settle()                  {}
+func (o ownReceives) abort()                   {}
+func (o ownReceives) leave() error             { return nil }
+
+func (o ownReceives) newReceiver(size int) (*Receiver, error) {
+	return o.queues.newReceiver(size, o.postRecv)
+}
+
+func (o ownReceives) take(r *Receive, segments []ibverbs.Segment, _ bool) (*Receive, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.over(); err != nil {
+		return nil, err
+	}
+	if !o.recvs.has(1) {
+		return nil, nil
+	}
+	if r == nil {
+		r = o.takeReceive()
+	}
+	op := &r.operation
+	op.begin(0, &work{kind: receiving, bytes: lengthOf(segments)}, nil)
+	o.recv.Reset()
+	place, id := o.place(op)
+	if o.headers != nil {
+		segments = o.headers.add(op, segments)
+	}
+	err := o.recv.Recv(id, segments...)
+	if err == nil {
+		_, err = o.queues.qp.PostRecv(o.recv)
+	}
+	if err != nil {
+		if o.headers != nil {
+			o.headers.take(op)
+		}
+		o.withdraw(op, place)
+		return nil, err
+	}
+	o.recvs.used++
+	return r, nil
+}

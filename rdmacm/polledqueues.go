@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+)
+
+// PolledQueues are completion queues that the program creates and polls, for
+// Config.Queues. They may serve many connections. The program passes the
+// completions to Conn.Completed; until it does, calls that wait for a transfer or
+// a message do not return. Close the queues after the connections. When Close of
+// a connection has returned, its completions may still be in them.
+type PolledQueues struct {
+	// SendCQ and RecvCQ are the completion queues, which may be the same. Each
+	// must have room for all requests that can be in flight on its connections:
+	// SendQueue and RecvQueue of each, and what the program posts itself.
+	SendCQ, RecvCQ *ibverbs.CQ
+	// SRQ, if not nil, is a shared receive queue of the program, which posts
+	// receives there, with IDs of 1<<63 or more, and takes the messages from
+	// RecvCQ. The methods of the Conn that receive fail, and Config.RecvQueue is
+	// not used. Close waits up to a second until the device has reported that the
+	// connection takes no more receives; see ibverbs.QP.LastWQEReached. The last
+	// completions are in RecvCQ when it returns.
+	SRQ *ibverbs.SRQ
+}
+
+func (q *PolledQueues) check(config *Config, id string) error {
+	switch {
+	case q == nil:
+		return cerr.Refuse(opCreateQP, id, "Config.Queues is a nil *PolledQueues")
+	case q.SendCQ == nil || q.RecvCQ == nil:
+		return cerr.Refuse(opCreateQP, id, "PolledQueues.SendCQ and PolledQueues.RecvCQ are needed; they may be the same")
+	case q.SRQ != nil && config.MessageSize > 0:
+		return cerr.Refuse(opCreateQP, id, "Config.MessageSize needs receives of the connection's own, and they are in PolledQueues.SRQ")
+	}
+	return config.checkTagged(id)
+}
+
+// checkTagged checks the sizes of a connection whose request IDs have a tag.
+func (c *Config) checkTagged(id string) error {
+	const most = 1<<(placeBits-1) - 1
+	if c.SendQueue > most || c.RecvQueue > most {
+		return cerr.Refuse(opCreateQP, id, "Config.SendQueue is %d and Config.RecvQueue %d, not up to %d with completion queues that are shared",
+			c.SendQueue, c.RecvQueue, most)
+	}
+	return c.checkSizes(id)
+}
+
+// tags counts the connections that use completion queues of the program.
+var tags atomic.Uint64
+
+func (q *PolledQueues) create(c *Conn) error {
+	return c.createQueues(func(size queueSizes, config *ibverbs.QPConfig) error {
+		o := &c.ops
+		o.collector, o.base = new(collector), tagged(tags.Add(1))
+		config.SendCQ, config.RecvCQ = q.SendCQ, q.RecvCQ
+		if q.SRQ == nil {
+			return o.useOwnReceives(size.recvSegments)
+		}
+		o.intake = foreignReceives{o}
+		config.SRQ, config.MaxRecvWR, config.MaxRecvSGE = q.SRQ, 0, 0
+		return nil
+	}, c.createQP)
+}
+
+// foreignReceives are in PolledQueues.SRQ, where the program posts them.
+type foreignReceives struct{ *operations }
+
+func (o foreignReceives) places(int) int { return 0 }
+func (o foreignReceives) outlives() bool { return false }
+func (o foreignReceives) flushed()       {}
+func (o foreignReceives) abort()         {}
+func (o foreignReceives) leave() error   { return nil }
+
+func (o foreignReceives) take(*Receive, []ibverbs.Segment, bool) (*Receive, error) {
+	return nil, o.refused()
+}
+
+func (o foreignReceives) newReceiver(int) (*Receiver, error) { return nil, o.refused() }
+
+func (o foreignReceives) refused() error {
+	return cerr.Argument("ibv_post_recv", o.queues.name(), cerr.InvalidAs(syscall.EINVAL,
+		"the connection takes its receives from PolledQueues.SRQ: post them there"))
+}
+
+func (o foreignReceives) settle() {
+	o.queues.flush()
+	awaitLastWQE(o.queues.qp)
+}
+
+// Completed takes a completion of a connection with PolledQueues, which the
+// program has polled. It reports whether the completion
+// was of a request of the Conn's own: then the program has nothing more to do
+// with it. Otherwise it was of one that the program has posted on QP, whose ID is
+// 1<<63 or more, or of a receive in PolledQueues.SRQ; if it failed, Err is set.
+//
+// Pass each completion whose WC.QPNum is that of QP, in the order in which they
+// were polled: those of requests that the Conn posts for KeepAlive too. One that
+// comes after Close is of no effect. Completed does not block, calls no function
+// of the program, and allocates nothing unless the request has failed. It may be
+// called from everywhere, also from the functions of Config.
+//
+// A program that does not poll has connections whose calls do not return; it
+// should poll at least every Config.KeepAlive, or turn that off, because a check
+// that does not complete in time ends the connection. On other connections
+// Completed does nothing and returns false.
+func (c *Conn) Completed(wc *ibverbs.WC) bool {
+	if c.self().check() != nil || wc == nil || !c.ops.polledByUser() || wc.QPNum() != c.ops.num {
+		return false
+	}
+	o := &c.ops
+	own := wc.ID() < userRequest && o.isOwn(wc.ID())
+	if !own && wc.ID() < userRequest {
+		return false // of an earlier queue pair with the same number
+	}
+	o.note(wc)
+	if own {
+		o.mu.Lock()
+		o.complete(wc)
+		o.mu.Unlock()
+	}
+	return own
+}

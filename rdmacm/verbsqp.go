@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm
+
+import "github.com/verbena-go/verbena/ibverbs"
+
+// A VerbsQP, for Config.Queues, is a queue pair that the Conn creates with verbs
+// instead of librdmacm. The connection then lacks the enhancements (ECE) that
+// librdmacm negotiates with the peer. The zero value and a nil *VerbsQP are
+// usable.
+type VerbsQP struct{}
+
+func (*VerbsQP) check(config *Config, id string) error { return config.checkSizes(id) }
+
+func (*VerbsQP) create(c *Conn) error {
+	c.byVerbs = true
+	return c.createQueues(c.supplyOwn, func(config ibverbs.QPConfig) (err error) {
+		if c.qp, err = c.pd.CreateQP(config); err != nil {
+			return err
+		}
+		return c.moveQP(nil, ibverbs.QPStateInit) // so that receives can be posted
+	})
+}
