@@ -44,7 +44,7 @@ const noticePatience = time.Second
 // orFull returns the peer's reason for a dialer's handshake that has failed, if
 // that is a full backlog: the listener may withdraw its acceptance.
 func (c *Conn) orFull(ctx context.Context, err error) error {
-	if !errors.Is(err, errGone) {
+	if !errors.Is(err, backlog.ErrGone) {
 		return err
 	}
 	timer := time.NewTimer(noticePatience)
@@ -55,7 +55,7 @@ func (c *Conn) orFull(ctx context.Context, err error) error {
 	case <-timer.C:
 	}
 	if cause := c.Err(); errors.Is(cause, ErrBacklogFull) {
-		return fmt.Errorf("%w: %w", errGone, cause)
+		return fmt.Errorf("%w: %w", backlog.ErrGone, cause)
 	}
 	return err
 }

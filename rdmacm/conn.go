@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/turns"
 )
@@ -269,23 +270,20 @@ func (c *Conn) establish() error {
 	return c.id.Establish()
 }
 
-// errGone is the error of a handshake that the peer has not finished.
-var errGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
-
-// orGone returns an error matching errGone if the peer gave up during the
+// orGone returns an error matching backlog.ErrGone if the peer gave up during the
 // handshake, and err otherwise. C then fails every step with EINVAL; asking it
 // for the queue pair's attributes distinguishes that from a wrong
 // configuration.
 func (c *Conn) orGone(err error) error {
 	if _, ok := errors.AsType[*RejectedError](err); ok && c.id.Request() != nil {
-		return fmt.Errorf("%w: %w", errGone, err)
+		return fmt.Errorf("%w: %w", backlog.ErrGone, err)
 	}
 	failed, ok := errors.AsType[*EventError](err)
 	if !errors.Is(err, syscall.EINVAL) && !(ok && failed.Type == EventConnectError) {
 		return err
 	}
 	if _, _, stateErr := c.id.InitQPAttr(ibverbs.QPStateInit); errors.Is(stateErr, syscall.EINVAL) {
-		return errGone
+		return backlog.ErrGone
 	}
 	return err
 }

@@ -843,7 +843,7 @@ func (id *ID) reject(op string, call func(*librdmacm.CmId, unsafe.Pointer, uint8
 		return err
 	})
 	if isGone {
-		return fmt.Errorf("%w: %w", errGone, err)
+		return fmt.Errorf("%w: %w", backlog.ErrGone, err)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -154,7 +155,7 @@ func (r *Request) Reject(privateData []byte) error {
 
 func (r *Request) reject(privateData []byte) error {
 	err := r.event.ID.Reject(privateData)
-	if errors.Is(err, errGone) {
+	if errors.Is(err, backlog.ErrGone) {
 		err = nil
 	}
 	return errors.Join(err, r.drop())

@@ -134,7 +134,7 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	}
 	s.sends, s.receives = conns*config.SendQueue, conns*each
 	if p.Receives > 0 {
-		s.receives = min(p.Receives, attr.MaxSRQWR)
+		s.receives = min(p.Receives, attr.MaxSRQWR, attr.MaxCQE-s.sends)
 	}
 	if s.pd, err = device.AllocPD(); err != nil {
 		return s, err

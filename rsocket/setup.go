@@ -89,7 +89,7 @@ func (c *Conn) prepare(rdma *rdmacm.Conn) (*ibverbs.QP, error) {
 		return nil, err
 	}
 	defer turns.Make()()
-	most := min(attr.MaxQPWR, math.MaxUint16-1)
+	most := min(attr.MaxQPWR, math.MaxUint16-1, attr.MaxCQE/2) // both share a completion queue
 	c.config.SendQueue = min(max(c.config.SendQueue, minQueue), most)
 	c.config.RecvQueue = min(max(c.config.RecvQueue, minQueue), most-spareReceives)
 	if err := c.createQP(rdma); err != nil {

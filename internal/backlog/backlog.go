@@ -41,6 +41,14 @@ func defaultIn(file string) int {
 // ErrFull is the error of a request for which a listener had no room.
 var ErrFull = errors.New("the listener's backlog is full")
 
+// ErrGone is the error of a handshake that the peer does not finish. A listener
+// that needs the place of a handshake destroys it, and on devices of the kernel
+// the dialer does not learn the reason.
+var ErrGone = fmt.Errorf("the peer has given up: %w", syscall.ECONNRESET)
+
+// maxGone is how many errors matching ErrGone end a Retry.
+const maxGone = 8
+
 // shortest and longest bound the pause before another attempt. The first pauses
 // are short, since a listener usually has room again at once.
 const shortest, longest = 20 * time.Millisecond, 5 * time.Second
@@ -52,10 +60,10 @@ const limit = time.Minute
 type retries struct{}
 
 // Retry calls dial again, after growing pauses, while its error matches
-// ErrFull. It gives up when ctx ends, or after patience, or after limit if
-// patience is not positive. what names the patience in the error. A Retry
-// nested in dial, with the context that Retry passes to dial, calls its
-// function only once.
+// ErrFull, or ErrGone fewer than maxGone times. It gives up when ctx ends, or
+// after patience, or after limit if patience is not positive. what names the
+// patience in the error. A Retry nested in dial, with the context that Retry
+// passes to dial, calls its function only once.
 func Retry(ctx context.Context, patience time.Duration, what string, dial func(ctx context.Context) error) error {
 	if ctx.Value(retries{}) != nil {
 		return dial(ctx)
@@ -66,12 +74,19 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 	if given <= 0 {
 		given = limit
 	}
+	gone := 0
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := dial(inner)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrFull) {
+		why := ErrFull
+		if !errors.Is(err, ErrFull) && errors.Is(err, ErrGone) && ctx.Err() == nil {
+			if gone++; gone == maxGone {
+				return err
+			}
+			why = ErrGone
+		} else if !errors.Is(err, ErrFull) {
 			if pause > shortest && ctx.Err() != nil { // explains why there were several attempts
 				err = fmt.Errorf("%w: %w", ErrFull, err)
 			}
@@ -80,6 +95,9 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 		// The random part spreads peers that were refused together.
 		next := pause/2 + rand.N(pause)
 		if time.Since(began)+next > given {
+			if why == ErrGone {
+				return err
+			}
 			if patience > 0 {
 				return fmt.Errorf("%w, and was for %v, which is %s: %w", ErrFull, given, what, syscall.ETIMEDOUT)
 			}
@@ -90,7 +108,7 @@ func Retry(ctx context.Context, patience time.Duration, what string, dial func(c
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", ErrFull, netpoll.ContextError(ctx))
+			return fmt.Errorf("%w: %w", why, netpoll.ContextError(ctx))
 		}
 	}
 }

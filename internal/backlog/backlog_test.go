@@ -122,3 +122,35 @@ func TestRetryNested(t *testing.T) {
 		require.Equal(t, 3, inner)
 	})
 }
+
+// A dial that the peer gave up comes again, some times.
+func TestRetryGone(t *testing.T) {
+	gone := fmt.Errorf("handshake: %w", ErrGone)
+	for name, tt := range map[string]struct {
+		times int
+		then  error
+		calls int
+	}{
+		"then room":    {2, nil, 3},
+		"then refused": {2, syscall.ECONNREFUSED, 3},
+		"for good":     {1000, nil, maxGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				err := Retry(t.Context(), time.Minute, "its name", func(context.Context) error {
+					if calls++; calls <= tt.times {
+						return gone
+					}
+					return tt.then
+				})
+				require.Equal(t, tt.calls, calls)
+				if tt.times >= maxGone {
+					require.Equal(t, gone, err)
+				} else {
+					require.Equal(t, tt.then, err)
+				}
+			})
+		})
+	}
+}
