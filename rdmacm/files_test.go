@@ -56,8 +56,10 @@ func opener(args []string) error {
 		}
 		here := netip.AddrPortFrom(netip.MustParseAddr(args[1]), 0).String()
 		for call, f := range map[string]func() (interface{ Close() error }, error){
-			"Listen":            func() (interface{ Close() error }, error) { return rdmacm.Listen(context.Background(), here, nil) },
-			"ListenDatagram":    func() (interface{ Close() error }, error) { return rdmacm.ListenDatagram(context.Background(), here, nil) },
+			"Listen": func() (interface{ Close() error }, error) { return rdmacm.Listen(context.Background(), here, nil) },
+			"ListenDatagram": func() (interface{ Close() error }, error) {
+				return rdmacm.ListenDatagram(context.Background(), here, nil)
+			},
 			"Dial":              func() (interface{ Close() error }, error) { return rdmacm.Dial(context.Background(), args[2], nil) },
 			"NewEventChannel":   func() (interface{ Close() error }, error) { return rdmacm.NewEventChannel() },
 			"rsocket.Listen":    func() (interface{ Close() error }, error) { return rsocket.Listen("rdma", here) },
