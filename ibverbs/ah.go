@@ -85,7 +85,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if err := libibverbs.InitAhFromWc(d.raw, n, &alone, &header, &raw); err != nil {
 		return AHAttr{}, wrap(d.Name(), err)
 	}
-	return ahAttrOf(&raw), nil
+	return AHAttrFromRaw(&raw), nil
 }
 
 // received checks a received datagram and returns its header. The header is
@@ -217,7 +217,11 @@ func towards(name string, a *libibverbs.AhAttr, err error) string {
 	return name
 }
 
-func ahAttrOf(raw *libibverbs.AhAttr) AHAttr {
+// AHAttrFromRaw converts a path from C's form. That of nil is the zero value.
+func AHAttrFromRaw(raw *libibverbs.AhAttr) AHAttr {
+	if raw == nil {
+		return AHAttr{}
+	}
 	a := AHAttr{
 		Port: int(raw.PortNum), DLID: raw.Dlid, SL: raw.Sl, SrcPathBits: raw.SrcPathBits,
 		StaticRate: Rate(raw.StaticRate),

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/batchmem"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/mem"
 	"github.com/verbena-go/verbena/internal/object"
 )
 
@@ -27,7 +25,8 @@ func noBatch(op, object string) error {
 
 // arena is memory outside Go's heap for a batch's requests and their segments,
 // which C reads directly. Request i always points at its segments, which start
-// at place(i).
+// at place(i). The collector frees the memory together with the arena, so code
+// that uses the memory must keep the arena alive.
 type arena[T any] struct {
 	wrs      []T
 	sges     []libibverbs.Sge
@@ -35,29 +34,13 @@ type arena[T any] struct {
 	n        int // requests in use
 }
 
-const (
-	maxRequests = 1 << 20
-	maxSegments = 1 << 10
-)
-
 func newArena[T any](requests, segments int) (*arena[T], error) {
-	if requests < 1 || segments < 0 || requests > maxRequests || segments > maxSegments {
-		return nil, cerr.Refuse("make a batch", "", "%d requests with %d segments each, not 1 to %d with 0 to %d",
-			requests, segments, maxRequests, maxSegments)
-	}
-	var wr T
-	bytes := int(unsafe.Sizeof(wr)) * requests
-	memory, err := mem.Alloc(bytes + int(unsafe.Sizeof(libibverbs.Sge{}))*requests*segments)
+	a := &arena[T]{segments: segments}
+	var err error
+	a.wrs, a.sges, err = batchmem.Alloc[T](a, requests, segments)
 	if err != nil {
-		return nil, fmt.Errorf("batch of %d requests with %d segments each: %w", requests, segments, err)
+		return nil, err
 	}
-	a := &arena[T]{wrs: unsafe.Slice((*T)(unsafe.Pointer(&memory[0])), requests), segments: segments}
-	if segments > 0 {
-		a.sges = unsafe.Slice((*libibverbs.Sge)(unsafe.Pointer(&memory[bytes])), requests*segments)
-	}
-	// Memory may be freed in any order, so the collector can free it. Any code
-	// that uses it must keep the arena alive.
-	runtime.AddCleanup(a, func(m []byte) { _ = mem.Free(m) }, memory)
 	return a, nil
 }
 

@@ -192,6 +192,9 @@ func (cq *CQ) create(config CQConfig) (err error) {
 	return nil
 }
 
+// Device returns the device that the queue belongs to.
+func (cq *CQ) Device() *Device { return cq.device }
+
 // Cap returns how many completions the queue can hold.
 func (cq *CQ) Cap() int { return int(cq.entries.Load()) }
 

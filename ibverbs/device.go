@@ -185,16 +185,16 @@ func openFirst(what string, match func(DeviceEntry) bool) (*Device, error) {
 	case raw == nil:
 		return nil, noDevice(what, names, kernelSysfs.devices())
 	}
-	return openedContext(raw, device.Name), nil
+	d := new(Device)
+	d.init(raw, device.Name)
+	return d, nil
 }
 
-// openedContext returns a Device for a C device. Close closes both.
-func openedContext(raw *libibverbs.Context, name string) *Device {
-	c := &Device{
-		raw: raw, vectors: int(raw.NumCompVectors), destroy: func() error { return libibverbs.CloseDevice(raw) },
-	}
-	c.object.Init(name)
-	return c
+// init makes d the Device of a C device. Close closes both.
+func (d *Device) init(raw *libibverbs.Context, name string) {
+	d.raw, d.vectors = raw, int(raw.NumCompVectors)
+	d.destroy = func() error { return libibverbs.CloseDevice(raw) }
+	d.object.Init(name)
 }
 
 // noDevice returns the error for a device that was not found. It takes the

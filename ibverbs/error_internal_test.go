@@ -40,16 +40,6 @@ func TestPostErrorText(t *testing.T) {
 	}
 }
 
-func TestPosition(t *testing.T) {
-	wrs := make([]libibverbs.SendWr, 3)
-	for i := range wrs {
-		require.Equal(t, i, position(wrs, &wrs[i]))
-	}
-	require.Zero(t, position(wrs, nil))
-	require.Zero(t, position(wrs[:2], &wrs[2]), "not of this batch")
-	require.Zero(t, position(wrs[1:], &wrs[0]), "not of this batch")
-}
-
 // A nil or zero object of this package answers with an error, wherever there
 // is one to give.
 func TestNotOpened(t *testing.T) {

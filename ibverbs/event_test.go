@@ -17,7 +17,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
@@ -342,7 +342,8 @@ func TestEachEventOnce(t *testing.T) {
 	r := openOwn(t)
 	other := must(ibverbs.Open(r.device.Name))(t)
 	r.cleanup(other)
-	second := bridge.RDMACM.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)
+	second := new(ibverbs.Device)
+	sealed.Open(second.Internals()).InitForeign(r.c.Raw(), func() error { return nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var readers sync.WaitGroup

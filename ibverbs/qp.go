@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/batchmem"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/datapath"
 	"github.com/verbena-go/verbena/internal/object"
@@ -177,6 +178,9 @@ func (qp *QP) Cap() QPCap { return qp.cap }
 
 // SendOps returns the requests that can be posted through the ibv_wr functions.
 func (qp *QP) SendOps() SendOpsFlags { return qp.sendOps }
+
+// Device returns the device that the queue pair belongs to.
+func (qp *QP) Device() *Device { return qp.device }
 
 // PD returns the protection domain of the queue pair, or nil if XRCD.OpenQP
 // opened it.
@@ -400,7 +404,7 @@ func (qp *QP) Query() (QPAttr, error) {
 	if err := libibverbs.QueryQp(qp.raw, &attr, int32(queried), &init); err != nil {
 		return QPAttr{}, wrap(qp.object.Name(), err)
 	}
-	return qpAttrOf(&attr), nil
+	return QPAttrFromRaw(&attr), nil
 }
 
 // State asks the device for the queue pair's state; see ibv_query_qp(3). It
@@ -673,7 +677,7 @@ func (qp *QP) notSent(wrs []libibverbs.SendWr, p *datapath.Posted) (int, error) 
 	if p.None != 0 {
 		op = "ibv_wr_complete"
 	}
-	e := &PostError{Index: position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
+	e := &PostError{Index: batchmem.Position(wrs, (*libibverbs.SendWr)(p.Bad)), Err: wrap(qp.object.Name(), cerr.Code(op, p.Value, p.Errno))}
 	e.ID = wrs[e.Index].WrId
 	if e.None = p.None != 0; !e.None {
 		return e.Index, e
@@ -725,18 +729,8 @@ func (b *RecvBatch) post(to *object.Object, post func(first *libibverbs.RecvWr) 
 // failed returns how many receives were posted, and a *PostError for bad.
 func (b *RecvBatch) failed(to *object.Object, bad *libibverbs.RecvWr, err error) (int, error) {
 	wrs := b.arena.used()
-	i := position(wrs, bad)
+	i := batchmem.Position(wrs, bad)
 	return i, &PostError{Index: i, ID: wrs[i].WrId, Err: wrap(to.Name(), err)}
-}
-
-// position returns the index of the request that C could not post, or 0 if C
-// does not say which it is.
-func position[T any](wrs []T, bad *T) int {
-	offset := uintptr(unsafe.Pointer(bad)) - uintptr(unsafe.Pointer(&wrs[0]))
-	if i := offset / unsafe.Sizeof(wrs[0]); bad != nil && i < uintptr(len(wrs)) {
-		return int(i)
-	}
-	return 0
 }
 
 // PostError reports a request of a batch that could not be posted. The requests

@@ -546,7 +546,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 		return Destination{}, err
 	}
 	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
-	ah, err := pd.CreateAH(ahAttrOf(&way))
+	ah, err := pd.CreateAH(AHAttrFromRaw(&way))
 	if err != nil {
 		return Destination{}, explainGIDs(err, local, peer)
 	}

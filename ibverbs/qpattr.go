@@ -109,15 +109,20 @@ func (a *QPAttr) raw(mask QPAttrMask) (libibverbs.QpAttr, error) {
 	return r, err
 }
 
-func qpAttrOf(r *libibverbs.QpAttr) QPAttr {
+// QPAttrFromRaw converts attributes of a queue pair from C's form. Those of nil
+// are the zero value.
+func QPAttrFromRaw(r *libibverbs.QpAttr) QPAttr {
+	if r == nil {
+		return QPAttr{}
+	}
 	return QPAttr{
 		State: r.QpState, CurState: r.CurQpState, NotifyDrained: r.EnSqdAsyncNotify != 0, Draining: r.SqDraining != 0,
 		Access: AccessFlags(r.QpAccessFlags), Port: int(r.PortNum), PKeyIndex: int(r.PkeyIndex), QKey: r.Qkey,
-		Path: ahAttrOf(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
+		Path: AHAttrFromRaw(&r.AhAttr), PathMTU: MTU(r.PathMtu), DestQPNum: r.DestQpNum,
 		RecvPSN: r.RqPsn, SendPSN: r.SqPsn, MinRNRTimer: rnrTimerOf(r.MinRnrTimer),
 		Timeout: timeoutOf(r.Timeout), RetryCount: int(r.RetryCnt), RNRRetryCount: int(r.RnrRetry),
 		MaxReadAtomic: int(r.MaxRdAtomic), MaxDestReadAtomic: int(r.MaxDestRdAtomic),
-		Migration: r.PathMigState, AltPath: ahAttrOf(&r.AltAhAttr), AltPKeyIndex: int(r.AltPkeyIndex),
+		Migration: r.PathMigState, AltPath: AHAttrFromRaw(&r.AltAhAttr), AltPKeyIndex: int(r.AltPkeyIndex),
 		AltTimeout: timeoutOf(r.AltTimeout), RateLimit: r.RateLimit, Cap: qpCapOf(r.Cap),
 	}
 }

@@ -32,7 +32,7 @@ func TestQPAttrBothWays(t *testing.T) {
 	}
 	raw, err := a.raw(^libibverbs.IBV_QP_CAP)
 	require.NoError(t, err)
-	require.Equal(t, a, qpAttrOf(&raw))
+	require.Equal(t, a, QPAttrFromRaw(&raw))
 	require.EqualValues(t, 14, raw.Timeout)
 	require.EqualValues(t, 12, raw.MinRnrTimer)
 	require.EqualValues(t, 1, raw.AhAttr.IsGlobal)
@@ -41,7 +41,7 @@ func TestQPAttrBothWays(t *testing.T) {
 
 	raw.SqDraining = 1
 	raw.Cap = libibverbs.QpCap{MaxSendWr: 1, MaxRecvWr: 2, MaxSendSge: 3, MaxRecvSge: 4, MaxInlineData: 5}
-	back := qpAttrOf(&raw)
+	back := QPAttrFromRaw(&raw)
 	require.True(t, back.Draining)
 	require.Equal(t, QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5}, back.Cap)
 }

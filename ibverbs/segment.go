@@ -129,10 +129,19 @@ func (s *Segment) owner() *MR { return s.mr.itself }
 // written returns an error if the device may not write to a sound segment.
 func written(segments []Segment) error {
 	for k := range segments {
-		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.n > 0 && s.sound() {
-			return cerr.Invalid("segment %d: %s is without AccessLocalWrite, so the device cannot write to it",
-				k, s.mr.object.Name())
+		if s := &segments[k]; s.mr != nil && s.mr.readOnly && s.sound() {
+			if err := s.checkWrite(); err != nil {
+				return inSegment(k, err)
+			}
 		}
+	}
+	return nil
+}
+
+// checkWrite returns an error if the device may not write to a sound segment.
+func (s Segment) checkWrite() error {
+	if s.mr.readOnly && s.n > 0 {
+		return cerr.Invalid("%s is without AccessLocalWrite, so the device cannot write to it", s.mr.object.Name())
 	}
 	return nil
 }
@@ -167,47 +176,32 @@ func (s Segment) inside() error {
 	return nil
 }
 
-// checkRecv returns an error unless the program can write to the segments what
-// a device could.
-func checkRecv(segments []Segment) error {
-	for k := range segments {
-		if err := segments[k].check(); err != nil {
-			return refusedRecv(0, inSegment(k, err))
-		}
-		if mr := segments[k].mr; mr.bytes == nil && segments[k].n > 0 {
-			return refusedRecv(0, inSegment(k, cerr.Invalid("memory of %s is not mapped, so that no message can be copied there",
-				mr.object.Name())))
-		}
+// checkRecv returns an error unless the program can write to the segment what a
+// device could.
+func (s Segment) checkRecv() error {
+	if err := s.check(); err != nil {
+		return err
 	}
-	if err := written(segments); err != nil {
-		return refusedRecv(0, err)
+	if s.mr.bytes == nil && s.n > 0 {
+		return cerr.Invalid("memory of %s is not mapped, so that no message can be copied there", s.mr.object.Name())
 	}
-	return nil
+	return s.checkWrite()
 }
 
-// fillRecv copies data to segments that passed checkRecv. It fails if a region
-// was closed since.
-func fillRecv(segments []Segment, data []byte) error {
-	for k := range segments {
-		if len(data) == 0 {
-			return nil
-		}
-		s := &segments[k]
-		if s.inline != nil {
-			data = data[copy(s.Bytes(), data):]
-			continue
-		}
-		if err := s.mr.self().Use(); err != nil {
-			return err
-		}
-		if err := s.check(); err != nil {
-			s.mr.object.Done()
-			return err
-		}
-		data = data[copy(s.mr.bytes[s.offset:s.offset+s.n], data):]
-		s.mr.object.Done()
+// fill copies the start of data to a segment that passed checkRecv or is of
+// InlineBytes, and returns the rest. It fails if the region was closed since.
+func (s Segment) fill(data []byte) (rest []byte, err error) {
+	if s.inline != nil {
+		return data[copy(s.Bytes(), data):], nil
 	}
-	return nil
+	if err := s.mr.self().Use(); err != nil {
+		return data, err
+	}
+	defer s.mr.object.Done()
+	if err := s.check(); err != nil {
+		return data, err
+	}
+	return data[copy(s.mr.bytes[s.offset:s.offset+s.n], data):], nil
 }
 
 func (s Segment) addr() uint64 { return s.mr.start + uint64(s.offset) }

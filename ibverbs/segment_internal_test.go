@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // A region's addresses in work requests may be others than the memory's; what
@@ -136,9 +136,9 @@ func TestSegmentsToWrite(t *testing.T) {
 		b := make([]byte, 64)
 		return newMR(&libibverbs.Mr{Lkey: 7}, region{pd: pd, access: access, bytes: b, start: addressOf(b), size: len(b)})
 	}
-	sealed, open := region(AccessRemoteRead), region(AccessLocalWrite)
+	readOnly, open := region(AccessRemoteRead), region(AccessLocalWrite)
 	t.Cleanup(func() {
-		closeFake(t, sealed)
+		closeFake(t, readOnly)
 		closeFake(t, open)
 	})
 	at := RemoteBuffer{Addr: 0x1000, Len: 64}
@@ -146,15 +146,13 @@ func TestSegmentsToWrite(t *testing.T) {
 	require.NoError(t, err)
 	recv, err := NewRecvBatch(16, 2)
 	require.NoError(t, err)
-	_, tags, err := bridge.Tag.NewBatch(1, 2)
-	require.NoError(t, err)
 	for name, add := range map[string]func(first, second Segment) error{
 		"Read":        func(first, second Segment) error { return send.Read(1, at, 0, first, second) },
 		"CompareSwap": func(_, second Segment) error { return send.CompareSwap(1, at, 1, 2, 0, second) },
 		"FetchAdd":    func(_, second Segment) error { return send.FetchAdd(1, at, 1, 0, second) },
 		"Recv":        func(first, second Segment) error { return recv.Recv(1, first, second) },
-		"package tag": func(first, second Segment) error {
-			_, err := bridge.Tag.Place(tags, 0, &[]Segment{first, second})
+		"other packages": func(_, second Segment) error {
+			_, err := sealed.Open(second.Internals()).SGE(true)
 			return err
 		},
 		"read, changed": func(first, second Segment) error {
@@ -170,14 +168,14 @@ func TestSegmentsToWrite(t *testing.T) {
 			return recv.WR(recv.Len()-1).SetSegments(first, second)
 		},
 	} {
-		err := add(open.Sub(0, 8), sealed.Sub(0, 8))
+		err := add(open.Sub(0, 8), readOnly.Sub(0, 8))
 		require.ErrorIs(t, err, syscall.EINVAL, name)
 		require.ErrorContains(t, err, "MR 0x7 of  is without AccessLocalWrite, so the device cannot write to it", name)
 		require.NoError(t, add(open.Sub(0, 8), open.Sub(0, 8)), name)
 		require.NoError(t, add(open.Sub(0, 8), RawSegment(1, 8, 7)), "%s: of which only the device knows", name)
 	}
-	require.NoError(t, send.Send(1, 0, sealed.All()))
-	require.NoError(t, send.Write(1, at, 0, sealed.All()))
-	require.NoError(t, send.Read(1, at, 0, sealed.Sub(0, 0)), "no bytes")
-	require.NoError(t, recv.Recv(1, sealed.Sub(0, 0)), "no bytes")
+	require.NoError(t, send.Send(1, 0, readOnly.All()))
+	require.NoError(t, send.Write(1, at, 0, readOnly.All()))
+	require.NoError(t, send.Read(1, at, 0, readOnly.Sub(0, 0)), "no bytes")
+	require.NoError(t, recv.Recv(1, readOnly.Sub(0, 0)), "no bytes")
 }

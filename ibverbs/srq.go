@@ -59,6 +59,9 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	return srq, nil
 }
 
+// Type returns the type of the queue.
+func (srq *SRQ) Type() SRQType { return srq.srqType }
+
 // PD returns the protection domain of the queue.
 func (srq *SRQ) PD() *PD { return srq.pd }
 

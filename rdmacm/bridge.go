@@ -6,9 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
-	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/object"
 )
@@ -36,45 +34,3 @@ func init() {
 		return joinGroupIB(ctx, group.(IBAddr), config.(*GroupConfig))
 	}
 }
-
-func deviceFromRaw(raw *libibverbs.Context, closed func() error) *ibverbs.Device {
-	return bridge.RDMACM.DeviceFromRaw(raw, closed).(*ibverbs.Device)
-}
-
-func closeWhenUnused(device *ibverbs.Device) { bridge.RDMACM.CloseWhenUnused(device) }
-
-func newQP(
-	pd *ibverbs.PD, config ibverbs.QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
-) (*ibverbs.QP, error) {
-	qp, err := bridge.RDMACM.NewQP(pd, config, create)
-	if err != nil {
-		return nil, err
-	}
-	return qp.(*ibverbs.QP), nil
-}
-
-func modifyQP(qp *ibverbs.QP, attr *libibverbs.QpAttr, mask ibverbs.QPAttrMask) error {
-	return bridge.RDMACM.ModifyQP(qp, attr, mask)
-}
-
-func qpAttrOf(raw *libibverbs.QpAttr) ibverbs.QPAttr {
-	return bridge.RDMACM.QPAttr(raw).(ibverbs.QPAttr)
-}
-
-func ahAttrOf(raw *libibverbs.AhAttr) ibverbs.AHAttr {
-	return bridge.RDMACM.AHAttr(raw).(ibverbs.AHAttr)
-}
-
-// markBatch gives all requests of a batch an ID, and the last one, which is the only one that may be signaled, another. It
-// reports whether any fetches: is a read or an atomic operation.
-func markBatch(b *ibverbs.SendBatch, id, last uint64, signaled bool) (fetches bool) {
-	return bridge.RDMACM.MarkBatch(b, id, last, signaled)
-}
-
-// checkRecv returns an error if a message cannot be copied to the segments.
-func checkRecv(segments *[]ibverbs.Segment) error { return bridge.RDMACM.CheckRecv(segments) }
-
-// fill copies a message to segments.
-func fill(segments *[]ibverbs.Segment, data []byte) error { return bridge.RDMACM.Fill(segments, data) }
-
-func rnrTimerCode(d time.Duration) (uint8, error) { return bridge.RDMACM.RNRTimer(d) }

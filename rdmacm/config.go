@@ -175,12 +175,16 @@ func (c *Config) Check() error {
 	return complete.check("")
 }
 
+// longestRNRTimer is the longest delay that a device has for
+// Config.MinRNRTimer.
+const longestRNRTimer = 655360 * time.Microsecond
+
 // check is Check for the ID with the name.
 func (c *Config) check(id string) error {
 	if c.AckTimeout < 0 || c.AckTimeout > maxAckTimeout {
 		return cerr.Refuse("rdma_set_option", id, "Config.AckTimeout is %v, not from 0 to %v", c.AckTimeout, time.Duration(maxAckTimeout))
 	}
-	if _, err := rnrTimerCode(c.MinRNRTimer); err != nil {
+	if c.MinRNRTimer < 0 || c.MinRNRTimer > longestRNRTimer {
 		return cerr.Refuse(opCreateQP, id, "Config.MinRNRTimer is %v, not from 0 to 655.36ms", c.MinRNRTimer)
 	}
 	if c.MessageSize < 0 || int64(c.MessageSize) > math.MaxUint32 {

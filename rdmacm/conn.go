@@ -35,7 +35,6 @@ type Conn struct {
 	receiving   atomic.Bool // a Receive runs
 	byVerbs     bool        // VerbsQP: the queue pair was created without librdmacm
 	movesQP     bool        // the Conn changes the queue pair's state, not librdmacm and the kernel
-	rnrTimer    uint8
 	privateData []byte         // guarded by mu, because Setup may have shared the connection
 	peerData    []byte         // guarded by mu too
 	local, peer netip.AddrPort // guarded by mu too
@@ -84,9 +83,6 @@ func (c *Conn) setup() error {
 
 func (c *Conn) create() (err error) {
 	if err := c.config.check(c.id.name()); err != nil {
-		return err
-	}
-	if c.rnrTimer, err = rnrTimerCode(c.config.MinRNRTimer); err != nil {
 		return err
 	}
 	if err := c.config.queues().create(c); err != nil {
@@ -140,16 +136,16 @@ var statesToRTS = []ibverbs.QPState{ibverbs.QPStateInit, ibverbs.QPStateRTR, ibv
 // the read and atomic limits, which the kernel does not know yet.
 func (c *Conn) moveQP(p *ConnParam, states ...ibverbs.QPState) error {
 	for _, state := range states {
-		attr, mask, err := c.id.initQPAttr(state)
+		attr, mask, err := c.id.InitQPAttr(state)
 		if err != nil {
 			return err
 		}
 		// C ignores these unless the state's mask includes them.
-		attr.MinRnrTimer, attr.RetryCnt = c.rnrTimer, min(attr.RetryCnt, uint8(c.config.RetryCount))
+		attr.MinRNRTimer, attr.RetryCount = c.config.MinRNRTimer, min(attr.RetryCount, c.config.RetryCount)
 		if p != nil {
-			attr.MaxDestRdAtomic, attr.MaxRdAtomic = uint8(max(p.ResponderResources, 0)), uint8(max(p.InitiatorDepth, 0))
+			attr.MaxDestReadAtomic, attr.MaxReadAtomic = max(p.ResponderResources, 0), max(p.InitiatorDepth, 0)
 		}
-		if err := modifyQP(c.qp, attr, mask); err != nil {
+		if err := c.qp.Modify(attr, mask); err != nil {
 			return err
 		}
 	}

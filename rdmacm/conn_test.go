@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
@@ -1227,7 +1227,8 @@ func TestReceivesAtTheEnd(t *testing.T) {
 func TestAsyncEventNamesTheConnection(t *testing.T) {
 	d := needDevice(t)
 	client, server := connect(t, d.IPv4, nil, nil)
-	device := bridge.RDMACM.DeviceFromRaw(client.PD().Device().Raw(), func() error { return nil }).(*ibverbs.Device)
+	device := new(ibverbs.Device)
+	sealed.Open(device.Internals()).InitForeign(client.PD().Device().Raw(), func() error { return nil })
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	for _, qp := range []*ibverbs.QP{client.QP(), server.QP()} {
 		require.NoError(t, qp.Modify(ibverbs.QPAttr{State: ibverbs.QPStateSQD, NotifyDrained: true}, ibverbs.QPAttrState|ibverbs.QPAttrNotifyDrained))

@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // opened holds the devices that librdmacm has open. When the last ID on a
@@ -93,7 +94,8 @@ func (o *openDevices) list() ([]*ibverbs.Device, error) {
 	for _, raw := range raws {
 		d := o.known[raw]
 		if d.device == nil {
-			d.device = deviceFromRaw(raw, func() error { o.closed(raw); return nil })
+			d.device = new(ibverbs.Device)
+			sealed.Open(d.device.Internals()).InitForeign(raw, func() error { o.closed(raw); return nil })
 		}
 		devices = append(devices, d.device)
 	}
@@ -177,7 +179,7 @@ func (o *openDevices) letGo(raw *libibverbs.Context) {
 		o.closed(raw)
 		return
 	}
-	closeWhenUnused(c)
+	sealed.Open(c.Internals()).CloseWhenUnused()
 }
 
 // letGoUnlisted calls letGo for every known device.

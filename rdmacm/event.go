@@ -147,7 +147,7 @@ func (ev *Event) copyData(data unsafe.Pointer, n uint8) {
 }
 
 func (ev *Event) copyDatagram(ud *librdmacm.UdParam) {
-	ev.Path, ev.QPNum, ev.QKey = ahAttrOf(&ud.AhAttr), ud.QpNum, ud.Qkey
+	ev.Path, ev.QPNum, ev.QKey = ibverbs.AHAttrFromRaw(&ud.AhAttr), ud.QpNum, ud.Qkey
 }
 
 // Err returns the failure or the end that the event reports, or nil if it

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/link"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // The hints of this package.
@@ -38,7 +38,12 @@ func errnoOf(err error) syscall.Errno {
 	return 0
 }
 
-func setHint(err error, hint string) { bridge.RDMACM.SetHint(err, hint) }
+// setHint replaces the hint of an error of a C call, unless hint is empty.
+func setHint(err error, hint string) {
+	if e, ok := err.(*ibverbs.Error); ok && hint != "" {
+		sealed.Open(e.Internals()).SetHint(hint)
+	}
+}
 
 // errPortTaken is an error of a bind because of the port. The kernel's errno for
 // that is EADDRNOTAVAIL where only a part of the address is in use.

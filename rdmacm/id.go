@@ -22,6 +22,7 @@ import (
 	"github.com/verbena-go/verbena/internal/backlog"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // PortSpace is a kind of service. Each kind has port numbers of its own.
@@ -357,8 +358,8 @@ func (id *ID) zone() string {
 	}
 	if device, err := id.Device(); name == "" && err == nil {
 		// Several interfaces, such as VLANs, may have the address.
-		if attr, _, err := id.initQPAttr(ibverbs.QPStateRTR); err == nil {
-			gid, _ := device.QueryGIDEntry(id.PortNum(), int(attr.AhAttr.Grh.SgidIndex))
+		if attr, _, err := id.InitQPAttr(ibverbs.QPStateRTR); err == nil {
+			gid, _ := device.QueryGIDEntry(id.PortNum(), attr.Path.SGIDIndex)
 			name = gid.NetDev
 		} else if gid, err := device.BestGID(id.PortNum(), ibverbs.GIDOptions{Addr: local}); err == nil {
 			name = gid.NetDev
@@ -556,7 +557,7 @@ func (id *ID) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.QP, er
 	if pd == nil {
 		return nil, cerr.Nil(opCreateQP, "pd")
 	}
-	qp, err := newQP(pd, config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
+	qp, err := sealed.Open(pd.Internals()).NewQP(config, func(attr *libibverbs.QpInitAttrEx) (qp *libibverbs.Qp, destroy func() error, err error) {
 		err = id.callBound(opCreateQP, "bind or resolve the address", func() error {
 			if id.hasQP {
 				return errExists(opCreateQP, "", "queue pair")
@@ -647,22 +648,16 @@ func (id *ID) setQP(qp *libibverbs.Qp) {
 // a queue pair that CreateQP did not create into a state of the connection; see
 // rdma_init_qp_attr(3).
 func (id *ID) InitQPAttr(state ibverbs.QPState) (ibverbs.QPAttr, ibverbs.QPAttrMask, error) {
-	raw, mask, err := id.initQPAttr(state)
+	raw := &libibverbs.QpAttr{QpState: state}
+	var mask int32
+	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
+		mask, err = librdmacm.InitQpAttr(id.raw, raw)
+		return err
+	})
 	if err != nil {
 		return ibverbs.QPAttr{}, 0, err
 	}
-	return qpAttrOf(raw), mask, nil
-}
-
-// initQPAttr is InitQPAttr, but returns the C attributes.
-func (id *ID) initQPAttr(state ibverbs.QPState) (*libibverbs.QpAttr, ibverbs.QPAttrMask, error) {
-	attr := &libibverbs.QpAttr{QpState: state}
-	var mask int32
-	err := id.callBound("rdma_init_qp_attr", "bind or resolve the address", func() (err error) {
-		mask, err = librdmacm.InitQpAttr(id.raw, attr)
-		return err
-	})
-	return attr, ibverbs.QPAttrMask(mask), err
+	return ibverbs.QPAttrFromRaw(raw), ibverbs.QPAttrMask(mask), nil
 }
 
 func rawECE(ece ibverbs.ECE) *libibverbs.Ece {

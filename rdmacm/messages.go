@@ -87,7 +87,7 @@ func (o *pooled) hand(r *Receive, m *message) {
 	}
 	if len(m.data) > room {
 		op.err = o.failureOf(op.what, &ibverbs.WCError{Status: ibverbs.WCLocalLength, ID: op.wc.ID(), QPNum: op.wc.QPNum()})
-	} else if err := fill(&op.segments, m.data); err != nil {
+	} else if err := fill(op.segments, m.data); err != nil {
 		op.err = err
 	}
 	if op.err != nil {
@@ -138,7 +138,7 @@ func (o *pooled) enqueue(r *Receive, segments []ibverbs.Segment, own bool) (post
 	if !own {
 		err = o.checkSegments(op.segments)
 		if err == nil {
-			err = checkRecv(&op.segments)
+			err = checkRecv(op.segments)
 		}
 	}
 	if err != nil {

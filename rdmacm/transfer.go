@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // Send sends the segments as one message. It waits for room in the send queue,
@@ -204,7 +205,7 @@ func (c *Conn) Post(ctx context.Context, t *Transfer, batch *ibverbs.SendBatch) 
 
 // postBatch posts a batch, with an ID for the last request and one for the others. It returns how many were posted.
 func (c *Conn) postBatch(batch *ibverbs.SendBatch, id, last uint64, signaled bool) (int, error) {
-	if markBatch(batch, id, last, signaled) && c.noReads.Load() {
+	if fetches := sealed.Open(batch.Internals()).Mark(id, last, signaled); fetches && c.noReads.Load() {
 		return 0, c.noFetch()
 	}
 	return c.qp.PostSend(batch)

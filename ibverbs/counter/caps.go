@@ -5,7 +5,7 @@ package counter
 import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 )
 
 // Caps describes what a device's counters can do.

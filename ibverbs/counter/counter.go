@@ -7,9 +7,9 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Counter counts the completions of queue pairs, instead of or in addition to
@@ -82,7 +82,7 @@ func (c *Counter) Attach(qp *ibverbs.QP, ops Ops) error {
 		return err
 	}
 	defer done()
-	if err := sibling.SameDevice(op, to.Name(), sibling.DeviceOf(qp), &c.object, c.device); err != nil {
+	if err := sibling.SameDevice(op, to.Name(), qp.Device(), &c.object, c.device); err != nil {
 		return err
 	}
 	if ops == 0 {

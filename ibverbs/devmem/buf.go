@@ -8,10 +8,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // Buf is memory that the device's driver allocated for a protection domain. Its
@@ -93,13 +93,13 @@ func (b *Buf) Register(offset, n int, access ibverbs.AccessFlags) (*ibverbs.MR, 
 		return nil, cerr.Refuse(op, domain.Name(), "AccessZeroBased")
 	}
 	bytes := b.bytes[offset : offset+n : offset+n]
-	mr, err := bridge.DevMem.NewHostMR(b.pd, op, bytes, access, &b.object, func() (*libibverbs.Mr, error) {
+	mr, err := sealed.Open(b.pd.Internals()).NewHostMR(op, bytes, access, &b.object, func() (*libibverbs.Mr, error) {
 		return libibverbs.RegBufMr(b.pd.Raw(), b.raw, unsafe.Pointer(&bytes[0]), uint64(n), int32(access))
 	})
 	if err != nil {
 		return nil, sibling.Wrap(fmt.Sprintf("%d bytes at %d of %s", n, offset, b.object.Name()), err)
 	}
-	return mr.(*ibverbs.MR), nil
+	return mr, nil
 }
 
 // ExportDMABuf returns a DMA-buf descriptor of the memory for drivers of other

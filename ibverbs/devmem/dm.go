@@ -11,10 +11,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // DM is memory on the device. Its methods may be called concurrently, but
@@ -197,7 +197,7 @@ func (dm *DM) Register(pd *ibverbs.PD, offset, n int, access ibverbs.AccessFlags
 	if offset < 0 || n <= 0 || offset > dm.size-n {
 		return nil, cerr.Refuse(op, domain.Name(), "%s, which has %d", what, dm.size)
 	}
-	if problem := bridge.DevMem.AccessProblem(access); problem != "" {
+	if problem := sealed.Open(pd.Internals()).AccessProblem(access); problem != "" {
 		return nil, cerr.Refuse(op, domain.Name(), "%s for %s", problem, what)
 	}
 	if access&ibverbs.AccessOnDemand != 0 {
@@ -207,5 +207,5 @@ func (dm *DM) Register(pd *ibverbs.PD, offset, n int, access ibverbs.AccessFlags
 	if err != nil {
 		return nil, sibling.Wrap(what+" on "+domain.Name(), err)
 	}
-	return bridge.DevMem.NewMR(pd, raw, access, n, &dm.object).(*ibverbs.MR), nil
+	return sealed.Open(pd.Internals()).AdoptMR(raw, access, n, &dm.object), nil
 }

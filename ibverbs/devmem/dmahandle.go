@@ -7,10 +7,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // TPHMemType is the kind of memory that a PCIe transaction targets.
@@ -99,5 +99,5 @@ func WithDMAHandle(handle *DMAHandle) ibverbs.RegisterOption {
 	if handle == nil {
 		handle = new(DMAHandle) // with which the registration fails
 	}
-	return bridge.DevMem.WithDMAHandle(&handle.object, handle.device, handle.raw).(ibverbs.RegisterOption)
+	return sealed.Open(handle.device.Internals()).WithDMAHandle(&handle.object, handle.raw)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libefa"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 )
 
 // Caps are what an adapter can do; they are combined with |.

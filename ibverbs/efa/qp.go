@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-go/verbena/generated/libefa"
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // QPFlags are options of a new queue pair; combine them with |.
@@ -55,7 +56,7 @@ func CreateQP(pd *ibverbs.PD, config QPConfig) (*QP, error) {
 		raw, err := libefa.CreateQpEx(pd.Device().Raw(), attr, &efa, uint32(unsafe.Sizeof(efa)))
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
 	}
-	verbs, err := sibling.NewDriverQP(pd, ibverbs.QPConfig{
+	verbs, err := sealed.Open(pd.Internals()).NewDriverQP(ibverbs.QPConfig{
 		SendCQ: config.SendCQ, RecvCQ: config.RecvCQ, MaxSendWR: config.MaxSendWR, MaxRecvWR: config.MaxRecvWR,
 		MaxSendSGE: config.MaxSendSGE, MaxRecvSGE: config.MaxRecvSGE, SignalAll: config.SignalAll, SendOps: ops,
 	}, create)

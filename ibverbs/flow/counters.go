@@ -8,9 +8,9 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Counters count the packets or bytes that steering rules match. Methods may be

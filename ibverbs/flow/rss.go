@@ -8,10 +8,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // RSSFunction is a hash function for receive-side scaling.
@@ -109,5 +109,5 @@ func CreateRSSQP(pd *ibverbs.PD, config RSSConfig) (*ibverbs.QP, error) {
 	if err != nil {
 		return nil, sibling.Wrap(parents[0].Name(), err)
 	}
-	return bridge.Flow.AdoptQP(pd, raw, parents...).(*ibverbs.QP), nil
+	return sealed.Open(pd.Internals()).AdoptQP(raw, parents...), nil
 }

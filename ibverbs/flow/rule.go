@@ -9,9 +9,9 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 // Rule is a steering rule: it sends packets that match to a queue pair. Its
@@ -86,7 +86,7 @@ func Create(qp *ibverbs.QP, config Config) (*Rule, error) {
 	if err != nil {
 		return nil, sibling.Wrap(parents[0].Name(), err)
 	}
-	r := &Rule{qp: qp, device: sibling.DeviceOf(qp), raw: raw}
+	r := &Rule{qp: qp, device: qp.Device(), raw: raw}
 	r.object.Init(fmt.Sprintf("flow %d of %s", raw.Handle, r.device.Name()), parents...)
 	return r, nil
 }
@@ -102,7 +102,7 @@ func (c Config) attr(qp *ibverbs.QP) (*libibverbs.FlowAttr, error) {
 		Flags: uint32(c.Flags),
 	}
 	for i, s := range c.Specs {
-		if err := s.put(b, sibling.DeviceOf(qp)); err != nil {
+		if err := s.put(b, qp.Device()); err != nil {
 			return nil, cerr.Argument("ibv_create_flow", sibling.ObjectOf(qp).Name(), fmt.Errorf("spec %d: %w", i, err))
 		}
 	}

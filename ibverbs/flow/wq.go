@@ -9,10 +9,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // WQ is a receive work queue, which exists without a queue pair of its own. A
@@ -95,7 +95,7 @@ func CreateWQ(pd *ibverbs.PD, config WQConfig) (*WQ, error) {
 		return nil, err
 	}
 	defer done()
-	if err := sibling.SameDevice(opCreateWQ, parents[0].Name(), pd.Device(), parents[1], sibling.DeviceOf(config.CQ)); err != nil {
+	if err := sibling.SameDevice(opCreateWQ, parents[0].Name(), pd.Device(), parents[1], config.CQ.Device()); err != nil {
 		return nil, err
 	}
 	attr, err := config.initAttr(pd)
@@ -112,7 +112,7 @@ func CreateWQ(pd *ibverbs.PD, config WQConfig) (*WQ, error) {
 		return bad, err
 	}
 	wq.object.Init(fmt.Sprintf("WQ %d of %s", raw.WqNum, pd.Device().Name()), parents...)
-	bridge.Flow.RegisterWQ(raw, wq)
+	sealed.Open(pd.Device().Internals()).RegisterWQ(wq)
 	return wq, nil
 }
 
@@ -184,12 +184,13 @@ func (wq *WQ) change(attr *libibverbs.WqAttr) error {
 // contains the queue, Close does nothing and returns an *[ibverbs.BusyError].
 func (wq *WQ) Close() error {
 	return wq.self().Close(nil, func() error {
-		bridge.Flow.UnregisterWQ(wq.raw)
+		device := sealed.Open(wq.pd.Device().Internals())
+		device.UnregisterWQ(wq)
 		if err := sibling.UnlessRemoved(wq.pd.Device(), libibverbs.DestroyWq(wq.raw)); err != nil {
-			bridge.Flow.RegisterWQ(wq.raw, wq)
+			device.RegisterWQ(wq)
 			return sibling.Wrap(wq.object.Name(), err)
 		}
-		bridge.Flow.ForgetWQ(wq.pd.Device(), wq, wq.num)
+		device.ForgetWQ(wq)
 		return nil
 	})
 }
@@ -203,5 +204,5 @@ func (wq *WQ) PostRecv(b *ibverbs.RecvBatch) (int, error) {
 	if wq == nil {
 		return 0, wq.self().Use()
 	}
-	return bridge.Flow.PostRecv(b, &wq.object, wq.post)
+	return sealed.Open(b.Internals()).Post(&wq.object, wq.post)
 }

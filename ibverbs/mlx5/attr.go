@@ -5,7 +5,7 @@ package mlx5
 import (
 	"github.com/verbena-go/verbena/generated/libmlx5"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 )
 
 // Flags are facts of an adapter; they are combined with |. Package libmlx5 has

@@ -11,8 +11,9 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/libmlx5"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // DCIConfig is the configuration of an initiator.
@@ -45,7 +46,7 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 		mlx5.CompMask |= uint64(libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS)
 		*mlx5.DcInitAttr.DciStreams() = libmlx5.DciStreams{LogNumConcurent: config.LogStreams, LogNumErrored: config.LogErrored}
 	}
-	verbs, err := sibling.NewDriverQP(pd, ibverbs.QPConfig{
+	verbs, err := sealed.Open(pd.Internals()).NewDriverQP(ibverbs.QPConfig{
 		SendCQ: config.CQ, RecvCQ: config.CQ, MaxSendWR: config.MaxSendWR, MaxSendSGE: config.MaxSendSGE,
 		SignalAll: config.SignalAll, SendOps: sibling.Ops,
 	}, create(pd, &mlx5))

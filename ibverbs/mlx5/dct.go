@@ -10,8 +10,9 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/generated/libmlx5"
 	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 const opCreate = "mlx5dv_create_qp"
@@ -46,7 +47,7 @@ func CreateDCT(pd *ibverbs.PD, config DCTConfig) (*DCT, error) {
 	mlx5 := libmlx5.QpInitAttr{CompMask: uint64(libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC)}
 	mlx5.DcInitAttr.DcType = libmlx5.MLX5DV_DCTYPE_DCT
 	*mlx5.DcInitAttr.DctAccessKey() = config.Key
-	qp, err := sibling.NewDriverQP(pd, ibverbs.QPConfig{SendCQ: config.CQ, RecvCQ: config.CQ, SRQ: config.SRQ}, create(pd, &mlx5))
+	qp, err := sealed.Open(pd.Internals()).NewDriverQP(ibverbs.QPConfig{SendCQ: config.CQ, RecvCQ: config.CQ, SRQ: config.SRQ}, create(pd, &mlx5))
 	if err != nil {
 		return nil, err
 	}

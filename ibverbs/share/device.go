@@ -10,10 +10,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/netpoll"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // ExportDevice returns the open device as a file that another process can
@@ -67,5 +67,7 @@ func ImportDevice(file *os.File) (*ibverbs.Device, error) {
 		}
 		return nil, sibling.Wrap(file.Name(), err)
 	}
-	return bridge.Share.NewDevice(raw).(*ibverbs.Device), nil
+	device := new(ibverbs.Device)
+	sealed.Open(device.Internals()).InitImported(raw)
+	return device, nil
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // MRExport describes a memory region to a process that imports it.
@@ -52,7 +52,7 @@ func ImportMR(pd *ibverbs.PD, export MRExport) (*ImportedMR, error) {
 	if err != nil {
 		return nil, sibling.Wrap(what, err)
 	}
-	return &ImportedMR{bridge.Share.NewMR(pd, raw, export.Addr, int(export.Len)).(*ibverbs.MR)}, nil
+	return &ImportedMR{sealed.Open(pd.Internals()).ImportMR(raw, export.Addr, int(export.Len))}, nil
 }
 
 // LKey returns the key that local work requests use for the region, with

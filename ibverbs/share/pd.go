@@ -7,8 +7,8 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // ExportPD returns the number that a process which has imported the device
@@ -34,5 +34,5 @@ func ImportPD(device *ibverbs.Device, handle uint32) (*ibverbs.PD, error) {
 	if err != nil {
 		return nil, sibling.Wrap(fmt.Sprintf("PD %d of %s", handle, device.Name()), err)
 	}
-	return bridge.Share.NewPD(device, raw).(*ibverbs.PD), nil
+	return sealed.Open(device.Internals()).ImportPD(raw), nil
 }

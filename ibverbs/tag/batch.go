@@ -8,7 +8,8 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/batchmem"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
@@ -54,8 +55,8 @@ type Handle struct {
 type Batch struct {
 	ops      []libibverbs.OpsWr // all that there is room for
 	n        int                // operations in use
-	memory   any                // owns the memory of ops and their segments, which C reads directly
-	segments []ibverbs.Segment  // of the operation being added; a local variable would be allocated for each call
+	sges     []libibverbs.Sge   // of all operations
+	segments int                // of an operation, at most
 	deletes  []*ibverbs.SRQ     // for each operation that deletes: the queue of its handle
 	posted   int                // operations that the last call posted
 	to       *ibverbs.SRQ       // queue that the last call posted to
@@ -66,14 +67,14 @@ type Batch struct {
 // most the given number of segments for each receive that it adds. Its memory
 // is released with the last reference to it.
 func NewBatch(operations, segments int) (*Batch, error) {
-	ops, memory, err := bridge.Tag.NewBatch(operations, segments)
+	b := &Batch{segments: segments, bad: new(*libibverbs.OpsWr)}
+	var err error
+	b.ops, b.sges, err = batchmem.Alloc[libibverbs.OpsWr](b, operations, segments)
 	if err != nil {
 		return nil, err
 	}
-	return &Batch{
-		ops: ops, memory: memory, segments: make([]ibverbs.Segment, 0, segments),
-		deletes: make([]*ibverbs.SRQ, operations), bad: new(*libibverbs.OpsWr),
-	}, nil
+	b.deletes = make([]*ibverbs.SRQ, operations)
+	return b, nil
 }
 
 // noBatch returns the error for a batch that is nil, or that NewBatch did not
@@ -136,16 +137,14 @@ func (b *Batch) Sync(op Op) error {
 func (b *Batch) add(
 	op Op, opcode libibverbs.OpsWrOpcode, segments []ibverbs.Segment, deletes *ibverbs.SRQ, tm libibverbs.OpsWrTm,
 ) error {
-	if b == nil || b.memory == nil {
+	if b == nil || b.ops == nil {
 		return noBatch("")
 	}
 	i := b.n
 	if i == len(b.ops) {
 		return ibverbs.ErrBatchFull
 	}
-	b.segments = append(b.segments[:0], segments...)
-	sges, err := bridge.Tag.Place(b.memory, i, &b.segments)
-	clear(b.segments)
+	sges, err := b.place(i, segments)
 	if err != nil {
 		return cerr.Argument(opPost, fmt.Sprintf("operation %d of the batch", i), err)
 	}
@@ -159,8 +158,17 @@ func (b *Batch) add(
 	}
 	b.deletes[i] = deletes
 	b.n++
-	runtime.KeepAlive(b.memory)
+	runtime.KeepAlive(b)
 	return nil
+}
+
+// place makes the segments those of operation i, to which the device is to
+// write, and returns them as C takes them.
+func (b *Batch) place(i int, segments []ibverbs.Segment) ([]libibverbs.Sge, error) {
+	if len(segments) > b.segments {
+		return nil, cerr.Invalid("%d segments in a batch made for %d", len(segments), b.segments)
+	}
+	return sibling.AppendSGEs(b.sges[i*b.segments:][:0], segments, true)
 }
 
 // Handle returns the handle of the receive that the operation at index i added
@@ -170,6 +178,6 @@ func (b *Batch) Handle(i int) (Handle, error) {
 		return Handle{}, cerr.Refuse("tag.Batch.Handle", "", "operation %d of a batch of %d has added no receive", i, b.Len())
 	}
 	h := Handle{b.to, b.ops[i].Tm.Handle}
-	runtime.KeepAlive(b.memory)
+	runtime.KeepAlive(b)
 	return h, nil
 }

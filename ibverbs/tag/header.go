@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/sibling"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
 
 // MessageKind is the kind of a message to a queue with a tag list.
@@ -76,7 +76,7 @@ type RendezvousHeader ibverbs.RemoteBuffer
 // that is outside the buffer it came from. It implements
 // encoding.BinaryAppender.
 func (h RendezvousHeader) AppendBinary(b []byte) ([]byte, error) {
-	if err := sibling.CheckRemote(ibverbs.RemoteBuffer(h), 0); err != nil {
+	if err := sealed.Open(ibverbs.RemoteBuffer(h).Internals()).Takes(0); err != nil {
 		return b, cerr.Argument("tag.RendezvousHeader.AppendBinary", "", err)
 	}
 	if h.Len > math.MaxUint32 {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/ibverbs/internal/batchmem"
+	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 	"github.com/verbena-go/verbena/internal/cerr"
-	"github.com/verbena-go/verbena/internal/sibling"
 )
 
 const opPost = "ibv_post_srq_ops"
@@ -30,7 +30,7 @@ func Post(srq *ibverbs.SRQ, b *Batch) (int, error) {
 		return 0, err
 	}
 	defer object.Done()
-	if b == nil || b.memory == nil {
+	if b == nil || b.ops == nil {
 		return 0, noBatch(object.Name())
 	}
 	if b.n == 0 {
@@ -39,12 +39,12 @@ func Post(srq *ibverbs.SRQ, b *Batch) (int, error) {
 	if err := b.fits(srq, object.Name()); err != nil {
 		return 0, err
 	}
-	defer runtime.KeepAlive(b.memory) // its cleanup would unmap the operations
+	defer runtime.KeepAlive(b) // its cleanup would unmap the operations
 	ops := b.ops[:b.n]
 	b.posted, b.to = len(ops), srq
 	*b.bad = nil
 	if err := libibverbs.PostSrqOps(srq.Raw(), &ops[0], b.bad); err != nil {
-		b.posted = bridge.Tag.Position(ops, *b.bad)
+		b.posted = batchmem.Position(ops, *b.bad)
 		return b.posted, &ibverbs.PostError{
 			Index: b.posted, ID: ops[b.posted].WrId, Err: sibling.Wrap(object.Name(), err),
 		}
@@ -54,7 +54,7 @@ func Post(srq *ibverbs.SRQ, b *Batch) (int, error) {
 
 // fits refuses operations that C would misunderstand: C trusts every handle.
 func (b *Batch) fits(srq *ibverbs.SRQ, name string) error {
-	matches := bridge.Tag.SRQType(srq) == ibverbs.SRQTypeTagMatching
+	matches := srq.Type() == ibverbs.SRQTypeTagMatching
 	for i := range b.ops[:b.n] {
 		var why error
 		switch from := b.deletes[i]; {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/mem"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -34,7 +34,8 @@ func newRig(t *testing.T) *rig {
 	raw := (*libibverbs.Qp)(r.lib.Bare()).Context
 	raw.Device = object[libibverbs.Device](t)
 	copy(raw.Device.Name[:], "fake0")
-	r.c = bridge.RDMACM.DeviceFromRaw(raw, func() error { return nil }).(*ibverbs.Device)
+	r.c = new(ibverbs.Device)
+	sealed.Open(r.c.Internals()).InitForeign(raw, func() error { return nil })
 	r.pd = r.newPD()
 	return r
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/ibverbs/flow"
-	"github.com/verbena-go/verbena/internal/bridge"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 )
 
@@ -216,7 +216,9 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 		return errors.Is(err, ibverbs.ErrCQOverrun)
 	}, patience, time.Millisecond)
 
-	second := keep(t, bridge.RDMACM.DeviceFromRaw(r.c.Raw(), func() error { return nil }).(*ibverbs.Device)) // has the same events
+	second := new(ibverbs.Device) // has the same events
+	sealed.Open(second.Internals()).InitForeign(r.c.Raw(), func() error { return nil })
+	keep(t, second)
 	require.Same(t, qp, r.next().QP())
 	ev, ok, err := second.PollEvent()
 	require.NoError(t, err)

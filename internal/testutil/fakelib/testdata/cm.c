@@ -259,7 +259,7 @@ static int do_rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr,
 	default:
 		break;
 	}
-	attr->port_num = id->port_num;
+	attr->port_num = attr->ah_attr.port_num = id->port_num;
 	attr->path_mtu = IBV_MTU_1024;
 	return 0;
 }

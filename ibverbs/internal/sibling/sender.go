@@ -10,22 +10,10 @@ import (
 
 	"github.com/verbena-go/verbena/generated/libibverbs"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
 )
-
-// NewDriverQP makes a queue pair of a type that only its driver knows.
-func NewDriverQP(
-	pd *ibverbs.PD, config ibverbs.QPConfig, create func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error),
-) (*ibverbs.QP, error) {
-	config.Type = libibverbs.IBV_QPT_DRIVER
-	qp, err := bridge.Vendor.NewQP(pd, config, create)
-	if err != nil {
-		return nil, err
-	}
-	return qp.(*ibverbs.QP), nil
-}
 
 // Request is a send request, without its destination.
 type Request struct {
@@ -119,13 +107,13 @@ func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if r.Flags&ibverbs.SendInline != 0 {
 		return nil, cerr.InvalidAs(syscall.EOPNOTSUPP, "SendInline is not supported here")
 	}
-	sges, err := bridge.Vendor.Place(r.Segments, r.Op == libibverbs.IBV_WR_RDMA_READ)
+	sges, err := AppendSGEs(nil, r.Segments, r.Op == libibverbs.IBV_WR_RDMA_READ)
 	if err != nil {
 		return nil, err
 	}
 	switch r.Op {
 	case libibverbs.IBV_WR_RDMA_WRITE, libibverbs.IBV_WR_RDMA_WRITE_WITH_IMM, libibverbs.IBV_WR_RDMA_READ:
-		if err := CheckRemote(r.Remote, lengthOf(sges)); err != nil {
+		if err := sealed.Open(r.Remote.Internals()).Takes(lengthOf(sges)); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +124,7 @@ func (s *Sender) place(r *Request) ([]libibverbs.Sge, error) {
 	if err := ah.Use(); err != nil {
 		return nil, err
 	}
-	if err := NotOfDevice(DeviceOf(s.qp), ah, r.AH.PD().Device()); err != nil {
+	if err := NotOfDevice(s.qp.Device(), ah, r.AH.PD().Device()); err != nil {
 		ah.Done()
 		return nil, err
 	}

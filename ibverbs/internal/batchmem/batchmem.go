@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package batchmem allocates the memory of batches: requests and their segments,
+// outside Go's heap, where C reads them directly.
+package batchmem
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/mem"
+)
+
+const (
+	maxRequests = 1 << 20
+	maxSegments = 1 << 10
+)
+
+// Alloc allocates requests, and segments for each of them: those of request i
+// start at index i*segments. The garbage collector frees the memory together
+// with owner, so code that uses the memory must keep owner alive.
+func Alloc[Request, Owner any](owner *Owner, requests, segments int) ([]Request, []libibverbs.Sge, error) {
+	if requests < 1 || segments < 0 || requests > maxRequests || segments > maxSegments {
+		return nil, nil, cerr.Refuse("make a batch", "", "%d requests with %d segments each, not 1 to %d with 0 to %d",
+			requests, segments, maxRequests, maxSegments)
+	}
+	var request Request
+	bytes := int(unsafe.Sizeof(request)) * requests
+	memory, err := mem.Alloc(bytes + int(unsafe.Sizeof(libibverbs.Sge{}))*requests*segments)
+	if err != nil {
+		return nil, nil, fmt.Errorf("batch of %d requests with %d segments each: %w", requests, segments, err)
+	}
+	// Memory may be freed in any order, so the collector can free it.
+	runtime.AddCleanup(owner, func(m []byte) { _ = mem.Free(m) }, memory)
+	all := unsafe.Slice((*Request)(unsafe.Pointer(&memory[0])), requests)
+	if segments == 0 {
+		return all, nil, nil
+	}
+	return all, unsafe.Slice((*libibverbs.Sge)(unsafe.Pointer(&memory[bytes])), requests*segments), nil
+}
+
+// Position returns the index of the request that C could not post, or 0 if C
+// does not say which one that is.
+func Position[Request any](requests []Request, bad *Request) int {
+	offset := uintptr(unsafe.Pointer(bad)) - uintptr(unsafe.Pointer(&requests[0]))
+	if i := offset / unsafe.Sizeof(requests[0]); bad != nil && i < uintptr(len(requests)) {
+		return int(i)
+	}
+	return 0
+}

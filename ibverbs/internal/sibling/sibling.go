@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sibling holds what the packages in the directories below ibverbs
+// share: the lifetimes of the objects of ibverbs, and the ways in which it makes
+// errors.
+package sibling
+
+import (
+	"fmt"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
+)
+
+// lifetime is the internals of an object that has a lifetime.
+type lifetime interface{ Object() *object.Object }
+
+// ObjectOf returns the lifetime of an object, or nil for a nil pointer.
+func ObjectOf[T lifetime](o interface{ Internals() sealed.Of[T] }) *object.Object {
+	return sealed.Open(o.Internals()).Object()
+}
+
+// NotOfDevice returns an error if the object o, on the device its, does not
+// belong to device.
+func NotOfDevice(device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
+	if device.Raw() != its.Raw() {
+		return cerr.Invalid("%s is not of the same open device", o.Name())
+	}
+	return nil
+}
+
+// SameDevice returns an error if the object o, on the device its, does not
+// belong to device, on which op is called for what.
+func SameDevice(op, what string, device *ibverbs.Device, o *object.Object, its *ibverbs.Device) error {
+	if err := NotOfDevice(device, o, its); err != nil {
+		return cerr.Argument(op, what, err)
+	}
+	return nil
+}
+
+// Wrap names the object in an error of a C call.
+func Wrap(object string, err error) error {
+	if e, ok := err.(*ibverbs.Error); ok {
+		e.Object = object
+	}
+	return err
+}
+
+// UnlessRemoved returns the error of a C call that destroys an object, or nil
+// if the call failed because the device was removed.
+func UnlessRemoved(device *ibverbs.Device, err error) error {
+	return sealed.Open(device.Internals()).UnlessRemoved(err)
+}
+
+// AppendSGEs appends segments to sges as C takes them. It fails if a work
+// request cannot have one of them, or if the device is to write to it and may
+// not.
+func AppendSGEs(sges []libibverbs.Sge, segments []ibverbs.Segment, writes bool) ([]libibverbs.Sge, error) {
+	for k := range segments {
+		sge, err := sealed.Open(segments[k].Internals()).SGE(writes)
+		if err != nil {
+			return nil, fmt.Errorf("segment %d: %w", k, err)
+		}
+		sges = append(sges, sge)
+	}
+	return sges, nil
+}

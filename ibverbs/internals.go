@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibverbs
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/verbena-go/verbena/generated/libibverbs"
+	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
+)
+
+// The types below are what package rdmacm and the packages in this directory
+// use of this one beyond what it exports. See package sealed.
+
+// lifetime is the internals of an object of which other packages use nothing
+// else.
+type lifetime struct{ object *object.Object }
+
+// Object returns the lifetime of the object, or nil for a nil pointer.
+func (l lifetime) Object() *object.Object { return l.object }
+
+// Internals is for packages of this module.
+func (mr *MR) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{mr.self()}) }
+
+// Internals is for packages of this module.
+func (cq *CQ) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{cq.self()}) }
+
+// Internals is for packages of this module.
+func (qp *QP) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{qp.self()}) }
+
+// Internals is for packages of this module.
+func (srq *SRQ) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{srq.self()}) }
+
+// Internals is for packages of this module.
+func (ah *AH) Internals() sealed.Of[lifetime] { return sealed.Seal(lifetime{ah.self()}) }
+
+// deviceInternals is the internals of a device.
+type deviceInternals struct {
+	lifetime
+	d *Device
+}
+
+// Internals is for packages of this module.
+func (d *Device) Internals() sealed.Of[deviceInternals] {
+	return sealed.Seal(deviceInternals{lifetime{d.self()}, d})
+}
+
+// InitImported makes a new Device one of a C device that was imported. Close
+// closes both.
+func (i deviceInternals) InitImported(raw *libibverbs.Context) {
+	i.d.init(raw, cString(raw.Device.Name[:]))
+}
+
+// InitForeign makes a new Device one of a C device that its owner keeps open
+// until the Device is closed. Close calls closed instead of ibv_close_device(3).
+// OpenObjects does not list the Device.
+func (i deviceInternals) InitForeign(raw *libibverbs.Context, closed func() error) {
+	i.d.raw, i.d.vectors, i.d.destroy = raw, int(raw.NumCompVectors), closed
+	i.d.object.InitUnlisted(cString(raw.Device.Name[:]))
+}
+
+// CloseWhenUnused closes the device now, or together with the last object made
+// on it.
+func (i deviceInternals) CloseWhenUnused() { i.d.closeWhenUnused() }
+
+// UnlessRemoved returns the error of a C call that destroys an object, or nil
+// if the call failed because the device was removed.
+func (i deviceInternals) UnlessRemoved(err error) error { return i.d.unlessRemoved(err) }
+
+// ImportPD returns the PD of a C domain that was imported on the device, which
+// must be in use. Close ends the import.
+func (i deviceInternals) ImportPD(raw *libibverbs.Pd) *PD {
+	pd := &PD{device: i.d, raw: raw, imported: true}
+	pd.object.Init(fmt.Sprintf("imported PD %d of %s", raw.Handle, i.d.Name()), &i.d.object)
+	return pd
+}
+
+// WithDMAHandle returns an option that registers memory with a DMA handle of
+// the device.
+func (i deviceInternals) WithDMAHandle(handle *object.Object, raw *libibverbs.Dmah) RegisterOption {
+	h := &dmaHandle{object: handle, device: i.d, raw: raw}
+	return func(o *registerOptions) { o.handle = h }
+}
+
+// workQueue is a work queue of package flow.
+type workQueue interface {
+	Raw() *libibverbs.Wq
+	Num() uint32
+}
+
+// RegisterWQ makes a work queue the object of its events, until UnregisterWQ.
+// Call that before destroying the C object, because the next one may have the
+// same address.
+func (i deviceInternals) RegisterWQ(wq workQueue) { register(unsafe.Pointer(wq.Raw()), wq) }
+
+// UnregisterWQ ends RegisterWQ.
+func (i deviceInternals) UnregisterWQ(wq workQueue) { unregister(unsafe.Pointer(wq.Raw())) }
+
+// ForgetWQ drops the unread events of a work queue that was destroyed.
+func (i deviceInternals) ForgetWQ(wq workQueue) { i.d.forgetEvents(wq, EventClassWQ, wq.Num()) }
+
+// pdInternals is the internals of a protection domain.
+type pdInternals struct {
+	lifetime
+	pd *PD
+}
+
+// Internals is for packages of this module.
+func (pd *PD) Internals() sealed.Of[pdInternals] {
+	return sealed.Seal(pdInternals{lifetime{pd.self()}, pd})
+}
+
+// A qpCreator creates a C queue pair, and returns it with a function that
+// destroys it.
+type qpCreator = func(*libibverbs.QpInitAttrEx) (raw *libibverbs.Qp, destroy func() error, err error)
+
+// NewQP makes a queue pair from the C object that create returns.
+func (i pdInternals) NewQP(config QPConfig, create qpCreator) (*QP, error) {
+	if err := config.notDriver(i.pd); err != nil {
+		return nil, err
+	}
+	return i.pd.newQP(config, create)
+}
+
+// NewDriverQP makes a queue pair of a type that only its driver knows.
+func (i pdInternals) NewDriverQP(config QPConfig, create qpCreator) (*QP, error) {
+	config.Type = typeDriver
+	return i.pd.newQP(config, create)
+}
+
+// AdoptQP returns the QP of a C object, which ibv_destroy_qp(3) destroys. The
+// parents must be in use and include the domain.
+func (i pdInternals) AdoptQP(raw *libibverbs.Qp, parents ...*object.Object) *QP {
+	destroy := func() error { return libibverbs.DestroyQp(raw) }
+	qp := &QP{device: i.pd.device, pd: i.pd, raw: raw, destroy: destroy}
+	qp.init(parents...)
+	return qp
+}
+
+// AccessProblem says why no memory region can have the flags. It returns "" if
+// one can.
+func (i pdInternals) AccessProblem(access AccessFlags) string { return accessProblem(access) }
+
+// AdoptMR returns the MR of a C region of size bytes. It has no memory of this
+// process, and its addresses begin at 0. The domain and parent must be in use.
+func (i pdInternals) AdoptMR(raw *libibverbs.Mr, access AccessFlags, size int, parent *object.Object) *MR {
+	return newMR(raw, region{pd: i.pd, access: access, size: size}, parent)
+}
+
+// NewHostMR returns the MR of memory of this process that register registers,
+// as the C function op does. It refuses what C would not notice. The domain and
+// parent must be in use.
+func (i pdInternals) NewHostMR(
+	op string, memory []byte, access AccessFlags, parent *object.Object, register func() (*libibverbs.Mr, error),
+) (*MR, error) {
+	r := region{pd: i.pd, access: access, bytes: memory, start: addressOf(memory), size: len(memory)}
+	if err := i.pd.checkHost(op, &r, r.start); err != nil {
+		return nil, err
+	}
+	raw, err := register()
+	if err != nil {
+		return nil, err
+	}
+	return newMR(raw, r, parent), nil
+}
+
+// ImportMR returns the MR of a C region that was imported on the domain, which
+// must be in use. Close closes only the Go object.
+func (i pdInternals) ImportMR(raw *libibverbs.Mr, addr uint64, size int) *MR {
+	mr := &MR{raw: raw, region: region{pd: i.pd, start: addr, size: size, lkey: raw.Lkey, rkey: raw.Rkey}}
+	mr.itself = mr
+	mr.object.Init(fmt.Sprintf("imported MR %#x of %s", raw.Lkey, i.pd.device.Name()), &i.pd.object)
+	return mr
+}
+
+// segmentInternals is the internals of a segment.
+type segmentInternals struct{ s Segment }
+
+// Internals is for packages of this module.
+func (s Segment) Internals() sealed.Of[segmentInternals] { return sealed.Seal(segmentInternals{s}) }
+
+// SGE returns the segment as C takes it. It fails if a work request cannot have
+// the segment, or if the device is to write to the segment and may not.
+func (i segmentInternals) SGE(writes bool) (libibverbs.Sge, error) {
+	if err := i.s.check(); err != nil {
+		return libibverbs.Sge{}, err
+	}
+	if writes {
+		if err := i.s.checkWrite(); err != nil {
+			return libibverbs.Sge{}, err
+		}
+	}
+	return i.s.sge(), nil
+}
+
+// CheckRecv returns an error unless the program can write to the segment, which
+// is number k of a receive, what a device could.
+func (i segmentInternals) CheckRecv(k int) error {
+	if err := i.s.checkRecv(); err != nil {
+		return refusedRecv(0, inSegment(k, err))
+	}
+	return nil
+}
+
+// Fill copies the start of data to a segment that passed CheckRecv or is of
+// InlineBytes, and returns the rest. It fails if the region was closed since.
+func (i segmentInternals) Fill(data []byte) (rest []byte, err error) { return i.s.fill(data) }
+
+// remoteInternals is the internals of a remote buffer.
+type remoteInternals struct{ r RemoteBuffer }
+
+// Internals is for packages of this module.
+func (r RemoteBuffer) Internals() sealed.Of[remoteInternals] { return sealed.Seal(remoteInternals{r}) }
+
+// Takes returns an error if so many bytes do not fit into the buffer, or if the
+// buffer is outside the one that it came from.
+func (i remoteInternals) Takes(bytes uint64) error { return i.r.takes(bytes) }
+
+// recvInternals is the internals of a batch of receives.
+type recvInternals struct{ b *RecvBatch }
+
+// Internals is for packages of this module.
+func (b *RecvBatch) Internals() sealed.Of[recvInternals] { return sealed.Seal(recvInternals{b}) }
+
+// Post posts the batch by a function that returns the first request that it has
+// not posted. to is the lifetime of the queue.
+func (i recvInternals) Post(
+	to *object.Object, post func(first *libibverbs.RecvWr) (bad *libibverbs.RecvWr, err error),
+) (int, error) {
+	return i.b.post(to, post)
+}
+
+// sendInternals is the internals of a batch of send requests.
+type sendInternals struct{ b *SendBatch }
+
+// Internals is for packages of this module.
+func (b *SendBatch) Internals() sealed.Of[sendInternals] { return sealed.Seal(sendInternals{b}) }
+
+// Mark gives the last request the ID last and the others the ID id. It makes
+// the last one signaled, if that is set, and no other. It reports whether one
+// of the requests is a read or an atomic operation.
+func (i sendInternals) Mark(id, last uint64, signaled bool) (fetches bool) {
+	return i.b.mark(id, last, signaled)
+}
+
+// errorInternals is the internals of an error of a C call.
+type errorInternals struct{ e *Error }
+
+// Internals is for packages of this module.
+func (e *Error) Internals() sealed.Of[errorInternals] { return sealed.Seal(errorInternals{e}) }
+
+// SetHint replaces the hint.
+func (i errorInternals) SetHint(hint string) { i.e.hint = hint }
