@@ -8,17 +8,11 @@ import (
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/internal/bridge"
-	"github.com/verbena-go/verbena/internal/object"
 )
 
 // init gives packages endpoint, handled and ib access to this package's
 // internals.
 func init() {
-	bridge.Dispatch.Object = func(id any) *object.Object { return id.(*ID).self() }
-	bridge.Dispatch.New = newDispatched
-	bridge.Dispatch.NewXRC = func(info any) (bridge.DispatchedID, error) { return newDispatchedXRC(info.(AddrInfo)) }
-	bridge.Dispatch.Take = func(id any, to bridge.Sink) (bridge.DispatchedID, error) { return takeOver(id.(*ID), to) }
-
 	bridge.IB.Bind = func(id, addr any) error { return id.(*ID).bindIB(addr.(IBAddr)) }
 	bridge.IB.Resolve = func(id, src, dst any, timeout time.Duration) error {
 		return id.(*ID).resolveIB(src.(*IBAddr), dst.(IBAddr), timeout)

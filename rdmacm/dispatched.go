@@ -7,47 +7,49 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"time"
+	"sync"
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// dispatched is an ID whose events a dispatcher passes to another package. It
-// holds one use of the dispatcher.
+// A sink takes the events of an ID. Its methods must neither block nor call C.
+type sink interface {
+	// Put takes an event other than a connection request.
+	Put(ev *Event)
+
+	// Lock is held while HasRoom and Adopt are called.
+	sync.Locker
+
+	// HasRoom reports whether another connection request may wait. The ID
+	// listens with this backlog.
+	HasRoom(backlog int) bool
+
+	// Adopt takes the ID of a connection request, for which HasRoom has
+	// returned true. It must call Start.
+	Adopt(request *ID, ev *Event)
+}
+
+// dispatched is how a dispatcher passes the events of an ID to another package.
+// It holds one use of the dispatcher.
 type dispatched struct {
 	id         *ID
 	dispatcher *dispatcher
-	sink       bridge.Sink
+	sink       sink
 }
 
-// newDispatched creates an ID on the shared dispatcher.
-func newDispatched(ps PortSpace) (bridge.DispatchedID, error) {
-	d, id, err := newDispatchedID(ps, useDispatcher)
-	if err != nil {
-		return nil, err
-	}
-	return &dispatched{id: id, dispatcher: d}, nil
-}
-
-// newDispatchedXRC creates an ID for one end of extended reliable connections
-// on the shared dispatcher.
-func newDispatchedXRC(info AddrInfo) (bridge.DispatchedID, error) {
-	src, err := info.bindTo()
-	if err != nil {
-		return nil, err
-	}
+// dispatch creates the ID on the shared dispatcher.
+func (id *ID) dispatch(create func(*EventChannel) error) error {
 	d, err := useDispatcher()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	id, err := d.channel.newXRCID(info.QPType, src)
-	if err != nil {
-		return nil, errors.Join(err, d.release())
+	if err := create(d.channel); err != nil {
+		return errors.Join(err, d.release())
 	}
-	return &dispatched{id: id, dispatcher: d}, nil
+	id.dispatched.Store(&dispatched{id: id, dispatcher: d})
+	return nil
 }
 
 // bindTo returns the address to bind to before the destination is resolved.
@@ -61,12 +63,12 @@ func (a AddrInfo) bindTo() (*sockaddr, error) {
 	return newSockaddr(a.Src)
 }
 
-// newXRCID creates an ID of a type that rdma_create_id does not take, but
-// rdma_create_ep does. With RAI_PASSIVE, that call does not wait. The ID can
-// still connect.
-func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
+// createXRC makes id, which is new, one of a type that rdma_create_id does not
+// take, but rdma_create_ep does. With RAI_PASSIVE, that call does not wait. The
+// ID can still connect.
+func (ch *EventChannel) createXRC(id *ID, t ibverbs.QPType, src *sockaddr) error {
 	if err := ch.self().Use(); err != nil {
-		return nil, err
+		return err
 	}
 	defer ch.object.Done()
 	info := &librdmacm.Addrinfo{
@@ -78,51 +80,56 @@ func (ch *EventChannel) newXRCID(t ibverbs.QPType, src *sockaddr) (*ID, error) {
 	pin.Pin(info.AiSrcAddr)
 	raw, err := librdmacm.CreateEp(info, nil, nil)
 	if err != nil {
-		return nil, wrap(ch.object.Name(), err)
+		return wrap(ch.object.Name(), err)
 	}
 	if err := librdmacm.MigrateId(raw, ch.raw); err != nil {
-		return nil, errors.Join(wrap(ch.object.Name(), err), librdmacm.DestroyEp(raw))
+		return errors.Join(wrap(ch.object.Name(), err), librdmacm.DestroyEp(raw))
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.adopt(raw), nil
+	ch.adopt(id, raw)
+	return nil
 }
 
-// takeOver moves an ID from its event channel to a dispatcher.
-func takeOver(id *ID, to bridge.Sink) (bridge.DispatchedID, error) {
+// takeOver moves the ID from its event channel to a dispatcher.
+func (id *ID) takeOver(to sink) error {
 	if err := id.checkOwnEvents(); err != nil {
-		return nil, err
+		return err
 	}
-	if id.taken.Swap(true) {
-		return nil, cerr.Refuse("rdma_migrate_id", id.name(), "the id has an endpoint already")
+	taken := &dispatched{id: id}
+	if !id.dispatched.CompareAndSwap(nil, taken) {
+		return cerr.Refuse("rdma_migrate_id", id.name(), "the id has an endpoint already")
 	}
+	err := taken.takeOver(to)
+	if err != nil {
+		id.dispatched.Store(nil)
+	}
+	return err
+}
+
+func (d *dispatched) takeOver(to sink) error {
 	use := useDispatcher
-	if id.backlog.Load() != 0 {
+	if d.id.backlog.Load() != 0 {
 		use = ownDispatcher
 	}
-	d, err := use()
+	on, err := use()
 	if err != nil {
-		id.taken.Store(false)
-		return nil, err
+		return err
 	}
-	taken := &dispatched{id: id, dispatcher: d}
-	taken.Start(to) // knows the ID before its first event
-	resume := d.channel.pause()
+	d.dispatcher = on
+	d.start(to) // knows the ID before its first event
+	resume := on.channel.pause()
 	defer resume()
-	if err := id.migrate(d.channel); err != nil {
-		d.forget(id)
-		id.taken.Store(false)
-		return nil, errors.Join(err, d.release())
+	if err := d.id.migrate(on.channel); err != nil {
+		on.forget(d.id)
+		return errors.Join(err, on.release())
 	}
-	return taken, nil
+	return nil
 }
 
-func (d *dispatched) ID() any      { return d.id }
-func (d *dispatched) Name() string { return d.id.name() }
-
-func (d *dispatched) Start(to bridge.Sink) {
+// start passes the events to a sink from now on.
+func (d *dispatched) start(to sink) {
 	d.sink = to
-	d.id.taken.Store(true)
 	on := d.dispatcher
 	on.handle(d.id, func(ev *Event) { d.handle(on, ev) })
 }
@@ -137,16 +144,14 @@ func (d *dispatched) handle(on *dispatcher, ev *Event) {
 	case eventSettled:
 		close(ev.Value.(chan struct{}))
 	case EventConnectRequest:
-		on.keep(ev.ID, d.sink.Lock, func() bool { return d.sink.HasRoom(int(d.id.backlog.Load())) }, func() {
-			d.sink.Adopt(&dispatched{id: ev.ID, dispatcher: on}, ev)
+		on.keep(ev.ID, d.sink, func() bool { return d.sink.HasRoom(int(d.id.backlog.Load())) }, func() {
+			ev.ID.dispatched.Store(&dispatched{id: ev.ID, dispatcher: on})
+			d.sink.Adopt(ev.ID, ev)
 		})
 	default:
 		d.sink.Put(ev)
 	}
 }
-
-func (d *dispatched) Own() error   { return d.move(ownDispatcher) }
-func (d *dispatched) Share() error { return d.move(useDispatcher) }
 
 // move lets another dispatcher hand out the ID's events.
 func (d *dispatched) move(use func() (*dispatcher, error)) error {
@@ -157,8 +162,8 @@ func (d *dispatched) move(use func() (*dispatcher, error)) error {
 	return err
 }
 
-func (d *dispatched) Migrate(channel any, unread func() []any) error {
-	to := channel.(*EventChannel)
+// migrate moves the ID to a program's channel.
+func (d *dispatched) migrate(to *EventChannel, unread func() []*Event) error {
 	if err := to.self().Use(); err != nil {
 		return fmt.Errorf("rdma_migrate_id: channel: %w", err)
 	}
@@ -168,11 +173,7 @@ func (d *dispatched) Migrate(channel any, unread func() []any) error {
 		return err
 	}
 	d.settle()
-	var events []*Event
-	for _, ev := range unread() {
-		events = append(events, ev.(*Event))
-	}
-	d.id.bring(to, events)
+	d.id.bring(to, unread())
 	return nil
 }
 
@@ -191,37 +192,12 @@ func (d *dispatched) settle() {
 	}
 }
 
-func (d *dispatched) Release() error {
+// release ends the use of the dispatcher.
+func (d *dispatched) release() error {
 	d.dispatcher.forget(d.id)
-	d.id.taken.Store(false)
-	return d.dispatcher.release()
-}
-
-func (d *dispatched) QPType() ibverbs.QPType { return d.id.qpType }
-func (d *dispatched) IsListening() bool      { return d.id.backlog.Load() != 0 }
-func (d *dispatched) WasUp() bool            { return d.id.wasUp() }
-func (d *dispatched) IsOver() bool           { return d.id.isOver() }
-
-func (d *dispatched) Device(op string) (any, error) {
-	if err := d.id.callBound(op, "bind or resolve the address", func() error { return nil }); err != nil {
-		return nil, err
+	if err := d.dispatcher.release(); err != nil {
+		return err
 	}
-	return d.id.Device()
+	d.id.dispatched.Store(nil)
+	return nil
 }
-
-func (d *dispatched) QP(op string) (qp, send, recv, srq any, err error) {
-	q, err := d.id.needQP(op)
-	return q.QP, q.send, q.recv, q.srq, err
-}
-
-func (d *dispatched) Bind(info any) error { return d.id.bindInfo(info.(AddrInfo)) }
-
-func (d *dispatched) ResolveAddr(info any, timeout time.Duration) error {
-	return d.id.resolveInfo(info.(AddrInfo), timeout)
-}
-
-func (d *dispatched) ResolveRoute(info any, timeout time.Duration) error {
-	return d.id.routeInfo(info.(AddrInfo), timeout)
-}
-
-func (d *dispatched) Listen(backlog int) error { return d.id.listen(backlogOf(backlog), unread) }

@@ -9,20 +9,31 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/verbena-go/verbena/internal/bridge"
 )
+
+// fakeSink calls functions of the test, and notes what it adopts.
+type fakeSink struct {
+	sync.Mutex
+	put     func(*Event)
+	hasRoom func(backlog int) bool
+	request *ID
+	event   *Event
+}
+
+func (s *fakeSink) Put(ev *Event)                { s.put(ev) }
+func (s *fakeSink) HasRoom(backlog int) bool     { return s.hasRoom(backlog) }
+func (s *fakeSink) Adopt(request *ID, ev *Event) { s.request, s.event = request, ev }
 
 // A dispatcher that has failed says so to whoever takes an id's events, also if
 // that begins later.
 func TestFailedDispatcherTellsSinks(t *testing.T) {
 	d := &dispatcher{handlers: map[*ID]func(*Event){}}
 	var got []*Event
-	sink := bridge.Sink{Put: func(ev any) { got = append(got, ev.(*Event)) }}
+	to := &fakeSink{put: func(ev *Event) { got = append(got, ev) }}
 	before, after := new(ID), new(ID)
-	(&dispatched{id: before, dispatcher: d}).Start(sink)
+	(&dispatched{id: before, dispatcher: d}).start(to)
 	d.failAll(fmt.Errorf("read: %w", syscall.ENOMEM))
-	(&dispatched{id: after, dispatcher: d}).Start(sink)
+	(&dispatched{id: after, dispatcher: d}).start(to)
 	require.Len(t, got, 2)
 	for i, id := range []*ID{before, after} {
 		require.Same(t, id, got[i].ID)
@@ -38,24 +49,24 @@ func TestDispatchedRequests(t *testing.T) {
 		listener, request := new(ID), new(ID)
 		listener.backlog.Store(7)
 		ev := &Event{Type: EventConnectRequest, ID: request, ListenID: listener}
-		var adopted []any
-		(&dispatched{id: listener, dispatcher: d}).Start(bridge.Sink{
-			Put:  func(any) { t.Error("is no other event") },
-			Lock: new(sync.Mutex),
-			HasRoom: func(backlog int) bool {
+		to := &fakeSink{
+			put: func(*Event) { t.Error("is no other event") },
+			hasRoom: func(backlog int) bool {
 				require.Equal(t, 7, backlog)
 				return hasRoom
 			},
-			Adopt: func(id bridge.DispatchedID, ev any) { adopted = append(adopted, id.ID(), ev) },
-		})
+		}
+		(&dispatched{id: listener, dispatcher: d}).start(to)
 		d.dispatch(ev)
 		d.refusals.wait()
 		if hasRoom {
-			require.Equal(t, []any{request, ev}, adopted)
+			require.Same(t, request, to.request)
+			require.Same(t, ev, to.event)
+			require.NotNil(t, request.dispatched.Load())
 			require.Equal(t, 1, d.users)
 			continue
 		}
-		require.Empty(t, adopted)
+		require.Nil(t, to.request)
 		require.Zero(t, d.users)
 		require.NotContains(t, d.handlers, request)
 	}
@@ -71,11 +82,12 @@ func TestTakenOnce(t *testing.T) {
 	id.mu.Lock() // as C would be; so the error does without addresses
 	d := &dispatcher{handlers: map[*ID]func(*Event){}, users: 2}
 	first := &dispatched{id: id, dispatcher: d}
-	first.Start(bridge.Sink{})
-	_, err := takeOver(id, bridge.Sink{})
+	id.dispatched.Store(first)
+	first.start(&fakeSink{})
+	err := id.takeOver(&fakeSink{})
 	require.ErrorContains(t, err, "the id has an endpoint already")
 	require.Contains(t, d.handlers, id)
-	require.NoError(t, first.Release())
-	require.False(t, id.taken.Load())
+	require.NoError(t, first.release())
+	require.Nil(t, id.dispatched.Load())
 	require.NotContains(t, d.handlers, id)
 }

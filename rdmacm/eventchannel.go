@@ -156,7 +156,8 @@ func (ch *EventChannel) take(raw *librdmacm.CmEvent) *Event {
 	ev := copyEvent(raw)
 	if raw.Event == EventConnectRequest {
 		ev.ListenID = ch.ids[raw.ListenId]
-		ev.ID = ch.adopt(raw.Id)
+		ev.ID = new(ID)
+		ch.adopt(ev.ID, raw.Id)
 		ev.ID.request = ev
 		return ev
 	}

@@ -50,9 +50,10 @@ type ID struct {
 	value   atomic.Pointer[any]
 	link    atomic.Pointer[string] // see zone
 
-	taken   atomic.Bool   // true while another package takes over the events, or has them
 	backlog atomic.Int32  // set by Listen, 0 before
 	seen    atomic.Uint32 // one bit for each type of event read
+
+	dispatched atomic.Pointer[dispatched] // while another package has the events
 
 	// mu is held while C works on the ID, so that its queue pair cannot go
 	// away. It is taken before a channel's mu, and guards the fields below.
@@ -67,27 +68,36 @@ type ID struct {
 // NewID creates an ID that reports its events on the channel; see
 // rdma_create_id(3).
 func (ch *EventChannel) NewID(ps PortSpace) (*ID, error) {
-	if err := ch.self().Use(); err != nil {
+	id := new(ID)
+	if err := ch.create(id, ps); err != nil {
 		return nil, err
+	}
+	return id, nil
+}
+
+// create makes id, which is new, the ID of one that it creates in C.
+func (ch *EventChannel) create(id *ID, ps PortSpace) error {
+	if err := ch.self().Use(); err != nil {
+		return err
 	}
 	defer ch.object.Done()
 	// A new ID has no events, so none is missed before the channel knows it.
 	raw, err := librdmacm.CreateId(ch.raw, nil, ps)
 	if err != nil {
-		return nil, wrap(ch.object.Name(), err)
+		return wrap(ch.object.Name(), err)
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.adopt(raw), nil
+	ch.adopt(id, raw)
+	return nil
 }
 
-// adopt returns an ID for C's. The caller holds ch.mu.
-func (ch *EventChannel) adopt(raw *librdmacm.CmId) *ID {
-	id := &ID{raw: raw, ps: raw.Ps, qpType: raw.QpType} // neither ever changes
+// adopt makes id, which is new, the ID of C's. The caller holds ch.mu.
+func (ch *EventChannel) adopt(id *ID, raw *librdmacm.CmId) {
+	id.raw, id.ps, id.qpType = raw, raw.Ps, raw.QpType // none of them ever changes
 	id.channel.Store(ch)
 	id.object.Init(fmt.Sprintf("id %p", raw), &ch.object)
 	ch.ids[raw] = id
-	return id
 }
 
 func (id *ID) self() *object.Object {
@@ -397,6 +407,9 @@ func addressOf[T any](
 
 // describe names the ID by the addresses that it has. The caller holds id.mu.
 func (id *ID) describe() string {
+	if id.raw == nil {
+		return id.object.Name()
+	}
 	defer id.lockChannel()()
 	local, peer := addressOf(id, librdmacm.GetLocalAddr, addrPort), addressOf(id, librdmacm.GetPeerAddr, addrPort)
 	switch {

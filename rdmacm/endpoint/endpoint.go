@@ -15,10 +15,11 @@ import (
 
 	"github.com/verbena-go/verbena/generated/librdmacm"
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/netpoll"
+	"github.com/verbena-go/verbena/internal/object"
 	"github.com/verbena-go/verbena/internal/owned"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/ib"
 )
@@ -31,9 +32,8 @@ import (
 // Its ID has the methods that set options or do not wait. The asynchronous
 // calls of the ID work too, with events from Next, but are seldom useful.
 type Endpoint struct {
-	id         *rdmacm.ID
-	dispatched bridge.DispatchedID // the ID, for what rdmacm does not export
-	inbox      inbox
+	id    *rdmacm.ID
+	inbox inbox
 
 	// For requests, if the endpoint is from Create and listens.
 	requestPD *ibverbs.PD
@@ -58,30 +58,26 @@ var errEndpointClosed = fmt.Errorf("endpoint: %w", os.ErrClosed)
 // rdma_create_id(3). Create also resolves an address and creates the queue
 // pair.
 func New(ps rdmacm.PortSpace) (*Endpoint, error) {
-	d, err := bridge.Dispatch.New(ps)
-	if err != nil {
+	id := new(rdmacm.ID)
+	if err := sealed.Open(id.Internals()).Init(ps); err != nil {
 		return nil, err
 	}
-	return newEndpoint(d), nil
+	return newEndpoint(id), nil
 }
 
-// newEndpoint returns an endpoint for an ID, which it takes over.
-func newEndpoint(d bridge.DispatchedID) *Endpoint {
-	ep := unstarted()
-	ep.has(d)
-	d.Start(ep.sink())
+// newEndpoint returns an endpoint, which gets the events of the ID.
+func newEndpoint(id *rdmacm.ID) *Endpoint {
+	ep := unstarted(id)
+	sealed.Open(id.Internals()).Start(sink{ep})
 	return ep
 }
 
-// unstarted returns an endpoint without an ID.
-func unstarted() *Endpoint {
-	ep := new(Endpoint)
+// unstarted returns an endpoint that gets no events yet.
+func unstarted(id *rdmacm.ID) *Endpoint {
+	ep := &Endpoint{id: id}
 	ep.inbox.changed = make(chan struct{})
 	return ep
 }
-
-// has sets the endpoint's ID.
-func (ep *Endpoint) has(d bridge.DispatchedID) { ep.id, ep.dispatched = d.ID().(*rdmacm.ID), d }
 
 // FromID returns a synchronous endpoint for an ID; see rdma_migrate_id(3) with
 // a NULL channel. Unread events move with the ID, which stays valid and is
@@ -89,12 +85,10 @@ func (ep *Endpoint) has(d bridge.DispatchedID) { ep.id, ep.dispatched = d.ID().(
 // rdmacm.ID.CreateQP has created, but the caller must close that queue pair,
 // before the endpoint.
 func FromID(id *rdmacm.ID) (*Endpoint, error) {
-	ep := unstarted()
-	d, err := bridge.Dispatch.Take(id, ep.sink())
-	if err != nil {
+	ep := unstarted(id)
+	if err := sealed.Open(id.Internals()).Take(sink{ep}); err != nil {
 		return nil, err
 	}
-	ep.has(d)
 	return ep, nil
 }
 
@@ -108,8 +102,11 @@ func (ep *Endpoint) move(f func() error) error {
 	return f()
 }
 
+// objectOf returns the lifetime of an ID, or nil for a nil pointer.
+func objectOf(id *rdmacm.ID) *object.Object { return sealed.Open(id.Internals()).Object() }
+
 // leave says that the endpoint takes no more events.
-func (ep *Endpoint) leave() error { return ep.leaving.Do(ep.dispatched.Release) }
+func (ep *Endpoint) leave() error { return ep.leaving.Do(sealed.Open(ep.id.Internals()).Release) }
 
 // usable returns nil, or why the endpoint cannot wait for anything.
 func (ep *Endpoint) usable() error {
@@ -159,7 +156,7 @@ func (ep *Endpoint) release() error {
 		}
 		ep.unanswered = ep.unanswered[1:]
 	}
-	if !ep.moved && ep.dispatched.WasUp() {
+	if !ep.moved && sealed.Open(ep.id.Internals()).WasUp() {
 		_ = ep.id.Disconnect() // it may be over already
 	}
 	if err := ep.closeQueues(); err != nil {
@@ -249,7 +246,7 @@ func newTypedEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if has := ep.dispatched.QPType(); t != 0 && t != has {
+	if has := sealed.Open(ep.id.Internals()).QPType(); t != 0 && t != has {
 		err := cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v in port space %v, which has %v", t, ps, has)
 		return nil, errors.Join(err, ep.Close())
 	}
@@ -264,7 +261,7 @@ func (ep *Endpoint) passive(info rdmacm.AddrInfo, pd *ibverbs.PD, config *ibverb
 	if isXRC(info.QPType) { // newXRCEndpoint has bound it already
 		return nil
 	}
-	return ep.dispatched.Bind(info)
+	return sealed.Open(ep.id.Internals()).Bind(info)
 }
 
 func (ep *Endpoint) active(ctx context.Context, info rdmacm.AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) error {
@@ -280,12 +277,12 @@ func (ep *Endpoint) active(ctx context.Context, info rdmacm.AddrInfo, pd *ibverb
 // Use it instead of Create for an endpoint that needs options set first, and for
 // native InfiniBand addresses.
 func (ep *Endpoint) Resolve(ctx context.Context, info rdmacm.AddrInfo) error {
-	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return ep.dispatched.ResolveAddr(info, left(ctx)) },
+	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return sealed.Open(ep.id.Internals()).ResolveAddr(info, left(ctx)) },
 		anyOf(rdmacm.EventAddrResolved, rdmacm.EventAddrError))
 	if err != nil {
 		return err
 	}
-	if err := ep.route(ctx, "rdma_resolve_route", func() error { return ep.dispatched.ResolveRoute(info, left(ctx)) }); err != nil {
+	if err := ep.route(ctx, "rdma_resolve_route", func() error { return sealed.Open(ep.id.Internals()).ResolveRoute(info, left(ctx)) }); err != nil {
 		return err
 	}
 	ep.mu.Lock()
@@ -385,12 +382,13 @@ func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	if !ep.dispatched.IsListening() { // requests share a channel with other events
-		if err := ep.move(ep.dispatched.Own); err != nil {
+	id := sealed.Open(ep.id.Internals())
+	if !id.IsListening() { // requests share a channel with other events
+		if err := ep.move(id.Own); err != nil {
 			return err
 		}
 	}
-	return ep.dispatched.Listen(backlog)
+	return id.Listen(backlog)
 }
 
 // GetRequest waits for a connection request and returns an endpoint for it; see
@@ -406,14 +404,14 @@ func (ep *Endpoint) GetRequest(ctx context.Context) (*Endpoint, error) {
 	if ctx == nil {
 		return nil, cerr.Nil(op, "ctx")
 	}
-	if !ep.dispatched.IsListening() {
+	if !sealed.Open(ep.id.Internals()).IsListening() {
 		return nil, errStep(op, ep.name(), "listen")
 	}
 	request, err := ep.inbox.nextRequest(ctx)
 	if err != nil {
 		return nil, ep.failure(op, err)
 	}
-	if err := request.move(request.dispatched.Share); err != nil { // off the listener's channel
+	if err := request.move(sealed.Open(request.id.Internals()).Share); err != nil { // off the listener's channel
 		return nil, errors.Join(err, request.Close())
 	}
 	if ep.requestQP != nil {
@@ -448,14 +446,14 @@ func (ep *Endpoint) Disconnect(ctx context.Context) error {
 	if err := ep.usable(); err != nil {
 		return err
 	}
-	if !ep.dispatched.WasUp() {
+	if !sealed.Open(ep.id.Internals()).WasUp() {
 		return errStep(op, ep.name(), "connect")
 	}
 	if ep.isDatagram() {
 		return ep.id.Disconnect() // no event follows
 	}
 	_, err := ep.do(ctx, op, func() error {
-		over := ep.dispatched.IsOver() // after begin expects events, so that none is missed
+		over := sealed.Open(ep.id.Internals()).IsOver() // after begin expects events, so that none is missed
 		if err := ep.id.Disconnect(); err != nil {
 			return err
 		}
@@ -527,10 +525,12 @@ func (ep *Endpoint) finish(ctx context.Context, op string, c *call) (*rdmacm.Eve
 }
 
 // isDatagram reports whether the endpoint is for datagrams.
-func (ep *Endpoint) isDatagram() bool { return ep.dispatched.QPType() == ibverbs.QPTypeUD }
+func (ep *Endpoint) isDatagram() bool {
+	return sealed.Open(ep.id.Internals()).QPType() == ibverbs.QPTypeUD
+}
 
 // name returns the endpoint's name in errors.
-func (ep *Endpoint) name() string { return ep.dispatched.Name() }
+func (ep *Endpoint) name() string { return sealed.Open(ep.id.Internals()).Name() }
 
 // errStep returns the error for a call that came too early.
 func errStep(op, object, missing string) error { return cerr.Refuse(op, object, "%s first", missing) }
@@ -589,7 +589,7 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 		}
 	}
 	if config.Type == 0 {
-		config.Type = ep.dispatched.QPType()
+		config.Type = sealed.Open(ep.id.Internals()).QPType()
 	}
 	if config.SRQ == nil && !isXRC(config.Type) {
 		config.SRQ = ep.srq
@@ -671,7 +671,7 @@ func (ep *Endpoint) CreateSRQ(pd *ibverbs.PD, config ibverbs.SRQConfig) (*ibverb
 			return nil, err
 		}
 	}
-	if ep.dispatched.QPType() == ibverbs.QPTypeXRCRecv {
+	if sealed.Open(ep.id.Internals()).QPType() == ibverbs.QPTypeXRCRecv {
 		ep.srq, err = ep.xrc.createSRQ(device, pd, config)
 	} else {
 		ep.srq, err = pd.CreateSRQ(config)
@@ -684,7 +684,7 @@ func (ep *Endpoint) device(op string) (*ibverbs.Device, error) {
 	if ep.ID() == nil {
 		return nil, objectOf(nil).Use()
 	}
-	return deviceOf(ep.dispatched, op)
+	return sealed.Open(ep.id.Internals()).Device(op)
 }
 
 // domain returns the endpoint's protection domain, and creates it if there is
@@ -886,11 +886,18 @@ func (ep *Endpoint) needQP(op string) (queuePair, error) {
 	if ep.ID() == nil {
 		return queuePair{}, objectOf(nil).Use()
 	}
-	qp, err := queuePairOf(ep.dispatched, op)
+	qp, send, recv, srq, err := sealed.Open(ep.id.Internals()).QP(op)
 	if err != nil && ep.inbox.err() == errEndpointClosed {
 		err = errEndpointClosed // Close closes the queue pair before the ID
 	}
-	return qp, err
+	return queuePair{qp, send, recv, srq}, err
+}
+
+// queuePair is a queue pair with its completion queues.
+type queuePair struct {
+	*ibverbs.QP
+	send, recv *ibverbs.CQ
+	srq        *ibverbs.SRQ
 }
 
 // withQP calls f with the queue pair, and with mu held.
@@ -997,11 +1004,11 @@ func newXRCEndpoint(info rdmacm.AddrInfo) (*Endpoint, error) {
 		return nil, cerr.Refuse("rdma_create_ep", "", "queue pairs of type %v are for port space %v, not %v",
 			info.QPType, rdmacm.PortSpaceIB, ps)
 	}
-	d, err := bridge.Dispatch.NewXRC(info)
-	if err != nil {
+	id := new(rdmacm.ID)
+	if err := sealed.Open(id.Internals()).InitXRC(info); err != nil {
 		return nil, err
 	}
-	return newEndpoint(d), nil
+	return newEndpoint(id), nil
 }
 
 // explainXRC adds to an error that the device does not support XRC.
@@ -1114,13 +1121,9 @@ func (ep *Endpoint) Migrate(to *rdmacm.EventChannel) (*rdmacm.ID, error) {
 		return nil, err
 	}
 	var requests []*Endpoint
-	err := ep.dispatched.Migrate(to, func() (unread []any) {
+	err := sealed.Open(ep.id.Internals()).Migrate(to, func() (unread []*rdmacm.Event) {
 		ep.moved = true
-		var events []*rdmacm.Event
-		events, requests = ep.inbox.end(errMigrated)
-		for _, ev := range events {
-			unread = append(unread, ev)
-		}
+		unread, requests = ep.inbox.end(errMigrated)
 		for _, request := range requests {
 			unread = append(unread, request.id.Request())
 		}

@@ -11,24 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// offline is an id without anything of C's.
-type offline struct {
-	bridge.DispatchedID
-	id *rdmacm.ID
-}
-
-func (o offline) ID() any           { return o.id }
-func (o offline) Name() string      { return "an id" }
-func (o offline) Start(bridge.Sink) {}
-
+// offlineEndpoint returns an endpoint of an ID that C does not know.
 func offlineEndpoint() *Endpoint {
 	id := new(rdmacm.ID)
 	objectOf(id).InitUnlisted("an id")
-	return newEndpoint(offline{id: id})
+	return unstarted(id)
 }
 
 // What C has of an id is freed with it.

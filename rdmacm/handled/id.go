@@ -11,10 +11,10 @@ import (
 	"syscall"
 
 	"github.com/verbena-go/verbena/ibverbs"
-	"github.com/verbena-go/verbena/internal/bridge"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/internal/netpoll"
 	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
@@ -46,10 +46,9 @@ type ID struct {
 
 	// closing is held while closing the ID and while starting the handler. It is
 	// taken before mu and guards the fields below.
-	closing    sync.Mutex
-	dispatched bridge.DispatchedID // the ID, for what rdmacm does not export
-	qp         *ibverbs.QP         // from CreateQP
-	closed     bool
+	closing sync.Mutex
+	qp      *ibverbs.QP // from CreateQP
+	closed  bool
 
 	mu       sync.Mutex // guards the fields below
 	handler  Handler
@@ -66,37 +65,48 @@ func New(ps rdmacm.PortSpace, handler Handler) (*ID, error) {
 	if handler == nil {
 		return nil, cerr.Nil("handled.New", "handler")
 	}
-	d, err := bridge.Dispatch.New(ps)
-	if err != nil {
+	id := new(rdmacm.ID)
+	if err := sealed.Open(id.Internals()).Init(ps); err != nil {
 		return nil, err
 	}
-	return newID(d, handler), nil
+	return newID(id, handler), nil
 }
 
-// newID creates an ID, which takes over the rdmacm.ID.
-func newID(d bridge.DispatchedID, handler Handler) *ID {
-	h := &ID{id: d.ID().(*rdmacm.ID), dispatched: d, handler: handler, done: make(chan struct{})}
-	h.keep.InitUnlisted("the handled.ID, which has a Close of its own", h.object())
-	d.Start(bridge.Sink{
-		Put:     func(ev any) { h.add(ev.(*rdmacm.Event)) },
-		Lock:    &h.mu,
-		HasRoom: func(backlog int) bool { return h.cause == nil && h.requests < backlog },
-		Adopt:   func(request bridge.DispatchedID, ev any) { h.adopt(request, ev.(*rdmacm.Event)) },
-	})
+// newID creates an ID, which gets the events of the rdmacm.ID.
+func newID(id *rdmacm.ID, handler Handler) *ID {
+	h := unstarted(id, handler)
+	sealed.Open(id.Internals()).Start(sink{h})
 	return h
 }
 
-// adopt makes an ID of a connection request. It is called with mu held.
-func (h *ID) adopt(d bridge.DispatchedID, ev *rdmacm.Event) {
-	h.requests++
-	ev.ID.SetValue(h.id.Value())
-	request := newID(d, h.handler)
-	request.listener = h
+// unstarted creates an ID that gets no events yet.
+func unstarted(id *rdmacm.ID, handler Handler) *ID {
+	h := &ID{id: id, handler: handler, done: make(chan struct{})}
+	h.keep.InitUnlisted("the handled.ID, which has a Close of its own", h.object())
+	return h
+}
+
+// sink takes the events of an ID from package rdmacm.
+type sink struct{ h *ID }
+
+func (s sink) Put(ev *rdmacm.Event) { s.h.add(ev) }
+
+func (s sink) Lock() { s.h.mu.Lock() }
+
+func (s sink) Unlock() { s.h.mu.Unlock() }
+
+func (s sink) HasRoom(backlog int) bool { return s.h.cause == nil && s.h.requests < backlog }
+
+func (s sink) Adopt(id *rdmacm.ID, ev *rdmacm.Event) {
+	s.h.requests++
+	id.SetValue(s.h.id.Value())
+	request := newID(id, s.h.handler)
+	request.listener = s.h
 	request.add(ev)
 }
 
 // object returns the lifetime of the rdmacm.ID.
-func (h *ID) object() *object.Object { return bridge.Dispatch.Object(h.id) }
+func (h *ID) object() *object.Object { return sealed.Open(h.id.Internals()).Object() }
 
 // made returns an error if h was not created by New.
 func (h *ID) made() error {
@@ -137,12 +147,13 @@ func (h *ID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
 	}
-	if !h.dispatched.IsListening() { // requests would share the channel with other events
-		if err := h.move(h.dispatched.Own); err != nil {
+	id := sealed.Open(h.id.Internals())
+	if !id.IsListening() { // requests would share the channel with other events
+		if err := h.move(id.Own); err != nil {
 			return err
 		}
 	}
-	return h.dispatched.Listen(backlog)
+	return id.Listen(backlog)
 }
 
 // move calls f, which lets another reader hand out the ID's events.
@@ -214,7 +225,7 @@ func (h *ID) handleAll() {
 			h.finish(handler(h, ev))
 			continue
 		}
-		err := h.move(h.dispatched.Share) // away from the listener's, which receives more requests
+		err := h.move(sealed.Open(h.id.Internals()).Share) // away from the listener's, which receives more requests
 		if err == nil {
 			err = handler(h, ev)
 		}
@@ -364,7 +375,7 @@ func (h *ID) destroy() error {
 		h.cause = fmt.Errorf("%s: %w", h.object().Name(), os.ErrClosed)
 	}
 	h.mu.Unlock()
-	err := h.dispatched.Release()
+	err := sealed.Open(h.id.Internals()).Release()
 	h.sayDone()
 	return err
 }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rdmacm
+
+import (
+	"time"
+
+	"github.com/verbena-go/verbena/ibverbs"
+	"github.com/verbena-go/verbena/internal/cerr"
+	"github.com/verbena-go/verbena/internal/object"
+	"github.com/verbena-go/verbena/internal/sealed"
+)
+
+// idInternals is what packages endpoint and handled use of an ID beyond what it
+// exports. See package sealed.
+//
+// Such a package takes an ID with Init, InitXRC, Take or its sink's Adopt, and
+// gives it up with Release. In between a dispatcher reads the ID's events and
+// passes them to the sink. Own, Share, Migrate and Release must be called one
+// at a time.
+type idInternals struct{ id *ID }
+
+// Internals is for packages of this module.
+func (id *ID) Internals() sealed.Of[idInternals] { return sealed.Seal(idInternals{id}) }
+
+// Object returns the lifetime of the ID, or nil for a nil pointer.
+func (i idInternals) Object() *object.Object { return i.id.self() }
+
+// Name returns the name of the ID for errors.
+func (i idInternals) Name() string { return i.id.name() }
+
+// Init makes a new ID one in the port space. The caller then calls Start.
+func (i idInternals) Init(ps PortSpace) error {
+	return i.id.dispatch(func(ch *EventChannel) error { return ch.create(i.id, ps) })
+}
+
+// InitXRC makes a new ID one for an end of extended reliable connections, and
+// binds it to the source of info. The caller then calls Start.
+func (i idInternals) InitXRC(info AddrInfo) error {
+	src, err := info.bindTo()
+	if err != nil {
+		return err
+	}
+	return i.id.dispatch(func(ch *EventChannel) error { return ch.createXRC(i.id, info.QPType, src) })
+}
+
+// Start passes the events of the ID to a sink from now on.
+func (i idInternals) Start(to sink) { i.id.dispatched.Load().start(to) }
+
+// Take takes the ID from its event channel, with its unread events, and starts
+// to pass its events to a sink.
+func (i idInternals) Take(to sink) error { return i.id.takeOver(to) }
+
+// Own gives the ID, which does not listen, a reader of its own.
+func (i idInternals) Own() error { return i.move(ownDispatcher) }
+
+// Share lets the reader of all IDs read the ID's events again.
+func (i idInternals) Share() error { return i.move(useDispatcher) }
+
+func (i idInternals) move(use func() (*dispatcher, error)) error {
+	d, err := i.dispatched()
+	if err != nil {
+		return err
+	}
+	return d.move(use)
+}
+
+// dispatched returns how the ID's events are passed on, or an error if they are
+// not.
+func (i idInternals) dispatched() (*dispatched, error) {
+	if d := i.id.dispatched.Load(); d != nil {
+		return d, nil
+	}
+	if err := i.id.self().Use(); err != nil {
+		return nil, err
+	}
+	defer i.id.object.Done()
+	return nil, cerr.Refuse("rdma_migrate_id", i.id.name(), "the id was given up")
+}
+
+// Migrate moves the ID to a channel. It calls unread when the sink gets no more
+// events; the events that unread returns move along.
+func (i idInternals) Migrate(channel *EventChannel, unread func() []*Event) error {
+	d, err := i.dispatched()
+	if err != nil {
+		return err
+	}
+	return d.migrate(channel, unread)
+}
+
+// Release gives up the ID, which was closed or has migrated.
+func (i idInternals) Release() error {
+	d, err := i.dispatched()
+	if err != nil {
+		return err
+	}
+	return d.release()
+}
+
+// QPType returns the type of the ID's queue pairs.
+func (i idInternals) QPType() ibverbs.QPType { return i.id.qpType }
+
+// IsListening reports whether the ID listens.
+func (i idInternals) IsListening() bool { return i.id.backlog.Load() != 0 }
+
+// WasUp reports whether the ID has had a connection.
+func (i idInternals) WasUp() bool { return i.id.wasUp() }
+
+// IsOver reports whether the ID's connection has ended.
+func (i idInternals) IsOver() bool { return i.id.isOver() }
+
+// Device returns the device for an operation that needs one.
+func (i idInternals) Device(op string) (*ibverbs.Device, error) {
+	if err := i.id.callBound(op, "bind or resolve the address", func() error { return nil }); err != nil {
+		return nil, err
+	}
+	return i.id.Device()
+}
+
+// QP returns the queue pair for an operation that needs one, its completion
+// queues, and its shared receive queue, which may be nil.
+func (i idInternals) QP(op string) (qp *ibverbs.QP, send, recv *ibverbs.CQ, srq *ibverbs.SRQ, err error) {
+	q, err := i.id.needQP(op)
+	return q.QP, q.send, q.recv, q.srq, err
+}
+
+// Bind is like BindAddr, for the source of info.
+func (i idInternals) Bind(info AddrInfo) error { return i.id.bindInfo(info) }
+
+// ResolveAddr is like the method of the ID, for the addresses of info.
+func (i idInternals) ResolveAddr(info AddrInfo, timeout time.Duration) error {
+	return i.id.resolveInfo(info, timeout)
+}
+
+// ResolveRoute is like the method of the ID, but takes a path from info, if
+// that has paths.
+func (i idInternals) ResolveRoute(info AddrInfo, timeout time.Duration) error {
+	return i.id.routeInfo(info, timeout)
+}
+
+// Listen is like the method of the ID, but requests wait in the sink, and not
+// in the kernel.
+func (i idInternals) Listen(backlog int) error { return i.id.listen(backlogOf(backlog), unread) }
