@@ -53,7 +53,7 @@ type AddrInfo struct {
 	SrcIB, DstIB     IBAddr         // set only in FamilyIB
 	SrcName, DstName string         // canonical names, if known
 
-	Paths   []IBPath // paths to the destination, for ib.SetPaths
+	Paths   []IBPath // paths to the destination, for ID.SetIBPaths
 	Connect []byte   // data to put before the private data of Connect
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 func TestDatagramExchange(t *testing.T) {
@@ -634,7 +633,7 @@ func TestDatagramInfoMistakes(t *testing.T) {
 		return err
 	}
 	joinIB := func(ctx context.Context, config *rdmacm.GroupConfig) error {
-		_, err := ib.JoinGroup(ctx, rdmacm.IBAddr{GID: ibverbs.GID{0: 0xff}}, config)
+		_, err := rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{GID: ibverbs.GID{0: 0xff}}, config)
 		return err
 	}
 	for name, tt := range map[string]struct {

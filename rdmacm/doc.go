@@ -33,8 +33,6 @@
 //     until its operation completes, as after rdma_create_ep(3).
 //   - In [github.com/verbena-go/verbena/rdmacm/handled], events go to a
 //     handler function, as in the kernel.
-//   - [github.com/verbena-go/verbena/rdmacm/ib] has functions for native
-//     InfiniBand addresses.
 //
 // # Waiting
 //

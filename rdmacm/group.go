@@ -208,9 +208,11 @@ func (c *DatagramConn) leaveGroup() error {
 	return nil
 }
 
-// joinGroupIB joins a multicast group for package ib.
-func joinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
-	if err := ended("ib.JoinGroup", ctx); err != nil {
+// JoinGroupIB joins a multicast group, like JoinGroup, but uses the group's GID
+// as it is instead of mapping an IP address to one. The config must have a
+// LocalAddr, because there are no routes to InfiniBand addresses.
+func JoinGroupIB(ctx context.Context, group IBAddr, config *GroupConfig) (*DatagramConn, error) {
+	if err := ended("JoinGroupIB", ctx); err != nil {
 		return nil, err
 	}
 	conn, err := config.joinIB(ctx, group)
@@ -230,7 +232,7 @@ func (c *GroupConfig) joinIB(ctx context.Context, group IBAddr) (*DatagramConn, 
 	}
 	return c.joinFrom(local.Addr(), func(conn *DatagramConn) error {
 		conn.local = conn.id.LocalAddr()
-		ev, err := conn.ask(ctx, func() error { return conn.id.joinIB(group, c.joinFlags(), nil) })
+		ev, err := conn.ask(ctx, func() error { return conn.id.JoinMulticastIB(group, c.joinFlags(), nil) })
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // guarded is an id in some state, and what calls on it need.
@@ -31,9 +30,9 @@ type guarded struct {
 // idCalls are all calls of an ID that C could be crashed with.
 var idCalls = map[string]func(g guarded) error{
 	"BindAddr":          func(g guarded) error { return g.id.BindAddr(netip.AddrPortFrom(g.to.Addr(), 0)) },
-	"BindIB":            func(g guarded) error { return ib.Bind(g.id, rdmacm.IBAddr{}) },
+	"BindIB":            func(g guarded) error { return g.id.BindIB(rdmacm.IBAddr{}) },
 	"ResolveAddr":       func(g guarded) error { return g.id.ResolveAddr(netip.AddrPort{}, g.to, time.Second) },
-	"ResolveIB":         func(g guarded) error { return ib.Resolve(g.id, nil, rdmacm.IBAddr{GID: ibverbs.GID{1}}, time.Second) },
+	"ResolveIB":         func(g guarded) error { return g.id.ResolveIB(nil, rdmacm.IBAddr{GID: ibverbs.GID{1}}, time.Second) },
 	"ResolveRoute":      func(g guarded) error { return g.id.ResolveRoute(time.Second) },
 	"ResolveAddrInfo":   func(g guarded) error { return g.id.ResolveAddrInfo(g.to.Addr().String(), "7", nil) },
 	"QueryAddrInfo":     func(g guarded) error { _, err := g.id.QueryAddrInfo(); return err },
@@ -52,15 +51,15 @@ var idCalls = map[string]func(g guarded) error{
 	"WriteUserEvent":    func(g guarded) error { return g.id.WriteUserEvent(0, 1) },
 	"JoinMulticast":     func(g guarded) error { return g.id.JoinMulticast(someGroup, rdmacm.JoinFull, nil) },
 	"JoinMulticastIB": func(g guarded) error {
-		return ib.JoinMulticast(g.id, rdmacm.IBAddr{GID: ibverbs.GID{0xff}}, rdmacm.JoinSendOnly, nil)
+		return g.id.JoinMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}, rdmacm.JoinSendOnly, nil)
 	},
 	"LeaveMulticast":   func(g guarded) error { return g.id.LeaveMulticast(someGroup) },
-	"LeaveMulticastIB": func(g guarded) error { return ib.LeaveMulticast(g.id, rdmacm.IBAddr{GID: ibverbs.GID{0xff}}) },
+	"LeaveMulticastIB": func(g guarded) error { return g.id.LeaveMulticastIB(rdmacm.IBAddr{GID: ibverbs.GID{0xff}}) },
 	"SetTOS":           func(g guarded) error { return g.id.SetTOS(8) },
 	"SetReuseAddr":     func(g guarded) error { return g.id.SetReuseAddr(true) },
 	"SetAFOnly":        func(g guarded) error { return g.id.SetAFOnly(true) },
 	"SetAckTimeout":    func(g guarded) error { return g.id.SetAckTimeout(time.Second) },
-	"SetIBPaths":       func(g guarded) error { return ib.SetPaths(g.id) },
+	"SetIBPaths":       func(g guarded) error { return g.id.SetIBPaths() },
 	"Migrate":          func(g guarded) error { return g.id.Migrate(g.ch) },
 	"Context":          func(g guarded) error { _, err := g.id.Device(); return err },
 	"CreateQP": func(g guarded) error {
@@ -79,7 +78,7 @@ var idCalls = map[string]func(g guarded) error{
 	},
 	// What cannot fail must not crash.
 	"addresses": func(g guarded) error {
-		_, _, _, _ = g.id.LocalAddr(), g.id.RemoteAddr(), ib.LocalAddr(g.id), ib.RemoteAddr(g.id)
+		_, _, _, _ = g.id.LocalAddr(), g.id.RemoteAddr(), g.id.LocalIBAddr(), g.id.RemoteIBAddr()
 		_, _, _, _, _ = g.id.PortNum(), g.id.PortSpace(), g.id.Raw(), g.id.QP(), g.id.Request()
 		g.id.SetValue(1)
 		_ = g.id.Value()

@@ -13,7 +13,12 @@ import (
 )
 
 // An IBAddr is a native InfiniBand address (AF_IB), used instead of an IP
-// address and port; see rdma_cm(7). Numbers are in host byte order.
+// address and port; see rdma_cm(7). Few programs need one: RoCE and InfiniBand
+// ports have IP addresses, too. Numbers are in host byte order.
+//
+// A program with such addresses creates an ID in [PortSpaceIB] and uses the
+// methods of [ID] whose names have IB. The same events report the results.
+// [GetAddrInfo] returns such addresses for [FamilyIB].
 type IBAddr struct {
 	GID           ibverbs.GID
 	ServiceID     uint64       // the upper bits are the port space, the lowest 16 the port
@@ -56,17 +61,37 @@ func ibAddr(s *librdmacm.Sockaddr) IBAddr {
 	}
 }
 
-func (id *ID) bindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
+// BindIB binds the ID to a local InfiniBand address; see rdma_bind_addr(3). A
+// zero GID stands for every GID of every device.
+func (id *ID) BindIB(addr IBAddr) error { return id.bind(addr.sockaddr(), addr.String()) }
 
-func (id *ID) resolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
+// ResolveIB finds the device for a destination, like ResolveAddr; see
+// rdma_resolve_addr(3). EventAddrResolved or EventAddrError follows. src may be
+// nil.
+func (id *ID) ResolveIB(src *IBAddr, dst IBAddr, timeout time.Duration) error {
 	if src == nil {
 		return id.resolveAddr(nil, dst.sockaddr(), timeout, dst.String())
 	}
 	return id.resolveAddr(src.sockaddr(), dst.sockaddr(), timeout, src.String()+" to "+dst.String())
 }
 
-func (id *ID) joinIB(group IBAddr, flags JoinFlags, value any) error {
+// JoinMulticastIB joins a multicast group, like JoinMulticast, but uses the
+// group's GID as it is instead of mapping an IP address to one.
+func (id *ID) JoinMulticastIB(group IBAddr, flags JoinFlags, value any) error {
 	return id.join(group.sockaddr(), group.String(), flags, value)
 }
 
-func (id *ID) leaveIB(group IBAddr) error { return id.leave(group.sockaddr(), group.String()) }
+// LeaveMulticastIB leaves a group that JoinMulticastIB joined, or cancels the
+// join. It fails with an error matching syscall.EADDRNOTAVAIL if the ID is not
+// in the group.
+func (id *ID) LeaveMulticastIB(group IBAddr) error {
+	return id.leave(group.sockaddr(), group.String())
+}
+
+// LocalIBAddr returns the local address, or the zero value if the ID has no
+// InfiniBand address.
+func (id *ID) LocalIBAddr() IBAddr { return address(id, librdmacm.GetLocalAddr, ibAddr) }
+
+// RemoteIBAddr returns the peer's address, or the zero value if it has no
+// InfiniBand address.
+func (id *ID) RemoteIBAddr() IBAddr { return address(id, librdmacm.GetPeerAddr, ibAddr) }

@@ -103,8 +103,10 @@ func ibPath(raw *libibverbs.PathData) IBPath {
 	}
 }
 
-// setIBPaths sets the paths to the peer. EventRouteResolved follows.
-func (id *ID) setIBPaths(paths []IBPath) error {
+// SetIBPaths sets the paths to the peer, of which Linux uses the first whose
+// Flags are those of a connection. Call it instead of ResolveRoute, also with IP
+// addresses. EventRouteResolved follows. See rdma_set_option(3).
+func (id *ID) SetIBPaths(paths ...IBPath) error {
 	if len(paths) == 0 {
 		return cerr.Refuse("rdma_set_option", id.name(), "no path")
 	}

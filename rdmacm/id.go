@@ -305,7 +305,7 @@ func (id *ID) destroy() error {
 // bindInfo binds the ID to the source address.
 func (id *ID) bindInfo(info AddrInfo) error {
 	if info.Family == FamilyIB {
-		return id.bindIB(info.SrcIB)
+		return id.BindIB(info.SrcIB)
 	}
 	return id.BindAddr(info.Src)
 }
@@ -320,13 +320,13 @@ func (id *ID) resolveInfo(info AddrInfo, timeout time.Duration) error {
 	if info.SrcIB != (IBAddr{}) {
 		src = &info.SrcIB
 	}
-	return id.resolveIB(src, info.DstIB, timeout)
+	return id.ResolveIB(src, info.DstIB, timeout)
 }
 
 // routeInfo starts to find the path to the destination, unless info has paths.
 func (id *ID) routeInfo(info AddrInfo, timeout time.Duration) error {
 	if len(info.Paths) > 0 {
-		return id.setIBPaths(info.Paths)
+		return id.SetIBPaths(info.Paths...)
 	}
 	return id.ResolveRoute(timeout)
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // end is an end of a connection, made step by step.
@@ -664,8 +663,8 @@ func TestMulticastMistakes(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	check(six.id.LeaveMulticast(groupIPv6), syscall.EADDRNOTAVAIL, "rdma_leave_multicast")
 	native := rdmacm.IBAddr{GID: ibverbs.GIDFromAddr(groupIPv6)}
-	require.ErrorIs(t, ib.JoinMulticast(six.id, native, rdmacm.JoinFull, nil), errors.ErrUnsupported)
-	check(ib.LeaveMulticast(six.id, native), syscall.EADDRNOTAVAIL, "rdma_leave_multicast")
+	require.ErrorIs(t, six.id.JoinMulticastIB(native, rdmacm.JoinFull, nil), errors.ErrUnsupported)
+	check(six.id.LeaveMulticastIB(native), syscall.EADDRNOTAVAIL, "rdma_leave_multicast")
 
 	tcp := newEnd(t)
 	check(tcp.id.JoinMulticast(groupIPv4, rdmacm.JoinFull, nil), syscall.EINVAL, "rdma_join_multicast (unbound id): bind or resolve the address first")

@@ -22,7 +22,7 @@ const module = "github.com/verbena-go/verbena/"
 var folders = map[string]string{
 	"ibverbs": "ibverbs", "flow": "ibverbs/flow", "caps": "ibverbs/caps", "link": "ibverbs/link", "devmem": "ibverbs/devmem", "share": "ibverbs/share",
 	"counter": "ibverbs/counter", "tag": "ibverbs/tag", "stat": "ibverbs/stat", "rdmacm": "rdmacm", "endpoint": "rdmacm/endpoint", "handled": "rdmacm/handled",
-	"ib": "rdmacm/ib", "efa": "ibverbs/efa", "mlx5": "ibverbs/mlx5", "libefa": "generated/libefa", "libmlx5": "generated/libmlx5", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
+	"efa": "ibverbs/efa", "mlx5": "ibverbs/mlx5", "libefa": "generated/libefa", "libmlx5": "generated/libmlx5", "libibverbs": "generated/libibverbs", "librdmacm": "generated/librdmacm",
 }
 
 // packageNames are what a package declares, on any platform.

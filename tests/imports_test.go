@@ -29,7 +29,6 @@ var rooms = map[string][]string{
 	"generated":         {"internal/cerr", "internal/dl", "internal/enum"},
 	"internal/datapath": {"generated", "internal/dl"},
 	"internal/sealed":   {},
-	"internal/bridge":   {"generated", "internal/object"},
 	"ibverbs/link":      {"generated", "internal/enum"},
 	"ibverbs/caps":      {"generated"},
 	"ibverbs/stat":      {"internal/netlink", "internal/nldev"},
@@ -50,22 +49,20 @@ var rooms = map[string][]string{
 	"ibverbs/mlx5":    {"ibverbs", "ibverbs/internal/sibling", "generated", "internal/cerr", "internal/sealed"},
 	"internal/owned":  {"ibverbs"},
 	"rdmacm": {
-		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/bridge", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
+		"ibverbs", "ibverbs/link", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/netpoll", "internal/object",
 		"internal/owned", "internal/sealed", "internal/turns",
 	},
-	"rdmacm/ib": {"rdmacm", "internal/bridge"},
 	"rdmacm/endpoint": {
-		"rdmacm/ib", "rdmacm", "ibverbs", "generated", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object",
-		"internal/owned",
+		"rdmacm", "ibverbs", "generated", "internal/cerr", "internal/netpoll", "internal/object", "internal/owned", "internal/sealed",
 	},
-	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/bridge", "internal/cerr", "internal/netpoll", "internal/object"},
+	"rdmacm/handled":            {"rdmacm", "ibverbs", "internal/cerr", "internal/netpoll", "internal/object", "internal/sealed"},
 	"rsocket/internal/protocol": {},
 	"rsocket": {
 		"rsocket/internal/protocol", "rdmacm", "ibverbs", "generated", "internal/backlog", "internal/cerr", "internal/mem", "internal/turns",
 	},
 	"cmd/internal": {"rdmacm/endpoint", "rdmacm", "ibverbs", "softroce"},
 	"cmd": {
-		"cmd/internal", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm/ib", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag",
+		"cmd/internal", "rsocket", "rdmacm/endpoint", "rdmacm/handled", "rdmacm", "ibverbs", "ibverbs/link", "ibverbs/stat", "ibverbs/tag",
 		"generated", "softroce",
 	},
 	"cmd/verbena": {

@@ -20,7 +20,6 @@ import (
 	"github.com/verbena-go/verbena/cmd/internal/program"
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // settle is how long a sender waits for the network: InfiniBand's subnet manager
@@ -136,7 +135,7 @@ func (o *options) joiner(ctx context.Context) (func(*rdmacm.GroupConfig) (*rdmac
 	if o.unmapped != "" {
 		gid, err := ibverbs.ParseGID(o.unmapped)
 		return func(c *rdmacm.GroupConfig) (*rdmacm.DatagramConn, error) {
-			return ib.JoinGroup(ctx, rdmacm.IBAddr{GID: gid}, c)
+			return rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{GID: gid}, c)
 		}, err
 	}
 	group, err := lookup(ctx, o.group)

@@ -21,7 +21,6 @@ import (
 	"github.com/verbena-go/verbena/internal/owned"
 	"github.com/verbena-go/verbena/internal/sealed"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // Endpoint is a synchronous ID: each call waits until the operation that it
@@ -974,8 +973,8 @@ func (ep *Endpoint) JoinMulticast(ctx context.Context, group netip.Addr, flags r
 // JoinMulticastIB joins the multicast group of an InfiniBand address, like
 // JoinMulticast.
 func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group rdmacm.IBAddr, flags rdmacm.JoinFlags) (*rdmacm.Event, error) {
-	return ep.joinGroup(ctx, func(value any) error { return ib.JoinMulticast(ep.id, group, flags, value) },
-		func() error { return ib.LeaveMulticast(ep.id, group) })
+	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticastIB(group, flags, value) },
+		func() error { return ep.id.LeaveMulticastIB(group) })
 }
 
 func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, leave func() error) (*rdmacm.Event, error) {

@@ -20,7 +20,6 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
 	"github.com/verbena-go/verbena/rdmacm/endpoint"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // The way from nothing to a connection and back, one step after the other.
@@ -751,7 +750,7 @@ func TestEndpointIBAddresses(t *testing.T) {
 	err := ep.Resolve(cmtest.Bounded(t), rdmacm.AddrInfo{Family: rdmacm.FamilyIB, DstIB: here})
 	require.ErrorIs(t, err, syscall.ENODEV)
 	require.ErrorContains(t, err, "rdma_resolve_route (")
-	require.Equal(t, here.GID, ib.RemoteAddr(ep.ID()).GID)
+	require.Equal(t, here.GID, ep.ID().RemoteIBAddr().GID)
 }
 
 // A path that the caller knows takes the place of ResolveRoute.

@@ -16,7 +16,6 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/fakelib"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // called returns the last call of a function.
@@ -73,7 +72,7 @@ func TestDatagramInfos(t *testing.T) {
 func TestGroupsOfInfiniBand(t *testing.T) {
 	c := open(t)
 	group := rdmacm.IBAddr{GID: ibverbs.GID{0xff, 0x0e, 15: 7}}
-	conn, err := ib.JoinGroup(bounded(t), group, &rdmacm.GroupConfig{LocalAddr: "192.0.2.1", PortSpace: rdmacm.PortSpaceIPoIB})
+	conn, err := rdmacm.JoinGroupIB(bounded(t), group, &rdmacm.GroupConfig{LocalAddr: "192.0.2.1", PortSpace: rdmacm.PortSpaceIPoIB})
 	require.NoError(t, err)
 	require.Equal(t, "192.0.2.1", conn.LocalAddr().Addr().String())
 	require.False(t, conn.RemoteAddr().IsValid())

@@ -18,7 +18,6 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // What cannot be right is refused before C is called, by an ArgumentError that
@@ -48,7 +47,7 @@ func TestRefusals(t *testing.T) {
 		{id.JoinMulticast(group, rdmacm.JoinFull, nil), "rdma_join_multicast (unbound id): bind or resolve the address first", nil},
 		{id.JoinMulticast(to.Addr(), rdmacm.JoinFull, nil), "rdma_join_multicast (192.0.2.1): the address is not that of a multicast group", nil},
 		{id.SetAckTimeout(0), "rdma_set_option (unbound id): a timeout of 0s, not from 1ns to 2h26m36.093022208s", nil},
-		{ib.SetPaths(id), "rdma_set_option (unbound id): no path", nil},
+		{id.SetIBPaths(), "rdma_set_option (unbound id): no path", nil},
 		{second(id.Device()), "ID.Device (unbound id): bind or resolve the address first", nil},
 		{second(ch.Next(none)), "EventChannel.Next: ctx is nil", nil},
 		{second(rdmacm.Dial(none, address, nil)), "Dial: ctx is nil", nil},
@@ -62,7 +61,7 @@ func TestRefusals(t *testing.T) {
 			second((&rdmacm.Dialer{LocalAddr: "::1"}).Dial(ctx, address, nil)),
 			"dial 192.0.2.1:7471: rdma_resolve_addr (192.0.2.1:7471): no address of the family of the local address ::1", syscall.EAFNOSUPPORT,
 		},
-		{second(ib.JoinGroup(ctx, rdmacm.IBAddr{}, nil)), "join 0000:0000:0000:0000:0000:0000:0000:0000: rdma_bind_addr: GroupConfig.LocalAddr is needed", nil},
+		{second(rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{}, nil)), "join 0000:0000:0000:0000:0000:0000:0000:0000: rdma_bind_addr: GroupConfig.LocalAddr is needed", nil},
 		{
 			second(rdmacm.ListenDatagramInfo(ctx, rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP}, nil)),
 			"rdma_create_id: port space RDMA_PS_TCP is not for datagrams", nil,

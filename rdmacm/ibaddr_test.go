@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ib_test
+package rdmacm_test
 
 import (
 	"context"
@@ -16,15 +16,11 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/cmtest"
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
-// serviceTCP is the service of a port of PortSpaceTCP.
-const serviceTCP = uint64(rdmacm.PortSpaceTCP) << 16
-
-// newID returns an id in a port space with a channel of its own, both closed
+// idWithChannel returns an id in a port space with a channel of its own, both closed
 // with the test.
-func newID(t *testing.T, ps rdmacm.PortSpace) (*rdmacm.EventChannel, *rdmacm.ID) {
+func idWithChannel(t *testing.T, ps rdmacm.PortSpace) (*rdmacm.EventChannel, *rdmacm.ID) {
 	t.Helper()
 	ch, err := rdmacm.NewEventChannel()
 	require.NoError(t, err)
@@ -40,33 +36,33 @@ func newID(t *testing.T, ps rdmacm.PortSpace) (*rdmacm.EventChannel, *rdmacm.ID)
 func TestIBAddresses(t *testing.T) {
 	d := testdevice.Needs(t, testdevice.IBAddrs)
 	here := rdmacm.IBAddr{GID: d.GID, ServiceID: serviceTCP | 7471}
-	_, ln := newID(t, rdmacm.PortSpaceIB)
-	err := ib.Bind(ln, here)
+	_, ln := idWithChannel(t, rdmacm.PortSpaceIB)
+	err := ln.BindIB(here)
 	require.ErrorIs(t, err, syscall.ENODEV)
 	require.ErrorContains(t, err, "rdma_bind_addr ("+here.String()+")")
-	require.NoError(t, ib.Bind(ln, rdmacm.IBAddr{ServiceID: here.ServiceID}), "any GID")
-	require.Equal(t, here.ServiceID, ib.LocalAddr(ln).ServiceID)
+	require.NoError(t, ln.BindIB(rdmacm.IBAddr{ServiceID: here.ServiceID}), "any GID")
+	require.Equal(t, here.ServiceID, ln.LocalIBAddr().ServiceID)
 	require.False(t, ln.LocalAddr().IsValid(), "is not of IP")
 	require.NoError(t, ln.Listen(1))
 
-	ch, client := newID(t, rdmacm.PortSpaceIB)
-	require.NoError(t, ib.Resolve(client, nil, here, cmtest.Patience))
+	ch, client := idWithChannel(t, rdmacm.PortSpaceIB)
+	require.NoError(t, client.ResolveIB(nil, here, cmtest.Patience))
 	resolved(t, ch)
-	require.Equal(t, d.GID, ib.LocalAddr(client).GID)
-	require.Equal(t, here.GID, ib.RemoteAddr(client).GID)
-	require.Equal(t, here.ServiceID, ib.RemoteAddr(client).ServiceID)
+	require.Equal(t, d.GID, client.LocalIBAddr().GID)
+	require.Equal(t, here.GID, client.RemoteIBAddr().GID)
+	require.Equal(t, here.ServiceID, client.RemoteIBAddr().ServiceID)
 	require.False(t, client.RemoteAddr().IsValid(), "is not of IP")
 	require.Equal(t, d.Port, client.PortNum())
 	err = client.ResolveRoute(time.Second)
 	require.ErrorIs(t, err, syscall.ENODEV)
 	require.ErrorContains(t, err, "rdma_resolve_route (")
 
-	ch, other := newID(t, rdmacm.PortSpaceIB)
-	require.ErrorIs(t, ib.Resolve(other, nil, rdmacm.IBAddr{GID: ibverbs.GID{9}, ServiceID: here.ServiceID}, time.Second), syscall.ENODEV)
+	ch, other := idWithChannel(t, rdmacm.PortSpaceIB)
+	require.ErrorIs(t, other.ResolveIB(nil, rdmacm.IBAddr{GID: ibverbs.GID{9}, ServiceID: here.ServiceID}, time.Second), syscall.ENODEV)
 	src := rdmacm.IBAddr{GID: d.GID}
-	require.NoError(t, ib.Resolve(other, &src, here, cmtest.Patience))
+	require.NoError(t, other.ResolveIB(&src, here, cmtest.Patience))
 	resolved(t, ch)
-	err = ib.Resolve(other, &src, here, time.Second)
+	err = other.ResolveIB(&src, here, time.Second)
 	require.ErrorIs(t, err, syscall.EINVAL, "again")
 	require.ErrorContains(t, err, src.String()+" to "+here.String())
 }
@@ -90,38 +86,38 @@ func pathTo(gid ibverbs.GID) rdmacm.IBPath {
 func TestSetPaths(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
-	ch, id := newID(t, rdmacm.PortSpaceTCP)
+	ch, id := idWithChannel(t, rdmacm.PortSpaceTCP)
 	require.NoError(t, id.ResolveAddr(ln.ID().RemoteAddr(), ln.ID().LocalAddr(), cmtest.Patience))
 	resolved(t, ch)
 	other := pathTo(d.GID)
 	other.Flags = libibverbs.IBV_PATH_FLAG_ALTERNATE
-	require.ErrorIs(t, ib.SetPaths(id, other), syscall.EINVAL, "none for a connection")
+	require.ErrorIs(t, id.SetIBPaths(other), syscall.EINVAL, "none for a connection")
 	tooLong := pathTo(d.GID)
 	tooLong.FlowLabel = 1 << 20
-	require.ErrorContains(t, ib.SetPaths(id, tooLong), "IBPath.FlowLabel is 1048576, not from 0 to 1048575")
-	require.NoError(t, ib.SetPaths(id, other, pathTo(d.GID)))
+	require.ErrorContains(t, id.SetIBPaths(tooLong), "IBPath.FlowLabel is 1048576, not from 0 to 1048575")
+	require.NoError(t, id.SetIBPaths(other, pathTo(d.GID)))
 	ev, err := ch.Next(cmtest.Bounded(t))
 	require.NoError(t, err)
 	require.Equal(t, rdmacm.EventRouteResolved, ev.Type)
 }
 
 // What is nil or was not made by rdmacm gets an error, with a device or without.
-func TestNilAndZero(t *testing.T) {
+func TestIBOfNilAndZero(t *testing.T) {
 	group := rdmacm.IBAddr{GID: ibverbs.GID{0xff}}
 	for name, id := range map[string]*rdmacm.ID{"nil": nil, "zero": {}} {
 		for call, err := range map[string]error{
-			"Bind": ib.Bind(id, rdmacm.IBAddr{}), "Resolve": ib.Resolve(id, nil, rdmacm.IBAddr{}, time.Second),
-			"SetPaths":       ib.SetPaths(id, rdmacm.IBPath{}),
-			"JoinMulticast":  ib.JoinMulticast(id, group, rdmacm.JoinFull, nil),
-			"LeaveMulticast": ib.LeaveMulticast(id, group),
+			"Bind": id.BindIB(rdmacm.IBAddr{}), "Resolve": id.ResolveIB(nil, rdmacm.IBAddr{}, time.Second),
+			"SetPaths":       id.SetIBPaths(rdmacm.IBPath{}),
+			"JoinMulticast":  id.JoinMulticastIB(group, rdmacm.JoinFull, nil),
+			"LeaveMulticast": id.LeaveMulticastIB(group),
 		} {
 			require.ErrorIs(t, err, os.ErrInvalid, "%s of a %s id", call, name)
 		}
-		require.Zero(t, ib.LocalAddr(id))
-		require.Zero(t, ib.RemoteAddr(id))
-		require.ErrorIs(t, ib.SetPaths(id), syscall.EINVAL, "no path")
+		require.Zero(t, id.LocalIBAddr())
+		require.Zero(t, id.RemoteIBAddr())
+		require.ErrorIs(t, id.SetIBPaths(), syscall.EINVAL, "no path")
 	}
 	var none context.Context
-	_, err := ib.JoinGroup(none, group, nil)
+	_, err := rdmacm.JoinGroupIB(none, group, nil)
 	require.ErrorContains(t, err, "ctx is nil")
 }

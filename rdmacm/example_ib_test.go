@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ib_test
+package rdmacm_test
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rdmacm/ib"
 )
 
 // The device and the port for a service of a GID, as a look-up finds them.
-func Example() {
+func ExampleID_ResolveIB() {
 	ctx := context.Background()
 	hints := &rdmacm.AddrInfo{
 		Flags: rdmacm.AddrFamily | rdmacm.AddrNumericHost, Family: rdmacm.FamilyIB, PortSpace: rdmacm.PortSpaceIB,
@@ -32,7 +31,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer id.Close()
-	if err := ib.Resolve(id, nil, infos[0].DstIB, time.Second); err != nil {
+	if err := id.ResolveIB(nil, infos[0].DstIB, time.Second); err != nil {
 		log.Fatal(err)
 	}
 	ev, err := ch.Next(ctx)
@@ -46,5 +45,5 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(device.Name(), id.PortNum(), "from", ib.LocalAddr(id))
+	fmt.Println(device.Name(), id.PortNum(), "from", id.LocalIBAddr())
 }
