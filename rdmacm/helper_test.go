@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	process.Become(map[string]process.Program{
 		"victim": peer(victim), "crowd": peer(crowd), "soak": peer(soakClients), "far": peer(far),
 		"server": peer(playServer), "flood": peer(playFlood), "asker": peer(playAsker),
-		"poolflood": peer(poolFlood), "caller": peer(callFrom), "container": peer(container), "opener": peer(opener),
+		"poolflood": peer(poolFlood), "caller": peer(callFrom), "container": peer(container), "opener": peer(opener), "grouped": peer(grouped),
 	})
 	os.Exit(m.Run())
 }

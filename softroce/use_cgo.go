@@ -49,8 +49,9 @@ func Use(c Config) error {
 //
 // f is called for one packet at a time, in the order in which they are sent,
 // and holds up the device meanwhile. f must return soon and must not call this
-// package or any RDMA function. If f ends its goroutine instead, as
-// testing.T.FailNow does, the packet arrives.
+// package or any RDMA function, nor wait for a goroutine that does. f may start
+// such a goroutine, for example to call SetFaults, which returns when f has. If f
+// ends its goroutine instead, as testing.T.FailNow does, the packet arrives.
 func SetFaults(f func(Packet) Fault) {
 	if f == nil {
 		face.SetFaults(nil)
@@ -138,8 +139,11 @@ func SetAddresses(addresses []netip.Addr) error {
 // the first error of w; nothing is written after such an error.
 //
 // Capture calls w.Write once per packet and holds up the device meanwhile, so w
-// must not block, and must not call this package or any RDMA function. It
-// returns w's error if writing the file's header fails.
+// must not block, and must not call this package or any RDMA function, nor wait
+// for a goroutine that does. w may start such a goroutine. If w ends its
+// goroutine, stop returns an error that says so. Capture returns w's error if
+// writing the file's header fails; that first call of w.Write, in the goroutine
+// of Capture, may call everything.
 func Capture(w io.Writer) (stop func() error, err error) {
 	stop, err = face.Capture(w)
 	return stop, failed("Capture", err)

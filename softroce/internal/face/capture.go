@@ -146,7 +146,21 @@ func (c *capture) add(p *wire.Packet, when time.Time) {
 	binary.NativeEndian.PutUint32(b[8:], uint32(len(b)-16))
 	binary.NativeEndian.PutUint32(b[12:], uint32(len(b)-16))
 	c.buf = b
-	_, c.err = c.w.Write(b)
+	c.err = errWriterEnded
+	within(func() { _, c.err = c.w.Write(b) })
+}
+
+var errWriterEnded = errors.New("the writer has ended its goroutine")
+
+// within calls a function of the program's in a goroutine of its own, which the
+// function may end, as testing.T.FailNow does.
+func within(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // appendIP appends the IP header of a packet whose UDP payload has size bytes.

@@ -94,14 +94,9 @@ func (n *node) dispatch(p parcel) {
 	n.suffer(p, f, now)
 }
 
-// decide asks a program's fault function. It has a goroutine of its own, which it may end, as testing.T.FailNow does.
+// decide asks a program's fault function.
 func decide(faults func(p *wire.Packet) Fault, p *wire.Packet) (f Fault) {
-	decided := make(chan struct{})
-	go func() {
-		defer close(decided)
-		f = faults(p)
-	}()
-	<-decided
+	within(func() { f = faults(p) })
 	return f
 }
 
