@@ -3,6 +3,7 @@
 package rsocket
 
 import (
+	"io"
 	"os"
 	"syscall"
 
@@ -25,8 +26,8 @@ func show(bytes []byte, end bool, f func(fd uintptr) (done bool)) (used int, don
 		if err != nil {
 			return 0, false, os.NewSyscallError("write", err)
 		}
-		if n < len(bytes) {
-			bytes, end = bytes[:n], false
+		if n < len(bytes) { // the smallest buffer takes maxLook bytes
+			return 0, false, io.ErrShortWrite
 		}
 	}
 	if end {
