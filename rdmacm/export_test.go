@@ -114,3 +114,6 @@ func HoldEvents(of any) (release func()) {
 	}
 	return id.lockChannel()
 }
+
+// FailureOf returns the error of a send of a connection that has completed so.
+func FailureOf(c *Conn, wc *ibverbs.WCError) error { return c.ops.failureOf(work{kind: sending}, wc) }
