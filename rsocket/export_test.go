@@ -27,3 +27,17 @@ func SlabsInUse(p *Pool) (used, all int) {
 // FailBelow makes the queue pair of a connection flush all requests, of which
 // rdmacm does not know.
 func FailBelow(c *Conn) error { return c.qp.SetError() }
+
+// Parts returns how many queues the connections of a pool are on.
+func Parts(p *Pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.parts)
+}
+
+// KeepsAlive reports whether a connection checks its peer.
+func KeepsAlive(c *Conn) bool {
+	c.keepAlive.mu.Lock()
+	defer c.keepAlive.mu.Unlock()
+	return c.keepAlive.timer != nil
+}
