@@ -2,6 +2,8 @@
 
 package rdmacm
 
+import "github.com/verbena-go/verbena/ibverbs"
+
 // part returns what a pool has for connections, which must all be on one device.
 func (p *Pool) part() *part {
 	p.mu.Lock()
