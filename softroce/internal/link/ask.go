@@ -20,11 +20,12 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what a process answers.
+// maxAnswer limits the size of a process's answer.
 const maxAnswer = 64 << 20
 
-// Publish lets processes of the same user Ask this one, which answers what answer returns, until it is closed. It works
-// in every network, also where the process is no node.
+// Publish lets processes of the same user Ask this one, until the result is
+// closed. Each of them gets what answer returns. Publish works in every
+// network, and for processes that are not nodes.
 func Publish(answer func() []byte) (io.Closer, error) {
 	listener, err := net.Listen("unix", fmt.Sprintf("%sstat/%016x", Prefix(), rand.Uint64()))
 	if err != nil {
@@ -46,24 +47,27 @@ func answerAll(listener net.Listener, answer func() []byte) {
 			continue
 		}
 		if unix := c.(*net.UnixConn); sameUser(unix) == nil && unix.SetDeadline(time.Now().Add(helloTimeout)) == nil {
-			_, _ = unix.Write(answer()) // or who asks is gone
+			_, _ = unix.Write(answer()) // fails if the asking process is gone
 		}
 		c.Close()
 	}
 }
 
-// Answer is what a process has answered.
+// Answer is the answer of a process.
 type Answer struct {
-	PID  int // 0: it is in another namespace of processes
+	PID  int // 0 if it is in another PID namespace
 	Data []byte
 	Err  error
 }
 
-// Those of all networks. The name may have been taken by anyone.
+// The names of all networks' sockets. Other users may have taken such names,
+// too.
 var published = regexp.MustCompile(` (@verbena-softroce(?:-[0-9a-f]{16})?/stat/[0-9a-f]{16})$`)
 
-// Ask asks the processes of this user and network namespace, at once, and those that do not answer for two seconds at
-// most; those of one network if the environment names it. The answers come in the order of process numbers.
+// Ask asks all processes of this user and network namespace at once, or only
+// those of one network if the environment names it. It waits for the answers
+// until ctx ends, but for two seconds at most. The answers are in the order of
+// PIDs.
 func Ask(ctx context.Context) ([]Answer, error) {
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -80,7 +84,7 @@ func Ask(ctx context.Context) ([]Answer, error) {
 		if found == nil || names[found[1]] || os.Getenv(NetworkVariable) != "" && !strings.HasPrefix(found[1], Prefix()) {
 			continue
 		}
-		names[found[1]] = true // a connection has its name, too
+		names[found[1]] = true // a connection has the same name
 		asked.Go(func() {
 			if a, ours := ask(ctx, found[1]); ours {
 				mu.Lock()
@@ -94,7 +98,8 @@ func Ask(ctx context.Context) ([]Answer, error) {
 	return all, nil
 }
 
-// ask asks a process, and reports whether it is one of this user's that has not ended.
+// ask asks one process. It returns false if the process has ended or belongs to
+// another user.
 func ask(ctx context.Context, name string) (a Answer, ours bool) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", name)

@@ -31,7 +31,8 @@ func answers(ctx context.Context, t *testing.T) (data, errs []string) {
 	return data, errs
 }
 
-// Whoever publishes is asked until it ends, whoever says nothing ends nothing, and whoever is in another network is not asked.
+// A process that publishes is asked until it ends. One that does not answer
+// does not hold up others, and one in another network is not asked.
 func TestAsk(t *testing.T) {
 	one, err := Publish(func() []byte { return []byte("one") })
 	require.NoError(t, err)

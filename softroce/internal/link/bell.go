@@ -12,16 +12,17 @@ import (
 	"unsafe"
 )
 
-// Bell is a node's doorbell: whoever has something for the node rings it, in this process or in another. C
-// code may ring it, too, by its Word.
+// Bell is a node's doorbell. A thread that has something for the node, in this
+// process or in another, rings it. C code may ring it, too, by its Word.
 type Bell struct {
 	memory memory
 	word   *uint32
-	poller *Poller // that the node sleeps in; nil: it waits for the word
+	poller *Poller // the poller that the node sleeps in; nil if it waits for the word
 }
 
-// Values of a bell's word. A ringer exchanges the word for Rung, and if it was Asleep wakes
-// the node, which waits for the word as a futex that is shared between processes, or in a Poller.
+// Values of a bell's word. A ringer exchanges the word for Rung. If the word
+// was Asleep, the ringer wakes the node, which waits for the word as a futex
+// shared between processes, or in a Poller.
 const (
 	Silent = 0
 	Rung   = 1
@@ -30,8 +31,8 @@ const (
 
 const bellSize = 4096
 
-// NewBell returns a bell. If there is no memory that processes can share, local is its word, and only this process can
-// ring it.
+// NewBell returns a bell. If there is no memory that processes can share, local
+// is its word, and only this process can ring it.
 func NewBell(local *uint32) *Bell {
 	m, err := newMemory(bellSize)
 	if err != nil {
@@ -40,7 +41,7 @@ func NewBell(local *uint32) *Bell {
 	return bellIn(m)
 }
 
-// openBell returns the bell of another node, whose descriptor belongs to it from now on.
+// openBell returns the bell of another node. It takes over the descriptor.
 func openBell(fd int) (*Bell, error) {
 	m, err := openMemory(fd, bellSize)
 	if err != nil {
@@ -55,7 +56,8 @@ func bellIn(m memory) *Bell { return &Bell{memory: m, word: pointer[uint32](m, 0
 // Word returns the bell's word.
 func (b *Bell) Word() *uint32 { return b.word }
 
-// Ring rings the bell. What was written before is seen by whoever hears it.
+// Ring rings the bell. The thread that hears it sees all earlier writes of the
+// ringer.
 func (b *Bell) Ring() {
 	if b.IsRung() || atomic.SwapUint32(b.word, Rung) != Asleep {
 		return
@@ -67,21 +69,24 @@ func (b *Bell) Ring() {
 	}
 }
 
-// IsRung reports whether the bell has been rung and not heard.
+// IsRung reports whether the bell was rung and not heard yet.
 func (b *Bell) IsRung() bool { return atomic.LoadUint32(b.word) == Rung }
 
-// Hear silences the bell, before somebody looks for what there is to do, and reports whether it was rung.
+// Hear silences the bell and reports whether it was rung. A thread calls it
+// before it looks for work.
 func (b *Bell) Hear() bool { return atomic.CompareAndSwapUint32(b.word, Rung, Silent) }
 
-// spin is how long Spin looks at the bell.
+// spin limits the time for which Spin watches the bell.
 const spin = 50 * time.Microsecond
 
-// longest is how long Sleep sleeps at most: a process that ends or is stopped while it rings may have changed
-// the word and woken nobody, and then nobody else does.
+// longest limits a Sleep. A process that ends or is stopped while it rings may
+// have changed the word without waking the node, and later ringers do not wake
+// it then.
 const longest = time.Second
 
-// Spin looks at the bell for a short time, no longer than d, and reports whether it was rung. In between it calls poll, unless that is nil,
-// and returns true if poll does.
+// Spin watches the bell for a short time, no longer than d. It calls poll, if
+// not nil, in between. It returns true once the bell was rung or poll returns
+// true.
 func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 	if b.IsRung() {
 		return true
@@ -93,14 +98,15 @@ func (b *Bell) Spin(d time.Duration, poll func() bool) bool {
 		if b.IsRung() || poll != nil && poll() {
 			return true
 		}
-		// Another thread may run, of this process or of another. With runtime.Gosched, threads of this process
-		// would hand the goroutine on to one another all the time.
+		// Another thread may run, of this or another process. With
+		// runtime.Gosched, threads of this process would keep handing the
+		// goroutine on to one another.
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 	return false
 }
 
-// Waits reports whether the bell was rung, and is not heard for a short time.
+// Waits reports whether the bell was rung and stays unheard for a short time.
 func (b *Bell) Waits() bool {
 	for began := time.Now(); b.IsRung(); {
 		if time.Since(began) >= spin {
@@ -111,8 +117,9 @@ func (b *Bell) Waits() bool {
 	return false
 }
 
-// Sleep waits until the bell is rung, but no longer than due says, which it asks when nobody can silence the bell any more without its
-// noticing. It may return earlier. With a Poller, it also waits for the sockets.
+// Sleep waits until the bell is rung, but no longer than due returns. It calls
+// due once a ring can no longer be missed. It may return early. With a Poller,
+// it also waits for the sockets.
 func (b *Bell) Sleep(due func() time.Duration) {
 	if !atomic.CompareAndSwapUint32(b.word, Silent, Asleep) {
 		return

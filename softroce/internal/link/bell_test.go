@@ -14,7 +14,7 @@ func TestBellWaits(t *testing.T) {
 	b := NewBell(new(uint32))
 	require.False(t, b.Waits(), "silent")
 	b.Ring()
-	require.True(t, b.Waits(), "nobody hears it")
+	require.True(t, b.Waits(), "no thread hears it")
 	require.True(t, b.Hear())
 	require.False(t, b.Waits(), "heard")
 	b.Ring()

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// held returns how many files are open, and how many mappings of memory there are that processes share.
+// held returns how many files are open, and how many mappings of memory there
+// are that processes share.
 func held(t *testing.T) (files, mappings int) {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -22,7 +23,8 @@ func held(t *testing.T) (files, mappings int) {
 	return len(fds), bytes.Count(maps, []byte("/memfd:"))
 }
 
-// Links that are closed leave no files and no memory behind, whichever end closes first.
+// Links that are closed leave no files and no memory behind, whichever end
+// closes first.
 func TestCloseGivesEverythingBack(t *testing.T) {
 	end := func(o *owner) {
 		o.end()

@@ -13,7 +13,8 @@ import (
 	"unsafe"
 )
 
-// Numbers of sendmmsg and recvmmsg, which package syscall does not have for all architectures.
+// Numbers of sendmmsg and recvmmsg, which package syscall lacks for some
+// architectures.
 var (
 	sendmmsg = map[string]uintptr{
 		"amd64": 307, "arm64": 269, "loong64": 269, "ppc64le": 349, "riscv64": 269, "s390x": 358,
@@ -29,7 +30,7 @@ type message struct {
 	size   uint32
 }
 
-// name has room for the address of either family.
+// name has room for an address of either family.
 type name syscall.RawSockaddrInet6
 
 // controlLen is the room for three control messages with an int each.
@@ -45,7 +46,8 @@ type receiver struct {
 	got      []Datagram
 }
 
-// receive takes datagrams that are there, which stay until the next call.
+// receive takes the datagrams that have arrived. They are valid until the next
+// call.
 func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	for i := range r.messages {
 		m := &r.messages[i]
@@ -87,7 +89,8 @@ func (r *receiver) receive(fd uintptr) ([]Datagram, syscall.Errno) {
 	return r.got, 0
 }
 
-// tryCalls returns an error if the system refuses sendmmsg or recvmmsg, for a reason that does not go away.
+// tryCalls returns an error if the system refuses sendmmsg or recvmmsg for a
+// permanent reason.
 func tryCalls(fd uintptr) error {
 	if _, e := multiple(sendmmsg, fd, nil); e != 0 {
 		return os.NewSyscallError("sendmmsg", e)
@@ -111,7 +114,8 @@ func multiple(call, fd uintptr, messages []message) (int, syscall.Errno) {
 	}
 }
 
-// readControl takes what the control messages say. It returns the size of each datagram if several have come together, else 0.
+// readControl reads the control messages. It returns the size of each datagram
+// if several have arrived as one message, else 0.
 func (d *Datagram) readControl(b []byte) (each int) {
 	for len(b) >= syscall.SizeofCmsghdr {
 		h := (*syscall.Cmsghdr)(unsafe.Pointer(&b[0]))
@@ -139,32 +143,36 @@ func (d *Datagram) readControl(b []byte) (each int) {
 	return each
 }
 
-// sender keeps datagrams until they are sent. Those from first on are still to be.
+// sender keeps datagrams until they are sent. Those before first have been
+// sent.
 //
-// Datagrams of one size to one address go as a train, if the system takes trains: one message with all of them, which the system or the card cuts (UDP_SEGMENT).
-// The last one may be shorter. IPv4's identification counts the datagrams of a train, from 0.
+// Datagrams of one size to one address go as a train, if the system supports
+// that: they are one message, which the system or the card cuts (UDP_SEGMENT).
+// The last datagram may be shorter. IPv4's identification numbers the datagrams
+// of a train from 0.
 type sender struct {
-	// renumber changes a datagram that has a number in a train to one that has 0. nil: there are no trains.
+	// renumber changes a datagram with a number in a train to one with the
+	// number 0. If it is nil, there are no trains.
 	renumber func(b []byte, id uint16)
-	trains   bool // the system takes them
+	trains   bool // whether the system supports trains
 	messages [outgoing]message
 	controls [outgoing][controlLen]byte
 	names    [outgoing]name
 	first, n int
-	before   uint64 // how many messages there were before messages[0]
+	before   uint64 // number of messages before messages[0]
 
 	data    [outgoing][]byte
 	vectors [outgoing]syscall.Iovec
 	filled  int
 
-	last train // the one that may go on
+	last train // the train that may continue
 }
 
-// train is what a message of several datagrams, or of one, has in common.
+// train describes a message of one or more datagrams.
 type train struct {
 	to          netip.Addr
 	class, hops uint8
-	size        int // of each
+	size        int // size of each
 	count       int
 	total       int
 }
@@ -172,18 +180,19 @@ type train struct {
 func (s *sender) len() int   { return s.n - s.first }
 func (s *sender) full() bool { return s.filled == outgoing }
 
-// begun and gone return how many messages there were, and how many of these are
-// not kept any more.
+// begun returns the number of messages so far, and gone the number of those
+// that are no longer kept.
 func (s *sender) begun() uint64 { return s.before + uint64(s.n) }
 func (s *sender) gone() uint64  { return s.before + uint64(s.first) }
 
-// joins reports whether a datagram can be the next one of the last train.
+// joins reports whether a datagram can continue the last train.
 func (s *sender) joins(to netip.Addr, class, hops uint8, size int) bool {
 	l := &s.last
 	return s.trains && l.count > 0 && l.count < maxSegments && 0 < size && size <= l.size && l.total+size <= maxTrain && l.to == to && l.class == class && l.hops == hops
 }
 
-// add keeps a datagram, which fill writes and gets the number in its train for. If fill returns false, there is none.
+// add adds a datagram, which fill writes. fill gets the datagram's number in
+// its train. If fill returns false, no datagram is added.
 func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	i := s.filled
 	if cap(s.data[i]) < size {
@@ -213,11 +222,11 @@ func (s *sender) add(to netip.Addr, class, hops uint8, size int, fill func(b []b
 	l.count++
 	m.header.Iovlen++
 	if l.total += size; size < l.size {
-		l.count = maxSegments // nothing follows a shorter one
+		l.count = maxSegments // none follows a shorter one
 	}
 }
 
-// begin begins a message, whose first datagram a vector has.
+// begin begins a message with the datagram in a vector.
 func (s *sender) begin(v *syscall.Iovec) {
 	m := &s.messages[s.n]
 	m.header.Iov = v
@@ -228,7 +237,7 @@ func (s *sender) begin(v *syscall.Iovec) {
 	s.n++
 }
 
-// control makes the control messages of message i, the last.
+// control makes the control messages of message i, which is the last.
 func (s *sender) control(i int, segments bool) {
 	l, m := &s.last, &s.messages[i]
 	b := s.controls[i][:0]
@@ -252,7 +261,7 @@ func (s *sender) control(i int, segments bool) {
 	}
 }
 
-// appendControl appends a control message with a number of so many bytes, 4 or 2.
+// appendControl appends a control message with a number of size bytes, 4 or 2.
 func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	start := len(b)
 	b = b[:start+syscall.CmsgSpace(size)]
@@ -267,11 +276,12 @@ func appendControl(b []byte, level, kind int32, value, size int) []byte {
 	return b
 }
 
-// send sends what is kept. It returns false if the system has no room for all of it now. What it refuses for another reason, such
-// as a network that cannot be reached, is lost.
+// send sends the kept datagrams. It returns false if the system has no room for
+// all of them now. Datagrams that the system refuses for another reason, such
+// as an unreachable network, are lost.
 func (s *sender) send(fd uintptr) bool {
 	s.last = train{}
-	again := false // the last error may have been that of an earlier datagram, which its host has refused
+	again := false // the error may have been that of an earlier datagram, which its host refused
 	for s.first < s.n {
 		sent, e := multiple(sendmmsg, fd, s.messages[s.first:s.n])
 		switch e {
@@ -280,7 +290,7 @@ func (s *sender) send(fd uintptr) bool {
 			again = false
 		case syscall.EAGAIN:
 			return false
-		case syscall.EIO, syscall.EINVAL: // from a device that computes no checksums, as Linux before 6.11 says
+		case syscall.EIO, syscall.EINVAL: // from a device that computes no checksums, before Linux 6.11
 			if m := &s.messages[s.first]; m.header.Iovlen > 1 {
 				s.trains = false
 				s.split(fd, m)
@@ -298,7 +308,7 @@ func (s *sender) send(fd uintptr) bool {
 	return true
 }
 
-// split sends the datagrams of a train one by one. Those for which there is no room are lost.
+// split sends the datagrams of a train one by one. Those without room are lost.
 func (s *sender) split(fd uintptr, m *message) {
 	var one [1]message
 	for k, v := range unsafe.Slice(m.header.Iov, m.header.Iovlen) {
@@ -308,14 +318,14 @@ func (s *sender) split(fd uintptr, m *message) {
 		one[0] = *m
 		h := &one[0].header
 		h.Iov, h.Iovlen = &v, 1
-		if h.SetControllen(int(h.Controllen) - syscall.CmsgSpace(2)); h.Controllen == 0 { // without that of the train
+		if h.SetControllen(int(h.Controllen) - syscall.CmsgSpace(2)); h.Controllen == 0 { // without the train's
 			h.Control = nil
 		}
 		_, _ = multiple(sendmmsg, fd, one[:])
 	}
 }
 
-// set makes the name that of RoCE's port at an address, and returns its length.
+// set sets the name to RoCE's port at an address, and returns its length.
 func (n *name) set(a netip.Addr) (size uint32) {
 	port := (*[2]byte)(unsafe.Pointer(&n.Port))
 	binary.BigEndian.PutUint16(port[:], UDPPort)
@@ -328,7 +338,7 @@ func (n *name) set(a netip.Addr) (size uint32) {
 	return syscall.SizeofSockaddrInet6
 }
 
-// address returns what the name stands for, without a zone.
+// address returns the address of a name, without a zone.
 func (n *name) address() netip.AddrPort {
 	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&n.Port))[:])
 	if n.Family == syscall.AF_INET {

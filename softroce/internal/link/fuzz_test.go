@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a process writes into a ring and says about it, reading ends, and each frame lies in the ring. What nobody has
-// spoilt arrives as it was written.
+// Whatever a process writes into a ring and says about it, reading ends, and
+// each frame lies in the ring. What was not spoilt arrives as it was
+// written.
 func FuzzRing(f *testing.F) {
 	const (
 		write = iota // a frame of n bytes, all x
@@ -127,7 +128,8 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// Control messages may be any bytes. Those that are right, before others, are understood.
+// Control messages may be any bytes. Those that are right, before others, are
+// understood.
 func FuzzControl(f *testing.F) {
 	f.Add(uint8(4), uint32(3), uint32(1024), []byte{})
 	f.Add(uint8(0), uint32(255), uint32(math.MaxUint32), make([]byte, syscall.SizeofCmsghdr))

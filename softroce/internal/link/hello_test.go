@@ -31,7 +31,8 @@ func connected(t *testing.T) (a, b *net.UnixConn) {
 	return dialed.(*net.UnixConn), accepted.(*net.UnixConn)
 }
 
-// A process is believed to be a node if it says so as this version does, with a slot that there is.
+// A process is believed to be a node if it says so as this version does, with a
+// slot that there is.
 func TestHello(t *testing.T) {
 	changed := "X" + magic[1:]
 	for name, tt := range map[string]struct {

@@ -17,8 +17,10 @@ import (
 	"time"
 )
 
-// The ICRC covers the identification in IPv4's header, which a socket neither chooses nor shows. Linux gives 0 to what a
-// socket sends that is not connected and lets nobody fragment, and 0, 1, 2 and so on to what it cuts from one datagram. Other systems that have Linux's calls may not.
+// The ICRC covers the identification in IPv4's header, which a socket can
+// neither choose nor see. Linux uses 0 for datagrams of an unconnected socket
+// that must not be fragmented, and 0, 1, 2 and so on for those that it cuts
+// from one message. Other systems with Linux's calls may differ.
 
 const (
 	soTimestamping = 37
@@ -29,8 +31,9 @@ const (
 	probes = 3 // a counter would have to be 0 each time
 )
 
-// CheckIdentification returns an error unless the datagrams of a socket as OpenUDP opens them have the identification 0. It
-// sends some to the socket itself, and has the system give them back with their headers.
+// CheckIdentification returns an error unless the datagrams of a socket from
+// OpenUDP have the identification 0. It sends some to the socket itself, and
+// has the system return them with their headers.
 func CheckIdentification(addr netip.Addr) error {
 	conn, err := listenUDP(addr, 0)
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// NetworkVariable is the environment variable with the name of the network that this process is in. It sees the nodes of
-// that network only. Any text will do.
+// NetworkVariable is the environment variable with the name of this process's
+// network. Only nodes of the same network see each other. Any text will do.
 const NetworkVariable = "VERBENA_NETWORK"
 
-// Prefix returns how the names of this network's sockets begin.
+// Prefix returns the prefix of the names of this network's sockets.
 var Prefix = sync.OnceValue(func() string {
 	network := os.Getenv(NetworkVariable)
 	if network == "" {
@@ -36,32 +36,36 @@ var Prefix = sync.OnceValue(func() string {
 const (
 	magic = "vsr2"
 
-	// Slots is how many nodes a machine can have, plus one: slot 0 is nobody's. The number
-	// 255 stands for all in the number of the queue pair of multicasts.
+	// Slots is the largest number of nodes on a machine, plus one: slot 0 is
+	// not used. In the queue pair number of multicasts, 255 stands for all
+	// nodes.
 	Slots = 255
 
-	// maxWaiting is how many bytes wait for a node that does not read. More are dropped, as a
-	// network drops what it has no room for.
+	// maxWaiting limits the bytes that wait for a node that does not read. More
+	// are dropped, as a network drops packets for which it has no room.
 	maxWaiting = 8 << 20
 
-	// A node that does not say who it is within this time is none.
+	// A process that does not identify itself within helloTimeout is not a
+	// node.
 	helloTimeout = 2 * time.Second
 
-	// fair is how many bytes of one node's frames Poll passes on before those of the next.
+	// fair is the number of bytes of one node's frames that Poll passes on
+	// before it goes on to the next node.
 	fair = ringBytes / 4
 )
 
-// Handler receives what arrives, during Poll.
+// Handler receives frames and events, during Poll.
 type Handler interface {
-	// Receive takes a frame from another node. It must not keep the frame.
+	// Receive handles a frame from another node. It must not keep the frame.
 	Receive(slot int, frame []byte)
-	// Gone tells that a node that a frame came from, or went to, has ended.
+	// Gone handles the end of a node with which frames were exchanged.
 	Gone(slot int)
-	// Resume tells that Room may report true again.
+	// Resume is called when Room may report true again.
 	Resume()
 }
 
-// Link is a node's end of its connections with the other nodes. Its owner calls Send, Room, Poll and Flush, one at a time.
+// Link is a node's end of its connections with the other nodes. Its owner calls
+// Send, Room, Poll and Flush one at a time.
 type Link struct {
 	slot     int
 	ways     [Slots + 1]Way
@@ -70,23 +74,23 @@ type Link struct {
 	listener net.Listener
 	helpers  sync.WaitGroup
 
-	called []*peer // whose bells Flush rings
+	called []*peer // peers whose bells Flush rings
 
 	mu       sync.Mutex
 	peers    map[int]*peer
-	waiting  int               // peers that frames wait for
-	waited   uint64            // frames that have had to wait
-	full     bool              // there was no room for a peer since Resume was called last
-	sources  []*source         // replaced when it changes
+	waiting  int               // number of peers with waiting frames
+	waited   uint64            // number of frames that have had to wait
+	full     bool              // whether a peer had no room since the last Resume
+	sources  []*source         // replaced, not changed in place
 	gone     []int             // nodes that are gone
-	losing   map[int]bool      // nodes that may be about to be
-	seen     [Slots]int        // how many sources there were of each slot
-	ended    [Slots]int        // how many of them have ended
-	arrived  sync.Cond         // mu: arriving has changed
-	arrival  uint64            // number of the connection that was accepted last
+	losing   map[int]bool      // nodes whose end is being confirmed
+	seen     [Slots]int        // number of sources of each slot so far
+	ended    [Slots]int        // number of those that have ended
+	arrived  sync.Cond         // uses mu; signals a change of arriving
+	arrival  uint64            // number of the connection accepted last
 	arriving map[uint64]bool   // connections whose ring is not a source yet
-	conns    map[net.Conn]bool // all that are open
-	users    map[string]bool   // sockets that Names has seen, and whether they are of this user
+	conns    map[net.Conn]bool // all open ones
+	users    map[string]bool   // sockets that Names has seen, and whether they are this user's
 	closed   bool
 }
 
@@ -95,16 +99,16 @@ type peer struct {
 	slot    int
 	ring    writer
 	bell    *Bell   // nil until the node has answered
-	waiting []frame // that had no room
-	bytes   int     // of them
-	stuck   bool    // none has found room since GiveUp
-	ended   int     // Link.ended of the slot, in the beginning
-	called  bool    // is in Link.called
+	waiting []frame // frames that found no room
+	bytes   int     // bytes in waiting
+	stuck   bool    // whether no frame has found room since GiveUp
+	ended   int     // Link.ended of the slot at the start
+	called  bool    // whether it is in Link.called
 }
 
 // frame is a frame that waits for room.
 type frame struct {
-	number uint64 // Link.waited, with this one
+	number uint64 // Link.waited, including this one
 	data   []byte
 }
 
@@ -114,14 +118,14 @@ type source struct {
 	conn  net.Conn
 	ring  reader
 	bell  *Bell
-	ended atomic.Bool // the node has; frames of it may be left
+	ended atomic.Bool // whether the node has ended; frames of it may be left
 
-	before  *source // the node that had the slot before, as far as is known
-	removed bool    // nothing is left, and its end is about to be told
+	before  *source // the source that had the slot before, if known
+	removed bool    // whether no frames are left and its end is being reported
 }
 
 // Reserve takes the first free slot for this process, which becomes a node with
-// Start. The error matches syscall.EAGAIN if all slots are taken.
+// Start. It fails with an error matching syscall.EAGAIN if all slots are taken.
 func Reserve() (*Link, error) {
 	shared, err := newMemory(os.Getpagesize())
 	if err != nil {
@@ -142,7 +146,7 @@ func Reserve() (*Link, error) {
 	return l, nil
 }
 
-// Start makes the process a node. The bell is rung whenever there is something to
+// Start makes the process a node. The bell is rung whenever there is work for
 // Poll.
 func (l *Link) Start(handler Handler, bell *Bell) error {
 	if bell.memory.fd < 0 {
@@ -154,7 +158,8 @@ func (l *Link) Start(handler Handler, bell *Bell) error {
 	return nil
 }
 
-// started reports whether Start was called. Before that no other node knows this one.
+// started reports whether Start was called. Before that, no other node knows
+// this one.
 func (l *Link) started() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +169,7 @@ func (l *Link) started() bool {
 // Slot returns the node's number, from 1 to Slots-1.
 func (l *Link) Slot() int { return l.slot }
 
-// Close ends the node. Its owner must have ended the other calls.
+// Close ends the node. The owner must make no other calls meanwhile.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -183,7 +188,8 @@ func (l *Link) Close() error {
 	return err
 }
 
-// accept lets serve serve the nodes that connect. docs/softroce.md has its name.
+// accept accepts connections of nodes and serves them with serve.
+// docs/softroce.md has its name.
 func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot int, there func())) {
 	for {
 		c, err := listener.Accept()
@@ -209,7 +215,8 @@ func (l *Link) accept(listener net.Listener, serve func(c *net.UnixConn, slot in
 	}
 }
 
-// arrive notes that a connection was accepted, and returns the function that notes that its ring is a source, or that it has none.
+// arrive records an accepted connection. The caller calls the result when the
+// connection's ring is a source, or when there is none.
 func (l *Link) arrive() (there func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,9 +231,11 @@ func (l *Link) arrive() (there func()) {
 	}
 }
 
-// await waits until the rings of all nodes that have connected so far are sources. One that has ended since may have left frames.
+// await waits until the rings of all nodes that have connected so far are
+// sources. A node that has ended since may have left frames.
 func (l *Link) await() {
-	// Connections are accepted in their order, so those before this one are noted when the link answers, and closes it.
+	// Connections are accepted in order. So all earlier ones are recorded once
+	// the link answers this one and closes it.
 	if c, _, err := l.dial(fmt.Sprint("node/", l.slot)); err == nil {
 		waitForEnd(c)
 		c.Close()
@@ -238,7 +247,7 @@ func (l *Link) await() {
 	}
 }
 
-// open notes an open connection, unless the link is closed.
+// open records an open connection. It returns false if the link is closed.
 func (l *Link) open(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +266,8 @@ func (l *Link) hangUp(c net.Conn) {
 	c.Close()
 }
 
-// greet tells a connected process this node's slot and returns its own. What follows has little time, too.
+// greet tells a connected process this node's slot, and returns the slot of the
+// process. The deadline that it sets also applies to what follows.
 func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := sameUser(c); err != nil {
 		return 0, err
@@ -265,11 +275,11 @@ func (l *Link) greet(c *net.UnixConn) (slot int, err error) {
 	if err := c.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return 0, err
 	}
-	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // a node that has ended may have left what it says, and frames
+	_, _ = c.Write(append([]byte(magic), byte(l.slot))) // fails for a node that has ended, whose hello and frames may be left
 	return hear(c)
 }
 
-// hear returns the slot that a connected process tells.
+// hear returns the slot in the hello of a connected process.
 func hear(c *net.UnixConn) (slot int, err error) {
 	var hello [len(magic) + 1]byte
 	if _, err := io.ReadFull(c, hello[:]); err != nil {
@@ -277,12 +287,13 @@ func hear(c *net.UnixConn) (slot int, err error) {
 	}
 	slot = int(hello[len(magic)])
 	if string(hello[:len(magic)]) != magic || slot == 0 || slot >= Slots {
-		return 0, fmt.Errorf("the other end is no node of this version: %w", syscall.ECONNREFUSED)
+		return 0, fmt.Errorf("the other end is not a node of this version: %w", syscall.ECONNREFUSED)
 	}
 	return slot, nil
 }
 
-// sameUser returns an error if the process at the other end runs as another user.
+// sameUser returns an error if the process at the other end runs as another
+// user.
 func sameUser(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -300,9 +311,10 @@ func sameUser(c *net.UnixConn) error {
 	return err
 }
 
-// A node that sends frames connects with the one that they go to, and gives it a ring and its bell; frames may be
-// in the ring, and the node may end, before the other has looked. It gets the other's bell. Nothing more is sent: the
-// connection is there so that each notices when the other ends.
+// A node that sends frames connects to their receiver, and passes it a ring and
+// its own bell. The node may put frames into the ring, and may end, before the
+// receiver has looked. It gets the receiver's bell in return. Nothing more is
+// sent: the connection then only serves to notice the end of the other node.
 
 // sendMemory sends descriptors of memory.
 func sendMemory(c *net.UnixConn, parts ...memory) error {
@@ -341,10 +353,11 @@ func receiveFDs(c *net.UnixConn, n int) ([]int, error) {
 	return all, nil
 }
 
-// serve receives the ring of a node that has connected, and waits until the node ends.
+// serve receives the ring of a node that has connected, and waits until the
+// node ends.
 func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	if slot == l.slot || !l.started() {
-		return // whoever says so is not
+		return // a node does not connect to itself, so the hello is false
 	}
 	s, err := l.receiveRing(c, slot)
 	if err != nil {
@@ -352,7 +365,7 @@ func (l *Link) serve(c *net.UnixConn, slot int, there func()) {
 	}
 	l.mu.Lock()
 	for _, o := range l.sources {
-		if o.slot == slot { // the slot was free since, though that may not have been noticed yet
+		if o.slot == slot { // the slot became free since, which may not have been noticed yet
 			o.ended.Store(true)
 			s.before = o
 		}
@@ -383,7 +396,7 @@ func (l *Link) receiveRing(c *net.UnixConn, slot int) (*source, error) {
 		s.ring.memory.close()
 		return nil, err
 	}
-	_ = sendMemory(c, l.bell.memory) // unless the node has ended
+	_ = sendMemory(c, l.bell.memory) // fails if the node has ended
 	return s, nil
 }
 
@@ -392,7 +405,8 @@ func (s *source) close() {
 	s.bell.memory.close()
 }
 
-// waitForEnd returns when the other end is closed, or sends what it should not. docs/softroce.md has its name.
+// waitForEnd returns when the other end is closed, or violates the protocol by
+// sending something. docs/softroce.md has its name.
 func waitForEnd(c *net.UnixConn) {
 	var b [1]byte
 	if c.SetDeadline(time.Time{}) == nil {
@@ -400,7 +414,8 @@ func waitForEnd(c *net.UnixConn) {
 	}
 }
 
-// connect connects with a node, as far as that can be done without waiting for it. Who calls it has l.mu.
+// connect connects to a node, without waiting for its answer. The caller holds
+// l.mu.
 func (l *Link) connect(slot int) (*peer, error) {
 	conn, err := dialFirst(fmt.Sprintf("node/%d", slot))
 	if err != nil {
@@ -433,7 +448,7 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 		l.mu.Lock()
 		p.bell = bell
 		l.mu.Unlock()
-		bell.Ring() // for what was sent before
+		bell.Ring() // for frames sent before
 		waitForEnd(conn)
 	}
 	l.mu.Lock()
@@ -442,15 +457,15 @@ func (l *Link) attend(p *peer, conn *net.UnixConn) {
 		return
 	}
 	l.drop(p.slot, p)
-	l.full = true // who waits for room need not any more
+	l.full = true // threads that wait for room need not wait any more
 	l.bell.Ring()
-	if l.ended[p.slot] == p.ended { // else the end has been told
+	if l.ended[p.slot] == p.ended { // else the end was reported
 		l.lose(p.slot)
 	}
 }
 
-// receiveBell waits for a node's answer, without a limit: a node that is stopped answers when it goes on, and one that has ended
-// closes the connection.
+// receiveBell waits for a node's answer, without limit: a stopped node answers
+// when it continues, and a node that has ended closes the connection.
 func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	other, err := hear(conn)
 	if err != nil {
@@ -466,8 +481,9 @@ func receiveBell(conn *net.UnixConn, slot int) (*Bell, error) {
 	return openBell(fds[0])
 }
 
-// lose lets Poll tell that a node that frames go to is gone. If frames come from it, its end is told after the last of
-// them. Who calls it has l.mu.
+// lose makes Poll report that a node that frames go to is gone. If frames come
+// from the node, its end is reported after the last of them. The caller holds
+// l.mu.
 func (l *Link) lose(slot int) {
 	hasSource := func() bool { return slices.ContainsFunc(l.sources, func(s *source) bool { return s.slot == slot }) }
 	if l.closed || l.losing[slot] || hasSource() {
@@ -507,8 +523,9 @@ func (l *Link) call(p *peer) {
 	}
 }
 
-// Flush rings the bells of the nodes that Send and Poll have sent frames to. A node that has a processor may take it from this one then, so what is
-// more urgent comes first.
+// Flush rings the bells of the nodes to which Send and Poll have sent frames. A
+// rung node may take the processor from this thread, so the caller does more
+// urgent work before.
 func (l *Link) Flush() {
 	if len(l.called) == 0 {
 		return
@@ -525,15 +542,16 @@ func (l *Link) Flush() {
 	l.called = l.called[:0]
 }
 
-// tell rings a peer's bell. Until there is one, attend will.
+// tell rings a peer's bell. If there is no bell yet, attend rings it later.
 func (p *peer) tell() {
 	if p.bell != nil {
 		p.bell.Ring()
 	}
 }
 
-// Send sends a frame of size bytes, which fill writes; if it returns false there is no frame. It does not
-// block. A frame to a node that is not there, or that does not read for long, is dropped.
+// Send sends a frame of size bytes, which fill writes. If fill returns false,
+// no frame is sent. Send does not block. A frame to a node that does not exist,
+// or that has not read for long, is dropped.
 func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -547,7 +565,7 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				l.lose(slot)
 			}
-			return // without memory or descriptors, say, the frame is lost
+			return // without memory or descriptors, for example, the frame is lost
 		}
 	}
 	if len(p.waiting) == 0 {
@@ -575,7 +593,8 @@ func (l *Link) Send(slot, size int, fill func(frame []byte) bool) {
 	l.send(p)
 }
 
-// Room reports whether a node keeps up with what is sent to it. If not, Resume is called when it may be so again.
+// Room reports whether a node keeps up with the frames sent to it. If not,
+// Resume is called when that may have changed.
 func (l *Link) Room(slot int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -587,7 +606,7 @@ func (l *Link) Room(slot int) bool {
 	return false
 }
 
-// send sends what waits for a peer, as far as there is room.
+// send sends a peer's waiting frames, as far as there is room.
 func (l *Link) send(p *peer) {
 	for len(p.waiting) > 0 && p.ring.want() {
 		sent := 0
@@ -611,8 +630,8 @@ func (l *Link) send(p *peer) {
 	}
 }
 
-// Poll passes on what has arrived, and sends what waits for nodes that have room. It reports whether it has left
-// some for the next call.
+// Poll passes on what has arrived, and sends waiting frames to nodes that have
+// room. It reports whether it has left work for the next call.
 func (l *Link) Poll() (more bool) {
 	l.mu.Lock()
 	if l.waiting > 0 {
@@ -634,7 +653,7 @@ func (l *Link) Poll() (more bool) {
 			continue // more is true
 		}
 		s.before = nil
-		ended := s.ended.Load() // then there come no more
+		ended := s.ended.Load() // no more frames come then
 		left, err := l.receive(s)
 		switch {
 		case err != nil:
@@ -644,7 +663,7 @@ func (l *Link) Poll() (more bool) {
 			continue
 		}
 		l.remove(s)
-		l.handler.Gone(s.slot) // before what comes from the next node in the slot
+		l.handler.Gone(s.slot) // before frames of the next node in the slot
 	}
 	return more
 }
@@ -684,7 +703,8 @@ func (l *Link) remove(s *source) {
 	s.close()
 }
 
-// Announce shows by a name what this process does. No node is found by that name.
+// Announce advertises what this process does by a name. No node is found by
+// that name.
 func Announce(name string) (io.Closer, error) {
 	return net.Listen("unix", Prefix()+name+"/"+newToken())
 }

@@ -118,8 +118,8 @@ func take[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-// owner is who owns a link: a mutex lets one call be made at a time, and a goroutine polls whenever the bell
-// rings.
+// owner is the owner of a link: a mutex lets one call be made at a time, and a
+// goroutine polls whenever the bell rings.
 type owner struct {
 	*Link
 	mu    sync.Mutex
@@ -216,7 +216,8 @@ func TestFramesArriveInOrder(t *testing.T) {
 	for i := range frames {
 		body := bytes.Repeat([]byte{byte(i)}, i*7%(MaxFrame-4))
 		a.send(b.Slot(), binary.LittleEndian.AppendUint32(nil, uint32(i)), body)
-		// A node that is not connected yet, or does not read, makes frames wait, up to a limit.
+		// A node that is not connected yet, or does not read, makes frames
+		// wait, up to a limit.
 		got.until(t, "the node takes frames", func() bool { return i-len(got.frames[a.Slot()]) < 300 })
 	}
 	got.until(t, "all frames arrive", func() bool { return len(got.frames[a.Slot()]) == frames })
@@ -284,7 +285,7 @@ func TestSlowAnswer(t *testing.T) {
 	require.NoError(t, err)
 	defer theirs.memory.close()
 
-	<-time.After(helloTimeout + helloTimeout/2) // longer than a node has to say who it is
+	<-time.After(helloTimeout + helloTimeout/2) // longer than a node has for its hello
 	a.send(Slots-2, []byte("two"))
 	own := NewBell(new(uint32))
 	_, err = c.Write(append([]byte(magic), Slots-2))
@@ -307,7 +308,7 @@ func TestNobody(t *testing.T) {
 	a, got := join(t)
 	a.send(Slots-1, []byte("lost"))
 	got.until(t, "the absence of the node is told", func() bool { return got.gone[Slots-1] == 1 })
-	_, err := a.Find("port/nobody")
+	_, err := a.Find("port/unused")
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
@@ -381,7 +382,8 @@ func TestHostileNode(t *testing.T) {
 	require.Empty(t, got.frames)
 }
 
-// pretend connects with a node as one that has a slot. What is read from the connection comes in time or not at all.
+// pretend connects with a node as one that has a slot. What is read from the
+// connection comes in time or not at all.
 func pretend(t *testing.T, to *owner, slot byte) *net.UnixConn {
 	t.Helper()
 	c, err := net.Dial("unix", to.listener.Addr().String())
@@ -407,8 +409,8 @@ func (d diary) next(t *testing.T) string {
 	return take(t, d, "what the handler is told next")
 }
 
-// TestSuccessor lets a node take the slot of another that has ended. The end is told before what comes from the next one, also
-// if it is not noticed before.
+// TestSuccessor lets a node take the slot of another that has ended. The end is
+// told before what comes from the next one, also if it is not noticed before.
 func TestSuccessor(t *testing.T) {
 	for name, noticed := range map[string]bool{"noticed": true, "not noticed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -461,7 +463,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// TestPretender connects with a node as one that has its slot, or one that there is not.
+// TestPretender connects with a node as one that has its slot, or one that
+// there is not.
 func TestPretender(t *testing.T) {
 	a, _ := join(t)
 	bell := NewBell(new(uint32))
@@ -479,7 +482,8 @@ func TestPretender(t *testing.T) {
 	}
 }
 
-// TestUnfinishedRing rings a bell as a process does that ends before it wakes the node.
+// TestUnfinishedRing rings a bell as a process does that ends before it wakes
+// the node.
 func TestUnfinishedRing(t *testing.T) {
 	for name, word := range map[string]uint32{"rung": Rung, "silent": Silent} {
 		t.Run(name, func(t *testing.T) {
@@ -497,7 +501,8 @@ func TestUnfinishedRing(t *testing.T) {
 	}
 }
 
-// TestNoMemory closes memory that there is not, which must not close a descriptor of the program.
+// TestNoMemory closes memory that there is not, which must not close a
+// descriptor of the program.
 func TestNoMemory(t *testing.T) {
 	for name, open := range map[string]func() (memory, error){
 		"make": func() (memory, error) { return newMemory(-1) },
@@ -513,7 +518,8 @@ func TestNoMemory(t *testing.T) {
 	}
 }
 
-// TestEndlessSkips reads a ring that says that it is skipped as a whole, which it could say for ever.
+// TestEndlessSkips reads a ring that says that it is skipped as a whole, which
+// it could say for ever.
 func TestEndlessSkips(t *testing.T) {
 	m, err := newMemory(ringStart + ringBytes)
 	require.NoError(t, err)
@@ -524,7 +530,8 @@ func TestEndlessSkips(t *testing.T) {
 	require.ErrorIs(t, err, errRing)
 }
 
-// TestHostileRing gives a node memory that is no ring, and rings with frames that cannot be.
+// TestHostileRing gives a node memory that is no ring, and rings with frames
+// that cannot be.
 func TestHostileRing(t *testing.T) {
 	a, got := join(t)
 	bell := NewBell(new(uint32))
@@ -583,7 +590,8 @@ func TestHostileRing(t *testing.T) {
 	require.Empty(t, got.frames)
 }
 
-// TestSlowNode sends more to a node that does not read than is kept for it. When it reads, what was kept comes in order.
+// TestSlowNode sends more to a node that does not read than is kept for it.
+// When it reads, what was kept comes in order.
 func TestSlowNode(t *testing.T) {
 	a, gotA := join(t)
 	b, got := join(t)
@@ -701,7 +709,8 @@ func TestSlowReader(t *testing.T) {
 	until(t, "nothing waits for room", a.Idle)
 }
 
-// The frames of a node that has ended come before the news of its end, also if it was known as a destination first and its ring is not a source yet.
+// The frames of a node that has ended come before the news of its end, also if
+// it was known as a destination first and its ring is not a source yet.
 func TestLastWordsToSender(t *testing.T) {
 	a, got := join(t)
 	for range 50 {
@@ -775,7 +784,8 @@ func (c *counter) Receive(int, []byte) {
 func (c *counter) Resume()  {}
 func (c *counter) Gone(int) {}
 
-// A program may send to queue pairs with any number, of which some belong to no node that there can be.
+// A program may send to queue pairs with any number, of which some belong to no
+// node that there can be.
 func TestSendToNoSlot(t *testing.T) {
 	l, err := Reserve()
 	require.NoError(t, err)

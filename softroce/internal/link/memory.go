@@ -12,16 +12,16 @@ import (
 	"unsafe"
 )
 
-// memory is memory that this process shares with another. Where there is none, it is noMemory: descriptor 0 is the
-// program's.
+// memory is memory that this process shares with another. If there is none, it
+// is noMemory: descriptor 0 would be the program's.
 type memory struct {
 	bytes []byte
-	fd    int // -1: nobody can share it
+	fd    int // -1 if it cannot be shared
 }
 
 var noMemory = memory{fd: -1}
 
-// Numbers of memfd_create, which package syscall does not have for all architectures.
+// Numbers of memfd_create, which package syscall lacks for some architectures.
 var memfdCreate = map[string]uintptr{
 	"amd64": 319, "arm64": 279, "loong64": 279, "ppc64le": 360, "riscv64": 279, "s390x": 350,
 }
@@ -37,8 +37,8 @@ const (
 	sealGrow   = 4
 )
 
-// newMemory returns memory that another process can open by its descriptor. Nobody can take
-// it away from the others.
+// newMemory returns memory that another process can open by its descriptor. No
+// process can take it away from the others.
 func newMemory(size int) (memory, error) {
 	number, ok := memfdCreate[runtime.GOARCH]
 	if !ok {
@@ -61,8 +61,8 @@ func newMemory(size int) (memory, error) {
 	return mapMemory(fd, size)
 }
 
-// openMemory returns the memory behind a descriptor, which belongs to it from now on. The error says so if
-// that is not memory of this size that stays.
+// openMemory returns the memory behind a descriptor, which it takes over. It
+// fails if the memory has another size or can shrink.
 func openMemory(fd, size int) (memory, error) {
 	var status syscall.Stat_t
 	seals, err := control(fd, getSeals, 0)
@@ -88,7 +88,7 @@ func mapMemory(fd, size int) (memory, error) {
 	return memory{b, fd}, nil
 }
 
-// close gives the memory back. The others keep theirs.
+// close releases this process's mapping. Other processes keep theirs.
 func (m *memory) close() {
 	m.closeFD()
 	if m.bytes != nil {
@@ -97,7 +97,7 @@ func (m *memory) close() {
 	}
 }
 
-// closeFD closes the descriptor, and keeps the memory.
+// closeFD closes the descriptor, but keeps the memory.
 func (m *memory) closeFD() {
 	if m.fd >= 0 {
 		syscall.Close(m.fd)
@@ -113,7 +113,7 @@ func control(fd int, command, arg uintptr) (uintptr, error) {
 	return n, nil
 }
 
-// pointer returns a pointer to a number at an offset.
+// pointer returns a pointer to the number at an offset.
 func pointer[T uint32 | uint64](m memory, offset uintptr) *T {
 	return (*T)(unsafe.Pointer(&m.bytes[offset : offset+unsafe.Sizeof(*new(T))][0]))
 }

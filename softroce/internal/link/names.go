@@ -18,30 +18,30 @@ import (
 	"time"
 )
 
-// A name is the user's: processes of other users may have the same one, and
-// neither keep it from this user's processes nor answer for them. So a socket is
-// called by the name and a token that its owner chooses at random, which leaves
-// the kernel nothing to refuse; others find it in /proc/net/unix, and ask the
-// kernel who listens there.
+// A name belongs to a user: processes of other users may have the same one.
+// They neither keep it from this user's processes nor answer for them. So a
+// socket's name has a token that its owner chooses at random, and the kernel
+// has no reason to refuse it. Other processes find the name in /proc/net/unix,
+// and ask the kernel which user listens there.
 //
-// Of the processes that claim a name at the same time, each first listens and then
-// looks for others. It gives up if it finds one with a smaller token, or one that
-// answers, as only a process that has the name does.
+// If several processes claim a name at the same time, each listens first and
+// then looks for the others. It gives up if it finds one with a smaller token,
+// or one that answers, as only the owner of the name does.
 
 const tokenLen = 16
 
 func newToken() string { return fmt.Sprintf("%0*x", tokenLen, rand.Uint64()) }
 
-// look is what was in /proc/net/unix.
+// look is the last content of /proc/net/unix.
 var look struct {
 	sync.Mutex
 	began time.Time
 	all   []string
 }
 
-// sockets are the names of all abstract sockets of the network namespace that
-// begin with this network's prefix, without it, at some moment of the call. Calls
-// that wait for each other have one look for all.
+// sockets returns the names of all abstract sockets of the network namespace
+// with this network's prefix, without the prefix, at some moment of the call.
+// Concurrent calls share one reading.
 func sockets() ([]string, error) {
 	since := time.Now()
 	look.Lock()
@@ -65,14 +65,14 @@ func sockets() ([]string, error) {
 	return look.all, nil
 }
 
-// token returns the token of a socket that has a name.
+// token returns the token of a socket with the given name.
 func token(socket, name string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(socket, name+"/")
 	return token, ok && len(token) == tokenLen
 }
 
-// claim takes a name. The error matches syscall.EADDRINUSE if another process of
-// the user has it.
+// claim takes a name. It fails with an error matching syscall.EADDRINUSE if
+// another process of the user has it.
 func claim(name string) (net.Listener, error) {
 	own := newToken()
 	listener, err := net.Listen("unix", Prefix()+name+"/"+own)
@@ -93,8 +93,8 @@ func claim(name string) (net.Listener, error) {
 	return listener, nil
 }
 
-// rivals reports whether a socket is of a process of this user that has the name,
-// or is to have it because it is first.
+// rivals reports whether a socket belongs to a process of this user that has
+// the name, or that gets it because it is first.
 func rivals(socket string, isFirst bool) bool {
 	c, err := dialSocket(socket)
 	if err != nil {
@@ -105,11 +105,12 @@ func rivals(socket string, isFirst bool) bool {
 		return true
 	}
 	_, err = hear(c)
-	return err == nil || errors.Is(err, os.ErrDeadlineExceeded) // a process that is stopped keeps what it has
+	return err == nil || errors.Is(err, os.ErrDeadlineExceeded) // a stopped process keeps its name
 }
 
-// dialSocket connects with a socket of this user. It does not block: the error
-// matches syscall.EAGAIN if there is such a socket for which too many wait.
+// dialSocket connects to a socket of this user. It does not block: it fails
+// with an error matching syscall.EAGAIN if too many connections wait for the
+// socket.
 func dialSocket(socket string) (*net.UnixConn, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: Prefix() + socket, Net: "unix"})
 	if errors.Is(err, syscall.EAGAIN) {
@@ -125,7 +126,7 @@ func dialSocket(socket string) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// found has the sockets of names that were found.
+// found caches the sockets of names.
 var found = struct {
 	sync.Mutex
 	at map[string]foundName
@@ -136,13 +137,14 @@ type foundName struct {
 	since  time.Time
 }
 
-// foundLasts is for how long no process is taken to have the names before one
-// that was found.
+// foundLasts is how long a cached name is used although a process may have
+// taken one of the names before it.
 const foundLasts = 100 * time.Millisecond
 
-// dialFirst connects with the process of this user that has the first of some
-// names that any has. The error matches syscall.ECONNREFUSED if there is none,
-// and syscall.EAGAIN if too many wait for it.
+// dialFirst connects to a process of this user: to the owner of the first of
+// the names that has one. It fails with an error matching syscall.ECONNREFUSED
+// if none has an owner, and with one matching syscall.EAGAIN if too many
+// connections wait for the owner.
 func dialFirst(names ...string) (c *net.UnixConn, err error) {
 	for i, name := range names {
 		found.Lock()
@@ -182,11 +184,12 @@ func dialFirst(names ...string) (c *net.UnixConn, err error) {
 	return nil, fmt.Errorf("no process has the name %s: %w", names[0], syscall.ECONNREFUSED)
 }
 
-// maxFound is how many names are remembered.
+// maxFound limits the cached names.
 const maxFound = 1024
 
-// dial connects with the process that has the first of some names that any has, and
-// returns its slot. It waits for some time while too many others wait for that.
+// dial connects to the owner of the first of the names that has one, and
+// returns its slot. It waits for some time while too many other connections
+// wait for the owner.
 func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	conn, err := dialFirst(names...)
 	for until := time.Now().Add(helloTimeout); errors.Is(err, syscall.EAGAIN) && time.Now().Before(until); {
@@ -204,8 +207,9 @@ func (l *Link) dial(names ...string) (*net.UnixConn, int, error) {
 	return conn, slot, nil
 }
 
-// Claim takes a name that no other node may have until it is closed. Find finds the node
-// by it. The error matches syscall.EADDRINUSE if a node has it.
+// Claim takes a name, by which Find finds the node. No other node may have it
+// until it is closed. Claim fails with an error matching syscall.EADDRINUSE if
+// a node has it.
 func (l *Link) Claim(name string) (io.Closer, error) {
 	listener, err := claim("name/" + name)
 	if err != nil {
@@ -217,13 +221,15 @@ func (l *Link) Claim(name string) (io.Closer, error) {
 		listener.Close()
 		return nil, os.ErrClosed
 	}
-	// Who has found the name goes away, and is no node that has ended.
+	// A process that has found the name disconnects, which is not the end of a
+	// node.
 	l.helpers.Go(func() { l.accept(listener, func(*net.UnixConn, int, func()) {}) })
 	return listener, nil
 }
 
-// Find returns the slot of the node that has the first of some names that any has. It may block for some
-// time if that node hangs. The error matches syscall.ECONNREFUSED if no node has one of the names.
+// Find returns the slot of the node that owns the first of the names that has
+// an owner. It may block for some time if that node hangs. It fails with an
+// error matching syscall.ECONNREFUSED if none has an owner.
 func (l *Link) Find(names ...string) (slot int, err error) {
 	for i := range names {
 		names[i] = "name/" + names[i]
@@ -235,7 +241,8 @@ func (l *Link) Find(names ...string) (slot int, err error) {
 	return slot, conn.Close()
 }
 
-// Names returns the names that nodes have claimed and that begin with start, without it.
+// Names returns the claimed names that start with the given text, without that
+// text.
 func (l *Link) Names(start string) (rest []string) {
 	all, err := sockets()
 	if err != nil {
@@ -265,8 +272,8 @@ func (l *Link) Names(start string) (rest []string) {
 	return rest
 }
 
-// reserve takes the first slot that is free. Slots whose sockets are of other
-// users come last, as looking at them takes longer.
+// reserve takes the first free slot. Slots with sockets of other users come
+// last, as checking them takes longer.
 func reserve() (slot int, listener net.Listener, err error) {
 	all, err := sockets()
 	if err != nil {
@@ -290,6 +297,6 @@ func reserve() (slot int, listener net.Listener, err error) {
 			}
 		}
 	}
-	return 0, nil, fmt.Errorf("%d processes of this user have the device, which is as many as one network can have (%s gives others another): %w",
+	return 0, nil, fmt.Errorf("%d processes of this user have the device, the most for one network (use %s for another network): %w",
 		Slots-1, NetworkVariable, syscall.EAGAIN)
 }

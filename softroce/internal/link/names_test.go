@@ -33,7 +33,8 @@ const (
 // full is at the end of names for which as many wait as can.
 const full = "full"
 
-// listenFull listens at a socket as a process does that is stopped, when as many wait for it as can.
+// listenFull listens at a socket as a process does that is stopped, when as
+// many wait for it as can.
 func listenFull(socket string) (stop func(), err error) {
 	listener, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -61,8 +62,8 @@ func listenFull(socket string) (stop func(), err error) {
 	return stop, nil
 }
 
-// squat takes all names of nodes, and some more, with and without tokens, until its
-// input ends, and answers as a node does.
+// squat takes all names of nodes, and some more, with and without tokens, until
+// its input ends, and answers as a node does.
 func squat() {
 	for _, name := range strings.Fields(os.Getenv(squatterEnv)) {
 		if name, ok := strings.CutSuffix(name, full); ok {
@@ -125,8 +126,8 @@ func asOtherUser(t *testing.T, names []string) {
 	require.Equal(t, "ready\n", line)
 }
 
-// TestOtherUser has another user take all names that there are, in the forms that
-// this user's processes look for.
+// TestOtherUser has another user take all names that there are, in the forms
+// that this user's processes look for.
 func TestOtherUser(t *testing.T) {
 	if os.Getenv(squatterEnv) != "" {
 		squat()
@@ -179,8 +180,8 @@ func TestOtherUser(t *testing.T) {
 	require.NoError(t, member.Close())
 }
 
-// Of many that claim a name at the same time one gets it, whether it is free or was
-// given back just now.
+// Of many that claim a name at the same time one gets it, whether it is free or
+// was given back just now.
 func TestClaimedAtOnce(t *testing.T) {
 	a, _ := join(t)
 	for round := range 30 {
@@ -245,7 +246,8 @@ func TestSilentHolder(t *testing.T) {
 	}
 }
 
-// So does one for which so many wait, such as those of another user, that the system takes no more. It is not taken to have ended.
+// So does one for which so many wait, such as those of another user, that the
+// system takes no more. It is not taken to have ended.
 func TestFloodedHolder(t *testing.T) {
 	a, got := join(t)
 	for _, token := range []string{firstToken, lastToken} {

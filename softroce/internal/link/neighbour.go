@@ -15,17 +15,19 @@ import (
 	"github.com/verbena-go/verbena/internal/netlink"
 )
 
-// What package syscall does not have of Linux's rtnetlink(7).
+// Constants of Linux's rtnetlink(7) that package syscall lacks.
 const (
 	rtmGetNeigh  = 30
 	ndaDst       = 1
-	stateAt      = 8    // of the state in a neighbour's message
+	stateAt      = 8    // offset of the state in a neighbour's message
 	stateIsValid = 0xDE // NUD_VALID
 	messageLen   = 12   // struct rtmsg and struct ndmsg
 )
 
-// Reachable reports whether the system knows how to send to a host: its link address, or that of the router on the way, or that the link has
-// no addresses. If it does not know yet, Reachable makes it find out. It is true, too, if the system does not tell.
+// Reachable reports whether the system knows how to send to a host. It does if
+// it knows the link address of the host, or of the router on the way, or if the
+// link has no addresses. If the system does not know yet, Reachable makes it
+// find out. Reachable also returns true if the system does not tell.
 func Reachable(dst netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -47,7 +49,8 @@ func Reachable(dst netip.Addr) bool {
 	return false
 }
 
-// nextHop returns the host to which the system sends what is for dst, and the interface; not a valid one if that is this machine.
+// nextHop returns the host and the interface that the system sends packets for
+// dst to. The host is the zero Addr if dst is this machine.
 func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, err error) {
 	body := make([]byte, messageLen)
 	body[0], body[1] = family(dst), byte(dst.BitLen())
@@ -75,15 +78,15 @@ func nextHop(kernel *netlink.Conn, dst netip.Addr) (hop netip.Addr, link int, er
 	return hop, link, nil
 }
 
-// fibMatch is RTM_F_FIB_MATCH: the answer is what the tables say, and an error
-// where Linux would take the host to be on the link.
+// fibMatch is RTM_F_FIB_MATCH: the answer is the entry of the table. It is an
+// error where Linux would assume that the host is on the link.
 const fibMatch = 0x2000
 
-// Answers reports whether the system sends from an own address to a host by a
-// link: whether a packet from the host to that address may be honest. Linux's
-// rdma_cm asks the same (validate_net_dev). Link 0 stands for any, and another
-// address of this machine is such a host. Answers is true, too, if the system
-// does not tell.
+// Answers reports whether the system sends to a host from an own address by a
+// link, and so whether a packet from the host to that address may be genuine.
+// Linux's rdma_cm asks the same (validate_net_dev). Link 0 stands for any.
+// Other addresses of this machine are such hosts. Answers also returns true if
+// the system does not tell.
 func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	kernel, err := netlink.Open(syscall.NETLINK_ROUTE)
 	if err != nil {
@@ -127,7 +130,8 @@ func Answers(own netip.Addr, link int, peer netip.Addr) bool {
 	return err == nil && kind == syscall.RTN_UNICAST && out == link
 }
 
-// knows reports whether the system knows the link address of a host on an interface.
+// knows reports whether the system knows the link address of a host on an
+// interface.
 func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	body := make([]byte, messageLen)
 	body[0] = family(host)
@@ -142,11 +146,13 @@ func knows(kernel *netlink.Conn, host netip.Addr, link int) (bool, error) {
 	return binary.NativeEndian.Uint16(m[stateAt:])&stateIsValid != 0, nil
 }
 
-// discard is the port of a service that ignores all that it gets (RFC 863). RoCE's own port would not do: what is no packet there, and empty, makes
-// rdma_rxe of Linux 6.1 crash its kernel.
+// discard is the port of a service that ignores all data (RFC 863). RoCE's own
+// port is no choice: an empty datagram there crashes the kernel of Linux 6.1
+// with rdma_rxe.
 const discard = 9
 
-// provoke sends an empty datagram, so that the system asks for the link address.
+// provoke sends an empty datagram, so that the system asks for the link
+// address.
 func provoke(dst netip.Addr) {
 	fd, err := syscall.Socket(int(family(dst)), syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -165,7 +171,7 @@ func family(a netip.Addr) byte {
 	return syscall.AF_INET6
 }
 
-// inquire returns the one answer to a request.
+// inquire returns the only answer to a request.
 func inquire(kernel *netlink.Conn, kind uint16, body []byte) ([]byte, error) {
 	messages, err := kernel.Ask(kind, 0, body)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReachable asks about hosts in a network of the test's own, where nobody answers.
+// TestReachable asks about hosts in a network of the test's own, where no host
+// answers.
 func TestReachable(t *testing.T) {
 	ip, err := exec.LookPath("ip")
 	if err != nil {
@@ -114,8 +115,8 @@ var ways = map[way]bool{
 // reachable are addresses, and whether the system can send to them.
 var reachable = map[string]bool{
 	"127.0.0.1": true, "127.0.0.9": true, "::1": true, "198.51.100.1": true, "2001:db8::1": true, // this machine
-	"198.51.100.9": false, "2001:db8::2": false, // nobody
-	"198.51.100.3": true, "2001:db8::3": true, // somebody
+	"198.51.100.9": false, "2001:db8::2": false, // no host
+	"198.51.100.3": true, "2001:db8::3": true, // a host
 	"203.0.113.1": false, "203.0.114.1": true, // by routers
 	"192.0.2.1": true, // no way, which others tell
 }

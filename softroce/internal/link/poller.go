@@ -13,19 +13,19 @@ import (
 	"unsafe"
 )
 
-// Poller is how a node waits for its bell and for its sockets at once, in its own thread. Go's netpoller would wake another thread, and that
-// the node's.
+// Poller lets a node wait for its bell and its sockets at once, in its own
+// thread. Go's netpoller would wake another thread, and that thread the node's.
 type Poller struct {
-	event int // an eventfd that wakes who sleeps
+	event int // an eventfd that wakes the sleeping thread
 
 	mu      sync.Mutex
 	sockets []*Socket
-	asleep  bool      // somebody is in ppoll
-	naps    uint64    // how often somebody was
-	left    sync.Cond // mu: asleep has become false
+	asleep  bool      // whether a thread is in ppoll
+	naps    uint64    // number of sleeps so far
+	left    sync.Cond // uses mu; signals that asleep has become false
 
-	// Of the one who sleeps and takes.
-	polled []*Socket // those of fds[1:]
+	// Only for the thread that sleeps and takes.
+	polled []*Socket // the sockets of fds[1:]
 	fds    []pollFD  // the first is event
 }
 
@@ -41,7 +41,8 @@ const (
 	pollOut = 0x4
 )
 
-// NewPoller returns a poller, in which the owner of the bell sleeps from now on. Other processes cannot ring that bell any more.
+// NewPoller returns a poller, in which the owner of the bell sleeps from now
+// on. Other processes cannot ring that bell any more.
 func NewPoller(b *Bell) (*Poller, error) {
 	fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if e != 0 {
@@ -52,7 +53,8 @@ func NewPoller(b *Bell) (*Poller, error) {
 	return b.poller, nil
 }
 
-// Event returns the descriptor of an eventfd. Whoever finds the bell's word Asleep wakes the node by adding to it.
+// Event returns the descriptor of an eventfd. A ringer that finds the bell's
+// word Asleep wakes the node by adding to it.
 func (p *Poller) Event() int { return p.event }
 
 func (p *Poller) wake() {
@@ -66,7 +68,7 @@ func (p *Poller) add(s *Socket) {
 	p.sockets = append(p.sockets, s)
 }
 
-// remove returns when nobody sleeps in the socket any more.
+// remove returns when no thread sleeps on the socket any more.
 func (p *Poller) remove(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,12 +77,13 @@ func (p *Poller) remove(s *Socket) {
 		return
 	}
 	p.wake()
-	for naps := p.naps; p.asleep && p.naps == naps; { // who falls asleep again has not got the socket
+	for naps := p.naps; p.asleep && p.naps == naps; { // a later sleep does not include the socket
 		p.left.Wait()
 	}
 }
 
-// sleep waits until there is something to Take, until wake, or until d has passed.
+// sleep waits until there is work for Take, until wake is called, or until d
+// has passed.
 func (p *Poller) sleep(d time.Duration) {
 	p.polled, p.fds = p.polled[:0], append(p.fds[:0], pollFD{fd: int32(p.event), events: pollIn})
 	now := time.Now()
@@ -109,7 +112,7 @@ func (p *Poller) sleep(d time.Duration) {
 	p.asleep = false
 	p.left.Broadcast()
 	p.mu.Unlock()
-	if e != 0 && e != syscall.EINTR { // a sandbox, or a limit of descriptors that came later
+	if e != 0 && e != syscall.EINTR { // a sandbox, or a limit of descriptors that was set later
 		time.Sleep(min(d, minPause))
 		for i, f := range p.fds {
 			p.fds[i].revents = f.events // they may be ready
@@ -132,7 +135,8 @@ func (p *Poller) Look() {
 	p.Take()
 }
 
-// Take passes on what the last Sleep has found, with the functions that the sockets' Start got. The owner of the bell calls it.
+// Take passes on what the last Sleep has found, by the functions that the
+// sockets' Start got. The owner of the bell calls it.
 func (p *Poller) Take() {
 	for i, s := range p.polled {
 		f := p.fds[i+1]
@@ -146,21 +150,22 @@ func (p *Poller) Take() {
 	p.polled, p.fds = p.polled[:0], p.fds[:0]
 }
 
-// A socket that cannot receive rests for minPause, then for twice as long each time, up to maxPause.
+// A socket that cannot receive pauses for minPause, then for twice as long each
+// time, up to maxPause.
 const (
 	minPause = time.Millisecond
 	maxPause = time.Second
 )
 
-// rest is how long a socket receives nothing.
+// rest is a socket's pause in receiving.
 type rest struct {
 	until time.Time
 	pause time.Duration
 }
 
-// after notes how receiving has ended.
+// after records the result of a receive.
 func (r *rest) after(e syscall.Errno) {
-	if e == 0 || e == syscall.EAGAIN { // somebody else may have received it
+	if e == 0 || e == syscall.EAGAIN { // another thread may have received it
 		*r = rest{}
 		return
 	}

@@ -11,31 +11,33 @@ import (
 	"unsafe"
 )
 
-// A host on which no process has a port tells so (ICMP), and quotes the beginning of the datagram. The system keeps that for the socket.
+// A host without a process at the port reports that (ICMP), and quotes the
+// beginning of the datagram. The system keeps the report for the socket.
 
-// What package syscall does not have of Linux's ip(7).
+// Constants of Linux's ip(7) that package syscall lacks.
 const (
 	originICMP  = 2 // SO_EE_ORIGIN_ICMP
 	originICMP6 = 3
 
-	// The places in struct sock_extended_err, and of the address behind it, that of the host that tells.
+	// Offsets in struct sock_extended_err, and of the address that follows it,
+	// which is that of the reporting host.
 	errnoAt    = 0
 	originAt   = 4
 	offenderAt = 16
 )
 
-// maxQuote is how many bytes of a datagram are looked at: as many as hosts quote.
+// maxQuote limits the quoted bytes, to the number that hosts quote.
 const maxQuote = 576
 
-// refusal is what the system keeps of an error of a datagram.
+// refusal is the system's record of a failed datagram.
 type refusal struct {
 	to     netip.Addr
 	data   [maxQuote]byte
 	size   int
-	closed bool // no process has the port at to, which says so itself
+	closed bool // whether the host at to reports that no process has the port
 }
 
-// receive takes the next one. The error is EAGAIN if there is none.
+// receive takes the next record. It fails with EAGAIN if there is none.
 func (r *refusal) receive(fd uintptr) error {
 	var control [256]byte
 	n, left, _, to, err := syscall.Recvmsg(int(fd), r.data[:], control[:], msgErrQueue|syscall.MSG_DONTWAIT)
@@ -62,7 +64,8 @@ func (r *refusal) receive(fd uintptr) error {
 	return nil
 }
 
-// isClosed reports whether an error, struct sock_extended_err with an address behind it, is that of a host without a process that has the port.
+// isClosed reports whether an error, struct sock_extended_err followed by an
+// address, comes from the host and means that no process has the port.
 func isClosed(b []byte, host netip.Addr) bool {
 	if len(b) < offenderAt+syscall.SizeofSockaddrInet4 || syscall.Errno(binary.NativeEndian.Uint32(b[errnoAt:])) != syscall.ECONNREFUSED {
 		return false

@@ -10,40 +10,41 @@ import (
 	"sync/atomic"
 )
 
-// A ring carries frames from one process to another through memory that they share. Written and read count
-// bytes from the beginning. A frame is four bytes with its length, the bytes, and as many more as make
-// the next frame begin at a multiple of 8. It lies in one piece: where there is no room
-// for it before the end, skip stands, and it begins at the start.
+// A ring carries frames from one process to another through memory that they
+// share. The counters written and read count bytes from the beginning. A frame
+// is four bytes with its length, its bytes, and padding to a multiple of 8. It
+// lies in one piece: if it does not fit before the end of the ring, the value
+// skip is there, and the frame is at the start.
 const (
 	ringBytes = 1 << 20
-	ringStart = 4096 // where the frames begin
+	ringStart = 4096 // start of the frames
 
 	writtenAt = 0
 	readAt    = 64
-	wantedAt  = 128 // the writer wants to know when there is room
+	wantedAt  = 128 // whether the writer wants to know when there is room
 
 	skip = 1<<32 - 1
 
 	// MaxFrame is the largest frame in bytes.
 	MaxFrame = 1 << 14
 
-	// enough is how much room lets a writer go on.
+	// enough is the room at which a writer continues.
 	enough = ringBytes / 4
-	// often is after how many bytes a reader gives them back.
+	// often is the number of bytes after which a reader gives them back.
 	often = 1 << 14
 )
 
-// space is how much of a ring a frame takes.
+// space returns the bytes of a ring that a frame takes.
 func space(length int) int { return (4 + length + 7) &^ 7 }
 
 // writer is the end of a ring that frames are written to.
 type writer struct {
 	memory  memory
 	written uint64
-	read    uint64 // when it was looked at last
+	read    uint64 // as last seen
 }
 
-// begin returns the place of the next frame, or nil if there is none.
+// begin returns the place of the next frame, or nil if there is no room.
 func (w *writer) begin(length int) []byte {
 	at := int(w.written % ringBytes)
 	need := space(length)
@@ -60,15 +61,16 @@ func (w *writer) begin(length int) []byte {
 	return w.memory.bytes[ringStart+at+4:][:length:length]
 }
 
-// end makes the frame that was begun last one that the reader sees.
+// end makes the frame from begin visible to the reader.
 func (w *writer) end(length int) {
 	binary.LittleEndian.PutUint32(w.memory.bytes[ringStart+w.written%ringBytes:], uint32(length))
 	w.written += uint64(space(length))
-	// With the race detector, a store may come after the look at the bell that follows.
+	// Under the race detector, a store may come after the following look at the
+	// bell.
 	atomic.SwapUint64(pointer[uint64](w.memory, writtenAt), w.written)
 }
 
-// has reports whether there is room for so many bytes.
+// has reports whether there is room for n bytes.
 func (w *writer) has(n int) bool {
 	if w.free() < n {
 		w.read = atomic.LoadUint64(pointer[uint64](w.memory, readAt))
@@ -76,7 +78,8 @@ func (w *writer) has(n int) bool {
 	return w.free() >= n
 }
 
-// free returns how many bytes are free. A reader that counts wrongly harms nobody but itself.
+// free returns the number of free bytes. A reader that miscounts harms only
+// itself.
 func (w *writer) free() int {
 	used := w.written - w.read
 	if used > ringBytes {
@@ -85,7 +88,8 @@ func (w *writer) free() int {
 	return int(ringBytes - used)
 }
 
-// want reports whether there is enough room, and if not lets the reader tell when there is.
+// want reports whether there is enough room. If not, it makes the reader report
+// when there is.
 func (w *writer) want() (room bool) {
 	if w.has(enough) {
 		return true
@@ -98,13 +102,14 @@ func (w *writer) want() (room bool) {
 type reader struct {
 	memory  memory
 	read    uint64
-	given   uint64 // of read, what the writer knows
-	written uint64 // when it was looked at last
+	given   uint64 // the part of read that the writer knows
+	written uint64 // as last seen
 }
 
-var errRing = errors.New("a ring with frames that cannot be")
+var errRing = errors.New("invalid frame in a ring")
 
-// next returns the next frame, which stays until give is called, or nil if there is none.
+// next returns the next frame, or nil if there is none. The frame is valid
+// until give is called.
 func (r *reader) next() (frame []byte, err error) {
 	for {
 		if r.read == r.written {
@@ -131,7 +136,8 @@ func (r *reader) next() (frame []byte, err error) {
 	}
 }
 
-// give gives the writer the room of what was read. It reports whether the writer is to be told.
+// give gives the writer the room of frames that were read. It reports whether
+// the writer wants to be told.
 func (r *reader) give() (tell bool) {
 	if r.given == r.read {
 		return false

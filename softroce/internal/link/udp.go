@@ -22,59 +22,70 @@ import (
 const UDPPort = 4791
 
 const (
-	// maxDatagram is how long a datagram may be: the longest header, 4096 bytes and the ICRC fit.
+	// maxDatagram limits a datagram to the longest header, 4096 bytes and the
+	// ICRC.
 	maxDatagram = 4352
-	// batch is how many datagrams one system call receives.
+	// batch is the number of datagrams that one system call receives.
 	batch = 16
-	// maxSegments and maxTrain are how many datagrams, and bytes, the system takes together at most.
+	// maxSegments and maxTrain limit the datagrams, and their bytes, that the
+	// system takes as one message.
 	maxSegments = 64
 	maxTrain    = 65507
-	// outgoing is how many datagrams wait at most until the system takes them. More are dropped.
+	// outgoing limits the datagrams that wait until the system takes them. More
+	// are dropped.
 	outgoing = 256
-	// buffer is what is asked of the system, which may give less, unless the program is privileged: net.core.rmem_max.
+	// buffer is the requested size of socket buffers. Without privileges, the
+	// system may give less: net.core.rmem_max.
 	buffer = 4 << 20
 	// usualHops is a socket's hop limit.
 	usualHops = 64
-	// usualClass is a socket's traffic class: that of connections' packets, which routers may mark (ECT(0)).
+	// usualClass is a socket's traffic class: that of connections' packets,
+	// which routers may mark (ECT(0)).
 	usualClass = 2
 )
 
-// Datagram is one that has arrived.
+// Datagram is a received datagram.
 type Datagram struct {
 	From         netip.AddrPort
-	Data         []byte // valid until the function returns that has got it
+	Data         []byte // valid until the function that gets it returns
 	TrafficClass uint8
 	HopLimit     uint8
 }
 
-// Socket is where the datagrams of one address of the machine come from and go to. Its owner calls Send and Flush, one at a time.
+// Socket sends and receives the datagrams of one address of the machine. Its
+// owner calls Send and Flush one at a time.
 type Socket struct {
 	addr netip.Addr
 	conn io.Closer
 	raw  syscall.RawConn
 
-	poller *Poller // since Start
-	fd     int32   // for the poller, which tries in vain once more after Close, or wakes for another file
+	poller *Poller // set by Start
+	fd     int32   // for the poller; after Close, its next call fails once or wakes for another file
 	rest   rest    // of the poller
 
-	using     sync.RWMutex // for reading: a system call has the descriptor
-	receiving sync.Mutex   // until what has arrived is passed on, so that it stays in order
+	using     sync.RWMutex // held for reading while a system call uses the descriptor
+	receiving sync.Mutex   // held until received datagrams are passed on, so that they stay in order
 	in        receiver
 	receive   func([]Datagram)
 	refused   func(to netip.Addr, data []byte)
 
 	mu      sync.Mutex
 	out     sender
-	blocked atomic.Bool // the system takes no more for now
-	stuck   bool        // it has taken no more since GiveUp
+	blocked atomic.Bool // whether the system takes no more for now
+	stuck   bool        // whether it has taken no more since GiveUp
 	closed  bool
 	resume  func()
 }
 
-// OpenUDP opens the socket of an address, which has a zone if it is one that means nothing without. What it sends is never fragmented. It has
-// the identification 0 in IPv4's header, unless the system takes datagrams in trains, in which they are numbered. renumber changes a datagram of a train
-// into one with the identification 0; without it, there are no trains. The error matches syscall.EADDRINUSE if somebody has the port. There is
-// also an error if the system refuses the calls that send and receive, as a sandbox may.
+// OpenUDP opens the socket of an address, which has a zone if it needs one.
+// Sent datagrams are never fragmented. They have the identification 0 in IPv4's
+// header, unless the system supports trains, in which they are numbered.
+// renumber changes a datagram of a train to one with the identification 0; if
+// it is nil, there are no trains.
+//
+// OpenUDP fails with an error matching syscall.EADDRINUSE if the port is in
+// use. It also fails if the system refuses the calls that send and receive, as
+// a sandbox may.
 func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, error) {
 	trains := false
 	s, err := openSocket(addr, func(fd int) error {
@@ -88,8 +99,9 @@ func OpenUDP(addr netip.Addr, renumber func(b []byte, id uint16)) (*Socket, erro
 	return s, nil
 }
 
-// OpenGroup opens a socket that receives what is sent to a multicast group through the interfaces that have the addresses. Others may
-// have the same group's. It sends nothing.
+// OpenGroup opens a socket that receives datagrams to a multicast group through
+// the interfaces with the given addresses. Several sockets may receive those of
+// one group. The socket sends nothing.
 func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 	s, err := openSocket(group, func(fd int) error {
 		return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
@@ -101,7 +113,8 @@ func OpenGroup(group netip.Addr, addrs []netip.Addr) (*Socket, error) {
 		if a.Is4() != group.Is4() {
 			continue
 		}
-		// An interface that cannot have groups is none to receive them from, and one that has two addresses joins once.
+		// An interface without multicast does not receive datagrams, and one
+		// with two addresses joins once.
 		_ = s.raw.Control(func(fd uintptr) {
 			if group.Is4() {
 				_ = syscall.SetsockoptIPMreq(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP,
@@ -133,7 +146,7 @@ func openSocket(addr netip.Addr, more func(fd int) error) (*Socket, error) {
 	return s, nil
 }
 
-// interfaceOf returns the index of the interface that has an address.
+// interfaceOf returns the index of the interface with an address.
 func interfaceOf(a netip.Addr) (int, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -151,7 +164,8 @@ func interfaceOf(a netip.Addr) (int, error) {
 	return 0, syscall.EADDRNOTAVAIL
 }
 
-// prepareSender makes what is sent to multicast groups leave through the interface of an address, if that can have groups.
+// prepareSender makes datagrams to multicast groups leave through the interface
+// of an address, if it supports multicast.
 func prepareSender(fd int, addr netip.Addr) error {
 	if addr.Is4() {
 		_ = syscall.SetsockoptInet4Addr(fd, syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, addr.As4())
@@ -163,7 +177,8 @@ func prepareSender(fd int, addr netip.Addr) error {
 	return os.NewSyscallError("setsockopt", syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_HOPS, usualHops))
 }
 
-// bindUDP returns a socket with options, bound to an address, also to that of a group. Go's netpoller does not know it.
+// bindUDP returns a socket with options, bound to an address, which may be that
+// of a group. Go's netpoller does not know it.
 func bindUDP(addr netip.Addr, port int, more func(fd int) error) (file *os.File, err error) {
 	family := syscall.AF_INET
 	if addr.Is6() {
@@ -203,7 +218,7 @@ func listenUDP(addr netip.Addr, port int) (*net.UDPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // FilePacketConn has a descriptor of its own
+	defer file.Close() // FilePacketConn has its own descriptor
 	c, err := net.FilePacketConn(file)
 	if err != nil {
 		return nil, err
@@ -230,7 +245,7 @@ func socketAddress(a netip.Addr, port int) (syscall.Sockaddr, error) {
 	return at, nil
 }
 
-// Options that package syscall does not have.
+// Options that package syscall lacks.
 const (
 	ipPMTUDiscDo     = 2
 	udpNoCheck6RX    = 102
@@ -247,7 +262,7 @@ const (
 func prepare(fd int, is6 bool) error {
 	enlarge(fd, syscall.SO_RCVBUFFORCE, syscall.SO_RCVBUF)
 	enlarge(fd, syscall.SO_SNDBUFFORCE, syscall.SO_SNDBUF)
-	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that come together may be received together
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_UDP, udpGRO, 1) // datagrams that arrive together may be received together
 	type option struct{ level, name, value int }
 	options := []option{
 		{syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, ipPMTUDiscDo},
@@ -276,14 +291,15 @@ func prepare(fd int, is6 bool) error {
 	return nil
 }
 
-// enlarge makes a buffer of a socket as large as the system lets it be.
+// enlarge makes a socket buffer as large as the system permits.
 func enlarge(fd, force, usual int) {
-	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, force, buffer) != nil { // for CAP_NET_ADMIN
+	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, force, buffer) != nil { // needs CAP_NET_ADMIN
 		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, usual, buffer)
 	}
 }
 
-// ReceiveBuffer returns how many bytes of the system's memory what arrives at a socket may take, 0 if that is not known.
+// ReceiveBuffer returns the bytes of system memory that datagrams waiting at a
+// socket may take, or 0 if that is unknown.
 func ReceiveBuffer() int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -301,10 +317,12 @@ func ReceiveBuffer() int {
 // Addr returns the address of the socket.
 func (s *Socket) Addr() netip.Addr { return s.addr }
 
-// Start lets receive have what arrives, refused know to which hosts a datagram was sent on which no process has the port, with what the host quotes of
-// it, and resume know that Blocked has become false, until Close. Poll and the poller's Take call
-// them. If the system refuses to receive, for lack of memory or because a sandbox came later than the socket, nothing
-// arrives until it does not.
+// Start sets the functions that Poll and the poller's Take call until Close.
+// receive gets datagrams that have arrived. refused gets the hosts that report
+// that no process has the port, with their quotes of the datagrams. resume is
+// called when Blocked has become false. If the system refuses to receive, for
+// lack of memory or because of a sandbox that was set up after the socket,
+// nothing arrives until it stops refusing.
 func (s *Socket) Start(p *Poller, receive func([]Datagram), refused func(to netip.Addr, data []byte), resume func()) {
 	s.receive, s.refused, s.resume, s.poller = receive, refused, resume, p
 	p.add(s)
@@ -319,7 +337,8 @@ func (s *Socket) take() syscall.Errno {
 	return e
 }
 
-// Poll passes on what has arrived, unless somebody else does, and reports whether there was something.
+// Poll passes on what has arrived, unless another thread does. It reports
+// whether anything had arrived.
 func (s *Socket) Poll() bool {
 	if !s.receiving.TryLock() {
 		return false
@@ -328,14 +347,15 @@ func (s *Socket) Poll() bool {
 	return s.pass() == 0
 }
 
-// pass does the work of take. Whoever calls it has s.receiving. It waits for nothing inside of Control, since Close may wait for that, perhaps
-// with a lock that receive takes.
+// pass does the work of take. The caller holds s.receiving. It waits for
+// nothing inside Control, since Close may wait for that, perhaps with a lock
+// that receive takes.
 func (s *Socket) pass() (e syscall.Errno) {
 	var got []Datagram
 	if err := s.use(func(fd uintptr) { got, e = s.in.receive(fd) }); err != nil {
 		return syscall.EBADF
 	}
-	if e != 0 && e != syscall.EAGAIN && s.passErrors() { // it was the error of a datagram that was sent
+	if e != 0 && e != syscall.EAGAIN && s.passErrors() { // the error was that of a sent datagram
 		return s.pass()
 	}
 	if len(got) > 0 {
@@ -344,7 +364,8 @@ func (s *Socket) pass() (e syscall.Errno) {
 	return e
 }
 
-// passErrors passes on which datagrams were refused, and reports whether there was an error of one that was sent.
+// passErrors passes on which datagrams were refused. It reports whether there
+// were errors of sent datagrams.
 func (s *Socket) passErrors() (some bool) {
 	for {
 		var r refusal
@@ -359,15 +380,17 @@ func (s *Socket) passErrors() (some bool) {
 	}
 }
 
-// use calls f, which waits for nothing, with the descriptor.
+// use calls f, which must not wait, with the descriptor.
 func (s *Socket) use(f func(fd uintptr)) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
 	return s.raw.Control(f)
 }
 
-// Close closes the socket. The functions that Start got may still be called for what has just arrived. The address is free when Close returns: the system
-// would keep it for a call that has the descriptor, of who receives, sends, or sleeps in the poller.
+// Close closes the socket. The functions of Start may still be called for what
+// has just arrived. The address is free when Close returns, since Close waits
+// for the calls that use the descriptor to receive, send, or sleep in the
+// poller.
 func (s *Socket) Close() error {
 	if s.poller != nil {
 		s.poller.remove(s)
@@ -380,9 +403,10 @@ func (s *Socket) Close() error {
 	return s.conn.Close()
 }
 
-// Send sends a datagram of size bytes, which fill writes; if it returns false there is none. fill is told which identification IPv4's header
-// will have. Send may leave that to Flush. It does
-// not block: what the system has no room for is lost, as on a network.
+// Send sends a datagram of size bytes, which fill writes. If fill returns
+// false, nothing is sent. fill gets the identification that IPv4's header will
+// have. Send may leave the sending to Flush. It does not block: datagrams for
+// which the system has no room are lost, as on a network.
 func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []byte, id uint16) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,7 +422,7 @@ func (s *Socket) Send(to netip.Addr, class, hops uint8, size int, fill func(b []
 	s.out.add(to, class, hops, size, fill)
 }
 
-// Flush sends what is left of what was sent.
+// Flush sends the datagrams that Send has kept.
 func (s *Socket) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,8 +441,8 @@ func (s *Socket) Idle() bool {
 	return s.out.len() == 0
 }
 
-// Mark returns a number for what was sent so far, 0 if the system has taken all
-// of it.
+// Mark returns a number for the datagrams sent so far, or 0 if the system has
+// taken all of them.
 func (s *Socket) Mark() (mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -428,23 +452,23 @@ func (s *Socket) Mark() (mark uint64) {
 	return s.out.begun()
 }
 
-// Left reports whether the system has taken what had been sent when Mark
-// returned mark. It is true, too, of a socket that is closed or was given up.
+// Left reports whether the system has taken the datagrams that had been sent
+// when Mark returned mark. It also returns true for a socket that is closed or
+// was given up.
 func (s *Socket) Left(mark uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed || s.stuck || s.out.gone() >= mark
 }
 
-// GiveUp gives up the socket, if the system does not take something, until it
-// does.
+// GiveUp gives up a socket with waiting datagrams until the system takes some.
 func (s *Socket) GiveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck = s.out.len() > 0
 }
 
-// flush gives the system what is waiting. Whoever calls it has s.mu.
+// flush passes waiting datagrams to the system. The caller holds s.mu.
 func (s *Socket) flush() {
 	sent, gone := true, s.out.gone()
 	if s.use(func(fd uintptr) { sent = s.out.send(fd) }) != nil {
@@ -452,11 +476,11 @@ func (s *Socket) flush() {
 	}
 	s.stuck = s.stuck && s.out.gone() == gone
 	if before := s.blocked.Swap(!sent); !sent && !before && s.poller != nil {
-		s.poller.wake() // whoever sleeps there may not wait for room yet
+		s.poller.wake() // the sleeping thread may not wait for room yet
 	}
 }
 
-// Proceed goes on sending after Blocked, as there may be room again.
+// Proceed continues sending after Blocked, as there may be room again.
 func (s *Socket) Proceed() {
 	s.mu.Lock()
 	s.flush()

@@ -25,7 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// own4 returns an address that no other test binary of the machine uses, for each i another.
+// own4 returns an address that no other test binary of the machine uses, for
+// each i another.
 func own4(i byte) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, 64 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i&3})
@@ -75,7 +76,8 @@ func openTrains(t *testing.T, a netip.Addr, renumber func(b []byte, id uint16)) 
 	return s, box
 }
 
-// poll returns a poller that somebody sleeps in, and takes, until the test ends.
+// poll returns a poller in which a goroutine sleeps, and takes, until the test
+// ends.
 func poll(t *testing.T) *Poller {
 	t.Helper()
 	bell := NewBell(new(uint32))
@@ -99,7 +101,8 @@ func poll(t *testing.T) *Poller {
 	return p
 }
 
-// A host on which no process has the port refuses datagrams. Its answer quotes them, and costs no other datagram.
+// A host on which no process has the port refuses datagrams. Its answer quotes
+// them, and costs no other datagram.
 func TestRefused(t *testing.T) {
 	for name, addrs := range map[string][3]netip.Addr{
 		"IPv4": {own4(0), own4(1), own4(2)},
@@ -137,7 +140,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDatagrams sends datagrams of many sizes between two sockets. They arrive as they are, with what is in their IP headers.
+// TestDatagrams sends datagrams of many sizes between two sockets. They arrive
+// as they are, with what is in their IP headers.
 func TestDatagrams(t *testing.T) {
 	for name, addrs := range map[string][2]netip.Addr{
 		"IPv4":          {own4(0), own4(1)},
@@ -182,7 +186,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestTrains sends datagrams that the system takes together, and the same when it turns out that it does not. They arrive one by one.
+// TestTrains sends datagrams that the system takes together, and the same when
+// it turns out that it does not. They arrive one by one.
 func TestTrains(t *testing.T) {
 	sizes := []int{1056, 1040, 1040, 1040, 20, 20, 16, 20, 4116, 4116, 100, 0, 0, 100}
 	for range 300 {
@@ -264,7 +269,8 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// TestLongDatagram sends more than a packet can be, which is dropped, and then one that can.
+// TestLongDatagram sends more than a packet can be, which is dropped, and then
+// one that can.
 func TestLongDatagram(t *testing.T) {
 	to, box := openUDP(t, own4(0))
 	c, err := net.Dial("udp4", netip.AddrPortFrom(to.Addr(), UDPPort).String())
@@ -280,7 +286,8 @@ func TestLongDatagram(t *testing.T) {
 	}
 }
 
-// TestUnreachable sends to where nothing can be sent to, and then where something can.
+// TestUnreachable sends to where nothing can be sent to, and then where
+// something can.
 func TestUnreachable(t *testing.T) {
 	from, box := openUDP(t, own4(0))
 	send := func(to netip.Addr) {
@@ -312,7 +319,8 @@ func TestIdentification(t *testing.T) {
 	require.ErrorIs(t, CheckIdentification(netip.MustParseAddr("192.0.2.77")), syscall.EADDRNOTAVAIL)
 }
 
-// TestIdentificationIsSeen probes a socket that is connected: its packets have a counter.
+// TestIdentificationIsSeen probes a socket that is connected: its packets have
+// a counter.
 func TestIdentificationIsSeen(t *testing.T) {
 	other, err := net.ListenPacket("udp4", net.JoinHostPort(own4(3).String(), "0"))
 	require.NoError(t, err)
@@ -338,8 +346,9 @@ func TestIdentificationIsSeen(t *testing.T) {
 	require.Positive(t, different)
 }
 
-// TestSlowNetwork sends more than the system takes. A connection of TCP stands for the socket: that ignores the address of what is
-// sent, and takes nothing while its peer does not read.
+// TestSlowNetwork sends more than the system takes. A connection of TCP stands
+// for the socket: that ignores the address of what is sent, and takes nothing
+// while its peer does not read.
 func TestSlowNetwork(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -389,7 +398,8 @@ func TestSlowNetwork(t *testing.T) {
 	require.True(t, s.Left(mark), "what a closed socket keeps is lost")
 }
 
-// TestSystemRefuses opens sockets on a thread for which a filter of the kernel's refuses what they need, as in a sandbox.
+// TestSystemRefuses opens sockets on a thread for which a filter of the
+// kernel's refuses what they need, as in a sandbox.
 func TestSystemRefuses(t *testing.T) {
 	for name, call := range map[string]uintptr{"sendmmsg": sendmmsg, "recvmmsg": recvmmsg} {
 		for _, e := range []syscall.Errno{syscall.EPERM, syscall.ENOSYS} {
@@ -441,7 +451,8 @@ func refuse(call uintptr, e syscall.Errno) error {
 	return nil
 }
 
-// TestSystemRefusesLater has a socket fail to receive, time after time. It rests in between.
+// TestSystemRefusesLater has a socket fail to receive, time after time. It
+// rests in between.
 func TestSystemRefusesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r rest
@@ -455,8 +466,9 @@ func TestSystemRefusesLater(t *testing.T) {
 	})
 }
 
-// TestRest has the system refuse recvmmsg to a thread. Sleep does not end at once each time because of a datagram that is there, and the
-// datagram arrives when the system does not refuse any more.
+// TestRest has the system refuse recvmmsg to a thread. Sleep does not end at
+// once each time because of a datagram that is there, and the datagram arrives
+// when the system does not refuse any more.
 func TestRest(t *testing.T) {
 	from, _ := openUDP(t, own4(0))
 	s, err := OpenUDP(own4(1), nil)
@@ -489,7 +501,8 @@ func TestRest(t *testing.T) {
 	require.Zero(t, s.rest)
 }
 
-// TestNoPoll has the system refuse ppoll to a thread. What is there arrives nevertheless, and Sleep does not return at once.
+// TestNoPoll has the system refuse ppoll to a thread. What is there arrives
+// nevertheless, and Sleep does not return at once.
 func TestNoPoll(t *testing.T) {
 	from, _ := openUDP(t, own4(0))
 	s, err := OpenUDP(own4(1), nil)
@@ -517,8 +530,9 @@ func TestNoPoll(t *testing.T) {
 	require.GreaterOrEqual(t, slept, minPause)
 }
 
-// TestCloseWhileReceiving closes a socket while what has arrived is being passed on to somebody who waits for a lock that the caller of Close
-// has, and while Poll would like to receive, too.
+// TestCloseWhileReceiving closes a socket while what has arrived is being
+// passed on to a function that waits for a lock of the caller of Close, and
+// while Poll would like to receive, too.
 func TestCloseWhileReceiving(t *testing.T) {
 	from, _ := openUDP(t, own4(0))
 	s, err := OpenUDP(own4(1), nil)
@@ -541,7 +555,8 @@ func TestCloseWhileReceiving(t *testing.T) {
 	require.False(t, take(t, polled, "the end of Poll"))
 }
 
-// TestCloseFreesPort closes sockets in which somebody sleeps and from which somebody receives. Their address is free at once.
+// TestCloseFreesPort closes sockets in which one thread sleeps and from which
+// another receives. Their address is free at once.
 func TestCloseFreesPort(t *testing.T) {
 	p := poll(t)
 	s, err := OpenUDP(own4(0), nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/internal/netlink"
 )
 
-// What package syscall does not have of Linux's sock_diag(7).
+// Constants of Linux's sock_diag(7) that package syscall lacks.
 const (
 	netlinkSockDiag  = 4
 	sockDiagByFamily = 20
@@ -25,22 +25,22 @@ const (
 	diagMessageLen   = 16     // struct unix_diag_msg
 )
 
-// busy returns why a process with a socket cannot be connected with: so many wait
-// for it, of any user, that the kernel takes no more (see listen(2)). The error
-// matches syscall.EAGAIN if it is known that the process is of this user, and
+// busy returns the error for a socket that accepts no connection, because so
+// many wait, of any user, that the kernel takes no more (see listen(2)). The
+// error matches syscall.EAGAIN if the socket is known to be this user's, and
 // otherwise syscall.ECONNREFUSED.
 func busy(socket string) error {
 	uid, err := userOf(socket)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the other end takes no connections, and it is not known who runs it (%w): %w", err, syscall.ECONNREFUSED)
+		return fmt.Errorf("the other end takes no connections, and its user is unknown (%w): %w", err, syscall.ECONNREFUSED)
 	case int(uid) != os.Geteuid():
 		return fmt.Errorf("the other end runs as user %d: %w", uid, syscall.ECONNREFUSED)
 	}
 	return fmt.Errorf("too many connections wait for the other end: %w", syscall.EAGAIN)
 }
 
-// userOf returns the user who listens at a socket. It needs no connection.
+// userOf returns the user that listens at a socket. It needs no connection.
 func userOf(socket string) (uid uint32, err error) {
 	inode, err := inodeOf(socket)
 	if err != nil {
@@ -76,7 +76,7 @@ func userOf(socket string) (uid uint32, err error) {
 	return uid, nil
 }
 
-// inodeOf returns the number that the system has for a socket that is listened at.
+// inodeOf returns the inode of a listening socket.
 func inodeOf(socket string) (uint32, error) {
 	table, err := os.ReadFile("/proc/net/unix")
 	if err != nil {

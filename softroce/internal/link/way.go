@@ -16,7 +16,8 @@ type Way struct {
 	slot int // Slots stands for all
 }
 
-// Way returns the way to the node in a slot, and for Slots that to all nodes.
+// Way returns the way to the node in a slot, and for Slots the way to all
+// nodes.
 func (l *Link) Way(slot int) *Way { return &l.ways[slot] }
 
 // makeWays makes the ways to all slots.
@@ -26,16 +27,16 @@ func (l *Link) makeWays() {
 	}
 }
 
-// Idle reports whether no frame waits in this process for room. A frame that is
-// in a ring reaches the node also if this process ends.
+// Idle reports whether no frame waits in this process for room. A frame in a
+// ring reaches the node even if this process ends.
 func (l *Link) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting == 0
 }
 
-// Mark returns a number for the frames that were sent so far, 0 if no frame
-// waits in this process.
+// Mark returns a number for the frames sent so far, or 0 if no frame waits in
+// this process.
 func (w *Way) Mark() (mark uint64) {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
@@ -69,7 +70,7 @@ func (w *Way) GiveUp() {
 	}
 }
 
-// peers returns the peers on the way. The caller has w.link.mu.
+// peers returns the peers on the way. The caller holds w.link.mu.
 func (w *Way) peers() iter.Seq[*peer] {
 	if w.slot == Slots {
 		return maps.Values(w.link.peers)
