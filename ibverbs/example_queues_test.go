@@ -23,12 +23,12 @@ func ExampleQP_ToRTS() {
 		ownPSN   uint32
 		gidIndex int
 	)
-	err := qp.ToInit(ibverbs.Init{Port: 1, Access: ibverbs.AccessRemoteRead | ibverbs.AccessRemoteWrite})
+	err := qp.ToInit(ibverbs.InitAttr{Port: 1, Access: ibverbs.AccessRemoteRead | ibverbs.AccessRemoteWrite})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// Receives can be posted from here on.
-	err = qp.ToRTR(ibverbs.RTR{
+	err = qp.ToRTR(ibverbs.RTRAttr{
 		Path:    ibverbs.AHAttr{Port: 1, DGID: peerGID, SGIDIndex: gidIndex, HopLimit: 64},
 		PathMTU: port.ActiveMTU, DestQPNum: peer, RecvPSN: peerPSN,
 		MaxDestReadAtomic: 16, MinRNRTimer: time.Millisecond,
@@ -40,7 +40,7 @@ func ExampleQP_ToRTS() {
 	if err != nil { // the device, or the network, has something against it
 		log.Fatal(err)
 	}
-	err = qp.ToRTS(ibverbs.RTS{
+	err = qp.ToRTS(ibverbs.RTSAttr{
 		SendPSN: ownPSN, Timeout: 100 * time.Millisecond, RetryCount: 7, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: 16,
 	})
 	if err != nil {

@@ -215,33 +215,33 @@ func (r *rig) path() ibverbs.AHAttr {
 }
 
 // init, rtr and rts say how to bring a queue pair of a type into these states.
-func (r *rig) init(t ibverbs.QPType) ibverbs.Init {
+func (r *rig) init(t ibverbs.QPType) ibverbs.InitAttr {
 	if t == ibverbs.QPTypeUD {
-		return ibverbs.Init{Port: r.device.Port, QKey: qkey}
+		return ibverbs.InitAttr{Port: r.device.Port, QKey: qkey}
 	}
-	return ibverbs.Init{Port: r.device.Port, Access: anyAccess}
+	return ibverbs.InitAttr{Port: r.device.Port, Access: anyAccess}
 }
 
-func (r *rig) rtr(t ibverbs.QPType, peer uint32) ibverbs.RTR {
-	rtr := ibverbs.RTR{
+func (r *rig) rtr(t ibverbs.QPType, peer uint32) ibverbs.RTRAttr {
+	rtr := ibverbs.RTRAttr{
 		Path: r.path(), PathMTU: must(r.c.QueryPort(r.device.Port))(r.t).ActiveMTU, DestQPNum: peer, RecvPSN: psn,
 	}
 	switch t {
 	case ibverbs.QPTypeUD:
-		return ibverbs.RTR{}
+		return ibverbs.RTRAttr{}
 	case ibverbs.QPTypeRC:
 		rtr.MaxDestReadAtomic, rtr.MinRNRTimer = 2, 700*time.Microsecond
 	}
 	return rtr
 }
 
-func (r *rig) rts(t ibverbs.QPType) ibverbs.RTS {
+func (r *rig) rts(t ibverbs.QPType) ibverbs.RTSAttr {
 	if t == ibverbs.QPTypeRC {
-		return ibverbs.RTS{
+		return ibverbs.RTSAttr{
 			SendPSN: psn, Timeout: time.Second, RetryCount: 5, RNRRetryCount: ibverbs.RNRRetryForever, MaxReadAtomic: 2,
 		}
 	}
-	return ibverbs.RTS{SendPSN: psn}
+	return ibverbs.RTSAttr{SendPSN: psn}
 }
 
 // bring brings a queue pair from reset to a state.

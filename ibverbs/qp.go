@@ -471,17 +471,17 @@ func (qp *QP) DataInOrder(op libibverbs.WrOpcode) (DataInOrder, error) {
 	return DataInOrder(caps), wrap(qp.object.Name(), err)
 }
 
-// Init holds the attributes that ToInit sets.
-type Init struct {
+// InitAttr holds the attributes that ToInit sets.
+type InitAttr struct {
 	Port      int         // counts from 1; required
 	PKeyIndex int         // index in the port's P_Key table; not for raw packets
 	Access    AccessFlags // what the peer may do; not for datagrams or raw packets
 	QKey      uint32      // key that received datagrams must carry; only for datagrams
 }
 
-// RTR holds the attributes that ToRTR sets. Queue pairs for datagrams and raw
+// RTRAttr holds the attributes that ToRTR sets. Queue pairs for datagrams and raw
 // packets need none of them.
-type RTR struct {
+type RTRAttr struct {
 	Path      AHAttr // path to the peer; required
 	PathMTU   MTU    // the same at both ends; required
 	DestQPNum uint32 // number of the peer's queue pair; required
@@ -492,8 +492,8 @@ type RTR struct {
 	MinRNRTimer       time.Duration // how long the peer waits if no receive is posted, at most 655.36 ms; rounded up; 0 means 0.64 ms
 }
 
-// RTS holds the attributes that ToRTS sets.
-type RTS struct {
+// RTSAttr holds the attributes that ToRTS sets.
+type RTSAttr struct {
 	SendPSN uint32 // sequence number of the first packet, 24 bits; not for raw packets
 
 	// Only for reliable connections, as the requester.
@@ -507,7 +507,7 @@ type RTS struct {
 // receives can be posted; see ibv_modify_qp(3). It fails with a
 // *TransitionError if init lacks an attribute that the type needs, or has one
 // that it must not have.
-func (qp *QP) ToInit(init Init) error {
+func (qp *QP) ToInit(init InitAttr) error {
 	return qp.move(QPStateReset, QPAttr{
 		State: QPStateInit, Port: init.Port, PKeyIndex: init.PKeyIndex, Access: init.Access, QKey: init.QKey,
 	}, when(init.Port != 0, QPAttrPort)|when(init.PKeyIndex != 0, QPAttrPKeyIndex)|
@@ -520,7 +520,7 @@ func (qp *QP) ToInit(init Init) error {
 // that the type needs, or has one that it must not have. On RoCE it may block
 // an OS thread for seconds, while the kernel resolves the peer's hardware
 // address. If the peer does not answer, the error names both ends of the path.
-func (qp *QP) ToRTR(rtr RTR) error {
+func (qp *QP) ToRTR(rtr RTRAttr) error {
 	return qp.move(QPStateInit, QPAttr{
 		State: QPStateRTR, Path: rtr.Path, PathMTU: rtr.PathMTU, DestQPNum: rtr.DestQPNum, RecvPSN: rtr.RecvPSN,
 		MaxDestReadAtomic: rtr.MaxDestReadAtomic, MinRNRTimer: cmp.Or(rtr.MinRNRTimer, defaultRNRTimer),
@@ -533,7 +533,7 @@ func (qp *QP) ToRTR(rtr RTR) error {
 // ToRTS moves the queue pair from ready to receive to ready to send; see
 // ibv_modify_qp(3). It fails with a *TransitionError if rts lacks an attribute
 // that the type needs, or has one that it must not have.
-func (qp *QP) ToRTS(rts RTS) error {
+func (qp *QP) ToRTS(rts RTSAttr) error {
 	return qp.move(QPStateRTR, QPAttr{
 		State: QPStateRTS, SendPSN: rts.SendPSN, Timeout: cmp.Or(rts.Timeout, defaultTimeout),
 		RetryCount:    countOr(rts.RetryCount, defaultRetryCount),

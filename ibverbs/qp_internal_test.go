@@ -158,10 +158,10 @@ func TestRefusal(t *testing.T) {
 
 func TestModifyOfBadAttributes(t *testing.T) {
 	qp := fakeQP(QPTypeRC, libibverbs.IBV_TRANSPORT_IB)
-	err := qp.ToInit(Init{Port: 256})
+	err := qp.ToInit(InitAttr{Port: 256})
 	require.EqualError(t, err, "ibv_modify_qp (fake QP): port is 256, not from 1 to 255")
 	require.ErrorIs(t, err, syscall.EINVAL)
-	err = qp.ToRTS(RTS{Timeout: -1})
+	err = qp.ToRTS(RTSAttr{Timeout: -1})
 	require.EqualError(t, err, "ibv_modify_qp (fake QP): timeout of -1ns, which is not positive")
 	var transitionErr *TransitionError
 	require.False(t, errors.As(err, &transitionErr))

@@ -136,11 +136,11 @@ func TestRefusedTransitions(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 	refused(e.qp.ToRTR(r.rtr(ibverbs.QPTypeRC, 5)), "RC reset -> rtr: no such transition, from reset it goes to reset, init, error")
-	refused(e.qp.ToInit(ibverbs.Init{}), "RC reset -> init: missing port_num")
-	refused(e.qp.ToInit(ibverbs.Init{Port: 1, QKey: 1}), "RC reset -> init: not allowed: qkey")
+	refused(e.qp.ToInit(ibverbs.InitAttr{}), "RC reset -> init: missing port_num")
+	refused(e.qp.ToInit(ibverbs.InitAttr{Port: 1, QKey: 1}), "RC reset -> init: not allowed: qkey")
 	require.Equal(t, ibverbs.QPStateReset, must(e.qp.State())(t))
 	r.bring(e.qp, 5, ibverbs.QPStateInit)
-	refused(e.qp.ToRTR(ibverbs.RTR{}), "RC init -> rtr: missing ah_attr, path_mtu, dest_qp_num")
+	refused(e.qp.ToRTR(ibverbs.RTRAttr{}), "RC init -> rtr: missing ah_attr, path_mtu, dest_qp_num")
 	refused(e.qp.ModifyRaw(&libibverbs.QpAttr{QpState: ibverbs.QPStateRTR, Timeout: 1},
 		libibverbs.IBV_QP_STATE|libibverbs.IBV_QP_TIMEOUT|libibverbs.IBV_QP_AV|libibverbs.IBV_QP_PATH_MTU|
 			libibverbs.IBV_QP_MAX_DEST_RD_ATOMIC|libibverbs.IBV_QP_MIN_RNR_TIMER),

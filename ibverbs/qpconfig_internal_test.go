@@ -143,8 +143,8 @@ func TestQueuesThatNobodyMade(t *testing.T) {
 		_, eceErr := qp.QueryECE()
 		_, orderErr := qp.DataInOrder(0)
 		for i, err := range []error{
-			stateErr, queryErr, eceErr, orderErr, qp.Modify(QPAttr{}, 0), qp.ToInit(Init{}),
-			qp.ToRTR(RTR{}), qp.ToRTS(RTS{}), qp.ToSQD(true), qp.Resume(), qp.ToReset(), qp.SetError(), qp.SetECE(ECE{}),
+			stateErr, queryErr, eceErr, orderErr, qp.Modify(QPAttr{}, 0), qp.ToInit(InitAttr{}),
+			qp.ToRTR(RTRAttr{}), qp.ToRTS(RTSAttr{}), qp.ToSQD(true), qp.Resume(), qp.ToReset(), qp.SetError(), qp.SetECE(ECE{}),
 			qp.SetRateLimit(RateLimit{}), qp.AttachMulticast(GID{}, 0), qp.DetachMulticast(GID{}, 0), qp.Close(),
 		} {
 			require.ErrorIs(t, err, os.ErrInvalid, i)

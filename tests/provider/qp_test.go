@@ -57,9 +57,9 @@ func TestAlternatePath(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)
 	path := ibverbs.AHAttr{Port: 1, DLID: 5}
-	require.NoError(t, qp.ToInit(ibverbs.Init{Port: 1}))
-	require.NoError(t, qp.ToRTR(ibverbs.RTR{Path: path, PathMTU: 3, DestQPNum: 9, MaxDestReadAtomic: 1}))
-	require.NoError(t, qp.ToRTS(ibverbs.RTS{Timeout: time.Second, RetryCount: 7, MaxReadAtomic: 1}))
+	require.NoError(t, qp.ToInit(ibverbs.InitAttr{Port: 1}))
+	require.NoError(t, qp.ToRTR(ibverbs.RTRAttr{Path: path, PathMTU: 3, DestQPNum: 9, MaxDestReadAtomic: 1}))
+	require.NoError(t, qp.ToRTS(ibverbs.RTSAttr{Timeout: time.Second, RetryCount: 7, MaxReadAtomic: 1}))
 	r.p.Forget()
 	alt := ibverbs.AHAttr{Port: 2, DLID: 6, SL: 3, SrcPathBits: 4, StaticRate: libibverbs.IBV_RATE_100_GBPS}
 	require.NoError(t, qp.Modify(ibverbs.QPAttr{
@@ -111,12 +111,12 @@ func TestCreateAH(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)
-	require.NoError(t, qp.ToInit(ibverbs.Init{Port: 1}))
+	require.NoError(t, qp.ToInit(ibverbs.InitAttr{Port: 1}))
 	path := ibverbs.AHAttr{Port: 1, SGIDIndex: 3, DGID: must(ibverbs.ParseGID("192.0.2.7"))(t)}
 	const way = ", from GID index 3 of port 1 to 192.0.2.7)"
 	for _, errno := range []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENOMEM} {
 		r.p.Next("ibv_modify_qp").Returns(int64(errno), 0)
-		rtr := qp.ToRTR(ibverbs.RTR{Path: path, PathMTU: 5, DestQPNum: 9})
+		rtr := qp.ToRTR(ibverbs.RTRAttr{Path: path, PathMTU: 5, DestQPNum: 9})
 		r.p.Next("ibv_create_ah").Returns(0, errno)
 		_, ah := r.pd.CreateAH(path)
 		for _, err := range []error{rtr, ah} {
