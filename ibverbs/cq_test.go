@@ -27,7 +27,7 @@ func (r *rig) withCQ(cq *ibverbs.CQ, requests int) *end { return r.withCQs(cq, c
 func (r *rig) withCQs(send, recv *ibverbs.CQ, requests int) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: send, recvCQ: recv, mr: r.alloc(mrSize, anyAccess)}
-	e.qp = r.qp(ibverbs.QPConfig{SendCQ: send, RecvCQ: recv, MaxSendWR: requests, MaxRecvWR: requests})
+	e.qp = r.qp(ibverbs.QPConfig{SendCQ: send, RecvCQ: recv, SendQueue: requests, RecvQueue: requests})
 	e.send = must(ibverbs.NewSendBatch(requests, 1))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(requests, 1))(r.t)
 	r.connect(e, linkTo(e.qp))

@@ -25,8 +25,8 @@ func (r *rig) datagramEnd(ops libibverbs.QpCreateSendOpsFlags) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil), mr: r.alloc(mrSize, anyAccess)}
 	e.qp = r.qp(ibverbs.QPConfig{
-		Type: ibverbs.QPTypeUD, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, MaxRecvWR: depth,
-		MaxSendSGE: segments, MaxInline: inline, SendOps: ops,
+		Type: ibverbs.QPTypeUD, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, RecvQueue: depth,
+		SendSegments: segments, MaxInline: inline, SendOps: ops,
 	})
 	e.send = must(ibverbs.NewSendBatch(depth, segments))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(depth, segments))(r.t)
@@ -194,7 +194,7 @@ func TestUnreliableWithoutRoom(t *testing.T) {
 			config := ibverbs.QPConfig{Type: tt.kind}
 			a := r.typedEnd(config)
 			if tt.shared {
-				config.SRQ = r.srq(ibverbs.SRQConfig{MaxWR: depth})
+				config.SRQ = r.srq(ibverbs.SRQConfig{RecvQueue: depth})
 			}
 			b := r.typedEnd(config)
 			r.bring(a.qp, b.qp.Num(), ibverbs.QPStateRTS)

@@ -197,7 +197,7 @@ func TestCloseOrder(t *testing.T) {
 	ch := must(c.CreateCompChannel())(t)
 	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 1, Channel: ch}))(t)
 	mr := must(pd.Alloc(64, 0))(t)
-	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}))(t)
+	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}))(t)
 	require.Len(t, ibverbs.OpenObjects(), 6)
 	require.Same(t, c, pd.Device())
 	require.Same(t, pd, qp.PD())
@@ -301,7 +301,7 @@ func TestCloseThatCRefuses(t *testing.T) {
 
 	// The queue still gets its events, also those that another one's wait reads.
 	c := r.end(ch)
-	d := &end{rig: r, qp: r.qp(ibverbs.QPConfig{SendCQ: r.cq(depth, ch), RecvCQ: b.recvCQ, MaxSendWR: 8, MaxRecvWR: 8})}
+	d := &end{rig: r, qp: r.qp(ibverbs.QPConfig{SendCQ: r.cq(depth, ch), RecvCQ: b.recvCQ, SendQueue: 8, RecvQueue: 8})}
 	d.recv = must(ibverbs.NewRecvBatch(1, 0))(t)
 	r.connect(c, linkTo(d.qp))
 	r.connect(d, linkTo(c.qp))
@@ -350,10 +350,10 @@ func TestAboveTheDevicesLimits(t *testing.T) {
 		err  error
 		want string
 	}{
-		"segments of receives": {qp(ibverbs.QPConfig{MaxRecvWR: 1, MaxRecvSGE: attr.MaxSGE + 1}), "ibv_create_qp (PD "},
-		"receives of UD":       {qp(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, MaxRecvWR: attr.MaxQPWR + 1}), "ibv_create_qp (PD "},
+		"segments of receives": {qp(ibverbs.QPConfig{RecvQueue: 1, RecvSegments: attr.MaxSGE + 1}), "ibv_create_qp (PD "},
+		"receives of UD":       {qp(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, RecvQueue: attr.MaxQPWR + 1}), "ibv_create_qp (PD "},
 		"extended QP": {
-			qp(ibverbs.QPConfig{MaxSendWR: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
+			qp(ibverbs.QPConfig{SendQueue: attr.MaxQPWR + 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND}), "ibv_create_qp_ex (PD ",
 		},
 		"interrupt vector": {closing(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 1 << 20})), "): Vector is 1048576, and the device has 0 to "},
 		"extended CQ": {
@@ -465,13 +465,13 @@ func TestTooMuch(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"send queue": {qp(ibverbs.QPConfig{MaxSendWR: attr.MaxQPWR + 1}), []string{
-			"ibv_create_qp (PD ", "of " + r.c.Name() + above("MaxSendWR", attr.MaxQPWR+1, attr.MaxQPWR),
+		"send queue": {qp(ibverbs.QPConfig{SendQueue: attr.MaxQPWR + 1}), []string{
+			"ibv_create_qp (PD ", "of " + r.c.Name() + above("SendQueue", attr.MaxQPWR+1, attr.MaxQPWR),
 		}},
-		"huge":          {qp(ibverbs.QPConfig{MaxSendWR: math.MaxInt32}), []string{"ibv_create_qp (PD ", "of " + r.c.Name()}},
-		"receive queue": {qp(ibverbs.QPConfig{MaxRecvWR: attr.MaxQPWR + 1}), []string{"ibv_create_qp (PD ", above("MaxRecvWR", attr.MaxQPWR+1, attr.MaxQPWR)}},
-		"segments":      {qp(ibverbs.QPConfig{MaxSendWR: 1, MaxSendSGE: attr.MaxSGE + 1}), []string{"ibv_create_qp (PD ", above("MaxSendSGE", attr.MaxSGE+1, attr.MaxSGE)}},
-		"inline": {qp(ibverbs.QPConfig{MaxSendWR: 1, MaxInline: 1 << 20}), []string{
+		"huge":          {qp(ibverbs.QPConfig{SendQueue: math.MaxInt32}), []string{"ibv_create_qp (PD ", "of " + r.c.Name()}},
+		"receive queue": {qp(ibverbs.QPConfig{RecvQueue: attr.MaxQPWR + 1}), []string{"ibv_create_qp (PD ", above("RecvQueue", attr.MaxQPWR+1, attr.MaxQPWR)}},
+		"segments":      {qp(ibverbs.QPConfig{SendQueue: 1, SendSegments: attr.MaxSGE + 1}), []string{"ibv_create_qp (PD ", above("SendSegments", attr.MaxSGE+1, attr.MaxSGE)}},
+		"inline": {qp(ibverbs.QPConfig{SendQueue: 1, MaxInline: 1 << 20}), []string{
 			"ibv_create_qp (PD ", ", MaxInline 1048576 may be above the device's limit, which it does not tell): ",
 		}},
 		"completions": {
@@ -491,12 +491,12 @@ func TestTooMuch(t *testing.T) {
 			[]string{"): Vector is -1, and the device has 0 to "},
 		},
 		"shared receive queue": {
-			second(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: attr.MaxSRQWR + 1})),
-			[]string{"ibv_create_srq (PD ", above("MaxWR", attr.MaxSRQWR+1, attr.MaxSRQWR)},
+			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: attr.MaxSRQWR + 1})),
+			[]string{"ibv_create_srq (PD ", above("RecvQueue", attr.MaxSRQWR+1, attr.MaxSRQWR)},
 		},
 		"segments of a shared receive queue": {
-			second(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1, MaxSGE: attr.MaxSRQSGE + 1})),
-			[]string{"ibv_create_srq (PD ", above("MaxSGE", attr.MaxSRQSGE+1, attr.MaxSRQSGE)},
+			second(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1, RecvSegments: attr.MaxSRQSGE + 1})),
+			[]string{"ibv_create_srq (PD ", above("RecvSegments", attr.MaxSRQSGE+1, attr.MaxSRQSGE)},
 		},
 		"resized": {cq.Resize(attr.MaxCQE + 1), []string{"ibv_resize_cq (CQ ", above("Entries", attr.MaxCQE+1, attr.MaxCQE)}},
 		"memory":  {second(r.pd.Alloc(math.MaxInt, 0)), []string{fmt.Sprintf("map %d bytes: cannot allocate memory", math.MaxInt)}},

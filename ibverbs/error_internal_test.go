@@ -110,7 +110,7 @@ func TestBadArguments(t *testing.T) {
 	}{
 		"no queues":    {second(QPConfig{}.initAttr()), "SendCQ and RecvCQ are needed"},
 		"one queue":    {second(QPConfig{SendCQ: &CQ{}}.initAttr()), "SendCQ and RecvCQ are needed"},
-		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, MaxSendWR: -1}.initAttr()), "MaxSendWR is -1, not from 0 to 2147483647"},
+		"minus 1 send": {second(QPConfig{SendCQ: &CQ{}, RecvCQ: &CQ{}, SendQueue: -1}.initAttr()), "SendQueue is -1, not from 0 to 2147483647"},
 	} {
 		require.EqualError(t, tt.err, tt.want, name)
 		require.ErrorIs(t, tt.err, syscall.EINVAL, name)
@@ -119,13 +119,13 @@ func TestBadArguments(t *testing.T) {
 
 func TestQPConfigDefaults(t *testing.T) {
 	cq := &CQ{raw: &libibverbs.Cq{}}
-	a, err := QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 3, MaxRecvWR: 4, MaxInline: 5}.initAttr()
+	a, err := QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 3, RecvQueue: 4, MaxInline: 5}.initAttr()
 	require.NoError(t, err)
 	require.Equal(t, libibverbs.QpInitAttr{
 		SendCq: cq.raw, RecvCq: cq.raw, QpType: QPTypeRC,
 		Cap: libibverbs.QpCap{MaxSendWr: 3, MaxRecvWr: 4, MaxSendSge: 1, MaxRecvSge: 1, MaxInlineData: 5},
 	}, a)
-	a, err = QPConfig{SendCQ: cq, RecvCQ: cq, Type: QPTypeUD, MaxSendSGE: 6, MaxRecvSGE: 7, SignalAll: true}.initAttr()
+	a, err = QPConfig{SendCQ: cq, RecvCQ: cq, Type: QPTypeUD, SendSegments: 6, RecvSegments: 7, SignalAll: true}.initAttr()
 	require.NoError(t, err)
 	require.Equal(t, libibverbs.QpInitAttr{
 		SendCq: cq.raw, RecvCq: cq.raw, QpType: QPTypeUD, SqSigAll: 1,

@@ -52,8 +52,8 @@ func TestToldEvents(t *testing.T) {
 	testdevice.Needs(t, testdevice.Kernel)
 	r := open(t)
 	cq := r.cq(4, nil)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 4})
-	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SRQ: srq})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 4})
+	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SRQ: srq})
 	memory := must(mem.Map(int(unsafe.Sizeof(libibverbs.Wq{}))))(t) // Soft-RoCE has no WQs
 	t.Cleanup(func() { require.NoError(t, mem.Unmap(memory)) })
 	wq := (*libibverbs.Wq)(unsafe.Pointer(&memory[0]))

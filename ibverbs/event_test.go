@@ -85,7 +85,7 @@ func TestSQDrained(t *testing.T) {
 func TestCQOverrun(t *testing.T) {
 	r := open(t)
 	a, b := &end{rig: r, sendCQ: r.cq(1, nil), recvCQ: r.cq(1, nil)}, r.end(nil)
-	a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSendWR: depth, MaxRecvWR: 1})
+	a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SendQueue: depth, RecvQueue: 1})
 	a.send = must(ibverbs.NewSendBatch(depth, 1))(t)
 	r.connect(a, linkTo(b.qp))
 	r.connect(b, linkTo(a.qp))
@@ -104,7 +104,7 @@ func TestCQOverrun(t *testing.T) {
 // newSRQ makes a shared receive queue with receives in it.
 func newSRQ(t *testing.T, r *rig, receives int) *ibverbs.SRQ {
 	t.Helper()
-	srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: depth}))(t)
+	srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: depth}))(t)
 	r.cleanup(srq)
 	batch := must(ibverbs.NewRecvBatch(receives, 1))(t)
 	for id := range uint64(receives) {
@@ -119,7 +119,7 @@ func newSRQ(t *testing.T, r *rig, receives int) *ibverbs.SRQ {
 func srqEnd(r *rig, srq *ibverbs.SRQ) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil)}
-	config := ibverbs.QPConfig{SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, SRQ: srq}
+	config := ibverbs.QPConfig{SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, SRQ: srq}
 	e.qp = must(r.pd.CreateQP(config))(r.t)
 	r.cleanup(e.qp)
 	return e
@@ -398,7 +398,7 @@ func TestCloseWithEvents(t *testing.T) {
 	for range 25 {
 		var qps []*ibverbs.QP
 		for range 8 {
-			qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}))(t)
+			qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}))(t)
 			mu.Lock()
 			known[qp] = qp.Num()
 			mu.Unlock()

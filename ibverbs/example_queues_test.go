@@ -69,13 +69,13 @@ func ExamplePD_CreateSRQ() {
 		cq *ibverbs.CQ
 		mr *ibverbs.MR
 	)
-	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4096})
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4096})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer srq.Close() // after the queue pairs
 	for range 1000 {
-		qp, err := pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 16, SRQ: srq})
+		qp, err := pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 16, SRQ: srq})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func Example() {
 	}
 	defer cq.Close()
 	qp, err := pd.CreateQP(ibverbs.QPConfig{
-		SendCQ: cq, RecvCQ: cq, MaxSendWR: 128, MaxRecvWR: 128,
+		SendCQ: cq, RecvCQ: cq, SendQueue: 128, RecvQueue: 128,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -28,7 +28,7 @@ func ExampleDevice_OpenXRCD() {
 		log.Fatal(err)
 	}
 	defer domain.Close()
-	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, MaxWR: 1024, XRCD: domain, CQ: cq})
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, RecvQueue: 1024, XRCD: domain, CQ: cq})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -281,7 +281,7 @@ func (r *rig) typedEnd(config ibverbs.QPConfig) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil), mr: r.alloc(mrSize, anyAccess)}
 	config.SendCQ, config.RecvCQ = e.sendCQ, e.recvCQ
-	config.MaxSendWR, config.MaxRecvWR = depth, depth
+	config.SendQueue, config.RecvQueue = depth, depth
 	e.qp = r.qp(config)
 	e.send = must(ibverbs.NewSendBatch(depth, 1))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(depth, 1))(r.t)
@@ -386,8 +386,8 @@ func (r *rig) end(ch *ibverbs.CompChannel) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, ch), recvCQ: r.cq(depth, ch), mr: r.alloc(mrSize, anyAccess)}
 	e.qp = r.qp(ibverbs.QPConfig{
-		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, MaxRecvWR: depth,
-		MaxSendSGE: segments, MaxRecvSGE: segments, MaxInline: inline,
+		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, RecvQueue: depth,
+		SendSegments: segments, RecvSegments: segments, MaxInline: inline,
 	})
 	e.send = must(ibverbs.NewSendBatch(depth, segments))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(depth, segments))(r.t)
@@ -585,7 +585,7 @@ func sge(wr *libibverbs.SendWr) *libibverbs.Sge { return wr.SgList }
 // destroys it, which is also done at the end of the test.
 func hiddenQP(t *testing.T, r *rig, cq *ibverbs.CQ) (destroy func()) {
 	t.Helper()
-	attr, err := ibverbs.RawConfig(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1})
+	attr, err := ibverbs.RawConfig(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1})
 	require.NoError(t, err)
 	raw := must(libibverbs.CreateQp(r.pd.Raw(), &attr))(t)
 	destroy = sync.OnceFunc(func() { require.NoError(t, libibverbs.DestroyQp(raw)) })

@@ -30,7 +30,7 @@ func TestHintsOfLimits(t *testing.T) {
 		text   string
 	}{
 		"shared receive queues": {attr.MaxSRQ, func() (func() error, error) {
-			srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1})
+			srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1})
 			if err != nil {
 				return nil, err
 			}

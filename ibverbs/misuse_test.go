@@ -23,8 +23,8 @@ func (r *rig) objects(t *testing.T) []interface{ Close() error } {
 	c := must(ibverbs.Open(r.device.Name))(t)
 	pd, ch := must(c.AllocPD())(t), must(c.CreateCompChannel())(t)
 	cq := must(c.CreateCQ(ibverbs.CQConfig{Entries: 4, Channel: ch, Fields: ibverbs.WCStandard}))(t)
-	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
-	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}
+	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
+	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}
 	rc := must(pd.CreateQP(config))(t)
 	config.Type, config.SRQ = ibverbs.QPTypeUD, srq
 	ud := must(pd.CreateQP(config))(t)
@@ -196,10 +196,10 @@ func TestWrongOpcode(t *testing.T) {
 
 	cq := r.cq(1, nil)
 	for _, op := range []libibverbs.QpCreateSendOpsFlags{libibverbs.IBV_QP_EX_WITH_TSO, 1 << 30} {
-		_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SendOps: op})
+		_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SendOps: op})
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
-	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND})
+	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SendOps: libibverbs.IBV_QP_EX_WITH_SEND})
 	s := must(ibverbs.NewSendBatch(1, 0))(t)
 	require.NoError(t, s.LocalInv(1, 1, 0))
 	_, err := qp.PostSend(s)

@@ -33,8 +33,8 @@ func (r *rig) opEnd(ops libibverbs.QpCreateSendOpsFlags, access ibverbs.AccessFl
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil), mr: r.alloc(mrSize, access)}
 	e.qp = r.qp(ibverbs.QPConfig{
-		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, MaxRecvWR: depth,
-		MaxSendSGE: segments, MaxRecvSGE: segments, MaxInline: inline, SendOps: ops,
+		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, RecvQueue: depth,
+		SendSegments: segments, RecvSegments: segments, MaxInline: inline, SendOps: ops,
 	})
 	e.send = must(ibverbs.NewSendBatch(2*depth, 2*segments))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(depth, segments))(r.t)
@@ -248,7 +248,7 @@ func TestMemoryWindows(t *testing.T) {
 func late(t *testing.T, r *rig, op libibverbs.QpCreateSendOpsFlags, access ibverbs.AccessFlags) (a, b *end) {
 	t.Helper()
 	cq := r.cq(1, nil)
-	qp, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SendOps: op})
+	qp, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SendOps: op})
 	if err != nil {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		t.Logf("not here: %v", err)

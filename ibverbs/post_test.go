@@ -18,7 +18,7 @@ func TestPostToFullQueue(t *testing.T) {
 	r := open(t)
 	cq := r.cq(1024, nil)
 	const room = 8
-	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: room, MaxRecvWR: room})
+	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: room, RecvQueue: room})
 	r.toInit(qp)
 
 	t.Run("receives", func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestPostToFullQueue(t *testing.T) {
 		}
 		require.Equal(t, depth, must(b.qp.PostRecv(b.recv))(t))
 		// A missing peer keeps the queue full while the list is posted.
-		lonely := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: room, MaxRecvWR: 1})
+		lonely := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: room, RecvQueue: 1})
 		r.connect(&end{rig: r, qp: lonely}, route{peer: 0xFFFFF0, timeout: 8, retries: 1})
 		send := must(ibverbs.NewSendBatch(512, 0))(t)
 		for i := range uint64(512) {
@@ -184,8 +184,8 @@ func TestNoReceive(t *testing.T) {
 				r := r.sub(t)
 				a, b := r.end(nil), r.end(nil)
 				if shared {
-					srq := r.srq(ibverbs.SRQConfig{MaxWR: 4})
-					b.qp = r.qp(ibverbs.QPConfig{SendCQ: b.sendCQ, RecvCQ: b.recvCQ, MaxSendWR: 1, SRQ: srq})
+					srq := r.srq(ibverbs.SRQConfig{RecvQueue: 4})
+					b.qp = r.qp(ibverbs.QPConfig{SendCQ: b.sendCQ, RecvCQ: b.recvCQ, SendQueue: 1, SRQ: srq})
 				}
 				l := linkTo(b.qp)
 				l.rnrRetry = 1

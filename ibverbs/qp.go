@@ -140,7 +140,7 @@ func (pd *PD) newQP(config QPConfig, create func(*libibverbs.QpInitAttrEx) (*lib
 	}
 	raw, destroy, err := create(&attr)
 	if err != nil {
-		err = pd.device.explain(err, queuePairs, leastRequest*(config.MaxSendWR+config.MaxRecvWR))
+		err = pd.device.explain(err, queuePairs, leastRequest*(config.SendQueue+config.RecvQueue))
 		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	qp := &QP{device: pd.device, pd: pd, raw: raw, destroy: destroy, cap: qpCapOf(attr.Cap), sendOps: config.SendOps}

@@ -223,7 +223,7 @@ func TestStateWhileItChanges(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	r := open(t)
-	e := r.typedEnd(ibverbs.QPConfig{MaxInline: 100, MaxSendSGE: 3, MaxRecvSGE: 2})
+	e := r.typedEnd(ibverbs.QPConfig{MaxInline: 100, SendSegments: 3, RecvSegments: 2})
 	r.bring(e.qp, 0xABCDE, ibverbs.QPStateRTS)
 	a := must(e.qp.Query())(t)
 	require.Equal(t, ibverbs.QPStateRTS, a.State)
@@ -245,10 +245,10 @@ func TestQuery(t *testing.T) {
 	require.False(t, a.Draining)
 
 	granted := e.qp.Cap()
-	require.GreaterOrEqual(t, granted.MaxSendWR, depth)
-	require.GreaterOrEqual(t, granted.MaxRecvWR, depth)
-	require.GreaterOrEqual(t, granted.MaxSendSGE, 3)
-	require.GreaterOrEqual(t, granted.MaxRecvSGE, 2)
+	require.GreaterOrEqual(t, granted.SendQueue, depth)
+	require.GreaterOrEqual(t, granted.RecvQueue, depth)
+	require.GreaterOrEqual(t, granted.SendSegments, 3)
+	require.GreaterOrEqual(t, granted.RecvSegments, 2)
 	require.GreaterOrEqual(t, granted.MaxInline, 100)
 	t.Logf("granted %+v, asked %+v", granted, a.Cap)
 
@@ -382,7 +382,7 @@ func TestFailureFlushesBothQueues(t *testing.T) {
 			r := r.sub(t)
 			a, b := r.end(nil), r.end(nil)
 			a.sendCQ, a.recvCQ = tt.cq(a)
-			a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSendWR: 16, MaxRecvWR: 16})
+			a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SendQueue: 16, RecvQueue: 16})
 			r.connect(a, linkTo(b.qp))
 			r.connect(b, linkTo(a.qp))
 			for id := range uint64(4) {

@@ -89,7 +89,7 @@ func TestConnectToUC(t *testing.T) {
 func (r *rig) endOf(t ibverbs.QPType) *end {
 	r.t.Helper()
 	e := &end{rig: r, sendCQ: r.cq(depth, nil), recvCQ: r.cq(depth, nil), mr: r.alloc(mrSize, anyAccess)}
-	e.qp = r.qp(ibverbs.QPConfig{Type: t, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, MaxRecvWR: depth})
+	e.qp = r.qp(ibverbs.QPConfig{Type: t, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, RecvQueue: depth})
 	e.send = must(ibverbs.NewSendBatch(depth, 1))(r.t)
 	e.recv = must(ibverbs.NewRecvBatch(depth, 1))(r.t)
 	return e

@@ -43,7 +43,7 @@ func TestQPAttrBothWays(t *testing.T) {
 	raw.Cap = libibverbs.QpCap{MaxSendWr: 1, MaxRecvWr: 2, MaxSendSge: 3, MaxRecvSge: 4, MaxInlineData: 5}
 	back := QPAttrFromRaw(&raw)
 	require.True(t, back.Draining)
-	require.Equal(t, QPCap{MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5}, back.Cap)
+	require.Equal(t, QPCap{SendQueue: 1, RecvQueue: 2, SendSegments: 3, RecvSegments: 4, MaxInline: 5}, back.Cap)
 }
 
 func TestBadQPAttr(t *testing.T) {

@@ -29,15 +29,15 @@ type SendOpsFlags = libibverbs.QpCreateSendOpsFlags
 
 // QPConfig is the configuration of a queue pair.
 type QPConfig struct {
-	Type       QPType // 0 means QPTypeRC
-	SendCQ     *CQ    // for send requests; not for QPTypeXRCRecv
-	RecvCQ     *CQ    // for receives; not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
-	MaxSendWR  int    // send requests in progress
-	MaxRecvWR  int    // posted receives; unused with an SRQ
-	MaxSendSGE int    // segments of a send request; 0 means 1
-	MaxRecvSGE int    // segments of a receive; 0 means 1; unused with an SRQ
-	MaxInline  int    // bytes that a request may send inline
-	SignalAll  bool   // every send request completes as if it had SendSignaled
+	Type         QPType // 0 means QPTypeRC
+	SendCQ       *CQ    // for send requests; not for QPTypeXRCRecv
+	RecvCQ       *CQ    // for receives; not for QPTypeXRCRecv; may be nil for QPTypeXRCSend
+	SendQueue    int    // send requests in progress
+	RecvQueue    int    // posted receives; unused with an SRQ
+	SendSegments int    // segments of a send request; 0 means 1
+	RecvSegments int    // segments of a receive; 0 means 1; unused with an SRQ
+	MaxInline    int    // bytes that a request may send inline
+	SignalAll    bool   // every send request completes as if it had SendSignaled
 
 	SRQ  *SRQ  // queue to take receives from; nil means a queue of its own
 	XRCD *XRCD // required for QPTypeXRCRecv, nil for other types
@@ -83,7 +83,7 @@ func (c QPConfig) initAttr() (libibverbs.QpInitAttr, error) {
 	}
 	a.SendCq = c.SendCQ.raw
 	a.Cap = libibverbs.QpCap{
-		MaxSendWr: uint32(c.MaxSendWR), MaxSendSge: uint32(max(c.MaxSendSGE, 1)), MaxInlineData: uint32(c.MaxInline),
+		MaxSendWr: uint32(c.SendQueue), MaxSendSge: uint32(max(c.SendSegments, 1)), MaxInlineData: uint32(c.MaxInline),
 	}
 	if c.RecvCQ != nil {
 		a.RecvCq = c.RecvCQ.raw
@@ -92,7 +92,7 @@ func (c QPConfig) initAttr() (libibverbs.QpInitAttr, error) {
 	case c.SRQ != nil:
 		a.Srq = c.SRQ.raw
 	case a.QpType != QPTypeXRCSend:
-		a.Cap.MaxRecvWr, a.Cap.MaxRecvSge = uint32(c.MaxRecvWR), uint32(max(c.MaxRecvSGE, 1))
+		a.Cap.MaxRecvWr, a.Cap.MaxRecvSge = uint32(c.RecvQueue), uint32(max(c.RecvSegments, 1))
 	}
 	if c.SignalAll {
 		a.SqSigAll = 1
@@ -127,10 +127,10 @@ func (c QPConfig) check() error {
 		return cerr.Invalid("SourceQPNum is %d, and CreateFlags lacks QPCreateSourceQPNum", c.SourceQPNum)
 	}
 	return firstError(
-		inRange("MaxSendWR", c.MaxSendWR, 0, math.MaxInt32),
-		inRange("MaxRecvWR", c.MaxRecvWR, 0, math.MaxInt32),
-		inRange("MaxSendSGE", c.MaxSendSGE, 0, math.MaxInt32),
-		inRange("MaxRecvSGE", c.MaxRecvSGE, 0, math.MaxInt32),
+		inRange("SendQueue", c.SendQueue, 0, math.MaxInt32),
+		inRange("RecvQueue", c.RecvQueue, 0, math.MaxInt32),
+		inRange("SendSegments", c.SendSegments, 0, math.MaxInt32),
+		inRange("RecvSegments", c.RecvSegments, 0, math.MaxInt32),
 		inRange("MaxInline", c.MaxInline, 0, math.MaxInt32),
 		inRange("MaxTSOHeader", c.MaxTSOHeader, 0, math.MaxUint16),
 		inRange("SourceQPNum", c.SourceQPNum, 0, maxQPN),
@@ -139,10 +139,10 @@ func (c QPConfig) check() error {
 
 func (c QPConfig) sizes(a DeviceAttr) []size {
 	return []size{
-		{"MaxSendWR", c.MaxSendWR, a.MaxQPWR},
-		{"MaxRecvWR", c.MaxRecvWR, a.MaxQPWR},
-		{"MaxSendSGE", c.MaxSendSGE, a.MaxSGE},
-		{"MaxRecvSGE", c.MaxRecvSGE, a.MaxSGE},
+		{"SendQueue", c.SendQueue, a.MaxQPWR},
+		{"RecvQueue", c.RecvQueue, a.MaxQPWR},
+		{"SendSegments", c.SendSegments, a.MaxSGE},
+		{"RecvSegments", c.RecvSegments, a.MaxSGE},
 		{"MaxInline", c.MaxInline, untold},
 	}
 }
@@ -199,14 +199,14 @@ func (c QPConfig) parents() (objects []*object.Object, contexts []*Device) {
 
 // QPCap says how much a queue pair can hold.
 type QPCap struct {
-	MaxSendWR, MaxRecvWR   int // posted requests
-	MaxSendSGE, MaxRecvSGE int // segments of a request
-	MaxInline              int // bytes of inline data of a request
+	SendQueue, RecvQueue       int // posted requests
+	SendSegments, RecvSegments int // segments of a request
+	MaxInline                  int // bytes of inline data of a request
 }
 
 func qpCapOf(c libibverbs.QpCap) QPCap {
 	return QPCap{
-		MaxSendWR: int(c.MaxSendWr), MaxRecvWR: int(c.MaxRecvWr),
-		MaxSendSGE: int(c.MaxSendSge), MaxRecvSGE: int(c.MaxRecvSge), MaxInline: int(c.MaxInlineData),
+		SendQueue: int(c.MaxSendWr), RecvQueue: int(c.MaxRecvWr),
+		SendSegments: int(c.MaxSendSge), RecvSegments: int(c.MaxRecvSge), MaxInline: int(c.MaxInlineData),
 	}
 }

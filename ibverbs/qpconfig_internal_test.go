@@ -26,7 +26,7 @@ func TestBadQPConfig(t *testing.T) {
 		"no receive CQ but SRQ": {QPConfig{SendCQ: cq, SRQ: srq}, "SendCQ and RecvCQ are needed"},
 		"no send CQ":            {QPConfig{Type: QPTypeUD, RecvCQ: cq}, "SendCQ and RecvCQ are needed"},
 		"unknown":               {QPConfig{Type: 1, SendCQ: cq, RecvCQ: cq}, "Type is QpType(1)"},
-		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1}, "MaxSendWR is -1, not from 0 to 2147483647"},
+		"negative":              {QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: -1}, "SendQueue is -1, not from 0 to 2147483647"},
 		"too large":             {QPConfig{SendCQ: cq, RecvCQ: cq, MaxInline: tooLarge}, fmt.Sprint("MaxInline is ", tooLarge)},
 		"header":                {QPConfig{SendCQ: cq, RecvCQ: cq, MaxTSOHeader: 1 << 16}, "MaxTSOHeader is 65536, not from 0 to 65535"},
 		"source":                {QPConfig{SendCQ: cq, RecvCQ: cq, SourceQPNum: 5}, "SourceQPNum is 5, and CreateFlags lacks"},
@@ -60,14 +60,14 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 		want   libibverbs.QpInitAttrEx
 	}{
 		"plain": {
-			QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 2, MaxSendSGE: 3, MaxRecvSGE: 4, MaxInline: 5, SignalAll: true},
+			QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 2, SendSegments: 3, RecvSegments: 4, MaxInline: 5, SignalAll: true},
 			libibverbs.QpInitAttrEx{
 				QpType: QPTypeRC, SendCq: cq.raw, RecvCq: cq.raw, Pd: pd.raw, CompMask: maskPD, SqSigAll: 1,
 				Cap: libibverbs.QpCap{MaxSendWr: 1, MaxRecvWr: 2, MaxSendSge: 3, MaxRecvSge: 4, MaxInlineData: 5},
 			},
 		},
 		"SRQ": {
-			QPConfig{Type: QPTypeUC, SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 2, SRQ: srq},
+			QPConfig{Type: QPTypeUC, SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 2, SRQ: srq},
 			libibverbs.QpInitAttrEx{
 				QpType: QPTypeUC, SendCq: cq.raw, RecvCq: cq.raw, Srq: srq.raw, Pd: pd.raw, CompMask: maskPD,
 				Cap: libibverbs.QpCap{MaxSendWr: 1, MaxSendSge: 1},
@@ -87,7 +87,7 @@ func TestQPConfigAsCTakesIt(t *testing.T) {
 			},
 		},
 		"XRC send": {
-			QPConfig{Type: QPTypeXRCSend, SendCQ: cq, MaxSendWR: 9, MaxRecvWR: 9},
+			QPConfig{Type: QPTypeXRCSend, SendCQ: cq, SendQueue: 9, RecvQueue: 9},
 			libibverbs.QpInitAttrEx{
 				QpType: QPTypeXRCSend, SendCq: cq.raw, Pd: pd.raw, CompMask: maskPD,
 				Cap: libibverbs.QpCap{MaxSendWr: 9, MaxSendSge: 1},
@@ -117,17 +117,17 @@ func TestBadSRQConfig(t *testing.T) {
 	xrcd.object.InitUnlisted("fake XRCD")
 	cq.object.InitUnlisted("fake CQ")
 	for want, config := range map[string]SRQConfig{
-		"MaxWR is 0, not from 1":                                  {},
-		"MaxSGE is -1, not from 0":                                {MaxWR: 1, MaxSGE: -1},
-		fmt.Sprint("MaxWR is ", tooLarge):                         {MaxWR: tooLarge},
-		"MaxTags is -1, not from 0":                               {MaxWR: 1, MaxTags: -1},
-		"Type is SrqType(3)":                                      {MaxWR: 1, Type: 3},
-		"XRCD is needed for SRQTypeXRC":                           {MaxWR: 1, XRCD: xrcd},
-		"XRCD is needed for SRQTypeXRC, and for no other":         {MaxWR: 1, Type: SRQTypeXRC, CQ: cq},
-		"CQ is needed for all types but":                          {MaxWR: 1, CQ: cq},
-		"CQ is needed for all types but SRQTypeBasic":             {MaxWR: 1, Type: SRQTypeTagMatching, MaxTags: 1, MaxTagOps: 1},
-		"MaxTags and MaxTagOps are needed":                        {MaxWR: 1, Type: SRQTypeTagMatching, CQ: cq, MaxTags: 1},
-		"MaxTags and MaxTagOps are needed for SRQTypeTagMatching": {MaxWR: 1, MaxTags: 1},
+		"RecvQueue is 0, not from 1":                              {},
+		"RecvSegments is -1, not from 0":                          {RecvQueue: 1, RecvSegments: -1},
+		fmt.Sprint("RecvQueue is ", tooLarge):                     {RecvQueue: tooLarge},
+		"MaxTags is -1, not from 0":                               {RecvQueue: 1, MaxTags: -1},
+		"Type is SrqType(3)":                                      {RecvQueue: 1, Type: 3},
+		"XRCD is needed for SRQTypeXRC":                           {RecvQueue: 1, XRCD: xrcd},
+		"XRCD is needed for SRQTypeXRC, and for no other":         {RecvQueue: 1, Type: SRQTypeXRC, CQ: cq},
+		"CQ is needed for all types but":                          {RecvQueue: 1, CQ: cq},
+		"CQ is needed for all types but SRQTypeBasic":             {RecvQueue: 1, Type: SRQTypeTagMatching, MaxTags: 1, MaxTagOps: 1},
+		"MaxTags and MaxTagOps are needed":                        {RecvQueue: 1, Type: SRQTypeTagMatching, CQ: cq, MaxTags: 1},
+		"MaxTags and MaxTagOps are needed for SRQTypeTagMatching": {RecvQueue: 1, MaxTags: 1},
 	} {
 		_, err := pd.CreateSRQ(config)
 		require.ErrorContains(t, err, "ibv_create_srq (fake PD): "+want)

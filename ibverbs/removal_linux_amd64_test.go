@@ -90,7 +90,7 @@ func TestRemovedDeviceRefuses(t *testing.T) {
 	ch := r.channel()
 	b := r.end(ch)
 	a := &end{rig: r, sendCQ: r.cq(1, nil), recvCQ: b.recvCQ, mr: r.alloc(64, anyAccess)}
-	a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSendWR: depth, MaxRecvWR: 1})
+	a.qp = r.qp(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SendQueue: depth, RecvQueue: 1})
 	a.send = must(ibverbs.NewSendBatch(depth, 1))(t)
 	r.connect(a, linkTo(b.qp))
 	r.connect(b, linkTo(a.qp))

@@ -61,8 +61,8 @@ func (r *rig) endWithOps(ops libibverbs.QpCreateSendOpsFlags) *end {
 	r.t.Helper()
 	e := r.end(nil)
 	e.qp = r.qp(ibverbs.QPConfig{
-		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, MaxSendWR: depth, MaxRecvWR: depth,
-		MaxSendSGE: segments, MaxRecvSGE: segments, MaxInline: inline, SendOps: ops,
+		SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendQueue: depth, RecvQueue: depth,
+		SendSegments: segments, RecvSegments: segments, MaxInline: inline, SendOps: ops,
 	})
 	return e
 }

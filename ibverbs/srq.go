@@ -24,9 +24,9 @@ type SRQ struct {
 
 // SRQAttr holds the size and the limit of a shared receive queue.
 type SRQAttr struct {
-	MaxWR  int // posted receives
-	MaxSGE int // segments of a receive
-	Limit  int // an event reports that fewer receives are left; 0 means no event
+	RecvQueue    int // posted receives
+	RecvSegments int // segments of a receive
+	Limit        int // an event reports that fewer receives are left; 0 means no event
 }
 
 // CreateSRQ creates a shared receive queue; see ibv_create_srq(3) and
@@ -50,7 +50,7 @@ func (pd *PD) CreateSRQ(config SRQConfig) (*SRQ, error) {
 	}
 	raw, err := config.create(pd)
 	if err != nil {
-		err = pd.device.explain(err, sharedReceiveQueues, leastRequest*config.MaxWR)
+		err = pd.device.explain(err, sharedReceiveQueues, leastRequest*config.RecvQueue)
 		return nil, pd.device.tooMuch(err, pd.object.Name(), config.sizes)
 	}
 	srq := &SRQ{device: pd.device, pd: pd, srqType: config.Type, raw: raw}
@@ -90,7 +90,7 @@ func (srq *SRQ) Query() (SRQAttr, error) {
 	if err := libibverbs.QuerySrq(srq.raw, &a); err != nil {
 		return SRQAttr{}, wrap(srq.object.Name(), err)
 	}
-	return SRQAttr{MaxWR: int(a.MaxWr), MaxSGE: int(a.MaxSge), Limit: int(a.SrqLimit)}, nil
+	return SRQAttr{RecvQueue: int(a.MaxWr), RecvSegments: int(a.MaxSge), Limit: int(a.SrqLimit)}, nil
 }
 
 // SetLimit requests one asynchronous event when fewer than n receives are left;
@@ -163,9 +163,9 @@ const (
 
 // SRQConfig is the configuration of a shared receive queue.
 type SRQConfig struct {
-	Type   SRQType // 0 means SRQTypeBasic
-	MaxWR  int     // posted receives
-	MaxSGE int     // segments of a receive; 0 means 1
+	Type         SRQType // 0 means SRQTypeBasic
+	RecvQueue    int     // posted receives
+	RecvSegments int     // segments of a receive; 0 means 1
 
 	XRCD *XRCD // required for SRQTypeXRC, nil for other types
 	CQ   *CQ   // required for SRQTypeXRC and SRQTypeTagMatching, nil for SRQTypeBasic
@@ -179,8 +179,8 @@ func (c SRQConfig) check(pd *PD) error {
 	const op = "ibv_create_srq"
 	bad := func(format string, args ...any) error { return cerr.Refuse(op, pd.object.Name(), format, args...) }
 	err := firstError(
-		inRange("MaxWR", c.MaxWR, 1, math.MaxInt32),
-		inRange("MaxSGE", c.MaxSGE, 0, math.MaxInt32),
+		inRange("RecvQueue", c.RecvQueue, 1, math.MaxInt32),
+		inRange("RecvSegments", c.RecvSegments, 0, math.MaxInt32),
 		inRange("MaxTags", c.MaxTags, 0, math.MaxInt32),
 		inRange("MaxTagOps", c.MaxTagOps, 0, math.MaxInt32),
 	)
@@ -214,11 +214,11 @@ func (c SRQConfig) parents() (objects []*object.Object, contexts []*Device) {
 }
 
 func (c SRQConfig) sizes(a DeviceAttr) []size {
-	return []size{{"MaxWR", c.MaxWR, a.MaxSRQWR}, {"MaxSGE", c.MaxSGE, a.MaxSRQSGE}}
+	return []size{{"RecvQueue", c.RecvQueue, a.MaxSRQWR}, {"RecvSegments", c.RecvSegments, a.MaxSRQSGE}}
 }
 
 func (c SRQConfig) create(pd *PD) (*libibverbs.Srq, error) {
-	size := libibverbs.SrqAttr{MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1))}
+	size := libibverbs.SrqAttr{MaxWr: uint32(c.RecvQueue), MaxSge: uint32(max(c.RecvSegments, 1))}
 	if c.Type == SRQTypeBasic {
 		return libibverbs.CreateSrq(pd.raw, &libibverbs.SrqInitAttr{Attr: size})
 	}

@@ -25,7 +25,7 @@ func (r *rig) srq(config ibverbs.SRQConfig) *ibverbs.SRQ {
 // Several queue pairs take their receives from one queue.
 func TestSRQSharedByQPs(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: depth})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: depth})
 	shared := r.cq(depth, nil)
 	mr := r.alloc(depth*64, anyAccess)
 	const qps, each = 3, 4
@@ -40,7 +40,7 @@ func TestSRQSharedByQPs(t *testing.T) {
 	var ends []*end
 	for i := range qps {
 		a := r.end(nil)
-		b := &end{rig: r, qp: r.qp(ibverbs.QPConfig{SendCQ: shared, RecvCQ: shared, MaxSendWR: 1, MaxRecvWR: 1, SRQ: srq})}
+		b := &end{rig: r, qp: r.qp(ibverbs.QPConfig{SendCQ: shared, RecvCQ: shared, SendQueue: 1, RecvQueue: 1, SRQ: srq})}
 		r.connect(a, linkTo(b.qp))
 		r.connect(b, linkTo(a.qp))
 		senders[b.qp.Num()] = byte(i + 1)
@@ -64,26 +64,26 @@ func TestSRQSharedByQPs(t *testing.T) {
 
 func TestSRQLimitAndSize(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 10, MaxSGE: 3})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 10, RecvSegments: 3})
 	a := must(srq.Query())(t)
-	require.GreaterOrEqual(t, a.MaxWR, 10)
-	require.GreaterOrEqual(t, a.MaxSGE, 3)
+	require.GreaterOrEqual(t, a.RecvQueue, 10)
+	require.GreaterOrEqual(t, a.RecvSegments, 3)
 	require.Zero(t, a.Limit)
 	require.NoError(t, srq.SetLimit(7))
 	require.Equal(t, 7, must(srq.Query())(t).Limit)
 	require.NoError(t, srq.Resize(200))
 	a = must(srq.Query())(t)
-	require.GreaterOrEqual(t, a.MaxWR, 200)
+	require.GreaterOrEqual(t, a.RecvQueue, 200)
 	require.Equal(t, 7, a.Limit)
 	require.NoError(t, srq.SetLimit(0))
 	require.Zero(t, must(srq.Query())(t).Limit)
 
-	for _, err := range []error{srq.SetLimit(-1), srq.Resize(-1), srq.Resize(math.MaxInt), srq.SetLimit(a.MaxWR + 1)} {
+	for _, err := range []error{srq.SetLimit(-1), srq.Resize(-1), srq.Resize(math.MaxInt), srq.SetLimit(a.RecvQueue + 1)} {
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, "ibv_modify_srq (SRQ ")
 	}
 	max := must(r.c.QueryDevice())(t)
-	for _, config := range []ibverbs.SRQConfig{{MaxWR: max.MaxSRQWR + 1}, {MaxWR: 1, MaxSGE: max.MaxSRQSGE + 1}} {
+	for _, config := range []ibverbs.SRQConfig{{RecvQueue: max.MaxSRQWR + 1}, {RecvQueue: 1, RecvSegments: max.MaxSRQSGE + 1}} {
 		_, err := r.pd.CreateSRQ(config)
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, "ibv_create_srq (PD ")
@@ -92,7 +92,7 @@ func TestSRQLimitAndSize(t *testing.T) {
 
 func TestSRQPost(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 8})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 8})
 	recv := must(ibverbs.NewRecvBatch(512, 0))(t)
 	require.Zero(t, must(srq.PostRecv(recv))(t))
 	for _, bad := range []*ibverbs.RecvBatch{nil, {}} {
@@ -114,7 +114,7 @@ func TestSRQPost(t *testing.T) {
 
 	// A queue pair with it has no receive queue of its own.
 	cq := r.cq(8, nil)
-	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SRQ: srq})
+	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SRQ: srq})
 	r.toInit(qp)
 	_, err = qp.PostRecv(recv)
 	require.ErrorIs(t, err, syscall.EINVAL)
@@ -122,7 +122,7 @@ func TestSRQPost(t *testing.T) {
 
 func TestSRQPostAllocatesNothing(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 1024})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 1024})
 	recv := must(ibverbs.NewRecvBatch(4, 1))(t)
 	mr := r.alloc(64, anyAccess)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -140,9 +140,9 @@ func TestSRQPostAllocatesNothing(t *testing.T) {
 func TestSRQCloseOrder(t *testing.T) {
 	r := open(t)
 	pd := must(r.c.AllocPD())(t)
-	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
+	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	cq := r.cq(1, nil)
-	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, SRQ: srq}))(t)
+	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, SRQ: srq}))(t)
 	require.Same(t, pd, srq.PD())
 	busy := func(err error, children int, text string) {
 		t.Helper()
@@ -173,12 +173,12 @@ func TestSRQCloseOrder(t *testing.T) {
 	r.cleanup(other)
 	otherPD := must(other.AllocPD())(t)
 	r.cleanup(otherPD)
-	theirs := must(otherPD.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
+	theirs := must(otherPD.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	r.cleanup(theirs)
 	_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SRQ: theirs})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "not of the same open device")
-	_, err = otherPD.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, MaxWR: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1})
+	_, err = otherPD.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1})
 	require.ErrorContains(t, err, "not of the same open device")
 }
 
@@ -187,10 +187,10 @@ func TestUnsupported(t *testing.T) {
 	r := open(t)
 	e := r.end(nil)
 	cq := r.cq(8, nil)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 1})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 1})
 	file := must(os.Create(t.TempDir() + "/domain"))(t)
 	r.cleanup(file)
-	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}
+	config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}
 	with := func(change func(*ibverbs.QPConfig)) error {
 		c := config
 		change(&c)
@@ -199,13 +199,13 @@ func TestUnsupported(t *testing.T) {
 	for name, err := range map[string]error{
 		"anonymous XRCD": second(r.c.OpenXRCD(ibverbs.XRCDConfig{})),
 		"XRCD of a file": second(r.c.OpenXRCD(ibverbs.XRCDConfig{File: file, Create: true, Exclusive: true})),
-		"XRC send":       second(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, MaxSendWR: 1})),
+		"XRC send":       second(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, SendQueue: 1})),
 		"raw packet":     with(func(c *ibverbs.QPConfig) { c.Type = ibverbs.QPTypeRawPacket }),
 		"scatter FCS":    with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateScatterFCS }),
 		"CVLAN":          with(func(c *ibverbs.QPConfig) { c.CreateFlags = ibverbs.QPCreateCVLANStripping }),
 		"TSO":            with(func(c *ibverbs.QPConfig) { c.MaxTSOHeader = 64 }),
 		"tag matching": second(r.pd.CreateSRQ(ibverbs.SRQConfig{
-			Type: ibverbs.SRQTypeTagMatching, MaxWR: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
+			Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1,
 		})),
 		"SRQ number": second(srq.Num()),
 		"rate limit": e.qp.SetRateLimit(ibverbs.RateLimit{KilobitsPerSecond: 1000}),
@@ -235,7 +235,7 @@ func TestSendOps(t *testing.T) {
 	r.bring(a.qp, b.qp.Num(), ibverbs.QPStateRTS)
 	r.bring(b.qp, a.qp.Num(), ibverbs.QPStateRTS)
 	exchange(t, a, b)
-	_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, MaxSendWR: 1, SendOps: 1 << 30})
+	_, err := r.pd.CreateQP(ibverbs.QPConfig{SendCQ: a.sendCQ, RecvCQ: a.recvCQ, SendQueue: 1, SendOps: 1 << 30})
 	require.Error(t, err)
 }
 
@@ -243,7 +243,7 @@ func TestSendOps(t *testing.T) {
 func (r *rig) sharing(srq *ibverbs.SRQ) (a, b *end) {
 	r.t.Helper()
 	a, b = r.end(nil), r.end(nil)
-	b.qp = r.qp(ibverbs.QPConfig{SendCQ: b.sendCQ, RecvCQ: b.recvCQ, MaxSendWR: 4, SRQ: srq})
+	b.qp = r.qp(ibverbs.QPConfig{SendCQ: b.sendCQ, RecvCQ: b.recvCQ, SendQueue: 4, SRQ: srq})
 	r.connect(a, linkTo(b.qp))
 	r.connect(b, linkTo(a.qp))
 	return a, b
@@ -252,7 +252,7 @@ func (r *rig) sharing(srq *ibverbs.SRQ) (a, b *end) {
 // A queue pair that fails takes no receives of others along.
 func TestSRQOutlivesQueuePair(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 8})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 8})
 	_, b := r.sharing(srq)
 	c, d := r.sharing(srq)
 	recv := must(ibverbs.NewRecvBatch(2, 1))(t)
@@ -289,7 +289,7 @@ func TestBadSRQReceives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := r.sub(t)
-			srq := r.srq(ibverbs.SRQConfig{MaxWR: 8})
+			srq := r.srq(ibverbs.SRQConfig{RecvQueue: 8})
 			a, b := r.sharing(srq)
 			c, d := r.sharing(srq)
 			require.NoError(t, errors.Join(b.recv.Recv(2, b.mr.Sub(0, 8)), b.recv.Recv(3, b.mr.Sub(0, 8))))
@@ -314,7 +314,7 @@ func TestTooManySegmentsOfReceives(t *testing.T) {
 	}
 	e := r.end(nil)
 	r.toInit(e.qp)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 8, MaxSGE: 2})
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 8, RecvSegments: 2})
 	for op, post := range map[string]func(*ibverbs.RecvBatch) (int, error){
 		"ibv_post_recv (QP ": e.qp.PostRecv, "ibv_post_srq_recv (SRQ ": srq.PostRecv,
 	} {
@@ -331,14 +331,14 @@ func TestTooManySegmentsOfReceives(t *testing.T) {
 // larger than the device has.
 func TestSRQResizeRefused(t *testing.T) {
 	r := open(t)
-	srq := r.srq(ibverbs.SRQConfig{MaxWR: 64})
-	before := must(srq.Query())(t).MaxWR
+	srq := r.srq(ibverbs.SRQConfig{RecvQueue: 64})
+	before := must(srq.Query())(t).RecvQueue
 	refused := func(n int) {
 		t.Helper()
 		err := srq.Resize(n)
 		require.ErrorIs(t, err, syscall.EINVAL)
 		require.ErrorContains(t, err, "ibv_modify_srq (SRQ ")
-		require.Equal(t, before, must(srq.Query())(t).MaxWR)
+		require.Equal(t, before, must(srq.Query())(t).RecvQueue)
 	}
 	refused(must(r.c.QueryDevice())(t).MaxSRQWR + 1)
 	refused(0)

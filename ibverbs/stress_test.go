@@ -149,7 +149,7 @@ func TestCloseDuringUse(t *testing.T) {
 	for range 20 {
 		ch := must(r.c.CreateCompChannel())(t)
 		cq := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: depth, Channel: ch}))(t)
-		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 8, MaxRecvWR: 8}))(t)
+		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 8, RecvQueue: 8}))(t)
 		r.connect(&end{rig: r, qp: qp}, linkTo(qp)) // with itself
 		mr := must(r.pd.Alloc(64, anyAccess))(t)
 		ctx := limit(t)
@@ -415,7 +415,7 @@ func (c *churn) newQP(random *rand.Rand) error {
 	}
 	i := random.IntN(len(c.qps))
 	old := c.qps[i].Load()
-	qp, err := c.r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 16, MaxRecvWR: 16})
+	qp, err := c.r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 16, RecvQueue: 16})
 	if err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ func TestBatchOf32(t *testing.T) {
 func TestSignalAll(t *testing.T) {
 	r := open(t)
 	cq := r.cq(8, nil)
-	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 4, MaxRecvWR: 4, SignalAll: true})
+	qp := r.qp(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 4, RecvQueue: 4, SignalAll: true})
 	e := &end{rig: r, qp: qp}
 	r.connect(e, linkTo(qp)) // with itself
 	recv := must(ibverbs.NewRecvBatch(1, 0))(t)

@@ -63,7 +63,7 @@ var idCalls = map[string]func(g guarded) error{
 	"Migrate":          func(g guarded) error { return g.id.Migrate(g.ch) },
 	"Context":          func(g guarded) error { _, err := g.id.Device(); return err },
 	"CreateQP": func(g guarded) error {
-		qp, err := g.id.CreateQP(g.pd, ibverbs.QPConfig{SendCQ: g.cq, RecvCQ: g.cq, MaxSendWR: 1, MaxRecvWR: 1})
+		qp, err := g.id.CreateQP(g.pd, ibverbs.QPConfig{SendCQ: g.cq, RecvCQ: g.cq, SendQueue: 1, RecvQueue: 1})
 		if err == nil {
 			err = qp.Close()
 		}

@@ -58,7 +58,7 @@ func (e *end) createQP() {
 	require.NoError(e.t, err)
 	e.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 4})
 	require.NoError(e.t, err)
-	e.qp, err = e.id.CreateQP(e.pd, ibverbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: 2, MaxRecvWR: 2})
+	e.qp, err = e.id.CreateQP(e.pd, ibverbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, SendQueue: 2, RecvQueue: 2})
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() {
 		require.NoError(e.t, e.qp.Close())
@@ -189,7 +189,7 @@ func TestMissingSteps(t *testing.T) {
 			require.NoError(t, cq.Close())
 			require.NoError(t, pd.Close())
 		})
-		return pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}
+		return pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}
 	}
 	ln := listening(t, d.IPv4)
 	pd, config := pdOf(ln.id)
@@ -530,7 +530,7 @@ func (e *udEnd) makeQP() {
 	e.cq, err = device.CreateCQ(ibverbs.CQConfig{Entries: 64, Channel: channel})
 	require.NoError(e.t, err)
 	e.qp, err = e.id.CreateQP(e.pd, ibverbs.QPConfig{
-		Type: ibverbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: 8, MaxRecvWR: 8,
+		Type: ibverbs.QPTypeUD, SendCQ: e.cq, RecvCQ: e.cq, SendQueue: 8, RecvQueue: 8,
 	})
 	require.NoError(e.t, err)
 	e.mr, err = e.pd.Alloc(1024, ibverbs.AccessLocalWrite)

@@ -63,7 +63,7 @@ func container(args []string) error {
 	var qps [2]*ibverbs.QP
 	var addrs [2]ibverbs.QPAddr
 	for i := range qps {
-		if qps[i], err = pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1}); err != nil {
+		if qps[i], err = pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1}); err != nil {
 			return err
 		}
 		defer qps[i].Close()

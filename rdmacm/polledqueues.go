@@ -63,7 +63,7 @@ func (q *PolledQueues) create(c *Conn) error {
 			return o.useOwnReceives(size.recvSegments)
 		}
 		o.intake = foreignReceives{o}
-		config.SRQ, config.MaxRecvWR, config.MaxRecvSGE = q.SRQ, 0, 0
+		config.SRQ, config.RecvQueue, config.RecvSegments = q.SRQ, 0, 0
 		return nil
 	}, c.createQP)
 }

@@ -135,8 +135,8 @@ func (p *Pool) create(c *Conn) error {
 	c.pd, c.foreignPD, c.ops.intake, c.ops.collector = part.pd, true, o, part.collector
 	err = c.createQueues(func(_ queueSizes, config *ibverbs.QPConfig) error {
 		config.SendCQ, config.RecvCQ, config.SRQ = part.cq, part.cq, part.srq
-		config.MaxSendWR++ // for the marker
-		config.MaxRecvWR, config.MaxRecvSGE = 0, 0
+		config.SendQueue++ // for the marker
+		config.RecvQueue, config.RecvSegments = 0, 0
 		return nil
 	}, c.createQP)
 	if err == nil {
@@ -218,7 +218,7 @@ func (s *part) create(spin time.Duration) (err error) {
 		return err
 	}
 	s.collector = newCollector(s.cq, s.handOut)
-	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: slots, MaxSGE: 1}); err != nil {
+	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: slots, RecvSegments: 1}); err != nil {
 		return err
 	}
 	mr, err := s.pd.Alloc(slots*s.pool.MessageSize, ibverbs.AccessLocalWrite)

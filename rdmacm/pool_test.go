@@ -199,7 +199,7 @@ func TestSharedConfigMistakes(t *testing.T) {
 	d := needDevice(t)
 	pool := newPool(t, &rdmacm.Pool{Sends: 40})
 	pd, cq := ownQueues(t, d.Name, 64)
-	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4})
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
 	ln := listenOn(t, d.IPv4)
@@ -856,7 +856,7 @@ func TestOwnSharedReceives(t *testing.T) {
 	const conns, receives = 3, 8
 	d := needDevice(t)
 	pd, cq := ownQueues(t, d.Name, 256)
-	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: receives})
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: receives})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
 	mr, err := pd.Alloc(receives*8, ibverbs.AccessLocalWrite)

@@ -49,7 +49,7 @@ func (o *own) prepare(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 	if o.mr, err = c.Alloc(64, ibverbs.AccessLocalWrite); err != nil {
 		return nil, err
 	}
-	qp, err := c.ID().CreateQP(c.PD(), ibverbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, MaxSendWR: 2, MaxRecvWR: 2})
+	qp, err := c.ID().CreateQP(c.PD(), ibverbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, SendQueue: 2, RecvQueue: 2})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func TestPrepareShares(t *testing.T) {
 	ln := listenOn(t, d.IPv4)
 	device := find(t, d.Name)
 	pd, cq := ownQueues(t, d.Name, 16)
-	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4})
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
 	mr, err := pd.Alloc(64, ibverbs.AccessLocalWrite)
@@ -142,7 +142,7 @@ func TestPrepareShares(t *testing.T) {
 	client, err := rdmacm.Dial(ctx, ln.Addr().String(), inPool(&rdmacm.Config{
 		Queues: &rdmacm.PreparedQP{Prepare: func(c *rdmacm.Conn) (_ *ibverbs.QP, err error) {
 			require.NotEqual(t, pd, c.PD(), "not yet")
-			qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 2, SRQ: srq})
+			qp, err = c.ID().CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 2, SRQ: srq})
 			return qp, err
 		},
 			Flushed: func() {

@@ -112,8 +112,8 @@ func (c *queues) allocate(size queueSizes, supply supply) (config ibverbs.QPConf
 		return config, err
 	}
 	config = ibverbs.QPConfig{
-		MaxSendWR: size.send, MaxRecvWR: size.recv,
-		MaxSendSGE: size.sendSegments, MaxRecvSGE: size.recvSegments, MaxInline: size.inline,
+		SendQueue: size.send, RecvQueue: size.recv,
+		SendSegments: size.sendSegments, RecvSegments: size.recvSegments, MaxInline: size.inline,
 	}
 	if err := supply(size, &config); err != nil {
 		return config, err

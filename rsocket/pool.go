@@ -143,7 +143,7 @@ func (p *Pool) newPart(device *ibverbs.Device, config *Config) (*part, error) {
 	if err := s.pump.create(device, s.sends+s.receives, config.Spin); err != nil {
 		return s, err
 	}
-	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: s.receives}); err != nil {
+	if s.srq, err = s.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: s.receives}); err != nil {
 		return s, err
 	}
 	if s.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {

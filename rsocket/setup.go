@@ -126,7 +126,7 @@ func checkDevice(device *ibverbs.Device) error {
 func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 	device, pd := rdma.PD().Device(), rdma.PD()
 	receives := c.config.RecvQueue + spareReceives
-	config := ibverbs.QPConfig{MaxSendWR: c.config.SendQueue, MaxSendSGE: len(c.segments), MaxInline: max(c.config.MaxInline, 0)}
+	config := ibverbs.QPConfig{SendQueue: c.config.SendQueue, SendSegments: len(c.segments), MaxInline: max(c.config.MaxInline, 0)}
 	if c.config.Pool != nil {
 		if c.part, err = c.config.Pool.join(device, &c.config); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (c *Conn) createQP(rdma *rdmacm.Conn) (err error) {
 		if c.recv, err = ibverbs.NewRecvBatch(recvBatch, 1); err != nil {
 			return err
 		}
-		config.MaxRecvWR = receives
+		config.RecvQueue = receives
 	}
 	config.SendCQ, config.RecvCQ = c.pump.cq, c.pump.cq
 	if c.send, err = ibverbs.NewSendBatch(1, len(c.segments)); err != nil {

@@ -175,7 +175,7 @@ func newStation(kind ibverbs.QPType, random *rand.Rand, open *closers) (s *stati
 	}
 	open.add(s.cq)
 	for _, qp := range []**ibverbs.QP{&s.a, &s.b} {
-		if *qp, err = s.pd.CreateQP(ibverbs.QPConfig{Type: kind, SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: 16, MaxRecvWR: 16}); err != nil {
+		if *qp, err = s.pd.CreateQP(ibverbs.QPConfig{Type: kind, SendCQ: s.cq, RecvCQ: s.cq, SendQueue: 16, RecvQueue: 16}); err != nil {
 			return nil, err
 		}
 		open.add(*qp)

@@ -77,6 +77,6 @@ func (d domains) createQP(id *rdmacm.ID) error {
 		}
 		d[device] = shared
 	}
-	_, err = id.CreateQP(shared.pd, ibverbs.QPConfig{SendCQ: shared.cq, RecvCQ: shared.cq, MaxSendWR: 1, MaxRecvWR: 1})
+	_, err = id.CreateQP(shared.pd, ibverbs.QPConfig{SendCQ: shared.cq, RecvCQ: shared.cq, SendQueue: 1, RecvQueue: 1})
 	return err
 }

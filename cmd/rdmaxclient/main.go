@@ -59,7 +59,7 @@ func (o *options) send(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ep, err := endpoint.Create(ctx, infos[0], nil, &ibverbs.QPConfig{MaxSendWR: 1, SignalAll: true})
+	ep, err := endpoint.Create(ctx, infos[0], nil, &ibverbs.QPConfig{SendQueue: 1, SignalAll: true})
 	if err != nil {
 		return err
 	}

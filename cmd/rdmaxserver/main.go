@@ -104,7 +104,7 @@ func (o *options) serve(ctx context.Context) (err error) {
 func (o *options) receive(ctx context.Context, ep *endpoint.Endpoint) error {
 	// First, because the queue pair of a reliable connection takes its receives
 	// from it.
-	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
+	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1})
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (o *options) flags(f *program.Flags) {
 func (o *options) run(ctx context.Context, out program.Output) (err error) {
 	o.count *= min(o.size, 1) // without a size there are no messages
 	n := max(o.count, 1)
-	t := &test{options: o, queues: ibverbs.QPConfig{MaxSendWR: n, MaxRecvWR: n, SignalAll: true}}
+	t := &test{options: o, queues: ibverbs.QPConfig{SendQueue: n, RecvQueue: n, SignalAll: true}}
 	t.life, t.fail = context.WithCancelCause(ctx)
 	o.hints.PortSpace = o.space
 	if t.to, err = rdmacm.LookUp(ctx, o.bind, o.server, strconv.Itoa(o.port), &o.hints); err == nil {

@@ -9,7 +9,7 @@
 // another order than they were sent in. A message may be as long as a packet,
 // RDMA reads and writes may be as long as [Attr].MaxRDMASize.
 //
-//	qp, err := efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 64, MaxRecvWR: 64})
+//	qp, err := efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 64, RecvQueue: 64})
 //	...
 //	err = qp.Start(efa.Path{Port: 1, QKey: key})
 //	...

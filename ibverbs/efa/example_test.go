@@ -25,7 +25,7 @@ func Example() {
 	if _, err := efa.Query(device); errors.Is(err, errors.ErrUnsupported) {
 		log.Fatal("not an Elastic Fabric Adapter")
 	}
-	qp, err := efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 16, MaxRecvWR: 16})
+	qp, err := efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 16, RecvQueue: 16})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,11 +24,11 @@ const (
 
 // QPConfig is the configuration of a queue pair.
 type QPConfig struct {
-	SendCQ, RecvCQ         *ibverbs.CQ
-	MaxSendWR, MaxRecvWR   int // posted requests
-	MaxSendSGE, MaxRecvSGE int // segments of a request; 0 means 1
-	SignalAll              bool
-	Flags                  QPFlags
+	SendCQ, RecvCQ             *ibverbs.CQ
+	SendQueue, RecvQueue       int // posted requests
+	SendSegments, RecvSegments int // segments of a request; 0 means 1
+	SignalAll                  bool
+	Flags                      QPFlags
 
 	// RDMA is whether the queue pair posts reads and writes. The adapter must
 	// have CapRDMARead and CapRDMAWrite then.
@@ -57,8 +57,8 @@ func CreateQP(pd *ibverbs.PD, config QPConfig) (*QP, error) {
 		return raw, func() error { return libibverbs.DestroyQp(raw) }, err
 	}
 	verbs, err := sealed.Open(pd.Internals()).NewDriverQP(ibverbs.QPConfig{
-		SendCQ: config.SendCQ, RecvCQ: config.RecvCQ, MaxSendWR: config.MaxSendWR, MaxRecvWR: config.MaxRecvWR,
-		MaxSendSGE: config.MaxSendSGE, MaxRecvSGE: config.MaxRecvSGE, SignalAll: config.SignalAll, SendOps: ops,
+		SendCQ: config.SendCQ, RecvCQ: config.RecvCQ, SendQueue: config.SendQueue, RecvQueue: config.RecvQueue,
+		SendSegments: config.SendSegments, RecvSegments: config.RecvSegments, SignalAll: config.SignalAll, SendOps: ops,
 	}, create)
 	if err != nil {
 		return nil, err

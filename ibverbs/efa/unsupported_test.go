@@ -23,7 +23,7 @@ func TestUnsupported(t *testing.T) {
 	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
 	for name, err := range map[string]error{
 		"query":  failed(efa.Query(device)),
-		"create": failed(efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1})),
+		"create": failed(efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1})),
 	} {
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 	}

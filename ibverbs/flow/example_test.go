@@ -55,7 +55,7 @@ func ExampleCreateRSSQP() {
 			log.Fatal(err)
 		}
 		defer cq.Close()
-		wq, err := flow.CreateWQ(pd, flow.WQConfig{CQ: cq, MaxWR: 256})
+		wq, err := flow.CreateWQ(pd, flow.WQConfig{CQ: cq, RecvQueue: 256})
 		if err != nil {
 			log.Fatal(err)
 		}

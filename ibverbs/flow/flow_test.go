@@ -40,7 +40,7 @@ func TestNotOpened(t *testing.T) {
 			return failed(flow.CreateRSSQP(o.pd, flow.RSSConfig{Table: o.table, Key: make([]byte, flow.RSSKeyLen)}))
 		},
 		"CreateWQ": func(o objects) error {
-			return failed(flow.CreateWQ(o.pd, flow.WQConfig{CQ: o.cq, MaxWR: 1}))
+			return failed(flow.CreateWQ(o.pd, flow.WQConfig{CQ: o.cq, RecvQueue: 1}))
 		},
 		"WQ.Close":               func(o objects) error { return o.wq.Close() },
 		"WQ.State":               func(o objects) error { return failed(o.wq.State()) },

@@ -27,7 +27,7 @@ func TestSteeringUnsupported(t *testing.T) {
 		})),
 		"ESP action": failed(flow.CreateESPAction(device, flow.ESPConfig{Key: &flow.AESGCM{Key: make([]byte, 16)}})),
 		"counters":   failed(flow.CreateCounters(device)),
-		"work queue": failed(flow.CreateWQ(pd, flow.WQConfig{CQ: cq, MaxWR: 1})),
+		"work queue": failed(flow.CreateWQ(pd, flow.WQConfig{CQ: cq, RecvQueue: 1})),
 	} {
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 	}

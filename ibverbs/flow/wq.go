@@ -58,23 +58,23 @@ const (
 
 // WQConfig is the configuration of a work queue.
 type WQConfig struct {
-	CQ     *ibverbs.CQ // for completions of receives; required
-	MaxWR  int         // posted receives, at least
-	MaxSGE int         // segments of a receive, at least; 0 means 1
-	Flags  WQFlags
+	CQ           *ibverbs.CQ // for completions of receives; required
+	RecvQueue    int         // posted receives, at least
+	RecvSegments int         // segments of a receive, at least; 0 means 1
+	Flags        WQFlags
 }
 
 // initAttr returns the config in C's form.
 func (c WQConfig) initAttr(pd *ibverbs.PD) (*libibverbs.WqInitAttr, error) {
 	name := sibling.ObjectOf(pd).Name()
 	switch {
-	case c.MaxWR < 1 || c.MaxWR > math.MaxInt32:
-		return nil, cerr.Refuse(opCreateWQ, name, "MaxWR is %d, not from 1 to %d", c.MaxWR, math.MaxInt32)
-	case c.MaxSGE < 0 || c.MaxSGE > math.MaxInt32:
-		return nil, cerr.Refuse(opCreateWQ, name, "MaxSGE is %d, not from 0 to %d", c.MaxSGE, math.MaxInt32)
+	case c.RecvQueue < 1 || c.RecvQueue > math.MaxInt32:
+		return nil, cerr.Refuse(opCreateWQ, name, "RecvQueue is %d, not from 1 to %d", c.RecvQueue, math.MaxInt32)
+	case c.RecvSegments < 0 || c.RecvSegments > math.MaxInt32:
+		return nil, cerr.Refuse(opCreateWQ, name, "RecvSegments is %d, not from 0 to %d", c.RecvSegments, math.MaxInt32)
 	}
 	attr := &libibverbs.WqInitAttr{
-		WqType: libibverbs.IBV_WQT_RQ, MaxWr: uint32(c.MaxWR), MaxSge: uint32(max(c.MaxSGE, 1)), Pd: pd.Raw(), Cq: c.CQ.Raw(),
+		WqType: libibverbs.IBV_WQT_RQ, MaxWr: uint32(c.RecvQueue), MaxSge: uint32(max(c.RecvSegments, 1)), Pd: pd.Raw(), Cq: c.CQ.Raw(),
 	}
 	if c.Flags != 0 {
 		attr.CompMask = uint32(libibverbs.IBV_WQ_INIT_ATTR_FLAGS)
@@ -126,11 +126,11 @@ func (wq *WQ) self() *object.Object {
 // Num returns the number of the queue.
 func (wq *WQ) Num() uint32 { return wq.num }
 
-// MaxWR returns how many receives can be posted at the same time.
-func (wq *WQ) MaxWR() int { return wq.maxWR }
+// RecvQueue returns how many receives can be posted at the same time.
+func (wq *WQ) RecvQueue() int { return wq.maxWR }
 
-// MaxSGE returns how many segments a receive can have.
-func (wq *WQ) MaxSGE() int { return wq.maxSGEs }
+// RecvSegments returns how many segments a receive can have.
+func (wq *WQ) RecvSegments() int { return wq.maxSGEs }
 
 // CQ returns the completion queue of the receives.
 func (wq *WQ) CQ() *ibverbs.CQ { return wq.cq }

@@ -18,10 +18,10 @@ import (
 
 // DCIConfig is the configuration of an initiator.
 type DCIConfig struct {
-	CQ         *ibverbs.CQ
-	MaxSendWR  int // requests in progress
-	MaxSendSGE int // segments of a request; 0 means 1
-	SignalAll  bool
+	CQ           *ibverbs.CQ
+	SendQueue    int // requests in progress
+	SendSegments int // segments of a request; 0 means 1
+	SignalAll    bool
 
 	// LogStreams is the binary logarithm of how many streams the initiator has:
 	// requests of one stream do not wait for those of another. LogErrored is that
@@ -47,7 +47,7 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 		*mlx5.DcInitAttr.DciStreams() = libmlx5.DciStreams{LogNumConcurent: config.LogStreams, LogNumErrored: config.LogErrored}
 	}
 	verbs, err := sealed.Open(pd.Internals()).NewDriverQP(ibverbs.QPConfig{
-		SendCQ: config.CQ, RecvCQ: config.CQ, MaxSendWR: config.MaxSendWR, MaxSendSGE: config.MaxSendSGE,
+		SendCQ: config.CQ, RecvCQ: config.CQ, SendQueue: config.SendQueue, SendSegments: config.SendSegments,
 		SignalAll: config.SignalAll, SendOps: sibling.Ops,
 	}, create(pd, &mlx5))
 	if err != nil {

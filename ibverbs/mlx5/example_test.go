@@ -40,7 +40,7 @@ func ExampleDCI_Post() {
 	var near, far mlx5.Target // with an address handle, a number and a key each
 	var there ibverbs.RemoteBuffer
 
-	dci, err := mlx5.CreateDCI(pd, mlx5.DCIConfig{CQ: cq, MaxSendWR: 64})
+	dci, err := mlx5.CreateDCI(pd, mlx5.DCIConfig{CQ: cq, SendQueue: 64})
 	if err != nil {
 		log.Fatal(err)
 	}

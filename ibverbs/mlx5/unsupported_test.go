@@ -21,7 +21,7 @@ func TestUnsupported(t *testing.T) {
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
 	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
-	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
+	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	if supported, err := mlx5.IsSupported(device); err == nil {
 		require.False(t, supported)
 	} else {
@@ -29,7 +29,7 @@ func TestUnsupported(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"query":     failed(mlx5.Query(device)),
-		"initiator": failed(mlx5.CreateDCI(pd, mlx5.DCIConfig{CQ: cq, MaxSendWR: 1})),
+		"initiator": failed(mlx5.CreateDCI(pd, mlx5.DCIConfig{CQ: cq, SendQueue: 1})),
 		"target":    failed(mlx5.CreateDCT(pd, mlx5.DCTConfig{CQ: cq, SRQ: srq})),
 	} {
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)

@@ -21,7 +21,7 @@ func ExamplePost() {
 		caps ibverbs.DeviceAttr
 	)
 	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{
-		Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 64, MaxTags: caps.TagMatching.MaxTags, MaxTagOps: 8,
+		Type: ibverbs.SRQTypeTagMatching, CQ: cq, RecvQueue: 64, MaxTags: caps.TagMatching.MaxTags, MaxTagOps: 8,
 	})
 	if err != nil { // errors.ErrUnsupported on most devices
 		log.Fatal(err)

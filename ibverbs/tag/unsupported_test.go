@@ -21,7 +21,7 @@ func TestUnsupported(t *testing.T) {
 	testdevice.NoLeaks(t)
 	device := must(ibverbs.Open(found.Name))(t)
 	pd := must(device.AllocPD())(t)
-	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 1}))(t)
+	srq := must(pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 1}))(t)
 	batch, err := tag.NewBatch(1, 0)
 	require.NoError(t, err)
 	require.NoError(t, batch.Add(tag.Op{ID: 7}, tag.Recv{}))
@@ -33,7 +33,7 @@ func TestUnsupported(t *testing.T) {
 	require.ErrorIs(t, libibverbs.PostSrqOps(srq.Raw(), &libibverbs.OpsWr{}, &bad), errors.ErrUnsupported)
 
 	cq := must(device.CreateCQ(ibverbs.CQConfig{Entries: 4}))(t)
-	tagged, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: cq, MaxWR: 1, MaxTags: 1, MaxTagOps: 1})
+	tagged, err := pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, CQ: cq, RecvQueue: 1, MaxTags: 1, MaxTagOps: 1})
 	if err == nil {
 		require.NoError(t, tagged.Close())
 	}

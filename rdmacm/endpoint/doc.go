@@ -10,7 +10,7 @@
 // memory, posts receives and connects:
 //
 //	info, err := rdmacm.LookUp(ctx, "", "192.0.2.1", "7471", nil)
-//	ep, err := endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true})
+//	ep, err := endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true})
 //	memory, err := ep.RegMsgs(make([]byte, 64))
 //	err = ep.PostRecv(0, memory.All())
 //	_, err = ep.Connect(ctx, rdmacm.ConnParam{})

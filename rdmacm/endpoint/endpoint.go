@@ -604,18 +604,18 @@ func (ep *Endpoint) CreateQP(pd *ibverbs.PD, config ibverbs.QPConfig) (*ibverbs.
 
 func (ep *Endpoint) createQP(device *ibverbs.Device, pd *ibverbs.PD, config ibverbs.QPConfig) (qp *ibverbs.QP, err error) {
 	if config.SendCQ == nil && config.Type != ibverbs.QPTypeXRCRecv {
-		if config.SendCQ, err = ep.createCQ(device, config.MaxSendWR); err != nil {
+		if config.SendCQ, err = ep.createCQ(device, config.SendQueue); err != nil {
 			return nil, err
 		}
 	}
 	if config.RecvCQ == nil && config.Type != ibverbs.QPTypeXRCRecv && config.Type != ibverbs.QPTypeXRCSend {
-		entries := config.MaxRecvWR
+		entries := config.RecvQueue
 		if config.SRQ != nil {
 			attr, err := config.SRQ.Query()
 			if err != nil {
 				return nil, err
 			}
-			entries = max(entries, attr.MaxWR)
+			entries = max(entries, attr.RecvQueue)
 		}
 		if config.RecvCQ, err = ep.createCQ(device, entries); err != nil {
 			return nil, err
@@ -800,13 +800,13 @@ func (ep *Endpoint) PostRecv(id uint64, segments ...ibverbs.Segment) error {
 			}
 		}
 		if ep.recv == nil {
-			n := qp.Cap().MaxRecvSGE
+			n := qp.Cap().RecvSegments
 			if srq != nil {
 				attr, err := srq.Query()
 				if err != nil {
 					return err
 				}
-				n = attr.MaxSGE
+				n = attr.RecvSegments
 			}
 			batch, err := ibverbs.NewRecvBatch(1, n)
 			if err != nil {
@@ -865,7 +865,7 @@ func (ep *Endpoint) PostUDSend(id uint64, ah *ibverbs.AH, qpNum uint32, flags ib
 func (ep *Endpoint) postSend(op string, fill func(*ibverbs.SendBatch) error) error {
 	return ep.post(op, func(qp queuePair) error {
 		if ep.send == nil {
-			batch, err := ibverbs.NewSendBatch(1, qp.Cap().MaxSendSGE)
+			batch, err := ibverbs.NewSendBatch(1, qp.Cap().SendSegments)
 			if err != nil {
 				return err
 			}
@@ -1050,7 +1050,7 @@ func (x *xrcQueues) createSRQ(device *ibverbs.Device, pd *ibverbs.PD, config ibv
 		}
 	}
 	if config.CQ == nil {
-		if err := x.createCQ(device, config.MaxWR); err != nil {
+		if err := x.createCQ(device, config.RecvQueue); err != nil {
 			return nil, err
 		}
 		config.CQ = x.cq

@@ -183,23 +183,23 @@ func TestEndpointSRQ(t *testing.T) {
 	ctx := cmtest.Bounded(t)
 	ln := cmtest.PassiveEndpoint(t, rdmacm.PortSpaceTCP, d.IPv4)
 	client := cmtest.NewEndpoint(t, rdmacm.PortSpaceTCP)
-	_, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4})
+	_, err := client.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 4})
 	require.ErrorContains(t, err, "rdma_create_srq (unbound id): bind or resolve the address first")
 	require.NoError(t, client.ResolveAddr(ctx, netip.AddrPort{}, ln.ID().LocalAddr()))
 	require.NoError(t, client.ResolveRoute(ctx))
-	srq, err := client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4, MaxSGE: 2})
+	srq, err := client.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 4, RecvSegments: 2})
 	require.NoError(t, err)
 	require.Same(t, srq.PD(), client.PD())
-	_, err = client.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 4})
+	_, err = client.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 4})
 	require.ErrorContains(t, err, "the id has a shared receive queue")
-	_, err = client.CreateQP(nil, ibverbs.QPConfig{MaxSendWR: 1})
+	_, err = client.CreateQP(nil, ibverbs.QPConfig{SendQueue: 1})
 	require.NoError(t, err)
 	in, err := client.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
 	require.NoError(t, client.PostRecv(9, in.Sub(0, 4), in.Sub(4, 4)))
 	attr, err := srq.Query()
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, attr.MaxWR, 4)
+	require.GreaterOrEqual(t, attr.RecvQueue, 4)
 
 	connected := cmtest.InBackground(func() error { _, err := client.Connect(ctx, rdmacm.ConnParam{}); return err })
 	server := cmtest.GetRequest(t, ln)
@@ -446,7 +446,7 @@ func TestEndpointAnotherQP(t *testing.T) {
 	require.Nil(t, ep.QP())
 	require.ErrorContains(t, ep.PostSend(1, 0), "create a queue pair first")
 	pd, cq := cmtest.GuardObjects(t, d.Name)
-	qp, err := ep.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1, MaxRecvSGE: 3})
+	qp, err := ep.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1, RecvSegments: 3})
 	require.NoError(t, err)
 	require.Same(t, pd, ep.PD())
 	require.NotSame(t, pd, first)
@@ -526,7 +526,7 @@ func TestXRCWithoutDevice(t *testing.T) {
 		require.NoError(t, ln.Listen(0))
 
 		info := rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceIB, QPType: ibverbs.QPTypeXRCSend, Dst: ln.ID().LocalAddr()}
-		_, err = endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1})
+		_, err = endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{SendQueue: 1})
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, d.Name+" has no extended reliable connections (XRC): rdma_create_qp")
 
@@ -601,7 +601,7 @@ func TestCreateEndpointFails(t *testing.T) {
 		"no destination":     {rdmacm.AddrInfo{}, cmtest.EndpointQueues, "rdma_resolve_addr (unbound id): no destination"},
 		"no source":          {rdmacm.AddrInfo{Flags: rdmacm.AddrPassive}, cmtest.EndpointQueues, "rdma_create_ep: no source to listen on"},
 		"no such port space": {rdmacm.AddrInfo{PortSpace: 99, Dst: to}, cmtest.EndpointQueues, "rdma_create_id"},
-		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{MaxSendWR: 1 << 30}, d.Name},
+		"no such queue pair": {rdmacm.AddrInfo{Dst: to}, ibverbs.QPConfig{SendQueue: 1 << 30}, d.Name},
 		"type":               {rdmacm.AddrInfo{PortSpace: rdmacm.PortSpaceTCP, QPType: ibverbs.QPTypeUD, Dst: to}, cmtest.EndpointQueues, "has IBV_QPT_RC"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -618,7 +618,7 @@ func TestGetRequestFails(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)
 	info := rdmacm.AddrInfo{Flags: rdmacm.AddrPassive, Src: netip.AddrPortFrom(d.IPv4, 0)}
-	ln, err := endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{MaxSendWR: 1 << 30})
+	ln, err := endpoint.Create(ctx, info, nil, &ibverbs.QPConfig{SendQueue: 1 << 30})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ln.Close()) }()
 	require.NoError(t, ln.Listen(1))

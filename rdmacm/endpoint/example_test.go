@@ -13,7 +13,7 @@ import (
 )
 
 // messages is room for one message each way.
-var messages = ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
+var messages = ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true}
 
 // server sends back the message that it receives.
 func server(ctx context.Context, listens chan<- struct{}) error {

@@ -72,7 +72,7 @@ var endpointCalls = map[string]func(ctx context.Context, ep *endpoint.Endpoint, 
 		return err
 	},
 	"CreateSRQ": func(_ context.Context, ep *endpoint.Endpoint, _ netip.AddrPort) error {
-		_, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
+		_, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1})
 		return err
 	},
 	"RegMsgs": func(_ context.Context, ep *endpoint.Endpoint, _ netip.AddrPort) error {

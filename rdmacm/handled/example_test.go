@@ -30,7 +30,7 @@ func Example() {
 	handle := func(id *handled.ID, ev *rdmacm.Event) error {
 		switch ev.Type {
 		case rdmacm.EventConnectRequest: // id is a new one
-			config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 8, MaxRecvWR: 8}
+			config := ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 8, RecvQueue: 8}
 			if _, err := id.CreateQP(pd, config); err != nil {
 				return err // the peer is rejected
 			}

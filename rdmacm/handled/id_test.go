@@ -217,7 +217,7 @@ func TestHandlerErrorSparesWhatOthersMade(t *testing.T) {
 	errEnough := errors.New("enough")
 	id := cmtest.Handled(t, func(*handled.ID, *rdmacm.Event) error { return errEnough })
 	require.NoError(t, id.ID().BindAddr(netip.AddrPortFrom(b.IP, 0)))
-	qp, err := id.ID().CreateQP(b.PD, ibverbs.QPConfig{SendCQ: b.CQ, RecvCQ: b.CQ, MaxSendWR: 1, MaxRecvWR: 1})
+	qp, err := id.ID().CreateQP(b.PD, ibverbs.QPConfig{SendCQ: b.CQ, RecvCQ: b.CQ, SendQueue: 1, RecvQueue: 1})
 	require.NoError(t, err)
 	require.ErrorIs(t, id.Close(), syscall.EBUSY)
 	require.NoError(t, id.Err(), "still in use")

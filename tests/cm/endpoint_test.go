@@ -21,7 +21,7 @@ import (
 func connectEndpoint(t *testing.T) *endpoint.Endpoint {
 	t.Helper()
 	to := rdmacm.AddrInfo{Dst: netip.MustParseAddrPort(address)}
-	ep, err := endpoint.Create(bounded(t), to, nil, &ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1})
+	ep, err := endpoint.Create(bounded(t), to, nil, &ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ep.Close()) })
 	_, err = ep.Connect(bounded(t), rdmacm.ConnParam{})

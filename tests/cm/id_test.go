@@ -105,7 +105,7 @@ func createQP(t *testing.T, id *rdmacm.ID) error {
 	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cq.Close()) }()
-	qp, err := id.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1})
+	qp, err := id.CreateQP(pd, ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1})
 	if err == nil {
 		require.NoError(t, qp.Close())
 	}

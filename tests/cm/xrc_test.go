@@ -30,7 +30,7 @@ var (
 func TestXRCClient(t *testing.T) {
 	c := open(t)
 	p := fakelib.OpenProvider(t)
-	ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
+	ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{SendQueue: 1})
 	require.NoError(t, err)
 	create := c.Last("rdma_create_ep")
 	info := fakelib.Struct[librdmacm.Addrinfo](create, 1)
@@ -67,7 +67,7 @@ func TestXRCServer(t *testing.T) {
 	_, err = ep.RecvComp(bounded(t))
 	require.ErrorIs(t, err, syscall.EINVAL)
 
-	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
+	srq, err := ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1})
 	require.NoError(t, err)
 	require.Contains(t, p.Names(), "ibv_create_srq_ex")
 	domain := p.Last("ibv_open_xrcd")
@@ -108,7 +108,7 @@ func TestXRCServerWithDomain(t *testing.T) {
 	p.Forget()
 	_, err = ep.CreateQP(nil, ibverbs.QPConfig{XRCD: domain})
 	require.NoError(t, err)
-	_, err = ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1, XRCD: domain, CQ: cq})
+	_, err = ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1, XRCD: domain, CQ: cq})
 	require.NoError(t, err)
 	require.NotContains(t, p.Names(), "ibv_open_xrcd")
 	require.NotContains(t, p.Names(), "ibv_create_cq")
@@ -123,7 +123,7 @@ func TestXRCFails(t *testing.T) {
 	c := open(t)
 	p := fakelib.OpenProvider(t)
 	client := func() error {
-		ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{MaxSendWR: 1})
+		ep, err := endpoint.Create(bounded(t), xrcClient, nil, &ibverbs.QPConfig{SendQueue: 1})
 		if err == nil {
 			err = ep.Close()
 		}
@@ -141,7 +141,7 @@ func TestXRCFails(t *testing.T) {
 			return err
 		}
 		defer func() { require.NoError(t, ep.Close()) }()
-		_, err = ep.CreateSRQ(nil, ibverbs.SRQConfig{MaxWR: 1})
+		_, err = ep.CreateSRQ(nil, ibverbs.SRQConfig{RecvQueue: 1})
 		return err
 	}
 	for _, run := range []func() error{client, server} {

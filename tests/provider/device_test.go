@@ -145,7 +145,7 @@ func TestOpenToClose(t *testing.T) {
 	require.Equal(t, []int64{address(c.Raw()), 7, 0, 0, 3}, p.Only("ibv_create_cq").Args())
 	require.Equal(t, 7, cq.Cap())
 
-	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 5, MaxRecvWR: 6}))(t)
+	qp := must(pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 5, RecvQueue: 6}))(t)
 	call := p.Only("ibv_create_qp")
 	require.Equal(t, address(pd.Raw()), call.Arg(0))
 	require.Equal(t, address(qp.Raw()), call.Result())
@@ -286,10 +286,10 @@ var kinds = map[string]func(t *testing.T, r *rig) closer{
 		key := bytes.Repeat([]byte{1}, flow.RSSKeyLen)
 		return must(flow.CreateRSSQP(r.pd, flow.RSSConfig{Table: r.table(), Key: key}))(t)
 	},
-	"SRQ":  func(t *testing.T, r *rig) closer { return must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 8}))(t) },
+	"SRQ":  func(t *testing.T, r *rig) closer { return must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 8}))(t) },
 	"XRCD": func(t *testing.T, r *rig) closer { return must(r.c.OpenXRCD(ibverbs.XRCDConfig{}))(t) },
 	"WQ": func(t *testing.T, r *rig) closer {
-		return must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), MaxWR: 4}))(t)
+		return must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), RecvQueue: 4}))(t)
 	},
 	"indirection table": func(t *testing.T, r *rig) closer {
 		return must(flow.CreateIndirectionTable(r.c, []*flow.WQ{r.wq()}))(t)
@@ -320,5 +320,5 @@ func methods(o any) []misuse.Method { return misuse.Methods(o, functions...) }
 func (r *rig) misusedQP(t *testing.T, qpType ibverbs.QPType) *ibverbs.QP {
 	t.Helper()
 	cq := r.cq()
-	return must(r.pd.CreateQP(ibverbs.QPConfig{Type: qpType, SendCQ: cq, RecvCQ: cq, MaxSendWR: 4, MaxRecvWR: 4}))(t)
+	return must(r.pd.CreateQP(ibverbs.QPConfig{Type: qpType, SendCQ: cq, RecvCQ: cq, SendQueue: 4, RecvQueue: 4}))(t)
 }

@@ -49,7 +49,7 @@ func (r *rig) next() ibverbs.Event {
 
 func (r *rig) srq() *ibverbs.SRQ {
 	r.t.Helper()
-	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4}))(r.t))
+	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4}))(r.t))
 	r.p.Forget()
 	return srq
 }
@@ -256,7 +256,7 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	for range 3 {
 		closed := must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8}))(t)
 		qp := must(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: closed, RecvCQ: closed}))(t)
-		srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 4}))(t)
+		srq := must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 4}))(t)
 		r.tell(ibverbs.EventQPFatal, uint64(address(qp.Raw())))
 		r.tell(ibverbs.EventSRQError, uint64(address(srq.Raw())))
 		r.tell(ibverbs.EventCQError, uint64(address(closed.Raw())))

@@ -157,7 +157,7 @@ func (r *rig) known(t *testing.T) []any {
 		r.c, r.pd, mr, mr.All(), send, recv, &wc,
 		flow.Drop{},
 		noFile,
-		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1, MaxRecvWR: 1},
+		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1, RecvQueue: 1},
 	}
 	for _, kind := range []string{"CQ to wait on", "RC QP", "SRQ", "XRCD", "WQ", "indirection table", "AH", "comp counter", "counters", "DM", "DMA handle", "TD", "rule", "CompChannel"} {
 		known = append(known, keep(t, kinds[kind](t, r)))
@@ -257,8 +257,8 @@ func TestClosedArguments(t *testing.T) {
 	mr := closed[reflect.TypeFor[*ibverbs.MR]()].(*ibverbs.MR)
 	known := []any{
 		noFile, mr.Sub(0, 8),
-		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: 1},
-		ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, MaxWR: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1},
+		ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 1},
+		ibverbs.SRQConfig{Type: ibverbs.SRQTypeTagMatching, RecvQueue: 1, CQ: cq, MaxTags: 1, MaxTagOps: 1},
 	}
 	for _, o := range closed {
 		known = append(known, o)
@@ -369,16 +369,16 @@ func TestRefusals(t *testing.T) {
 		{second(cq.Wait(none, make([]ibverbs.WC, 1))), "CQ.Wait: ctx is nil", nil},
 		{second(r.pd.CreateQP(ibverbs.QPConfig{})), "ibv_create_qp (PD N of fake0): SendCQ and RecvCQ are needed", nil},
 		{
-			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSendWR: -1})),
-			"ibv_create_qp (PD N of fake0): MaxSendWR is -1, not from 0 to " + most, nil,
+			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: -1})),
+			"ibv_create_qp (PD N of fake0): SendQueue is -1, not from 0 to " + most, nil,
 		},
 		{
 			second(r.pd.CreateQP(ibverbs.QPConfig{SendCQ: cq, RecvCQ: otherCQ})),
 			"ibv_create_qp (PD N of fake0): CQ N of fake0 is not of the same open device", nil,
 		},
-		{second(r.pd.CreateSRQ(ibverbs.SRQConfig{})), "ibv_create_srq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
+		{second(r.pd.CreateSRQ(ibverbs.SRQConfig{})), "ibv_create_srq (PD N of fake0): RecvQueue is 0, not from 1 to " + most, nil},
 		{srq.Resize(-1), "ibv_modify_srq (SRQ N of fake0): size is -1, not from 0 to " + most, nil},
-		{second(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): MaxWR is 0, not from 1 to " + most, nil},
+		{second(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): RecvQueue is 0, not from 1 to " + most, nil},
 		{
 			second(flow.CreateIndirectionTable(r.c, make([]*flow.WQ, 0))),
 			"ibv_create_rwq_ind_table (fake0): 0 work queues, which is no power of two up to 1048576", nil,

@@ -94,7 +94,7 @@ func (r *rig) tagged() (*ibverbs.SRQ, *ibverbs.CQ) {
 	cq := keep(r.t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 8, Fields: ibverbs.WCStandard | ibverbs.WCWithTMInfo}))(r.t))
 	r.p.Forget()
 	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{
-		Type: ibverbs.SRQTypeTagMatching, MaxWR: 8, CQ: cq, MaxTags: 4, MaxTagOps: 3,
+		Type: ibverbs.SRQTypeTagMatching, RecvQueue: 8, CQ: cq, MaxTags: 4, MaxTagOps: 3,
 	}))(r.t))
 	attr := fakelib.Struct[libibverbs.SrqInitAttrEx](r.p.Only("ibv_create_srq_ex"), 1)
 	require.Equal(r.t, libibverbs.SrqInitAttrEx{

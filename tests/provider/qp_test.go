@@ -231,7 +231,7 @@ func TestXRCQueuePairs(t *testing.T) {
 	require.Equal(t, recv.Num(), opened.Num())
 	require.Equal(t, ibverbs.QPTypeXRCRecv, opened.Type())
 	require.Nil(t, opened.PD())
-	send := must(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, MaxSendWR: 4}))(t)
+	send := must(r.pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeXRCSend, SendCQ: cq, SendQueue: 4}))(t)
 	r.p.Forget()
 
 	mr := keep(t, must(r.pd.Alloc(64, 0))(t))
@@ -255,7 +255,7 @@ func TestXRCQueuePairs(t *testing.T) {
 func TestCreateSRQEx(t *testing.T) {
 	r := open(t)
 	x, cq := r.xrcd(), r.cq()
-	xrc := must(r.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, MaxWR: 5, MaxSGE: 2, XRCD: x, CQ: cq}))(t)
+	xrc := must(r.pd.CreateSRQ(ibverbs.SRQConfig{Type: ibverbs.SRQTypeXRC, RecvQueue: 5, RecvSegments: 2, XRCD: x, CQ: cq}))(t)
 	call := r.p.Only("ibv_create_srq_ex")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.SrqInitAttrEx{
@@ -269,7 +269,7 @@ func TestCreateSRQEx(t *testing.T) {
 	r.p.Forget()
 
 	tags := must(r.pd.CreateSRQ(ibverbs.SRQConfig{
-		Type: ibverbs.SRQTypeTagMatching, MaxWR: 6, CQ: cq, MaxTags: 100, MaxTagOps: 10,
+		Type: ibverbs.SRQTypeTagMatching, RecvQueue: 6, CQ: cq, MaxTags: 100, MaxTagOps: 10,
 	}))(t)
 	require.Equal(t, libibverbs.SrqInitAttrEx{
 		Attr: libibverbs.SrqAttr{MaxWr: 6, MaxSge: 1}, CompMask: 0x1b, SrqType: ibverbs.SRQTypeTagMatching,

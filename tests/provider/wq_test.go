@@ -20,7 +20,7 @@ import (
 
 func (r *rig) wq() *flow.WQ {
 	r.t.Helper()
-	wq := keep(r.t, must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), MaxWR: 4}))(r.t))
+	wq := keep(r.t, must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: r.cq(), RecvQueue: 4}))(r.t))
 	r.p.Forget()
 	return wq
 }
@@ -31,17 +31,17 @@ func TestCreateWQ(t *testing.T) {
 	actual := libibverbs.WqInitAttr{MaxWr: 16, MaxSge: 3} // than asked for
 	written := fakelib.Bytes(&actual)[unsafe.Offsetof(actual.MaxWr):unsafe.Offsetof(actual.Pd)]
 	r.p.Next("ibv_create_wq").Writes(1, unsafe.Offsetof(actual.MaxWr), written)
-	wq := must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, MaxWR: 9}))(t)
+	wq := must(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, RecvQueue: 9}))(t)
 	call := r.p.Only("ibv_create_wq")
 	require.Equal(t, address(r.c.Raw()), call.Arg(0))
 	require.Equal(t, libibverbs.WqInitAttr{
 		WqType: libibverbs.IBV_WQT_RQ, MaxWr: 9, MaxSge: 1, Pd: r.pd.Raw(), Cq: cq.Raw(),
 	}, *fakelib.Struct[libibverbs.WqInitAttr](call, 1))
-	require.Equal(t, []any{16, 3, wq.Raw().WqNum, cq, r.pd}, []any{wq.MaxWR(), wq.MaxSGE(), wq.Num(), wq.CQ(), wq.PD()})
+	require.Equal(t, []any{16, 3, wq.Raw().WqNum, cq, r.pd}, []any{wq.RecvQueue(), wq.RecvSegments(), wq.Num(), wq.CQ(), wq.PD()})
 	require.NotZero(t, wq.Num())
 
 	flagged := must(flow.CreateWQ(r.pd, flow.WQConfig{
-		CQ: cq, MaxWR: 1, MaxSGE: 2, Flags: flow.WQCVLANStripping | flow.WQDelayDrop,
+		CQ: cq, RecvQueue: 1, RecvSegments: 2, Flags: flow.WQCVLANStripping | flow.WQDelayDrop,
 	}))(t)
 	require.Equal(t, libibverbs.WqInitAttr{
 		WqType: libibverbs.IBV_WQT_RQ, MaxWr: 1, MaxSge: 2, Pd: r.pd.Raw(), Cq: cq.Raw(), CompMask: 1, CreateFlags: 5,
@@ -70,9 +70,9 @@ func TestCreateWQFails(t *testing.T) {
 	r.p.Forget()
 	for name, config := range map[string]flow.WQConfig{
 		"no receives":    {CQ: cq},
-		"too many":       {CQ: cq, MaxWR: 1 << 31},
-		"segments":       {CQ: cq, MaxWR: 1, MaxSGE: -1},
-		"another device": {CQ: otherCQ, MaxWR: 1},
+		"too many":       {CQ: cq, RecvQueue: 1 << 31},
+		"segments":       {CQ: cq, RecvQueue: 1, RecvSegments: -1},
+		"another device": {CQ: otherCQ, RecvQueue: 1},
 	} {
 		_, err := flow.CreateWQ(r.pd, config)
 		require.ErrorIs(t, err, syscall.EINVAL, name)
@@ -80,7 +80,7 @@ func TestCreateWQFails(t *testing.T) {
 	}
 	require.Empty(t, r.p.Names())
 	r.p.Next("ibv_create_wq").Returns(0, syscall.EOPNOTSUPP)
-	_, err := flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, MaxWR: 1})
+	_, err := flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq, RecvQueue: 1})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

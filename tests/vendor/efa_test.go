@@ -67,10 +67,10 @@ func TestEFACreate(t *testing.T) {
 		ops    libibverbs.QpCreateSendOpsFlags
 		want   libefa.QpInitAttr
 	}{
-		"plain": {efa.QPConfig{MaxSendWR: 3, MaxRecvWR: 4}, both, libefa.QpInitAttr{}},
+		"plain": {efa.QPConfig{SendQueue: 3, RecvQueue: 4}, both, libefa.QpInitAttr{}},
 		"all": {
 			efa.QPConfig{
-				MaxSendWR: 3, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, SignalAll: true, RDMA: true, ServiceLevel: 8,
+				SendQueue: 3, RecvQueue: 4, SendSegments: 2, RecvSegments: 2, SignalAll: true, RDMA: true, ServiceLevel: 8,
 				Flags: efa.UnsolicitedWriteRecv | efa.InlineWrite,
 			},
 			rdma, libefa.QpInitAttr{Flags: 3, Sl: 8},

@@ -31,7 +31,7 @@ func (r *rig) dci(config mlx5.DCIConfig) *mlx5.DCI {
 
 func (r *rig) dct(key uint64) *mlx5.DCT {
 	r.t.Helper()
-	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 8}))(r.t))
+	srq := keep(r.t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 8}))(r.t))
 	return keep(r.t, must(mlx5.CreateDCT(r.pd, mlx5.DCTConfig{CQ: r.cq, SRQ: srq, Key: key}))(r.t))
 }
 
@@ -56,7 +56,7 @@ func TestMLX5Query(t *testing.T) {
 // A device of another driver is refused as libmlx5 refuses it.
 func TestMLX5Foreign(t *testing.T) {
 	r := openMLX5(t)
-	srq := keep(t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{MaxWR: 8}))(t))
+	srq := keep(t, must(r.pd.CreateSRQ(ibverbs.SRQConfig{RecvQueue: 8}))(t))
 	r.driver.Next("mlx5dv_is_supported").Returns(0, 0)
 	supported, err := mlx5.IsSupported(r.device)
 	require.NoError(t, err)
@@ -115,9 +115,9 @@ func TestDCI(t *testing.T) {
 		streams libmlx5.DciStreams
 		address string
 	}{
-		"plain": {mlx5.DCIConfig{MaxSendWR: 3}, libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC, libmlx5.DciStreams{}, "mlx5dv_wr_set_dc_addr"},
+		"plain": {mlx5.DCIConfig{SendQueue: 3}, libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC, libmlx5.DciStreams{}, "mlx5dv_wr_set_dc_addr"},
 		"streams": {
-			mlx5.DCIConfig{MaxSendWR: 3, LogStreams: 4, LogErrored: 2},
+			mlx5.DCIConfig{SendQueue: 3, LogStreams: 4, LogErrored: 2},
 			libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC | libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS,
 			libmlx5.DciStreams{LogNumConcurent: 4, LogNumErrored: 2}, "mlx5dv_wr_set_dc_addr_stream",
 		},

@@ -16,7 +16,7 @@ import (
 const MessageSize = 16
 
 // Queues have room for one message in each direction.
-var Queues = ibverbs.QPConfig{MaxSendWR: 1, MaxRecvWR: 1, SignalAll: true}
+var Queues = ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true}
 
 // Prepare registers memory for both messages, and posts the receive. It must come before
 // the peer can send. It returns the memory of the message to send.

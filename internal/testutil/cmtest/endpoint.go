@@ -14,7 +14,7 @@ import (
 )
 
 // EndpointQueues is what the queue pairs of endpoints in tests hold.
-var EndpointQueues = ibverbs.QPConfig{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 2, MaxRecvSGE: 2, SignalAll: true}
+var EndpointQueues = ibverbs.QPConfig{SendQueue: 4, RecvQueue: 4, SendSegments: 2, RecvSegments: 2, SignalAll: true}
 
 // NewEndpoint returns an endpoint, closed with the test.
 func NewEndpoint(t testing.TB, ps rdmacm.PortSpace) *endpoint.Endpoint {

@@ -58,7 +58,7 @@ func NewBench(t testing.TB, d testdevice.Device) *Bench {
 
 // CreateQP gives an id a queue pair with a receive posted.
 func (b *Bench) CreateQP(id *handled.ID) error {
-	qp, err := id.CreateQP(b.PD, ibverbs.QPConfig{SendCQ: b.CQ, RecvCQ: b.CQ, MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+	qp, err := id.CreateQP(b.PD, ibverbs.QPConfig{SendCQ: b.CQ, RecvCQ: b.CQ, SendQueue: 1, RecvQueue: 1, SendSegments: 1, RecvSegments: 1})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func TestUserSpace(t *testing.T) {
 	cq, err := device.CreateCQ(ibverbs.CQConfig{Entries: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cq.Close()) })
-	qp, err := pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, MaxSendWR: 1})
+	qp, err := pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, SendQueue: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, qp.Close()) })
 

@@ -170,7 +170,7 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 	}
 	return ibverbs.QPConfig{
 		Type: e.Transport, SendCQ: e.sends, RecvCQ: e.recvs,
-		MaxSendWR: depth, MaxRecvWR: e.Receives, MaxInline: e.Inline,
+		SendQueue: depth, RecvQueue: e.Receives, MaxInline: e.Inline,
 	}, nil
 }
 
