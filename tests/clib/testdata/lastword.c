@@ -112,6 +112,17 @@ static void post(struct end *n, struct ibv_send_wr wr, size_t size)
 	CHECK(n->id->verbs->ops.post_send(n->id->qp, &wr, &bad) == 0);
 }
 
+/* Waits for the asynchronous event of an access that the memory does not allow. */
+static void access_error(struct end *n)
+{
+	struct ibv_async_event e;
+
+	do {
+		CHECK(ibv_get_async_event(n->id->verbs, &e) == 0);
+		ibv_ack_async_event(&e);
+	} while (e.event_type != IBV_EVENT_QP_ACCESS_ERR);
+}
+
 static enum ibv_wc_status completion(struct end *n)
 {
 	struct ibv_cq *cq;
@@ -130,6 +141,7 @@ static enum ibv_wc_status completion(struct end *n)
 static void stay(struct end *n, const char *op, int poke)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
+	enum ibv_wc_status want = IBV_WC_SUCCESS;
 	int expected = 1;
 
 	wr.wr.rdma.remote_addr = be64toh(n->peer.addr);
@@ -144,6 +156,10 @@ static void stay(struct end *n, const char *op, int poke)
 		return;
 	} else if (!strcmp(op, "write")) {
 		wr.opcode = IBV_WR_RDMA_WRITE;
+	} else if (!strcmp(op, "event")) {
+		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.remote_addr += n->size + GRH; /* behind the end */
+		want = IBV_WC_REM_ACCESS_ERR;
 	} else if (!strcmp(op, "write_imm")) {
 		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 	} else if (!strcmp(op, "read")) {
@@ -168,7 +184,7 @@ static void stay(struct end *n, const char *op, int poke)
 	while (expected--) {
 		enum ibv_wc_status status = completion(n);
 
-		if (status != IBV_WC_SUCCESS) {
+		if (status != want) {
 			fprintf(stderr, "%s: %s\n", name, ibv_wc_status_str(status));
 			_exit(1);
 		}
@@ -191,6 +207,8 @@ static void act(struct end *n, const char *op, int poke, struct rdma_cm_event *e
 	} else if (!strcmp(op, "write") || !strcmp(op, "atomic")) {
 		while (*last == 0)
 			;
+	} else if (!strcmp(op, "event")) {
+		access_error(n);
 	} else if (!strcmp(op, "gone")) {
 		CHECK(read(poke, &byte, 1) == 1);
 	} else if (!strcmp(op, "datagram")) {
