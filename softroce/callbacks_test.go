@@ -18,7 +18,6 @@ import (
 
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rsocket"
 	"github.com/verbena-go/verbena/softroce"
 )
 
@@ -132,7 +131,7 @@ func (c *called) everything() error {
 	if _, err := send(c.ctx, c.address, "from a callback"); err != nil {
 		return err
 	}
-	ln, err := rsocket.Listen("rdma", "127.0.0.1:0")
+	ln, err := rdmacm.ListenDatagram(c.ctx, "127.0.0.1:0", nil)
 	if err != nil {
 		return err
 	}
