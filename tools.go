@@ -2,10 +2,10 @@
 
 //go:build ignore
 
-// Package tools names the programs that make lint and make apidiff run. tools/go.mod pins their
-// versions, not go.mod: whoever imports this module would get those too, and with
-// them what these programs depend on. For the same reason the constraint above is
-// the only one that go mod tidy heeds.
+// Package tools names the programs that make lint and make apidiff run.
+// tools/go.mod pins their versions, not go.mod: programs that import this
+// module would get those too, and with them what these programs depend on. For
+// the same reason the constraint above is the only one that go mod tidy heeds.
 package tools
 
 import (

@@ -50,13 +50,13 @@ func runCheck(o checkOptions) error {
 	return nil
 }
 
-// comparison is what came of all comparisons.
+// comparison is the result of all comparisons.
 type comparison struct {
 	compared, different int
 	agree               bool // the golden layouts too
 }
 
-// declarations are where what the snapshot says can be seen.
+// declarations returns the declarations to compare the snapshot with.
 func (o checkOptions) declarations(in emit.Input, facts string) []check.Declarations {
 	home := func(names ...string) func(header string) bool {
 		return func(header string) bool { return slices.Contains(names, in.Home(header)) }

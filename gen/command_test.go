@@ -28,7 +28,8 @@ func goTool(t testing.TB) (path string, env []string) {
 	return path, append(os.Environ(), "PATH="+filepath.Dir(path))
 }
 
-// runAtTop runs a command at the top of the repository and returns what it used.
+// runAtTop runs a command at the top of the repository and returns what it
+// used.
 func runAtTop(t testing.TB, env []string, name string, args ...string) *syscall.Rusage {
 	t.Helper()
 	cmd := exec.Command(name, args...)

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/emit"
 )
 
-// errUndecided is what decide ends with, after its output, if lines are
-// missing.
+// errUndecided is the error of decide if lines are missing. It follows the
+// output.
 var errUndecided = errors.New("lines are missing")
 
 // runDecide prints what a person must say about the snapshot to, which came

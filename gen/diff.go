@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/diff"
 )
 
-// errBreak is what diff ends with, after its output, if programs that were
-// compiled for the old version can fail with the new one.
+// errBreak is the error of diff if programs that were compiled for the old
+// version can fail with the new one. It follows the output.
 var errBreak = errors.New("ABI break")
 
 // runDiff prints what changed from one snapshot to another. Each is a version

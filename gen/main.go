@@ -10,8 +10,8 @@
 //	go run ./gen decide A B                     what a person must say of B's new names
 //
 // It is run from the top of the repository, by go generate and make. The exit
-// status is 1 if check finds a difference, coverage something unexplained, diff an
-// ABI break or decide something undecided, and 2 for any other error.
+// status is 1 if check finds a difference, coverage something unexplained, diff
+// an ABI break or decide something undecided, and 2 for any other error.
 package main
 
 import (

@@ -34,8 +34,8 @@ func appendTo(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(read(t, path)+text), 0o600))
 }
 
-// changedInput scans changed headers and returns what the bindings are made from;
-// lines are added to the conventions.
+// changedInput scans changed headers and returns what the bindings are made
+// from; lines are added to the conventions.
 func changedInput(t *testing.T, dir, lines string) (emit.Input, error) {
 	t.Helper()
 	facts := filepath.Join(headertest.Top(t), "headers")
@@ -94,8 +94,9 @@ func TestOddHeaders(t *testing.T) {
 	oddSkeleton(t, in, out)
 }
 
-// oddSkeleton writes the skeleton of a library with the odd headers, which compiles,
-// too: the functions to a copy of the module, where it finds their declarations.
+// oddSkeleton writes the skeleton of a library with the odd headers, which
+// compiles, too: the functions to a copy of the module, where it finds their
+// declarations.
 func oddSkeleton(t *testing.T, in emit.Input, generated string) {
 	t.Helper()
 	module, top := t.TempDir(), headertest.Top(t)

@@ -17,9 +17,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/scan"
 )
 
-// runScan writes the snapshots of one version of the headers: that of the folder
-// facts, and of each in it that is about other libraries. A draft goes to a file
-// that is named, is of facts alone, and asks for no lines in the conventions.
+// runScan writes the snapshots of one version of the headers: that of the
+// folder facts, and of each in it that is about other libraries. A draft goes
+// to a file that is named, is of facts alone, and asks for no lines in the
+// conventions.
 func runScan(facts, headers, version, draft string) error {
 	if headers == "" || version == "" {
 		return errors.New("scan needs -headers and -version")

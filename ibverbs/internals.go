@@ -54,8 +54,8 @@ func (i deviceInternals) InitImported(raw *libibverbs.Context) {
 }
 
 // InitForeign makes a new Device one of a C device that its owner keeps open
-// until the Device is closed. Close calls closed instead of ibv_close_device(3).
-// OpenObjects does not list the Device.
+// until the Device is closed. Close calls closed instead of
+// ibv_close_device(3). OpenObjects does not list the Device.
 func (i deviceInternals) InitForeign(raw *libibverbs.Context, closed func() error) {
 	i.d.raw, i.d.vectors, i.d.destroy = raw, int(raw.NumCompVectors), closed
 	i.d.object.InitUnlisted(cString(raw.Device.Name[:]))

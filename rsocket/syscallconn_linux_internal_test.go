@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The smallest buffer that a socket can have, which net.core.wmem_default cannot
-// undercut, takes what a look shows.
+// The smallest buffer that a socket can have, which net.core.wmem_default
+// cannot undercut, takes what a look shows.
 func TestLookFits(t *testing.T) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)

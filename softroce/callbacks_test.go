@@ -23,8 +23,8 @@ import (
 
 func init() { hostPrograms["callbacks"] = callbacks }
 
-// A fault function and a writer of Capture may call whatever does not call RDMA,
-// may end their goroutine, and may start goroutines that call everything.
+// A fault function and a writer of Capture may call whatever does not call
+// RDMA, may end their goroutine, and may start goroutines that call everything.
 func TestCallbacksCallEverything(t *testing.T) {
 	for name := range callers {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +44,8 @@ type called struct {
 	packets int
 }
 
-// callers install a callback, which calls c.callback for each packet, and return
-// what ends it.
+// callers install a callback, which calls c.callback for each packet, and
+// return what ends it.
 var callers = map[string]func(c *called) (end func() error, err error){
 	"SetFaults": func(c *called) (func() error, error) {
 		softroce.SetFaults(func(p softroce.Packet) softroce.Fault {

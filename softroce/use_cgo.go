@@ -50,8 +50,8 @@ func Use(c Config) error {
 // f is called for one packet at a time, in the order in which they are sent,
 // and holds up the device meanwhile. f must return soon and must not call this
 // package or any RDMA function, nor wait for a goroutine that does. f may start
-// such a goroutine, for example to call SetFaults, which returns when f has. If f
-// ends its goroutine instead, as testing.T.FailNow does, the packet arrives.
+// such a goroutine, for example to call SetFaults, which returns when f has. If
+// f ends its goroutine instead, as testing.T.FailNow does, the packet arrives.
 func SetFaults(f func(Packet) Fault) {
 	if f == nil {
 		face.SetFaults(nil)

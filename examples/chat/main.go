@@ -6,8 +6,9 @@
 //	chat -name north -local 192.0.2.1
 //	chat -name south -local 192.0.2.2
 //
-// -local is an address of the network interface to use; without it, the system's
-// route to the group determines the interface, if there is one. Lines may be lost.
+// -local is an address of the network interface to use; without it, the
+// system's route to the group determines the interface, if there is one. Lines
+// may be lost.
 package main
 
 import (

@@ -172,8 +172,8 @@ func ask(ctx context.Context, server string, texts []string) error {
 	return nil
 }
 
-// await waits for the answer to a question, and skips repeated answers to earlier
-// ones.
+// await waits for the answer to a question, and skips repeated answers to
+// earlier ones.
 func await(ctx context.Context, answers *rdmacm.Receiver, number uint32) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

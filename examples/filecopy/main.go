@@ -133,8 +133,8 @@ func receive(ctx context.Context, address, path string) error {
 	return conn.Wait(ctx) // until the other end closes, after it has received the message
 }
 
-// parseSize returns the size of the file from the sender's private data, which can
-// have any content and length.
+// parseSize returns the size of the file from the sender's private data, which
+// can have any content and length.
 func parseSize(privateData []byte) (int64, error) {
 	if len(privateData) < 8 {
 		return 0, fmt.Errorf("private data of %d bytes holds no file size", len(privateData))

@@ -71,7 +71,8 @@ func openCUDA() (*cuda, error) {
 
 func (c *cuda) name() string { return c.description }
 
-// call makes a call on a thread that has the context, as CUDA keeps it for each thread.
+// call makes a call on a thread that has the context, as CUDA keeps it for each
+// thread.
 func (c *cuda) call(op string, f func() int32) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -97,7 +98,8 @@ func (c *cuda) alloc(size int) (address unsafe.Pointer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Otherwise a copy might begin before what another device has written is there.
+	// Otherwise a copy might begin before what another device has written is
+	// there.
 	on := uint32(1)
 	err = c.call("cuPointerSetAttribute", func() int32 { return c.pointerSetAttr(&on, cudaSyncMemops, address) })
 	if err != nil {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gpu moves data from the memory of one GPU to that of another, without a copy in the
-// host's memory: a client writes to a server's GPU. The server checks what it has got,
-// inverts every bit and sends it back, from GPU to GPU again.
+// Gpu moves data from the memory of one GPU to that of another, without a copy
+// in the host's memory: a client writes to a server's GPU. The server checks
+// what it has got, inverts every bit and sends it back, from GPU to GPU again.
 //
 //	gpu -listen 192.0.2.1:7471
 //	gpu -n 67108864 192.0.2.1:7471
 //
-// It opens NVIDIA's or AMD's library at run time, and is a module of its own, so that
-// Verbena does not depend on the package with which it does so. What a program of its own
-// needs is in memory.go, and in cuda.go or rocm.go.
+// It opens NVIDIA's or AMD's library at run time, and is a module of its own,
+// so that Verbena does not depend on the package with which it does so. What a
+// program of its own needs is in memory.go, and in cuda.go or rocm.go.
 package main
 
 import (
@@ -80,7 +80,8 @@ func serve(ctx context.Context, g gpu, address string, size int) error {
 	})
 }
 
-// answer offers GPU memory to a client, and answers what the client writes there.
+// answer offers GPU memory to a client, and answers what the client writes
+// there.
 func answer(ctx context.Context, g gpu, req *rdmacm.Request, size int) (err error) {
 	conn, err := req.Accept(ctx, nil)
 	if err != nil {

@@ -24,7 +24,8 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "192.0.2.1:7471 hello", "-listen :7471 hello", "-listen", "-n 0 192.0.2.1:7471", "-n 1073741825 192.0.2.1:7471")
 }
 
-// libraries builds the doubles of a maker's libraries, and has programs find them.
+// libraries builds the doubles of a maker's libraries, and has programs find
+// them.
 func libraries(t *testing.T, maker string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -41,7 +42,8 @@ func libraries(t *testing.T, maker string) {
 
 var makers = map[string]string{"NVIDIA": "an NVIDIA GPU", "AMD": "an AMD GPU"}
 
-// transfers runs a server, and a client for each number of bytes. The memory of all must be registered in the way.
+// transfers runs a server, and a client for each number of bytes. The memory of
+// all must be registered in the way.
 func transfers(t *testing.T, gpu, way string, sizes ...string) {
 	d := testdevice.Require(t)
 	server := process.StartMain(t, "-n", "300000", "-listen", d.IPv4.String()+":0")
@@ -58,7 +60,8 @@ func transfers(t *testing.T, gpu, way string, sizes ...string) {
 	require.Empty(t, server.Stderr())
 }
 
-// The kernel's udmabuf makes the DMA buffers of which the GPU memory of the doubles is.
+// The kernel's udmabuf makes the DMA buffers of which the GPU memory of the
+// doubles is.
 func TestDMABuf(t *testing.T) {
 	udmabuf.Require(t)
 	for maker, gpu := range makers {

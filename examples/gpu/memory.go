@@ -22,7 +22,8 @@ type gpu interface {
 	put(address unsafe.Pointer, from []byte) error
 	get(into []byte, address unsafe.Pointer) error
 
-	// export returns a DMA buffer that the memory is part of, and where it begins there.
+	// export returns a DMA buffer that the memory is part of, and where it
+	// begins there.
 	export(address unsafe.Pointer, size int) (fd int, offset uint64, err error)
 }
 
@@ -59,8 +60,9 @@ func newMemory(g gpu, pd *ibverbs.PD, size int, access ibverbs.AccessFlags) (*me
 	return m, nil
 }
 
-// register registers GPU memory as a DMA buffer, or else by its address, which the
-// kernel knows what to do with if the GPU's module for peer memory is loaded.
+// register registers GPU memory as a DMA buffer, or else by its address, which
+// the kernel knows what to do with if the GPU's module for peer memory is
+// loaded.
 func register(g gpu, pd *ibverbs.PD, address unsafe.Pointer, size int, access ibverbs.AccessFlags) (mr *ibverbs.MR, way string, err error) {
 	fd, offset, err := g.export(address, size)
 	if err == nil {
@@ -97,10 +99,12 @@ func pages(address unsafe.Pointer, size int) (begin uintptr, length uintptr) {
 // gpuPage is a size of which both makers' GPUs have whole pages.
 const gpuPage = 64 << 10
 
-// wholePages returns a size of whole pages of the GPU's, so that nothing else is in them.
+// wholePages returns a size of whole pages of the GPU's, so that nothing else
+// is in them.
 func wholePages(size int) uintptr { return (uintptr(size) + gpuPage - 1) &^ (gpuPage - 1) }
 
-// load opens a library, which comes with the named software, and sets each function to the one of that name.
+// load opens a library, which comes with the named software, and sets each
+// function to the one of that name.
 func load(library, software string, functions map[string]any) error {
 	handle, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {

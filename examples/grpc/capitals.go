@@ -72,7 +72,8 @@ func upper(ctx context.Context, client grpc.ClientConnInterface) (*texts, error)
 	return &texts{&grpc.GenericClientStream[wrapperspb.StringValue, wrapperspb.StringValue]{ClientStream: stream}}, nil
 }
 
-// turn sends a text and waits for what the server makes of it. If the server ends the call, Recv says why.
+// turn sends a text and waits for what the server makes of it. If the server
+// ends the call, Recv says why.
 func (s *texts) turn(text string) (string, error) {
 	if err := s.Send(wrapperspb.String(text)); err != nil && !errors.Is(err, io.EOF) {
 		return "", err

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Grpc is a gRPC server and client over RDMA: gRPC runs on the connections of package
-// rsocket as it does on TCP's. The client streams texts to the server, which streams
-// each back in capitals.
+// Grpc is a gRPC server and client over RDMA: gRPC runs on the connections of
+// package rsocket as it does on TCP's. The client streams texts to the server,
+// which streams each back in capitals.
 //
 //	grpc -listen 192.0.2.1:7471
 //	grpc 192.0.2.1:7471 hello world
 //
-// It is a module of its own, so that Verbena does not depend on gRPC. A program needs
-// what this one has in serve and ask: a listener, and a function that dials.
+// It is a module of its own, so that Verbena does not depend on gRPC. A program
+// needs what this one has in serve and ask: a listener, and a function that
+// dials.
 package main
 
 import (
@@ -116,9 +117,9 @@ func ask(ctx context.Context, address string, texts []string) (err error) {
 	return nil
 }
 
-// dialer dials for gRPC, and closes its connections at the end. gRPC does so, too, but
-// nobody can wait for that; and a program that exits with an open connection looks like
-// one that has died.
+// dialer dials for gRPC, and closes its connections at the end. gRPC does so,
+// too, but nobody can wait for that; and a program that exits with an open
+// connection looks like one that has died.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

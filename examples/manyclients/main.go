@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Manyclients connects a thousand clients to a server at the same time. They need
-// no threads of their own: goroutines wait for them.
+// Manyclients connects a thousand clients to a server at the same time. They
+// need no threads of their own: goroutines wait for them.
 //
 //	manyclients -listen 192.0.2.1:7471
 //	manyclients -n 1000 192.0.2.1:7471
@@ -154,8 +154,8 @@ func ask(ctx context.Context, conn *rdmacm.Conn, number uint32) error {
 	return nil
 }
 
-// each calls f with each number below n, up to atOnce of them at the same time. If
-// f returns an error, each makes no more calls and returns it.
+// each calls f with each number below n, up to atOnce of them at the same time.
+// If f returns an error, each makes no more calls and returns it.
 func each(n, atOnce int, f func(i int) error) error {
 	var next atomic.Int64
 	var running sync.WaitGroup

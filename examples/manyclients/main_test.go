@@ -24,7 +24,8 @@ func TestWrongArguments(t *testing.T) {
 	process.Misused(t, "", "-x", "-n many 192.0.2.1:7471", "192.0.2.1:7471 more", "-listen :7471 192.0.2.1:7471")
 }
 
-// The number of threads does not grow with the number of clients, at either end.
+// The number of threads does not grow with the number of clients, at either
+// end.
 func TestManyClients(t *testing.T) {
 	d, many := testdevice.Require(t), "200" // with Soft-RoCE in an emulated guest, a thousand take minutes
 	if testdevice.Soft() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Notify uses RDMA writes with immediate data as notifications: a writer puts
-// texts into a board's memory, and with each write tells the board where to look.
+// texts into a board's memory, and with each write tells the board where to
+// look.
 //
 //	notify -listen 192.0.2.1:7471
 //	notify 192.0.2.1:7471 first second

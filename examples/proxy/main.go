@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Proxy puts programs that know only TCP on RDMA. Two of them stand between a client
-// and a server: one takes the client's TCP connections and makes an RDMA connection to
-// the other for each, and that one a TCP connection to the server. Programs that use
-// package rsocket, or C's rsockets, need only one.
+// Proxy puts programs that know only TCP on RDMA. Two of them stand between a
+// client and a server: one takes the client's TCP connections and makes an RDMA
+// connection to the other for each, and that one a TCP connection to the
+// server. Programs that use package rsocket, or C's rsockets, need only one.
 //
 //	proxy -listen rdma:192.0.2.1:7471 -to tcp:127.0.0.1:6379     beside the server
 //	proxy -listen tcp:127.0.0.1:6379 -to rdma:192.0.2.1:7471     beside the client
 //
-// The end of one direction passes to the other side without the end of the other
-// direction, and so does a connection that breaks: neither side takes that for an
-// orderly end.
+// The end of one direction passes to the other side without the end of the
+// other direction, and so does a connection that breaks: neither side takes
+// that for an orderly end.
 package main
 
 import (

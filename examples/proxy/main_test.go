@@ -40,7 +40,8 @@ func pair(t *testing.T, server net.Addr) (address string, beside [2]*process.Pro
 	return beside[1].Prints(`listening on (\S+)\n`), beside
 }
 
-// stopAll interrupts the proxies, which had nothing to complain about until then.
+// stopAll interrupts the proxies, which had nothing to complain about until
+// then.
 func stopAll(t *testing.T, beside [2]*process.Process) {
 	t.Helper()
 	for _, p := range beside {
@@ -148,8 +149,8 @@ func TestHalfClose(t *testing.T) {
 	stopAll(t, beside)
 }
 
-// A connection that breaks on one side breaks on the other one, and does not look like
-// an orderly end there; the next one works.
+// A connection that breaks on one side breaks on the other one, and does not
+// look like an orderly end there; the next one works.
 func TestBroken(t *testing.T) {
 	ln, next := listen(t)
 	address, beside := pair(t, ln.Addr())
@@ -187,7 +188,8 @@ func TestNobody(t *testing.T) {
 	requireReset(t, address)
 }
 
-// requireReset requires that a connection to an address breaks, perhaps before it is seen to be made.
+// requireReset requires that a connection to an address breaks, perhaps before
+// it is seen to be made.
 func requireReset(t *testing.T, address string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -197,8 +199,8 @@ func requireReset(t *testing.T, address string) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// A proxy that is interrupted breaks its connections. So does one that dies, except that the
-// system may close its TCP connection in an orderly way.
+// A proxy that is interrupted breaks its connections. So does one that dies,
+// except that the system may close its TCP connection in an orderly way.
 func TestProxyEnds(t *testing.T) {
 	ln, next := listen(t)
 	for _, signal := range []os.Signal{os.Kill, os.Interrupt} {

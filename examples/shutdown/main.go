@@ -68,8 +68,8 @@ type server struct {
 	done        atomic.Int64 // requests
 }
 
-// serve serves clients until ctx ends, and then until they are gone. stop restores
-// the default behavior of signals.
+// serve serves clients until ctx ends, and then until they are gone. stop
+// restores the default behavior of signals.
 func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	ln, err := rdmacm.Listen(ctx, address, nil)
 	if err != nil {
@@ -77,7 +77,8 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	}
 	defer ln.Close()
 	fmt.Println("listening on", ln.Addr())
-	// Work that has begun continues after ctx ends, until the grace period is over.
+	// Work that has begun continues after ctx ends, until the grace period is
+	// over.
 	underWay, cutOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutOff(nil)
 	finished := make(chan error, 1)
@@ -105,8 +106,8 @@ func (s *server) serve(ctx context.Context, stop func(), address string) error {
 	return err
 }
 
-// answer does one client's requests. After ctx ends it begins no more requests and
-// says goodbye.
+// answer does one client's requests. After ctx ends it begins no more requests
+// and says goodbye.
 func (s *server) answer(ctx, underWay context.Context, req *rdmacm.Request) error {
 	var requests *rdmacm.Receiver
 	conn, err := req.Accept(underWay, &rdmacm.Config{Setup: func(c *rdmacm.Conn) (err error) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Table reads remote memory: the server holds a table of square roots, and tells
-// each client in its private data where the table is. Clients read rows without
-// the help of the server's program.
+// Table reads remote memory: the server holds a table of square roots, and
+// tells each client in its private data where the table is. Clients read rows
+// without the help of the server's program.
 //
 //	table -listen 192.0.2.1:7471
 //	table 192.0.2.1:7471 2 9 999

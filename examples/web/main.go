@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Web is an HTTP server and client over RDMA: net/http runs on the connections of
-// package rsocket as it does on TCP's, and so do TLS and HTTP/2.
+// Web is an HTTP server and client over RDMA: net/http runs on the connections
+// of package rsocket as it does on TCP's, and so do TLS and HTTP/2.
 //
 //	web -listen 192.0.2.1:7471 -dir /srv/www
 //	web http://192.0.2.1:7471/page.html
@@ -90,7 +90,8 @@ func serve(ctx context.Context, address, dir, cert, key string) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	// Shutdown returns when all connections are closed, so that this program may exit.
+	// Shutdown returns when all connections are closed, so that this program
+	// may exit.
 	return errors.Join(err, server.Shutdown(last))
 }
 
@@ -136,9 +137,9 @@ func getOne(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// dialer dials for a transport, and closes its connections at the end. The transport
-// does so, too, but nobody can wait for that; and a program that exits with an open
-// connection looks like one that has died.
+// dialer dials for a transport, and closes its connections at the end. The
+// transport does so, too, but nobody can wait for that; and a program that
+// exits with an open connection looks like one that has died.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

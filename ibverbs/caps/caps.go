@@ -4,8 +4,8 @@ package caps
 
 import "github.com/verbena-go/verbena/generated/libibverbs"
 
-// ODP describes on-demand paging (ibverbs.AccessOnDemand): which requests of each
-// transport may use memory that is not resident.
+// ODP describes on-demand paging (ibverbs.AccessOnDemand): which requests of
+// each transport may use memory that is not resident.
 type ODP struct {
 	General         libibverbs.OdpGeneralCaps
 	RC, UC, UD, XRC libibverbs.OdpTransportCapBits
@@ -43,7 +43,8 @@ type TagMatching struct {
 	MaxSGE              int // segments in one receive of the tag list
 }
 
-// CQModeration describes how far ibverbs.CQ.Moderate can delay completion events.
+// CQModeration describes how far ibverbs.CQ.Moderate can delay completion
+// events.
 type CQModeration struct {
 	MaxCount  uint16 // completions
 	MaxPeriod uint16 // microseconds

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package counter counts the completions of queue pairs on the device. This is
-// for programs that need to know how many requests have completed, and not which
-// ones: to know when a peer's data has arrived, say, or how many credits are
-// free. They read one number instead of polling a completion for each request.
+// for programs that need to know how many requests have completed, and not
+// which ones: to know when a peer's data has arrived, say, or how many credits
+// are free. They read one number instead of polling a completion for each
+// request.
 //
 // [Create] creates a [Counter], of requests or of bytes. [Counter.Attach] says
 // which operations of a queue pair it counts; call it before connecting the

@@ -51,7 +51,8 @@ func TestNotOpened(t *testing.T) {
 	}
 }
 
-// Neither Soft-RoCE nor the device in user space has memory of its own or handles, and both say so.
+// Neither Soft-RoCE nor the device in user space has memory of its own or
+// handles, and both say so.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
 	testdevice.NoLeaks(t)
@@ -108,8 +109,8 @@ func TestBufOfDevice(t *testing.T) {
 	require.True(t, errors.Is(err, syscall.ENODATA) || errors.Is(err, errors.ErrUnsupported), "%v", err)
 }
 
-// must fails the test for an error and returns the value, which it closes at the
-// end of the test.
+// must fails the test for an error and returns the value, which it closes at
+// the end of the test.
 func must[T interface{ Close() error }](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

@@ -130,8 +130,8 @@ func (dm *DM) ExportDMABuf() (fd int, err error) {
 }
 
 // Close frees the memory; see ibv_alloc_dm(3). While it has memory regions,
-// Close does nothing and returns an *[ibverbs.BusyError]. For memory from [Import], Close
-// leaves the original alone; see ibv_unimport_dm(3).
+// Close does nothing and returns an *[ibverbs.BusyError]. For memory from
+// [Import], Close leaves the original alone; see ibv_unimport_dm(3).
 func (dm *DM) Close() error {
 	return dm.self().Close(nil, func() error {
 		if dm.imported {

@@ -4,8 +4,8 @@
 // tells devices how to reach memory.
 //
 // Some devices have memory of their own, usually some kilobytes. The device
-// reads and writes it without crossing PCIe, so it suits what is small and often
-// used, such as counters that peers change by atomic operations. [Alloc]
+// reads and writes it without crossing PCIe, so it suits what is small and
+// often used, such as counters that peers change by atomic operations. [Alloc]
 // allocates it, as a [DM]. Programs copy to and from it, and register it for
 // work requests and peers:
 //
@@ -18,13 +18,13 @@
 // A [Buf] is memory of the host that the device's driver allocated, for a
 // confidential guest in which the device does not reach all memory.
 //
-// A [DMAHandle] has hints for PCIe, such as which processor uses a region of the
-// host's memory, so that the device writes to that processor's cache. Register
-// memory with it by passing [WithDMAHandle] to [ibverbs.PD.Register].
+// A [DMAHandle] has hints for PCIe, such as which processor uses a region of
+// the host's memory, so that the device writes to that processor's cache.
+// Register memory with it by passing [WithDMAHandle] to [ibverbs.PD.Register].
 //
 // Package ibverbs describes the lifetimes of objects. Close regions before the
-// objects here that they were registered with; [ibverbs.OpenObjects] lists those
-// that are open. Functions and methods may be called concurrently.
+// objects here that they were registered with; [ibverbs.OpenObjects] lists
+// those that are open. Functions and methods may be called concurrently.
 //
 // Few devices have memory or take hints, and a Buf needs rdma-core 64.
 // Otherwise, calls fail with an error matching errors.ErrUnsupported.

@@ -7,7 +7,8 @@
 // [ibverbs.QPTypeRawPacket] or [ibverbs.QPTypeUD]. It can also mark, drop,
 // count or decrypt them. [Create] creates a rule. [CreateRSSQP] creates a queue
 // pair that spreads packets over several work queues, each of which a goroutine
-// can serve; [CreateWQ] creates a work queue. A rule for UDP packets to one port:
+// can serve; [CreateWQ] creates a work queue. A rule for UDP packets to one
+// port:
 //
 //	rule, err := flow.Create(qp, flow.Config{Specs: []flow.Spec{
 //		flow.Ethernet{EtherType: flow.Exact[uint16](0x0800)},

@@ -15,8 +15,8 @@ import (
 // Spec is a part of a steering rule: a header to match, or an action on packets
 // that match. [Ethernet], [IPv4], [IPv4Ext], [IPv6], [TCP], [UDP], [ESP],
 // [VXLAN], [GRE] and [MPLS] match; [Tag], [Drop], [Count] and [Apply] act. Zero
-// fields match everything. A spec with Inner matches a header of the packet that
-// a tunnel carries; without, it matches the packet as it is on the wire.
+// fields match everything. A spec with Inner matches a header of the packet
+// that a tunnel carries; without, it matches the packet as it is on the wire.
 type Spec interface {
 	// put adds the spec to a rule for a device.
 	put(b *buffer, device *ibverbs.Device) error

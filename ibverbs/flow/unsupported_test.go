@@ -13,7 +13,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// Neither Soft-RoCE nor the device in user space has steering, actions, counters or work queues, and both say so.
+// Neither Soft-RoCE nor the device in user space has steering, actions,
+// counters or work queues, and both say so.
 func TestSteeringUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
 	testdevice.NoLeaks(t)
@@ -33,8 +34,8 @@ func TestSteeringUnsupported(t *testing.T) {
 	}
 }
 
-// must fails the test for an error and returns the value, which it closes at the
-// end of the test.
+// must fails the test for an error and returns the value, which it closes at
+// the end of the test.
 func must[T interface{ Close() error }](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

@@ -197,9 +197,9 @@ func (wq *WQ) Close() error {
 
 // PostRecv posts the batch's receives in one call of C and returns how many it
 // posted, which is all of them unless it fails. If a receive cannot be posted,
-// the error is an *[ibverbs.PostError]. The batch can be changed or posted again
-// at once. Memory regions must stay open until the receives that use them have
-// completed.
+// the error is an *[ibverbs.PostError]. The batch can be changed or posted
+// again at once. Memory regions must stay open until the receives that use them
+// have completed.
 func (wq *WQ) PostRecv(b *ibverbs.RecvBatch) (int, error) {
 	if wq == nil {
 		return 0, wq.self().Use()

@@ -4,8 +4,9 @@
 // how fast it is, and whether it is InfiniBand or Ethernet.
 //
 // QueryPort and QueryInfo of package ibverbs return its types. A [State] says
-// whether a port can carry data, and a [PhysState] what its cable does. The rate
-// of a port is that of one lane, its [Speed], times the lanes of its [Width]:
+// whether a port can carry data, and a [PhysState] what its cable does. The
+// rate of a port is that of one lane, its [Speed], times the lanes of its
+// [Width]:
 //
 //	port, err := device.QueryPort(1)
 //	if err != nil {

@@ -12,7 +12,8 @@ import (
 // the values, such as MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW.
 type Flags = libmlx5.ContextFlags
 
-// Attr describes an adapter. What the adapter or the library does not tell is 0.
+// Attr describes an adapter. What the adapter or the library does not tell
+// is 0.
 type Attr struct {
 	Flags Flags
 

@@ -60,7 +60,7 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 		d.mlx5, err = libmlx5.QpExFromIbvQpEx(ex)
 	}
 	if err == nil && d.mlx5 == nil {
-		err = cerr.Argument("mlx5dv_qp_ex_from_ibv_qp_ex", "", cerr.InvalidAs(syscall.EOPNOTSUPP, "the library has none for a new queue pair"))
+		err = cerr.Argument("mlx5dv_qp_ex_from_ibv_qp_ex", "", cerr.InvalidAs(syscall.EOPNOTSUPP, "libmlx5 offers no extended interface for this queue pair"))
 	}
 	if err != nil {
 		return nil, errors.Join(err, verbs.Close())
@@ -68,8 +68,8 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 	return d, nil
 }
 
-// Verbs returns the initiator as package ibverbs knows it: for its events and its
-// state. It is nil for a nil DCI.
+// Verbs returns the initiator as package ibverbs knows it: for its events and
+// its state. It is nil for a nil DCI.
 func (d *DCI) Verbs() *ibverbs.QP {
 	if d == nil {
 		return nil
@@ -80,7 +80,7 @@ func (d *DCI) Verbs() *ibverbs.QP {
 // Close destroys the initiator, as [ibverbs.QP.Close] does.
 func (d *DCI) Close() error { return d.Verbs().Close() }
 
-// DCIPath is what an initiator is started with.
+// DCIPath is the path that DCI.Start gives an initiator.
 type DCIPath struct {
 	Port          int
 	PKeyIndex     int
@@ -156,17 +156,17 @@ type Target struct {
 	AH     *ibverbs.AH
 	Num    uint32 // DCT.Num
 	Key    uint64 // DCTConfig.Key
-	Stream uint16 // that the request is of, if the initiator has streams
+	Stream uint16 // stream of the request, if the initiator has streams
 }
 
 // Request is a send request.
 type Request struct {
 	Op       Op
-	ID       uint64 // of the completion
+	ID       uint64 // ID of its completion
 	Flags    ibverbs.SendFlags
 	To       Target
-	Remote   ibverbs.RemoteBuffer // of Write, WriteImm and Read
-	Imm      uint32               // of SendImm and WriteImm, in the host's byte order
+	Remote   ibverbs.RemoteBuffer // for Write, WriteImm and Read
+	Imm      uint32               // for SendImm and WriteImm, in the host's byte order
 	Segments []ibverbs.Segment
 }
 

@@ -17,8 +17,8 @@ import (
 
 const opCreate = "mlx5dv_create_qp"
 
-// create returns what creates the C object, with attributes that the driver alone
-// knows.
+// create returns what creates the C object, with attributes that the driver
+// alone knows.
 func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 	return func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := libmlx5.CreateQp(pd.Device().Raw(), attr, mlx5)
@@ -75,7 +75,7 @@ func (d *DCT) Num() uint32 {
 // Close destroys the target, as [ibverbs.QP.Close] does.
 func (d *DCT) Close() error { return d.Verbs().Close() }
 
-// DCTPath is what a target is started with.
+// DCTPath is the path that DCT.Start gives a target.
 type DCTPath struct {
 	Port        int
 	PKeyIndex   int
@@ -83,9 +83,9 @@ type DCTPath struct {
 	Access      ibverbs.AccessFlags // what initiators may do with memory
 	MinRNRTimer time.Duration       // how long an initiator waits for a receive; 0 means 0.64 ms
 
-	// From is how the target answers: its SGIDIndex, HopLimit, TrafficClass and SL
-	// count. Its DGID is nobody's, but says that there is a global route, which
-	// RoCE needs: set it to the port's own GID, for example.
+	// From is the path of the target's answers. Only SGIDIndex, HopLimit,
+	// TrafficClass and SL are used. A DGID that is not zero requests a global
+	// route, which RoCE needs: set it to the port's own GID, for example.
 	From ibverbs.AHAttr
 }
 

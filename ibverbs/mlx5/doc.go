@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mlx5 makes queue pairs for the Dynamically Connected transport (DC) of
-// NVIDIA's ConnectX-4 and later adapters, and tells what an adapter can do.
+// Package mlx5 makes queue pairs for the Dynamically Connected transport (DC)
+// of NVIDIA's ConnectX-4 and later adapters, and tells what an adapter can do.
 //
-// DC is reliable and ordered as reliable connections are, but nobody connects:
-// an initiator (DCI) names the target of each request, by an address handle and
-// the target's number and key, and the adapter connects the two for as long as
-// requests go there. One target (DCT) takes what any number of initiators send.
-// So a program talks to thousands of peers with a handful of queue pairs.
+// DC is reliable and ordered as reliable connections are, but without
+// connecting: an initiator (DCI) names the target of each request, by an
+// address handle and the target's number and key, and the adapter connects the
+// two for as long as requests go there. One target (DCT) takes what any number
+// of initiators send. So a program talks to thousands of peers with a handful
+// of queue pairs.
 //
 //	dct, err := mlx5.CreateDCT(pd, mlx5.DCTConfig{CQ: cq, SRQ: srq, Key: key})
 //	...
@@ -27,7 +28,7 @@
 // another driver, calls fail with an error matching errors.ErrUnsupported.
 // Package generated/libmlx5 has all of the library's functions.
 //
-// No adapter was at hand when this was written: it was tested with a library
-// in the place of libmlx5.so.1 that writes down what it is called with, and what
+// No adapter was at hand when this was written: it was tested with a library in
+// the place of libmlx5.so.1 that writes down what it is called with, and what
 // it is called with was compared with rdma-core's and Linux's sources.
 package mlx5

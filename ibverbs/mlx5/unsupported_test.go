@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// A device of another driver says so, by the library of this one; and so does the
-// device in user space, which has none.
+// A device of another driver says so, by the library of this one; and so does
+// the device in user space, which has none.
 func TestUnsupported(t *testing.T) {
 	found := testdevice.RequireSoftware(t)
 	testdevice.NoLeaks(t)
@@ -36,8 +36,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// must fails the test for an error and returns the value, which it closes at the
-// end of the test.
+// must fails the test for an error and returns the value, which it closes at
+// the end of the test.
 func must[T interface{ Close() error }](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

@@ -18,9 +18,9 @@ import (
 
 // ExportDevice returns the open device as a file that another process can
 // import. Send the file over a Unix socket (SCM_RIGHTS) or pass it through exec
-// (exec.Cmd.ExtraFiles); the other process calls [ImportDevice]. The caller must
-// close the file. A device in user space, which no other process can use, fails
-// with errors.ErrUnsupported.
+// (exec.Cmd.ExtraFiles); the other process calls [ImportDevice]. The caller
+// must close the file. A device in user space, which no other process can use,
+// fails with errors.ErrUnsupported.
 func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 	o := sibling.ObjectOf(device)
 	if err := o.Use(); err != nil {
@@ -28,7 +28,7 @@ func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 	}
 	defer o.Done()
 	if device.Raw().CmdFd < 0 {
-		return nil, fmt.Errorf("export %s: it has no file, so that its process alone can use it: %w", device.Name(), errors.ErrUnsupported)
+		return nil, fmt.Errorf("export %s: the device has no file descriptor to export: %w", device.Name(), errors.ErrUnsupported)
 	}
 	fd, err := netpoll.Dup(int(device.Raw().CmdFd))
 	if err != nil {

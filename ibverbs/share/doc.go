@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package share lets processes share an open device and its objects. A process
-// can then use memory that another one has registered, and create queue pairs in
-// the other's protection domain: several processes can serve one large region
-// that was registered once.
+// can then use memory that another one has registered, and create queue pairs
+// in the other's protection domain: several processes can serve one large
+// region that was registered once.
 //
 // One process exports, the other imports. A device is exported as a file, which
 // must be passed on, and domains and regions as numbers, which can be sent in

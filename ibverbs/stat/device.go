@@ -31,14 +31,15 @@ type Port struct {
 	// Rate is how much the link carries, in bits per second. For a device that is
 	// software it says nothing.
 	Rate int64 `json:"rate_bits_per_second"`
-	// Lifespan is for how long the kernel keeps values of hw_counters before it asks
-	// the device again. It is 0 if there are no hw_counters.
+	// Lifespan is for how long the kernel keeps values of hw_counters before it
+	// asks the device again. It is 0 if there are no hw_counters.
 	Lifespan time.Duration `json:"lifespan_nanoseconds"`
 	Counters []Counter     `json:"counters"`
 }
 
 // Counter returns the port's counter of the name, and whether there is one. A
-// name that several groups have is taken from the first: Standard, then Hardware.
+// name that several groups have is taken from the first: Standard, then
+// Hardware.
 func (p Port) Counter(name string) (Counter, bool) {
 	i := slices.IndexFunc(p.Counters, func(c Counter) bool { return c.Name == name })
 	if i < 0 {
@@ -47,8 +48,8 @@ func (p Port) Counter(name string) (Counter, bool) {
 	return p.Counters[i], true
 }
 
-// Sysfs is where the kernel's sysfs is mounted. In a container, that of the host
-// may be elsewhere.
+// Sysfs is where the kernel's sysfs is mounted. In a container, that of the
+// host may be elsewhere.
 type Sysfs string
 
 // Default is where systems mount sysfs.
@@ -60,8 +61,8 @@ func Devices() ([]Device, error) { return Default.Devices() }
 // Devices returns the devices with their counters, in the order of their names:
 // none where the kernel has no RDMA. The kernel may ask each device for its
 // counters, but nothing here waits for anything else. A device that is removed
-// meanwhile is left out. If one cannot be read, the others are returned with the
-// error. It may be called concurrently.
+// meanwhile is left out. If one cannot be read, the others are returned with
+// the error. It may be called concurrently.
 func (s Sysfs) Devices() ([]Device, error) {
 	names, err := s.names()
 	if err != nil {
@@ -100,8 +101,8 @@ func (s Sysfs) path(of ...string) string {
 	return filepath.Join(append([]string{string(s), "class", "infiniband"}, of...)...)
 }
 
-// Device returns the device of the name with its counters. If there is none, the
-// error matches fs.ErrNotExist.
+// Device returns the device of the name with its counters. If there is none,
+// the error matches fs.ErrNotExist.
 func (s Sysfs) Device(name string) (Device, error) {
 	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
 		return Device{}, fmt.Errorf("stat: %q is no name of a device: %w", name, fs.ErrNotExist)

@@ -3,11 +3,12 @@
 // Package stat tells what RDMA devices have counted, and which processes have
 // objects on them: for programs that watch a machine.
 //
-// [Devices] reads the counters of all devices and ports from the kernel's sysfs,
-// those of InfiniBand's performance management (counters), those of the driver
-// (hw_counters), and those of the kernel's connection manager. Each [Counter] has
-// the kernel's name; if that is known here, it also has a unit and a description.
-// Data is in bytes. As any user can read them, a program needs no privileges:
+// [Devices] reads the counters of all devices and ports from the kernel's
+// sysfs, those of InfiniBand's performance management (counters), those of the
+// driver (hw_counters), and those of the kernel's connection manager. Each
+// [Counter] has the kernel's name; if that is known here, it also has a unit
+// and a description. Data is in bytes. As any user can read them, a program
+// needs no privileges:
 //
 //	devices, err := stat.Devices()
 //	if err != nil {

@@ -27,14 +27,14 @@ type Resources struct {
 	ConnectionIDs     []ConnectionID     `json:"connection_ids"`
 }
 
-// Owner is who has made an object: a process, or a part of the kernel. It is
-// zero if the thread that has made the object has ended: the kernel then does not
-// know the process any more.
+// Owner is the process, or the part of the kernel, that has made an object. It
+// is zero if the thread that has made the object has ended: the kernel then no
+// longer knows the process.
 type Owner struct {
 	PID     int    `json:"pid,omitempty"`     // 0 for the kernel
 	Program string `json:"program,omitempty"` // the name of the process, as ps shows it; empty if it has ended meanwhile
-	// Thread is the ID of the thread of the process that has made the object. The
-	// kernel tells this one, and iproute2's rdma prints it as the pid.
+	// Thread is the ID of the thread that has made the object. The kernel reports
+	// this ID, and rdma(8) prints it as the pid.
 	Thread int    `json:"thread,omitempty"`
 	Kernel string `json:"kernel,omitempty"` // the part of the kernel, such as ib_core; empty for a process
 }
@@ -99,9 +99,9 @@ type ConnectionID struct {
 // AllResources returns the objects that this process may see on the devices of
 // its network namespace: those of processes in its PID namespace and, in the
 // first PID namespace, those of the kernel. Any user may ask. Objects that come
-// or go meanwhile may be missing, or there without what they belong to. It waits
-// for the kernel only, and may be called concurrently. Where the kernel has no
-// RDMA there are none; elsewhere than on Linux, the error matches
+// or go meanwhile may be missing, or there without what they belong to. It
+// waits for the kernel only, and may be called concurrently. Where the kernel
+// has no RDMA there are none; elsewhere than on Linux, the error matches
 // errors.ErrUnsupported.
 func AllResources() (Resources, error) {
 	all, err := readResources()
@@ -170,7 +170,7 @@ func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, on
 // processes are those of threads that were looked up.
 type processes map[int]Owner
 
-// owner returns who has made an object.
+// owner returns the owner of an object.
 func (p processes) owner(a netlink.Attributes) Owner {
 	pid, is := a.Uint32(nldev.AttrPID)
 	if !is {
@@ -243,7 +243,8 @@ func (p processes) connectionID(device string, a netlink.Attributes) (Connection
 // value returns the value of an attribute, 0 if it is not there.
 func value[T any](v T, _ bool) T { return v }
 
-// pointer returns a pointer to the value of an attribute, nil if it is not there.
+// pointer returns a pointer to the value of an attribute, nil if it is not
+// there.
 func pointer[T any](v T, is bool) *T {
 	if !is {
 		return nil
@@ -251,8 +252,8 @@ func pointer[T any](v T, is bool) *T {
 	return &v
 }
 
-// The kernel's numbers of types and states. They are those of its own enums, not
-// of verbs, as are the names, which rdma prints too.
+// The kernel's numbers of types and states. They are those of its own enums,
+// not of verbs, as are the names, which rdma prints too.
 var (
 	qpTypes = map[uint8]string{
 		0: "SMI", 1: "GSI", 2: "RC", 3: "UC", 4: "UD", 5: "RAW_IPV6", 6: "RAW_ETHERTYPE", 8: "RAW_PACKET", 9: "XRC_INI", 10: "XRC_TGT", 255: "DRIVER",

@@ -49,8 +49,8 @@ type Handle struct {
 	handle uint32
 }
 
-// Batch is a list of operations on the tag list of a shared receive queue, which
-// is posted in one call. Make it once and use it again, like an
+// Batch is a list of operations on the tag list of a shared receive queue,
+// which is posted in one call. Make it once and use it again, like an
 // [ibverbs.SendBatch]. It must not be used concurrently.
 type Batch struct {
 	ops      []libibverbs.OpsWr // all that there is room for

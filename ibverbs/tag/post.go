@@ -19,8 +19,8 @@ const opPost = "ibv_post_srq_ops"
 // and returns how many it posted, which is all of them unless it fails; see
 // ibv_post_srq_ops(3). If an operation cannot be posted, the error is an
 // *[ibverbs.PostError]. The batch can be changed or posted again at once.
-// Signaled operations complete on the queue of [ibverbs.SRQConfig.CQ], and so do
-// messages, whose tag is in [ibverbs.WC.TMInfo].
+// Signaled operations complete on the queue of [ibverbs.SRQConfig.CQ], and so
+// do messages, whose tag is in [ibverbs.WC.TMInfo].
 //
 // Post fails with an error matching errors.ErrUnsupported if the queue is not
 // of type [ibverbs.SRQTypeTagMatching].

@@ -43,8 +43,8 @@ func TestUnsupported(t *testing.T) {
 	require.NoError(t, cq.Close(), "nothing is left on it")
 }
 
-// must fails the test for an error and returns the value, which it closes at the
-// end of the test.
+// must fails the test for an error and returns the value, which it closes at
+// the end of the test.
 func must[T interface{ Close() error }](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()

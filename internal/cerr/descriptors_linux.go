@@ -7,8 +7,8 @@ import "syscall"
 // mostCounted bounds how many descriptors are looked at one by one.
 const mostCounted = 1 << 20
 
-// descriptors returns how many files this process has open and may have open. It
-// opens none, as it may have to do without.
+// descriptors returns how many files this process has open and may have open.
+// It opens none, as it may have to do without.
 func descriptors() (open, most int, ok bool) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -59,8 +59,8 @@ func (m machine) unknown() string { return "" }
 // again when it has failed for want of another.
 const spareDescriptors = 16
 
-// openFiles returns a hint if this process can open few more files, or none. Other
-// looks at files then see nothing.
+// openFiles returns a hint if this process can open few more files, or none.
+// Other looks at files then see nothing.
 func (m machine) openFiles() string {
 	open, most, ok := m.descriptors()
 	if !ok || open < most-spareDescriptors {
@@ -259,8 +259,8 @@ func GroupHint(device string) string {
 	return ofMachine(func(m machine) string { return m.group(device, "hca_object") })
 }
 
-// WithFiles adds a hint to an error of the system that matches syscall.EMFILE, if
-// this process can open few more files, or none.
+// WithFiles adds a hint to an error of the system that matches syscall.EMFILE,
+// if this process can open few more files, or none.
 func WithFiles(err error) error {
 	if !errors.Is(err, syscall.EMFILE) {
 		return err

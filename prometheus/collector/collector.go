@@ -20,8 +20,8 @@ import (
 type Config struct {
 	// Sysfs is where the kernel's sysfs is mounted; empty means stat.Default.
 	Sysfs stat.Sysfs
-	// NoResources leaves out the objects of programs. The kernel lists each of them
-	// for every scrape, which takes milliseconds for a thousand.
+	// NoResources leaves out the objects of programs. The kernel lists each of
+	// them for every scrape, which takes milliseconds for a thousand.
 	NoResources bool
 	// NoSoft leaves out the devices in user space, of package softroce, that
 	// programs of this user have in this network namespace. Each program has one;
@@ -29,7 +29,8 @@ type Config struct {
 	// Those of VERBENA_NETWORK are shown alone, if that is set.
 	NoSoft bool
 	// OnError, if not nil, is called with what could not be read; the page then
-	// lacks that, and rdma_collector_success is 0. Scrapes may call it concurrently.
+	// lacks that, and rdma_collector_success is 0. Scrapes may call it
+	// concurrently.
 	OnError func(error)
 }
 
@@ -266,8 +267,8 @@ func collectResources(to chan<- prometheus.Metric, all stat.Resources) {
 	}
 }
 
-// program returns the label for an owner. The kernel's parts are in brackets, as
-// ps shows them.
+// program returns the label for an owner. The kernel's parts are in brackets,
+// as ps shows them.
 func program(o stat.Owner) string {
 	if o.Kernel != "" {
 		return "[" + o.Kernel + "]"
@@ -275,5 +276,6 @@ func program(o stat.Owner) string {
 	return o.Program
 }
 
-// label returns a label's value for the name of anything. Prometheus insists on UTF-8.
+// label returns a label's value for the name of anything. Prometheus insists on
+// UTF-8.
 func label(name string) string { return strings.ToValidUTF8(name, "?") }

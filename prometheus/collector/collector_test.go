@@ -180,7 +180,8 @@ func TestResources(t *testing.T) {
 	}}, strings.NewReader(objectsPage)))
 }
 
-// In the guest of tests/vm, the page has its device, and the kernel's own objects on it.
+// In the guest of tests/vm, the page has its device, and the kernel's own
+// objects on it.
 func TestGuest(t *testing.T) {
 	if os.Getenv("RDMA_VM") == "" {
 		t.Skip("runs in tests/vm's guest, with its device")

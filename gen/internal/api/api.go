@@ -157,8 +157,8 @@ type Export struct {
 	Node string `json:"node"`
 }
 
-// Over returns the declarations of a and of what a stands on. One that both have
-// is that of a.
+// Over returns the declarations of a and of what a stands on. One that both
+// have is that of a.
 func (a *API) Over(below *API) *API {
 	return &API{
 		Version:    a.Version,

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Version is a release of rdma-core, number by number; 59 and 59.0 are the same.
+// Version is a release of rdma-core, number by number; 59 and 59.0 are the
+// same.
 type Version []int
 
 // ParseVersion reads a version such as 65.0.

@@ -14,8 +14,8 @@ import (
 )
 
 // TestSnapshot proves with every compiler that is installed that each fact of
-// the snapshot is right: in the real headers, and in the C declarations that the
-// bindings are compiled with.
+// the snapshot is right: in the real headers, and in the C declarations that
+// the bindings are compiled with.
 func TestSnapshot(t *testing.T) {
 	top := headertest.Top(t)
 	a, err := api.Load(filepath.Join(top, "headers", "api", "65.0.json"))

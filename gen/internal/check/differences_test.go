@@ -113,7 +113,7 @@ func TestDifferences(t *testing.T) {
 		},
 		{
 			"macro that is a pointer", func(a *api.API) { a.Macros[1].Value, a.Macros[1].Type = 0, "int" },
-			[]string{"NOBODY value: snapshot 0, compiler -1", "NOBODY type: snapshot int, compiler void *"},
+			[]string{"NOTHING value: snapshot 0, compiler -1", "NOTHING type: snapshot int, compiler void *"},
 		},
 		{
 			"alias", func(a *api.API) { a.Aliases[0].Target = "level" },

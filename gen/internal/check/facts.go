@@ -25,16 +25,16 @@ func (k Kind) String() string {
 	return [...]string{"layouts", "members", "values", "prototypes"}[k]
 }
 
-// Fact is one thing that the snapshot says and a compiler can confirm.
+// Fact is a statement of the snapshot that a compiler can confirm.
 type Fact struct {
 	Kind   Kind
 	Header string
-	Macro  bool   // only declarations that have rdma-core's macros can tell
+	Macro  bool   // whether only declarations with rdma-core's macros can confirm it
 	Name   string // struct ibv_qp_cap size
 	Want   string // 20
 
-	claim   string // C expression: whether it is so
-	show    string // C expression whose type tells what is so instead
+	claim   string // C expression that is true if the fact holds
+	show    string // C expression whose type shows the actual value
 	pointer bool   // with that type's pointee
 }
 

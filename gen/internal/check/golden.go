@@ -17,8 +17,8 @@ import (
 )
 
 // Golden keeps the layouts that the tests of the generated packages compare
-// with Go's: PACKAGE.layout has them all, for amd64, and PACKAGE.ARCH.layout the
-// lines that are different for another architecture, where there are any.
+// with Go's: PACKAGE.layout has them all, for amd64, and PACKAGE.ARCH.layout
+// the lines that are different for another architecture, where there are any.
 type Golden struct {
 	Dir    string
 	API    *api.API

@@ -89,7 +89,8 @@ func parts(t *api.Type) []*api.Type {
 }
 
 // reference returns a pointer to t in C, since the qualifiers of t itself would
-// not be compared. Those of a function must not be: gcc has them for attributes.
+// not be compared. Those of a function must not be: gcc has them for
+// attributes.
 func reference(t *api.Type) string {
 	if t.Kind == api.Func {
 		return t.C("")

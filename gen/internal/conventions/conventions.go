@@ -102,7 +102,7 @@ var Base = []*Library{
 	},
 }
 
-// Table is the whole file.
+// Table is the content of the file.
 type Table struct {
 	Libraries []*Library // that are bound; none: those of Base
 	Headers   []*Header

@@ -66,8 +66,8 @@ func missing(a *api.API, known *conventions.Table) []string {
 	return out
 }
 
-// headerLine has the library that the header's folder tells. What nothing
-// includes cannot be bound.
+// headerLine returns the line of a header, with the library that its folder
+// suggests. A header that is not included cannot be bound.
 func headerLine(h *api.Header) string {
 	switch {
 	case !h.Included:

@@ -250,7 +250,8 @@ func TestTextErrors(t *testing.T) {
 	require.Equal(t, "UNKNOWN EVENT", ours.texts["rdma_event_str"][-2])
 }
 
-// FuzzParseTexts checks that no text panics, and that what is read has a version.
+// FuzzParseTexts checks that no text panics, and that what is read has a
+// version.
 func FuzzParseTexts(f *testing.F) {
 	f.Add([]byte(firstLine + "65.0 return\nrdma_event_str -2 UNKNOWN EVENT\n"))
 	f.Add([]byte(firstLine))

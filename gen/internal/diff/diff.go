@@ -63,7 +63,7 @@ type comparer struct {
 	byKind   map[Kind][]Change
 }
 
-// severity is what a change does to programs.
+// severity is the effect of a change on programs.
 type severity int
 
 const (
@@ -101,7 +101,7 @@ func (c *comparer) headers() {
 	})
 }
 
-// header notes that a declaration is found elsewhere.
+// header records that a declaration has moved to another header.
 func (c *comparer) header(name, from, to string) {
 	if from != to {
 		c.add(source, Change{

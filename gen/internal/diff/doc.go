@@ -14,17 +14,17 @@
 //
 // The rules, with what they rest on:
 //
-//   - A header that is added is compatible; one that is gone breaks the source of
-//     programs that include it.
+//   - A header that is added is compatible; one that is gone breaks the source
+//     of programs that include it.
 //   - A function that is added is compatible, whether exported or inline. One
 //     that is removed is a break if it was exported and the library does not
-//     export it under its node any more; while it does, programs start, and only
-//     the source breaks. A snapshot that was made without the libraries does not
-//     tell, and counts as one whose library does not. An inline function was
-//     compiled into the program, so its removal breaks the source only, and a
-//     change of its body nothing. An exported one that turns inline is a break
-//     unless the library still exports it. One that turns from inline to
-//     exported is compatible.
+//     export it under its node any more; while it does, programs start, and
+//     only the source breaks. A snapshot that was made without the libraries
+//     does not tell, and counts as one whose library does not. An inline
+//     function was compiled into the program, so its removal breaks the source
+//     only, and a change of its body nothing. An exported one that turns inline
+//     is a break unless the library still exports it. One that turns from
+//     inline to exported is compatible.
 //   - An ELF version node that changes or is lost is a break: the program asks
 //     for the symbol with the node that it was linked with. A snapshot in which
 //     no function has a node was made without the libraries and says nothing.
@@ -37,9 +37,9 @@
 //     move, vanish, or change to a type of another form are breaks, and so are
 //     a smaller size, another alignment, and a struct that turns opaque.
 //   - A struct that grows at its end is a break where that is visible: if it is
-//     passed by value, or held in an array. Programs also have arrays of it where
-//     a function, or another struct, has a pointer to it beside a number of
-//     elements, which the names of both tell: sg_list and num_sge. Not if an
+//     passed by value, or held in an array. Programs also have arrays of it
+//     where a function, or another struct, has a pointer to it beside a number
+//     of elements, which the names of both tell: sg_list and num_sge. Not if an
 //     exported function returns it, since the library then allocates each by
 //     itself, nor if the function is told the size. If other members follow it
 //     in another struct, these move, which is a break of that struct. For all

@@ -33,7 +33,7 @@ func hasNodes(a *api.API) bool {
 	return len(a.Undeclared) > 0 || slices.ContainsFunc(a.Functions, func(f *api.Function) bool { return f.Node != "" })
 }
 
-// removed says what it does that the headers do not have f any more.
+// removed returns the effect of the removal of f from the headers.
 func (c *comparer) removed(f *api.Function) (severity, string) {
 	node := c.leftNode(f.Name)
 	switch {
@@ -111,7 +111,8 @@ func (c *comparer) node(name string, a, b *api.Function) {
 
 func prototype(f *api.Function) string { return f.Type.C(f.Name) }
 
-// declaration is what a reader wants to know of a function.
+// declaration returns the prototype of a function, with its body or version
+// node.
 func declaration(f *api.Function) string {
 	if f.Inline != nil {
 		return prototype(f) + ", " + body(f)
@@ -122,7 +123,7 @@ func declaration(f *api.Function) string {
 	return prototype(f)
 }
 
-// body says what an inline function does.
+// body describes the body of an inline function.
 func body(f *api.Function) string {
 	switch {
 	case f.Inline.Call == "":

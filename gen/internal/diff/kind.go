@@ -2,7 +2,7 @@
 
 package diff
 
-// Kind says what changed.
+// Kind is the kind of a change.
 type Kind string
 
 // The kinds, as they stand in the JSON output.

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/api"
 )
 
-// noValue is the type of a macro that has none: a function-like one, or one that
-// stands for other text.
+// noValue is the type of a macro that has none: a function-like one, or one
+// that stands for other text.
 const noValue = "no value"
 
 func (c *comparer) macros() {

@@ -62,9 +62,9 @@ func isNamed(name string) func(*api.Type) bool {
 // number matches the names that the headers give to a number of elements.
 var number = regexp.MustCompile(`^(num|nr|n)_\w+$|^max_?\w+$|^n[a-z]+s$|^nsge$|(cnt|count)$`)
 
-// counted says which function, or which struct, has a pointer to a struct beside
-// a number of them, so that programs have arrays of it. What a function of the
-// library returns is allocated there, one by one.
+// counted says which function, or which struct, has a pointer to a struct
+// beside a number of them, so that programs have arrays of it. What a function
+// of the library returns is allocated there, one by one.
 func (c *comparer) counted(name string) string {
 	is := isNamed(name)
 	for _, f := range c.from.Functions {

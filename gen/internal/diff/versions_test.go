@@ -24,9 +24,9 @@ func load(t testing.TB, version string) *api.API {
 	return a
 }
 
-// TestGolden has the output for the two versions that docs/proof/header-upgrade.md
-// is about, and for the way back, which breaks nearly everything that can
-// break.
+// TestGolden has the output for the two versions that
+// docs/proof/header-upgrade.md is about, and for the way back, which breaks
+// nearly everything that can break.
 func TestGolden(t *testing.T) {
 	for _, pair := range [][2]string{{"44.0", "65.0"}, {"65.0", "44.0"}} {
 		r := Compare(load(t, pair[0]), load(t, pair[1]))

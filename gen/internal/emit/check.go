@@ -59,7 +59,7 @@ func (p *pkg) fail(format string, args ...any) {
 	}
 }
 
-// results says for each class what a function of it returns.
+// results has the results of functions of each class.
 var results = map[conventions.Class]string{
 	conventions.Void:    "void",
 	conventions.Pointer: "a pointer", conventions.Interior: "a pointer",
@@ -103,7 +103,7 @@ func (p *pkg) checkFunction(f *function) {
 	}
 }
 
-// isOut reports whether something that Go returns can come through t.
+// isOut reports whether a result of the Go function can come through t.
 func isOut(t *api.Type) bool {
 	if t.Kind != api.Pointer || t.Elem.Const {
 		return false
@@ -147,8 +147,8 @@ func (p *pkg) checkMembers(kind, path string, members []*api.Member) {
 // exported is what the name of anything must be that Go programs can use.
 var exported = regexp.MustCompile(`^[A-Z][0-9A-Za-z_]*$`)
 
-// claims are the names of a package or of one type, each with the C name that it
-// comes from.
+// claims are the names of a package or of one type, each with the C name that
+// it comes from.
 type claims map[string]string
 
 // claim fails if two C names give the same Go name, and if one gives none.
@@ -164,7 +164,7 @@ func (p *pkg) claim(in claims, name, c string) {
 	}
 }
 
-// ours are the package's names that come from no declaration.
+// ours has the package's names that come from no declaration.
 var ours = []string{
 	"Be16", "NewBe16", "Be32", "NewBe32", "Be64", "NewBe64", "PthreadMutex", "PthreadCond",
 	"TestLayout", "TestUnions", "TestEnums", "FuzzEnums", "TestStubs",

@@ -59,7 +59,7 @@ func (p *pkg) doc(f *function) string {
 	return b.String()
 }
 
-// how says what the function is in its header.
+// how returns the kind of the function in its header.
 func (f *function) how() string {
 	switch {
 	case f.Inline != nil:
@@ -70,7 +70,8 @@ func (f *function) how() string {
 	return "a function of"
 }
 
-// pointers says which pointers may be nil, and which C keeps.
+// pointers returns the sentences about pointers that may be nil or that C
+// keeps.
 func (f *function) pointers() string {
 	var text string
 	for _, set := range []struct {
@@ -99,7 +100,7 @@ func (f *function) named(cNames []string, want func(param) bool) []string {
 	return names
 }
 
-// history says since when there is the function, and where to read on.
+// history returns the release that added the function, and its manual page.
 func (p *pkg) history(f *function) string {
 	var words []string
 	release := p.Since.Release("func", f.Name())
@@ -117,8 +118,9 @@ func (p *pkg) history(f *function) string {
 	return strings.Join(words, " ")
 }
 
-// sinceSentence and sinceClause say which release added something, at the end
-// of a paragraph or of a short comment; nothing of what was always there.
+// sinceSentence and sinceClause return the release that added something, for
+// the end of a paragraph or of a short comment. They return "" for what was
+// always there.
 func sinceSentence(release string) string {
 	if release == "" {
 		return ""

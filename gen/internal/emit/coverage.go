@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 )
 
-// ErrUnexplained is what Coverage finds wrong.
+// ErrUnexplained reports a declaration that is neither bound nor explained.
 var ErrUnexplained = errors.New("neither bound nor explained")
 
 // share is how many declarations of a kind are bound, and of how many.
@@ -91,7 +91,8 @@ func (r *report) note(kind int, header, name string, bound bool, why string) {
 // Coverage writes, as Markdown, how much of each header is bound, and why the
 // rest is not. What counts as bound is read from the generated code. The first
 // input knows of every header. It returns ErrUnexplained if a declaration is
-// neither bound nor explained, and another error if the bindings cannot be made.
+// neither bound nor explained, and another error if the bindings cannot be
+// made.
 func Coverage(inputs []Input, w io.Writer) error {
 	r := &report{bound: map[string]bool{}, shares: map[string]*[kinds]share{}}
 	for _, in := range inputs {

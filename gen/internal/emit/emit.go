@@ -164,7 +164,8 @@ func (in Input) Home(header string) string {
 // pointers.
 func (p *pkg) findOpaque() {
 	visit := func(at api.Finding) func(*api.Type) {
-		// Prefixes tell the library's opaque structs from libc's and another library's. libibverbs refers to none of libc.
+		// Prefixes tell the library's opaque structs from libc's and another
+		// library's. libibverbs refers to none of libc.
 		all := p.verbs == nil && p.Home(at.Header) == p.name
 		return func(t *api.Type) {
 			name, ok := t.Tag("struct")

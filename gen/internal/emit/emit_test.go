@@ -19,7 +19,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/golden"
 )
 
-// load reads what the bindings are made from, anew so that a test may change it.
+// load reads what the bindings are made from, anew so that a test may change
+// it.
 func load(t testing.TB) Input {
 	t.Helper()
 	in, err := Load(filepath.Join(headertest.Top(t), "headers"))
@@ -285,8 +286,8 @@ func TestCoverageRefuses(t *testing.T) {
 	require.ErrorContains(t, Coverage([]Input{in}, new(bytes.Buffer)), "ibv_gone")
 }
 
-// TestCoverage proves that docs/proof/coverage.md is what the report says, and that
-// nothing is left out without a reason.
+// TestCoverage proves that docs/proof/coverage.md is what the report says, and
+// that nothing is left out without a reason.
 func TestCoverage(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Coverage(loadAll(t), &b))
@@ -334,7 +335,8 @@ func TestCoverageReports(t *testing.T) {
 	}
 }
 
-// TestCoverageNamesHeaders has each header of the packages in one of the tables.
+// TestCoverageNamesHeaders has each header of the packages in one of the
+// tables.
 func TestCoverageNamesHeaders(t *testing.T) {
 	in := load(t)
 	var b bytes.Buffer

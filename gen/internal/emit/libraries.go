@@ -14,9 +14,10 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/conventions"
 )
 
-// Programs that are not Go find the skeleton's functions in shared libraries of the names that they are linked
-// to. Each of these is written here in C, with the version nodes of the real one: it passes calls on to
-// the library that has the skeleton.
+// Programs that are not Go find the skeleton's functions in shared libraries
+// with the names that they are linked to. This file writes each of these in C,
+// with the version nodes of the real one. It passes calls on to the library
+// that has the skeleton.
 
 //go:embed c/library.c.tmpl
 var librarySource string
@@ -27,8 +28,9 @@ var providerSource string
 //go:embed c/library.map.tmpl
 var libraryMap string
 
-// privateNodes are for a function that ibv_devinfo takes from libibverbs although no header declares it. The number in
-// the node's name changes with the release.
+// privateNodes starts the names of version nodes of a function that ibv_devinfo
+// takes from libibverbs although no header declares it. The number that follows
+// changes with the release.
 const privateNodes = "IBVERBS_PRIVATE_"
 
 // node is a version node of a library.
@@ -79,7 +81,8 @@ func Libraries(in Input, dir string) error {
 	return nil
 }
 
-// nodes returns the version nodes of what the library exports, each with the one before it.
+// nodes returns the version nodes of the library's exports, each with the node
+// before it.
 func (s *skeleton) nodes() []node {
 	nodes := map[string][]string{}
 	for _, f := range s.Versioned() {
@@ -91,13 +94,14 @@ func (s *skeleton) nodes() []node {
 	return chain(nodes)
 }
 
-// Versioned returns the functions that some snapshot has a node of. No program is linked to another one.
+// Versioned returns the functions with a node in some snapshot. Programs are
+// linked to no others.
 func (s *skeleton) Versioned() []*provided {
 	return s.which(func(f *provided) bool { return f.owner == "" && s.nodeOf(f) != "" })
 }
 
-// nodeOf returns the version node of a function: the newest snapshot's, which may have been made without the library,
-// or else that of one before it.
+// nodeOf returns the version node of a function, from the newest snapshot that
+// has one. A snapshot that was made without the library has none.
 func (s *skeleton) nodeOf(f *provided) string {
 	for _, snapshot := range slices.Backward(s.Snapshots) {
 		for _, known := range snapshot.Functions {
@@ -109,10 +113,12 @@ func (s *skeleton) nodeOf(f *provided) string {
 	return ""
 }
 
-// undeclared is what a library exports although no header declares it, with the line that defines it.
+// undeclared is a function that a library exports although no header declares
+// it, with the line that defines it.
 type undeclared struct{ Name, Node, Text string }
 
-// Undeclared returns what programs call of it. What is left out converts the structs of kernels before Linux 2.6.20.
+// Undeclared returns the undeclared functions that programs call. It leaves out
+// those that convert structs of kernels before Linux 2.6.20.
 func (s *skeleton) Undeclared() []undeclared {
 	if s.verbs != nil {
 		return nil
@@ -137,7 +143,8 @@ func (s *skeleton) Undeclared() []undeclared {
 	return all
 }
 
-// privateNodes returns the nodes with that name of the releases from the oldest snapshot's to the newest one's.
+// privateNodes returns the private nodes of the releases from the oldest
+// snapshot's to the newest snapshot's.
 func (s *skeleton) privateNodes() []string {
 	if s.verbs != nil {
 		return nil

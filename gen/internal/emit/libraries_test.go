@@ -34,7 +34,8 @@ func TestLibrariesUnchanged(t *testing.T) {
 	require.Len(t, have, len(entries), "there are files that gen does not make")
 }
 
-// Each function has the node under which programs look for it, in a chain from the oldest to the newest.
+// Each function has the node under which programs look for it, in a chain from
+// the oldest to the newest.
 func TestNodes(t *testing.T) {
 	all, err := packages(load(t))
 	require.NoError(t, err)
@@ -61,8 +62,8 @@ func TestNodes(t *testing.T) {
 	require.Empty(t, chain(nil))
 }
 
-// A snapshot that was made without the libraries takes the nodes of those before it; a function that none of them has is
-// not there.
+// A snapshot that was made without the libraries takes the nodes of those
+// before it; a function that none of them has is not there.
 func TestLibrariesWithoutNodes(t *testing.T) {
 	dir := t.TempDir()
 	without := func(a *api.API) *api.API {

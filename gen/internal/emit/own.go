@@ -19,7 +19,7 @@ func ownSource(name string) string {
 	return string(text)
 }
 
-// notWritten is why a function is not bound that could be.
+// notWritten is the reason for a function that could be bound but is not.
 const notWritten = "inline with logic of its own: the C function of ours is not written yet"
 
 // Written reports whether the C function of our own for an inline function is

@@ -16,8 +16,8 @@ import (
 
 // The skeleton is the other side of the stubs: a library that has the functions
 // which they look up, and the operations of the objects that it makes. What
-// posts, polls or only looks into an object is C, by hand; everything else calls a
-// function of Go's.
+// posts, polls or only looks into an object is C, by hand; everything else
+// calls a function of Go's.
 
 const facePkg = module + "/softroce/internal/face"
 
@@ -30,7 +30,7 @@ var skeletonSource string
 //go:embed c/own_skeleton.c
 var ownSkeleton string
 
-// skeleton is one library of it.
+// skeleton is one library of the skeleton.
 type skeleton struct {
 	*pkg
 	file, typ string // of the Go struct with the functions
@@ -38,7 +38,8 @@ type skeleton struct {
 	tables    []table
 }
 
-// provided is a function that the skeleton has: an exported one, or an operation.
+// provided is a function that the skeleton has: an exported one, or an
+// operation.
 type provided struct {
 	*function
 	C     string // its name in C
@@ -121,7 +122,8 @@ func (f *function) staysInC() bool {
 	return f.Class == conventions.Interior || f.Class == conventions.String || f.isOwn()
 }
 
-// isOwn reports whether there is a C function for it, and for the skeleton alone.
+// isOwn reports whether there is a C function for it, and for the skeleton
+// alone.
 func (f *function) isOwn() bool {
 	return strings.Contains(ownSkeleton, " soft_"+f.Name()+"(") || strings.Contains(ownSkeleton, "*soft_"+f.Name()+"(")
 }

@@ -38,8 +38,8 @@ func TestSkeletonUnchanged(t *testing.T) {
 	require.Len(t, skeletons, len(entries), "there are files that gen does not make")
 }
 
-// TestSkeletonIsWhole looks for everything that the stubs look up, and for every
-// operation that they call.
+// TestSkeletonIsWhole looks for everything that the stubs look up, and for
+// every operation that they call.
 func TestSkeletonIsWhole(t *testing.T) {
 	in := load(t)
 	all, err := packages(in)
@@ -77,8 +77,8 @@ func TestSkeletonIsWhole(t *testing.T) {
 	require.Greater(t, operations, 70)
 }
 
-// TestDataPathStaysInC proves that no function that the stubs call without being
-// ready for it calls Go: that would end the program.
+// TestDataPathStaysInC proves that no function that the stubs call without
+// being ready for it calls Go: that would end the program.
 func TestDataPathStaysInC(t *testing.T) {
 	all, err := packages(load(t))
 	require.NoError(t, err)

@@ -48,7 +48,8 @@ func (s *skeleton) Here() []*provided {
 	return s.which(func(f *provided) bool { return !f.inC || s.here(f) })
 }
 
-// here reports whether a function that stays in C is in the skeleton's own file.
+// here reports whether a function that stays in C is in the skeleton's own
+// file.
 func (s *skeleton) here(f *provided) bool {
 	return f.isOwn() || slices.ContainsFunc(s.Texts(), func(t text) bool { return t.provided == f })
 }
@@ -222,8 +223,9 @@ func (s *skeleton) field(fn *provided) jen.Code {
 	return t.Params(jen.Int(), errno)
 }
 
-// address reports whether Go gets a pointer as a number: what the library keeps may be
-// gone when it is looked at, and a context need not be the address of anything.
+// address reports whether Go gets a pointer as a number: what the library keeps
+// may be gone when it is looked at, and a context need not be the address of
+// anything.
 func (f *provided) address(param param) bool {
 	return param.t.Kind == api.Pointer && param.t.Elem.IsVoid() && slices.Contains(f.Keeps, param.cName)
 }
@@ -269,7 +271,8 @@ func (s *skeleton) rawResults(fn *provided) jen.Code {
 	return jen.Int64()
 }
 
-// without are the values of functions without errors where 0 would say too much.
+// without are the values of functions without errors where 0 would say too
+// much.
 var without = map[string]int{"ibv_get_device_index": -1}
 
 // forward returns the statements that call the struct's function.
@@ -344,7 +347,8 @@ func (s *skeleton) goTest(f *jen.File) {
 		})
 }
 
-// stubOf returns the bindings' function that calls fn, nil if there is none yet.
+// stubOf returns the bindings' function that calls fn, nil if there is none
+// yet.
 func (s *skeleton) stubOf(fn *provided) jen.Code {
 	name := ""
 	for _, f := range s.bound() {

@@ -131,9 +131,9 @@ func (p *pkg) isForeign(t *api.Type) bool {
 }
 
 // wire returns the type with which a value goes into a stub. Memory without a
-// type is passed as bytes: cgo refuses a pointer to memory that has, anywhere in
-// the same object of Go's, pointers that are not pinned, unless the pointer's type
-// says that C gets none of them.
+// type is passed as bytes: cgo refuses a pointer to memory that has, anywhere
+// in the same object of Go's, pointers that are not pinned, unless the
+// pointer's type says that C gets none of them.
 func (p *pkg) wire(t *api.Type) string {
 	if t.Kind == api.Pointer {
 		if t.Elem.IsVoid() {

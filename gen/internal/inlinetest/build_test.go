@@ -42,7 +42,8 @@ var sourceFiles = []string{"real", "libibverbs", "librdmacm", "state", "fakes", 
 
 // build compiles the program in dir, with a copy of the generated stubs that
 // change may edit, and options for what is generated. That is compiled without
-// optimisation, which could leave out a NULL that the headers' functions follow.
+// optimisation, which could leave out a NULL that the headers' functions
+// follow.
 func build(t *testing.T, dir string, change func(generated string), options ...string) (program string) {
 	t.Helper()
 	headers, compiler, top := headertest.Dir(t, "65.0"), cc(t), headertest.Top(t)

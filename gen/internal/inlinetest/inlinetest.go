@@ -78,8 +78,8 @@ func newGenerator(in emit.Input) *generator {
 }
 
 // pointee returns what t points to, nil for no pointer. ibv_query_port's
-// prototype names a struct that nobody has, to catch callers that bypass its
-// macro.
+// prototype names a struct that does not exist, to catch callers that bypass
+// its macro.
 func pointee(t *api.Type) *api.Type {
 	if t.Kind != api.Pointer {
 		return nil

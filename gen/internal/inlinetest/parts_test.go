@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-go/verbena/gen/internal/headertest"
 )
 
-// TestPart compares the functions of our own for mlx5dv.h with the header's, over
-// the same fakes in place of the library.
+// TestPart compares the functions of our own for mlx5dv.h with the header's,
+// over the same fakes in place of the library.
 func TestPart(t *testing.T) {
 	headers, compiler, top := headertest.Dir(t, "65.0"), cc(t), headertest.Top(t)
 	dir := t.TempDir()

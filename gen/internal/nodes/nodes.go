@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes finds in the libraries the ELF version node of each
-// function, such as IBVERBS_1.15: the name under which a program that was linked
-// asks for it, and the mark of the release that added it.
+// Package nodes finds in the libraries the ELF version node of each function,
+// such as IBVERBS_1.15: the name under which a program that was linked asks for
+// it, and the mark of the release that added it.
 package nodes
 
 import (
@@ -70,10 +70,10 @@ func read(path string, nodes map[string]string) error {
 }
 
 // Record writes the nodes into a snapshot, and the functions that are exported
-// and not declared as such. The error joins the functions that the headers declare
-// and the libraries have not, or not for programs, unless the conventions say
-// that they are not bound, and those of the library that another package opens; a
-// draft is not checked.
+// and not declared as such. The error joins the functions that the headers
+// declare and the libraries have not, or not for programs, unless the
+// conventions say that they are not bound, and those of the library that
+// another package opens; a draft is not checked.
 func Record(a *api.API, nodes map[string]string, known *conventions.Table, draft bool) error {
 	declared := map[string]bool{}
 	for _, f := range a.Functions {
@@ -128,8 +128,8 @@ func unexported(known *conventions.Table) string {
 	return "neither " + strings.Join(names, " nor ") + " exports under a version node"
 }
 
-// belongs reports whether a node such as IBVERBS_1.15 is of the library that the
-// header's package opens.
+// belongs reports whether a node such as IBVERBS_1.15 is of the library that
+// the header's package opens.
 func belongs(node string, header *conventions.Header) bool {
 	library, _, _ := strings.Cut(node, "_")
 	return header != nil && header.Package == "lib"+strings.ToLower(library)

@@ -147,8 +147,8 @@ func (s *scanner) addFunction(n cc.Node, f *api.Function) {
 	}
 }
 
-// convention rejects a function of which the conventions do not know. One that a
-// later version has turned into a macro is explained as that.
+// convention rejects a function of which the conventions do not know. One that
+// a later version has turned into a macro is explained as that.
 func (s *scanner) convention(n cc.Node, f *api.Function) {
 	known := s.known.Funcs[f.Name]
 	if known == nil && s.known.Macros[f.Name] != "" {

@@ -70,8 +70,8 @@ func (s *scanner) unvalued(at problem, name, header string) {
 	s.api.Unvalued = append(s.api.Unvalued, &api.Unvalued{Name: name, Header: header})
 }
 
-// explained rejects a macro that the conventions do not explain. One that stands
-// in front of a function changes what a C program calls.
+// explained rejects a macro that the conventions do not explain. One that
+// stands in front of a function changes what a C program calls.
 func (s *scanner) explained(at problem, name string) {
 	if s.known.Macros[name] == "" {
 		s.rejectAt(at, "the macro %s has no value; add to the conventions a line such as: macro %s skip=\"why\"", name, name)

@@ -68,8 +68,8 @@ func (s *scanner) members(header string, u *cc.StructOrUnionSpecifier) []*api.Me
 }
 
 // memberNode returns where the member stands that a path such as ibv_send_wr.wr
-// leads to, or nil. What is in an anonymous struct or union counts as a member of
-// the outer one.
+// leads to, or nil. What is in an anonymous struct or union counts as a member
+// of the outer one.
 func (s *scanner) memberNode(path string) cc.Node {
 	tag, path, _ := strings.Cut(path, ".")
 	st := s.structs["struct "+tag]

@@ -33,9 +33,9 @@ type translation struct {
 	files                 *files
 }
 
-// translate has cc preprocess, parse and type-check the headers. It also returns
-// where the macros are that cannot be evaluated, which the AST lacks, and the
-// files that were opened.
+// translate has cc preprocess, parse and type-check the headers. It also
+// returns where the macros are that cannot be evaluated, which the AST lacks,
+// and the files that were opened.
 func translate(opts Options, include string) (*cc.AST, map[string]problem, []string, error) {
 	predefined, err := os.ReadFile(filepath.Join(opts.Shim, "predefined.h"))
 	if err != nil {

@@ -45,8 +45,8 @@ func (t *Table) Check(all []*api.API, others ...*api.API) error {
 }
 
 // Missing returns the names that need a line and have none, each with the line
-// that is right if no release lies between the snapshots. Those of others do not
-// count.
+// that is right if no release lies between the snapshots. Those of others do
+// not count.
 func (t *Table) Missing(all []*api.API, others ...*api.API) (names []api.Name, lines []string, err error) {
 	snapshots, err := parse(all, others)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package batchmem allocates the memory of batches: requests and their segments,
-// outside Go's heap, where C reads them directly.
+// Package batchmem allocates the memory of batches: requests and their
+// segments, outside Go's heap, where C reads them directly.
 package batchmem
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sibling holds what the packages in the directories below ibverbs
-// share: the lifetimes of the objects of ibverbs, and the ways in which it makes
-// errors.
+// share: the lifetimes of the objects of ibverbs, and the ways in which it
+// makes errors.
 package sibling
 
 import (

@@ -118,8 +118,8 @@ func (o *options) export(ctx context.Context, stderr io.Writer) error {
 	}), stderr)
 }
 
-// patience is how long a client may take to ask, and a page to be finished after
-// an interrupt.
+// patience is how long a client may take to ask, and a page to be finished
+// after an interrupt.
 const patience = 10 * time.Second
 
 func serve(ctx context.Context, address string, c prometheus.Collector, stderr io.Writer) error {
@@ -129,7 +129,8 @@ func serve(ctx context.Context, address string, c prometheus.Collector, stderr i
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// Two counters of a driver whose names look alike to Prometheus cost one of them, not the page.
+		// Two counters of a driver whose names look alike to Prometheus cost
+		// one of them, not the page.
 		ErrorHandling: promhttp.ContinueOnError, ErrorLog: log.New(stderr, name+": ", 0),
 	}))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

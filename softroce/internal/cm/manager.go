@@ -25,7 +25,8 @@ type Config struct {
 	// best random.
 	GUID uint64
 	// Scale multiplies Linux's times; 0 means DefaultScale. With Scale 1, a
-	// message is repeated after 4 to 6 seconds, and a peer is unreachable after 98.
+	// message is repeated after 4 to 6 seconds, and a peer is unreachable
+	// after 98.
 	Scale float64
 }
 

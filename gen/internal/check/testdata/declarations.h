@@ -16,7 +16,7 @@ enum {
 };
 
 #define LIMIT 0x8000000000000000ULL
-#define NOBODY ((void *)-1)
+#define NOTHING ((void *)-1)
 #define VERT GREEN
 #define tint color
 
