@@ -18,7 +18,6 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/testutil/process"
 	"github.com/verbena-go/verbena/rdmacm"
-	"github.com/verbena-go/verbena/rsocket"
 )
 
 // A program that can open no more files hears so from whatever opens one,
@@ -65,8 +64,6 @@ func opener(args []string) error {
 			},
 			"Dial":              func() (interface{ Close() error }, error) { return rdmacm.Dial(context.Background(), args[2], nil) },
 			"NewEventChannel":   func() (interface{ Close() error }, error) { return rdmacm.NewEventChannel() },
-			"rsocket.Listen":    func() (interface{ Close() error }, error) { return rsocket.Listen("rdma", here) },
-			"rsocket.Dial":      func() (interface{ Close() error }, error) { return rsocket.Dial("rdma", args[1]+":1") },
 			"Open":              func() (interface{ Close() error }, error) { return ibverbs.Open(args[0]) },
 			"CreateCompChannel": func() (interface{ Close() error }, error) { return device.CreateCompChannel() },
 		} {
@@ -88,7 +85,7 @@ func opener(args []string) error {
 			_ = f.Close()
 		}
 	}
-	for _, call := range []string{"Listen", "ListenDatagram", "Dial", "NewEventChannel", "rsocket.Listen", "rsocket.Dial", "Open", "CreateCompChannel"} {
+	for _, call := range []string{"Listen", "ListenDatagram", "Dial", "NewEventChannel", "Open", "CreateCompChannel"} {
 		if failed[call] == 0 {
 			return fmt.Errorf("%s does not say that files are wanting", call)
 		}
