@@ -31,10 +31,10 @@ import (
 type Conn struct {
 	queues
 	config      Config
-	receiver    *Receiver   // with Config.MessageSize, or nil
-	receiving   atomic.Bool // a Receive runs
-	byVerbs     bool        // VerbsQP: the queue pair was created without librdmacm
-	movesQP     bool        // the Conn changes the queue pair's state, not librdmacm and the kernel
+	receiver    *Receiver      // with Config.MessageSize, or nil
+	receiving   atomic.Bool    // a Receive runs
+	byVerbs     bool           // VerbsQP: the queue pair was created without librdmacm
+	movesQP     bool           // the Conn changes the queue pair's state, not librdmacm and the kernel
 	privateData []byte         // guarded by mu, because Setup may have shared the connection
 	peerData    []byte         // guarded by mu too
 	local, peer netip.AddrPort // guarded by mu too

@@ -104,8 +104,8 @@ func ibPath(raw *libibverbs.PathData) IBPath {
 }
 
 // SetIBPaths sets the paths to the peer, of which Linux uses the first whose
-// Flags are those of a connection. Call it instead of ResolveRoute, also with IP
-// addresses. EventRouteResolved follows. See rdma_set_option(3).
+// Flags are those of a connection. Call it instead of ResolveRoute, also with
+// IP addresses. EventRouteResolved follows. See rdma_set_option(3).
 func (id *ID) SetIBPaths(paths ...IBPath) error {
 	if len(paths) == 0 {
 		return cerr.Refuse("rdma_set_option", id.name(), "no path")

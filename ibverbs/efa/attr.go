@@ -10,16 +10,16 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 )
 
-// Caps are what an adapter can do; they are combined with |.
+// Caps are capabilities of an adapter, combined with |.
 type Caps = libefa.DeviceCaps
 
-// What adapters can do.
+// The capabilities of adapters.
 const (
 	CapRDMARead             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RDMA_READ
-	CapRNRRetry             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RNR_RETRY // a sender waits for a receive to be posted
+	CapRNRRetry             Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RNR_RETRY // a sender retries until the peer has posted a receive
 	CapCQWithSGID           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID
 	CapRDMAWrite            Caps = libefa.EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE
-	CapUnsolicitedWriteRecv Caps = libefa.EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV // WriteImm needs no receive
+	CapUnsolicitedWriteRecv Caps = libefa.EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV // a WriteImm takes no receive
 	CapCQInDMABuf           Caps = libefa.EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF
 	CapCompletionCounters   Caps = libefa.EFADV_DEVICE_ATTR_CAPS_COMP_CNTR
 )
@@ -29,13 +29,13 @@ type Attr struct {
 	MaxSendWR, MaxRecvWR   int // posted requests of a queue pair
 	MaxSendSGE, MaxRecvSGE int // segments of a request
 	InlineSize             int // bytes of inline data of a request
-	MaxRDMASize            int // bytes of an RDMA read or write; 0 if the adapter has neither
+	MaxRDMASize            int // bytes of an RDMA read or write; 0 means neither is supported
 	Caps                   Caps
 }
 
-// Query returns what the adapter can do; see efadv_query_device(3). It is also
-// the way to learn whether a device is an Elastic Fabric Adapter: for another
-// one, the error matches errors.ErrUnsupported.
+// Query returns the limits and capabilities of an adapter; see
+// efadv_query_device(3). If the device is not an Elastic Fabric Adapter, the
+// error matches errors.ErrUnsupported.
 func Query(device *ibverbs.Device) (Attr, error) {
 	o := sibling.ObjectOf(device)
 	if err := o.Use(); err != nil {
@@ -52,8 +52,8 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	}, nil
 }
 
-// Number returns the number by which the adapter knows an address handle, which
-// it also gives in completions of receives; see efadv_query_ah(3).
+// Number returns the adapter's number for an address handle; see
+// efadv_query_ah(3). Completions of receives name their sender by it.
 func Number(ah *ibverbs.AH) (uint16, error) {
 	o := sibling.ObjectOf(ah)
 	if err := o.Use(); err != nil {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package efa makes queue pairs for Scalable Reliable Datagrams (SRD), the
-// transport of AWS's Elastic Fabric Adapter, and tells what the adapter can do.
+// transport of AWS's Elastic Fabric Adapter, and returns the adapter's limits.
 //
-// An SRD queue pair sends to any number of peers, each named by an address
-// handle, the number of its queue pair and its key, as with unreliable
-// datagrams; but messages arrive, and a completion says so. They may arrive in
-// another order than they were sent in. A message may be as long as a packet,
-// RDMA reads and writes may be as long as [Attr].MaxRDMASize.
+// An SRD queue pair sends to any number of peers. As with unreliable datagrams,
+// an address handle, the number of the peer's queue pair and its key name the
+// peer. Unlike these, messages are acknowledged: a completion without an error
+// means that the message has arrived. Messages may arrive out of order. A
+// message fits into one packet; an RDMA read or write has at most
+// [Attr].MaxRDMASize bytes.
 //
 //	qp, err := efa.CreateQP(pd, efa.QPConfig{SendCQ: cq, RecvCQ: cq, SendQueue: 64, RecvQueue: 64})
 //	...
@@ -18,12 +19,12 @@
 // Receives are posted, and completions polled, with package ibverbs, on
 // [QP.Verbs] and on completion queues of [ibverbs.Device.CreateCQ].
 //
-// The functions are those of libefa.so.1, which comes with rdma-core. It is
-// opened with the first call. Without it, without cgo, and on a device of
-// another driver, calls fail with an error matching errors.ErrUnsupported.
-// Package generated/libefa has all of the library's functions.
+// The package calls libefa.so.1, a part of rdma-core, and opens it with the
+// first call. Without the library, without cgo, and on a device of another
+// driver, calls fail with an error matching errors.ErrUnsupported. Package
+// generated/libefa has all of the library's functions.
 //
-// No adapter was at hand when this was written: it was tested with a library
-// in the place of libefa.so.1 that writes down what it is called with, and what
-// it is called with was compared with rdma-core's sources.
+// The package has not run on an adapter. Its tests replace libefa.so.1 by a
+// library that records the arguments of each call, which were compared with
+// rdma-core's sources.
 package efa

@@ -16,7 +16,8 @@ import (
 // QPFlags are options of a new queue pair; combine them with |.
 type QPFlags = libefa.QpFlags
 
-// The options of a new queue pair. [Query] says whether the adapter has them.
+// The options of a new queue pair. [Attr].Caps tells which the adapter
+// supports.
 const (
 	UnsolicitedWriteRecv QPFlags = libefa.EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV // a peer's WriteImm takes no receive
 	InlineWrite          QPFlags = libefa.EFADV_QP_FLAGS_INLINE_WRITE
@@ -30,11 +31,11 @@ type QPConfig struct {
 	SignalAll                  bool
 	Flags                      QPFlags
 
-	// RDMA is whether the queue pair posts reads and writes. The adapter must
-	// have CapRDMARead and CapRDMAWrite then.
+	// RDMA lets the queue pair post reads and writes. The adapter must then
+	// have CapRDMARead and CapRDMAWrite.
 	RDMA bool
 
-	ServiceLevel uint8 // 0 is every adapter's
+	ServiceLevel uint8 // every adapter supports 0
 }
 
 // QP is an SRD queue pair. Its methods may be called concurrently.
@@ -70,8 +71,8 @@ func CreateQP(pd *ibverbs.PD, config QPConfig) (*QP, error) {
 	return qp, nil
 }
 
-// Verbs returns the queue pair as package ibverbs knows it: for receives,
-// events and its state. It is nil for a nil QP.
+// Verbs returns the underlying queue pair, for receives, events and the state.
+// It returns nil for a nil QP.
 func (qp *QP) Verbs() *ibverbs.QP {
 	if qp == nil {
 		return nil
@@ -90,17 +91,16 @@ func (qp *QP) Num() uint32 {
 // Close destroys the queue pair, as [ibverbs.QP.Close] does.
 func (qp *QP) Close() error { return qp.Verbs().Close() }
 
-// Path is what a queue pair is started with.
+// Path holds the attributes that QP.Start sets.
 type Path struct {
 	Port      int
 	PKeyIndex int
-	QKey      uint32 // that senders must know
+	QKey      uint32 // key that senders must give
 	SendPSN   uint32 // number of the first packet, 24 bits
 }
 
-// Start moves the queue pair from the reset state to ready to send, in three
-// calls of ibv_modify_qp(3). Receives may be posted before, in the init state
-// and later.
+// Start moves the queue pair from the reset state to ready to send, by three
+// calls of ibv_modify_qp(3).
 func (qp *QP) Start(path Path) error {
 	for _, step := range []struct {
 		attr ibverbs.QPAttr
@@ -120,10 +120,10 @@ func (qp *QP) Start(path Path) error {
 	return nil
 }
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op = libibverbs.WrOpcode
 
-// What requests do. All but the first two need QPConfig.RDMA.
+// The operations. All but the first two need QPConfig.RDMA.
 const (
 	Send     Op = libibverbs.IBV_WR_SEND
 	SendImm  Op = libibverbs.IBV_WR_SEND_WITH_IMM
@@ -135,19 +135,19 @@ const (
 // Request is a send request.
 type Request struct {
 	Op       Op
-	ID       uint64 // of the completion
+	ID       uint64 // ID of the completion
 	Flags    ibverbs.SendFlags
 	To       ibverbs.Destination
-	Remote   ibverbs.RemoteBuffer // of Write, WriteImm and Read
-	Imm      uint32               // of SendImm and WriteImm, in the host's byte order
+	Remote   ibverbs.RemoteBuffer // memory of the peer, for Write, WriteImm and Read
+	Imm      uint32               // for SendImm and WriteImm, in the host's byte order
 	Segments []ibverbs.Segment
 }
 
 // Post posts all of the requests, or none; see ibv_wr_start(3). If a request
 // cannot be posted, the error is an *[ibverbs.PostError]. Memory regions must
-// stay open until the requests that use them have completed, address handles
-// until Post returns. [ibverbs.SendInline] is not supported. Each request costs
-// a few calls of C.
+// stay open until the requests that use them have completed, and
+// address handles until Post returns. [ibverbs.SendInline] is not supported.
+// Each request costs a few calls of C.
 func (qp *QP) Post(requests ...Request) error {
 	o := sibling.ObjectOf(qp.Verbs())
 	if err := o.Use(); err != nil {

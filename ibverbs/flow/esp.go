@@ -48,8 +48,8 @@ type ESPConfig struct {
 	// key.
 	Key *AESGCM
 
-	// ReplayWindow is the device's limit on how far packets may arrive out of
-	// order, for its protection against replays. 0 leaves that to the program.
+	// ReplayWindow is the size of the device's anti-replay window in packets. 0
+	// leaves the protection against replays to the program.
 	ReplayWindow int
 
 	// ESN is the upper half of the extended sequence number. It is used if

@@ -42,7 +42,7 @@ func CreateIndirectionTable(device *ibverbs.Device, wqs []*WQ) (*IndirectionTabl
 	}
 	defer done()
 	if n := len(wqs); n > maxTable || bits.OnesCount(uint(n)) != 1 {
-		return nil, cerr.Refuse(op, device.Name(), "%d work queues, which is no power of two up to %d", n, maxTable)
+		return nil, cerr.Refuse(op, device.Name(), "number of work queues is %d, not a power of two up to %d", n, maxTable)
 	}
 	raws := make([]*libibverbs.Wq, len(wqs))
 	for i, wq := range wqs {

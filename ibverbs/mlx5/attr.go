@@ -8,29 +8,28 @@ import (
 	"github.com/verbena-go/verbena/ibverbs/internal/sibling"
 )
 
-// Flags are facts of an adapter; they are combined with |. Package libmlx5 has
-// the values, such as MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW.
+// Flags are properties of an adapter, combined with |. Package libmlx5 has the
+// values, such as MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW.
 type Flags = libmlx5.ContextFlags
 
-// Attr describes an adapter. What the adapter or the library does not tell
-// is 0.
+// Attr describes an adapter. Fields that the adapter or the library does not
+// report are 0.
 type Attr struct {
 	Flags Flags
 
-	// MaxDCReads are the RDMA reads and atomics that a DC target takes at a time
-	// from an initiator, and MaxDCInitReads those that an initiator has in
-	// progress.
+	// MaxDCReads limits the RDMA reads and atomics that a target has in
+	// progress for one initiator. MaxDCInitReads limits those of an initiator.
 	MaxDCReads, MaxDCInitReads uint64
 
-	// MaxLogStreams and MaxLogErroredStreams are the binary logarithms of how
-	// many streams a DCI may have, and of how many of them may be in error before
-	// the DCI is.
+	// MaxLogStreams is the binary logarithm of the largest number of streams of
+	// an initiator. MaxLogErroredStreams is that of the largest number of
+	// failed streams that an initiator tolerates; see DCIConfig.
 	MaxLogStreams, MaxLogErroredStreams uint8
 
-	LAGPorts int // ports that are bonded
+	LAGPorts int // number of bonded ports
 }
 
-// IsSupported reports whether the driver of the device is mlx5's; see
+// IsSupported reports whether mlx5 is the driver of the device; see
 // mlx5dv_is_supported(3).
 func IsSupported(device *ibverbs.Device) (bool, error) {
 	o := sibling.ObjectOf(device)
@@ -41,7 +40,8 @@ func IsSupported(device *ibverbs.Device) (bool, error) {
 	return libmlx5.IsSupported(device.Raw().Device)
 }
 
-// Query returns what the adapter can do; see mlx5dv_query_device(3).
+// Query returns the limits and properties of an adapter; see
+// mlx5dv_query_device(3).
 func Query(device *ibverbs.Device) (Attr, error) {
 	o := sibling.ObjectOf(device)
 	if err := o.Use(); err != nil {
@@ -54,7 +54,7 @@ func Query(device *ibverbs.Device) (Attr, error) {
 	if err := libmlx5.QueryDevice(device.Raw(), &raw); err != nil {
 		return Attr{}, sibling.Wrap(device.Name(), err)
 	}
-	attr := Attr{Flags: Flags(raw.Flags)} // the mask now says what is told
+	attr := Attr{Flags: Flags(raw.Flags)} // the mask now has what the library reports
 	told := libmlx5.ContextCompMask(raw.CompMask)
 	if told&dc != 0 {
 		attr.MaxDCReads, attr.MaxDCInitReads = raw.MaxDcRdAtom, raw.MaxDcInitRdAtom

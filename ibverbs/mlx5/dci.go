@@ -23,9 +23,10 @@ type DCIConfig struct {
 	SendSegments int // segments of a request; 0 means 1
 	SignalAll    bool
 
-	// LogStreams is the binary logarithm of how many streams the initiator has:
-	// requests of one stream do not wait for those of another. LogErrored is that
-	// of how many of them may be in error before the initiator is. Both 0: none.
+	// LogStreams is the binary logarithm of the number of streams. Requests of
+	// one stream do not wait for those of another. LogErrored is the binary
+	// logarithm of the number of streams that may fail before the initiator
+	// fails. If both are 0, the initiator has no streams.
 	LogStreams, LogErrored uint8
 }
 
@@ -56,7 +57,7 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 	d := &DCI{qp: verbs, streams: streams}
 	ex, err := d.sender.Init(verbs)
 	if err == nil {
-		// It is part of what mlx5dv_create_qp made: C would take any other for it.
+		// C does not check that mlx5dv_create_qp made the queue pair.
 		d.mlx5, err = libmlx5.QpExFromIbvQpEx(ex)
 	}
 	if err == nil && d.mlx5 == nil {
@@ -68,8 +69,8 @@ func CreateDCI(pd *ibverbs.PD, config DCIConfig) (*DCI, error) {
 	return d, nil
 }
 
-// Verbs returns the initiator as package ibverbs knows it: for its events and
-// its state. It is nil for a nil DCI.
+// Verbs returns the underlying queue pair, for events and the state. It returns
+// nil for a nil DCI.
 func (d *DCI) Verbs() *ibverbs.QP {
 	if d == nil {
 		return nil
@@ -100,7 +101,7 @@ const (
 // countOr returns n, the default if it is 0, and 0 if it is negative.
 func countOr(n, or int) int { return max(cmp.Or(n, or), 0) }
 
-// Start moves the initiator from the reset state to ready to send, in three
+// Start moves the initiator from the reset state to ready to send, by three
 // calls of ibv_modify_qp(3).
 func (d *DCI) Start(path DCIPath) error {
 	for _, step := range []struct {
@@ -128,7 +129,7 @@ func (d *DCI) Start(path DCIPath) error {
 	return nil
 }
 
-// ResetStream lets a stream of requests go on after one of them has failed; see
+// ResetStream lets a stream continue after one of its requests has failed; see
 // mlx5dv_dci_stream_id_reset(3).
 func (d *DCI) ResetStream(stream uint16) error {
 	o := sibling.ObjectOf(d.Verbs())
@@ -139,10 +140,10 @@ func (d *DCI) ResetStream(stream uint16) error {
 	return sibling.Wrap(o.Name(), libmlx5.DciStreamIdReset(d.qp.Raw(), stream))
 }
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op = libibverbs.WrOpcode
 
-// What requests do.
+// The operations.
 const (
 	Send     Op = libibverbs.IBV_WR_SEND
 	SendImm  Op = libibverbs.IBV_WR_SEND_WITH_IMM
@@ -162,10 +163,10 @@ type Target struct {
 // Request is a send request.
 type Request struct {
 	Op       Op
-	ID       uint64 // ID of its completion
+	ID       uint64 // ID of the completion
 	Flags    ibverbs.SendFlags
 	To       Target
-	Remote   ibverbs.RemoteBuffer // for Write, WriteImm and Read
+	Remote   ibverbs.RemoteBuffer // memory of the target, for Write, WriteImm and Read
 	Imm      uint32               // for SendImm and WriteImm, in the host's byte order
 	Segments []ibverbs.Segment
 }
@@ -173,7 +174,7 @@ type Request struct {
 // Post posts all of the requests, or none; see ibv_wr_start(3) and
 // mlx5dv_wr_set_dc_addr(3). If a request cannot be posted, the error is an
 // *[ibverbs.PostError]. Memory regions must stay open until the requests that
-// use them have completed, address handles until Post returns.
+// use them have completed, and address handles until Post returns.
 // [ibverbs.SendInline] is not supported. Each request costs a few calls of C.
 func (d *DCI) Post(requests ...Request) error {
 	o := sibling.ObjectOf(d.Verbs())

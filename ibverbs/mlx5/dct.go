@@ -17,8 +17,8 @@ import (
 
 const opCreate = "mlx5dv_create_qp"
 
-// create returns what creates the C object, with attributes that the driver
-// alone knows.
+// create returns a function that creates the C object with attributes that only
+// the driver knows.
 func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 	return func(attr *libibverbs.QpInitAttrEx) (*libibverbs.Qp, func() error, error) {
 		raw, err := libmlx5.CreateQp(pd.Device().Raw(), attr, mlx5)
@@ -30,7 +30,7 @@ func create(pd *ibverbs.PD, mlx5 *libmlx5.QpInitAttr) func(*libibverbs.QpInitAtt
 type DCTConfig struct {
 	CQ  *ibverbs.CQ  // for receives
 	SRQ *ibverbs.SRQ // to take receives from
-	Key uint64       // that initiators must know
+	Key uint64       // key that initiators must give
 }
 
 // DCT is a target of DC requests. Its methods may be called concurrently.
@@ -42,7 +42,7 @@ type DCT struct {
 // CreateDCT creates a target in the reset state; see mlx5dv_create_qp(3).
 func CreateDCT(pd *ibverbs.PD, config DCTConfig) (*DCT, error) {
 	if config.SRQ == nil {
-		return nil, cerr.Refuse(opCreate, "", "a target needs SRQ")
+		return nil, cerr.Refuse(opCreate, "", "DCTConfig.SRQ is nil")
 	}
 	mlx5 := libmlx5.QpInitAttr{CompMask: uint64(libmlx5.MLX5DV_QP_INIT_ATTR_MASK_DC)}
 	mlx5.DcInitAttr.DcType = libmlx5.MLX5DV_DCTYPE_DCT
@@ -54,8 +54,8 @@ func CreateDCT(pd *ibverbs.PD, config DCTConfig) (*DCT, error) {
 	return &DCT{qp: qp}, nil
 }
 
-// Verbs returns the target as package ibverbs knows it: for its events and its
-// state. It is nil for a nil DCT.
+// Verbs returns the underlying queue pair, for events and the state. It returns
+// nil for a nil DCT.
 func (d *DCT) Verbs() *ibverbs.QP {
 	if d == nil {
 		return nil
@@ -63,8 +63,8 @@ func (d *DCT) Verbs() *ibverbs.QP {
 	return d.qp
 }
 
-// Num returns the number by which initiators name the target. The adapter gives
-// it in Start; it is 0 before.
+// Num returns the number by which initiators name the target. It is 0 before
+// Start.
 func (d *DCT) Num() uint32 {
 	if d == nil {
 		return 0
@@ -81,7 +81,7 @@ type DCTPath struct {
 	PKeyIndex   int
 	MTU         ibverbs.MTU
 	Access      ibverbs.AccessFlags // what initiators may do with memory
-	MinRNRTimer time.Duration       // how long an initiator waits for a receive; 0 means 0.64 ms
+	MinRNRTimer time.Duration       // delay before an initiator retries for lack of a receive; 0 means 0.64 ms
 
 	// From is the path of the target's answers. Only SGIDIndex, HopLimit,
 	// TrafficClass and SL are used. A DGID that is not zero requests a global
@@ -91,7 +91,7 @@ type DCTPath struct {
 
 const defaultRNRTimer = 640 * time.Microsecond
 
-// Start moves the target from the reset state to ready to receive, in two calls
+// Start moves the target from the reset state to ready to receive, by two calls
 // of ibv_modify_qp(3).
 func (d *DCT) Start(path DCTPath) error {
 	qp := d.Verbs()

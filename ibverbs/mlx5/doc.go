@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mlx5 makes queue pairs for the Dynamically Connected transport (DC)
-// of NVIDIA's ConnectX-4 and later adapters, and tells what an adapter can do.
+// of NVIDIA's ConnectX-4 and later adapters, and returns the adapters' limits.
 //
-// DC is reliable and ordered as reliable connections are, but without
-// connecting: an initiator (DCI) names the target of each request, by an
-// address handle and the target's number and key, and the adapter connects the
-// two for as long as requests go there. One target (DCT) takes what any number
-// of initiators send. So a program talks to thousands of peers with a handful
-// of queue pairs.
+// DC is as reliable and ordered as a reliable connection, but programs do not
+// connect. An initiator (DCI) names the target of each request by an address
+// handle and the target's number and key. The adapter connects the two while
+// there are requests. One target (DCT) receives from any number of initiators,
+// so a program talks to thousands of peers with a handful of queue pairs.
 //
 //	dct, err := mlx5.CreateDCT(pd, mlx5.DCTConfig{CQ: cq, SRQ: srq, Key: key})
 //	...
@@ -20,15 +19,15 @@
 //	...
 //	err = dci.Post(mlx5.Request{Op: mlx5.Send, To: peer, Segments: []ibverbs.Segment{mr.All()}})
 //
-// Receives of a target are those of its shared receive queue; they are posted,
-// and completions polled, with package ibverbs.
+// A target takes receives from its shared receive queue. Post receives and poll
+// completions with package ibverbs.
 //
-// The functions are those of libmlx5.so.1, which comes with rdma-core. It is
-// opened with the first call. Without it, without cgo, and on a device of
-// another driver, calls fail with an error matching errors.ErrUnsupported.
-// Package generated/libmlx5 has all of the library's functions.
+// The package calls libmlx5.so.1, a part of rdma-core, and opens it with the
+// first call. Without the library, without cgo, and on a device of another
+// driver, calls fail with an error matching errors.ErrUnsupported. Package
+// generated/libmlx5 has all of the library's functions.
 //
-// No adapter was at hand when this was written: it was tested with a library in
-// the place of libmlx5.so.1 that writes down what it is called with, and what
-// it is called with was compared with rdma-core's and Linux's sources.
+// The package has not run on an adapter. Its tests replace libmlx5.so.1 by a
+// library that records the arguments of each call, which were compared with
+// rdma-core's and Linux's sources.
 package mlx5

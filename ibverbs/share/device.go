@@ -19,8 +19,8 @@ import (
 // ExportDevice returns the open device as a file that another process can
 // import. Send the file over a Unix socket (SCM_RIGHTS) or pass it through exec
 // (exec.Cmd.ExtraFiles); the other process calls [ImportDevice]. The caller
-// must close the file. A device in user space, which no other process can use,
-// fails with errors.ErrUnsupported.
+// must close the file. For a device in user space, which no other process can
+// use, the error matches errors.ErrUnsupported.
 func ExportDevice(device *ibverbs.Device) (*os.File, error) {
 	o := sibling.ObjectOf(device)
 	if err := o.Use(); err != nil {

@@ -7,19 +7,19 @@ type Group string
 
 // The groups of counters.
 const (
-	Standard  Group = "counters"    // of a port, as the InfiniBand specification has them; drivers of RoCE may lack them
+	Standard  Group = "counters"    // of a port, defined by the InfiniBand specification; drivers of RoCE may lack them
 	Hardware  Group = "hw_counters" // of a port or a device, as its driver names them
-	CMSent    Group = "cm_tx_msgs"  // messages of the connection manager that a port has sent, retries included
+	CMSent    Group = "cm_tx_msgs"  // messages of the connection manager that a port sent, including retries
 	CMRetried Group = "cm_tx_retries"
-	CMTaken   Group = "cm_rx_msgs" // messages of the connection manager that a port has received, duplicates included
+	CMTaken   Group = "cm_rx_msgs" // messages of the connection manager that a port received, including duplicates
 	CMRepeats Group = "cm_rx_duplicates"
 )
 
-// Unit is what a counter counts.
+// Unit is the unit of a counter.
 type Unit string
 
-// The units of counters. Data that the kernel gives in units of four bytes is
-// in Bytes.
+// The units of counters. Bytes includes data that the kernel counts in units of
+// four bytes.
 const (
 	Unknown  Unit = ""
 	Bytes    Unit = "bytes"
@@ -27,34 +27,34 @@ const (
 	Messages Unit = "messages" // of the connection manager
 	Requests Unit = "requests" // work requests, or requests of the protocol such as reads
 	Commands Unit = "commands" // to the device, from its driver
-	Events   Unit = "events"   // that something happened
-	Ticks    Unit = "ticks"    // of a clock of the device, whose rate is the vendor's
+	Events   Unit = "events"   // occurrences; Counter.Help says of what
+	Ticks    Unit = "ticks"    // of a clock of the device; the vendor defines its rate
 )
 
-// Counter is what a device has counted.
+// Counter is a counter of a device or a port.
 type Counter struct {
 	Group Group  `json:"group"`
-	Name  string `json:"name"` // as the kernel has it
-	// Value is how much of the unit was counted, since the device was made or its
-	// counters were cleared. It only grows if the unit is known, but may begin
-	// again from 0: counters of mlx5 with 32 bits do so. Standard counters of
-	// errors stop at the value that the description says.
+	Name  string `json:"name"` // the kernel's name
+	// Value is the count since the device appeared or its counters were
+	// cleared. If Unit is known, the value only grows, but may wrap to 0, as
+	// counters of mlx5 with 32 bits do. Standard counters of errors stop at the
+	// value that Help names.
 	Value uint64 `json:"value"`
-	Unit  Unit   `json:"unit"`                  // Unknown for a counter that this package does not know
-	Help  string `json:"description,omitempty"` // one sentence, empty for a counter that this package does not know
+	Unit  Unit   `json:"unit"`                  // Unknown if this package does not know the counter
+	Help  string `json:"description,omitempty"` // one sentence; empty if this package does not know the counter
 }
 
-// about is what is known of a counter.
+// about is a description of a counter.
 type about struct {
 	unit  Unit
-	scale uint64 // how much of the unit the kernel counts as one
+	scale uint64 // units that the kernel counts as one
 	help  string
 }
 
-// known are the counters that this package knows. Those of InfiniBand are in
-// PortCounters and PortCountersExtended of the InfiniBand specification, and in
-// Documentation/ABI/stable/sysfs-class-infiniband of the kernel; the others in
-// the documentation of their drivers.
+// known describes the counters that this package knows. The sources are
+// PortCounters and PortCountersExtended of the InfiniBand specification,
+// Documentation/ABI/stable/sysfs-class-infiniband of the kernel, and the
+// documentation of the drivers.
 var known = map[Group]map[string]about{
 	Standard: {
 		"port_xmit_data":                  {Bytes, 4, "Packets sent, in bytes, headers included."},

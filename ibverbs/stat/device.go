@@ -16,30 +16,29 @@ import (
 	"time"
 )
 
-// Device is an RDMA device with what it has counted.
+// Device is an RDMA device with its counters.
 type Device struct {
 	Name     string    `json:"name"`
 	Ports    []Port    `json:"ports"`
-	Counters []Counter `json:"counters"` // of the whole device: its hw_counters, which few drivers have
+	Counters []Counter `json:"counters"` // hw_counters of the whole device, which few drivers have
 }
 
-// Port is a port of a device with what it has counted.
+// Port is a port of a device with its counters.
 type Port struct {
 	Port      int    `json:"port"`
 	State     string `json:"state"`      // DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER; empty if the kernel does not say
 	LinkLayer string `json:"link_layer"` // InfiniBand, Ethernet
-	// Rate is how much the link carries, in bits per second. For a device that is
-	// software it says nothing.
+	// Rate is the rate of the link in bits per second. It means nothing for a
+	// device in software.
 	Rate int64 `json:"rate_bits_per_second"`
-	// Lifespan is for how long the kernel keeps values of hw_counters before it
-	// asks the device again. It is 0 if there are no hw_counters.
+	// Lifespan is the time for which the kernel caches values of hw_counters.
+	// It is 0 if there are no hw_counters.
 	Lifespan time.Duration `json:"lifespan_nanoseconds"`
 	Counters []Counter     `json:"counters"`
 }
 
-// Counter returns the port's counter of the name, and whether there is one. A
-// name that several groups have is taken from the first: Standard, then
-// Hardware.
+// Counter returns the port's counter with a name, and reports whether there is
+// one. If several groups have the name, Standard comes first, then Hardware.
 func (p Port) Counter(name string) (Counter, bool) {
 	i := slices.IndexFunc(p.Counters, func(c Counter) bool { return c.Name == name })
 	if i < 0 {
@@ -48,21 +47,21 @@ func (p Port) Counter(name string) (Counter, bool) {
 	return p.Counters[i], true
 }
 
-// Sysfs is where the kernel's sysfs is mounted. In a container, that of the
-// host may be elsewhere.
+// Sysfs is the directory where sysfs is mounted. In a container, the host's
+// sysfs may be mounted elsewhere than at Default.
 type Sysfs string
 
-// Default is where systems mount sysfs.
+// Default is the directory where systems mount sysfs.
 const Default Sysfs = "/sys"
 
 // Devices returns the devices of [Default] with their counters.
 func Devices() ([]Device, error) { return Default.Devices() }
 
-// Devices returns the devices with their counters, in the order of their names:
-// none where the kernel has no RDMA. The kernel may ask each device for its
-// counters, but nothing here waits for anything else. A device that is removed
-// meanwhile is left out. If one cannot be read, the others are returned with
-// the error. It may be called concurrently.
+// Devices returns the devices with their counters, sorted by name. The result
+// is empty if the kernel has no RDMA. Devices blocks only while the kernel asks
+// the devices for their counters. The result lacks devices that are removed
+// during the call. If a device cannot be read, Devices returns the others and
+// an error. It may be called concurrently.
 func (s Sysfs) Devices() ([]Device, error) {
 	names, err := s.names()
 	if err != nil {
@@ -84,7 +83,7 @@ func (s Sysfs) Devices() ([]Device, error) {
 // names returns the names of the devices.
 func (s Sysfs) names() ([]string, error) {
 	entries, err := os.ReadDir(s.path())
-	if errors.Is(err, fs.ErrNotExist) { // without the modules of RDMA; but there must be a sysfs
+	if errors.Is(err, fs.ErrNotExist) { // the modules of RDMA are not loaded; but there must be a sysfs
 		_, err = os.Stat(filepath.Join(string(s), "class"))
 	}
 	if err != nil {
@@ -101,11 +100,11 @@ func (s Sysfs) path(of ...string) string {
 	return filepath.Join(append([]string{string(s), "class", "infiniband"}, of...)...)
 }
 
-// Device returns the device of the name with its counters. If there is none,
-// the error matches fs.ErrNotExist.
+// Device returns the device with a name and its counters. If there is no such
+// device, the error matches fs.ErrNotExist.
 func (s Sysfs) Device(name string) (Device, error) {
 	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
-		return Device{}, fmt.Errorf("stat: %q is no name of a device: %w", name, fs.ErrNotExist)
+		return Device{}, fmt.Errorf("stat: %q is not a name of a device: %w", name, fs.ErrNotExist)
 	}
 	d := Device{Name: name, Ports: []Port{}, Counters: []Counter{}}
 	ports, err := os.ReadDir(s.path(name, "ports"))
@@ -127,7 +126,7 @@ func (s Sysfs) Device(name string) (Device, error) {
 		d.Ports = append(d.Ports, p)
 	}
 	slices.SortFunc(d.Ports, func(a, b Port) int { return cmp.Compare(a.Port, b.Port) })
-	if _, err := os.Stat(s.path(name, "ports")); err != nil { // what is missing may be so because the device has gone
+	if _, err := os.Stat(s.path(name, "ports")); err != nil { // something may be missing because the device was removed
 		return Device{}, failed(name, err)
 	}
 	return d, nil
@@ -161,14 +160,14 @@ func readPort(path string, number int) (Port, error) {
 	return p, nil
 }
 
-// line returns the text of a file, empty if it cannot be read.
+// line returns the text of a file, or "" if it cannot be read.
 func line(path ...string) string {
 	b, _ := os.ReadFile(filepath.Join(path...))
 	return strings.TrimSpace(string(b))
 }
 
-// group returns the counters in a folder, in the order of their names: none if
-// there is no such folder. The file lifespan beside them is a setting.
+// group returns the counters in a folder, sorted by name, or none if there is
+// no such folder. It skips the file lifespan, which is a setting.
 func group(path string, g Group) (counters []Counter, lifespan time.Duration, err error) {
 	folder := filepath.Join(path, string(g))
 	files, err := os.ReadDir(folder)
@@ -185,7 +184,7 @@ func group(path string, g Group) (counters []Counter, lifespan time.Duration, er
 			return nil, 0, err
 		}
 		if err != nil {
-			continue // it has gone, or the device lacks it: drivers say so with errors such as EINVAL and EOPNOTSUPP
+			continue // removed, or not supported by the device: drivers then return errors such as EINVAL and EOPNOTSUPP
 		}
 		value, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 		switch {
@@ -199,5 +198,5 @@ func group(path string, g Group) (counters []Counter, lifespan time.Duration, er
 	return counters, lifespan, nil
 }
 
-// maxLifespan is how many milliseconds the kernel allows.
+// maxLifespan is the largest number of milliseconds that the kernel allows.
 const maxLifespan = 10000

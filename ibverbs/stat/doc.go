@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stat tells what RDMA devices have counted, and which processes have
-// objects on them: for programs that watch a machine.
+// Package stat reads the counters of RDMA devices and lists the objects that
+// processes have on them. It is for programs that monitor a machine.
 //
 // [Devices] reads the counters of all devices and ports from the kernel's
-// sysfs, those of InfiniBand's performance management (counters), those of the
+// sysfs: those of InfiniBand's performance management (counters), those of the
 // driver (hw_counters), and those of the kernel's connection manager. Each
-// [Counter] has the kernel's name; if that is known here, it also has a unit
-// and a description. Data is in bytes. As any user can read them, a program
-// needs no privileges:
+// [Counter] has the kernel's name. A counter that this package knows also has a
+// unit and a description. Data is in bytes. Any user can read the counters:
 //
 //	devices, err := stat.Devices()
 //	if err != nil {
@@ -26,7 +25,7 @@
 // regions, protection domains and cm_ids of all processes, as "rdma resource
 // show" of iproute2 does.
 //
-// Nothing here opens a device or calls C: programs that import this package
-// alone can be built without cgo. The device in user space is not in sysfs, and
-// has no counters here: softroce.Processes has them.
+// The package neither opens devices nor calls C, so a program that imports no
+// other package of this module can be built without cgo. The device in user
+// space is not in sysfs; softroce.Processes returns its counters.
 package stat

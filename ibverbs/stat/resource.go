@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-go/verbena/internal/nldev"
 )
 
-// Resources are objects on RDMA devices. Each list is in the order of devices
-// and numbers.
+// Resources lists objects on RDMA devices. Each list is sorted by device and
+// number.
 type Resources struct {
 	QueuePairs        []QueuePair        `json:"queue_pairs"`
 	CompletionQueues  []CompletionQueue  `json:"completion_queues"`
@@ -27,22 +27,22 @@ type Resources struct {
 	ConnectionIDs     []ConnectionID     `json:"connection_ids"`
 }
 
-// Owner is the process, or the part of the kernel, that has made an object. It
-// is zero if the thread that has made the object has ended: the kernel then no
-// longer knows the process.
+// Owner is the creator of an object: a process, or a part of the kernel. It is
+// zero if the thread that created the object has ended, because the kernel then
+// no longer knows the process.
 type Owner struct {
 	PID     int    `json:"pid,omitempty"`     // 0 for the kernel
-	Program string `json:"program,omitempty"` // the name of the process, as ps shows it; empty if it has ended meanwhile
-	// Thread is the ID of the thread that has made the object. The kernel reports
-	// this ID, and rdma(8) prints it as the pid.
+	Program string `json:"program,omitempty"` // name of the process, as ps shows it; empty if the process ended during the call
+	// Thread is the ID of the thread that created the object. The kernel
+	// reports this ID, and rdma(8) prints it as the pid.
 	Thread int    `json:"thread,omitempty"`
-	Kernel string `json:"kernel,omitempty"` // the part of the kernel, such as ib_core; empty for a process
+	Kernel string `json:"kernel,omitempty"` // part of the kernel, such as ib_core; empty for a process
 }
 
 // QueuePair is a queue pair.
 type QueuePair struct {
 	Device string  `json:"device"`
-	Port   int     `json:"port,omitempty"` // 0 as long as it has none
+	Port   int     `json:"port,omitempty"` // 0 if the queue pair has none yet
 	Number uint32  `json:"number"`
 	Peer   uint32  `json:"peer,omitempty"` // number of the peer's queue pair, 0 if it is not connected
 	Type   string  `json:"type"`           // RC, UC, UD, XRC_INI, XRC_TGT, RAW_PACKET, DRIVER; of the kernel, SMI, GSI
@@ -54,11 +54,11 @@ type QueuePair struct {
 // CompletionQueue is a completion queue.
 type CompletionQueue struct {
 	Device string  `json:"device"`
-	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not tell
+	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
 	Size   int     `json:"size"`             // completions that it can hold
-	Users  uint64  `json:"users"`            // queues of queue pairs and others that complete here
-	// Polling is how the kernel polls its own queue: DIRECT, SOFTIRQ, WORKQUEUE,
-	// UNBOUND_WORKQUEUE. It is empty for that of a process.
+	Users  uint64  `json:"users"`            // send queues, receive queues and others that complete here
+	// Polling is the kernel's way to poll a queue of its own: DIRECT, SOFTIRQ,
+	// WORKQUEUE or UNBOUND_WORKQUEUE. It is empty for a queue of a process.
 	Polling string `json:"polling,omitempty"`
 	Owner
 }
@@ -66,7 +66,7 @@ type CompletionQueue struct {
 // MemoryRegion is a memory region.
 type MemoryRegion struct {
 	Device string  `json:"device"`
-	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not tell
+	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
 	Length uint64  `json:"length"`           // in bytes
 	LKey   *uint32 `json:"lkey,omitempty"`   // nil without the capability CAP_NET_ADMIN, as is RKey
 	RKey   *uint32 `json:"rkey,omitempty"`
@@ -77,7 +77,7 @@ type MemoryRegion struct {
 // ProtectionDomain is a protection domain.
 type ProtectionDomain struct {
 	Device string  `json:"device"`
-	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not tell
+	Number *uint32 `json:"number,omitempty"` // nil if the kernel does not report it
 	Users  uint64  `json:"users"`            // objects in it
 	Owner
 }
@@ -86,9 +86,9 @@ type ProtectionDomain struct {
 type ConnectionID struct {
 	Device    string         `json:"device"`
 	Port      int            `json:"port,omitempty"`       // 0 for a listener on all ports
-	Number    *uint32        `json:"number,omitempty"`     // nil if the kernel does not tell
+	Number    *uint32        `json:"number,omitempty"`     // nil if the kernel does not report it
 	QueuePair uint32         `json:"queue_pair,omitempty"` // 0 if it has none
-	Type      string         `json:"type,omitempty"`       // of the queue pair; empty if the kernel does not tell
+	Type      string         `json:"type,omitempty"`       // of the queue pair; empty if the kernel does not report it
 	State     string         `json:"state"`                // such as LISTEN, CONNECT, DISCONNECT
 	PortSpace string         `json:"port_space"`           // TCP, UDP, IB, IPOIB
 	Source    netip.AddrPort `json:"source,omitzero"`      // zero for an address that is not of IP
@@ -98,11 +98,11 @@ type ConnectionID struct {
 
 // AllResources returns the objects that this process may see on the devices of
 // its network namespace: those of processes in its PID namespace and, in the
-// first PID namespace, those of the kernel. Any user may ask. Objects that come
-// or go meanwhile may be missing, or there without what they belong to. It
-// waits for the kernel only, and may be called concurrently. Where the kernel
-// has no RDMA there are none; elsewhere than on Linux, the error matches
-// errors.ErrUnsupported.
+// first PID namespace, those of the kernel. It needs no privileges. Objects
+// that are created or destroyed during the call may be missing, or may refer to
+// missing ones. AllResources waits only for the kernel, and may be called
+// concurrently. The result is empty if the kernel has no RDMA. On other systems
+// than Linux, the error matches errors.ErrUnsupported.
 func AllResources() (Resources, error) {
 	all, err := readResources()
 	if err != nil {
@@ -142,13 +142,12 @@ func readResources() (all Resources, err error) {
 	return all, nil
 }
 
-// none are resources of which there are none: the lists are not nil, which JSON
-// would have as null.
+// none returns empty lists. They are not nil, because JSON would have null.
 func none() Resources {
 	return Resources{[]QueuePair{}, []CompletionQueue{}, []MemoryRegion{}, []ProtectionDomain{}, []ConnectionID{}}
 }
 
-// read adds the objects of a device to a list, in the order of their numbers.
+// read adds the objects of a device to a list, sorted by number.
 func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, one func(string, netlink.Attributes) (T, uint32)) error {
 	objects, err := c.Objects(d, table)
 	type numbered struct {
@@ -167,10 +166,10 @@ func read[T any](c *nldev.Conn, d nldev.Device, table nldev.Table, list *[]T, on
 	return err
 }
 
-// processes are those of threads that were looked up.
+// processes maps threads to their processes, as far as they were looked up.
 type processes map[int]Owner
 
-// owner returns the owner of an object.
+// owner returns the creator of an object.
 func (p processes) owner(a netlink.Attributes) Owner {
 	pid, is := a.Uint32(nldev.AttrPID)
 	if !is {
@@ -186,8 +185,8 @@ func (p processes) owner(a netlink.Attributes) Owner {
 	return o
 }
 
-// processOf returns the ID of the process that a thread is of: that of the
-// thread if it has ended.
+// processOf returns the ID of the process of a thread, or the thread's own ID
+// if the thread has ended.
 func processOf(thread int) int {
 	status := line("/proc", strconv.Itoa(thread), "status")
 	for l := range strings.Lines(status) {
@@ -240,11 +239,11 @@ func (p processes) connectionID(device string, a netlink.Attributes) (Connection
 	}, value(a.Uint32(nldev.AttrCMIDN))
 }
 
-// value returns the value of an attribute, 0 if it is not there.
+// value returns the value of an attribute, or 0 if it is missing.
 func value[T any](v T, _ bool) T { return v }
 
-// pointer returns a pointer to the value of an attribute, nil if it is not
-// there.
+// pointer returns a pointer to the value of an attribute, or nil if it is
+// missing.
 func pointer[T any](v T, is bool) *T {
 	if !is {
 		return nil
@@ -267,8 +266,8 @@ var (
 	portSpaces   = map[uint32]string{0x0002: "IPOIB", 0x0106: "TCP", 0x0111: "UDP", 0x013F: "IB"}
 )
 
-// named returns the name that a number stands for, the number itself if it has
-// none, and nothing if it is not there.
+// named returns the name of the number in an attribute, the number itself if it
+// has no name, and "" if the attribute is missing.
 func named(names map[uint8]string, a netlink.Attributes, attribute uint16) string {
 	v, is := a.Uint8(attribute)
 	if !is {
@@ -312,9 +311,9 @@ func address(b []byte) netip.AddrPort {
 }
 
 // SharedNamespaces reports whether all network namespaces see all RDMA devices,
-// which is how Linux starts, or each only those that were given to it, as "rdma
-// system" prints it. Where the kernel has no RDMA, or elsewhere than on Linux,
-// there is an error.
+// which is Linux's default, or each namespace only the devices that were moved
+// to it. "rdma system" prints the same. It fails if the kernel has no RDMA, and
+// on other systems than Linux.
 func SharedNamespaces() (shared bool, err error) {
 	c, err := nldev.Open()
 	if err != nil {

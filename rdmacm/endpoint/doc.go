@@ -17,11 +17,11 @@
 //	wc, err := ep.RecvComp(ctx)
 //
 // A server calls [Endpoint.Listen], and [Endpoint.GetRequest] for each
-// connection. The endpoint of a request has a queue pair, too; [Endpoint.Accept]
-// waits until the connection is up.
+// connection. The endpoint of a request has a queue pair, too;
+// [Endpoint.Accept] waits until the connection is up.
 //
 // An endpoint closes everything that it has created. A goroutine that waits
 // occupies no OS thread. [Endpoint.Migrate] turns an endpoint into an
-// [rdmacm.ID] on an event channel, and [FromID] does the reverse. Errors are like
-// those of package rdmacm.
+// [rdmacm.ID] on an event channel, and [FromID] does the reverse. Errors are
+// like those of package rdmacm.
 package endpoint

@@ -204,8 +204,8 @@ func (ep *Endpoint) Next(ctx context.Context) (*rdmacm.Event, error) {
 // set. If pd is nil, or config lacks completion queues, the endpoint creates
 // them, as CreateQP says.
 //
-// For extended reliable connections (XRC), info must have rdmacm.PortSpaceIB and
-// ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with rdmacm.AddrPassive.
+// For extended reliable connections (XRC), info must have rdmacm.PortSpaceIB
+// and ibverbs.QPTypeXRCSend, or ibverbs.QPTypeXRCRecv with rdmacm.AddrPassive.
 func Create(ctx context.Context, info rdmacm.AddrInfo, pd *ibverbs.PD, config *ibverbs.QPConfig) (*Endpoint, error) {
 	if config != nil {
 		own := *config
@@ -272,9 +272,9 @@ func (ep *Endpoint) active(ctx context.Context, info rdmacm.AddrInfo, pd *ibverb
 }
 
 // Resolve finds the device and the route for a result of rdmacm.GetAddrInfo. It
-// uses the first of info.Paths instead of looking for a route, if there are any.
-// Use it instead of Create for an endpoint that needs options set first, and for
-// native InfiniBand addresses.
+// uses the first of info.Paths instead of looking for a route, if there are
+// any. Use it instead of Create for an endpoint that needs options set first,
+// and for native InfiniBand addresses.
 func (ep *Endpoint) Resolve(ctx context.Context, info rdmacm.AddrInfo) error {
 	_, err := ep.do(ctx, "rdma_resolve_addr", func() error { return sealed.Open(ep.id.Internals()).ResolveAddr(info, left(ctx)) },
 		anyOf(rdmacm.EventAddrResolved, rdmacm.EventAddrError))
@@ -374,9 +374,9 @@ func (ep *Endpoint) Connect(ctx context.Context, p rdmacm.ConnParam) (*rdmacm.Ev
 }
 
 // Listen starts listening for connection requests, which GetRequest returns;
-// see rdma_listen(3). backlog is the maximum number of requests that wait, up to
-// 65536; 0 means the system's net.core.somaxconn. Further requests are rejected,
-// and tried again by rdmacm.Dial; see rdmacm.ErrBacklogFull.
+// see rdma_listen(3). backlog is the maximum number of requests that wait, up
+// to 65536; 0 means the system's net.core.somaxconn. Further requests are
+// rejected, and tried again by rdmacm.Dial; see rdmacm.ErrBacklogFull.
 func (ep *Endpoint) Listen(backlog int) error {
 	if err := ep.usable(); err != nil {
 		return err
@@ -966,18 +966,18 @@ func (ep *Endpoint) completion(ctx context.Context, op string, queue func(queueP
 // holds the path to the group. If ctx ends first, the endpoint leaves the
 // group.
 func (ep *Endpoint) JoinMulticast(ctx context.Context, group netip.Addr, flags rdmacm.JoinFlags) (*rdmacm.Event, error) {
-	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticast(group, flags, value) },
+	return ep.joinGroup(ctx, func(value *int) error { return ep.id.JoinMulticast(group, flags, value) },
 		func() error { return ep.id.LeaveMulticast(group) })
 }
 
 // JoinMulticastIB joins the multicast group of an InfiniBand address, like
 // JoinMulticast.
 func (ep *Endpoint) JoinMulticastIB(ctx context.Context, group rdmacm.IBAddr, flags rdmacm.JoinFlags) (*rdmacm.Event, error) {
-	return ep.joinGroup(ctx, func(value any) error { return ep.id.JoinMulticastIB(group, flags, value) },
+	return ep.joinGroup(ctx, func(value *int) error { return ep.id.JoinMulticastIB(group, flags, value) },
 		func() error { return ep.id.LeaveMulticastIB(group) })
 }
 
-func (ep *Endpoint) joinGroup(ctx context.Context, join func(value any) error, leave func() error) (*rdmacm.Event, error) {
+func (ep *Endpoint) joinGroup(ctx context.Context, join func(value *int) error, leave func() error) (*rdmacm.Event, error) {
 	const op = "rdma_join_multicast"
 	value := new(int) // unique to this join
 	c, err := ep.begin(ctx, op, func() error { return join(value) }, func(ev *rdmacm.Event) bool {

@@ -34,7 +34,7 @@ func TestCanceledJoin(t *testing.T) {
 	ep := offlineEndpoint()
 	ctx, cancel := context.WithCancel(t.Context())
 	left := 0
-	join := func(any) error { cancel(); return nil }
+	join := func(*int) error { cancel(); return nil }
 	_, err := ep.joinGroup(ctx, join, func() error { left++; return nil })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 1, left)

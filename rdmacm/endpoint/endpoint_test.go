@@ -57,7 +57,7 @@ func TestEndpointSteps(t *testing.T) {
 	require.Equal(t, qp.Num(), request.QPNum)
 	require.NotZero(t, request.ResponderResources, "as many as the device has")
 	require.EqualValues(t, 6, request.RetryCount)
-	require.Nil(t, server.QP(), "nobody has asked for one")
+	require.Nil(t, server.QP(), "Create had no config for one")
 	_, err = server.CreateQP(nil, cmtest.EndpointQueues)
 	require.NoError(t, err)
 	p.PrivateData = []byte("welcome")
@@ -90,8 +90,8 @@ func TestEndpointRejected(t *testing.T) {
 	require.Equal(t, rdmacm.ReasonConsumer, rejected.Reason)
 	require.Equal(t, cmtest.Padded([]byte("not today"), cmtest.MaxRejectData), rejected.PrivateData)
 
-	nobody := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 1))
-	_, err = nobody.Connect(ctx, rdmacm.ConnParam{})
+	silent := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceTCP, netip.AddrPortFrom(d.IPv4, 1))
+	_, err = silent.Connect(ctx, rdmacm.ConnParam{})
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, rdmacm.ReasonNoListener, rejected.Reason)
 }
@@ -99,7 +99,7 @@ func TestEndpointRejected(t *testing.T) {
 func TestEndpointAddrError(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ep := cmtest.NewEndpoint(t, rdmacm.PortSpaceTCP)
-	// Nobody has the address. Without a deadline it is C that gives up.
+	// No host has the address. Without a deadline, C gives up.
 	dst := netip.AddrPortFrom(d.IPv4.Next().Next(), 7)
 	err := ep.ResolveAddr(t.Context(), netip.AddrPort{}, dst)
 	var failed *rdmacm.EventError
@@ -107,7 +107,8 @@ func TestEndpointAddrError(t *testing.T) {
 	require.Equal(t, rdmacm.EventAddrError, failed.Type)
 	require.ErrorContains(t, err, "rdma_resolve_addr (")
 	t.Log(err)
-	// The first one failed, so there is another try, with an outcome of its own.
+	// The first one failed, so there is another try, with an outcome of its
+	// own.
 	require.NoError(t, ep.ResolveAddr(cmtest.Bounded(t), netip.AddrPort{}, netip.AddrPortFrom(d.IPv4, 7)))
 	require.NoError(t, ep.ResolveRoute(cmtest.Bounded(t)))
 }
@@ -260,7 +261,7 @@ func TestEndpointWaitsEnd(t *testing.T) {
 			return ep, func(ctx context.Context) error { _, err := ep.Next(ctx); return err }
 		},
 		"Connect": func(t *testing.T) (*endpoint.Endpoint, func(context.Context) error) {
-			ep := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr()) // nobody answers there
+			ep := cmtest.ActiveEndpoint(t, rdmacm.PortSpaceTCP, ln.ID().LocalAddr()) // no peer answers there
 			return ep, func(ctx context.Context) error { _, err := ep.Connect(ctx, rdmacm.ConnParam{}); return err }
 		},
 		"RecvComp": func(t *testing.T) (*endpoint.Endpoint, func(context.Context) error) {
@@ -690,7 +691,7 @@ func TestMigrateWhileResolving(t *testing.T) {
 	ch := cmtest.NewChannel(t)
 	ep := cmtest.NewEndpoint(t, rdmacm.PortSpaceTCP)
 	resolved := cmtest.InBackground(func() error {
-		// Nobody has the address.
+		// No host has the address.
 		return ep.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(d.IPv4.Next().Next(), 7))
 	})
 	require.Eventually(t, func() bool { return endpoint.Calls(ep) == 1 }, cmtest.Patience, time.Millisecond)
@@ -701,7 +702,7 @@ func TestMigrateWhileResolving(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// What is read for an id stays with who reads it.
+// The events of an id stay with the package that reads them.
 func TestMigrateRefused(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ch := cmtest.NewChannel(t)
@@ -723,7 +724,7 @@ func TestMigrateRefused(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// A listener that closes takes with it what moved and nobody has read.
+// A listener that closes also closes the moved requests that were not read.
 func TestCloseAfterMigrate(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx := cmtest.Bounded(t)

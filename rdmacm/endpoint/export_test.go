@@ -2,7 +2,7 @@
 
 package endpoint
 
-// Requests returns how many requests nobody has taken yet.
+// Requests returns how many requests no call has taken yet.
 func Requests(ep *Endpoint) int {
 	ep.inbox.mu.Lock()
 	defer ep.inbox.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 // inbox keeps an endpoint's events and connection requests until a call takes
-// them. What puts them there must not block, so only connection requests are limited.
-// An ID has few events.
+// them. What puts them there must not block, so only connection requests are
+// limited. An ID has few events.
 type inbox struct {
 	mu       sync.Mutex
 	changed  chan struct{}   // closed and replaced whenever a field below changes
@@ -159,8 +159,8 @@ func (in *inbox) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// hasRoom reports whether the inbox may store another connection request, of at most
-// limit. The caller holds mu.
+// hasRoom reports whether the inbox may store another connection request, of at
+// most limit. The caller holds mu.
 func (in *inbox) hasRoom(limit int) bool { return in.ended == nil && len(in.requests) < limit }
 
 // add stores a connection request. The caller holds mu.
@@ -170,7 +170,7 @@ func (in *inbox) add(request *Endpoint) {
 }
 
 // end makes every wait fail with err and returns the events and requests that
-// nobody has taken. Only the first error counts.
+// no call has taken. Only the first error counts.
 func (in *inbox) end(err error) ([]*rdmacm.Event, []*Endpoint) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

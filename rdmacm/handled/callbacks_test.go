@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The handler of the only ID of a process calls every method of its ID, and opens
-// and closes others.
+// The handler of the only ID of a process calls every method of its ID, and
+// opens and closes others.
 func TestHandlerCallsEverything(t *testing.T) {
 	d := cmtest.NeedDevice(t)
 	ctx, cancel := context.WithCancel(cmtest.Bounded(t))

@@ -2,8 +2,8 @@
 
 // Package handled provides IDs whose events go to a handler function, as in the
 // Linux kernel, where each rdma_cm_id has an rdma_cm_event_handler. It suits
-// servers with many connections, most of them idle: an [ID] has a goroutine only
-// while there are events to handle.
+// servers with many connections, most of them idle: an [ID] has a goroutine
+// only while there are events to handle.
 //
 // [New] creates an ID. [ID.ID] returns the [rdmacm.ID], whose methods resolve,
 // connect, accept and so on; the handler gets the event that answers, and takes

@@ -21,10 +21,10 @@ import (
 // A Handler handles an event of an ID. If it returns an error, the ID is
 // closed.
 //
-// A Handler runs in a goroutine of its own. It may block and may call everything,
-// but two methods of its own ID are of no use there: Close returns an error
-// matching syscall.EBUSY, and Shutdown waits for the Handler until its context
-// ends. A panic in a Handler is not recovered.
+// A Handler runs in a goroutine of its own. It may block and call everything
+// but two methods of its own ID: Close returns an error matching syscall.EBUSY,
+// and Shutdown waits for the Handler until its context ends. A panic in a
+// Handler is not recovered.
 type Handler func(id *ID, ev *rdmacm.Event) error
 
 // An ID is an rdmacm.ID whose events go to a handler function instead of an
@@ -35,17 +35,17 @@ type Handler func(id *ID, ev *rdmacm.Event) error
 // Each connection request to a listening ID is a new ID. It inherits the
 // listening ID's Value and its handler, which SetHandler can replace. Its first
 // event is EventConnectRequest. Like every ID, it exists until its handler
-// returns an error or somebody calls Close or Shutdown.
+// returns an error or the program calls Close or Shutdown.
 //
 // Its methods may be called concurrently.
 type ID struct {
 	id       *rdmacm.ID
 	listener *ID           // of a request
-	keep     object.Object // a child of the rdmacm.ID, so that nobody else closes that
+	keep     object.Object // a child of the rdmacm.ID, so that the program cannot close that
 	done     chan struct{}
 
-	// closing is held while closing the ID and while starting the handler. It is
-	// taken before mu and guards the fields below.
+	// closing is held while closing the ID and while starting the handler. It
+	// is taken before mu and guards the fields below.
 	closing sync.Mutex
 	qp      *ibverbs.QP // from CreateQP
 	closed  bool
@@ -139,10 +139,10 @@ func (h *ID) SetHandler(handler Handler) error {
 }
 
 // Listen starts listening for connection requests; see rdma_listen(3). backlog
-// is the maximum number of requests that wait for the handler or are in its
-// hands with EventConnectRequest, up to 65536; 0 means the system's
-// net.core.somaxconn. Further requests are rejected, and tried again by
-// rdmacm.Dial; see rdmacm.ErrBacklogFull.
+// is the maximum number of requests whose EventConnectRequest the handler has
+// not handled yet, up to 65536; 0 means the system's net.core.somaxconn.
+// Further requests are rejected, and tried again by rdmacm.Dial; see
+// rdmacm.ErrBacklogFull.
 func (h *ID) Listen(backlog int) error {
 	if err := h.made(); err != nil {
 		return err
@@ -283,8 +283,8 @@ func (h *ID) handled() {
 // is lost; ID().Disconnect repeats the message until EventDisconnected arrives.
 //
 // While a handler of the ID runs, Close does nothing and returns an error
-// matching syscall.EBUSY, whoever calls it. A handler ends its ID by returning
-// an error; other callers use Shutdown.
+// matching syscall.EBUSY. A handler ends its ID by returning an error; other
+// callers use Shutdown.
 func (h *ID) Close() error {
 	if err := h.made(); err != nil {
 		return err

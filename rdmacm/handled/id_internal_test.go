@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-func TestIDThatNobodyHasMade(t *testing.T) {
+func TestIDNotMade(t *testing.T) {
 	none := func(*ID, *rdmacm.Event) error { return nil }
 	_, err := New(rdmacm.PortSpaceTCP, nil)
 	require.ErrorContains(t, err, "handler")
@@ -32,8 +32,8 @@ func TestIDThatNobodyHasMade(t *testing.T) {
 	}
 }
 
-// The last event of an id whose events cannot be read goes to the handler, whose
-// error ends the id.
+// The last event of an id whose events cannot be read goes to the handler,
+// whose error ends the id.
 func TestFailedEventEndsID(t *testing.T) {
 	var got []*rdmacm.Event
 	h := unstarted(new(rdmacm.ID), func(_ *ID, ev *rdmacm.Event) error {

@@ -80,7 +80,8 @@ func TestHandlersConnect(t *testing.T) {
 	cmtest.Take(t, ln.Done(), "the listener's end")
 }
 
-// While its handler runs, nobody closes an id. An error of the handler does.
+// While its handler runs, no call closes an id, but an error of the handler
+// does.
 func TestCloseWhileHandlerRuns(t *testing.T) {
 	b := cmtest.NewBench(t, cmtest.NeedDevice(t))
 	errEnough := errors.New("enough")

@@ -488,7 +488,7 @@ func TestIndirectionTableFails(t *testing.T) {
 		}
 		_, err := flow.CreateIndirectionTable(r.c, wqs)
 		require.ErrorIs(t, err, syscall.EINVAL, n)
-		require.ErrorContains(t, err, "no power of two", n)
+		require.ErrorContains(t, err, "not a power of two", n)
 	}
 	_, err := flow.CreateIndirectionTable(r.c, []*flow.WQ{wq, nil})
 	require.ErrorIs(t, err, os.ErrInvalid)

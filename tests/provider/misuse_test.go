@@ -381,7 +381,7 @@ func TestRefusals(t *testing.T) {
 		{second(flow.CreateWQ(r.pd, flow.WQConfig{CQ: cq})), "ibv_create_wq (PD N of fake0): RecvQueue is 0, not from 1 to " + most, nil},
 		{
 			second(flow.CreateIndirectionTable(r.c, make([]*flow.WQ, 0))),
-			"ibv_create_rwq_ind_table (fake0): 0 work queues, which is no power of two up to 1048576", nil,
+			"ibv_create_rwq_ind_table (fake0): number of work queues is 0, not a power of two up to 1048576", nil,
 		},
 		{second(r.pd.CreateAH(ibverbs.AHAttr{})), "ibv_create_ah (PD N of fake0): path: port is 0, not from 1 to 255", nil},
 		{second(r.pd.CreateAHFromWC(nil, nil, 1)), "ibv_create_ah_from_wc: wc is nil", nil},
