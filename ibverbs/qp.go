@@ -479,8 +479,8 @@ type InitAttr struct {
 	QKey      uint32      // key that received datagrams must carry; only for datagrams
 }
 
-// RTRAttr holds the attributes that ToRTR sets. Queue pairs for datagrams and raw
-// packets need none of them.
+// RTRAttr holds the attributes that ToRTR sets. Queue pairs for datagrams and
+// raw packets need none of them.
 type RTRAttr struct {
 	Path      AHAttr // path to the peer; required
 	PathMTU   MTU    // the same at both ends; required

@@ -65,7 +65,7 @@ func TestBacklog(t *testing.T) {
 }
 
 // A dial gives up at last, and says why. It does not try again where the peer's
-// program has refused, or nobody listens.
+// program has refused, or no program listens.
 func TestBacklogStaysFull(t *testing.T) {
 	ln, first := listenForOne(t)
 	address := ln.Addr().String()

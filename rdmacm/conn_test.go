@@ -193,8 +193,8 @@ func TestDialFails(t *testing.T) {
 		is            error
 		text          string
 	}{
-		{name: "no listener", address: at(d.IPv4, 7), is: syscall.ECONNREFUSED, text: "nobody listens on the port"},
-		{name: "unknown host", address: "nobody.invalid:7471", text: "nobody.invalid"},
+		{name: "no listener", address: at(d.IPv4, 7), is: syscall.ECONNREFUSED, text: "no program listens on the port"},
+		{name: "unknown host", address: "unknown.invalid:7471", text: "unknown.invalid"},
 		{name: "no port", address: "192.0.2.1", text: "missing port"},
 		{name: "empty", address: "", text: "missing port"},
 		{name: "bad port", address: "192.0.2.1:70000", text: "70000"},
@@ -236,7 +236,7 @@ func TestDialLoopback(t *testing.T) {
 	is, text := syscall.ENODEV, "127.0.0.1:7471): no such device: no RDMA device is there"
 	if device, _, err := ibverbs.OpenAddr(netip.MustParseAddr("127.0.0.1")); err == nil {
 		require.NoError(t, device.Close())
-		is, text = syscall.ECONNREFUSED, "nobody listens on the port"
+		is, text = syscall.ECONNREFUSED, "no program listens on the port"
 	}
 	_, err := rdmacm.Dial(bounded(t), "127.0.0.1:7471", inPool(nil))
 	require.ErrorIs(t, err, is)
@@ -254,7 +254,7 @@ func TestListenFails(t *testing.T) {
 		{name: "foreign address", address: "203.0.113.9:0", is: syscall.EADDRNOTAVAIL, text: "no RDMA device has this address"},
 		{name: "used port", address: used.Addr().String(), is: syscall.EADDRINUSE, text: "another listener has this address and port"},
 		{name: "beside one at an address", address: fmt.Sprintf(":%d", used.Addr().Port()), is: syscall.EADDRNOTAVAIL, text: fmt.Sprintf("rdma_bind_addr (:%d): ", used.Addr().Port())},
-		{name: "unknown host", address: "nobody.invalid:0", text: "nobody.invalid"},
+		{name: "unknown host", address: "unknown.invalid:0", text: "unknown.invalid"},
 		{name: "bad port", address: ":http-no-such", text: "http-no-such"},
 		{name: "empty", address: "", text: "missing port"},
 	} {

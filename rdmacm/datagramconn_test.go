@@ -774,7 +774,7 @@ func TestDatagramEventErrors(t *testing.T) {
 	require.EqualError(t, timeout.Err(), "peer unreachable: connection timed out")
 	require.ErrorIs(t, timeout.Err(), syscall.ETIMEDOUT)
 	for status, want := range map[int]string{
-		1: "connection rejected: nobody listens on the port", 2: "connection rejected: refused by the peer's program",
+		1: "connection rejected: no program listens on the port", 2: "connection rejected: refused by the peer's program",
 		3: "connection rejected: no queue pair available", 4: "connection rejected: redirected to another port",
 		5: "connection rejected: unsupported class version",
 	} {

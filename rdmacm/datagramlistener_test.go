@@ -55,14 +55,14 @@ func TestDatagramRejected(t *testing.T) {
 	require.Eventually(t, func() bool { return rdmacm.WaitingDatagrams(ln) == 1 }, patience, 1)
 	require.NoError(t, ln.Close())
 	check(<-refused, rdmacm.ReasonConsumer, "refused by the peer's program")
-	check(<-dial(), rdmacm.ReasonNoListener, "nobody listens on the port")
+	check(<-dial(), rdmacm.ReasonNoListener, "no program listens on the port")
 	_, err = ln.Accept(ctx)
 	require.ErrorIs(t, err, os.ErrClosed)
 
 	// A listener for connections is not one for datagrams.
 	tcp := listenOn(t, d.IPv4)
 	_, err = rdmacm.DialDatagram(ctx, tcp.Addr().String(), nil)
-	check(err, rdmacm.ReasonNoListener, "nobody listens on the port")
+	check(err, rdmacm.ReasonNoListener, "no program listens on the port")
 }
 
 func TestDatagramPrivateDataLimits(t *testing.T) {

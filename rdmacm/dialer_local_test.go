@@ -37,7 +37,7 @@ func TestDialLocalSystem(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	if len(addrs) > 1 {
 		for _, addr := range addrs {
-			require.ErrorContains(t, err, netip.AddrPortFrom(addr, ln.Addr().Port()).String()+": connection rejected: nobody listens")
+			require.ErrorContains(t, err, netip.AddrPortFrom(addr, ln.Addr().Port()).String()+": connection rejected: no program listens")
 		}
 	}
 	for _, addr := range addrs {

@@ -42,7 +42,7 @@ func TestEventErr(t *testing.T) {
 		{EventAddrChange, 0, "address changed", syscall.EIO},
 
 		{EventRejected, int(ReasonConsumer), "connection rejected: refused by the peer's program", syscall.ECONNREFUSED},
-		{EventRejected, int(ReasonNoListener), "connection rejected: nobody listens on the port", syscall.ECONNREFUSED},
+		{EventRejected, int(ReasonNoListener), "connection rejected: no program listens on the port", syscall.ECONNREFUSED},
 		{EventRejected, 99, "connection rejected: reason 99", syscall.ECONNREFUSED},
 		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNREFUSED},
 		{EventRejected, -int(syscall.ECONNRESET), "connection rejected: connection reset by peer", syscall.ECONNRESET},

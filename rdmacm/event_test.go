@@ -160,7 +160,7 @@ func TestEventRejected(t *testing.T) {
 		require.NoError(t, client.id.Connect(plainRequest()))
 		ev := next(t, client.ch, rdmacm.EventRejected)
 		requireRejected(t, ev, client.id, rdmacm.ReasonNoListener, "")
-		require.EqualError(t, ev.Err(), "connection rejected: nobody listens on the port")
+		require.EqualError(t, ev.Err(), "connection rejected: no program listens on the port")
 	})
 	t.Run("by the program", func(t *testing.T) {
 		a := ask(t, d.IPv4, plainRequest())

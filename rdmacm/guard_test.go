@@ -24,7 +24,7 @@ type guarded struct {
 	ch *rdmacm.EventChannel // another one than the id's
 	pd *ibverbs.PD          // of the id's device
 	cq *ibverbs.CQ
-	to netip.AddrPort // where nobody listens
+	to netip.AddrPort // where no program listens
 }
 
 // idCalls are all calls of an ID that C could be crashed with.

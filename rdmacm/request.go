@@ -189,7 +189,7 @@ type Reason int
 const (
 	ReasonNoQP         Reason = 1
 	ReasonNoResources  Reason = 3
-	ReasonNoListener   Reason = 8  // nobody listens on the port
+	ReasonNoListener   Reason = 8  // no program listens on the port
 	ReasonStale        Reason = 10 // the peer still has an older connection of this host
 	ReasonConsumer     Reason = 28 // the peer's program refused
 	ReasonVendorOption Reason = 35 // the peer refused the requested enhancements; see ID.RejectECE
@@ -229,7 +229,7 @@ var reasons = map[Reason]string{
 	5:                  "unsupported request",
 	6:                  "invalid communication ID",
 	7:                  "invalid communication instance",
-	ReasonNoListener:   "nobody listens on the port",
+	ReasonNoListener:   "no program listens on the port",
 	9:                  "invalid transport service type",
 	ReasonStale:        "stale connection",
 	12:                 "invalid GID",

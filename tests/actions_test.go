@@ -57,7 +57,8 @@ func readAction(t *testing.T, name string) action {
 	return a
 }
 
-// Each action is one that GitHub takes, and the guide tells of it and of all that it can be given.
+// Each action is one that GitHub takes, and the guide tells of it and of all
+// that it can be given.
 func TestActions(t *testing.T) {
 	guide := documents(t)["guide/testing.md"]
 	folders, err := os.ReadDir(actionsFolder)
@@ -118,7 +119,8 @@ func TestWorkflowUsesActions(t *testing.T) {
 	require.Equal(t, []string{"soft-device", "vm"}, slices.Sorted(maps.Keys(used)))
 }
 
-// job is what GitHub's runner has of a job: the environment that its steps change.
+// job is what GitHub's runner has of a job: the environment that its steps
+// change.
 type job struct {
 	t    *testing.T
 	dir  string            // the runner's own
@@ -201,7 +203,8 @@ func (j *job) use(name string, with map[string]string) {
 	}
 }
 
-// lines reads what a step has left for the others, a name and a value in each line.
+// lines reads what a step has left for the others, a name and a value in each
+// line.
 func (j *job) lines(file string) map[string]string {
 	j.t.Helper()
 	text, err := os.ReadFile(file)
@@ -273,7 +276,8 @@ func TestSoftDeviceActionForC(t *testing.T) {
 	require.Contains(t, j.run(t.TempDir(), nil, "verbena", "softroce", "-h"), "run a program on the device in user space")
 }
 
-// The tests of a module that is not this one run in a guest, on the kernel's device.
+// The tests of a module that is not this one run in a guest, on the kernel's
+// device.
 func TestVMAction(t *testing.T) {
 	cache := os.Getenv("VERBENA_CACHE")
 	if cache == "" {

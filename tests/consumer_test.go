@@ -50,8 +50,9 @@ func (c consumer) run(env []string, command ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// Whoever imports rdmacm compiles no other module, requires no other, and has in
-// the graph of modules only what the generator and the tests here are made of.
+// A program that imports rdmacm compiles no other module, requires no other,
+// and has in the graph of modules only what the generator and the tests here
+// are made of.
 func TestConsumerModules(t *testing.T) {
 	c := newConsumer(t)
 	const us = "github.com/verbena-go/verbena"
@@ -70,12 +71,13 @@ func TestConsumerModules(t *testing.T) {
 			"github.com/dave/jennifer", "modernc.org/", "github.com/remyoudompheng/bigfft", // the generator's
 			"github.com/spf13/pflag",                     // the programs'
 			"github.com/stretchr/testify", "go.yaml.in/", // the tests'
-		}, func(prefix string) bool { return strings.HasPrefix(path, prefix) }), "%s is new in the graph of everybody who imports rdmacm", line)
+		}, func(prefix string) bool { return strings.HasPrefix(path, prefix) }), "%s is new in the graph of programs that import rdmacm", line)
 	}
 }
 
-// go get takes the module as it is here: no file has a name or a size that Go's modules may not have.
-// The program of the README then builds as its commands say.
+// go get takes the module as it is here: no file has a name or a size that Go's
+// modules may not have. The program of the README then builds as its commands
+// say.
 func TestConsumerGets(t *testing.T) {
 	if _, err := os.Stat("../.git"); err != nil {
 		t.Skip("no repository: ", err)

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// literals returns what the sources that print errors have between quotes, with what is added up in one piece.
+// literals returns what the sources that print errors have between quotes, with
+// what is added up in one piece.
 func literals(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -30,7 +31,8 @@ func literals(t *testing.T) string {
 	return regexp.MustCompile(`" \+\s*"`).ReplaceAllString(all.String(), "")
 }
 
-// The texts in the guide to trouble are those of errors: each is in the sources, but for its dots and the errnos' own texts.
+// The texts in the guide to trouble are those of errors: each is in the
+// sources, but for its dots and the errnos' own texts.
 func TestTroubleshootingQuotesErrors(t *testing.T) {
 	sources := literals(t)
 	errnos := map[string]bool{

@@ -22,7 +22,8 @@ var (
 	noAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors returns the fragments by which links reach the headings of a page, as GitHub makes them.
+// anchors returns the fragments by which links reach the headings of a page, as
+// GitHub makes them.
 func anchors(page string) []string {
 	var names []string
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
@@ -32,7 +33,8 @@ func anchors(page string) []string {
 	return names
 }
 
-// Every link of every page to a file of the repository leads somewhere, and so does its fragment.
+// Every link of every page to a file of the repository leads somewhere, and so
+// does its fragment.
 func TestDocsLinks(t *testing.T) {
 	require.Equal(t, []string{"gid-no-such-gid", "pfc-ecn-and-dscp"}, anchors("# GID: `no such GID`\n```sh\n# comment\n```\n## PFC, [ECN](x.md) and DSCP\n"))
 	links := 0

@@ -19,10 +19,12 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// packageFuncs are the functions of packages, by folder, each with the names that it uses.
+// packageFuncs are the functions of packages, by folder, each with the names
+// that it uses.
 type packageFuncs map[string]map[string][]string
 
-// findsDevice reports whether a function looks for a device to test with, by way of others too.
+// findsDevice reports whether a function looks for a device to test with, by
+// way of others too.
 func (p packageFuncs) findsDevice(folder, function string, seen map[string]bool) bool {
 	if folder == testdeviceFolder {
 		return function == "Require" || function == "RequireSoftware" || function == "Needs"
@@ -72,7 +74,8 @@ func funcsOfTests(t *testing.T) packageFuncs {
 	return packages
 }
 
-// declared returns the names of a function, or of variables, which may be functions.
+// declared returns the names of a function, or of variables, which may be
+// functions.
 func declared(decl ast.Decl) []string {
 	if f, ok := decl.(*ast.FuncDecl); ok {
 		return []string{f.Name.Name}
@@ -88,8 +91,8 @@ func declared(decl ast.Decl) []string {
 	return names
 }
 
-// usedBy returns the names in a declaration, those of other packages and of methods both with what is before the dot and
-// without.
+// usedBy returns the names in a declaration, those of other packages and of
+// methods both with what is before the dot and without.
 func usedBy(decl ast.Decl) []string {
 	var names []string
 	ast.Inspect(decl, func(n ast.Node) bool {
@@ -106,8 +109,9 @@ func usedBy(decl ast.Decl) []string {
 	return names
 }
 
-// onSoftDevice returns what the page says of a row whose tests have these names: nothing if none of them uses a device, and
-// which of them skip on the device in user space.
+// onSoftDevice returns what the page says of a row whose tests have these
+// names: nothing if none of them uses a device, and which of them skip on the
+// device in user space.
 func onSoftDevice(tests []string, packages packageFuncs, skips map[string]string) string {
 	said := ""
 	var skipped []string
@@ -129,8 +133,8 @@ func onSoftDevice(tests []string, packages packageFuncs, skips map[string]string
 	return said
 }
 
-// The page's fourth column says on which rows the device in user space is tested. Its tests pass only with the
-// specification's column.
+// The page's fourth column says on which rows the device in user space is
+// tested. Its tests pass only with the specification's column.
 func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	const columns = 5
 	page, err := os.ReadFile("../docs/proof/negative-cases.md")
@@ -157,7 +161,8 @@ func TestNegativeCasesOnSoftDevice(t *testing.T) {
 	require.Equal(t, strings.Join(want, ""), string(page), "-update writes the page")
 }
 
-// Every test that is said to skip on the device in user space is there, and uses a device.
+// Every test that is said to skip on the device in user space is there, and
+// uses a device.
 func TestSoftSkips(t *testing.T) {
 	packages := funcsOfTests(t)
 	for name := range testdevice.SoftSkips() {

@@ -57,7 +57,8 @@ func testNames(t *testing.T) map[string]bool {
 
 var testName = regexp.MustCompile(`\b(?:(?:Test|Fuzz|Benchmark)[A-Z]\w*|Example(?:[A-Z]\w*)?)\b`)
 
-// Every test that a page names is there, but for those of a program that it shows.
+// Every test that a page names is there, but for those of a program that it
+// shows.
 func TestDocsNameTests(t *testing.T) {
 	names := testNames(t)
 	require.True(t, names["TestDocsNameTests"])

@@ -29,7 +29,8 @@ type block struct {
 	before   string // the paragraph before it
 }
 
-// blocks returns the fenced blocks of a page. A block that is indented, as in a list, loses that.
+// blocks returns the fenced blocks of a page. A block that is indented, as in a
+// list, loses that.
 func blocks(page string) []block {
 	var all []block
 	var open *block
@@ -76,10 +77,12 @@ func guides(t *testing.T) map[string]string {
 	return pages
 }
 
-// notRun is how a guide says that the tests do not run a block, for its readers as well.
+// notRun is how a guide says that the tests do not run a block, for its readers
+// as well.
 var notRun = regexp.MustCompile(`\(not run by the tests: [^)]+\)`)
 
-// Every block of a guide is of a kind that the tests run, or nobody, or the text before it says why they do not.
+// Every block of a guide is of a kind that the tests run, or that is not run,
+// or the text before it says why they do not.
 func TestGuidesSayWhatIsNotRun(t *testing.T) {
 	for page, text := range guides(t) {
 		for _, b := range blocks(text) {
@@ -104,7 +107,8 @@ type session struct {
 	wants  map[string]string // the output that the page shows, by the file in which it comes out
 }
 
-// Before a block that is said to be in another terminal, and ends later, goes on, the shell waits for all that the page shows of its output.
+// Before a block that is said to be in another terminal, and ends later, goes
+// on, the shell waits for all that the page shows of its output.
 const background = `
 exec {fd}< <( %s ) # line %d
 while IFS= read -t 120 -r line <&$fd; do printf '%%s\n' "$line" >>"$OUT/%d"; [ "$line" != %s ] || break; done
@@ -145,14 +149,16 @@ func runs(b block) bool {
 	return (b.language == "sh" || b.language == "console" || b.language == "go" && fileName.MatchString(b.text)) && !notRun.MatchString(b.before)
 }
 
-// shows compares output with what a page shows, in which a line of dots is for any lines.
+// shows compares output with what a page shows, in which a line of dots is for
+// any lines.
 func shows(want, got string) bool {
 	pattern := regexp.QuoteMeta(strings.TrimSpace(want))
 	pattern = regexp.MustCompile(`(?m)^\\\.\\\.\\\.$\n?`).ReplaceAllString(pattern, `(?:.*\n?)*?`)
 	return regexp.MustCompile(`^` + pattern + `$`).MatchString(strings.TrimSpace(got))
 }
 
-// What the guides say to enter works, in that order and in a folder of its own, on the device in user space, and prints what they say.
+// What the guides say to enter works, in that order and in a folder of its own,
+// on the device in user space, and prints what they say.
 func TestGuidesRun(t *testing.T) {
 	require.True(t, shows("a\n...\nd", "a\nb\nc\nd\n"))
 	require.True(t, shows("a (b)\n...", "a (b)\nc\n"))
@@ -247,7 +253,7 @@ func fragment(t *testing.T, at, text string) string {
 	return "package fragment\n" + imports + "func _() error {\n" + text + "\n" + used + "return nil\n}\n"
 }
 
-// The pieces of Go in the guides compile, for whoever imports the module.
+// The pieces of Go in the guides compile, for programs that import the module.
 func TestGuidesCompile(t *testing.T) {
 	dir := t.TempDir()
 	top, err := filepath.Abs("..")

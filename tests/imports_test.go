@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rooms are the folders of the module, and for each the folders whose packages its own
-// may import, besides each other. Where one is in another, the inner one counts.
+// rooms are the folders of the module, and for each the folders whose packages
+// its own may import, besides each other. Where one is in another, the inner
+// one counts.
 var rooms = map[string][]string{
 	"internal/cerr":     {},
 	"internal/enum":     {},
@@ -106,8 +107,8 @@ type listed struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// list returns the packages of this module, by their folders. What they import is in
-// the same form, without what is not of this module but C.
+// list returns the packages of this module, by their folders. What they import
+// is in the same form, without what is not of this module but C.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"...")
@@ -149,7 +150,8 @@ func room(pkg string) string {
 	return found
 }
 
-// below reports whether packages of a room stand on those of another, be it by others.
+// below reports whether packages of a room stand on those of another, be it by
+// others.
 func below(in, other string) bool {
 	return slices.ContainsFunc(rooms[in], func(name string) bool { return name == other || below(name, other) })
 }
@@ -181,7 +183,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Whoever does not import the device in user space does not have it in the program.
+// A program that does not import the device in user space does not contain it.
 func TestSoftroceIsChosen(t *testing.T) {
 	for _, folder := range []string{"rdmacm", "rsocket", "ibverbs/flow"} {
 		out, err := exec.Command("go", "list", "-deps", module+folder).Output()

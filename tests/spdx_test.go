@@ -16,7 +16,8 @@ import (
 
 const spdx = "SPDX-License-Identifier: Apache-2.0"
 
-// licensed returns a source file with the line that says its licence, where it lacks that.
+// licensed returns a source file with the line that says its licence, where it
+// lacks that.
 func licensed(text string) string {
 	head, _, _ := strings.Cut(text, "\n\n")
 	switch script := strings.HasPrefix(text, "#!"); {
@@ -29,7 +30,8 @@ func licensed(text string) string {
 	return "// " + spdx + "\n\n" + text
 }
 
-// Every source file says its licence, what gen writes included. -update adds the line.
+// Every source file says its licence, what gen writes included. -update adds
+// the line.
 func TestSPDX(t *testing.T) {
 	require.Equal(t, "// "+spdx+"\n\npackage a\n", licensed("package a\n"))
 	require.Equal(t, "#!/bin/sh\n# "+spdx+"\n#\n# a does it.\n", licensed("#!/bin/sh\n# a does it.\n"))
@@ -40,8 +42,9 @@ func TestSPDX(t *testing.T) {
 	require.NoError(t, err)
 	files := 0
 	for name := range strings.SplitSeq(string(list), "\x00") {
-		// What tests read is anything, the C in gen is a part of what it writes, and what the front end reads before any header
-		// has the places that its errors name.
+		// What tests read is anything, the C in gen is a part of what it
+		// writes, and what the front end reads before any header has the places
+		// that its errors name.
 		if strings.Contains(name, "testdata/") || strings.HasPrefix(name, "gen/internal/emit/c/") || strings.HasPrefix(name, "headers/") {
 			continue
 		}

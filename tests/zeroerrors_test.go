@@ -39,8 +39,8 @@ var zeroErrors = map[string]error{
 	"rdmacm.RejectedError":    new(rdmacm.RejectedError),
 }
 
-// The zero value of an error, as tests and programs that wrap errors make it, has
-// a text, and none of its methods panics.
+// The zero value of an error, as tests and programs that wrap errors make it,
+// has a text, and none of its methods panics.
 func TestZeroErrors(t *testing.T) {
 	var known []string
 	for name, err := range zeroErrors {

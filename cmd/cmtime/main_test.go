@@ -56,7 +56,7 @@ func TestWrongArguments(t *testing.T) {
 func TestHelp(t *testing.T) { tested.Help(t, "microseconds") }
 
 func TestFails(t *testing.T) {
-	status, stdout, stderr := tested.Run("-s nobody.invalid")
+	status, stdout, stderr := tested.Run("-s unknown.invalid")
 	require.Equal(t, 1, status)
 	require.Empty(t, stdout)
 	require.NotEmpty(t, stderr)

@@ -22,8 +22,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// settle is how long a sender waits for the network: InfiniBand's subnet manager
-// may still be setting up switches when a group is joined. As in C.
+// settle is how long a sender waits for the network: InfiniBand's subnet
+// manager may still be setting up switches when a group is joined. As in C.
 const settle = 3 * time.Second
 
 // options are the flags.

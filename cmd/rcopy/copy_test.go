@@ -64,8 +64,8 @@ func newStore(conn io.ReadWriter, room int) *store {
 	return s
 }
 
-// end is an end of a connection that keeps the server's answers, as an rsocket does,
-// for a client whose Write has failed.
+// end is an end of a connection that keeps the server's answers, as an rsocket
+// does, for a client whose Write has failed.
 type end struct {
 	io.Reader
 	io.WriteCloser
@@ -92,8 +92,8 @@ func (a answers) Close() error {
 	return nil
 }
 
-// serving starts a session at the other end of a connection, and returns that and what
-// the session ends with.
+// serving starts a session at the other end of a connection, and returns that
+// and what the session ends with.
 func serving(t *testing.T, room int) (end, *store, <-chan error) {
 	t.Helper()
 	in, out := io.Pipe()
@@ -200,7 +200,8 @@ func TestFileShrinks(t *testing.T) {
 	require.Empty(t, s.complete)
 }
 
-// What a client sends that breaks the rules gets C's status, and ends its connection.
+// What a client sends that breaks the rules gets C's status, and ends its
+// connection.
 func TestSessionRefuses(t *testing.T) {
 	opened := header{command: open, data: 0o100644}.marshal(openBody("copy"))
 	join := func(messages ...[]byte) []byte { return bytes.Join(messages, nil) }
@@ -303,7 +304,8 @@ func TestStatus(t *testing.T) {
 	require.EqualValues(t, syscall.EIO, status(errors.New("other")))
 }
 
-// Whatever a client sends, the session ends, has no file open, and keeps to its limits.
+// Whatever a client sends, the session ends, has no file open, and keeps to its
+// limits.
 func FuzzSession(f *testing.F) {
 	opened := header{command: open, data: 0o644}.marshal(openBody("copy"))
 	written := append(header{command: write}.marshal(writeBody(3)), "abc"...)

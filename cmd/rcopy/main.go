@@ -38,7 +38,7 @@ may be rdma-core's rcopy. Without a destination, the file has the same path ther
 as here. A server that is an IPv6 address with a destination is in brackets.
 
 The server serves any number of clients, until it is interrupted. It writes
-wherever it may write itself, whatever a client asks for: run it as a user who may
+wherever it may write itself, whatever a client asks for: run it as a user that may
 write only what every client may.
 
 Exit status: 0 on success, or if a server was interrupted; 1 if something failed

@@ -33,8 +33,9 @@ func (c command) String() string {
 	return name
 }
 
-// header is the beginning of every message. Its numbers are in the byte order of the
-// host, as C has them: hosts of different byte order do not understand each other.
+// header is the beginning of every message. Its numbers are in the byte order
+// of the host, as C has them: hosts of different byte order do not understand
+// each other.
 type header struct {
 	command command
 	len     uint16 // of the whole message
@@ -42,7 +43,8 @@ type header struct {
 	id      uint64 // which an answer repeats
 }
 
-// The sizes of messages, the first of which is also that of CLOSE and of answers.
+// The sizes of messages, the first of which is also that of CLOSE and of
+// answers.
 const (
 	headerLen = 16
 	writeLen  = headerLen + 8
@@ -57,8 +59,8 @@ func (h header) marshal(body []byte) []byte {
 	return append(b, body...)
 }
 
-// readHeader reads the next header. The error is io.EOF if the peer has sent all
-// that it wanted to.
+// readHeader reads the next header. The error is io.EOF if the peer has sent
+// all that it wanted to.
 func readHeader(r io.Reader) (h header, err error) {
 	b := make([]byte, headerLen)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -110,8 +112,8 @@ func parseOpen(body []byte) (string, error) {
 	return string(path), nil
 }
 
-// writeBody returns what WRITE has after its header: the size of the data, which
-// follow the message.
+// writeBody returns what WRITE has after its header: the size of the data,
+// which follow the message.
 func writeBody(size int64) []byte { return binary.NativeEndian.AppendUint64(nil, uint64(size)) }
 
 // parseWrite returns the size.
@@ -140,7 +142,8 @@ func status(err error) uint32 {
 // maxErrno is the highest that Linux may have.
 const maxErrno = 4095
 
-// readAnswer reads the answer to a command, and returns the error that it tells of.
+// readAnswer reads the answer to a command, and returns the error that it tells
+// of.
 func readAnswer(r io.Reader, to command) error {
 	h, err := readHeader(r)
 	switch {

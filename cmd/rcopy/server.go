@@ -56,8 +56,8 @@ func create(path string, perm fs.FileMode) (io.WriteCloser, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, perm)
 }
 
-// session is what a client does over its connection: open a file, write it, close it,
-// and maybe begin again.
+// session is what a client does over its connection: open a file, write it,
+// close it, and maybe begin again.
 type session struct {
 	conn   io.ReadWriter
 	create func(path string, perm fs.FileMode) (io.WriteCloser, error)
@@ -69,7 +69,8 @@ type session struct {
 	written bool
 }
 
-// serve answers the client until it has ended the connection or done what it may not.
+// serve answers the client until it has ended the connection or done what it
+// may not.
 func (s *session) serve() (err error) {
 	defer func() {
 		if s.file != nil {
@@ -92,7 +93,8 @@ func (s *session) serve() (err error) {
 	}
 }
 
-// do does what the client asks for. An error ends the connection, as with C's server.
+// do does what the client asks for. An error ends the connection, as with C's
+// server.
 func (s *session) do(h header) error {
 	body, err := h.readBody(s.conn)
 	if err != nil {

@@ -74,8 +74,8 @@ func client(t *testing.T, port string) {
 	}
 }
 
-// When the server has done everything, an acknowledgement may still be missing. It
-// waits for the client then.
+// When the server has done everything, an acknowledgement may still be missing.
+// It waits for the client then.
 func TestLostAcknowledgement(t *testing.T) {
 	if !process.Alone(t, "VERBENA_DEVICE=soft") {
 		return

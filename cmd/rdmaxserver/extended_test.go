@@ -18,8 +18,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// open returns the libraries. At the end of the test neither they nor Go may have
-// more objects than now.
+// open returns the libraries. At the end of the test neither they nor Go may
+// have more objects than now.
 func open(t *testing.T) (verbs, cm *fakelib.Provider) {
 	t.Helper()
 	_, stop := signal.NotifyContext(t.Context(), os.Interrupt)

@@ -45,7 +45,8 @@ func (l *link) setup(conn *rdmacm.Conn) error {
 	return err
 }
 
-// receive waits for a message, which has the layout of a header of tag matching.
+// receive waits for a message, which has the layout of a header of tag
+// matching.
 func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err error) {
 	n, err := l.next.Wait(ctx)
 	if err != nil {
@@ -60,7 +61,8 @@ func (l *link) receive(ctx context.Context) (remote ibverbs.RemoteBuffer, err er
 	return ibverbs.RemoteBuffer(header), err
 }
 
-// send tells the peer of a buffer, and that it may go on, which is all that clients look at.
+// send tells the peer of a buffer, and that it may go on, which is all that
+// clients look at.
 func (l *link) send(ctx context.Context, buffer ibverbs.RemoteBuffer) error {
 	if _, err := tag.RendezvousHeader(buffer).AppendBinary(l.message.Bytes()[:0]); err != nil {
 		return err

@@ -14,11 +14,11 @@ import (
 var tested = programtest.Of(func() *program.Program { return new(options).program() })
 
 func TestExitStatus(t *testing.T) {
-	for _, args := range []string{"-c -a nobody.invalid", "-s -a nobody.invalid"} {
+	for _, args := range []string{"-c -a unknown.invalid", "-s -a unknown.invalid"} {
 		status, stdout, stderr := tested.Run(args)
 		require.Equal(t, 1, status)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "nobody.invalid")
+		require.Contains(t, stderr, "unknown.invalid")
 	}
 }
 

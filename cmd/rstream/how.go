@@ -23,7 +23,8 @@ const (
 	asleep
 )
 
-// words are those of -T, each with its letter and the beginning that C looks at.
+// words are those of -T, each with its letter and the beginning that C looks
+// at.
 var words = []struct {
 	letter, begin string
 	set           func(*how) error

@@ -3,8 +3,8 @@
 // Rstream measures streams over RDMA. It works together with rdma-core's
 // rstream.
 //
-// The client sends a number of transfers to the server, which then sends as many
-// back.
+// The client sends a number of transfers to the server, which then sends as
+// many back.
 package main
 
 import (

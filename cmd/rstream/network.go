@@ -99,7 +99,8 @@ func (o *options) config(inline int) rsocket.Config {
 	return c
 }
 
-// spin returns how long to look for data before sleeping, as rsocket.Config has it.
+// spin returns how long to look for data before sleeping, as rsocket.Config has
+// it.
 func (w wait) spin() time.Duration {
 	switch w {
 	case spinning:

@@ -18,8 +18,8 @@ type row struct {
 	iterations int // of both directions
 }
 
-// sizes are those of the table: the powers of two from 64 bytes to 4 MiB and what is
-// half way between them, or a few of these.
+// sizes are those of the table: the powers of two from 64 bytes to 4 MiB and
+// what is half way between them, or a few of these.
 func sizes(all bool) []int {
 	if !all {
 		return []int{64, 4 << 10, 64 << 10, 1 << 20}
@@ -41,8 +41,8 @@ func bandwidth(size int) row {
 	return row{name: sizeText(int64(size)) + "_bw", size: size, transfers: repeat(size), iterations: 1}
 }
 
-// repeat returns how many transfers of a size a test makes, the same as C's: both
-// ends must agree.
+// repeat returns how many transfers of a size a test makes, the same as C's:
+// both ends must agree.
 func repeat(size int) int {
 	switch {
 	case size >= 1<<20:
@@ -65,7 +65,8 @@ func (r row) line(took time.Duration) string {
 		took.Seconds(), float64(bytes)*8/(1000*us), us/float64(2*each))
 }
 
-// sizeText writes a number of bytes with at most one decimal, rounded down: 1.5k.
+// sizeText writes a number of bytes with at most one decimal, rounded down:
+// 1.5k.
 func sizeText(bytes int64) string {
 	unit, letter := int64(1), ""
 	switch {

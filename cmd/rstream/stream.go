@@ -23,7 +23,8 @@ type stream struct {
 	sent, received int // over all connections, as the data go on from one to the next
 }
 
-// hello is how many bytes each end sends before a test, so that both begin together.
+// hello is how many bytes each end sends before a test, so that both begin
+// together.
 const hello = 16
 
 // run runs tests over a connection and prints a row for each.
@@ -44,8 +45,9 @@ func (s *stream) run(ctx context.Context, out program.Output, inline int, rows .
 	return s.awaitEnd()
 }
 
-// awaitEnd has the client close the connection first: with -T a, C's client takes the end of the
-// connection for a failure, even if there is something left to read.
+// awaitEnd has the client close the connection first: with -T a, C's client
+// takes the end of the connection for a failure, even if there is something
+// left to read.
 func (s *stream) awaitEnd() error {
 	if s.server != "" {
 		return nil

@@ -116,7 +116,8 @@ func TestStreamEnds(t *testing.T) {
 	require.ErrorContains(t, client.run(ctx, program.Output{Stdout: io.Discard}, 0, row{"test", 50, 3, 1}), "i/o timeout")
 }
 
-// Both ends over TCP, as with C's program: the client tries until the server listens.
+// Both ends over TCP, as with C's program: the client tries until the server
+// listens.
 func TestTCP(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -108,7 +108,8 @@ func (n node) flags(withValue bool) (all []string) {
 	return all
 }
 
-// walk is how the scripts of bash and zsh find the command that is being completed. Words of flags are not commands.
+// walk is how the scripts of bash and zsh find the command that is being
+// completed. Words of flags are not commands.
 func walk(w io.Writer, all []node) {
 	var keys []string
 	for _, n := range all[1:] {

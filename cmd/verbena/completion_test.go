@@ -19,7 +19,8 @@ func script(t *testing.T, shell string) string {
 	return stdout
 }
 
-// What bash completes, by the words before the cursor; the last one is being entered.
+// What bash completes, by the words before the cursor; the last one is being
+// entered.
 func TestCompleteBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -64,7 +65,8 @@ echo "${COMPREPLY[*]}"`, "bash"}, words...)...)
 	}
 }
 
-// The scripts for other shells are correct in their languages, where these are installed.
+// The scripts for other shells are correct in their languages, where these are
+// installed.
 func TestCompletionIsCorrect(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		text := script(t, shell)

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the commands print as JSON, as the golden files have it, has names in snake_case, and only numbers that JavaScript can hold.
+// What the commands print as JSON, as the golden files have it, has names in
+// snake_case, and only numbers that JavaScript can hold.
 func TestJSONOfAll(t *testing.T) {
 	files, err := filepath.Glob("internal/*/testdata/*.json")
 	require.NoError(t, err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Verbena checks, lists, watches and measures RDMA devices, and runs programs on
-// the device in user space. Each of its commands is a package in internal;
+// Verbena checks, lists, watches and measures RDMA devices, and runs programs
+// on the device in user space. Each of its commands is a package in internal;
 // verbena -h lists them.
 package main
 

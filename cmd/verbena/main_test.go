@@ -20,7 +20,8 @@ var leaves = []string{
 	"doctor", "devices", "ping", "perf", "watch", "stat", "softroce run", "softroce libs", "softroce stat", "completion", "man",
 }
 
-// Every command has -h, is known to help, calls itself by its own name, and refuses a wrong flag with status 2.
+// Every command has -h, is known to help, calls itself by its own name, and
+// refuses a wrong flag with status 2.
 func TestCommands(t *testing.T) {
 	for _, name := range leaves {
 		status, help, stderr := tested.Run(name + " -h")

@@ -143,10 +143,12 @@ type section struct {
 	paragraphs []string
 }
 
-// beginnings are those of paragraphs of a program's text that have a section of their own.
+// beginnings are those of paragraphs of a program's text that have a section of
+// their own.
 var beginnings = []struct{ text, title string }{{"Exit status: ", "EXIT STATUS"}, {"Example: ", "EXAMPLES"}, {"Example, ", "EXAMPLES"}}
 
-// split returns the paragraphs of a text, and those with a section of their own.
+// split returns the paragraphs of a text, and those with a section of their
+// own.
 func split(text string) (describe []string, sections []section) {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		found := false

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command has a page with what -h says, which man formats without a warning where it is installed.
+// Each command has a page with what -h says, which man formats without a
+// warning where it is installed.
 func TestMan(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "man1")
 	status, stdout, stderr := tested.Run("man " + folder)

@@ -46,7 +46,7 @@ func TestTickets(t *testing.T) {
 		}
 	}
 	for i := range len(clients) * each {
-		require.True(t, taken[fmt.Sprint(i)], "nobody has %d", i)
+		require.True(t, taken[fmt.Sprint(i)], "no client has %d", i)
 	}
 	one := process.RunMain(t, address)
 	require.Zero(t, one.Wait())

@@ -62,7 +62,7 @@ func TestNoAnswer(t *testing.T) {
 	require.Contains(t, client.Stderr(), `question "": no answer: context deadline exceeded`)
 }
 
-// A server exits even if nobody has asked it anything.
+// A server exits even if no client has asked it anything.
 func TestInterrupted(t *testing.T) {
 	testdevice.Require(t)
 	server := process.StartMain(t, "-listen", ":0")

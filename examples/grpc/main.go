@@ -118,8 +118,8 @@ func ask(ctx context.Context, address string, texts []string) (err error) {
 }
 
 // dialer dials for gRPC, and closes its connections at the end. gRPC does so,
-// too, but nobody can wait for that; and a program that exits with an open
-// connection looks like one that has died.
+// too, but a program cannot wait for that; and a program that exits with an
+// open connection looks like one that has died.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

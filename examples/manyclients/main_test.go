@@ -52,7 +52,7 @@ func TestManyClients(t *testing.T) {
 	server.Signal(os.Interrupt)
 	require.Zero(t, server.Wait())
 	require.Empty(t, server.Stderr())
-	require.Equal(t, 1, process.RunMain(t, "-n", "50", address).Wait(), "nobody listens")
+	require.Equal(t, 1, process.RunMain(t, "-n", "50", address).Wait(), "no program listens")
 	require.Zero(t, process.RunMain(t, "-n", "0", address).Wait())
 }
 

@@ -176,7 +176,7 @@ func TestBroken(t *testing.T) {
 	beside[1].Says("connection reset by peer")
 }
 
-// If nobody is there, the client's connection breaks.
+// If no server is there, the client's connection breaks.
 func TestNobody(t *testing.T) {
 	ln, _ := listen(t)
 	address, beside := pair(t, ln.Addr())

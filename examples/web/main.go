@@ -138,8 +138,8 @@ func getOne(ctx context.Context, client *http.Client, url string) error {
 }
 
 // dialer dials for a transport, and closes its connections at the end. The
-// transport does so, too, but nobody can wait for that; and a program that
-// exits with an open connection looks like one that has died.
+// transport does so, too, but a program cannot wait for that; and a program
+// that exits with an open connection looks like one that has died.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

@@ -80,7 +80,7 @@ func TestWeb(t *testing.T) {
 
 	nobody := process.RunMain(t, url)
 	require.Equal(t, 1, nobody.Wait())
-	require.Contains(t, nobody.Stderr(), "nobody listens on the port")
+	require.Contains(t, nobody.Stderr(), "no program listens on the port")
 }
 
 // certificate writes a certificate of the server at an address, and its key.

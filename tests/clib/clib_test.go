@@ -92,7 +92,8 @@ func TestExitWhileAtWork(t *testing.T) {
 
 // Go's runtime leaves signals as they are.
 func TestSignalsEnd(t *testing.T) {
-	// Who has started this test may ignore these, and its processes would inherit that.
+	// The parent of this test may ignore these, and its processes would inherit
+	// that.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(heard)
@@ -118,8 +119,8 @@ func TestSignalsEnd(t *testing.T) {
 	}
 }
 
-// Faults of memory that was taken away under a region are the device's, whenever the program installs handlers. All others are
-// the program's.
+// Faults of memory that was taken away under a region are the device's,
+// whenever the program installs handlers. All others are the program's.
 func TestFaults(t *testing.T) {
 	program := compile(t, "faults", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
 	for test, sig := range map[string]syscall.Signal{
@@ -152,7 +153,8 @@ func TestDlopen(t *testing.T) {
 	require.Empty(t, p.Output())
 }
 
-// Where the library with the device is missing, functions fail and one line says why.
+// Where the library with the device is missing, functions fail and one line
+// says why.
 func TestWithoutDevice(t *testing.T) {
 	compile(t, "conventions", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
 	part := t.TempDir()
@@ -225,7 +227,8 @@ func records(t *testing.T, path string) {
 	require.Greater(t, n, 10)
 }
 
-// The libraries have what the real ones have, under the same version nodes, and their names.
+// The libraries have what the real ones have, under the same version nodes, and
+// their names.
 func TestVersionNodes(t *testing.T) {
 	// What only libraries of drivers use, or kernels before Linux 2.6.20.
 	left := func(name, node string) bool {
@@ -263,7 +266,8 @@ func TestVersionNodes(t *testing.T) {
 	}
 }
 
-// exports returns what a library defines as name@node, and whether a program that is linked now gets it.
+// exports returns what a library defines as name@node, and whether a program
+// that is linked now gets it.
 func exports(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -281,7 +285,8 @@ func exports(t *testing.T, path string) map[string]bool {
 	return all
 }
 
-// A program that was not meant for it runs, too: what it starts inherits the libraries.
+// A program that was not meant for it runs, too: what it starts inherits the
+// libraries.
 func TestScript(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+compile(t, "dlopen", "-ldl")+" && exit 9\n"), 0o700))
@@ -290,7 +295,8 @@ func TestScript(t *testing.T) {
 	require.Empty(t, p.Output())
 }
 
-// A Go program that is not checked by softroce does not get the device, and is told what to do.
+// A Go program that is not checked by softroce does not get the device, and is
+// told what to do.
 func TestGoProgram(t *testing.T) {
 	cmd := process.Cmd(t, "verbena", "devices")
 	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+folder, "VERBENA_DEVICE=")

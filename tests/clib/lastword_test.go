@@ -66,8 +66,10 @@ func (w lastWord) ways(network string, all ...string) []string {
 	return all
 }
 
-// A process may end as soon as it sees what the other end of a connection has done for it, or as soon as a call returns in which it has done something.
-// The other end hears of it, and of the end, and never waits for what cannot come any more.
+// A process may end as soon as it sees what the other end of a connection has
+// done for it, or as soon as a call returns in which it has done something. The
+// other end hears of it, and of the end, and never waits for what cannot come
+// any more.
 func TestLastWord(t *testing.T) {
 	path := compile(t, "lastword", "-L", folder, "-l:librdmacm.so.1", "-l:libibverbs.so.1")
 	result := regexp.MustCompile(`(\d+) rounds, (\d+) hung, (\d+) failed\n`)

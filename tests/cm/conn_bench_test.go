@@ -17,7 +17,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// echoing returns a connection over a device that completes at once whatever is posted.
+// echoing returns a connection over a device that completes at once whatever is
+// posted.
 func echoing(b testing.TB) *rdmacm.Conn {
 	b.Helper()
 	conn, err := rdmacm.Dial(b.Context(), address, &rdmacm.Config{SendQueue: 256, RecvQueue: 256, KeepAlive: -1})
@@ -26,9 +27,10 @@ func echoing(b testing.TB) *rdmacm.Conn {
 	return conn
 }
 
-// BenchmarkConn does the same with a connection's methods as with a batch that was filled before and the queues. It
-// reports nanoseconds of either, and what the first takes longer, for each request, and prints them as rows of a Markdown
-// table.
+// BenchmarkConn does the same with a connection's methods as with a batch that
+// was filled before and the queues. It reports nanoseconds of either, and what
+// the first takes longer, for each request, and prints them as rows of a
+// Markdown table.
 func BenchmarkConn(b *testing.B) {
 	conn := echoing(b)
 	mr, err := conn.Alloc(4096, ibverbs.AccessLocalWrite)
@@ -100,7 +102,8 @@ func BenchmarkConn(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			// The fastest of many slices: whatever else the machine does is in the others.
+			// The fastest of many slices: whatever else the machine does is in
+			// the others.
 			const slicesOf, rounds = 200, 500
 			best := []time.Duration{time.Hour, time.Hour}
 			for range slicesOf {

@@ -26,8 +26,8 @@ func dial(ctx context.Context) error {
 	return conn.Close()
 }
 
-// dialAndHearTheEnd is dial, and waits for the last event of the connection, so that
-// no failure of reading events that is set afterwards meets that one.
+// dialAndHearTheEnd is dial, and waits for the last event of the connection, so
+// that no failure of reading events that is set afterwards meets that one.
 func dialAndHearTheEnd(ctx context.Context) error {
 	conn, err := rdmacm.Dial(ctx, address, nil)
 	if err != nil {
@@ -121,8 +121,8 @@ func TestPointersOverLibraries(t *testing.T) {
 	requireErrno(t, err, "rdma_get_devices", syscall.ENOMEM)
 }
 
-// A wait without a context is refused, and a request that it would have been for
-// is over.
+// A wait without a context is refused, and a request that it would have been
+// for is over.
 func TestWithoutContext(t *testing.T) {
 	open(t)
 	var nobody context.Context
@@ -144,7 +144,7 @@ func TestWithoutContext(t *testing.T) {
 }
 
 // That there is no event is no failure, however it is said; that none can be
-// read any more is one, for everybody who waits.
+// read any more is one, for all waiting calls.
 func TestReadingOverLibraries(t *testing.T) {
 	c := open(t)
 	for _, w := range ways {
@@ -246,7 +246,7 @@ func TestGoneOverLibraries(t *testing.T) {
 }
 
 // The id of a connection whose peer has not answered its end stays until it
-// does, or until nobody can any more.
+// does, or until no goroutine can any more.
 func TestLingerOverLibraries(t *testing.T) {
 	c := open(t)
 	for name, tt := range map[string]struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/rdmacm"
 )
 
-// A dialing end uses those of its device's enhancements that the peer has taken,
-// as librdmacm would.
+// A dialing end uses those of its device's enhancements that the peer has
+// taken, as librdmacm would.
 func TestEnhancements(t *testing.T) {
 	_, err := rdmacm.Devices() // which stay open
 	require.NoError(t, err)

@@ -63,8 +63,8 @@ func TestCloseIsHeld(t *testing.T) {
 	}
 }
 
-// A region that the program is closing still belongs to its protection domain: the
-// connection must not forget it, and Close must wait for it.
+// A region that the program is closing still belongs to its protection domain:
+// the connection must not forget it, and Close must wait for it.
 func TestRegionIsBeingClosed(t *testing.T) {
 	open(t)
 	verbs := fakelib.OpenProvider(t)

@@ -18,9 +18,9 @@ import (
 	"github.com/verbena-go/verbena/rdmacm/handled"
 )
 
-// The kernel leaves requests unanswered for which its backlog has no room. So
-// whoever reads requests at once, to reject those that are too many for the
-// program, asks for as many there as the system allows.
+// The kernel leaves requests unanswered for which its backlog has no room. So a
+// program that reads requests at once, to reject those that are too many for
+// the program, asks for as many there as the system allows.
 func TestBacklogs(t *testing.T) {
 	c := open(t)
 	addr := netip.MustParseAddrPort(address)

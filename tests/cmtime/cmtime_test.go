@@ -56,7 +56,7 @@ func TestNobodyListens(t *testing.T) {
 	d := testdevice.Require(t)
 	client := ours.start(t, "-s", d.IPv4.String(), "-p", "7478")
 	require.Equal(t, 1, client.Wait())
-	require.Equal(t, "cmtime: connect: connection rejected: nobody listens on the port\n", client.Output())
+	require.Equal(t, "cmtime: connect: connection rejected: no program listens on the port\n", client.Output())
 }
 
 // number returns what an environment variable says.
@@ -111,8 +111,8 @@ func median(times []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// table is Markdown: microseconds for each connection, with Go at both ends, and
-// with Go's client and C's server, beside C at both ends.
+// table is Markdown: microseconds for each connection, with Go at both ends,
+// and with Go's client and C's server, beside C at both ends.
 func table(samples [3]map[string][]time.Duration, connections int) string {
 	var b strings.Builder
 	us := func(i int, step string) float64 {

@@ -120,7 +120,7 @@ func TestNoSuchDevice(t *testing.T) {
 	require.Contains(t, stderr, "verbena devices: open no_such0: no such RDMA device: this machine has "+d.Name)
 }
 
-// Without a device the error says so, and who says more.
+// Without a device the error says so, and names the program that says more.
 func TestNoDevices(t *testing.T) {
 	needGuest(t)
 	program := public(t, "verbena")

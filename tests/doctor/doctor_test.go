@@ -41,9 +41,9 @@ func hide(path, instead string) []string {
 
 const libraryFolder = "/usr/lib/$(uname -m)-linux-gnu/"
 
-// nobody starts a program as a user without rights, and with limits on locked
-// memory.
-func nobody(memlock string) []string {
+// unprivileged starts a program as a user without rights, and with limits on
+// locked memory.
+func unprivileged(memlock string) []string {
 	return []string{"prlimit", "--memlock=" + memlock, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 }
 
@@ -99,19 +99,19 @@ var ailments = map[string]ailment{
 		cure: "mv /dev/hidden /dev/infiniband/uverbs0", cureStart: []string{"unshare", "-p", "-f", "--mount-proc"},
 	},
 	"no permission": {
-		cause: "chmod 600 /dev/infiniband/*", start: nobody("unlimited"),
+		cause: "chmod 600 /dev/infiniband/*", start: unprivileged("unlimited"),
 		check: "device files", found: "no permission to open rdma_cm, uverbs0",
 		command: []string{"chmod 666 /dev/infiniband/rdma_cm /dev/infiniband/uverbs0"},
 	},
 	"a limit on locked memory": {
-		start: nobody("65536:unlimited"),
+		start: unprivileged("65536:unlimited"),
 		check: "locked memory", found: "only 64 KiB may be locked", remedy: "LimitMEMLOCK=infinity",
 		command: []string{"ulimit -l $(ulimit -H -l)"},
 	},
 	"a limit on locked memory that only root can raise": {
-		start: nobody("65536"),
+		start: unprivileged("65536"),
 		check: "locked memory", found: "only 64 KiB may be locked", remedy: `"* - memlock unlimited" into /etc/security/limits.d`,
-		cure: "true", cureStart: nobody("unlimited"),
+		cure: "true", cureStart: unprivileged("unlimited"),
 	},
 	"a limit on the device": {
 		cause: "cd /sys/fs/cgroup; echo +rdma >cgroup.subtree_control; mkdir few; echo rxe0 hca_object=3 >few/rdma.max",

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With the files of a GPU's driver and library, the report says what the device can do with the memory; Soft-RoCE can do nothing.
+// With the files of a GPU's driver and library, the report says what the device
+// can do with the memory; Soft-RoCE can do nothing.
 func TestGPUMemory(t *testing.T) {
 	needGuest(t)
 	program := public(t, "verbena")

@@ -25,22 +25,22 @@ func TestHints(t *testing.T) {
 		text        string
 	}{
 		"no permission for the device": {
-			"chmod 600 /dev/infiniband/uverbs0", "chmod 666 /dev/infiniband/uverbs0", nobody("unlimited"), "verbena",
+			"chmod 600 /dev/infiniband/uverbs0", "chmod 666 /dev/infiniband/uverbs0", unprivileged("unlimited"), "verbena",
 			[]string{"devices"},
 			noAccess,
 		},
 		"no permission for connections": {
-			"chmod 600 /dev/infiniband/rdma_cm", "chmod 666 /dev/infiniband/rdma_cm", nobody("unlimited"), "rdmaclient",
+			"chmod 600 /dev/infiniband/rdma_cm", "chmod 666 /dev/infiniband/rdma_cm", unprivileged("unlimited"), "rdmaclient",
 			[]string{"-s", "192.0.2.1"},
 			noAccess,
 		},
 		"no permission for the folder: devices": {
-			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "verbena",
+			folder, "chmod 755 /dev/infiniband", unprivileged("unlimited"), "verbena",
 			[]string{"devices"},
 			"this machine has rxe0, but libibverbs has no access to /dev/infiniband, or no provider for it; verbena doctor says more\n",
 		},
 		"no permission for the folder: connections": {
-			folder, "chmod 755 /dev/infiniband", nobody("unlimited"), "rdmaclient",
+			folder, "chmod 755 /dev/infiniband", unprivileged("unlimited"), "rdmaclient",
 			[]string{"-s", "192.0.2.1"},
 			"no access to /dev/infiniband; verbena doctor says more\n",
 		},

@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// Messages go to a server at every address and back, and the server ends when it is interrupted.
+// Messages go to a server at every address and back, and the server ends when
+// it is interrupted.
 func TestPing(t *testing.T) {
 	d := testdevice.Require(t)
 	server := process.Start(t, process.Cmd(t, "verbena", "ping", "-l", "-p", "7241"))

@@ -53,8 +53,8 @@ func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return p.Wait(), p.Stdout(), p.Stderr()
 }
 
-// system runs a command of the system's, which must succeed. The kernel may hold it until a process of
-// the test ends.
+// system runs a command of the system's, which must succeed. The kernel may
+// hold it until a process of the test ends.
 func system(t *testing.T, command string) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -73,7 +73,8 @@ func system(t *testing.T, command string) {
 	}
 }
 
-// public returns a copy of a program of the folder cmd that every user can start.
+// public returns a copy of a program of the folder cmd that every user can
+// start.
 func public(t *testing.T, program string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/run", "program")

@@ -36,7 +36,8 @@ func sees(t *testing.T, w *process.Process, ends ...string) {
 	}
 }
 
-// succeeds waits for the end, before which the program has said nothing but that it watches.
+// succeeds waits for the end, before which the program has said nothing but
+// that it watches.
 func succeeds(t *testing.T, w *process.Process) {
 	t.Helper()
 	require.Zero(t, w.Wait())
@@ -83,8 +84,8 @@ func TestWatchDevices(t *testing.T) {
 	require.NotContains(t, one.Stdout(), "rxe9")
 }
 
-// A device to which no id can be bound, so that no event of rdma_cm tells of its removal, can be removed
-// while it is watched.
+// A device to which no id can be bound, so that no event of rdma_cm tells of
+// its removal, can be removed while it is watched.
 func TestWatchDeviceWithoutID(t *testing.T) {
 	needGuest(t)
 	system(t, "mv /dev/infiniband/rdma_cm /dev/infiniband/away")

@@ -25,8 +25,9 @@ func needDeviceHere(t *testing.T) testdevice.Device {
 	return needDevice(t)
 }
 
-// What a C program asks of its peer rules ours: ucmatose wants 5 retries and none
-// without a receive, rping 7 of both, of which ours takes no more than its own.
+// What a C program asks of its peer rules ours: ucmatose wants 5 retries and
+// none without a receive, rping 7 of both, of which ours takes no more than its
+// own.
 func TestPeersRetryCounts(t *testing.T) {
 	d := needDeviceHere(t)
 	for _, tt := range []struct {

@@ -20,7 +20,7 @@ func TestWrongPort(t *testing.T) {
 	d := needDevice(t)
 	client := ours.run(t, "-c", "-a", d.IPv4.String(), "-p", "7175")
 	require.Equal(t, 1, client.Wait())
-	require.Equal(t, "rping: dial 192.0.2.1:7175: connection rejected: nobody listens on the port\n", client.Stderr())
+	require.Equal(t, "rping: dial 192.0.2.1:7175: connection rejected: no program listens on the port\n", client.Stderr())
 }
 
 func TestPortInUse(t *testing.T) {

@@ -20,8 +20,9 @@ import (
 	"github.com/verbena-go/verbena/rsocket"
 )
 
-// A program that knows nothing of RDMA talks to net/http over rsockets, with C's library
-// for that preloaded. Nobody listens on the port of TCP, to which it would fall back.
+// A program that knows nothing of RDMA talks to net/http over rsockets, with
+// C's library for that preloaded. No program listens on the port of TCP, to
+// which it would fall back.
 func TestPreload(t *testing.T) {
 	d := needDeviceHere(t)
 	found, err := filepath.Glob("/usr/lib*/*/rsocket/librspreload.so.1")

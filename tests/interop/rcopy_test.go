@@ -80,8 +80,9 @@ func TestRcopy(t *testing.T) {
 	}
 }
 
-// C's client cannot map an empty file, and sends nothing; our server goes on. C's server
-// could not map one either, and then serves nobody any more: ours does not ask it to.
+// C's client cannot map an empty file, and sends nothing; our server goes on.
+// C's server could not map one either, and then serves no client any more: ours
+// does not ask it to.
 func TestRcopyEmpty(t *testing.T) {
 	d := needDevice(t)
 	server := ourRcopy.start(t, "-b", d.IPv4.String(), "-p", "7428")
@@ -98,8 +99,8 @@ func TestRcopyEmpty(t *testing.T) {
 	require.Zero(t, server.Wait())
 }
 
-// Without a destination, the copy has the original's path, in the server's folder. An
-// IPv6 address before a destination is in brackets.
+// Without a destination, the copy has the original's path, in the server's
+// folder. An IPv6 address before a destination is in brackets.
 func TestRcopyPaths(t *testing.T) {
 	d := needDevice(t)
 	start := func(dir string, args ...string) *process.Process {
@@ -143,7 +144,8 @@ func TestRcopyFails(t *testing.T) {
 	}
 }
 
-// A client that dies in the middle costs its own file only, and our server says which.
+// A client that dies in the middle costs its own file only, and our server says
+// which.
 func TestRcopyKilled(t *testing.T) {
 	d := needDevice(t)
 	server := ourRcopy.start(t)

@@ -64,10 +64,10 @@ func TestRDMAClientFails(t *testing.T) {
 		args     []string
 		text     string
 	}{
-		{ourRDMAClient, theirRDMAClient, []string{"-s", d.IPv4.String()}, "connection rejected: nobody listens on the port\n"},
-		{ourRDMAClient, theirRDMAClient, []string{"-s", d.IPv4.String(), "-p", "7502"}, "connection rejected: nobody listens on the port\n"},
-		{ourRDMAClient, theirRDMAClient, []string{"-s", "nobody.invalid"}, "nobody.invalid"},
-		{ourRDMAServer, theirRDMAServer, []string{"-s", "nobody.invalid"}, "nobody.invalid"},
+		{ourRDMAClient, theirRDMAClient, []string{"-s", d.IPv4.String()}, "connection rejected: no program listens on the port\n"},
+		{ourRDMAClient, theirRDMAClient, []string{"-s", d.IPv4.String(), "-p", "7502"}, "connection rejected: no program listens on the port\n"},
+		{ourRDMAClient, theirRDMAClient, []string{"-s", "unknown.invalid"}, "unknown.invalid"},
+		{ourRDMAServer, theirRDMAServer, []string{"-s", "unknown.invalid"}, "unknown.invalid"},
 		{ourRDMAServer, theirRDMAServer, []string{"-s", d.IPv4.String(), "-p", "7501"}, "another listener has this address and port"},
 	} {
 		we, they := tt.we.run(t, tt.args...), tt.they.run(t, tt.args...)
@@ -136,8 +136,8 @@ func TestRDMAXClientFails(t *testing.T) {
 		args []string
 		text string
 	}{
-		{ourXClient, []string{"-s", d.IPv4.String()}, "connection rejected: nobody listens on the port\n"},
-		{ourXClient, []string{"-s", "nobody.invalid"}, "nobody.invalid"},
+		{ourXClient, []string{"-s", d.IPv4.String()}, "connection rejected: no program listens on the port\n"},
+		{ourXClient, []string{"-s", "unknown.invalid"}, "unknown.invalid"},
 		{ourXServer, []string{"-p", "7504"}, "an id at every address excludes ids at one, and the other way round\n"},
 	} {
 		r := tt.we.run(t, tt.args...)

@@ -31,7 +31,7 @@ func TestDeviceIsRemoved(t *testing.T) {
 	require.NoError(t, removal.Start())
 	client.Wait()
 	server.Wait()
-	// Whoever hears of it first disconnects, which the other may hear first.
+	// The end that hears of it first disconnects, which the other may hear first.
 	said := client.Stderr() + server.Stderr()
 	t.Log(said)
 	require.Contains(t, said, "device removed")

@@ -78,7 +78,7 @@ func TestRstreamKilled(t *testing.T) {
 
 func TestRstreamFails(t *testing.T) {
 	d := needDevice(t)
-	for _, server := range []string{d.IPv4.String(), "198.51.100.77"} { // where nobody listens, and no such address
+	for _, server := range []string{d.IPv4.String(), "198.51.100.77"} { // where no program listens, and no such address
 		for _, p := range []program{ourRstream, theirRstream} {
 			require.NotZero(t, p.run(t, "-s", server, "-p", "7484").Wait(), p.name)
 		}

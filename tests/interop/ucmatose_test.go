@@ -68,7 +68,7 @@ func TestUcmatoseFails(t *testing.T) {
 	d := needDevice(t)
 	v4 := d.IPv4.String()
 	for name, args := range map[string]string{
-		"nobody listens":          "-s " + v4 + " -p 7482 -c 3",
+		"no program listens":      "-s " + v4 + " -p 7482 -c 3",
 		"no such address":         "-s 198.51.100.77",
 		"a name, not an address":  "-s localhost -f ip",
 		"not a local address":     "-b 198.51.100.77",

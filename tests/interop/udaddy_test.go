@@ -66,7 +66,7 @@ func TestUdaddyListensEverywhere(t *testing.T) {
 	}
 }
 
-// A server refuses who asks when it cannot send messages of its size.
+// A server refuses a client when it cannot send messages of its size.
 func TestUdaddyIsRejected(t *testing.T) {
 	d := needDevice(t)
 	ip := d.IPv4.String()
@@ -83,7 +83,7 @@ func TestUdaddyIsRejected(t *testing.T) {
 	client = ourUdaddy.run(t, "-s", ip)
 	require.Equal(t, 1, client.Wait())
 	require.Contains(t, client.Stderr(), "udaddy: dial 192.0.2.1:7174: connection rejected: ")
-	require.NotContains(t, client.Stderr(), "nobody listens")
+	require.NotContains(t, client.Stderr(), "no program listens")
 	server.Wait()
 }
 
@@ -94,10 +94,10 @@ func TestUdaddyFails(t *testing.T) {
 		args []string
 		text string
 	}{
-		{[]string{"-s", ip}, "udaddy: dial 192.0.2.1:7174: connection rejected: nobody listens on the port\n"},
+		{[]string{"-s", ip}, "udaddy: dial 192.0.2.1:7174: connection rejected: no program listens on the port\n"},
 		{[]string{"-s", ip, "-S", "1025"}, "messages of 1025 bytes: the port's MTU allows 1024: message too long\n"},
-		{[]string{"-s", "nobody.invalid"}, "nobody.invalid"},
-		{[]string{"-s", "nobody.invalid", "-f", "ip"}, "nobody.invalid"},
+		{[]string{"-s", "unknown.invalid"}, "unknown.invalid"},
+		{[]string{"-s", "unknown.invalid", "-f", "ip"}, "unknown.invalid"},
 		{[]string{"-b", "203.0.113.7"}, "listen for datagrams on 203.0.113.7:7174: "},
 		// RoCE has neither.
 		{[]string{"-s", ip, "-P", "ipoib"}, "dial 192.0.2.1:7174: address not resolved: invalid argument\n"},

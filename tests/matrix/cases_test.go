@@ -35,8 +35,8 @@ func cases() []kase {
 	add(true, false, "rping, the client is killed and another one comes", killedClient)
 	add(true, false, "rping, the server is killed", killedServer)
 	add(true, false, "rping, wrong port", wrongPort("rping", "-s -a {S} -p 7175", "rping", "-c -a {S} -p 7176 -C 1"))
-	add(false, false, "udaddy, nobody there", nobody("udaddy", "-s {S}"))
-	add(false, false, "ucmatose, nobody there", nobody("ucmatose", "-s {S}"))
+	add(false, false, "udaddy, no server", noServer("udaddy", "-s {S}"))
+	add(false, false, "ucmatose, no server", noServer("ucmatose", "-s {S}"))
 	add(true, false, "ucmatose, 100 connections that migrate", plain("ucmatose", "-b {S} -m -c 100 -C 3", "ucmatose", "-s {S} -m -c 100 -C 3"))
 	add(false, false, "ucmatose, messages of 100,000 bytes, type of service", plain(
 		"ucmatose", "-b {S} -C 3 -S 100000", "ucmatose", "-s {S} -C 3 -S 100000 -t 32"))
@@ -52,7 +52,8 @@ func cases() []kase {
 	return all
 }
 
-// rsocketCases are the rows of programs that use rsockets, which C programs do not have on the device in user space.
+// rsocketCases are the rows of programs that use rsockets, which C programs do
+// not have on the device in user space.
 func rsocketCases() []kase {
 	var all []kase
 	add := func(telling, v6 bool, name string, run func(meeting)) {
@@ -79,9 +80,9 @@ func rsocketCases() []kase {
 	return all
 }
 
-// crowd is a persistent server with 20 clients at a time. C's server loses one of
-// two requests that come at the same moment, so its clients come one after the
-// other, and stay.
+// crowd is a persistent server with 20 clients at a time. C's server loses one
+// of two requests that come at the same moment, so its clients come one after
+// the other, and stay.
 func crowd(m meeting) {
 	server := m.serve("rping", "-s -P -a {S} -S 1000")
 	var clients []onHost
@@ -129,12 +130,12 @@ func wrongPort(serverName, serverArgs, clientName, clientArgs string) func(meeti
 	}
 }
 
-func nobody(name, args string) func(meeting) {
+func noServer(name, args string) func(meeting) {
 	return func(m meeting) { m.ask(name, args).fails() }
 }
 
-// mismatched has C's program send more than ours has room for. Ours ends and says
-// that something failed, which C's does not look for.
+// mismatched has C's program send more than ours has room for. Ours ends and
+// says that something failed, which C's does not look for.
 func mismatched(m meeting) {
 	sizes := map[side]string{ours: "100", theirs: "1000"}
 	server := m.serve("ucmatose", "-b {S} -C 3 -S "+sizes[m.server])
@@ -147,8 +148,8 @@ func mismatched(m meeting) {
 	server.Kill()
 }
 
-// copies has the client copy files of these sizes, one after the other. C's cannot map an
-// empty one, and fails before it asks the server for anything.
+// copies has the client copy files of these sizes, one after the other. C's
+// cannot map an empty one, and fails before it asks the server for anything.
 func copies(sizes ...int) func(meeting) {
 	return func(m meeting) {
 		server := m.serve("rcopy", "")
@@ -204,14 +205,16 @@ func timed(m meeting) {
 	server.Kill()
 }
 
-// ourTest makes verbena perf's arguments of a program of perftest and its flags.
+// ourTest makes verbena perf's arguments of a program of perftest and its
+// flags.
 var ourTest = strings.NewReplacer("ib_atomic_lat -A CMP_AND_SWAP", "cmpswap_lat", "ib_atomic_bw -A CMP_AND_SWAP", "cmpswap_bw",
 	"ib_atomic_lat -A FETCH_AND_ADD", "fetchadd_lat", "ib_atomic_bw -A FETCH_AND_ADD", "fetchadd_bw", "ib_", "")
 
 // perftest is a program of it against verbena perf with the same flags.
 //
-// They wait a second for an answer, not the usual 67 ms: on a busy machine, and in the VM, which may be emulated, both ends would send again and again what has
-// not got lost, until an end has no room for it and gives up.
+// They wait a second for an answer, not the usual 67 ms: on a busy machine, and
+// in the VM, which may be emulated, both ends would send again and again what
+// has not got lost, until an end has no room for it and gives up.
 func perftest(name, flags string) func(meeting) {
 	if !strings.Contains(flags, "-D") && !strings.Contains(flags, "-n") {
 		flags += " -n 50"
@@ -245,6 +248,7 @@ func perftest(name, flags string) func(meeting) {
 	}
 }
 
-// uncalibrated reports whether the program is perftest's and has given up because it could not find out how fast the
-// processor's clock is, as on a busy machine.
+// uncalibrated reports whether the program is perftest's and has given up
+// because it could not find out how fast the processor's clock is, as on a busy
+// machine.
 func (p onHost) uncalibrated() bool { return strings.Contains(p.Output(), "Can't produce a report") }

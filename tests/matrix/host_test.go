@@ -21,8 +21,8 @@ type host struct {
 	udp       *crew  // that device speaks with other hosts; nil: it does not
 }
 
-// hosts returns where servers and clients run: the two hosts that tests/vm makes,
-// or one.
+// hosts returns where servers and clients run: the two hosts that tests/vm
+// makes, or one.
 func hosts(t testing.TB) (server, client host) {
 	t.Helper()
 	d := testdevice.Require(t)

@@ -32,7 +32,8 @@ type meeting struct {
 }
 
 // serve starts a server. In its flags and the client's, {S} stands for the
-// server's address, {C} for the client's, and {F} for what C calls their family.
+// server's address, {C} for the client's, and {F} for what C calls their
+// family.
 func (m meeting) serve(name, args string) onHost {
 	m.Helper()
 	p := m.server.start(m.T, m.at, name, m.expand(args))

@@ -20,8 +20,8 @@ var programs = map[string][]string{
 	"perf": {"verbena", "perf"}, "devices": {"verbena", "devices"},
 }
 
-// ourProgram returns what starts our program that is to work with the one of the
-// name: the program's name, and the arguments that come first.
+// ourProgram returns what starts our program that is to work with the one of
+// the name: the program's name, and the arguments that come first.
 func ourProgram(name string) (program string, args []string) {
 	if words := programs[name]; words != nil {
 		return words[0], words[1:]

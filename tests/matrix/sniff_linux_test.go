@@ -25,7 +25,8 @@ type sniffer struct {
 	frames [][]byte
 }
 
-// mostFrames is how many packets are kept: tshark takes its time in the VM. Those that follow cost nothing.
+// mostFrames is how many packets are kept: tshark takes its time in the VM.
+// Those that follow cost nothing.
 const mostFrames = 2000
 
 // sniff begins to keep the packets of an interface.
@@ -57,7 +58,8 @@ func sniff(t *testing.T, name string) *sniffer {
 	return s
 }
 
-// check ends the keeping. The ICRC of each packet must be right as it is on the wire, and tshark must understand it.
+// check ends the keeping. The ICRC of each packet must be right as it is on the
+// wire, and tshark must understand it.
 func (s *sniffer) check(t *testing.T) {
 	t.Helper()
 	s.end.Store(true)
@@ -98,7 +100,8 @@ func (s *sniffer) check(t *testing.T) {
 	}
 }
 
-// understood reports whether tshark has found the headers of a packet to be right. It takes what is in many a payload for another protocol, and for a
+// understood reports whether tshark has found the headers of a packet to be
+// right. It takes what is in many a payload for another protocol, and for a
 // malformed packet of that.
 func understood(line string) bool {
 	protocols, rest, _ := strings.Cut(line, "\t")
@@ -118,7 +121,8 @@ func TestUnderstood(t *testing.T) {
 	}
 }
 
-// onRoCE returns what the ICRC of a packet of RoCE version 2 covers, and the ICRC; nothing of another packet.
+// onRoCE returns what the ICRC of a packet of RoCE version 2 covers, and the
+// ICRC; nothing of another packet.
 func onRoCE(frame []byte) (covered []byte, icrc uint32) {
 	if len(frame) < 14 {
 		return nil, 0

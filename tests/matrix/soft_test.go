@@ -15,11 +15,13 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
-// softLibraries is the folder with the libraries that C's programs run with on the device in user space.
+// softLibraries is the folder with the libraries that C's programs run with on
+// the device in user space.
 var softLibraries string
 
-// TestSoft runs the cases, and more, on the device in user space, also between two C programs. VERBENA_INTEROP_SOFT says
-// which: the most telling ones, or all of them.
+// TestSoft runs the cases, and more, on the device in user space, also between
+// two C programs. VERBENA_INTEROP_SOFT says which: the most telling ones, or
+// all of them.
 func TestSoft(t *testing.T) {
 	which := os.Getenv("VERBENA_INTEROP_SOFT")
 	if which == "" {
@@ -53,7 +55,8 @@ func TestSoft(t *testing.T) {
 	}
 }
 
-// softNames returns the names that processes on the device's network have taken, for themselves and their ports.
+// softNames returns the names that processes on the device's network have
+// taken, for themselves and their ports.
 func (h host) softNames() []string {
 	if h.soft == "" {
 		return nil

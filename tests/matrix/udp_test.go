@@ -21,8 +21,9 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// crew are the programs of the host on the device in user space. They run as the user nobody. Each that runs has addresses of
-// its own, the first those of the host.
+// crew are the programs of the host on the device in user space. They run as
+// the user nobody. Each that runs has addresses of its own, the first those of
+// the host.
 type crew struct {
 	running [crewSize]*process.Process
 	next    int // the place of the next program
@@ -30,7 +31,8 @@ type crew struct {
 
 const crewSize = 21
 
-// network chooses the first place that nobody has for the next program, and returns its network.
+// network chooses the first free place for the next program, and returns its
+// network.
 func (c *crew) network() string {
 	c.next = slices.IndexFunc(c.running[:], func(p *process.Process) bool { return p == nil || p.Ended() })
 	if c.next == 0 {
@@ -39,7 +41,8 @@ func (c *crew) network() string {
 	return "udp=" + crewAddress(c.next, false)
 }
 
-// join gives the place to the program that has its network. Others may have ended since it was chosen.
+// join gives the place to the program that has its network. Others may have
+// ended since it was chosen.
 func (c *crew) join(p *process.Process) { c.running[c.next] = p }
 
 // crewAddress returns an address of a place.
@@ -53,8 +56,10 @@ func crewAddress(place int, v6 bool) string {
 // publicFolder has copies of our programs that all users may execute.
 var publicFolder string
 
-// TestUDP runs our programs on the device in user space, as an unprivileged user, with C's on the kernel's device at another host, in both
-// roles. VERBENA_INTEROP_UDP says which cases: the most telling ones, all, or those whose names it matches.
+// TestUDP runs our programs on the device in user space, as an unprivileged
+// user, with C's on the kernel's device at another host, in both roles.
+// VERBENA_INTEROP_UDP says which cases: the most telling ones, all, or those
+// whose names it matches.
 func TestUDP(t *testing.T) {
 	which := os.Getenv("VERBENA_INTEROP_UDP")
 	if which == "" {
@@ -82,7 +87,7 @@ func TestUDP(t *testing.T) {
 		require.Regexp(t, `VERBENA_DEVICE=soft:udp: UDP port 4791 of .* is taken: .*rmmod rdma_rxe.*: address already in use`, p.Stderr())
 	})
 	command(t, "modprobe sch_netem")
-	t.Run("nobody at the address", func(t *testing.T) {
+	t.Run("no host at the address", func(t *testing.T) {
 		p := onNetwork(t, soft, "udp="+crewAddress(0, false), "rping", "-c", "-a", crewAddress(crewSize, false), "-C", "1")
 		p.fails()
 		require.Contains(t, p.Stderr(), "resolve")
@@ -104,8 +109,10 @@ func TestUDP(t *testing.T) {
 	}
 	command(t, "ip -n soft link set dev udp1 gso_max_segs 65535")
 	const bad = " netem limit 100000 delay 1ms loss 1% duplicate 1% reorder 5% 50% corrupt 1%"
-	// A request to disconnect (DREQ) is repeated only as long as the program is there that has sent it. If it is lost, the peer waits, or rightly
-	// reports a minute later that nobody answers. So these messages, to QP 1 and with the attribute 0x15, are not lost.
+	// A request to disconnect (DREQ) is repeated only as long as the program is
+	// there that has sent it. If it is lost, the peer waits, or rightly reports
+	// a minute later that the peer does not answer. So these messages, to QP 1
+	// and with the attribute 0x15, are not lost.
 	command(t, "modprobe cls_u32")
 	for where, device := range map[string]string{"": "udp0", "ip netns exec soft ": "udp1"} {
 		for _, line := range []string{
@@ -127,7 +134,8 @@ func TestUDP(t *testing.T) {
 var (
 	udpTelling = regexp.MustCompile("^(rping, 10 pings of 4096|ucmatose, 10 |udaddy, 3 |rdma_client|rping, wrong|cmtime|ib_.*_lat|" +
 		"rstream, 64 transfers of 65536|mckey|rcopy, files|ib_read_bw -s 65536|ib_atomic_bw -A FETCH_AND_ADD$)")
-	// badNetwork are cases of reliable connections that send enough for something to get lost.
+	// badNetwork are cases of reliable connections that send enough for
+	// something to get lost.
 	badNetwork = regexp.MustCompile("^(rping, 10 pings of (4096|65535)|ucmatose, 10 |rstream, 64 transfers of 65536|mckey)")
 )
 
@@ -154,8 +162,8 @@ func counters(p onHost) (c softroce.Counters) {
 	return c
 }
 
-// marks connects two hosts with the device by a network that marks packets where it would drop others. Each end tells the other, and nothing
-// gets lost.
+// marks connects two hosts with the device by a network that marks packets
+// where it would drop others. Each end tells the other, and nothing gets lost.
 func marks(t *testing.T, client host) {
 	server := client
 	server.namespace = "soft2"
@@ -188,8 +196,9 @@ func marks(t *testing.T, client host) {
 	s.Kill()
 }
 
-// udpCases are the cases, and those of the device in user space, but for that of mckey, which has all members on one host, and for sweeps up to 8 MiB, which take
-// too long in the VM.
+// udpCases are the cases, and those of the device in user space, but for that
+// of mckey, which has all members on one host, and for sweeps up to 8 MiB,
+// which take too long in the VM.
 func udpCases() (all []kase) {
 	for _, k := range slices.Concat(cases(), rsocketCases(), softCases()) {
 		if !strings.HasPrefix(k.name, "mckey") && !strings.Contains(k.name, "_bw -a ") {
@@ -199,7 +208,8 @@ func udpCases() (all []kase) {
 	return all
 }
 
-// udpMembers has a member of a multicast group on each host, to which the client's side sends until both have enough.
+// udpMembers has a member of a multicast group on each host, to which the
+// client's side sends until both have enough.
 func udpMembers(m meeting) {
 	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
 	at := func(s side) (h host, ip string) {
@@ -238,12 +248,14 @@ func command(t *testing.T, line string) {
 	require.NoError(t, err, "%s: %s", line, out)
 }
 
-// udpHosts connects the guest, which has a device of the kernel's, with a network namespace that has none.
+// udpHosts connects the guest, which has a device of the kernel's, with a
+// network namespace that has none.
 func udpHosts(t *testing.T) (kernel, soft host) {
 	t.Helper()
 	testdevice.Needs(t, testdevice.Guest)
 	commands := []string{
-		// As docs/softroce.md says: else a few of rdma_rxe's queue pairs at once make a socket's buffer overflow.
+		// As docs/softroce.md says: else a few of rdma_rxe's queue pairs at
+		// once make a socket's buffer overflow.
 		"sysctl -q -w net.core.rmem_max=4194304",
 		"ip netns add soft",
 		"ip link add udp0 type veth peer name udp1 netns soft",

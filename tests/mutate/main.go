@@ -8,8 +8,8 @@
 //
 // All changes are compiled into one test binary, which an environment variable
 // tells the one to make; nothing in the repository is written. Each test runs
-// once without a change, to learn which changes it reaches; a change is given to
-// those tests only. Changes are
+// once without a change, to learn which changes it reaches; a change is given
+// to those tests only. Changes are
 //
 //	remove     a statement is left out
 //	negate     a condition or comparison is the contrary

@@ -42,8 +42,8 @@ func (m *mutant) String() string {
 }
 
 // edit replaces bytes of a file. Of edits that insert at one place, those that
-// close come first, the inner ones before the outer ones, and of those that open
-// the outer ones.
+// close come first, the inner ones before the outer ones, and of those that
+// open the outer ones.
 type edit struct {
 	at, end int
 	text    string

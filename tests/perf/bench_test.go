@@ -32,9 +32,10 @@ func BenchmarkPerftest(b *testing.B) {
 	}
 }
 
-// BenchmarkConn measures with queue pairs that rdma_cm has connected and with the methods of connections, in turn, and prints
-// the medians as rows of a Markdown table: those of queue pairs, those of connections, and the smallest, the median and
-// the largest ratio of a round.
+// BenchmarkConn measures with queue pairs that rdma_cm has connected and with
+// the methods of connections, in turn, and prints the medians as rows of a
+// Markdown table: those of queue pairs, those of connections, and the smallest,
+// the median and the largest ratio of a round.
 func BenchmarkConn(b *testing.B) {
 	d := testdevice.Require(b)
 	for _, tt := range []struct {

@@ -41,7 +41,8 @@ func count(t testing.TB, p program) counted {
 	return c
 }
 
-// underPerf returns the command with perf, which writes what it has counted to the file.
+// underPerf returns the command with perf, which writes what it has counted to
+// the file.
 func underPerf(cmd *exec.Cmd, file string) *exec.Cmd {
 	stat := exec.Command("perf", append([]string{"stat", "-x,", "-o", file, "-e", calls + "," + switches, "--"}, cmd.Args...)...)
 	stat.Env = cmd.Env
@@ -67,7 +68,8 @@ func readCounts(t testing.TB, file string) map[string]float64 {
 	return all
 }
 
-// perMessage returns how many system calls and context switches a message takes the client.
+// perMessage returns how many system calls and context switches a message takes
+// the client.
 func perMessage(b *testing.B, d testdevice.Device, p program, m measurement, n int, args ...string) (syscalls, switched float64) {
 	b.Helper()
 	var each [2]map[string]float64
@@ -80,9 +82,11 @@ func perMessage(b *testing.B, d testdevice.Device, p program, m measurement, n i
 	return per(calls), per(switches)
 }
 
-// BenchmarkCounts compares conversations of programs that sleep until something comes, in a guest whose clock counts
-// instructions. It prints rows of a Markdown table: times, then the ratio to C's, the smallest, the median and the largest of
-// VERBENA_PERF_ROUNDS rounds, and what a message takes of the client's system calls and context switches.
+// BenchmarkCounts compares conversations of programs that sleep until something
+// comes, in a guest whose clock counts instructions. It prints rows of a
+// Markdown table: times, then the ratio to C's, the smallest, the median and
+// the largest of VERBENA_PERF_ROUNDS rounds, and what a message takes of the
+// client's system calls and context switches.
 func BenchmarkCounts(b *testing.B) {
 	d := testdevice.Require(b)
 	b.Setenv("GOMAXPROCS", "4") // as a machine of today has, even if the guest has one

@@ -110,8 +110,8 @@ func TestConnAndQueuePair(t *testing.T) {
 	}
 }
 
-// A sweep of sizes over all programs that have one, between which both ends keep
-// in step.
+// A sweep of sizes over all programs that have one, between which both ends
+// keep in step.
 func TestSweep(t *testing.T) {
 	d := testdevice.Require(t)
 	m := measurement{"send", false}
@@ -162,7 +162,8 @@ func TestEndGoes(t *testing.T) {
 	}
 }
 
-// Ends that are not started alike are told so, instead of waiting for each other.
+// Ends that are not started alike are told so, instead of waiting for each
+// other.
 func TestEndsDiffer(t *testing.T) {
 	d := testdevice.Require(t)
 	ends := func(t *testing.T, server, client program, of, to measurement, serverArgs, clientArgs string) (said, out string) {
@@ -208,7 +209,8 @@ func TestEndsDiffer(t *testing.T) {
 	})
 }
 
-// Both ends' JSON can be read, also where a receiver finds all messages at once.
+// Both ends' JSON can be read, also where a receiver finds all messages at
+// once.
 func TestJSON(t *testing.T) {
 	d := testdevice.Require(t)
 	for _, m := range []measurement{{"send", true}, {"write", true}, {"send", false}} {

@@ -105,14 +105,15 @@ func run(t testing.TB, d testdevice.Device, client, server program, m measuremen
 	}
 }
 
-// uncalibrated reports whether a program is perftest's and has given up because it could
-// not find out how fast the processor's clock is, as on a busy machine.
+// uncalibrated reports whether a program is perftest's and has given up because
+// it could not find out how fast the processor's clock is, as on a busy
+// machine.
 func uncalibrated(p *process.Process) bool {
 	return strings.Contains(p.Stdout()+p.Stderr(), "Can't produce a report")
 }
 
 // listens says whether anything listens on the port, without connecting to it:
-// perftest takes the first who comes.
+// perftest takes the first client that comes.
 func listens(port int) bool {
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		b, err := os.ReadFile(file)
@@ -129,7 +130,8 @@ func parse(t testing.TB, m measurement, out string) (rows []row) {
 	for line := range strings.Lines(out) {
 		var v []float64
 		for _, field := range strings.Fields(line) {
-			// C's sum of squares overflows where messages take a second, on a slow machine.
+			// C's sum of squares overflows where messages take a second, on a
+			// slow machine.
 			f, err := strconv.ParseFloat(strings.Replace(field, "-nan", "nan", 1), 64)
 			if err != nil {
 				v = nil

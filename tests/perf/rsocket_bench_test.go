@@ -18,9 +18,10 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// BenchmarkRsocket measures rstream: C's over rsockets, ours over TCP and ours over rsockets, in turn, two processes each. It prints the
-// medians as rows of a Markdown table, and the smallest, the median and the largest ratio of a round. C's cannot run on the device in user
-// space.
+// BenchmarkRsocket measures rstream: C's over rsockets, ours over TCP and ours
+// over rsockets, in turn, two processes each. It prints the medians as rows of
+// a Markdown table, and the smallest, the median and the largest ratio of a
+// round. C's cannot run on the device in user space.
 func BenchmarkRsocket(b *testing.B) {
 	d, rounds := testdevice.Require(b), rounds(b)
 	ours := func(args ...string) *exec.Cmd { return process.Cmd(b, "rstream", args...) }
@@ -72,7 +73,8 @@ func BenchmarkRsocket(b *testing.B) {
 	}
 }
 
-// BenchmarkCountsOfStreams is BenchmarkCounts for rstream with programs that sleep until something comes: C's, ours over TCP, and ours.
+// BenchmarkCountsOfStreams is BenchmarkCounts for rstream with programs that
+// sleep until something comes: C's, ours over TCP, and ours.
 func BenchmarkCountsOfStreams(b *testing.B) {
 	d := testdevice.Require(b)
 	b.Setenv("GOMAXPROCS", "4") // as in BenchmarkCounts
@@ -139,7 +141,8 @@ func BenchmarkCountsOfStreams(b *testing.B) {
 	}
 }
 
-// ratios returns the column of the smallest, the median and the largest ratio of a round.
+// ratios returns the column of the smallest, the median and the largest ratio
+// of a round.
 func ratios(values, others []float64) string {
 	if len(others) == 0 {
 		return "|"
@@ -151,7 +154,8 @@ func ratios(values, others []float64) string {
 	return fmt.Sprintf("%.2f, %.2f, %.2f |", slices.Min(all), median(all), slices.Max(all))
 }
 
-// stream runs a server and a client of rstream and returns microseconds for a transfer, or Gb/s, as the client says.
+// stream runs a server and a client of rstream and returns microseconds for a
+// transfer, or Gb/s, as the client says.
 func stream(b *testing.B, d testdevice.Device, command func(args ...string) *exec.Cmd, bandwidth bool, args ...string) float64 {
 	b.Helper()
 	port++

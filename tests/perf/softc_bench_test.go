@@ -19,9 +19,11 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// BenchmarkSoftC measures C's programs and Go's in turn, both on the device in user space, and prints a row for each measurement:
-// C, Go with a queue pair, Go with a connection, and the least, the median and the largest ratio of a round, and then each one's
-// system calls and context switches for a message, those of the device included.
+// BenchmarkSoftC measures C's programs and Go's in turn, both on the device in
+// user space, and prints a row for each measurement: C, Go with a queue pair,
+// Go with a connection, and the least, the median and the largest ratio of a
+// round, and then each one's system calls and context switches for a message,
+// those of the device included.
 func BenchmarkSoftC(b *testing.B) {
 	if os.Getenv("VERBENA_DEVICE") != "soft" {
 		b.Skip("needs VERBENA_DEVICE=soft")
@@ -112,7 +114,8 @@ func onSoftDevice(b *testing.B) func(t testing.TB, args ...string) *exec.Cmd {
 
 var step = regexp.MustCompile(`(?m)^[a-z]+ ?[a-z]+ *: +([0-9.]+) `)
 
-// connectionRate returns how many connections cmtime makes and ends in a second.
+// connectionRate returns how many connections cmtime makes and ends in a
+// second.
 func connectionRate(b *testing.B, d testdevice.Device, command func(args ...string) *exec.Cmd) float64 {
 	b.Helper()
 	const connections = 500
@@ -127,7 +130,8 @@ func connectionRate(b *testing.B, d testdevice.Device, command func(args ...stri
 	return rate(b, client.Stdout(), connections)
 }
 
-// rate returns how many of so many connections cmtime has made and ended in a second.
+// rate returns how many of so many connections cmtime has made and ended in a
+// second.
 func rate(b *testing.B, out string, connections int) float64 {
 	b.Helper()
 	milliseconds := 0.0

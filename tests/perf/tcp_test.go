@@ -17,9 +17,11 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// tcp is a program whose arguments are a mode, a size, a number of messages, and an address. It listens there, prints
-// where, and answers each message of one connection with one of the same size (echo), or all of them with one byte (sink); or it takes so many connections
-// and closes each when the client has (connect).
+// tcp is a program whose arguments are a mode, a size, a number of messages,
+// and an address. It listens there, prints where, and answers each message of
+// one connection with one of the same size (echo), or all of them with one byte
+// (sink); or it takes so many connections and closes each when the client has
+// (connect).
 func tcp(args []string, stdout, stderr io.Writer) int {
 	size, _ := strconv.Atoi(args[1])
 	n, _ := strconv.Atoi(args[2])
@@ -72,8 +74,9 @@ func serveTCP(mode string, size, n int, address string, stdout io.Writer) error 
 	return err
 }
 
-// tcpClient is the other end of tcp, with the same arguments, of which the address is the one that tcp has printed. It prints microseconds for a message one
-// way, MiB/s, or connections a second.
+// tcpClient is the other end of tcp, with the same arguments, of which the
+// address is the one that tcp has printed. It prints microseconds for a message
+// one way, MiB/s, or connections a second.
 func tcpClient(args []string, stdout, stderr io.Writer) int {
 	size, _ := strconv.Atoi(args[1])
 	n, _ := strconv.Atoi(args[2])
@@ -124,8 +127,8 @@ func askTCP(mode string, size, n int, address string) (float64, error) {
 	return float64(size) * float64(n) / (1 << 20) / time.Since(began).Seconds(), nil
 }
 
-// overTCP returns what run's Row has for two processes that use TCP over the loopback
-// interface: microseconds for a message one way, or MiB/s.
+// overTCP returns what run's Row has for two processes that use TCP over the
+// loopback interface: microseconds for a message one way, or MiB/s.
 func overTCP(b *testing.B, m measurement, size, n int) float64 {
 	b.Helper()
 	mode := map[bool]string{true: "sink", false: "echo"}[m.bandwidth]
@@ -136,9 +139,10 @@ func overTCP(b *testing.B, m measurement, size, n int) float64 {
 	return value
 }
 
-// BenchmarkBesideTCP measures verbena perf and TCP over the loopback interface, two processes each, in
-// turn, and prints the medians as rows of a Markdown table: TCP's, verbena perf's, and the smallest, the
-// median and the largest ratio of a round.
+// BenchmarkBesideTCP measures verbena perf and TCP over the loopback interface,
+// two processes each, in turn, and prints the medians as rows of a Markdown
+// table: TCP's, verbena perf's, and the smallest, the median and the largest
+// ratio of a round.
 func BenchmarkBesideTCP(b *testing.B) {
 	d, rounds := testdevice.Require(b), rounds(b)
 	for _, tt := range []struct {

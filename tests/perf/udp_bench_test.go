@@ -44,7 +44,8 @@ func (s station) awaits(b *testing.B, p *process.Process, text string, file ...s
 	}, patience, 10*time.Millisecond)
 }
 
-// stations makes two hosts for the device in user space and for TCP, and returns them, and the two that have Soft-RoCE.
+// stations makes two hosts for the device in user space and for TCP, and
+// returns them, and the two that have Soft-RoCE.
 func stations(b *testing.B) (soft, kernel [2]station) {
 	b.Helper()
 	testdevice.Needs(b, testdevice.Guest)
@@ -65,8 +66,10 @@ func stations(b *testing.B) (soft, kernel [2]station) {
 	return soft, [2]station{{address: "198.51.100.1", device: "rxe2"}, {namespace: "ns1", address: "198.51.100.2", device: "rxe1"}}
 }
 
-// BenchmarkUDP measures TCP, perftest's programs with Soft-RoCE, and rdmaperf on the device in user space, each between two hosts of the guest, in turn, and prints
-// the medians as rows of a Markdown table: TCP's, C's, ours, and the least, the median and the largest ratio of a round of ours to each.
+// BenchmarkUDP measures TCP, perftest's programs with Soft-RoCE, and rdmaperf
+// on the device in user space, each between two hosts of the guest, in turn,
+// and prints the medians as rows of a Markdown table: TCP's, C's, ours, and the
+// least, the median and the largest ratio of a round of ours to each.
 func BenchmarkUDP(b *testing.B) {
 	soft, kernel := stations(b)
 	rounds := rounds(b)
@@ -150,7 +153,8 @@ func tcpBetween(b *testing.B, at [2]station, mode string, size, n int) float64 {
 	return value
 }
 
-// connectionsBetween returns how many connections cmtime makes and ends in a second.
+// connectionsBetween returns how many connections cmtime makes and ends in a
+// second.
 func connectionsBetween(b *testing.B, at [2]station, command func(args ...string) *exec.Cmd, n int) float64 {
 	b.Helper()
 	server := process.Start(b, at[1].command(command("-b", at[1].address)))

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools has tests of programs that keep connections of package rsocket in pools.
+// Package pools has tests of programs that keep connections of package rsocket
+// in pools.
 package pools

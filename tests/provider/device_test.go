@@ -314,7 +314,8 @@ var functions = []any{
 	tag.Post,
 }
 
-// methods returns the methods of an object, and the functions that take it first.
+// methods returns the methods of an object, and the functions that take it
+// first.
 func methods(o any) []misuse.Method { return misuse.Methods(o, functions...) }
 
 func (r *rig) misusedQP(t *testing.T, qpType ibverbs.QPType) *ibverbs.QP {

@@ -121,12 +121,12 @@ func TestAsyncEvents(t *testing.T) {
 	}
 	require.Len(t, seen, len(classes), "a class without an event")
 
-	// The queue that C says has overrun tells whoever polls it.
+	// The queue that C says has overrun tells its pollers.
 	_, err := cq.Poll(make([]ibverbs.WC, 1))
 	require.ErrorIs(t, err, ibverbs.ErrCQOverrun)
 }
 
-// Several events come one by one, in order, to whoever waits or asks.
+// Several events come one by one, in order, to the goroutines that wait or ask.
 func TestAsyncEventsQueue(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)
@@ -188,8 +188,8 @@ func TestAsyncEventFails(t *testing.T) {
 	require.Empty(t, r.p.Names())
 }
 
-// A completion queue that has overrun says so to whoever polls or waits, without
-// anybody who asks for events; who asks later gets them all, once.
+// A completion queue that has overrun says so to goroutines that poll or wait,
+// although none reads events. A later reader gets them all, once.
 func TestOverrunIsToldByTheQueue(t *testing.T) {
 	r := open(t)
 	channel := keep(t, must(r.c.CreateCompChannel())(t))
@@ -230,8 +230,8 @@ func TestOverrunIsToldByTheQueue(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A queue pair knows of the first event that has ended it, without anybody who
-// reads events.
+// A queue pair knows of the first event that has ended it, although no
+// goroutine reads events.
 func TestFailureOfQP(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)
@@ -249,7 +249,7 @@ func TestFailureOfQP(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Events that nobody has asked for go away with their objects.
+// Events that were not read go away with their objects.
 func TestEventsOfClosedObjects(t *testing.T) {
 	r := open(t)
 	cq := r.cq() // from here on, events are read

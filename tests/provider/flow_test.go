@@ -245,8 +245,8 @@ func TestCreateFlowFails(t *testing.T) {
 	require.ErrorContains(t, err, "ibv_create_flow (QP ")
 }
 
-// A device that was removed answers EIO to every call: that counts as closed, while
-// an EIO of one that is there does not.
+// A device that was removed answers EIO to every call: that counts as closed,
+// while an EIO of one that is there does not.
 func TestSteeringOnRemovedDevice(t *testing.T) {
 	for kind, tt := range map[string]struct {
 		call    string

@@ -113,7 +113,7 @@ func TestNonsenseArguments(t *testing.T) {
 	}
 }
 
-// Objects that nobody made answer with an error.
+// Methods of objects that the package did not make fail.
 func TestObjectsNobodyMade(t *testing.T) {
 	r := open(t)
 	known := r.known(t)
@@ -198,7 +198,8 @@ func TestEveryFunction(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// siblings returns the folders of the packages below ibverbs, but for those of drivers' libraries, which tests/vendor has.
+// siblings returns the folders of the packages below ibverbs, but for those of
+// drivers' libraries, which tests/vendor has.
 func siblings(t *testing.T) []string {
 	t.Helper()
 	files := must(filepath.Glob("../../ibverbs/*/doc.go"))(t)

@@ -107,7 +107,7 @@ func TestCreateAH(t *testing.T) {
 	}
 }
 
-// When nobody answers for the hardware address, the error says on which way.
+// If the hardware address of the peer is not found, the error names the path.
 func TestUnreachable(t *testing.T) {
 	r := open(t)
 	qp := r.qp(ibverbs.QPTypeRC)

@@ -46,8 +46,9 @@ func record(t *testing.T, name, server, client string) (path string) {
 	return path
 }
 
-// What programs send is dissected by tshark, where that is installed, without a malformed packet, and has the ICRC that the
-// specification says, which is computed here in another way than the device does.
+// What programs send is dissected by tshark, where that is installed, without a
+// malformed packet, and has the ICRC that the specification says, which is
+// computed here in another way than the device does.
 func TestCapturesOfPrograms(t *testing.T) {
 	for name, tt := range map[string]struct {
 		program, server, client string
@@ -123,8 +124,9 @@ func read(t *testing.T, path string) (packets [][]byte) {
 	return packets
 }
 
-// icrc computes the ICRC of a packet of RoCE version 2: a CRC-32 of eight bytes of ones, for the header that there is not, and
-// of the packet with ones for all that may change on the way.
+// icrc computes the ICRC of a packet of RoCE version 2: a CRC-32 of eight bytes
+// of ones, for the header that there is not, and of the packet with ones for
+// all that may change on the way.
 func icrc(t *testing.T, packet []byte) uint32 {
 	t.Helper()
 	p := slices.Clone(packet[:len(packet)-4])

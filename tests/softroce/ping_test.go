@@ -23,7 +23,8 @@ func startVerbena(t *testing.T, args string) *process.Process {
 	return process.Start(t, cmd)
 }
 
-// Clients ping a server, which says who comes and goes, until it is interrupted.
+// Clients ping a server, which prints the clients that come and go, until it is
+// interrupted.
 func TestPing(t *testing.T) {
 	server := startVerbena(t, "ping -l -p 7231 127.0.0.1")
 	require.Equal(t, "listening on 127.0.0.1:7231", server.Line())
@@ -76,7 +77,8 @@ $`, client.Stdout())
 	require.Contains(t, client.Stderr(), "does verbena ping -l run there?")
 }
 
-// Messages are lost while there is no server, and answered when there is one again.
+// Messages are lost while there is no server, and answered when there is one
+// again.
 func TestPingLost(t *testing.T) {
 	server := startVerbena(t, "ping -l -c 2 -p 7232 127.0.0.1")
 	require.Equal(t, "listening on 127.0.0.1:7232", server.Line())

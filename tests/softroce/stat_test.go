@@ -39,7 +39,8 @@ func runStat(t *testing.T, args ...string) string {
 	return p.Stdout()
 }
 
-// stat returns what verbena softroce stat prints about the process as JSON, nil if nothing.
+// stat returns what verbena softroce stat prints about the process as JSON, nil
+// if nothing.
 func stat(t *testing.T, pid int) *softroce.Process {
 	t.Helper()
 	var all []softroce.Process
@@ -52,7 +53,8 @@ func stat(t *testing.T, pid int) *softroce.Process {
 	return &all[i]
 }
 
-// connected returns the queue pair of a process that has one, which it waits for.
+// connected returns the queue pair of a process that has one, which it waits
+// for.
 func connected(t *testing.T, p *process.Process) (d softroce.Process) {
 	t.Helper()
 	p.Eventually("is connected", func() bool {
@@ -67,7 +69,8 @@ func connected(t *testing.T, p *process.Process) (d softroce.Process) {
 	return d
 }
 
-// Two processes are seen with their connection, and then one of them after the other not any more.
+// Two processes are seen with their connection, and then one of them after the
+// other not any more.
 func TestStat(t *testing.T) {
 	server := startRping(t, "-s -a 127.0.0.1 -p 7211")
 	server.Eventually("listens", func() bool { return server.Ended() || stat(t, server.Pid()) != nil })

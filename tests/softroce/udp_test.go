@@ -16,7 +16,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/process"
 )
 
-// own returns an address that no other test binary of the machine uses, for each i another.
+// own returns an address that no other test binary of the machine uses, for
+// each i another.
 func own(i byte) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, 128 + byte(pid>>14&63), byte(pid >> 6), byte(pid<<2) | i&3})
@@ -66,7 +67,8 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestUDPCapture captures at one end what both ends send. Wireshark's dissectors understand it, where tshark is installed.
+// TestUDPCapture captures at one end what both ends send. Wireshark's
+// dissectors understand it, where tshark is installed.
 func TestUDPCapture(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -90,7 +92,8 @@ func TestUDPCapture(t *testing.T) {
 	require.NotContains(t, strings.ToLower(string(out)), "malformed")
 }
 
-// TestUDPGroup has members of a multicast group in two processes, and a sender in a third one.
+// TestUDPGroup has members of a multicast group in two processes, and a sender
+// in a third one.
 func TestUDPGroup(t *testing.T) {
 	const args = "-m 239.86.69.68 -C 10 -S 100 -b "
 	var members []*process.Process
@@ -130,12 +133,12 @@ func TestUDPMistakes(t *testing.T) {
 	server.Kill()
 }
 
-// TestUDPNobody asks for a connection where nobody listens.
+// TestUDPNobody asks for a connection where no program listens.
 func TestUDPNobody(t *testing.T) {
 	server := start(t, "udp="+own(1).String(), "rping", "-s -a {S}")
 	awaitListening(server)
 	p := start(t, "udp="+own(2).String(), "rping", "-c -a {S} -p 7175 -C 1")
 	require.NotZero(t, p.Wait())
-	require.Contains(t, p.Stderr(), "nobody listens on the port")
+	require.Contains(t, p.Stderr(), "no program listens on the port")
 	server.Kill()
 }

@@ -26,7 +26,8 @@ const patience = time.Minute
 // object is one of those that rdma prints as JSON.
 type object map[string]any
 
-// rdma returns what iproute2's rdma prints, in the order of a number that its objects have.
+// rdma returns what iproute2's rdma prints, in the order of a number that its
+// objects have.
 func rdma(t *testing.T, number string, args ...string) []object {
 	t.Helper()
 	out, err := exec.Command("rdma", append([]string{"-j", "-d"}, args...)...).Output()
@@ -159,7 +160,8 @@ func compare(t *testing.T, all stat.Resources) {
 	require.Equal(t, without(rdma(t, "cm-idn", "resource", "show", "cm_id")), ours)
 }
 
-// connect makes two ends of a connection, and returns the one that has called. Messages of 8 bytes go through it.
+// connect makes two ends of a connection, and returns the one that has called.
+// Messages of 8 bytes go through it.
 func connect(t *testing.T, d testdevice.Device) *rdmacm.Conn {
 	t.Helper()
 	ln, err := rdmacm.Listen(t.Context(), d.IPv4.String()+":0", nil)
@@ -207,7 +209,8 @@ func own[T any](all []T, owner func(T) stat.Owner) []T {
 	return mine
 }
 
-// What the kernel says of this process's objects is what it has made, and what rdma prints.
+// What the kernel says of this process's objects is what it has made, and what
+// rdma prints.
 func TestResources(t *testing.T) {
 	d := testdevice.Needs(t, testdevice.Guest)
 	c := connect(t, d)
@@ -264,7 +267,8 @@ func TestResources(t *testing.T) {
 	require.Equal(t, strings.Contains(string(out), "netns shared"), shared, "%s", out)
 }
 
-// The counters of the port are those that rdma prints, and have counted the messages.
+// The counters of the port are those that rdma prints, and have counted the
+// messages.
 func TestCounters(t *testing.T) {
 	d := testdevice.Needs(t, testdevice.Guest)
 	connect(t, d)

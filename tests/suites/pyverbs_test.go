@@ -38,8 +38,9 @@ func (r result) module() string { return strings.Split(r.Test, ".")[1] }
 
 func (r result) name() string { return r.Test[strings.LastIndexByte(r.Test, '.')+1:] }
 
-// reasons are why tests do not pass: what is in the document, and the tests by their names or by what they say. A test that
-// fails, and does not say itself that it does not apply, says what the reason names.
+// reasons are why tests do not pass: what is in the document, and the tests by
+// their names or by what they say. A test that fails, and does not say itself
+// that it does not apply, says what the reason names.
 var reasons = []struct {
 	failed              bool
 	reason, tests, says string
@@ -73,8 +74,8 @@ func explained(r result) (string, bool) {
 	return "", false
 }
 
-// TestPyverbs runs pyverbs' tests, and compares what became of them with the document. Whatever does not pass needs a
-// reason for which it does not apply.
+// TestPyverbs runs pyverbs' tests, and compares what became of them with the
+// document. Whatever does not pass needs a reason for which it does not apply.
 func TestPyverbs(t *testing.T) {
 	if os.Getenv("VERBENA_SUITES") == "" {
 		t.Skip("make suites runs it")

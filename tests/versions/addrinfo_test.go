@@ -58,7 +58,7 @@ func testAddrInfo(t *testing.T) {
 	require.Equal(t, uint64(1<<63), ev.Arg)
 	require.NoError(t, ev.Err())
 
-	// Events that nobody has taken move along, in order.
+	// Events that were not taken move along, in order.
 	const events = 100
 	ch, err := rdmacm.NewEventChannel()
 	require.NoError(t, err)

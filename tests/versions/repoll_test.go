@@ -44,7 +44,7 @@ func testRepoll(t *testing.T) {
 	events := make([]syscall.EpollEvent, 4)
 	n, err = cm.RepollWait(poll, unsafe.Pointer(&events[0]), int32(len(events)), 0)
 	require.NoError(t, err)
-	require.Zero(t, n, "nobody connects yet")
+	require.Zero(t, n, "no client connects yet")
 
 	client := rsocket(t)
 	connected := make(chan error, 1)

@@ -68,8 +68,8 @@ func root(t *testing.T, version string) string {
 	return ""
 }
 
-// mount puts what programs need into a root, and a folder, which is /program there, until
-// the test ends.
+// mount puts what programs need into a root, and a folder, which is /program
+// there, until the test ends.
 func mount(t *testing.T, root, program string) {
 	t.Helper()
 	for from, to := range map[string]string{"/proc": "proc", "/sys": "sys", "/dev": "dev", program: "program"} {

@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-go/verbena/internal/testutil/testdevice"
 )
 
-// TestStreams has rstream and rcopy, here, work together with C's, which have the libraries
-// of each root.
+// TestStreams has rstream and rcopy, here, work together with C's, which have
+// the libraries of each root.
 func TestStreams(t *testing.T) {
 	if os.Getenv("RDMA_VM") == "" {
 		t.Skip("mounts and changes the root: runs only in tests/vm's guest")
@@ -36,7 +36,8 @@ func TestStreams(t *testing.T) {
 			files, err := os.MkdirTemp(filepath.Join(dir, "tmp"), "") // which both sides see
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, os.RemoveAll(files)) })
-			// C's rcopy maps the copy. What it writes there would not be read at once where the host has the file.
+			// C's rcopy maps the copy. What it writes there would not be read
+			// at once where the host has the file.
 			require.NoError(t, syscall.Mount("tmpfs", files, "tmpfs", 0, ""))
 			t.Cleanup(func() { require.NoError(t, syscall.Unmount(files, 0)) })
 			within := filepath.Join("/tmp", filepath.Base(files))

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packages makes a folder as scripts/device does, with shell scripts in the place
-// of the tests, and returns what runs them as in the guest. There, rdma has a process's
-// objects twice, and then no more.
+// packages makes a folder as scripts/device does, with shell scripts in the
+// place of the tests, and returns what runs them as in the guest. There, rdma
+// has a process's objects twice, and then no more.
 func packages(t *testing.T, scripts map[string]string) (folder string, guest func() string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -49,8 +49,8 @@ func results(t *testing.T, folder string) string {
 	return string(b)
 }
 
-// Packages run in their own folders, with the flags, and when the one before has
-// left nothing behind.
+// Packages run in their own folders, with the flags, and when the one before
+// has left nothing behind.
 func TestDevicePackages(t *testing.T) {
 	where := `echo "$(basename "$PWD") $*"`
 	folder, guest := packages(t, map[string]string{"a": where, "b": where, "c": where})
@@ -61,7 +61,8 @@ func TestDevicePackages(t *testing.T) {
 	require.Len(t, calls, len("call\n")*2*(3+1), "it looks twice after the first package")
 }
 
-// After a package that has failed, or died, the next guest goes on with the others.
+// After a package that has failed, or died, the next guest goes on with the
+// others.
 func TestDevicePackageFails(t *testing.T) {
 	folder, guest := packages(t, map[string]string{"a": "echo bad; exit 3", "b": "kill -9 $$", "c": "echo good"})
 	require.Equal(t, "bad\nFAIL example.com/a\n", guest())

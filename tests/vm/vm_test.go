@@ -23,10 +23,12 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// command returns rdma-vm as it is run here: env adds to, or overrides, the environment.
+// command returns rdma-vm as it is run here: env adds to, or overrides, the
+// environment.
 func command(t *testing.T, env []string, argv ...string) *exec.Cmd {
 	t.Helper()
-	// Longer than the runner's own limit, which is thereby tested: it has to end first.
+	// Longer than the runner's own limit, which is thereby tested: it has to
+	// end first.
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	runner, err := filepath.Abs("rdma-vm")
@@ -99,8 +101,9 @@ func bothKernels(t *testing.T, test func(t *testing.T, kernel string)) {
 	}
 }
 
-// countingQEMU puts a program before the real QEMU in PATH that counts its calls in a
-// file; the shell lines of before run first. It returns the environment and the count.
+// countingQEMU puts a program before the real QEMU in PATH that counts its
+// calls in a file; the shell lines of before run first. It returns the
+// environment and the count.
 func countingQEMU(t *testing.T, before string) (env []string, calls func() int) {
 	t.Helper()
 	real, err := exec.LookPath("qemu-system-x86_64")
@@ -139,7 +142,8 @@ func TestCommand(t *testing.T) {
 	})
 }
 
-// Where stdout and stderr are one file, as "go test" has it, their order is kept.
+// Where stdout and stderr are one file, as "go test" has it, their order is
+// kept.
 func TestOneStream(t *testing.T) {
 	needVM(t, "stable")
 	cmd := command(t, nil, "sh", "-c", "for i in 1 2 3; do echo out $i; echo err $i >&2; done")
@@ -159,7 +163,8 @@ func TestDevice(t *testing.T) {
 	})
 }
 
-// Writes outside the repository stay in the guest, writes into it reach the host.
+// Writes outside the repository stay in the guest, writes into it reach the
+// host.
 func TestWrites(t *testing.T) {
 	bothKernels(t, func(t *testing.T, kernel string) {
 		outside := t.TempDir()
@@ -208,7 +213,8 @@ func TestProcessLeftBehind(t *testing.T) {
 func TestPanicAfterStart(t *testing.T) {
 	needVM(t, "stable")
 	env, calls := countingQEMU(t, "")
-	// What is still in the pipe dies with the guest, so this one waits for its output to be out.
+	// What is still in the pipe dies with the guest, so this one waits for its
+	// output to be out.
 	got := rdmaVM(t, env, "sh", "-c", "echo before; until [ -s /run/rdma-vm/stdout ]; do :; done; "+
 		"echo c >/proc/sysrq-trigger; exec sleep infinity")
 	require.Equal(t, 125, got.status)
@@ -218,8 +224,9 @@ func TestPanicAfterStart(t *testing.T) {
 	require.Equal(t, 1, calls())
 }
 
-// A guest that dies before it has started is tried once more. Here the kernel of the
-// first boot is given a command line on which it panics: there is no such init.
+// A guest that dies before it has started is tried once more. Here the kernel
+// of the first boot is given a command line on which it panics: there is no
+// such init.
 func TestDeathBeforeStart(t *testing.T) {
 	needVM(t, "stable")
 	const broken = `[ "$calls" -gt LIMIT ] || exec REAL -nodefaults -display none -no-reboot -m 256M \
@@ -263,7 +270,8 @@ func TestInterrupt(t *testing.T) {
 	needVM(t, "stable")
 	tmp := t.TempDir()
 	cmd := command(t, []string{"TMPDIR=" + tmp}, "sh", "-c", "echo ready; exec sleep infinity")
-	// QEMU holds the writing end of stderr as well, so that Wait returns only once it is gone.
+	// QEMU holds the writing end of stderr as well, so that Wait returns only
+	// once it is gone.
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -296,7 +304,8 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// rdma-core's rping between two network namespaces, each with a device of its own.
+// rdma-core's rping between two network namespaces, each with a device of its
+// own.
 func TestTwoHosts(t *testing.T) {
 	needVM(t, "current")
 	const script = `
@@ -321,7 +330,8 @@ func TestTwoHostsNeedCurrentKernel(t *testing.T) {
 	require.Contains(t, got.stderr, "VERBENA_VM_KERNEL=current")
 }
 
-// What is missing is named, together with what mends it. None of this needs QEMU.
+// What is missing is named, together with what mends it. None of this needs
+// QEMU.
 func TestMissingPieces(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	require.NoError(t, err)

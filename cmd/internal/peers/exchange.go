@@ -17,8 +17,9 @@ const (
 	MaxSize  = 4096 // the largest MTU
 )
 
-// End is an end for datagrams with its memory. Each message has the number of the
-// sender's queue pair as immediate data. The other bytes of a message are ignored.
+// End is an end for datagrams with its memory. Each message has the number of
+// the sender's queue pair as immediate data. The other bytes of a message are
+// ignored.
 type End struct {
 	Conn        *rdmacm.DatagramConn
 	Count, Size int

@@ -18,8 +18,8 @@ const MessageSize = 16
 // Queues have room for one message in each direction.
 var Queues = ibverbs.QPConfig{SendQueue: 1, RecvQueue: 1, SignalAll: true}
 
-// Prepare registers memory for both messages, and posts the receive. It must come before
-// the peer can send. It returns the memory of the message to send.
+// Prepare registers memory for both messages, and posts the receive. It must
+// come before the peer can send. It returns the memory of the message to send.
 func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 	received, err := ep.RegMsgs(make([]byte, MessageSize))
 	if err != nil {
@@ -31,9 +31,9 @@ func Prepare(ep *endpoint.Endpoint) (sent *ibverbs.MR, err error) {
 	return sent, ep.PostRecv(0, received.All())
 }
 
-// Answer sends the message, and waits until the peer's device has it, or until the
-// peer has left. A peer leaves when it has the answer, which its device may not
-// have acknowledged by then.
+// Answer sends the message, and waits until the peer's device has it, or until
+// the peer has left. A peer leaves when it has the answer, which its device may
+// not have acknowledged by then.
 func Answer(ctx context.Context, ep *endpoint.Endpoint, sent *ibverbs.MR) error {
 	if err := ep.PostSend(0, 0, sent.All()); err != nil {
 		return err
@@ -69,9 +69,9 @@ func Receive(ctx context.Context, ep *endpoint.Endpoint) error {
 // patience is how long Leave waits for the peer.
 const patience = 10 * time.Second
 
-// Leave waits until the peer ends the connection, and ends it here, too. The peer
-// has all messages by then. If this end left first, its device might not have
-// acknowledged the peer's message yet, and the peer would wait in vain.
+// Leave waits until the peer ends the connection, and ends it here, too. The
+// peer has all messages by then. If this end left first, its device might not
+// have acknowledged the peer's message yet, and the peer would wait in vain.
 func Leave(ctx context.Context, ep *endpoint.Endpoint) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ExitMisused is the exit status of Commands, and of programs that are among them, for wrong arguments.
+// ExitMisused is the exit status of Commands, and of programs that are among
+// them, for wrong arguments.
 const ExitMisused = 2
 
 // Commands is a program that is several: its first argument names one of them.
@@ -44,8 +45,8 @@ func (c Command) run(args []string, stdout, stderr io.Writer) int {
 	return c.Program().Main(args, stdout, stderr)
 }
 
-// Main runs the command that the arguments begin with, and returns its exit status. Without one it prints the list of
-// them, which is wrong use.
+// Main runs the command that the arguments begin with, and returns its exit
+// status. Without one it prints the list of them, which is wrong use.
 func (c *Commands) Main(args []string, stdout, stderr io.Writer) int {
 	return written(c.Name, stdout, stderr, func(stdout io.Writer) int { return c.main(args, stdout, stderr) })
 }
@@ -114,7 +115,8 @@ func (c *Commands) unknown(name string) string {
 	return text
 }
 
-// nearest returns the command that a name is most like, or nothing if it is like none.
+// nearest returns the command that a name is most like, or nothing if it is
+// like none.
 func (c *Commands) nearest(name string) (nearest string) {
 	least := 1 + max(1, len(name)/3) // edits
 	for _, command := range c.All {
@@ -129,7 +131,8 @@ func (c *Commands) nearest(name string) (nearest string) {
 	return nearest
 }
 
-// distance returns how many letters must be put in, left out, replaced, or exchanged with the next one to make b of a.
+// distance returns how many letters must be put in, left out, replaced, or
+// exchanged with the next one to make b of a.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

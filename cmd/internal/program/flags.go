@@ -62,7 +62,8 @@ func (f *Flags) Milliseconds(value *time.Duration, name, letter, usage string) {
 	f.VarP((*milliseconds)(value), name, letter, usage)
 }
 
-// Seconds adds a flag for a time in seconds, which may have a fraction, of at least low.
+// Seconds adds a flag for a time in seconds, which may have a fraction, of at
+// least low.
 func (f *Flags) Seconds(value *time.Duration, name, letter string, low time.Duration, usage string) {
 	f.VarP(&seconds{value, low}, name, letter, usage)
 }

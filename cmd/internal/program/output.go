@@ -25,8 +25,9 @@ func (o Output) Framed(program string, f func() error) error {
 	return nil
 }
 
-// written calls f with a writer to stdout, and returns its exit status; but if f has succeeded, and something could not be written, it says so and
-// returns that of a failure.
+// written calls f with a writer to stdout, and returns its exit status; but if
+// f has succeeded, and something could not be written, it says so and returns
+// that of a failure.
 func written(name string, stdout, stderr io.Writer, f func(stdout io.Writer) int) int {
 	w := &checked{w: stdout}
 	status := f(w)

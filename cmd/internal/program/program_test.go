@@ -168,7 +168,7 @@ func TestInterruptedButHeld(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.runUntil(ctx, Output{}) }()
 		time.Sleep(time.Hour)
-		require.Empty(t, ended, "as long as nobody interrupts")
+		require.Empty(t, ended, "until it is interrupted")
 		interrupt()
 		require.ErrorIs(t, <-ended, errLingers)
 		close(held)

@@ -6,5 +6,6 @@ package program
 
 import "io"
 
-// IsTerminal reports whether what is written to w is shown on a terminal, which it cannot find out here.
+// IsTerminal reports whether what is written to w is shown on a terminal, which
+// it cannot find out here.
 func IsTerminal(io.Writer) bool { return false }

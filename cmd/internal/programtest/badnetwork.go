@@ -30,8 +30,8 @@ func (m Main) BecomeOnBadNetwork() {
 	}})
 }
 
-// bad loses, repeats, delays and corrupts one packet in a hundred each, but not the
-// last message of a program, which no process would repeat.
+// bad loses, repeats, delays and corrupts one packet in a hundred each, but not
+// the last message of a program, which no process would repeat.
 func bad(p softroce.Packet) (f softroce.Fault) {
 	if p.Kind == softroce.DREQ {
 		return f
@@ -48,8 +48,8 @@ func bad(p softroce.Packet) (f softroce.Fault) {
 }
 
 // OnBadNetwork runs a server and a client of the program on the device in user
-// space with a bad network. {S} in their arguments is the server's address. Both
-// must succeed.
+// space with a bad network. {S} in their arguments is the server's address.
+// Both must succeed.
 func OnBadNetwork(t *testing.T, serverArgs, clientArgs string) {
 	t.Helper()
 	pid := os.Getpid()

@@ -200,8 +200,9 @@ func Soon(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ManyProcessors lets the test run on at least eight processors, as far as the runtime is concerned: more goroutines are
-// between two steps at the same time, however few the machine has.
+// ManyProcessors lets the test run on at least eight processors, as far as the
+// runtime is concerned: more goroutines are between two steps at the same time,
+// however few the machine has.
 func ManyProcessors(t testing.TB) {
 	t.Helper()
 	before := runtime.GOMAXPROCS(0)

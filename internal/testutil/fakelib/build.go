@@ -67,8 +67,8 @@ func buildPart(dir, name string) error {
 	return compileWith(dir, name, name, list(a.Functions, "", nil), []string{"fake.c"})
 }
 
-// buildVendors compiles the libibverbs that has a device, and drivers' libraries
-// over it, into dir.
+// buildVendors compiles the libibverbs that has a device, and drivers'
+// libraries over it, into dir.
 func buildVendors(dir string) error {
 	if err := buildProvider(dir); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (f function) operation() string {
 	}
 	object, _, _ := strings.Cut(owner, "->")
 	if owner == "" {
-		owner = "nobody"
+		owner = "no_object"
 		object, _, _ = strings.Cut(f.Inline.Call, "->")
 	}
 	params, _, _ := strings.Cut(strings.TrimPrefix(f.Type, "func("), ")")

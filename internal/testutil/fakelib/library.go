@@ -80,7 +80,8 @@ func (l *Library) Writes(index, size int, value int64) {
 }
 
 // Called returns which function was called last, how often any was called, and
-// the first arguments, of which only as many bits are valid as the parameter has.
+// the first arguments, of which only as many bits are valid as the parameter
+// has.
 func (l *Library) Called() (function string, times int, args [7]int64) {
 	name, _, _ := bytes.Cut(l.control.called[:], []byte{0})
 	return string(name), int(l.control.calls), l.control.args

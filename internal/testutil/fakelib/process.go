@@ -39,8 +39,8 @@ func CMMain(m *testing.M) int {
 	return again(os.Args[1:], buildCM)
 }
 
-// VendorMain is ProviderMain with the libraries of drivers over that device; see
-// OpenVendor.
+// VendorMain is ProviderMain with the libraries of drivers over that device;
+// see OpenVendor.
 func VendorMain(m *testing.M) int {
 	if os.Getenv(inChild) != "" {
 		return m.Run()
@@ -48,9 +48,9 @@ func VendorMain(m *testing.M) int {
 	return again(os.Args[1:], buildVendors)
 }
 
-// RunCM runs a test again, alone, in a process that has the libraries of CMMain,
-// where it returns true. In the process that is running it fails the test if it has
-// failed there, and returns false.
+// RunCM runs a test again, alone, in a process that has the libraries of
+// CMMain, where it returns true. In the process that is running it fails the
+// test if it has failed there, and returns false.
 func RunCM(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inChild) != "" {

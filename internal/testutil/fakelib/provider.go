@@ -78,8 +78,8 @@ func OpenCM(t testing.TB) *Provider {
 	return open(t, "librdmacm.so.1")
 }
 
-// OpenVendor returns the library of a driver in a process that VendorMain made, as
-// OpenProvider returns libibverbs. Queue pairs that it makes are those of
+// OpenVendor returns the library of a driver in a process that VendorMain made,
+// as OpenProvider returns libibverbs. Queue pairs that it makes are those of
 // libibverbs.
 func OpenVendor(t testing.TB, name string) *Provider {
 	t.Helper()
@@ -180,9 +180,9 @@ func (p *Plan) Returns(result int64, errno syscall.Errno) *Plan {
 	return p
 }
 
-// Hold plans that the next call of a function stays in C, as in a kernel that does
-// not let it go. reached returns when the call is there, and release lets it
-// go on; the end of the test does so, too.
+// Hold plans that the next call of a function stays in C, as in a kernel that
+// does not let it go. reached returns when the call is there, and release lets
+// it go on; the end of the test does so, too.
 func (p *Provider) Hold(name string) (reached, release func()) {
 	p.t.Helper()
 	atomic.StoreInt64(&p.c.released, 0)

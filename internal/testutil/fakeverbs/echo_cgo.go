@@ -15,6 +15,7 @@ import (
 */
 import "C"
 
-// Echo changes an opened device: what is posted to any of its queue pairs completes at once, in the order of the posts,
-// and whoever polls any of its completion queues gets it. Nothing may be posted or polled concurrently.
+// Echo changes an opened device: what is posted to any of its queue pairs
+// completes at once, in the order of the posts, and a poll of any of its
+// completion queues returns it. Nothing may be posted or polled concurrently.
 func Echo(context *libibverbs.Context) { C.verbena_fake_echo(unsafe.Pointer(context)) }

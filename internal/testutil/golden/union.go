@@ -28,7 +28,8 @@ func Distance[T, E any](from *T, to *E) uintptr {
 	return uintptr(unsafe.Pointer(to)) - uintptr(unsafe.Pointer(from))
 }
 
-// View is the view of the union member called name, which takes size bytes in C.
+// View is the view of the union member called name, which takes size bytes in
+// C.
 func View[T any](name string, p *T, size int) UnionView {
 	return UnionView{name: name, bytes: Memory(p), align: unsafe.Alignof(*p), size: size}
 }

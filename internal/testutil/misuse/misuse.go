@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package misuse calls every exported method of an object, and functions that take
-// it, for tests of what becomes of calls that are wrong.
+// Package misuse calls every exported method of an object, and functions that
+// take it, for tests of what becomes of calls that are wrong.
 package misuse
 
 import (
@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Method is a method of an object, or a function that takes it first, bound to it.
+// Method is a method of an object, or a function that takes it first, bound to
+// it.
 type Method struct {
 	Name  string
 	Fails bool // its last result is an error, or it iterates over errors

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownnetwork, when a test imports it, gives the test binary and the processes that it starts a network of the
-// device in user space of their own. Those of other tests could have the port that it needs, and their connections
+// Package ownnetwork, when a test imports it, gives the test binary and the
+// processes that it starts a network of the device in user space of their own.
+// Those of other tests could have the port that it needs, and their connections
 // would count as leaks.
 package ownnetwork
 

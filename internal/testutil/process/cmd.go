@@ -40,9 +40,9 @@ var built struct {
 	folders map[string]string
 }
 
-// Build builds programs of the folder cmd, with the race detector if this test has
-// it, and returns the folder that has them. In the VM, which has no time for that,
-// scripts/programs has built them before it starts.
+// Build builds programs of the folder cmd, with the race detector if this test
+// has it, and returns the folder that has them. In the VM, which has no time
+// for that, scripts/programs has built them before it starts.
 func Build(programs ...string) (folder string, err error) {
 	built.mu.Lock()
 	defer built.mu.Unlock()
@@ -90,8 +90,8 @@ func moduleFolder() (string, error) {
 	}
 }
 
-// build builds programs and looks at each of their sources, so that go test runs
-// the tests again when one has changed.
+// build builds programs and looks at each of their sources, so that go test
+// runs the tests again when one has changed.
 func build(top string, programs []string) (folder string, err error) {
 	args := programs
 	if race {
@@ -121,8 +121,8 @@ func build(top string, programs []string) (folder string, err error) {
 	return folder, nil
 }
 
-// printed runs a command in a folder and returns what it prints, without the last
-// newline.
+// printed runs a command in a folder and returns what it prints, without the
+// last newline.
 func printed(folder, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	if strings.Contains(name, string(filepath.Separator)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs programs as processes for a test: those of the system, and
-// those that are in the test binary itself, which becomes one of them when a test
-// has started it.
+// Package process runs programs as processes for a test: those of the system,
+// and those that are in the test binary itself, which becomes one of them when
+// a test has started it.
 package process
 
 import (
@@ -26,11 +26,12 @@ import (
 // programEnv says which program of the test binary's a process is.
 const programEnv = "VERBENA_TEST_PROGRAM"
 
-// patience bounds hangs. It is long, as an emulated machine may have little time.
+// patience bounds hangs. It is long, as an emulated machine may have little
+// time.
 const patience = 5 * time.Minute
 
-// The statuses of a program that is not there, and of one that has returned and left
-// something open.
+// The statuses of a program that is not there, and of one that has returned and
+// left something open.
 const (
 	exitUnknown = 98
 	exitLeaked  = 99
@@ -39,8 +40,8 @@ const (
 // Program is a main function that returns the exit status.
 type Program = func(args []string, stdout, stderr io.Writer) int
 
-// Become makes this process one of the programs, if a test has started it as that.
-// It does not return then. TestMain calls it before it runs the tests.
+// Become makes this process one of the programs, if a test has started it as
+// that. It does not return then. TestMain calls it before it runs the tests.
 func Become(programs map[string]Program) {
 	name := os.Getenv(programEnv)
 	if name == "" {
@@ -92,9 +93,9 @@ func Command(t testing.TB, program string, args ...string) *exec.Cmd {
 // aloneEnv names the test that a process of Alone runs.
 const aloneEnv = "VERBENA_TEST_ALONE"
 
-// Alone runs a test again in a process of its own, with more in its environment, and
-// returns true there. Otherwise it returns false, and the test has failed if it has
-// failed there.
+// Alone runs a test again in a process of its own, with more in its
+// environment, and returns true there. Otherwise it returns false, and the test
+// has failed if it has failed there.
 func Alone(t testing.TB, env ...string) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {
@@ -118,8 +119,9 @@ type Process struct {
 	done           chan struct{}
 }
 
-// Start starts a process, with its input and output connected to the test. It is
-// killed if it outlives the test; if the test fails, the log has what it printed.
+// Start starts a process, with its input and output connected to the test. It
+// is killed if it outlives the test; if the test fails, the log has what it
+// printed.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: cmd, done: make(chan struct{})}
@@ -163,8 +165,8 @@ func RunMain(t testing.TB, args ...string) *Process {
 	return Run(t, Command(t, only, args...))
 }
 
-// Misused runs that program with arguments that are wrong, as many times as there
-// are lines, and checks that it says so.
+// Misused runs that program with arguments that are wrong, as many times as
+// there are lines, and checks that it says so.
 func Misused(t testing.TB, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -213,8 +215,8 @@ func (p *Process) Line() (line string) {
 	return line
 }
 
-// Eventually waits until something is true, which it must be at the latest when the
-// process has ended.
+// Eventually waits until something is true, which it must be at the latest when
+// the process has ended.
 func (p *Process) Eventually(what string, isTrue func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -250,8 +252,8 @@ func (p *Process) Kill() {
 	p.Wait()
 }
 
-// Wait waits for the end and returns the exit status; -1 means that a signal has
-// ended the process.
+// Wait waits for the end and returns the exit status; -1 means that a signal
+// has ended the process.
 func (p *Process) Wait() int {
 	p.t.Helper()
 	select {

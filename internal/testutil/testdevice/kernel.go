@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-// TakesDevices says whether this kernel takes a Soft-RoCE device that is removed
-// from its users, as it does with most hardware: from Linux 7.3 on. Older ones
-// wait until all users have closed it.
+// TakesDevices says whether this kernel takes a Soft-RoCE device that is
+// removed from its users, as it does with most hardware: from Linux 7.3 on.
+// Older ones wait until all users have closed it.
 func TakesDevices(t testing.TB) bool {
 	t.Helper()
 	return LinuxSince(t, 7, 3)
 }
 
-// RepeatsPackets says whether this kernel's Soft-RoCE may take the last packet of
-// a message once more, for each receive that is posted, when the queue pair fails
-// just then: from Linux 6.3 until 7.2. It crashes if that packet was not the only
-// one of its message.
+// RepeatsPackets says whether this kernel's Soft-RoCE may take the last packet
+// of a message once more, for each receive that is posted, when the queue pair
+// fails just then: from Linux 6.3 until 7.2. It crashes if that packet was not
+// the only one of its message.
 func RepeatsPackets() bool {
 	major, minor, err := linux()
 	return err == nil && compare(major, minor, 6, 3) >= 0 && compare(major, minor, 7, 2) < 0

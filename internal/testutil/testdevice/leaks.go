@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// extraThreads is how many threads the runtime may start in a test for
-// reasons of its own: on a busy machine, one for each call of C that begins while
+// extraThreads is how many threads the runtime may start in a test for reasons
+// of its own: on a busy machine, one for each call of C that begins while
 // another has not got a processor. Threads that it has started stay.
 const extraThreads = 100
 

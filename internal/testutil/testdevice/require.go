@@ -47,8 +47,9 @@ func Require(t testing.TB) Device {
 }
 
 // RequireSoftware is Require for a test of what devices that are software lack:
-// Soft-RoCE and the device in user space. With another device it skips the test,
-// unless there must be one as Require says, which is one of these: then the test fails.
+// Soft-RoCE and the device in user space. With another device it skips the
+// test, unless there must be one as Require says, which is one of these: then
+// the test fails.
 func RequireSoftware(t testing.TB) Device {
 	t.Helper()
 	d := Require(t)
@@ -110,7 +111,8 @@ func activePort(name string) (Device, error) {
 	return Device{}, fmt.Errorf("%s: no port is active", name)
 }
 
-// findGID prefers the GID of an IPv4 address with RoCE v2, then any other. Loopback addresses come last.
+// findGID prefers the GID of an IPv4 address with RoCE v2, then any other.
+// Loopback addresses come last.
 func (d *Device) findGID(c *ibverbs.Device) error {
 	entries, err := c.QueryPortGIDs(d.Port)
 	if err != nil {

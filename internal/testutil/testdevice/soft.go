@@ -15,24 +15,29 @@ import (
 	"github.com/verbena-go/verbena/softroce"
 )
 
-// SoftRoCE reports whether the device, whatever its name, is one that rdma_rxe has made on a network interface: only that
-// driver has this file. It has its own ideas of some mistakes: they are the third column of docs/proof/negative-cases.md. Every
-// other device must do what the second says.
+// SoftRoCE reports whether the device, whatever its name, is one that rdma_rxe
+// has made on a network interface: only that driver has this file. It has its
+// own ideas of some mistakes: they are the third column of
+// docs/proof/negative-cases.md. Every other device must do what the second
+// says.
 func (d Device) SoftRoCE() bool {
 	_, err := os.Stat(filepath.Join("/sys/class/infiniband", d.Name, "parent"))
 	return err == nil
 }
 
-// SoftRoCESince reports whether the device is of the rdma_rxe of this Linux or a later one.
+// SoftRoCESince reports whether the device is of the rdma_rxe of this Linux or
+// a later one.
 func (d Device) SoftRoCESince(t testing.TB, major, minor int) bool {
 	t.Helper()
 	return d.SoftRoCE() && LinuxSince(t, major, minor)
 }
 
-// Soft reports whether the tests use the device in user space, that of package softroce.
+// Soft reports whether the tests use the device in user space, that of package
+// softroce.
 func Soft() bool { return os.Getenv("VERBENA_DEVICE") == "soft" }
 
-// LosePackets makes the device in user space lose everything until the function is called, at the latest by the end of the test.
+// LosePackets makes the device in user space lose everything until the function
+// is called, at the latest by the end of the test.
 func LosePackets(t testing.TB) (mend func()) {
 	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
@@ -41,8 +46,9 @@ func LosePackets(t testing.TB) (mend func()) {
 	return mend
 }
 
-// LoseReady makes the device in user space lose the messages that end handshakes until the function is called, at the latest by the
-// end of the test.
+// LoseReady makes the device in user space lose the messages that end
+// handshakes until the function is called, at the latest by the end of the
+// test.
 func LoseReady(t testing.TB) (mend func()) {
 	t.Helper()
 	mend = func() { softroce.SetFaults(nil) }
@@ -51,8 +57,8 @@ func LoseReady(t testing.TB) (mend func()) {
 	return mend
 }
 
-// LoseDisconnects makes the device in user space lose the first n requests to disconnect that it sends. The channel
-// is closed when they are lost.
+// LoseDisconnects makes the device in user space lose the first n requests to
+// disconnect that it sends. The channel is closed when they are lost.
 func LoseDisconnects(t testing.TB, n int) (lost <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{})
@@ -102,11 +108,12 @@ func Needs(t testing.TB, need Need) Device {
 	return d
 }
 
-// SoftSkips returns the tests that skip on the device in user space, each with its reason. A name has the
-// package's folder before it: ibverbs.TestX.
+// SoftSkips returns the tests that skip on the device in user space, each with
+// its reason. A name has the package's folder before it: ibverbs.TestX.
 func SoftSkips() map[string]string { return maps.Clone(softSkips) }
 
-// checkSkip fails a test on the device in user space that skips and is not in the list, or is in it and runs.
+// checkSkip fails a test on the device in user space that skips and is not in
+// the list, or is in it and runs.
 func checkSkip(t testing.TB) {
 	t.Helper()
 	name := caller() + "." + t.Name()

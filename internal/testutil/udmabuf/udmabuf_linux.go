@@ -15,8 +15,9 @@ import (
 
 const device = "/dev/udmabuf"
 
-// Require skips the test if the system makes no such buffers, unless the environment variable
-// VERBENA_REQUIRE_UDMABUF is 1, which says that it does: then the test fails.
+// Require skips the test if the system makes no such buffers, unless the
+// environment variable VERBENA_REQUIRE_UDMABUF is 1, which says that it does:
+// then the test fails.
 func Require(t testing.TB) {
 	t.Helper()
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
@@ -36,7 +37,8 @@ type Buffer struct {
 	Bytes []byte // what is in it: the program's mapping of the memory behind the buffer
 }
 
-// New makes a buffer of size bytes, which must be whole pages. It is gone after the test.
+// New makes a buffer of size bytes, which must be whole pages. It is gone after
+// the test.
 func New(t testing.TB, size int) *Buffer {
 	t.Helper()
 	memfd := memfd(t, size)
@@ -71,7 +73,8 @@ func memfd(t testing.TB, size int) int {
 	return int(fd)
 }
 
-// createRequest returns UDMABUF_CREATE, in which "write" has another number on PowerPC.
+// createRequest returns UDMABUF_CREATE, in which "write" has another number on
+// PowerPC.
 func createRequest() uintptr {
 	if strings.HasPrefix(runtime.GOARCH, "ppc64") {
 		return 0x80187542
@@ -79,7 +82,8 @@ func createRequest() uintptr {
 	return 0x40187542
 }
 
-// memfdCreate returns the number of a system call that package syscall does not have.
+// memfdCreate returns the number of a system call that package syscall does not
+// have.
 func memfdCreate() uintptr {
 	switch runtime.GOARCH {
 	case "amd64":

@@ -248,14 +248,14 @@ func TestRejections(t *testing.T) {
 		return func(id *librdmacm.CmId) error { return f(id, inC("no"), 2) }
 	}
 	for name, tt := range map[string]struct {
-		answer func(*librdmacm.CmId) error // to the request; nil: nobody listens
+		answer func(*librdmacm.CmId) error // to the request; nil: no program listens
 		status int32
 		data   string
 	}{
-		"nobody listens": {nil, noListener, ""},
-		"rejected":       {reject(librdmacm.Reject), consumer, "no"},
-		"ECE":            {reject(librdmacm.RejectEce), vendorOption, "no"},
-		"destroyed":      {func(*librdmacm.CmId) error { return nil }, consumer, ""},
+		"no program listens": {nil, noListener, ""},
+		"rejected":           {reject(librdmacm.Reject), consumer, "no"},
+		"ECE":                {reject(librdmacm.RejectEce), vendorOption, "no"},
+		"destroyed":          {func(*librdmacm.CmId) error { return nil }, consumer, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := newProgram(t), newProgram(t)

@@ -160,7 +160,7 @@ func TestLastMessages(t *testing.T) {
 	destroy(t, listener)
 }
 
-// A process of another network is not there: nobody listens, and its port is free.
+// A process of another network is not there: no program listens, and its port is free.
 func TestNetworks(t *testing.T) {
 	process, at := startNeighbour(t, loopbacks["IPv4"], link.NetworkVariable+"=another")
 	p := newProgram(t)

@@ -41,7 +41,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// objects returns devices as they are in JSON: every field of them, so that none is forgotten.
+// objects returns devices as they are in JSON: every field of them, so that
+// none is forgotten.
 func objects(devices []ibverbs.DeviceInfo) []object {
 	all := []object{}
 	for _, d := range devices {
@@ -65,7 +66,8 @@ func members(v reflect.Value) object {
 	return o
 }
 
-// masks are fields of 64 bits of which each means something: more than JavaScript's numbers have.
+// masks are fields of 64 bits of which each means something: more than
+// JavaScript's numbers have.
 var masks = map[string]bool{"PageSizeCap": true, "CompletionTimestampMask": true}
 
 // mostExact is the largest whole number up to which JavaScript has all.
@@ -97,10 +99,12 @@ func jsonValue(name string, v reflect.Value) any {
 	}
 }
 
-// words are the parts of names that do not begin with one capital letter, longer ones first.
+// words are the parts of names that do not begin with one capital letter,
+// longer ones first.
 var words = regexp.MustCompile(`NetDev|GUID|GIDs|GID|PKeys|PKey|QKey|SRQ|SGE|CQE|GRH|LID|LMC|MTU|ODP|PCI|RSS|TSO|VLs|XRC|AH|CQ|HW|ID|MR|MW|PD|QP|RC|SL|SM|UC|UD|WQ|WR|[A-Z][a-z0-9]*`)
 
-// inUnits are names that say no more than Go's documentation what their values count.
+// inUnits are names that say no more than Go's documentation what their values
+// count.
 var inUnits = map[string]string{
 	"Rate": "rate_gbps", "CoreClock": "core_clock_khz", "MaxMRSize": "max_mr_bytes", "MaxDeviceMemory": "max_device_memory_bytes",
 	"MaxMessageSize": "max_message_bytes", "MinRate": "min_rate_kbps", "MaxRate": "max_rate_kbps", "Attr": "attributes",

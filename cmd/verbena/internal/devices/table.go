@@ -56,7 +56,8 @@ type gid struct {
 	ibverbs.GIDEntry
 }
 
-// ipv4 returns the IPv4 address that the GID stands for, empty if it stands for none.
+// ipv4 returns the IPv4 address that the GID stands for, empty if it stands for
+// none.
 func (g gid) ipv4() string {
 	if ip := g.GID.Addr(); g.Type != ibverbs.GIDTypeIB && ip.Is4() {
 		return ip.String()
@@ -64,7 +65,8 @@ func (g gid) ipv4() string {
 	return ""
 }
 
-// MarshalJSON writes it as a device's GID, with the device and the IPv4 address.
+// MarshalJSON writes it as a device's GID, with the device and the IPv4
+// address.
 func (g gid) MarshalJSON() ([]byte, error) {
 	o := append(object{{"device", g.device}}, members(reflect.ValueOf(g.GIDEntry))...)
 	return append(o, member{"ipv4", g.ipv4()}).MarshalJSON()

@@ -38,8 +38,8 @@ func writeBandwidth(args ...string) <-chan end {
 	return ended
 }
 
-// An interrupt ends verbena perf in the middle of a run, even while the kernel holds
-// its queue pair. The device never completes anything.
+// An interrupt ends verbena perf in the middle of a run, even while the kernel
+// holds its queue pair. The device never completes anything.
 func TestInterruptedWhileHeld(t *testing.T) {
 	if !fakelib.RunCM(t) {
 		return

@@ -101,7 +101,7 @@ func TestNobodyThere(t *testing.T) {
 	require.Contains(t, stderr, "connection refused; does verbena perf run there, with the same test and without a host?")
 }
 
-// A server that could serve nobody does not wait for anybody.
+// A server that could serve no client does not wait for one.
 func TestNoDevice(t *testing.T) {
 	for _, args := range []string{"send_lat -d nosuch", "write_bw -d nosuch", "send_lat -d nosuch -R"} {
 		status, stdout, stderr := tested.Run(args)
@@ -143,7 +143,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// There is a line only where somebody looks at it.
+// There is a line only on a terminal.
 func TestProgress(t *testing.T) {
 	var stderr bytes.Buffer
 	p := progress{to: &stderr}

@@ -20,7 +20,7 @@ type progress struct {
 	width int
 }
 
-// on returns what shows it, or nil if nobody would look at it.
+// on returns what shows it, or nil if there is no terminal.
 func (p *progress) on(stderr io.Writer) measure.Progress {
 	if !program.IsTerminal(stderr) {
 		return nil

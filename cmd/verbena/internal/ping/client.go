@@ -97,7 +97,8 @@ func (c *client) close() error {
 	return conn.Close()
 }
 
-// message sends a message, over a new connection if the last one has failed, and returns how long the answer took.
+// message sends a message, over a new connection if the last one has failed,
+// and returns how long the answer took.
 func (c *client) message(ctx context.Context, seq uint64) (time.Duration, error) {
 	if c.end == nil {
 		if err := c.connect(ctx); err != nil {

@@ -59,7 +59,8 @@ func (e *end) dial(ctx context.Context, address string) (err error) {
 	return nil
 }
 
-// exchange sends a message and returns how long it took until the answer had come.
+// exchange sends a message and returns how long it took until the answer had
+// come.
 func (e *end) exchange(ctx context.Context, seq uint64) (time.Duration, error) {
 	out := e.memory.Bytes()
 	binary.BigEndian.PutUint64(out, seq)

@@ -48,7 +48,7 @@ sent again, which takes longer, and is no lost message. After a lost message,
 verbena ping connects again for the next one.
 
 The server listens on ADDRESS, or on all addresses of all devices, and takes any
-number of clients, or ends after -c of them. It says who comes and goes, and
+number of clients, or ends after -c of them. It prints the clients that come and go, and
 refuses what is no verbena ping, which does not count.
 
 With VERBENA_DEVICE=soft in the environment, both use the device in user space,
@@ -94,7 +94,8 @@ const (
 	maxSize = 1 << 20
 )
 
-// hello is what both ends send as private data before the size of messages, so that each knows that the other is a ping.
+// hello is what both ends send as private data before the size of messages, so
+// that each knows that the other is a ping.
 const hello = "verbena-ping 1\x00"
 
 // greeting returns the private data for messages of a size.

@@ -38,7 +38,7 @@ func (s *server) print(h happening) {
 	switch {
 	case s.quiet && h.Event != "listening":
 	case s.asJSON:
-		_ = s.out.JSONLine(h) // nobody reads it any more
+		_ = s.out.JSONLine(h) // its output is not read any more
 	case h.Event == "listening":
 		s.out.Printf("listening on %s\n", h.Address)
 	case h.Event == "connected":
@@ -65,7 +65,7 @@ func (s *server) run(ctx context.Context, address string) error {
 			break
 		}
 		size, ok := greeted(request.PrivateData())
-		if !ok { // a stranger, who does not count
+		if !ok { // a stranger, which does not count
 			clients.Go(func() { s.refuse(request) })
 			continue
 		}

@@ -34,7 +34,8 @@ func (p *printed) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// Who is no ping is refused, and is not one of the clients that the server waits for.
+// A client that is not ping is refused, and is not one of the clients that the
+// server waits for.
 func TestStrangers(t *testing.T) {
 	if err := softroce.Use(softroce.Config{}); err != nil {
 		t.Skip(err) // this program cannot call C

@@ -61,7 +61,8 @@ func whole(folder string) (string, error) {
 	return filepath.Abs(folder)
 }
 
-// find returns a folder with the libraries: one that is installed beside the program, or else the cache's.
+// find returns a folder with the libraries: one that is installed beside the
+// program, or else the cache's.
 func find(ctx context.Context, stderr io.Writer) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if self, err = filepath.EvalSymlinks(self); err == nil {
@@ -73,8 +74,8 @@ func find(ctx context.Context, stderr io.Writer) (string, error) {
 	return build(ctx, stderr)
 }
 
-// build builds what is not there or not up to date in the user's cache, and returns the folder. It says so on stderr if that takes
-// long.
+// build builds what is not there or not up to date in the user's cache, and
+// returns the folder. It says so on stderr if that takes long.
 func build(ctx context.Context, stderr io.Writer) (string, error) {
 	source, err := moduleFolder(ctx)
 	if err != nil {
@@ -104,8 +105,9 @@ func build(ctx context.Context, stderr io.Writer) (string, error) {
 	return folder, nil
 }
 
-// announce says that the libraries are being built: at once if they are not there, or else when that, or waiting for another
-// process that does so, takes more than a moment. It is over when stop returns.
+// announce says that the libraries are being built: at once if they are not
+// there, or else when that, or waiting for another process that does so, takes
+// more than a moment. It is over when stop returns.
 func announce(stderr io.Writer, folder string) (stop func()) {
 	text := fmt.Sprintf("verbena softroce: building the libraries in %s, which takes a minute or so the first time\n", folder)
 	if _, err := whole(folder); err != nil {
@@ -194,7 +196,8 @@ func digest(compiler string, folders ...string) (string, error) {
 	return hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// quietly runs a command, of whose output it shows what was written before it failed.
+// quietly runs a command, of whose output it shows what was written before it
+// failed.
 func quietly(cmd *exec.Cmd) error {
 	output, err := cmd.CombinedOutput()
 	if err != nil {
@@ -203,8 +206,8 @@ func quietly(cmd *exec.Cmd) error {
 	return nil
 }
 
-// moduleFolder returns the folder with this module's source: where this file was when it was compiled, or else where Go
-// keeps it.
+// moduleFolder returns the folder with this module's source: where this file
+// was when it was compiled, or else where Go keeps it.
 func moduleFolder(ctx context.Context) (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
 		folder := filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
@@ -234,7 +237,8 @@ func moduleFolder(ctx context.Context) (string, error) {
 	return found.Dir, nil
 }
 
-// install copies the libraries into a folder. Programs that run keep those that they have.
+// install copies the libraries into a folder. Programs that run keep those that
+// they have.
 func install(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

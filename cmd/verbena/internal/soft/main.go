@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package soft is the command verbena softroce, apart from its main function,
-// so that tests can run it: it runs programs that are not Go on the device in user
-// space.
+// so that tests can run it: it runs programs that are not Go on the device in
+// user space.
 package soft
 
 import (

@@ -18,7 +18,8 @@ import (
 // scripts is how many interpreters deep a script may be.
 const scripts = 4
 
-// suits returns an error that says why a program cannot have other libraries than the system's.
+// suits returns an error that says why a program cannot have other libraries
+// than the system's.
 func suits(path string) error {
 	for range scripts {
 		interpreter, err := interpreterOf(path)
@@ -103,7 +104,8 @@ func suitsELF(path string) error {
 	return nil
 }
 
-// ownLibrary returns the path of a library that a program finds before those of LD_LIBRARY_PATH.
+// ownLibrary returns the path of a library that a program finds before those of
+// LD_LIBRARY_PATH.
 func ownLibrary(f *elf.File, path string) string {
 	if later, err := f.DynString(elf.DT_RUNPATH); err != nil || len(later) > 0 { // which makes it ignore DT_RPATH
 		return ""

@@ -75,7 +75,8 @@ func TestSuits(t *testing.T) {
 		}
 	}
 
-	// Whose bits give whoever starts it nothing may have other libraries.
+	// A program whose bits give the starting user nothing may have other
+	// libraries.
 	require.NoError(t, os.Chmod(plain, 0o755|os.ModeSetuid|os.ModeSetgid))
 	require.NoError(t, suits(plain))
 	if os.Geteuid() == 0 {

@@ -13,7 +13,7 @@ func become(path string, args, environment []string) error {
 	return syscall.Exec(path, args, environment)
 }
 
-// privileges returns what a program has that whoever starts it does not have.
+// privileges returns the privileges of a program that the starting user lacks.
 func privileges(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

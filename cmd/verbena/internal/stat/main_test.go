@@ -196,7 +196,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// objects are those of two threads of rping, of another process, and of the kernel.
+// objects are those of two threads of rping, of another process, and of the
+// kernel.
 func objects() stat.Resources {
 	rping := func(thread int) stat.Owner { return stat.Owner{PID: 193, Program: "rping", Thread: thread} }
 	other, kernel := stat.Owner{PID: 7}, stat.Owner{Kernel: "ib_core"}

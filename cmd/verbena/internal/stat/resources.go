@@ -68,7 +68,8 @@ type sum struct {
 	pairs, queues, regions, domains, ids, mem uint64
 }
 
-// sums adds up objects for each owner and device, whichever thread has made them.
+// sums adds up objects for each owner and device, whichever thread has made
+// them.
 func sums(all stat.Resources) []*sum {
 	var list []*sum
 	find := func(device string, owner stat.Owner) *sum {

@@ -56,8 +56,8 @@ func counters(c softroce.Counters) []stat.Counter {
 	}
 }
 
-// resources returns the queue pairs. Of other objects, the device tells only how
-// many there are: softroce stat shows that.
+// resources returns the queue pairs. Of other objects, the device tells only
+// how many there are: softroce stat shows that.
 func (userSpace) resources(ctx context.Context) (stat.Resources, error) {
 	all := stat.Resources{
 		QueuePairs: []stat.QueuePair{}, CompletionQueues: []stat.CompletionQueue{}, MemoryRegions: []stat.MemoryRegion{},

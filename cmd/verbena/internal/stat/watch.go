@@ -150,8 +150,8 @@ func (o *options) printRates(w io.Writer, before, now reading) error {
 	return table.Flush()
 }
 
-// printChanged prints the counters of a device or port that have changed, or with
-// -v all, and returns how many.
+// printChanged prints the counters of a device or port that have changed, or
+// with -v all, and returns how many.
 func (o *options) printChanged(w io.Writer, of string, counters []rated) (shown int) {
 	for _, c := range counters {
 		switch unit := string(cmp.Or(c.Unit, "-")); {

@@ -70,7 +70,8 @@ func (w *watcher) watch(ctx context.Context, d *device) {
 	}
 }
 
-// drop gives up a device, once. Its ids close when their handlers have returned.
+// drop gives up a device, once. Its ids close when their handlers have
+// returned.
 func (w *watcher) drop(d *device) {
 	if w.devices[d.name] != d {
 		return
@@ -82,8 +83,9 @@ func (w *watcher) drop(d *device) {
 	w.failed(d.device.Close())
 }
 
-// bind makes an id for each network interface of RoCE that has none yet. It also
-// tells when the device is to be removed, for which some drivers wait for close.
+// bind makes an id for each network interface of RoCE that has none yet. It
+// also tells when the device is to be removed, for which some drivers wait for
+// close.
 func (w *watcher) bind(ctx context.Context) {
 	for _, d := range w.devices {
 		gids, _ := d.device.QueryGIDTable() // the device may be gone already

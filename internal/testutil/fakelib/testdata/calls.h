@@ -154,7 +154,7 @@ static void *new_object(size_t size)
 	return object;
 }
 
-/* What is freed becomes nonsense, so that nobody goes on using it unnoticed. */
+/* What is freed becomes nonsense, so that no later use goes unnoticed. */
 static int free_object(void *object)
 {
 	volatile unsigned char *bytes = object;

@@ -19,7 +19,7 @@
 #define PEER_QP 99
 #define RAI_PASSIVE 1
 
-/* Events that nobody has read, oldest first. */
+/* Unread events, oldest first. */
 static struct rdma_cm_event *events[EVENTS];
 static int unread;
 
@@ -180,7 +180,7 @@ static struct rdma_cm_event *take_of(struct rdma_cm_id *id)
 	return event;
 }
 
-/* What nobody has read of the id goes with it, requests included. */
+/* Unread events of the id go with it, requests included. */
 static int do_rdma_destroy_id(struct rdma_cm_id *id)
 {
 	struct rdma_cm_event *event;

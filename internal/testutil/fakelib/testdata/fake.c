@@ -77,13 +77,13 @@ static __attribute__((constructor)) void prepare_bare(void)
 	static __attribute__((constructor)) void prepare_##name(void) \
 	{ \
 		struct verbs_context *vctx = new_context(); \
-		struct ibv_context *nobody; \
+		struct ibv_context *no_object; \
 		type object = calloc(1, 4096); \
  \
 		owner = &vctx->context; \
 		operation = (void *)operation_##name; \
 		object_##name = object; \
-		(void)nobody; \
+		(void)no_object; \
 	}
 
 #include "functions.h"

@@ -105,5 +105,5 @@ func TestRun(t *testing.T) {
 		}
 	}
 	require.Equal(t, works, report.Works)
-	require.False(t, works, "nobody is reached at 127.0.0.1")
+	require.False(t, works, "no device is reached at 127.0.0.1")
 }

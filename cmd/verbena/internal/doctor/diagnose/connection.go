@@ -100,7 +100,7 @@ func connect(ctx context.Context, addr string) (err error) {
 	go func() { accepted <- server.accept(ctx, ln) }()
 	client.conn, err = (&rdmacm.Dialer{LocalAddr: addr}).Dial(ctx, ln.Addr().String(), client.config())
 	if err != nil {
-		cancel() // nobody else will come
+		cancel() // no other client will come
 	}
 	refused := <-accepted
 	defer func() { err = errors.Join(err, client.close(), server.close()) }()

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// gpuMaker is who makes GPUs whose memory RDMA devices can reach.
+// gpuMaker is a vendor of GPUs whose memory RDMA devices can reach.
 type gpuMaker struct {
 	name      string
 	pciVendor string
@@ -34,7 +34,8 @@ var gpuMakers = []gpuMaker{
 	},
 }
 
-// hasGPU reports whether there is a GPU, or a library for one. Where there is neither, nobody asks.
+// hasGPU reports whether there is a GPU, or a library for one. Where there is
+// neither, the check is left out.
 func (m *machine) hasGPU() bool {
 	for _, maker := range gpuMakers {
 		if m.hasGPUOf(maker) {
@@ -48,7 +49,8 @@ func (m *machine) hasGPUOf(maker gpuMaker) bool {
 	return m.exists(maker.driver) || m.pciGPU(maker.pciVendor) || m.library(maker.library)
 }
 
-// pciGPU reports whether the vendor has made a display controller or a processing accelerator that is here.
+// pciGPU reports whether the vendor has made a display controller or a
+// processing accelerator that is here.
 func (m *machine) pciGPU(vendor string) bool {
 	const devices = "sys/bus/pci/devices"
 	for _, name := range m.list(devices) {
@@ -60,7 +62,8 @@ func (m *machine) pciGPU(vendor string) bool {
 	return false
 }
 
-// library reports whether a library of the name, or one with a version behind it, is where libraries are.
+// library reports whether a library of the name, or one with a version behind
+// it, is where libraries are.
 func (m *machine) library(name string) bool {
 	for _, folder := range []string{"lib", "lib64", "usr/lib", "usr/lib64", "usr/lib/*-linux-gnu*", "usr/local/lib", "usr/lib/wsl/lib", "opt/rocm*/lib"} {
 		if files, _ := filepath.Glob(m.path(filepath.Join(folder, name+"*"))); len(files) > 0 {
@@ -70,7 +73,8 @@ func (m *machine) library(name string) bool {
 	return false
 }
 
-// gpuMemory looks whether RDMA devices can reach the memory of GPUs, of each maker of which there are any.
+// gpuMemory looks whether RDMA devices can reach the memory of GPUs, of each
+// maker of which there are any.
 func gpuMemory(_ context.Context, m *machine) Finding {
 	f := Finding{Status: OK}
 	var found, remedies []string
@@ -122,7 +126,8 @@ func (m *machine) memoryOf(maker gpuMaker) Finding {
 	return f
 }
 
-// peerModule returns what makes the addresses of GPU memory known to the kernel's RDMA, empty if nothing does.
+// peerModule returns what makes the addresses of GPU memory known to the
+// kernel's RDMA, empty if nothing does.
 func (m *machine) peerModule(maker gpuMaker) string {
 	for _, module := range maker.peers {
 		if m.exists("sys/module/" + module) {
@@ -135,7 +140,8 @@ func (m *machine) peerModule(maker gpuMaker) string {
 	return ""
 }
 
-// noDMABuf returns why memory cannot be registered as a DMA buffer, empty if it can, as far as is known.
+// noDMABuf returns why memory cannot be registered as a DMA buffer, empty if it
+// can, as far as is known.
 func (m *machine) noDMABuf(maker gpuMaker) string {
 	release := m.read("proc/sys/kernel/osrelease")
 	var major, minor int
@@ -164,7 +170,8 @@ func (m *machine) noDMABuf(maker gpuMaker) string {
 	return strings.Join(lack, " and ") + " cannot do it"
 }
 
-// importsDMABuf reports whether a device has regions of DMA buffers: whether something else than that is wrong with a descriptor that is not open.
+// importsDMABuf reports whether a device has regions of DMA buffers: whether
+// something else than that is wrong with a descriptor that is not open.
 func importsDMABuf(device string) bool {
 	d, err := ibverbs.Open(device)
 	if err != nil {

@@ -73,7 +73,8 @@ func number(text string) (uint64, error) {
 	return strconv.ParseUint(text, 10, 64)
 }
 
-// capable reports whether this process has a capability, and not only in a container.
+// capable reports whether this process has a capability, and not only in a
+// container.
 func (m *machine) capable(capability int) bool {
 	for line := range strings.Lines(m.read("proc/self/status")) {
 		if value, found := strings.CutPrefix(line, "CapEff:"); found {

@@ -25,8 +25,9 @@ type Peer struct {
 	Port int    // at which a server should listen; 0: none needs to
 }
 
-// unusedPort is where a peer is asked for a connection that nobody should take:
-// its refusal proves that packets come and go as much as a connection does.
+// unusedPort is the port for a connection request that no program should
+// accept: its refusal proves that packets come and go as much as a connection
+// does.
 const unusedPort = 1
 
 // lookTime is how long the kernel may look for a peer on the link, for which it
@@ -126,7 +127,7 @@ func way(ctx context.Context, addr netip.Addr) (through string, err error) {
 	return fmt.Sprintf("%s port %d, from %s", device.Name(), ep.ID().PortNum(), ep.ID().LocalAddr().Addr()), nil
 }
 
-// notThere are the errors of an address that nobody answers for.
+// notThere has the errors of an address for which no host answers.
 var notThere = []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, context.DeadlineExceeded}
 
 // noWay says why there is none.
@@ -134,7 +135,7 @@ func (m *machine) noWay(addr netip.Addr, err error) Finding {
 	f := Finding{Status: Fail, Found: fmt.Sprintf("none to %s: %v", addr, err), Remedy: whyNot(err)}
 	switch {
 	case isAny(err, notThere...):
-		f.Found = fmt.Sprintf("nobody answers on the link for %s, or for the gateway to it", addr)
+		f.Found = fmt.Sprintf("no host answers on the link for %s, or for the gateway to it", addr)
 		f.Remedy = fmt.Sprintf("check that the peer is up and has this address: ping %s", addr)
 	case isAny(err, syscall.ENODEV, syscall.ENETUNREACH, syscall.EADDRNOTAVAIL):
 		source, err := m.source(addr)
@@ -189,15 +190,15 @@ func peerAnswer(ctx context.Context, m *machine) Finding {
 // judgeAnswer is given what came of asking for a connection.
 func (m *machine) judgeAnswer(addr string, err error) Finding {
 	rejected, answered := errors.AsType[*rdmacm.RejectedError](err)
-	nobody := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -rdmacm.Reason(syscall.ECONNREFUSED))
+	noListener := answered && (rejected.Reason == rdmacm.ReasonNoListener || rejected.Reason == -rdmacm.Reason(syscall.ECONNREFUSED))
 	switch {
 	case err == nil:
 		return Finding{Status: OK, Found: fmt.Sprintf("%s accepts connections at port %d", addr, cmp.Or(m.peer.Port, unusedPort))}
-	case nobody && m.peer.Port == 0:
-		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: it refuses port %d, at which nobody listens", addr, unusedPort)}
-	case nobody:
+	case noListener && m.peer.Port == 0:
+		return Finding{Status: OK, Found: fmt.Sprintf("%s answers: it refuses port %d, at which no program listens", addr, unusedPort)}
+	case noListener:
 		return Finding{
-			Status: Fail, Found: fmt.Sprintf("%s answers, but nobody listens at port %d", addr, m.peer.Port),
+			Status: Fail, Found: fmt.Sprintf("%s answers, but no program listens at port %d", addr, m.peer.Port),
 			Remedy: "start the server, at this address or at every one, or give its port",
 		}
 	case answered:

@@ -58,7 +58,7 @@ func TestNoWay(t *testing.T) {
 		return &rdmacm.EventError{Type: rdmacm.EventAddrError, Status: -int(errno)}
 	}
 	nobody := Finding{
-		Status: Fail, Found: "nobody answers on the link for 192.0.2.7, or for the gateway to it",
+		Status: Fail, Found: "no host answers on the link for 192.0.2.7, or for the gateway to it",
 		Remedy: "check that the peer is up and has this address: ping 192.0.2.7",
 	}
 	elsewhere := Finding{
@@ -102,14 +102,14 @@ func TestPeersAnswer(t *testing.T) {
 		err  error
 		want Finding
 	}{
-		"nobody, as asked for": {0, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
-			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which nobody listens",
+		"no listener, as asked for": {0, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
+			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which no program listens",
 		}},
-		"nobody, of iWARP": {0, &rdmacm.RejectedError{Reason: -rdmacm.Reason(syscall.ECONNREFUSED)}, Finding{
-			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which nobody listens",
+		"no listener, of iWARP": {0, &rdmacm.RejectedError{Reason: -rdmacm.Reason(syscall.ECONNREFUSED)}, Finding{
+			Status: OK, Found: "192.0.2.7 answers: it refuses port 1, at which no program listens",
 		}},
-		"nobody where a server should be": {7471, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
-			Status: Fail, Found: "192.0.2.7 answers, but nobody listens at port 7471",
+		"no listener where a server should be": {7471, &rdmacm.RejectedError{Reason: rdmacm.ReasonNoListener}, Finding{
+			Status: Fail, Found: "192.0.2.7 answers, but no program listens at port 7471",
 			Remedy: "start the server, at this address or at every one, or give its port",
 		}},
 		"a server": {7471, nil, Finding{Status: OK, Found: "192.0.2.7 accepts connections at port 7471"}},

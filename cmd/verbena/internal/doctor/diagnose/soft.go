@@ -13,10 +13,12 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// variable is the environment variable that chooses the device in user space, with the value soft.
+// variable is the environment variable that chooses the device in user space,
+// with the value soft.
 const variable = "VERBENA_DEVICE"
 
-// softChecks are those of the device in user space, which needs nothing of the kernel's.
+// softChecks are those of the device in user space, which needs nothing of the
+// kernel's.
 var softChecks = []check{
 	{name: "device", lack: "no device", look: softDevice},
 	{name: "connection", needs: []string{"device"}, look: softConnection},
@@ -68,7 +70,8 @@ func udpChecks(peer Peer) []check {
 	return checks
 }
 
-// enoughBuffer is what the device asks of the system for what arrives at an address.
+// enoughBuffer is what the device asks of the system for what arrives at an
+// address.
 const enoughBuffer = 4 << 20
 
 func receiveBuffer(_ context.Context, m *machine) Finding {

@@ -35,7 +35,8 @@ func TestSoftDevice(t *testing.T) {
 	require.Equal(t, Skipped, report.Findings[2].Status)
 }
 
-// TestDeviceOnNetwork has a peer that is an address of its own, where nobody listens.
+// TestDeviceOnNetwork has a peer that is an address of its own, where no
+// program listens.
 func TestDeviceOnNetwork(t *testing.T) {
 	const network = "soft:udp=127.77.0.1"
 	if os.Getenv(variable) != network {

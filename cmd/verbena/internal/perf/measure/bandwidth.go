@@ -26,7 +26,8 @@ type lane struct {
 	free     int // receives that messages have taken, and that may be posted again
 }
 
-// stream is messages of a size, many at a time, on all queue pairs: out of this end, into it, or both.
+// stream is messages of a size, many at a time, on all queue pairs: out of this
+// end, into it, or both.
 type stream struct {
 	*end
 	clock
@@ -81,8 +82,9 @@ func (e *end) postReceives(l *lane, i, n, size int) error {
 	return err
 }
 
-// run transfers all messages, or those for which there is time. The time begins with the first message, and the server's
-// of both directions begins to send when one has come, as with perftest.
+// run transfers all messages, or those for which there is time. The time begins
+// with the first message, and the server's of both directions begins to send
+// when one has come, as with perftest.
 func (s *stream) run(ctx context.Context) (Row, error) {
 	before := cpuTime()
 	s.expecting = s.in
@@ -130,8 +132,9 @@ func (s *stream) row() Row {
 	return receivedRow(s.size, s.come, s.last)
 }
 
-// giveWay lets the runtime schedule now and then, as ibverbs does while it spins: otherwise the runtime's monitor, which
-// looks every 10 ms, would interrupt the posting. It also says how far the test has come.
+// giveWay lets the runtime schedule now and then, as ibverbs does while it
+// spins: otherwise the runtime's monitor, which looks every 10 ms, would
+// interrupt the posting. It also says how far the test has come.
 func (s *stream) giveWay(now time.Duration) {
 	if now-s.scheduled >= 8*time.Millisecond {
 		s.scheduled = now
@@ -142,7 +145,8 @@ func (s *stream) giveWay(now time.Duration) {
 	}
 }
 
-// step posts a batch on each queue pair that has room, and takes completions if none has room for another one.
+// step posts a batch on each queue pair that has room, and takes completions if
+// none has room for another one.
 func (s *stream) step(ctx context.Context) error {
 	if s.out && s.began {
 		room := false
@@ -255,7 +259,8 @@ func (e *end) sendAll(ctx context.Context, size int) (Row, error) {
 	return s.run(ctx)
 }
 
-// receiveAll takes messages of a size, for which receives are posted before ready says so.
+// receiveAll takes messages of a size, for which receives are posted before
+// ready says so.
 func (e *end) receiveAll(ctx context.Context, size int, ready func() error) (Row, error) {
 	if e.conn != nil {
 		return e.connReceiveAll(ctx, size, ready)

@@ -15,7 +15,8 @@ import (
 // mostReceived is how many bytes the receives of a connection may have in all.
 const mostReceived = 64 << 20
 
-// connectConn connects with an rdmacm.Conn, whose methods do the test. The peer may have a queue pair and rdma_cm instead.
+// connectConn connects with an rdmacm.Conn, whose methods do the test. The peer
+// may have a queue pair and rdma_cm instead.
 func (e *end) connectConn(ctx context.Context, where Where) error {
 	config := &rdmacm.Config{
 		SendQueue: e.Depth, RecvQueue: 1, MaxInline: e.Inline, ReadDepth: 1,
@@ -131,7 +132,8 @@ func (e *end) connPing(ctx context.Context, size int, posted []time.Duration) ([
 	return posted, err
 }
 
-// connSendAll is sendAll with a connection: a list is a call of Post, which has a transfer where sendAll has a completion.
+// connSendAll is sendAll with a connection: a list is a call of Post, which has
+// a transfer where sendAll has a completion.
 func (e *end) connSendAll(ctx context.Context, size int) (Row, error) {
 	batch, err := e.batch(0, e.List, size, 0)
 	if err != nil {

@@ -91,13 +91,14 @@ type control struct {
 	peerQPNs []uint32       // once they are known
 	from     *io.PipeReader // what the peer says
 	started  time.Time
-	unread   atomic.Int64  // when what the peer says first came that nobody has read yet: nanoseconds after started, or 0
+	unread   atomic.Int64  // when the first unread data of the peer arrived: nanoseconds after started, or 0
 	gone     chan struct{} // closed when the peer has closed the connection, or this end has
 	stop     func() bool
 	end      context.CancelCauseFunc
 }
 
-// errGone is the cause of what ended because the peer has closed the connection.
+// errGone is the cause of what ended because the peer has closed the
+// connection.
 var errGone = fmt.Errorf("the peer has gone: %w", io.EOF)
 
 // grace is how long to go on after that, because what the peer did before may
@@ -157,8 +158,8 @@ func (c *control) done() {
 	}
 }
 
-// hangUp tells the peer that this end has failed, however long it takes to close
-// the rest.
+// hangUp tells the peer that this end has failed, however long it takes to
+// close the rest.
 func (c *control) hangUp() { _ = c.Conn.Close() }
 
 func (c *control) Close() error {
@@ -228,8 +229,9 @@ func (c *control) keys(i int) (key, error) {
 	return parseKey(theirs)
 }
 
-// sync waits until the peer has come as far as this. It says so with its first key once more, unless it has a queue pair
-// more than this end, and that one's key is still to come.
+// sync waits until the peer has come as far as this. It says so with its first
+// key once more, unless it has a queue pair more than this end, and that one's
+// key is still to come.
 func (c *control) sync() error { return c.syncWith(0) }
 
 // syncWith is sync with the keys of a queue pair.

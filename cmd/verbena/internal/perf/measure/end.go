@@ -27,8 +27,8 @@ type Where struct {
 	Conn    bool // use an rdmacm.Conn, at the same port number
 }
 
-// Check returns why no test can be done here, so that a server can say so before
-// it waits for somebody.
+// Check returns why no test can be done here, so that a server can say so
+// before it waits for a client.
 func (w Where) Check() error {
 	if w.RDMACM || w.Conn {
 		ep, err := endpoint.New(rdmacm.PortSpaceTCP)
@@ -175,7 +175,8 @@ func (e *end) allocate() (config ibverbs.QPConfig, err error) {
 }
 
 // answered says whether a turn waits only for the peer's message, as perftest's
-// does with events. Spinning, it waits for both of its completions, in one call.
+// does with events. Spinning, it waits for both of its completions, in one
+// call.
 func (e *end) answered() bool { return e.Events && !e.Bandwidth && e.Op.received() }
 
 // queue makes a completion queue, with a channel if events are wanted.
@@ -276,7 +277,8 @@ func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
 	return err
 }
 
-// offer puts the half that the peer may use into this end's keys. Queue pairs share it, as nobody looks at what is there.
+// offer puts the half that the peer may use into this end's keys. Queue pairs
+// share it, as its content does not matter.
 func (e *end) offer() {
 	e.control.mine = make([]key, e.QPs)
 	for i := range e.control.mine {
@@ -284,7 +286,8 @@ func (e *end) offer() {
 	}
 }
 
-// agree exchanges the keys of all queue pairs, as often as perftest does before it connects.
+// agree exchanges the keys of all queue pairs, as often as perftest does before
+// it connects.
 func (e *end) agree() (all []key, err error) {
 	if !e.Bandwidth && e.Op != Send && e.Op != WriteImm {
 		if err := e.control.sync(); err != nil {
@@ -307,7 +310,8 @@ func (e *end) agree() (all []key, err error) {
 	return all, nil
 }
 
-// agreed exchanges keys once more, as often as perftest does after it has connected, and in its order.
+// agreed exchanges keys once more, as often as perftest does after it has
+// connected, and in its order.
 func (e *end) agreed() error {
 	order := make([]int, 0, e.QPs+1)
 	if e.Op == Send {
@@ -327,14 +331,15 @@ func (e *end) agreed() error {
 	return nil
 }
 
-// peerBuffer returns what a message of a size goes to, or comes from, on a queue pair.
+// peerBuffer returns what a message of a size goes to, or comes from, on a
+// queue pair.
 func (e *end) peerBuffer(i, size int) ibverbs.RemoteBuffer { return e.peers[i].Sub(0, uint64(size)) }
 
 // mine returns what a message of a size is sent from.
 func (e *end) mine(size int) ibverbs.Segment { return e.mr.Sub(0, size) }
 
-// theirs returns what a message of a size is received in, behind the header of a
-// datagram.
+// theirs returns what a message of a size is received in, behind the header of
+// a datagram.
 func (e *end) theirs(size int) ibverbs.Segment {
 	if e.Transport == ibverbs.QPTypeUD {
 		size += ibverbs.GRHLen
@@ -368,14 +373,16 @@ func (e *end) add(b *ibverbs.SendBatch, i, size int, flags ibverbs.SendFlags) er
 	return fmt.Errorf("no such operation: %s", cmp.Or(string(e.Op), "none"))
 }
 
-// The IDs of requests say to which queue pair they belong, and whether they are receives.
+// The IDs of requests say to which queue pair they belong, and whether they are
+// receives.
 func sendID(i int) uint64 { return uint64(i) << 1 }
 func recvID(i int) uint64 { return uint64(i)<<1 | 1 }
 
 // ofID is the reverse.
 func ofID(id uint64) (i int, isReceive bool) { return int(id >> 1), id&1 != 0 }
 
-// batch makes a batch of n requests of a queue pair, the last of which may be signaled.
+// batch makes a batch of n requests of a queue pair, the last of which may be
+// signaled.
 func (e *end) batch(i, n, size int, last ibverbs.SendFlags) (*ibverbs.SendBatch, error) {
 	b, err := ibverbs.NewSendBatch(n, 1)
 	for j := 0; j < n && err == nil; j++ {

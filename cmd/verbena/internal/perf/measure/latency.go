@@ -43,7 +43,8 @@ func (e *end) latency(ctx context.Context, size int) (Row, error) {
 // mostRecorded is how many times a test with a duration has room for at first.
 const mostRecorded = 1 << 20
 
-// mark notes when a message is posted. In a test with a duration the first one that is marked begins it, and there is an error when it is over.
+// mark notes when a message is posted. In a test with a duration the first one
+// that is marked begins it, and there is an error when it is over.
 func (e *end) mark(posted []time.Duration, c clock) ([]time.Duration, error) {
 	now := c.now()
 	if e.Duration > 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// plan is what both ends of a test must have in common. It goes with the version,
-// behind the zero that ends perftest's text, where perftest has zeros and does
-// not look.
+// plan is what both ends of a test must have in common. It goes with the
+// version, behind the zero that ends perftest's text, where perftest has zeros
+// and does not look.
 type plan struct {
 	op         Op
 	transport  ibverbs.QPType

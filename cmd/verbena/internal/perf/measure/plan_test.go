@@ -14,7 +14,8 @@ import (
 
 var someTest = Test{Op: Send, Transport: ibverbs.QPTypeRC, Sizes: []int{2}, QPs: 1, Iterations: 1000}
 
-// Ends that would wait for each other for ever are told before anything is sent.
+// Ends that would wait for each other for ever are told before anything is
+// sent.
 func TestEndsDiffer(t *testing.T) {
 	for text, change := range map[string]func(t *Test, w *Where){
 		"the peer read_lat -c RC -s 2 -n 1000":      func(t *Test, _ *Where) { t.Op = Read },

@@ -57,8 +57,8 @@ func slowPeak(posted []time.Duration, completed []completion) (best float64) {
 	return best
 }
 
-// Runs of any shape: bursts of posts at one time, completions for one message or
-// for many, and stretches without any.
+// Runs of any shape: bursts of posts at one time, completions for one message
+// or for many, and stretches without any.
 func TestPeak(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -57,16 +57,20 @@ func Run(ctx context.Context, t *Test, where Where, tell Tell) (err error) {
 
 // Tell has the functions that Run calls.
 type Tell struct {
-	// Ready is called when the server waits for the client, and by the client when it has found the server.
+	// Ready is called when the server waits for the client, and by the client
+	// when it has found the server.
 	Ready func()
-	// Row is called with what was measured with each size. What the peer measures of a test in which it alone does
-	// something is given too, for its last size.
+	// Row is called with what was measured with each size. What the peer
+	// measures of a test in which it alone does something is given too, for its
+	// last size.
 	Row func(Row)
-	// Progress, which may be nil, is called now and then by an end that measures bandwidth.
+	// Progress, which may be nil, is called now and then by an end that
+	// measures bandwidth.
 	Progress Progress
 }
 
-// Progress is told how long a test has been running, and how many messages of a size are done.
+// Progress is told how long a test has been running, and how many messages of a
+// size are done.
 type Progress func(elapsed time.Duration, size, done int)
 
 // reach makes the control connection.
@@ -120,7 +124,8 @@ func (e *end) runPing(ctx context.Context, row func(Row)) error {
 	if e.Op != Write {
 		return e.control.finish()
 	}
-	// The peer's last write needs this end until it has completed: then the peer goes, and the server does when it sees that the client is done.
+	// The peer's last write needs this end until it has completed: then the
+	// peer goes, and the server does when it sees that the client is done.
 	if e.control.isClient {
 		e.control.done()
 	}

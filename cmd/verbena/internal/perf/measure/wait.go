@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-go/verbena/ibverbs"
 )
 
-// exchange posts receives and requests, either of which may be nil, and looks for
-// completions.
+// exchange posts receives and requests, either of which may be nil, and looks
+// for completions.
 func (e *end) exchange(ctx context.Context, recv *ibverbs.RecvBatch, send *ibverbs.SendBatch, cq *ibverbs.CQ, wcs []ibverbs.WC, least int) (int, error) {
 	switch {
 	case !e.Events:
@@ -52,7 +52,7 @@ func (e *end) wait(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, 
 	defer cancel()
 	n, err := cq.Wait(limited, wcs)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return 0, nil // whoever has waited looks at the time
+		return 0, nil // the caller checks the time
 	}
 	return n, err
 }
@@ -133,7 +133,8 @@ func (e *end) answeredTurn(ctx context.Context, recv *ibverbs.RecvBatch, send *i
 	return errors.Join(err, failed(wcs[:n]))
 }
 
-// poll returns completions when there are any. There are none if the time is over.
+// poll returns completions when there are any. There are none if the time is
+// over.
 func (e *end) poll(ctx context.Context, cq *ibverbs.CQ, wcs []ibverbs.WC) (int, error) {
 	if ctx.Err() != nil { // even if there are some at once, each time
 		return 0, context.Cause(ctx)

@@ -27,7 +27,8 @@ func (a axis) at(value float64) float64 {
 	return a.from + (a.to-a.from)*(math.Log(value)-low)/(high-low)
 }
 
-// powersOfTwo returns the ticks of an axis for sizes, at most twelve of which have labels.
+// powersOfTwo returns the ticks of an axis for sizes, at most twelve of which
+// have labels.
 func powersOfTwo(low, high float64) (ticks []tick) {
 	first, last := int(math.Floor(math.Log2(low))), int(math.Ceil(math.Log2(high)))
 	if first == last {
@@ -55,8 +56,8 @@ func size(e int) string {
 	return fmt.Sprint(1 << e)
 }
 
-// oneTwoFive returns the ticks of an axis for what was measured: one, two and five
-// times the powers of ten. If they are many, only the powers have labels.
+// oneTwoFive returns the ticks of an axis for what was measured: one, two and
+// five times the powers of ten. If they are many, only the powers have labels.
 func oneTwoFive(low, high float64) (ticks []tick) {
 	value := func(i int) float64 {
 		decade := int(math.Floor(float64(i) / 3))

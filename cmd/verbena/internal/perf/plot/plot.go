@@ -22,7 +22,8 @@ type Series struct {
 	measure.Result
 }
 
-// CheckFile returns an error unless the file's name says that it is an SVG file.
+// CheckFile returns an error unless the file's name says that it is an SVG
+// file.
 func CheckFile(file string) error {
 	if strings.EqualFold(filepath.Ext(file), ".svg") {
 		return nil
