@@ -210,11 +210,10 @@ func TestCancelDialAtEachStage(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
 			cancelAtEachStage(t, map[string]int{
-				"ended":                   1,
-				"(*Dialer).each":          1,
-				"(*Dialer).resolve.func2": 2, // the address, then the route
-				setupStage:                1,
-				"(*queues).ask":           1,
+				"ended":          1,
+				"(*Dialer).each": 1,
+				setupStage:       1,
+				"(*answers).ask": 3, // the address, the route, and the peer's answer
 			}, func(ctx context.Context) error {
 				stop := serve(t, ln)
 				config := tt.config
@@ -294,7 +293,7 @@ func TestCancelAcceptAtEachStage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ln := listenOn(t, d.IPv4)
 			before := newBalance(t, d)
-			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*queues).ask": 1}, func(ctx context.Context) error {
+			cancelAtEachStage(t, map[string]int{"ended": 1, "(*Conn).accept": 1, setupStage: 1, "(*answers).ask": 1}, func(ctx context.Context) error {
 				dialed := make(chan error, 1)
 				go func() { dialed <- dialUntilDone(bounded(t), ln) }()
 				req, err := ln.Accept(bounded(t))

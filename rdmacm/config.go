@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-go/verbena/internal/cerr"
 )
 
-// A Config configures a connection. The zero value and a nil *Config are
-// usable.
+// A Config configures a connection, dialed or accepted. The zero value and a nil
+// *Config are usable. Dialer has what only the end that dials decides.
 type Config struct {
 	// SendQueue and RecvQueue are the maximum numbers of send and receive work
 	// requests in flight; 0 means 16.

@@ -253,7 +253,7 @@ func TestWhoseSettingRules(t *testing.T) {
 				dialing.Queues, accepting.Queues = manual(mode.manualClient), manual(mode.manualServer)
 				ln := listenOn(t, d.IPv4)
 				result := acceptOne(ctx, ln, &accepting)
-				conn, err := tt.dialer.Dial(ctx, ln.Addr().String(), inPool(&dialing))
+				conn, err := dialWith(ctx, tt.dialer, ln.Addr().String(), &dialing)
 				require.NoError(t, err)
 				defer conn.Close()
 				a := <-result

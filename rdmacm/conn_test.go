@@ -63,7 +63,7 @@ func TestConnectAddresses(t *testing.T) {
 			require.Equal(t, ip, ln.Addr().Addr())
 			require.NotZero(t, ln.Addr().Port())
 			result := acceptOne(ctx, ln, nil)
-			client, err := (&rdmacm.Dialer{LocalAddr: ip.String()}).Dial(ctx, ln.Addr().String(), inPool(nil))
+			client, err := dialWith(ctx, rdmacm.Dialer{LocalAddr: ip.String()}, ln.Addr().String(), nil)
 			require.NoError(t, err)
 			server := <-result
 			require.NoError(t, server.err)
@@ -214,7 +214,7 @@ func TestDialFails(t *testing.T) {
 			if cmtest.SharesPool() && tt.name == "queue too long" {
 				tt.text = "not up to" // before anything is made
 			}
-			conn, err := tt.dialer.Dial(bounded(t), tt.address, inPool(tt.config))
+			conn, err := dialWith(bounded(t), tt.dialer, tt.address, tt.config)
 			require.Nil(t, conn)
 			require.ErrorContains(t, err, tt.text)
 			require.True(t, strings.HasPrefix(err.Error(), "dial "+tt.address+": "), err)

@@ -20,8 +20,13 @@ import (
 )
 
 // A Dialer contains options for connecting to a listener. The zero value is
-// usable. Its methods may be called concurrently.
+// usable. Its methods may be called concurrently. What only the end that dials
+// decides, before there is a queue pair, is in Dialer; what either end of a
+// connection can set is in Config.
 type Dialer struct {
+	// Config configures the connections of Dial. DialDatagram has a config of its
+	// own.
+	Config Config
 	// LocalAddr is the address to connect from, as host or host:port. If empty,
 	// the system chooses one.
 	LocalAddr string
@@ -35,9 +40,14 @@ type Dialer struct {
 
 const defaultResolve = 2 * time.Second
 
-// Dial connects to the listener at host:port, using the zero Dialer.
+// Dial connects to the listener at host:port, using a Dialer with the config,
+// which may be nil.
 func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
-	return new(Dialer).Dial(ctx, address, config)
+	var d Dialer
+	if config != nil {
+		d.Config = *config
+	}
+	return d.Dial(ctx, address)
 }
 
 // Dial connects to the listener at host:port and blocks until the connection is
@@ -46,23 +56,23 @@ func Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
 // if the peer cannot be reached, and with an error matching syscall.ECONNRESET
 // if the peer gives up during the handshake, syscall.ETIMEDOUT after
 // Config.HandshakeTimeout, or ctx.Err() if ctx ends first. If the host has
-// several addresses, Dial tries them in turn. The config may be nil.
+// several addresses, Dial tries them in turn.
 //
 // If the listener's backlog is full, Dial tries again after pauses that grow to
 // five seconds, until ctx ends or Config.HandshakeTimeout is over. The error then
 // also matches ErrBacklogFull. Each attempt calls Config.Prepare and
 // Config.Setup.
-func (d *Dialer) Dial(ctx context.Context, address string, config *Config) (*Conn, error) {
+func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 	if d == nil {
 		return nil, cerr.Nil("Dialer.Dial", "dialer")
 	}
 	if err := ended("Dial", ctx); err != nil {
 		return nil, err
 	}
-	if err := config.Check(); err != nil {
+	if err := d.Config.Check(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
-	complete := config.withDefaults()
+	complete := d.Config.withDefaults()
 	var conn *Conn
 	err := d.each(ctx, address, func(local, peer netip.AddrPort) error {
 		err := backlog.Retry(ctx, complete.HandshakeTimeout, "Config.HandshakeTimeout", func(ctx context.Context) (err error) {

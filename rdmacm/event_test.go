@@ -296,7 +296,7 @@ func TestEventAddrError(t *testing.T) {
 	require.EqualError(t, ev.Err(), "address not resolved: connection timed out")
 	e.resolve(netip.AddrPortFrom(d.IPv4, 7471)) // the id is as good as new
 
-	_, err := (&rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}).Dial(bounded(t), nobody.String(), inPool(nil))
+	_, err := dialWith(bounded(t), rdmacm.Dialer{ResolveTimeout: 50 * time.Millisecond}, nobody.String(), nil)
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 	require.EqualError(t, err, "dial 192.0.2.77:7471: address not resolved: connection timed out")
 }

@@ -53,6 +53,14 @@ var (
 	manyProcessors = cmtest.ManyProcessors
 )
 
+// dialWith is Dial with a dialer, whose config may come to be in the pool.
+func dialWith(ctx context.Context, d rdmacm.Dialer, address string, config *rdmacm.Config) (*rdmacm.Conn, error) {
+	if config = inPool(config); config != nil {
+		d.Config = *config
+	}
+	return d.Dial(ctx, address)
+}
+
 // manual returns the queues of a connection whose queue pair is created with
 // verbs, if that is asked for.
 func manual(byVerbs bool) rdmacm.Queues {

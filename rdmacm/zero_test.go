@@ -70,7 +70,7 @@ func TestNilAndZero(t *testing.T) {
 		"DialDatagram":        second(rdmacm.DialDatagram(nobody, "192.0.2.1:7", nil)),
 		"ListenDatagram":      second(rdmacm.ListenDatagram(nobody, ":7", nil)),
 		"JoinGroup":           second(rdmacm.JoinGroup(nobody, groupIPv4, nil)),
-		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7", inPool(nil))),
+		"dialer":              second((*rdmacm.Dialer)(nil).Dial(ctx, "192.0.2.1:7")),
 		"dialer of datagrams": second((*rdmacm.Dialer)(nil).DialDatagram(ctx, "192.0.2.1:7", nil)),
 	} {
 		require.ErrorContains(t, err, " is nil", name)

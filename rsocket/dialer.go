@@ -21,7 +21,8 @@ import (
 
 // A Dialer contains options for connecting to an address. The zero value is
 // usable. Its methods may be called concurrently. DialContext fits
-// http.Transport and grpc.WithContextDialer.
+// http.Transport and grpc.WithContextDialer. Config has what either end of a
+// connection can set.
 type Dialer struct {
 	// Config sets the sizes and timeouts of connections.
 	Config Config
@@ -146,8 +147,8 @@ func (d *Dialer) dial(ctx context.Context, peer netip.AddrPort) (conn *Conn, err
 
 func (d *Dialer) dialOnce(ctx context.Context, peer netip.AddrPort) (*Conn, error) {
 	c := newConn(d.Config.complete())
-	below := rdmacm.Dialer{LocalAddr: d.LocalAddr}
-	rdma, err := below.Dial(ctx, peer.String(), c.rdmaConfig())
+	below := rdmacm.Dialer{Config: *c.rdmaConfig(), LocalAddr: d.LocalAddr}
+	rdma, err := below.Dial(ctx, peer.String())
 	if err != nil {
 		return nil, also(err, c.free())
 	}

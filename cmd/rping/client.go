@@ -14,7 +14,7 @@ import (
 
 func (o *options) dial(ctx context.Context, address string) (err error) {
 	l := &link{options: o}
-	conn, err := (&rdmacm.Dialer{LocalAddr: o.source, TOS: uint8(o.tos)}).Dial(ctx, address, l.config())
+	conn, err := (&rdmacm.Dialer{Config: *l.config(), LocalAddr: o.source, TOS: uint8(o.tos)}).Dial(ctx, address)
 	if err != nil {
 		return err
 	}

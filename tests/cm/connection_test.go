@@ -18,8 +18,8 @@ import (
 )
 
 func dial(ctx context.Context) error {
-	dialer := rdmacm.Dialer{TOS: 8}
-	conn, err := dialer.Dial(ctx, address, &rdmacm.Config{AckTimeout: time.Second})
+	dialer := rdmacm.Dialer{Config: rdmacm.Config{AckTimeout: time.Second}, TOS: 8}
+	conn, err := dialer.Dial(ctx, address)
 	if err != nil {
 		return err
 	}

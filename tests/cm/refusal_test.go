@@ -51,14 +51,14 @@ func TestRefusals(t *testing.T) {
 		{second(id.Device()), "ID.Device (unbound id): bind or resolve the address first", nil},
 		{second(ch.Next(none)), "EventChannel.Next: ctx is nil", nil},
 		{second(rdmacm.Dial(none, address, nil)), "Dial: ctx is nil", nil},
-		{second((*rdmacm.Dialer)(nil).Dial(ctx, address, nil)), "Dialer.Dial: dialer is nil", nil},
+		{second((*rdmacm.Dialer)(nil).Dial(ctx, address)), "Dialer.Dial: dialer is nil", nil},
 		{
 			second(rdmacm.Listen(ctx, "127.0.0.1:7", nil)),
 			"listen on 127.0.0.1:7: rdma_listen (127.0.0.1): the kernel takes a loopback address for every address of every RDMA device: " +
 				"listen at the address of a device, or without a host at every one", syscall.EADDRNOTAVAIL,
 		},
 		{
-			second((&rdmacm.Dialer{LocalAddr: "::1"}).Dial(ctx, address, nil)),
+			second((&rdmacm.Dialer{LocalAddr: "::1"}).Dial(ctx, address)),
 			"dial 192.0.2.1:7471: rdma_resolve_addr (192.0.2.1:7471): no address of the family of the local address ::1", syscall.EAFNOSUPPORT,
 		},
 		{second(rdmacm.JoinGroupIB(ctx, rdmacm.IBAddr{}, nil)), "join 0000:0000:0000:0000:0000:0000:0000:0000: rdma_bind_addr: GroupConfig.LocalAddr is needed", nil},

@@ -98,7 +98,7 @@ func connect(ctx context.Context, addr string) (err error) {
 	var client, server end
 	accepted := make(chan error, 1)
 	go func() { accepted <- server.accept(ctx, ln) }()
-	client.conn, err = (&rdmacm.Dialer{LocalAddr: addr}).Dial(ctx, ln.Addr().String(), client.config())
+	client.conn, err = (&rdmacm.Dialer{Config: *client.config(), LocalAddr: addr}).Dial(ctx, ln.Addr().String())
 	if err != nil {
 		cancel() // no other client will come
 	}
