@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"github.com/verbena-go/verbena/ibverbs"
 	"github.com/verbena-go/verbena/internal/cerr"
@@ -34,19 +33,8 @@ type GroupConfig struct {
 	// PortSpace may be PortSpaceIPoIB, for IPoIB groups; 0 means PortSpaceUDP.
 	PortSpace PortSpace
 
-	// SendQueue, RecvQueue, Segments, MaxInline, Spin, PD and Setup have the same
-	// meaning as in DatagramConfig.
-	SendQueue, RecvQueue, Segments, MaxInline int
-	Spin                                      time.Duration
-	PD                                        *ibverbs.PD
-	Setup                                     func(*DatagramConn) error
-}
-
-func (c *GroupConfig) datagrams() DatagramConfig {
-	return (&DatagramConfig{
-		SendQueue: c.SendQueue, RecvQueue: c.RecvQueue, Segments: c.Segments, MaxInline: c.MaxInline,
-		Spin: c.Spin, PD: c.PD, Setup: c.Setup,
-	}).withDefaults()
+	// Config configures the DatagramConn. PrivateData is not used.
+	Config DatagramConfig
 }
 
 // JoinGroup joins a multicast group and returns a DatagramConn with the group
@@ -92,7 +80,7 @@ func (c *GroupConfig) joinFrom(local netip.Addr, join func(*DatagramConn) error)
 	if c.NoLoopback {
 		flags = ibverbs.QPCreateBlockSelfMulticast
 	}
-	conn, err := newDatagramConn(ds, id, c.datagrams(), "GroupConfig", flags)
+	conn, err := newDatagramConn(ds, id, c.Config.withDefaults(), "GroupConfig.Config", flags)
 	if err != nil {
 		return nil, err
 	}

@@ -191,10 +191,10 @@ func TestGroupMistakes(t *testing.T) {
 		"not ours":          {groupIPv4, rdmacm.GroupConfig{LocalAddr: "192.0.2.99"}, syscall.EADDRNOTAVAIL, "rdma_bind_addr (192.0.2.99:0)"},
 		"no such interface": {netip.MustParseAddr("ff02::1%nowhere"), rdmacm.GroupConfig{}, nil, "nowhere"},
 		"no loopback":       {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), NoLoopback: true}, errors.ErrUnsupported, "rdma_create_qp"},
-		"negative queue":    {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), RecvQueue: -1}, syscall.EINVAL, "GroupConfig.RecvQueue is -1, not from 0"},
-		"Setup": {groupIPv6, rdmacm.GroupConfig{LocalAddr: d.IPv6.String(), Setup: func(*rdmacm.DatagramConn) error {
+		"negative queue":    {groupIPv4, rdmacm.GroupConfig{LocalAddr: d.IPv4.String(), Config: rdmacm.DatagramConfig{RecvQueue: -1}}, syscall.EINVAL, "GroupConfig.Config.RecvQueue is -1, not from 0"},
+		"Setup": {groupIPv6, rdmacm.GroupConfig{LocalAddr: d.IPv6.String(), Config: rdmacm.DatagramConfig{Setup: func(*rdmacm.DatagramConn) error {
 			return setupErr
-		}}, setupErr, "set up the queue pair"},
+		}}}, setupErr, "set up the queue pair"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := rdmacm.JoinGroup(bounded(t), tt.group, &tt.config)

@@ -106,7 +106,7 @@ func (o *options) exchange(ctx context.Context, out program.Output) (err error) 
 		}
 		conn, err := join(&rdmacm.GroupConfig{
 			LocalAddr: o.bind, SendOnly: o.sendOnly, NoLoopback: o.noLoopback, PortSpace: rdmacm.PortSpace(o.space),
-			RecvQueue: o.count, Setup: setup,
+			Config: rdmacm.DatagramConfig{RecvQueue: o.count, Setup: setup},
 		})
 		if err != nil {
 			return err

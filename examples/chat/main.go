@@ -54,11 +54,11 @@ func main() {
 func chat(ctx context.Context, group netip.Addr, local, name string) error {
 	var messages *rdmacm.Receiver
 	conn, err := rdmacm.JoinGroup(ctx, group, &rdmacm.GroupConfig{
-		LocalAddr: local, RecvQueue: 256,
-		Setup: func(c *rdmacm.DatagramConn) (err error) {
+		LocalAddr: local,
+		Config: rdmacm.DatagramConfig{RecvQueue: 256, Setup: func(c *rdmacm.DatagramConn) (err error) {
 			messages, err = c.NewReceiver()
 			return err
-		},
+		}},
 	})
 	if err != nil {
 		return err
