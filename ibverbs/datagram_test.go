@@ -96,8 +96,8 @@ func TestDatagrams(t *testing.T) {
 func TestDestination(t *testing.T) {
 	r := open(t)
 	a, b := r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD, MaxInline: inline}), r.typedEnd(ibverbs.QPConfig{Type: ibverbs.QPTypeUD})
-	atA := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
-	atB := must(b.qp.Addr(ibverbs.QPAddrOptions{QKey: 0x1234}))(t)
+	atA := must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
+	atB := must(b.qp.Addr(ibverbs.QPAddrConfig{QKey: 0x1234}))(t)
 	require.NoError(t, a.qp.Activate(atA, 0))
 	require.NoError(t, b.qp.Activate(atB, 0))
 	to := must(r.pd.CreateDestination(atA, atB))(t)

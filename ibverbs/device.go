@@ -240,7 +240,7 @@ func OpenAddr(addr netip.Addr) (*Device, GIDEntry, error) {
 	var found GIDEntry
 	c, err := openLooking("open the device with IP address "+addr.String(), func(c *Device) (ok bool, has string, err error) {
 		entries, err := c.gidTable()
-		found, ok = bestGID(entries, GIDOptions{Addr: addr})
+		found, ok = bestGID(entries, GIDConfig{Addr: addr})
 		var addrs []string
 		for _, e := range entries {
 			if text := e.Addr().String(); !e.elsewhere && !slices.Contains(addrs, text) {

@@ -25,7 +25,7 @@ func TestDeviceNotOpened(t *testing.T) {
 		"Device.QueryGIDEntry":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDEntry(1, 0)) },
 		"Device.QueryGIDTable":  func(zero bool) error { return second(pick(zero, &Device{}).QueryGIDTable()) },
 		"Device.QueryPortGIDs":  func(zero bool) error { return second(pick(zero, &Device{}).QueryPortGIDs(1)) },
-		"Device.BestGID":        func(zero bool) error { return second(pick(zero, &Device{}).BestGID(1, GIDOptions{})) },
+		"Device.BestGID":        func(zero bool) error { return second(pick(zero, &Device{}).BestGID(1, GIDConfig{})) },
 		"Device.FindGID":        func(zero bool) error { return second(pick(zero, &Device{}).FindGID(netip.Addr{})) },
 		"Device.NetDev":         func(zero bool) error { return second(pick(zero, &Device{}).NetDev(1)) },
 		"Device.QueryPKey":      func(zero bool) error { return second(pick(zero, &Device{}).QueryPKey(1, 0)) },
@@ -33,8 +33,8 @@ func TestDeviceNotOpened(t *testing.T) {
 		"Device.PKeyIndex":      func(zero bool) error { return second(pick(zero, &Device{}).PKeyIndex(1, PKeyDefault)) },
 		"Device.RawClock":       func(zero bool) error { return second(pick(zero, &Device{}).RawClock()) },
 		"Device.QueryInfo":      func(zero bool) error { return second(pick(zero, &Device{}).QueryInfo()) },
-		"QP.Addr":               func(zero bool) error { return second(pick(zero, &QP{}).Addr(QPAddrOptions{})) },
-		"QP.ConnectTo":          func(zero bool) error { return pick(zero, &QP{}).ConnectTo(here, there, ConnectOptions{}) },
+		"QP.Addr":               func(zero bool) error { return second(pick(zero, &QP{}).Addr(QPAddrConfig{})) },
+		"QP.ConnectTo":          func(zero bool) error { return pick(zero, &QP{}).ConnectTo(here, there, ConnectConfig{}) },
 		"QP.Activate":           func(zero bool) error { return pick(zero, &QP{}).Activate(here, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {

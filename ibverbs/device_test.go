@@ -436,7 +436,7 @@ func TestQueryOutside(t *testing.T) {
 		"GID entry of a port": {second(r.c.QueryGIDEntry(noPort, 0)), syscall.EINVAL},
 		"GID entry index":     {second(r.c.QueryGIDEntry(r.device.Port, noIndex)), syscall.EINVAL},
 		"GIDs of a port":      {second(r.c.QueryPortGIDs(noPort)), syscall.EINVAL},
-		"best GID of a port":  {second(r.c.BestGID(noPort, ibverbs.GIDOptions{})), syscall.EINVAL},
+		"best GID of a port":  {second(r.c.BestGID(noPort, ibverbs.GIDConfig{})), syscall.EINVAL},
 		"interface of a port": {second(r.c.NetDev(noPort)), syscall.EINVAL},
 		"P_Key of a port":     {second(r.c.QueryPKey(noPort, 0)), syscall.ENOENT},
 		"P_Key index":         {second(r.c.QueryPKey(r.device.Port, noIndex)), syscall.ENOENT},

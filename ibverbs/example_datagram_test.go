@@ -20,7 +20,7 @@ func ExampleQP_Activate() {
 		cq   *ibverbs.CQ    // of its sends, made with a CompChannel
 		peer ibverbs.QPAddr // what QP.Addr gave to the peer
 	)
-	local, err := qp.Addr(ibverbs.QPAddrOptions{})
+	local, err := qp.Addr(ibverbs.QPAddrConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

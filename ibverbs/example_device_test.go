@@ -23,7 +23,7 @@ func ExampleDevice_QueryGIDTable() {
 	for _, e := range entries {
 		fmt.Println(e.Port, e.Index, e.GID, e.GID.Addr(), e.Type, e.NetDev)
 	}
-	best, err := device.BestGID(1, ibverbs.GIDOptions{Types: []ibverbs.GIDType{ibverbs.GIDTypeRoCEv2}})
+	best, err := device.BestGID(1, ibverbs.GIDConfig{Types: []ibverbs.GIDType{ibverbs.GIDTypeRoCEv2}})
 	if err != nil {
 		log.Fatal(err) // ErrNoGID lists what there is
 	}

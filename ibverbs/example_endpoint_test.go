@@ -24,7 +24,7 @@ func ExampleQP_ConnectTo() {
 	}
 	defer conn.Close()
 
-	local, err := qp.Addr(ibverbs.QPAddrOptions{})
+	local, err := qp.Addr(ibverbs.QPAddrConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func ExampleQP_ConnectTo() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := qp.ConnectTo(local, remote, ibverbs.ConnectOptions{}); err != nil {
+	if err := qp.ConnectTo(local, remote, ibverbs.ConnectConfig{}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -278,14 +278,14 @@ func (g *GUID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// GIDOptions restricts the choice of a GID. The zero value allows all.
-type GIDOptions struct {
+// GIDConfig restricts the choice of a GID. The zero value allows all.
+type GIDConfig struct {
 	Types  []GIDType  // only these types; nil means all
 	NetDev string     // only GIDs of this network interface; empty means all
 	Addr   netip.Addr // only GIDs of this IP address, and of the interface of its zone if it has one; zero means all
 }
 
-func (o GIDOptions) allow(e GIDEntry) bool {
+func (o GIDConfig) allow(e GIDEntry) bool {
 	return (o.Types == nil || slices.Contains(o.Types, e.Type)) &&
 		(o.NetDev == "" || o.NetDev == e.NetDev) &&
 		(!o.Addr.IsValid() || o.Addr.Unmap().WithZone("") == e.GID.Addr() && e.inZone(o.Addr.Zone()))
@@ -303,7 +303,7 @@ func (e GIDEntry) inZone(zone string) bool {
 // InfiniBand is at index 0. It never returns a GID whose network interface is
 // in another network namespace, such as the host's in a container. If options
 // allow none, the error matches ErrNoGID and lists the port's GIDs.
-func (d *Device) BestGID(port int, options GIDOptions) (GIDEntry, error) {
+func (d *Device) BestGID(port int, options GIDConfig) (GIDEntry, error) {
 	entries, err := d.portGIDs(port)
 	if err != nil {
 		return GIDEntry{}, err
@@ -323,14 +323,14 @@ func (d *Device) FindGID(addr netip.Addr) (GIDEntry, error) {
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	best, ok := bestGID(entries, GIDOptions{Addr: addr})
+	best, ok := bestGID(entries, GIDConfig{Addr: addr})
 	if !ok || !addr.IsValid() {
 		return GIDEntry{}, noGID(fmt.Sprintf("%s: address %s", d.Name(), addr), entries)
 	}
 	return best, nil
 }
 
-func bestGID(entries []tableEntry, options GIDOptions) (best GIDEntry, ok bool) {
+func bestGID(entries []tableEntry, options GIDConfig) (best GIDEntry, ok bool) {
 	for _, e := range entries {
 		if !e.elsewhere && options.allow(e.GIDEntry) && (!ok || e.rank() > best.rank()) {
 			best, ok = e.GIDEntry, true

@@ -41,33 +41,33 @@ func TestBestGID(t *testing.T) {
 	ib := []GIDEntry{{Index: 0, GID: gidOf("fe80::2:c903:1:4aef")}, {Index: 1, GID: gidOf("2001:db8::1")}}
 	for name, tt := range map[string]struct {
 		entries []GIDEntry
-		options GIDOptions
+		options GIDConfig
 		want    int // index, -1 for none
 	}{
 		"v2 of an address":            {entries: roce, want: 3},
-		"v1 if that is wanted":        {entries: roce, options: GIDOptions{Types: []GIDType{GIDTypeRoCEv1}}, want: 2},
-		"an IPv6 address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("2001:db8::1")}, want: 4},
-		"an IPv4 address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("192.0.2.1")}, want: 3},
-		"an IPv4 address, mapped":     {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("::ffff:192.0.2.1")}, want: 3},
-		"link-local if it is wanted":  {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth0")}, want: 1},
-		"an interface":                {entries: roce, options: GIDOptions{NetDev: "eth0.7"}, want: 5},
+		"v1 if that is wanted":        {entries: roce, options: GIDConfig{Types: []GIDType{GIDTypeRoCEv1}}, want: 2},
+		"an IPv6 address":             {entries: roce, options: GIDConfig{Addr: netip.MustParseAddr("2001:db8::1")}, want: 4},
+		"an IPv4 address":             {entries: roce, options: GIDConfig{Addr: netip.MustParseAddr("192.0.2.1")}, want: 3},
+		"an IPv4 address, mapped":     {entries: roce, options: GIDConfig{Addr: netip.MustParseAddr("::ffff:192.0.2.1")}, want: 3},
+		"link-local if it is wanted":  {entries: roce, options: GIDConfig{Addr: netip.MustParseAddr("fe80::1%eth0")}, want: 1},
+		"an interface":                {entries: roce, options: GIDConfig{NetDev: "eth0.7"}, want: 5},
 		"global v1 before link-local": {entries: roce[:3], want: 2},
 		"link-local if all are":       {entries: roce[:2], want: 1},
 		"global IPv6 as good as IPv4": {entries: roce[4:], want: 4},
 		"InfiniBand takes the first":  {entries: ib, want: 0},
-		"no such address":             {entries: roce, options: GIDOptions{Addr: netip.MustParseAddr("192.0.2.9")}, want: -1},
-		"no such interface":           {entries: roce, options: GIDOptions{NetDev: "eth1"}, want: -1},
-		"no type is allowed":          {entries: roce, options: GIDOptions{Types: []GIDType{}}, want: -1},
+		"no such address":             {entries: roce, options: GIDConfig{Addr: netip.MustParseAddr("192.0.2.9")}, want: -1},
+		"no such interface":           {entries: roce, options: GIDConfig{NetDev: "eth1"}, want: -1},
+		"no type is allowed":          {entries: roce, options: GIDConfig{Types: []GIDType{}}, want: -1},
 		"loopback if it is alone":     {entries: loopback[:1], want: 0},
 		"another before loopback":     {entries: loopback, want: 1},
 		"another namespace's, first":  {entries: append([]GIDEntry{{Index: 9, GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2, NetDev: elsewhere}}, roce...), want: 3},
-		"another namespace's, wanted": {entries: shared, options: GIDOptions{Addr: netip.MustParseAddr("203.0.113.1")}, want: -1},
+		"another namespace's, wanted": {entries: shared, options: GIDConfig{Addr: netip.MustParseAddr("203.0.113.1")}, want: -1},
 		"another namespace's alone":   {entries: shared[2:], want: -1},
 		"address of no interface":     {entries: []GIDEntry{{GID: gidOf("203.0.113.1"), Type: GIDTypeRoCEv2}}, want: 0},
-		"a zone":                      {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth0.7")}, want: 1},
-		"a zone's number":             {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%5")}, want: 1},
-		"a zone without it":           {entries: twins, options: GIDOptions{Addr: netip.MustParseAddr("fe80::1%eth1")}, want: -1},
-		"a zone on InfiniBand":        {entries: ib, options: GIDOptions{Addr: netip.MustParseAddr("fe80::2:c903:1:4aef%ib0")}, want: 0},
+		"a zone":                      {entries: twins, options: GIDConfig{Addr: netip.MustParseAddr("fe80::1%eth0.7")}, want: 1},
+		"a zone's number":             {entries: twins, options: GIDConfig{Addr: netip.MustParseAddr("fe80::1%5")}, want: 1},
+		"a zone without it":           {entries: twins, options: GIDConfig{Addr: netip.MustParseAddr("fe80::1%eth1")}, want: -1},
+		"a zone on InfiniBand":        {entries: ib, options: GIDConfig{Addr: netip.MustParseAddr("fe80::2:c903:1:4aef%ib0")}, want: 0},
 		"nothing there":               {want: -1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func TestGIDsAgainstDevinfo(t *testing.T) {
 
 func TestBestGIDOnDevice(t *testing.T) {
 	r := open(t)
-	best := must(r.c.BestGID(r.device.Port, ibverbs.GIDOptions{}))(t)
+	best := must(r.c.BestGID(r.device.Port, ibverbs.GIDConfig{}))(t)
 	if r.device.IPv4.IsValid() {
 		require.Equal(t, ibverbs.GIDTypeRoCEv2, best.Type)
 		require.False(t, best.GID.Addr().IsLinkLocalUnicast())
@@ -111,10 +111,10 @@ func TestBestGIDOnDevice(t *testing.T) {
 			e := must(r.c.FindGID(addr))(t)
 			require.Equal(t, addr, e.GID.Addr())
 			require.Equal(t, ibverbs.GIDTypeRoCEv2, e.Type)
-			require.Equal(t, e, must(r.c.BestGID(r.device.Port, ibverbs.GIDOptions{Addr: addr, NetDev: r.device.NetDev}))(t))
+			require.Equal(t, e, must(r.c.BestGID(r.device.Port, ibverbs.GIDConfig{Addr: addr, NetDev: r.device.NetDev}))(t))
 		}
 	}
-	_, err := r.c.BestGID(r.device.Port, ibverbs.GIDOptions{NetDev: "no_such0"})
+	_, err := r.c.BestGID(r.device.Port, ibverbs.GIDConfig{NetDev: "no_such0"})
 	require.ErrorIs(t, err, ibverbs.ErrNoGID)
 	require.ErrorContains(t, err, best.String())
 	_, err = r.c.FindGID(netip.MustParseAddr("203.0.113.77"))

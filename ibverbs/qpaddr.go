@@ -32,12 +32,12 @@ type QPAddr struct {
 	GIDIndex  int    // index of GID in its own port's table
 }
 
-// QPAddrOptions say which address QP.Addr chooses.
-type QPAddrOptions struct {
-	Port int        // 0 means the first active port that has such a GID
-	GID  GIDOptions // the GIDs that BestGID may choose from
-	PSN  uint32     // 0 means a random number
-	QKey uint32     // only for datagrams; 0 means DefaultQKey
+// QPAddrConfig say which address QP.Addr chooses.
+type QPAddrConfig struct {
+	Port int       // 0 means the first active port that has such a GID
+	GID  GIDConfig // the GIDs that BestGID may choose from
+	PSN  uint32    // 0 means a random number
+	QKey uint32    // only for datagrams; 0 means DefaultQKey
 }
 
 // DefaultQKey is the Q_Key of datagram queue pairs if the options have none.
@@ -50,7 +50,7 @@ const maxReadDepth = 16
 // Activate. It asks the device for its ports and GIDs; see ibv_query_port(3)
 // and ibv_query_gid_ex(3). It fails with an error matching syscall.ENETDOWN if
 // the port is down, and with one matching ErrNoGID if there is no such GID.
-func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
+func (qp *QP) Addr(options QPAddrConfig) (QPAddr, error) {
 	if err := qp.self().Use(); err != nil {
 		return QPAddr{}, err
 	}
@@ -88,7 +88,7 @@ func (qp *QP) Addr(options QPAddrOptions) (QPAddr, error) {
 
 // activeGID returns the best GID of an active port: of the wanted one, or of
 // the first of the device that has such a GID.
-func activeGID(c *Device, ports int, options QPAddrOptions) (GIDEntry, PortAttr, error) {
+func activeGID(c *Device, ports int, options QPAddrConfig) (GIDEntry, PortAttr, error) {
 	first, last := options.Port, options.Port
 	if options.Port == 0 {
 		first, last = 1, ports
@@ -152,7 +152,7 @@ func (e QPAddr) needsGRH(peer QPAddr, port PortAttr) bool {
 }
 
 // address returns the path from e to the peer.
-func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectOptions) libibverbs.AhAttr {
+func (e QPAddr) address(peer QPAddr, port PortAttr, options ConnectConfig) libibverbs.AhAttr {
 	a := libibverbs.AhAttr{Dlid: peer.LID, PortNum: uint8(e.Port), Sl: options.SL}
 	if e.needsGRH(peer, port) {
 		a.IsGlobal = 1
@@ -276,10 +276,10 @@ func (e *QPAddr) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// connectValues holds ConnectOptions with their defaults filled in, and the
+// connectValues holds ConnectConfig with their defaults filled in, and the
 // values in C's encodings.
 type connectValues struct {
-	ConnectOptions
+	ConnectConfig
 	timeout, retryCount, rnrRetryCount, rnrTimer, readDepth uint8
 }
 
@@ -298,8 +298,8 @@ func countOr(count, zero int) int { return max(cmp.Or(count, zero), 0) }
 
 // complete checks the options and fills in the defaults, for a queue pair that
 // can have readDepth RDMA reads and atomics in progress.
-func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error) {
-	v := connectValues{ConnectOptions: o}
+func (o ConnectConfig) complete(t QPType, readDepth int) (connectValues, error) {
+	v := connectValues{ConnectConfig: o}
 	fail := func(format string, args ...any) (connectValues, error) {
 		return connectValues{}, cerr.Invalid(format, args...)
 	}
@@ -344,9 +344,9 @@ func (o ConnectOptions) complete(t QPType, readDepth int) (connectValues, error)
 	return v, nil
 }
 
-// ConnectOptions say how a connected queue pair behaves. The zero value suits
+// ConnectConfig say how a connected queue pair behaves. The zero value suits
 // most programs.
-type ConnectOptions struct {
+type ConnectConfig struct {
 	// Access says what peers may do through the queue pair, in regions that
 	// also allow it. The zero value allows the remote writes, reads and atomics
 	// that the type supports. AccessLocalWrite alone allows nothing.
@@ -376,7 +376,7 @@ type ConnectOptions struct {
 // be posted before the peer sends. On RoCE, ConnectTo may block an OS thread
 // for seconds, while the kernel resolves the peer's hardware address. If it
 // fails, the queue pair may be in an intermediate state.
-func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectOptions) error {
+func (qp *QP) ConnectTo(local, remote QPAddr, options ConnectConfig) error {
 	if err := qp.self().Use(); err != nil {
 		return err
 	}
@@ -424,7 +424,7 @@ func (qp *QP) Activate(local QPAddr, pkeyIndex int) error {
 func explainGIDs(err error, local, peer QPAddr) error {
 	here, there := local.GID.Addr(), peer.GID.Addr()
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && here.Is4() != there.Is4() {
-		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see QPAddrOptions.GID", err, here, there)
+		return fmt.Errorf("%w: the GID is of %s here and of %s there, and both must be of IPv4 or both of IPv6; see QPAddrConfig.GID", err, here, there)
 	}
 	return err
 }
@@ -465,7 +465,7 @@ func (qp *QP) checkLocal(local QPAddr, pkeyIndex int) error {
 }
 
 // steps returns the changes that connect the queue pair.
-func (qp *QP) steps(local, remote QPAddr, options ConnectOptions) ([]step, error) {
+func (qp *QP) steps(local, remote QPAddr, options ConnectConfig) ([]step, error) {
 	if err := qp.checkLocal(local, options.PKeyIndex); err != nil {
 		return nil, qp.refuse(opConnect, err)
 	}
@@ -497,7 +497,7 @@ func connectSteps(t QPType, local, remote QPAddr, port PortAttr, o connectValues
 	}
 	rtr := step{
 		libibverbs.QpAttr{
-			QpState: QPStateRTR, AhAttr: local.address(remote, port, o.ConnectOptions), DestQpNum: remote.QPNum, RqPsn: remote.PSN,
+			QpState: QPStateRTR, AhAttr: local.address(remote, port, o.ConnectConfig), DestQpNum: remote.QPNum, RqPsn: remote.PSN,
 			PathMtu: libibverbs.Mtu(min(local.MTU, remote.MTU, o.MaxMTU)),
 		},
 		libibverbs.IBV_QP_STATE | libibverbs.IBV_QP_AV | libibverbs.IBV_QP_PATH_MTU |
@@ -545,7 +545,7 @@ func (pd *PD) CreateDestination(local, peer QPAddr) (Destination, error) {
 	if err != nil {
 		return Destination{}, err
 	}
-	way := local.address(peer, port, ConnectOptions{HopLimit: defaultHopLimit})
+	way := local.address(peer, port, ConnectConfig{HopLimit: defaultHopLimit})
 	ah, err := pd.CreateAH(AHAttrFromRaw(&way))
 	if err != nil {
 		return Destination{}, explainGIDs(err, local, peer)

@@ -118,7 +118,7 @@ func FuzzQPEndpointJSON(f *testing.F) {
 
 func TestConnectSteps(t *testing.T) {
 	ethernet := PortAttr{LinkLayer: link.Ethernet}
-	o, err := ConnectOptions{}.complete(QPTypeRC, 4)
+	o, err := ConnectConfig{}.complete(QPTypeRC, 4)
 	require.NoError(t, err)
 	steps := connectSteps(QPTypeRC, here, there, ethernet, o)
 	require.Len(t, steps, 3)
@@ -136,7 +136,7 @@ func TestConnectSteps(t *testing.T) {
 		QpState: QPStateRTS, SqPsn: 0xa1b2c, Timeout: 14, RetryCnt: 6, RnrRetry: 7, MaxRdAtomic: 4,
 	}, steps[2].attr)
 
-	o, err = ConnectOptions{PKeyIndex: 2, TrafficClass: 9, FlowLabel: 8, HopLimit: 7, MaxMTU: 2, Access: AccessLocalWrite}.complete(QPTypeUC, 0)
+	o, err = ConnectConfig{PKeyIndex: 2, TrafficClass: 9, FlowLabel: 8, HopLimit: 7, MaxMTU: 2, Access: AccessLocalWrite}.complete(QPTypeUC, 0)
 	require.NoError(t, err)
 	steps = connectSteps(QPTypeUC, here, there, ethernet, o)
 	require.Equal(t, libibverbs.QpAttr{QpState: QPStateInit, PortNum: 1, PkeyIndex: 2, QpAccessFlags: 1}, steps[0].attr)
@@ -164,7 +164,7 @@ func TestNeedsGRH(t *testing.T) {
 		"RoCE":              {QPAddr{GID: gidOf("fe80::2")}, PortAttr{LinkLayer: link.Ethernet}, true},
 	} {
 		require.Equal(t, tt.want, a.needsGRH(tt.peer, tt.port), name)
-		av := a.address(tt.peer, tt.port, ConnectOptions{SL: 3})
+		av := a.address(tt.peer, tt.port, ConnectConfig{SL: 3})
 		require.Equal(t, tt.peer.LID, av.Dlid)
 		require.EqualValues(t, 3, av.Sl)
 		require.Equal(t, tt.want, av.IsGlobal == 1)
@@ -172,19 +172,19 @@ func TestNeedsGRH(t *testing.T) {
 }
 
 func TestConnectOptions(t *testing.T) {
-	v, err := ConnectOptions{
+	v, err := ConnectConfig{
 		Timeout: time.Second, RetryCount: -1, RNRRetryCount: -1, MinRNRTimer: time.Millisecond, ReadDepth: -1,
 	}.complete(QPTypeRC, 255)
 	require.NoError(t, err)
 	require.Equal(t, []uint8{18, 0, 0, 14, 0}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
-	v, err = ConnectOptions{RetryCount: 2, RNRRetryCount: 6, ReadDepth: 200}.complete(QPTypeRC, 255)
+	v, err = ConnectConfig{RetryCount: 2, RNRRetryCount: 6, ReadDepth: 200}.complete(QPTypeRC, 255)
 	require.NoError(t, err)
 	require.Equal(t, []uint8{14, 2, 6, 12, 200}, []uint8{v.timeout, v.retryCount, v.rnrRetryCount, v.rnrTimer, v.readDepth})
-	v, err = ConnectOptions{}.complete(QPTypeUC, 0)
+	v, err = ConnectConfig{}.complete(QPTypeUC, 0)
 	require.NoError(t, err)
 	require.Equal(t, AccessRemoteWrite, v.Access)
 
-	for want, o := range map[string]ConnectOptions{
+	for want, o := range map[string]ConnectConfig{
 		"MTU 9":                     {MaxMTU: 9},
 		"service level 16":          {SL: 16},
 		"flow label 0x100000":       {FlowLabel: 1 << 20},
@@ -199,7 +199,7 @@ func TestConnectOptions(t *testing.T) {
 		require.EqualError(t, err, want)
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
-	_, err = ConnectOptions{}.complete(QPTypeUD, 4)
+	_, err = ConnectConfig{}.complete(QPTypeUD, 4)
 	require.EqualError(t, err, "the queue pair is of type IBV_QPT_UD, neither IBV_QPT_RC nor IBV_QPT_UC")
 }
 
@@ -207,7 +207,7 @@ func TestConnectOptions(t *testing.T) {
 func TestEndpointWithoutPD(t *testing.T) {
 	qp := &QP{device: &Device{}, num: here.QPNum}
 	qp.object.InitUnlisted("opened QP")
-	_, err := qp.Addr(QPAddrOptions{})
+	_, err := qp.Addr(QPAddrConfig{})
 	require.ErrorIs(t, err, os.ErrInvalid)
-	require.ErrorIs(t, qp.ConnectTo(here, there, ConnectOptions{}), os.ErrInvalid)
+	require.ErrorIs(t, qp.ConnectTo(here, there, ConnectConfig{}), os.ErrInvalid)
 }

@@ -18,10 +18,10 @@ import (
 )
 
 // connectTo connects two ends with each other, each with what the other sent.
-func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectOptions) (atA, atB ibverbs.QPAddr) {
+func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectConfig) (atA, atB ibverbs.QPAddr) {
 	t.Helper()
-	atA = must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
-	atB = must(b.qp.Addr(ibverbs.QPAddrOptions{Port: b.rig.device.Port, PSN: 77}))(t)
+	atA = must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
+	atB = must(b.qp.Addr(ibverbs.QPAddrConfig{Port: b.rig.device.Port, PSN: 77}))(t)
 	toA := must(ibverbs.ParseQPAddr(atB.String()))(t)
 	var toB ibverbs.QPAddr
 	require.NoError(t, json.Unmarshal(must(json.Marshal(atA))(t), &toB))
@@ -36,7 +36,7 @@ func connectTo(t *testing.T, a, b *end, options ibverbs.ConnectOptions) (atA, at
 func TestConnectTo(t *testing.T) {
 	r := open(t)
 	a, b := r.end(nil), r.end(nil)
-	atA, atB := connectTo(t, a, b, ibverbs.ConnectOptions{})
+	atA, atB := connectTo(t, a, b, ibverbs.ConnectConfig{})
 	require.Equal(t, a.qp.Num(), atA.QPNum)
 	require.Equal(t, r.device.Port, atA.Port)
 	require.Equal(t, r.device.GID, atA.GID)
@@ -73,7 +73,7 @@ func TestConnectTo(t *testing.T) {
 func TestConnectToUC(t *testing.T) {
 	r := open(t)
 	a, b := r.endOf(ibverbs.QPTypeUC), r.endOf(ibverbs.QPTypeUC)
-	atA, _ := connectTo(t, a, b, ibverbs.ConnectOptions{MaxMTU: 1})
+	atA, _ := connectTo(t, a, b, ibverbs.ConnectConfig{MaxMTU: 1})
 	require.Zero(t, atA.ReadDepth)
 	message := pattern(a.mr.Bytes()[:1000], 5)
 	b.postRecv(t, 1, b.mr.All())
@@ -99,8 +99,8 @@ func (r *rig) endOf(t ibverbs.QPType) *end {
 func TestActivate(t *testing.T) {
 	r := open(t)
 	a, b := r.endOf(ibverbs.QPTypeUD), r.endOf(ibverbs.QPTypeUD)
-	atA := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
-	atB := must(b.qp.Addr(ibverbs.QPAddrOptions{QKey: 0x1234}))(t)
+	atA := must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
+	atB := must(b.qp.Addr(ibverbs.QPAddrConfig{QKey: 0x1234}))(t)
 	require.EqualValues(t, ibverbs.DefaultQKey, atA.QKey)
 	require.EqualValues(t, 0x1234, atB.QKey)
 	require.NoError(t, a.qp.Activate(atA, 0))
@@ -135,16 +135,16 @@ func TestActivate(t *testing.T) {
 func TestConnectToRefuses(t *testing.T) {
 	r := open(t)
 	a, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
-	local := must(a.qp.Addr(ibverbs.QPAddrOptions{}))(t)
+	local := must(a.qp.Addr(ibverbs.QPAddrConfig{}))(t)
 	other := local
 	other.QPNum++
 	name := "QP " + strconv.Itoa(int(local.QPNum)) + " of " + r.device.Name
 	for want, err := range map[string]error{
-		"QP.ConnectTo (" + name + "): local address is that of QP " + strconv.Itoa(int(other.QPNum)): a.qp.ConnectTo(other, local, ibverbs.ConnectOptions{}),
-		"QP.ConnectTo (" + name + "): remote address with queue pair number 0x0":                     a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
-		"QP.ConnectTo (" + name + "): local address with queue pair number 0x0":                      a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectOptions{}),
-		"QP.ConnectTo (" + name + "): retry count 9":                                                 a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{RetryCount: 9}),
-		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                     a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{PKeyIndex: 1 << 16}),
+		"QP.ConnectTo (" + name + "): local address is that of QP " + strconv.Itoa(int(other.QPNum)): a.qp.ConnectTo(other, local, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): remote address with queue pair number 0x0":                     a.qp.ConnectTo(local, ibverbs.QPAddr{}, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): local address with queue pair number 0x0":                      a.qp.ConnectTo(ibverbs.QPAddr{}, local, ibverbs.ConnectConfig{}),
+		"QP.ConnectTo (" + name + "): retry count 9":                                                 a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{RetryCount: 9}),
+		"QP.ConnectTo (" + name + "): P_Key index is 65536, not from 0 to 65535":                     a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{PKeyIndex: 1 << 16}),
 		"QP.Activate (" + name + "): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD":           a.qp.Activate(local, 0),
 	} {
 		require.EqualError(t, err, want)
@@ -152,19 +152,19 @@ func TestConnectToRefuses(t *testing.T) {
 	}
 	require.Equal(t, ibverbs.QPStateReset, must(a.qp.State())(t), "nothing was done")
 
-	datagram := must(ud.qp.Addr(ibverbs.QPAddrOptions{}))(t)
-	require.ErrorContains(t, ud.qp.ConnectTo(datagram, local, ibverbs.ConnectOptions{}), "the queue pair is of type IBV_QPT_UD")
-	require.NoError(t, a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{}))
-	err := a.qp.ConnectTo(local, other, ibverbs.ConnectOptions{})
+	datagram := must(ud.qp.Addr(ibverbs.QPAddrConfig{}))(t)
+	require.ErrorContains(t, ud.qp.ConnectTo(datagram, local, ibverbs.ConnectConfig{}), "the queue pair is of type IBV_QPT_UD")
+	require.NoError(t, a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{}))
+	err := a.qp.ConnectTo(local, other, ibverbs.ConnectConfig{})
 	require.ErrorIs(t, err, syscall.EINVAL, "it is connected")
 	require.ErrorContains(t, err, "ibv_modify_qp ("+name+")")
 
-	_, err = a.qp.Addr(ibverbs.QPAddrOptions{GID: ibverbs.GIDOptions{NetDev: "no_such0"}})
+	_, err = a.qp.Addr(ibverbs.QPAddrConfig{GID: ibverbs.GIDConfig{NetDev: "no_such0"}})
 	require.ErrorIs(t, err, ibverbs.ErrNoGID)
-	_, err = a.qp.Addr(ibverbs.QPAddrOptions{PSN: 1 << 24})
+	_, err = a.qp.Addr(ibverbs.QPAddrConfig{PSN: 1 << 24})
 	require.ErrorContains(t, err, "packet sequence number 0x1000000")
 	for _, port := range []int{-1, 200, 256} {
-		_, err = a.qp.Addr(ibverbs.QPAddrOptions{Port: port})
+		_, err = a.qp.Addr(ibverbs.QPAddrConfig{Port: port})
 		require.Error(t, err)
 		require.False(t, errors.Is(err, syscall.ENETDOWN), "there is no such port")
 	}
@@ -174,21 +174,21 @@ func TestConnectToRefuses(t *testing.T) {
 func TestGIDsOfDifferentKinds(t *testing.T) {
 	r := open(t)
 	at := func(e *end, addr netip.Addr) ibverbs.QPAddr {
-		return must(e.qp.Addr(ibverbs.QPAddrOptions{GID: ibverbs.GIDOptions{Addr: addr}}))(t)
+		return must(e.qp.Addr(ibverbs.QPAddrConfig{GID: ibverbs.GIDConfig{Addr: addr}}))(t)
 	}
 	d := r.device
 	if !d.IPv4.IsValid() || !d.IPv6.IsValid() {
 		t.Skip("the device has no addresses of both kinds")
 	}
 	a, b := r.end(nil), r.end(nil)
-	err := a.qp.ConnectTo(at(a, d.IPv4), at(b, d.IPv6), ibverbs.ConnectOptions{})
+	err := a.qp.ConnectTo(at(a, d.IPv4), at(b, d.IPv6), ibverbs.ConnectConfig{})
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "the GID is of "+d.IPv4.String()+" here and of "+d.IPv6.String()+" there")
-	err = b.qp.ConnectTo(at(b, d.IPv6), at(a, d.IPv4), ibverbs.ConnectOptions{})
+	err = b.qp.ConnectTo(at(b, d.IPv6), at(a, d.IPv4), ibverbs.ConnectConfig{})
 	require.ErrorContains(t, err, "the GID is of "+d.IPv6.String()+" here and of "+d.IPv4.String()+" there")
 
 	c, ud := r.end(nil), r.endOf(ibverbs.QPTypeUD)
-	require.NoError(t, c.qp.ConnectTo(at(c, d.IPv4), at(b, d.IPv4), ibverbs.ConnectOptions{}))
+	require.NoError(t, c.qp.ConnectTo(at(c, d.IPv4), at(b, d.IPv4), ibverbs.ConnectConfig{}))
 	_, err = r.pd.CreateDestination(at(ud, d.IPv4), at(ud, d.IPv6))
 	require.ErrorIs(t, err, syscall.EINVAL)
 	require.ErrorContains(t, err, "both must be of IPv4 or both of IPv6")

@@ -159,7 +159,7 @@ func (c *DatagramConn) joined(ctx context.Context, ev *Event) error {
 // groups, so joinIPv6 makes the network interface a member and uses the group's
 // address as the GID.
 func (c *DatagramConn) joinIPv6(ctx context.Context, group netip.Addr, flags JoinFlags) error {
-	from, err := c.pd.Device().BestGID(c.port, ibverbs.GIDOptions{Addr: c.local.Addr()})
+	from, err := c.pd.Device().BestGID(c.port, ibverbs.GIDConfig{Addr: c.local.Addr()})
 	if err != nil {
 		return err
 	}

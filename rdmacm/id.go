@@ -371,7 +371,7 @@ func (id *ID) zone() string {
 		if attr, _, err := id.InitQPAttr(ibverbs.QPStateRTR); err == nil {
 			gid, _ := device.QueryGIDEntry(id.PortNum(), attr.Path.SGIDIndex)
 			name = gid.NetDev
-		} else if gid, err := device.BestGID(id.PortNum(), ibverbs.GIDOptions{Addr: local}); err == nil {
+		} else if gid, err := device.BestGID(id.PortNum(), ibverbs.GIDConfig{Addr: local}); err == nil {
 			name = gid.NetDev
 		}
 	}

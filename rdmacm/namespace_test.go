@@ -67,7 +67,7 @@ func container(args []string) error {
 			return err
 		}
 		defer qps[i].Close()
-		if addrs[i], err = qps[i].Addr(ibverbs.QPAddrOptions{}); err != nil {
+		if addrs[i], err = qps[i].Addr(ibverbs.QPAddrConfig{}); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func container(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(qps[0].ConnectTo(addrs[0], addrs[1], ibverbs.ConnectOptions{}), qps[1].ConnectTo(addrs[1], addrs[0], ibverbs.ConnectOptions{})); err != nil {
+	if err := errors.Join(qps[0].ConnectTo(addrs[0], addrs[1], ibverbs.ConnectConfig{}), qps[1].ConnectTo(addrs[1], addrs[0], ibverbs.ConnectConfig{})); err != nil {
 		return err
 	}
 	fmt.Println(entry.Addr(), entry.NetDev)
@@ -120,7 +120,7 @@ func TestGIDInContainer(t *testing.T) {
 	device, err := ibverbs.Open(d.Name)
 	require.NoError(t, err)
 	defer device.Close()
-	gid, err := device.BestGID(d.Port, ibverbs.GIDOptions{})
+	gid, err := device.BestGID(d.Port, ibverbs.GIDConfig{})
 	require.NoError(t, err)
 	require.Equal(t, d.NetDev, gid.NetDev, "the host keeps its own")
 }

@@ -139,7 +139,7 @@ func (c *queues) portProblem() string {
 	if !local.IsValid() || port.LinkLayer != link.Ethernet {
 		return ""
 	}
-	if _, err := device.BestGID(number, ibverbs.GIDOptions{Addr: local}); err != nil {
+	if _, err := device.BestGID(number, ibverbs.GIDConfig{Addr: local}); err != nil {
 		return fmt.Sprintf("%s does not have the address %v any more", device.Name(), local)
 	}
 	return ""

@@ -236,15 +236,15 @@ func transferred(ctx context.Context, random *rand.Rand) (err error) {
 	if err != nil {
 		return err
 	}
-	atA, err := s.a.Addr(ibverbs.QPAddrOptions{})
+	atA, err := s.a.Addr(ibverbs.QPAddrConfig{})
 	if err != nil {
 		return err
 	}
-	atB, err := s.b.Addr(ibverbs.QPAddrOptions{})
+	atB, err := s.b.Addr(ibverbs.QPAddrConfig{})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.a.ConnectTo(atA, atB, ibverbs.ConnectOptions{}), s.b.ConnectTo(atB, atA, ibverbs.ConnectOptions{})); err != nil {
+	if err := errors.Join(s.a.ConnectTo(atA, atB, ibverbs.ConnectConfig{}), s.b.ConnectTo(atB, atA, ibverbs.ConnectConfig{})); err != nil {
 		return err
 	}
 	for range random.IntN(20) {
@@ -279,7 +279,7 @@ func datagrams(ctx context.Context, random *rand.Rand) (err error) {
 	}
 	var at ibverbs.QPAddr
 	for _, qp := range []*ibverbs.QP{s.a, s.b} {
-		if at, err = qp.Addr(ibverbs.QPAddrOptions{QKey: 7}); err != nil {
+		if at, err = qp.Addr(ibverbs.QPAddrConfig{QKey: 7}); err != nil {
 			return err
 		}
 		if err := qp.Activate(at, 0); err != nil {

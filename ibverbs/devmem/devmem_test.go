@@ -90,9 +90,9 @@ func TestBufOfDevice(t *testing.T) {
 	from := must(buf.Register(100, 4096, ibverbs.AccessLocalWrite))(t)
 	require.ErrorIs(t, buf.Close(), syscall.EBUSY)
 
-	self, err := qp.Addr(ibverbs.QPAddrOptions{Port: found.Port})
+	self, err := qp.Addr(ibverbs.QPAddrConfig{Port: found.Port})
 	require.NoError(t, err)
-	require.NoError(t, qp.ConnectTo(self, self, ibverbs.ConnectOptions{Access: ibverbs.AccessRemoteWrite}))
+	require.NoError(t, qp.ConnectTo(self, self, ibverbs.ConnectConfig{Access: ibverbs.AccessRemoteWrite}))
 	for i := range from.Bytes() {
 		from.Bytes()[i] = byte(i + i>>8)
 	}

@@ -414,7 +414,7 @@ func TestRefusals(t *testing.T) {
 		{rc.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): the queue pair is of type IBV_QPT_RC, not IBV_QPT_UD", nil},
 		{ud.AttachMulticast(ibverbs.GID{}, 0), "ibv_attach_mcast (QP N of fake0): GID 0000:0000:0000:0000:0000:0000:0000:0000 is not that of a multicast group", nil},
 		{
-			rc.ConnectTo(ibverbs.QPAddr{}, ibverbs.QPAddr{}, ibverbs.ConnectOptions{}),
+			rc.ConnectTo(ibverbs.QPAddr{}, ibverbs.QPAddr{}, ibverbs.ConnectConfig{}),
 			"QP.ConnectTo (QP N of fake0): local address with queue pair number 0x0", nil,
 		},
 		{

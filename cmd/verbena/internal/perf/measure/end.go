@@ -215,7 +215,7 @@ func (e *end) connect(where Where) error {
 		e.qps = append(e.qps, qp)
 	}
 	e.qp = e.qps[0]
-	options := ibverbs.QPAddrOptions{Port: where.Port}
+	options := ibverbs.QPAddrConfig{Port: where.Port}
 	if addr, err := netip.ParseAddrPort(e.control.LocalAddr().String()); err == nil {
 		if _, err := e.device.FindGID(addr.Addr().Unmap()); err == nil {
 			options.GID.Addr = addr.Addr().Unmap()
@@ -264,7 +264,7 @@ func (e *end) connectQP(i int, theirs key, mtu ibverbs.MTU) error {
 		ReadDepth: int(theirs.ReadDepth), Port: local.Port, QKey: ibverbs.DefaultQKey,
 	}
 	if e.Transport != ibverbs.QPTypeUD {
-		return qp.ConnectTo(local, remote, ibverbs.ConnectOptions{Timeout: e.Timeout})
+		return qp.ConnectTo(local, remote, ibverbs.ConnectConfig{Timeout: e.Timeout})
 	}
 	if err := qp.Activate(local, 0); err != nil {
 		return err
