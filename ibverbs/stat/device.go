@@ -54,9 +54,6 @@ type Sysfs string
 // Default is the directory where systems mount sysfs.
 const Default Sysfs = "/sys"
 
-// Devices returns the devices of [Default] with their counters.
-func Devices() ([]Device, error) { return Default.Devices() }
-
 // Devices returns the devices with their counters, sorted by name. The result
 // is empty if the kernel has no RDMA. Devices blocks only while the kernel asks
 // the devices for their counters. The result lacks devices that are removed

@@ -3,13 +3,13 @@
 // Package stat reads the counters of RDMA devices and lists the objects that
 // processes have on them. It is for programs that monitor a machine.
 //
-// [Devices] reads the counters of all devices and ports from the kernel's
+// [Sysfs.Devices] reads the counters of all devices and ports from the kernel's
 // sysfs: those of InfiniBand's performance management (counters), those of the
 // driver (hw_counters), and those of the kernel's connection manager. Each
 // [Counter] has the kernel's name. A counter that this package knows also has a
 // unit and a description. Data is in bytes. Any user can read the counters:
 //
-//	devices, err := stat.Devices()
+//	devices, err := stat.Default.Devices()
 //	if err != nil {
 //		return err
 //	}

@@ -13,7 +13,7 @@ import (
 
 // Print what all ports have counted, with its unit.
 func Example() {
-	devices, err := stat.Devices()
+	devices, err := stat.Default.Devices()
 	if err != nil {
 		log.Fatal(err)
 	}
