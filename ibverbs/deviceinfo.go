@@ -2,6 +2,8 @@
 
 package ibverbs
 
+import "github.com/verbena-go/verbena/ibverbs/link"
+
 import (
 	"errors"
 	"io/fs"
@@ -24,7 +26,7 @@ type DeviceInfo struct {
 type PortInfo struct {
 	Port int
 	PortAttr
-	Rate   float64    // Gb/s, from PortAttr.Rate
+	Rate   link.Speed // from PortAttr.Rate
 	NetDev string     // network interface, empty if there is none
 	GIDs   []GIDEntry // entries that are not empty
 }

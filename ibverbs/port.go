@@ -26,26 +26,26 @@ type PortAttr struct {
 	MaxMTU         MTU
 	ActiveMTU      MTU
 	ActiveWidth    link.Width
-	ActiveSpeed    link.Speed // of one lane
-	GIDTableLen    int        // entries, including empty ones
-	PKeyTableLen   int        // entries, including empty ones
-	MaxMessageSize uint32     // bytes
-	LID            uint16     // 0 on Ethernet
-	SMLID          uint16     // LID of the subnet manager
-	SMSL           uint8      // service level to reach the subnet manager
-	LMC            uint8      // the port has 1<<LMC LIDs, starting with LID
-	MaxVLs         int        // virtual lanes
-	SubnetTimeout  uint8      // n: the longest delay through the subnet is 4.096 us * 2^n
-	InitTypeReply  uint8      // what the subnet manager preserved when it initialised the port
-	GRHRequired    bool       // addresses need a GID even within the subnet
-	BadPKeys       uint32     // packets received with a wrong P_Key
-	QKeyViolations uint32     // datagrams received with a wrong Q_Key
+	ActiveSpeed    link.LaneSpeed // of one lane
+	GIDTableLen    int            // entries, including empty ones
+	PKeyTableLen   int            // entries, including empty ones
+	MaxMessageSize uint32         // bytes
+	LID            uint16         // 0 on Ethernet
+	SMLID          uint16         // LID of the subnet manager
+	SMSL           uint8          // service level to reach the subnet manager
+	LMC            uint8          // the port has 1<<LMC LIDs, starting with LID
+	MaxVLs         int            // virtual lanes
+	SubnetTimeout  uint8          // n: the longest delay through the subnet is 4.096 us * 2^n
+	InitTypeReply  uint8          // what the subnet manager preserved when it initialised the port
+	GRHRequired    bool           // addresses need a GID even within the subnet
+	BadPKeys       uint32         // packets received with a wrong P_Key
+	QKeyViolations uint32         // datagrams received with a wrong Q_Key
 	Capabilities   libibverbs.PortCapFlags
 	Capabilities2  libibverbs.PortCapFlags2
 }
 
-// Rate returns the speed of all lanes together in Gb/s, or 0 if it is unknown.
-func (p PortAttr) Rate() float64 { return p.ActiveSpeed.Rate() * float64(p.ActiveWidth.Lanes()) }
+// Rate returns the speed of all lanes together, or 0 if it is unknown.
+func (p PortAttr) Rate() link.Speed { return p.ActiveSpeed.Rate() * link.Speed(p.ActiveWidth.Lanes()) }
 
 // virtualLanes maps C's code to a number of virtual lanes.
 var virtualLanes = [...]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
@@ -84,7 +84,7 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 		MaxMTU:         MTU(a.MaxMtu),
 		ActiveMTU:      MTU(a.ActiveMtu),
 		ActiveWidth:    link.Width(a.ActiveWidth),
-		ActiveSpeed:    link.Speed(speed),
+		ActiveSpeed:    link.LaneSpeed(speed),
 		GIDTableLen:    int(a.GidTblLen),
 		PKeyTableLen:   int(a.PkeyTblLen),
 		MaxMessageSize: a.MaxMsgSz,
@@ -103,11 +103,11 @@ func portAttr(a *libibverbs.PortAttr) PortAttr {
 	}
 }
 
-// QueryPortSpeed returns the effective speed of a port in Gb/s, which may be
+// QueryPortSpeed returns the effective speed of a port, which may be
 // less than PortAttr.Rate; see ibv_query_port_speed(3). It fails with an error
 // matching errors.ErrUnsupported before rdma-core 62, or if the device cannot
 // tell.
-func (d *Device) QueryPortSpeed(port int) (float64, error) {
+func (d *Device) QueryPortSpeed(port int) (link.Speed, error) {
 	if err := d.self().Use(); err != nil {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (d *Device) QueryPortSpeed(port int) (float64, error) {
 	if err != nil {
 		return 0, wrap(portName(d, port), err)
 	}
-	return float64(speed) / 10, nil // C counts in units of 100 Mb/s
+	return link.Speed(speed) / 10, nil // C counts in units of 100 Mb/s
 }
 
 // portNumber checks a port number before converting it to C's smaller type.

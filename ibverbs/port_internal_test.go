@@ -21,7 +21,7 @@ func TestPortRate(t *testing.T) {
 		ex   uint32
 		wide uint8
 		want float64
-		name link.Speed
+		name link.LaneSpeed
 	}{
 		{old: 1, wide: 1, want: 2.5, name: link.SDR},
 		{old: 32, wide: 2, want: 100, name: link.EDR},
@@ -32,7 +32,7 @@ func TestPortRate(t *testing.T) {
 		{old: 1, wide: 3, name: link.SDR},
 	} {
 		p := portAttr(&libibverbs.PortAttr{ActiveSpeed: tt.old, ActiveSpeedEx: tt.ex, ActiveWidth: tt.wide})
-		require.InDelta(t, tt.want, p.Rate(), 0)
+		require.InDelta(t, tt.want, float64(p.Rate()), 0)
 		require.Equal(t, tt.name, p.ActiveSpeed)
 	}
 }

@@ -53,7 +53,7 @@ var codes = map[string]func(n uint32) fmt.Stringer{
 	"ibverbs.WCStatus":   func(n uint32) fmt.Stringer { return ibverbs.WCStatus(n) },
 	"link.Layer":         func(n uint32) fmt.Stringer { return ports.Layer(n) },
 	"link.PhysState":     func(n uint32) fmt.Stringer { return ports.PhysState(n) },
-	"link.Speed":         func(n uint32) fmt.Stringer { return ports.Speed(n) },
+	"link.LaneSpeed":     func(n uint32) fmt.Stringer { return ports.LaneSpeed(n) },
 	"link.State":         func(n uint32) fmt.Stringer { return ports.State(n) },
 	"link.Width":         func(n uint32) fmt.Stringer { return ports.Width(n) },
 	"mlx5.Op":            func(n uint32) fmt.Stringer { return mlx5.Op(n) },

@@ -5,7 +5,7 @@
 //
 // QueryPort and QueryInfo of package ibverbs return its types. A [State] says
 // whether a port can carry data, and a [PhysState] what its cable does. The
-// rate of a port is that of one lane, its [Speed], times the lanes of its
+// rate of a port is that of one lane, its [LaneSpeed], times the lanes of its
 // [Width]:
 //
 //	port, err := device.QueryPort(1)

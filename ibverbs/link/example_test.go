@@ -11,9 +11,9 @@ import (
 // Say how fast a port is, from what Device.QueryPort returned about it.
 func Example() {
 	width, speed := link.Width4X, link.NDR
-	lanes := float64(width.Lanes())
-	fmt.Println(width, speed, lanes*speed.Rate(), "Gb/s")
-	fmt.Println(lanes*speed.SignalingRate(), "Gb/s on the wire")
+	lanes := link.Speed(width.Lanes())
+	fmt.Println(width, speed, lanes*speed.Rate())
+	fmt.Println(lanes*speed.SignalingRate(), "on the wire")
 	// Output:
 	// 4X NDR 400 Gb/s
 	// 425 Gb/s on the wire

@@ -2,25 +2,35 @@
 
 package link
 
-import "github.com/verbena-go/verbena/internal/enum"
+import (
+	"strconv"
 
-// Speed encodes the speed of one lane of a link; see Rate.
-type Speed uint32
+	"github.com/verbena-go/verbena/internal/enum"
+)
+
+// Speed is a speed in Gb/s.
+type Speed float64
+
+// String returns the speed with its unit, such as 100 Gb/s.
+func (s Speed) String() string { return strconv.FormatFloat(float64(s), 'g', -1, 64) + " Gb/s" }
+
+// LaneSpeed encodes the speed of one lane of a link; see Rate.
+type LaneSpeed uint32
 
 // The speeds of one lane.
 const (
-	SDR   Speed = 1   // 2.5 Gb/s
-	DDR   Speed = 2   // 5 Gb/s
-	QDR   Speed = 4   // 10 Gb/s
-	FDR10 Speed = 8   // 10 Gb/s
-	FDR   Speed = 16  // 14 Gb/s
-	EDR   Speed = 32  // 25 Gb/s
-	HDR   Speed = 64  // 50 Gb/s
-	NDR   Speed = 128 // 100 Gb/s
-	XDR   Speed = 256 // 200 Gb/s
+	SDR   LaneSpeed = 1   // 2.5 Gb/s
+	DDR   LaneSpeed = 2   // 5 Gb/s
+	QDR   LaneSpeed = 4   // 10 Gb/s
+	FDR10 LaneSpeed = 8   // 10 Gb/s
+	FDR   LaneSpeed = 16  // 14 Gb/s
+	EDR   LaneSpeed = 32  // 25 Gb/s
+	HDR   LaneSpeed = 64  // 50 Gb/s
+	NDR   LaneSpeed = 128 // 100 Gb/s
+	XDR   LaneSpeed = 256 // 200 Gb/s
 )
 
-var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
+var speeds = enum.Values{Type: "LaneSpeed", Names: []enum.Name{
 	{Value: int64(SDR), Name: "SDR"},
 	{Value: int64(DDR), Name: "DDR"},
 	{Value: int64(QDR), Name: "QDR"},
@@ -34,8 +44,8 @@ var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
 
 // Rate returns the nominal speed in Gb/s, or 0 if it is unknown. SignalingRate
 // and Throughput return the exact figures.
-func (s Speed) Rate() float64 {
-	return map[Speed]float64{
+func (s LaneSpeed) Rate() Speed {
+	return map[LaneSpeed]Speed{
 		SDR: 2.5, DDR: 5, QDR: 10, FDR10: 10, FDR: 14,
 		EDR: 25, HDR: 50, NDR: 100, XDR: 200,
 	}[s]
@@ -43,18 +53,21 @@ func (s Speed) Rate() float64 {
 
 // SignalingRate returns the bit rate of a lane on the wire in Gb/s, or 0 if it
 // is unknown.
-func (s Speed) SignalingRate() float64 { return laneRates[s].signaling }
+func (s LaneSpeed) SignalingRate() Speed { return laneRates[s].signaling }
 
 // Throughput returns the part of the signaling rate that line code and error
 // correction leave for packets, in Gb/s, or 0 if it is unknown.
-func (s Speed) Throughput() float64 {
+func (s LaneSpeed) Throughput() Speed {
 	r := laneRates[s]
-	return r.signaling * r.data
+	return r.signaling * Speed(r.data)
 }
 
 // laneRates maps a speed to its signaling rate in Gb/s and the fraction of it
 // that is data.
-var laneRates = map[Speed]struct{ signaling, data float64 }{
+var laneRates = map[LaneSpeed]struct {
+	signaling Speed
+	data      float64
+}{
 	SDR:   {2.5, code8b10b},
 	DDR:   {5, code8b10b},
 	QDR:   {10, code8b10b},
@@ -74,10 +87,10 @@ const (
 )
 
 // String returns the name of the speed, such as HDR.
-func (s Speed) String() string { return speeds.String(int64(s)) }
+func (s LaneSpeed) String() string { return speeds.String(int64(s)) }
 
 // MarshalText returns what String returns.
-func (s Speed) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s LaneSpeed) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText parses the text that String returns.
-func (s *Speed) UnmarshalText(text []byte) error { return enum.UnmarshalText(&speeds, text, s) }
+func (s *LaneSpeed) UnmarshalText(text []byte) error { return enum.UnmarshalText(&speeds, text, s) }

@@ -92,7 +92,7 @@ func TestPortSpeed(t *testing.T) {
 	r := open(t)
 	speed := uint64(1234) // of 100 Mb/s
 	r.p.Next("ibv_query_port_speed").Writes(2, 0, fakelib.Bytes(&speed))
-	require.InDelta(t, 123.4, must(r.c.QueryPortSpeed(2))(t), 1e-9)
+	require.InDelta(t, 123.4, float64(must(r.c.QueryPortSpeed(2))(t)), 1e-9)
 	require.Equal(t, []int64{address(r.c.Raw()), 2}, r.p.Only("ibv_query_port_speed").Args()[:2])
 }
 
