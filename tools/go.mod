@@ -1,5 +1,5 @@
 // The programs that make lint and make apidiff run. They have a module of their own so that
-// whoever imports Verbena gets none of what they depend on.
+// programs that import Verbena get none of what they depend on.
 module github.com/verbena-go/verbena/tools
 
 go 1.26.0

@@ -341,7 +341,7 @@ func TestEndpointDatagrams(t *testing.T) {
 	require.Equal(t, ibverbs.QPTypeUD, client.QP().Type())
 	answer := make(chan *rdmacm.Event, 1)
 	connected := cmtest.InBackground(func() error {
-		ev, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("who?")})
+		ev, err := client.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("hello?")})
 		answer <- ev
 		return err
 	})

@@ -34,7 +34,7 @@ func TestInbox(t *testing.T) {
 		want   []rdmacm.EventType // that answer each call
 		kept   []rdmacm.EventType
 	}{
-		{"nobody waits", nil, []rdmacm.EventType{rdmacm.EventUser, rdmacm.EventTimewaitExit}, nil, []rdmacm.EventType{rdmacm.EventUser, rdmacm.EventTimewaitExit}},
+		{"no call waits", nil, []rdmacm.EventType{rdmacm.EventUser, rdmacm.EventTimewaitExit}, nil, []rdmacm.EventType{rdmacm.EventUser, rdmacm.EventTimewaitExit}},
 		{"the first of two", []func(*rdmacm.Event) bool{join, join}, []rdmacm.EventType{rdmacm.EventMulticastError}, []rdmacm.EventType{rdmacm.EventMulticastError, 99}, nil},
 		{
 			"each its own",

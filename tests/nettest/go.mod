@@ -1,4 +1,4 @@
-// A module of its own, so that nobody who imports Verbena has golang.org/x/net in the graph of modules.
+// A module of its own, so that programs that import Verbena do not have golang.org/x/net in the graph of modules.
 module github.com/verbena-go/verbena/tests/nettest
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// A module of its own, so that nobody who imports Verbena has clients of databases in the graph of modules.
+// A module of its own, so that programs that import Verbena do not have clients of databases in the graph of modules.
 module github.com/verbena-go/verbena/tests/pools
 
 go 1.26.0

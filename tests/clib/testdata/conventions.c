@@ -51,7 +51,7 @@ static void resolve(struct rdma_event_channel *channel)
 static void errors(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
-	struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("198.51.100.77")};
+	struct sockaddr_in elsewhere = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("198.51.100.77")};
 	struct ibv_device **list;
 	struct ibv_context *context;
 	struct rdma_cm_event *event;
@@ -64,9 +64,9 @@ static void errors(void)
 	CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
 	CHECK(rdma_get_cm_event(channel, &event) == -1 && errno == EAGAIN);
 	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
-	CHECK(rdma_bind_addr(id, (struct sockaddr *)&nobody) == -1 && errno == EADDRNOTAVAIL);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&elsewhere) == -1 && errno == EADDRNOTAVAIL);
 	CHECK(rdma_destroy_id(id) == 0);
-	CHECK(rdma_bind_addr(NULL, (struct sockaddr *)&nobody) == -1 && errno == EINVAL);
+	CHECK(rdma_bind_addr(NULL, (struct sockaddr *)&elsewhere) == -1 && errno == EINVAL);
 	rdma_destroy_event_channel(channel);
 
 	list = ibv_get_device_list(&n);
@@ -185,7 +185,7 @@ static void forked(void)
 	CHECK(ibv_close_device(context) == 0);
 }
 
-/* Whoever forks before the first call, as servers do, has the device in the child. */
+/* A program that forks before the first call, as servers do, has the device in the child. */
 static void forked_first(void)
 {
 	pid_t child = fork();
@@ -240,7 +240,7 @@ static void wait_forever(void)
 	wait_for_nothing(channel);
 }
 
-/* Writes where nobody reads. */
+/* Writes to a pipe that is not read. */
 static void write_in_vain(void)
 {
 	int ends[2];

@@ -1,4 +1,4 @@
-// Faults checks, from C, who handles SIGSEGV and SIGBUS: the device those of memory that was taken away under its regions, the program
+// Faults checks, from C, which side handles SIGSEGV and SIGBUS: the device those of memory that was taken away under its regions, the program
 // all others. Its argument says what; the exit status is 0 if all is well, and 1 after a message.
 #define _GNU_SOURCE
 

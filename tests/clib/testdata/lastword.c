@@ -3,7 +3,7 @@
 //	lastword rounds N OPERATION WAY ENDER NETWORK SIZE    both ends, N times
 //	lastword listen|dial ADDRESS PORT OPERATION WAY SIZE  one end
 //
-// WAY is how the end ends, or "stay" for the other end. ENDER is who ends: listen or dial. NETWORK is soft or udp.
+// WAY is how the end ends, or "stay" for the other end. ENDER is the side that ends: listen or dial. NETWORK is soft or udp.
 #define _GNU_SOURCE
 
 #include <arpa/inet.h>

@@ -203,7 +203,7 @@ static int do_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 	struct sockaddr_in *in = (struct sockaddr_in *)addr;
 
 	memcpy(&id->route.addr.src_storage, addr, sizeof(struct sockaddr_in));
-	/* The kernel gives no device to who binds to a loopback address. */
+	/* The kernel gives no device to an ID that is bound to a loopback address. */
 	if (addr->sa_family != AF_INET || ntohl(in->sin_addr.s_addr) >> 24 != 127)
 		bind_device(id);
 	return 0;

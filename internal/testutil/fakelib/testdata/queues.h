@@ -18,7 +18,7 @@ static int do_ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 }
 
 /* There are no events but those that Go plans; the descriptor says that there
- * are until somebody has looked. */
+ * are until the program has looked. */
 static int no_event(int fd)
 {
 	eventfd_t count;
