@@ -254,6 +254,7 @@ func newTested(t *testing.T) consumer {
 var modules = map[string]string{"GOFLAGS": "-mod=mod", "GOWORK": "off", "CGO_ENABLED": "1"}
 
 func TestSoftDeviceAction(t *testing.T) {
+	notShort(t, "builds a consumer's tests")
 	c := newTested(t)
 	j := newJob(t)
 	j.use("soft-device", map[string]string{"hostile": "a seed"})
@@ -267,6 +268,7 @@ func TestSoftDeviceAction(t *testing.T) {
 
 // A program that knows nothing of Verbena finds the device.
 func TestSoftDeviceActionForC(t *testing.T) {
+	notShort(t, "builds the C libraries of the device in user space")
 	if _, err := exec.LookPath("ibv_devices"); err != nil {
 		t.Skip("rdma-core's programs are not here: ", err)
 	}
@@ -279,6 +281,7 @@ func TestSoftDeviceActionForC(t *testing.T) {
 // The tests of a module that is not this one run in a guest, on the kernel's
 // device.
 func TestVMAction(t *testing.T) {
+	notShort(t, "starts a VM")
 	cache := os.Getenv("VERBENA_CACHE")
 	if cache == "" {
 		var err error

@@ -76,9 +76,11 @@ func TestConsumerModules(t *testing.T) {
 }
 
 // go get takes the module as it is here: no file has a name or a size that Go's
-// modules may not have. The program of the README then builds as its commands
-// say.
+// modules may not have. The program of the README then is built from the same
+// files as in TestReadmeProgramRuns, which builds it here, where packages are in
+// the cache.
 func TestConsumerGets(t *testing.T) {
+	notShort(t, "makes a repository and downloads it")
 	if _, err := os.Stat("../.git"); err != nil {
 		t.Skip("no repository: ", err)
 	}
@@ -88,7 +90,8 @@ func TestConsumerGets(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(program, "main.go"), []byte(readmeProgram(t)), 0o600))
 	top, err := filepath.Abs("..")
 	require.NoError(t, err)
-	c.run([]string{
+	const files = `go list -deps -f '{{with .Module}}{{.Path}} {{end}}{{.ImportPath}} {{.GoFiles}} {{.CgoFiles}} {{.CFiles}} {{.HFiles}} {{.SFiles}}' `
+	gets := c.run([]string{
 		"TOP=" + top, "REPOSITORY=" + repository, "PROGRAM=" + program,
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + repository + ".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/verbena-go/verbena",
 		"GOPRIVATE=github.com/verbena-go", "GOMODCACHE=" + filepath.Join(c.dir, "mod"), "GOFLAGS=-modcacherw", "CGO_ENABLED=1",
@@ -102,12 +105,18 @@ func TestConsumerGets(t *testing.T) {
 		cd "$PROGRAM"
 		go mod init hello
 		go get github.com/verbena-go/verbena
-		go build -o hello .`)
+		`+files+` . | grep "^github.com/verbena-go/verbena "`)
+	has := c.run([]string{"TOP=" + top, "CGO_ENABLED=1", "GOFLAGS="}, "bash", "-euc", `
+		cd "$TOP"
+		`+files+` ./rdmacm ./softroce | grep "^github.com/verbena-go/verbena "`)
+	require.ElementsMatch(t, has, gets)
+	require.Contains(t, strings.Join(has, "\n"), "stubs.h")
 }
 
 // Without a C compiler Go leaves cgo out and says nothing. So does a build with
 // CGO_ENABLED=0. The program says it, in every package.
 func TestConsumerWithoutCompiler(t *testing.T) {
+	notShort(t, "compiles every package without cgo")
 	c := newConsumer(t)
 	tool, err := exec.LookPath("go")
 	require.NoError(t, err)

@@ -160,6 +160,7 @@ func shows(want, got string) bool {
 // What the guides say to enter works, in that order and in a folder of its own,
 // on the device in user space, and prints what they say.
 func TestGuidesRun(t *testing.T) {
+	notShort(t, "builds and runs the programs of all guides")
 	require.True(t, shows("a\n...\nd", "a\nb\nc\nd\n"))
 	require.True(t, shows("a (b)\n...", "a (b)\nc\n"))
 	require.False(t, shows("a\nd", "a\nb\nd"))
@@ -204,7 +205,7 @@ func (s *session) run(t *testing.T, top string) {
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "TOP="+top, "GO="+tool, "BIN="+bin, "OUT="+out, "HOME="+home, "GOBIN="+bin,
 		"PATH="+filepath.Join(top, "tests/testdata/guides")+":"+bin+":"+os.Getenv("PATH"),
-		"GOCACHE="+of[0], "GOMODCACHE="+of[1], "GOPROXY=file://"+proxy+","+of[2], "GOSUMDB=off", "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=1",
+		"GOCACHE="+of[0], "GOMODCACHE="+of[1], "GOPROXY=file://"+proxy+","+of[2], "GOSUMDB=off", "GOFLAGS=-ldflags=-w", "GOWORK=off", "CGO_ENABLED=1", // without DWARF, to link faster
 		"VERBENA_NETWORK="+t.Name(), "VERBENA_CAPTURE=", "VERBENA_HOSTILE=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

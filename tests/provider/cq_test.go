@@ -55,7 +55,7 @@ func TestCreateExtendedCQ(t *testing.T) {
 
 func TestCompVectors(t *testing.T) {
 	r := open(t)
-	require.Equal(t, 4, r.c.CompVectors()) // as testdata/objects.h has it
+	require.Equal(t, 4, r.c.CompVectors()) // as fakelib's objects.h has it
 	keep(t, must(r.c.CreateCQ(ibverbs.CQConfig{Entries: 1, Vector: 3}))(t))
 	require.EqualValues(t, 3, r.p.Only("ibv_create_cq").Arg(4))
 	for _, vector := range []int{-1, 4, math.MaxInt} {

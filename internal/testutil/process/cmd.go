@@ -17,7 +17,7 @@ import (
 )
 
 // Cmd returns how a program of the folder cmd is started. It builds the program
-// if that is not up to date.
+// if that is not up to date, and skips the test under go test -short.
 func Cmd(t testing.TB, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(CmdPath(t, program), args...)
@@ -26,9 +26,12 @@ func Cmd(t testing.TB, program string, args ...string) *exec.Cmd {
 }
 
 // CmdPath returns the path of a program of the folder cmd, and builds it as Cmd
-// does.
+// does. It skips the test under go test -short.
 func CmdPath(t testing.TB, program string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: builds programs of the folder cmd; CI runs it")
+	}
 	folder, err := Build(program)
 	require.NoError(t, err)
 	return filepath.Join(folder, program)

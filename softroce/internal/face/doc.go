@@ -6,5 +6,5 @@
 //
 // The skeleton, which gen emit writes, has a C function for each function that the
 // libraries export and each operation of their objects. Those that post and poll
-// are C, in datapath.c; all others call the function of that name in verbs or cm.
+// are C, in post.c and poll.c; all others call the function of that name in verbs or cm.
 package face

@@ -19,6 +19,9 @@ import (
 
 // The libraries are built once, and again when something has changed.
 func TestBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds the C libraries of the device in user space; CI runs it")
+	}
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	require.NoError(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(cache)))
