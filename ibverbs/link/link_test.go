@@ -19,7 +19,7 @@ func TestLaneSpeed(t *testing.T) {
 		rate float64
 	}{
 		1: {"SDR", 2.5}, 2: {"DDR", 5}, 4: {"QDR", 10}, 8: {"FDR10", 10}, 16: {"FDR", 14}, 32: {"EDR", 25},
-		64: {"HDR", 50}, 128: {"NDR", 100}, 256: {"XDR", 200}, 0: {"LaneSpeed(0)", 0}, 3: {"LaneSpeed(3)", 0},
+		64: {"HDR", 50}, 128: {"NDR", 100}, 256: {"XDR", 200}, 0: {"Speed(0)", 0}, 3: {"Speed(3)", 0},
 	} {
 		require.Equal(t, want.name, speed.String())
 		require.InDelta(t, want.rate, float64(speed.Rate()), 0)
@@ -72,7 +72,7 @@ func text[T comparable, P interface {
 }
 
 func TestTexts(t *testing.T) {
-	text(t, []link.LaneSpeed{0, 1, 256, 3, math.MaxUint32}, "", "SSDR", "LaneSpeed(-1)", "2.5")
+	text(t, []link.LaneSpeed{0, 1, 256, 3, math.MaxUint32}, "", "SSDR", "Speed(-1)", "2.5")
 	text(t, []link.Width{0, 1, 16, 255}, "", "3X", "Width(256)")
 	text(t, []link.PhysState{0, 1, 5, 7, 8, 255}, "", "linkup", "PhysState(256)")
 	text(t, []link.State{link.Down, link.Active, 77}, "", "up")

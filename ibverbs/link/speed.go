@@ -30,7 +30,8 @@ const (
 	XDR   LaneSpeed = 256 // 200 Gb/s
 )
 
-var speeds = enum.Values{Type: "LaneSpeed", Names: []enum.Name{
+// The type is in the text of unknown codes, which JSON of verbena has.
+var speeds = enum.Values{Type: "Speed", Names: []enum.Name{
 	{Value: int64(SDR), Name: "SDR"},
 	{Value: int64(DDR), Name: "DDR"},
 	{Value: int64(QDR), Name: "QDR"},
