@@ -79,7 +79,7 @@ func TestAll(t *testing.T) {
 	text := printed(t, options{all: true}, madeUp())
 	for _, line := range []string{
 		"Device\n  Name                      mlx5_0\n", "\nBoardID                     MT_1\n", "\n  MaxQP                     7\n",
-		"\n\nDevice\n  Name                      rxe0\n", "\n  LinkLayer                 IBV_LINK_LAYER_ETHERNET\n", "\n  Rate                      100\n",
+		"\n\nDevice\n  Name                      rxe0\n", "\n  LinkLayer                 IBV_LINK_LAYER_ETHERNET\n", "\n  Rate                      100 Gb/s\n",
 		"\n  GID                       port 1 index 3: 0000:0000:0000:0000:0000:ffff:c000:0201 (RoCE v2, eth0)\n",
 		"\n  TSO\n    MaxPayload              0\n",
 	} {
